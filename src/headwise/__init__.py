@@ -1,0 +1,82 @@
+"""Headwise: make the attention heads of the encoder you fine-tune work harder, and see what they do.
+
+The front door. Names are loaded on first use, so that importing headwise costs nothing.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from headwise.attention import AttentionRecord, capture, gate
+    from headwise.errors import HeadwiseError, HeadwiseWarning
+    from headwise.guides import (
+        MDG,
+        PDG,
+        Guide,
+        auto,
+        decay,
+        guidance,
+        guide,
+        last_losses,
+        piecewise,
+        register_guide,
+        unguide,
+        warm_up,
+    )
+
+__version__ = "0.1.0"
+
+_HOMES = {
+    "headwise.attention": ("AttentionRecord", "capture", "gate"),
+    "headwise.errors": ("HeadwiseError", "HeadwiseWarning"),
+    "headwise.guides": (
+        "MDG",
+        "PDG",
+        "Guide",
+        "auto",
+        "decay",
+        "guidance",
+        "guide",
+        "last_losses",
+        "piecewise",
+        "register_guide",
+        "unguide",
+        "warm_up",
+    ),
+}
+
+__all__ = [
+    "MDG",
+    "PDG",
+    "AttentionRecord",
+    "Guide",
+    "HeadwiseError",
+    "HeadwiseWarning",
+    "__version__",
+    "auto",
+    "capture",
+    "decay",
+    "gate",
+    "guidance",
+    "guide",
+    "last_losses",
+    "piecewise",
+    "register_guide",
+    "unguide",
+    "warm_up",
+]
+
+
+def __getattr__(name: str) -> Any:
+    """Load a public name from its home."""
+    for home, names in _HOMES.items():
+        if name in names:
+            return getattr(importlib.import_module(home), name)
+    raise AttributeError(f"module 'headwise' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    """The public names."""
+    return __all__

@@ -1,0 +1,67 @@
+"""Look at attention while a model runs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from torch import Tensor, nn
+
+from headwise.attention.passes import Inputs, Request, What
+from headwise.attention.record import AttentionRecord
+from headwise.attention.seam import Customer, Seam
+from headwise.attention.selection import Heads, Layers, select
+from headwise.errors import InputError, choices
+
+
+@contextmanager
+def capture(
+    model: nn.Module,
+    layers: Layers = "all",
+    heads: Heads = "all",
+    what: What = "received",
+    *,
+    after_dropout: bool = False,
+) -> Iterator[AttentionRecord]:
+    """Record attention of every forward pass inside the with block; outside it the model is untouched.
+
+        with hw.capture(model, layers="last:4") as record:
+            model(**batch)
+        record[11]        # [B,H,K]: how much attention each token received from each head of layer 11
+        record.stacked()  # [B,M,K]: all recorded heads
+
+    The record holds the latest pass. Watching does not change what the model computes (to rounding: the kernel that
+    also counts is not the kernel of plain SDPA).
+
+    Args:
+        model: a transformers encoder, bare or wrapped (PEFT, DDP, ...).
+        layers: "all", "first:N", "last:N", a number or numbers.
+        heads: the same, or a mapping from layer to heads.
+        what: "received", the attention that each token receives, summed over the tokens that give it (no map is ever
+            stored); or "map", the whole matrix of every chosen head.
+        after_dropout: see what dropout left (training only) instead of the distribution itself.
+    """
+    if what not in ("received", "map"):
+        raise InputError(f"what={what!r}: {choices(str(what), ('received', 'map'))}.")
+    seam = Seam.of(model)
+    customer = _Capture(Request.of(what, select(layers, heads, seam.family.shape), after_dropout=after_dropout))
+    seam.enter(customer)
+    try:
+        yield customer.record
+    finally:
+        seam.leave(customer)
+
+
+class _Capture(Customer):
+    def __init__(self, request: Request) -> None:
+        self._request = request
+        self.record = AttentionRecord(request)
+
+    def requests(self) -> tuple[Request, ...]:
+        return (self._request,)
+
+    def after(self, seen: list[dict[int, Tensor]], valid: Tensor, inputs: Inputs, output: Any) -> Any:
+        special = inputs.special_tokens_mask
+        self.record.fill(seen[0], valid, None if special is None else special != 0)
+        return output

@@ -1,0 +1,106 @@
+"""The second route: models that never call a custom attention function, watched through the maps they make themselves.
+
+A hook asks the attention module for its map, reduces it at once, and hands the caller what it would have got. These
+maps are after dropout: that is all these models show.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from torch import Tensor, nn
+from torch.utils.hooks import RemovableHandle
+
+
+def _with_none(output: tuple[Any, ...]) -> tuple[Any, ...]:
+    return (output[0], None)
+
+
+def _alone(output: tuple[Any, ...]) -> tuple[Any, ...]:
+    return output[:1]
+
+
+def _as_is(output: tuple[Any, ...]) -> tuple[Any, ...]:
+    return output
+
+
+@dataclass(frozen=True)
+class EagerModule:
+    """How one kind of attention module is watched."""
+
+    unasked: Callable[[tuple[Any, ...]], tuple[Any, ...]]
+    """What the module returns when nobody asks for maps, made from what it returns when somebody does."""
+    projection: str | None = None
+    """The output projection, if it is inside the module: gates go before it."""
+
+
+EAGER_MODULES: dict[str, EagerModule] = {
+    "DisentangledSelfAttention": EagerModule(_with_none),  # deberta, deberta-v2
+    "MPNetSelfAttention": EagerModule(_alone, projection="o"),
+    "RoFormerSelfAttention": EagerModule(_as_is),
+    "RemBertSelfAttention": EagerModule(_as_is),
+    "MegatronBertSelfAttention": EagerModule(_as_is),
+}
+
+# (module) -> (layer number, whether its map is wanted)
+Begin = Callable[[nn.Module], tuple[int, bool]]
+
+
+class EagerHooks:
+    """The hooks of one module."""
+
+    def __init__(
+        self,
+        module: nn.Module,
+        begin: Begin,
+        see: Callable[[int, Tensor], None],
+        gate: Callable[[int, Tensor], Tensor],
+    ) -> None:
+        """Install.
+
+        Args:
+            module: a module named in EAGER_MODULES.
+            begin: called before the module runs.
+            see: called with the layer number and the map [B,H,Q,K].
+            gate: called with the layer number and the heads' outputs [B,Q,H*D]; returns them gated.
+        """
+        self._kind = EAGER_MODULES[type(module).__name__]
+        self._signature = inspect.signature(module.forward)
+        self._begin, self._see, self._gate = begin, see, gate
+        self._layer, self._asked, self._wanted = 0, False, False
+        handles = [
+            module.register_forward_pre_hook(self._before, with_kwargs=True),
+            module.register_forward_hook(self._after),
+        ]
+        if self._kind.projection is not None:
+            projection = module.get_submodule(self._kind.projection)
+            handles.append(projection.register_forward_pre_hook(self._before_projection))
+        self._handles: list[RemovableHandle] = handles
+
+    def remove(self) -> None:
+        """Take the hooks away."""
+        for handle in self._handles:
+            handle.remove()
+
+    def _before(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        self._layer, self._wanted = self._begin(module)
+        bound = self._signature.bind(*args, **kwargs)
+        self._asked = bool(bound.arguments.get("output_attentions"))
+        if self._wanted:
+            bound.arguments["output_attentions"] = True
+        return bound.args, bound.kwargs
+
+    def _before_projection(self, module: nn.Module, args: tuple[Any, ...]) -> Any:
+        return (self._gate(self._layer, args[0]), *args[1:])
+
+    def _after(self, module: nn.Module, args: tuple[Any, ...], output: Any) -> Any:
+        if self._wanted:
+            self._see(self._layer, output[1])
+            if not self._asked:
+                output = self._kind.unasked(output)
+        if self._kind.projection is None:
+            output = (self._gate(self._layer, output[0]), *output[1:])
+        return output

@@ -1,0 +1,89 @@
+"""What a capture or a guide gets to see.
+
+Shapes: B batch, N layers, H heads, Q queries, K keys; M maps = chosen heads of all chosen layers together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from headwise.attention.passes import Request
+from headwise.errors import StateError
+
+
+class AttentionRecord(Mapping[int, Tensor]):
+    """Attention of one forward pass: a mapping from layer number to [B,n,K] (received) or [B,n,Q,K] (map).
+
+    The tensors are part of the model's graph: a loss on them trains the model. Only tokens count: padded queries have
+    no vote, padded keys receive nothing.
+    """
+
+    def __init__(self, request: Request) -> None:
+        """An empty record; `fill` gives it content."""
+        self.what = request.what
+        self.after_dropout = request.after_dropout
+        self.heads: dict[int, tuple[int, ...]] = dict(request.heads)
+        """The recorded heads of each recorded layer."""
+        self.cache: dict[Any, Any] = {}
+        """For those who compute from this record and want to share results; emptied with every pass."""
+        self._layers: dict[int, Tensor] = {}
+        self._valid: Tensor | None = None
+        self._special: Tensor | None = None
+
+    def fill(self, layers: dict[int, Tensor], valid: Tensor, special: Tensor | None) -> AttentionRecord:
+        """Replace the content by that of another forward pass."""
+        self._layers, self._valid, self._special, self.cache = layers, valid, special, {}
+        return self
+
+    @property
+    def valid(self) -> Tensor:
+        """[B,K] True where a position is a token, False where it is padding."""
+        if self._valid is None:
+            raise StateError(self._nothing())
+        return self._valid
+
+    @property
+    def special(self) -> Tensor | None:
+        """[B,K] True where a position is a special token such as [CLS]; None if nobody said which are."""
+        return self._special
+
+    @property
+    def maps(self) -> list[tuple[int, int]]:
+        """(layer, head) of every map, in the order of `stacked`."""
+        return [(layer, head) for layer, heads in self.heads.items() for head in heads]
+
+    def stacked(self) -> Tensor:
+        """All maps in one tensor: [B,M,K] or [B,M,Q,K]."""
+        return torch.cat([self[layer] for layer in self.heads], 1)
+
+    def __getitem__(self, layer: int) -> Tensor:
+        """The attention of one layer."""
+        if not self._layers:
+            raise StateError(self._nothing())
+        if layer not in self._layers:
+            raise StateError(f"layer {layer} was not recorded: recorded are {sorted(self._layers)}.")
+        return self._layers[layer]
+
+    def __iter__(self) -> Iterator[int]:
+        """The recorded layers."""
+        return iter(self._layers)
+
+    def __len__(self) -> int:
+        """How many layers are recorded."""
+        return len(self._layers)
+
+    def __repr__(self) -> str:
+        """Say what is inside."""
+        inside = {layer: tuple(tensor.shape) for layer, tensor in self._layers.items()}
+        return f"AttentionRecord({self.what}, {inside or 'no forward pass yet'})"
+
+    @staticmethod
+    def _nothing() -> str:
+        return (
+            "nothing is recorded yet: run the model (the very one given to capture, not a part of it) "
+            "inside the with block."
+        )

@@ -1,0 +1,317 @@
+"""The one place where headwise touches a model, and undoes it.
+
+A seam lives in the model that it watches, never in a module of ours: two models, threads and copies do not meet.
+Customers (a capture, gates, a guidance) come and go; with the last of them the model is as it was.
+"""
+
+from __future__ import annotations
+
+import copy
+import functools
+import inspect
+import threading
+import types
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from transformers import PreTrainedModel
+
+from headwise.attention.backend import NAME, SITE, register
+from headwise.attention.eager import EAGER_MODULES, EagerHooks
+from headwise.attention.family import attention_modules, encoder_of, family_of
+from headwise.attention.passes import Gates, Inputs, Pass, Request
+from headwise.errors import HeadwiseWarning, InputError, StateError
+
+_ATTRIBUTE = "_headwise_seam"
+
+
+class Customer:
+    """Somebody who wants to see or touch attention during forward passes."""
+
+    def requests(self) -> tuple[Request, ...]:
+        """What to look at in the coming pass."""
+        return ()
+
+    def gates(self) -> Gates:
+        """What to multiply the heads' outputs with in the coming pass."""
+        return {}
+
+    def before(self, inputs: Inputs) -> None:
+        """Called before a pass in which this customer sees or touches something; may refuse the inputs."""
+
+    def after(self, seen: list[dict[int, Tensor]], valid: Tensor, inputs: Inputs, output: Any) -> Any:
+        """Called after it with what was seen (one mapping from layer to tensor per request); returns the output."""
+        return output
+
+
+class Site:
+    """A seam's foothold in one attention module."""
+
+    def __init__(self, seam: Seam) -> None:
+        """Belong to a seam."""
+        self.seam = seam
+        self._layer: int | None = None
+        self._shared = False
+
+    def begin(self) -> tuple[Pass, int] | None:
+        """The pass that this call of the module belongs to, and the number of its layer; None if nobody watches."""
+        current = self.seam.current()
+        if current is None:
+            return None
+        if current.open:
+            layer = current.next_layer(self.seam.family.name)
+            self._shared = self._layer is not None and self._layer != layer
+            self._layer = layer
+            return current, layer
+        # The forward pass is over: gradient checkpointing computes this layer once more. Same plan, nothing recorded.
+        if self._shared or self._layer is None:
+            raise StateError(
+                f"{self.seam.family.name} shares one layer: its recomputation under gradient checkpointing cannot be "
+                "told apart; switch gradient checkpointing off."
+            )
+        return current, self._layer
+
+
+class Seam:
+    """What headwise holds on to in one model."""
+
+    def __init__(self, model: PreTrainedModel) -> None:
+        """Study a model without touching it."""
+        self.model = model
+        self.family = family_of(model)
+        self.customers: list[Customer] = []
+        self._passes: dict[int, Pass] = {}
+        self._latest: Pass | None = None
+        self._undo: list[Callable[[], None]] = []
+        self._signature = inspect.signature(type(model).forward)
+        self._forward: Callable[..., Any] | None = None
+
+    # -- customers ---------------------------------------------------------------------------------------------------
+
+    @classmethod
+    def of(cls, model: nn.Module) -> Seam:
+        """The seam of a model; a new one, not yet installed, if it has none."""
+        encoder = encoder_of(model)
+        seam = encoder.__dict__.get(_ATTRIBUTE)
+        return seam if isinstance(seam, Seam) else cls(encoder)
+
+    def enter(self, customer: Customer) -> None:
+        """Let a customer in; the first one installs the seam."""
+        if not self.customers:
+            self._install()
+        self.customers.append(customer)
+
+    def leave(self, customer: Customer) -> None:
+        """Let a customer out; the last one takes the seam away."""
+        self.customers.remove(customer)
+        if not self.customers:
+            self._remove()
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Seam:
+        """A copied model keeps its customers but not the passes in flight, whose tensors cannot be copied."""
+        twin = object.__new__(Seam)
+        memo[id(self)] = twin
+        for name, value in self.__dict__.items():
+            if name not in ("_passes", "_latest"):
+                setattr(twin, name, copy.deepcopy(value, memo))
+        twin._passes, twin._latest = {}, None
+        return twin
+
+    # -- a forward pass ----------------------------------------------------------------------------------------------
+
+    def current(self) -> Pass | None:
+        """The pass of this thread; for a backward pass, which may run in a thread of its own, the latest one."""
+        if torch.compiler.is_compiling():
+            return self._latest
+        mine = self._passes.get(threading.get_ident())
+        if mine is None and self._latest is not None and not self._latest.open:
+            return self._latest
+        return mine
+
+    def run(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Call the model, seeing and touching what the customers ask for."""
+        inputs = self._read(args, kwargs)
+        kwargs.pop("special_tokens_mask", None)
+        asked = [(customer, customer.requests(), customer.gates()) for customer in self.customers]
+        asked = [entry for entry in asked if entry[1] or entry[2]]
+        thread = threading.get_ident()
+        outer = self._passes.pop(thread, None), self._latest
+        if not asked:
+            self._latest = None
+            try:
+                return self._call(args, kwargs)
+            finally:
+                self._restore(thread, outer)
+        self._check(inputs)
+        for customer, _, _ in asked:
+            customer.before(inputs)
+        requests = tuple(request for _, wanted, _ in asked for request in wanted)
+        current = Pass(requests, tuple(gates for _, _, gates in asked), self.family.shape)
+        if inputs.attention_mask is not None and inputs.attention_mask.dim() == 2:
+            current.valid = inputs.attention_mask != 0
+        self._passes[thread] = self._latest = current
+        try:
+            output = self._call(args, kwargs)
+            current.close(self.family.name, self.family.route)
+            return self._serve(asked, current, inputs, output)
+        except BaseException:
+            self._restore(thread, outer)
+            raise
+        finally:
+            current.open = False
+            current.results = []  # customers have what is theirs; nothing else may keep the graph alive
+
+    def _serve(self, asked: list[Any], current: Pass, inputs: Inputs, output: Any) -> Any:
+        valid = self._valid(current)
+        start = 0
+        for customer, wanted, _ in asked:
+            seen = current.results[start : start + len(wanted)]
+            start += len(wanted)
+            output = customer.after(seen, valid, inputs, output)
+        return output
+
+    def _restore(self, thread: int, outer: tuple[Pass | None, Pass | None]) -> None:
+        mine, self._latest = outer
+        if mine is None:
+            self._passes.pop(thread, None)
+        else:
+            self._passes[thread] = mine
+
+    def _call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        if self._forward is not None:
+            return self._forward(*args, **kwargs)
+        return type(self.model).forward(self.model, *args, **kwargs)
+
+    def _read(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Inputs:
+        special = kwargs.get("special_tokens_mask")
+        given = {name: value for name, value in kwargs.items() if name != "special_tokens_mask"}
+        try:
+            arguments = self._signature.bind_partial(self.model, *args, **given).arguments
+        except TypeError:  # a wrong call: let the model itself say so
+            return Inputs(None, None, special)
+        return Inputs(arguments.get("input_ids"), arguments.get("attention_mask"), special)
+
+    def _check(self, inputs: Inputs) -> None:
+        ids, mask, longest = inputs.input_ids, inputs.attention_mask, self.family.longest
+        if ids is not None and longest is not None and ids.shape[-1] > longest:
+            raise InputError(
+                f"the batch is {ids.shape[-1]} tokens long; {self.family.name} here takes at most {longest}: "
+                f"tokenize with truncation=True, max_length={longest}."
+            )
+        if mask is not None and mask.dim() == 2:
+            empty = (mask != 0).sum(1) == 0
+            if bool(empty.any()):
+                raise InputError(
+                    f"example {int(empty.nonzero()[0])} of the batch is fully masked (its attention_mask is all 0): "
+                    "leave empty texts out of the batch."
+                )
+
+    def _valid(self, current: Pass) -> Tensor:
+        """[B,S] which positions are tokens."""
+        if current.valid is not None:
+            return current.valid
+        like = next(iter(tensor for result in current.results for tensor in result.values()), None)
+        if like is None:
+            return torch.ones(0, 0, dtype=torch.bool)
+        return torch.ones(like.shape[0], like.shape[-1], dtype=torch.bool, device=like.device)
+
+    # -- installing and removing -------------------------------------------------------------------------------------
+
+    def _install(self) -> None:
+        model = self.model
+        model.__dict__[_ATTRIBUTE] = self
+        if self.family.route == "fused":
+            self._install_sites()
+        else:
+            self._install_hooks()
+        self._forward = model.__dict__.get("forward")
+        model.__dict__["forward"] = types.MethodType(_watched(type(model).forward), model)
+
+    def _install_sites(self) -> None:
+        register()
+        # Models made from one config object share it: each watched model gets its own until it is let go.
+        shared, private = self.model.config, copy.copy(self.model.config)
+        private._attn_implementation_internal = NAME
+        for module in self.model.modules():
+            if getattr(module, "config", None) is shared:
+                module.__dict__["config"] = private
+        for module in attention_modules(self.model):
+            module.__dict__[SITE] = Site(self)
+        self._undo.append(functools.partial(_restore_config, self.model, shared, private))
+
+    def _install_hooks(self) -> None:
+        warnings.warn(
+            f"{self.family.name} does not call custom attention: headwise watches the maps that the model makes itself "
+            "(slower, more memory), and these are after dropout in training.",
+            HeadwiseWarning,
+            stacklevel=5,
+        )
+        for module in self.model.modules():
+            if type(module).__name__ in EAGER_MODULES:
+                site = module.__dict__[SITE] = Site(self)
+                hooks = EagerHooks(module, functools.partial(_begin, site), self._see, self._gate)
+                self._undo.append(hooks.remove)
+
+    def _see(self, layer: int, maps: Tensor) -> None:
+        current = self.current()
+        if current is not None:
+            current.take_maps(layer, maps, maps, tuple(range(maps.shape[1])), current.valid)
+
+    def _gate(self, layer: int, out: Tensor) -> Tensor:
+        current = self.current()
+        if current is None or not current.plans[layer].gates:
+            return out
+        split = out.view(*out.shape[:-1], self.family.heads, -1)
+        return current.apply_gates(layer, split).flatten(-2)
+
+    def _remove(self) -> None:
+        model = self.model
+        while self._undo:
+            self._undo.pop()()
+        for module in model.modules():
+            module.__dict__.pop(SITE, None)
+        if getattr(model.__dict__.get("forward"), "__func__", None) is _watched(type(model).forward):
+            del model.__dict__["forward"]
+            if self._forward is not None:
+                model.__dict__["forward"] = self._forward
+        # else somebody wrapped our forward in theirs: ours stays inside and passes everything through
+        model.__dict__.pop(_ATTRIBUTE, None)
+        self._passes, self._latest = {}, None
+
+
+@functools.lru_cache(maxsize=64)
+def _watched(forward: Callable[..., Any]) -> Callable[..., Any]:
+    """A stand-in for a model class's forward; it keeps the signature, which trainers read to choose columns."""
+
+    @functools.wraps(forward)
+    def watched(self: nn.Module, *args: Any, **kwargs: Any) -> Any:
+        seam = self.__dict__.get(_ATTRIBUTE)
+        if not isinstance(seam, Seam):
+            return forward(self, *args, **kwargs)
+        return seam.run(args, kwargs)
+
+    # torch.compile must not trace our bookkeeping, only the model inside it.
+    plain: Callable[..., Any] = torch.compiler.disable(watched, recursive=False)
+    return plain
+
+
+def _begin(site: Site, module: nn.Module) -> tuple[int, bool]:
+    """For a hooked module: its layer, and whether its map is wanted."""
+    step = site.begin()
+    if step is None:
+        return 0, False
+    current, layer = step
+    return layer, current.plans[layer].watched
+
+
+def _restore_config(model: nn.Module, shared: Any, private: Any) -> None:
+    """Give the shared config back, with whatever the model noted in its own meanwhile (such as the problem type)."""
+    implementation = shared._attn_implementation_internal
+    shared.__dict__.update(private.__dict__)
+    shared._attn_implementation_internal = implementation
+    for module in model.modules():
+        if getattr(module, "config", None) is private:
+            module.__dict__["config"] = shared

@@ -1,0 +1,51 @@
+"""`headwise doctor`: show a diagnosis."""
+
+from __future__ import annotations
+
+import json
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from headwise.attention.doctor import Diagnosis, diagnose
+
+
+def show(model: str, *, batch: int, length: int, download: bool, as_json: bool) -> None:
+    """Examine a model and print what was found; exit code 1 if it is not supported."""
+    diagnosis = diagnose(model, batch=batch, length=length, network=download)
+    if as_json:
+        typer.echo(json.dumps(diagnosis.as_dict(), indent=2))
+    else:
+        Console().print(_table(diagnosis))
+    if diagnosis.route == "unsupported":
+        raise typer.Exit(1)
+
+
+def _table(diagnosis: Diagnosis) -> Table:
+    table = Table(show_header=False, box=None)
+    for name, value in _rows(diagnosis):
+        table.add_row(name, value)
+    return table
+
+
+def _rows(diagnosis: Diagnosis) -> list[tuple[str, str]]:
+    rows = [
+        ("model", diagnosis.model),
+        ("family", diagnosis.family),
+        ("route", f"{diagnosis.route}{': ' + diagnosis.reason if diagnosis.reason else ''}"),
+    ]
+    if diagnosis.layers is not None:
+        rows.append(("layers x heads", f"{diagnosis.layers} x {diagnosis.heads}"))
+        rows.append(("attention seen", "yes, every layer and head, in a forward pass just now"))
+    if diagnosis.map_bytes is not None and diagnosis.received_bytes is not None:
+        size = f"batch {diagnosis.batch} x {diagnosis.length} tokens"
+        rows.append((f"maps, {size}", _megabytes(diagnosis.map_bytes)))
+        rows.append((f"received, {size}", _megabytes(diagnosis.received_bytes)))
+    rows.append(("loads offline", "yes" if diagnosis.loads_offline else "no"))
+    rows += [(name, version) for name, version in diagnosis.versions.items()]
+    return rows
+
+
+def _megabytes(count: int) -> str:
+    return f"{count / 2**20:.1f} MiB"

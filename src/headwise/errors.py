@@ -1,0 +1,34 @@
+"""What goes wrong, by whose hand. Every message says what, where, what was expected, what came, and the way out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from difflib import get_close_matches
+
+
+class HeadwiseError(Exception):
+    """The root: catch this to catch everything that headwise raises on purpose."""
+
+
+class InputError(HeadwiseError, ValueError):
+    """A value that the caller gave is wrong."""
+
+
+class UnsupportedModelError(HeadwiseError, TypeError):
+    """The model has no attention that headwise can see or guide."""
+
+
+class StateError(HeadwiseError, RuntimeError):
+    """The right call at the wrong time."""
+
+
+class HeadwiseWarning(UserWarning):
+    """Something works, but not as one might think."""
+
+
+def choices(name: str, known: Iterable[str]) -> str:
+    """Text for an unknown name: the nearest known one, and all of them."""
+    names = sorted(known)
+    near = get_close_matches(name, names, n=1)
+    hint = f"did you mean {near[0]!r}? " if near else ""
+    return f"{hint}known: {', '.join(names)}"

@@ -1,0 +1,33 @@
+"""Guides: differentiable pressure on attention. A new one is one file and one line here."""
+
+from headwise.guides.base import GUIDES, Guide, Guides, build, mean_over_examples, register_guide
+from headwise.guides.guidance import Guidance, guidance, guide, last_losses, unguide
+from headwise.guides.map_discrimination import MapDiscrimination
+from headwise.guides.pattern_decorrelation import PatternDecorrelation
+from headwise.guides.weights import auto, constant, decay, piecewise, warm_up
+
+MDG = MapDiscrimination
+PDG = PatternDecorrelation
+
+__all__ = [
+    "GUIDES",
+    "MDG",
+    "PDG",
+    "Guidance",
+    "Guide",
+    "Guides",
+    "MapDiscrimination",
+    "PatternDecorrelation",
+    "auto",
+    "build",
+    "constant",
+    "decay",
+    "guidance",
+    "guide",
+    "last_losses",
+    "mean_over_examples",
+    "piecewise",
+    "register_guide",
+    "unguide",
+    "warm_up",
+]

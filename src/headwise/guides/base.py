@@ -1,0 +1,180 @@
+"""What a guide is: a frozen dataclass that turns attention into a number to minimise. It never holds a model."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, fields, replace
+from typing import Any, ClassVar, Literal, TypeVar, dataclass_transform
+
+from torch import Tensor
+
+from headwise.attention import AttentionRecord, Inputs
+from headwise.errors import InputError, choices
+from headwise.guides.weights import Auto, Constant, Schedule, Weight, checked_weight
+from headwise.registry import Registry
+
+GUIDES = Registry("guide")
+
+Kind = TypeVar("Kind", bound="type[Guide]")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Guide:
+    """Base of all guides: what to look at, and how much it counts.
+
+    A subclass says how to turn attention into a scalar:
+
+        @hw.register_guide("mine")
+        class Mine(hw.Guide):
+            def __call__(self, maps, inputs):
+                return maps.stacked().square().mean()
+
+    `maps` is an AttentionRecord (`maps.stacked()` is [B,M,K] for received attention, [B,M,Q,K] for maps), `inputs`
+    holds input_ids and the attention mask. The value must not change when padding is added or examples are reordered:
+    `self.positions(maps)` tells which positions count, `mean_over_examples` averages.
+    """
+
+    name: ClassVar[str] = "guide"
+
+    weight: Weight = 1e-3
+    """Factor in the loss: a number, a schedule (warm_up, decay, piecewise) or auto(share)."""
+    layers: Any = "all"
+    """Guided layers: "all", "first:N", "last:N", a number or numbers, from 0."""
+    heads: Any = "all"
+    """Guided heads of these layers, likewise, or a mapping from layer to heads."""
+    dropout: Literal["before", "after"] = "before"
+    """Attention before dropout (a distribution) or after it (rows no longer sum to one)."""
+    special_tokens: bool = True
+    """Whether special tokens such as [CLS] and [SEP] count as positions."""
+
+    def __post_init__(self) -> None:
+        """Check the options that all guides share."""
+        object.__setattr__(self, "weight", checked_weight(self.weight, self.name))
+        check_choice(self, "dropout", ("before", "after"))
+        check_choice(self, "special_tokens", (True, False))
+
+    @property
+    def what(self) -> Literal["received", "map"]:
+        """What the guide looks at: received attention costs nothing to speak of, maps cost memory."""
+        return "received"
+
+    def __call__(self, maps: AttentionRecord, inputs: Inputs) -> Tensor:
+        """The value to minimise: a scalar."""
+        raise NotImplementedError
+
+    def positions(self, maps: AttentionRecord) -> Tensor:
+        """[B,K] which positions count for this guide."""
+        if self.special_tokens:
+            return maps.valid
+        if maps.special is None:
+            raise InputError(
+                f"{self.name}(special_tokens=False) cannot tell which tokens are special: pass tokenizer=... to "
+                "guide(), or special_tokens_mask=... with the batch."
+            )
+        return maps.valid & ~maps.special
+
+    def __add__(self, other: Guide | Guides) -> Guides:
+        """Both."""
+        return Guides((self,)) + other
+
+    def __mul__(self, factor: float) -> Guide:
+        """The same guide, `factor` times as strong."""
+        factor = checked_factor(factor)
+        weight = checked_weight(self.weight, self.name)
+        return replace(self, weight=weight.scaled(factor))
+
+    __rmul__ = __mul__
+
+
+class Guides(tuple[Guide, ...]):
+    """Several guides together; `+` adds more, `*` scales all."""
+
+    def __add__(self, other: Any) -> Guides:
+        """These and others."""
+        if isinstance(other, Guide):
+            return Guides((*self, other))
+        if isinstance(other, Guides):
+            return Guides((*self, *other))
+        return NotImplemented
+
+    def __mul__(self, factor: Any) -> Guides:
+        """All of them `factor` times as strong."""
+        return Guides(guide * factor for guide in self)
+
+    __rmul__ = __mul__
+
+    def named(self) -> Iterator[tuple[str, Guide]]:
+        """Each guide with a name of its own: mdg, and mdg-2 for a second one."""
+        counts: dict[str, int] = {}
+        for guide in self:
+            counts[guide.name] = counts.get(guide.name, 0) + 1
+            yield guide.name if counts[guide.name] == 1 else f"{guide.name}-{counts[guide.name]}", guide
+
+
+@dataclass_transform(frozen_default=True, kw_only_default=True)
+def register_guide(name: str) -> Callable[[Kind], Kind]:
+    """Make a class a guide: a frozen dataclass under a name, with unknown options answered by the known ones."""
+
+    def decorate(kind: Kind) -> Kind:
+        made: Any = dataclass(frozen=True, kw_only=True)(kind)
+        made.name = name
+        made.__init__ = _polite(made, made.__init__)
+        GUIDES.add(name, made)
+        return kind
+
+    return decorate
+
+
+def _polite(kind: type[Guide], initialise: Callable[..., None]) -> Callable[..., None]:
+    @functools.wraps(initialise)
+    def checked(self: Guide, *args: Any, **options: Any) -> None:
+        if args:
+            raise InputError(f"{kind.name}{args!r}: name the options, for example weight={args[0]!r}.")
+        known = [field.name for field in fields(kind)]
+        for option in options:
+            if option not in known:
+                raise InputError(f"{kind.name} has no option {option!r}: {choices(option, known)}.")
+        initialise(self, **options)
+
+    return checked
+
+
+def build(name: str, **options: Any) -> Guide:
+    """A guide by its name in the registry, as recipes give it."""
+    guide = GUIDES[name](**options)
+    if not isinstance(guide, Guide):
+        raise InputError(f"{name!r} is not a guide.")
+    return guide
+
+
+def mean_over_examples(values: Tensor, counts: Tensor) -> Tensor:
+    """Mean of per-example values [B] over the examples that have any position at all (`counts` [B] > 0).
+
+    An example counts once, whatever its length.
+    """
+    present = (counts > 0).to(values.dtype)
+    return (values * present).sum() / present.sum().clamp_min(1)
+
+
+def check_choice(guide: Guide, option: str, allowed: tuple[Any, ...]) -> None:
+    """Refuse a value that is not among those allowed."""
+    value = getattr(guide, option)
+    if not any(value is choice or (isinstance(choice, str) and value == choice) for choice in allowed):
+        names = ", ".join(repr(choice) for choice in allowed)
+        raise InputError(f"{guide.name}({option}={value!r}): expected one of {names}.")
+
+
+def checked_factor(factor: Any) -> float:
+    """A number that a guide may be multiplied with."""
+    if isinstance(factor, bool) or not isinstance(factor, int | float) or factor < 0 or factor != factor:
+        raise InputError(f"a guide times {factor!r}: expected a number of 0 or more.")
+    return float(factor)
+
+
+def initial_weight(guide: Guide, step: int) -> float | None:
+    """The weight at a step; None if it is still to be measured."""
+    weight = guide.weight
+    if isinstance(weight, Auto):
+        return None if weight.share > 0 else 0.0
+    return weight.at(step) if isinstance(weight, Schedule) else Constant(float(weight)).at(step)

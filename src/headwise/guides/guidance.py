@@ -1,0 +1,293 @@
+"""Attach guides to a model: its own loss then includes them while it trains."""
+
+from __future__ import annotations
+
+import copy
+import warnings
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from headwise.attention import AttentionRecord, Customer, Inputs, Request, Seam, select
+from headwise.errors import HeadwiseWarning, InputError, StateError
+from headwise.guides.balance import Balance
+from headwise.guides.base import Guide, Guides, build, initial_weight
+from headwise.guides.losses import GuidePart, Losses
+from headwise.guides.measure import gradient_norms
+from headwise.guides.steps import StepCounter
+from headwise.guides.weights import Auto
+
+
+class Guidance(Customer):
+    """The guides of one model, and what they did in the last training step."""
+
+    def __init__(self, seam: Seam, guides: Guides, special_ids: Tensor | None, share_every: int) -> None:
+        """Resolve the guides' choices of layers and heads for this model."""
+        self.guides = guides
+        self.losses = Losses()
+        self._seam = seam
+        self._special_ids = special_ids
+        self._share_every = share_every
+        self._named = dict(guides.named())
+        self._requests = {
+            name: Request.of(
+                guide.what,
+                select(guide.layers, guide.heads, seam.family.shape),
+                after_dropout=guide.dropout == "after",
+            )
+            for name, guide in self._named.items()
+        }
+        self._balances = {
+            name: Balance(guide.weight)
+            for name, guide in self._named.items()
+            if isinstance(guide.weight, Auto) and guide.weight.share > 0
+        }
+        self._steps = StepCounter(seam.model)
+        self._shares_at = -1
+        self._warned: set[str] = set()
+        self._raw: dict[str, Tensor] = {}
+        self._task: Tensor | None = None
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Guidance:
+        """A copied model is guided too, but the graph of the last step, which cannot be copied, stays behind."""
+        twin = object.__new__(Guidance)
+        memo[id(self)] = twin
+        for name, value in self.__dict__.items():
+            setattr(twin, name, copy.deepcopy(value, memo) if name not in ("_raw", "_task") else None)
+        twin._raw, twin._task = {}, None
+        return twin
+
+    # -- what the seam asks ------------------------------------------------------------------------------------------
+
+    def requests(self) -> tuple[Request, ...]:
+        """In training, what the guides that count at this step need; in evaluation nothing."""
+        self._raw, self._task = {}, None  # the graph of the step before must not outlive it
+        if not self._seam.model.training:
+            return ()
+        return tuple(dict.fromkeys(self._requests[name] for name in self._active()))
+
+    def after(self, seen: list[dict[int, Tensor]], valid: Tensor, inputs: Inputs, output: Any) -> Any:
+        """Add the guides to the model's loss, if it has one."""
+        special = self._special(inputs)
+        requests = tuple(dict.fromkeys(self._requests[name] for name in self._active()))
+        records = {
+            request: AttentionRecord(request).fill(layers, valid, special)
+            for request, layers in zip(requests, seen, strict=True)
+        }
+        self._raw = {name: self._named[name](records[self._requests[name]], inputs) for name in self._active()}
+        self._check(self._raw)
+        task = _loss_of(output)
+        if task is None:
+            self.losses = Losses()
+            return output
+        return _with_loss(output, self.total(task))
+
+    # -- what users ask ----------------------------------------------------------------------------------------------
+
+    def total(self, task: Tensor) -> Tensor:
+        """The task's loss plus the weighted guides of the last forward pass.
+
+        Called for you where the model computes its own loss. Call it yourself where the loss is computed outside of the
+        model (label smoothing, a loss function of your own).
+        """
+        self._task = task
+        if not self._raw:
+            self.losses = Losses(task.detach())
+            return task
+        self._rebalance(task)
+        weights = {name: self._weight(name) for name in self._raw}
+        parts = {name: GuidePart(raw.detach(), weights[name]) for name, raw in self._raw.items()}
+        self.losses = Losses(task.detach(), parts)
+        if self._share_every and self.step % self._share_every == 0 and self.step != self._shares_at:
+            self._shares_at = self.step
+            self.gradient_share()
+        for name, raw in self._raw.items():
+            task = task + weights[name] * raw
+        return task
+
+    def gradient_share(self) -> dict[str, float]:
+        """Each guide's weighted gradient norm on the query/key projections, as a share of the task's.
+
+        To be called between a training forward pass and its backward pass. A share above 1 means that the guide, not
+        the task, decides where attention goes: it warns.
+        """
+        if self._task is None or not self._raw:
+            raise StateError(
+                "there is no guided training step to measure: call the model in training mode with labels, then ask "
+                "for the gradient share before the backward pass."
+            )
+        names = list(self._raw)
+        task, *guides = gradient_norms(self._seam.model, [self._task, *(self._raw[name] for name in names)])
+        shares = {name: _ratio(self._weight(name) * norm, task) for name, norm in zip(names, guides, strict=True)}
+        for name, share in shares.items():
+            self.losses.guides[name].share = share
+            self._warn_if_strong(name, share)
+        return shares
+
+    @property
+    def step(self) -> int:
+        """Optimiser steps since the guides were attached, or since the state that was loaded."""
+        return self._steps.count
+
+    def detach(self) -> None:
+        """Leave the model."""
+        self._steps.stop()
+        self._seam.leave(self)
+
+    def state_dict(self) -> dict[str, Any]:
+        """What a checkpoint must keep: plain numbers, fit for JSON."""
+        return {"step": self.step, "auto": {name: balance.state() for name, balance in self._balances.items()}}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on from a checkpoint of the same guides."""
+        if set(state.get("auto", {})) != set(self._balances) or "step" not in state:
+            raise InputError(
+                f"the guidance state is of other guides: expected automatic weights {sorted(self._balances)}, got "
+                f"{sorted(state.get('auto', {}))}; attach the guides that were saved."
+            )
+        self._steps.count = int(state["step"])
+        for name, balance in self._balances.items():
+            balance.load(state["auto"][name])
+
+    # -- within ------------------------------------------------------------------------------------------------------
+
+    def _active(self) -> list[str]:
+        """The guides that count at this step; a weight of 0 leaves the model's own attention untouched."""
+        return [name for name, guide in self._named.items() if initial_weight(guide, self.step) != 0.0]
+
+    def _weight(self, name: str) -> float:
+        fixed = initial_weight(self._named[name], self.step)
+        return self._balances[name].weight if fixed is None else fixed
+
+    def _rebalance(self, task: Tensor) -> None:
+        due = [name for name, balance in self._balances.items() if name in self._raw and balance.due(self.step)]
+        if due:
+            norm, *others = gradient_norms(self._seam.model, [task, *(self._raw[name] for name in due)])
+            for name, other in zip(due, others, strict=True):
+                self._balances[name].note(self.step, norm, other)
+
+    def _special(self, inputs: Inputs) -> Tensor | None:
+        if inputs.special_tokens_mask is not None:
+            return inputs.special_tokens_mask != 0
+        if self._special_ids is None or inputs.input_ids is None:
+            return None
+        return torch.isin(inputs.input_ids, self._special_ids.to(inputs.input_ids.device))
+
+    def _check(self, raw: Mapping[str, Tensor]) -> None:
+        for name, value in raw.items():
+            if not isinstance(value, Tensor) or value.dim() != 0:
+                raise InputError(f"guide {name} returned {value!r}: expected a scalar tensor.")
+            if torch.is_grad_enabled() and not value.requires_grad:
+                raise StateError(
+                    f"guide {name} reaches no trainable parameter: either its layers are frozen (unfreeze them or "
+                    "guide others), or gradient checkpointing runs with use_reentrant=True "
+                    "(pass gradient_checkpointing_kwargs={'use_reentrant': False})."
+                )
+
+    def _warn_if_strong(self, name: str, share: float) -> None:
+        if share > 1 and name not in self._warned:
+            self._warned.add(name)
+            warnings.warn(
+                f"the gradient of guide {name} is {share:.2g} times the task's on the query/key projections at step "
+                f"{self.step}: it will overrule the task; lower its weight, or use weight=auto(0.1).",
+                HeadwiseWarning,
+                stacklevel=3,
+            )
+
+
+def guide(
+    model: nn.Module,
+    guides: Guide | Guides | Mapping[str, Mapping[str, Any]] | Iterable[Guide],
+    *,
+    tokenizer: Any = None,
+    share_every: int = 0,
+) -> nn.Module:
+    """Attach guides: in training mode the model's loss becomes task + weighted guides; in eval mode nothing changes.
+
+        model = hw.guide(model, hw.MDG(weight=1e-3) + hw.PDG(weight=1e-4))
+
+    Works with anybody's loop and any Trainer; the model stays what it was, and saves as what it was.
+
+    Args:
+        model: a transformers encoder with a head that computes a loss, bare or wrapped.
+        guides: a guide, guides added with `+`, or names with options, as in a recipe: {"mdg": {"weight": 0.001}}.
+        tokenizer: tells which tokens are special, for guides with special_tokens=False.
+        share_every: measure the guides' gradient shares every so many optimiser steps (0: only when asked).
+
+    Returns:
+        The same model.
+    """
+    seam = Seam.of(model)
+    if _guidance_of(seam) is not None:
+        raise StateError("this model is already guided: call unguide(model) first.")
+    if isinstance(share_every, bool) or not isinstance(share_every, int) or share_every < 0:
+        raise InputError(f"share_every={share_every!r}: expected a whole number of 0 or more.")
+    ids = getattr(tokenizer, "all_special_ids", None)
+    special = None if ids is None else torch.tensor(sorted(set(ids)))
+    seam.enter(Guidance(seam, _as_guides(guides), special, share_every))
+    return model
+
+
+def unguide(model: nn.Module) -> nn.Module:
+    """Take the guides away; the model is as it was before `guide`, but for what it has learned."""
+    seam = Seam.of(model)
+    current = _guidance_of(seam)
+    if current is None:
+        raise StateError("this model is not guided: there is nothing to take away.")
+    current.detach()
+    return model
+
+
+def guidance(model: nn.Module) -> Guidance:
+    """The guidance of a guided model: its losses, gradient shares and state."""
+    current = _guidance_of(Seam.of(model))
+    if current is None:
+        raise StateError("this model is not guided: call guide(model, ...) first.")
+    return current
+
+
+def last_losses(model: nn.Module) -> dict[str, float]:
+    """The parts of the last training loss: task, and each guide raw and weighted (see `Losses.as_dict`)."""
+    return guidance(model).losses.as_dict()
+
+
+def _guidance_of(seam: Seam) -> Guidance | None:
+    return next((customer for customer in seam.customers if isinstance(customer, Guidance)), None)
+
+
+def _as_guides(guides: Any) -> Guides:
+    if isinstance(guides, Guide):
+        return Guides((guides,))
+    if isinstance(guides, str):
+        return Guides((build(guides),))
+    if isinstance(guides, Mapping):
+        return Guides(build(name, **dict(options or {})) for name, options in guides.items())
+    if isinstance(guides, Iterable):
+        chosen = Guides(guides)
+        if chosen and all(isinstance(each, Guide) for each in chosen):
+            return chosen
+    raise InputError(f"guides={guides!r}: expected guides, such as hw.MDG(weight=1e-3) + hw.PDG(weight=1e-4).")
+
+
+def _loss_of(output: Any) -> Tensor | None:
+    """The loss in a model's output: its field, or the first entry of a plain tuple if that is a scalar."""
+    if isinstance(output, tuple):
+        first = output[0] if output else None
+        return first if isinstance(first, Tensor) and first.dim() == 0 else None
+    loss = getattr(output, "loss", None)
+    return loss if isinstance(loss, Tensor) else None
+
+
+def _with_loss(output: Any, loss: Tensor) -> Any:
+    if isinstance(output, tuple):
+        return (loss, *output[1:])
+    output.loss = loss
+    return output
+
+
+def _ratio(part: float, whole: float) -> float:
+    if whole > 0:
+        return part / whole
+    return 0.0 if part == 0 else float("inf")

@@ -1,0 +1,44 @@
+"""The parts of a guided loss."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from torch import Tensor
+
+
+@dataclass
+class GuidePart:
+    """One guide's part in the last training step."""
+
+    raw: Tensor
+    """The guide's own value, without its weight (detached)."""
+    weight: float
+    share: float | None = None
+    """Weighted gradient norm on the query/key projections, as a share of the task's; None if not measured."""
+
+    @property
+    def weighted(self) -> Tensor:
+        """What was added to the loss."""
+        return self.raw * self.weight
+
+
+@dataclass
+class Losses:
+    """Task loss and guides of the last training step."""
+
+    task: Tensor | None = None
+    """The task's own loss (detached); None if the model was called without labels."""
+    guides: dict[str, GuidePart] = field(default_factory=dict)
+    """By name; a guide whose weight is 0 at this step is not computed and not listed."""
+
+    def as_dict(self) -> dict[str, float]:
+        """Plain numbers for a log: task; per guide NAME, NAME_weighted, NAME_weight and, once measured, its share."""
+        numbers = {} if self.task is None else {"task": float(self.task)}
+        for name, part in self.guides.items():
+            numbers[name] = float(part.raw)
+            numbers[f"{name}_weighted"] = float(part.weighted)
+            numbers[f"{name}_weight"] = part.weight
+            if part.share is not None:
+                numbers[f"{name}_share"] = part.share
+        return numbers

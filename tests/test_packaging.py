@@ -1,0 +1,70 @@
+"""What a user meets before any model is loaded: a quick import, a quick --help, and versions that agree."""
+
+import re
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+import headwise
+
+ROOT = Path(__file__).parents[1]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+LINES = (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines()
+PINS = [line for line in LINES if line and not line.startswith("#")]
+
+# Written to stderr, because stdout belongs to the command.
+REPORT = "print(sorted({'torch', 'transformers'} & set(sys.modules)), file=sys.stderr)"
+HELP = f"""
+import runpy, sys
+sys.argv = ["headwise", "--help"]
+try:
+    runpy.run_module("headwise", run_name="__main__")
+finally:
+    {REPORT}
+"""
+
+
+def python(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, *arguments], capture_output=True, text=True, timeout=120, check=False)
+
+
+def test_import_leaves_torch_and_transformers_alone():
+    done = python("-c", f"import sys, headwise; {REPORT}")
+    assert (done.returncode, done.stderr.strip()) == (0, "[]")
+
+
+def test_help_leaves_torch_and_transformers_alone():
+    done = python("-c", HELP)
+    assert (done.returncode, done.stderr.strip()) == (0, "[]")
+
+
+def test_help_is_quick():
+    resource = pytest.importorskip("resource", reason="CPU time of children is a POSIX notion")
+    seconds = []
+    for _ in range(3):
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
+        done = python("-m", "headwise", "--help")
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        assert done.returncode == 0, done.stderr
+        assert "doctor" in done.stdout
+        seconds.append(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
+    # The least of three: a busy machine can only add to what the command itself needs.
+    assert min(seconds) < 0.5
+
+
+def test_the_two_versions_agree():
+    assert PROJECT["version"] == headwise.__version__
+
+
+def test_constraints_are_exact_and_name_no_machine():
+    assert "torch==2.13.0" in PINS
+    assert [pin for pin in PINS if not re.fullmatch(r"[a-z0-9-]+==[0-9][0-9a-z.]*", pin)] == []
+
+
+def test_every_direct_dependency_is_pinned():
+    wanted = sum(PROJECT["optional-dependencies"].values(), PROJECT["dependencies"])
+    names = {re.match(r"[A-Za-z0-9-]+", requirement)[0].lower() for requirement in wanted}
+    assert names - {pin.partition("==")[0] for pin in PINS} == set()
