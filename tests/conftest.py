@@ -104,6 +104,11 @@ def build_batch(*, size: int = 3, length: int = 12, padding: int = 0, left: bool
     return {"input_ids": ids, "attention_mask": mask, "labels": labels}
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    # transformers uses it in its DeBERTa files, as soon as they are imported: not ours to mend.
+    config.addinivalue_line("filterwarnings", "ignore:.torch.jit.script. is deprecated:DeprecationWarning")
+
+
 @pytest.fixture(params=sorted(FAMILIES))
 def family(request: pytest.FixtureRequest) -> str:
     """Every supported family in turn."""

@@ -1,15 +1,23 @@
-"""Run independent pieces of tensor work on several cores without OpenMP's barriers.
+"""Run independent pieces of tensor work on several cores, alone on the machine or not.
 
-A layer's attention is cut into a few hundred short tensor operations. If each of them is an OpenMP region, each ends in
-a barrier, and on cores that other programs also use every barrier waits for a thread that is not running: measured two
-to three times slower than one long kernel. So the pieces are handed out one by one to threads that are single-threaded
-inside; a late thread then delays one piece, not all of them.
+There are two ways, and each is bad where the other is good:
+
+- openmp: one piece after the other, torch splitting every operation over its threads. Best on quiet cores. On cores
+  that other programs use too, each of the many short operations waits for a thread that is not running, and the whole
+  takes several times as long.
+- pool: whole pieces to threads that are single-threaded inside. A late thread delays one piece, not every operation;
+  but torch's own idle threads spin for a while after each of its operations, and on quiet cores they are in the way.
+
+So pieces run the first way as long as the process gets its cores, which is looked at while they run, and the second
+way for a while once it does not. The two may differ in the last bit. With torch.use_deterministic_algorithms(True) it
+is always the pool, whose result depends neither on the load nor on the number of threads.
 """
 
 from __future__ import annotations
 
 import os
 import threading
+import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import lru_cache
@@ -19,21 +27,82 @@ import torch
 
 Piece = TypeVar("Piece")
 
-# Past this many threads the interpreter lock, held for a few microseconds per operation, becomes the bottleneck.
-MOST_WORKERS = 32
+# Past this many threads one operation on one tile is too small to be split well.
+MOST_OPENMP_THREADS = 4
+# Past this many, handing out pieces becomes the bottleneck.
+MOST_POOL_THREADS = 32
+
+
+class Crowding:
+    """Whether other programs take our cores, from how much processor time the process got while it wanted all."""
+
+    SHARE = 0.85
+    """Below this share of what was wanted, the cores are crowded."""
+    SHORTEST = 1e-3
+    """Seconds; a shorter look says too little."""
+    GRACE = 8
+    """First runs that are not judged: in them torch still prepares the loops, on one thread."""
+    PATIENCE = (32, 2048)
+    """Runs for which crowding is believed at first, and at most; doubled each time that it is found again."""
+
+    def __init__(self) -> None:
+        """Begin with quiet cores."""
+        self._runs = 0
+        self._believed_for = 0
+        self._patience = self.PATIENCE[0]
+
+    def believed(self) -> bool:
+        """Whether to take the cores for crowded in the coming run."""
+        self._runs += 1
+        self._believed_for = max(0, self._believed_for - 1)
+        return self._believed_for > 0
+
+    def found(self, wall: float, processor: float, threads: int) -> bool:
+        """Whether a stretch of work that wanted `threads` cores did not get them."""
+        if self._runs <= self.GRACE or processor >= self.SHARE * wall * threads:
+            return False
+        self._believed_for = self._patience
+        self._patience = min(2 * self._patience, self.PATIENCE[1])
+        return True
+
+    def relax(self) -> None:
+        """A whole run got its cores: next time, believe in crowding for a short while only."""
+        self._patience = self.PATIENCE[0]
+
+
+_crowding = Crowding()
 
 
 def run_pieces(pieces: Sequence[Piece], work: Callable[[Piece], None]) -> None:
-    """Call `work` on every piece, in parallel where torch may use more than one thread.
-
-    Pieces must not depend on each other: the order is not defined.
-    """
-    threads = min(torch.get_num_threads(), len(pieces), MOST_WORKERS)
-    if threads <= 1:
+    """Call `work` on every piece. Pieces must not depend on each other: the order is not defined."""
+    threads = torch.get_num_threads()
+    if threads == 1:
         for piece in pieces:
             work(piece)
-        return
+    elif threads > MOST_OPENMP_THREADS or torch.are_deterministic_algorithms_enabled() or _crowding.believed():
+        _run_in_pool(pieces, work, threads)
+    else:
+        _run_in_pool(pieces[_run_while_quiet(pieces, work, threads) :], work, threads)
 
+
+def _run_while_quiet(pieces: Sequence[Piece], work: Callable[[Piece], None], threads: int) -> int:
+    """Run pieces by openmp until the cores turn out to be crowded; return how many were run."""
+    wall, processor = time.perf_counter(), time.process_time()
+    for done, piece in enumerate(pieces, 1):
+        work(piece)
+        elapsed = time.perf_counter() - wall
+        if elapsed > _crowding.SHORTEST:
+            if _crowding.found(elapsed, time.process_time() - processor, threads):
+                return done
+            wall, processor = time.perf_counter(), time.process_time()
+    _crowding.relax()
+    return len(pieces)
+
+
+def _run_in_pool(pieces: Sequence[Piece], work: Callable[[Piece], None], threads: int) -> None:
+    threads = min(threads, len(pieces), MOST_POOL_THREADS)
+    if threads == 0:
+        return
     remaining = iter(pieces)
     lock = threading.Lock()
 
@@ -52,9 +121,9 @@ def run_pieces(pieces: Sequence[Piece], work: Callable[[Piece], None]) -> None:
         task.result()
 
 
-@lru_cache(maxsize=1)
+@lru_cache(maxsize=4)
 def _pool(threads: int, process: int) -> ThreadPoolExecutor:
-    """The threads, made on first use and again after a fork (`process`) or a change of torch's thread count."""
+    """The threads, made on first use and again after a fork (`process`)."""
     wanted = torch.get_num_threads()
     ready = threading.Barrier(threads + 1)
 

@@ -35,17 +35,16 @@ class StepCounter:
         return twin
 
     def _listen(self) -> None:
-        # torch calls such a hook for every optimiser of the process: it must not keep a forgotten model alive.
+        # torch calls such a hook for every optimiser of the process, so it must not keep a forgotten model alive. It
+        # cannot take itself away either, since torch is walking through the hooks: a dead one stays and does nothing.
         counter = weakref.ref(self)
 
         def stepped(optimiser: Optimizer, args: Any, kwargs: Any) -> None:
             alive = counter()
-            if alive is None:
-                handle.remove()
-            else:
+            if alive is not None:
                 alive._stepped(optimiser)
 
-        handle = self._handle = register_optimizer_step_post_hook(stepped)
+        self._handle = register_optimizer_step_post_hook(stepped)
 
     def _stepped(self, optimiser: Optimizer) -> None:
         known = None if self._optimiser is None else self._optimiser()

@@ -1,0 +1,316 @@
+"""What a capture sees, in every family, and that looking changes nothing."""
+
+import pytest
+import torch
+import transformers
+from conftest import EAGER, FUSED, SIZES, build_batch, build_model
+from slow_attention import model_maps
+
+import headwise as hw
+from headwise.attention import backend, received
+from headwise.errors import StateError
+
+LAYERS, HEADS = SIZES["num_hidden_layers"], SIZES["num_attention_heads"]
+# That maps are seen after dropout is another test's matter.
+pytestmark = pytest.mark.filterwarnings("ignore::headwise.HeadwiseWarning")
+
+
+def run(model, batch, **choice):
+    with hw.capture(model, **choice) as record:
+        output = model(**batch)
+    return record, output
+
+
+def gradients(model):
+    """Of every parameter; zero where there is none."""
+    return [torch.zeros_like(each) if each.grad is None else each.grad for each in model.parameters()]
+
+
+def close(first, second, tolerance=1e-10):
+    torch.testing.assert_close(first, second, rtol=tolerance, atol=tolerance)
+
+
+@pytest.mark.parametrize("mode", ["eval", "train"])
+@pytest.mark.parametrize("what", ["received", "map"])
+def test_equals_maps_written_out(family, what, mode):
+    batch = build_batch()
+    maps = model_maps(build_model(family, dtype=torch.float64).eval(), batch)
+    assert len(maps) == LAYERS
+    record, _ = run(build_model(family, dtype=torch.float64).train(mode == "train"), batch, what=what)
+    assert list(record) == list(range(LAYERS))
+    for layer, expected in enumerate(maps):
+        close(record[layer], expected if what == "map" else expected.sum(2))
+
+
+@pytest.mark.parametrize(("what", "small"), [("received", 1 << 20), ("received", 0), ("map", 0)])
+def test_gradients_equal_those_of_maps_written_out(family, what, small, monkeypatch):
+    """Received attention both ways: small batches in one slab, larger ones in tiles."""
+    monkeypatch.setattr(received, "SMALL_BYTES", small)
+    batch = build_batch()
+    ours, slow = (build_model(family, dtype=torch.float64) for _ in range(2))
+    record, _ = run(ours, batch, what=what)
+    maps = torch.cat(model_maps(slow, batch), 1)
+    seen, expected = record.stacked(), maps if what == "map" else maps.sum(2)
+    close(seen, expected)
+    weight = torch.randn_like(expected)
+    (seen * weight).sum().backward()
+    (expected * weight).sum().backward()
+    mine, theirs = gradients(ours), gradients(slow)
+    assert sum(bool(gradient.abs().max() > 1e-6) for gradient in theirs) > 3 * LAYERS
+    close(mine, theirs)
+
+
+def test_shapes_and_sums(family, batch):
+    valid = batch["attention_mask"].bool()
+    size, length = valid.shape
+    model = build_model(family).eval()
+    record, _ = run(model, batch)
+    maps, _ = run(model, batch, what="map")
+    assert [tuple(each.shape) for each in record.values()] == [(size, HEADS, length)] * LAYERS
+    assert [tuple(each.shape) for each in maps.values()] == [(size, HEADS, length, length)] * LAYERS
+    assert record.stacked().shape == (size, LAYERS * HEADS, length)
+    assert torch.equal(record.valid, valid)
+    close(record.stacked().sum(-1), valid.sum(1, keepdim=True).expand(-1, LAYERS * HEADS).float(), 1e-5)
+    rows = maps.stacked().sum(-1)  # one for a token, nothing for padding
+    close(rows, valid[:, None].expand_as(rows).float(), 1e-5)
+    assert record.stacked().masked_fill(valid[:, None], 0.0).abs().max() == 0
+    close(record.stacked(), maps.stacked().sum(2), 1e-5)
+
+
+@pytest.mark.parametrize("choice", [{}, {"what": "map"}, {"what": "map", "heads": [0, 2]}, {"layers": 1}])
+def test_watching_does_not_change_the_logits(family, batch, choice):
+    model = build_model(family).eval()
+    before = model(**batch).logits
+    _, output = run(model, batch, **choice)
+    assert ((output.logits - before).abs().max() / before.abs().max()) < 1e-6
+    assert torch.equal(model(**batch).logits, before)
+
+
+def test_maps_of_an_eager_model_leave_every_bit_alone(family, batch):
+    model = build_model(family).eval()
+    model.set_attn_implementation("eager")
+    before = model(**batch).logits
+    _, output = run(model, batch, what="map")
+    assert torch.equal(output.logits, before)
+
+
+@pytest.mark.parametrize("family", EAGER)
+def test_the_hooks_leave_every_bit_alone(family, batch):
+    model = build_model(family).eval()
+    before = model(**batch).logits
+    assert torch.equal(run(model, batch)[1].logits, before)
+
+
+def test_training_is_the_same_when_watched(family, batch):
+    plain, watched = build_model(family, dtype=torch.float64), build_model(family, dtype=torch.float64)
+    plain(**batch).loss.backward()
+    run(watched, batch)[1].loss.backward()
+    close(gradients(watched), gradients(plain))
+
+
+def blind_to_neighbours(family):
+    """A model whose tokens meet in attention only: MobileBERT adds the embeddings of neighbours, padding included."""
+    changes = {"trigram_input": False} if family == "mobilebert" else {}
+    return build_model(family, dtype=torch.float64, **changes).eval()
+
+
+@pytest.mark.parametrize("what", ["received", "map"])
+def test_padding_on_the_right_changes_nothing(family, what):
+    model = blind_to_neighbours(family)
+    short, _ = run(model, build_batch(), what=what)
+    long, _ = run(model, build_batch(padding=5), what=what)
+    inside = (..., slice(12)) if what == "received" else (..., slice(12), slice(12))
+    close(long.stacked()[inside], short.stacked())
+    close(long.stacked().sum(), short.stacked().sum())
+    found = []
+    for record in (short, long):
+        model.zero_grad()
+        record.stacked().square().sum().backward()
+        found.append(gradients(model))
+    close(*found)
+
+
+# Where positions are counted from the first column of the batch, padding there must be told with position_ids.
+TOLD = {"bert", "albert", "electra", "ernie", "mobilebert", "modernbert"}
+
+
+@pytest.mark.parametrize("family", sorted(TOLD))
+def test_padding_on_the_left_changes_nothing(family):
+    model = blind_to_neighbours(family)
+    positions = torch.arange(12).expand(3, -1)
+    shifted = torch.cat([torch.zeros(3, 5, dtype=torch.long), positions], 1)
+    first, _ = run(model, {**build_batch(left=True), "position_ids": positions})
+    second, _ = run(model, {**build_batch(left=True, padding=5), "position_ids": shifted})
+    close(second.stacked()[..., 5:], first.stacked())
+    assert second.stacked()[..., :5].abs().max() == 0
+
+
+@pytest.mark.parametrize("family", ["roberta", "xlm-roberta", "camembert", "mpnet"])
+def test_padding_on_the_left_changes_nothing_where_the_model_counts_tokens(family):
+    model = build_model(family, dtype=torch.float64).eval()
+    first, _ = run(model, build_batch(left=True))
+    second, _ = run(model, build_batch(left=True, padding=5))
+    close(second.stacked()[..., 5:], first.stacked())
+    assert second.stacked()[..., :5].abs().max() == 0
+
+
+@pytest.mark.parametrize("what", ["received", "map"])
+def test_some_layers_and_heads_are_those_of_all(family, batch, what):
+    model = build_model(family, dtype=torch.float64).eval()
+    whole, _ = run(model, batch, what=what)
+    part, _ = run(model, batch, what=what, layers=[0, 2], heads={0: [1, 3], 2: [0]})
+    assert list(part) == [0, 2]
+    close(part[0], whole[0][:, [1, 3]])
+    close(part[2], whole[2][:, [0]])
+    close(part.stacked(), torch.cat([part[0], part[2]], 1))
+    with pytest.raises(StateError, match=r"layer 1 was not recorded: recorded are \[0, 2\]"):
+        part[1]
+
+
+@pytest.mark.parametrize(("layers", "unwatched"), [("all", 0), ([1], LAYERS - 1), ([0, 2], LAYERS - 2)])
+@pytest.mark.parametrize("family", FUSED)
+def test_unwatched_layers_run_the_sdpa_of_transformers(family, batch, layers, unwatched, monkeypatch):
+    calls = []
+    plain = backend.sdpa_attention_forward
+
+    def spy(*args, **kwargs):
+        calls.append(args[0])
+        return plain(*args, **kwargs)
+
+    monkeypatch.setattr(backend, "sdpa_attention_forward", spy)
+    run(build_model(family).eval(), batch, layers=layers)
+    assert len(calls) == unwatched
+
+
+@pytest.mark.parametrize("family", sorted(set(FUSED) - {"distilbert"}))
+@pytest.mark.parametrize("what", ["received", "map"])
+def test_dropout_is_seen_only_on_request(family, batch, what):
+    votes = batch["attention_mask"].sum(1, keepdim=True).float()
+    model = build_model(family, dropout=0.4).train()
+    sums = {}
+    for after in (False, True):
+        record, _ = run(model, batch, what=what, after_dropout=after)
+        assert record.after_dropout is after
+        sums[after] = record.stacked().sum(-1) if what == "received" else record.stacked().sum((2, 3))
+    close(sums[False], votes.expand_as(sums[False]), 1e-5)
+    assert (sums[True] - votes).abs().min() > 1e-4
+
+
+@pytest.mark.parametrize("what", ["received", "map"])
+def test_before_and_after_dropout_can_be_watched_together(batch, what):
+    model = build_model("bert", dropout=0.4).train()
+    with hw.capture(model, what=what) as before, hw.capture(model, what="received", after_dropout=True) as after:
+        model(**batch)
+    votes = batch["attention_mask"].sum(1, keepdim=True).float()
+    whole = before.stacked().sum(-1) if what == "received" else before.stacked().sum((2, 3))
+    close(whole, votes.expand_as(whole), 1e-5)
+    assert (after.stacked().sum(-1) - votes).abs().min() > 1e-4
+
+
+def test_the_dropout_that_is_seen_is_the_dropout_that_is_used(batch):
+    """With unit vectors as values, what a head puts out is its own map after dropout."""
+    torch.manual_seed(3)
+    query, key = torch.randn(2, 3, 2, 6, 6)
+    value = torch.eye(6).expand(3, 2, 6, 6)
+    out, after = backend.attention_with_received(query, key, value, dropout=0.5, after_dropout=True)
+    close(out.sum(1), after, 1e-6)
+
+
+def test_the_record_holds_the_latest_pass(model):
+    model.eval()
+    with hw.capture(model) as record:
+        with pytest.raises(StateError, match="run the model"):
+            record.stacked()
+        with pytest.raises(StateError, match="run the model"):
+            record.valid  # noqa: B018
+        assert "no forward pass yet" in repr(record)
+        model(**build_batch(size=1))
+        assert record[0].shape[0] == 1
+        record.cache["mine"] = 1
+        model(**build_batch(size=2))
+        assert record[0].shape[0] == 2
+        assert record.cache == {}
+    model(**build_batch(size=3))
+    assert record[0].shape[0] == 2
+
+
+def test_a_batch_without_a_mask_has_no_padding(family):
+    model = build_model(family, dtype=torch.float64).eval()
+    batch = build_batch(size=2)
+    batch["input_ids"] = torch.randint(5, 60, (2, 7))
+    batch["attention_mask"] = torch.ones(2, 7, dtype=torch.long)
+    masked, _ = run(model, batch)
+    del batch["attention_mask"]
+    unmasked, _ = run(model, batch)
+    assert unmasked.valid.all()
+    close(unmasked.stacked(), masked.stacked())
+
+
+def test_positional_arguments_and_embeddings_work_too(model, batch):
+    model.eval()
+    expected, _ = run(model, batch)
+    with hw.capture(model) as record:
+        model(batch["input_ids"], batch["attention_mask"])
+    assert torch.equal(record.stacked(), expected.stacked())
+    with hw.capture(model) as record:
+        embeddings = model.get_input_embeddings()(batch["input_ids"])
+        model(inputs_embeds=embeddings, attention_mask=batch["attention_mask"])
+    assert torch.equal(record.stacked(), expected.stacked())
+
+
+def test_special_tokens_are_passed_on_and_kept_from_the_model(model, batch):
+    special = torch.zeros_like(batch["input_ids"])
+    special[:, 0] = 1
+    record, _ = run(model, batch)
+    assert record.special is None
+    record, _ = run(model, {**batch, "special_tokens_mask": special})
+    assert torch.equal(record.special, special.bool())
+
+
+def test_a_part_of_a_model_can_be_watched_while_the_whole_runs(model, batch):
+    expected, _ = run(model, batch)
+    with hw.capture(model.bert) as record:
+        model(**batch)
+    assert torch.equal(record.stacked(), expected.stacked())
+
+
+def test_a_wrapped_model_is_found(model, batch):
+    class Wrapper(torch.nn.Module):
+        def __init__(self, inner):
+            super().__init__()
+            self.inner = inner
+
+        def forward(self, **inputs):
+            return self.inner(**inputs).logits
+
+    expected, _ = run(model, batch)
+    record, logits = run(Wrapper(model), batch)
+    assert logits.shape == (3, 3)
+    assert torch.equal(record.stacked(), expected.stacked())
+
+
+@pytest.mark.parametrize("task", ["MaskedLM", "TokenClassification", "QuestionAnswering", "Model"])
+def test_any_head_on_top_will_do(task, batch):
+    head = transformers.BertModel if task == "Model" else getattr(transformers, f"BertFor{task}")
+    torch.manual_seed(7)
+    model = head(transformers.BertConfig(**{**SIZES, "num_labels": 2})).eval()
+    inputs = {name: batch[name] for name in ("input_ids", "attention_mask")}
+    record, _ = run(model, inputs)
+    assert record.stacked().shape == (3, LAYERS * HEADS, 12)
+
+
+def test_local_layers_look_no_further_than_their_window():
+    """ModernBERT: layers 0 and 2 are global, layer 1 sees two tokens to each side."""
+    model = build_model("modernbert").eval()
+    record, _ = run(model, build_batch(), what="map")
+    distance = (torch.arange(12)[:, None] - torch.arange(12)).abs()
+    assert record[1][..., distance > 2].abs().max() == 0
+    assert record[0][..., distance > 2].abs().max() > 0
+    assert record[2][..., distance > 2].abs().max() > 0
+
+
+def test_a_shared_layer_gives_a_map_for_every_call(batch):
+    model = build_model("albert").eval()
+    record, _ = run(model, batch)
+    assert len(record) == LAYERS
+    assert not torch.allclose(record[0], record[1])

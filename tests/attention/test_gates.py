@@ -1,0 +1,185 @@
+"""Gates: multipliers on the outputs of heads."""
+
+import pytest
+import torch
+from conftest import FAMILIES, SIZES, build_model
+
+import headwise as hw
+from headwise.errors import InputError
+
+LAYERS, HEADS = SIZES["num_hidden_layers"], SIZES["num_attention_heads"]
+WIDTH = SIZES["hidden_size"] // HEADS
+pytestmark = pytest.mark.filterwarnings("ignore::headwise.HeadwiseWarning")
+
+# Where each family keeps the projection that takes the heads' outputs, side by side, as its input.
+PROJECTIONS = {
+    "albert": "attention.dense",
+    "distilbert": "attention.out_lin",
+    "modernbert": "attn.Wo",
+    "mpnet": "attention.attn.o",
+}
+
+
+def projections(model):
+    """The output projection of every layer (once if it is shared)."""
+    ending = PROJECTIONS.get(model.config.model_type, "attention.output.dense")
+    found = [module for name, module in model.named_modules() if name.endswith(ending)]
+    assert len(found) in (1, LAYERS)
+    return found
+
+
+def logits(model, batch, gates=None):
+    if gates is None:
+        return model(**batch).logits
+    with hw.gate(model, gates):
+        return model(**batch).logits
+
+
+def multiplied(model, batch, factors):
+    """Reference: the input of every output projection multiplied, [N,B,S,H] broadcast, by hooks of our own."""
+    calls = iter(factors)
+
+    def multiply(module, args):
+        each = next(calls).unsqueeze(-1)  # [B,S,H,1]
+        heads = args[0].unflatten(-1, (HEADS, WIDTH))
+        return ((heads * each).flatten(-2),)
+
+    handles = [module.register_forward_pre_hook(multiply) for module in projections(model)]
+    try:
+        return model(**batch).logits
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+SHAPES = {"(H)": (HEADS,), "(B,H)": (3, HEADS), "(B,S,H)": (3, 12, HEADS)}
+
+
+def spread(gates):
+    """[N,...,H] as [N,B or 1,S or 1,H]."""
+    return gates.reshape(LAYERS, *{2: (1, 1), 3: (3, 1), 4: (3, 12)}[gates.dim()], HEADS)
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_equals_multiplying_before_the_output_projection(family, batch, shape):
+    model = build_model(family, dtype=torch.float64).eval()
+    gates = torch.rand(LAYERS, *SHAPES[shape], dtype=torch.float64)
+    expected = multiplied(model, batch, spread(gates))
+    assert (expected - logits(model, batch)).abs().max() > 1e-6
+    torch.testing.assert_close(logits(model, batch, gates), expected, rtol=1e-10, atol=1e-10)
+    by_layer = {layer: gates[layer] for layer in range(LAYERS)}
+    torch.testing.assert_close(logits(model, batch, by_layer), expected, rtol=1e-10, atol=1e-10)
+
+
+@pytest.mark.parametrize("watched", [False, True])
+def test_a_closed_gate_equals_columns_of_zeros_in_the_projection(batch, watched):
+    model, cut = build_model("bert", dtype=torch.float64).eval(), build_model("bert", dtype=torch.float64).eval()
+    gates = torch.ones(LAYERS, HEADS, dtype=torch.float64)
+    for layer, head in [(0, 1), (2, 0), (2, 3)]:
+        gates[layer, head] = 0
+        projections(cut)[layer].weight.data[:, head * WIDTH : (head + 1) * WIDTH] = 0
+    if watched:
+        with hw.capture(model):
+            ours = logits(model, batch, gates)
+    else:
+        ours = logits(model, batch, gates)
+    torch.testing.assert_close(ours, logits(cut, batch), rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_open_gates_change_no_bit(family, batch, shape):
+    model = build_model(family).eval()
+    assert torch.equal(logits(model, batch, torch.ones(LAYERS, *SHAPES[shape])), logits(model, batch))
+
+
+def test_only_the_gated_layer_is_touched(batch):
+    model = build_model("bert", dtype=torch.float64).eval()
+    factors = torch.ones(LAYERS, 1, 1, HEADS, dtype=torch.float64)
+    factors[1] = torch.rand(HEADS)
+    ours = logits(model, batch, {1: factors[1, 0, 0]})
+    torch.testing.assert_close(ours, multiplied(model, batch, factors), rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_gradients_into_gates_are_those_of_the_reference(family, batch, shape):
+    model = build_model(family, dtype=torch.float64).eval()
+    gates = torch.rand(LAYERS, *SHAPES[shape], dtype=torch.float64, requires_grad=True)
+    weight = torch.randn(3, 3, dtype=torch.float64)
+    (ours,) = torch.autograd.grad((logits(model, batch, gates) * weight).sum(), gates)
+    (expected,) = torch.autograd.grad((multiplied(model, batch, spread(gates)) * weight).sum(), gates)
+    assert expected.abs().max() > 1e-6
+    torch.testing.assert_close(ours, expected, rtol=1e-10, atol=1e-10)
+
+
+# ModernBERT turns its queries in float32 and DeBERTa-v2 scales in it: too coarse for small differences.
+@pytest.mark.parametrize("family", sorted(set(FAMILIES) - {"modernbert", "deberta-v2"}))
+def test_gradients_into_gates_are_those_of_finite_differences(family, batch):
+    model = build_model(family, dtype=torch.float64).eval()
+    gates = torch.rand(LAYERS, HEADS, dtype=torch.float64, requires_grad=True)
+
+    def loss(gates):
+        with hw.gate(model, gates):
+            return model(**batch).loss
+
+    (gradient,) = torch.autograd.grad(loss(gates), gates)
+    assert gradient.abs().max() > 1e-6
+    with torch.no_grad():
+        for _ in range(4):
+            direction = torch.randn_like(gates)
+            slope = (loss(gates + 1e-5 * direction) - loss(gates - 1e-5 * direction)) / 2e-5
+            torch.testing.assert_close((gradient * direction).sum(), slope, rtol=1e-6, atol=1e-9)
+
+
+def test_gates_multiply_when_nested(batch):
+    model = build_model("bert", dtype=torch.float64).eval()
+    first, second = torch.rand(2, LAYERS, HEADS, dtype=torch.float64)
+    with hw.gate(model, first), hw.gate(model, {1: second[1]}):
+        nested = model(**batch).logits
+    second[[0, 2]] = 1
+    torch.testing.assert_close(nested, logits(model, batch, first * second), rtol=1e-12, atol=1e-12)
+
+
+def test_gates_do_not_change_the_attention_of_their_own_layer(family, batch):
+    model = build_model(family).eval()
+    with hw.capture(model) as record:
+        model(**batch)
+        free = record.stacked()
+        with hw.gate(model, {1: torch.zeros(HEADS)}):
+            model(**batch)
+    layers = free.split(HEADS, 1)
+    torch.testing.assert_close(record[0], layers[0])
+    torch.testing.assert_close(record[1], layers[1])
+    assert (record[2] - layers[2]).abs().max() > 1e-5
+
+
+def test_half_precision_outputs_stay_so(batch):
+    model = build_model("bert", dtype=torch.bfloat16).eval()
+    assert logits(model, batch, torch.ones(LAYERS, HEADS)).dtype == torch.bfloat16
+
+
+@pytest.mark.parametrize(
+    ("gates", "message"),
+    [
+        (torch.ones(HEADS), r"gates of shape \(4,\): expected \[3,4\], \[3,B,4\] or \[3,B,S,4\]"),
+        (torch.ones(2, HEADS), r"gates of shape \(2, 4\): expected \[3,4\]"),
+        (torch.ones(3, 2, 2, 2, HEADS), r"gates of shape .*: expected \[3,4\]"),
+        (torch.ones(3, 5), r"gates of layer 0 have shape \(5,\): expected \(4,\), \(B,4\) or \(B,S,4\)"),
+        ({0: torch.ones(3, 3)}, r"gates of layer 0 have shape \(3, 3\): expected \(4,\), \(B,4\) or \(B,S,4\)"),
+        ({1: torch.ones(())}, r"gates of layer 1 have shape \(\): expected \(4,\)"),
+        ({3: torch.ones(HEADS)}, "gates for layer 3: the model has layers 0 to 2"),
+        ({"0": torch.ones(HEADS)}, "gates for layer '0': the model has layers 0 to 2"),
+        ({0: torch.ones(HEADS, dtype=torch.long)}, "gates of layer 0: expected a floating-point tensor"),
+        ({0: [1.0, 1.0, 1.0, 1.0]}, "gates of layer 0: expected a floating-point tensor"),
+    ],
+)
+def test_wrong_gates_say_what_was_expected(model, gates, message):
+    with pytest.raises(InputError, match=message), hw.gate(model, gates):
+        pytest.fail("the with block was entered")
+
+
+@pytest.mark.parametrize("family", ["bert", "mpnet"])
+@pytest.mark.parametrize("shape", [(2, HEADS), (3, 7, HEADS)])
+def test_gates_that_do_not_fit_the_batch_say_so(family, batch, shape):
+    model = build_model(family).eval()
+    with hw.gate(model, {0: torch.ones(shape)}), pytest.raises(InputError, match="gates of layer 0"):
+        model(**batch)

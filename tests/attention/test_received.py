@@ -1,0 +1,330 @@
+"""The kernel against attention written out: output, received attention and gradients."""
+
+import pytest
+import torch
+from slow_attention import slow_attention
+
+from headwise.attention import attention_with_received, dense, loops, received, tiles
+
+BATCH, HEADS, LENGTH, SIZE = 3, 3, 10, 5
+HUGE = 1 << 40
+
+# name -> (SMALL_BYTES, TILE_BYTES, SLAB_BYTES). A row of 10 float64 scores takes 80 bytes.
+PATHS = {
+    "one row a tile": (0, 1, HUGE),
+    "uneven rows a tile": (0, 300, HUGE),
+    "two heads a tile": (0, 1600, HUGE),
+    "one tile": (0, HUGE, HUGE),
+    "one slab": (HUGE, HUGE, HUGE),
+    "slab of an example": (HUGE, HUGE, 1),
+}
+TILED, DENSE = "uneven rows a tile", "slab of an example"
+
+
+@pytest.fixture(params=PATHS)
+def path(request, monkeypatch):
+    take(request.param, monkeypatch)
+    return request.param
+
+
+def take(path, monkeypatch):
+    small, tile, slab = PATHS[path]
+    monkeypatch.setattr(received, "SMALL_BYTES", small)
+    monkeypatch.setattr(tiles, "TILE_BYTES", tile)
+    monkeypatch.setattr(dense, "SLAB_BYTES", slab)
+
+
+def tensors(batch=BATCH, heads=HEADS, length=LENGTH, size=SIZE, dtype=torch.float64):
+    """Query, key and a value of another size, in the layout that models give: heads and positions transposed."""
+    return [
+        torch.randn(batch, length, heads, width, dtype=dtype).transpose(1, 2).requires_grad_()
+        for width in (size, size, size + 1)
+    ]
+
+
+def lengths_mask(length=LENGTH):
+    lengths = torch.tensor([length, length - 3, 2])
+    return torch.arange(length)[None] < lengths[:, None]  # [B,K]
+
+
+def window_mask():
+    """A sliding window over right padding: padding far from the text sees nothing."""
+    near = (torch.arange(LENGTH)[:, None] - torch.arange(LENGTH)[None]).abs() <= 2
+    mask = near & lengths_mask()[:, None, None, :]
+    assert not mask.any(-1).all()
+    return mask
+
+
+def holes_mask():
+    mask = torch.ones(BATCH, 1, 1, LENGTH, dtype=torch.bool)
+    mask[0, ..., 3:5] = mask[1, ..., 0] = mask[1, ..., 7] = mask[2, ..., -2] = False
+    return mask
+
+
+def additive_mask(heads=1, hidden=-torch.inf):
+    mask = torch.randn(BATCH, heads, LENGTH, LENGTH, dtype=torch.float64)
+    return mask.masked_fill(torch.rand_like(mask) < 0.2, hidden)
+
+
+MASKS = {
+    "none": lambda: None,
+    "right padding": lambda: lengths_mask()[:, None, None],
+    "left padding": lambda: lengths_mask().flip(1)[:, None, None],
+    "padding over all queries": lambda: lengths_mask()[:, None, None].expand(-1, -1, LENGTH, -1),
+    "the same for all examples": lambda: lengths_mask()[1:2, None, None],
+    "holes": holes_mask,
+    "window": window_mask,
+    "additive": additive_mask,
+    "additive lowest number": lambda: additive_mask(hidden=torch.finfo(torch.float64).min),
+    "additive per head": lambda: additive_mask(HEADS),
+    "boolean per head": lambda: torch.rand(BATCH, HEADS, LENGTH, LENGTH) < 0.4,
+}
+
+
+def assert_same(ours, slow, inputs, tolerance=1e-12):
+    """Compare output, received attention, and the gradients of a function of both."""
+    for mine, expected in zip(ours, slow, strict=True):
+        torch.testing.assert_close(mine, expected, rtol=tolerance, atol=tolerance)
+    weights = [torch.randn_like(tensor) for tensor in slow]
+    gradients = [
+        torch.autograd.grad(sum((tensor * weight).sum() for tensor, weight in zip(pair, weights, strict=True)), inputs)
+        for pair in (ours, slow)
+    ]
+    for mine, expected in zip(*gradients, strict=True):
+        torch.testing.assert_close(mine, expected, rtol=tolerance, atol=tolerance)
+
+
+@pytest.mark.parametrize("votes", ["all", "some"])
+@pytest.mark.parametrize("mask", MASKS)
+def test_equals_attention_written_out(path, mask, votes):
+    inputs, mask = tensors(), MASKS[mask]()
+    valid = lengths_mask() if votes == "some" else None
+    ours = attention_with_received(*inputs, mask=mask, valid=valid)
+    assert_same(ours, slow_attention(*inputs, mask=mask, valid=valid), inputs)
+
+
+@pytest.mark.parametrize("path", [TILED, DENSE])
+def test_more_keys_than_queries_and_a_scale_of_ones_own(path, monkeypatch):
+    take(path, monkeypatch)
+    query, key, value = tensors()
+    query = query[:, :, :4]
+    ours = attention_with_received(query, key, value, scale=0.3)
+    slow = slow_attention(query * 0.3 * SIZE**0.5, key, value)
+    assert_same(ours, slow, (query, key, value))
+
+
+def test_a_query_that_sees_nothing_has_output_zero_and_no_vote(path):
+    inputs, mask = tensors(), window_mask()
+    out, given = attention_with_received(*inputs, mask=mask)
+    blind = ~mask.any(-1)[:, 0]  # [B,Q]
+    assert torch.equal(out[blind], torch.zeros_like(out[blind]))
+    torch.testing.assert_close(given.sum(-1), (~blind).sum(1)[:, None].expand(-1, HEADS).double())
+    gradients = torch.autograd.grad(out.sum() + given.square().sum(), inputs)
+    assert all(gradient.isfinite().all() for gradient in gradients)
+
+
+def test_either_result_alone_gives_its_gradient(path):
+    inputs = tensors()
+    for number in (0, 1):
+        weight = torch.randn_like(slow_attention(*inputs)[number])
+        ours = torch.autograd.grad((attention_with_received(*inputs)[number] * weight).sum(), inputs)
+        slow = slow_attention(*inputs)[number]
+        expected = torch.autograd.grad((slow * weight).sum(), inputs, allow_unused=True)
+        for mine, theirs, source in zip(ours, expected, inputs, strict=True):
+            theirs = torch.zeros_like(source) if theirs is None else theirs
+            torch.testing.assert_close(mine, theirs, rtol=1e-12, atol=1e-12)
+
+
+def test_long_sequences_go_through_blocks_of_rows(monkeypatch):
+    take("one tile", monkeypatch)
+    monkeypatch.setattr(tiles, "TILE_BYTES", 100_000)
+    inputs = tensors(batch=3, heads=2, length=600)
+    valid = lengths_mask(600)
+    ours = attention_with_received(*inputs, mask=valid[:, None, None], valid=valid)
+    slow = slow_attention(*inputs, mask=valid[:, None, None], valid=valid)
+    assert_same(ours, slow, inputs, tolerance=1e-11)
+
+
+def operation(inputs, *, seed=5, dropout=0.3, after_dropout=False, mask=None, valid=None):
+    """The registered operation itself, whose seed can be chosen: output and received attention."""
+    scale = inputs[0].shape[-1] ** -0.5
+    run = torch.ops.headwise.attention_with_received
+    return run(*inputs, mask, valid, torch.tensor(seed), scale, dropout, after_dropout)[:2]
+
+
+@pytest.mark.parametrize(("dropout", "after_dropout"), [(0.0, False), (0.3, False), (0.3, True)])
+def test_gradients_are_those_of_finite_differences(path, dropout, after_dropout):
+    inputs = tensors(batch=2, heads=2, length=4, size=2)
+    valid = torch.tensor([[1, 1, 1, 1], [1, 1, 1, 0]]).bool()
+
+    def run(*inputs):
+        return operation(inputs, dropout=dropout, after_dropout=after_dropout, mask=valid[:, None, None], valid=valid)
+
+    assert torch.autograd.gradcheck(run, inputs)
+
+
+def kept_weights(inputs, **options):
+    """Which weights dropout keeps [B,H,Q,K]: with unit vectors as values the output is the map itself."""
+    query, key, _ = inputs
+    unit = torch.eye(key.shape[2], dtype=key.dtype).expand(*key.shape[:2], -1, -1)
+    return operation((query, key, unit), **options)[0].transpose(1, 2) > 0
+
+
+@pytest.mark.parametrize("after_dropout", [False, True])
+def test_dropout_equals_the_same_mask_written_out(path, after_dropout):
+    inputs, valid = tensors(), lengths_mask()
+    ours = operation(inputs, dropout=0.25, after_dropout=after_dropout, valid=valid)
+    factors = kept_weights(inputs, dropout=0.25).double() / 0.75
+    assert_same(ours, slow_attention(*inputs, valid=valid, factors=factors, after_dropout=after_dropout), inputs)
+
+
+@pytest.mark.parametrize("rate", [0.1, 0.5, 0.9])
+def test_as_many_weights_are_dropped_as_asked_and_nowhere_the_same(path, rate):
+    inputs = [tensor.detach() for tensor in tensors(heads=2, length=60)]
+    kept = kept_weights(inputs, dropout=rate).double()
+    assert abs(kept.mean() - (1 - rate)) < 4 * (rate * (1 - rate) / kept.numel()) ** 0.5 + 2**-16
+    # Independent masks both keep a weight in (1 - rate)^2 of all places.
+    both = (1 - rate) ** 2
+    masks = [*kept.flatten(0, 1), kept_weights(inputs, dropout=rate, seed=9)[0, 0].double()]
+    for number, first in enumerate(masks):
+        for second in masks[:number]:
+            shared = (first * second).mean()
+            assert abs(shared - both) < 5 * (both * (1 - both) / first.numel()) ** 0.5
+
+
+@pytest.mark.parametrize("path", [TILED, DENSE])
+def test_dropout_changes_nothing_on_average(path, monkeypatch):
+    take(path, monkeypatch)
+    inputs = [tensor.detach() for tensor in tensors(batch=2, heads=2, length=6)]
+    exact = attention_with_received(*inputs)
+    runs = [attention_with_received(*inputs, dropout=0.3, after_dropout=True) for _ in range(400)]
+    for number in (0, 1):
+        seen = torch.stack([run[number] for run in runs])
+        error = seen.std(0) / len(runs) ** 0.5
+        assert error.min() > 0
+        assert ((seen.mean(0) - exact[number]).abs() / error).max() < 5
+
+
+def test_received_before_dropout_is_that_of_no_dropout_and_after_is_not(path):
+    inputs, valid = tensors(), lengths_mask()
+    options = {"mask": valid[:, None, None], "valid": valid}
+    votes = valid.sum(1)[:, None].expand(-1, HEADS).double()
+    _, plain = attention_with_received(*inputs, **options)
+    _, before = attention_with_received(*inputs, **options, dropout=0.3)
+    _, after = attention_with_received(*inputs, **options, dropout=0.3, after_dropout=True)
+    torch.testing.assert_close(before, plain, rtol=1e-12, atol=1e-12)
+    torch.testing.assert_close(before.sum(-1), votes)
+    assert (after.sum(-1) - votes).abs().min() > 1e-3
+
+
+def test_dropout_follows_the_seed_of_torch(path):
+    inputs = tensors()
+    results = []
+    for seed in (1, 1, 2):
+        torch.manual_seed(seed)
+        results.append(attention_with_received(*inputs, dropout=0.3)[0])
+    assert torch.equal(results[0], results[1])
+    assert not torch.equal(results[0], results[2])
+
+
+def with_gradients(inputs, **options):
+    out, given = operation(inputs, **options)
+    return out, given, *torch.autograd.grad(out.square().sum() + given.square().sum(), inputs)
+
+
+@pytest.mark.parametrize(("dropout", "after_dropout"), [(0.0, False), (0.3, False), (0.3, True)])
+def test_the_number_of_threads_changes_no_bit(dropout, after_dropout, monkeypatch):
+    take(TILED, monkeypatch)
+    monkeypatch.setattr(tiles, "TILE_BYTES", 20_000)
+    inputs = tensors(batch=2, heads=4, length=64, dtype=torch.float32)
+    threads, results = torch.get_num_threads(), []
+    try:
+        for count in (1, 2, 3):
+            torch.set_num_threads(count)
+            results.append(with_gradients(inputs, dropout=dropout, after_dropout=after_dropout))
+    finally:
+        torch.set_num_threads(threads)
+    for other in results[1:]:
+        assert all(torch.equal(mine, first) for mine, first in zip(other, results[0], strict=True))
+
+
+def test_threads_do_not_disturb_the_dropout_of_each_other(monkeypatch):
+    """The same pieces many times on several threads, against one thread."""
+    take("one row a tile", monkeypatch)
+    monkeypatch.setattr(tiles, "TILE_BYTES", 1 << 16)
+    inputs = [tensor.detach() for tensor in tensors(heads=8, length=256, dtype=torch.float32)]
+    threads = torch.get_num_threads()
+    try:
+        torch.set_num_threads(1)
+        alone = operation(inputs)[0]
+        torch.set_num_threads(3)
+        assert all(torch.equal(operation(inputs)[0], alone) for _ in range(20))
+    finally:
+        torch.set_num_threads(threads)
+
+
+@pytest.mark.parametrize("mask", ["none", "holes", "window", "additive per head"])
+@pytest.mark.parametrize(("dropout", "after_dropout"), [(0.0, False), (0.3, False), (0.3, True)])
+def test_scripted_and_plain_loops_are_the_same_bit_for_bit(mask, dropout, after_dropout, monkeypatch):
+    take(TILED, monkeypatch)
+    inputs, options = tensors(), {"mask": MASKS[mask](), "dropout": dropout, "after_dropout": after_dropout}
+    scripted = with_gradients(inputs, **options)
+    monkeypatch.setattr(tiles, "fast", lambda function: function)
+    plain = with_gradients(inputs, **options)
+    assert all(torch.equal(mine, other) for mine, other in zip(scripted, plain, strict=True))
+
+
+@pytest.mark.parametrize("loop", [loops.forward_piece, loops.backward_piece])
+def test_the_loops_run_without_the_interpreter(loop):
+    assert loops.fast(loop) is not loop
+
+
+def test_without_torchscript_the_loops_run_in_python(monkeypatch):
+    def gone(function):
+        raise RuntimeError("no TorchScript")
+
+    monkeypatch.setattr(torch.jit, "script", gone)
+    # Past the cache, which may hold the scripted function.
+    assert loops.fast.__wrapped__(loops.forward_piece) is loops.forward_piece
+
+
+@pytest.mark.parametrize("path", [TILED, DENSE])
+def test_half_precision_is_summed_in_single_precision(path, monkeypatch):
+    take(path, monkeypatch)
+    length = 200
+    inputs = tensors(length=length, dtype=torch.float32)
+    half = [tensor.detach().bfloat16().requires_grad_() for tensor in inputs]
+    out, given = attention_with_received(*half)
+    _, expected = attention_with_received(*inputs)
+    assert out.dtype == torch.bfloat16
+    assert given.dtype == torch.float32
+    torch.testing.assert_close(given, expected, rtol=0.01, atol=0.01)
+    assert (given.sum(-1) - length).abs().max() < 1e-3
+    gradients = torch.autograd.grad(out.float().sum() + given.square().sum(), half)
+    assert {gradient.dtype for gradient in gradients} == {torch.bfloat16}
+
+
+@pytest.mark.parametrize("path", ["two heads a tile", "one slab"])
+@pytest.mark.parametrize("dropout", [0.0, 0.3])
+def test_torch_finds_nothing_wrong_with_the_operation(path, dropout, monkeypatch):
+    take(path, monkeypatch)
+    inputs, valid = tensors(batch=3, heads=2), lengths_mask()
+    arguments = (*inputs, valid[:, None, None], valid, torch.tensor(5), 0.4, dropout, False)
+    torch.library.opcheck(torch.ops.headwise.attention_with_received.default, arguments)
+
+
+@pytest.mark.parametrize("left", [False, True])
+def test_padding_changes_no_value_and_no_gradient(left, path):
+    inputs, valid = tensors(), lengths_mask()
+    pads = [torch.randn(BATCH, HEADS, 4, tensor.shape[3], dtype=tensor.dtype) for tensor in inputs]
+    nothing = torch.zeros(BATCH, 4, dtype=torch.bool)
+    order = (lambda pair: pair[::-1]) if left else (lambda pair: pair)
+    padded = [torch.cat(order([tensor, pad]), 2) for tensor, pad in zip(inputs, pads, strict=True)]
+    wider = torch.cat(order([valid, nothing]), 1)
+    inside = slice(4, None) if left else slice(LENGTH)
+
+    out, given = attention_with_received(*inputs, mask=valid[:, None, None], valid=valid)
+    wide_out, wide_given = attention_with_received(*padded, mask=wider[:, None, None], valid=wider)
+    assert wide_given.masked_fill(wider[:, None], 0.0).abs().max() == 0
+    votes = valid[:, :, None, None]
+    assert_same((wide_out[:, inside] * votes, wide_given[..., inside]), (out * votes, given), inputs)

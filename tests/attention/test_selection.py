@@ -1,0 +1,116 @@
+"""Choosing layers and heads."""
+
+import pytest
+from conftest import build_batch, build_model
+
+import headwise as hw
+from headwise.attention import select
+from headwise.attention.selection import without
+from headwise.errors import InputError
+
+SHAPE = (4, 3)
+EVERY = (0, 1, 2)
+
+
+@pytest.mark.parametrize(
+    ("layers", "expected"),
+    [
+        ("all", (0, 1, 2, 3)),
+        ("first:1", (0,)),
+        ("first:4", (0, 1, 2, 3)),
+        ("last:2", (2, 3)),
+        (0, (0,)),
+        (3, (3,)),
+        (-1, (3,)),
+        ([2, 0], (0, 2)),
+        ((1, 1, -3), (1,)),
+        (range(1, 3), (1, 2)),
+        ({3, 1}, (1, 3)),
+        ((number for number in (2, 1)), (1, 2)),
+    ],
+)
+def test_layers(layers, expected):
+    assert select(layers, "all", SHAPE) == dict.fromkeys(expected, EVERY)
+
+
+@pytest.mark.parametrize(
+    ("heads", "expected"),
+    [("all", EVERY), ("first:2", (0, 1)), ("last:1", (2,)), (1, (1,)), (-1, (2,)), ([2, 0, 2], (0, 2))],
+)
+def test_heads_of_every_layer(heads, expected):
+    assert select([0, 2], heads, SHAPE) == {0: expected, 2: expected}
+
+
+def test_heads_layer_by_layer():
+    heads = {3: "last:1", 0: [1, 0], -3: 2}
+    assert select("all", heads, SHAPE) == {0: (0, 1), 1: (2,), 3: (2,)}
+    assert select("last:2", heads, SHAPE) == {3: (2,)}
+
+
+def test_both_come_in_ascending_order():
+    chosen = select([3, 0], {3: [2, 0], 0: "all"}, SHAPE)
+    assert list(chosen.items()) == [(0, EVERY), (3, (0, 2))]
+
+
+RANGE = [
+    ({"layers": 4}, "layer 4 is out of range: the model has layers 0 to 3"),
+    ({"layers": -5}, "layer -5 is out of range: the model has layers 0 to 3"),
+    ({"layers": [0, 7]}, "layer 7 is out of range: the model has layers 0 to 3"),
+    ({"layers": "last:5"}, "layers 'last:5': the model has 4 layers"),
+    ({"heads": 3}, "head 3 is out of range: the model has heads 0 to 2"),
+    ({"heads": "first:9"}, "heads 'first:9': the model has 3 heads"),
+    ({"heads": {0: [5]}}, "head 5 is out of range: the model has heads 0 to 2"),
+    ({"heads": {9: [0]}}, "layer 9 is out of range: the model has layers 0 to 3"),
+]
+
+
+@pytest.mark.parametrize(("choice", "message"), RANGE)
+def test_out_of_range_says_the_range(choice, message):
+    with pytest.raises(InputError) as error:
+        select(**{"layers": "all", "heads": "all", **choice}, shape=SHAPE)
+    assert message in str(error.value)
+
+
+@pytest.mark.parametrize("kind", ["layers", "heads"])
+@pytest.mark.parametrize(
+    "value", ["", "some", "first", "first:", "first:0", "last:-1", "last:²", 1.5, None, True, ["1"]]
+)
+def test_other_values_say_what_was_expected(kind, value):
+    with pytest.raises(InputError, match="expected 'all', 'first:N', 'last:N', a number or a list of numbers") as error:
+        select(**{"layers": "all", "heads": "all", kind: value}, shape=SHAPE)
+    assert kind in str(error.value)
+
+
+@pytest.mark.parametrize(
+    "choice", [{"layers": []}, {"heads": ()}, {"heads": {}}, {"heads": {0: []}}, {"layers": [0], "heads": {1: [0]}}]
+)
+def test_choosing_nothing_is_refused(choice):
+    with pytest.raises(InputError):
+        select(**{"layers": "all", "heads": "all", **choice}, shape=SHAPE)
+
+
+def test_the_rest():
+    assert without((1, 3), 5) == [0, 2, 4]
+    assert without((), 2) == [0, 1]
+
+
+@pytest.mark.parametrize(
+    ("choice", "message"),
+    [
+        ({"layers": 3}, "layers 0 to 2"),
+        ({"heads": [4]}, "heads 0 to 3"),
+        ({"what": "maps"}, "did you mean 'map'"),
+        ({"what": None}, "known: map, received"),
+    ],
+)
+def test_capture_refuses_a_wrong_choice_before_the_first_pass(choice, message):
+    with pytest.raises(InputError, match=message), hw.capture(build_model("bert"), **choice):
+        pytest.fail("the with block was entered")
+
+
+def test_capture_records_what_was_chosen():
+    model = build_model("bert").eval()
+    with hw.capture(model, layers=[0, -1], heads={0: [3, 1], 2: "first:1"}) as record:
+        model(**build_batch())
+    assert record.heads == {0: (1, 3), 2: (0,)}
+    assert record.maps == [(0, 1), (0, 3), (2, 0)]

@@ -1,0 +1,358 @@
+"""The ways in which models are trained: threads, checkpointing, compilation, autocast, several processes, micro batches."""
+
+import contextlib
+import datetime
+import threading
+import weakref
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+import torch
+from conftest import EAGER, FAMILIES, FUSED, build_batch, build_model
+
+import headwise as hw
+from headwise.errors import StateError
+
+pytestmark = pytest.mark.filterwarnings("ignore::headwise.HeadwiseWarning")
+
+
+def gradients(model):
+    """Of every parameter; zero where there is none."""
+    return [torch.zeros_like(each) if each.grad is None else each.grad for each in model.parameters()]
+
+
+def close(first, second, tolerance=1e-10):
+    torch.testing.assert_close(first, second, rtol=tolerance, atol=tolerance)
+
+
+def observe(model, batch, **choice):
+    with hw.capture(model, **choice) as record:
+        model(**batch)
+    return record.stacked().detach()
+
+
+def batches(count):
+    """Batches of different lengths and tokens."""
+    result = []
+    for number in range(count):
+        batch = build_batch(length=10 + number)
+        batch["input_ids"] = (batch["input_ids"] + number) % 55 + 4
+        result.append(batch)
+    return result
+
+
+# -- threads -----------------------------------------------------------------------------------------------------
+
+
+def in_threads(*tasks):
+    """Run all at once, and give back what they return."""
+    together = threading.Barrier(len(tasks), timeout=20)
+
+    def run(task):
+        together.wait()
+        return task()
+
+    with ThreadPoolExecutor(len(tasks)) as pool:
+        return [future.result(60) for future in [pool.submit(run, task) for task in tasks]]
+
+
+@pytest.mark.parametrize("family", ["bert", "albert", "modernbert", "mpnet"])
+def test_two_threads_with_a_model_each(family):
+    models, inputs = [build_model(family).eval() for _ in range(2)], batches(2)
+    expected = [observe(model, batch) for model, batch in zip(models, inputs, strict=True)]
+
+    def work(number):
+        return [observe(models[number], inputs[number]) for _ in range(10)]
+
+    for seen, wanted in zip(in_threads(lambda: work(0), lambda: work(1)), expected, strict=True):
+        assert all(torch.equal(each, wanted) for each in seen)
+
+
+@pytest.mark.parametrize("family", ["bert", "albert", "mpnet"])
+def test_threads_that_share_a_model_each_see_their_own_pass(family):
+    model, inputs = build_model(family).eval(), batches(2)
+    expected = [observe(model, batch) for batch in inputs]
+    entered, ran, left = (threading.Barrier(2, timeout=20) for _ in range(3))
+
+    def work(number):
+        with hw.capture(model) as record:
+            entered.wait()
+            for turn in range(2):  # one after the other: the second must not overwrite what the first has seen
+                if turn == number:
+                    model(**inputs[number])
+                ran.wait()
+            seen = record.stacked().detach()
+            left.wait()
+        return seen
+
+    before = set(vars(model))
+    for seen, wanted in zip(in_threads(lambda: work(0), lambda: work(1)), expected, strict=True):
+        assert seen.shape == wanted.shape
+        assert torch.equal(seen, wanted)
+    assert set(vars(model)) == before
+
+
+@pytest.mark.parametrize("family", ["bert", "albert"])
+def test_threads_may_come_and_go_at_any_time(family):
+    model, inputs = build_model(family).eval(), batches(3)
+    expected = [observe(model, batch) for batch in inputs]
+    before = set(vars(model)), model.config
+
+    def work(number):
+        return [observe(model, inputs[number]) for _ in range(15)]
+
+    results = in_threads(*(lambda number=number: work(number) for number in range(3)))
+    for seen, wanted in zip(results, expected, strict=True):
+        assert all(each.shape == wanted.shape and torch.equal(each, wanted) for each in seen)
+    assert (set(vars(model)), model.config) == before
+
+
+def test_a_pass_in_another_thread_is_recorded_too(model, batch):
+    expected = observe(model, batch)
+    with hw.capture(model) as record:
+        in_threads(lambda: model(**batch))
+        assert torch.equal(record.stacked(), expected)
+
+
+def test_the_backward_pass_may_run_in_another_thread(batch):
+    """Gradient checkpointing then computes the layers once more there."""
+    plain, checkpointed = (build_model("bert", dtype=torch.float64) for _ in range(2))
+    train(plain, batch)
+    checkpointed.gradient_checkpointing_enable()
+    with hw.capture(checkpointed) as record:
+        loss = total(checkpointed(**batch), record)
+        in_threads(loss.backward)
+    close(gradients(checkpointed), gradients(plain))
+
+
+# -- gradient checkpointing --------------------------------------------------------------------------------------
+
+CHECKPOINTED = sorted(set(FAMILIES) - {"albert", "mpnet"})  # those two do not support it
+
+
+def total(output, record):
+    return output.loss + record.stacked().square().sum((1, 2)).mean()
+
+
+def train(model, batch, gates=None):
+    torch.manual_seed(5)
+    with hw.capture(model) as record, contextlib.nullcontext() if gates is None else hw.gate(model, gates):
+        total(model(**batch), record).backward()
+    return record
+
+
+@pytest.mark.parametrize("dropout", [0.0, 0.3])
+@pytest.mark.parametrize("family", CHECKPOINTED)
+def test_gradient_checkpointing_gives_the_same_and_records_once(family, batch, dropout):
+    plain, checkpointed = (build_model(family, dropout=dropout, dtype=torch.float64).train() for _ in range(2))
+    checkpointed.gradient_checkpointing_enable()
+    expected = train(plain, batch)
+    torch.manual_seed(5)
+    layers_run = count_calls(checkpointed)
+    with hw.capture(checkpointed) as record:
+        output = checkpointed(**batch)
+        seen = dict(record)
+        assert len(seen) == 3
+        total(output, record).backward()
+        assert len(layers_run) > 3  # or nothing was computed a second time
+        assert list(record) == list(seen)
+        assert all(record[layer] is seen[layer] for layer in seen)
+    close(record.stacked(), expected.stacked())
+    close(gradients(checkpointed), gradients(plain))
+
+
+def count_calls(model):
+    calls = []
+    for module in model.modules():
+        if type(module).__name__.lower().endswith(("selfattention", "modernbertattention")):
+            module.register_forward_pre_hook(lambda *args: calls.append(1))
+    return calls
+
+
+@pytest.mark.parametrize("family", ["bert", "modernbert", "deberta-v2"])
+def test_gates_and_gradient_checkpointing(family, batch):
+    plain, checkpointed = (build_model(family, dtype=torch.float64) for _ in range(2))
+    checkpointed.gradient_checkpointing_enable()
+    found = []
+    for model in (plain, checkpointed):
+        gates = torch.linspace(0.5, 1.5, 12, dtype=torch.float64).view(3, 4).requires_grad_()
+        train(model, batch, gates)
+        found.append([gates.grad, *gradients(model)])
+    close(*found)
+
+
+def test_one_backward_pass_for_two_checkpointed_forward_passes():
+    plain, checkpointed = (build_model("bert", dtype=torch.float64) for _ in range(2))
+    checkpointed.gradient_checkpointing_enable()
+    for model in (plain, checkpointed):
+        with hw.capture(model) as record:
+            sum(total(model(**batch), record) for batch in batches(2)).backward()
+    close(gradients(checkpointed), gradients(plain))
+
+
+def test_checkpointing_that_would_lose_the_gradient_is_refused(batch):
+    """Reentrant checkpointing runs its first pass without a graph: what is seen there could train nothing."""
+    model = build_model("bert")
+    model.gradient_checkpointing_enable({"use_reentrant": True})
+    model.enable_input_require_grads()
+    with hw.capture(model), pytest.raises(StateError, match="use_reentrant"):
+        model(**batch)
+
+
+# -- torch.compile -----------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def fresh_compiler():
+    torch.compiler.reset()
+    yield
+    torch.compiler.reset()
+
+
+@pytest.mark.usefixtures("fresh_compiler")
+@pytest.mark.parametrize(("family", "backend"), [("bert", "eager"), ("bert", "aot_eager"), ("modernbert", "aot_eager")])
+def test_compiled_models_give_the_same(family, backend):
+    plain, model = (build_model(family, num_hidden_layers=2).train() for _ in range(2))
+    compiled = torch.compile(model, backend=backend)
+    with hw.capture(compiled) as record:
+        for batch in batches(3):
+            expected = train(plain, batch)
+            output = compiled(**batch)
+            total(output, record).backward()
+            close(output.logits, plain(**batch).logits, 1e-5)
+            close(record.stacked(), expected.stacked(), 1e-5)
+            close(gradients(model), gradients(plain), 1e-4)
+
+
+@pytest.mark.usefixtures("fresh_compiler")
+def test_the_whole_model_is_one_graph_that_is_compiled_once(batch):
+    sizes = []
+
+    def backend(graph, inputs):
+        sizes.append(sum("attention_with_received" in str(node.target) for node in graph.graph.nodes))
+        return graph.forward
+
+    model = build_model("bert", problem_type="single_label_classification")
+    compiled = torch.compile(model, backend=backend)
+    with hw.capture(compiled):
+        for _ in range(2):
+            compiled(**batch)
+        known = len(sizes)
+        for _ in range(3):
+            compiled(**batch)
+    assert max(sizes) == 3
+    assert len(sizes) == known
+
+
+# -- precision ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("way", ["autocast", "weights"])
+def test_half_precision(family, batch, way):
+    model = build_model(family).eval()
+    expected = observe(model, batch)
+    if way == "autocast":
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            seen = observe(model, batch)
+    else:
+        seen = observe(model.bfloat16(), batch)
+    assert seen.dtype == torch.float32
+    close(seen, expected, 0.1)
+    votes = batch["attention_mask"].sum(1, keepdim=True)
+    # The maps that eager families make themselves are rounded before we see them.
+    assert (seen.sum(-1) - votes).abs().max() < (0.1 if family in EAGER else 1e-3)
+
+
+@pytest.mark.parametrize("family", sorted(set(FUSED)))
+def test_gradients_under_autocast(family, batch):
+    single, half = build_model(family), build_model(family)
+    train(single, batch)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        train(half, batch)
+    mine, theirs = (torch.cat([each.flatten() for each in gradients(model)]) for model in (half, single))
+    assert torch.nn.functional.cosine_similarity(mine, theirs, 0) > 0.99
+
+
+@pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
+def test_without_gradients(family, batch, mode):
+    model = build_model(family).eval()
+    expected = observe(model, batch)
+    with mode():
+        seen = observe(model, batch)
+    assert not seen.requires_grad
+    close(seen, expected, 1e-6)
+
+
+# -- micro batches and memory ------------------------------------------------------------------------------------
+
+
+def part(batch, start, end):
+    return {name: tensor[start:end] for name, tensor in batch.items()}
+
+
+@pytest.mark.parametrize("family", ["bert", "albert", "modernbert", "deberta-v2"])
+def test_accumulated_micro_batches_equal_one_batch(family):
+    whole, pieces = (build_model(family, dtype=torch.float64) for _ in range(2))
+    batch = build_batch(size=4, length=13)
+    train(whole, batch)
+    with hw.capture(pieces) as record:
+        for start in (0, 2):
+            (total(pieces(**part(batch, start, start + 2)), record) / 2).backward()
+    close(gradients(pieces), gradients(whole))
+
+
+def test_no_graph_is_kept_alive(family, batch):
+    model = build_model(family)
+    with hw.capture(model) as record:
+        model(**batch)
+        old = weakref.ref(record[0])
+        model(**batch)
+        assert old() is None
+        last = weakref.ref(record[0])
+    del record
+    assert last() is None
+
+
+def test_adapters(batch):
+    peft = pytest.importorskip("peft")
+    adapted = peft.get_peft_model(build_model("bert").eval(), peft.LoraConfig(target_modules=["query", "value"]))
+    expected = observe(build_model("bert").eval(), batch)
+    with hw.capture(adapted) as record:
+        adapted(**batch)
+    close(record.stacked(), expected, 1e-6)
+    record.stacked().square().sum().backward()
+    trained = [name for name, each in adapted.named_parameters() if each.grad is not None and each.grad.any()]
+    assert trained
+    assert all("lora" in name for name in trained)
+
+
+# -- several processes -------------------------------------------------------------------------------------------
+
+
+def distributed_worker(rank, folder):
+    """One of two processes: half of the batch each."""
+    torch.set_num_threads(1)
+    torch.distributed.init_process_group(
+        "gloo",
+        init_method=f"file://{folder}/meeting",
+        rank=rank,
+        world_size=2,
+        timeout=datetime.timedelta(seconds=60),
+    )
+    model = build_model("bert", dtype=torch.float64)
+    parallel = torch.nn.parallel.DistributedDataParallel(model)
+    batch = build_batch(size=4, length=13)
+    with hw.capture(parallel) as record:
+        total(parallel(**part(batch, 2 * rank, 2 * rank + 2)), record).backward()
+    torch.save([gradients(model), record.stacked().detach()], f"{folder}/{rank}.pt")
+    torch.distributed.destroy_process_group()
+
+
+def test_two_processes_equal_one_with_the_double_batch(tmp_path):
+    torch.multiprocessing.spawn(distributed_worker, args=(str(tmp_path),), nprocs=2)
+    model = build_model("bert", dtype=torch.float64)
+    record = train(model, build_batch(size=4, length=13))
+    results = [torch.load(tmp_path / f"{rank}.pt") for rank in range(2)]
+    for found, _ in results:
+        close(found, gradients(model))
+    close(torch.cat([seen for _, seen in results]), record.stacked().detach())

@@ -1,0 +1,325 @@
+"""The model is as it was: after success, after misuse, after a crash."""
+
+import contextlib
+import copy
+import json
+import warnings
+
+import pytest
+import torch
+from conftest import FUSED, build_batch, build_model
+from transformers import AutoModelForSequenceClassification, BertConfig, BertForSequenceClassification
+
+import headwise as hw
+from headwise.errors import HeadwiseError, HeadwiseWarning, InputError
+
+pytestmark = pytest.mark.filterwarnings("ignore::headwise.HeadwiseWarning")
+
+ONES = torch.ones(3, 4)
+
+
+def build(family):
+    """A model that has nothing more to note in its config in the first training pass."""
+    return build_model(family, problem_type="single_label_classification")
+
+
+@pytest.fixture
+def model():
+    return build("bert")
+
+
+class Trace:
+    """Everything of a model that a visitor could leave changed."""
+
+    def __init__(self, model):
+        self.model = model
+        self.modules = {name: self.of(module) for name, module in model.named_modules()}
+        self.config = json.dumps(model.config.to_dict(), sort_keys=True, default=str)
+        self.implementation = model.config._attn_implementation
+        self.forward = model.forward
+
+    @staticmethod
+    def of(module):
+        attributes = {name: id(value) for name, value in vars(module).items() if name != "training"}
+        hooks = {name: tuple(value) for name, value in vars(module).items() if name.endswith("_hooks")}
+        return attributes, hooks, type(module)
+
+    def assert_same(self):
+        for name, module in self.model.named_modules():
+            assert self.of(module) == self.modules[name], name
+        assert json.dumps(self.model.config.to_dict(), sort_keys=True, default=str) == self.config
+        assert self.model.config._attn_implementation == self.implementation
+        assert self.model.forward == self.forward
+
+
+CUSTOMERS = {
+    "received": lambda model: hw.capture(model),
+    "map": lambda model: hw.capture(model, what="map", layers=1),
+    "gates": lambda model: hw.gate(model, ONES),
+}
+
+
+@pytest.fixture(params=CUSTOMERS)
+def enter(request):
+    return CUSTOMERS[request.param]
+
+
+@pytest.fixture(params=["sdpa", "eager"])
+def implementation(request):
+    return request.param
+
+
+def test_after_success(family, enter, batch):
+    model = build(family)
+    before = Trace(model)
+    with enter(model):
+        model(**batch).loss.backward()
+        with pytest.raises(AssertionError):
+            before.assert_same()
+    before.assert_same()
+
+
+@pytest.mark.parametrize("family", FUSED)
+def test_the_chosen_implementation_comes_back(family, implementation, batch):
+    model = build(family)
+    model.set_attn_implementation(implementation)
+    before = Trace(model)
+    assert before.implementation == implementation
+    with hw.capture(model), hw.gate(model, ONES):
+        model(**batch)
+    before.assert_same()
+
+
+def fully_masked():
+    batch = build_batch()
+    batch["attention_mask"][1] = 0
+    return batch
+
+
+MISUSE = {
+    "a fully masked example": (fully_masked(), "example 1 of the batch is fully masked"),
+    "too long": (build_batch(length=41), "the batch is 41 tokens long; .* takes at most (40|38)"),
+}
+
+
+@pytest.mark.parametrize("misuse", MISUSE)
+def test_after_a_batch_that_is_refused(family, enter, misuse, batch):
+    model = build(family).eval()
+    if misuse == "too long" and family in ("deberta-v2", "modernbert"):
+        pytest.skip("its positions are relative: it has no longest sequence")
+    wrong, message = MISUSE[misuse]
+    before, logits = Trace(model), model(**batch).logits
+    with enter(model):
+        with pytest.raises(InputError, match=message):
+            model(**wrong)
+        torch.testing.assert_close(model(**batch).logits, logits)  # inside, too, life goes on
+    before.assert_same()
+
+
+def test_after_a_wrong_choice(family):
+    model = build(family)
+    before = Trace(model)
+    for wrong in (
+        lambda: hw.capture(model, layers=3),
+        lambda: hw.capture(model, heads=4),
+        lambda: hw.capture(model, what="maps"),
+        lambda: hw.gate(model, torch.ones(3, 5)),
+    ):
+        with pytest.raises(InputError), wrong():
+            pytest.fail("the with block was entered")
+    before.assert_same()
+
+
+def test_after_a_warning_that_is_an_error(batch):
+    """As in a test suite like this one, where warnings are errors."""
+    model = build("mpnet")
+    before = Trace(model)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        with pytest.raises(HeadwiseWarning), hw.capture(model):
+            pytest.fail("the with block was entered")
+    before.assert_same()
+    with hw.capture(model) as record:
+        model(**batch)
+    assert len(record) == 3
+    before.assert_same()
+
+
+class Crash(Exception):
+    pass
+
+
+def test_after_a_crash_in_the_with_block(family, enter, batch):
+    model = build(family)
+    before = Trace(model)
+    with pytest.raises(Crash), enter(model):
+        model(**batch)
+        raise Crash
+    before.assert_same()
+
+
+def test_after_a_crash_in_the_model(family, enter, batch):
+    model = build(family).eval()
+    before, logits = Trace(model), model(**batch).logits
+
+    def crash(*args):
+        raise Crash
+
+    last = [module for name, module in model.named_modules() if name.endswith("2") or "albert_layers.0" in name][0]
+    with enter(model):
+        handle = last.register_forward_hook(crash)
+        with pytest.raises(Crash):
+            model(**batch)
+        handle.remove()
+        torch.testing.assert_close(model(**batch).logits, logits)
+    before.assert_same()
+
+
+def test_a_wrong_call_is_reported_by_the_model_itself(model, enter, batch):
+    before = Trace(model)
+    with enter(model), pytest.raises(TypeError, match="multiple values for argument 'input_ids'"):
+        model(batch["input_ids"], **batch)
+    with enter(model), pytest.raises(ValueError, match="input_ids"):
+        model()
+    before.assert_same()
+
+
+def test_nested_in_any_order(family, batch):
+    model = build(family).eval()
+    before, logits = Trace(model), model(**batch).logits
+    capture, gate = hw.capture(model), hw.gate(model, 0 * ONES)
+    record = capture.__enter__()
+    gate.__enter__()
+    assert not torch.allclose(model(**batch).logits, logits)
+    capture.__exit__(None, None, None)
+    seen = record.stacked()
+    assert not torch.allclose(model(**batch).logits, logits)
+    assert record.stacked() is not None
+    assert torch.equal(record.stacked(), seen)
+    gate.__exit__(None, None, None)
+    before.assert_same()
+    assert torch.equal(model(**batch).logits, logits)
+
+
+def test_a_model_and_its_part_watched_together(model, batch):
+    """Each sees the pass, or the second is refused; neither may go blind, and both leave."""
+    before = Trace(model)
+    with hw.capture(model) as whole:
+        try:
+            with hw.capture(model.bert) as part:
+                model(**batch)
+            assert torch.equal(part.stacked(), whole.stacked())
+        except HeadwiseError as error:
+            assert "already" in str(error)
+        model(**batch)
+        assert len(whole) == 3
+    before.assert_same()
+
+
+@pytest.mark.parametrize("first_out", [0, 1])
+def test_two_models_of_one_config_object(batch, first_out):
+    config = build("bert").config
+    models = [BertForSequenceClassification(config) for _ in range(2)]
+    assert models[0].config is models[1].config
+    traces = [Trace(model) for model in models]
+    expected = []
+    for model in models:
+        with hw.capture(model) as record:
+            model(**batch)
+        expected.append(record.stacked())
+    stacks = [contextlib.ExitStack() for _ in models]
+    records = [stack.enter_context(hw.capture(model)) for stack, model in zip(stacks, models, strict=True)]
+    for model in models:
+        model(**batch)
+    stacks[first_out].close()
+    traces[first_out].assert_same()
+    models[1 - first_out](**batch)
+    stacks[1 - first_out].close()
+    for trace, record, seen in zip(traces, records, expected, strict=True):
+        trace.assert_same()
+        assert torch.equal(record.stacked(), seen)
+
+
+def test_what_the_model_notes_in_its_config_stays(batch):
+    """A classifier decides its problem type in the first training pass, and keeps it in the config."""
+    model = build_model("bert")
+    assert model.config.problem_type is None
+    with hw.capture(model):
+        model(**batch)
+    assert model.config.problem_type == "single_label_classification"
+
+
+def test_a_forward_that_somebody_replaced_comes_back(model, batch):
+    calls = []
+    inner = model.forward
+
+    def replaced(*args, **kwargs):
+        calls.append(1)
+        return inner(*args, **kwargs)
+
+    model.forward = replaced
+    with hw.capture(model) as record:
+        model(**batch)
+    assert model.forward is replaced
+    assert calls == [1]
+    assert len(record) == 3
+
+
+def test_a_forward_that_wraps_ours_keeps_working(model, batch):
+    """accelerate does that when a model is prepared inside a with block."""
+    logits = model(**batch).logits
+    with hw.capture(model):
+        inner = model.forward
+        model.forward = lambda *args, **kwargs: inner(*args, **kwargs)
+    assert torch.equal(model(**batch).logits, logits)
+
+
+@pytest.mark.parametrize("family", ["bert", "albert", "modernbert", "mpnet"])
+@pytest.mark.parametrize("moment", ["before", "after"])
+def test_a_copy_of_a_watched_model_is_a_model_of_its_own(family, batch, moment):
+    """`after` a training pass, whose graph hangs on the record."""
+    model = build(family)
+    before, logits = Trace(model), model(**batch).logits
+    with hw.capture(model) as record:
+        if moment == "after":
+            model(**batch)
+        twin = copy.deepcopy(model)
+        with torch.no_grad():
+            for parameter in twin.parameters():
+                parameter.mul_(0.5)
+        model(**batch)
+        mine = record.stacked()
+        other = twin(**batch).logits
+        assert torch.equal(record.stacked(), mine)
+        assert not torch.allclose(other, logits)
+    before.assert_same()
+    torch.testing.assert_close(twin(**batch).logits, other)
+
+
+def test_a_saved_model_carries_no_trace(family, batch, tmp_path):
+    model = build(family).eval()
+    logits = model(**batch).logits
+    with hw.capture(model), hw.gate(model, ONES):
+        model(**batch)
+        model.save_pretrained(tmp_path)
+    assert "headwise" not in (tmp_path / "config.json").read_text()
+    again = AutoModelForSequenceClassification.from_pretrained(tmp_path)
+    assert again.config._attn_implementation == model.config._attn_implementation
+    torch.testing.assert_close(again(**batch).logits, logits)
+
+
+def test_the_state_dict_is_the_same(model):
+    keys = list(model.state_dict())
+    with hw.capture(model), hw.gate(model, torch.nn.Parameter(torch.ones(3, 4))):
+        assert list(model.state_dict()) == keys
+        assert len(list(model.parameters())) == len(list(build("bert").parameters()))
+
+
+def test_one_config_of_another_model_is_untouched(batch):
+    """While a model is watched, the config object that others share with it says what it said before."""
+    config = BertConfig(**{**build("bert").config.to_dict()})
+    model, bystander = (BertForSequenceClassification(config).eval() for _ in range(2))
+    logits = bystander(**batch).logits
+    with hw.capture(model):
+        assert config._attn_implementation == "sdpa"
+        assert torch.equal(bystander(**batch).logits, logits)

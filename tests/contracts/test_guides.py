@@ -1,0 +1,244 @@
+"""What every guide owes its users. To register a guide is to be tested here."""
+
+import copy
+import warnings
+
+import pytest
+import torch
+from conftest import EAGER, FAMILIES, build_batch, build_model
+from guides.reference import assert_same_gradients, gradients, seen_by, slow_maps, slow_mdg, slow_pdg
+
+import headwise as hw
+from headwise.attention import query_key_projections
+from headwise.guides import GUIDES, build
+
+SLOW = {"mdg": slow_mdg, "pdg": slow_pdg}
+DEFAULTS = [pytest.param(name, {}, id=name) for name in GUIDES]
+OPTIONS = {
+    "mdg": [
+        {"reduction": "sum"},
+        {"contrast": "layer"},
+        {"contrast": "layer", "reduction": "sum"},
+        {"tau": 0.2},
+        {"special_tokens": False},
+        {"layers": "last:2", "heads": [0, 3]},
+        {"dropout": "after"},
+        {"reduce": "given", "special_tokens": False},
+    ],
+    "pdg": [
+        {"reduction": "sum"},
+        {"normalise": False},
+        {"special_tokens": False},
+        {"special_tokens": False, "normalise": False, "reduction": "sum"},
+        {"layers": [0, 2], "heads": {0: [1], 2: [0, 2, 3]}},
+        {"dropout": "after"},
+        {"reduce": "given", "normalise": False},
+    ],
+}
+VARIANTS = [
+    pytest.param(name, options, id="-".join([name, *(f"{option}={value}" for option, value in options.items())]))
+    for name, variants in OPTIONS.items()
+    for options in variants
+]
+CASES = DEFAULTS + VARIANTS
+# Of these the gradient is zero by construction, see tests/guides/test_released.py.
+FLAT = "reduce=given"
+
+
+def with_special_tokens(batch):
+    """The first and the last token of every example are special."""
+    mask = batch["attention_mask"]
+    special = torch.zeros_like(mask)
+    special[:, 0] = 1
+    special[torch.arange(len(mask)), mask.sum(1) - 1] = 1
+    return {**batch, "special_tokens_mask": special}
+
+
+def with_positions(model, batch):
+    """Say where each token stands, so that padding before it does not shift it."""
+    mask = batch["attention_mask"]
+    # RoBERTa's kind keeps the numbers up to that of the padding for padding
+    first = 2 if any(kind in model.config.model_type for kind in ("roberta", "camembert", "mpnet")) else 0
+    return {**batch, "position_ids": (mask.cumsum(1) - 1).clamp_min(0) * mask + first}
+
+
+def widened(batch, *, left=0, right=0):
+    """The same sentences with more padding."""
+    padding = {"input_ids": 1, "attention_mask": 0, "special_tokens_mask": 0, "position_ids": 2}
+    return {
+        name: torch.nn.functional.pad(value, (left, right), value=padding[name]) if name in padding else value
+        for name, value in batch.items()
+    }
+
+
+def pick(batch, examples):
+    return {name: value[examples] for name, value in batch.items()}
+
+
+def exact_model(family="bert", **changes):
+    model = build_model(family, dtype=torch.float64, **changes).eval()
+    with torch.no_grad():
+        # as in any model: MobileBERT looks at its neighbours' embeddings, and the end of the batch is a row of zeros
+        model.get_input_embeddings().weight[model.config.pad_token_id] = 0
+    return model
+
+
+@pytest.fixture(autouse=True)
+def _eager_families_warn_elsewhere():
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message=".* does not call custom attention", category=hw.HeadwiseWarning)
+        yield
+
+
+# -- what must hold for every guide ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("name", "options"), CASES)
+def test_the_value_is_a_finite_scalar(name, options):
+    value = seen_by(build_model("bert").eval(), build(name, **options), with_special_tokens(build_batch()))
+    assert value.shape == ()
+    assert value.dtype == torch.float32
+    assert value.isfinite()
+
+
+@pytest.mark.parametrize(("name", "options"), [case for case in CASES if FLAT not in case.id])
+def test_in_eval_mode_the_gradient_reaches_the_attention_scores(name, options):
+    model = exact_model()
+    guide = build(name, **options)
+    found = gradients(model, seen_by(model, guide, with_special_tokens(build_batch())))
+    for layer in {"all": [0, 1, 2], "last:2": [1, 2]}.get(str(guide.layers), guide.layers):
+        for projection in ("query", "key"):
+            assert found[f"bert.encoder.layer.{layer}.attention.self.{projection}.weight"].norm() > 1e-5
+
+
+@pytest.mark.parametrize("name", GUIDES)
+def test_the_gradient_reaches_the_scores_of_every_family(name, family):
+    model = exact_model(family)
+    seen_by(model, build(name), build_batch()).backward()
+    projections = query_key_projections(model)
+    assert len(projections) == {"albert": 2, "modernbert": 3}.get(family, 6)
+    assert all(projection.part(projection.parameter.grad).norm() > 1e-5 for projection in projections)
+
+
+@pytest.mark.parametrize("padding", [{"right": 5}, {"left": 5}, {"left": 2, "right": 3}], ids=str)
+@pytest.mark.parametrize(("name", "options"), CASES)
+def test_more_padding_changes_no_value_and_no_gradient(name, options, padding):
+    check_padding("roberta", build(name, **options), padding)
+
+
+@pytest.mark.parametrize("padding", [{"right": 6}, {"left": 6}], ids=str)
+@pytest.mark.parametrize("name", GUIDES)
+def test_more_padding_changes_nothing_in_any_family(name, family, padding):
+    check_padding(family, build(name), padding)
+
+
+def check_padding(family, guide, padding):
+    model = exact_model(family)
+    batch = with_positions(model, with_special_tokens(build_batch()))
+    narrow, wide = (seen_by(model, guide, each) for each in (batch, widened(batch, **padding)))
+    torch.testing.assert_close(wide, narrow, rtol=1e-10, atol=0)
+    if guide.what == "received":  # others have no gradient to speak of
+        assert_same_gradients(gradients(model, wide), gradients(model, narrow))
+
+
+@pytest.mark.parametrize(("name", "options"), CASES)
+def test_the_order_of_examples_does_not_matter(name, options):
+    model, guide, batch = exact_model(), build(name, **options), with_special_tokens(build_batch())
+    expected, actual = seen_by(model, guide, batch), seen_by(model, guide, pick(batch, [2, 0, 1]))
+    torch.testing.assert_close(actual, expected, rtol=1e-12, atol=0)
+
+
+@pytest.mark.parametrize(("name", "options"), CASES)
+def test_a_batch_is_the_mean_of_its_examples(name, options):
+    model, guide, batch = exact_model(), build(name, **options), with_special_tokens(build_batch())
+    alone = torch.stack([seen_by(model, guide, pick(batch, [example])) for example in range(3)])
+    assert alone.std() > 0 or guide.what == "map"
+    torch.testing.assert_close(seen_by(model, guide, batch), alone.mean(), rtol=1e-12, atol=0)
+
+
+@pytest.mark.parametrize("half", ["autocast", "weights"])
+@pytest.mark.parametrize("name", GUIDES)
+def test_bfloat16_works(name, half):
+    batch, guide = build_batch(), build(name)
+    expected = seen_by(build_model("bert").eval(), guide, batch)
+    model = build_model("bert", dtype=torch.bfloat16 if half == "weights" else torch.float32).eval()
+    with torch.autocast("cpu", dtype=torch.bfloat16, enabled=half == "autocast"):
+        value = seen_by(model, guide, batch)
+    value.backward()
+    assert value.dtype == torch.float32
+    torch.testing.assert_close(value, expected, rtol=0.03, atol=0)
+    assert value != expected
+    assert all(parameter.grad.isfinite().all() for parameter in model.parameters() if parameter.grad is not None)
+
+
+@pytest.mark.parametrize("family", ["bert", "modernbert", "mpnet"])
+@pytest.mark.parametrize("zero", ["weight", "factor"])
+@pytest.mark.parametrize("name", GUIDES)
+def test_weight_zero_is_unguided_training_bit_for_bit(name, zero, family):
+    plain = build_model(family, dropout=0.1, hidden_dropout_prob=0.1).train()
+    guided = copy.deepcopy(plain)
+    start = copy.deepcopy(plain)
+    hw.guide(guided, build(name, weight=0.0) if zero == "weight" else build(name) * 0)
+    for model in (plain, guided):
+        train(model)
+    for (parameter, expected), before in zip(
+        zip(guided.parameters(), plain.parameters(), strict=True), start.parameters(), strict=True
+    ):
+        assert torch.equal(parameter, expected)
+        assert not torch.equal(parameter, before) or not parameter.grad.any()
+
+
+def train(model):
+    torch.manual_seed(5)
+    optimiser = torch.optim.AdamW(model.parameters(), lr=1e-2)
+    for _ in range(3):
+        model(**build_batch()).loss.backward()
+        optimiser.step()
+
+
+# -- what must hold for the two guides of the paper --------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", SLOW)
+def test_equals_the_slow_reference_on_every_family(name, family):
+    batch = with_positions(exact_model(family), build_batch(padding=3))
+    model, twin = exact_model(family), exact_model(family)
+    actual = seen_by(model, build(name), batch)
+    maps = slow_maps(twin, batch, eager=family in EAGER)
+    assert maps.shape == (3, 12, 15, 15)
+    assert maps.dtype == torch.float64
+    expected = SLOW[name](maps, batch["attention_mask"] != 0)
+    torch.testing.assert_close(actual, expected, rtol=1e-10, atol=0)
+    assert_same_gradients(gradients(model, actual), gradients(twin, expected))
+
+
+@pytest.mark.parametrize(("name", "options"), [case for case in VARIANTS if "layers" not in case.id])
+def test_every_option_equals_the_slow_reference(name, options):
+    batch = with_special_tokens(build_batch())
+    model, twin = exact_model(), exact_model()
+    actual = seen_by(model, build(name, **options), batch)
+    maps = slow_maps(twin, {key: value for key, value in batch.items() if "special" not in key}, eager=False)
+    valid, special = batch["attention_mask"] != 0, batch["special_tokens_mask"] != 0
+    asked = {key: value for key, value in options.items() if key not in ("special_tokens", "dropout", "contrast")}
+    if options.get("contrast") == "layer":
+        asked["layer_of"] = [layer for layer in range(3) for _ in range(4)]
+    positions = valid if options.get("special_tokens", True) else valid & ~special
+    expected = SLOW[name](maps, valid, positions, **asked)
+    torch.testing.assert_close(actual, expected, rtol=1e-10, atol=0)
+    if "reduce" not in options:
+        assert_same_gradients(gradients(model, actual), gradients(twin, expected))
+
+
+@pytest.mark.parametrize("name", SLOW)
+@pytest.mark.parametrize(("layers", "heads", "maps"), [("last:2", [0, 3], [4, 7, 8, 11]), (1, {1: [2, 0]}, [4, 6])])
+def test_a_selection_equals_the_slow_reference_of_these_maps(name, layers, heads, maps):
+    batch, model, twin = build_batch(), exact_model(), exact_model()
+    actual = seen_by(model, build(name, layers=layers, heads=heads), batch)
+    expected = SLOW[name](slow_maps(twin, batch, eager=False)[:, maps], batch["attention_mask"] != 0)
+    torch.testing.assert_close(actual, expected, rtol=1e-10, atol=0)
+    assert_same_gradients(gradients(model, actual), gradients(twin, expected))
+
+
+def test_every_family_of_the_tests_is_one_that_headwise_names():
+    assert set(FAMILIES) >= {"bert", "roberta", "xlm-roberta", "camembert", "albert", "distilbert", "electra"}
+    assert set(FAMILIES) >= {"ernie", "mobilebert", "modernbert", "deberta-v2", "mpnet"}

@@ -1,0 +1,246 @@
+"""Guides add, scale, describe themselves, and can be written by anybody."""
+
+import dataclasses
+import json
+
+import pytest
+import torch
+from conftest import build_batch, build_model
+from guides.reference import seen_by
+
+import headwise as hw
+from headwise.errors import InputError
+from headwise.guides import GUIDES, Guides, MapDiscrimination, PatternDecorrelation, build, constant, mean_over_examples
+from headwise.guides.weights import checked_weight
+
+
+@pytest.fixture
+def names():
+    """Names for guides of a test, which are taken out again."""
+    before = set(GUIDES)
+    yield GUIDES
+    for name in set(GUIDES) - before:
+        GUIDES.remove(name)
+
+
+def at(guide, step=0):
+    return checked_weight(guide.weight, guide.name).at(step)
+
+
+# -- algebra -----------------------------------------------------------------------------------------------------------
+
+
+def test_guides_add_in_order():
+    mdg, pdg = hw.MDG(), hw.PDG()
+    assert mdg + pdg == Guides((mdg, pdg))
+    assert (mdg + pdg) + mdg == mdg + (pdg + mdg) == Guides((mdg, pdg, mdg))
+    assert (mdg + pdg) + (pdg + mdg) == Guides((mdg, pdg, pdg, mdg))
+    assert isinstance(mdg + pdg + mdg, Guides)
+
+
+@pytest.mark.parametrize("other", [1, None, "mdg", (1, 2)], ids=str)
+def test_only_guides_add_to_guides(other):
+    with pytest.raises(TypeError):
+        hw.MDG() + other
+    with pytest.raises(TypeError):
+        (hw.MDG() + hw.PDG()) + other
+
+
+def test_equal_names_get_numbers():
+    guides = hw.MDG(layers=0) + hw.PDG() + hw.MDG(layers=1) + hw.MDG(layers=2)
+    assert [(name, guide.layers) for name, guide in guides.named()] == [
+        ("mdg", 0),
+        ("pdg", "all"),
+        ("mdg-2", 1),
+        ("mdg-3", 2),
+    ]
+
+
+def test_two_guides_of_a_kind_both_count():
+    model = hw.guide(build_model("bert").train(), hw.MDG(weight=0.1, layers=0) + hw.MDG(weight=0.2, layers=2))
+    loss = model(**build_batch()).loss
+    parts = hw.last_losses(model)
+    assert parts["mdg"] != parts["mdg-2"]
+    assert loss.item() == pytest.approx(parts["task"] + 0.1 * parts["mdg"] + 0.2 * parts["mdg-2"], rel=1e-6)
+
+
+@pytest.mark.parametrize("scale", [lambda guide, by: guide * by, lambda guide, by: by * guide])
+def test_guides_scale(scale):
+    assert at(scale(hw.MDG(weight=0.1), 3)) == pytest.approx(0.3)
+    assert [at(guide) for guide in scale(hw.MDG(weight=0.1) + hw.PDG(weight=0.2), 0.5)] == pytest.approx([0.05, 0.1])
+    assert isinstance(scale(hw.MDG() + hw.PDG(), 2), Guides)
+
+
+def test_scaling_changes_the_weight_alone():
+    guide = hw.MDG(weight=0.1, tau=0.3, layers="last:2", contrast="layer")
+    assert dataclasses.replace(guide * 2, weight=0.1) == guide
+    assert guide * 1 == guide
+    assert at(guide) == 0.1
+    released = hw.PDG(preset="released") * 2
+    assert (released.preset, released.dropout, released.reduce) == ("released", "after", "given")
+
+
+def test_schedules_and_shares_scale():
+    warm = hw.MDG(weight=hw.warm_up(1.0, steps=4)) * 3
+    assert [at(warm, step) for step in (0, 2, 4, 9)] == [0.0, 1.5, 3.0, 3.0]
+    assert (hw.MDG(weight=constant(0.5)) * 2).weight == constant(1.0)
+    assert (hw.MDG(weight=hw.auto(0.1, every=7, window=3)) * 2).weight == hw.auto(0.2, every=7, window=3)
+
+
+@pytest.mark.parametrize("factor", [-1, float("nan"), float("inf"), "2", None, True], ids=str)
+def test_a_factor_is_a_number_of_zero_or_more(factor):
+    with pytest.raises(InputError, match=r"^[^\n]*expected a number of 0 or more[^\n]*\.$"):
+        hw.MDG(weight=0.1) * factor
+
+
+def test_guides_are_frozen_values():
+    guide = hw.MDG(weight=0.1)
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        guide.tau = 3.0
+    assert guide == hw.MDG(weight=0.1)
+    assert guide != hw.MDG(weight=0.2)
+    assert hash(guide) == hash(hw.MDG(weight=0.1))
+
+
+@pytest.mark.parametrize(
+    "guide",
+    [
+        hw.MDG(weight=0.1, tau=0.5, layers=[0, 2], special_tokens=False),
+        hw.PDG(reduction="sum", heads="first:2", preset="released"),
+        hw.PDG(weight=hw.warm_up(0.1, steps=3)),
+        hw.MDG(weight=hw.auto(0.1, every=5)),
+    ],
+    ids=["number", "default", "schedule", "auto"],
+)
+def test_a_guide_is_its_own_configuration(guide):
+    written = json.loads(json.dumps(dataclasses.asdict(guide)))
+    assert set(written) == {field.name for field in dataclasses.fields(guide)}
+    assert build(guide.name, **written) == guide
+
+
+# -- the registry ------------------------------------------------------------------------------------------------------
+
+
+def test_the_guides_of_the_paper_are_there():
+    assert GUIDES["mdg"] is hw.MDG is MapDiscrimination
+    assert GUIDES["pdg"] is hw.PDG is PatternDecorrelation
+    assert build("mdg", tau=0.5) == hw.MDG(tau=0.5)
+    assert "mgd" not in GUIDES
+
+
+@pytest.mark.parametrize("name", ["Mine", "my guide", "1st", "", "my_guide", "-mine"])
+def test_a_bad_name_is_refused(names, name):
+    before = list(names)
+    with pytest.raises(InputError, match=r"^guide name .*: expected lower-case letters, digits and hyphens[^\n]*\.$"):
+
+        @hw.register_guide(name)
+        class Mine(hw.Guide):
+            pass
+
+    assert list(names) == before
+
+
+def test_a_taken_name_is_refused(names):
+    with pytest.raises(InputError, match=r"^guide name 'mdg' is taken by MapDiscrimination: choose another\.$"):
+
+        @hw.register_guide("mdg")
+        class Mine(hw.Guide):
+            pass
+
+    assert GUIDES["mdg"] is hw.MDG
+
+
+def test_an_unknown_name_is_answered_with_the_known_ones():
+    with pytest.raises(InputError, match=r"^unknown guide 'mgd': did you mean 'mdg'\? known: .*mdg, .*pdg.*\.$"):
+        build("mgd")
+    with pytest.raises(InputError, match="unknown guide 'sharpness'"):
+        GUIDES.remove("sharpness")
+
+
+# -- a guide of one's own ----------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def flatness(names):
+    @hw.register_guide("flatness")
+    class Flatness(hw.Guide):
+        """Attention received should be spread evenly over the tokens."""
+
+        power: float = 2.0
+
+        def __call__(self, maps, inputs):
+            counted = self.positions(maps)  # [B,K]
+            shares = maps.stacked() * counted[:, None]  # [B,M,K]
+            uneven = (shares - counted[:, None].double()).abs().pow(self.power).sum(-1).mean(1)  # [B]
+            return mean_over_examples(uneven / counted.sum(1), counted.sum(1))
+
+    return Flatness
+
+
+def test_a_guide_of_ones_own_is_a_frozen_dataclass_with_manners(flatness):
+    guide = flatness(power=3.0, layers=1)
+    assert (guide.name, guide.power, guide.layers) == ("flatness", 3.0, 1)
+    assert build("flatness", power=3.0, layers=1) == guide
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        guide.power = 1.0
+    with pytest.raises(InputError, match=r"^flatness has no option 'pwoer': did you mean 'power'\? known: .*\.$"):
+        flatness(pwoer=1.0)
+    with pytest.raises(InputError, match="weight of flatness is -1"):
+        flatness(weight=-1)
+
+
+def test_a_guide_of_ones_own_trains(flatness):
+    model = hw.guide(build_model("bert").train(), {"flatness": {"weight": 1.0}, "mdg": {}})
+    optimiser = torch.optim.AdamW(model.parameters(), lr=3e-3)
+    values = []
+    for _ in range(8):
+        optimiser.zero_grad()
+        model(**build_batch()).loss.backward()
+        optimiser.step()
+        values.append(hw.last_losses(model)["flatness"])
+    assert values[-1] < 0.8 * values[0]
+
+
+def test_a_guide_of_ones_own_ignores_padding_with_the_helpers(flatness):
+    model = build_model("bert", dtype=torch.float64).eval()
+    narrow, wide = (seen_by(model, flatness(), build_batch(padding=padding)) for padding in (0, 5))
+    torch.testing.assert_close(wide, narrow, rtol=1e-12, atol=0)
+
+
+def test_a_guide_may_ask_for_maps(names):
+    @hw.register_guide("diagonal")
+    class Diagonal(hw.Guide):
+        what = "map"
+
+        def __call__(self, maps, inputs):
+            assert inputs.input_ids.shape == (3, 12)
+            return maps.stacked().diagonal(dim1=2, dim2=3).mean()
+
+    model = hw.guide(build_model("bert").train(), Diagonal(weight=1.0, heads=[1]))
+    loss = model(**build_batch()).loss
+    parts = hw.last_losses(model)
+    assert loss.item() == pytest.approx(parts["task"] + parts["diagonal"], rel=1e-6)
+    with hw.capture(model.eval(), heads=[1], what="map") as record:
+        model(**build_batch())
+    assert parts["diagonal"] == pytest.approx(record.stacked().diagonal(dim1=2, dim2=3).mean().item(), rel=1e-5)
+
+
+@pytest.mark.parametrize("returned", [3.0, None, torch.ones(2), torch.ones(1)], ids=str)
+def test_a_guide_that_returns_no_scalar_is_told_so(names, returned):
+    @hw.register_guide("broken")
+    class Broken(hw.Guide):
+        def __call__(self, maps, inputs):
+            return returned
+
+    model = hw.guide(build_model("bert").train(), Broken())
+    with pytest.raises(InputError, match="^guide broken returned .*: expected a scalar tensor"):
+        model(**build_batch())
+
+
+def test_a_guide_without_a_formula_is_an_error(names):
+    @hw.register_guide("empty")
+    class Empty(hw.Guide):
+        pass
+
+    with pytest.raises(NotImplementedError):
+        hw.guide(build_model("bert").train(), Empty())(**build_batch())

@@ -1,0 +1,477 @@
+"""A guided model: its loss, its parts, and the untouched model back."""
+
+import copy
+import gc
+import inspect
+import json
+import weakref
+
+import pytest
+import torch
+from conftest import build_batch, build_model
+from guides.reference import assert_same_gradients, gradients
+from transformers import AutoModelForSequenceClassification
+from transformers.modeling_outputs import SequenceClassifierOutput
+
+import headwise as hw
+from headwise.errors import StateError
+
+BOTH = hw.MDG(weight=0.1) + hw.PDG(weight=0.01)
+QUERY = "bert.encoder.layer.0.attention.self.query.weight"
+
+
+@pytest.fixture
+def calls(monkeypatch):
+    """The calls of the kernel that watches."""
+    from headwise.attention import backend
+
+    made, original = [], backend.attention_with_received
+    monkeypatch.setattr(
+        backend, "attention_with_received", lambda *args, **options: made.append(args) or original(*args, **options)
+    )
+    return made
+
+
+def exact(**changes):
+    return build_model("bert", dtype=torch.float64, **changes).train()
+
+
+def footprint(model):
+    """Everything that hangs on a model and its parts."""
+    return {
+        name: {key: id(value) for key, value in module.__dict__.items() if key != "training"}
+        for name, module in model.named_modules()
+    }
+
+
+# -- the loss ----------------------------------------------------------------------------------------------------------
+
+
+def test_the_training_loss_is_task_plus_weighted_guides(model, batch):
+    expected_task = build_model("bert").train()(**batch).loss
+    loss = hw.guide(model, BOTH)(**batch).loss
+    parts = hw.guidance(model).losses
+    assert list(parts.guides) == ["mdg", "pdg"]
+    assert torch.equal(loss, parts.task + 0.1 * parts.guides["mdg"].raw + 0.01 * parts.guides["pdg"].raw)
+    torch.testing.assert_close(parts.task, expected_task)
+    assert loss > expected_task + 0.1
+
+
+def test_the_gradient_of_the_loss_is_that_of_its_parts(batch):
+    plain = gradients(twin := exact(), twin(**batch).loss)
+    model = hw.guide(exact(), BOTH)
+    loss = model(**batch).loss
+    raw = hw.guidance(model)._raw
+    pieces = [gradients(model, 0.1 * raw["mdg"]), gradients(model, 0.01 * raw["pdg"]), plain]
+    summed = {name: sum(piece[name] for piece in pieces) for name in plain}
+    assert_same_gradients(gradients(model, loss), summed)
+    assert (pieces[0][QUERY] + pieces[1][QUERY]).norm() > 1e-4
+
+
+def test_the_parts_are_readable(model, batch):
+    loss = hw.guide(model, BOTH)(**batch).loss
+    parts = hw.last_losses(model)
+    assert list(parts) == ["task", "mdg", "mdg_weighted", "mdg_weight", "pdg", "pdg_weighted", "pdg_weight"]
+    assert all(type(value) is float for value in parts.values())
+    assert (parts["mdg_weight"], parts["pdg_weight"]) == (0.1, 0.01)
+    assert parts["mdg_weighted"] == pytest.approx(0.1 * parts["mdg"])
+    assert parts["task"] + parts["mdg_weighted"] + parts["pdg_weighted"] == pytest.approx(loss.item())
+
+
+def test_the_parts_of_a_step_with_weight_zero_are_the_task_alone(model, batch):
+    hw.guide(model, hw.MDG(weight=hw.decay(0.1, steps=1)))
+    optimiser = torch.optim.SGD(model.parameters(), lr=0.1)
+    model(**batch).loss.backward()
+    assert "mdg" in hw.last_losses(model)
+    optimiser.step()
+    loss = model(**batch).loss
+    assert hw.last_losses(model) == {"task": loss.item()}
+
+
+def test_without_labels_there_is_no_loss_to_add_to(model, batch):
+    hw.guide(model, BOTH)
+    del batch["labels"]
+    assert model(**batch).loss is None
+    assert hw.last_losses(model) == {}
+
+
+def test_a_loss_of_ones_own_gets_the_guides_from_total(batch):
+    labels = batch.pop("labels")
+    model = hw.guide(exact(), BOTH)
+    task = torch.nn.functional.cross_entropy(model(**batch).logits, labels, label_smoothing=0.2)
+    total = hw.guidance(model).total(task)
+    parts = hw.last_losses(model)
+    assert total.item() == pytest.approx(task.item() + 0.1 * parts["mdg"] + 0.01 * parts["pdg"], rel=1e-12)
+    assert parts["task"] == task.item()
+    bare = hw.guide(exact(), hw.MDG(weight=0.0))
+    assert torch.equal(hw.guidance(bare).total(task), task)
+
+
+def test_in_eval_mode_the_loss_is_the_tasks_alone(batch, calls):
+    plain, model = build_model("bert").eval(), hw.guide(build_model("bert"), BOTH).eval()
+    expected, actual = plain(**batch), model(**batch)
+    assert torch.equal(actual.loss, expected.loss)
+    assert torch.equal(actual.logits, expected.logits)
+    assert calls == []
+    model.train()(**batch)
+    assert len(calls) == 3
+
+
+def test_guides_on_one_layer_leave_the_others_to_plain_attention(model, batch, calls):
+    hw.guide(model, hw.MDG(layers=1) + hw.PDG(layers=1))(**batch)
+    assert len(calls) == 1
+
+
+@pytest.mark.parametrize("training", [True, False])
+def test_the_output_keeps_its_type(model, batch, training):
+    output = hw.guide(model, BOTH).train(training)(**batch, output_hidden_states=True)
+    assert type(output) is SequenceClassifierOutput
+    assert output.logits.shape == (3, 3)
+    assert len(output.hidden_states) == 4
+
+
+def test_a_tuple_stays_a_tuple(model, batch):
+    expected = copy.deepcopy(hw.guide(model, BOTH))(**batch)
+    loss, logits = model(**batch, return_dict=False)
+    assert torch.equal(loss, expected.loss)
+    assert torch.equal(logits, expected.logits)
+    without = {name: value for name, value in batch.items() if name != "labels"}
+    (logits,) = model(**without, return_dict=False)
+    assert torch.equal(logits, expected.logits)
+
+
+def test_positional_arguments_are_understood(model, batch):
+    hw.guide(model, BOTH)
+    expected = model(**batch).loss
+    assert torch.equal(model(batch["input_ids"], batch["attention_mask"], labels=batch["labels"]).loss, expected)
+
+
+def test_forward_keeps_its_signature(model):
+    before = inspect.signature(model.forward)
+    assert inspect.signature(hw.guide(model, BOTH).forward) == before
+
+
+@pytest.mark.parametrize(
+    "guides",
+    [
+        hw.MDG(weight=0.1) + hw.PDG(weight=0.01),
+        [hw.MDG(weight=0.1), hw.PDG(weight=0.01)],
+        (guide for guide in [hw.MDG(weight=0.1), hw.PDG(weight=0.01)]),
+        {"mdg": {"weight": 0.1}, "pdg": {"weight": 0.01}},
+    ],
+    ids=["added", "list", "generator", "recipe"],
+)
+def test_guides_can_be_given_in_several_ways(model, batch, guides):
+    hw.guide(model, guides)(**batch)
+    assert {name: part.weight for name, part in hw.guidance(model).losses.guides.items()} == {"mdg": 0.1, "pdg": 0.01}
+
+
+@pytest.mark.parametrize("guides", ["mdg", {"mdg": None}, {"mdg": {}}], ids=str)
+def test_a_name_alone_means_the_defaults(model, guides):
+    assert tuple(hw.guidance(hw.guide(model, guides)).guides) == (hw.MDG(),)
+
+
+# -- training ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", [hw.MDG, hw.PDG])
+def test_it_works_in_a_loop_of_ones_own(batch, kind):
+    def train(weight):
+        model = build_model("bert").train()
+        optimiser = torch.optim.AdamW(model.parameters(), lr=3e-3)
+        hw.guide(model, kind(weight=weight))
+        for _ in range(10):
+            optimiser.zero_grad()
+            model(**batch).loss.backward()
+            optimiser.step()
+        model(**batch)
+        return hw.last_losses(model)
+
+    weak, strong = train(1e-9), train(10.0)
+    assert strong[kind.name] < 0.95 * weak[kind.name]
+    assert weak["task"] < 0.9
+
+
+def test_two_models_of_one_config_have_guides_of_their_own(batch):
+    first = build_model("bert").train()
+    second = type(first)(first.config).train()
+    assert first.config is second.config
+    config = first.config
+    hw.guide(first, hw.MDG(weight=0.1))
+    hw.guide(second, hw.PDG(weight=0.01, layers=0))
+    first(**batch), second(**batch)
+    assert set(hw.last_losses(first)) == {"task", "mdg", "mdg_weighted", "mdg_weight"}
+    assert set(hw.last_losses(second)) == {"task", "pdg", "pdg_weighted", "pdg_weight"}
+    hw.unguide(first)
+    plain = first(**batch).loss
+    loss = second(**batch).loss
+    assert loss > hw.guidance(second).losses.task
+    torch.testing.assert_close(plain, build_model("bert").train()(**batch).loss)
+    hw.unguide(second)
+    assert first.config is second.config is config
+
+
+@pytest.mark.parametrize("family", ["bert", "mpnet"])
+@pytest.mark.filterwarnings("ignore:.*does not call custom attention")
+def test_a_copy_of_a_guided_model_trains_on_its_own(batch, family):
+    model = hw.guide(build_model(family).train(), hw.MDG(weight=hw.warm_up(1.0, steps=4)) + hw.PDG(weight=0.01))
+    model(**batch)  # a copy must not stumble over the graph of this pass
+    before = [parameter.clone() for parameter in model.parameters()]
+    twin = copy.deepcopy(model)
+    optimiser = torch.optim.AdamW(twin.parameters(), lr=1e-2)
+    for _ in range(2):
+        twin(**batch).loss.backward()
+        optimiser.step()
+    twin(**batch)
+    assert (hw.guidance(twin).step, hw.guidance(model).step) == (2, 0)
+    assert hw.last_losses(twin)["mdg_weight"] == 0.5
+    assert "mdg" not in hw.last_losses(model)
+    assert all(torch.equal(old, new) for old, new in zip(before, model.parameters(), strict=True))
+    hw.unguide(twin)
+    hw.guidance(model)  # still guided
+    assert footprint_keys(twin) == footprint_keys(build_model(family))
+    loss = model(**batch).loss
+    assert loss > hw.guidance(model).losses.task
+    hw.unguide(model)
+
+
+def footprint_keys(model):
+    return {name: set(entries) for name, entries in footprint(model).items()}
+
+
+@pytest.mark.parametrize("pieces", [2, 4])
+def test_gradient_accumulation_equals_the_whole_batch(pieces):
+    batch = build_batch(size=4)
+    whole = hw.guide(exact(), BOTH)
+    whole(**batch).loss.backward()
+    parts = hw.guide(exact(), BOTH)
+    for piece in torch.arange(4).chunk(pieces):
+        (parts(**{name: value[piece] for name, value in batch.items()}).loss / pieces).backward()
+    assert_same_gradients(
+        {name: parameter.grad for name, parameter in parts.named_parameters()},
+        {name: parameter.grad for name, parameter in whole.named_parameters()},
+    )
+
+
+@pytest.mark.parametrize("dropout", [0.0, 0.2])
+def test_gradient_checkpointing_changes_no_gradient(batch, dropout):
+    def guided(checkpointing):
+        torch.manual_seed(2)
+        model = hw.guide(exact(dropout=dropout), BOTH)
+        if checkpointing:
+            model.gradient_checkpointing_enable({"use_reentrant": False})
+        return gradients(model, model(**batch).loss), hw.last_losses(model)
+
+    (actual, parts), (expected, wanted) = guided(True), guided(False)
+    assert parts == wanted
+    assert_same_gradients(actual, expected)
+
+
+def test_gradient_checkpointing_computes_twice_and_records_once(batch, calls):
+    model = hw.guide(exact(), BOTH)
+    model.gradient_checkpointing_enable({"use_reentrant": False})
+    with hw.capture(model) as record:
+        loss = model(**batch).loss
+        assert len(calls) == 3
+        seen = dict(record)
+        loss.backward()
+    assert len(calls) == 6
+    assert all(record[layer] is seen[layer] for layer in range(3))
+
+
+@pytest.mark.filterwarnings("ignore:None of the inputs have requires_grad")
+def test_reentrant_checkpointing_is_refused_with_the_way_out(model, batch):
+    hw.guide(model, BOTH)
+    model.gradient_checkpointing_enable({"use_reentrant": True})
+    with pytest.raises(StateError) as caught:
+        model(**batch)
+    text = str(caught.value)
+    assert "\n" not in text
+    assert "guide mdg reaches no trainable parameter" in text
+    assert "gradient_checkpointing_kwargs={'use_reentrant': False}" in text
+
+
+def test_frozen_layers_are_refused_with_the_way_out(model, batch):
+    for parameter in model.bert.parameters():
+        parameter.requires_grad_(False)
+    hw.guide(model, BOTH)
+    with pytest.raises(StateError, match=r"its layers are frozen \(unfreeze them or guide others\)"):
+        model(**batch)
+
+
+@pytest.mark.parametrize("order", ["guide first", "compile first"])
+def test_torch_compile(batch, order):
+    torch.compiler.reset()
+    plain, model = (build_model("bert", num_hidden_layers=2).train() for _ in range(2))
+    if order == "guide first":
+        compiled = torch.compile(hw.guide(model, BOTH), backend="aot_eager")
+    else:
+        compiled = hw.guide(torch.compile(model, backend="aot_eager"), BOTH)
+    hw.guide(plain, BOTH)
+    for each in (plain, compiled):
+        optimiser = torch.optim.SGD(each.parameters(), lr=0.1)
+        for _ in range(2):
+            optimiser.zero_grad()
+            loss = each(**batch).loss
+            loss.backward()
+            optimiser.step()
+    assert hw.last_losses(model) == pytest.approx(hw.last_losses(plain), rel=1e-5)
+    for actual, expected in zip(model.parameters(), plain.parameters(), strict=True):
+        torch.testing.assert_close(actual, expected, rtol=1e-4, atol=1e-5)
+
+
+def test_autocast_keeps_the_guides_in_full_precision(model, batch):
+    hw.guide(model, BOTH)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        loss = model(**batch).loss
+    loss.backward()
+    assert hw.guidance(model).losses.guides["pdg"].raw.dtype == torch.float32
+    assert model.get_parameter(QUERY).grad.isfinite().all()
+
+
+def test_training_mode_without_gradients_still_tells_the_loss(batch):
+    model = hw.guide(exact(), BOTH)
+    with torch.no_grad():
+        quiet = model(**batch).loss
+    torch.testing.assert_close(quiet, model(**batch).loss, rtol=1e-12, atol=0)
+
+
+# -- coming and going --------------------------------------------------------------------------------------------------
+
+
+def test_guide_returns_the_very_model(model):
+    assert hw.guide(model, BOTH) is model
+    assert hw.unguide(model) is model
+
+
+@pytest.mark.parametrize("family", ["bert", "modernbert", "deberta-v2"])
+@pytest.mark.filterwarnings("ignore:.*does not call custom attention")
+def test_unguide_gives_the_untouched_model_back(batch, family):
+    model = build_model(family)
+    config, before, settings = model.config, footprint(model), copy.deepcopy(model.config.__dict__)
+    expected = model.eval()(**batch)
+    settings.update(problem_type=model.config.problem_type)  # noted by the model itself
+    hw.guide(model, BOTH)
+    assert "forward" in model.__dict__
+    model.train()(**batch).loss.backward()
+    hw.unguide(model)
+    assert model.config is config
+    assert model.config.__dict__ == settings
+    assert footprint(model) == before
+    assert model.forward.__func__ is type(model).forward
+    after = model.eval()(**batch)
+    assert torch.equal(after.logits, expected.logits)
+    assert torch.equal(after.loss, expected.loss)
+
+
+def test_a_model_can_be_guided_again(model, batch):
+    hw.unguide(hw.guide(model, BOTH))
+    hw.guide(model, hw.PDG(weight=1.0))
+    model(**batch)
+    assert "pdg" in hw.last_losses(model)
+    assert "mdg" not in hw.last_losses(model)
+
+
+def test_a_forgotten_guided_model_leaves_memory(batch):
+    model = hw.guide(build_model("bert").train(), BOTH)
+    model(**batch).loss.backward()
+    gone = weakref.ref(model)
+    del model
+    gc.collect()
+    assert gone() is None
+    other = torch.nn.Linear(2, 2)
+    other(torch.ones(2)).sum().backward()
+    torch.optim.SGD(other.parameters(), lr=0.1).step()  # the counter of the dead model must not mind
+
+
+def test_capture_on_a_guided_model_leaves_it_guided(model, batch):
+    hw.guide(model, BOTH)
+    with hw.capture(model, what="map") as record:
+        loss = model(**batch).loss
+    assert record[0].shape == (3, 4, 12, 12)
+    torch.testing.assert_close(model(**batch).loss, loss)
+    assert "mdg" in hw.last_losses(model)
+
+
+def test_a_saved_model_shows_no_trace(model, batch, tmp_path):
+    hw.guide(model, BOTH)
+    model(**batch).loss.backward()
+    model.save_pretrained(tmp_path / "guided")
+    hw.unguide(model).save_pretrained(tmp_path / "plain")
+    saved = [json.loads((tmp_path / name / "config.json").read_text()) for name in ("guided", "plain")]
+    assert saved[0] == saved[1]
+    assert "headwise" not in json.dumps(saved[0])
+    assert {path.name for path in (tmp_path / "guided").iterdir()} == {"config.json", "model.safetensors"}
+    loaded = AutoModelForSequenceClassification.from_pretrained(tmp_path / "guided").eval()
+    assert "forward" not in loaded.__dict__
+    assert torch.equal(loaded(**batch).logits, model.eval()(**batch).logits)
+
+
+def test_the_state_dict_of_a_guided_model_is_that_of_the_model(model):
+    before = list(model.state_dict())
+    assert list(hw.guide(model, BOTH).state_dict()) == before
+
+
+# -- in company --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("order", ["guide first", "adapters first"])
+def test_adapters(batch, order):
+    from peft import LoraConfig, TaskType, get_peft_model
+
+    config = LoraConfig(task_type=TaskType.SEQ_CLS, r=2, target_modules=["query", "key"], init_lora_weights=False)
+    model = exact()
+    if order == "guide first":
+        wrapped = get_peft_model(hw.guide(model, BOTH), config)
+    else:
+        wrapped = hw.guide(get_peft_model(model, config), BOTH)
+    loss = wrapped.train()(**batch).loss
+    assert set(hw.last_losses(wrapped)) >= {"task", "mdg", "pdg"}
+    (loss - hw.guidance(wrapped)._task).backward()  # the guides alone
+    adapters = {name: parameter for name, parameter in wrapped.named_parameters() if "lora_" in name}
+    assert len(adapters) == 12
+    assert all(parameter.grad.norm() > 1e-6 for parameter in adapters.values())
+    frozen = [parameter for name, parameter in wrapped.named_parameters() if name.endswith("base_layer.weight")]
+    assert frozen
+    assert all(parameter.grad is None for parameter in frozen)
+
+
+SHARED = hw.MDG(weight=hw.auto(0.3, every=1, window=1)) + hw.PDG(weight=0.01)
+
+
+def steps(model, batch):
+    """Two optimiser steps; the gradients and parts of each."""
+    optimiser = torch.optim.SGD(model.parameters(), lr=0.05)
+    seen = []
+    for _ in range(2):
+        optimiser.zero_grad()
+        model(**batch).loss.backward()
+        inner = getattr(model, "module", model)
+        seen.append(({name: each.grad.clone() for name, each in inner.named_parameters()}, hw.last_losses(model)))
+        optimiser.step()
+    return seen
+
+
+def in_one_of_two_processes(rank, folder):
+    """What each process of `test_data_parallel_training` does."""
+    torch.set_num_threads(1)
+    torch.distributed.init_process_group("gloo", init_method=f"file://{folder}/meeting", rank=rank, world_size=2)
+    half = {name: value[2 * rank : 2 * rank + 2] for name, value in build_batch(size=4).items()}
+    model = torch.nn.parallel.DistributedDataParallel(exact())
+    torch.save(steps(hw.guide(model, SHARED), half), f"{folder}/{rank}.pt")
+    torch.distributed.destroy_process_group()
+
+
+def test_data_parallel_training_equals_one_process_with_the_whole_batch(tmp_path):
+    torch.multiprocessing.spawn(in_one_of_two_processes, args=(str(tmp_path),), nprocs=2)
+    left, right = (torch.load(tmp_path / f"{rank}.pt") for rank in (0, 1))
+    alone = steps(hw.guide(exact(), SHARED), build_batch(size=4))
+    for (left_gradients, left_parts), (right_gradients, right_parts), (expected, parts) in zip(
+        left, right, alone, strict=True
+    ):
+        assert left_parts["mdg_weight"] == right_parts["mdg_weight"]
+        assert left_parts["mdg_weight"] == pytest.approx(parts["mdg_weight"], rel=1e-9)
+        assert left_parts["mdg"] != right_parts["mdg"]
+        assert_same_gradients(left_gradients, expected)
+        assert_same_gradients(right_gradients, left_gradients, tolerance=1e-15)
+    assert alone[0][1]["mdg_weight"] != pytest.approx(alone[1][1]["mdg_weight"], rel=1e-6)

@@ -1,0 +1,95 @@
+"""MDG: numbers worked out by hand, and its options one by one."""
+
+import math
+
+import pytest
+import torch
+from guides.reference import NO_INPUTS, random_maps, record_of, slow_mdg
+
+import headwise as hw
+
+VALID = torch.ones(1, 2, dtype=torch.bool)
+# Map 0: both queries look at key 0 alone: received (2, 0), length one (1, 0).
+# Map 1: both give 3/7 to key 0 and 4/7 to key 1: received (6/7, 8/7), length one (0.6, 0.8).
+# Their cosine is 0.6, so -log softmax(1, 0.6)_0 = log(1 + exp(-0.4)), and the same for map 1.
+BY_HAND = torch.tensor([[[[1.0, 0.0], [1.0, 0.0]], [[3 / 7, 4 / 7], [3 / 7, 4 / 7]]]], dtype=torch.float64)
+
+
+def mdg(maps, valid=VALID, *, layers=1, **options):
+    return hw.MDG(**options)(record_of(maps, valid, layers=layers), NO_INPUTS).item()
+
+
+def looking_at(*keys):
+    """One map per key, whose queries all look at that key alone: [1,S,Q,K]."""
+    size = max(keys) + 1
+    return torch.stack([torch.nn.functional.one_hot(torch.full((size,), key), size).double() for key in keys])[None]
+
+
+@pytest.mark.parametrize("tau", [1.0, 0.5, 2.0, 3])
+def test_by_hand(tau):
+    assert mdg(BY_HAND, tau=tau) == pytest.approx(math.log(1 + math.exp(-0.4 / tau)), rel=1e-12)
+
+
+def test_by_hand_the_sum_counts_both_maps():
+    assert mdg(BY_HAND, reduction="sum") == pytest.approx(2 * math.log(1 + math.exp(-0.4)), rel=1e-12)
+
+
+def test_a_padded_query_has_no_vote():
+    padded = torch.zeros(1, 2, 3, 3, dtype=torch.float64)
+    padded[:, :, :2, :2] = BY_HAND
+    padded[:, 0, 2] = torch.tensor([0.0, 1.0, 0.0])
+    valid = torch.tensor([[True, True, False]])
+    assert mdg(padded, valid) == pytest.approx(math.log(1 + math.exp(-0.4)), rel=1e-12)
+
+
+@pytest.mark.parametrize("count", [1, 2, 7])
+def test_equal_maps_give_the_log_of_their_number(count):
+    valid = torch.ones(1, 5, dtype=torch.bool)
+    assert mdg(random_maps(valid, 1).expand(-1, count, -1, -1), valid) == pytest.approx(math.log(count), abs=1e-12)
+
+
+@pytest.mark.parametrize("tau", [1.0, 0.1])
+def test_maps_that_share_no_key_give_the_least_value(tau):
+    valid = torch.ones(1, 4, dtype=torch.bool)
+    least = math.log(1 + 3 * math.exp(-1 / tau))
+    assert mdg(looking_at(0, 1, 2, 3), valid, tau=tau) == pytest.approx(least, rel=1e-12)
+    assert mdg(random_maps(valid, 4), valid, tau=tau) > least
+
+
+def test_contrast_within_a_layer_leaves_other_layers_alone():
+    maps = looking_at(0, 0, 1, 1)  # layer 0: two equal maps; layer 1: two equal maps, unlike those of layer 0
+    assert mdg(maps, layers=2, contrast="model") == pytest.approx(math.log(2 + 2 * math.exp(-1)), rel=1e-12)
+    assert mdg(maps, layers=2, contrast="layer") == pytest.approx(math.log(2), rel=1e-12)
+
+
+def test_an_example_counts_once_whatever_its_length():
+    valid = torch.tensor([[1, 1, 1, 1, 1, 1], [1, 1, 0, 0, 0, 0]]).bool()
+    maps = random_maps(valid)
+    long, short = (mdg(maps[[example]], valid[[example]]) for example in (0, 1))
+    assert long != short
+    assert mdg(maps, valid) == pytest.approx((long + short) / 2, rel=1e-12)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"tau": 0.3},
+        {"reduction": "sum"},
+        {"contrast": "layer"},
+        {"contrast": "layer", "reduction": "sum", "tau": 2.0},
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("what", ["received", "map"])
+def test_equals_the_slow_reference_in_value_and_gradient(options, what):
+    valid = torch.tensor([[1, 1, 1, 1, 1], [0, 1, 1, 1, 0]]).bool()
+    maps = random_maps(valid, 6)
+    asked = {name: value for name, value in options.items() if name != "contrast"}
+    layer_of = [0, 0, 1, 1, 2, 2] if options.get("contrast") == "layer" else None
+    actual = hw.MDG(**options)(record_of(maps, valid, layers=3, what=what), NO_INPUTS)
+    expected = slow_mdg(maps, valid, layer_of=layer_of, **asked)
+    torch.testing.assert_close(actual, expected, rtol=1e-10, atol=0)
+    (gradient,), (wanted,) = torch.autograd.grad(actual, maps), torch.autograd.grad(expected, maps)
+    assert wanted.abs().max() > 1e-3
+    torch.testing.assert_close(gradient, wanted, rtol=1e-10, atol=1e-12)

@@ -1,0 +1,370 @@
+"""Weights: numbers, schedules over optimiser steps, and shares of the task's gradient."""
+
+import copy
+import dataclasses
+import json
+import math
+import warnings
+
+import pytest
+import torch
+from conftest import build_batch, build_model
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import headwise as hw
+from headwise.errors import StateError
+from headwise.guides import constant
+
+
+def guided(guides, *, dtype=torch.float64, dropout=0.0, **options):
+    return hw.guide(build_model("bert", dtype=dtype, dropout=dropout).train(), guides, **options)
+
+
+def forward(model, step=0):
+    """A batch that differs from step to step."""
+    batch = build_batch()
+    batch["input_ids"] = torch.where(batch["attention_mask"] == 1, (batch["input_ids"] + 7 * step) % 55 + 5, 1)
+    return model(**batch).loss
+
+
+def pull(model, loss):
+    """The gradient norm of a loss on the query/key weights, the long way."""
+    named = dict(model.named_parameters())
+    wanted = [named[name] for name in named if name.endswith(("query.weight", "key.weight"))]
+    assert len(wanted) == 6
+    found = torch.autograd.grad(loss, wanted, retain_graph=True)
+    return math.sqrt(sum(gradient.square().sum().item() for gradient in found))
+
+
+def weight_of(model, name="mdg"):
+    return hw.last_losses(model).get(f"{name}_weight", 0.0)
+
+
+# -- schedules ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("schedule", "values"),
+    [
+        (constant(0.5), {0: 0.5, 1: 0.5, 1000: 0.5}),
+        (constant(0), {0: 0.0}),
+        (hw.warm_up(0.8, steps=4), {0: 0.0, 1: 0.2, 2: 0.4, 3: 0.6, 4: 0.8, 5: 0.8, 1000: 0.8}),
+        (hw.decay(0.8, steps=4), {0: 0.8, 1: 0.6, 2: 0.4, 3: 0.2, 4: 0.0, 5: 0.0}),
+        (hw.decay(0.8, steps=2, start=3, to=0.4), {0: 0.8, 3: 0.8, 4: 0.6, 5: 0.4, 99: 0.4}),
+        (hw.piecewise((2, 1.0), (4, 3.0), (5, 0.0)), {0: 1.0, 2: 1.0, 3: 2.0, 4: 3.0, 5: 0.0, 6: 0.0}),
+        (hw.piecewise((3, 0.25)), {0: 0.25, 3: 0.25, 7: 0.25}),
+    ],
+    ids=str,
+)
+def test_schedules_by_hand(schedule, values):
+    assert {step: schedule.at(step) for step in values} == pytest.approx(values, abs=1e-15)
+
+
+points = st.dictionaries(st.integers(0, 10**6), st.floats(0, 1e6), min_size=1, max_size=6).map(
+    lambda chosen: tuple(sorted(chosen.items()))
+)
+
+
+@settings(deadline=None, max_examples=200)
+@given(points, st.integers(0, 2 * 10**6))
+def test_piecewise_meets_its_points_and_stays_between_them(points, step):
+    schedule = hw.piecewise(*points)
+    assert all(schedule.at(at) == value for at, value in points)
+    before = [value for at, value in points if at <= step][-1:]
+    after = [value for at, value in points if at >= step][:1]
+    around = before + after
+    assert min(around) * (1 - 1e-12) <= schedule.at(step) <= max(around) * (1 + 1e-12)
+
+
+@pytest.mark.parametrize("fused", [False, True])
+@pytest.mark.parametrize("kind", [torch.optim.AdamW, torch.optim.SGD])
+def test_schedules_count_optimiser_steps(kind, fused):
+    model = guided(hw.MDG(weight=hw.warm_up(1.0, steps=2)), dtype=torch.float32)
+    optimiser = kind(model.parameters(), lr=1e-3, fused=fused)
+    seen = []
+    for number in range(12):
+        (forward(model) / 4).backward()
+        seen.append(weight_of(model))
+        if number % 4 == 3:
+            optimiser.step()
+            optimiser.zero_grad()
+    assert seen == [0.0] * 4 + [0.5] * 4 + [1.0] * 4
+    assert hw.guidance(model).step == 3
+
+
+def test_the_optimiser_of_another_model_does_not_count():
+    model = guided(hw.MDG(weight=hw.decay(1.0, steps=2)))
+    other = torch.nn.Linear(2, 2)
+    stranger, own = (torch.optim.SGD(each.parameters(), lr=0.1) for each in (other, model))
+    for _ in range(3):
+        other(torch.ones(2)).sum().backward()
+        stranger.step()
+    assert hw.guidance(model).step == 0
+    forward(model).backward()
+    own.step()
+    assert hw.guidance(model).step == 1
+
+
+def test_of_several_optimisers_one_gives_the_beat():
+    model = guided(hw.MDG(weight=hw.decay(1.0, steps=2)))
+    both = [torch.optim.SGD(part.parameters(), lr=0.1) for part in (model.bert, model.classifier)]
+    for _ in range(2):
+        forward(model).backward()
+        for optimiser in both:
+            optimiser.step()
+    assert hw.guidance(model).step == 2
+
+
+def test_an_evaluation_does_not_count():
+    model = guided(hw.MDG(weight=hw.decay(1.0, steps=2)))
+    forward(model.eval())
+    forward(model.train())
+    assert hw.guidance(model).step == 0
+    assert weight_of(model) == 1.0
+
+
+def test_unguide_stops_the_count():
+    model = guided(hw.MDG(weight=hw.decay(1.0, steps=2)))
+    guidance = hw.guidance(model)
+    hw.unguide(model)
+    forward(model).backward()
+    torch.optim.SGD(model.parameters(), lr=0.1).step()
+    assert guidance.step == 0
+
+
+def test_a_schedule_at_zero_is_plain_training(monkeypatch):
+    from headwise.attention import backend
+
+    model = guided(hw.MDG(weight=hw.warm_up(1.0, steps=2)))
+    monkeypatch.setattr(backend, "attention_with_received", None)
+    forward(model).backward()  # would fail if anything watched
+
+
+# -- auto --------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("share", [0.05, 0.5, 1])
+def test_auto_sets_the_share_of_the_gradient(share):
+    model = guided(hw.MDG(weight=hw.auto(share, window=1)) + hw.PDG(weight=hw.auto(share / 2, window=1)))
+    loss = forward(model)
+    assert hw.guidance(model).gradient_share() == pytest.approx({"mdg": share, "pdg": share / 2}, rel=1e-6)
+    guidance = hw.guidance(model)
+    task, mdg = pull(model, guidance._task), pull(model, weight_of(model) * guidance._raw["mdg"])
+    assert mdg / task == pytest.approx(share, rel=1e-6)
+    assert loss.item() == pytest.approx(
+        guidance.losses.task + sum(part.weighted.item() for part in guidance.losses.guides.values())
+    )
+
+
+def test_auto_uses_the_sums_over_its_window():
+    model = guided(hw.MDG(weight=hw.auto(0.2, every=100, window=2)))
+    pulls = []
+    for step in range(4):
+        forward(model, step)
+        guidance = hw.guidance(model)
+        pulls.append((pull(model, guidance._task), pull(model, guidance._raw["mdg"])))
+        tasks, guides = zip(*pulls[:2], strict=False)
+        assert weight_of(model) == pytest.approx(0.2 * sum(tasks) / sum(guides), rel=1e-6)
+    assert pulls[0][0] / pulls[0][1] != pytest.approx(pulls[1][0] / pulls[1][1], rel=1e-3)
+
+
+def test_auto_is_refreshed_at_its_interval_and_not_between():
+    model = guided(hw.MDG(weight=hw.auto(0.2, every=2, window=1)))
+    optimiser = torch.optim.SGD(model.parameters(), lr=0.01)
+    seen, measured = [], []
+    for step in range(5):
+        for piece in range(2):  # two batches for one optimiser step
+            loss = forward(model, 2 * step + piece)
+            guidance = hw.guidance(model)
+            seen.append(weight_of(model))
+            measured.append(0.2 * pull(model, guidance._task) / pull(model, guidance._raw["mdg"]))
+            loss.backward()
+        optimiser.step()
+    expected = [measured[0]] * 4 + [measured[4]] * 4 + [measured[8]] * 2
+    assert seen == pytest.approx(expected, rel=1e-6)
+    assert len(set(seen)) == 3
+
+
+def test_auto_is_deterministic():
+    def weights():
+        torch.manual_seed(4)
+        model = guided(hw.MDG(weight=hw.auto(0.2, every=1, window=2)), dtype=torch.float32, dropout=0.1)
+        optimiser = torch.optim.AdamW(model.parameters(), lr=1e-3)
+        return [train_step(model, optimiser, step) for step in range(4)]
+
+    first = weights()
+    assert first == weights()
+    assert len({weight for _, weight in first}) == 4
+
+
+def train_step(model, optimiser, step):
+    torch.manual_seed(step)
+    loss = forward(model, step)
+    optimiser.zero_grad()
+    loss.backward()
+    optimiser.step()
+    return loss.item(), weight_of(model)
+
+
+@pytest.mark.parametrize("stop", [1, 3])
+@pytest.mark.parametrize(
+    "guide",
+    [
+        hw.MDG(weight=hw.auto(0.2, every=2, window=2)),
+        hw.MDG(weight=hw.auto(0.2, every=4, window=1)),
+        hw.MDG(weight=hw.decay(0.5, steps=5)) + hw.PDG(weight=hw.auto(0.1)),
+    ],
+    ids=["auto 2 2", "auto 4 1", "decay and auto"],
+)
+def test_a_resumed_run_goes_on_bit_for_bit(guide, stop):
+    whole = guided(guide, dtype=torch.float32, dropout=0.1)
+    optimiser = torch.optim.AdamW(whole.parameters(), lr=1e-2)
+    expected = []
+    for step in range(6):
+        if step == stop:
+            saved = copy.deepcopy((hw.guidance(whole).state_dict(), whole.state_dict(), optimiser.state_dict()))
+        expected.append(train_step(whole, optimiser, step))
+    resumed = guided(guide, dtype=torch.float32, dropout=0.1)
+    optimiser = torch.optim.AdamW(resumed.parameters(), lr=1e-2)
+    state, weights, moments = saved
+    assert json.loads(json.dumps(state)) == state
+    hw.guidance(resumed).load_state_dict(json.loads(json.dumps(state)))
+    resumed.load_state_dict(weights)
+    optimiser.load_state_dict(moments)
+    assert [train_step(resumed, optimiser, step) for step in range(stop, 6)] == expected[stop:]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize(
+    "guide",
+    [hw.MDG(preset="released"), hw.PDG(preset="released"), hw.MDG(layers=0, heads=0)],
+    ids=["released mdg", "released pdg", "one map against nothing"],
+)
+def test_a_guide_without_a_gradient_gets_weight_zero(guide, dtype):
+    # The gradient of the released code is rounding noise: nothing that may be blown up to a share of the task's.
+    model = guided(dataclasses.replace(guide, weight=hw.auto(0.5, window=1)), dtype=dtype)
+    loss = forward(model)
+    assert hw.last_losses(model)[f"{guide.name}_weight"] == 0.0
+    assert torch.equal(loss, hw.guidance(model).losses.task)
+    loss.backward()
+    assert all(parameter.grad.isfinite().all() for parameter in model.parameters())
+
+
+def test_auto_of_zero_is_plain_training():
+    model = guided(hw.MDG(weight=hw.auto(0.0)))
+    assert torch.equal(forward(model), forward(build_model("bert", dtype=torch.float64).train()))
+
+
+def test_auto_measures_nothing_where_no_gradient_is_wanted():
+    model = guided(hw.MDG(weight=hw.auto(0.2, window=1)))
+    with torch.no_grad():
+        forward(model)
+    forward(model)
+    assert hw.guidance(model).gradient_share()["mdg"] == pytest.approx(0.2, rel=1e-6)
+
+
+def test_auto_works_under_gradient_checkpointing():
+    plain, checkpointed = (guided(hw.MDG(weight=hw.auto(0.2, window=1))) for _ in range(2))
+    checkpointed.gradient_checkpointing_enable({"use_reentrant": False})
+    torch.testing.assert_close(forward(checkpointed), forward(plain), rtol=1e-10, atol=0)
+
+
+def test_auto_needs_a_query_or_key_to_train():
+    model = guided(hw.MDG(weight=hw.auto(0.2)))
+    for name, parameter in model.named_parameters():
+        parameter.requires_grad_("query" not in name and "key" not in name)
+    with pytest.raises(StateError, match=r"^no query or key projection is trainable[^\n]*use a number as weight\.$"):
+        forward(model)
+
+
+# -- gradient shares ---------------------------------------------------------------------------------------------------
+
+
+def test_the_share_is_the_ratio_of_gradient_norms():
+    model = guided(hw.MDG(weight=0.01) + hw.PDG(weight=1e-5))
+    optimiser = torch.optim.SGD(model.parameters(), lr=0.01)
+    for step in range(3):
+        loss = forward(model, step)
+        shares = hw.guidance(model).gradient_share()
+        guidance = hw.guidance(model)
+        task = pull(model, guidance._task)
+        expected = {"mdg": 0.01 * pull(model, guidance._raw["mdg"]), "pdg": 1e-5 * pull(model, guidance._raw["pdg"])}
+        assert shares == pytest.approx({name: norm / task for name, norm in expected.items()}, rel=1e-9)
+        assert hw.last_losses(model)["mdg_share"] == shares["mdg"]
+        loss.backward()
+        optimiser.step()
+
+
+def test_asking_for_the_share_leaves_no_trace():
+    silent, asked = (guided(hw.MDG(weight=0.01)) for _ in range(2))
+    for model in (silent, asked):
+        forward(model).backward()  # what is already there must stay as well
+        loss = forward(model, 1)
+        if model is asked:
+            before = [parameter.grad.clone() for parameter in model.parameters()]
+            hw.guidance(model).gradient_share()
+            hw.guidance(model).gradient_share()
+            assert all(torch.equal(a, b.grad) for a, b in zip(before, model.parameters(), strict=True))
+        loss.backward()
+    for one, other in zip(silent.parameters(), asked.parameters(), strict=True):
+        assert torch.equal(one.grad, other.grad)
+
+
+def test_after_the_backward_pass_it_is_too_late():
+    model = guided(hw.MDG(weight=0.01))
+    forward(model).backward()
+    with pytest.raises(StateError, match=r"^the graph of the last forward pass is gone: ask[^\n]*backward\.$"):
+        hw.guidance(model).gradient_share()
+
+
+@pytest.mark.parametrize("before", ["nothing", "evaluation", "no labels"])
+def test_without_a_training_step_there_is_nothing_to_measure(before):
+    model = guided(hw.MDG(weight=0.01))
+    if before == "evaluation":
+        forward(model)
+        forward(model.eval())
+    if before == "no labels":
+        model(input_ids=build_batch()["input_ids"])
+    with pytest.raises(StateError, match=r"^there is no guided training step to measure: call[^\n]*\.$"):
+        hw.guidance(model).gradient_share()
+
+
+def test_a_share_above_one_warns_once():
+    model = guided(hw.MDG(weight=1e3) + hw.PDG(weight=1e-9))
+    forward(model)
+    with pytest.warns(
+        hw.HeadwiseWarning, match=r"guide mdg is [\d.e+]+ times the task's.*step 0.*auto\(0\.1\)"
+    ) as seen:
+        shares = hw.guidance(model).gradient_share()
+    assert shares["mdg"] > 1 > shares["pdg"]
+    assert len(seen) == 1
+    assert "\n" not in str(seen[0].message)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        forward(model, 1)
+        assert hw.guidance(model).gradient_share()["mdg"] > 1
+
+
+def test_shares_are_measured_every_so_many_steps():
+    model = guided(hw.MDG(weight=1e-3), share_every=2)
+    optimiser = torch.optim.SGD(model.parameters(), lr=0.01)
+    seen = []
+    for step in range(5):
+        for piece in range(2):
+            forward(model, 2 * step + piece).backward()
+            seen.append("mdg_share" in hw.last_losses(model))
+        optimiser.step()
+    assert seen == [step % 2 == 0 and piece == 0 for step in range(5) for piece in range(2)]
+
+
+def test_measured_shares_warn_in_training():
+    model = guided(hw.MDG(weight=1e3), share_every=1)
+    with pytest.warns(hw.HeadwiseWarning, match="it will overrule the task"):
+        forward(model)
+
+
+def test_no_share_is_measured_unasked():
+    model = guided(hw.MDG(weight=1e3))
+    forward(model).backward()
+    assert "mdg_share" not in hw.last_losses(model)
