@@ -246,6 +246,16 @@ def test_a_batch_without_a_mask_has_no_padding(family):
     close(unmasked.stacked(), masked.stacked())
 
 
+@pytest.mark.parametrize("family", ["bert", "roberta", "distilbert"])
+def test_a_mask_for_every_pair_of_tokens_says_who_counts_too(family):
+    model, batch = build_model(family, dtype=torch.float64).eval(), build_batch()
+    expected, _ = run(model, batch)
+    batch["attention_mask"] = batch["attention_mask"].bool()[:, None, None].expand(-1, 1, 12, -1)
+    record, _ = run(model, batch)
+    assert torch.equal(record.valid, expected.valid)
+    close(record.stacked(), expected.stacked())
+
+
 def test_positional_arguments_and_embeddings_work_too(model, batch):
     model.eval()
     expected, _ = run(model, batch)

@@ -1,4 +1,4 @@
-"""The ways in which models are trained: threads, checkpointing, compilation, autocast, several processes, micro batches."""
+"""The ways in which models are run: threads, checkpointing, compilation, autocast, micro batches, processes."""
 
 import contextlib
 import datetime
@@ -131,12 +131,12 @@ CHECKPOINTED = sorted(set(FAMILIES) - {"albert", "mpnet"})  # those two do not s
 
 
 def total(output, record):
-    return output.loss + record.stacked().square().sum((1, 2)).mean()
+    return output.loss + record.stacked().square().flatten(1).sum(1).mean()
 
 
-def train(model, batch, gates=None):
+def train(model, batch, gates=None, **choice):
     torch.manual_seed(5)
-    with hw.capture(model) as record, contextlib.nullcontext() if gates is None else hw.gate(model, gates):
+    with hw.capture(model, **choice) as record, contextlib.nullcontext() if gates is None else hw.gate(model, gates):
         total(model(**batch), record).backward()
     return record
 
@@ -167,6 +167,18 @@ def count_calls(model):
         if type(module).__name__.lower().endswith(("selfattention", "modernbertattention")):
             module.register_forward_pre_hook(lambda *args: calls.append(1))
     return calls
+
+
+@pytest.mark.parametrize("family", ["bert", "modernbert", "deberta-v2"])
+@pytest.mark.parametrize(
+    "choice",
+    [{"heads": [0, 2]}, {"layers": 1}, {"what": "map"}, {"what": "map", "heads": [1]}, {"after_dropout": True}],
+)
+def test_any_choice_survives_gradient_checkpointing(family, batch, choice):
+    plain, checkpointed = (build_model(family, dropout=0.2, dtype=torch.float64).train() for _ in range(2))
+    checkpointed.gradient_checkpointing_enable()
+    close(train(checkpointed, batch, **choice).stacked(), train(plain, batch, **choice).stacked())
+    close(gradients(checkpointed), gradients(plain))
 
 
 @pytest.mark.parametrize("family", ["bert", "modernbert", "deberta-v2"])

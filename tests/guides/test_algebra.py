@@ -11,7 +11,7 @@ from guides.reference import seen_by
 import headwise as hw
 from headwise.errors import InputError
 from headwise.guides import GUIDES, Guides, MapDiscrimination, PatternDecorrelation, build, constant, mean_over_examples
-from headwise.guides.weights import checked_weight
+from headwise.guides.base import weight_at
 
 
 @pytest.fixture
@@ -24,7 +24,7 @@ def names():
 
 
 def at(guide, step=0):
-    return checked_weight(guide.weight, guide.name).at(step)
+    return weight_at(guide, step)
 
 
 # -- algebra -----------------------------------------------------------------------------------------------------------

@@ -296,6 +296,20 @@ def test_the_share_is_the_ratio_of_gradient_norms():
         optimiser.step()
 
 
+def test_the_share_leaves_the_value_projection_out():
+    model = hw.guide(build_model("modernbert", dtype=torch.float64).train(), hw.MDG(weight=0.01))
+    forward(model)
+    guidance = hw.guidance(model)
+
+    def pull_on_query_and_key(loss):
+        weights = [layer.attn.Wqkv.weight for layer in model.model.layers]  # query, key and value below each other
+        found = torch.autograd.grad(loss, weights, retain_graph=True)
+        return math.sqrt(sum(gradient[:64].square().sum().item() for gradient in found))
+
+    expected = 0.01 * pull_on_query_and_key(guidance._raw["mdg"]) / pull_on_query_and_key(guidance._task)
+    assert guidance.gradient_share() == pytest.approx({"mdg": expected}, rel=1e-9)
+
+
 def test_asking_for_the_share_leaves_no_trace():
     silent, asked = (guided(hw.MDG(weight=0.01)) for _ in range(2))
     for model in (silent, asked):

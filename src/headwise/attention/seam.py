@@ -13,7 +13,7 @@ import threading
 import types
 import warnings
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar, cast
 
 import torch
 from torch import Tensor, nn
@@ -26,6 +26,21 @@ from headwise.attention.passes import Gates, Inputs, Pass, Request
 from headwise.errors import HeadwiseWarning, InputError, StateError
 
 _ATTRIBUTE = "_headwise_seam"
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+
+# torch.compile is to trace the model, not our bookkeeping around it.
+
+
+def _untraced(function: Function) -> Function:
+    """Keep torch.compile out of a function and of all that it calls."""
+    return cast(Function, torch.compiler.disable(function))
+
+
+def _skipped(function: Function) -> Function:
+    """Keep torch.compile out of a function, but not out of what it calls: the model."""
+    return cast(Function, torch.compiler.disable(function, recursive=False))
 
 
 class Customer:
@@ -45,6 +60,13 @@ class Customer:
     def after(self, seen: list[dict[int, Tensor]], valid: Tensor, inputs: Inputs, output: Any) -> Any:
         """Called after it with what was seen (one mapping from layer to tensor per request); returns the output."""
         return output
+
+    def idle(self, output: Any) -> None:
+        """Called after a pass in which this customer saw and touched nothing."""
+
+
+# A customer with what it wants to see and to touch.
+_Order = tuple[Customer, tuple[Request, ...], Gates]
 
 
 class Site:
@@ -131,32 +153,26 @@ class Seam:
             return self._latest
         return mine
 
+    @_skipped
     def run(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Call the model, seeing and touching what the customers ask for."""
         inputs = self._read(args, kwargs)
         kwargs.pop("special_tokens_mask", None)
-        asked = [(customer, customer.requests(), customer.gates()) for customer in self.customers]
-        asked = [entry for entry in asked if entry[1] or entry[2]]
+        asked, idle = self._ask()
         thread = threading.get_ident()
         outer = self._passes.pop(thread, None), self._latest
         if not asked:
             self._latest = None
             try:
-                return self._call(args, kwargs)
+                output = self._call(args, kwargs)
             finally:
                 self._restore(thread, outer)
-        self._check(inputs)
-        for customer, _, _ in asked:
-            customer.before(inputs)
-        requests = tuple(request for _, wanted, _ in asked for request in wanted)
-        current = Pass(requests, tuple(gates for _, _, gates in asked), self.family.shape)
-        if inputs.attention_mask is not None and inputs.attention_mask.dim() == 2:
-            current.valid = inputs.attention_mask != 0
+            return self._serve([], idle, None, inputs, output)
+        current = self._begin(asked, inputs)
         self._passes[thread] = self._latest = current
         try:
             output = self._call(args, kwargs)
-            current.close(self.family.name, self.family.route)
-            return self._serve(asked, current, inputs, output)
+            return self._serve(asked, idle, current, inputs, output)
         except BaseException:
             self._restore(thread, outer)
             raise
@@ -164,13 +180,38 @@ class Seam:
             current.open = False
             current.results = []  # customers have what is theirs; nothing else may keep the graph alive
 
-    def _serve(self, asked: list[Any], current: Pass, inputs: Inputs, output: Any) -> Any:
-        valid = self._valid(current)
-        start = 0
-        for customer, wanted, _ in asked:
-            seen = current.results[start : start + len(wanted)]
-            start += len(wanted)
-            output = customer.after(seen, valid, inputs, output)
+    @_untraced
+    def _ask(self) -> tuple[list[_Order], list[Customer]]:
+        """Who wants something of the coming pass, and who does not."""
+        orders = [(customer, customer.requests(), customer.gates()) for customer in self.customers]
+        asked = [order for order in orders if order[1] or order[2]]
+        return asked, [order[0] for order in orders if not (order[1] or order[2])]
+
+    @_untraced
+    def _begin(self, asked: list[_Order], inputs: Inputs) -> Pass:
+        self._check(inputs)
+        for customer, _, _ in asked:
+            customer.before(inputs)
+        requests = tuple(request for _, wanted, _ in asked for request in wanted)
+        current = Pass(requests, tuple(gates for _, _, gates in asked), self.family.shape)
+        if inputs.attention_mask is not None and inputs.attention_mask.dim() == 2:
+            current.valid = inputs.attention_mask != 0
+        return current
+
+    @_untraced
+    def _serve(
+        self, asked: list[_Order], idle: list[Customer], current: Pass | None, inputs: Inputs, output: Any
+    ) -> Any:
+        if current is not None:
+            current.close(self.family.name, self.family.route)
+            valid = self._valid(current)
+            start = 0
+            for customer, wanted, _ in asked:
+                seen = current.results[start : start + len(wanted)]
+                start += len(wanted)
+                output = customer.after(seen, valid, inputs, output)
+        for customer in idle:
+            customer.idle(output)
         return output
 
     def _restore(self, thread: int, outer: tuple[Pass | None, Pass | None]) -> None:
@@ -185,6 +226,7 @@ class Seam:
             return self._forward(*args, **kwargs)
         return type(self.model).forward(self.model, *args, **kwargs)
 
+    @_untraced
     def _read(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Inputs:
         special = kwargs.get("special_tokens_mask")
         given = {name: value for name, value in kwargs.items() if name != "special_tokens_mask"}
@@ -293,9 +335,7 @@ def _watched(forward: Callable[..., Any]) -> Callable[..., Any]:
             return forward(self, *args, **kwargs)
         return seam.run(args, kwargs)
 
-    # torch.compile must not trace our bookkeeping, only the model inside it.
-    plain: Callable[..., Any] = torch.compiler.disable(watched, recursive=False)
-    return plain
+    return _skipped(watched)
 
 
 def _begin(site: Site, module: nn.Module) -> tuple[int, bool]:

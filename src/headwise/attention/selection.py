@@ -26,7 +26,12 @@ def select(layers: Layers, heads: Heads, shape: tuple[int, int]) -> Selection:
     if isinstance(heads, Mapping):
         chosen = {_number(layer, "layer", layer_count): part for layer, part in heads.items()}
         wanted = _numbers(layers, "layer", layer_count)
-        return {layer: _numbers(chosen[layer], "head", head_count) for layer in wanted if layer in chosen}
+        selection = {layer: _numbers(chosen[layer], "head", head_count) for layer in wanted if layer in chosen}
+        if not selection:
+            raise InputError(
+                f"no heads chosen: {dict(heads)!r} must name at least one of the chosen layers {list(wanted)}."
+            )
+        return selection
     each = _numbers(heads, "head", head_count)
     return {layer: each for layer in _numbers(layers, "layer", layer_count)}
 

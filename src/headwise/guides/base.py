@@ -11,7 +11,7 @@ from torch import Tensor
 
 from headwise.attention import AttentionRecord, Inputs
 from headwise.errors import InputError, choices
-from headwise.guides.weights import Auto, Constant, Schedule, Weight, checked_weight
+from headwise.guides.weights import Auto, Schedule, Weight, checked_weight, scaled
 from headwise.registry import Registry
 
 GUIDES = Registry("guide")
@@ -80,9 +80,7 @@ class Guide:
 
     def __mul__(self, factor: float) -> Guide:
         """The same guide, `factor` times as strong."""
-        factor = checked_factor(factor)
-        weight = checked_weight(self.weight, self.name)
-        return replace(self, weight=weight.scaled(factor))
+        return replace(self, weight=scaled(self.weight, checked_factor(factor)))
 
     __rmul__ = __mul__
 
@@ -172,9 +170,9 @@ def checked_factor(factor: Any) -> float:
     return float(factor)
 
 
-def initial_weight(guide: Guide, step: int) -> float | None:
+def weight_at(guide: Guide, step: int) -> float | None:
     """The weight at a step; None if it is still to be measured."""
     weight = guide.weight
     if isinstance(weight, Auto):
         return None if weight.share > 0 else 0.0
-    return weight.at(step) if isinstance(weight, Schedule) else Constant(float(weight)).at(step)
+    return weight.at(step) if isinstance(weight, Schedule) else weight

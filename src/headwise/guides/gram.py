@@ -44,7 +44,8 @@ def _gram(maps: AttentionRecord, positions: Tensor, reduce: str) -> Gram:
     vectors = maps.stacked()  # [B,M,K] or [B,M,Q,K]
     vectors = vectors.to(torch.promote_types(vectors.dtype, torch.float32))
     if vectors.dim() == 4:
-        vectors = vectors.mean(3) if reduce == "given" else vectors.sum(2)
+        given = vectors.sum(3) / maps.valid.sum(1)[:, None, None]  # mean over the keys that are tokens
+        vectors = given if reduce == "given" else vectors.sum(2)
     vectors = vectors * positions.unsqueeze(1)
     square = vectors.square().sum(-1)  # [B,M]
     # A vector of zeros (no position counts) has no direction: it stays zero, with a zero gradient instead of NaN.

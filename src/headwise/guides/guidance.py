@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from headwise.attention import AttentionRecord, Customer, Inputs, Request, Seam, select
 from headwise.errors import HeadwiseWarning, InputError, StateError
 from headwise.guides.balance import Balance
-from headwise.guides.base import Guide, Guides, build, initial_weight
+from headwise.guides.base import Guide, Guides, build, weight_at
 from headwise.guides.losses import GuidePart, Losses
 from headwise.guides.measure import gradient_norms
 from headwise.guides.steps import StepCounter
@@ -83,6 +83,12 @@ class Guidance(Customer):
             self.losses = Losses()
             return output
         return _with_loss(output, self.total(task))
+
+    def idle(self, output: Any) -> None:
+        """In training without a guide that counts, there still is a task loss to tell."""
+        task = _loss_of(output)
+        if self._seam.model.training and task is not None:
+            self.total(task)
 
     # -- what users ask ----------------------------------------------------------------------------------------------
 
@@ -155,18 +161,21 @@ class Guidance(Customer):
 
     def _active(self) -> list[str]:
         """The guides that count at this step; a weight of 0 leaves the model's own attention untouched."""
-        return [name for name, guide in self._named.items() if initial_weight(guide, self.step) != 0.0]
+        return [name for name, guide in self._named.items() if weight_at(guide, self.step) != 0.0]
 
     def _weight(self, name: str) -> float:
-        fixed = initial_weight(self._named[name], self.step)
+        fixed = weight_at(self._named[name], self.step)
         return self._balances[name].weight if fixed is None else fixed
 
     def _rebalance(self, task: Tensor) -> None:
         due = [name for name, balance in self._balances.items() if name in self._raw and balance.due(self.step)]
-        if due:
-            norm, *others = gradient_norms(self._seam.model, [task, *(self._raw[name] for name in due)])
-            for name, other in zip(due, others, strict=True):
-                self._balances[name].note(self.step, norm, other)
+        if not due or not torch.is_grad_enabled() or not task.requires_grad:
+            return
+        norm, *others = gradient_norms(self._seam.model, [task, *(self._raw[name] for name in due)])
+        for name, other in zip(due, others, strict=True):
+            # A gradient that is rounding noise is none: it must not be blown up to a share of the task's.
+            noise = torch.finfo(self._raw[name].dtype).eps * abs(float(self._raw[name].detach()))
+            self._balances[name].note(self.step, norm, other if other > noise else 0.0)
 
     def _special(self, inputs: Inputs) -> Tensor | None:
         if inputs.special_tokens_mask is not None:
@@ -262,13 +271,19 @@ def _as_guides(guides: Any) -> Guides:
         return Guides((guides,))
     if isinstance(guides, str):
         return Guides((build(guides),))
-    if isinstance(guides, Mapping):
-        return Guides(build(name, **dict(options or {})) for name, options in guides.items())
+    if isinstance(guides, Mapping) and guides:
+        return Guides(build(name, **_options(name, options)) for name, options in guides.items())
     if isinstance(guides, Iterable):
         chosen = Guides(guides)
         if chosen and all(isinstance(each, Guide) for each in chosen):
             return chosen
     raise InputError(f"guides={guides!r}: expected guides, such as hw.MDG(weight=1e-3) + hw.PDG(weight=1e-4).")
+
+
+def _options(name: str, options: Any) -> dict[str, Any]:
+    if options is not None and not isinstance(options, Mapping):
+        raise InputError(f"options of guide {name} are {options!r}: expected names with values, such as weight: 0.001.")
+    return dict(options or {})
 
 
 def _loss_of(output: Any) -> Tensor | None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from headwise.errors import InputError
@@ -49,6 +50,8 @@ class Piecewise(Schedule):
 
     def __post_init__(self) -> None:
         """Check."""
+        if not all(isinstance(point, tuple) and len(point) == 2 for point in self.points):
+            raise InputError(f"piecewise weight {self.points!r}: expected points (step, weight).")
         steps = [step for step, _ in self.points]
         if not steps or steps != sorted(set(steps)) or steps[0] < 0:
             raise InputError(
@@ -127,12 +130,32 @@ def auto(share: float, *, every: int = 200, window: int = 8) -> Auto:
     return Auto(share, every, window)
 
 
-def checked_weight(weight: Any, guide: str) -> Schedule | Auto:
-    """A weight as a schedule or an auto; anything else is refused."""
+def checked_weight(weight: Any, guide: str) -> Weight:
+    """A weight as a number, a schedule or an auto; also as plain data, which is how a file holds the last two."""
     if isinstance(weight, Schedule | Auto):
         return weight
+    if isinstance(weight, Mapping):
+        return _from_data(weight, guide)
     _check_number(f"weight of {guide}", weight)
-    return Constant(float(weight))
+    return float(weight)
+
+
+def scaled(weight: Weight, factor: float) -> Weight:
+    """A weight, `factor` times as strong."""
+    return weight.scaled(factor) if isinstance(weight, Schedule | Auto) else weight * factor
+
+
+def _from_data(data: Mapping[str, Any], guide: str) -> Weight:
+    for kind in (Auto, Piecewise, Constant):
+        known = [each.name for each in fields(kind)]
+        if known[0] in data and set(data) <= set(known):
+            options = dict(data)
+            if kind is Piecewise:
+                options["points"] = tuple(tuple(point) for point in data["points"])
+            return kind(**options)
+    raise InputError(
+        f"weight of {guide} is {dict(data)!r}: expected a number, {{share: 0.03}} or {{points: [[step, weight], ...]}}."
+    )
 
 
 def _check_number(what: str, value: Any) -> None:
