@@ -130,3 +130,9 @@ def batch() -> dict[str, Tensor]:
 @pytest.fixture(autouse=True)
 def _same_seed() -> None:
     torch.manual_seed(0)
+
+
+@pytest.fixture(autouse=True)
+def _one_thread() -> None:
+    # For tiny models a second thread is only in the way, above all where other programs run beside the tests.
+    torch.set_num_threads(1)

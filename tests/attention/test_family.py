@@ -117,14 +117,20 @@ def test_padding_has_no_vote_where_a_mask_is_only_very_low():
 # -- models that make their maps themselves ----------------------------------------------------------------------
 
 
+@pytest.mark.filterwarnings("always::headwise.HeadwiseWarning")
 @pytest.mark.parametrize("family", EAGER)
 def test_one_warning_says_what_is_seen(family, batch):
     model = build_model(family)
     for _ in range(2):  # each time that we attach
-        with pytest.warns(HeadwiseWarning) as caught, hw.capture(model), hw.gate(model, torch.ones(LAYERS, HEADS)):
+        with (
+            warnings.catch_warnings(record=True) as caught,
+            hw.capture(model),
+            hw.gate(model, torch.ones(LAYERS, HEADS)),
+        ):
             for _ in range(2):
                 model(**batch)
         (warning,) = caught
+        assert warning.category is HeadwiseWarning
         assert family in str(warning.message)
         assert "after dropout" in str(warning.message)
         assert warning.filename == __file__
@@ -236,10 +242,14 @@ def test_more_calls_than_layers_are_noticed(model, batch):
             model(**batch)
 
 
-def test_fewer_heads_than_the_config_says_are_noticed(model, batch):
+@pytest.mark.filterwarnings("ignore::headwise.HeadwiseWarning")
+@pytest.mark.parametrize("family", ["bert", "mpnet"])
+@pytest.mark.parametrize("what", ["received", "map"])
+def test_other_heads_than_the_config_says_are_noticed(family, batch, what):
     """What arrives is held against what was promised: N layers of [B,H,...]."""
+    model = build_model(family)
     model.config.num_attention_heads = 2
-    with hw.capture(model) as record, pytest.raises(HeadwiseError, match="heads"):
+    with hw.capture(model, what=what) as record, pytest.raises(HeadwiseError, match="heads"):
         model(**batch)
     assert len(record) == 0
 

@@ -232,6 +232,15 @@ def with_gradients(inputs, **options):
     return out, given, *torch.autograd.grad(out.square().sum() + given.square().sum(), inputs)
 
 
+@pytest.fixture
+def deterministic():
+    """Then pieces are always shared out among threads, each of which is single-threaded inside."""
+    torch.use_deterministic_algorithms(True)
+    yield
+    torch.use_deterministic_algorithms(False)
+
+
+@pytest.mark.usefixtures("deterministic")
 @pytest.mark.parametrize(("dropout", "after_dropout"), [(0.0, False), (0.3, False), (0.3, True)])
 def test_the_number_of_threads_changes_no_bit(dropout, after_dropout, monkeypatch):
     take(TILED, monkeypatch)
@@ -248,6 +257,7 @@ def test_the_number_of_threads_changes_no_bit(dropout, after_dropout, monkeypatc
         assert all(torch.equal(mine, first) for mine, first in zip(other, results[0], strict=True))
 
 
+@pytest.mark.usefixtures("deterministic")
 def test_threads_do_not_disturb_the_dropout_of_each_other(monkeypatch):
     """The same pieces many times on several threads, against one thread."""
     take("one row a tile", monkeypatch)
@@ -261,6 +271,22 @@ def test_threads_do_not_disturb_the_dropout_of_each_other(monkeypatch):
         assert all(torch.equal(operation(inputs)[0], alone) for _ in range(20))
     finally:
         torch.set_num_threads(threads)
+
+
+@pytest.mark.parametrize("dropout", [0.0, 0.3])
+def test_with_split_operations_the_same_weights_are_dropped(dropout, monkeypatch):
+    """On quiet cores operations are split among threads: other rounding, but the same dropout."""
+    take(TILED, monkeypatch)
+    monkeypatch.setattr(tiles, "TILE_BYTES", 1 << 18)
+    inputs = tensors(heads=4, length=200)
+    threads, results = torch.get_num_threads(), []
+    try:
+        for count in (1, 2):
+            torch.set_num_threads(count)
+            results.append(with_gradients(inputs, dropout=dropout))
+    finally:
+        torch.set_num_threads(threads)
+    torch.testing.assert_close(*results, rtol=1e-11, atol=1e-11)
 
 
 @pytest.mark.parametrize("mask", ["none", "holes", "window", "additive per head"])

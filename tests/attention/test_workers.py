@@ -1,4 +1,4 @@
-"""Pieces of work on several threads."""
+"""Pieces of work on several threads, on quiet cores and on crowded ones."""
 
 import multiprocessing
 import threading
@@ -8,10 +8,11 @@ from collections import Counter
 import pytest
 import torch
 
-from headwise.attention.workers import run_pieces
+from headwise.attention import workers
+from headwise.attention.workers import Crowding, run_pieces
 
 
-@pytest.fixture(params=[1, 2, 3])
+@pytest.fixture(params=[1, 2, 3, 5])
 def threads(request):
     before = torch.get_num_threads()
     torch.set_num_threads(request.param)
@@ -19,14 +20,91 @@ def threads(request):
     torch.set_num_threads(before)
 
 
+class CrowdedFromNowOn(Crowding):
+    """Finds the cores crowded after the first piece that it looks at."""
+
+    WINDOW = -1.0
+
+    def found(self, wall, processor, threads):
+        return True
+
+
+class NeverCrowded(Crowding):
+    WINDOW = -1.0
+
+    def found(self, wall, processor, threads):
+        return False
+
+
+@pytest.fixture(params=["quiet", "crowded in between", "deterministic"])
+def cores(request, monkeypatch):
+    if request.param == "deterministic":
+        torch.use_deterministic_algorithms(True)
+    else:
+        kind = NeverCrowded if request.param == "quiet" else CrowdedFromNowOn
+        monkeypatch.setattr(workers, "_crowding", kind())
+    yield request.param
+    torch.use_deterministic_algorithms(False)
+
+
+@pytest.fixture
+def pool():
+    """Deterministic algorithms always use the pool."""
+    torch.use_deterministic_algorithms(True)
+    yield
+    torch.use_deterministic_algorithms(False)
+
+
+@pytest.mark.usefixtures("cores")
 @pytest.mark.parametrize("count", [0, 1, 2, 50])
 def test_every_piece_is_done_once(threads, count):
     done = Counter()
-    run_pieces(range(count), lambda piece: done.update([piece]))
+    lock = threading.Lock()
+
+    def work(piece):
+        with lock:
+            done[piece] += 1
+
+    run_pieces(range(count), work)
     assert done == Counter(range(count))
 
 
-def test_pieces_are_shared_out_among_threads_that_are_single_inside(threads):
+@pytest.mark.usefixtures("cores")
+def test_an_error_reaches_the_caller_and_the_threads_live_on(threads):
+    def work(piece):
+        if piece == 5:
+            raise KeyError("piece five")
+
+    with pytest.raises(KeyError, match="piece five"):
+        run_pieces(range(8), work)
+    done = []
+    run_pieces(range(8), done.append)
+    assert sorted(done) == list(range(8))
+
+
+@pytest.mark.usefixtures("cores")
+def test_the_thread_count_of_everybody_else_stays(threads):
+    run_pieces(range(8), lambda piece: None)
+    assert torch.get_num_threads() == threads
+    seen = []
+    newcomer = threading.Thread(target=lambda: seen.append(torch.get_num_threads()))
+    newcomer.start()
+    newcomer.join()
+    assert seen == [threads]
+
+
+@pytest.mark.usefixtures("cores")
+def test_no_gradients_are_recorded_in_the_pieces(threads):
+    weight = torch.ones(1, requires_grad=True)
+    results = []
+    with torch.no_grad():
+        run_pieces(range(4), lambda piece: results.append(weight * piece))
+    assert len(results) == 4
+    assert not any(result.requires_grad for result in results)
+
+
+@pytest.mark.usefixtures("pool")
+def test_the_pool_shares_pieces_among_threads_that_are_single_inside(threads):
     """Each thread waits for all others, so fewer threads than allowed would never finish."""
     together = threading.Barrier(threads, timeout=20)
     seen = []
@@ -40,36 +118,7 @@ def test_pieces_are_shared_out_among_threads_that_are_single_inside(threads):
     assert {inside for _, inside in seen} == {1}
 
 
-def test_no_gradients_are_recorded_in_the_pieces(threads):
-    weight = torch.ones(1, requires_grad=True)
-    results = []
-    with torch.no_grad():
-        run_pieces(range(4), lambda piece: results.append(weight * piece))
-    assert not any(result.requires_grad for result in results)
-
-
-def test_an_error_reaches_the_caller_and_the_threads_live_on(threads):
-    def work(piece):
-        if piece == 5:
-            raise KeyError("piece five")
-
-    with pytest.raises(KeyError, match="piece five"):
-        run_pieces(range(8), work)
-    done = []
-    run_pieces(range(8), done.append)
-    assert sorted(done) == list(range(8))
-
-
-def test_the_thread_count_of_everybody_else_stays(threads):
-    run_pieces(range(8), lambda piece: None)
-    assert torch.get_num_threads() == threads
-    seen = []
-    newcomer = threading.Thread(target=lambda: seen.append(torch.get_num_threads()))
-    newcomer.start()
-    newcomer.join()
-    assert seen == [threads]
-
-
+@pytest.mark.usefixtures("pool")
 def test_the_thread_count_can_be_changed_in_between(threads):
     for count in (threads + 1, threads):
         torch.set_num_threads(count)
@@ -78,13 +127,14 @@ def test_the_thread_count_can_be_changed_in_between(threads):
         assert torch.get_num_threads() == count
 
 
+@pytest.mark.usefixtures("cores")
 def test_several_threads_can_ask_at_once(threads):
     done = Counter()
     lock = threading.Lock()
 
     def work(piece):
         with lock:
-            done.update([piece])
+            done[piece] += 1
 
     callers = [threading.Thread(target=run_pieces, args=(range(20), work)) for _ in range(4)]
     for caller in callers:
@@ -94,12 +144,27 @@ def test_several_threads_can_ask_at_once(threads):
     assert done == Counter({piece: 4 for piece in range(20)})
 
 
+@pytest.mark.parametrize(("count", "crowded", "expected"), [(2, False, 2), (2, True, 1), (5, False, 1)])
+def test_operations_are_split_only_on_few_quiet_cores(count, crowded, expected, monkeypatch):
+    """On the pool torch has one thread inside a piece; without it, all of them."""
+    monkeypatch.setattr(workers, "_crowding", NeverCrowded())
+    monkeypatch.setattr(NeverCrowded, "believed", lambda self: crowded)
+    before, inside = torch.get_num_threads(), []
+    torch.set_num_threads(count)
+    try:
+        run_pieces(range(6), lambda piece: inside.append(torch.get_num_threads()))
+    finally:
+        torch.set_num_threads(before)
+    assert inside == [expected] * 6
+
+
 def in_a_child(queue):
     done = []
     run_pieces(range(8), done.append)
     queue.put(sorted(done))
 
 
+@pytest.mark.usefixtures("pool")
 @pytest.mark.skipif("fork" not in multiprocessing.get_all_start_methods(), reason="this system cannot fork")
 def test_the_threads_are_made_again_after_a_fork(threads):
     run_pieces(range(8), lambda piece: None)
@@ -112,3 +177,60 @@ def test_the_threads_are_made_again_after_a_fork(threads):
     assert queue.get(timeout=20) == list(range(8))
     child.join(20)
     assert child.exitcode == 0
+
+
+# -- crowding ----------------------------------------------------------------------------------------------------
+
+FULL, HALF = (1.0, 2.0, 2), (1.0, 1.0, 2)  # wall and processor seconds, threads
+
+
+def settled():
+    """One that has seen its first runs."""
+    crowding = Crowding()
+    for _ in range(Crowding.GRACE + 1):
+        assert not crowding.believed()
+    return crowding
+
+
+def believed_for(crowding):
+    """For how many runs it takes the cores for crowded from now on."""
+    count = 0
+    while crowding.believed():
+        count += 1
+        assert count <= Crowding.PATIENCE[1]
+    return count
+
+
+def test_quiet_cores_are_not_taken_for_crowded():
+    crowding = settled()
+    assert not crowding.found(*FULL)
+    assert not crowding.found(1.0, 2 * Crowding.SHARE, 2)
+    assert not crowding.believed()
+
+
+def test_the_first_runs_are_not_judged():
+    crowding = Crowding()
+    crowding.believed()
+    assert not crowding.found(*HALF)
+
+
+def test_short_stretches_are_judged_together():
+    crowding, stretch = settled(), Crowding.WINDOW / 4
+    found = [crowding.found(stretch, stretch, 2) for _ in range(5)]
+    assert found.count(True) == 1
+    assert not any(found[:3])
+
+
+def test_crowding_is_believed_longer_each_time_and_forgotten_in_the_end():
+    crowding = settled()
+    shortest, longest = Crowding.PATIENCE
+    lasting = []
+    for _ in range(12):
+        assert crowding.found(*HALF)
+        lasting.append(believed_for(crowding))
+    assert lasting[0] == pytest.approx(shortest, abs=1)
+    assert lasting[1] == pytest.approx(2 * shortest, abs=1)
+    assert max(lasting) == lasting[-1] == pytest.approx(longest, abs=1)
+    assert not crowding.found(*FULL)
+    assert crowding.found(*HALF)
+    assert believed_for(crowding) == lasting[0]

@@ -108,6 +108,14 @@ def test_schedules_that_make_no_sense(make, facts):
         make()
 
 
+@pytest.mark.parametrize(
+    "weight", [{}, {"points": 5}, {"points": [1, 2]}, {"points": [[0, 1, 2]]}, {"share": 0.1, "evry": 3}], ids=repr
+)
+def test_a_written_weight_that_makes_no_sense(weight):
+    with answered(InputError, "weight", "points"):
+        hw.MDG(weight=weight)
+
+
 @pytest.mark.parametrize("guides", [None, 3, [], {}, [hw.MDG(), None], [1], hw.MDG], ids=repr)
 def test_something_that_is_no_guide(model, guides):
     with answered(InputError, "guides=", "hw.MDG(weight=1e-3)"):

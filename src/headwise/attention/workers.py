@@ -36,10 +36,10 @@ MOST_POOL_THREADS = 32
 class Crowding:
     """Whether other programs take our cores, from how much processor time the process got while it wanted all."""
 
-    SHARE = 0.85
+    SHARE = 0.8
     """Below this share of what was wanted, the cores are crowded."""
-    SHORTEST = 1e-3
-    """Seconds; a shorter look says too little."""
+    WINDOW = 0.04
+    """Seconds of work that are judged together: processor time of other threads is booked a few milliseconds late."""
     GRACE = 8
     """First runs that are not judged: in them torch still prepares the loops, on one thread."""
     PATIENCE = (32, 2048)
@@ -50,6 +50,7 @@ class Crowding:
         self._runs = 0
         self._believed_for = 0
         self._patience = self.PATIENCE[0]
+        self._wall = self._processor = 0.0
 
     def believed(self) -> bool:
         """Whether to take the cores for crowded in the coming run."""
@@ -58,16 +59,21 @@ class Crowding:
         return self._believed_for > 0
 
     def found(self, wall: float, processor: float, threads: int) -> bool:
-        """Whether a stretch of work that wanted `threads` cores did not get them."""
-        if self._runs <= self.GRACE or processor >= self.SHARE * wall * threads:
+        """Add a stretch of work that wanted `threads` cores; tell whether it is clear by now that it lacked them."""
+        if self._runs <= self.GRACE:
             return False
-        self._believed_for = self._patience
-        self._patience = min(2 * self._patience, self.PATIENCE[1])
-        return True
-
-    def relax(self) -> None:
-        """A whole run got its cores: next time, believe in crowding for a short while only."""
-        self._patience = self.PATIENCE[0]
+        self._wall += wall
+        self._processor += processor / threads
+        if self._wall < self.WINDOW:
+            return False
+        crowded = self._processor < self.SHARE * self._wall
+        self._wall = self._processor = 0.0
+        if crowded:
+            self._believed_for = self._patience
+            self._patience = min(2 * self._patience, self.PATIENCE[1])
+        else:
+            self._patience = self.PATIENCE[0]
+        return crowded
 
 
 _crowding = Crowding()
@@ -91,11 +97,10 @@ def _run_while_quiet(pieces: Sequence[Piece], work: Callable[[Piece], None], thr
     for done, piece in enumerate(pieces, 1):
         work(piece)
         elapsed = time.perf_counter() - wall
-        if elapsed > _crowding.SHORTEST:
+        if elapsed > _crowding.WINDOW or done == len(pieces):
             if _crowding.found(elapsed, time.process_time() - processor, threads):
                 return done
             wall, processor = time.perf_counter(), time.process_time()
-    _crowding.relax()
     return len(pieces)
 
 

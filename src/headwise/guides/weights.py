@@ -151,7 +151,9 @@ def _from_data(data: Mapping[str, Any], guide: str) -> Weight:
         if known[0] in data and set(data) <= set(known):
             options = dict(data)
             if kind is Piecewise:
-                options["points"] = tuple(tuple(point) for point in data["points"])
+                if not isinstance(data["points"], list | tuple):
+                    break
+                options["points"] = tuple(tuple(each) if isinstance(each, list) else each for each in data["points"])
             return kind(**options)
     raise InputError(
         f"weight of {guide} is {dict(data)!r}: expected a number, {{share: 0.03}} or {{points: [[step, weight], ...]}}."
