@@ -90,6 +90,7 @@ def _watched(
         raise UnsupportedModelError(
             f"{type(module).__name__} is causal; headwise watches encoders, whose tokens see each other both ways."
         )
+    current.check_heads(layer, query.shape[1])
     groups = getattr(module, "num_key_value_groups", 1)
     key, value = repeat_kv(key, groups), repeat_kv(value, groups)
     scale = query.shape[-1] ** -0.5 if scaling is None else scaling

@@ -107,7 +107,7 @@ def _config(name: str, network: bool) -> tuple[PreTrainedConfig, bool]:
 
 def _model(name: str, config: PreTrainedConfig, network: bool) -> tuple[nn.Module, bool]:
     """The model with its weights, or with random ones if they are not here: routes do not depend on weights."""
-    verbosity = transformers.logging.get_verbosity()
+    verbosity, bars = transformers.logging.get_verbosity(), transformers.logging.is_progress_bar_enabled()
     transformers.logging.set_verbosity_error()
     transformers.logging.disable_progress_bar()
     try:
@@ -116,7 +116,8 @@ def _model(name: str, config: PreTrainedConfig, network: bool) -> tuple[nn.Modul
         return AutoModel.from_config(config), False
     finally:
         transformers.logging.set_verbosity(verbosity)
-        transformers.logging.enable_progress_bar()
+        if bars:
+            transformers.logging.enable_progress_bar()
 
 
 def _verify(encoder: PreTrainedModel) -> None:

@@ -56,7 +56,7 @@ class EagerHooks:
         self,
         module: nn.Module,
         begin: Begin,
-        see: Callable[[int, Tensor], None],
+        see: Callable[[int, Tensor, Tensor | None], None],
         gate: Callable[[int, Tensor], Tensor],
     ) -> None:
         """Install.
@@ -64,13 +64,14 @@ class EagerHooks:
         Args:
             module: a module named in EAGER_MODULES.
             begin: called before the module runs.
-            see: called with the layer number and the map [B,H,Q,K].
+            see: called with the layer number, the map [B,H,Q,K] and the mask that the module was given.
             gate: called with the layer number and the heads' outputs [B,Q,H*D]; returns them gated.
         """
         self._kind = EAGER_MODULES[type(module).__name__]
         self._signature = inspect.signature(module.forward)
         self._begin, self._see, self._gate = begin, see, gate
         self._layer, self._asked, self._wanted = 0, False, False
+        self._mask: Tensor | None = None
         handles = [
             module.register_forward_pre_hook(self._before, with_kwargs=True),
             module.register_forward_hook(self._after),
@@ -88,6 +89,7 @@ class EagerHooks:
     def _before(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         self._layer, self._wanted = self._begin(module)
         bound = self._signature.bind(*args, **kwargs)
+        self._mask = bound.arguments.get("attention_mask")
         self._asked = bool(bound.arguments.get("output_attentions"))
         if self._wanted:
             bound.arguments["output_attentions"] = True
@@ -98,9 +100,10 @@ class EagerHooks:
 
     def _after(self, module: nn.Module, args: tuple[Any, ...], output: Any) -> Any:
         if self._wanted:
-            self._see(self._layer, output[1])
+            self._see(self._layer, output[1], self._mask)
             if not self._asked:
                 output = self._kind.unasked(output)
+        self._mask = None
         if self._kind.projection is None:
             output = (self._gate(self._layer, output[0]), *output[1:])
         return output

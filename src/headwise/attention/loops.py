@@ -17,18 +17,17 @@ import torch
 from torch import Tensor
 
 
-def keep_mask(result: Tensor, rate: float, seed: int) -> Tensor:
+def keep_mask(result: Tensor, rate: float, seed: int, generator: torch.Generator) -> Tensor:
     """Fill with 0 where an attention weight is dropped and 1 where it is kept; the same for the same seed.
 
     Sixteen random bits decide each number, several times faster than `bernoulli_` here; `rate` is a multiple of 2^-16.
     """
-    generator = torch.Generator()
     generator.manual_seed(seed)
     count = result.numel()
     bits = torch.empty((count + 3) // 4, dtype=torch.int64)
     bits.random_(-9223372036854775807, 9223372036854775807, generator=generator)
     lowest_kept = int(rate * 65536) - 32768
-    torch.ge(bits.view(dtype=torch.int16)[:count], lowest_kept, out=result.view(count))
+    torch.ge(torch.view_copy(bits, dtype=torch.int16)[:count], lowest_kept, out=result.view(count))
     return result
 
 
@@ -48,6 +47,7 @@ def forward_piece(
     rate: float,
     seed: int,
     after_dropout: bool,
+    generator: torch.Generator,
 ) -> None:
     """Attention of some heads of one example; the mathematics is in `tiles`.
 
@@ -67,6 +67,7 @@ def forward_piece(
         rate: dropout rate.
         seed: names the dropout mask of the first tile; the others count up.
         after_dropout: whether `received` sums what dropout left.
+        generator: of this call alone; made inside, TorchScript would fold it into one that all threads share.
     """
     heads, queries, keys = query.shape[0], query.shape[1], key.shape[1]
     dtype = lse.dtype
@@ -98,7 +99,7 @@ def forward_piece(
             if rate > 0:
                 if not after_dropout:
                     received[first:last] += torch.bmm(votes, tile).squeeze(1)
-                tile.mul_(keep_mask(keep_buffer[:size].view_as(tile), rate, seed + tile_number))
+                tile.mul_(keep_mask(keep_buffer[:size].view_as(tile), rate, seed + tile_number, generator))
                 total = total / factor
                 if after_dropout:
                     received[first:last] += torch.bmm(votes, tile).squeeze(1).mul_(factor)
@@ -127,6 +128,7 @@ def backward_piece(
     rate: float,
     seed: int,
     after_dropout: bool,
+    generator: torch.Generator,
 ) -> None:
     """Gradients of `forward_piece`; the mathematics is in `tiles`.
 
@@ -148,6 +150,7 @@ def backward_piece(
         rate: as in `forward_piece`.
         seed: as in `forward_piece`.
         after_dropout: as in `forward_piece`.
+        generator: as in `forward_piece`.
     """
     heads, queries, keys = query.shape[0], query.shape[1], key.shape[1]
     size_query, size_value = query.shape[2], value.shape[2]
@@ -185,7 +188,7 @@ def backward_piece(
             attention.exp_()
             mixed = attention
             if rate > 0:
-                keep = keep_mask(drop_buffers[0, :size].view_as(attention), rate, seed + tile_number)
+                keep = keep_mask(drop_buffers[0, :size].view_as(attention), rate, seed + tile_number, generator)
                 mixed = torch.mul(attention, keep, out=drop_buffers[1, :size].view_as(attention))
                 if after_dropout:
                     torch.bmm(slope_and_votes[first:last, top:bottom], value_columns[first:last], out=change)

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from headwise.attention.selection import Selection
-from headwise.errors import StateError, UnsupportedModelError
+from headwise.errors import InputError, StateError, UnsupportedModelError
 
 What = Literal["received", "map"]
 Gates = Mapping[int, Tensor]
@@ -69,6 +69,7 @@ class Pass:
     def __init__(self, requests: tuple[Request, ...], gates: tuple[Gates, ...], shape: tuple[int, int]) -> None:
         """Plan a pass through a model of this many layers and heads."""
         layers, heads = shape
+        self._head_count = heads
         self.plans = [LayerPlan(layer, requests, gates, heads) for layer in range(layers)]
         self.results: list[dict[int, Tensor]] = [{} for _ in requests]
         self.valid: Tensor | None = None
@@ -87,16 +88,13 @@ class Pass:
 
     def take_received(self, layer: int, received: Tensor) -> None:
         """Hand the received attention of all heads [B,H,K] to those who asked."""
-        if self.open:
-            for number, _, heads in self.plans[layer].takers:
-                self.results[number][layer] = _heads(received, heads)
+        for number, _, heads in self.plans[layer].takers:
+            self._store(number, layer, _heads(received, heads))
 
     def take_maps(
         self, layer: int, before: Tensor, after: Tensor, heads: tuple[int, ...], valid: Tensor | None
     ) -> None:
         """Hand the maps of `heads` [B,n,Q,K], before and after dropout, to those who asked; padding has no vote."""
-        if not self.open:
-            return
         for number, request, wanted in self.plans[layer].takers:
             seen = after if request.after_dropout else before
             seen = _heads(seen, tuple(heads.index(head) for head in wanted))
@@ -104,11 +102,31 @@ class Pass:
                 seen = seen * valid[:, None, :, None].to(seen.dtype)
             if request.what == "received":
                 seen = seen.sum(2, dtype=torch.promote_types(seen.dtype, torch.float32))
+            self._store(number, layer, seen)
+
+    def check_heads(self, layer: int, count: int) -> None:
+        """Hold the number of heads that came against the number that was promised."""
+        if count != self._head_count:
+            raise UnsupportedModelError(
+                f"layer {layer} has {count} heads, the config says {self._head_count}: headwise needs the same number "
+                "of heads in every layer."
+            )
+
+    def _store(self, number: int, layer: int, seen: Tensor) -> None:
+        """Keep what was seen, but once: gradient checkpointing must repeat every operation, not the record."""
+        if self.open:
             self.results[number][layer] = seen
 
     def apply_gates(self, layer: int, out: Tensor) -> Tensor:
         """Multiply the heads' outputs [B,S,H,D]; gates are (H), (B,H) or (B,S,H)."""
         for gate in self.plans[layer].gates:
+            if any(
+                size not in (1, there) for size, there in zip(gate.shape[:-1], out.shape[: gate.dim() - 1], strict=True)
+            ):
+                raise InputError(
+                    f"gates of layer {layer} have shape {tuple(gate.shape)}, but the batch is {out.shape[0]} examples "
+                    f"of {out.shape[1]} tokens."
+                )
             gate = gate.unsqueeze(1) if gate.dim() == 2 else gate
             out = out * gate.unsqueeze(-1).to(out.dtype)
         return out

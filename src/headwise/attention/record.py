@@ -5,7 +5,10 @@ Shapes: B batch, N layers, H heads, Q queries, K keys; M maps = chosen heads of 
 
 from __future__ import annotations
 
+import copy
+import threading
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -13,6 +16,16 @@ from torch import Tensor
 
 from headwise.attention.passes import Request
 from headwise.errors import StateError
+
+
+@dataclass
+class _Seen:
+    """What one forward pass gave."""
+
+    layers: dict[int, Tensor]
+    valid: Tensor
+    special: Tensor | None
+    cache: dict[Any, Any] = field(default_factory=dict)
 
 
 class AttentionRecord(Mapping[int, Tensor]):
@@ -28,28 +41,44 @@ class AttentionRecord(Mapping[int, Tensor]):
         self.after_dropout = request.after_dropout
         self.heads: dict[int, tuple[int, ...]] = dict(request.heads)
         """The recorded heads of each recorded layer."""
-        self.cache: dict[Any, Any] = {}
-        """For those who compute from this record and want to share results; emptied with every pass."""
-        self._layers: dict[int, Tensor] = {}
-        self._valid: Tensor | None = None
-        self._special: Tensor | None = None
+        self._seen: dict[int | None, _Seen] = {}
 
     def fill(self, layers: dict[int, Tensor], valid: Tensor, special: Tensor | None) -> AttentionRecord:
-        """Replace the content by that of another forward pass."""
-        self._layers, self._valid, self._special, self.cache = layers, valid, special, {}
+        """Replace the content by that of another forward pass; each thread sees its own, or else the latest."""
+        self._seen[threading.get_ident()] = self._seen[None] = _Seen(layers, valid, special)
         return self
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> AttentionRecord:
+        """An empty one: what was seen belongs to the model that was copied, and its graph cannot be."""
+        twin = copy.copy(self)
+        twin._seen = {}
+        memo[id(self)] = twin
+        return twin
+
+    @property
+    def _mine(self) -> _Seen | None:
+        return self._seen.get(threading.get_ident(), self._seen.get(None))
+
+    @property
+    def _layers(self) -> dict[int, Tensor]:
+        return {} if self._mine is None else self._mine.layers
+
+    @property
+    def cache(self) -> dict[Any, Any]:
+        """For those who compute from this record and want to share results; emptied with every pass."""
+        return {} if self._mine is None else self._mine.cache
 
     @property
     def valid(self) -> Tensor:
         """[B,K] True where a position is a token, False where it is padding."""
-        if self._valid is None:
+        if self._mine is None:
             raise StateError(self._nothing())
-        return self._valid
+        return self._mine.valid
 
     @property
     def special(self) -> Tensor | None:
         """[B,K] True where a position is a special token such as [CLS]; None if nobody said which are."""
-        return self._special
+        return None if self._mine is None else self._mine.special
 
     @property
     def maps(self) -> list[tuple[int, int]]:

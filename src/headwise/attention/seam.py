@@ -17,6 +17,7 @@ from typing import Any, TypeVar, cast
 
 import torch
 from torch import Tensor, nn
+from torch.utils.weak import WeakTensorKeyDictionary
 from transformers import PreTrainedModel
 
 from headwise.attention.backend import NAME, SITE, register
@@ -26,6 +27,7 @@ from headwise.attention.passes import Gates, Inputs, Pass, Request
 from headwise.errors import HeadwiseWarning, InputError, StateError
 
 _ATTRIBUTE = "_headwise_seam"
+_LOCK = threading.RLock()  # customers come and go one at a time
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -107,6 +109,7 @@ class Seam:
         self.customers: list[Customer] = []
         self._passes: dict[int, Pass] = {}
         self._latest: Pass | None = None
+        self._valid_by_mask = WeakTensorKeyDictionary()
         self._undo: list[Callable[[], None]] = []
         self._signature = inspect.signature(type(model).forward)
         self._forward: Callable[..., Any] | None = None
@@ -122,24 +125,33 @@ class Seam:
 
     def enter(self, customer: Customer) -> None:
         """Let a customer in; the first one installs the seam."""
-        if not self.customers:
-            self._install()
-        self.customers.append(customer)
+        with _LOCK:
+            home = self._home()
+            if not home.customers:
+                home._install()
+            home.customers = [*home.customers, customer]
 
     def leave(self, customer: Customer) -> None:
         """Let a customer out; the last one takes the seam away."""
-        self.customers.remove(customer)
-        if not self.customers:
-            self._remove()
+        with _LOCK:
+            home = self._home()
+            home.customers = [other for other in home.customers if other is not customer]
+            if not home.customers:
+                home._remove()
+
+    def _home(self) -> Seam:
+        """The installed seam of the model: another thread may have installed one since ours was made."""
+        installed = self.model.__dict__.get(_ATTRIBUTE)
+        return installed if isinstance(installed, Seam) else self
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Seam:
         """A copied model keeps its customers but not the passes in flight, whose tensors cannot be copied."""
         twin = object.__new__(Seam)
         memo[id(self)] = twin
         for name, value in self.__dict__.items():
-            if name not in ("_passes", "_latest"):
+            if name not in ("_passes", "_latest", "_valid_by_mask"):
                 setattr(twin, name, copy.deepcopy(value, memo))
-        twin._passes, twin._latest = {}, None
+        twin._passes, twin._latest, twin._valid_by_mask = {}, None, WeakTensorKeyDictionary()
         return twin
 
     # -- a forward pass ----------------------------------------------------------------------------------------------
@@ -264,11 +276,16 @@ class Seam:
 
     def _install(self) -> None:
         model = self.model
-        model.__dict__[_ATTRIBUTE] = self
+        if any(SITE in module.__dict__ for module in model.modules()):
+            raise StateError(
+                f"{type(model).__name__} is a part or the whole of a model that headwise is already attached to: "
+                "use the same object for both."
+            )
         if self.family.route == "fused":
             self._install_sites()
         else:
             self._install_hooks()
+        model.__dict__[_ATTRIBUTE] = self
         self._forward = model.__dict__.get("forward")
         model.__dict__["forward"] = types.MethodType(_watched(type(model).forward), model)
 
@@ -289,7 +306,7 @@ class Seam:
             f"{self.family.name} does not call custom attention: headwise watches the maps that the model makes itself "
             "(slower, more memory), and these are after dropout in training.",
             HeadwiseWarning,
-            stacklevel=5,
+            stacklevel=_level_of_caller(),
         )
         for module in self.model.modules():
             if type(module).__name__ in EAGER_MODULES:
@@ -297,10 +314,16 @@ class Seam:
                 hooks = EagerHooks(module, functools.partial(_begin, site), self._see, self._gate)
                 self._undo.append(hooks.remove)
 
-    def _see(self, layer: int, maps: Tensor) -> None:
+    def _see(self, layer: int, maps: Tensor, mask: Tensor | None) -> None:
         current = self.current()
-        if current is not None:
-            current.take_maps(layer, maps, maps, tuple(range(maps.shape[1])), current.valid)
+        if current is None:
+            return
+        current.check_heads(layer, maps.shape[1])
+        # A layer that is computed once more may belong to an earlier pass; its mask is the same object as then.
+        if current.open and mask is not None and current.valid is not None:
+            self._valid_by_mask[mask] = current.valid
+        valid = None if mask is None else self._valid_by_mask.get(mask)
+        current.take_maps(layer, maps, maps, tuple(range(maps.shape[1])), valid)
 
     def _gate(self, layer: int, out: Tensor) -> Tensor:
         current = self.current()
@@ -336,6 +359,14 @@ def _watched(forward: Callable[..., Any]) -> Callable[..., Any]:
         return seam.run(args, kwargs)
 
     return _skipped(watched)
+
+
+def _level_of_caller() -> int:
+    """How many frames up, for a warning, the first line lies that is not ours."""
+    frame, level = inspect.currentframe(), 0
+    while frame is not None and frame.f_globals["__name__"].partition(".")[0] in ("headwise", "contextlib"):
+        frame, level = frame.f_back, level + 1
+    return level
 
 
 def _begin(site: Site, module: nn.Module) -> tuple[int, bool]:

@@ -54,7 +54,7 @@ def _named(choice: str, kind: str, count: int) -> tuple[int, ...]:
     if choice == "all":
         return tuple(range(count))
     name, _, size = choice.partition(":")
-    if name not in ("first", "last") or not size.isdigit() or int(size) == 0:
+    if name not in ("first", "last") or not size.isdecimal() or int(size) == 0:
         raise InputError(_expected(choice, kind))
     if int(size) > count:
         raise InputError(f"{kind}s {choice!r}: the model has {count} {kind}s; choose at most that many.")

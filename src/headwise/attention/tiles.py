@@ -80,7 +80,7 @@ class Problem:
         tiles_of_head_group = -(-self.query.shape[2] // rows)
         tiles_of_example = -(-self.query.shape[1] // step) * tiles_of_head_group
         number = piece.example * tiles_of_example + piece.heads.start // step * tiles_of_head_group
-        rate = round(self.dropout * 65536) / 65536
+        rate = min(round(self.dropout * 65536), 65535) / 65536
         return self.scale, step, rows, rate, self.seed + number, self.after_dropout
 
 
@@ -107,6 +107,7 @@ def forward(problem: Problem) -> tuple[Tensor, Tensor, Tensor]:
             received[example, group, window.keys],
             lse[example, group],
             *problem.options(piece),
+            torch.Generator(),
         )
 
     run_pieces(problem.pieces(), work)
@@ -141,6 +142,7 @@ def backward(
             to_key[example, window.keys, group],
             to_value[example, window.keys, group],
             *problem.options(piece),
+            torch.Generator(),
         )
 
     run_pieces(problem.pieces(), work)

@@ -7,6 +7,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+# Some models hide by adding the lowest number of their type, others by adding -10000; exp(-745) is zero already.
+LOWEST_SEEN = -5000.0
+
 
 @dataclass(frozen=True)
 class Window:
@@ -78,8 +81,8 @@ def blind_rows(mask: Tensor) -> Tensor:
 
 
 def visible(mask: Tensor) -> Tensor:
-    """A mask as booleans: an additive mask hides what it lowers by half of the number range or more."""
-    return mask if mask.dtype == torch.bool else mask > torch.finfo(mask.dtype).min / 2
+    """A mask as booleans: an additive mask hides what it lowers so far that no number type has anything left."""
+    return mask if mask.dtype == torch.bool else mask > LOWEST_SEEN
 
 
 def narrow(mask: Tensor | None) -> Tensor | None:
