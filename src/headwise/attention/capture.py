@@ -8,9 +8,10 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from headwise.attention.customer import Customer
 from headwise.attention.passes import Inputs, Request, What
 from headwise.attention.record import AttentionRecord
-from headwise.attention.seam import Customer, Seam
+from headwise.attention.seam import Seam
 from headwise.attention.selection import Heads, Layers, select
 from headwise.errors import InputError, choices
 
@@ -31,8 +32,9 @@ def capture(
         record[11]        # [B,H,K]: how much attention each token received from each head of layer 11
         record.stacked()  # [B,M,K]: all recorded heads
 
-    The record holds the latest pass. Watching does not change what the model computes (to rounding: the kernel that
-    also counts is not the kernel of plain SDPA).
+    The record holds the latest pass, as part of its graph: a loss on it trains the model. (Under gradient checkpointing
+    the backward pass must be inside the block too, and use_reentrant=True hides the graph.) Watching does not change
+    what the model computes, to rounding: the kernel that also counts is not the kernel of plain SDPA.
 
     Args:
         model: a transformers encoder, bare or wrapped (PEFT, DDP, ...).

@@ -7,12 +7,15 @@ maps are after dropout: that is all these models show.
 from __future__ import annotations
 
 import inspect
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
+
+from headwise.errors import HeadwiseWarning
 
 
 def _with_none(output: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -44,6 +47,25 @@ EAGER_MODULES: dict[str, EagerModule] = {
     "RemBertSelfAttention": EagerModule(_as_is),
     "MegatronBertSelfAttention": EagerModule(_as_is),
 }
+
+
+def warn(name: str) -> None:
+    """Say that a model goes this way."""
+    warnings.warn(
+        f"{name} does not call custom attention: headwise watches the maps that the model makes itself (slower, more "
+        "memory), and these are after dropout in training.",
+        HeadwiseWarning,
+        stacklevel=_level_of_caller(),
+    )
+
+
+def _level_of_caller() -> int:
+    """How many frames up, for a warning, the first line lies that is not ours."""
+    frame, level = inspect.currentframe(), 0
+    while frame is not None and frame.f_globals["__name__"].partition(".")[0] in ("headwise", "contextlib"):
+        frame, level = frame.f_back, level + 1
+    return level
+
 
 # (module) -> (layer number, whether its map is wanted)
 Begin = Callable[[nn.Module], tuple[int, bool]]

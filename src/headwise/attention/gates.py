@@ -8,8 +8,9 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor, nn
 
+from headwise.attention.customer import Customer
 from headwise.attention.passes import Gates
-from headwise.attention.seam import Customer, Seam
+from headwise.attention.seam import Seam
 from headwise.errors import InputError
 
 

@@ -8,67 +8,28 @@ from __future__ import annotations
 
 import copy
 import functools
-import inspect
 import threading
 import types
-import warnings
 from collections.abc import Callable
-from typing import Any, TypeVar, cast
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.utils.weak import WeakTensorKeyDictionary
 from transformers import PreTrainedModel
 
+from headwise.attention import private_config
 from headwise.attention.backend import NAME, SITE, register
-from headwise.attention.eager import EAGER_MODULES, EagerHooks
+from headwise.attention.customer import Customer, Order
+from headwise.attention.eager import EAGER_MODULES, EagerHooks, warn
 from headwise.attention.family import attention_modules, encoder_of, family_of
-from headwise.attention.passes import Gates, Inputs, Pass, Request
-from headwise.errors import HeadwiseWarning, InputError, StateError
+from headwise.attention.inputs import check, read
+from headwise.attention.passes import Inputs, Pass
+from headwise.attention.tracing import skipped, untraced
+from headwise.errors import StateError
 
 _ATTRIBUTE = "_headwise_seam"
 _LOCK = threading.RLock()  # customers come and go one at a time
-
-Function = TypeVar("Function", bound=Callable[..., Any])
-
-
-# torch.compile is to trace the model, not our bookkeeping around it.
-
-
-def _untraced(function: Function) -> Function:
-    """Keep torch.compile out of a function and of all that it calls."""
-    return cast(Function, torch.compiler.disable(function))
-
-
-def _skipped(function: Function) -> Function:
-    """Keep torch.compile out of a function, but not out of what it calls: the model."""
-    return cast(Function, torch.compiler.disable(function, recursive=False))
-
-
-class Customer:
-    """Somebody who wants to see or touch attention during forward passes."""
-
-    def requests(self) -> tuple[Request, ...]:
-        """What to look at in the coming pass."""
-        return ()
-
-    def gates(self) -> Gates:
-        """What to multiply the heads' outputs with in the coming pass."""
-        return {}
-
-    def before(self, inputs: Inputs) -> None:
-        """Called before a pass in which this customer sees or touches something; may refuse the inputs."""
-
-    def after(self, seen: list[dict[int, Tensor]], valid: Tensor, inputs: Inputs, output: Any) -> Any:
-        """Called after it with what was seen (one mapping from layer to tensor per request); returns the output."""
-        return output
-
-    def idle(self, output: Any) -> None:
-        """Called after a pass in which this customer saw and touched nothing."""
-
-
-# A customer with what it wants to see and to touch.
-_Order = tuple[Customer, tuple[Request, ...], Gates]
 
 
 class Site:
@@ -111,7 +72,6 @@ class Seam:
         self._latest: Pass | None = None
         self._valid_by_mask = WeakTensorKeyDictionary()
         self._undo: list[Callable[[], None]] = []
-        self._signature = inspect.signature(type(model).forward)
         self._forward: Callable[..., Any] | None = None
 
     # -- customers ---------------------------------------------------------------------------------------------------
@@ -165,10 +125,10 @@ class Seam:
             return self._latest
         return mine
 
-    @_skipped
+    @skipped
     def run(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Call the model, seeing and touching what the customers ask for."""
-        inputs = self._read(args, kwargs)
+        inputs = read(self.model, args, kwargs)
         kwargs.pop("special_tokens_mask", None)
         asked, idle = self._ask()
         thread = threading.get_ident()
@@ -192,16 +152,16 @@ class Seam:
             current.open = False
             current.results = []  # customers have what is theirs; nothing else may keep the graph alive
 
-    @_untraced
-    def _ask(self) -> tuple[list[_Order], list[Customer]]:
+    @untraced
+    def _ask(self) -> tuple[list[Order], list[Customer]]:
         """Who wants something of the coming pass, and who does not."""
         orders = [(customer, customer.requests(), customer.gates()) for customer in self.customers]
         asked = [order for order in orders if order[1] or order[2]]
         return asked, [order[0] for order in orders if not (order[1] or order[2])]
 
-    @_untraced
-    def _begin(self, asked: list[_Order], inputs: Inputs) -> Pass:
-        self._check(inputs)
+    @untraced
+    def _begin(self, asked: list[Order], inputs: Inputs) -> Pass:
+        check(inputs, self.family)
         for customer, _, _ in asked:
             customer.before(inputs)
         requests = tuple(request for _, wanted, _ in asked for request in wanted)
@@ -210,9 +170,9 @@ class Seam:
             current.valid = inputs.attention_mask != 0
         return current
 
-    @_untraced
+    @untraced
     def _serve(
-        self, asked: list[_Order], idle: list[Customer], current: Pass | None, inputs: Inputs, output: Any
+        self, asked: list[Order], idle: list[Customer], current: Pass | None, inputs: Inputs, output: Any
     ) -> Any:
         if current is not None:
             current.close(self.family.name, self.family.route)
@@ -237,31 +197,6 @@ class Seam:
         if self._forward is not None:
             return self._forward(*args, **kwargs)
         return type(self.model).forward(self.model, *args, **kwargs)
-
-    @_untraced
-    def _read(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Inputs:
-        special = kwargs.get("special_tokens_mask")
-        given = {name: value for name, value in kwargs.items() if name != "special_tokens_mask"}
-        try:
-            arguments = self._signature.bind_partial(self.model, *args, **given).arguments
-        except TypeError:  # a wrong call: let the model itself say so
-            return Inputs(None, None, special)
-        return Inputs(arguments.get("input_ids"), arguments.get("attention_mask"), special)
-
-    def _check(self, inputs: Inputs) -> None:
-        ids, mask, longest = inputs.input_ids, inputs.attention_mask, self.family.longest
-        if ids is not None and longest is not None and ids.shape[-1] > longest:
-            raise InputError(
-                f"the batch is {ids.shape[-1]} tokens long; {self.family.name} here takes at most {longest}: "
-                f"tokenize with truncation=True, max_length={longest}."
-            )
-        if mask is not None and mask.dim() == 2:
-            empty = (mask != 0).sum(1) == 0
-            if bool(empty.any()):
-                raise InputError(
-                    f"example {int(empty.nonzero()[0])} of the batch is fully masked (its attention_mask is all 0): "
-                    "leave empty texts out of the batch."
-                )
 
     def _valid(self, current: Pass) -> Tensor:
         """[B,S] which positions are tokens."""
@@ -291,23 +226,13 @@ class Seam:
 
     def _install_sites(self) -> None:
         register()
-        # Models made from one config object share it: each watched model gets its own until it is let go.
-        shared, private = self.model.config, copy.copy(self.model.config)
-        private._attn_implementation_internal = NAME
-        for module in self.model.modules():
-            if getattr(module, "config", None) is shared:
-                module.__dict__["config"] = private
+        shared, private = private_config.switch(self.model, NAME)
         for module in attention_modules(self.model):
             module.__dict__[SITE] = Site(self)
-        self._undo.append(functools.partial(_restore_config, self.model, shared, private))
+        self._undo.append(functools.partial(private_config.switch_back, self.model, shared, private))
 
     def _install_hooks(self) -> None:
-        warnings.warn(
-            f"{self.family.name} does not call custom attention: headwise watches the maps that the model makes itself "
-            "(slower, more memory), and these are after dropout in training.",
-            HeadwiseWarning,
-            stacklevel=_level_of_caller(),
-        )
+        warn(self.family.name)
         for module in self.model.modules():
             if type(module).__name__ in EAGER_MODULES:
                 site = module.__dict__[SITE] = Site(self)
@@ -358,15 +283,7 @@ def _watched(forward: Callable[..., Any]) -> Callable[..., Any]:
             return forward(self, *args, **kwargs)
         return seam.run(args, kwargs)
 
-    return _skipped(watched)
-
-
-def _level_of_caller() -> int:
-    """How many frames up, for a warning, the first line lies that is not ours."""
-    frame, level = inspect.currentframe(), 0
-    while frame is not None and frame.f_globals["__name__"].partition(".")[0] in ("headwise", "contextlib"):
-        frame, level = frame.f_back, level + 1
-    return level
+    return skipped(watched)
 
 
 def _begin(site: Site, module: nn.Module) -> tuple[int, bool]:
@@ -376,13 +293,3 @@ def _begin(site: Site, module: nn.Module) -> tuple[int, bool]:
         return 0, False
     current, layer = step
     return layer, current.plans[layer].watched
-
-
-def _restore_config(model: nn.Module, shared: Any, private: Any) -> None:
-    """Give the shared config back, with whatever the model noted in its own meanwhile (such as the problem type)."""
-    implementation = shared._attn_implementation_internal
-    shared.__dict__.update(private.__dict__)
-    shared._attn_implementation_internal = implementation
-    for module in model.modules():
-        if getattr(module, "config", None) is private:
-            module.__dict__["config"] = shared

@@ -1,7 +1,8 @@
 """Guides: differentiable pressure on attention. A new one is one file and one line here."""
 
+from headwise.guides.attach import guidance, guide, last_losses, unguide
 from headwise.guides.base import GUIDES, Guide, Guides, build, mean_over_examples, register_guide
-from headwise.guides.guidance import Guidance, guidance, guide, last_losses, unguide
+from headwise.guides.guidance import Guidance
 from headwise.guides.map_discrimination import MapDiscrimination
 from headwise.guides.pattern_decorrelation import PatternDecorrelation
 from headwise.guides.weights import auto, constant, decay, piecewise, warm_up

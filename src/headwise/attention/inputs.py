@@ -1,0 +1,42 @@
+"""What a model is called with, read and checked before it runs."""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any
+
+from torch import nn
+
+from headwise.attention.family import Family
+from headwise.attention.passes import Inputs
+from headwise.attention.tracing import untraced
+from headwise.errors import InputError
+
+
+@untraced
+def read(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Inputs:
+    """Find the tensors that matter among the arguments of a forward pass."""
+    special = kwargs.get("special_tokens_mask")
+    given = {name: value for name, value in kwargs.items() if name != "special_tokens_mask"}
+    try:
+        arguments = inspect.signature(type(model).forward).bind_partial(model, *args, **given).arguments
+    except TypeError:  # a wrong call: let the model itself say so
+        return Inputs(None, None, special)
+    return Inputs(arguments.get("input_ids"), arguments.get("attention_mask"), special)
+
+
+def check(inputs: Inputs, family: Family) -> None:
+    """Refuse what would give wrong attention, or an error that nobody understands."""
+    ids, mask, longest = inputs.input_ids, inputs.attention_mask, family.longest
+    if ids is not None and longest is not None and ids.shape[-1] > longest:
+        raise InputError(
+            f"the batch is {ids.shape[-1]} tokens long; {family.name} here takes at most {longest}: "
+            f"tokenize with truncation=True, max_length={longest}."
+        )
+    if mask is not None and mask.dim() == 2:
+        empty = (mask != 0).sum(1) == 0
+        if bool(empty.any()):
+            raise InputError(
+                f"example {int(empty.nonzero()[0])} of the batch is fully masked (its attention_mask is all 0): "
+                "leave empty texts out of the batch."
+            )
