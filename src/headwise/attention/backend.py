@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from torch import Tensor, nn
 from transformers import AttentionInterface, AttentionMaskInterface
 from transformers.integrations.sdpa_attention import create_position_bias_mask, repeat_kv, sdpa_attention_forward
-from transformers.masking_utils import sdpa_mask
+from transformers.masking_utils import bidirectional_mask_function, sdpa_mask
 
 from headwise.attention.maps import attention_with_maps
 from headwise.attention.received import attention_with_received
@@ -29,7 +29,16 @@ def register() -> None:
     """Make the functions known to transformers; calling it again does no harm."""
     AttentionInterface.register(NAME, attend)
     # Without a mask function of the same name transformers would silently pass no mask at all.
-    AttentionMaskInterface.register(NAME, sdpa_mask)
+    AttentionMaskInterface.register(NAME, mask_of)
+
+
+def mask_of(batch_size: int, q_length: int, kv_length: int, **options: Any) -> Tensor | None:
+    """SDPA's mask [B,1,Q,K]; if it is padding alone, one row expanded over the queries, which the kernel can tell."""
+    if options.get("mask_function") is not bidirectional_mask_function:
+        mask: Tensor | None = sdpa_mask(batch_size, q_length, kv_length, **options)
+        return mask
+    row = sdpa_mask(batch_size, 1, kv_length, **options)
+    return None if row is None else row.expand(-1, -1, q_length, -1)
 
 
 def attend(
