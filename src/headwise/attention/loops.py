@@ -10,7 +10,8 @@ Shapes: n heads of one example, Q queries, K keys, D head size; h heads and r ro
 
 import warnings
 from collections.abc import Callable
-from functools import lru_cache
+from contextlib import AbstractContextManager
+from functools import lru_cache, wraps
 from typing import Any
 
 import torch
@@ -220,6 +221,14 @@ def fast(function: Callable[..., Any]) -> Callable[..., Any]:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", DeprecationWarning)
             scripted: Callable[..., Any] = torch.jit.script(function)
-    except (AttributeError, RuntimeError, NotImplementedError, TypeError):
+        optimized: Callable[[bool], AbstractContextManager[None]] = vars(torch.jit)["optimized_execution"]
+    except (AttributeError, KeyError, RuntimeError, NotImplementedError, TypeError):
         return function
-    return scripted
+
+    @wraps(function)
+    def run(*arguments: Any) -> None:
+        # torch's optimiser finds nothing to gain in these loops and keeps four megabytes of its own for the attempt.
+        with optimized(False):
+            scripted(*arguments)
+
+    return run

@@ -46,12 +46,13 @@ def _gram(maps: AttentionRecord, positions: Tensor, reduce: str) -> Gram:
     if vectors.dim() == 4:
         given = vectors.sum(3) / maps.valid.sum(1)[:, None, None]  # mean over the keys that are tokens
         vectors = given if reduce == "given" else vectors.sum(2)
-    vectors = vectors * positions.unsqueeze(1)
-    square = vectors.square().sum(-1)  # [B,M]
+    if maps.what == "map" or positions is not maps.valid:  # padding receives nothing, so it needs no mask
+        vectors = vectors * positions.unsqueeze(1)
+    # autocast must not compute cosines near one in half precision
+    with torch.autocast(vectors.device.type, enabled=False):
+        inner = torch.matmul(vectors, vectors.transpose(1, 2))  # [B,M,M]: scaled afterwards, so no scaled copy is kept
+    square = inner.diagonal(dim1=1, dim2=2)  # [B,M]
     # A vector of zeros (no position counts) has no direction: it stays zero, with a zero gradient instead of NaN.
     inverse = square.clamp_min(torch.finfo(square.dtype).tiny).rsqrt()
-    unit = vectors * inverse.unsqueeze(-1)
-    # autocast must not compute cosines near one in half precision
-    with torch.autocast(unit.device.type, enabled=False):
-        cosine = torch.matmul(unit, unit.transpose(1, 2))
+    cosine = inner * inverse.unsqueeze(1) * inverse.unsqueeze(2)
     return Gram(cosine, square * inverse, positions.sum(1))
