@@ -19,6 +19,7 @@ class StepCounter:
         self.count = 0
         self._model = model
         self._optimiser: weakref.ref[Optimizer] | None = None
+        self._rival: weakref.ref[Optimizer] | None = None
         self._listen()
 
     def stop(self) -> None:
@@ -29,7 +30,7 @@ class StepCounter:
         """The counter of a copied model goes on from the same count with the copy's own optimiser."""
         twin = object.__new__(StepCounter)
         memo[id(self)] = twin
-        twin.count, twin._optimiser = self.count, None
+        twin.count, twin._optimiser, twin._rival = self.count, None, None
         twin._model = copy.deepcopy(self._model, memo)
         twin._listen()
         return twin
@@ -48,11 +49,22 @@ class StepCounter:
 
     def _stepped(self, optimiser: Optimizer) -> None:
         known = None if self._optimiser is None else self._optimiser()
-        if known is None and self._trains(optimiser):
-            # With several optimisers on one model the first one seen gives the beat.
-            known, self._optimiser = optimiser, weakref.ref(optimiser)
         if known is optimiser:
-            self.count += 1
+            self.count, self._rival = self.count + 1, None
+        elif self._trains(optimiser):
+            self._other_stepped(optimiser, first=known is None)
+
+    def _other_stepped(self, optimiser: Optimizer, *, first: bool) -> None:
+        """With several optimisers on one model the first gives the beat, until another steps twice without it.
+
+        That is a second training run, in a notebook say, where the optimiser of the first is still alive.
+        """
+        rival = None if self._rival is None else self._rival()
+        if first or rival is optimiser:
+            self.count += 1 if first else 2
+            self._optimiser, self._rival = weakref.ref(optimiser), None
+        else:
+            self._rival = weakref.ref(optimiser)
 
     def _trains(self, optimiser: Optimizer) -> bool:
         trained = {id(parameter) for group in optimiser.param_groups for parameter in group["params"]}
