@@ -1,6 +1,6 @@
 """Guides: differentiable pressure on attention. A new one is one file and one line here."""
 
-from headwise.guides.attach import guidance, guide, last_losses, unguide
+from headwise.guides.attach import guidance, guidance_of, guide, last_losses, unguide
 from headwise.guides.base import GUIDES, Guide, Guides, build, mean_over_examples, register_guide
 from headwise.guides.guidance import Guidance
 from headwise.guides.map_discrimination import MapDiscrimination
@@ -24,6 +24,7 @@ __all__ = [
     "constant",
     "decay",
     "guidance",
+    "guidance_of",
     "guide",
     "last_losses",
     "mean_over_examples",

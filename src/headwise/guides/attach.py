@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from headwise.attention import Seam
-from headwise.errors import InputError, StateError
+from headwise.errors import InputError, StateError, UnsupportedModelError
 from headwise.guides.base import Guide, Guides, build
 from headwise.guides.guidance import Guidance
 
@@ -63,6 +63,14 @@ def guidance(model: nn.Module) -> Guidance:
     if current is None:
         raise StateError("this model is not guided: call guide(model, ...) first.")
     return current
+
+
+def guidance_of(model: nn.Module) -> Guidance | None:
+    """The guidance of a model, or None where there is none."""
+    try:
+        return _guidance_of(Seam.of(model))
+    except UnsupportedModelError:
+        return None
 
 
 def last_losses(model: nn.Module) -> dict[str, float]:
