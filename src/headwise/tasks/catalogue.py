@@ -1,0 +1,56 @@
+"""All tasks by name."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import Any
+
+from headwise.errors import InputError, choices
+from headwise.tasks.file_task import FileTask
+from headwise.tasks.generic import GENERIC
+from headwise.tasks.glue import GLUE
+from headwise.tasks.inference import INFERENCE
+from headwise.tasks.options import configured
+from headwise.tasks.task import Task
+
+ROWS: dict[str, FileTask] = {task.name: task for task in (*INFERENCE, *GLUE, *GENERIC)}
+GENERATED = "clinic"
+
+
+class TaskTable(Mapping[str, Task]):
+    """Names to tasks with their default options, in a fixed order."""
+
+    def __getitem__(self, name: str) -> Task:
+        """A fresh task of this name."""
+        return build_task(name, {})
+
+    def __contains__(self, name: object) -> bool:
+        """Whether there is a task of this name."""
+        return name == GENERATED or name in ROWS
+
+    def __iter__(self) -> Iterator[str]:
+        """The names."""
+        yield GENERATED
+        yield from ROWS
+
+    def __len__(self) -> int:
+        """How many there are."""
+        return len(ROWS) + 1
+
+
+TASKS = TaskTable()
+
+
+def build_task(name: str, options: Mapping[str, Any]) -> Task:
+    """The task of this name, with a user's options."""
+    if name == GENERATED:
+        # Imported when asked for: it makes its examples itself and needs none of the readers.
+        from headwise.tasks.clinic import clinic_task
+
+        made: Task = clinic_task(options)
+        return made
+    if name not in ROWS:
+        raise InputError(f"unknown task {name!r}: {choices(str(name), TASKS)}.")
+    # A copy, since a task remembers the classes that it found in train.
+    return configured(replace(ROWS[name]), options)

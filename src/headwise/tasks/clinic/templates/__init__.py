@@ -1,0 +1,1 @@
+"""Sentence frames by phenomenon and split."""

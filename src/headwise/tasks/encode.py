@@ -1,0 +1,136 @@
+"""Texts to token ids, once for all epochs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import chain
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from headwise.errors import InputError
+from headwise.tasks.split import Label, Spans, Split
+
+if TYPE_CHECKING:
+    from tokenizers import Encoding
+    from transformers import PreTrainedTokenizerBase
+
+BATCH = 1000  # texts per call of the tokenizer: enough to keep it busy, few enough to bound memory
+
+
+@dataclass(frozen=True, eq=False)
+class Encoded:
+    """Encoded examples: one flat row of ids, and where each example begins in it. Works as a torch data set."""
+
+    ids: NDArray[np.int32]
+    starts: NDArray[np.int64]
+    """One more than there are examples."""
+    types: NDArray[np.int8] | None
+    """Token types, if the tokenizer makes them."""
+    labels: tuple[Label, ...] | None
+    """None unless every example has one."""
+    truncated: int
+    """How many examples lost tokens."""
+    deciding: list[NDArray[np.bool_]] | None = None
+    """For each example the tokens that decide its label, if asked for."""
+
+    @property
+    def lengths(self) -> NDArray[np.int64]:
+        """How many tokens each example has."""
+        return np.diff(self.starts)
+
+    def __len__(self) -> int:
+        """How many examples there are."""
+        return len(self.starts) - 1
+
+    def __getitem__(self, index: int) -> dict[str, Any]:
+        """An example: input_ids, token_type_ids and labels, as far as there are any."""
+        place = range(len(self))[index]  # negative ones count from the end, and those beyond it raise
+        part = slice(self.starts[place], self.starts[place + 1])
+        item: dict[str, Any] = {"input_ids": self.ids[part]}
+        if self.types is not None:
+            item["token_type_ids"] = self.types[part]
+        if self.labels is not None:
+            item["labels"] = self.labels[place]
+        return item
+
+
+def encode(split: Split, tokenizer: PreTrainedTokenizerBase, max_length: int, *, spans: bool = False) -> Encoded:
+    """Tokenise a split with special tokens and without padding.
+
+    Args:
+        split: the examples.
+        tokenizer: a fast tokenizer.
+        max_length: the longest example in tokens; the longer text of a pair is cut first.
+        spans: whether to find the tokens of the split's spans.
+
+    Returns:
+        The encoded examples, in the same order.
+    """
+    _check(split, tokenizer, max_length, spans=spans)
+    begins = range(0, len(split), BATCH)
+    parts = [split.subset(range(begin, min(begin + BATCH, len(split)))) for begin in begins]
+    return _joined([_encode_part(part, tokenizer, max_length, spans=spans) for part in parts], split)
+
+
+def _check(split: Split, tokenizer: PreTrainedTokenizerBase, max_length: int, *, spans: bool) -> None:
+    if not len(split):
+        raise InputError("there is nothing to encode: give a split with at least one example.")
+    if not tokenizer.is_fast:
+        raise InputError(f"{type(tokenizer).__name__} is a slow tokenizer: load one with use_fast=True.")
+    special = tokenizer.num_special_tokens_to_add(pair=len(split.texts[0]) == 2)
+    if max_length <= special:
+        raise InputError(
+            f"max_length {max_length} leaves no room beside the {special} special tokens: expected more than that; "
+            "raise it."
+        )
+    if spans and split.spans is None:
+        raise InputError("the split does not say which spans decide its labels: use a task that does, such as clinic.")
+
+
+def _encode_part(part: Split, tokenizer: PreTrainedTokenizerBase, max_length: int, *, spans: bool) -> Encoded:
+    found = tokenizer(
+        *([texts[place] for texts in part.texts] for place in range(len(part.texts[0]))),
+        truncation="longest_first",
+        max_length=max_length,
+        padding=False,
+        return_attention_mask=False,
+    )
+    encodings: list[Encoding] = found.encodings or []
+    starts = np.cumsum([0, *(len(ids) for ids in found["input_ids"])], dtype=np.int64)
+    types = found.get("token_type_ids")
+    return Encoded(
+        ids=np.fromiter(chain.from_iterable(found["input_ids"]), np.int32, starts[-1]),
+        starts=starts,
+        types=None if types is None else np.fromiter(chain.from_iterable(types), np.int8, starts[-1]),
+        labels=None,
+        truncated=sum(bool(encoding.overflowing) for encoding in encodings),
+        deciding=list(map(_deciding, encodings, part.spans or ())) if spans else None,
+    )
+
+
+def _deciding(encoding: Encoding, spans: Spans) -> NDArray[np.bool_]:
+    """[T] which tokens share a character with a span."""
+    offsets = np.asarray(encoding.offsets)  # [T,2]
+    sentences = np.asarray([-1 if sentence is None else sentence for sentence in encoding.sequence_ids])  # [T]
+    chosen = np.zeros(len(sentences), dtype=bool)
+    for sentence, start, end in spans:
+        overlap = np.minimum(offsets[:, 1], end) - np.maximum(offsets[:, 0], start)
+        chosen |= (sentences == sentence) & (overlap > 0)
+    return chosen
+
+
+def _joined(parts: Sequence[Encoded], split: Split) -> Encoded:
+    lengths = np.concatenate([part.lengths for part in parts])
+    types = [part.types for part in parts if part.types is not None]
+    deciding = [tokens for part in parts for tokens in part.deciding or ()]
+    return Encoded(
+        ids=np.concatenate([part.ids for part in parts]),
+        starts=np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths)]),
+        types=np.concatenate(types) if types else None,
+        labels=split.labels if split.labelled else None,
+        truncated=sum(part.truncated for part in parts),
+        deciding=deciding if parts[0].deciding is not None else None,
+    )

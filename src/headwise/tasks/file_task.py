@@ -1,0 +1,125 @@
+"""Tasks whose examples lie in files or on the Hub: one class, many rows of a table."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from headwise.errors import InputError, choices
+from headwise.tasks.examples import Examples, Rules, collect
+from headwise.tasks.hub import Hub
+from headwise.tasks.labels import Unlabelled, check_classes, class_indices, discovered, numbers
+from headwise.tasks.layout import Dialect, Layout, Table
+from headwise.tasks.places import Places
+from headwise.tasks.split import Label, Split
+from headwise.tasks.tables import open_table
+
+
+@dataclass(frozen=True, kw_only=True)
+class FileTask:
+    """A task described by data: where its files lie, which columns count, what the labels mean."""
+
+    name: str
+    description: str
+    source: str
+    places: Places
+    layouts: tuple[Layout, ...]
+    kind: str = "classification"
+    known_labels: tuple[str, ...] = ()
+    """Empty for regression, and for tasks that find their classes in train."""
+    aliases: Mapping[str, str] = field(default_factory=dict)
+    """Label as written -> class."""
+    unlabelled: Unlabelled = Unlabelled()
+    broken_rows: str = "error"
+    dialect: Dialect = Dialect()
+    hub: Hub | None = None
+    metrics: tuple[str, ...]
+    primary: str
+    _found: dict[str, tuple[str, ...]] = field(default_factory=dict, init=False, repr=False, compare=False)
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """The classes in order; of a task that finds them in train, only once train was read."""
+        return self.known_labels or self._found.get("labels", ())
+
+    @property
+    def sentences(self) -> int:
+        """How many texts an example has."""
+        return len(self.layouts[0].texts)
+
+    @property
+    def splits(self) -> tuple[str, ...]:
+        """What can be asked of `read`, as far as the files are there."""
+        return tuple(self.hub.splits) if self.hub else self.places.splits
+
+    def available(self, root: Path | None) -> tuple[str, ...]:
+        """The splits whose file is there; of a data set on the Hub, all."""
+        return self.splits if self.hub else self.places.available(None if root is None else Path(root))
+
+    def read(self, split: str, root: Path | None, *, network: bool = False) -> Split:
+        """The examples of a split; only those of test splits may lack labels."""
+        self._check_split(split)
+        examples = self._examples(self._table(split, root, network=network), labelled=not split.startswith("test"))
+        if split == "train":
+            self._discover(examples)
+        elif self.kind == "classification" and not self.labels and any(examples.labels):
+            self._discover(self._examples(self._table("train", root, network=network), labelled=True))
+        labels = self._parsed(examples)
+        if split == "train" and self.kind == "classification":
+            check_classes(labels, self.labels, examples.where)
+        return Split(tuple(examples.texts), labels)
+
+    def read_file(self, path: Path, *, labelled: bool) -> Split:
+        """The examples of any file with the task's columns; unless labelled, every row is kept, with a label or not."""
+        examples = self._examples(open_table(Path(path), self.dialect), labelled=labelled, every_row=not labelled)
+        if not labelled and self.kind == "classification" and not self.labels:
+            return Split(tuple(examples.texts), (None,) * len(examples.texts))
+        return Split(tuple(examples.texts), self._parsed(examples))
+
+    def describe(self) -> dict[str, Any]:
+        """All there is to know, as plain data."""
+        return {
+            "name": self.name,
+            "description": self.description,
+            "source": self.source,
+            "kind": self.kind,
+            "labels": list(self.labels),
+            "sentences": self.sentences,
+            "metrics": list(self.metrics),
+            "primary": self.primary,
+            "splits": list(self.splits),
+        }
+
+    def _check_split(self, split: str) -> None:
+        if split in self.splits:
+            return
+        way_out = "give files.validation or set data.validation_fraction; " if split == "validation" else ""
+        raise InputError(f"task {self.name!r} has no {split} split: {way_out}{choices(split, self.splits)}.")
+
+    def _table(self, split: str, root: Path | None, *, network: bool) -> Table:
+        if self.hub:
+            return self.hub.table(split, network=network)
+        return open_table(self.places.find(split, None if root is None else Path(root), self.name), self.dialect)
+
+    def _examples(self, table: Table, *, labelled: bool, every_row: bool = False) -> Examples:
+        rules = Rules(self.unlabelled, self.broken_rows, labelled)
+        if every_row:
+            rules = replace(rules, unlabelled=replace(self.unlabelled, rule="keep"), broken_rows="error")
+        return collect(table, self.layouts, rules)
+
+    def _discover(self, examples: Examples) -> None:
+        if self.kind == "classification" and not self.known_labels:
+            self._found["labels"] = discovered(examples, self.aliases)
+
+    def _parsed(self, examples: Examples) -> tuple[Label, ...]:
+        if self.kind == "regression":
+            return numbers(examples)
+        if not self.labels and any(label is not None for label in examples.labels):
+            raise InputError(
+                f"{examples.where} has labels, but the classes of task {self.name!r} are not known yet: "
+                "read train first, or give labels."
+            )
+        aliases = {written: name for written, name in self.aliases.items() if name in self.labels}
+        return class_indices(examples, self.labels, aliases)

@@ -1,0 +1,79 @@
+"""How files are written, and where in them a task finds its texts and its label."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
+
+Row = tuple[int, list[Any]]
+"""A line number and the values of the columns asked for."""
+Broken = Callable[[str], None]
+"""Hears of a row that cannot be used, in one sentence; raises, or lets it pass."""
+
+
+@dataclass(frozen=True)
+class Dialect:
+    """How a file is written; None means as its name suggests."""
+
+    format: str | None = None
+    quoting: str | None = None
+    encoding: str = "utf-8"
+
+
+class Table(Protocol):
+    """Rows of a file or of the Hub."""
+
+    @property
+    def where(self) -> str:
+        """The file, for messages."""
+
+    @property
+    def unit(self) -> str:
+        """What its rows are counted in, for messages: line or row."""
+
+    @property
+    def named(self) -> bool:
+        """Whether the rows carry the names of their columns, so that no header is needed."""
+
+    @property
+    def first(self) -> tuple[str, ...]:
+        """The fields of the first line, or the names of the columns."""
+
+    def rows(self, wanted: Sequence[str], columns: Sequence[str] | None, broken: Broken) -> Iterator[Row]:
+        """The wanted columns of every row; `columns` names all of them where there is no header."""
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Names of the columns that hold the texts and the label; without a header, of all columns in order."""
+
+    texts: tuple[str, ...]
+    label: str
+    columns: tuple[str, ...] | None = None
+
+    def fits(self, table: Table) -> bool:
+        """Whether the first line of the table looks like this layout."""
+        if self.columns is None or table.named:
+            return set(self.texts) <= set(table.first)
+        return len(self.columns) == len(table.first)
+
+    def without_label(self) -> Layout:
+        """The same for a file that lacks the column of the label."""
+        if self.columns is None:
+            return self
+        return replace(self, columns=tuple(name for name in self.columns if name != self.label))
+
+    def known(self, table: Table) -> tuple[str, ...]:
+        """The columns that the table has in this layout."""
+        return table.first if self.columns is None or table.named else self.columns
+
+
+def choose(layouts: Sequence[Layout], table: Table, *, labelled: bool) -> Layout:
+    """The layout that fits the table, or the first one, whose misfit is then the thing to report."""
+    bare = [] if labelled else [layout.without_label() for layout in layouts]
+    # A header that names the texts is proof; a mere count of fields is not, so it is tried last.
+    for layout in sorted([*layouts, *bare], key=lambda layout: layout.columns is not None):
+        if layout.fits(table):
+            return layout
+    return layouts[0]
