@@ -1,0 +1,269 @@
+"""Head statistics against plain loops, by hand, and whatever the batches look like."""
+
+import json
+import math
+
+import pytest
+import torch
+from conftest import build_batch, build_model
+from guides.reference import random_maps, record_of
+
+import headwise as hw
+from headwise.attention import AttentionRecord, Request
+from headwise.errors import InputError, StateError
+from headwise.heads import HeadStatistics
+
+HEADS, LAYERS = 4, 3
+
+
+def by_hand(received, valid=None, special=None, heads=None):
+    """A record of received attention [B,M,K] in one layer."""
+    tensor = torch.tensor(received)
+    valid = torch.ones(tensor.shape[0], tensor.shape[2], dtype=torch.bool) if valid is None else torch.tensor(valid)
+    request = Request.of("received", heads or {0: tuple(range(tensor.shape[1]))})
+    return AttentionRecord(request).fill({0: tensor}, valid, None if special is None else torch.tensor(special))
+
+
+def summary(record, deciding=None):
+    statistics = HeadStatistics()
+    statistics.add(record, deciding)
+    return statistics.result()
+
+
+def random_record(layers=2):
+    valid = torch.ones(3, 9, dtype=torch.bool)
+    valid[1, 6:] = False
+    valid[2, :4] = False
+    special = torch.zeros(3, 9, dtype=torch.bool)
+    special[[0, 1, 2], [0, 0, 4]] = True
+    return record_of(random_maps(valid).detach(), valid, layers=layers, special=special)
+
+
+def approximately(value):
+    return pytest.approx(value, rel=1e-12)
+
+
+# -- the slow way ------------------------------------------------------------------------------------------------------
+
+
+def slow_vectors(record):
+    """For every example the vectors of its maps, cut to tokens, as lists of numbers."""
+    for maps, valid in zip(record.stacked(), record.valid, strict=True):
+        yield [[float(value) for value, token in zip(one, valid, strict=True) if token] for one in maps]
+
+
+def slow_cosine(first, second):
+    return sum(a * b for a, b in zip(first, second, strict=True)) / math.hypot(*first) / math.hypot(*second)
+
+
+def slow_entropy(vector):
+    shares = [value / sum(vector) for value in vector]
+    return -sum(share * math.log(share) for share in shares if share > 0) / math.log(len(shares))
+
+
+def mean(values):
+    values = list(values)
+    return sum(values) / len(values)
+
+
+def slow_share(record, chosen):
+    """Share and lift over the examples that have a chosen token."""
+    shares, lifts = [], []
+    for vectors, valid, wanted in zip(slow_vectors(record), record.valid, chosen, strict=True):
+        places = [place for place, index in enumerate(valid.nonzero().flatten()) if wanted[index]]
+        if places:
+            share = mean(sum(vector[place] for place in places) / sum(vector) for vector in vectors)
+            shares.append(share)
+            lifts.append(share / (len(places) / len(vectors[0])))
+    return mean(shares), mean(lifts), len(shares)
+
+
+def test_similarity_equals_the_slow_loops():
+    record = random_record()
+    examples = [
+        mean(slow_cosine(a, b) for i, a in enumerate(vectors) for j, b in enumerate(vectors) if i != j)
+        for vectors in slow_vectors(record)
+    ]
+    assert summary(record).similarity == approximately(mean(examples))
+    assert summary(record).examples == 3
+
+
+def test_similarity_of_each_head_equals_the_slow_loops():
+    record = random_record()
+    cosines = [
+        [mean(slow_cosine(a, b) for j, b in enumerate(vectors) if i != j) for i, a in enumerate(vectors)]
+        for vectors in slow_vectors(record)
+    ]
+    expected = [mean(column) for column in zip(*cosines, strict=True)]
+    assert summary(record).similarity_by_head == [approximately(expected[:3]), approximately(expected[3:])]
+
+
+def test_entropy_equals_the_slow_loops():
+    record = random_record()
+    entropies = [[slow_entropy(vector) for vector in vectors] for vectors in slow_vectors(record)]
+    expected = [mean(column) for column in zip(*entropies, strict=True)]
+    found = summary(record)
+    assert found.entropy_by_head == [approximately(expected[:3]), approximately(expected[3:])]
+    assert found.entropy == approximately(mean(expected))
+
+
+def test_shares_equal_the_slow_loops():
+    record = random_record()
+    deciding = torch.zeros(3, 9, dtype=torch.bool)
+    deciding[0, [2, 3]] = True
+    deciding[1, [1, 8]] = True  # the second of these is padding, and does not count
+    found = summary(record, deciding)
+    expected = slow_share(record, deciding)
+    assert (found.deciding_share, found.deciding_lift) == approximately(expected[:2])
+    assert found.deciding_examples == expected[2] == 2
+    expected = slow_share(record, record.special)
+    assert (found.special_share, found.special_lift) == approximately(expected[:2])
+    assert found.special_examples == 3
+
+
+# -- by hand -----------------------------------------------------------------------------------------------------------
+
+
+def test_three_tokens_worked_by_hand():
+    record = by_hand([[[2.0, 1.0, 0.0], [1.0, 2.0, 0.0]]], special=[[False, False, True]])
+    found = summary(record, torch.tensor([[True, False, False]]))
+    assert found.similarity == approximately(4 / 5)
+    assert found.entropy == approximately(1 - 2 / 3 * math.log(2) / math.log(3))
+    assert found.deciding_share == approximately(1 / 2)
+    assert found.deciding_lift == approximately(3 / 2)
+    assert (found.special_share, found.special_lift) == (0, 0)
+
+
+def test_heads_that_are_alike_and_heads_that_share_nothing():
+    assert summary(by_hand([[[1.0, 2.0, 1.0]] * 3])).similarity == approximately(1)
+    assert summary(by_hand([[[3.0, 0.0, 0.0], [0.0, 3.0, 0.0], [0.0, 0.0, 3.0]]])).similarity == 0
+
+
+@pytest.mark.parametrize(("vector", "expected"), [([1.0, 1.0, 1.0], 1.0), ([3.0, 0.0, 0.0], 0.0)])
+def test_entropy_at_its_ends(vector, expected):
+    assert summary(by_hand([[vector, vector]])).entropy == approximately(expected)
+
+
+def test_a_single_token_and_a_head_that_gives_nothing_stay_finite():
+    found = summary(by_hand([[[1.0, 0.0], [0.0, 0.0]]], valid=[[True, False]]))
+    assert (found.entropy, found.similarity) == (1.0, 0.0)
+
+
+def test_what_nobody_knows_is_none():
+    found = summary(by_hand([[[1.0, 1.0], [1.0, 1.0]]]), torch.tensor([[False, False]]))
+    assert (found.deciding_examples, found.deciding_share, found.deciding_lift) == (0, None, None)
+    assert (found.special_examples, found.special_share, found.special_lift) == (0, None, None)
+
+
+def test_the_result_names_its_heads_and_is_json():
+    request = Request.of("received", {1: (3,), 5: (0, 2)})
+    layers = {1: torch.rand(1, 1, 4) + 0.1, 5: torch.rand(1, 2, 4) + 0.1}
+    found = summary(AttentionRecord(request).fill(layers, torch.ones(1, 4, dtype=torch.bool), None))
+    assert (found.layers, found.heads) == ([1, 5], [[3], [0, 2]])
+    assert [len(row) for row in found.similarity_by_head] == [len(row) for row in found.entropy_by_head] == [1, 2]
+    assert json.loads(json.dumps(found.as_dict(), allow_nan=False)) == found.as_dict()
+
+
+# -- batches of a model ------------------------------------------------------------------------------------------------
+
+
+def of_model(batches, dtype=torch.float64):
+    """Statistics of a tiny BERT; the deciding tokens are those with an even number, the special ones the first."""
+    model, statistics = build_model("bert", dtype=dtype).eval(), HeadStatistics()
+    with torch.no_grad(), hw.capture(model) as record:
+        for batch in batches:
+            tokens = batch["attention_mask"] == 1
+            model(**batch, special_tokens_mask=(tokens.cumsum(1) == 1) & tokens)
+            statistics.add(record, batch["input_ids"] % 2 == 0)
+    return statistics.result().as_dict()
+
+
+def assert_same(first, second, tolerance=1e-10):
+    assert first.keys() == second.keys()
+    for name, value in first.items():
+        torch.testing.assert_close(
+            torch.tensor(value, dtype=torch.float64),
+            torch.tensor(second[name], dtype=torch.float64),
+            rtol=tolerance,
+            atol=tolerance,
+            msg=name,
+        )
+
+
+def test_shape_of_a_models_result(batch):
+    found = of_model([batch])
+    assert found["layers"] == list(range(LAYERS))
+    assert found["heads"] == [list(range(HEADS))] * LAYERS
+    assert 0 < found["similarity"] < 1
+    assert 0 < found["entropy"] < 1
+    assert found["deciding_examples"] == found["special_examples"] == 3
+
+
+def test_padding_changes_nothing(batch):
+    assert_same(of_model([build_batch(padding=7)]), of_model([batch]))
+
+
+def test_batch_size_and_order_change_nothing(batch):
+    single = [{name: value[i : i + 1] for name, value in batch.items()} for i in (2, 0, 1)]
+    assert_same(of_model(single), of_model([batch]))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_low_precision_of_the_model_is_not_made_worse(batch, dtype):
+    assert_same(of_model([batch], dtype), of_model([batch]), 1e-5 if dtype == torch.float32 else 0.1)
+
+
+def test_alike_heads_are_alike_to_the_last_digit_in_half_precision():
+    record = by_hand([[[0.1, 0.2, 0.7]] * 6])
+    record.fill({0: record.stacked().bfloat16()}, record.valid, None)
+    assert summary(record).similarity == approximately(1)
+
+
+def test_no_graph_is_kept(model, batch):
+    statistics = HeadStatistics()
+    with hw.capture(model) as record:
+        model(**batch)
+        assert record.stacked().requires_grad
+        statistics.add(record)
+    assert not statistics._similarity.requires_grad
+
+
+# -- what is refused ---------------------------------------------------------------------------------------------------
+
+PAIR = [[[1.0, 1.0], [1.0, 1.0]]]
+
+
+def test_no_result_before_a_batch():
+    with pytest.raises(StateError, match="no batch was added yet"):
+        HeadStatistics().result()
+
+
+@pytest.mark.parametrize(
+    ("record", "deciding", "message"),
+    [
+        pytest.param(by_hand([[[1.0, 1.0]]]), None, "only one head", id="one head"),
+        pytest.param(by_hand([[[math.nan, 1.0], [1.0, 1.0]]]), None, "example 0 is not finite", id="nan"),
+        pytest.param(by_hand(PAIR), torch.ones(1, 3).bool(), r"bool \[1, 3\]: expected .*\[1, 2\]", id="other length"),
+        pytest.param(by_hand(PAIR), torch.ones(1, 2), "float32", id="not a mask"),
+    ],
+)
+def test_bad_input_is_refused_and_not_counted(record, deciding, message):
+    statistics = HeadStatistics()
+    with pytest.raises(InputError, match=message):
+        statistics.add(record, deciding)
+    with pytest.raises(StateError):
+        statistics.result()
+
+
+def test_maps_are_refused():
+    valid = torch.ones(1, 4, dtype=torch.bool)
+    with pytest.raises(InputError, match="capture it with what='received'"):
+        summary(record_of(random_maps(valid), valid, what="map"))
+
+
+def test_other_heads_are_refused():
+    statistics = HeadStatistics()
+    statistics.add(by_hand(PAIR))
+    with pytest.raises(InputError, match="for each choice of heads"):
+        statistics.add(by_hand(PAIR, heads={0: (1, 2)}))
+    assert statistics.result().examples == 1
