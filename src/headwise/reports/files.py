@@ -1,0 +1,76 @@
+"""How figures are styled and written.
+
+No pyplot: a figure belongs to its caller, no window opens, and the user's own settings are left as they are.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from headwise.errors import InputError
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+INK = "#333333"
+RESOLUTION = 200  # dots per inch: a figure of 10 inches is twice as wide as a README shows it, so it stays sharp
+STYLE = {
+    "font.family": ["DejaVu Sans"],  # comes with matplotlib, so figures are alike on every machine
+    "font.size": 9,
+    "figure.titlesize": 12,
+    "figure.constrained_layout.h_pad": 0.08,
+    "axes.titlesize": 10,
+    "axes.edgecolor": INK,
+    "axes.labelcolor": INK,
+    "axes.linewidth": 0.6,
+    "text.color": INK,
+    "xtick.color": INK,
+    "ytick.color": INK,
+    "svg.fonttype": "none",  # text stays text: it can be searched, and read aloud
+    "svg.hashsalt": "headwise",  # else names inside the file are random
+}
+
+
+@contextmanager
+def house_style() -> Iterator[None]:
+    """Our settings in place of the user's for the time of the block."""
+    try:
+        from matplotlib import style
+    except ImportError:
+        raise InputError("figures need matplotlib: install it by pip install 'headwise[reports]'.") from None
+    with style.context(["default", STYLE]):
+        yield
+
+
+def save(figure: Figure, path_without_suffix: Path) -> list[Path]:
+    """Write the figure as .png and .svg; the same figure always gives the same SVG."""
+    drawn = {".png": _drawn(figure, "png"), ".svg": _drawn(figure, "svg", metadata={"Date": None})}
+    path = Path(path_without_suffix)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    return [_replace(path.with_name(path.name + suffix), content) for suffix, content in drawn.items()]
+
+
+def _drawn(figure: Figure, kind: str, **options: Any) -> bytes:
+    content = io.BytesIO()
+    with house_style(), warnings.catch_warnings():
+        # Tokens of any script may come: a letter that the font lacks is a box in the PNG, and itself in the SVG.
+        warnings.filterwarnings("ignore", message="Glyph .* missing from font")
+        figure.savefig(content, format=kind, dpi=RESOLUTION, bbox_inches="tight", facecolor="white", **options)
+    return content.getvalue()
+
+
+def _replace(path: Path, content: bytes) -> Path:
+    """Write so that a reader, or a run cut short, never meets half a file."""
+    draft = path.with_name(f".{path.name}.{os.getpid()}.part")
+    try:
+        draft.write_bytes(content)
+        os.replace(draft, path)
+    finally:
+        draft.unlink(missing_ok=True)
+    return path

@@ -1,0 +1,82 @@
+"""Figures are written whole, the same each time, and leave matplotlib's settings and the folder as they were."""
+
+import subprocess
+import sys
+import xml.etree.ElementTree as ElementTree
+
+import matplotlib
+import pytest
+from matplotlib.figure import Figure
+
+from headwise.errors import InputError
+from headwise.reports import files, heatmap, projection
+
+TABLE = {"plain": [[0.1, 0.9], [0.5, 0.5]]}
+
+
+@pytest.fixture
+def figure():
+    drawn = Figure((2, 2))
+    drawn.add_subplot().set_title("a title")
+    return drawn
+
+
+def test_both_files_are_what_their_names_say(figure, tmp_path):
+    png, svg = files.save(figure, tmp_path / "new" / "folder" / "figure.v1")
+    assert (png.name, svg.name) == ("figure.v1.png", "figure.v1.svg")
+    assert png.read_bytes().startswith(b"\x89PNG\r\n\x1a\n")
+    assert png.read_bytes().endswith(b"IEND\xaeB`\x82")
+    assert ElementTree.parse(svg).getroot().tag == "{http://www.w3.org/2000/svg}svg"
+    assert "<dc:date>" not in svg.read_text(encoding="utf-8")
+    assert sorted(path.name for path in png.parent.iterdir()) == ["figure.v1.png", "figure.v1.svg"]
+
+
+def test_an_old_file_is_replaced(figure, tmp_path):
+    (tmp_path / "figure.svg").write_text("old")
+    files.save(figure, tmp_path / "figure")
+    assert (tmp_path / "figure.svg").read_text().startswith("<?xml")
+
+
+def test_a_crash_leaves_the_old_file_and_nothing_else(figure, tmp_path, monkeypatch):
+    def crash(*_):
+        raise OSError("disk full")
+
+    (tmp_path / "figure.png").write_text("old")
+    monkeypatch.setattr(files.os, "replace", crash)
+    with pytest.raises(OSError, match="disk full"):
+        files.save(figure, tmp_path / "figure")
+    assert [path.name for path in tmp_path.iterdir()] == ["figure.png"]
+    assert (tmp_path / "figure.png").read_text() == "old"
+
+
+def test_the_users_settings_neither_change_nor_matter(tmp_path):
+    expected = [path.read_bytes() for path in heatmap(TABLE, ["a", "b"], tmp_path / "first")]
+    with matplotlib.rc_context({"font.size": 30, "axes.facecolor": "black", "svg.fonttype": "path"}):
+        before = dict(matplotlib.rcParams)
+        paths = heatmap(TABLE, ["a", "b"], tmp_path / "second")
+        assert dict(matplotlib.rcParams) == before
+    assert [path.read_bytes() for path in paths] == expected
+
+
+def test_pyplot_is_never_imported(tmp_path):
+    code = (
+        "import sys; from pathlib import Path; from headwise.reports import heatmap\n"
+        f"heatmap({TABLE!r}, ['a', 'b'], Path({str(tmp_path / 'figure')!r}))\n"
+        "sys.exit('matplotlib.pyplot' in sys.modules or 'torch' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-W", "error", "-c", code], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+@pytest.mark.parametrize(
+    "draw",
+    [
+        pytest.param(lambda path: heatmap(TABLE, ["a", "b"], path), id="heatmap"),
+        pytest.param(lambda path: projection(TABLE, [0, 1], path), id="projection"),
+    ],
+)
+def test_without_matplotlib_the_way_out_is_named(draw, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    with pytest.raises(InputError, match=r"pip install 'headwise\[reports\]'"):
+        draw(tmp_path / "figure")
+    assert list(tmp_path.iterdir()) == []

@@ -1,0 +1,104 @@
+"""The projection shows the points it was given, on one scale, coloured by layer."""
+
+import math
+import xml.etree.ElementTree as ElementTree
+
+import numpy as np
+import pytest
+
+from headwise.errors import InputError
+from headwise.reports import projection
+from headwise.reports.projection import build_projection
+
+LAYERS = [0, 0, 1, 1, 2, 2]
+
+
+def random_points(seed, scale=1.0):
+    return (np.random.default_rng(seed).standard_normal((len(LAYERS), 2)) * scale).tolist()
+
+
+PAIR = {"plain": random_points(1, 0.1), "guided": random_points(2)}
+EXPLAINED = {"plain": [0.612, 0.2], "guided": [0.301, 0.25]}
+
+
+def test_points_are_those_given_and_coloured_by_layer():
+    figure = build_projection(PAIR, LAYERS)
+    for panel, name in zip(figure.axes, PAIR, strict=True):
+        (points,) = panel.collections
+        assert np.array_equal(points.get_offsets(), PAIR[name])
+        assert np.array_equal(points.get_array(), LAYERS)
+        assert panel.get_title() == name
+
+
+def test_every_layer_has_a_colour_of_its_own():
+    figure = build_projection(PAIR, LAYERS)
+    for panel in figure.axes:
+        (points,) = panel.collections
+        colours = points.to_rgba(points.get_array())
+        assert len(np.unique(colours, axis=0)) == 3
+        assert points.get_cmap().name == "viridis"
+    (bar,) = figure.axes[-1].child_axes
+    assert list(bar.get_yticks()) == [0, 1, 2]
+
+
+@pytest.mark.parametrize("stretch", [1.0, 0.01, 100.0])
+def test_all_panels_have_the_same_axes_of_one_scale_and_hold_every_point(stretch):
+    points = {name: np.array(values) * [1, stretch] for name, values in PAIR.items()}
+    figure = build_projection(points, LAYERS)
+    ((left, right),) = {panel.get_xlim() for panel in figure.axes}
+    ((bottom, top),) = {panel.get_ylim() for panel in figure.axes}
+    assert {panel.get_aspect() for panel in figure.axes} == {1.0}
+    every = np.concatenate(list(points.values()))
+    assert (every > [left, bottom]).all()
+    assert (every < [right, top]).all()
+    assert 0.499 < (top - bottom) / (right - left) < 2.001
+
+
+def test_axes_say_what_they_explain():
+    first, second = build_projection(PAIR, LAYERS, explained=EXPLAINED).axes
+    assert (first.get_xlabel(), first.get_ylabel()) == (
+        "component 1 (61% of variance)",
+        "component 2 (20% of variance)",
+    )
+    assert second.get_xlabel() == "component 1 (30% of variance)"
+    assert build_projection(PAIR, LAYERS).axes[0].get_xlabel() == "component 1"
+
+
+@pytest.mark.parametrize(("layers", "most"), [(12, 12), (48, 12), (1, 1)])
+def test_the_colour_bar_has_room_for_its_numbers(layers, most):
+    figure = build_projection({"plain": np.zeros((layers, 2))}, list(range(layers)))
+    (bar,) = figure.axes[0].child_axes
+    assert 1 <= len(bar.get_yticks()) <= most
+    assert bar.get_yticks()[0] == 0
+
+
+def test_files_hold_the_texts_and_are_the_same_each_time(tmp_path):
+    once, again = (projection(PAIR, LAYERS, tmp_path / name, explained=EXPLAINED) for name in ("once", "again"))
+    assert [path.suffix for path in once] == [".png", ".svg"]
+    assert [path.read_bytes() for path in once] == [path.read_bytes() for path in again]
+    texts = {"".join(element.itertext()).strip() for element in ElementTree.parse(once[1]).iter()}
+    assert {"plain", "guided", "layer", "component 2 (25% of variance)"} <= texts
+
+
+def test_three_variants_and_equal_points_can_be_drawn(tmp_path):
+    projection({name: np.zeros((6, 2)) for name in ("a", "b", "c")}, LAYERS, tmp_path / "points", title="")
+
+
+@pytest.mark.parametrize(
+    ("coordinates", "layers", "explained", "message"),
+    [
+        pytest.param({}, LAYERS, None, "no variant to draw", id="no variants"),
+        pytest.param(PAIR, LAYERS[:5], None, r"'plain' has the shape \[6, 2\]: .*\[5, 2\]", id="layers"),
+        pytest.param({"plain": np.zeros((6, 3))}, LAYERS, None, r"\[6, 3\]", id="three axes"),
+        pytest.param({"plain": []}, [], None, "layers is empty", id="no heads"),
+        pytest.param({"plain": [[math.inf, 0.0]] * 6}, LAYERS, None, "not finite", id="infinite"),
+        pytest.param(
+            PAIR, LAYERS, {"plain": [0.5, 0.5]}, r"expected \['plain', 'guided'\]", id="explained, one of two"
+        ),
+        pytest.param(PAIR, LAYERS, dict.fromkeys(PAIR, [0.5]), r"\[1, 1\]: expected the shares", id="one share"),
+    ],
+)
+def test_bad_input_is_refused_before_anything_is_written(coordinates, layers, explained, message, tmp_path):
+    with pytest.raises(InputError, match=message):
+        projection(coordinates, layers, tmp_path / "points", explained=explained)
+    assert list(tmp_path.iterdir()) == []
