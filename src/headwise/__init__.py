@@ -25,6 +25,7 @@ if TYPE_CHECKING:
         unguide,
         warm_up,
     )
+    from headwise.training import GuidedTrainer, log_losses
 
 __version__ = "0.1.0"
 
@@ -45,6 +46,7 @@ _HOMES = {
         "unguide",
         "warm_up",
     ),
+    "headwise.training": ("GuidedTrainer", "log_losses"),
 }
 
 __all__ = [
@@ -52,6 +54,7 @@ __all__ = [
     "PDG",
     "AttentionRecord",
     "Guide",
+    "GuidedTrainer",
     "HeadwiseError",
     "HeadwiseWarning",
     "__version__",
@@ -62,6 +65,7 @@ __all__ = [
     "guidance",
     "guide",
     "last_losses",
+    "log_losses",
     "piecewise",
     "register_guide",
     "unguide",

@@ -22,6 +22,10 @@ class StateError(HeadwiseError, RuntimeError):
     """The right call at the wrong time."""
 
 
+class DiskError(HeadwiseError, OSError):
+    """Something could not be written; what was there before is whole."""
+
+
 class HeadwiseWarning(UserWarning):
     """Something works, but not as one might think."""
 

@@ -1,0 +1,35 @@
+"""Training: the only place that knows transformers' Trainer."""
+
+from headwise.training.encoders import BUILTIN, Encoder, check_length, find_encoder, load_classifier
+from headwise.training.fit import Material, Outcome, fit
+from headwise.training.freezing import freeze
+from headwise.training.logs import GuideLog, log_losses
+from headwise.training.predict import predict_logits, predictions_of, score_logits
+from headwise.training.progress import Listener, ReportProgress, Silence
+from headwise.training.saving import load_classifier_folder, save_classifier
+from headwise.training.settings import Settings
+from headwise.training.trainer import GuidedTrainer
+
+__all__ = [
+    "BUILTIN",
+    "Encoder",
+    "GuideLog",
+    "GuidedTrainer",
+    "Listener",
+    "Material",
+    "Outcome",
+    "ReportProgress",
+    "Settings",
+    "Silence",
+    "check_length",
+    "find_encoder",
+    "fit",
+    "freeze",
+    "load_classifier",
+    "load_classifier_folder",
+    "log_losses",
+    "predict_logits",
+    "predictions_of",
+    "save_classifier",
+    "score_logits",
+]

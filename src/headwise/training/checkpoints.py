@@ -1,0 +1,119 @@
+"""Checkpoints that can be trusted: a mark is written last, and old ones go only after a new one is marked."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import TrainerCallback
+
+MARK = "headwise-complete.json"
+
+
+def newest(folder: Path) -> Path | None:
+    """The newest whole checkpoint; what a kill left half-written has no mark and is passed over."""
+    whole = [path for path in folder.glob("checkpoint-*") if (path / MARK).is_file()]
+    return max(whole, key=_step, default=None)
+
+
+def _step(path: Path) -> int:
+    number = path.name.rpartition("-")[2]
+    return int(number) if number.isdigit() else -1
+
+
+def clear_broken(folder: Path) -> None:
+    """Remove what a kill left half-written."""
+    for path in folder.glob("checkpoint-*"):
+        if not (path / MARK).is_file():
+            shutil.rmtree(path, ignore_errors=True)
+
+
+def saved_callbacks(checkpoint: Path) -> dict[str, Any]:
+    """What the callbacks kept in a checkpoint."""
+    state = json.loads((checkpoint / "trainer_state.json").read_text(encoding="utf-8"))
+    callbacks: dict[str, Any] = state.get("stateful_callbacks", {})
+    return callbacks
+
+
+class MarkCheckpoints(TrainerCallback):
+    """Marks a checkpoint as whole once everything is on the disk, then removes the ones before it."""
+
+    def __init__(self, folder: Path) -> None:
+        """`folder` holds the checkpoints."""
+        self._folder = folder
+
+    def on_save(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """Mark and tidy."""
+        wait_for_everyone()  # the others save their random state, too
+        if not state.is_world_process_zero:
+            return
+        checkpoint = self._folder / f"checkpoint-{state.global_step}"
+        for path in checkpoint.rglob("*"):
+            if path.is_file():
+                with path.open("rb") as file:
+                    os.fsync(file.fileno())
+        write_atomically(checkpoint / MARK, json.dumps({"step": state.global_step}))
+        for path in self._folder.glob("checkpoint-*"):
+            if path != checkpoint:
+                shutil.rmtree(path, ignore_errors=True)
+
+
+def wait_for_everyone() -> None:
+    """In data-parallel training, go on only when all processes are here."""
+    if torch.distributed.is_available() and torch.distributed.is_initialized():
+        torch.distributed.barrier()
+
+
+def write_atomically(path: Path, text: str) -> None:
+    """Write a file so that a reader, or a kill, sees the old content or the new one."""
+    fresh = path.with_name(f".{path.name}.new")
+    try:
+        with fresh.open("w", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        fresh.replace(path)
+    finally:
+        fresh.unlink(missing_ok=True)
+
+
+class StopOnRequest(TrainerCallback):
+    """After Ctrl-C (or SIGTERM), finishes the step, saves, and stops; a second Ctrl-C stops at once."""
+
+    def __init__(self) -> None:
+        """Nothing was asked yet."""
+        self.requested = False
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """Save and stop if that was asked."""
+        if self.requested and state.global_step < state.max_steps:
+            control.should_save = control.should_training_stop = True
+
+    @contextmanager
+    def listening(self) -> Iterator[None]:
+        """Take the signals for the time of the block; only the main thread can."""
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+        before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+
+        def ask(number: int, frame: Any) -> None:
+            if self.requested:
+                raise KeyboardInterrupt
+            self.requested = True
+
+        for number in before:
+            signal.signal(number, ask)
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)

