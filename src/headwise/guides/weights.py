@@ -86,8 +86,8 @@ class Auto:
     """
 
     share: float
-    every: int = 200
-    window: int = 8
+    every: int = 50
+    window: int = 4
 
     def __post_init__(self) -> None:
         """Check."""
@@ -125,7 +125,7 @@ def piecewise(*points: tuple[int, float]) -> Piecewise:
     return Piecewise(tuple(points))
 
 
-def auto(share: float, *, every: int = 200, window: int = 8) -> Auto:
+def auto(share: float, *, every: int = 50, window: int = 4) -> Auto:
     """Let the guide's gradient on the query/key projections be this share of the task's: see `Auto`."""
     return Auto(share, every, window)
 
