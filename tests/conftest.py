@@ -10,6 +10,8 @@ import transformers
 from torch import Tensor
 from transformers import PreTrainedModel
 
+pytest_plugins = ["tiny_runs"]
+
 SIZES = {
     "vocab_size": 60,
     "hidden_size": 32,

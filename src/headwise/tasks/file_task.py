@@ -72,9 +72,9 @@ class FileTask:
         return Split(tuple(examples.texts), labels)
 
     def read_file(self, path: Path, *, labelled: bool) -> Split:
-        """The examples of any file with the task's columns; unless labelled, every row is kept, with a label or not."""
+        """The examples of any file with the task's columns; unless labelled, labels are not read and all rows kept."""
         examples = self._examples(open_table(Path(path), self.dialect), labelled=labelled, every_row=not labelled)
-        if not labelled and self.kind == "classification" and not self.labels:
+        if not labelled:
             return Split(tuple(examples.texts), (None,) * len(examples.texts))
         return Split(tuple(examples.texts), self._parsed(examples))
 

@@ -1,0 +1,123 @@
+"""Use a finished run: score it on a split, or predict a file."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy
+from torch import nn
+
+from headwise.errors import DiskError, InputError
+from headwise.experiments import record
+from headwise.experiments.data import read_split
+from headwise.experiments.recipe import Recipe
+from headwise.tasks import Collator, Split, Task, build_task, encode
+from headwise.training import Listener, Silence, load_classifier_folder, predict_logits, predictions_of, score_logits
+from headwise.training.checkpoints import write_atomically
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """A finished run, ready to predict."""
+
+    recipe: Recipe
+    task: Task
+    model: nn.Module
+    tokenizer: Any
+    labels: tuple[str, ...]
+    data: Path | None
+
+    def logits(self, split: Split, batch: int | None, listener: Listener | None) -> numpy.ndarray:
+        """[N,C] for every example of a split."""
+        listener = listener or Silence()
+        encoded = encode(split, self.tokenizer, self.recipe.data.max_length)
+        # As in training, since more padding or another batch would change the last bits.
+        data, size = self.recipe.data, batch or self.recipe.training.evaluation_batch
+        collate = Collator.of(self.tokenizer, self.task.kind, padding=data.padding, max_length=data.max_length)
+        listener.start(self.recipe.name, len(split))
+        logits = predict_logits(self.model, encoded, collate, batch=size, after_batch=listener.advance)
+        listener.end()
+        return logits
+
+
+def load_run(folder: Path) -> Loaded:
+    """Load a finished run."""
+    content = record.read(folder)
+    if not record.finished(content):
+        raise InputError(f"{folder} holds a run that is not finished: go on with `headwise train ... --resume` first.")
+    recipe = record.recipe_of(content)
+    labels = tuple(content["happened"]["labels"])
+    options = recipe.task.options | ({"labels": list(labels)} if _takes_labels(recipe, labels) else {})
+    task = build_task(recipe.task.name, options)
+    model, tokenizer = load_classifier_folder(folder, recipe.head)
+    data = content["asked"]["data"]
+    return Loaded(recipe, task, model, tokenizer, labels, None if data is None else Path(data))
+
+
+def evaluate(
+    run: Loaded, split: str, data: Path | None = None, *, batch: int | None = None, listener: Listener | None = None
+) -> dict[str, Any]:
+    """The metrics of a run on one of its task's splits, held out and cut as in training."""
+    chosen = read_split(run.recipe, run.task, split, data or run.data)
+    if not chosen.labelled:
+        raise InputError(f"the {split} set of {run.task.name} has no labels, so it cannot be scored: use predict.")
+    logits = run.logits(chosen, batch, listener)
+    scores = score_logits(logits, [float(label or 0) for label in chosen.labels], run.task.metrics)
+    return {"split": split, "examples": len(chosen), "metrics": scores}
+
+
+def predict(
+    run: Loaded, source: Path, *, batch: int | None = None, listener: Listener | None = None
+) -> list[dict[str, Any]]:
+    """One row per line of a file: the prediction, and for classes the probability of each."""
+    split = run.task.read_file(source, labelled=False)
+    logits = run.logits(split, batch, listener)
+    if not run.labels:
+        return [{"prediction": float(value)} for value in predictions_of(logits)]
+    shifted = numpy.exp(logits - logits.max(1, keepdims=True))
+    probabilities = shifted / shifted.sum(1, keepdims=True)
+    return [
+        {"prediction": run.labels[int(row.argmax())]}
+        | {f"probability_{label}": round(float(value), 6) for label, value in zip(run.labels, row, strict=True)}
+        for row in probabilities
+    ]
+
+
+def check_target(path: Path, *, overwrite: bool) -> None:
+    """Refuse a place where predictions cannot be written, before any work is done."""
+    if path.suffix not in (".tsv", ".csv", ".jsonl"):
+        raise InputError(f"--output {path}: expected a name that ends in .tsv, .csv or .jsonl.")
+    if not path.absolute().parent.is_dir():
+        raise InputError(f"--output {path}: there is no folder {path.absolute().parent}; make it first.")
+    if path.exists() and not overwrite:
+        raise InputError(f"--output {path} exists already: choose another name, or add --overwrite.")
+
+
+def write_rows(rows: list[dict[str, Any]], path: Path) -> None:
+    """Write predictions as TSV, CSV or JSONL, by the name of the file; all or nothing."""
+    try:
+        write_atomically(path, _text(rows, path.suffix))
+    except OSError as error:
+        raise DiskError(f"{path} could not be written: {error.strerror or error}.") from error
+
+
+def _text(rows: list[dict[str, Any]], suffix: str) -> str:
+    if suffix == ".jsonl":
+        return "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
+    buffer = io.StringIO()
+    writer = csv.DictWriter(
+        buffer, fieldnames=list(rows[0]), delimiter="\t" if suffix == ".tsv" else ",", lineterminator="\n"
+    )
+    writer.writeheader()
+    writer.writerows(rows)
+    return buffer.getvalue()
+
+
+def _takes_labels(recipe: Recipe, labels: tuple[str, ...]) -> bool:
+    """Whether the task found its labels in the training file, so that they must be given to it again."""
+    return bool(labels) and not build_task(recipe.task.name, recipe.task.options).labels

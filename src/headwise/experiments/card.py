@@ -1,0 +1,19 @@
+"""The model card that lies beside a trained model."""
+
+from __future__ import annotations
+
+from importlib import resources
+from typing import Any
+
+from jinja2 import Environment, StrictUndefined
+
+
+def model_card(content: dict[str, Any]) -> str:
+    """The card of a finished run, from its record."""
+    happened = content["happened"]
+    scored: dict[str, float] = next((scores for scores in happened["metrics"].values() if scores), {})
+    template = resources.files(__package__).joinpath("model_card.md.jinja").read_text(encoding="utf-8")
+    environment = Environment(undefined=StrictUndefined, trim_blocks=True, keep_trailing_newline=True, autoescape=False)
+    return environment.from_string(template).render(
+        recipe=content["asked"]["recipe"], happened=happened, world=content["world"], names=list(scored)
+    )

@@ -1,0 +1,116 @@
+"""Recipes on disk: YAML in, with `a.b=c` on top; those that come with the package are found by name."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from headwise.errors import InputError, choices
+from headwise.experiments.recipe import Recipe, check_recipe
+
+
+class Loader(yaml.SafeLoader):
+    """YAML that reads 1e-5 as a number and refuses a key that stands twice."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        """As usual, but a second value for a key is a mistake, not an update."""
+        seen = set()
+        for key_node, _ in node.value:
+            if not isinstance(key_node, yaml.ScalarNode) or key_node.tag == "tag:yaml.org,2002:merge":
+                continue  # not for us: the one is refused below, the other brings keys that may be changed
+            key = self.construct_object(key_node, deep=True)
+            if key in seen:
+                raise yaml.constructor.ConstructorError(None, None, f"key {key!r} stands twice", key_node.start_mark)
+            seen.add(key)
+        return super().construct_mapping(node, deep)
+
+
+class Dumper(yaml.SafeDumper):
+    """YAML that our Loader reads as what it was: the text '1e5' in quotes."""
+
+
+for _kind in (Loader, Dumper):
+    _kind.add_implicit_resolver(
+        "tag:yaml.org,2002:float", re.compile(r"^[-+]?(\d+\.?\d*|\.\d+)[eE][-+]?\d+$"), list("-+.0123456789")
+    )
+
+
+def read_recipe(name: str, changes: Sequence[str] = ()) -> Recipe:
+    """A recipe from a file, or one of the package by its name, with changes such as `training.epochs=1`."""
+    path = _find(name)
+    try:
+        data = yaml.load(path.read_text(encoding="utf-8"), Loader)  # noqa: S506 - a SafeLoader
+    except yaml.YAMLError as error:
+        raise InputError(f"{name}: not valid YAML: {_first_line(error)}.") from error
+    except UnicodeDecodeError as error:
+        raise InputError(f"{name}: not UTF-8 text (byte {error.start}): save the recipe as UTF-8.") from error
+    if not isinstance(data, dict):
+        raise InputError(f"{name}: a recipe is a list of keys and values, such as `task: sick`; got {data!r:.60}.")
+    data.setdefault("name", re.sub(r"[^A-Za-z0-9._-]+", "-", path.stem).lstrip("._-") or "run")
+    for change in changes:
+        data = _changed(data, change)
+    return check_recipe(data, name)
+
+
+def bundled() -> dict[str, Path]:
+    """The recipes that come with the package, by name."""
+    folder = Path(str(resources.files("headwise"))) / "recipes"
+    return {path.stem: path for path in sorted(folder.glob("*.yaml"))}
+
+
+def recipe_text(recipe: Recipe) -> str:
+    """The recipe as YAML."""
+    text: str = yaml.dump(recipe.as_data(), Dumper=Dumper, sort_keys=False, allow_unicode=True)
+    return text
+
+
+def _find(name: str) -> Path:
+    path = Path(name).expanduser()
+    if path.is_file():
+        return path
+    known = bundled()
+    if name in known:
+        return known[name]
+    if path.is_dir():
+        raise InputError(f"recipe {name!r} is a folder: name a YAML file in it.")
+    raise InputError(f"recipe {name!r}: there is no such file, and no recipe of the package: {choices(name, known)}.")
+
+
+def _changed(data: dict[str, Any], change: str) -> dict[str, Any]:
+    name, equals, text = change.partition("=")
+    if not equals or not name.strip():
+        raise InputError(f"--set {change!r}: expected KEY=VALUE, such as training.epochs=1.")
+    try:
+        value = yaml.load(text, Loader)  # noqa: S506 - a SafeLoader
+    except yaml.YAMLError as error:
+        raise InputError(f"--set {change!r}: the value is not valid YAML: {_first_line(error)}.") from error
+    return _with(data, name.strip().split("."), value, change)
+
+
+def _with(data: Any, keys: list[str], value: Any, change: str) -> dict[str, Any]:
+    first, *rest = keys
+    if data is not None and not isinstance(data, dict):
+        raise InputError(f"--set {change!r}: {first!r} cannot be set inside {data!r}.")
+    inside = dict(data or {})
+    inside[first] = _with(_opened(first, inside.get(first)), rest, value, change) if rest else value
+    return inside
+
+
+def _opened(key: str, value: Any) -> Any:
+    """`task: sick` and `guides: [mdg]` open up when one of their options is set."""
+    if key == "task" and isinstance(value, str):
+        return {"name": value}
+    if key == "guides" and isinstance(value, str | list):
+        return {str(name): None for name in ([value] if isinstance(value, str) else value)}
+    return value
+
+
+def _first_line(error: yaml.YAMLError) -> str:
+    mark = getattr(error, "problem_mark", None)
+    problem = getattr(error, "problem", None) or str(error).splitlines()[0]
+    return f"{problem} (line {mark.line + 1})" if mark is not None else str(problem)

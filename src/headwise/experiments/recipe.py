@@ -1,0 +1,212 @@
+"""A recipe: everything that decides a run, checked key by key."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal, get_args
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
+
+from headwise.errors import InputError, choices
+from headwise.guides import build
+from headwise.tasks import build_task
+
+Schedule = Literal["linear", "cosine", "constant", "constant_with_warmup", "polynomial", "inverse_sqrt"]
+
+
+class Strict(BaseModel):
+    """Unknown keys are errors, true is no number, and values do not change afterwards."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
+
+
+def _or_defaults(value: Any) -> Any:
+    """A part whose keys are all commented out is as it comes."""
+    return {} if value is None else value
+
+
+class TaskChoice(Strict):
+    """Which task, with the user's own options for it (files, columns, labels; see `headwise list tasks`)."""
+
+    name: str
+    options: dict[str, Any] = {}
+
+    @model_validator(mode="before")
+    @classmethod
+    def _short_forms(cls, value: Any) -> Any:
+        """`task: sick` and `task: {name: pairs, texts: [...]}` are how people write it."""
+        if isinstance(value, str):
+            return {"name": value}
+        if isinstance(value, dict) and "options" not in value:
+            rest = {key: each for key, each in value.items() if key != "name"}
+            return ({"name": value["name"]} if "name" in value else {}) | {"options": rest}
+        return value
+
+
+class Data(Strict):
+    """How text becomes batches."""
+
+    max_length: int = Field(128, ge=4)
+    padding: Literal["dynamic", "fixed"] = "dynamic"
+    buckets: bool = True
+    """Examples of similar length share a batch."""
+    fraction: float = Field(1.0, gt=0, le=1)
+    """Part of the training set that is used (Figure 6): a seeded choice, and a larger part contains a smaller one."""
+    limit: dict[Literal["train", "validation", "test"], Annotated[int, Field(ge=1)]] = {}
+    """At most so many examples of a split: a seeded choice for train, the first ones otherwise."""
+    validation_fraction: float | None = Field(None, gt=0, lt=1)
+    """Part of the training set to hold out if there is no validation set."""
+    test_fraction: float | None = Field(None, gt=0, lt=1)
+    """Part of the training set to hold out if there is no test set."""
+
+
+class Training(Strict):
+    """How to train."""
+
+    epochs: float | None = Field(3.0, gt=0)
+    steps: int | None = Field(None, ge=1)
+    """Optimiser steps; if given, `epochs` has no say."""
+    batch: int = Field(16, ge=1)
+    accumulation: int = Field(1, ge=1)
+    evaluation_batch: int = Field(64, ge=1)
+    learning_rate: float = Field(5e-5, gt=0, lt=1)
+    schedule: Schedule = "linear"
+    warmup: float = Field(0.1, ge=0)
+    """Part of all steps if below 1, else steps."""
+    weight_decay: float = Field(0.01, ge=0)
+    clip: float = Field(1.0, ge=0)
+    """Largest gradient norm; 0 for none."""
+    precision: Literal["fp32", "bf16"] = "fp32"
+    label_smoothing: float = Field(0.0, ge=0, lt=1)
+    early_stopping: int | None = Field(None, ge=1)
+    """Evaluations without a better one after which training stops."""
+    evaluate_every: int | None = Field(None, ge=1)
+    """Optimiser steps between evaluations; once per epoch if not given."""
+    checkpoint_every: int = Field(200, ge=1)
+    log_every: int = Field(20, ge=1)
+    freeze: Annotated[tuple[str | int, ...], Field(strict=False)] = ()
+    """embeddings, encoder, or numbers of layers."""
+
+
+def _plain_guides(value: Any) -> Any:
+    """`guides: [mdg, pdg]` and `guides: {mdg: }` mean the guides as they come."""
+    if value is None:
+        return {}
+    if isinstance(value, str):
+        value = [value]
+    if isinstance(value, list) and all(isinstance(name, str) for name in value):
+        return {name: {} for name in value}
+    if isinstance(value, dict):
+        return {name: _plain_options(options) for name, options in value.items()}
+    return value
+
+
+def _plain_options(options: Any) -> Any:
+    """JSON writes the layers of `heads: {0: [1, 2]}` as text: they are numbers again."""
+    heads = options.get("heads") if isinstance(options, dict) else None
+    if not isinstance(heads, dict):
+        return {} if options is None else options
+    layers = {int(layer) if str(layer).removeprefix("-").isdecimal() else layer: each for layer, each in heads.items()}
+    return {**options, "heads": layers}
+
+
+class Recipe(Strict):
+    """A whole run. Guides are by name with their options, as in `hw.guide`."""
+
+    name: str = Field("run", pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")
+    description: str = ""
+    task: TaskChoice
+    model: str = "builtin:minilm-l6"
+    head: Literal["pooler", "relu"] = "pooler"
+    guides: Annotated[dict[str, dict[str, Any]], BeforeValidator(_plain_guides)] = {}
+    share_every: int = Field(50, ge=0)
+    """Optimiser steps between two measurements of the guides' gradient shares; 0 for never."""
+    data: Annotated[Data, BeforeValidator(_or_defaults)] = Field(default_factory=Data)
+    training: Annotated[Training, BeforeValidator(_or_defaults)] = Field(default_factory=Training)
+    seed: int = Field(1, ge=0, lt=2**32)
+    report_to: Annotated[tuple[str, ...], Field(strict=False)] = ()
+
+    @model_validator(mode="after")
+    def _some_length(self) -> Recipe:
+        if self.training.epochs is None and self.training.steps is None:
+            raise ValueError("training needs epochs or steps")
+        return self
+
+    def as_data(self) -> dict[str, Any]:
+        """Plain data, as a file would have it."""
+        data = self.model_dump(mode="json")
+        data["task"] = {"name": self.task.name, **data["task"]["options"]}
+        return data
+
+
+def check_recipe(data: Any, place: str) -> Recipe:
+    """A recipe from plain data; what is wrong is said in one sentence with the place of it."""
+    if not isinstance(data, dict):
+        raise InputError(f"{place}: a recipe is a list of keys and values, such as `task: sick`; got {data!r:.60}.")
+    try:
+        recipe = Recipe.model_validate(data)
+    except ValidationError as error:
+        raise InputError(f"{place}: {_sentence(error)}") from error
+    try:  # tasks and guides know their own options
+        build_task(recipe.task.name, recipe.task.options)
+        for name, options in recipe.guides.items():
+            build(name, **options)
+    except InputError as error:
+        raise InputError(f"{place}: {error}") from error
+    return recipe
+
+
+def _sentence(error: ValidationError) -> str:
+    found = {_place(each["loc"]): each for each in reversed(error.errors())}  # the first of each place
+    location, first = next(reversed(found.items()))
+    where = ".".join(str(part) for part in location)
+    more = f" ({len(found) - 1} more)" if len(found) > 1 else ""
+    if first["type"] == "extra_forbidden":
+        known = _keys_at(location[:-1])
+        return f"unknown key {where!r}: {choices(str(location[-1]), known)}.{more}"
+    if first["type"] == "missing":
+        return f"key {where!r} is missing: every recipe needs it.{more}"
+    reason = first["msg"].removeprefix("Value error, ")
+    if not where:
+        return f"{reason}.{more}"
+    return f"{where} is {first['input']!r:.200}: {_expected(first['type'], reason)}.{more}"
+
+
+def _place(location: tuple[str | int, ...]) -> tuple[str | int, ...]:
+    """Where in the file: without the marks that pydantic adds for the key of a mapping and for alternatives."""
+    marked = location[-1:] == ("[key]",) or (len(location) > 1 and isinstance(location[-2], int))
+    return location[:-1] if marked else location
+
+
+def _expected(kind: str, reason: str) -> str:
+    if kind in _WORDS:
+        return f"expected {_WORDS[kind]}"
+    return "expected " + reason.removeprefix("Input should be ").removeprefix("a valid ")
+
+
+# Where pydantic's own words are those of a Python programmer.
+_WORDS = {
+    "bool_type": "true or false",
+    "dict_type": "keys with values",
+    "int_type": "a whole number",
+    "invalid_key": "a text as the key",
+    "model_type": "keys with values",
+    "string_pattern_mismatch": "letters, digits, dots, hyphens and underscores, starting with a letter or digit",
+    "string_type": "text",
+    "tuple_type": "a list, in brackets",
+    "float_type": "a number",
+}
+
+
+def _keys_at(location: tuple[str | int, ...]) -> list[str]:
+    kind: Any = Recipe
+    for part in location:
+        annotation = kind.model_fields[str(part)].annotation if str(part) in kind.model_fields else None
+        inner = next((each for each in (annotation, *get_args(annotation)) if _is_model(each)), None)
+        if inner is None:
+            return []
+        kind = inner
+    return list(kind.model_fields)
+
+
+def _is_model(kind: Any) -> bool:
+    return isinstance(kind, type) and issubclass(kind, BaseModel)

@@ -1,0 +1,88 @@
+"""The record of a run, headwise.json: what was asked, what happened, in which world."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+from datetime import UTC, datetime
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from headwise import __version__
+from headwise.errors import InputError
+from headwise.experiments.recipe import Recipe, check_recipe
+from headwise.training.checkpoints import write_atomically
+
+NAME = "headwise.json"
+FORMAT = 1
+PACKAGES = ("torch", "transformers", "accelerate", "tokenizers", "safetensors", "numpy", "scikit-learn")
+
+
+def asked(recipe: Recipe, data_root: Path | None, fingerprint: str, command: list[str]) -> dict[str, Any]:
+    """What decides the run; the fingerprint is that of its examples."""
+    return {
+        "recipe": recipe.as_data(),
+        "data": None if data_root is None else str(data_root),
+        "examples": fingerprint,
+        "seed": recipe.seed,
+        "command": command,
+    }
+
+
+def world() -> dict[str, Any]:
+    """Where the run happens: versions and hardware, by kind and not by name."""
+    device = torch.cuda.get_device_name() if torch.cuda.is_available() else None
+    return {
+        "headwise": __version__,
+        "python": platform.python_version(),
+        "system": platform.system(),
+        "processor": platform.machine(),
+        "cores": os.cpu_count(),
+        "threads": torch.get_num_threads(),
+        "accelerator": device,
+        "packages": {name: metadata.version(name) for name in PACKAGES},
+        "written": datetime.now(UTC).isoformat(timespec="seconds"),
+    }
+
+
+def compose(asked: dict[str, Any], happened: dict[str, Any] | None) -> dict[str, Any]:
+    """A record; `happened` is None while the run is going on."""
+    return {"format": FORMAT, "asked": asked, "happened": happened, "world": world()}
+
+
+def write(folder: Path, content: dict[str, Any]) -> None:
+    """Write a record."""
+    write_atomically(folder / NAME, json.dumps(content, indent=2, ensure_ascii=False) + "\n")
+
+
+def read(folder: Path) -> dict[str, Any]:
+    """The record of a run."""
+    path = folder / NAME
+    if not path.is_file():
+        raise InputError(
+            f"{folder} is not a run of headwise: it has no {NAME}; give the folder that `headwise train` made."
+        )
+    try:
+        content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+        raise InputError(f"{path} is damaged ({error}): train again.") from error
+    if not isinstance(content, dict) or content.get("format") != FORMAT:
+        found = content.get("format") if isinstance(content, dict) else content
+        raise InputError(f"{path} has format {found!r:.60}: this headwise reads format {FORMAT}.")
+    if not {"asked", "happened", "world"} <= set(content):
+        raise InputError(f"{path} is damaged (parts are missing): train again.")
+    return content
+
+
+def recipe_of(content: dict[str, Any]) -> Recipe:
+    """The recipe of a record."""
+    return check_recipe(content["asked"]["recipe"], NAME)
+
+
+def finished(content: dict[str, Any]) -> bool:
+    """Whether the run came to its end."""
+    return content["happened"] is not None

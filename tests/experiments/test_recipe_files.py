@@ -1,0 +1,170 @@
+"""Recipes on disk, changes by --set, and the recipes of the package."""
+
+import json
+
+import pytest
+import yaml
+
+from headwise.errors import InputError
+from headwise.experiments.files import bundled, read_recipe, recipe_text
+from headwise.guides import build
+
+
+@pytest.fixture
+def file(tmp_path):
+    def write(text, name="r.yaml"):
+        path = tmp_path / name
+        path.write_bytes(text if isinstance(text, bytes) else text.encode())
+        return str(path)
+
+    return write
+
+
+def answer(name, *changes):
+    with pytest.raises(InputError) as caught:
+        read_recipe(name, changes)
+    text = str(caught.value)
+    assert "\n" not in text
+    assert text.endswith(".")
+    return text
+
+
+@pytest.mark.parametrize(
+    ("written", "number"), [("1e-5", 1e-5), ("1E-5", 1e-5), ("1.e-5", 1e-5), (".5", 0.5), ("5.0e-05", 5e-5)]
+)
+def test_numbers_as_people_write_them(file, written, number):
+    path = file(f"task: pairs\ntraining: {{learning_rate: {written}}}")
+    assert read_recipe(path).training.learning_rate == number
+    assert read_recipe(file("task: pairs"), [f"training.learning_rate={written}"]).training.learning_rate == number
+
+
+@pytest.mark.parametrize(
+    ("text", "key", "line"),
+    [
+        ("task: pairs\nseed: 1\nseed: 2", "seed", 3),
+        ("task: pairs\ntraining:\n  batch: 1\n  epochs: 2\n  batch: 3", "batch", 5),
+        ("task: {name: pairs, name: sick}", "name", 1),
+    ],
+)
+def test_a_key_that_stands_twice(file, text, key, line):
+    text = answer(file(text))
+    assert f"key '{key}' stands twice" in text
+    assert f"line {line}" in text
+
+
+@pytest.mark.parametrize("text", ["a: b: c", "task: [", "\ttask: x", "{[1]: 2}", "task: !!python/object:os.system {}"])
+def test_not_yaml(file, text):
+    assert "not valid YAML" in answer(file(text))
+
+
+@pytest.mark.parametrize("text", ["", "- a", "just words", "3"])
+def test_yaml_but_no_recipe(file, text):
+    assert "a recipe is a list of keys and values" in answer(file(text))
+
+
+def test_not_utf_8(file):
+    assert "not UTF-8" in answer(file("task: pairs # \xfc".encode("latin-1")))
+
+
+def test_merged_keys_are_yaml_too(file):
+    text = "task: pairs\ndata: &d {max_length: 20}\nguides: {mdg: &m {weight: 0.1}, pdg: {<<: *m, weight: 0.2}}"
+    assert read_recipe(file(text)).guides == {"mdg": {"weight": 0.1}, "pdg": {"weight": 0.2}}
+
+
+def test_no_such_recipe(tmp_path):
+    text = answer("pears")
+    assert "no such file" in text
+    assert "did you mean 'pairs'" in text
+    assert "is a folder" in answer(str(tmp_path))
+
+
+@pytest.mark.parametrize(("name", "expected"), [("my recipe.yaml", "my-recipe"), ("-ü.yaml", "run"), ("a.yaml", "a")])
+def test_the_name_comes_from_the_file(file, name, expected):
+    assert read_recipe(file("task: pairs", name)).name == expected
+    assert read_recipe(file("task: pairs\nname: other", name)).name == "other"
+
+
+# -- --set -------------------------------------------------------------------------------------------------------------
+
+
+def test_changes(file):
+    changes = [
+        "task.files.train=a=b.tsv",
+        "training.epochs=null",
+        "training.steps=7",
+        "training.freeze=[embeddings, 0]",
+        "guides.mdg.weight.share=0.5",
+        "data.limit={train: 3}",
+        "description=two words",
+        "report_to=[]",
+    ]
+    chosen = read_recipe(file("task: pairs\nguides: {mdg: {weight: {share: 0.1, every: 9}}, pdg: }"), changes)
+    assert chosen.task.options == {"files": {"train": "a=b.tsv"}}
+    assert (chosen.training.epochs, chosen.training.steps, chosen.training.freeze) == (None, 7, ("embeddings", 0))
+    assert chosen.guides == {"mdg": {"weight": {"share": 0.5, "every": 9}}, "pdg": {}}
+    assert chosen.data.limit == {"train": 3}
+    assert chosen.description == "two words"
+
+
+def test_later_changes_win_and_the_file_stays_as_it_is(file):
+    path = file("task: pairs")
+    assert read_recipe(path, ["seed=2", "seed=3"]).seed == 3
+    assert read_recipe(path).seed == 1
+
+
+@pytest.mark.parametrize("guides", ["[mdg, pdg]", "{mdg: , pdg: }", "{mdg: {}, pdg: {}}"])
+def test_an_option_of_a_guide_in_short_form(file, guides):
+    chosen = read_recipe(file(f"task: pairs\nguides: {guides}"), ["guides.mdg.weight=0.25"])
+    assert chosen.guides == {"mdg": {"weight": 0.25}, "pdg": {}}
+
+
+@pytest.mark.parametrize(
+    ("change", "facts"),
+    [
+        ("epochs", ("KEY=VALUE",)),
+        ("=1", ("KEY=VALUE",)),
+        ("seed=[", ("not valid YAML",)),
+        ("training.epoch=1", ("unknown key 'training.epoch'", "'epochs'")),
+        ("seed.x=1", ("seed",)),
+        ("seed=x", ("seed is 'x'", "a whole number")),
+        ("task.labls=[a, b]", ("'labls'", "'labels'")),
+        ("guides.mdg.weights=1", ("'weights'", "'weight'")),
+    ],
+)
+def test_wrong_changes(file, change, facts):
+    text = answer(file("task: pairs\nseed: 4"), change)
+    for fact in facts:
+        assert fact in text
+
+
+# -- there and back ----------------------------------------------------------------------------------------------------
+
+ODD = """
+name: odd
+description: "é “x” 🙂: # not a comment"
+task: {name: pairs, labels: ['1e5', 'no', '3'], label_names: {0: 'no'}, unlabelled: {values: ['-'], rule: drop}}
+guides: {mdg: {weight: {share: 1e-2}, heads: {0: [1, 2]}, layers: [0, -1]}, pdg: {weight: 1e-4}}
+training: {learning_rate: 1e-5, steps: 3, freeze: [embeddings, 1]}
+data: {limit: {train: 5}}
+"""
+
+
+@pytest.mark.parametrize("form", ["yaml", "json"])
+@pytest.mark.parametrize("source", ["odd", *bundled()])
+def test_what_is_written_is_read_as_the_same_recipe(file, source, form):
+    chosen = read_recipe(file(ODD) if source == "odd" else source)
+    text = recipe_text(chosen) if form == "yaml" else json.dumps(chosen.as_data(), ensure_ascii=False)
+    again = read_recipe(file(text, "again.yaml"))
+    assert again.as_data() == chosen.as_data()
+    if source != "odd":  # whose label_names begin as numbers and end as text, which is the same to the task
+        assert again == chosen
+
+
+@pytest.mark.parametrize("name", bundled())
+def test_the_recipes_of_the_package(name):
+    chosen = read_recipe(name)
+    assert chosen.name == name
+    assert chosen.description
+    for guide, options in chosen.guides.items():
+        build(guide, **options)
+    assert set(yaml.safe_load(bundled()[name].read_text())) <= set(chosen.as_data())

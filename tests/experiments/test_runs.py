@@ -1,0 +1,293 @@
+"""What the choices of a recipe do to a run."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from tiny_runs import log, outcome, record, rows, small, weights, write_data, write_table
+
+from headwise.errors import InputError, StateError
+from headwise.experiments import check_recipe
+from headwise.experiments.apply import evaluate, load_run, predict
+from headwise.experiments.run import Place, prepare, train
+from headwise.tasks import Collator
+
+
+def tensors(run):
+    return load_file(run / "model.safetensors")
+
+
+def prepared(run):
+    """As it was before its first step."""
+    asked = record(run)["asked"]
+    return prepare(check_recipe(asked["recipe"], "test"), Place(run, Path(asked["data"])))
+
+
+def assert_metrics_come_back(run):
+    """`evaluate` finds to the last digit what was recorded."""
+    loaded, happened = load_run(run), record(run)["happened"]
+    for split, recorded in happened["metrics"].items():
+        assert evaluate(loaded, split)["metrics"] == recorded
+
+
+# -- seeds and order ---------------------------------------------------------------------------------------------------
+
+
+def test_the_same_seed_gives_the_same_bits(ran, finished):
+    assert outcome(ran("again")) == outcome(finished)
+    assert weights(ran("other", seed=2)) != weights(finished)
+
+
+@pytest.fixture
+def batches(monkeypatch):
+    """Every batch that is put together, as texts of ids."""
+    seen = []
+    collate = Collator.__call__
+
+    def watched(self, items):
+        seen.append([item["input_ids"].tolist() for item in items])
+        return collate(self, items)
+
+    monkeypatch.setattr(Collator, "__call__", watched)
+    return seen
+
+
+def test_plain_and_guided_runs_see_the_same_batches(ran, batches):
+    ran("guided")
+    guided = batches.copy()
+    batches.clear()
+    plain = ran("plain", guides={})
+    assert guided == batches
+    assert len(guided) > 10
+    assert not record(plain)["happened"]["guides"]
+
+
+def test_every_epoch_has_every_example_once_in_another_order(ran, batches):
+    ran(training__epochs=2, data__buckets=False)
+    # The first of each evaluation's batches is larger than a training batch.
+    trained = [batch for batch in batches if len(batch) == 8]
+    first, second = ([ids for batch in part for ids in batch] for part in (trained[:5], trained[5:10]))
+    assert sorted(first) == sorted(second)
+    assert len(first) == 40
+    assert first != second
+
+
+# -- length ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("changes", "steps"),
+    [
+        ({"training__epochs": 2}, 10),
+        ({"training__epochs": 0.5}, 2),
+        ({"training__epochs": 2.5}, 12),
+        ({"training__steps": 3}, 3),
+        ({"training__steps": 7, "training__epochs": None}, 7),
+        ({"training__accumulation": 2}, 6),
+        ({"data__fraction": 0.5}, 6),
+        ({"data__limit": {"train": 16}}, 4),
+    ],
+)
+def test_steps(ran, changes, steps):
+    run = ran(**changes)
+    happened = record(run)["happened"]
+    assert happened["steps"] == steps
+    assert happened["evaluations"][-1]["step"] == steps
+    assert max(entry["step"] for entry in log(run)) == steps
+
+
+def test_two_accumulated_halves_are_one_whole(ran, encoder, tmp_path):
+    still = tmp_path / "still"  # dropout would draw other numbers for other batches
+    shutil.copytree(encoder, still)
+    config = json.loads((still / "config.json").read_text())
+    config |= {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
+    (still / "config.json").write_text(json.dumps(config))
+    same = {"model": str(still), "training__steps": 4, "training__evaluate_every": 4, "data__buckets": False}
+    same["guides"] = {"mdg": {"weight": 0.1}}
+    whole = tensors(ran("whole", **same))
+    halves = tensors(ran("halves", training__batch=4, training__accumulation=2, **same))
+    for name, tensor in whole.items():
+        if not name.endswith("key.bias"):  # whose gradient is 0 but for rounding, which AdamW blows up
+            assert torch.allclose(tensor, halves[name], atol=2e-5), name
+
+
+def test_early_stopping_stops(ran):
+    run = ran(training__steps=40, training__evaluate_every=1, training__early_stopping=2, training__learning_rate=1e-9)
+    happened = record(run)["happened"]
+    assert happened["steps"] == 3
+    assert happened["best_step"] == 1
+    assert len(happened["evaluations"]) == 3
+
+
+def test_the_best_model_is_kept_and_not_the_last(ran):
+    run = ran(training__steps=16, training__evaluate_every=1, training__learning_rate=1e-2, guides={})
+    happened = record(run)["happened"]
+    scores = {each["step"]: each["eval_accuracy"] for each in happened["evaluations"]}
+    assert len(scores) == 16
+    assert scores[16] < max(scores.values())  # else this run proves nothing
+    assert happened["best_step"] == next(step for step, score in scores.items() if score == max(scores.values()))
+    assert happened["metrics"]["validation"]["accuracy"] == max(scores.values())
+    assert_metrics_come_back(run)
+
+
+# -- how to train ------------------------------------------------------------------------------------------------------
+
+
+def test_every_part_of_the_loss_is_logged(finished):
+    steps = [entry for entry in log(finished) if "loss" in entry]
+    assert [entry["step"] for entry in steps] == list(range(1, 11))
+    for entry in steps:
+        parts = [entry["task_loss"], entry["guide/mdg_weighted"], entry["guide/pdg_weighted"]]
+        assert entry["loss"] == pytest.approx(sum(parts), rel=1e-4)
+        for name in ("mdg", "pdg"):
+            raw, weight = entry[f"guide/{name}"], entry[f"guide/{name}_weight"]
+            assert entry[f"guide/{name}_weighted"] == pytest.approx(raw * weight, rel=1e-4)
+    assert [entry["step"] for entry in steps if "guide/mdg_share" in entry] == [1, 4, 7, 10]
+
+
+def test_label_smoothing_with_guides(ran, finished):
+    first, other = log(ran(training__label_smoothing=0.2, training__steps=1))[0], log(finished)[0]
+    # The same weights and batch: the guides' values are the same, the task's loss is the smoothed one.
+    assert first["guide/mdg"] == pytest.approx(other["guide/mdg"], rel=1e-6)
+    assert first["task_loss"] != other["task_loss"]
+    assert first["loss"] == pytest.approx(
+        first["task_loss"] + first["guide/mdg_weighted"] + first["guide/pdg_weighted"], rel=1e-4
+    )
+
+
+@pytest.mark.parametrize(
+    ("parts", "frozen", "moving"),
+    [
+        (["embeddings"], "bert.embeddings.", "bert.encoder.layer.0."),
+        ([0], "bert.encoder.layer.0.", "bert.encoder.layer.1."),
+        (["encoder"], "bert.", "classifier."),
+    ],
+)
+def test_freezing(ran, parts, frozen, moving):
+    run = ran(training__freeze=parts, guides={}, training__steps=3, training__evaluate_every=3)
+    before, after = prepared(run).model.state_dict(), tensors(run)
+    assert all(torch.equal(after[name], before[name]) for name in after if name.startswith(frozen))
+    assert any(not torch.equal(after[name], before[name]) for name in after if name.startswith(moving))
+
+
+def test_guides_on_a_frozen_encoder_leave_nothing_behind(encoder, pairs, tmp_path):
+    chosen = check_recipe(small(encoder, training__freeze=["encoder"]), "test")
+    with pytest.raises((InputError, StateError), match="frozen"):
+        train(chosen, Place(tmp_path / "run", Path(pairs)))
+    assert not (tmp_path / "run").exists()
+
+
+def test_fixed_padding(ran):
+    run = ran(data__padding="fixed")
+    assert_metrics_come_back(run)
+    again = prepared(run)
+    assert again.collate([again.encoded["train"][0]])["input_ids"].shape == (1, 24)
+
+
+def test_bf16(ran, finished):
+    run = ran(training__precision="bf16")
+    assert weights(run) != weights(finished)
+    assert all(tensor.dtype == torch.float32 for tensor in tensors(run).values())
+    assert_metrics_come_back(run)
+
+
+def test_bf16_scores_are_those_of_the_saved_model(ran, tmp_path):
+    """A regression, whose scores show every bit."""
+    data = write_data(tmp_path / "data", "pairs-regression")
+    assert_metrics_come_back(ran(data=data, task="pairs-regression", training__precision="bf16"))
+
+
+# -- kinds of tasks ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("kind", "head", "padding"),
+    [
+        ("pairs", "relu", "dynamic"),
+        ("sentences", "pooler", "dynamic"),
+        ("pairs-regression", "pooler", "dynamic"),
+        ("pairs-regression", "pooler", "fixed"),
+        ("sentences-regression", "relu", "dynamic"),
+    ],
+)
+def test_other_tasks_and_heads(ran, tmp_path, kind, head, padding):
+    data = write_data(tmp_path / "data", kind)
+    run = ran(data=data, task=kind, head=head, data__padding=padding, training__epochs=1)
+    happened = record(run)["happened"]
+    names = ["pearson", "spearman"] if kind.endswith("regression") else ["accuracy", "macro_precision"]
+    assert list(happened["metrics"]["test"])[:2] == names
+    assert_metrics_come_back(run)
+    found = predict(load_run(run), data / "test.tsv")
+    assert len(found) == 21
+    if kind.endswith("regression"):
+        assert all(list(row) == ["prediction"] and isinstance(row["prediction"], float) for row in found)
+        assert len({row["prediction"] for row in found}) > 10
+
+
+def test_a_test_set_without_labels_is_not_scored(ran, tmp_path):
+    data = write_data(tmp_path / "data")
+    write_table(data / "test.tsv", [row[:2] for row in rows(9, 5)])
+    run = ran(data=data)
+    assert record(run)["happened"]["metrics"]["test"] is None
+    assert "| validation |" in (run / "README.md").read_text()
+    with pytest.raises(InputError, match="no labels"):
+        evaluate(load_run(run), "test")
+    assert len(predict(load_run(run), data / "test.tsv")) == 9
+
+
+def test_held_out_splits_are_scored_again_as_they_were(ran, tmp_path):
+    data = write_data(tmp_path / "data", sizes=(60, 1, 1))
+    (data / "validation.tsv").unlink()
+    (data / "test.tsv").unlink()
+    run = ran(data=data, data__validation_fraction=0.3, data__test_fraction=0.2, data__fraction=0.5)
+    assert record(run)["happened"]["examples"] == {"train": 15, "validation": 18, "test": 12}
+    assert_metrics_come_back(run)
+
+
+# -- the record --------------------------------------------------------------------------------------------------------
+
+
+def test_the_record(finished):
+    content = record(finished)
+    assert set(content) == {"format", "asked", "happened", "world"}
+    assert content["asked"]["seed"] == 1
+    happened = content["happened"]
+    assert len(happened["seconds_per_epoch"]) == 2
+    assert all(seconds > 0 for seconds in happened["seconds_per_epoch"])
+    assert happened["examples"] == {"train": 40, "validation": 24, "test": 21}
+    assert happened["labels"] == ["agree", "deny", "open"]
+    assert {"headwise", "python", "packages", "threads"} <= set(content["world"])
+    assert "torch" in content["world"]["packages"]
+    assert happened["guides"]["mdg"]["share"] == pytest.approx(0.1, rel=0.5)
+
+
+def test_the_model_card_has_whole_tables(finished):
+    text = (finished / "README.md").read_text()
+    lines = text.splitlines()
+    assert lines[0] == "---"
+    assert lines.count("---") == 2
+    tables = [line for line in lines if line.startswith("|")]
+    assert len(tables) == 2 + 2 + 2 + 2  # head and line of either table, two splits, two guides
+    for line in tables[:4]:
+        assert line.count("|") == tables[0].count("|")
+    for line in tables[4:]:
+        assert line.count("|") == tables[4].count("|")
+    assert "AutoModelForSequenceClassification" in text
+    assert "mdg, pdg" in text
+    assert "\n\n\n" not in text
+
+
+@pytest.mark.parametrize("content", ["", "{", "[]", "3", "{}", '{"format": 2}', '{"format": 1}'])
+def test_a_damaged_record(tmp_path, content):
+    (tmp_path / "headwise.json").write_text(content)
+    with pytest.raises(InputError) as caught:
+        load_run(tmp_path)
+    assert "\n" not in str(caught.value)
+
+
+def test_the_record_is_json_that_everybody_reads(finished):
+    text = (finished / "headwise.json").read_text()
+    json.loads(text, parse_constant=lambda name: pytest.fail(f"{name} is no JSON"))
