@@ -1,4 +1,4 @@
-# `make test` is all there is to set up: it builds .venv when needed, then runs every check.
+# `make demo` and `make test` are all there is to set up: both build .venv when needed.
 
 PYTHON ?= python3
 BIN := .venv/bin
@@ -12,7 +12,11 @@ export PYTHONNOUSERSITE := 1
 export PIP_USER := 0
 unexport PYTHONPATH
 
-.PHONY: test lint clean .venv
+.PHONY: demo test lint clean .venv
+
+# Plain and guided MiniLM-L6 on built-in data: no download, a few minutes.
+demo: $(STAMP)
+	HF_HUB_OFFLINE=1 $(BIN)/headwise demo --output demo
 
 test: lint
 	HF_HUB_OFFLINE=1 TOKENIZERS_PARALLELISM=false $(BIN)/python -m pytest

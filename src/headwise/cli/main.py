@@ -1,14 +1,19 @@
-"""The command `headwise`: stdout is the result, stderr the log; exit 2 is a mistake of the caller, 1 a failure."""
+"""The command `headwise`: stdout is the result, stderr the log.
+
+Exit codes: 0 done; 1 failed; 2 something that the caller can put right (bad input, a full disk); 130 stopped by Ctrl-C
+and saved.
+"""
 
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from headwise import __version__
-from headwise.errors import HeadwiseError, InputError
+from headwise.errors import DiskError, HeadwiseError, InputError
 
 app = typer.Typer(
     name="headwise",
@@ -30,8 +35,100 @@ def options(
     version: Annotated[
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and stop.")
     ] = False,
+    debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
 ) -> None:
     """Options before the command."""
+
+
+AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of a table.")]
+Data = Annotated[Path | None, typer.Option(help="Folder with the task's files.", show_default=False)]
+Download = Annotated[bool, typer.Option("--download", help="Allow the network for models and data that are not here.")]
+Batch = Annotated[int | None, typer.Option(min=1, help="Examples at a time.", show_default=False)]
+Run = Annotated[Path, typer.Argument(help="Folder that `headwise train` made.", show_default=False)]
+
+
+@app.command()
+def train(
+    recipe: Annotated[str, typer.Argument(help="YAML file, or a name of `headwise list recipes`.", show_default=False)],
+    change: Annotated[
+        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change a value: training.epochs=1.")
+    ] = None,
+    data: Data = None,
+    output: Annotated[
+        Path | None, typer.Option(help="Folder for the run; default runs/NAME-seedN.", show_default=False)
+    ] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on with the unfinished run in the folder.")] = False,
+    download: Download = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the resolved recipe and stop.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Train the model of RECIPE: the best one on validation is kept and scored on test."""
+    from headwise.cli.train import run_train
+
+    run_train(
+        recipe,
+        change or [],
+        data=data,
+        output=output,
+        resume=resume,
+        download=download,
+        dry_run=dry_run,
+        as_json=as_json,
+    )
+
+
+@app.command()
+def evaluate(
+    run: Run,
+    split: Annotated[str, typer.Option(help="train, validation, test, or another split of the task.")] = "test",
+    data: Data = None,
+    batch: Batch = None,
+    as_json: AsJson = False,
+) -> None:
+    """Score the model of RUN on a split of its task."""
+    from headwise.cli.train import run_evaluate
+
+    run_evaluate(run, split, data=data, batch=batch, as_json=as_json)
+
+
+@app.command()
+def predict(
+    run: Run,
+    source: Annotated[Path, typer.Option("--input", help="File with the task's text columns.", show_default=False)],
+    target: Annotated[Path, typer.Option("--output", help="File to write: .tsv, .csv or .jsonl.", show_default=False)],
+    batch: Batch = None,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the output file.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Predict every row of a file with the model of RUN."""
+    from headwise.cli.train import run_predict
+
+    run_predict(run, source, target, batch=batch, overwrite=overwrite, as_json=as_json)
+
+
+@app.command("list")
+def list_(
+    kind: Annotated[str, typer.Argument(help="guides, tasks, recipes or models.", show_default=False)],
+    as_json: AsJson = False,
+) -> None:
+    """List what there is to choose from."""
+    from headwise.cli.listing import show
+
+    show(kind, as_json=as_json)
+
+
+@app.command()
+def demo(
+    output: Annotated[Path, typer.Option(help="Folder for models and pictures.")] = Path("demo"),
+    examples: Annotated[int, typer.Option(min=60, help="Training examples.")] = 3000,
+    epochs: Annotated[int, typer.Option(min=1, help="Passes over them.")] = 3,
+    seed: Annotated[int, typer.Option(min=0, help="Decides weights, order and data.")] = 1,
+    as_json: AsJson = False,
+) -> None:
+    """Train MiniLM-L6 plain and guided on built-in clinical sentences, and compare the two."""
+    from headwise.cli.demo import run_demo
+
+    run_demo(output, examples=examples, epochs=epochs, seed=seed, as_json=as_json)
 
 
 @app.command()
@@ -50,8 +147,19 @@ def doctor(
 
 def run() -> None:
     """Run the command line; mistakes of the caller end in one sentence, not in a traceback."""
+    debug = "--debug" in sys.argv[1:]
+    if debug:  # also after the command, where people type it
+        sys.argv = [argument for argument in sys.argv if argument != "--debug"]
     try:
         app()
     except HeadwiseError as error:
+        if debug:
+            raise
         typer.echo(f"headwise: {error}", err=True)
-        sys.exit(2 if isinstance(error, InputError) else 1)
+        sys.exit(2 if isinstance(error, InputError | DiskError) else 1)
+    except Exception as error:
+        if debug:
+            raise
+        reason = " ".join(str(error).split())[:300]
+        typer.echo(f"headwise: unexpected {type(error).__name__}: {reason} (add --debug for the traceback)", err=True)
+        sys.exit(1)

@@ -1,0 +1,144 @@
+"""`headwise demo`: plain and guided training side by side, on data and an encoder that need no download."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import shlex
+from pathlib import Path
+from typing import Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from headwise.cli.progress import progress
+from headwise.cli.quiet import quiet_libraries
+from headwise.cli.train import INTERRUPTED, command, program
+from headwise.errors import InputError
+from headwise.experiments.attention import View, head_summary, view
+from headwise.experiments.files import read_recipe
+from headwise.experiments.record import NAME
+from headwise.experiments.run import Place, check_output, train
+from headwise.reports import heatmap, projection
+from headwise.tasks import Split, build_task
+from headwise.training import load_classifier_folder
+
+VARIANTS = ("plain", "guided")
+# Examples for the statistics of heads: enough for two digits, a few seconds.
+SAMPLE = 300
+
+
+def run_demo(output: Path, *, examples: int, epochs: int, seed: int, as_json: bool) -> None:
+    """Train both, compare, draw, and say how to go on."""
+    quiet_libraries()
+    if importlib.util.find_spec("matplotlib") is None:  # else it would turn out after minutes of training
+        raise InputError("the demo draws with matplotlib: install it by pip install 'headwise[demo]'.")
+    recipes = {variant: _recipe(variant, examples, epochs, seed) for variant in VARIANTS}
+    going_on = {variant: (output / variant / NAME).is_file() for variant in VARIANTS}
+    for variant, recipe in recipes.items():
+        check_output(recipe, Place(output / variant), resume=going_on[variant])
+    records, heads, views = {}, {}, {}
+    with progress() as shown:
+        for variant, recipe in recipes.items():
+            folder = output / variant
+            result = train(recipe, Place(folder), resume=going_on[variant], command=tuple(command()), listener=shown)
+            if result.interrupted:
+                typer.echo("headwise: stopped and saved; go on with the same command", err=True)
+                raise typer.Exit(INTERRUPTED)
+            records[variant] = result.record
+            model, tokenizer = load_classifier_folder(folder, recipe.head)
+            test = build_task("clinic", recipe.task.options).read("test", None)
+            shown.tell(f"{variant}: looking at the heads")
+            sample = test.subset(range(min(SAMPLE, len(test))))
+            longest = recipe.data.max_length
+            heads[variant] = head_summary(model, tokenizer, sample, max_length=longest)
+            views[variant] = view(model, tokenizer, test, _short_example(test), max_length=longest)
+    rows = {variant: _row(records[variant], heads[variant].as_dict()) for variant in VARIANTS}
+    pictures = _draw(views, output)
+    folder = _write_files(output / "data", records["plain"]["asked"]["recipe"]["task"])
+    line = shlex.join([*program(), "train", "pairs", "--data", str(folder), "--output", str(output / "own")])
+    if as_json:
+        typer.echo(json.dumps({"rows": rows, "pictures": [str(path) for path in pictures], "next": line}, indent=2))
+        return
+    Console().print(_table(rows))
+    typer.echo(
+        f"models in {output / 'plain'} and {output / 'guided'}, pictures: {', '.join(str(path) for path in pictures)}"
+    )
+    typer.echo("one run each with one seed: a difference of a point or two is noise")
+    typer.echo(f"your own pairs (a folder with train.tsv, validation.tsv, test.tsv; this one works as it is):\n{line}")
+
+
+def _recipe(variant: str, examples: int, epochs: int, seed: int) -> Any:
+    changes = [
+        f"task.sizes.train={examples}",
+        f"task.seed={seed}",
+        f"training.epochs={epochs}",
+        f"seed={seed}",
+        f"name=demo-{variant}",
+    ]
+    return read_recipe("demo", changes + (["guides={}"] if variant == "plain" else []))
+
+
+def _row(record: dict[str, Any], heads: dict[str, Any]) -> dict[str, Any]:
+    happened = record["happened"]
+    return {
+        "accuracy": happened["metrics"]["test"]["accuracy"],
+        "macro_f1": happened["metrics"]["test"]["macro_f1"],
+        "head_similarity": heads["similarity"],
+        "deciding_share": heads["deciding_share"],
+        "deciding_lift": heads["deciding_lift"],
+        "seconds_per_step": happened["seconds_per_step"],
+        "gradient_share": {name: guide["share"] for name, guide in happened["guides"].items()},
+    }
+
+
+def _table(rows: dict[str, dict[str, Any]]) -> Table:
+    """Measures in rows, models in columns: that fits any terminal."""
+    table = Table("", *rows, box=None)
+    found = rows.values()
+    table.add_row("accuracy", *(f"{row['accuracy']:.4f}" for row in found))
+    table.add_row("macro F1", *(f"{row['macro_f1']:.4f}" for row in found))
+    table.add_row("mean head similarity", *(f"{row['head_similarity']:.3f}" for row in found))
+    table.add_row("attention received by the deciding tokens", *(f"{row['deciding_share']:.3f}" for row in found))
+    table.add_row("  that over an even share", *(f"{row['deciding_lift']:.2f}" for row in found))
+    table.add_row("seconds per step", *(_seconds(row["seconds_per_step"]) for row in found))
+    for guide in dict.fromkeys(name for row in found for name in row["gradient_share"]):
+        shares = (row["gradient_share"].get(guide) for row in found)
+        table.add_row(f"gradient share of {guide}", *("–" if share is None else f"{share:.3f}" for share in shares))
+    return table
+
+
+def _seconds(value: float | None) -> str:
+    return "–" if value is None else f"{value:.3f}"
+
+
+def _draw(views: dict[str, View], output: Path) -> list[Path]:
+    first = views[VARIANTS[0]]
+    pictures = heatmap({name: each.mean_map for name, each in views.items()}, first.tokens, output / "heatmap")
+    return pictures + projection(
+        {name: each.points for name, each in views.items()},
+        first.layers,
+        output / "heads",
+        explained={name: each.explained for name, each in views.items()},
+    )
+
+
+def _short_example(test: Split) -> int:
+    """An example whose premise fits the picture well: the first of about the median length."""
+    lengths = sorted(len(" ".join(texts).split()) for texts in test.texts)
+    wanted = lengths[len(lengths) // 4]
+    return next(index for index, texts in enumerate(test.texts) if len(" ".join(texts).split()) == wanted)
+
+
+def _write_files(folder: Path, task: dict[str, Any]) -> Path:
+    """The demo's data as files, so that the line at the end has something to run on."""
+    folder.mkdir(parents=True, exist_ok=True)
+    clinic = build_task("clinic", {key: value for key, value in task.items() if key != "name"})
+    for split in clinic.splits:
+        data = clinic.read(split, None)
+        lines = ["sentence1\tsentence2\tlabel"]
+        for texts, label in zip(data.texts, data.labels, strict=True):
+            lines.append("\t".join([*texts, clinic.labels[int(label or 0)]]))
+        (folder / f"{split}.tsv").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return folder

@@ -1,0 +1,111 @@
+"""`headwise train`, `evaluate`, `predict`: ask the library, show the answer."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import shutil
+import sys
+from pathlib import Path
+from typing import Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from headwise.cli.progress import progress
+from headwise.cli.quiet import quiet_libraries
+from headwise.experiments.apply import check_target, load_run, write_rows
+from headwise.experiments.apply import evaluate as evaluate_run
+from headwise.experiments.apply import predict as predict_file
+from headwise.experiments.files import read_recipe, recipe_text
+from headwise.experiments.run import Place, train
+
+INTERRUPTED = 130
+
+
+def run_train(
+    name: str,
+    changes: list[str],
+    *,
+    data: Path | None,
+    output: Path | None,
+    resume: bool,
+    download: bool,
+    dry_run: bool,
+    as_json: bool,
+) -> None:
+    """Train a recipe and print its metrics."""
+    recipe = read_recipe(name, changes)
+    place = Place(output or Path("runs") / f"{recipe.name}-seed{recipe.seed}", data, download)
+    if dry_run:
+        as_text = json.dumps(recipe.as_data(), indent=2, ensure_ascii=False) if as_json else recipe_text(recipe)
+        typer.echo(as_text.rstrip())
+        return
+    quiet_libraries()
+    with progress() as shown:
+        result = train(recipe, place, resume=resume, command=tuple(command()), listener=shown)
+    if result.interrupted:
+        done, total = result.steps
+        typer.echo(f"headwise: stopped after step {done} of {total}, saved; go on with: {_go_on()}", err=True)
+        raise typer.Exit(INTERRUPTED)
+    if as_json:
+        typer.echo(json.dumps({"output": str(place.output), **result.record}, indent=2, ensure_ascii=False))
+        return
+    happened = result.record["happened"]
+    Console().print(metrics_table({split: scores for split, scores in happened["metrics"].items() if scores}))
+    typer.echo(f"saved in {place.output}")
+
+
+def run_evaluate(folder: Path, split: str, *, data: Path | None, batch: int | None, as_json: bool) -> None:
+    """Score a run on a split and print the metrics."""
+    quiet_libraries()
+    run = load_run(folder)
+    with progress() as shown:
+        answer = evaluate_run(run, split, data, batch=batch, listener=shown)
+    if as_json:
+        typer.echo(json.dumps({"run": str(folder), **answer}, indent=2))
+    else:
+        Console().print(metrics_table({f"{split} ({answer['examples']})": answer["metrics"]}))
+
+
+def run_predict(folder: Path, source: Path, target: Path, *, batch: int | None, overwrite: bool, as_json: bool) -> None:
+    """Predict a file."""
+    check_target(target, overwrite=overwrite)
+    quiet_libraries()
+    run = load_run(folder)
+    with progress() as shown:
+        rows = predict_file(run, source, batch=batch, listener=shown)
+    write_rows(rows, target)
+    summary: dict[str, Any] = {"output": str(target), "rows": len(rows)}
+    typer.echo(json.dumps(summary) if as_json else f"{len(rows)} predictions written to {target}")
+
+
+def metrics_table(rows: dict[str, dict[str, float]]) -> Table:
+    """Splits in rows, metrics in columns."""
+    names = list(next(iter(rows.values()), {}))
+    table = Table("split", *names, box=None)
+    for split, scores in rows.items():
+        table.add_row(split, *(f"{scores[name]:.4f}" for name in names))
+    return table
+
+
+def command() -> list[str]:
+    """The command line without the folder of the program."""
+    name = Path(sys.argv[0]).name
+    return [*(["python", "-m", "headwise"] if name == "__main__.py" else [name]), *sys.argv[1:]]
+
+
+def program() -> list[str]:
+    """How this program was called, in words that call it again from the same folder."""
+    name = Path(sys.argv[0]).name
+    if name == "__main__.py":
+        return [sys.executable, "-m", "headwise"]
+    return [name] if shutil.which(name) == sys.argv[0] else [sys.argv[0]]
+
+
+def _go_on() -> str:
+    """A line for the shell that goes on with this run."""
+    words = [word for word in sys.argv[1:] if word != "--resume"]
+    place = words.index("--") if "--" in words else len(words)
+    return shlex.join([*program(), *words[:place], "--resume", *words[place:]])

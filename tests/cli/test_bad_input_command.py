@@ -1,0 +1,261 @@
+"""Bad input to the commands: one sentence, exit code 2, and nothing is written."""
+
+import json
+import shutil
+import socket
+from pathlib import Path
+
+import pytest
+from tiny_runs import LONGEST, assert_one_sentence, rows, write_data, write_table
+
+
+@pytest.fixture(autouse=True)
+def _offline(monkeypatch):
+    def refuse(*args, **options):
+        raise AssertionError("the network was used without being asked to")
+
+    monkeypatch.setattr(socket.socket, "connect", refuse)
+    monkeypatch.setattr(socket, "getaddrinfo", refuse)
+
+
+@pytest.fixture
+def refused(headwise, write_recipe, tmp_path):
+    """Train a recipe with changes on a folder of data, in vain."""
+
+    def check(*parts, data=None, kind="pairs", words=(), **changes):
+        data = write_data(tmp_path / "data", kind) if data is None else data
+        changes = {"task": kind, **changes}
+        result = headwise("train", write_recipe(**changes), "--data", data, "--output", tmp_path / "run", *words)
+        assert_one_sentence(result, *parts)
+        assert not (tmp_path / "run").exists()
+
+    return check
+
+
+@pytest.fixture
+def data(tmp_path):
+    """Files of pairs, of which some are then spoiled."""
+    return write_data(tmp_path / "data")
+
+
+# -- data --------------------------------------------------------------------------------------------------------------
+
+
+def test_no_data_folder(refused, headwise, write_recipe, tmp_path):
+    refused("train", str(tmp_path / "nowhere"), data=tmp_path / "nowhere")
+    assert_one_sentence(headwise("train", write_recipe(), "--output", tmp_path / "run"), "data root", "none was given")
+    assert not (tmp_path / "run").exists()
+
+
+def test_missing_file(refused, data):
+    (data / "train.tsv").unlink()
+    refused("train", "train.tsv", data=data)
+
+
+def test_missing_named_file(refused, data):
+    task = {"name": "pairs", "files": {"train": "train.tsv", "validation": "dev.tsv"}}
+    refused("files.validation", str(data / "dev.tsv"), data=data, task=task)
+
+
+def test_missing_column_names_those_that_exist(refused, data):
+    write_table(data / "train.tsv", [["premise", "sentence2", "label"], *rows(6, 0)[1:]])
+    refused("train.tsv", "'sentence1'", "'premise'", "'sentence2'", "'label'", data=data)
+
+
+@pytest.mark.parametrize("split", ["validation", "test"])
+def test_unknown_label(refused, data, split):
+    write_table(data / f"{split}.tsv", [*rows(6, 0), ["a cat", "the dog", "agre"]])
+    refused(f"{split}.tsv line 8", "unknown label 'agre'", "'agree'", "deny", data=data)
+
+
+@pytest.mark.parametrize("split", ["train", "validation", "test"])
+@pytest.mark.parametrize("text", ["", "sentence1\tsentence2\tlabel\n"])
+def test_empty_split(refused, data, split, text):
+    (data / f"{split}.tsv").write_text(text)
+    refused(f"{split}.tsv", data=data)
+
+
+def test_one_class_only(refused, data):
+    write_table(data / "train.tsv", [row for row in rows(30, 0) if row[-1] in ("label", "deny")])
+    refused("train.tsv", "'deny'", "two classes", data=data)
+
+
+def test_bad_encoding(refused, data):
+    content = (data / "train.tsv").read_bytes().splitlines(keepends=True)
+    content[4] = "ein schöner Satz\tnoch einer\tdeny\n".encode("latin-1")
+    (data / "train.tsv").write_bytes(b"".join(content))
+    refused("train.tsv line 5", "0xf6", "latin-1", data=data)
+
+
+def test_ragged_line(refused, data):
+    write_table(data / "validation.tsv", [*rows(6, 0), ["one field"], *rows(3, 1)[1:]])
+    refused("validation.tsv line 8", "3 fields", "got 1", data=data)
+
+
+@pytest.mark.parametrize("label", ["nan", "inf", "much"])
+def test_a_label_that_is_no_number(refused, tmp_path, label):
+    data = write_data(tmp_path / "data", "pairs-regression")
+    table = rows(6, 0, "pairs-regression")
+    table[3][-1] = label
+    write_table(data / "train.tsv", table)
+    refused("train.tsv line 4", "finite number", repr(label), data=data, kind="pairs-regression")
+
+
+def test_a_missing_label(refused, data):
+    write_table(data / "train.tsv", [*rows(6, 0), ["a cat", "the dog", ""]])
+    refused("train.tsv line 8", "expected a label", data=data)
+
+
+def test_a_data_set_of_the_hub_while_offline(refused):
+    pytest.importorskip("datasets")
+    refused("no-such/data-set", "Hub", "--download", task={"name": "pairs", "hub": "no-such/data-set"})
+
+
+# -- recipe ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("changes", "parts"),
+    [
+        ({"trainning": {}}, ("unknown key 'trainning'", "'training'")),
+        ({"training__epoch": 3}, ("unknown key 'training.epoch'", "'epochs'")),
+        ({"task": "pars"}, ("unknown task 'pars'", "'pairs'")),
+        ({"task": {"name": "pairs", "textes": ["a", "b"]}}, ("'textes'", "'texts'")),
+        ({"guides": {"mdgg": {}}}, ("unknown guide 'mdgg'", "'mdg'")),
+        ({"guides": {"mdg": {"weight": -0.1}}}, ("mdg", "-0.1", "0 or more")),
+        ({"guides": {"mdg": {"weight": "heavy"}}}, ("mdg", "'heavy'")),
+        ({"guides": {"mdg": {"weight": {"share": -1}}}}, ("share", "-1")),
+        ({"guides": {"mdg": {"layers": [2]}}}, ("layer 2 is out of range", "0 to 1")),
+        ({"guides": {"mdg": {"heads": [4]}}}, ("head 4 is out of range", "0 to 3")),
+        ({"guides": {"mdg": {"layers": "last:3"}}}, ("last:3", "2 layers")),
+        ({"data__max_length": LONGEST + 1}, (f"data.max_length is {LONGEST + 1}", f"at most {LONGEST} tokens")),
+        ({"training__freeze": [2]}, ("training.freeze", "2", "0 to 1")),
+        ({"training__freeze": ["embedings"]}, ("training.freeze", "'embedings'")),
+        ({"training__freeze": ["embeddings", "encoder"]}, ("frozen",)),
+        ({"training__batch": "many"}, ("training.batch is 'many'", "a whole number")),
+        ({"model": "builtin:minilm"}, ("builtin:minilm", "did you mean 'builtin:minilm-l6'")),
+        ({"model": "/no/such/folder"}, ("'/no/such/folder'", "no such folder")),
+        ({"model": "no-such/model"}, ("'no-such/model'", "no network was allowed", "--download")),
+        ({"report_to": ["nobody"]}, ("nobody",)),
+    ],
+)
+def test_wrong_recipe(refused, changes, parts):
+    refused(*parts, **changes)
+
+
+def test_a_folder_that_is_no_model(refused, tmp_path):
+    (tmp_path / "empty").mkdir()
+    refused("no config.json", model=str(tmp_path / "empty"))
+
+
+def test_a_model_whose_weights_are_missing_or_broken(refused, encoder, tmp_path):
+    copy = tmp_path / "copy"
+    shutil.copytree(encoder, copy)
+    (copy / "model.safetensors").write_bytes(b"\x00" * 20)
+    refused(str(copy), model=str(copy))
+    (copy / "model.safetensors").unlink()
+    refused(str(copy), model=str(copy))
+
+
+@pytest.mark.parametrize(
+    ("text", "parts"),
+    [
+        ("a: b: c", ("not valid YAML", "line 1")),
+        ("task: pairs\nseed: 1\nseed: 2\n", ("'seed' stands twice", "line 3")),
+        ("[]", ("a recipe is a list of keys",)),
+    ],
+)
+def test_no_recipe(headwise, tmp_path, text, parts):
+    path = tmp_path / "r.yaml"
+    path.write_text(text)
+    assert_one_sentence(headwise("train", path, "--output", tmp_path / "run"), str(path), *parts)
+    assert not (tmp_path / "run").exists()
+
+
+def test_recipe_not_found(headwise, tmp_path):
+    assert_one_sentence(headwise("train", "no.yaml", "--output", tmp_path / "run"), "'no.yaml'", "no such file", "demo")
+    assert_one_sentence(headwise("train", "pair"), "did you mean 'pairs'")
+
+
+@pytest.mark.parametrize("change", ["seed", "seed=[", "sead=1"])
+def test_wrong_set(refused, change):
+    refused(change.partition("=")[0], words=("--set", change))
+
+
+def test_a_dry_run_finds_mistakes_too(headwise, write_recipe):
+    assert_one_sentence(headwise("train", write_recipe(guides=["mgd"]), "--dry-run"), "'mgd'", "'mdg'")
+
+
+# -- places ------------------------------------------------------------------------------------------------------------
+
+
+def contents(folder):
+    return {path: path.read_bytes() for path in Path(folder).rglob("*") if path.is_file()}
+
+
+def test_an_output_that_is_taken(headwise, write_recipe, finished, pairs, tmp_path):
+    run, same = finished, write_recipe()
+    before = contents(run)
+    words = ["--data", pairs, "--output", run]
+    assert_one_sentence(headwise("train", same, *words), "a finished run of this recipe", "--resume", "--output")
+    assert_one_sentence(headwise("train", write_recipe(seed=2), *words), "holds another run (small, seed 1)")
+    assert_one_sentence(headwise("train", write_recipe(seed=2), *words, "--resume"), "holds another run")
+    assert contents(run) == before
+    (tmp_path / "files").mkdir()
+    (tmp_path / "files" / "thesis.tex").write_text("precious")
+    assert_one_sentence(headwise("train", same, *words[:2], "--output", tmp_path / "files"), "other files")
+    assert_one_sentence(headwise("train", same, *words[:2], "--output", tmp_path / "files", "--resume"), "other files")
+    assert_one_sentence(headwise("train", same, *words[:2], "--output", tmp_path / "files/thesis.tex"), "is a file")
+    below = tmp_path / "files" / "thesis.tex" / "run"
+    assert_one_sentence(headwise("train", same, *words[:2], "--output", below), str(below))
+    assert contents(tmp_path / "files") == {tmp_path / "files" / "thesis.tex": b"precious"}
+
+
+def test_resume_without_a_run(refused, headwise, write_recipe, pairs, tmp_path):
+    refused("no run to resume", words=("--resume",))
+    (tmp_path / "empty").mkdir()
+    words = ["--data", pairs, "--output", tmp_path / "empty", "--resume"]
+    assert_one_sentence(headwise("train", write_recipe(), *words), "no run to resume")
+    assert not contents(tmp_path / "empty")
+
+
+@pytest.mark.parametrize("command", ["evaluate", "predict"])
+def test_no_run(headwise, encoder, tmp_path, command):
+    more = ["--input", "x.tsv", "--output", tmp_path / "y.tsv"] if command == "predict" else []
+    for folder in (tmp_path / "nowhere", tmp_path, encoder):
+        assert_one_sentence(headwise(command, folder, *more), str(folder), "not a run of headwise")
+    (tmp_path / "headwise.json").write_text("{")
+    assert_one_sentence(headwise(command, tmp_path, *more), "headwise.json is damaged")
+    (tmp_path / "headwise.json").write_text(json.dumps({"format": 9}))
+    assert_one_sentence(headwise(command, tmp_path, *more), "format 9")
+
+
+def test_evaluate(headwise, finished, tmp_path):
+    run = tmp_path / "run"
+    shutil.copytree(finished, run)
+    assert_one_sentence(headwise("evaluate", run, "--split", "tests"), "no tests split", "did you mean 'test'")
+    assert_one_sentence(headwise("evaluate", run, "--data", tmp_path / "no"), str(tmp_path / "no"))
+    (run / "model.safetensors").write_bytes(b"\x00" * 20)
+    assert_one_sentence(headwise("evaluate", run), str(run))
+    (run / "model.safetensors").unlink()
+    assert_one_sentence(headwise("evaluate", run), str(run))
+
+
+def test_predict(headwise, finished, tmp_path):
+    run, target = finished, tmp_path / "out.tsv"
+    good = write_table(tmp_path / "in.tsv", rows(3, 1))
+
+    def refused(*parts, source=good, output=target):
+        assert_one_sentence(headwise("predict", run, "--input", source, "--output", output), *parts)
+        assert not target.exists()
+
+    refused("no.tsv", "does not exist", source=tmp_path / "no.tsv")
+    refused(
+        "no column 'sentence1'", "'text'", source=write_table(tmp_path / "a.tsv", [["text", "sentence2"], ["a", "b"]])
+    )
+    refused("b.tsv", "no examples", source=write_table(tmp_path / "b.tsv", [["sentence1", "sentence2"]]))
+    refused("c.tsv line 2", source=write_table(tmp_path / "c.tsv", [["sentence1", "sentence2"], ["a"]]))
+    refused("out.parquet", ".tsv, .csv or .jsonl", output=tmp_path / "out.parquet")
+    refused("no folder", str(tmp_path / "no"), output=tmp_path / "no" / "out.tsv")
+    (tmp_path / "folder.tsv").mkdir()
+    refused("folder.tsv", output=tmp_path / "folder.tsv")

