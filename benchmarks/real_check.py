@@ -15,8 +15,9 @@ from report import finish, progress
 
 from headwise.errors import HeadwiseError
 from headwise.experiments.files import read_recipe
+from headwise.experiments.prepare import Place
 from headwise.experiments.record import NAME
-from headwise.experiments.run import Place, train
+from headwise.experiments.run import train
 
 KINDS = {"MDG": ("mdg",), "PDG": ("pdg",), "both": ("mdg", "pdg")}
 SHARES = (0.01, 0.03, 0.1)

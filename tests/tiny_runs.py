@@ -26,7 +26,8 @@ from transformers import BertConfig, BertForMaskedLM, PreTrainedTokenizerFast
 
 from headwise.cli import main
 from headwise.experiments import check_recipe
-from headwise.experiments.run import Place, train
+from headwise.experiments.prepare import Place
+from headwise.experiments.run import train
 
 WORDS = "the a cat dog bird man woman house tree river sees likes finds holds red green old new and with".split()
 # The word that decides an example's label.

@@ -16,7 +16,8 @@ from tiny_runs import Process, assert_one_sentence, log, outcome, record, small,
 
 from headwise.cli.train import _go_on
 from headwise.experiments import check_recipe
-from headwise.experiments.run import Place, train
+from headwise.experiments.prepare import Place
+from headwise.experiments.run import train
 from headwise.training.checkpoints import MARK, newest
 
 # Two epochs of ten steps; dropout and automatic weights are on, and evaluations and checkpoints fall apart.
@@ -94,7 +95,7 @@ def test_kills_at_random_moments(words, assert_same, tmp_path, seed):
         ("pathlib.Path.rename", 1),  # the first best model is written, but not yet in its place
         (STEP, 10),  # the last step of an epoch
         (STEP, 11),
-        ("headwise.experiments.run._finish", 1),  # after the last step
+        ("headwise.experiments.run.summarise", 1),  # after the last step
         ("headwise.experiments.run.save_classifier", 1),
         ("headwise.experiments.run.model_card", 1),  # the model is saved, the record is not
         ("headwise.experiments.record.write", 2),
@@ -133,7 +134,7 @@ def test_a_run_that_stopped_early_ends_as_it_would_have(ran, write_recipe, pairs
     }.items():
         changes |= {"training__checkpoint_every": 1}
         command = ["train", write_recipe(**changes), "--data", pairs, "--output", tmp_path / name]
-        kill = ("headwise.experiments.run._finish", 1, signal.SIGKILL)
+        kill = ("headwise.experiments.run.summarise", 1, signal.SIGKILL)
         assert Process(tmp_path / f"p-{name}", *command, at=kill).result()[0] == -signal.SIGKILL
         assert headwise(*command, "--resume")[0] == 0
         whole = ran(f"{name}-whole", **changes)
@@ -166,7 +167,7 @@ def test_stopped_in_the_last_step_is_done(words, assert_same, tmp_path):
 
 
 def test_stopped_before_the_first_step(words, tmp_path):
-    place = ("headwise.experiments.run.load_classifier", 1, signal.SIGINT)
+    place = ("headwise.experiments.prepare.load_classifier", 1, signal.SIGINT)
     code, _, err = Process(tmp_path / "p1", *words, at=place).result()
     assert code == 130
     assert "Traceback" not in err

@@ -12,7 +12,8 @@ from tiny_runs import log, outcome, record, rows, small, weights, write_data, wr
 from headwise.errors import InputError, StateError
 from headwise.experiments import check_recipe
 from headwise.experiments.apply import evaluate, load_run, predict
-from headwise.experiments.run import Place, prepare, train
+from headwise.experiments.prepare import Place, prepare
+from headwise.experiments.run import train
 from headwise.tasks import Collator
 
 

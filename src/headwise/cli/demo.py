@@ -18,8 +18,9 @@ from headwise.cli.train import INTERRUPTED, command, program
 from headwise.errors import InputError
 from headwise.experiments.attention import View, head_summary, view
 from headwise.experiments.files import read_recipe
+from headwise.experiments.prepare import Place
 from headwise.experiments.record import NAME
-from headwise.experiments.run import Place, check_output, train
+from headwise.experiments.run import check_output, train
 from headwise.reports import heatmap, projection
 from headwise.tasks import Split, build_task
 from headwise.training import load_classifier_folder

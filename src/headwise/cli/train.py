@@ -19,7 +19,8 @@ from headwise.experiments.apply import check_target, load_run, write_rows
 from headwise.experiments.apply import evaluate as evaluate_run
 from headwise.experiments.apply import predict as predict_file
 from headwise.experiments.files import read_recipe, recipe_text
-from headwise.experiments.run import Place, train
+from headwise.experiments.prepare import Place
+from headwise.experiments.run import train
 
 INTERRUPTED = 130
 

@@ -1,0 +1,84 @@
+"""Read and check everything that a recipe names, before anything is written."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy
+from torch import nn
+
+from headwise.errors import InputError
+from headwise.experiments.data import Splits, read_splits
+from headwise.experiments.recipe import Recipe
+from headwise.guides import guide
+from headwise.tasks import Collator, Encoded, Split, encode
+from headwise.training import Encoder, check_length, find_encoder, freeze, load_classifier
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a run reads and writes."""
+
+    output: Path
+    data: Path | None = None
+    network: bool = False
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """Everything read and checked; nothing written yet."""
+
+    recipe: Recipe
+    splits: Splits
+    encoder: Encoder
+    model: nn.Module
+    encoded: dict[str, Encoded]
+    collate: Collator
+
+
+def prepare(recipe: Recipe, place: Place) -> Prepared:
+    """Read and check everything that a recipe names, so that mistakes come to light before anything is written."""
+    encoder = find_encoder(recipe.model, network=place.network)
+    check_length(encoder, recipe.data.max_length)
+    splits = read_splits(recipe, place.data, network=place.network)
+    model = load_classifier(encoder, labels=tuple(splits.task.labels), head=recipe.head, seed=recipe.seed)
+    freeze(model, recipe.training.freeze)
+    if recipe.guides:
+        _check_reach(model)
+        guide(model, recipe.guides, tokenizer=encoder.tokenizer, share_every=recipe.share_every)
+    encoded = {
+        name: encode(split, encoder.tokenizer, recipe.data.max_length) for name, split in named_splits(splits).items()
+    }
+    collate = Collator.of(
+        encoder.tokenizer, splits.task.kind, padding=recipe.data.padding, max_length=recipe.data.max_length
+    )
+    return Prepared(recipe, splits, encoder, model, encoded, collate)
+
+
+def named_splits(splits: Splits) -> dict[str, Split]:
+    """The splits that there are, by name."""
+    named = {"train": splits.train, "validation": splits.validation}
+    return named if splits.test is None else named | {"test": splits.test}
+
+
+def _check_reach(model: Any) -> None:
+    """Guides need something to change: a parameter below the attention that they look at."""
+    names = [name for name, parameter in model.base_model.named_parameters() if parameter.requires_grad]
+    if all(name.startswith("pooler.") for name in names):
+        raise InputError(
+            "training.freeze leaves the guides nothing to change, as the whole encoder is frozen: leave a part of it "
+            "out, or set guides to {}."
+        )
+
+
+def fingerprint(encoded: dict[str, Encoded]) -> str:
+    """A short hash of all examples, so that a run goes on with those that it began with."""
+    total = hashlib.sha256()
+    for name, part in encoded.items():
+        total.update(f"{name} {len(part)}".encode())
+        for array in (part.ids, part.starts, numpy.asarray(part.labels or (), dtype=numpy.float64)):
+            total.update(array.tobytes())
+    return total.hexdigest()[:16]
