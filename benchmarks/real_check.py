@@ -86,8 +86,8 @@ def values(rows: list[Row], setting: str, what: str) -> list[float]:
 
 def table(rows: list[Row], chosen: str) -> list[str]:
     lines = [
-        "| setting | validation accuracy | test accuracy | by seed | minus plain, same seed | test macro F1 |",
-        "|---|---:|---:|---|---:|---:|",
+        "| setting | validation | test | test by seed | minus plain, same seed | macro F1 | measured share |",
+        "|---|---:|---:|---|---:|---:|---|",
     ]
     plain = values(rows, "plain", "test")
     for name in dict.fromkeys(row["setting"] for row in rows):
@@ -97,8 +97,14 @@ def table(rows: list[Row], chosen: str) -> list[str]:
         gap = "–" if name == "plain" else spread(gaps)
         label = f"**{name}** (chosen)" if name == chosen else name
         validation, f1 = spread(values(rows, name, "validation")), spread(values(rows, name, "test_macro_f1"))
-        lines.append(f"| {label} | {validation} | {spread(test)} | {seeds} | {gap} | {f1} |")
+        lines.append(f"| {label} | {validation} | {spread(test)} | {seeds} | {gap} | {f1} | {measured(rows, name)} |")
     return lines
+
+
+def measured(rows: list[Row], setting: str) -> str:
+    """The gradient shares that were measured in training, as means over the seeds."""
+    shares = [row["shares"] for row in rows if row["setting"] == setting]
+    return ", ".join(f"{guide} {mean(each[guide] for each in shares):.3f}" for guide in shares[0]) or "–"
 
 
 def spread(numbers: list[float]) -> str:

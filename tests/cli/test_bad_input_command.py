@@ -259,3 +259,61 @@ def test_predict(headwise, finished, tmp_path):
     refused("no folder", str(tmp_path / "no"), output=tmp_path / "no" / "out.tsv")
     (tmp_path / "folder.tsv").mkdir()
     refused("folder.tsv", output=tmp_path / "folder.tsv")
+
+
+# -- sources and shapes ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("label", [float("nan"), None, ""])
+def test_a_label_that_is_not_there_in_json(refused, data, label):
+    lines = [{"sentence1": first, "sentence2": second, "label": name} for first, second, name in rows(40, 1)[1:]]
+    lines[7]["label"] = label
+    (data / "train.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    files = {"train": "train.jsonl", "validation": "validation.tsv", "test": "test.tsv"}
+    task = {"name": "pairs", "files": files, "unlabelled": {"rule": "error"}}
+    refused("train.jsonl", "line 8", "expected a label", data=data, task=task)
+    refused("1 of 40 training examples", data=data, task=task | {"unlabelled": {"rule": "keep"}})
+
+
+def test_a_glue_train_file_with_a_gap(refused, tmp_path):
+    folder = tmp_path / "glue" / "RTE"
+    folder.mkdir(parents=True)
+    table = ["index\tsentence1\tsentence2\tlabel", "0\ta\tb\tentailment", "1\tc\td\tnot_entailment", "2\te\tf\t"]
+    for name in ("train.tsv", "dev.tsv"):
+        (folder / name).write_text("\n".join(table) + "\n")
+    refused("1 of 3 training examples", "no label", data=tmp_path / "glue", task="rte")
+
+
+@pytest.mark.parametrize("split", ["validation", "test"])
+def test_a_split_from_a_file_and_from_train(refused, data, split):
+    files = {name: f"{name}.tsv" for name in ("train", "validation", "test")}
+    task = {"name": "pairs", "files": files}
+    changed = {f"data__{split}_fraction": 0.2}
+    refused(f"task.files.{split}", f"data.{split}_fraction", data=data, task=task, **changed)
+
+
+def test_f1_of_three_classes_that_were_found(refused, data):
+    refused("f1 is for two classes", "train.tsv", "macro_f1", data=data, task={"name": "pairs", "metrics": ["f1"]})
+
+
+def test_several_processes(refused, monkeypatch):
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    refused("one process", "docs/training.md")
+
+
+def test_a_decoder_with_guides(refused, encoder, tmp_path):
+    from transformers import AutoTokenizer, GPT2Config, GPT2ForSequenceClassification
+
+    tokenizer = AutoTokenizer.from_pretrained(encoder)
+    config = GPT2Config(n_layer=1, n_head=2, n_embd=8, vocab_size=len(tokenizer), pad_token_id=0)
+    GPT2ForSequenceClassification(config).save_pretrained(tmp_path / "decoder")
+    tokenizer.save_pretrained(tmp_path / "decoder")
+    refused("encoder", model=str(tmp_path / "decoder"), guides={"mdg": {}})
+
+
+def test_weights_that_do_not_fit_their_config(refused, encoder, tmp_path):
+    shutil.copytree(encoder, tmp_path / "odd")
+    config = json.loads((tmp_path / "odd" / "config.json").read_text())
+    config["num_hidden_layers"] += 1
+    (tmp_path / "odd" / "config.json").write_text(json.dumps(config))
+    refused("lacks", "weights of the encoder", model=str(tmp_path / "odd"))

@@ -71,7 +71,7 @@ def test_own_files_have_the_columns_of_the_task(tmp_path, suffix):
     task = clinic_task({})
     rows = [(example.premise, example.hypothesis, task.labels[example.label]) for example in examples("test")[:9]]
     path = tmp_path / f"own.{suffix}"
-    names = ("premise", "hypothesis", "label")
+    names = ("sentence1", "sentence2", "label")
     if suffix == "tsv":
         path.write_text("".join("\t".join(row) + "\n" for row in [names, *rows]), encoding="utf-8")
     else:

@@ -126,7 +126,7 @@ def _draw(views: dict[str, View], output: Path) -> list[Path]:
 
 
 def _short_example(test: Split) -> int:
-    """An example whose premise fits the picture well: the first of about the median length."""
+    """An example that fits the picture: the first one at the lower quartile of lengths."""
     lengths = sorted(len(" ".join(texts).split()) for texts in test.texts)
     wanted = lengths[len(lengths) // 4]
     return next(index for index, texts in enumerate(test.texts) if len(" ".join(texts).split()) == wanted)

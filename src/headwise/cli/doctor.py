@@ -13,6 +13,10 @@ from headwise.attention.doctor import Diagnosis, diagnose
 
 def show(model: str, *, batch: int, length: int, download: bool, as_json: bool) -> None:
     """Examine a model and print what was found; exit code 1 if it is not supported."""
+    if model.startswith("builtin:"):
+        from headwise.training.encoders import builtin_folder
+
+        model = str(builtin_folder(model))
     diagnosis = diagnose(model, batch=batch, length=length, network=download)
     if as_json:
         typer.echo(json.dumps(diagnosis.as_dict(), indent=2))

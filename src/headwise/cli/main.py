@@ -13,7 +13,7 @@ from typing import Annotated
 import typer
 
 from headwise import __version__
-from headwise.errors import DiskError, HeadwiseError, InputError
+from headwise.errors import DiskError, HeadwiseError, InputError, UnsupportedModelError
 
 app = typer.Typer(
     name="headwise",
@@ -83,12 +83,14 @@ def evaluate(
     split: Annotated[str, typer.Option(help="train, validation, test, or another split of the task.")] = "test",
     data: Data = None,
     batch: Batch = None,
+    download: Download = False,
     as_json: AsJson = False,
 ) -> None:
     """Score the model of RUN on a split of its task."""
     from headwise.cli.train import run_evaluate
+    from headwise.experiments.apply import Source
 
-    run_evaluate(run, split, data=data, batch=batch, as_json=as_json)
+    run_evaluate(run, split, Source(data, download), batch=batch, as_json=as_json)
 
 
 @app.command()
@@ -156,7 +158,7 @@ def run() -> None:
         if debug:
             raise
         typer.echo(f"headwise: {error}", err=True)
-        sys.exit(2 if isinstance(error, InputError | DiskError) else 1)
+        sys.exit(2 if isinstance(error, InputError | DiskError | UnsupportedModelError) else 1)
     except Exception as error:
         if debug:
             raise

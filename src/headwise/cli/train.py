@@ -15,7 +15,7 @@ from rich.table import Table
 
 from headwise.cli.progress import progress
 from headwise.cli.quiet import quiet_libraries
-from headwise.experiments.apply import check_target, load_run, write_rows
+from headwise.experiments.apply import Source, check_target, load_run, write_rows
 from headwise.experiments.apply import evaluate as evaluate_run
 from headwise.experiments.apply import predict as predict_file
 from headwise.experiments.files import read_recipe, recipe_text
@@ -58,12 +58,12 @@ def run_train(
     typer.echo(f"saved in {place.output}")
 
 
-def run_evaluate(folder: Path, split: str, *, data: Path | None, batch: int | None, as_json: bool) -> None:
+def run_evaluate(folder: Path, split: str, source: Source, *, batch: int | None, as_json: bool) -> None:
     """Score a run on a split and print the metrics."""
     quiet_libraries()
     run = load_run(folder)
     with progress() as shown:
-        answer = evaluate_run(run, split, data, batch=batch, listener=shown)
+        answer = evaluate_run(run, split, source, batch=batch, listener=shown)
     if as_json:
         typer.echo(json.dumps({"run": str(folder), **answer}, indent=2))
     else:

@@ -59,11 +59,24 @@ def load_run(folder: Path) -> Loaded:
     return Loaded(recipe, task, model, tokenizer, labels, None if data is None else Path(data))
 
 
+@dataclass(frozen=True)
+class Source:
+    """Where to look for data: a folder, if not the one of training, and whether the network may be used."""
+
+    data: Path | None = None
+    network: bool = False
+
+
 def evaluate(
-    run: Loaded, split: str, data: Path | None = None, *, batch: int | None = None, listener: Listener | None = None
+    run: Loaded,
+    split: str,
+    place: Source,
+    *,
+    batch: int | None = None,
+    listener: Listener | None = None,
 ) -> dict[str, Any]:
     """The metrics of a run on one of its task's splits, held out and cut as in training."""
-    chosen = read_split(run.recipe, run.task, split, data or run.data)
+    chosen = read_split(run.recipe, run.task, split, place.data or run.data, network=place.network)
     if not chosen.labelled:
         raise InputError(f"the {split} set of {run.task.name} has no labels, so it cannot be scored: use predict.")
     logits = run.logits(chosen, batch, listener)

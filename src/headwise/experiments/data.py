@@ -27,7 +27,14 @@ def read_splits(recipe: Recipe, root: Path | None, *, network: bool = False) -> 
     """Read the data of a recipe; parts are held out and left out by the recipe's seed."""
     task = build_task(recipe.task.name, recipe.task.options)
     data = recipe.data
+    _check_sources(recipe)
     train = task.read("train", root, network=network)
+    if not train.labelled:
+        gaps = sum(label is None for label in train.labels)
+        raise InputError(
+            f"{gaps} of {len(train)} training examples of {task.name} have no label: fill them in, or set "
+            "task.unlabelled={rule: drop}."
+        )
     order = numpy.random.default_rng([recipe.seed, 7]).permutation(len(train)).tolist()
     validation, order = _held_out("validation", data.validation_fraction, train, order)
     test, order = _held_out("test", data.test_fraction, train, order)
@@ -49,12 +56,23 @@ def read_splits(recipe: Recipe, root: Path | None, *, network: bool = False) -> 
     )
 
 
-def read_split(recipe: Recipe, task: Task, name: str, root: Path | None) -> Split:
+def _check_sources(recipe: Recipe) -> None:
+    """A split comes from a file or out of train, not from both."""
+    files = recipe.task.options.get("files") or {}
+    for name in ("validation", "test"):
+        if name in files and getattr(recipe.data, f"{name}_fraction") is not None:
+            raise InputError(
+                f"both task.files.{name} and data.{name}_fraction are set: take one of them away, to say where the "
+                f"{name} set comes from."
+            )
+
+
+def read_split(recipe: Recipe, task: Task, name: str, root: Path | None, *, network: bool = False) -> Split:
     """One split as a run of the recipe has it; other files are read only if it was taken from them."""
     data = recipe.data
     fractions = {"validation": data.validation_fraction, "test": data.test_fraction}
     if name == "train" or fractions.get(name) is not None:
-        splits = read_splits(recipe, root)
+        splits = read_splits(recipe, root, network=network)
         held_out = splits.validation if name == "validation" else splits.test
         return splits.train if name == "train" or held_out is None else held_out
     limits = {str(split): limit for split, limit in data.limit.items()}

@@ -26,7 +26,7 @@ def asked(recipe: Recipe, data_root: Path | None, fingerprint: str, command: lis
     """What decides the run; the fingerprint is that of its examples."""
     return {
         "recipe": recipe.as_data(),
-        "data": None if data_root is None else str(data_root),
+        "data": None if data_root is None else str(data_root.expanduser().resolve()),
         "examples": fingerprint,
         "seed": recipe.seed,
         "command": command,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -52,6 +53,11 @@ def train(
         listener: shows progress.
     """
     listener = listener or Silence()
+    if int(os.environ.get("WORLD_SIZE", "1")) > 1:
+        raise InputError(
+            "headwise train runs in one process: for several, guide the model in a script of your own and launch that "
+            "(docs/training.md)."
+        )
     done = check_output(recipe, place, resume=resume)
     if done is not None:
         shutil.rmtree(place.output / WORK, ignore_errors=True)  # a kill may have left it
@@ -134,7 +140,7 @@ def _saving(folder: Path) -> Iterator[None]:
     except (OSError, SafetensorError) as error:
         reason = " ".join(str(error).split())
         raise DiskError(
-            f"{folder} could not be written ({reason}): make room or choose another folder, then run it again."
+            f"{folder} could not be written ({reason}): make room or choose another folder, then add --resume."
         ) from error
 
 

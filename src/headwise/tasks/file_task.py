@@ -111,7 +111,13 @@ class FileTask:
 
     def _discover(self, examples: Examples) -> None:
         if self.kind == "classification" and not self.known_labels:
-            self._found["labels"] = discovered(examples, self.aliases)
+            found = discovered(examples, self.aliases)
+            if "f1" in self.metrics and len(found) > 2:
+                raise InputError(
+                    f"metrics: f1 is for two classes, but {examples.where} has {len(found)} ({', '.join(found)}): use "
+                    "macro_f1."
+                )
+            self._found["labels"] = found
 
     def _parsed(self, examples: Examples) -> tuple[Label, ...]:
         if self.kind == "regression":

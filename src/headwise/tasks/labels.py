@@ -42,6 +42,8 @@ def label_text(value: Any) -> str:
         return ""
     if isinstance(value, bool):
         return str(value).lower()
+    if isinstance(value, float) and math.isnan(value):  # how tables spell a gap
+        return ""
     # A column of whole numbers with gaps comes as floats
     if isinstance(value, float) and value.is_integer():
         return str(int(value))

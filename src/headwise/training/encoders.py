@@ -64,7 +64,9 @@ _OFFSET_FAMILIES = ("roberta", "xlm-roberta", "camembert", "xlm-roberta-xl", "mp
 
 def find_encoder(name: str, *, network: bool = False) -> Encoder:
     """Find an encoder and load its tokenizer and configuration, not yet its weights."""
-    path, local_only = (str(_builtin(name)), True) if name.startswith("builtin:") else (name, not network)
+    builtin = name.startswith("builtin:")
+    path = str(builtin_folder(name) if builtin else Path(name).expanduser() if name.startswith("~") else name)
+    local_only = builtin or not network
     is_folder = Path(path).is_dir()
     if not is_folder and (name.startswith((".", "/", "~")) or name.count("/") > 1):
         raise InputError(
@@ -100,21 +102,35 @@ def load_classifier(encoder: Encoder, *, labels: tuple[str, ...], head: str, see
             "problem_type": "single_label_classification",
         }
     try:
-        model = AutoModelForSequenceClassification.from_pretrained(
+        model, found = AutoModelForSequenceClassification.from_pretrained(
             encoder.path,
             local_files_only=encoder.local_only,
             use_safetensors=True,
-            ignore_mismatched_sizes=True,
+            ignore_mismatched_sizes=True,  # a classifier of other labels gives way to a fresh one
+            output_loading_info=True,
             **names,
         )
     except (OSError, ValueError, SafetensorError) as error:
         raise InputError(
             _not_loaded(encoder.name, Path(encoder.path).is_dir(), not encoder.local_only, error)
         ) from error
+    _check_weights(encoder.name, model, found)
     model = model.float()  # half-precision files are trained in float32; bf16 is a matter of autocast
     # Its loss is a mean over the batch, whatever its signature lets transformers' Trainer believe.
     model.accepts_loss_kwargs = False
     return change_head(model, head)
+
+
+def _check_weights(name: str, model: Any, found: dict[str, Any]) -> None:
+    """Refuse an encoder of which a part would start at random; the classifier and the pooler may."""
+    missing = [*found["missing_keys"], *(key[0] for key in found["mismatched_keys"])]
+    prefix = f"{model.base_model_prefix}."
+    lost = sorted(key for key in missing if key.startswith(prefix) and "pooler" not in key)
+    if lost:
+        raise InputError(
+            f"model {name!r}: its file lacks {len(lost)} weights of the encoder or has them in another size, {lost[0]} "
+            "first: it does not fit its config.json; save it again."
+        )
 
 
 def check_length(encoder: Encoder, max_length: int) -> None:
@@ -127,7 +143,8 @@ def check_length(encoder: Encoder, max_length: int) -> None:
         )
 
 
-def _builtin(name: str) -> Path:
+def builtin_folder(name: str) -> Path:
+    """Where a built-in encoder lies, its weights checked."""
     if name not in BUILTIN:
         raise InputError(f"unknown built-in model {name!r}: {choices(name, BUILTIN)}.")
     entry = BUILTIN[name]

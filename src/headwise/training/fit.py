@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -34,6 +35,8 @@ from headwise.training.predict import predict_logits, score_logits
 from headwise.training.settings import Settings
 from headwise.training.trainer import GuidedTrainer
 
+# No room, quota used up, file too large, read-only, no permission, broken device.
+CANNOT_WRITE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES, errno.EIO)
 Collate = Callable[[list[dict[str, Any]]], dict[str, torch.Tensor]]
 
 
@@ -215,6 +218,8 @@ def _train(trainer: RunTrainer, checkpoint: Path | None) -> None:
     try:
         trainer.train(resume_from_checkpoint=None if checkpoint is None else str(checkpoint))
     except (OSError, SafetensorError) as error:
+        if isinstance(error, OSError) and error.errno not in CANNOT_WRITE:
+            raise  # of a reporter's connection, say
         raise DiskError(_not_saved(trainer, " ".join(str(error).split()))) from error
     except RuntimeError as error:
         # torch's own writer reports a full disk as a RuntimeError.

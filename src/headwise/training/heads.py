@@ -41,7 +41,8 @@ def change_head(model: Any, head: str) -> nn.Module:
     """Give a sequence classifier the head of this name.
 
     The paper prints y = W ReLU(h_CLS); its released code uses the pooler, as sequence classifiers do, and so do we by
-    default. No architecture of transformers' BERT family has a ReLU there: see `plain_loadable`.
+    default. No architecture of transformers' BERT family has a ReLU there, so a saved
+    folder holds the encoder and the head apart.
     """
     if head == "pooler":
         return model  # type: ignore[no-any-return]
@@ -58,8 +59,3 @@ def change_head(model: Any, head: str) -> nn.Module:
     else:
         raise InputError(f"head 'relu' is not known for {model.config.model_type} models: use head: pooler.")
     return model  # type: ignore[no-any-return]
-
-
-def plain_loadable(head: str) -> bool:
-    """Whether plain transformers can rebuild the whole classifier from a saved folder."""
-    return head == "pooler"

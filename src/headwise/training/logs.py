@@ -22,6 +22,7 @@ class GuideLog(TrainerCallback, ExportableState):
     def __init__(self) -> None:
         """Start empty."""
         self.saved: dict[str, Any] | None = None
+        self.running: dict[str, Any] = {}
         self._guidance: Guidance | None = None
         self._sums: dict[str, torch.Tensor | float] = {}
         self._counts: dict[str, int] = {}
@@ -33,12 +34,16 @@ class GuideLog(TrainerCallback, ExportableState):
     def state(self) -> dict[str, Any]:
         """What the Trainer keeps in trainer_state.json."""
         saved = None if self._guidance is None else self._guidance.state_dict()
-        return {"args": {}, "attributes": {"saved": saved}}
+        running = {name: [float(total), self._counts[name]] for name, total in self._sums.items()}
+        return {"args": {}, "attributes": {"saved": saved, "running": running}}
 
     def load(self, callbacks: dict[str, Any]) -> None:
         """Take the guides' state from a checkpoint's callbacks, and make sure that the next checkpoint has it."""
         found = callbacks.get(type(self).__name__)
-        saved = found.get("attributes", {}).get("saved") if isinstance(found, dict) else None
+        kept = found.get("attributes", {}) if isinstance(found, dict) else {}
+        saved = kept.get("saved")
+        for name, (total, count) in kept.get("running", {}).items():
+            self._sums[name], self._counts[name] = total, count
         if saved is not None and self._guidance is not None:
             self._guidance.load_state_dict(saved)
         callbacks.setdefault(type(self).__name__, self.state())

@@ -63,10 +63,10 @@ class ClinicTask:
         )
 
     def read_file(self, path: Path, *, labelled: bool) -> Split:
-        """Examples from a file with the columns premise, hypothesis and, if labelled, label."""
+        """Examples from a file with the columns sentence1 (the note), sentence2 and, if labelled, label."""
         from headwise.tasks import build_task
 
-        options = {"texts": ["premise", "hypothesis"], "label": "label", "labels": list(self.labels)}
+        options = {"labels": list(self.labels)}
         return build_task("pairs", options).read_file(path, labelled=labelled)
 
     def describe(self) -> dict[str, Any]:
