@@ -271,6 +271,9 @@ def test_a_label_that_is_not_there_in_json(refused, data, label):
     (data / "train.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     files = {"train": "train.jsonl", "validation": "validation.tsv", "test": "test.tsv"}
     task = {"name": "pairs", "files": files, "unlabelled": {"rule": "error"}}
+    if label != label:
+        refused("train.jsonl", "line 8", "NaN", "unlabelled.values", data=data, task=task)
+        return
     refused("train.jsonl", "line 8", "expected a label", data=data, task=task)
     refused("1 of 40 training examples", data=data, task=task | {"unlabelled": {"rule": "keep"}})
 

@@ -124,7 +124,7 @@ def test_for_prediction_every_row_is_kept(tmp_path):
     task = build_task("snli", {})
     rows = (("sentence1", "sentence2", "gold_label"), ("a", "b", "-"), ("c", "d", "neutral"))
     path = write(tmp_path / "own.tsv", table(*rows))
-    assert task.read_file(path, labelled=False).labels == (None, 1)
+    assert task.read_file(path, labelled=False).labels == (None, None)
     assert task.read_file(path, labelled=True).labels == (1,)
     bare = write(tmp_path / "bare.tsv", table(("sentence2", "sentence1"), ("b", "a")))
     assert task.read_file(bare, labelled=False).texts == (("a", "b"),)

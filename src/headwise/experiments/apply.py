@@ -70,12 +70,13 @@ class Source:
 def evaluate(
     run: Loaded,
     split: str,
-    place: Source,
+    place: Source | None = None,
     *,
     batch: int | None = None,
     listener: Listener | None = None,
 ) -> dict[str, Any]:
     """The metrics of a run on one of its task's splits, held out and cut as in training."""
+    place = place or Source()
     chosen = read_split(run.recipe, run.task, split, place.data or run.data, network=place.network)
     if not chosen.labelled:
         raise InputError(f"the {split} set of {run.task.name} has no labels, so it cannot be scored: use predict.")

@@ -42,8 +42,6 @@ def label_text(value: Any) -> str:
         return ""
     if isinstance(value, bool):
         return str(value).lower()
-    if isinstance(value, float) and math.isnan(value):  # how tables spell a gap
-        return ""
     # A column of whole numbers with gaps comes as floats
     if isinstance(value, float) and value.is_integer():
         return str(int(value))
@@ -52,10 +50,21 @@ def label_text(value: Any) -> str:
 
 def discovered(examples: Examples, aliases: Mapping[str, str]) -> tuple[str, ...]:
     """The classes that occur, in order; whole numbers in the order of numbers."""
+    _check_no_gap(examples)
     found = {aliases.get(label, label) for label in examples.labels if label is not None}
     if all(label.removeprefix("-").isdecimal() for label in found):
         return tuple(sorted(found, key=int))
     return tuple(sorted(found))
+
+
+def _check_no_gap(examples: Examples) -> None:
+    """Refuse a class named NaN: that is how tables and JSON write a label that is not there."""
+    for index, label in enumerate(examples.labels):
+        if label is not None and label.lower() == "nan":
+            raise InputError(
+                f"{examples.place(index)}: the label is NaN, expected a class; fill it in, or add {label!r} to "
+                "unlabelled.values."
+            )
 
 
 def class_indices(examples: Examples, names: Sequence[str], aliases: Mapping[str, str]) -> tuple[Label, ...]:
