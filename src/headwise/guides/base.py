@@ -37,8 +37,12 @@ class Guide:
 
     name: ClassVar[str] = "guide"
 
-    weight: Weight = 1e-3
-    """Factor in the loss: a number, a schedule (warm_up, decay, piecewise) or auto(share)."""
+    weight: Weight = Auto(0.03)
+    """Factor in the loss: a number, a schedule (warm_up, decay, piecewise) or auto(share).
+
+    The default is a share, since a good number for one guide, model and length ruins another; its size is that of
+    docs/results.md.
+    """
     layers: Any = "all"
     """Guided layers: "all", "first:N", "last:N", a number or numbers, from 0."""
     heads: Any = "all"
