@@ -64,7 +64,8 @@ def test_help_lists_the_commands(headwise):
 
 def test_completion_for_the_shell():
     """What typer prints must be a script that bash takes, and must answer."""
-    words = [sys.executable, "-m", "headwise", "--show-completion", "bash"]
+    # typer asks which shell it was started from; bash would step aside for a lone command.
+    words = ["bash", "-c", '"$0" -m headwise --show-completion; exit $?', sys.executable]
     shown = subprocess.run(words, capture_output=True, text=True, timeout=60)
     assert shown.returncode == 0, shown.stderr
     assert "_HEADWISE_COMPLETE" in shown.stdout or "COMPLETE" in shown.stdout
