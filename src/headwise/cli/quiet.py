@@ -8,7 +8,7 @@ import warnings
 
 
 def quiet_libraries() -> None:
-    """No progress bars and no hints of other libraries; their warnings and errors stay."""
+    """No progress bars, hints and warnings of other libraries; their errors stay, and so do our own warnings."""
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
     logging.getLogger("transformers").setLevel(logging.ERROR)

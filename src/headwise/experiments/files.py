@@ -44,7 +44,7 @@ def read_recipe(name: str, changes: Sequence[str] = ()) -> Recipe:
     """A recipe from a file, or one of the package by its name, with changes such as `training.epochs=1`."""
     path = _find(name)
     try:
-        data = yaml.load(path.read_text(encoding="utf-8"), Loader)  # noqa: S506 - a SafeLoader
+        data = yaml.load(path.read_text(encoding="utf-8"), Loader)  # a SafeLoader
     except yaml.YAMLError as error:
         raise InputError(f"{name}: not valid YAML: {_first_line(error)}.") from error
     except UnicodeDecodeError as error:
@@ -86,7 +86,7 @@ def _changed(data: dict[str, Any], change: str) -> dict[str, Any]:
     if not equals or not name.strip():
         raise InputError(f"--set {change!r}: expected KEY=VALUE, such as training.epochs=1.")
     try:
-        value = yaml.load(text, Loader)  # noqa: S506 - a SafeLoader
+        value = yaml.load(text, Loader)  # a SafeLoader
     except yaml.YAMLError as error:
         raise InputError(f"--set {change!r}: the value is not valid YAML: {_first_line(error)}.") from error
     return _with(data, name.strip().split("."), value, change)

@@ -49,7 +49,6 @@ class Guidance(Customer):
         self._warned: set[str] = set()
         self._raw: dict[str, Tensor] = {}
         self._task: Tensor | None = None
-        self._fraction = 1.0
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Guidance:
         """A copied model is guided too, but the graph of the last step, which cannot be copied, stays behind."""
@@ -93,18 +92,16 @@ class Guidance(Customer):
 
     # -- what users ask ----------------------------------------------------------------------------------------------
 
-    def total(self, task: Tensor, fraction: float = 1.0) -> Tensor:
+    def total(self, task: Tensor) -> Tensor:
         """The task's loss plus the weighted guides of the last forward pass.
 
         Called for you where the model computes its own loss. Call it yourself where the loss is computed outside of the
         model (label smoothing, a loss function of your own).
 
         Args:
-            task: the task's loss.
-            fraction: what part of its divisor this batch is. 1 for a mean over the batch; examples here / examples in
-                all for a loss divided by all examples of an accumulated batch, so that the weight means the same.
+            task: the task's loss as a mean over the batch, which is what a guide is.
         """
-        self._task, self._fraction = task, fraction
+        self._task = task
         if not self._raw:
             self.losses = Losses(task.detach())
             return task
@@ -116,7 +113,7 @@ class Guidance(Customer):
             self._shares_at = self.step
             self.gradient_share()
         for name, raw in self._raw.items():
-            task = task + weights[name] * fraction * raw
+            task = task + weights[name] * raw
         return task
 
     def gradient_share(self) -> dict[str, float]:
@@ -132,8 +129,7 @@ class Guidance(Customer):
             )
         names = list(self._raw)
         task, *guides = gradient_norms(self._seam.model, [self._task, *(self._raw[name] for name in names)])
-        parts = [self._weight(name) * self._fraction * norm for name, norm in zip(names, guides, strict=True)]
-        shares = {name: _ratio(part, task) for name, part in zip(names, parts, strict=True)}
+        shares = {name: _ratio(self._weight(name) * norm, task) for name, norm in zip(names, guides, strict=True)}
         for name, share in shares.items():
             self.losses.guides[name].share = share
             self._warn_if_strong(name, share)
@@ -182,7 +178,7 @@ class Guidance(Customer):
         for name, other in zip(due, others, strict=True):
             # A gradient that is rounding noise is none: it must not be blown up to a share of the task's.
             noise = torch.finfo(self._raw[name].dtype).eps * abs(float(self._raw[name].detach()))
-            self._balances[name].note(self.step, norm / self._fraction, other if other > noise else 0.0)
+            self._balances[name].note(self.step, norm, other if other > noise else 0.0)
 
     def _special(self, inputs: Inputs) -> Tensor | None:
         if inputs.special_tokens_mask is not None:

@@ -15,6 +15,7 @@ from headwise.tasks.layout import Dialect, Layout, Table
 from headwise.tasks.places import Places
 from headwise.tasks.split import Label, Split
 from headwise.tasks.tables import open_table
+from headwise.tasks.task import described
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,17 +81,7 @@ class FileTask:
 
     def describe(self) -> dict[str, Any]:
         """All there is to know, as plain data."""
-        return {
-            "name": self.name,
-            "description": self.description,
-            "source": self.source,
-            "kind": self.kind,
-            "labels": list(self.labels),
-            "sentences": self.sentences,
-            "metrics": list(self.metrics),
-            "primary": self.primary,
-            "splits": list(self.splits),
-        }
+        return described(self)
 
     def _check_split(self, split: str) -> None:
         if split in self.splits:

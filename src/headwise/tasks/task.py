@@ -11,6 +11,21 @@ CLASSIFICATION_METRICS = ("accuracy", "macro_precision", "macro_recall", "macro_
 REGRESSION_METRICS = ("pearson", "spearman")
 
 
+def described(task: Task) -> dict[str, Any]:
+    """What all tasks tell about themselves, as plain data."""
+    return {
+        "name": task.name,
+        "description": task.description,
+        "source": task.source,
+        "kind": task.kind,
+        "labels": list(task.labels),
+        "sentences": task.sentences,
+        "metrics": list(task.metrics),
+        "primary": task.primary,
+        "splits": list(task.splits),
+    }
+
+
 class Task(Protocol):
     """A task, be its examples read or made."""
 

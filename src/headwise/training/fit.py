@@ -118,8 +118,12 @@ def fit(material: Material, settings: Settings, folder: Path, callbacks: list[Tr
         folder: where checkpoints and the best model lie until the run is finished.
         callbacks: more callbacks, such as a progress bar.
     """
-    best = BestModel(material.primary, folder / "best", lambda path: _save_weights(material.model, path))
-    best._patience = settings.early_stopping
+    best = BestModel(
+        material.primary,
+        folder / "best",
+        lambda path: _save_weights(material.model, path),
+        patience=settings.early_stopping,
+    )
     clock, stop = Clock(), StopOnRequest()
     checkpoint = newest(folder)
     clear_broken(folder)

@@ -12,6 +12,7 @@ from headwise.errors import InputError, choices
 from headwise.tasks.clinic.example import LABELS, ClinicExample
 from headwise.tasks.clinic.generate import generate
 from headwise.tasks.clinic.kinds import PHENOMENA
+from headwise.tasks.task import described
 
 if TYPE_CHECKING:
     from headwise.tasks import Split
@@ -71,20 +72,8 @@ class ClinicTask:
 
     def describe(self) -> dict[str, Any]:
         """What the task is, as plain data."""
-        return {
-            "name": self.name,
-            "description": self.description,
-            "source": self.source,
-            "kind": self.kind,
-            "labels": list(self.labels),
-            "sentences": self.sentences,
-            "metrics": list(self.metrics),
-            "primary": self.primary,
-            "splits": list(self.splits),
-            "sizes": dict(self.sizes),
-            "seed": self.seed,
-            "phenomena": list(PHENOMENA),
-        }
+        own = {"sizes": dict(self.sizes), "seed": self.seed, "phenomena": list(PHENOMENA)}
+        return described(self) | own
 
 
 def clinic_task(options: Mapping[str, Any]) -> ClinicTask:
