@@ -12,19 +12,19 @@ from transformers.masking_utils import (
 )
 
 import headwise as hw
-from headwise.attention import backend
+from headwise.attention import backend, watch
 
 
 @pytest.mark.parametrize("family", sorted(FUSED))
 def test_padding_alone_reaches_the_kernel_as_one_row(family, monkeypatch):
     """Expanded over the queries, it would cost a pass over every tile and the shortcut for padded keys."""
-    rows, kernel = [], backend.attention_with_received
+    rows, kernel = [], watch.attention_with_received
 
     def spy(*tensors, **options):
         rows.append(options["mask"].shape[2])
         return kernel(*tensors, **options)
 
-    monkeypatch.setattr(backend, "attention_with_received", spy)
+    monkeypatch.setattr(watch, "attention_with_received", spy)
     batch = build_batch()
     model = build_model(family).eval()
     with hw.capture(model):

@@ -7,7 +7,7 @@ from conftest import EAGER, FUSED, SIZES, build_batch, build_model
 from slow_attention import model_maps
 
 import headwise as hw
-from headwise.attention import backend, received
+from headwise.attention import backend, received, watch
 from headwise.errors import StateError
 
 LAYERS, HEADS = SIZES["num_hidden_layers"], SIZES["num_attention_heads"]
@@ -212,7 +212,7 @@ def test_the_dropout_that_is_seen_is_the_dropout_that_is_used(batch):
     torch.manual_seed(3)
     query, key = torch.randn(2, 3, 2, 6, 6)
     value = torch.eye(6).expand(3, 2, 6, 6)
-    out, after = backend.attention_with_received(query, key, value, dropout=0.5, after_dropout=True)
+    out, after = watch.attention_with_received(query, key, value, dropout=0.5, after_dropout=True)
     close(out.sum(1), after, 1e-6)
 
 

@@ -100,7 +100,7 @@ def test_the_rest():
         ({"layers": 3}, "layers 0 to 2"),
         ({"heads": [4]}, "heads 0 to 3"),
         ({"what": "maps"}, "did you mean 'map'"),
-        ({"what": None}, "known: map, received"),
+        ({"what": None}, "known: map, output, received, value"),
     ],
 )
 def test_capture_refuses_a_wrong_choice_before_the_first_pass(choice, message):

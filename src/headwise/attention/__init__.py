@@ -4,7 +4,7 @@ from headwise.attention.capture import capture
 from headwise.attention.customer import Customer
 from headwise.attention.family import Family, encoder_of, family_of
 from headwise.attention.gates import gate
-from headwise.attention.passes import Inputs, Request
+from headwise.attention.passes import Inputs, Request, What
 from headwise.attention.projections import Projection, query_key_projections
 from headwise.attention.received import attention_with_received
 from headwise.attention.record import AttentionRecord
@@ -19,6 +19,7 @@ __all__ = [
     "Projection",
     "Request",
     "Seam",
+    "What",
     "attention_with_received",
     "capture",
     "encoder_of",

@@ -6,20 +6,15 @@ transformers' own SDPA function, untouched.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from torch import Tensor, nn
 from transformers import AttentionInterface, AttentionMaskInterface
 from transformers.integrations.sdpa_attention import create_position_bias_mask, repeat_kv, sdpa_attention_forward
 from transformers.masking_utils import bidirectional_mask_function, sdpa_mask
 
-from headwise.attention.maps import attention_with_maps
-from headwise.attention.received import attention_with_received
-from headwise.attention.visibility import narrow, valid_positions
+from headwise.attention.watch import Call, watch
 from headwise.errors import UnsupportedModelError
-
-if TYPE_CHECKING:
-    from headwise.attention.passes import Pass
 
 NAME = "headwise"
 SITE = "_headwise_site"
@@ -60,10 +55,26 @@ def attend(
     if step is None:
         return _plain(module, query, key, value, attention_mask, dropout, scaling, kwargs)
     current, layer = step
-    if current.plans[layer].watched:
-        out = _watched(module, (query, key, value), attention_mask, (dropout, scaling), step, kwargs)
+    plan = current.plans[layer]
+    if not plan.watched:
+        out, _ = _plain(module, query, key, value, attention_mask, dropout, scaling, kwargs)
+        return current.apply_gates(layer, out), None
+    _check(module, kwargs)
+    current.check_heads(layer, query.shape[1])
+    groups = getattr(module, "num_key_value_groups", 1)
+    call = Call.of(query, repeat_kv(key, groups), repeat_kv(value, groups), attention_mask, scaling, dropout)
+    if current.valid is None and call.valid is not None:
+        current.valid = call.valid
+    if plan.seen:
+        bias = kwargs.get("position_bias")
+        if bias is not None:  # learned: it needs a gradient, which only the explicit way gives
+            call = call.with_bias(create_position_bias_mask(bias, call.mask, False, query, key))
+        out, seen = watch(call, plan)
+        current.take(layer, seen)
     else:
         out, _ = _plain(module, query, key, value, attention_mask, dropout, scaling, kwargs)
+    current.take_parts(layer, "value", call.value)
+    current.take_parts(layer, "output", out.transpose(1, 2))
     return current.apply_gates(layer, out), None
 
 
@@ -83,47 +94,8 @@ def _plain(
     return result
 
 
-def _watched(
-    module: nn.Module,
-    inputs: tuple[Tensor, Tensor, Tensor],
-    mask: Tensor | None,
-    options: tuple[float, float | None],
-    step: tuple[Pass, int],
-    kwargs: dict[str, Any],
-) -> Tensor:
-    query, key, value = inputs
-    dropout, scaling = options
-    current, layer = step
-    plan = current.plans[layer]
+def _check(module: nn.Module, kwargs: dict[str, Any]) -> None:
     if kwargs.get("is_causal") or getattr(module, "is_causal", False):
         raise UnsupportedModelError(
             f"{type(module).__name__} is causal; headwise watches encoders, whose tokens see each other both ways."
         )
-    current.check_heads(layer, query.shape[1])
-    groups = getattr(module, "num_key_value_groups", 1)
-    key, value = repeat_kv(key, groups), repeat_kv(value, groups)
-    scale = query.shape[-1] ** -0.5 if scaling is None else scaling
-    mask = narrow(mask)
-    valid = valid_positions(mask, query.shape[0])
-    if current.valid is None and valid is not None:
-        current.valid = valid
-    bias = kwargs.get("position_bias")
-    if plan.fused and bias is None:
-        out, received = attention_with_received(
-            query,
-            key,
-            value,
-            mask=mask,
-            valid=valid,
-            scale=scale,
-            dropout=dropout,
-            after_dropout=plan.after_dropout,
-        )
-        current.take_received(layer, received)
-        return out
-    if bias is not None:  # learned, so it needs a gradient, which the explicit way gives
-        mask = create_position_bias_mask(bias, mask, False, query, key)
-    heads = tuple(range(query.shape[1])) if bias is not None else plan.heads
-    out, before, after = attention_with_maps(query, key, value, heads, mask=mask, scale=scale, dropout=dropout)
-    current.take_maps(layer, before, after, heads, valid)
-    return out

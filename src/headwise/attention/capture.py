@@ -9,7 +9,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from headwise.attention.customer import Customer
-from headwise.attention.passes import Inputs, Request, What
+from headwise.attention.passes import KINDS, Inputs, Request, What
 from headwise.attention.record import AttentionRecord
 from headwise.attention.seam import Seam
 from headwise.attention.selection import Heads, Layers, select
@@ -41,11 +41,12 @@ def capture(
         layers: "all", "first:N", "last:N", a number or numbers.
         heads: the same, or a mapping from layer to heads.
         what: "received", the attention that each token receives, summed over the tokens that give it (no map is ever
-            stored); or "map", the whole matrix of every chosen head.
+            stored); "map", the whole matrix of every chosen head; "value" or "output", each head's values or outputs
+            [B,n,S,D], before gates, of padded positions too.
         after_dropout: see what dropout left (training only) instead of the distribution itself.
     """
-    if what not in ("received", "map"):
-        raise InputError(f"what={what!r}: {choices(str(what), ('received', 'map'))}.")
+    if what not in KINDS:
+        raise InputError(f"what={what!r}: {choices(str(what), KINDS)}.")
     seam = Seam.of(model)
     customer = _Capture(Request.of(what, select(layers, heads, seam.family.shape), after_dropout=after_dropout))
     seam.enter(customer)

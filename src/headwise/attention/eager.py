@@ -6,6 +6,7 @@ maps are after dropout: that is all these models show.
 
 from __future__ import annotations
 
+import functools
 import inspect
 import warnings
 from collections.abc import Callable
@@ -36,16 +37,21 @@ class EagerModule:
 
     unasked: Callable[[tuple[Any, ...]], tuple[Any, ...]]
     """What the module returns when nobody asks for maps, made from what it returns when somebody does."""
+    values: tuple[str, ...]
+    """Names that the value projection may have."""
     projection: str | None = None
     """The output projection, if it is inside the module: gates go before it."""
 
 
+# DeBERTa's projection of all three at once.
+JOINT = "in_proj"
+
 EAGER_MODULES: dict[str, EagerModule] = {
-    "DisentangledSelfAttention": EagerModule(_with_none),  # deberta, deberta-v2
-    "MPNetSelfAttention": EagerModule(_alone, projection="o"),
-    "RoFormerSelfAttention": EagerModule(_as_is),
-    "RemBertSelfAttention": EagerModule(_as_is),
-    "MegatronBertSelfAttention": EagerModule(_as_is),
+    "DisentangledSelfAttention": EagerModule(_with_none, ("value_proj", JOINT)),  # deberta-v2, deberta
+    "MPNetSelfAttention": EagerModule(_alone, ("v",), projection="o"),
+    "RoFormerSelfAttention": EagerModule(_as_is, ("value",)),
+    "RemBertSelfAttention": EagerModule(_as_is, ("value",)),
+    "MegatronBertSelfAttention": EagerModule(_as_is, ("value",)),
 }
 
 
@@ -80,6 +86,7 @@ class EagerHooks:
         begin: Begin,
         see: Callable[[int, Tensor, Tensor | None], None],
         gate: Callable[[int, Tensor], Tensor],
+        values: Callable[[int, Tensor], None],
     ) -> None:
         """Install.
 
@@ -88,16 +95,20 @@ class EagerHooks:
             begin: called before the module runs.
             see: called with the layer number, the map [B,H,Q,K] and the mask that the module was given.
             gate: called with the layer number and the heads' outputs [B,Q,H*D]; returns them gated.
+            values: called with the layer number and the heads' values [B,K,H*D].
         """
         self._kind = EAGER_MODULES[type(module).__name__]
         self._signature = inspect.signature(module.forward)
-        self._begin, self._see, self._gate = begin, see, gate
+        self._begin, self._see, self._gate, self._values = begin, see, gate, values
         self._layer, self._asked, self._wanted = 0, False, False
         self._mask: Tensor | None = None
         handles = [
             module.register_forward_pre_hook(self._before, with_kwargs=True),
             module.register_forward_hook(self._after),
         ]
+        projected = next(name for name in self._kind.values if hasattr(module, name))
+        read = functools.partial(_joint_values, module) if projected == JOINT else _as_they_are
+        handles.append(module.get_submodule(projected).register_forward_hook(self._after_values(read)))
         if self._kind.projection is not None:
             projection = module.get_submodule(self._kind.projection)
             handles.append(projection.register_forward_pre_hook(self._before_projection))
@@ -117,6 +128,12 @@ class EagerHooks:
             bound.arguments["output_attentions"] = True
         return bound.args, bound.kwargs
 
+    def _after_values(self, read: Callable[[Tensor], Tensor]) -> Callable[..., None]:
+        def after(module: nn.Module, args: tuple[Any, ...], output: Tensor) -> None:
+            self._values(self._layer, read(output))
+
+        return after
+
     def _before_projection(self, module: nn.Module, args: tuple[Any, ...]) -> Any:
         return (self._gate(self._layer, args[0]), *args[1:])
 
@@ -129,3 +146,14 @@ class EagerHooks:
         if self._kind.projection is None:
             output = (self._gate(self._layer, output[0]), *output[1:])
         return output
+
+
+def _as_they_are(output: Tensor) -> Tensor:
+    return output
+
+
+def _joint_values(module: Any, output: Tensor) -> Tensor:
+    """[B,K,H*D] out of DeBERTa's joint projection [B,K,H*3*D], with the bias that it adds."""
+    split = output.unflatten(-1, (module.num_attention_heads, 3, -1))  # [B,K,H,3,D]
+    values: Tensor = split[..., 2, :].flatten(-2) + module.v_bias
+    return values

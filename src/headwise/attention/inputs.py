@@ -12,17 +12,21 @@ from headwise.attention.passes import Inputs
 from headwise.attention.tracing import untraced
 from headwise.errors import InputError
 
+# What a batch may carry for headwise alone.
+NOT_FOR_THE_MODEL = ("special_tokens_mask", "knowledge")
+
 
 @untraced
 def read(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Inputs:
     """Find the tensors that matter among the arguments of a forward pass."""
     special = kwargs.get("special_tokens_mask")
-    given = {name: value for name, value in kwargs.items() if name != "special_tokens_mask"}
+    knowledge = kwargs.get("knowledge") or {}
+    given = {name: value for name, value in kwargs.items() if name not in NOT_FOR_THE_MODEL}
     try:
         arguments = inspect.signature(type(model).forward).bind_partial(model, *args, **given).arguments
     except TypeError:  # a wrong call: let the model itself say so
-        return Inputs(None, None, special)
-    return Inputs(arguments.get("input_ids"), arguments.get("attention_mask"), special)
+        return Inputs(None, None, special, knowledge)
+    return Inputs(arguments.get("input_ids"), arguments.get("attention_mask"), special, knowledge)
 
 
 def check(inputs: Inputs, family: Family) -> None:

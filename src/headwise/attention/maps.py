@@ -1,17 +1,22 @@
-"""Attention with explicit maps, for the heads whose maps somebody wants to see; the others stay on SDPA.
+"""Attention with explicit maps, for the heads whose maps somebody wants to see; the others go another way.
 
-Shapes: B batch, H heads, Q queries, K keys, D head size.
+Shapes: B batch, H heads, n of them chosen, Q queries, K keys, D head size.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
 
+from headwise.attention.passes import pick
 from headwise.attention.selection import without
 from headwise.attention.visibility import additive, blind_rows
+
+# Attention of the other heads: (query, key, value, mask) -> out [B,Q,m,D].
+Rest = Callable[[Tensor, Tensor, Tensor, Tensor | None], Tensor]
 
 
 def attention_with_maps(
@@ -23,47 +28,106 @@ def attention_with_maps(
     mask: Tensor | None,
     scale: float,
     dropout: float,
+    rest: Rest,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Attention of all heads, and the maps of the chosen ones.
 
     Returns:
         out [B,Q,H,D], and the maps of `heads`, [B,n,Q,K], before and after dropout (the same tensor if there is none).
     """
-    count = query.shape[1]
-    if len(heads) == count:
-        out, before, after = _explicit(query, key, value, mask, scale, dropout)
-        return out.transpose(1, 2).contiguous(), before, after
-    chosen, rest = list(heads), without(heads, count)
+    others = without(heads, query.shape[1])
     seen, before, after = _explicit(
-        query[:, chosen], key[:, chosen], value[:, chosen], _of_heads(mask, chosen), scale, dropout
+        pick(query, heads), pick(key, heads), pick(value, heads), _of_heads(mask, heads), scale, dropout
     )
-    unseen = torch.nn.functional.scaled_dot_product_attention(
-        query[:, rest],
-        key[:, rest],
-        value[:, rest],
-        attn_mask=_of_heads(mask, rest),
-        dropout_p=dropout,
-        scale=scale,
-    )
-    order = torch.tensor(chosen + rest, device=query.device).argsort()
-    out = torch.cat([seen, unseen], 1)[:, order]
-    return out.transpose(1, 2).contiguous(), before, after
+    seen = seen.transpose(1, 2)
+    if not others:
+        return seen.contiguous(), before, after
+    unseen = rest(pick(query, others), pick(key, others), pick(value, others), _of_heads(mask, others))
+    out = torch.cat([seen, unseen], 2)
+    order = [*heads, *others]
+    if order != sorted(order):
+        out = out[:, :, torch.tensor(order, device=query.device).argsort()]
+    return out, before, after
 
 
 def _explicit(
     query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, scale: float, dropout: float
 ) -> tuple[Tensor, Tensor, Tensor]:
     """The steps of transformers' eager attention in the same order, so that the results are the same bits."""
-    scores = torch.matmul(query, key.transpose(2, 3)) * scale
-    if mask is not None:
-        scores = scores + additive(mask, scores.dtype)
-    compute = torch.promote_types(query.dtype, torch.float32)
-    before = torch.softmax(scores, -1, dtype=compute)
-    if mask is not None:
-        before = before.masked_fill(blind_rows(mask).unsqueeze(-1), 0.0)
+    bias = None if mask is None else additive(mask, query.dtype)
+    blind = None if mask is None else blind_rows(mask).unsqueeze(-1)
+    if bias is not None and bias.requires_grad:
+        return _learned_bias(query, key, value, bias, blind, scale, dropout)
+    out, before, after = _Explicit.apply(query, key, value, bias, blind, scale, dropout)  # type: ignore[no-untyped-call]
+    return out, before, before if after is None else after
+
+
+class _Explicit(torch.autograd.Function):
+    """Keeps one map for the backward pass, and of dropout only which weights it left, where autograd keeps four."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        bias: Tensor | None,
+        blind: Tensor | None,
+        scale: float,
+        dropout: float,
+    ) -> tuple[Tensor, Tensor, Tensor | None]:
+        scores = torch.matmul(query, key.transpose(2, 3)).mul_(scale)
+        if bias is not None:
+            scores = scores.add_(bias)
+        before = torch.softmax(scores, -1, dtype=torch.promote_types(query.dtype, torch.float32))
+        if blind is not None:
+            before = before.masked_fill_(blind, 0.0)
+        kept = torch.empty_like(before, dtype=torch.bool).bernoulli_(1 - dropout) if dropout > 0 else None
+        after = before if kept is None else _dropped(before, kept, dropout)
+        ctx.save_for_backward(query, key, value, before, kept)
+        ctx.scale, ctx.dropout = scale, dropout
+        ctx.set_materialize_grads(False)
+        return torch.matmul(after.to(value.dtype), value), before, None if kept is None else after
+
+    @staticmethod
+    def backward(
+        ctx: Any, out_gradient: Tensor | None, before_gradient: Tensor | None, after_gradient: Tensor | None
+    ) -> tuple[Tensor | None, ...]:
+        query, key, value, before, kept = ctx.saved_tensors
+        gradient, value_gradient = after_gradient, None
+        if out_gradient is not None:
+            through_out = torch.matmul(out_gradient, value.transpose(2, 3)).to(before.dtype)
+            gradient = through_out if gradient is None else through_out.add_(gradient)
+            after = before if kept is None else _dropped(before, kept, ctx.dropout)
+            value_gradient = torch.matmul(after.transpose(2, 3).to(out_gradient.dtype), out_gradient)
+        if gradient is not None and kept is not None:
+            gradient = _dropped(gradient, kept, ctx.dropout)
+        if before_gradient is not None:
+            gradient = before_gradient if gradient is None else gradient.add_(before_gradient)
+        if gradient is None:
+            return (None,) * 7
+        # A row of zeros (a blind query) gets zeros here.
+        scores = torch._softmax_backward_data(gradient, before, -1, before.dtype).mul_(ctx.scale).to(query.dtype)
+        query_gradient = torch.matmul(scores, key)
+        key_gradient = torch.matmul(scores.transpose(2, 3), query)
+        return query_gradient, key_gradient, value_gradient, None, None, None, None
+
+
+def _dropped(weights: Tensor, kept: Tensor, dropout: float) -> Tensor:
+    return torch.mul(weights, kept).mul_(1 / (1 - dropout))
+
+
+def _learned_bias(
+    query: Tensor, key: Tensor, value: Tensor, bias: Tensor, blind: Tensor | None, scale: float, dropout: float
+) -> tuple[Tensor, Tensor, Tensor]:
+    """The same by autograd, which also gives the bias its gradient."""
+    scores = torch.matmul(query, key.transpose(2, 3)) * scale + bias
+    before = torch.softmax(scores, -1, dtype=torch.promote_types(query.dtype, torch.float32))
+    if blind is not None:
+        before = before.masked_fill(blind, 0.0)
     after = torch.nn.functional.dropout(before, dropout) if dropout > 0 else before
     return torch.matmul(after.to(value.dtype), value), before, after
 
 
-def _of_heads(mask: Tensor | None, heads: list[int]) -> Tensor | None:
-    return mask if mask is None or mask.shape[1] == 1 else mask[:, heads]
+def _of_heads(mask: Tensor | None, heads: Sequence[int]) -> Tensor | None:
+    return mask if mask is None or mask.shape[1] == 1 else pick(mask, heads)

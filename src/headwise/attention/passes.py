@@ -5,8 +5,8 @@ Shapes: B batch, S positions, H heads, Q queries, K keys.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 import torch
@@ -15,7 +15,8 @@ from torch import Tensor
 from headwise.attention.selection import Selection
 from headwise.errors import InputError, StateError, UnsupportedModelError
 
-What = Literal["received", "map"]
+What = Literal["received", "map", "value", "output"]
+KINDS: tuple[What, ...] = ("received", "map", "value", "output")
 Gates = Mapping[int, Tensor]
 
 
@@ -27,11 +28,15 @@ class Request:
     after_dropout: bool
     heads: tuple[tuple[int, tuple[int, ...]], ...]
     """Chosen layers with their chosen heads; pairs, so that equal requests are equal keys."""
+    padding_rows: bool = False
+    """Of maps: whether the rows of padded queries are left as they are. Else they are 0, at the cost of a copy."""
 
     @classmethod
-    def of(cls, what: What, selection: Selection, *, after_dropout: bool = False) -> Request:
+    def of(
+        cls, what: What, selection: Selection, *, after_dropout: bool = False, padding_rows: bool = False
+    ) -> Request:
         """Make one from a selection."""
-        return cls(what, after_dropout, tuple(sorted(selection.items())))
+        return cls(what, after_dropout, tuple(sorted(selection.items())), padding_rows)
 
 
 @dataclass(frozen=True)
@@ -41,12 +46,57 @@ class Inputs:
     input_ids: Tensor | None
     attention_mask: Tensor | None
     special_tokens_mask: Tensor | None
+    knowledge: Mapping[str, Tensor] = field(default_factory=dict)
+    """What the batch carries for guides by knowledge, by name; the model never sees it."""
+    marks: Mapping[str, Tensor] = field(default_factory=dict)
+    """[B,K] True at tokens of a kind, such as separators, by the name of the kind."""
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What was seen of one layer's attention."""
+
+    valid: Tensor | None
+    """[B,Q] which queries are tokens; None if all are."""
+    mapped: tuple[int, ...] = ()
+    """The heads whose maps were made."""
+    before: Tensor | None = None
+    """[B,n,Q,K] their maps, before dropout."""
+    after: Tensor | None = None
+    """[B,n,Q,K] their maps, after dropout."""
+    rest: tuple[int, ...] = ()
+    """The heads whose received attention was counted."""
+    counted: Tensor | None = None
+    """[B,m,K] what they received."""
+
+    def map(self, request: Request, heads: tuple[int, ...]) -> Tensor:
+        """[B,n,Q,K]; rows of padding are 0 unless the request leaves them."""
+        maps = self.after if request.after_dropout else self.before
+        if maps is None:
+            raise StateError("no map was made: this is a fault of headwise, please report it.")
+        maps = pick(maps, [self.mapped.index(head) for head in heads])
+        if self.valid is None or request.padding_rows:
+            return maps
+        return maps * self.valid[:, None, :, None].to(maps.dtype)
+
+    def received(self, request: Request, heads: tuple[int, ...]) -> Tensor:
+        """[B,n,K] counted, or summed over the maps of heads for which there are any."""
+        if self.counted is not None and set(heads) <= set(self.rest):
+            return pick(self.counted, [self.rest.index(head) for head in heads])
+        by_map = [head for head in heads if head in self.mapped]
+        maps = self.map(replace(request, padding_rows=False), tuple(by_map))
+        summed = maps.sum(2, dtype=torch.promote_types(maps.dtype, torch.float32))
+        if len(by_map) == len(heads) or self.counted is None:
+            return summed
+        others = [head for head in heads if head not in self.mapped]
+        both = torch.cat([summed, pick(self.counted, [self.rest.index(head) for head in others])], 1)
+        return both[:, [(by_map + others).index(head) for head in heads]]
 
 
 class LayerPlan:
     """What all customers together want of one layer."""
 
-    def __init__(self, layer: int, requests: Iterable[Request], gates: Iterable[Gates], head_count: int) -> None:
+    def __init__(self, layer: int, requests: Iterable[Request], gates: Iterable[Gates]) -> None:
         """Gather the wishes for this layer."""
         self.takers: list[tuple[int, Request, tuple[int, ...]]] = []
         for number, request in enumerate(requests):
@@ -55,12 +105,19 @@ class LayerPlan:
                     self.takers.append((number, request, heads))
         self.gates = [chosen[layer] for chosen in gates if layer in chosen]
         self.watched = bool(self.takers)
-        # One fused call gives received attention either before or after dropout; for all else the maps are made.
-        stages = {request.after_dropout for _, request, _ in self.takers}
-        self.fused = all(request.what == "received" for _, request, _ in self.takers) and len(stages) == 1
+        received = [(request.after_dropout, heads) for _, request, heads in self.takers if request.what == "received"]
+        stages = {after_dropout for after_dropout, _ in received}
         self.after_dropout = stages == {True}
-        self.heads = tuple(sorted({head for _, _, heads in self.takers for head in heads}))
-        self.whole = len(self.heads) == head_count
+        mapped = {head for _, request, heads in self.takers if request.what == "map" for head in heads}
+        # One fused call counts what is received either before or after dropout: for both the maps are made.
+        if len(stages) > 1:
+            mapped |= {head for _, heads in received for head in heads}
+        self.mapped = tuple(sorted(mapped))
+        """The heads whose maps are made."""
+        self.counted = any(set(heads) - mapped for _, heads in received)
+        """Whether attention received is counted for the others."""
+        self.seen = bool(mapped) or self.counted
+        """Whether anybody looks at where attention goes, be it maps or what is received."""
 
 
 class Pass:
@@ -70,7 +127,8 @@ class Pass:
         """Plan a pass through a model of this many layers and heads."""
         layers, heads = shape
         self._head_count = heads
-        self.plans = [LayerPlan(layer, requests, gates, heads) for layer in range(layers)]
+        self.plans = [LayerPlan(layer, requests, gates) for layer in range(layers)]
+        self._requests = requests
         self.results: list[dict[int, Tensor]] = [{} for _ in requests]
         self.valid: Tensor | None = None
         self.calls = 0
@@ -86,23 +144,26 @@ class Pass:
         self.calls += 1
         return self.calls - 1
 
-    def take_received(self, layer: int, received: Tensor) -> None:
-        """Hand the received attention of all heads [B,H,K] to those who asked."""
-        for number, _, heads in self.plans[layer].takers:
-            self._store(number, layer, _heads(received, heads))
+    def take(self, layer: int, seen: Seen) -> None:
+        """Hand what was seen of one layer's attention to those who asked for it; padding has no vote."""
+        for number, request, heads in self.plans[layer].takers:
+            if request.what == "map":
+                self._store(number, layer, seen.map(request, heads))
+            elif request.what == "received":
+                self._store(number, layer, seen.received(request, heads))
 
-    def take_maps(
-        self, layer: int, before: Tensor, after: Tensor, heads: tuple[int, ...], valid: Tensor | None
-    ) -> None:
-        """Hand the maps of `heads` [B,n,Q,K], before and after dropout, to those who asked; padding has no vote."""
-        for number, request, wanted in self.plans[layer].takers:
-            seen = after if request.after_dropout else before
-            seen = _heads(seen, tuple(heads.index(head) for head in wanted))
-            if valid is not None:
-                seen = seen * valid[:, None, :, None].to(seen.dtype)
-            if request.what == "received":
-                seen = seen.sum(2, dtype=torch.promote_types(seen.dtype, torch.float32))
-            self._store(number, layer, seen)
+    def take_parts(self, layer: int, what: What, parts: Tensor) -> None:
+        """Hand the values or the outputs of all heads, [B,H,S,D], to those who asked for them."""
+        for number, request, heads in self.plans[layer].takers:
+            if request.what == what:
+                self._store(number, layer, pick(parts, heads))
+
+    def positions(self) -> tuple[int, int]:
+        """Examples and positions of the batch, read off what was seen."""
+        for request, result in zip(self._requests, self.results, strict=True):
+            for tensor in result.values():
+                return tensor.shape[0], tensor.shape[-2 if request.what in ("value", "output") else -1]
+        return 0, 0
 
     def check_heads(self, layer: int, count: int) -> None:
         """Hold the number of heads that came against the number that was promised."""
@@ -142,6 +203,9 @@ class Pass:
             )
 
 
-def _heads(whole: Tensor, heads: tuple[int, ...]) -> Tensor:
-    """Pick heads from dimension 1, without a copy if all are wanted."""
-    return whole if heads == tuple(range(whole.shape[1])) else whole[:, list(heads)]
+def pick(whole: Tensor, heads: Sequence[int]) -> Tensor:
+    """Pick heads from dimension 1; without a copy where they are neighbours."""
+    if list(heads) == list(range(heads[0], heads[-1] + 1)):
+        first, count = heads[0], len(heads)
+        return whole if count == whole.shape[1] else whole.narrow(1, first, count)
+    return whole[:, list(heads)]

@@ -29,7 +29,9 @@ class _Seen:
 
 
 class AttentionRecord(Mapping[int, Tensor]):
-    """Attention of one forward pass: a mapping from layer number to [B,n,K] (received) or [B,n,Q,K] (map).
+    """Attention of one forward pass: a mapping from layer number to what was asked for.
+
+    That is [B,n,K] (received), [B,n,Q,K] (map) or [B,n,S,D] (value, output; of padding too).
 
     The tensors are part of the model's graph: a loss on them trains the model. Only tokens count: padded queries have
     no vote, padded keys receive nothing.
@@ -86,7 +88,7 @@ class AttentionRecord(Mapping[int, Tensor]):
         return [(layer, head) for layer, heads in self.heads.items() for head in heads]
 
     def stacked(self) -> Tensor:
-        """All maps in one tensor: [B,M,K] or [B,M,Q,K]."""
+        """All maps in one tensor: [B,M,K] or [B,M,Q,K] (values and outputs: [B,M,S,D])."""
         return torch.cat([self[layer] for layer in self.heads], 1)
 
     def __getitem__(self, layer: int) -> Tensor:

@@ -23,8 +23,8 @@ from headwise.attention.backend import NAME, SITE, register
 from headwise.attention.customer import Customer, Order
 from headwise.attention.eager import EAGER_MODULES, EagerHooks, warn
 from headwise.attention.family import attention_modules, encoder_of, family_of
-from headwise.attention.inputs import check, read
-from headwise.attention.passes import Inputs, Pass
+from headwise.attention.inputs import NOT_FOR_THE_MODEL, check, read
+from headwise.attention.passes import Inputs, Pass, Seen
 from headwise.attention.tracing import skipped, untraced
 from headwise.errors import StateError
 
@@ -129,7 +129,8 @@ class Seam:
     def run(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Call the model, seeing and touching what the customers ask for."""
         inputs = read(self.model, args, kwargs)
-        kwargs.pop("special_tokens_mask", None)
+        for name in NOT_FOR_THE_MODEL:
+            kwargs.pop(name, None)
         asked, idle = self._ask()
         thread = threading.get_ident()
         outer = self._passes.pop(thread, None), self._latest
@@ -205,7 +206,7 @@ class Seam:
         like = next(iter(tensor for result in current.results for tensor in result.values()), None)
         if like is None:
             return torch.ones(0, 0, dtype=torch.bool)
-        return torch.ones(like.shape[0], like.shape[-1], dtype=torch.bool, device=like.device)
+        return torch.ones(current.positions(), dtype=torch.bool, device=like.device)
 
     # -- installing and removing -------------------------------------------------------------------------------------
 
@@ -236,7 +237,7 @@ class Seam:
         for module in self.model.modules():
             if type(module).__name__ in EAGER_MODULES:
                 site = module.__dict__[SITE] = Site(self)
-                hooks = EagerHooks(module, functools.partial(_begin, site), self._see, self._gate)
+                hooks = EagerHooks(module, functools.partial(_begin, site), self._see, self._gate, self._see_values)
                 self._undo.append(hooks.remove)
 
     def _see(self, layer: int, maps: Tensor, mask: Tensor | None) -> None:
@@ -248,14 +249,20 @@ class Seam:
         if current.open and mask is not None and current.valid is not None:
             self._valid_by_mask[mask] = current.valid
         valid = None if mask is None else self._valid_by_mask.get(mask)
-        current.take_maps(layer, maps, maps, tuple(range(maps.shape[1])), valid)
+        current.take(layer, Seen(valid, tuple(range(maps.shape[1])), maps, maps))
 
     def _gate(self, layer: int, out: Tensor) -> Tensor:
         current = self.current()
-        if current is None or not current.plans[layer].gates:
+        if current is None:
             return out
-        split = out.view(*out.shape[:-1], self.family.heads, -1)
-        return current.apply_gates(layer, split).flatten(-2)
+        split = out.unflatten(-1, (self.family.heads, -1))
+        current.take_parts(layer, "output", split.transpose(1, 2))
+        return current.apply_gates(layer, split).flatten(-2) if current.plans[layer].gates else out
+
+    def _see_values(self, layer: int, values: Tensor) -> None:
+        current = self.current()
+        if current is not None:
+            current.take_parts(layer, "value", values.unflatten(-1, (self.family.heads, -1)).transpose(1, 2))
 
     def _remove(self) -> None:
         model = self.model
@@ -292,4 +299,4 @@ def _begin(site: Site, module: nn.Module) -> tuple[int, bool]:
     if step is None:
         return 0, False
     current, layer = step
-    return layer, current.plans[layer].watched
+    return layer, current.plans[layer].seen

@@ -15,7 +15,8 @@ def select(layers: Layers, heads: Heads, shape: tuple[int, int]) -> Selection:
     """Resolve a choice of layers and heads.
 
     Args:
-        layers: "all", "first:4", "last:4", a number, or numbers; negative ones count from the end.
+        layers: "all", "first:4", "last:4", "first:half", "last:half", a number, or numbers; negative ones count from
+            the end.
         heads: the same for the heads of every chosen layer, or a mapping from layer to heads.
         shape: how many layers and heads there are.
 
@@ -54,6 +55,8 @@ def _named(choice: str, kind: str, count: int) -> tuple[int, ...]:
     if choice == "all":
         return tuple(range(count))
     name, _, size = choice.partition(":")
+    if size == "half":
+        size = str(max(1, count // 2))
     if name not in ("first", "last") or not size.isdecimal() or int(size) == 0:
         raise InputError(_expected(choice, kind))
     if int(size) > count:
@@ -70,7 +73,7 @@ def _number(number: object, kind: str, count: int) -> int:
 
 
 def _expected(choice: object, kind: str) -> str:
-    return f"{kind}s {choice!r}: expected 'all', 'first:N', 'last:N', a number or a list of numbers."
+    return f"{kind}s {choice!r}: expected 'all', 'first:N', 'last:N', 'first:half', a number or a list of numbers."
 
 
 def without(numbers: Sequence[int], count: int) -> list[int]:
