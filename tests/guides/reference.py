@@ -15,6 +15,7 @@ from transformers.masking_utils import sdpa_mask
 
 import headwise as hw
 from headwise.attention import AttentionRecord, Inputs, Request
+from headwise.patterns.knowledge import Knowledge
 
 SLOW = "slow-reference"
 
@@ -127,8 +128,19 @@ def seen_by(model: PreTrainedModel, guide: hw.Guide, batch: dict[str, Tensor]) -
     """The guide's value for one forward pass of the model, whatever mode it is in."""
     with hw.capture(model, guide.layers, guide.heads, guide.what, after_dropout=guide.dropout == "after") as record:
         model(**batch)
-    inputs = Inputs(batch["input_ids"], batch["attention_mask"], batch.get("special_tokens_mask"))
-    return guide(record, inputs)
+    return guide(record, inputs_of(guide, batch))
+
+
+def inputs_of(guide: hw.Guide, batch: dict[str, Tensor]) -> Inputs:
+    """The batch with marks and knowledge that are functions of its ids, so that they move along with the tokens."""
+    ids, mask = batch["input_ids"], batch["attention_mask"]
+    marks = {"separator": ids % 2 == 0, "full-stop": ids % 3 > 0}
+    known = (((ids.unsqueeze(1) + ids.unsqueeze(2)) % 5) * mask.unsqueeze(1) * mask.unsqueeze(2)).float()  # [B,K,K]
+    pattern = getattr(guide, "pattern", None)
+    knowledge = {}
+    if isinstance(pattern, Knowledge):
+        knowledge = {pattern.entry("map"): known, pattern.entry("received"): known.sum(1)}
+    return Inputs(ids, mask, batch.get("special_tokens_mask"), knowledge, marks)
 
 
 def gradients(model: nn.Module, loss: Tensor) -> dict[str, Tensor]:

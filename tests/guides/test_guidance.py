@@ -23,11 +23,11 @@ QUERY = "bert.encoder.layer.0.attention.self.query.weight"
 @pytest.fixture
 def calls(monkeypatch):
     """The calls of the kernel that watches."""
-    from headwise.attention import backend
+    from headwise.attention import watch
 
-    made, original = [], backend.attention_with_received
+    made, original = [], watch.attention_with_received
     monkeypatch.setattr(
-        backend, "attention_with_received", lambda *args, **options: made.append(args) or original(*args, **options)
+        watch, "attention_with_received", lambda *args, **options: made.append(args) or original(*args, **options)
     )
     return made
 

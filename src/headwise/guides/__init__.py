@@ -2,8 +2,10 @@
 
 from headwise.guides.attach import guidance, guidance_of, guide, last_losses, unguide
 from headwise.guides.base import GUIDES, Guide, Guides, build, mean_over_examples, register_guide
+from headwise.guides.disagreement import Disagreement
 from headwise.guides.guidance import Guidance
 from headwise.guides.map_discrimination import MapDiscrimination
+from headwise.guides.match import Match
 from headwise.guides.pattern_decorrelation import PatternDecorrelation
 from headwise.guides.weights import auto, constant, decay, piecewise, warm_up
 
@@ -14,10 +16,12 @@ __all__ = [
     "GUIDES",
     "MDG",
     "PDG",
+    "Disagreement",
     "Guidance",
     "Guide",
     "Guides",
     "MapDiscrimination",
+    "Match",
     "PatternDecorrelation",
     "auto",
     "build",

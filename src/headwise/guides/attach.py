@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-import torch
 from torch import nn
 
 from headwise.attention import Seam
 from headwise.errors import InputError, StateError, UnsupportedModelError
 from headwise.guides.base import Guide, Guides, build
 from headwise.guides.guidance import Guidance
+from headwise.guides.vocabulary import Vocabulary
 
 
 def guide(
@@ -30,7 +30,7 @@ def guide(
     Args:
         model: a transformers encoder with a head that computes a loss, bare or wrapped.
         guides: a guide, guides added with `+`, or names with options, as in a recipe: {"mdg": {"weight": 0.001}}.
-        tokenizer: tells which tokens are special, for guides with special_tokens=False.
+        tokenizer: tells which tokens are special, separators or full stops, for guides that want to know.
         share_every: measure the guides' gradient shares every so many optimiser steps (0: only when asked).
 
     Returns:
@@ -41,9 +41,7 @@ def guide(
         raise StateError("this model is already guided: call unguide(model) first.")
     if isinstance(share_every, bool) or not isinstance(share_every, int) or share_every < 0:
         raise InputError(f"share_every={share_every!r}: expected a whole number of 0 or more.")
-    ids = getattr(tokenizer, "all_special_ids", None)
-    special = None if ids is None else torch.tensor(sorted(set(ids)))
-    seam.enter(Guidance(seam, _as_guides(guides), special, share_every))
+    seam.enter(Guidance(seam, _as_guides(guides), Vocabulary.of(tokenizer), share_every))
     return model
 
 

@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Literal, TypeVar, dataclass_transform
 
 from torch import Tensor
 
-from headwise.attention import AttentionRecord, Inputs
+from headwise.attention import AttentionRecord, Inputs, What
 from headwise.errors import InputError, choices
 from headwise.guides.weights import Auto, Schedule, Weight, checked_weight, scaled
 from headwise.registry import Registry
@@ -36,6 +36,10 @@ class Guide:
     """
 
     name: ClassVar[str] = "guide"
+    positional: ClassVar[tuple[str, ...]] = ()
+    """Options that may be given without their names."""
+    padding_rows: ClassVar[bool] = False
+    """Whether it leaves the rows of padded queries out by itself, which saves a copy of every map."""
 
     weight: Weight = Auto(0.03)
     """Factor in the loss: a number, a schedule (warm_up, decay, piecewise) or auto(share).
@@ -44,7 +48,7 @@ class Guide:
     docs/results.md.
     """
     layers: Any = "all"
-    """Guided layers: "all", "first:N", "last:N", a number or numbers, from 0."""
+    """Guided layers: "all", "first:N", "last:N", "first:half", a number or numbers, from 0."""
     heads: Any = "all"
     """Guided heads of these layers, likewise, or a mapping from layer to heads."""
     dropout: Literal["before", "after"] = "before"
@@ -59,9 +63,14 @@ class Guide:
         check_choice(self, "special_tokens", (True, False))
 
     @property
-    def what(self) -> Literal["received", "map"]:
-        """What the guide looks at: received attention costs nothing to speak of, maps cost memory."""
+    def what(self) -> What:
+        """What the guide looks at: received attention costs nothing to speak of, maps cost time and memory."""
         return "received"
+
+    @property
+    def marks(self) -> tuple[str, ...]:
+        """The kinds of tokens that it must be told of by a tokenizer, such as separator."""
+        return ()
 
     def __call__(self, maps: AttentionRecord, inputs: Inputs) -> Tensor:
         """The value to minimise: a scalar."""
@@ -131,8 +140,9 @@ def register_guide(name: str) -> Callable[[Kind], Kind]:
 def _polite(kind: type[Guide], initialise: Callable[..., None]) -> Callable[..., None]:
     @functools.wraps(initialise)
     def checked(self: Guide, *args: Any, **options: Any) -> None:
-        if args:
-            raise InputError(f"{kind.name}{args!r}: name the options, for example weight={args[0]!r}.")
+        if len(args) > len(kind.positional):
+            raise InputError(f"{kind.name}{args!r}: name the options, for example weight={args[-1]!r}.")
+        options = dict(zip(kind.positional, args, strict=False)) | options
         known = [field.name for field in fields(kind)]
         for option in options:
             if option not in known:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import warnings
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -17,18 +18,19 @@ from headwise.guides.base import Guides, weight_at
 from headwise.guides.losses import GuidePart, Losses
 from headwise.guides.measure import gradient_norms
 from headwise.guides.steps import StepCounter
+from headwise.guides.vocabulary import Vocabulary
 from headwise.guides.weights import Auto
 
 
 class Guidance(Customer):
     """The guides of one model, and what they did in the last training step."""
 
-    def __init__(self, seam: Seam, guides: Guides, special_ids: Tensor | None, share_every: int) -> None:
+    def __init__(self, seam: Seam, guides: Guides, vocabulary: Vocabulary, share_every: int) -> None:
         """Resolve the guides' choices of layers and heads for this model."""
         self.guides = guides
         self.losses = Losses()
         self._seam = seam
-        self._special_ids = special_ids
+        self._vocabulary = vocabulary
         self._share_every = share_every
         self._named = dict(guides.named())
         self._requests = {
@@ -36,9 +38,12 @@ class Guidance(Customer):
                 guide.what,
                 select(guide.layers, guide.heads, seam.family.shape),
                 after_dropout=guide.dropout == "after",
+                padding_rows=guide.what == "map" and guide.padding_rows,
             )
             for name, guide in self._named.items()
         }
+        for name, guide in self._named.items():
+            vocabulary.check(name, guide.marks)
         self._balances = {
             name: Balance(guide.weight)
             for name, guide in self._named.items()
@@ -71,6 +76,7 @@ class Guidance(Customer):
     def after(self, seen: list[dict[int, Tensor]], valid: Tensor, inputs: Inputs, output: Any) -> Any:
         """Add the guides to the model's loss, if it has one."""
         special = self._special(inputs)
+        inputs = replace(inputs, marks={**self._marks(inputs), **inputs.marks})
         requests = tuple(dict.fromkeys(self._requests[name] for name in self._active()))
         records = {
             request: AttentionRecord(request).fill(layers, valid, special)
@@ -183,9 +189,11 @@ class Guidance(Customer):
     def _special(self, inputs: Inputs) -> Tensor | None:
         if inputs.special_tokens_mask is not None:
             return inputs.special_tokens_mask != 0
-        if self._special_ids is None or inputs.input_ids is None:
-            return None
-        return torch.isin(inputs.input_ids, self._special_ids.to(inputs.input_ids.device))
+        return self._vocabulary.special(inputs.input_ids)
+
+    def _marks(self, inputs: Inputs) -> dict[str, Tensor]:
+        wanted = {mark for name in self._active() for mark in self._named[name].marks}
+        return self._vocabulary.marks(inputs.input_ids, sorted(wanted))
 
     def _check(self, raw: Mapping[str, Tensor]) -> None:
         for name, value in raw.items():

@@ -7,7 +7,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from headwise.attention import AttentionRecord, Inputs
+from headwise.attention import AttentionRecord, Inputs, What
 from headwise.errors import InputError
 from headwise.guides.base import Guide, check_choice, mean_over_examples, register_guide
 from headwise.guides.gram import gram
@@ -59,7 +59,7 @@ class MapDiscrimination(Guide):
             raise InputError(f"mdg(tau={tau!r}): expected a number above 0 (the paper uses 1.0).")
 
     @property
-    def what(self) -> Literal["received", "map"]:
+    def what(self) -> What:
         """Only the released variant needs maps."""
         return "received" if self.reduce == "received" else "map"
 

@@ -6,7 +6,7 @@ from typing import Literal
 
 from torch import Tensor
 
-from headwise.attention import AttentionRecord, Inputs
+from headwise.attention import AttentionRecord, Inputs, What
 from headwise.guides.base import Guide, check_choice, mean_over_examples, register_guide
 from headwise.guides.gram import gram
 from headwise.guides.weights import Weight
@@ -52,7 +52,7 @@ class PatternDecorrelation(Guide):
         check_choice(self, "reduce", ("received", "given"))
 
     @property
-    def what(self) -> Literal["received", "map"]:
+    def what(self) -> What:
         """Only the released variant needs maps."""
         return "received" if self.reduce == "received" else "map"
 

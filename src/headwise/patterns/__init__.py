@@ -1,1 +1,46 @@
 """Patterns: what a map could look like. A new one is one file and one line here."""
+
+from headwise.patterns.align import token_matrix, token_vector, words_of_tokens
+from headwise.patterns.base import (
+    PATTERNS,
+    Pattern,
+    ReceivedTarget,
+    Target,
+    Tokens,
+    build_pattern,
+    register_pattern,
+)
+from headwise.patterns.dependency import Dependency
+from headwise.patterns.marks import find_marks, mark_ids
+from headwise.patterns.pmi import PMI
+from headwise.patterns.position import First, Next, Prev
+from headwise.patterns.store import Stored, default_cache, gather, store_key
+from headwise.patterns.tokens import Delim, Period
+from headwise.patterns.wordsim import WordSimilarity
+
+__all__ = [
+    "PATTERNS",
+    "PMI",
+    "Delim",
+    "Dependency",
+    "First",
+    "Next",
+    "Pattern",
+    "Period",
+    "Prev",
+    "ReceivedTarget",
+    "Stored",
+    "Target",
+    "Tokens",
+    "WordSimilarity",
+    "build_pattern",
+    "default_cache",
+    "find_marks",
+    "gather",
+    "mark_ids",
+    "register_pattern",
+    "store_key",
+    "token_matrix",
+    "token_vector",
+    "words_of_tokens",
+]

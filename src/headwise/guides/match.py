@@ -1,0 +1,147 @@
+"""Match: pull heads to a pattern."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar, Literal
+
+import torch
+from torch import Tensor
+
+from headwise.attention import AttentionRecord, Inputs, What
+from headwise.errors import InputError, choices
+from headwise.guides.base import Guide, check_choice, mean_over_examples, register_guide
+from headwise.guides.distances import DISTANCES
+from headwise.patterns import PATTERNS, Pattern, Tokens, build_pattern
+
+
+@register_guide("match")
+class Match(Guide):
+    """Match: chosen heads should attend as a pattern says.
+
+    With A the map of a head, T the target map of the pattern, and q the rows (queries) that have a target:
+
+        on="map"        mean over rows q of  d(A_q, T_q)
+        on="received"   d(a, t),  a = what each key receives as shares of the whole, t = the same of T
+
+    and d one of
+
+        mse      mean over keys k of (A_k - T_k)^2
+        kl       sum over keys of T_k log(T_k / A_k)
+        cosine   1 - A . T / (|A| |T|)
+
+    Rows without a target and examples without any such row are left out. Only heads that are guided on their maps get
+    explicit maps; the others of their layer stay on SDPA. Received attention needs no maps at all.
+
+    Relations: MDG and PDG want heads to differ, no matter how; Match says what they should do. Fixed patterns are due
+    to Deshpande and Narasimhan (2020), who guide some heads of every layer, sum the mean squared difference over layers
+    (`reduction="sum"`) and let the weight decay (`weight=decay(...)`). Knowledge (arXiv 2204.02922, Table 2) is
+    compared with what is received.
+
+    In layers that see a window only (ModernBERT's local ones) a target outside of the window cannot be reached: choose
+    the others with `layers`.
+    """
+
+    positional: ClassVar[tuple[str, ...]] = ("pattern",)
+    padding_rows: ClassVar[bool] = True
+    only: ClassVar[str | None] = None
+    """The one pattern of a guide that is named after it."""
+
+    pattern: Any = None
+    """A pattern, its name, or its name with options: {name: pmi, window: 5}."""
+    heads: Any = "first:half"
+    """Guided heads of these layers: "all", "first:N", "last:N", "first:half", numbers, or a mapping from layers."""
+    distance: Literal["mse", "kl", "cosine"] = "mse"
+    """How far attention is from the pattern."""
+    on: Literal["map", "received"] | None = None
+    """What is compared: whole maps, or received attention. If not given, as suits the pattern."""
+    reduction: Literal["mean", "sum"] = "mean"
+    """Over maps: mean of all, or sum over layers of the mean over heads."""
+
+    def __post_init__(self) -> None:
+        """Check, and find the pattern."""
+        super().__post_init__()
+        object.__setattr__(self, "pattern", self._found(self.pattern))
+        object.__setattr__(self, "on", self.pattern.form if self.on is None else self.on)
+        check_choice(self, "distance", tuple(DISTANCES))
+        check_choice(self, "on", ("map", "received"))
+        check_choice(self, "reduction", ("mean", "sum"))
+
+    @property
+    def what(self) -> What:
+        """Maps, or what is received."""
+        return "map" if self.on == "map" else "received"
+
+    @property
+    def marks(self) -> tuple[str, ...]:
+        """What its pattern must be told of."""
+        marks: tuple[str, ...] = self.pattern.marks
+        return marks
+
+    def __call__(self, maps: AttentionRecord, inputs: Inputs) -> Tensor:
+        """The loss of one batch."""
+        tokens = Tokens(maps.valid, inputs.marks, inputs.knowledge)
+        values, counts = self._by_map(maps, tokens) if self.on == "map" else self._by_received(maps, tokens)
+        if self.reduction == "sum":
+            per_layer = [part.mean(1) for part in values.split([len(heads) for heads in maps.heads.values()], 1)]
+            return mean_over_examples(torch.stack(per_layer).sum(0), counts)
+        return mean_over_examples(values.mean(1), counts)
+
+    def _by_map(self, maps: AttentionRecord, tokens: Tokens) -> tuple[Tensor, Tensor]:
+        """[B,M] the mean distance over rows, and [B] how many rows count."""
+        key = (self.pattern, "map")
+        if key not in maps.cache:
+            maps.cache[key] = self.pattern.target(tokens)
+        target = maps.cache[key]
+        distance = DISTANCES[self.distance]
+        counted = target.present & self.positions(maps)  # [B,Q]
+        rows = target.rows.unsqueeze(1)  # [B,1,Q,K]
+        weights = counted / counted.sum(1, keepdim=True).clamp_min(1)  # [B,Q]
+        if distance.per_key:
+            weights = weights / maps.valid.sum(1, keepdim=True).clamp_min(1)
+        each = [(distance(maps[layer], rows) * weights.unsqueeze(1)).sum(2) for layer in maps.heads]  # [B,n]
+        return torch.cat(each, 1), counted.sum(1)
+
+    def _by_received(self, maps: AttentionRecord, tokens: Tokens) -> tuple[Tensor, Tensor]:
+        """[B,M] the distances, and [B] whether the example counts."""
+        key = (self.pattern, "received")
+        if key not in maps.cache:
+            maps.cache[key] = self.pattern.received(tokens)
+        target, positions = maps.cache[key], self.positions(maps)
+        received = maps.stacked()  # [B,M,K]
+        received = received.to(torch.promote_types(received.dtype, torch.float32)) * positions.unsqueeze(1)
+        tiny = torch.finfo(received.dtype).tiny
+        shares = received / received.sum(2, keepdim=True).clamp_min(tiny)
+        wanted = (target.shares * positions).to(received.dtype)  # [B,K]
+        total = wanted.sum(1, keepdim=True)
+        wanted = wanted / total.clamp_min(tiny)
+        distance = DISTANCES[self.distance]
+        values = distance(shares, wanted.unsqueeze(1))  # [B,M]
+        if distance.per_key:
+            values = values / positions.sum(1, keepdim=True).clamp_min(1)
+        return values, target.present & (total[:, 0] > 0)
+
+    def _found(self, choice: Any) -> Pattern:
+        if choice is None and self.only is None:
+            raise InputError(f"{self.name} needs a pattern: {choices('', PATTERNS)}.")
+        if self.only is not None and (choice is None or isinstance(choice, Mapping)):
+            choice = {"name": self.only, **(choice or {})}
+        found = build_pattern(choice)
+        if self.only is not None and found.name != self.only:
+            raise InputError(f"guide {self.name} has its own pattern, not {found.name!r}: use match for others.")
+        return found
+
+
+def _named(pattern: str) -> type[Match]:
+    """The guide that is called by the name of its pattern."""
+    told = (PATTERNS[pattern].__doc__ or "").strip()
+    made = type(
+        f"Match{pattern.capitalize()}",
+        (Match,),
+        {"__doc__": f"{told}\n\nThe same as match with this pattern.", "__module__": __name__, "only": pattern},
+    )
+    return register_guide(pattern)(made)
+
+
+# A guide for every pattern, under its name.
+NAMED = {pattern: _named(pattern) for pattern in PATTERNS}
