@@ -34,6 +34,8 @@ DOORS = {
     "datasets": {"tasks"},
     "spacy": {"patterns"},
     "nltk": {"patterns"},
+    "conllu": {"patterns"},
+    "joblib": {"patterns"},
     "scipy": {"metrics"},
     "sklearn": {"metrics"},
     "yaml": {"experiments"},

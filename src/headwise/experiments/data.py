@@ -76,7 +76,7 @@ def read_split(recipe: Recipe, task: Task, name: str, root: Path | None, *, netw
         held_out = splits.validation if name == "validation" else splits.test
         return splits.train if name == "train" or held_out is None else held_out
     limits = {str(split): limit for split, limit in data.limit.items()}
-    return _first(task.read(name, root), limits.get(name))
+    return _first(task.read(name, root, network=network), limits.get(name))
 
 
 def _held_out(name: str, fraction: float | None, train: Split, order: list[int]) -> tuple[Split | None, list[int]]:

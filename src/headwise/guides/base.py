@@ -142,7 +142,11 @@ def _polite(kind: type[Guide], initialise: Callable[..., None]) -> Callable[...,
     def checked(self: Guide, *args: Any, **options: Any) -> None:
         if len(args) > len(kind.positional):
             raise InputError(f"{kind.name}{args!r}: name the options, for example weight={args[-1]!r}.")
-        options = dict(zip(kind.positional, args, strict=False)) | options
+        unnamed = dict(zip(kind.positional, args, strict=False))
+        for option in unnamed:
+            if option in options:
+                raise InputError(f"{kind.name} is given its {option} twice: {unnamed[option]!r}, {options[option]!r}.")
+        options = unnamed | options
         known = [field.name for field in fields(kind)]
         for option in options:
             if option not in known:

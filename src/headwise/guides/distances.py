@@ -71,8 +71,10 @@ def _angle(attention: Tensor, target: Tensor) -> Tensor:
 def _angle_slope(attention: Tensor, target: Tensor) -> Tensor:
     lengths = _lengths(attention, target).unsqueeze(-1)
     inner = (attention * target).sum(-1, keepdim=True)
-    square = attention.square().sum(-1, keepdim=True).clamp_min(torch.finfo(attention.dtype).tiny)
-    return (attention * (inner / square)).sub_(target).div_(lengths)
+    square = attention.square().sum(-1, keepdim=True)
+    towards = inner / square.clamp_min(torch.finfo(attention.dtype).tiny)
+    # Where dropout left nothing there is no direction either.
+    return (attention * towards).sub_(target).div_(lengths).masked_fill_(square == 0, 0.0)
 
 
 def _lengths(attention: Tensor, target: Tensor) -> Tensor:

@@ -143,5 +143,6 @@ def _named(pattern: str) -> type[Match]:
     return register_guide(pattern)(made)
 
 
-# A guide for every pattern, under its name.
+# A guide for every pattern, under its name; as names of this module too, so that they can be pickled.
 NAMED = {pattern: _named(pattern) for pattern in PATTERNS}
+globals().update({made.__name__: made for made in NAMED.values()})

@@ -1,0 +1,93 @@
+"""Words and sub-words: which word each token belongs to, and what is known of words said of tokens.
+
+Shapes: T tokens of an example, W words of it, P words that have tokens, C pairs of a token and a word.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from headwise.patterns.knowledge import WordMatrix
+
+
+def words_of_tokens(offsets: NDArray[np.int32], texts: NDArray[np.int8], spans: NDArray[np.int32]) -> NDArray[np.int32]:
+    """The word of every token of an example.
+
+    A token belongs to the word that it shares most characters with, the first of equals. So a token that begins with
+    the space before its word is found as well. Special tokens and tokens without characters have no word.
+
+    Args:
+        offsets: [T,2] first character of each token, and the one after its last, within the token's text.
+        texts: [T] the number of that text; -1 for special tokens.
+        spans: [W,3] as in `WordMatrix.spans`, in any order.
+
+    Returns:
+        [T] the index of the word, -1 for none.
+    """
+    found = np.full(len(texts), -1, np.int32)
+    if not len(texts) or not len(spans):
+        return found
+    # On one line of characters: the texts one after another, special tokens before the first.
+    length = max(int(offsets.max()), int(spans[:, 2].max())) + 1
+    order = np.lexsort((spans[:, 1], spans[:, 0]))
+    words = spans[order, 0].astype(np.int64)[:, None] * length + spans[order, 1:]  # [W,2]
+    tokens = texts.astype(np.int64)[:, None] * length + offsets  # [T,2]
+    token, word = _near(tokens, words)  # [C]
+    shared = np.minimum(tokens[token, 1], words[word, 1]) - np.maximum(tokens[token, 0], words[word, 0])
+    # What is written last stays: the most shared, the first word of equals.
+    ranked = np.lexsort((-word, shared))
+    ranked = ranked[shared[ranked] > 0]
+    found[token[ranked]] = order[word[ranked]]
+    return found
+
+
+def token_matrix(matrix: WordMatrix, words: NDArray[np.int32]) -> NDArray[np.float32]:
+    """What is known of words, for tokens: [T,T], entry [i,j] is W[word(i), word(j)], 0 where a token has no word.
+
+    Tokens of the same word x have W[x,x].
+
+    Args:
+        matrix: of the words of an example.
+        words: [T] the word of each token, from `words_of_tokens`.
+    """
+    present = np.unique(words[words >= 0])  # [P] the others were cut off, and may be many
+    # The last place is for all words without tokens, and -1 leads there as well.
+    place = np.full(len(matrix.spans) + 1, len(present))
+    place[present] = np.arange(len(present))
+    rows, columns = place[matrix.rows], place[matrix.columns]
+    small = np.zeros((len(present) + 1, len(present) + 1), np.float32)
+    small[rows, columns] = matrix.values
+    small[columns, rows] = matrix.values
+    small[-1] = small[:, -1] = 0
+    spread = place[words]  # [T]
+    return np.asarray(small[spread[:, None], spread], np.float32)
+
+
+def token_vector(matrix: WordMatrix, words: NDArray[np.int32]) -> NDArray[np.float32]:
+    """[T] the column means of `token_matrix` over the tokens that have a word, without making that matrix.
+
+    With n_x tokens of word x: entry j is (sum over x of n_x W[x, word(j)]) / (sum over x of n_x).
+
+    Args:
+        matrix: of the words of an example.
+        words: [T] the word of each token, from `words_of_tokens`.
+    """
+    size = len(matrix.spans)
+    with_word = words[words >= 0]
+    counts = np.bincount(with_word, minlength=size)  # [W]
+    sums = np.bincount(matrix.columns, matrix.values * counts[matrix.rows], size)  # [W]
+    other = matrix.rows != matrix.columns  # the diagonal is its own mirror image
+    sums += np.bincount(matrix.rows[other], (matrix.values * counts[matrix.columns])[other], size)
+    means = np.append(sums / max(len(with_word), 1), 0.0)  # one more, where -1 leads
+    return means[words].astype(np.float32)
+
+
+def _near(tokens: NDArray[np.int64], words: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """[C] and [C]: every token with every word that it may share a character with; words are sorted by start."""
+    reach = np.maximum.accumulate(words[:, 1])  # sorted even where words overlap
+    first = np.searchsorted(reach, tokens[:, 0], side="right")
+    count = np.maximum(np.searchsorted(words[:, 0], tokens[:, 1], side="left") - first, 0)
+    token = np.repeat(np.arange(len(tokens)), count)
+    step = np.arange(len(token)) - np.repeat(np.cumsum(count) - count, count)
+    return token, np.repeat(first, count) + step

@@ -1,0 +1,190 @@
+"""PMI: which words of the training texts stand together more often than by chance.
+
+Shapes: W words of an example, E entries of a sparse matrix, V words of the vocabulary, P pairs of words.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from headwise.errors import InputError
+from headwise.patterns.base import register_pattern
+from headwise.patterns.knowledge import Builder, Knowledge, Resources, Spread, Texts, WordMatrix
+from headwise.patterns.words import RULES, plain, words_of
+
+Keys = NDArray[np.int64]
+# A part of the corpus counted: its words, and of each pair of them (x << 32 | y with x <= y) how often it was seen.
+Counted = tuple[list[str], Keys, NDArray[np.int64]]
+
+
+@register_pattern("pmi")
+class PMI(Knowledge):
+    """Positive point-wise mutual information of two words, counted over the training texts.
+
+    With c(x,y) the number of times that y stands at most `window` words before or after x in one text,
+    c(x) = sum_y c(x,y) and N = sum_x c(x):
+
+        PPMI(x,y) = max(0, log(c(x,y) N / (c(x) c(y))))
+
+    Pairs that were seen fewer than `minimum` times have 0, though they do count in c(x) and N. The matrix of an example
+    holds all pairs of its words, over both of its texts. Two places of one word have the value of that word with
+    itself; a place has none with itself.
+
+    Relations: needs nothing but the training texts, so it fits any language and subject; `wordsim` brings knowledge
+    from outside, `dependency` the grammar of the sentence.
+
+    Difference from the authors' released code: there pairs of neighbours are counted inside the one example, where
+    hardly any pair occurs twice.
+    """
+
+    from_corpus: ClassVar[bool] = True
+
+    window: int = 5
+    """How many words apart two words may stand to count as seen together."""
+    minimum: int = 2
+    """How often a pair must have been seen to have a value."""
+    lower: bool = True
+    """Whether words that differ only in case (or in the kind of apostrophe) are the same."""
+
+    def __post_init__(self) -> None:
+        """Check the options."""
+        for option in ("window", "minimum"):
+            value = getattr(self, option)
+            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+                raise InputError(f"pmi({option}={value!r}): expected a whole number of 1 or more.")
+        if not isinstance(self.lower, bool):
+            raise InputError(f"pmi(lower={self.lower!r}): expected True or False.")
+
+    def fingerprint(self, resources: Resources) -> dict[str, Any]:
+        """The rules for splitting texts into words."""
+        return {"words": RULES}
+
+    def builder(self, corpus: Sequence[Texts], resources: Resources, spread: Spread) -> Builder:
+        """Count the pairs of the training texts, and keep those that have a value."""
+        if not len(corpus):
+            raise InputError("pmi counts words over the training texts, but there are none: give a training split.")
+        count = functools.partial(count_pairs, window=self.window, lower=self.lower)
+        vocabulary, keys, counts = _merged(spread(count, corpus))
+        if not len(keys):
+            raise InputError(
+                f"pmi found no two words in one text in any of the {len(corpus)} training examples: check that the "
+                "right columns are read as texts."
+            )
+        keys, values = _ppmi(keys, counts, self.minimum)
+        if not len(keys):
+            raise InputError(
+                f"pmi(window={self.window}, minimum={self.minimum}): none of the {len(counts)} pairs of words in "
+                f"{len(corpus)} training examples was seen so often and more than by chance: set minimum to 1, or use "
+                "more texts."
+            )
+        return PairTable.of(vocabulary, keys, values, self.lower)
+
+
+@dataclass(frozen=True, eq=False)
+class PairTable:
+    """Makes the matrices: the pairs that have a value, sorted so that they are found by bisection."""
+
+    vocabulary: dict[str, int]
+    """The V words that are in a pair, in order."""
+    keys: Keys
+    """[P] x * V + y with x <= y, ascending."""
+    values: NDArray[np.float32]
+    """[P]"""
+    lower: bool
+
+    @classmethod
+    def of(cls, vocabulary: Sequence[str], keys: Keys, values: NDArray[np.float32], lower: bool) -> PairTable:
+        """From pairs x << 32 | y, with the words numbered anew: in order, and only those that are in a pair."""
+        first, second = _halves(keys)
+        used = sorted(np.unique(np.concatenate([first, second])).tolist(), key=lambda word: vocabulary[word])
+        number = np.full(len(vocabulary), -1, np.int64)
+        number[used] = np.arange(len(used))
+        first, second = number[first], number[second]
+        fresh = np.minimum(first, second) * len(used) + np.maximum(first, second)
+        order = np.argsort(fresh)
+        names = {vocabulary[word]: place for place, word in enumerate(used)}
+        return cls(names, fresh[order], values[order], lower)
+
+    def __call__(self, examples: Sequence[Texts]) -> list[WordMatrix]:
+        """One matrix for each example."""
+        return [self._matrix(texts) for texts in examples]
+
+    def _matrix(self, texts: Texts) -> WordMatrix:
+        words, spans = words_of(texts)
+        ids = np.array([self.vocabulary.get(plain(word) if self.lower else word, -1) for word in words], np.int64)
+        known = np.flatnonzero(ids >= 0)
+        rows, columns = (known[side] for side in np.triu_indices(len(known), 1))
+        keys = np.minimum(ids[rows], ids[columns]) * len(self.vocabulary) + np.maximum(ids[rows], ids[columns])
+        places = np.searchsorted(self.keys, keys).clip(max=len(self.keys) - 1)
+        found = self.keys[places] == keys  # [E]
+        return WordMatrix(
+            spans, rows[found].astype(np.int32), columns[found].astype(np.int32), self.values[places[found]]
+        )
+
+
+def count_pairs(examples: Sequence[Texts], *, window: int, lower: bool) -> Counted:
+    """How often each pair of words stands at most `window` words apart, within one text."""
+    numbers: dict[str, int] = {}
+    ids, lengths = [], []  # the word at each place in the corpus, and how many places each text has
+    for text in itertools.chain.from_iterable(examples):
+        found, _ = words_of((text,))
+        ids += [numbers.setdefault(plain(word) if lower else word, len(numbers)) for word in found]
+        lengths.append(len(found))
+    word, of_text = np.array(ids, np.int64), np.repeat(np.arange(len(lengths)), lengths)
+    seen = []
+    for distance in range(1, min(window, len(word) - 1) + 1):
+        together = of_text[:-distance] == of_text[distance:]
+        seen.append(_keys(word[:-distance][together], word[distance:][together]))
+    keys, counts = np.unique(np.concatenate([np.zeros(0, np.int64), *seen]), return_counts=True)
+    return list(numbers), keys, counts
+
+
+def _merged(parts: Iterable[Counted]) -> Counted:
+    """All parts as one. They are summed up whenever as much has come in as there was: few sums, little memory."""
+    numbers: dict[str, int] = {}
+    keys, counts = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
+    for words, part_keys, part_counts in parts:
+        number = np.array([numbers.setdefault(word, len(numbers)) for word in words], np.int64)
+        first, second = _halves(part_keys)
+        keys.append(_keys(number[first], number[second]))
+        counts.append(part_counts)
+        if sum(map(len, keys[1:])) > len(keys[0]):
+            keys, counts = ([merged] for merged in _summed(keys, counts))
+    return list(numbers), *_summed(keys, counts)
+
+
+def _summed(keys: list[Keys], counts: list[NDArray[np.int64]]) -> tuple[Keys, NDArray[np.int64]]:
+    every, count = np.concatenate(keys), np.concatenate(counts)
+    order = np.argsort(every, kind="stable")
+    every, count = every[order], count[order]
+    starts = np.flatnonzero(np.diff(every, prepend=-1))
+    return every[starts], np.add.reduceat(count, starts) if len(starts) else count
+
+
+def _ppmi(keys: Keys, counts: NDArray[np.int64], minimum: int) -> tuple[Keys, NDArray[np.float32]]:
+    """The pairs whose PPMI is above 0, and it."""
+    first, second = _halves(keys)
+    # A pair of places is seen from both: c(x,y) and c(y,x) grow by one, and c(x,x) by two.
+    both_ways = counts * np.where(first == second, 2, 1)
+    total = np.bincount(first, both_ways, second.max() + 1)
+    different = first != second
+    total += np.bincount(second[different], both_ways[different], len(total))
+    frequent = np.flatnonzero(counts >= minimum)
+    by_chance = total[first[frequent]] * total[second[frequent]]
+    value = np.log(both_ways[frequent] * total.sum() / by_chance)
+    return keys[frequent[value > 0]], value[value > 0].astype(np.float32)
+
+
+def _keys(first: Keys, second: Keys) -> Keys:
+    return np.minimum(first, second) << 32 | np.maximum(first, second)
+
+
+def _halves(keys: Keys) -> tuple[Keys, Keys]:
+    return keys >> 32, keys & 0xFFFFFFFF

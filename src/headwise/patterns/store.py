@@ -1,0 +1,222 @@
+"""The store of knowledge: worked out once per data set, kept on disk under a hash of its content, for all runs."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, overload
+
+import numpy as np
+from filelock import FileLock
+
+from headwise.errors import DiskError, HeadwiseWarning, InputError, StateError
+from headwise.patterns import mapped
+from headwise.patterns.flat import Arrays, flatten
+from headwise.patterns.keys import about, store_key
+from headwise.patterns.knowledge import Builder, Knowledge, Resources, Texts, WordMatrix
+from headwise.patterns.parallel import SMALL, Processes, apply, checked_workers, cut
+from headwise.patterns.parts import Parts
+
+__all__ = ["Stored", "default_cache", "gather", "store_key"]
+
+Progress = Callable[[int, int], None]
+
+NOTHING = Resources()
+# The stamps of the folders whose hashes this process has worked out once.
+_verified: set[tuple[Any, ...] | None] = set()
+
+
+class Stored(Sequence[WordMatrix]):
+    """The matrices of a data set, mapped from files: only what is looked at takes memory, once for all processes.
+
+    Spans, rows and columns are uint16 where they fit, else int32: widen them before you multiply. All are read-only.
+    """
+
+    def __init__(self, folder: Path, key: str, built: bool = False) -> None:
+        """Open a folder that `gather` has made; `built` tells whether it was worked out now or found."""
+        self.folder, self.key, self.built = folder, key, built
+        try:
+            arrays = mapped.load(folder)
+        except mapped.Damage as damage:
+            raise StateError(
+                f"{folder} is no longer there as it was ({damage}): gather the knowledge again."
+            ) from damage
+        # As plain arrays, since slices of memmap objects are slow to make; they still look into the file.
+        self._arrays = {name: array.view(np.ndarray) for name, array in arrays.items()}
+
+    def __len__(self) -> int:
+        """How many examples there are."""
+        return len(self._arrays["words"]) - 1
+
+    @overload
+    def __getitem__(self, index: int) -> WordMatrix: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[WordMatrix]: ...
+    def __getitem__(self, index: int | slice) -> WordMatrix | list[WordMatrix]:
+        """What is known about an example."""
+        if isinstance(index, slice):
+            return [self[each] for each in range(len(self))[index]]
+        arrays, place = self._arrays, range(len(self))[index]
+        words = slice(*arrays["words"][place : place + 2].tolist())
+        entries = slice(*arrays["entries"][place : place + 2].tolist())
+        return WordMatrix(
+            arrays["spans"][words], arrays["rows"][entries], arrays["columns"][entries], arrays["values"][entries]
+        )
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """To another process goes the place, not the content."""
+        return Stored, (self.folder, self.key, self.built)
+
+
+def gather(
+    pattern: Knowledge,
+    examples: Sequence[Texts],
+    *,
+    corpus: Sequence[Texts] = (),
+    resources: Resources = NOTHING,
+    cache: Path | None = None,
+    workers: int | None = None,
+    progress: Progress | None = None,
+    rebuild: bool = False,
+) -> Stored:
+    """What a pattern knows about the words of each example: found in the cache, or worked out now and kept there.
+
+    Args:
+        pattern: the kind of knowledge, with its options.
+        examples: the one or two texts of each example.
+        corpus: the training texts, for the patterns that count words in them.
+        resources: what else the pattern may draw on.
+        cache: the folder that keeps all stores; None: `default_cache()`.
+        workers: how many processes work; None: one for each core that this process may use.
+        progress: is told how many of how many examples are done, those of an interrupted build included.
+        rebuild: work it out again even if it is there.
+    """
+    workers = checked_workers(workers)
+    if not len(examples):
+        raise InputError(f"pattern {pattern.name}: there are no examples to gather knowledge about; give at least one.")
+    key = store_key(pattern, examples, corpus, resources)
+    folder = Path(cache or default_cache()).expanduser() / f"{pattern.name}-{key}"
+    # Without the lock first: an entry that is there can be read where nothing can be written.
+    if not rebuild and _fault(folder, key, len(examples)) is None:
+        return Stored(folder, key)
+    with _locked(folder):
+        fault = "" if rebuild else _fault(folder, key, len(examples))
+        if fault is None:  # another process has built it while we waited
+            return Stored(folder, key)
+        _make_way(folder, fault)
+        parts = Parts(folder.with_name(f"{folder.name}.parts"), key, len(examples))
+        if rebuild:
+            parts.remove()
+        job = _Job(pattern, list(examples), list(corpus) if pattern.from_corpus else (), resources, workers)
+        _build(folder, job, parts, progress or (lambda done, total: None))
+    return Stored(folder, key, built=True)
+
+
+def default_cache() -> Path:
+    """Where stores are kept: $HEADWISE_CACHE, else headwise/knowledge in the user's cache folder."""
+    if own := os.environ.get("HEADWISE_CACHE"):
+        return Path(own).expanduser()
+    return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "headwise" / "knowledge"
+
+
+@dataclass(frozen=True)
+class _Job:
+    """What is to be built."""
+
+    pattern: Knowledge
+    examples: Sequence[Texts]
+    corpus: Sequence[Texts]
+    resources: Resources
+    workers: int
+
+    def work_out(self, gaps: Sequence[tuple[int, int]]) -> Generator[tuple[range, Arrays], None, None]:
+        """The parts of some stretches of the examples, as they are done."""
+        if not gaps:
+            return  # only the last step was missing: spare the corpus
+        work = _Work(self.pattern.name, self.pattern.builder(self.corpus, self.resources, Processes(self.workers)))
+        workers = self.workers if sum(stop - start for start, stop in gaps) >= SMALL else 1
+        places = [place for start, stop in gaps for place in cut(start, stop, workers)]
+        items = [(place, self.examples[place.start : place.stop]) for place in places]
+        yield from apply(work, items, workers=workers, ordered=False)
+
+
+@dataclass(frozen=True)
+class _Work:
+    """What a worker does with a part."""
+
+    pattern: str
+    builder: Builder
+
+    def __call__(self, item: tuple[range, Sequence[Texts]]) -> tuple[range, Arrays]:
+        place, examples = item
+        return place, flatten(self.pattern, self.builder(examples), examples, place.start)
+
+
+def _build(folder: Path, job: _Job, parts: Parts, progress: Progress) -> None:
+    """Work out the parts that are missing, then put all together."""
+    parts.restore()
+    if parts.done:
+        progress(parts.done, parts.total)
+    with closing(job.work_out(list(parts.gaps()))) as finished:  # an error here ends the workers at once
+        for place, arrays in finished:
+            with _writing(folder.parent):
+                parts.save(place, arrays)
+            progress(parts.done, parts.total)
+    with _writing(folder.parent):
+        joined = parts.joined()
+        counts = {"examples": parts.total, "words": len(joined["spans"]), "entries": len(joined["rows"])}
+        mapped.write(folder, joined, {**about(job.pattern, job.resources), "key": parts.key, "counts": counts})
+    parts.remove()
+
+
+def _fault(folder: Path, key: str, examples: int) -> str | None:
+    """What is wrong with a store: None if nothing is, an empty text if there is none."""
+    if not os.path.lexists(folder):
+        return ""
+    stamp = mapped.stamp(folder)
+    try:
+        mapped.read(folder, key, examples, hashes=stamp not in _verified)
+    except mapped.Damage as damage:
+        return str(damage)
+    _verified.add(stamp)  # never None: then a file is missing
+    return None
+
+
+def _make_way(folder: Path, fault: str) -> None:
+    """Refuse to replace what is not ours, and say so where something is replaced."""
+    if os.path.lexists(folder) and not mapped.is_ours(folder):
+        raise InputError(
+            f"{folder} stands where knowledge should be kept, and was not made by headwise: move it away, or choose "
+            "another cache folder."
+        )
+    if fault:
+        warnings.warn(f"{folder} is damaged and is built again: {fault}.", HeadwiseWarning, stacklevel=3)
+
+
+@contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    """One process at a time; the lock of a process that has died is free."""
+    with _writing(folder.parent):
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        lock = FileLock(folder.with_name(f"{folder.name}.lock"))
+        lock.acquire()
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+@contextmanager
+def _writing(cache: Path) -> Iterator[None]:
+    try:
+        yield
+    except (OSError, NotImplementedError, mapped.Damage) as error:
+        reason = " ".join(str(getattr(error, "strerror", None) or error).split())
+        raise DiskError(
+            f"the knowledge cache {cache} could not be written ({reason}): make room or give the right to write, or "
+            "choose another folder with HEADWISE_CACHE."
+        ) from error

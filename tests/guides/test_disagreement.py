@@ -1,0 +1,272 @@
+"""Disagreement: an explicit loop over pairs of heads, on values and outputs that are got by another way."""
+
+import pytest
+import torch
+from conftest import EAGER, build_batch, build_model
+from guides.reference import NO_INPUTS, assert_same_gradients, gradients, slow_maps
+
+import headwise as hw
+from headwise.attention import AttentionRecord, Request, backend, watch
+from headwise.errors import InputError
+
+pytestmark = pytest.mark.filterwarnings("ignore:.* does not call custom attention:headwise.HeadwiseWarning")
+
+HEADS = 4
+ON = ("subspace", "position", "output")
+REDUCTIONS = ("pairs", "paper")
+# Where a family makes its values.
+VALUES = {"bert": "attention.self.value", "roberta": "attention.self.value", "deberta-v2": "value_proj"}
+
+
+# -- the slow reference ------------------------------------------------------------------------------------------------
+
+
+def seen_apart(model, family, batch):
+    """Of a model that headwise does not touch, by `on`: [N][B,H,S,D or K] with its graph."""
+    values = []
+
+    def note(module, args, output):
+        values.append(output.unflatten(-1, (HEADS, -1)).transpose(1, 2))
+
+    handles = [
+        module.register_forward_hook(note) for name, module in model.named_modules() if name.endswith(VALUES[family])
+    ]
+    maps = slow_maps(model, batch, eager=family in EAGER).split(HEADS, 1)
+    for handle in handles:
+        handle.remove()
+    assert len(values) == len(maps) == 3
+    outputs = [each @ value for each, value in zip(maps, values, strict=True)]
+    return {"subspace": values, "position": list(maps), "output": outputs}
+
+
+def slow_disagreement(layers, counted, on, reduction):
+    """A mean over examples of a mean over layers of a mean over tokens of a mean over pairs."""
+    examples = []
+    for example, positions in enumerate(counted.tolist()):
+        each = [
+            slow_agreement([head[token] for head in parts[example]], on, reduction)
+            for parts in layers
+            for token, counts in enumerate(positions)
+            if counts
+        ]
+        if each:
+            examples.append(torch.stack(each).mean())
+    return torch.stack(examples).mean()
+
+
+def slow_agreement(vectors, on, reduction):
+    """Of one token."""
+    pairs = []
+    for i, one in enumerate(vectors):
+        for j, other in enumerate(vectors):
+            if i != j or reduction == "paper":
+                scale = 1 if on == "position" else one.norm() * other.norm()
+                pairs.append(one @ other / scale)
+    return torch.stack(pairs).mean()
+
+
+def with_special_tokens():
+    """The first token and the fourth are special."""
+    batch = build_batch()
+    special = torch.zeros_like(batch["input_ids"])
+    special[:, [0, 3]] = 1
+    return batch, special
+
+
+def guided(model, guide, batch):
+    """(the raw value, the same in the graph) of one training pass."""
+    hw.guide(model.train(), guide)
+    model(**{name: each for name, each in batch.items() if name != "labels"})
+    guidance = hw.guidance(model)
+    added = guidance.total(torch.zeros((), dtype=model.dtype))
+    hw.unguide(model)
+    return guidance.losses.guides["disagreement"].raw, added
+
+
+def same(actual, expected):
+    """The weights of tokens are float32: 1/3 has seven places."""
+    torch.testing.assert_close(actual, expected.detach(), rtol=2e-7, atol=0)
+
+
+@pytest.mark.parametrize("special_tokens", [True, False])
+@pytest.mark.parametrize("family", VALUES)
+def test_equals_the_slow_reference_in_value_and_gradient(family, special_tokens):
+    batch, special = with_special_tokens()
+    model, twin = (build_model(family, dtype=torch.float64) for _ in range(2))
+    apart = seen_apart(twin.eval(), family, batch)
+    counted = batch["attention_mask"].bool()
+    if not special_tokens:
+        counted = counted & (special == 0)
+    for on in ON:
+        for reduction in REDUCTIONS:
+            guide = hw.Disagreement(on=on, reduction=reduction, special_tokens=special_tokens, weight=1.0)
+            value, added = guided(model, guide, {**batch, "special_tokens_mask": special})
+            expected = slow_disagreement(apart[on], counted, on, reduction)
+            same(value, expected)
+            assert_same_gradients(gradients(model, added), gradients(twin, expected), 1e-6)
+
+
+@pytest.mark.parametrize("on", ON)
+def test_some_heads_of_some_layers(on):
+    batch = build_batch()
+    model, twin = (build_model("bert", dtype=torch.float64) for _ in range(2))
+    parts = seen_apart(twin.eval(), "bert", batch)[on]
+    value, _ = guided(model, hw.Disagreement(on=on, heads={0: [0, 3], 2: [1, 2, 3]}), batch)
+    chosen = [parts[0][:, [0, 3]], parts[2][:, [1, 2, 3]]]
+    expected = torch.stack(
+        [slow_disagreement([each], batch["attention_mask"].bool(), on, "pairs") for each in chosen]
+    ).mean()
+    same(value, expected)
+
+
+# -- worked by hand ----------------------------------------------------------------------------------------------------
+
+
+def by_hand(parts, valid=None, *, layers=1, **options):
+    """Of values or outputs [B,n,S,D] that are given."""
+    guide = hw.Disagreement(**options)
+    chunks = parts.chunk(layers, 1)
+    request = Request.of(guide.what, {layer: tuple(range(each.shape[1])) for layer, each in enumerate(chunks)})
+    valid = torch.ones(parts.shape[0], parts.shape[2], dtype=torch.bool) if valid is None else valid
+    return guide(AttentionRecord(request).fill(dict(enumerate(chunks)), valid, None), NO_INPUTS).item()
+
+
+# Two heads of two dimensions, at two tokens: at the first (3, 4) and (5, 0), whose cosine is 3/5; at the second (0, 2)
+# and (0, -1), whose cosine is -1.
+TWO = torch.tensor([[[[3.0, 4.0], [0.0, 2.0]], [[5.0, 0.0], [0.0, -1.0]]]], dtype=torch.float64)
+
+
+@pytest.mark.parametrize("on", ["subspace", "output"])
+def test_by_hand(on):
+    assert by_hand(TWO, on=on) == pytest.approx((3 / 5 - 1) / 2, rel=1e-12)
+    # with the pairs of a head and itself: (1 + 1 + 2 * 3/5) / 4 and (1 + 1 - 2) / 4
+    assert by_hand(TWO, on=on, reduction="paper") == pytest.approx((16 / 5 / 4 + 0) / 2, rel=1e-12)
+
+
+def test_by_hand_of_maps():
+    """At the first token (1/2, 1/2) and (1/4, 3/4): together 1/2; at the second (1, 0) and (0, 1): nothing."""
+    maps = torch.tensor([[[[0.5, 0.5], [1.0, 0.0]], [[0.25, 0.75], [0.0, 1.0]]]], dtype=torch.float64)
+    assert by_hand(maps, on="position") == pytest.approx((1 / 2 + 0) / 2, rel=1e-12)
+    # the heads with themselves: 1/2 and 10/16, then 1 and 1
+    paper = ((1 / 2 + 10 / 16 + 2 / 2) / 4 + (1 + 1 + 0) / 4) / 2
+    assert by_hand(maps, on="position", reduction="paper") == pytest.approx(paper, rel=1e-12)
+
+
+def test_by_hand_padding_does_not_count_and_an_example_counts_once():
+    both = torch.cat([TWO, TWO.flip(2)])
+    valid = torch.tensor([[True, True], [True, False]])
+    assert by_hand(both, valid) == pytest.approx(((3 / 5 - 1) / 2 - 1) / 2, rel=1e-12)
+
+
+def test_heads_of_other_layers_are_not_compared():
+    """Two layers of two heads each: in each the heads agree, across layers they do not."""
+    parts = torch.tensor([[1.0, 0.0], [2.0, 0.0], [0.0, 3.0], [0.0, 1.0]]).view(1, 4, 1, 2)
+    assert by_hand(parts, layers=2) == pytest.approx(1.0, rel=1e-6)
+    assert by_hand(parts, layers=1) == pytest.approx(1 / 3, rel=1e-6)
+
+
+@pytest.mark.parametrize("count", [2, 3, 8])
+def test_the_bounds_are_those_of_cosines(count):
+    same = torch.randn(1, 1, 3, 5).expand(1, count, 3, 5)
+    assert by_hand(same) == pytest.approx(1.0, rel=1e-5)
+    apart = torch.eye(8)[:count].view(1, count, 1, 8)
+    assert by_hand(apart) == pytest.approx(0.0, abs=1e-6)
+
+
+@pytest.mark.parametrize("on", ["subspace", "output"])
+def test_the_length_of_a_vector_does_not_matter(on):
+    lengths = torch.tensor([1e-3, 7.0]).view(1, 2, 1, 1)
+    assert by_hand(TWO * lengths, on=on) == pytest.approx(by_hand(TWO, on=on), rel=1e-9)
+
+
+@pytest.mark.parametrize("reduction", REDUCTIONS)
+def test_a_head_that_says_nothing_agrees_with_none(reduction):
+    """Dropout may take all that a token looked at; the cosine with nothing is taken as 0."""
+    vectors = torch.tensor([[3.0, 4.0], [5.0, 0.0], [0.0, 0.0]], dtype=torch.float64)
+    expected = {"pairs": 2 * 3 / 5 / 6, "paper": (2 + 2 * 3 / 5) / 9}[reduction]
+    assert by_hand(vectors.view(1, 3, 1, 2), reduction=reduction) == pytest.approx(expected, rel=1e-12)
+
+
+def test_a_head_that_says_nothing_has_a_finite_slope():
+    parts = torch.zeros(1, 3, 1, 2, requires_grad=True)
+    guide = hw.Disagreement()
+    record = AttentionRecord(Request.of("output", {0: (0, 1, 2)}))
+    guide(record.fill({0: parts}, torch.ones(1, 1, dtype=torch.bool), None), NO_INPUTS).backward()
+    assert parts.grad.isfinite().all()
+
+
+def test_half_precision_is_compared_in_float32():
+    parts = torch.randn(2, 4, 3, 8).bfloat16()
+    exact = by_hand(parts.double())
+    assert by_hand(parts) == pytest.approx(exact, abs=1e-6)
+
+
+# -- learning ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("on", ON)
+def test_trained_heads_agree_less(on, batch):
+    model = hw.guide(build_model("bert").train(), hw.Disagreement(on=on, weight=20.0))
+    optimiser = torch.optim.Adam(model.parameters(), 1e-2)
+    values = []
+    for _ in range(15):
+        optimiser.zero_grad()
+        model(**batch).loss.backward()
+        optimiser.step()
+        values.append(hw.last_losses(model)["disagreement"])
+    assert values[-1] < values[0] - 0.1
+
+
+# -- what it costs -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("on", ["subspace", "output"])
+def test_values_and_outputs_need_no_maps(on, batch, monkeypatch):
+    def refuse(*args, **kwargs):
+        pytest.fail("attention was watched")
+
+    calls = []
+    plain = backend.sdpa_attention_forward
+    monkeypatch.setattr(
+        backend, "sdpa_attention_forward", lambda *args, **kwargs: calls.append(1) or plain(*args, **kwargs)
+    )
+    monkeypatch.setattr(backend, "watch", refuse)
+    guided(build_model("bert"), hw.Disagreement(on=on), batch)
+    assert len(calls) == 3
+
+
+def test_positions_need_the_maps_of_the_chosen_heads_only(batch, monkeypatch):
+    calls = []
+    explicit = watch.attention_with_maps
+    monkeypatch.setattr(
+        watch, "attention_with_maps", lambda *args, **kwargs: calls.append(list(args[3])) or explicit(*args, **kwargs)
+    )
+    guided(build_model("bert"), hw.Disagreement(on="position", heads=[1, 2]), batch)
+    assert calls == [[1, 2]] * 3
+
+
+# -- refusals ----------------------------------------------------------------------------------------------------------
+
+
+def test_one_head_has_nobody_to_disagree_with(batch):
+    model = hw.guide(build_model("bert").train(), hw.Disagreement(heads={0: [1, 2], 2: [3]}))
+    with pytest.raises(InputError, match="disagreement on one head of layer 2: choose two or more with heads"):
+        model(**batch)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"on": "value"}, r"disagreement\(on='value'\): expected one of 'subspace', 'position', 'output'"),
+        ({"reduction": "mean"}, r"disagreement\(reduction='mean'\): expected one of 'pairs', 'paper'"),
+        ({"tau": 1}, "disagreement has no option 'tau'"),
+    ],
+)
+def test_wrong_options_say_what_was_expected(options, message):
+    with pytest.raises(InputError, match=message):
+        hw.Disagreement(**options)
+
+
+def test_the_three_look_at_three_things():
+    assert [hw.Disagreement(on=on).what for on in ON] == ["value", "map", "output"]
+    assert hw.Disagreement().on == "output"

@@ -1,0 +1,161 @@
+"""Distances: plain loops, slopes by finite differences, numbers worked out by hand."""
+
+import math
+
+import pytest
+import torch
+
+from headwise.guides.distances import DISTANCES
+
+EVERY = pytest.mark.parametrize("name", DISTANCES)
+
+
+def distributions(*shape):
+    """Random ones, none of whose entries is near zero: there finite differences are too coarse."""
+    return (torch.rand(*shape, dtype=torch.float64) + 0.2).softmax(-1)
+
+
+def targets(*shape):
+    """Distributions of which about half the entries are zero."""
+    weights = torch.rand(*shape, dtype=torch.float64) * (torch.rand(*shape) < 0.5)
+    weights[..., 0] += 0.1
+    return weights / weights.sum(-1, keepdim=True)
+
+
+def slow(name, attention, target):
+    """One number for two lists of numbers."""
+    if name == "mse":
+        return sum((a - t) ** 2 for a, t in zip(attention, target, strict=True))
+    if name == "kl":
+        return sum(t * math.log(t / a) for a, t in zip(attention, target, strict=True) if t > 0)
+    inner = sum(a * t for a, t in zip(attention, target, strict=True))
+    return 1 - inner / math.sqrt(sum(a * a for a in attention) * sum(t * t for t in target))
+
+
+@EVERY
+def test_equals_plain_loops(name):
+    attention, target = distributions(3, 4, 5, 7), targets(3, 4, 5, 7)
+    actual = DISTANCES[name](attention, target)
+    assert actual.shape == (3, 4, 5)
+    for place in torch.cartesian_prod(*map(torch.arange, (3, 4, 5))).tolist():
+        expected = slow(name, attention[tuple(place)].tolist(), target[tuple(place)].tolist())
+        assert actual[tuple(place)].item() == pytest.approx(expected, rel=1e-12)
+
+
+@EVERY
+def test_one_target_serves_many(name):
+    attention, target = distributions(3, 4, 5, 7), targets(3, 1, 5, 7)
+    expected = DISTANCES[name](attention, target.expand(3, 4, 5, 7).contiguous())
+    torch.testing.assert_close(DISTANCES[name](attention, target), expected, rtol=1e-14, atol=0)
+
+
+@pytest.mark.parametrize("leading", [(3, 4, 5), (3, 1, 5), (1, 1, 1)], ids=str)
+@EVERY
+def test_the_slope_is_that_of_finite_differences(name, leading):
+    attention, target = distributions(3, 4, 5, 6).requires_grad_(), targets(*leading, 6)
+    assert (target == 0).any()
+    assert torch.autograd.gradcheck(lambda each: DISTANCES[name](each, target), attention)
+
+
+@EVERY
+def test_the_slope_holds_away_from_distributions(name):
+    """Dropout leaves rows that do not sum to one."""
+    attention = (distributions(2, 5, 6) * torch.tensor([0.3, 1.7])[:, None, None]).requires_grad_()
+    assert torch.autograd.gradcheck(lambda each: DISTANCES[name](each, targets(2, 5, 6).fill_(0.25)), attention)
+
+
+@EVERY
+def test_the_target_has_no_gradient(name):
+    attention, target = distributions(2, 6).requires_grad_(), targets(2, 6).requires_grad_()
+    DISTANCES[name](attention, target).sum().backward()
+    assert target.grad is None
+    assert attention.grad.any()
+
+
+@pytest.mark.parametrize(
+    ("name", "expected", "slope"),
+    [
+        # attention (1/2, 1/4, 1/4), target (0, 1/2, 1/2)
+        ("mse", 1 / 4 + 1 / 16 + 1 / 16, [1.0, -0.5, -0.5]),
+        ("kl", math.log(2), [0.0, -2.0, -2.0]),
+        # |A|^2 = 3/8, |T|^2 = 1/2, A.T = 1/4: the cosine is (1/4) / sqrt(3/16) = 1/sqrt(3), and its derivative
+        # T / (|A||T|) - A cos / |A|^2 = (4 T - 8/3 A) / sqrt(3) = (-4/3, 4/3, 4/3) / sqrt(3)
+        ("cosine", 1 - 1 / math.sqrt(3), [4 / 3 / math.sqrt(3), -4 / 3 / math.sqrt(3), -4 / 3 / math.sqrt(3)]),
+    ],
+)
+def test_by_hand(name, expected, slope):
+    attention = torch.tensor([0.5, 0.25, 0.25], dtype=torch.float64, requires_grad=True)
+    value = DISTANCES[name](attention, torch.tensor([0.0, 0.5, 0.5]))
+    assert value.item() == pytest.approx(expected, rel=1e-12)
+    value.backward()
+    assert attention.grad.tolist() == pytest.approx(slope, rel=1e-12)
+
+
+@EVERY
+def test_nothing_is_left_to_do_at_the_target(name):
+    target = targets(4, 6)
+    attention = target.clone().requires_grad_()
+    value = DISTANCES[name](attention, target)
+    torch.testing.assert_close(value, torch.zeros(4, dtype=torch.float64), rtol=0, atol=1e-12)
+    value.sum().backward()
+    # along the simplex: a slope that is the same for every key that is wanted moves nothing
+    wanted = target > 0
+    spread = attention.grad - (attention.grad * target).sum(-1, keepdim=True)
+    assert spread[wanted].abs().max() < 1e-12
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_zero_attention_is_finite_under_kl_and_has_no_slope(dtype):
+    attention = torch.tensor([[0.0, 0.5, 0.5], [0.0, 0.0, 1.0]], dtype=dtype, requires_grad=True)
+    target = torch.tensor([[0.5, 0.5, 0.0], [1.0, 0.0, 0.0]])
+    value = DISTANCES["kl"](attention, target)
+    lowest = torch.finfo(dtype).tiny
+    expected = [0.5 * math.log(0.5 / lowest), -math.log(lowest)]
+    assert value.tolist() == pytest.approx(expected, rel=1e-6)
+    value.sum().backward()
+    assert attention.grad.tolist() == [[0.0, -1.0, 0.0], [0.0, 0.0, 0.0]]
+
+
+@EVERY
+def test_a_row_without_a_target_is_finite_so_that_a_weight_of_zero_takes_it_out(name):
+    attention = distributions(2, 5).float().requires_grad_()
+    value = DISTANCES[name](attention, torch.zeros(2, 5))
+    assert value.isfinite().all()
+    (value * 0).sum().backward()
+    assert not attention.grad.any()
+
+
+@EVERY
+def test_attention_of_nothing_but_zeros_is_finite_and_so_is_its_slope(name):
+    """A row or an example of which dropout left nothing."""
+    attention = torch.zeros(1, 4, requires_grad=True)
+    value = DISTANCES[name](attention, torch.tensor([[0.5, 0.5, 0.0, 0.0]]))
+    assert value.isfinite()
+    value.backward()
+    assert attention.grad.abs().max() <= 1  # and not some power of ten that the next product makes infinite
+
+
+@EVERY
+def test_nothing_is_kept_but_the_two_tensors(name):
+    kept = []
+    attention, target = distributions(2, 3, 4, 5).requires_grad_(), targets(2, 1, 4, 5)
+    with torch.autograd.graph.saved_tensors_hooks(lambda each: kept.append(each.data_ptr()) or each, lambda each: each):
+        DISTANCES[name](attention, target)
+    assert kept == [attention.data_ptr(), target.data_ptr()]
+
+
+@EVERY
+def test_neither_tensor_is_written_to(name):
+    attention, target = distributions(2, 3, 5).requires_grad_(), targets(2, 1, 5)
+    before = attention.detach().clone(), target.clone()
+    DISTANCES[name](attention, target).sum().backward()
+    assert torch.equal(attention, before[0])
+    assert torch.equal(target, before[1])
+
+
+def test_only_mse_is_still_to_be_divided_by_the_number_of_keys():
+    assert {name: distance.per_key for name, distance in DISTANCES.items()} == {
+        "mse": True,
+        "kl": False,
+        "cosine": False,
+    }

@@ -1,0 +1,670 @@
+"""Match: plain loops over examples, maps and rows; cases worked by hand; what it costs and what it refuses."""
+
+import copy
+import dataclasses
+import json
+import math
+import pickle
+
+import pytest
+import torch
+from conftest import EAGER, FAMILIES, build_batch, build_model
+from guides.reference import NO_INPUTS, assert_same_gradients, gradients, record_of, slow_maps
+from tokenizers import Tokenizer, models
+from transformers import AutoTokenizer, PreTrainedTokenizerFast
+
+import headwise as hw
+from headwise.attention import Inputs, backend, select, watch
+from headwise.errors import InputError
+from headwise.guides import GUIDES, build
+from headwise.guides.match import NAMED
+from headwise.patterns import PATTERNS, Next, build_pattern
+from headwise.patterns.knowledge import Knowledge
+from headwise.training.encoders import builtin_folder
+
+pytestmark = pytest.mark.filterwarnings("ignore:.* does not call custom attention:headwise.HeadwiseWarning")
+
+PAD, CLS, SEP, STOP = 1, 2, 3, 4
+FIXED = ("first", "next", "prev", "delim", "period")
+FORMS = ("map", "received")
+DISTANCES = ("mse", "kl", "cosine")
+
+
+class Own(Knowledge):
+    """Knowledge that a test makes up."""
+
+    name = "own"
+
+
+def tokenizer(**names):
+    """Sixty words, [CLS] and "." among them, and [SEP] unless told otherwise."""
+    words = ["[UNK]", "[PAD]", "[CLS]", "[SEP]", ".", *(f"word{number}" for number in range(55))]
+    return PreTrainedTokenizerFast(
+        tokenizer_object=Tokenizer(models.WordLevel({word: number for number, word in enumerate(words)}, "[UNK]")),
+        **{"pad_token": "[PAD]", "cls_token": "[CLS]", "sep_token": "[SEP]", **names},
+    )
+
+
+def sentences(*, left=False):
+    """Pairs of 10 and 7 tokens with one and two full stops, and a single text of 4 without; padding."""
+    batch = build_batch(length=10)
+    ids = batch["input_ids"]
+    ids[:, 0] = CLS
+    ids[0, [4, 9]] = SEP
+    ids[1, [3, 6]] = SEP
+    ids[2, 3] = SEP
+    ids[0, 8] = STOP
+    ids[1, [2, 5]] = STOP
+    if left:
+        batch["input_ids"], batch["attention_mask"] = ids.flip(1), batch["attention_mask"].flip(1)
+    return batch
+
+
+def known(batch):
+    """[B,K,K] of which every other row and column is empty, and those of the third example all are."""
+    size, length = batch["input_ids"].shape
+    weights = torch.rand(size, length, length, generator=torch.Generator().manual_seed(2))
+    weights[:, ::2] = 0
+    weights[:, :, 1] = 0
+    weights[2] = 0
+    return weights
+
+
+def with_knowledge(batch):
+    return {**batch, "knowledge": {Own().entry("map"): known(batch), Own().entry("received"): known(batch).mean(1)}}
+
+
+def guided(model, guide, batch):
+    """(the raw value, what it adds to the loss) of one training pass."""
+    values, added = all_guided(model, [guide], batch)
+    return *values.values(), added
+
+
+def all_guided(model, guides, batch):
+    """(the raw values by name, what they add to a loss that is nothing)."""
+    hw.guide(model.train(), guides, tokenizer=tokenizer())
+    model(**{name: each for name, each in batch.items() if name != "labels"})
+    guidance = hw.guidance(model)
+    added = guidance.total(torch.zeros((), dtype=model.dtype))
+    hw.unguide(model)
+    return {name: part.raw for name, part in guidance.losses.guides.items()}, added
+
+
+# -- the slow reference ------------------------------------------------------------------------------------------------
+
+
+def slow_row(pattern, query, places, ids, knowledge):
+    """Weights over the keys that one query should look at, by key; empty if there is no target."""
+    turn = places.index(query)
+    if pattern == "first":
+        return {places[0]: 1.0}
+    if pattern == "next":
+        return {places[turn + 1]: 1.0} if turn + 1 < len(places) else {}
+    if pattern == "prev":
+        return {places[turn - 1]: 1.0} if turn > 0 else {}
+    if pattern == "own":
+        return {key: float(knowledge[query, key]) for key in places if knowledge[query, key] > 0}
+    return {key: 1.0 for key in places if ids[key] == {"delim": SEP, "period": STOP}[pattern]}
+
+
+def slow_shares(pattern, places, ids, knowledge):
+    """Weights over the keys, whoever looks at them."""
+    if pattern == "own":
+        means = knowledge.mean(0)
+        return {key: float(means[key]) for key in places if means[key] > 0}
+    shares = {}
+    for query in places:
+        row = slow_row(pattern, query, places, ids, knowledge)
+        for key, weight in row.items():
+            shares[key] = shares.get(key, 0.0) + weight / sum(row.values())
+    return shares
+
+
+def slow_distance(distance, attention, target, keys):
+    """Of one row of attention [K], over some keys; None if there is no target."""
+    wanted = torch.tensor([target.get(key, 0.0) for key in keys], dtype=attention.dtype)
+    if wanted.sum() == 0:
+        return None
+    wanted, seen = wanted / wanted.sum(), attention[keys]
+    if distance == "mse":
+        return (seen - wanted).square().sum() / len(keys)
+    if distance == "kl":
+        asked = wanted > 0
+        seen = seen[asked].clamp_min(torch.finfo(seen.dtype).tiny)  # outside of a window attention is 0
+        return (wanted[asked] * (wanted[asked].log() - seen.log())).sum()
+    lengths = seen.square().sum() * wanted.square().sum()
+    return 1 - seen @ wanted / lengths.clamp_min(torch.finfo(seen.dtype).tiny).sqrt()
+
+
+def slow_one(one, pattern, on, distance, places, counted, ids, knowledge):
+    """Of one map [Q,K] of one example; None if it has no target."""
+    if on == "received":
+        received = sum(one[query] for query in places)
+        shares = received / received[counted].sum()
+        return slow_distance(distance, shares, slow_shares(pattern, places, ids, knowledge), counted)
+    rows = [
+        slow_distance(distance, one[query], slow_row(pattern, query, places, ids, knowledge), places)
+        for query in counted
+    ]
+    rows = [row for row in rows if row is not None]
+    return sum(rows) / len(rows) if rows else None
+
+
+def slow_match(maps, batch, pattern, on, distance, *, layers=3, reduction="mean", special_tokens=True):
+    """[B,M,Q,K] -> a number; the same number of maps in every layer."""
+    examples = []
+    for example, ids, mask, knowledge in zip(
+        maps, batch["input_ids"].tolist(), batch["attention_mask"].tolist(), known(batch), strict=True
+    ):
+        places = [place for place, token in enumerate(mask) if token]
+        counted = [place for place in places if special_tokens or ids[place] not in (CLS, SEP)]
+        each = [slow_one(one, pattern, on, distance, places, counted, ids, knowledge) for one in example]
+        if each[0] is not None:
+            examples.append(torch.stack(each).mean() * (layers if reduction == "sum" else 1))
+    return sum(examples) / len(examples)
+
+
+def first_half(maps):
+    """The first two of four heads of each of three layers."""
+    return maps[:, [0, 1, 4, 5, 8, 9]]
+
+
+def same(actual, expected):
+    """Targets are float32: 1/3 has seven places."""
+    torch.testing.assert_close(actual, expected.detach(), rtol=2e-7, atol=0)
+
+
+def exact(family="bert"):
+    return build_model(family, dtype=torch.float64)
+
+
+@pytest.mark.parametrize("pattern", [*FIXED, "own"])
+@pytest.mark.parametrize("family", ["bert", "roberta", "modernbert", "deberta-v2", "mpnet"])
+def test_equals_the_slow_reference_in_value_and_gradient(family, pattern):
+    model, twin, batch = exact(family), exact(family), sentences()
+    maps = first_half(slow_maps(twin.eval(), batch, eager=family in EAGER))
+    chosen = Own() if pattern == "own" else pattern
+    for on in FORMS:
+        for distance in DISTANCES:
+            guide = hw.Match(chosen, on=on, distance=distance, weight=1.0)
+            value, added = guided(model, guide, with_knowledge(batch))
+            expected = slow_match(maps, batch, pattern, on, distance)
+            same(value, expected)
+            assert_same_gradients(gradients(model, added), gradients(twin, expected), 1e-6)
+
+
+OPTIONS = [{"special_tokens": False}, {"reduction": "sum"}, {"special_tokens": False, "reduction": "sum"}]
+
+
+@pytest.mark.parametrize("options", OPTIONS, ids=str)
+@pytest.mark.parametrize("pattern", ["next", "period", "own"])
+def test_every_option_equals_the_slow_reference(pattern, options):
+    model, twin, batch = exact(), exact(), sentences()
+    maps = first_half(slow_maps(twin.eval(), batch, eager=False))
+    chosen = Own() if pattern == "own" else pattern
+    for on in FORMS:
+        for distance in DISTANCES:
+            guide = hw.Match(chosen, on=on, distance=distance, weight=1.0, **options)
+            value, added = guided(model, guide, with_knowledge(batch))
+            expected = slow_match(maps, batch, pattern, on, distance, **options)
+            same(value, expected)
+            assert_same_gradients(gradients(model, added), gradients(twin, expected), 1e-6)
+
+
+@pytest.mark.parametrize("distance", DISTANCES)
+@pytest.mark.parametrize("on", FORMS)
+@pytest.mark.parametrize("pattern", ["first", "next", "period"])
+def test_padding_on_the_left_is_padding_too(pattern, on, distance):
+    model, twin, batch = exact(), exact(), sentences(left=True)
+    maps = first_half(slow_maps(twin.eval(), batch, eager=False))
+    value, _ = guided(model, hw.Match(pattern, on=on, distance=distance), batch)
+    same(value, slow_match(maps, batch, pattern, on, distance))
+
+
+def test_the_sum_over_layers_is_that_of_their_means_over_heads():
+    """Layers with one and three guided heads."""
+    twin, batch = exact(), sentences()
+    maps = slow_maps(twin.eval(), batch, eager=False)
+    heads = {0: [2], 2: [0, 1, 3]}
+    parts = [slow_match(maps[:, chosen], batch, "next", "map", "mse") for chosen in ([2], [8, 9, 11])]
+    value, _ = guided(exact(), hw.Match("next", heads=heads, reduction="sum"), batch)
+    same(value, parts[0] + parts[1])
+    value, _ = guided(exact(), hw.Match("next", heads=heads), batch)
+    same(value, (parts[0] + 3 * parts[1]) / 4)
+
+
+def test_after_dropout_is_what_dropout_left():
+    model, batch = build_model("bert", dropout=0.5).train(), sentences()
+    torch.manual_seed(4)
+    with hw.capture(model, what="map", heads="first:half", after_dropout=True) as record:
+        model(**batch)
+    torch.manual_seed(4)
+    value, _ = guided(model, hw.Match("next", dropout="after"), batch)
+    assert (record.stacked()[0].sum(-1) - 1).abs().max() > 0.1
+    torch.testing.assert_close(value, slow_match(record.stacked(), batch, "next", "map", "mse").detach())
+
+
+# -- worked by hand ----------------------------------------------------------------------------------------------------
+
+THREE = torch.ones(1, 3, dtype=torch.bool)
+# Three tokens; row 0 looks ahead by half, row 1 looks ahead, row 2 (which has no next) looks back.
+BY_HAND = torch.tensor([[[[0.25, 0.5, 0.25], [0.0, 0.0, 1.0], [0.0, 1.0, 0.0]]]], dtype=torch.float64)
+MARKS = Inputs(None, None, None, marks={"separator": torch.tensor([[False, False, True]])})
+
+
+def match(maps, pattern, valid=THREE, *, special=None, **options):
+    guide = hw.Match(pattern, **options)
+    return guide(record_of(maps, valid, what=guide.what, special=special), MARKS).item()
+
+
+@pytest.mark.parametrize(
+    ("pattern", "options", "expected"),
+    [
+        # rows 0 and 1 count; row 1 is as wanted; row 0 is off by (1/4, -1/2, 1/4): 6/16 over 3 keys
+        ("next", {}, 6 / 16 / 3 / 2),
+        ("next", {"distance": "kl"}, math.log(2) / 2),
+        # the cosine of row 0 is (1/2) / sqrt(6/16)
+        ("next", {"distance": "cosine"}, (1 - 0.5 / math.sqrt(6 / 16)) / 2),
+        # rows 1 and 2 count; row 1 is at (0, 0, 1) instead of (1, 0, 0), row 2 as wanted
+        ("prev", {}, 2 / 3 / 2),
+        ("prev", {"distance": "cosine"}, 1 / 2),
+        # first: row 0 off by (-3/4, 1/2, 1/4), row 1 by (-1, 0, 1), row 2 by (-1, 1, 0)
+        ("first", {}, (14 / 16 + 2 + 2) / 3 / 3),
+        # the separator is key 2: row 0 off by (1/4, 1/2, -3/4), row 1 not, row 2 by (0, 1, -1)
+        ("delim", {}, (14 / 16 + 0 + 2) / 3 / 3),
+        # received (1/4, 3/2, 5/4) of 3: shares (1/12, 1/2, 5/12); wanted by next (0, 1/2, 1/2)
+        ("next", {"on": "received"}, (1 / 144 + 0 + 1 / 144) / 3),
+        ("next", {"on": "received", "distance": "kl"}, 0.5 * math.log(6 / 5)),
+        ("next", {"on": "received", "distance": "cosine"}, 1 - (11 / 24) / math.sqrt((1 + 36 + 25) / 144 / 2)),
+        ("delim", {"on": "received"}, (1 / 144 + 36 / 144 + 49 / 144) / 3),
+    ],
+    ids=str,
+)
+def test_by_hand(pattern, options, expected):
+    assert match(BY_HAND, pattern, **options) == pytest.approx(expected, rel=1e-7)
+
+
+def test_by_hand_without_special_tokens():
+    """Token 0 is special: of next only row 1 is left, of what is received keys 1 and 2 (shares 6/11 and 5/11)."""
+    special = torch.tensor([[True, False, False]])
+    looking = BY_HAND.clone()
+    looking[0, 0, 1] = torch.tensor([0.5, 0.0, 0.5])
+    assert match(looking, "next", special=special, special_tokens=False) == pytest.approx(0.5 / 3, rel=1e-7)
+    value = match(BY_HAND, "next", special=special, special_tokens=False, on="received")
+    assert value == pytest.approx(2 * (1 / 22) ** 2 / 2, rel=1e-6)
+
+
+def test_an_example_counts_once_whatever_its_length():
+    valid = torch.tensor([[1, 1, 1], [1, 1, 0]]).bool()
+    short = torch.tensor([[[0.5, 0.5, 0.0], [1.0, 0.0, 0.0], [0.0, 0.0, 0.0]]], dtype=torch.float64)
+    both = torch.stack([BY_HAND[0], short])
+    # of the second only row 0 has a next, off by (1/2, -1/2) over 2 keys
+    assert match(both, "next", valid) == pytest.approx((6 / 16 / 3 / 2 + 0.5 / 2) / 2, rel=1e-7)
+
+
+# -- nothing to match --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("distance", DISTANCES)
+@pytest.mark.parametrize("on", FORMS)
+def test_an_example_without_a_full_stop_changes_nothing(on, distance):
+    model, batch = exact(), sentences()
+    guide = hw.Match("period", on=on, distance=distance, weight=1.0)
+    assert not (batch["input_ids"][2] == STOP).any()
+    with_it, added = guided(model, guide, batch)
+    without, alone = guided(model, guide, {name: each[:2] for name, each in batch.items()})
+    torch.testing.assert_close(with_it, without, rtol=1e-12, atol=0)
+    assert_same_gradients(gradients(model, added), gradients(model, alone))
+
+
+@pytest.mark.parametrize("weight", [1.0, hw.auto(0.5)], ids=["fixed", "auto"])
+@pytest.mark.parametrize("distance", DISTANCES)
+@pytest.mark.parametrize("on", FORMS)
+def test_a_batch_without_any_full_stop_gives_zero_and_trains_on(on, distance, weight):
+    plain, model = exact().train(), exact().train()
+    batch = sentences()
+    batch["input_ids"][batch["input_ids"] == STOP] = 7
+    hw.guide(model, hw.Match("period", on=on, distance=distance, weight=weight), tokenizer=tokenizer())
+    for _ in range(2):
+        for each in (plain, model):
+            each(**batch).loss.backward()
+            torch.optim.SGD(each.parameters(), 0.1).step()
+        assert hw.last_losses(model)["match"] == 0.0
+    for ours, theirs in zip(model.parameters(), plain.parameters(), strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=1e-9, atol=1e-12)
+    # and the next batch with full stops is guided
+    assert model(**sentences()).loss > hw.guidance(model).losses.task
+
+
+@pytest.mark.parametrize("distance", DISTANCES)
+@pytest.mark.parametrize(
+    "options", [{"on": "map"}, {"on": "received"}, {"on": "received", "special_tokens": False}], ids=str
+)
+def test_what_dropout_leaves_nothing_of_does_no_harm(options, distance):
+    """Of short sentences a high rate often takes whole rows, or all that an example's content received."""
+    model = build_model("bert", dropout=0.9).train()
+    batch = {name: each[2:].repeat(8, *[1] * (each.dim() - 1)) for name, each in sentences().items()}
+    value, added = guided(model, hw.Match("prev", dropout="after", distance=distance, weight=1.0, **options), batch)
+    assert value.isfinite()
+    for name, gradient in gradients(model, added).items():
+        assert gradient.isfinite().all(), name
+
+
+# -- what it costs -----------------------------------------------------------------------------------------------------
+
+
+class Spy:
+    """Notes what goes by."""
+
+    def __init__(self, function):
+        self.function = function
+        self.calls = []
+
+    def __call__(self, *args, **kwargs):
+        self.calls.append(args)
+        return self.function(*args, **kwargs)
+
+
+@pytest.fixture
+def sdpa(monkeypatch):
+    """Calls of SDPA from within watched layers."""
+    spy = Spy(torch.nn.functional.scaled_dot_product_attention)
+    monkeypatch.setattr(watch.torch.nn.functional, "scaled_dot_product_attention", spy)
+    return spy
+
+
+@pytest.fixture
+def plain(monkeypatch):
+    """Calls of transformers' own function."""
+    spy = Spy(backend.sdpa_attention_forward)
+    monkeypatch.setattr(backend, "sdpa_attention_forward", spy)
+    return spy
+
+
+@pytest.fixture
+def explicit(monkeypatch):
+    """Calls that make maps."""
+    spy = Spy(watch.attention_with_maps)
+    monkeypatch.setattr(watch, "attention_with_maps", spy)
+    return spy
+
+
+@pytest.fixture
+def counting(monkeypatch):
+    """Calls of the fused operation."""
+    spy = Spy(watch.attention_with_received)
+    monkeypatch.setattr(watch, "attention_with_received", spy)
+    return spy
+
+
+def test_guided_heads_are_the_first_half_of_every_layer_unless_told_otherwise():
+    guide = hw.Match("next")
+    assert select(guide.layers, guide.heads, (3, 4)) == {0: (0, 1), 1: (0, 1), 2: (0, 1)}
+    assert select(guide.layers, guide.heads, (2, 5)) == {0: (0, 1), 1: (0, 1)}
+    assert select(guide.layers, guide.heads, (1, 1)) == {0: (0,)}
+
+
+@pytest.mark.parametrize(("heads", "rest"), [("first:half", 2), ([0, 2, 3], 1), ([1], 3)])
+def test_heads_that_are_not_guided_stay_on_sdpa(heads, rest, sdpa, plain, explicit, counting):
+    guided(build_model("bert"), hw.Match("next", layers=[0, 2], heads=heads), sentences())
+    assert len(plain.calls) == 1  # layer 1
+    assert plain.calls[0][0].layer_idx == 1
+    watched = [query for query, *_ in sdpa.calls if query.shape[1] < 4]
+    assert [query.shape[1] for query in watched] == [rest, rest]
+    assert [list(call[3]) for call in explicit.calls] == [list(select(0, heads, (3, 4))[0])] * 2
+    assert not counting.calls
+
+
+def test_guiding_every_head_needs_no_sdpa(sdpa, plain, explicit):
+    guided(build_model("bert"), hw.Match("next", heads="all"), sentences())
+    assert (len(sdpa.calls), len(plain.calls), len(explicit.calls)) == (0, 0, 3)
+
+
+def test_received_attention_needs_no_maps(explicit, counting):
+    guided(build_model("bert"), hw.Match("next", on="received"), sentences())
+    assert not explicit.calls
+    assert len(counting.calls) == 3
+
+
+def test_two_guides_on_one_pattern_make_its_target_once(monkeypatch):
+    spy = Spy(Next.target)
+    monkeypatch.setattr(Next, "target", lambda self, tokens: spy(self, tokens))
+    model = hw.guide(build_model("bert").train(), hw.Match("next") + hw.Match("next", distance="kl"))
+    model(**sentences())
+    assert len(spy.calls) == 1
+
+
+def test_in_evaluation_nothing_is_watched(explicit):
+    model = hw.guide(build_model("bert").eval(), hw.Match("delim"))  # not even the tokenizer is missed
+    model(**sentences())
+    assert not explicit.calls
+
+
+# -- with others -------------------------------------------------------------------------------------------------------
+
+TOGETHER = {
+    "mdg": hw.MDG(weight=1.0),
+    "match": hw.Match("next", weight=1.0, heads=[1, 2]),
+    "delim": build("delim", weight=1.0, layers=[1], heads=[0, 1], distance="kl"),
+    "period": build("period", weight=1.0, on="received", heads="last:1"),
+    "disagreement": hw.Disagreement(weight=1.0),
+}
+
+
+@pytest.mark.parametrize("names", [("mdg", "match"), ("match", "period"), tuple(TOGETHER)], ids="+".join)
+@pytest.mark.parametrize("family", ["bert", "modernbert", "deberta-v2"])
+def test_together_they_are_the_sum_of_each_alone(family, names):
+    batch = sentences()
+    expected, sums = {}, {}
+    for name in names:
+        model = exact(family)
+        expected[name], added = guided(model, TOGETHER[name], batch)
+        for parameter, gradient in gradients(model, added).items():
+            sums[parameter] = sums.get(parameter, 0) + gradient
+    model = exact(family)
+    values, added = all_guided(model, [TOGETHER[name] for name in names], batch)
+    assert list(values) == list(names)
+    for name in names:
+        torch.testing.assert_close(values[name], expected[name], rtol=1e-10, atol=0)
+    # ModernBERT turns its queries in float32
+    assert_same_gradients(gradients(model, added), sums, 1e-6 if family == "modernbert" else 1e-10)
+
+
+def test_two_guides_can_share_out_the_heads_of_a_layer():
+    batch, twin = sentences(), exact()
+    maps = slow_maps(twin.eval(), batch, eager=False)
+    model = hw.guide(exact().train(), hw.Match("next", heads=[0, 2]) + hw.Match("prev", heads=[3, 1]))
+    model(**batch)
+    found = hw.guidance(model).losses.guides
+    same(found["match"].raw, slow_match(maps[:, [0, 2, 4, 6, 8, 10]], batch, "next", "map", "mse"))
+    same(found["match-2"].raw, slow_match(maps[:, [1, 3, 5, 7, 9, 11]], batch, "prev", "map", "mse"))
+
+
+# -- learning ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def minilm_tokenizer():
+    return AutoTokenizer.from_pretrained(builtin_folder("builtin:minilm-l6"))
+
+
+TEXTS = [("The heart is enlarged.", "No acute distress."), ("He was given 3.5 mg.", "The pain went away. He left.")]
+
+
+def learn(guide, tokenizer, steps=20):
+    """Attention maps [B,M,Q,K] of all heads before and after some steps, the batch, and the model."""
+    model = build_model("bert", vocab_size=len(tokenizer), pad_token_id=0)
+    batch = dict(tokenizer(*map(list, zip(*TEXTS, strict=True)), padding=True, return_tensors="pt"))
+    batch["labels"] = torch.tensor([0, 1])
+    hw.guide(model, guide, tokenizer=tokenizer)
+    optimiser = torch.optim.Adam(model.bert.encoder.parameters(), 3e-2)  # not the thirty thousand embeddings
+    seen = []
+    for _ in range(2):
+        with hw.capture(model.eval(), what="map") as record, torch.no_grad():
+            model(**batch)
+        seen.append(record.stacked())
+        for _ in range(steps):
+            optimiser.zero_grad()
+            model.train()(**batch).loss.backward()
+            optimiser.step()
+    return *seen, batch
+
+
+@pytest.mark.parametrize("distance", DISTANCES)
+def test_guided_heads_learn_to_look_at_separators(distance, minilm_tokenizer):
+    before, after, batch = learn(hw.Match("delim", weight=30.0, distance=distance), minilm_tokenizer)
+    separators = batch["input_ids"] == minilm_tokenizer.sep_token_id
+    assert separators.sum(1).tolist() == [2, 2]
+    valid = batch["attention_mask"].bool()
+
+    def share(maps, heads):
+        on_them = (maps[:, heads] * separators[:, None, None]).sum(-1)  # [B,M,Q]
+        return on_them.masked_select(valid[:, None]).mean().item()
+
+    heads, others = [0, 1, 4, 5, 8, 9], [2, 3, 6, 7, 10, 11]
+    assert share(before, heads) < 0.4
+    assert share(after, heads) > 0.9
+    assert share(after, others) < 0.7
+
+
+def test_guided_heads_learn_what_is_to_be_received(minilm_tokenizer):
+    guide = build("period", weight=300.0, on="received", heads="all")
+    before, after, batch = learn(guide, minilm_tokenizer, steps=30)
+    stops = batch["input_ids"] == minilm_tokenizer.convert_tokens_to_ids(".")
+    assert stops.sum(1).tolist() == [2, 4]  # the point of 3.5 among them
+
+    def share(maps):
+        return (maps.sum(2) * stops[:, None]).sum(-1).mean() / batch["attention_mask"].sum(1).float().mean()
+
+    assert share(before) < 0.4
+    assert share(after) > 0.75
+
+
+# -- making one --------------------------------------------------------------------------------------------------------
+
+
+def test_a_pattern_can_be_given_in_four_ways():
+    expected = hw.Match("next")
+    assert expected.pattern == Next()
+    assert hw.Match(Next()) == expected
+    assert hw.Match(pattern="next") == expected
+    assert hw.Match({"name": "next"}) == expected
+    assert build("match", pattern={"name": "next"}) == expected
+
+
+def test_options_of_a_pattern_are_its_own():
+    pattern = hw.Match({"name": "pmi", "window": 7}).pattern
+    assert pattern == build_pattern({"name": "pmi", "window": 7})
+    assert pattern.window == 7
+    assert build("pmi", pattern={"window": 7}).pattern == pattern
+    assert build("pmi", pattern={"name": "pmi", "window": 7}).pattern == pattern
+
+
+def test_what_is_compared_follows_the_pattern_unless_said():
+    assert [hw.Match(pattern).on for pattern in FIXED] == ["map"] * 5
+    assert hw.Match(Own()).on == "received"
+    assert hw.Match(Own(), on="map").on == "map"
+    assert [hw.Match("next", on=on).what for on in FORMS] == ["map", "received"]
+
+
+def test_a_guide_for_every_pattern():
+    assert set(NAMED) == set(PATTERNS) <= set(GUIDES)
+    for name in PATTERNS:
+        guide = build(name)
+        assert (guide.name, guide.pattern, guide.marks) == (name, build_pattern(name), build_pattern(name).marks)
+        assert PATTERNS[name].__doc__.strip() in type(guide).__doc__
+    assert isinstance(build("next"), hw.Match)
+    assert build("next") != hw.Match("next")  # another name in the log
+
+
+def test_equal_guides_are_equal_keys():
+    guides = {hw.Match("next"), hw.Match({"name": "next"}), hw.Match("prev"), hw.Match("next", distance="kl")}
+    assert len(guides) == 3
+    assert build("next") == build("next")
+
+
+def test_replace_and_factors_keep_the_rest():
+    guide = hw.Match("next", weight=0.5, on="received", distance="kl", layers=[1])
+    stronger = 3 * guide
+    assert stronger == hw.Match("next", weight=1.5, on="received", distance="kl", layers=[1])
+    assert dataclasses.replace(guide, pattern="prev").pattern == build_pattern("prev")
+    assert [each.name for each in hw.Match("next") + build("prev") + hw.MDG()] == ["match", "prev", "mdg"]
+    assert dataclasses.replace(build("next"), weight=2.0).weight == 2.0
+
+
+@pytest.mark.parametrize(
+    "guide", [hw.Match("next"), build("next"), build("delim", distance="kl")], ids=lambda g: g.name
+)
+def test_a_guide_survives_copying_and_pickling(guide):
+    assert copy.deepcopy(guide) == guide
+    assert pickle.loads(pickle.dumps(guide)) == guide
+
+
+def test_it_can_be_made_from_plain_data():
+    plain = {"match": {"pattern": {"name": "next"}, "distance": "kl", "heads": "last:1"}, "delim": {}, "period": None}
+    model = hw.guide(build_model("bert").train(), json.loads(json.dumps(plain)), tokenizer=tokenizer())
+    model(**sentences())
+    assert hw.guidance(model).guides[0] == hw.Match("next", distance="kl", heads="last:1")
+    assert list(hw.guidance(model).losses.guides) == ["match", "delim", "period"]
+
+
+# -- refusals ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: hw.Match(), "match needs a pattern: known: .*delim.*next"),
+        (lambda: hw.Match("nxt"), "unknown pattern 'nxt': did you mean 'next'?"),
+        (lambda: hw.Match(3), "pattern 3: expected a name such as 'next'"),
+        (lambda: hw.Match(["next"]), r"pattern \['next'\]: expected a name"),
+        (lambda: hw.Match({"window": 5}), r"pattern \{'window': 5\}: expected a name"),
+        (lambda: hw.Match({"name": "next", "by": 2}), "pattern next has no option 'by'"),
+        (lambda: hw.Match("next", "prev"), "match.*name the options"),
+        (lambda: hw.Match("prev", pattern="next"), "match.*pattern.*twice"),
+        (lambda: hw.Match("next", distance="l1"), r"match\(distance='l1'\): expected one of 'mse', 'kl', 'cosine'"),
+        (lambda: hw.Match("next", on="row"), r"match\(on='row'\): expected one of 'map', 'received'"),
+        (lambda: hw.Match("next", reduction="max"), r"match\(reduction='max'\): expected one of 'mean', 'sum'"),
+        (lambda: hw.Match("next", wait=1.0), "match has no option 'wait'"),
+        (lambda: build("next", pattern="prev"), "guide next has its own pattern, not 'prev': use match for others"),
+        (lambda: build("next", pattern={"name": "prev"}), "guide next has its own pattern, not 'prev'"),
+        (lambda: build("next", pattern=Own()), "guide next has its own pattern, not 'own'"),
+        (lambda: build("next", pattern={"by": 2}), "pattern next has no option 'by'"),
+    ],
+)
+def test_wrong_choices_say_what_was_expected(make, message):
+    with pytest.raises(InputError, match=message) as caught:
+        make()
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(("pattern", "kind"), [("delim", "separator"), ("period", "full-stop")])
+def test_without_a_tokenizer_it_says_to_pass_one(pattern, kind):
+    model = hw.guide(build_model("bert").train(), hw.Match(pattern))
+    with pytest.raises(InputError, match=f"pattern {pattern} cannot tell which tokens are a {kind}: pass tokenizer="):
+        model(**sentences())
+
+
+def test_a_tokenizer_without_separators_is_refused_at_once():
+    model = build_model("bert")
+    with pytest.raises(InputError, match="guide delim needs a separator token, and .* has none"):
+        hw.guide(model, build("delim"), tokenizer=tokenizer(sep_token=None))
+    with pytest.raises(InputError, match="guide match-2 needs a separator token"):
+        hw.guide(model, hw.Match("period") + hw.Match("delim"), tokenizer=tokenizer(sep_token=None))
+    hw.guide(model, build("period"), tokenizer=tokenizer(sep_token=None))  # the refused ones left nothing behind
+
+
+@pytest.mark.parametrize("on", FORMS)
+def test_a_batch_without_the_knowledge_is_refused(on):
+    model = hw.guide(build_model("bert").train(), hw.Match(Own(), on=on))
+    with pytest.raises(InputError, match=f"the batch carries no own knowledge .*:{on}.*add_knowledge"):
+        model(**sentences())
+
+
+def test_special_tokens_need_somebody_who_knows_them():
+    with pytest.raises(InputError, match=r"match\(special_tokens=False\) cannot tell"):
+        hw.Match("next", special_tokens=False)(record_of(BY_HAND, THREE, what="map"), NO_INPUTS)
+
+
+def test_the_families_of_these_tests_are_there():
+    assert {"bert", "roberta", "modernbert", "deberta-v2", "mpnet"} <= set(FAMILIES)

@@ -1,0 +1,320 @@
+"""Detectors of patterns against plain loops, by hand, and whatever the batches look like."""
+
+import json
+import math
+
+import pytest
+import torch
+from conftest import build_batch, build_model
+from guides.reference import random_maps, record_of
+from tiny_runs import build_tokenizer
+
+import headwise as hw
+from headwise.attention import AttentionRecord, Request
+from headwise.errors import InputError, StateError
+from headwise.experiments.pattern_scores import pattern_scores
+from headwise.heads import PatternScores
+from headwise.patterns import Delim, First, Next, Period, Prev, Tokens
+from headwise.tasks import Split
+
+PATTERNS = (First(), Next(), Prev(), Delim(), Period())
+
+
+def summary(record, tokens, patterns=PATTERNS):
+    scores = PatternScores(patterns)
+    scores.add(record, tokens)
+    return scores.result()
+
+
+def random_case(layers=2):
+    """Three examples, with padding on either side; the last one has no full stop, the second no separator."""
+    valid = torch.ones(3, 9, dtype=torch.bool)
+    valid[1, 6:] = False
+    valid[2, :4] = False
+    separator, stop = torch.zeros(2, 3, 9).bool()
+    separator[[0, 0, 2, 1], [4, 8, 8, 7]] = True  # the last of these is padding
+    stop[[0, 1, 1], [3, 2, 5]] = True
+    record = record_of(random_maps(valid).detach(), valid, layers=layers, what="map")
+    return record, Tokens(valid, {"separator": separator, "full-stop": stop})
+
+
+def approximately(value):
+    return pytest.approx(value, rel=1e-12)
+
+
+# -- the slow way ------------------------------------------------------------------------------------------------------
+
+
+def mean(values):
+    values = list(values)
+    return sum(values) / len(values)
+
+
+def slow_shares(record, tokens, pattern):
+    """For every example with a target: the share of even attention, and the share of each map."""
+    target = pattern.target(tokens)
+    for example, maps in enumerate(record.stacked()):
+        queries = [query for query, present in enumerate(target.present[example]) if present]
+        if not queries:
+            continue
+        wanted = {
+            query: [key for key, value in enumerate(target.rows[example, query]) if value > 0] for query in queries
+        }
+        even = mean(len(wanted[query]) / int(tokens.valid[example].sum()) for query in queries)
+        yield even, [mean(sum(float(one[query, key]) for key in wanted[query]) for query in queries) for one in maps]
+
+
+@pytest.mark.parametrize("pattern", PATTERNS, ids=lambda pattern: pattern.name)
+def test_equals_the_slow_loops(pattern):
+    record, tokens = random_case()
+    expected = list(slow_shares(record, tokens, pattern))
+    even = mean(even for even, _ in expected)
+    shares = [mean(column) for column in zip(*(shares for _, shares in expected), strict=True)]
+    found = summary(record, tokens).patterns[pattern.name]
+    assert found.examples == len(expected) == (2 if pattern.name in ("delim", "period") else 3)
+    assert found.even == approximately(even)
+    assert found.share == approximately(mean(shares))
+    assert found.share_by_head == [approximately(shares[:3]), approximately(shares[3:])]
+    lifts = [share / even for share in shares]
+    assert found.lift_by_head == [approximately(lifts[:3]), approximately(lifts[3:])]
+
+
+# -- by hand -----------------------------------------------------------------------------------------------------------
+
+# The first head: half of row 0 and a quarter of row 1 lie on the next token; row 2 has none. Share 3/8, evenly 1/3.
+# The second looks at the next token only. All of the first column is on the first token: 0.25, 0.5, 1 and 0, 0, 0.
+BY_HAND = torch.tensor(
+    [[[[0.25, 0.5, 0.25], [0.5, 0.25, 0.25], [1.0, 0.0, 0.0]], [[0.0, 1.0, 0.0], [0.0, 0.0, 1.0], [0.0, 0.0, 1.0]]]]
+)
+THREE = torch.ones(1, 3, dtype=torch.bool)
+
+
+def test_three_tokens_worked_by_hand():
+    tokens = Tokens(THREE, {"separator": torch.tensor([[False, True, True]])})
+    found = summary(record_of(BY_HAND, THREE, what="map"), tokens, [First(), Next(), Delim()])
+    following, first, delim = (found.patterns[name] for name in ("next", "first", "delim"))
+    assert following.even == approximately(1 / 3)
+    assert following.share_by_head == [approximately([3 / 8, 1])]
+    assert following.lift_by_head == [approximately([9 / 8, 3])]
+    assert following.share == approximately(11 / 16)
+    assert first.share_by_head == [approximately([1.75 / 3, 0])]
+    assert delim.even == approximately(2 / 3)
+    assert delim.share_by_head == [approximately([1.25 / 3, 1])]
+    assert found.strongest("next") == [(0, 1, 1.0, approximately(3)), (0, 0, 3 / 8, approximately(9 / 8))]
+
+
+def test_even_attention_has_a_lift_of_one_everywhere():
+    record, tokens = random_case()
+    even = tokens.valid.double() / tokens.valid.sum(1, keepdim=True)
+    maps = even[:, None, None].expand(3, 4, 9, 9)
+    found = summary(record_of(maps, tokens.valid, layers=2, what="map"), tokens)
+    for score in found.patterns.values():
+        assert score.lift_by_head == [approximately([1, 1])] * 2
+        assert score.share == approximately(score.even)
+
+
+@pytest.mark.parametrize("pattern", PATTERNS, ids=lambda pattern: pattern.name)
+def test_a_head_that_is_the_pattern_has_a_share_of_one(pattern):
+    _, tokens = random_case()
+    maps = pattern.target(tokens).rows.unsqueeze(1)
+    found = summary(record_of(maps, tokens.valid, what="map"), tokens)
+    assert found.patterns[pattern.name].share_by_head == [[approximately(1)]]
+    assert found.strongest(pattern.name)[0].share == approximately(1)
+
+
+def test_a_long_example_counts_as_much_as_a_short_one():
+    valid = torch.tensor([[1, 1, 1, 1, 1, 1], [1, 1, 0, 0, 0, 0]]).bool()
+    maps = Next().target(Tokens(valid)).rows.unsqueeze(1)
+    maps[1] = 0
+    maps[1, 0, :2, 0] = 1  # the short one looks at itself
+    found = summary(record_of(maps, valid, what="map"), Tokens(valid), [Next()])
+    assert found.patterns["next"].share == approximately(1 / 2)
+
+
+def test_examples_without_a_target_are_counted_nowhere_else():
+    tokens = Tokens(THREE, {"full-stop": torch.zeros(1, 3).bool()})
+    found = summary(record_of(BY_HAND, THREE, what="map"), tokens, [First(), Period()])
+    assert (found.examples, found.patterns["first"].examples) == (1, 1)
+    period = found.patterns["period"]
+    assert (period.examples, period.even, period.share, period.share_by_head, period.lift_by_head) == (0, *[None] * 4)
+    assert found.strongest("period") == []
+
+
+def test_the_strongest_heads_are_named_by_layer_and_head():
+    request = Request.of("map", {1: (3,), 5: (0, 2)})
+    rows = torch.tensor([[0.8, 0.2], [0.1, 0.9], [0.5, 0.5]], dtype=torch.float64)  # [head,K]
+    maps = rows[None, :, None].expand(1, 3, 2, 2)
+    record = AttentionRecord(request).fill({1: maps[:, :1], 5: maps[:, 1:]}, torch.ones(1, 2).bool(), None)
+    found = summary(record, Tokens(record.valid), [Next()])
+    assert (found.layers, found.heads) == ([1, 5], [[3], [0, 2]])
+    assert [(head.layer, head.head) for head in found.strongest("next")] == [(5, 0), (5, 2), (1, 3)]
+    assert found.strongest("next", 1) == [(5, 0, approximately(0.9), approximately(1.8))]
+    assert json.loads(json.dumps(found.as_dict(), allow_nan=False)) == found.as_dict()
+
+
+# -- batches of a model ------------------------------------------------------------------------------------------------
+
+
+def of_model(batches, dtype=torch.float64):
+    """Scores of a tiny BERT; tokens with a number divisible by 5 or 7 are separators and full stops."""
+    model, scores = build_model("bert", dtype=dtype).eval(), PatternScores(PATTERNS)
+    with torch.no_grad(), hw.capture(model, what="map") as record:
+        for batch in batches:
+            model(**batch)
+            ids = batch["input_ids"]
+            scores.add(record, Tokens(record.valid, {"separator": ids % 5 == 0, "full-stop": ids % 7 == 0}))
+    return scores.result()
+
+
+def assert_same(first, second, tolerance=1e-10):
+    assert (first.examples, first.layers, first.heads) == (second.examples, second.layers, second.heads)
+    for name, score in first.patterns.items():
+        other = second.patterns[name]
+        assert score.examples == other.examples
+        torch.testing.assert_close(
+            torch.tensor([score.share_by_head, score.lift_by_head]),
+            torch.tensor([other.share_by_head, other.lift_by_head]),
+            rtol=tolerance,
+            atol=tolerance,
+        )
+        assert (score.even, score.share) == pytest.approx((other.even, other.share), rel=tolerance)
+
+
+def test_padding_changes_nothing(batch):
+    assert_same(of_model([build_batch(padding=7)]), of_model([batch]))
+
+
+def test_batch_size_and_order_change_nothing(batch):
+    single = [{name: value[i : i + 1] for name, value in batch.items()} for i in (2, 0, 1)]
+    assert_same(of_model(single), of_model([batch]))
+
+
+def test_padding_on_the_left_or_in_between_changes_nothing():
+    record, tokens = random_case()
+    # [K] old places among the new ones: padding before, in the middle and behind
+    places = torch.tensor([1, 2, 4, 5, 6, 9, 10, 11, 12])
+    valid = torch.zeros(3, 14, dtype=torch.bool)
+    valid[:, places] = tokens.valid
+    marks = {name: torch.ones(3, 14).bool().index_copy(1, places, mark) for name, mark in tokens.marks.items()}
+    maps = torch.rand(3, 6, 14, 14, dtype=torch.float64)  # the padding is full of attention, which does not count,
+    maps[:, :, 13] = math.nan  # whatever it is
+    maps[:, :, places[:, None], places] = record.stacked()
+    request = Request.of("map", record.heads)
+    wide = AttentionRecord(request).fill(dict(enumerate(maps.chunk(2, 1))), valid, None)
+    assert_same(summary(wide, Tokens(valid, marks)), summary(record, tokens))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_low_precision_of_the_model_is_not_made_worse(batch, dtype):
+    assert_same(of_model([batch], dtype), of_model([batch]), 1e-4 if dtype == torch.float32 else 0.1)
+
+
+def test_no_graph_is_kept(model, batch):
+    scores = PatternScores([Next()])
+    with hw.capture(model, what="map") as record:
+        model(**batch)
+        assert record.stacked().requires_grad
+        scores.add(record, Tokens(record.valid))
+    assert not scores._shares.requires_grad
+
+
+# -- what is refused ---------------------------------------------------------------------------------------------------
+
+
+def test_no_result_before_a_batch():
+    with pytest.raises(StateError, match="no batch was added yet"):
+        PatternScores([Next()]).result()
+
+
+@pytest.mark.parametrize("patterns", [[], [Next(), First(), Next()]], ids=["none", "twice"])
+def test_patterns_are_one_or_more_each_once(patterns):
+    with pytest.raises(InputError, match="expected one or more, each name once"):
+        PatternScores(patterns)
+
+
+@pytest.mark.parametrize("place", [(0, 0, 0, 0), (0, 0, 2, 2)], ids=["on no target", "in a row without one"])
+def test_attention_that_is_not_finite_is_refused_and_not_counted(place):
+    maps = BY_HAND.clone()
+    maps[place] = math.nan
+    scores = PatternScores([Next()])
+    with pytest.raises(InputError, match="example 0 is not finite"):
+        scores.add(record_of(maps, THREE, what="map"), Tokens(THREE))
+    with pytest.raises(StateError):
+        scores.result()
+
+
+@pytest.mark.parametrize("valid", [torch.ones(1, 4), torch.tensor([[1, 1, 0]])], ids=["length", "mask"])
+def test_other_tokens_are_refused(valid):
+    with pytest.raises(InputError, match="not those of the record"):
+        summary(record_of(BY_HAND, THREE, what="map"), Tokens(valid.bool()), [Next()])
+
+
+def test_received_attention_is_refused():
+    with pytest.raises(InputError, match="capture it with what='map'"):
+        summary(record_of(BY_HAND, THREE), Tokens(THREE), [Next()])
+
+
+def test_other_heads_are_refused():
+    scores = PatternScores([Next()])
+    scores.add(record_of(BY_HAND, THREE, what="map"), Tokens(THREE))
+    with pytest.raises(InputError, match="for each choice of heads"):
+        scores.add(record_of(BY_HAND[:, :1], THREE, what="map"), Tokens(THREE))
+    assert scores.result().examples == 1
+
+
+def test_an_unknown_name_is_answered_by_the_known_ones():
+    found = summary(record_of(BY_HAND, THREE, what="map"), Tokens(THREE), [Next(), First()])
+    with pytest.raises(InputError, match=r"pattern 'nxt'.*did you mean 'next'\? known: first, next"):
+        found.strongest("nxt")
+
+
+# -- over a split ------------------------------------------------------------------------------------------------------
+
+SPLIT = Split(
+    texts=(("the cat", "a dog sees the old man"), ("a red bird", "the man"), ("a", "tree"), ("new house and", "river")),
+    labels=(0, None, 1, 0),
+)
+
+
+SOME = (First(), Next(), Delim())
+
+
+def over_split(split=SPLIT, patterns=SOME, **options):
+    tokenizer = build_tokenizer()
+    model = build_model("bert", dtype=torch.float64, pad_token_id=0, hidden_dropout_prob=0.5).train()
+    found = pattern_scores(model, tokenizer, split, patterns, max_length=24, **options)
+    assert model.training
+    return found
+
+
+def test_over_a_split_every_example_counts_alone():
+    scores = PatternScores(SOME)
+    tokenizer, model = build_tokenizer(), build_model("bert", dtype=torch.float64, pad_token_id=0).eval()
+    with torch.no_grad(), hw.capture(model, what="map") as record:
+        for texts in SPLIT.texts:
+            inputs = tokenizer(*texts, return_tensors="pt")
+            model(**inputs)
+            separator = inputs["input_ids"] == tokenizer.sep_token_id
+            assert separator.sum() == 2
+            scores.add(record, Tokens(record.valid, {"separator": separator}))
+    for batch in (1, 3, None):
+        assert_same(over_split(batch=batch), scores.result())
+
+
+def test_progress_ends_with_all_examples():
+    done = []
+    over_split(batch=3, after_batch=done.append)
+    assert done == [3, 4]
+
+
+def test_the_batch_is_made_small_for_long_examples(monkeypatch):
+    done = []
+    # 12 heads, 11 tokens at most, 4 bytes: two examples fit, three do not
+    monkeypatch.setattr("headwise.experiments.pattern_scores.MAP_BYTES", 2 * 12 * 11 * 11 * 4)
+    over_split(after_batch=done.append)
+    assert done == [2, 4]
+
+
+def test_a_tokenizer_without_full_stops_is_told_to_leave_out_the_pattern():
+    with pytest.raises(InputError, match="pattern period needs to know each full-stop, .* leave it out"):
+        over_split(patterns=[Next(), Period()])
