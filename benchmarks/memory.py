@@ -6,45 +6,50 @@ import os
 import resource
 import subprocess
 import sys
+from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import torch
-from measure import SHAPES, Point, Row, Step, code_version, make_batch
+from measure import SHAPES, Batch, Point, Row, Step, code_version, make_batch
 from report import fail
 
 # Freed blocks go back to the system at once: else the peak would depend on what the allocator happened to keep.
 STRICT_ALLOCATOR = {"MALLOC_TRIM_THRESHOLD_": "65536", "MALLOC_MMAP_THRESHOLD_": "65536"}
 
 
-def memory_in_child(point: Point, variant: str) -> dict[str, Any]:
+def memory_in_child(point: Point, variant: str, program: str = "step.py") -> dict[str, Any]:
     request = json.dumps({"point": asdict(point), "variant": variant})
-    command = [sys.executable, str(Path(__file__).with_name("step.py")), "--memory-of", request]
+    command = [sys.executable, str(Path(__file__).with_name(program)), "--memory-of", request]
     done = subprocess.run(command, env=os.environ | STRICT_ALLOCATOR, stdout=subprocess.PIPE, text=True, check=False)
     if done.returncode != 0:
         fail(f"the process that weighs {variant} at {point.memory_name} ended with code {done.returncode}.", 1)
     return json.loads(done.stdout.splitlines()[-1])
 
 
-def answer_child(request: str) -> int:
+def peak_memory(point: Point, variant: str) -> Row:
+    """Peak memory of a variant of step.py."""
+    torch.set_num_threads(point.threads)
+    # Gradients stay allocated between steps: they belong to the baseline, and freeing them would hide part of the peak.
+    step = Step(point, variant, keep_gradients=True)
+    return peak_of(step, make_batch(point, 1, 8), make_batch(point, SHAPES[point.shape].batch, point.length))
+
+
+def answer_child(request: str, weigh: Callable[[Point, str], Row] = peak_memory) -> int:
     """The other side of memory_in_child."""
     asked = json.loads(request)
-    print(json.dumps(peak_memory(Point(**asked["point"]), asked["variant"]) | {"code": code_version()}))
+    print(json.dumps(weigh(Point(**asked["point"]), asked["variant"]) | {"code": code_version()}))
     return 0
 
 
-def peak_memory(point: Point, variant: str) -> Row:
+def peak_of(step: Step, small: Batch, batch: Batch) -> Row:
     """Peak resident memory of two steps above weights, gradients and AdamW moments, in MB of this very process.
 
     Meant to run in a process of its own: what an earlier measurement left behind would count as baseline.
     """
-    torch.set_num_threads(point.threads)
-    # Gradients stay allocated between steps: they belong to the baseline, and freeing them would hide part of the peak.
-    step = Step(point, variant, keep_gradients=True)
-    step.take(make_batch(point, 1, 8))  # creates gradients and moments at next to no memory for activations
+    step.take(small)  # creates gradients and moments at next to no memory for activations
     gc.collect()
-    batch = make_batch(point, SHAPES[point.shape].batch, point.length)
     source = reset_peak()
     baseline = read_memory("VmRSS")
     for _ in range(2):

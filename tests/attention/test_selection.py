@@ -76,7 +76,9 @@ def test_out_of_range_says_the_range(choice, message):
     "value", ["", "some", "first", "first:", "first:0", "last:-1", "last:²", 1.5, None, True, ["1"]]
 )
 def test_other_values_say_what_was_expected(kind, value):
-    with pytest.raises(InputError, match="expected 'all', 'first:N', 'last:N', 'first:half', a number or a list of numbers") as error:
+    with pytest.raises(
+        InputError, match="expected 'all', 'first:N', 'last:N', 'first:half', a number or a list of numbers"
+    ) as error:
         select(**{"layers": "all", "heads": "all", kind: value}, shape=SHAPE)
     assert kind in str(error.value)
 

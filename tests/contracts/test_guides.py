@@ -122,7 +122,9 @@ def test_the_value_is_a_finite_scalar(name, options):
     assert value.isfinite()
 
 
-@pytest.mark.parametrize(("name", "options"), [case for case in CASES if FLAT not in case.id and NO_SCORES not in case.id])
+@pytest.mark.parametrize(
+    ("name", "options"), [case for case in CASES if FLAT not in case.id and NO_SCORES not in case.id]
+)
 def test_in_eval_mode_the_gradient_reaches_the_attention_scores(name, options):
     model = exact_model()
     guide = build(name, **options)

@@ -85,7 +85,7 @@ def guided(model, guide, batch):
 
 def same(actual, expected):
     """The weights of tokens are float32: 1/3 has seven places."""
-    torch.testing.assert_close(actual, expected.detach(), rtol=2e-7, atol=0)
+    torch.testing.assert_close(actual, expected.detach(), rtol=0, atol=1e-8)
 
 
 @pytest.mark.parametrize("special_tokens", [True, False])

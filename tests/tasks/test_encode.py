@@ -66,13 +66,15 @@ def test_the_longer_text_is_cut_first_and_counted(tokenizer, max_length):
 
 def test_batches_do_not_show(tokenizer, monkeypatch):
     many = Split(*(part * 3 for part in (PAIRS.texts, PAIRS.labels, PAIRS.spans)))
-    whole = encode(many, tokenizer, 9, spans=True)
+    whole = encode(many, tokenizer, 9, spans=True, offsets=True)
     monkeypatch.setitem(encode.__globals__, "BATCH", 2)
-    parts = encode(many, tokenizer, 9, spans=True)
+    parts = encode(many, tokenizer, 9, spans=True, offsets=True)
     assert whole.ids.tolist() == parts.ids.tolist()
     assert whole.starts.tolist() == parts.starts.tolist()
     assert whole.types.tolist() == parts.types.tolist()
     assert whole.truncated == parts.truncated
+    assert whole.offsets.tolist() == parts.offsets.tolist()
+    assert whole.sources.tolist() == parts.sources.tolist()
     assert [tokens.tolist() for tokens in whole.deciding] == [tokens.tolist() for tokens in parts.deciding]
 
 
@@ -96,6 +98,33 @@ def test_a_span_within_a_word_chooses_its_pieces_and_a_cut_one_is_gone(tokenizer
     assert not encode(split, tokenizer, 3, spans=True).deciding[0][-1]
 
 
+@pytest.mark.parametrize("max_length", [64, 9])
+def test_offsets_say_where_each_token_stands(tokenizer, max_length):
+    encoded = encode(PAIRS, tokenizer, max_length, offsets=True)
+    assert encoded.offsets.shape == (len(encoded.ids), 2)
+    assert (encoded.offsets.dtype, encoded.sources.dtype) == (np.int32, np.int8)
+    for place, texts in enumerate(PAIRS.texts):
+        part = slice(encoded.starts[place], encoded.starts[place + 1])
+        expected = tokenizer(*texts, truncation="longest_first", max_length=max_length, return_offsets_mapping=True)
+        assert encoded.offsets[part].tolist() == [list(pair) for pair in expected["offset_mapping"]]
+        assert [None if source < 0 else source for source in encoded.sources[part]] == expected.sequence_ids()
+        tokens = tokenizer.convert_ids_to_tokens(encoded.ids[part].tolist())
+        for token, (start, end), source in zip(tokens, encoded.offsets[part], encoded.sources[part], strict=True):
+            if source >= 0:
+                assert texts[source][start:end].lower() == token.removeprefix("##")
+            else:
+                assert token in ("[CLS]", "[SEP]")
+    assert set(encoded[0]) == {"input_ids", "token_type_ids", "labels"}
+
+
+def test_offsets_change_nothing_else_and_cost_nothing_unless_asked_for(tokenizer):
+    plain, more = encode(PAIRS, tokenizer, 9), encode(PAIRS, tokenizer, 9, offsets=True)
+    assert plain.offsets is None
+    assert plain.sources is None
+    assert plain.ids.tolist() == more.ids.tolist()
+    assert plain.truncated == more.truncated
+
+
 def test_types_only_if_the_tokenizer_makes_them(tokenizer, monkeypatch):
     monkeypatch.setattr(tokenizer, "model_input_names", ["input_ids", "attention_mask"])
     encoded = encode(PAIRS, tokenizer, 64)
@@ -116,3 +145,5 @@ def test_bad_input(tokenizer):
 
     with pytest.raises(InputError, match="slow tokenizer"):
         encode(PAIRS, Slow(), 8)
+    with pytest.raises(InputError, match="Slow cannot tell which word a token belongs to: load a fast tokenizer"):
+        encode(PAIRS, Slow(), 8, offsets=True)

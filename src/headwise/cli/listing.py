@@ -66,15 +66,15 @@ def _models() -> list[dict[str, Any]]:
 def _recipes() -> list[dict[str, Any]]:
     from headwise.experiments.files import bundled, read_recipe
 
-    recipes = [read_recipe(name) for name in bundled()]
+    recipes = {name: read_recipe(name) for name in bundled()}
     return [
         {
-            "name": recipe.name,
+            "name": name,
             "task": recipe.task.name,
             "guides": list(recipe.guides),
             "description": recipe.description,
         }
-        for recipe in recipes
+        for name, recipe in recipes.items()
     ]
 
 

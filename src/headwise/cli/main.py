@@ -44,20 +44,30 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object inst
 Data = Annotated[Path | None, typer.Option(help="Folder with the task's files.", show_default=False)]
 Download = Annotated[bool, typer.Option("--download", help="Allow the network for models and data that are not here.")]
 Batch = Annotated[int | None, typer.Option(min=1, help="Examples at a time.", show_default=False)]
+Recipe = Annotated[str, typer.Argument(help="YAML file, or a name of `headwise list recipes`.", show_default=False)]
+Change = Annotated[
+    list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change a value: training.epochs=1.")
+]
+Cache = Annotated[
+    Path | None,
+    typer.Option(
+        help="Folder for knowledge worked out from texts; default HEADWISE_CACHE or the user's cache folder.",
+        show_default=False,
+    ),
+]
 Run = Annotated[Path, typer.Argument(help="Folder that `headwise train` made.", show_default=False)]
 
 
 @app.command()
 def train(
-    recipe: Annotated[str, typer.Argument(help="YAML file, or a name of `headwise list recipes`.", show_default=False)],
-    change: Annotated[
-        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change a value: training.epochs=1.")
-    ] = None,
+    recipe: Recipe,
+    change: Change = None,
     data: Data = None,
     output: Annotated[
         Path | None, typer.Option(help="Folder for the run; default runs/NAME-seedN.", show_default=False)
     ] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with the unfinished run in the folder.")] = False,
+    cache: Cache = None,
     download: Download = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the resolved recipe and stop.")] = False,
     as_json: AsJson = False,
@@ -71,6 +81,7 @@ def train(
         data=data,
         output=output,
         resume=resume,
+        cache=cache,
         download=download,
         dry_run=dry_run,
         as_json=as_json,
@@ -145,6 +156,80 @@ def doctor(
     from headwise.cli.doctor import show  # torch loads only when a command needs it
 
     show(model, batch=batch, length=length, download=download, as_json=as_json)
+
+
+heads = typer.Typer(help="Ask what the heads of a trained model do.", no_args_is_help=True, rich_markup_mode=None)
+app.add_typer(heads, name="heads")
+
+
+@heads.command("patterns")
+def heads_patterns(
+    run: Run,
+    split: Annotated[str, typer.Option(help="train, validation, test, or another split of the task.")] = "test",
+    data: Data = None,
+    pattern: Annotated[
+        list[str] | None, typer.Option(help="A pattern to look for; may be given again. Default: all fixed ones.")
+    ] = None,
+    limit: Annotated[int, typer.Option(min=1, help="Examples to look at, the first of the split.")] = 200,
+    top: Annotated[int, typer.Option(min=1, help="Heads to name for each pattern.")] = 3,
+    batch: Batch = None,
+    download: Download = False,
+    as_json: AsJson = False,
+) -> None:
+    """Tell which heads of RUN follow which pattern.
+
+    For each pattern, such as looking at the next token: the share of attention that lies where the pattern wants it, if
+    attention were even, for the mean of all heads, and for the strongest. Layers and heads count from 0.
+    """
+    from headwise.cli.heads import show_patterns
+    from headwise.experiments.apply import Source
+
+    source = Source(data, download)
+    show_patterns(run, split, source, names=pattern or [], limit=limit, top=top, batch=batch, as_json=as_json)
+
+
+knowledge = typer.Typer(
+    help="Work out what the guides of a recipe know about words, and look at it.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+app.add_typer(knowledge, name="knowledge")
+Workers = Annotated[int | None, typer.Option(min=1, help="Processes; default one per core.", show_default=False)]
+
+
+@knowledge.command("build")
+def knowledge_build(
+    recipe: Recipe,
+    change: Change = None,
+    data: Data = None,
+    cache: Cache = None,
+    workers: Workers = None,
+    rebuild: Annotated[bool, typer.Option("--rebuild", help="Work out again what is there.")] = False,
+    download: Download = False,
+    as_json: AsJson = False,
+) -> None:
+    """Work out what the guides of RECIPE know about the words of its training texts; `train` does so if need be."""
+    from headwise.cli.knowledge import Choice, build
+
+    build(Choice(recipe, change or [], data, cache, workers, download), rebuild=rebuild, as_json=as_json)
+
+
+@knowledge.command("show")
+def knowledge_show(
+    recipe: Recipe,
+    example: Annotated[int, typer.Option(help="Which training example, from 0.")] = 0,
+    top: Annotated[int, typer.Option(min=1, help="How many pairs of words, the strongest first.")] = 10,
+    change: Change = None,
+    data: Data = None,
+    cache: Cache = None,
+    workers: Workers = None,
+    download: Download = False,
+    as_json: AsJson = False,
+) -> None:
+    """Print what the guides of RECIPE know about the words of one training example."""
+    from headwise.cli.knowledge import Choice, show
+
+    show(Choice(recipe, change or [], data, cache, workers, download), example, top=top, as_json=as_json)
 
 
 def run() -> None:

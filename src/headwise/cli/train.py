@@ -32,13 +32,14 @@ def run_train(
     data: Path | None,
     output: Path | None,
     resume: bool,
+    cache: Path | None,
     download: bool,
     dry_run: bool,
     as_json: bool,
 ) -> None:
     """Train a recipe and print its metrics."""
     recipe = read_recipe(name, changes)
-    place = Place(output or Path("runs") / f"{recipe.name}-seed{recipe.seed}", data, download)
+    place = Place(output or Path("runs") / f"{recipe.name}-seed{recipe.seed}", data, download, cache)
     if dry_run:
         as_text = json.dumps(recipe.as_data(), indent=2, ensure_ascii=False) if as_json else recipe_text(recipe)
         typer.echo(as_text.rstrip())

@@ -21,6 +21,12 @@ class Splits:
     train: Split
     validation: Split
     test: Split | None
+    whole: Split
+    """All of the training file, of which `train` is a part."""
+    chosen: tuple[int, ...]
+    """The places of `train` in it."""
+    limited: bool
+    """Whether the recipe asks for so many training examples and no more."""
 
 
 def read_splits(recipe: Recipe, root: Path | None, *, network: bool = False) -> Splits:
@@ -49,10 +55,17 @@ def read_splits(recipe: Recipe, root: Path | None, *, network: bool = False) -> 
         )
     kept = _count(len(order), data.fraction, data.limit.get("train"))
     # In the order of the file, so that the choice of examples is all that the fraction changes.
-    chosen = train.subset(sorted(order[:kept]))
+    places = tuple(sorted(order[:kept]))
+    chosen = train.subset(places)
     _check_classes(task, chosen)
     return Splits(
-        task, chosen, _first(validation, data.limit.get("validation")), _optional(test, data.limit.get("test"))
+        task,
+        chosen,
+        _first(validation, data.limit.get("validation")),
+        _optional(test, data.limit.get("test")),
+        whole=train,
+        chosen=places,
+        limited="train" in data.limit,
     )
 
 

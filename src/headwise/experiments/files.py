@@ -58,9 +58,9 @@ def read_recipe(name: str, changes: Sequence[str] = ()) -> Recipe:
 
 
 def bundled() -> dict[str, Path]:
-    """The recipes that come with the package, by name."""
+    """The recipes that come with the package, by name; those of a family by folder/name, such as table2/first."""
     folder = Path(str(resources.files("headwise"))) / "recipes"
-    return {path.stem: path for path in sorted(folder.glob("*.yaml"))}
+    return {path.relative_to(folder).with_suffix("").as_posix(): path for path in sorted(folder.rglob("*.yaml"))}
 
 
 def recipe_text(recipe: Recipe) -> str:

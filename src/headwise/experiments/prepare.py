@@ -8,14 +8,27 @@ from pathlib import Path
 from typing import Any
 
 import numpy
-from torch import nn
+from torch import Tensor, nn
 
 from headwise.errors import InputError
 from headwise.experiments.data import Splits, read_splits
+from headwise.experiments.knowledge import Sources, gather_knowledge
 from headwise.experiments.recipe import Recipe
 from headwise.guides import guide
 from headwise.tasks import Collator, Encoded, Split, encode
-from headwise.training import Encoder, check_length, find_encoder, freeze, load_classifier
+from headwise.training import (
+    Encoder,
+    KnowledgeCollator,
+    Listener,
+    Silence,
+    WithKnowledge,
+    check_length,
+    find_encoder,
+    freeze,
+    load_classifier,
+    needs_of,
+)
+from headwise.training.embeddings import InputEmbeddings
 
 
 @dataclass(frozen=True)
@@ -25,6 +38,8 @@ class Place:
     output: Path
     data: Path | None = None
     network: bool = False
+    cache: Path | None = None
+    """For knowledge worked out from texts; None: HEADWISE_CACHE or the user's cache folder."""
 
 
 @dataclass(frozen=True)
@@ -36,10 +51,14 @@ class Prepared:
     encoder: Encoder
     model: nn.Module
     encoded: dict[str, Encoded]
-    collate: Collator
+    collate: Collator | KnowledgeCollator
+    train: Encoded | WithKnowledge
+    """The encoded training examples, with knowledge if a guide needs any."""
+    knowledge: dict[str, str]
+    """For each guide that needs knowledge, what tells it from other knowledge."""
 
 
-def prepare(recipe: Recipe, place: Place) -> Prepared:
+def prepare(recipe: Recipe, place: Place, listener: Listener | None = None) -> Prepared:
     """Read and check everything that a recipe names, so that mistakes come to light before anything is written."""
     encoder = find_encoder(recipe.model, network=place.network)
     check_length(encoder, recipe.data.max_length)
@@ -49,19 +68,32 @@ def prepare(recipe: Recipe, place: Place) -> Prepared:
     if recipe.guides:
         _check_reach(model)
         guide(model, recipe.guides, tokenizer=encoder.tokenizer, share_every=recipe.share_every)
+    needs = needs_of(recipe.guides)
     encoded = {
-        name: encode(split, encoder.tokenizer, recipe.data.max_length) for name, split in named_splits(splits).items()
+        name: encode(split, encoder.tokenizer, recipe.data.max_length, offsets=bool(needs) and name == "train")
+        for name, split in named_splits(splits).items()
     }
     collate = Collator.of(
         encoder.tokenizer, splits.task.kind, padding=recipe.data.padding, max_length=recipe.data.max_length
     )
-    return Prepared(recipe, splits, encoder, model, encoded, collate)
+    if not needs:
+        return Prepared(recipe, splits, encoder, model, encoded, collate, encoded["train"], {})
+    sources = Sources(lambda: InputEmbeddings(encoder.tokenizer, _input_matrix(model)), place.data, place.cache)
+    found = gather_knowledge(needs, splits, sources, listener=listener or Silence())
+    train = WithKnowledge(encoded["train"], {each.need.pattern.key: each.matrices for each in found}, needs)
+    keys = {each.need.guide: each.store.key for each in found}
+    return Prepared(recipe, splits, encoder, model, encoded, KnowledgeCollator(collate), train, keys)
 
 
 def named_splits(splits: Splits) -> dict[str, Split]:
     """The splits that there are, by name."""
     named = {"train": splits.train, "validation": splits.validation}
     return named if splits.test is None else named | {"test": splits.test}
+
+
+def _input_matrix(model: Any) -> Tensor:
+    matrix: Tensor = model.get_input_embeddings().weight
+    return matrix
 
 
 def _check_reach(model: Any) -> None:

@@ -22,12 +22,21 @@ FORMAT = 1
 PACKAGES = ("torch", "transformers", "accelerate", "tokenizers", "safetensors", "numpy", "scikit-learn")
 
 
-def asked(recipe: Recipe, data_root: Path | None, fingerprint: str, command: list[str]) -> dict[str, Any]:
-    """What decides the run; the fingerprint is that of its examples."""
+def asked(
+    recipe: Recipe,
+    data_root: Path | None,
+    fingerprint: str,
+    command: list[str],
+    *,
+    knowledge: dict[str, str] | None = None,
+) -> dict[str, Any]:
+    """What decides the run; the fingerprint is that of its examples, the knowledge that of each guide that has some."""
+    known = {"knowledge": knowledge} if knowledge else {}
     return {
         "recipe": recipe.as_data(),
         "data": None if data_root is None else str(data_root.expanduser().resolve()),
         "examples": fingerprint,
+        **known,
         "seed": recipe.seed,
         "command": command,
     }

@@ -63,13 +63,10 @@ def train(
         shutil.rmtree(place.output / WORK, ignore_errors=True)  # a kill may have left it
         steps = done["happened"]["steps"]
         return Result(done, interrupted=False, steps=(steps, steps))
-    prepared = prepare(recipe, place)
-    asked = record.asked(recipe, place.data, fingerprint(prepared.encoded), list(command))
-    if resume and record.read(place.output)["asked"].get("examples") != asked["examples"]:
-        raise InputError(
-            f"{place.output} holds a run on other examples: give the --data that it began with, or choose another "
-            "folder with --output."
-        )
+    prepared = prepare(recipe, place, listener)
+    asked = record.asked(recipe, place.data, fingerprint(prepared.encoded), list(command), knowledge=prepared.knowledge)
+    if resume:
+        _check_same(record.read(place.output)["asked"], asked, place.output)
     begun = place.output.exists()
     with _saving(place.output):
         place.output.mkdir(parents=True, exist_ok=True)
@@ -119,6 +116,20 @@ def check_output(recipe: Recipe, place: Place, *, resume: bool) -> dict[str, Any
     return content if record.finished(content) else None
 
 
+def _check_same(before: dict[str, Any], now: dict[str, Any], output: Path) -> None:
+    """Refuse to go on with other examples, or with other knowledge about them."""
+    if before.get("examples") != now["examples"]:
+        raise InputError(
+            f"{output} holds a run on other examples: give the --data that it began with, or choose another folder "
+            "with --output."
+        )
+    if before.get("knowledge") != now.get("knowledge"):
+        raise InputError(
+            f"{output} holds a run with other knowledge: a file, a model or a package that it comes from has changed; "
+            "bring that back, or choose another folder with --output."
+        )
+
+
 def settings_of(recipe: Recipe) -> Settings:
     """The recipe's choices for training."""
     training = recipe.training
@@ -157,7 +168,7 @@ def _fit(prepared: Prepared, work: Path, listener: Listener) -> Outcome:
     task = prepared.splits.task
     material = Material(
         model=prepared.model,
-        train=prepared.encoded["train"],
+        train=prepared.train,
         validation=prepared.encoded["validation"],
         collate=prepared.collate,
         metrics=tuple(task.metrics),

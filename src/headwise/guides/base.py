@@ -68,6 +68,11 @@ class Guide:
         return "received"
 
     @property
+    def needs(self) -> str:
+        """What a user must have for it, in a few words."""
+        return "nothing"
+
+    @property
     def marks(self) -> tuple[str, ...]:
         """The kinds of tokens that it must be told of by a tokenizer, such as separator."""
         return ()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Mapping
 from typing import Any, ClassVar, Literal
 
@@ -73,6 +74,12 @@ class Match(Guide):
         return "map" if self.on == "map" else "received"
 
     @property
+    def needs(self) -> str:
+        """What its pattern needs."""
+        needs: str = self.pattern.needs
+        return needs
+
+    @property
     def marks(self) -> tuple[str, ...]:
         """What its pattern must be told of."""
         marks: tuple[str, ...] = self.pattern.marks
@@ -134,7 +141,7 @@ class Match(Guide):
 
 def _named(pattern: str) -> type[Match]:
     """The guide that is called by the name of its pattern."""
-    told = (PATTERNS[pattern].__doc__ or "").strip()
+    told = inspect.cleandoc(PATTERNS[pattern].__doc__ or "")
     made = type(
         f"Match{pattern.capitalize()}",
         (Match,),

@@ -71,6 +71,8 @@ class Pattern:
     """The kinds of tokens that it must be told of."""
     form: ClassVar[Form] = "map"
     """What a guide compares with it unless told otherwise."""
+    needs: ClassVar[str] = "nothing"
+    """What a user must have, in a few words."""
 
     def target(self, tokens: Tokens) -> Target:
         """The rows of the map that this pattern wants."""

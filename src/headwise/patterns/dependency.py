@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -49,6 +49,8 @@ class Dependency(Knowledge):
     word that occurs twice gets the arcs of both places (in "the dog saw the cat" both "the" would be joined to "dog"
     and to "cat"). Here words are told apart by where they stand.
     """
+
+    needs: ClassVar[str] = "a parser: spaCy (`headwise[knowledge]`), CoNLL-U files, or one of yours"
 
     source: str | ParserFunction | OwnParser = "spacy"
     """Where trees come from: "spacy", "conllu" (a file), a function, or "package.module:function".

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 import uuid
 import warnings
 from collections.abc import Callable, Generator, Iterator, Sequence
@@ -98,14 +99,27 @@ def _elsewhere(packed: _Packed, items: Sequence[Item], workers: int, ordered: bo
             return_as="generator" if ordered else "generator_unordered",
             batch_size=1,
             idle_worker_timeout=IDLE,
-            initializer=_leave_interrupts_to_parent,
+            initializer=_begin_worker,
         )
     return parallel(delayed(_call)(packed, item) for item in items)  # type: ignore[no-any-return]
 
 
-def _leave_interrupts_to_parent() -> None:
-    """Ctrl-C reaches workers as well, which need not tell about it: the parent ends them."""
+def end_workers() -> None:
+    """Let the workers go, with all that they hold; without any this does nothing."""
+    executor = sys.modules.get("joblib.externals.loky.reusable_executor")
+    if getattr(executor, "_executor", None) is not None:
+        executor.get_reusable_executor().shutdown(wait=True)
+
+
+def _begin_worker() -> None:
+    """Ctrl-C reaches workers as well, which need not tell about it: the parent ends them.
+
+    And a worker that has loaded a parser or WordNet has not lost memory, which loky would end it for.
+    """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    executor = sys.modules.get("joblib.externals.loky.process_executor")
+    if hasattr(executor, "_MAX_MEMORY_LEAK_SIZE"):
+        setattr(executor, "_MAX_MEMORY_LEAK_SIZE", float("inf"))  # noqa: B010 - mypy does not know the module
 
 
 @dataclass(frozen=True, eq=False)

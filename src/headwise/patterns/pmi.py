@@ -26,7 +26,7 @@ Counted = tuple[list[str], Keys, NDArray[np.int64]]
 
 @register_pattern("pmi")
 class PMI(Knowledge):
-    """Positive point-wise mutual information of two words, counted over the training texts.
+    """Words should look at those that stand near them more often than by chance (positive PMI over the training texts).
 
     With c(x,y) the number of times that y stands at most `window` words before or after x in one text,
     c(x) = sum_y c(x,y) and N = sum_x c(x):
@@ -45,6 +45,7 @@ class PMI(Knowledge):
     """
 
     from_corpus: ClassVar[bool] = True
+    needs: ClassVar[str] = "the training texts"
 
     window: int = 5
     """How many words apart two words may stand to count as seen together."""

@@ -18,7 +18,7 @@ from headwise.patterns import mapped
 from headwise.patterns.flat import Arrays, flatten
 from headwise.patterns.keys import about, store_key
 from headwise.patterns.knowledge import Builder, Knowledge, Resources, Texts, WordMatrix
-from headwise.patterns.parallel import SMALL, Processes, apply, checked_workers, cut
+from headwise.patterns.parallel import SMALL, Processes, apply, checked_workers, cut, end_workers
 from headwise.patterns.parts import Parts
 
 __all__ = ["Stored", "default_cache", "gather", "store_key"]
@@ -133,11 +133,12 @@ class _Job:
     resources: Resources
     workers: int
 
-    def work_out(self, gaps: Sequence[tuple[int, int]]) -> Generator[tuple[range, Arrays], None, None]:
+    def ready(self) -> _Work:
+        """What the workers are to do; going through the corpus comes first."""
+        return _Work(self.pattern.name, self.pattern.builder(self.corpus, self.resources, Processes(self.workers)))
+
+    def work_out(self, work: _Work, gaps: Sequence[tuple[int, int]]) -> Generator[tuple[range, Arrays], None, None]:
         """The parts of some stretches of the examples, as they are done."""
-        if not gaps:
-            return  # only the last step was missing: spare the corpus
-        work = _Work(self.pattern.name, self.pattern.builder(self.corpus, self.resources, Processes(self.workers)))
         workers = self.workers if sum(stop - start for start, stop in gaps) >= SMALL else 1
         places = [place for start, stop in gaps for place in cut(start, stop, workers)]
         items = [(place, self.examples[place.start : place.stop]) for place in places]
@@ -159,13 +160,15 @@ class _Work:
 def _build(folder: Path, job: _Job, parts: Parts, progress: Progress) -> None:
     """Work out the parts that are missing, then put all together."""
     parts.restore()
-    if parts.done:
+    if gaps := list(parts.gaps()):  # else only the last step was missing: spare the corpus
+        work = job.ready()
         progress(parts.done, parts.total)
-    with closing(job.work_out(list(parts.gaps()))) as finished:  # an error here ends the workers at once
-        for place, arrays in finished:
-            with _writing(folder.parent):
-                parts.save(place, arrays)
-            progress(parts.done, parts.total)
+        with closing(job.work_out(work, gaps)) as finished:  # an error here ends the workers at once
+            for place, arrays in finished:
+                with _writing(folder.parent):
+                    parts.save(place, arrays)
+                progress(parts.done, parts.total)
+        end_workers()  # or the next pattern would be loaded on top of this one
     with _writing(folder.parent):
         joined = parts.joined()
         counts = {"examples": parts.total, "words": len(joined["spans"]), "entries": len(joined["rows"])}

@@ -24,6 +24,7 @@ class Delim(Pattern):
     """
 
     marks: ClassVar[tuple[str, ...]] = (SEPARATOR,)
+    needs: ClassVar[str] = "a tokenizer"
 
     def target(self, tokens: Tokens) -> Target:
         """Even rows over the separators."""
@@ -40,6 +41,7 @@ class Period(Pattern):
     """
 
     marks: ClassVar[tuple[str, ...]] = (FULL_STOP,)
+    needs: ClassVar[str] = "a tokenizer"
 
     def target(self, tokens: Tokens) -> Target:
         """Even rows over the full stops."""

@@ -215,8 +215,8 @@ def _reader(path: Path) -> Any:
 
     NLTK reads only below folders that its search path names, and refuses files that a group may write or that have
     hard links, as package managers make them. Its reader gets the contents of the files from us instead, so that
-    nothing needs to be registered with NLTK. We ask for English nouns and verbs only: `lexnames` and the tables for
-    other languages and versions are left out.
+    nothing needs to be registered with NLTK. We ask for English senses and what lies above them only: `lexnames` and
+    the tables for other languages and versions are left out.
     """
     module, data = _nltk("nltk.corpus.reader.wordnet"), _nltk("nltk.data")
     folder = _folder(path)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Any, ClassVar, Literal, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,7 +25,7 @@ SOURCES = ("wordnet", "vectors", "embeddings")
 
 @register_pattern("wordsim")
 class WordSimilarity(Knowledge):
-    """How similar the words of an example are, from 0 to 1; 1 for a word with itself, 0 where one is unknown.
+    """Words should look at words of similar meaning (1 for a word with itself, 0 where one is unknown).
 
     * source wordnet: Wu-Palmer similarity of the first senses on WordNet, as NLTK has it (Wu and Palmer 1994);
     * source vectors: cosine of word vectors such as GloVe's, with negative ones as 0;
@@ -36,6 +36,8 @@ class WordSimilarity(Knowledge):
 
     Difference from the authors' released code: only the source wordnet is theirs.
     """
+
+    needs: ClassVar[str] = "WordNet 3.0 (and `headwise[knowledge]`), word vectors, or only the encoder"
 
     source: Literal["wordnet", "vectors", "embeddings"] = "wordnet"
     """Where similarities come from."""

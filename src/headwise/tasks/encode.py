@@ -35,6 +35,10 @@ class Encoded:
     """How many examples lost tokens."""
     deciding: list[NDArray[np.bool_]] | None = None
     """For each example the tokens that decide its label, if asked for."""
+    offsets: NDArray[np.int32] | None = None
+    """[N,2] of each token its first character and the one after its last, if asked for."""
+    sources: NDArray[np.int8] | None = None
+    """[N] of each token the number of its text, -1 for special tokens; there when the offsets are."""
 
     @property
     def lengths(self) -> NDArray[np.int64]:
@@ -57,7 +61,9 @@ class Encoded:
         return item
 
 
-def encode(split: Split, tokenizer: PreTrainedTokenizerBase, max_length: int, *, spans: bool = False) -> Encoded:
+def encode(
+    split: Split, tokenizer: PreTrainedTokenizerBase, max_length: int, *, spans: bool = False, offsets: bool = False
+) -> Encoded:
     """Tokenise a split with special tokens and without padding.
 
     Args:
@@ -65,14 +71,20 @@ def encode(split: Split, tokenizer: PreTrainedTokenizerBase, max_length: int, *,
         tokenizer: a fast tokenizer.
         max_length: the longest example in tokens; the longer text of a pair is cut first.
         spans: whether to find the tokens of the split's spans.
+        offsets: whether to keep where in its text each token stands.
 
     Returns:
         The encoded examples, in the same order.
     """
+    if offsets and not tokenizer.is_fast:
+        raise InputError(
+            f"{type(tokenizer).__name__} cannot tell which word a token belongs to: load a fast tokenizer, with "
+            "use_fast=True."
+        )
     _check(split, tokenizer, max_length, spans=spans)
     begins = range(0, len(split), BATCH)
     parts = [split.subset(range(begin, min(begin + BATCH, len(split)))) for begin in begins]
-    return _joined([_encode_part(part, tokenizer, max_length, spans=spans) for part in parts], split)
+    return _joined([_encode_part(part, tokenizer, max_length, spans=spans, offsets=offsets) for part in parts], split)
 
 
 def _check(split: Split, tokenizer: PreTrainedTokenizerBase, max_length: int, *, spans: bool) -> None:
@@ -90,7 +102,9 @@ def _check(split: Split, tokenizer: PreTrainedTokenizerBase, max_length: int, *,
         raise InputError("the split does not say which spans decide its labels: use a task that does, such as clinic.")
 
 
-def _encode_part(part: Split, tokenizer: PreTrainedTokenizerBase, max_length: int, *, spans: bool) -> Encoded:
+def _encode_part(
+    part: Split, tokenizer: PreTrainedTokenizerBase, max_length: int, *, spans: bool, offsets: bool
+) -> Encoded:
     found = tokenizer(
         *([texts[place] for texts in part.texts] for place in range(len(part.texts[0]))),
         truncation="longest_first",
@@ -108,13 +122,26 @@ def _encode_part(part: Split, tokenizer: PreTrainedTokenizerBase, max_length: in
         labels=None,
         truncated=sum(bool(encoding.overflowing) for encoding in encodings),
         deciding=list(map(_deciding, encodings, part.spans or ())) if spans else None,
+        offsets=_offsets(encodings) if offsets else None,
+        sources=np.concatenate([_sources(encoding) for encoding in encodings]) if offsets else None,
     )
+
+
+def _offsets(encodings: Sequence[Encoding]) -> NDArray[np.int32]:
+    """[N,2] first character of every token and the one after its last."""
+    flat = chain.from_iterable(chain.from_iterable(encoding.offsets for encoding in encodings))
+    return np.fromiter(flat, np.int32).reshape(-1, 2)
+
+
+def _sources(encoding: Encoding) -> NDArray[np.int8]:
+    """[T] the text of each token, -1 for special tokens."""
+    return np.fromiter((-1 if number is None else number for number in encoding.sequence_ids), np.int8)
 
 
 def _deciding(encoding: Encoding, spans: Spans) -> NDArray[np.bool_]:
     """[T] which tokens share a character with a span."""
     offsets = np.asarray(encoding.offsets)  # [T,2]
-    sentences = np.asarray([-1 if sentence is None else sentence for sentence in encoding.sequence_ids])  # [T]
+    sentences = _sources(encoding)  # [T]
     chosen = np.zeros(len(sentences), dtype=bool)
     for sentence, start, end in spans:
         overlap = np.minimum(offsets[:, 1], end) - np.maximum(offsets[:, 0], start)
@@ -126,6 +153,8 @@ def _joined(parts: Sequence[Encoded], split: Split) -> Encoded:
     lengths = np.concatenate([part.lengths for part in parts])
     types = [part.types for part in parts if part.types is not None]
     deciding = [tokens for part in parts for tokens in part.deciding or ()]
+    offsets = [part.offsets for part in parts if part.offsets is not None]
+    sources = [part.sources for part in parts if part.sources is not None]
     return Encoded(
         ids=np.concatenate([part.ids for part in parts]),
         starts=np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths)]),
@@ -133,4 +162,6 @@ def _joined(parts: Sequence[Encoded], split: Split) -> Encoded:
         labels=split.labels if split.labelled else None,
         truncated=sum(part.truncated for part in parts),
         deciding=deciding if parts[0].deciding is not None else None,
+        offsets=np.concatenate(offsets) if offsets else None,
+        sources=np.concatenate(sources) if sources else None,
     )

@@ -3,6 +3,7 @@
 from headwise.training.encoders import BUILTIN, Encoder, check_length, find_encoder, load_classifier
 from headwise.training.fit import Material, Outcome, fit
 from headwise.training.freezing import freeze
+from headwise.training.knowledge import KnowledgeCollator, Need, WithKnowledge, add_knowledge, needs_of
 from headwise.training.logs import GuideLog, log_losses
 from headwise.training.predict import predict_logits, predictions_of, score_logits
 from headwise.training.progress import Listener, ReportProgress, Silence
@@ -15,12 +16,16 @@ __all__ = [
     "Encoder",
     "GuideLog",
     "GuidedTrainer",
+    "KnowledgeCollator",
     "Listener",
     "Material",
+    "Need",
     "Outcome",
     "ReportProgress",
     "Settings",
     "Silence",
+    "WithKnowledge",
+    "add_knowledge",
     "check_length",
     "find_encoder",
     "fit",
@@ -28,6 +33,7 @@ __all__ = [
     "load_classifier",
     "load_classifier_folder",
     "log_losses",
+    "needs_of",
     "predict_logits",
     "predictions_of",
     "save_classifier",

@@ -1,0 +1,90 @@
+"""The guides whose cost is measured: every registered one, and some in their other forms.
+
+Shapes: B batch, K keys.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache
+from typing import Any
+
+import torch
+from measure import SEED, Batch, Point, make_batch
+from torch import nn
+
+from headwise.guides import GUIDES, Guide, build, guide, unguide
+from headwise.patterns import mark_ids
+from headwise.patterns.knowledge import Knowledge
+from headwise.patterns.marks import FULL_STOP, SEPARATOR
+from headwise.training.encoders import find_encoder
+
+ENCODER = "builtin:minilm-l6"  # only its tokenizer and its input embeddings are used
+WEIGHT = 1e-3  # a number: measuring a share costs time of its own, at some steps only
+PLAIN = "plain"
+FORMS = ("received", "value", "output", "map")
+# What the defaults leave out. `match` is the code of the guides that are named after a pattern.
+OTHER_FORMS: list[tuple[str, dict[str, Any]]] = [
+    ("first", {"on": "received"}),
+    ("pmi", {"on": "map"}),
+    ("disagreement", {"on": "subspace"}),
+    ("disagreement", {"on": "position", "heads": "first:half"}),
+]
+
+
+@cache
+def variants() -> dict[str, Guide]:
+    """The guides by a name that says what they look at: those on received attention first, those on maps last."""
+    chosen = [(name, {}) for name in GUIDES if name != "match"] + OTHER_FORMS
+    guides = [build(name, weight=WEIGHT, **options) for name, options in chosen]
+    named = {f"{each.name} on {getattr(each, 'on', each.what)}": each for each in guides}
+    return dict(sorted(named.items(), key=lambda item: (FORMS.index(item[1].what), item[0])))
+
+
+def guide_of(name: str) -> Guide | None:
+    """The guide of a variant; None for plain training."""
+    return None if name == PLAIN else variants()[name]
+
+
+@cache
+def encoder() -> Any:
+    return find_encoder(ENCODER)
+
+
+@contextmanager
+def attached(model: nn.Module, chosen: Guide | None) -> Iterator[None]:
+    """Guide a model for a while; without a guide it stays plain."""
+    if chosen is None:
+        yield
+        return
+    guide(model, chosen, tokenizer=encoder().tokenizer if chosen.marks else None)
+    try:
+        yield
+    finally:
+        unguide(model)
+
+
+def batch_for(chosen: Guide | None, point: Point, size: int, length: int) -> Batch:
+    """The random batch of the point, with the marks or the knowledge that the guide asks for."""
+    batch: dict[str, Any] = make_batch(point, size, length)
+    if chosen is not None and chosen.marks:
+        put_marks(batch)
+    pattern = getattr(chosen, "pattern", None)
+    if isinstance(pattern, Knowledge):
+        generator = torch.Generator().manual_seed(SEED)
+        shape = (size, length, length) if chosen.on == "map" else (size, length)  # [B, K, K] or [B, K]
+        batch["knowledge"] = {pattern.entry(chosen.on): torch.rand(shape, generator=generator)}
+    return batch
+
+
+def put_marks(batch: Batch) -> None:
+    """A full stop and a separator behind both halves of every example, as behind the texts of a pair."""
+    tokens, lengths = batch["input_ids"], batch["attention_mask"].sum(1)
+    rows, known = torch.arange(len(tokens)), mark_ids(encoder().tokenizer)
+    for back, kind in enumerate((SEPARATOR, FULL_STOP), 1):
+        for end in (lengths // 2, lengths):
+            tokens[rows, end - back] = known[kind][0]
+
+
+def carried_megabytes(batch: Batch) -> float:
+    """The size of the knowledge in a batch."""
+    return sum(tensor.nbytes for tensor in batch.get("knowledge", {}).values()) / 1024**2

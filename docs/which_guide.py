@@ -1,0 +1,154 @@
+"""Writes docs/which-guide.md: the guides of the registry, and what was measured of them.
+
+    python docs/which_guide.py           write the page
+    python docs/which_guide.py --check   exit 1 if the page is not what would be written
+
+Costs come from docs/measured/guides.json (benchmarks/guides.py --output), results from docs/measured/table2.json
+(benchmarks/table2.py --output).
+"""
+
+import inspect
+import json
+import math
+import sys
+from dataclasses import MISSING, Field, fields
+from pathlib import Path
+from statistics import mean, stdev
+from typing import Any
+
+from headwise.guides import GUIDES, Guide, build
+
+HERE = Path(__file__).parent
+PAGE = HERE / "which-guide.md"
+COSTS = HERE / "measured" / "guides.json"
+RESULTS = HERE / "measured" / "table2.json"
+# A guide that cannot be made without an option, and what the page shows it with.
+NEEDED = {"match": {"pattern": "next"}}
+LOOKS_AT = {"received": "received attention", "map": "maps", "value": "values", "output": "outputs"}
+# Two-sided 95 % points of Student's t for 1, 2, 3 ... degrees of freedom.
+STUDENT = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262)
+
+OPENING = """# Which guide?
+
+<!-- Written by docs/which_guide.py from the registry: change the docstrings, not this page. -->
+
+A guide adds a loss on attention while you fine-tune. All of them work alike: `hw.guide(model, hw.Match("next"))` in
+your own script, or by name in a recipe (`guides: {next: {weight: {share: 0.03}}}`). In short:
+
+- **You want heads to differ, and do not care how**: `mdg`, `pdg` or both (what the paper proposes), or `disagreement`,
+  which compares neighbours only.
+- **You know where heads should look**: `first`, `next`, `prev`, `delim`, `period`, or `match` with a pattern of your
+  own. They guide half of the heads of each layer on their maps and leave the others free.
+- **You know something about the words**: `pmi` (from your own training texts), `dependency` (grammar), `wordsim`
+  (meaning). They guide what tokens receive, which costs next to nothing; `on: map` guides whole maps.
+- **You want to know before you guide**: `headwise heads patterns RUN` tells how much each head of a trained model
+  follows each pattern already, `headwise knowledge show RECIPE --example 3` what knowledge says about a pair of texts.
+"""
+TABLE_TEXT = """
+Cost is a training step and its peak memory over plain training, worst of what was measured (MiniLM-L6's shape, 16
+examples of 128 and of 256 tokens, attention dropout 0 and 0.1; [performance.md](performance.md) has all figures). "Did
+it help?" is the accuracy on SICK minus that of plain training with the same seeds, with its 95 % interval
+([results.md](results.md)): an interval that holds 0 says that nothing was shown either way.
+"""
+
+
+def main() -> int:
+    text = page()
+    if "--check" in sys.argv[1:]:
+        return 0 if PAGE.is_file() and PAGE.read_text(encoding="utf-8") == text else 1
+    PAGE.write_text(text, encoding="utf-8")
+    return 0
+
+
+def page() -> str:
+    """The whole page."""
+    names = sorted(GUIDES, key=lambda name: (LOOKS_AT.get(made(name).what, ""), name))
+    parts = [OPENING, TABLE_TEXT.strip(), "", *table(names), ""]
+    parts += [section(name) for name in sorted(GUIDES)]
+    return "\n".join(parts).rstrip() + "\n"
+
+
+def made(name: str) -> Guide:
+    return build(name, **NEEDED.get(name, {}))
+
+
+def table(names: list[str]) -> list[str]:
+    lines = [
+        "| guide | what it wants | looks at | needs | time | memory | did it help? |",
+        "|---|---|---|---|---:|---:|---|",
+    ]
+    for name in names:
+        guide = made(name)
+        wants = first_sentence(guide)
+        needs = "a pattern" if name == "match" else guide.needs
+        time, memory = cost(guide, "time"), cost(guide, "memory")
+        lines.append(
+            f"| [`{name}`](#{name}) | {wants} | {LOOKS_AT[guide.what]} | {needs} | {time} | {memory} | {helped(name)} |"
+        )
+    return lines
+
+
+def first_sentence(guide: Guide) -> str:
+    """The first line of the docstring, without the guide's own name in front and without formulas behind."""
+    line = (guide.__doc__ or "").strip().splitlines()[0].partition(": T[")[0]
+    short, colon, rest = line.partition(": ")
+    return (rest[:1].upper() + rest[1:] if colon and " " not in short else line).rstrip(".")
+
+
+def cost(guide: Guide, kind: str) -> str:
+    """The worst ratio to plain training of the guide as it comes; a dash if it was not measured."""
+    label = f"{guide.name} on {getattr(guide, 'on', guide.what)}"
+    ratios = [row["ratio"] for row in rows_of(COSTS) if row["kind"] == kind and row.get("guide") == label]
+    return f"{max(ratios):.2f}" if ratios else "–"
+
+
+def helped(name: str) -> str:
+    """Accuracy minus that of plain training, by seed."""
+    setting = "mdg-pdg" if name in ("mdg", "pdg") else name
+    rows = rows_of(RESULTS)
+    plain = {row["seed"]: row["test"] for row in rows if row["setting"] == "plain"}
+    gaps = [100 * (row["test"] - plain[row["seed"]]) for row in rows if row["setting"] == setting]
+    if len(gaps) < 2:
+        return "–"
+    half = STUDENT[len(gaps) - 2] * stdev(gaps) / math.sqrt(len(gaps))
+    both = " (both)" if setting != name else ""
+    verdict = "not shown" if abs(mean(gaps)) <= half else "yes" if mean(gaps) > 0 else "it hurt"
+    return f"{verdict}: {mean(gaps):+.2f} ± {half:.2f}{both}"
+
+
+def section(name: str) -> str:
+    """The docstring of a guide and its options."""
+    guide = made(name)
+    told = inspect.cleandoc(guide.__doc__ or "")
+    options = [f"`{each.name}` ({shown(default_of(guide, each))})" for each in fields(guide)]
+    own = getattr(guide, "pattern", None)
+    inside = (
+        [f"`{each.name}` ({shown(each.default)})" for each in fields(own)]
+        if own is not None and name != "match"
+        else []
+    )
+    pattern = f"\n\nOptions of its pattern, as `pattern: {{...}}`: {', '.join(inside)}." if inside else ""
+    return f"## {name}\n\n{told}\n\nOptions: {', '.join(options)}.{pattern}\n"
+
+
+def default_of(guide: Guide, option: Field[Any]) -> Any:
+    return getattr(guide, option.name) if option.default in (MISSING, None) else option.default
+
+
+def shown(value: Any) -> str:
+    """A default as a recipe would write it."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    if hasattr(value, "share"):
+        return f"share {value.share:g}"
+    if hasattr(value, "name"):
+        return str(value.name)
+    return "none" if value is None else str(value)
+
+
+def rows_of(path: Path) -> list[dict[str, Any]]:
+    return json.loads(path.read_text(encoding="utf-8"))["rows"] if path.is_file() else []
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,197 @@
+"""The knowledge that a recipe's guides need: worked out from its training texts, or found where it was before."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, overload
+
+import numpy as np
+
+from headwise.errors import InputError
+from headwise.experiments.data import Splits
+from headwise.experiments.recipe import Recipe
+from headwise.patterns.knowledge import Resources, Texts, WordMatrix, WordVectors
+from headwise.patterns.store import Stored, gather
+from headwise.training import Listener, Need, find_encoder, load_classifier
+from headwise.training.embeddings import InputEmbeddings
+
+
+@dataclass(frozen=True)
+class Sources:
+    """What knowledge is made of besides texts, and where it is kept."""
+
+    embeddings: Callable[[], WordVectors]
+    """Gives the encoder's input embeddings, if a pattern draws on them."""
+    data: Path | None = None
+    """The folder below which the files that a recipe names lie."""
+    cache: Path | None = None
+    """None: HEADWISE_CACHE or the user's cache folder."""
+
+
+@dataclass(frozen=True)
+class Found:
+    """The knowledge of one guide."""
+
+    need: Need
+    store: Stored
+    """Of the whole training file, or of the training examples alone."""
+    matrices: Sequence[WordMatrix]
+    """Of the training examples."""
+    seconds: float
+    """That it took to build or find it."""
+
+    @property
+    def pairs(self) -> int:
+        """How many pairs of words have a value; a word with itself is no pair."""
+        return sum(int(np.count_nonzero(matrix.rows != matrix.columns)) for matrix in self.matrices)
+
+
+class Picked(Sequence[WordMatrix]):
+    """Some examples of a store."""
+
+    def __init__(self, store: Stored, places: Sequence[int]) -> None:
+        """Those at these places, in this order."""
+        self._store, self._places = store, places
+
+    def __len__(self) -> int:
+        """How many examples there are."""
+        return len(self._places)
+
+    @overload
+    def __getitem__(self, index: int) -> WordMatrix: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[WordMatrix]: ...
+    def __getitem__(self, index: int | slice) -> WordMatrix | list[WordMatrix]:
+        """What is known about an example."""
+        if isinstance(index, slice):
+            return [self._store[place] for place in self._places[index]]
+        return self._store[self._places[index]]
+
+
+@dataclass(frozen=True)
+class Word:
+    """A word of an example: the number of its text, its own number in it, its first character and the one after."""
+
+    word: str
+    text: int
+    index: int
+    start: int
+    end: int
+
+
+@dataclass(frozen=True)
+class Pair:
+    """Two words, and what is known of them."""
+
+    first: Word
+    second: Word
+    value: float
+    across: bool
+    """Whether they stand in different texts."""
+
+
+def gather_knowledge(
+    needs: Sequence[Need],
+    splits: Splits,
+    sources: Sources,
+    *,
+    listener: Listener,
+    workers: int | None = None,
+    rebuild: bool = False,
+) -> list[Found]:
+    """Build or find what guides need to know about the training examples, which are the corpus as well.
+
+    What does not depend on a corpus is built for the whole training file, so that seeds which hold out or leave out
+    other parts of it share one store.
+
+    Args:
+        needs: of the guides, in their order.
+        splits: the training examples. Where a limit cuts them, only those are looked at.
+        sources: what else it is made of.
+        listener: shows progress.
+        workers: processes; None: as many as there are cores.
+        rebuild: build anew what could be found.
+    """
+    wanted = any(getattr(need.pattern, "source", None) == "embeddings" for need in needs)
+    resources = Resources(sources.data, sources.embeddings() if wanted else None)
+    for need in needs:  # what is missing for the last one should be said before the first one is built
+        need.pattern.fingerprint(resources)
+    options = {"resources": resources, "cache": sources.cache, "workers": workers, "rebuild": rebuild}
+    found: dict[str, Found] = {}  # by pattern, since guides may share one
+    for need in needs:
+        if need.pattern.key not in found:
+            found[need.pattern.key] = _found(need, splits, listener, options)
+    return [replace(found[need.pattern.key], need=need) for need in needs]
+
+
+def embeddings_of(recipe: Recipe, *, network: bool = False) -> WordVectors:
+    """The input embeddings of a recipe's encoder, as it is before training."""
+    encoder = find_encoder(recipe.model, network=network)
+    model: Any = load_classifier(encoder, labels=(), head=recipe.head, seed=recipe.seed)
+    return InputEmbeddings(encoder.tokenizer, model.get_input_embeddings().weight)
+
+
+def strongest(matrix: WordMatrix, texts: Texts) -> list[Pair]:
+    """The pairs of words of an example, those with the largest values first, equal ones in the order of the text."""
+    words = _words(matrix, texts)
+    order = np.lexsort((matrix.columns, matrix.rows, -matrix.values))
+    found = []
+    for row, column, value in zip(
+        *(array[order] for array in (matrix.rows, matrix.columns, matrix.values)), strict=True
+    ):
+        if row != column:  # a word with itself is no pair
+            first, second = words[row], words[column]
+            found.append(Pair(first, second, float(value), first.text != second.text))
+    return found
+
+
+def _words(matrix: WordMatrix, texts: Texts) -> list[Word]:
+    counts = [0] * len(texts)
+    words = []
+    for text, start, end in matrix.spans.tolist():
+        words.append(Word(texts[text][start:end], text, counts[text], start, end))
+        counts[text] += 1
+    return words
+
+
+def _found(need: Need, splits: Splits, listener: Listener, options: Mapping[str, Any]) -> Found:
+    """The knowledge of one guide."""
+    begin, bar = time.perf_counter(), _Bar(listener, f"knowledge {need.pattern.name}")
+    alone = need.pattern.from_corpus or splits.limited
+    texts = splits.train.texts if alone else splits.whole.texts
+    try:
+        store = gather(need.pattern, texts, corpus=splits.train.texts, progress=bar, **options)
+    except KeyboardInterrupt:
+        bar.end()
+        listener.tell(f"stopped; what is done of {need.pattern.name} is kept, and the same command goes on with it")
+        raise
+    finally:
+        bar.end()
+    matrices = store if alone else Picked(store, splits.chosen)
+    if not any(len(matrix.values) for matrix in matrices):
+        raise InputError(
+            f"guide {need.guide}: {need.pattern.name} knows nothing about any word of the {len(matrices)} training "
+            "examples, so it would guide nothing; check the text columns, or take it away."
+        )
+    return Found(need, store, matrices, time.perf_counter() - begin)
+
+
+class _Bar:
+    """Shows a build; what is merely found needs no bar."""
+
+    def __init__(self, listener: Listener, what: str) -> None:
+        self._listener, self._what, self._begun = listener, what, False
+
+    def __call__(self, done: int, total: int) -> None:
+        if self._begun:
+            self._listener.advance(done)
+        else:
+            self._begun = True
+            self._listener.start(self._what, total, done)
+
+    def end(self) -> None:
+        if self._begun:
+            self._listener.end()

@@ -1,0 +1,258 @@
+"""Values and outputs of heads, in every family, against the model's own projections and maps."""
+
+import functools
+
+import pytest
+import torch
+import transformers
+from conftest import FAMILIES, FUSED, SIZES, build_batch, build_model
+from slow_attention import model_maps
+
+import headwise as hw
+from headwise.attention.backend import SITE
+
+LAYERS, HEADS = SIZES["num_hidden_layers"], SIZES["num_attention_heads"]
+WIDTH = SIZES["hidden_size"] // HEADS
+PARTS = ("value", "output")
+pytestmark = pytest.mark.filterwarnings("ignore::headwise.HeadwiseWarning")
+
+# Where a family makes its values, and where it takes the heads' outputs, side by side, if not as BERT does.
+VALUES = {
+    "distilbert": "v_lin",
+    "modernbert": "Wqkv",
+    "mpnet": "attn.v",
+    "deberta-v2": "value_proj",
+    "deberta": "in_proj",
+}
+PROJECTIONS = {
+    "albert": "attention.dense",
+    "distilbert": "attention.out_lin",
+    "modernbert": "attn.Wo",
+    "mpnet": "attention.attn.o",
+}
+OTHERS = {
+    "Deberta": {"relative_attention": True, "pos_att_type": ["p2c", "c2p"], "max_relative_positions": 8},
+    "RoFormer": {"embedding_size": 32},
+    "RemBert": {"input_embedding_size": 16, "output_embedding_size": 16, "classifier_dropout_prob": 0.0},
+    "MegatronBert": {},
+}
+
+
+@pytest.fixture(params=[*sorted(FAMILIES), *OTHERS])
+def build(request):
+    """Makes a model of each kind, the same each time."""
+    if request.param in FAMILIES:
+        return functools.partial(build_model, request.param)
+    return functools.partial(build_other, request.param)
+
+
+def build_other(name, *, dtype=torch.float32):
+    torch.manual_seed(7)
+    config = getattr(transformers, f"{name}Config")(**SIZES, **OTHERS[name])
+    model = getattr(transformers, f"{name}ForSequenceClassification")(config)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(0.1 * torch.randn_like(parameter))
+    return model.to(dtype)
+
+
+def run(model, batch, what, **choice):
+    with hw.capture(model, what=what, **choice) as record:
+        output = model(**batch)
+    return record, output
+
+
+# -- by another way ----------------------------------------------------------------------------------------------------
+
+
+def noted(model, ending, note):
+    """Hooks on the modules of this name, one for each layer or one for all."""
+    found = [module for name, module in model.named_modules() if name.endswith(ending)]
+    assert len(found) in (1, LAYERS)
+    return [module.register_forward_hook(note) for module in found]
+
+
+def apart(model, batch):
+    """{value, output: [N][B,H,S,D]} of a model that nobody watches, read off its own projections."""
+    seen = {"value": [], "output": []}
+    family = model.config.model_type
+
+    def note_values(module, args, output):
+        if family == "modernbert":
+            seen["value"].append(output.unflatten(-1, (3, HEADS, WIDTH))[:, :, 2].transpose(1, 2))
+        elif family == "deberta":
+            owner = next(each for each in model.modules() if getattr(each, "in_proj", None) is module)
+            joint = output.unflatten(-1, (HEADS, 3 * WIDTH))[..., 2 * WIDTH :]
+            seen["value"].append((joint + owner.v_bias.view(HEADS, WIDTH)).transpose(1, 2))
+        else:
+            seen["value"].append(output.unflatten(-1, (HEADS, WIDTH)).transpose(1, 2))
+
+    def note_outputs(module, args, output):
+        seen["output"].append(args[0].unflatten(-1, (HEADS, WIDTH)).transpose(1, 2))
+
+    handles = noted(model, VALUES.get(family, ".value"), note_values)
+    handles += noted(model, PROJECTIONS.get(family, "attention.output.dense"), note_outputs)
+    maps = model_maps(model, batch)
+    for handle in handles:
+        handle.remove()
+    assert len(seen["value"]) == len(seen["output"]) == LAYERS
+    tokens = batch["attention_mask"].bool()[:, None, :, None]
+    for layer, value, output in zip(maps, seen["value"], seen["output"], strict=True):
+        torch.testing.assert_close((layer @ value) * tokens, output * tokens, rtol=1e-9, atol=1e-9)  # A V, indeed
+    return seen
+
+
+@pytest.mark.parametrize("left", [False, True], ids=["right", "left"])
+def test_equals_what_the_model_has_inside(build, left):
+    batch = build_batch(left=left)
+    expected = apart(build(dtype=torch.float64).eval(), batch)
+    model = build(dtype=torch.float64).eval()
+    tokens = batch["attention_mask"].bool()[:, None, :, None]
+    for what in PARTS:
+        record, _ = run(model, batch, what)
+        assert list(record) == list(range(LAYERS))
+        for layer, each in enumerate(expected[what]):
+            assert record[layer].shape == (3, HEADS, 12, WIDTH)
+            torch.testing.assert_close(record[layer] * tokens, each * tokens, rtol=1e-9, atol=1e-9)
+        assert torch.equal(record.valid, batch["attention_mask"].bool())
+
+
+def test_gradients_are_those_of_what_the_model_has_inside(family):
+    batch = build_batch()
+    model, twin = (build_model(family, dtype=torch.float64) for _ in range(2))
+    expected = apart(twin, batch)
+    tokens = batch["attention_mask"].bool()[:, None, :, None]
+    for what in PARTS:
+        record, _ = run(model, batch, what)
+        weights = torch.randn(3, LAYERS * HEADS, 12, WIDTH, dtype=torch.float64) * tokens
+        ours = slopes(model, (record.stacked() * weights).sum())
+        theirs = slopes(twin, (torch.cat(expected[what], 1) * weights).sum())
+        assert sum(bool(each.abs().max() > 1e-6) for each in theirs) > 2 * LAYERS or family == "albert"
+        torch.testing.assert_close(ours, theirs, rtol=1e-6, atol=1e-6)
+
+
+def slopes(model, loss):
+    found = torch.autograd.grad(loss, list(model.parameters()), allow_unused=True, retain_graph=True)
+    return [torch.zeros(()) if each is None else each for each in found]
+
+
+@pytest.mark.parametrize("what", PARTS)
+def test_watching_changes_no_logits_and_leaves_nothing_behind(build, what, batch):
+    model = build().eval()
+    before, inside = model(**batch).logits, hooks(model)
+    _, output = run(model, batch, what)
+    torch.testing.assert_close(output.logits, before, rtol=1e-6, atol=1e-6)
+    assert hooks(model) == inside
+    assert not any(SITE in module.__dict__ for module in model.modules())
+    assert "forward" not in model.__dict__
+    assert torch.equal(model(**batch).logits, before)
+
+
+def hooks(model):
+    return [
+        (name, kind, len(vars(module)[kind]))
+        for name, module in model.named_modules()
+        for kind in ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks")
+    ]
+
+
+@pytest.mark.parametrize("what", PARTS)
+def test_nothing_is_left_behind_after_a_refusal(what, family, batch):
+    model = build_model(family).eval()
+    inside = hooks(model)
+    wrong = {**batch, "attention_mask": torch.zeros_like(batch["attention_mask"])}
+    with pytest.raises(hw.HeadwiseError, match="fully masked"):
+        run(model, wrong, what)
+    assert hooks(model) == inside
+
+
+@pytest.mark.parametrize("what", PARTS)
+def test_some_layers_and_heads_are_those_of_all(family, batch, what):
+    model = build_model(family, dtype=torch.float64).eval()
+    whole, _ = run(model, batch, what)
+    part, _ = run(model, batch, what, layers=[0, 2], heads={0: [1, 3], 2: [1, 2]})
+    assert list(part) == [0, 2]
+    torch.testing.assert_close(part[0], whole[0][:, [1, 3]], rtol=1e-12, atol=1e-12)
+    torch.testing.assert_close(part[2], whole[2][:, [1, 2]], rtol=1e-12, atol=1e-12)
+    assert part.stacked().shape == (3, 4, 12, WIDTH)
+
+
+@pytest.mark.parametrize("what", PARTS)
+def test_they_are_those_before_the_gates_of_their_own_layer(family, batch, what):
+    model = build_model(family, dtype=torch.float64).eval()
+    free, _ = run(model, batch, what)
+    with hw.gate(model, {1: torch.tensor([0.0, 0.5, 2.0, 1.0], dtype=torch.float64)}):
+        gated, _ = run(model, batch, what)
+        with hw.capture(model, what="map") as maps, hw.capture(model, what=what) as beside:
+            model(**batch)  # also where maps are made
+    assert len(maps) == LAYERS
+    for record in (gated, beside):
+        for layer in (0, 1):
+            torch.testing.assert_close(record[layer], free[layer], rtol=1e-9, atol=1e-9)
+        assert (record[2] - free[2]).abs().max() > 1e-4
+
+
+def test_gates_act_where_only_parts_are_watched(family, batch):
+    model = build_model(family, dtype=torch.float64).eval()
+    gates = torch.rand(LAYERS, HEADS, dtype=torch.float64)
+    with hw.gate(model, gates):
+        expected = model(**batch).logits
+        for what in PARTS:
+            torch.testing.assert_close(run(model, batch, what)[1].logits, expected, rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("family", sorted(set(FUSED) - {"distilbert"}))
+def test_an_output_is_the_map_that_dropout_left_times_the_values(family, batch):
+    """Heads 0 and 2 go by explicit maps, 1 and 3 by SDPA."""
+    model = build_model(family, dropout=0.4, dtype=torch.float64).train()
+    with (
+        hw.capture(model, what="map", heads=[0, 2], after_dropout=True) as maps,
+        hw.capture(model, what="value") as values,
+        hw.capture(model, what="output") as outputs,
+    ):
+        model(**batch)
+    tokens = batch["attention_mask"].bool()[:, None, :, None]
+    for layer in range(LAYERS):
+        expected = maps[layer] @ values[layer][:, [0, 2]]
+        torch.testing.assert_close(outputs[layer][:, [0, 2]] * tokens, expected, rtol=1e-9, atol=1e-9)
+        assert (maps[layer][0].sum(-1) - 1).abs().max() > 0.05
+
+
+@pytest.mark.parametrize("what", PARTS)
+def test_without_a_mask_every_position_is_a_token(family, what):
+    model, batch = build_model(family).eval(), build_batch(size=1)
+    del batch["attention_mask"]
+    record, _ = run(model, batch, what)
+    assert record.valid.shape == (1, 12)
+    assert record.valid.all()
+
+
+@pytest.mark.parametrize("what", PARTS)
+def test_half_precision_stays_so(what, batch):
+    record, _ = run(build_model("bert", dtype=torch.bfloat16).eval(), batch, what)
+    exact, _ = run(build_model("bert").eval(), batch, what)
+    assert record.stacked().dtype == torch.bfloat16
+    torch.testing.assert_close(record.stacked().float(), exact.stacked(), rtol=0.1, atol=0.1)
+
+
+@pytest.mark.parametrize("family", ["bert", "modernbert", "deberta-v2"])
+@pytest.mark.parametrize("what", PARTS)
+def test_gradient_checkpointing_gives_the_same_gradients(what, family, batch):
+    found = []
+    for checkpointing in (False, True):
+        model = build_model(family, dtype=torch.float64).train()
+        if checkpointing:
+            model.gradient_checkpointing_enable({"use_reentrant": False})
+        with hw.capture(model, what=what, heads=[0, 2, 3]) as record:
+            output = model(**batch)
+            (record.stacked().square().sum() + output.loss).backward()
+        found.append([each.grad for each in model.parameters() if each.grad is not None])
+    torch.testing.assert_close(*found, rtol=1e-9, atol=1e-9)
+
+
+def test_what_else_is_refused(model):
+    with (
+        pytest.raises(hw.HeadwiseError, match="what='values': did you mean 'value'?"),
+        hw.capture(model, what="values"),
+    ):
+        pytest.fail("the with block was entered")

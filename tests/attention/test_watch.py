@@ -1,0 +1,516 @@
+"""One watched layer: explicit maps against plain autograd, and requests of different kinds side by side."""
+
+import contextlib
+
+import pytest
+import torch
+from conftest import build_batch, build_model
+from slow_attention import slow_maps
+from transformers import BertForSequenceClassification
+
+import headwise as hw
+from headwise.attention import select, watch
+from headwise.attention.maps import attention_with_maps
+from headwise.attention.passes import LayerPlan, Request, pick
+from headwise.attention.watch import Call
+from headwise.errors import InputError
+
+pytestmark = pytest.mark.filterwarnings("ignore::headwise.HeadwiseWarning")
+
+B, H, S, D = 2, 4, 6, 5
+SCALE = 0.7
+HEADS = pytest.mark.parametrize("heads", [[0, 1, 2, 3], [0, 1], [1, 2], [3], [0, 2], [1, 3], [0, 2, 3]], ids=str)
+
+
+# -- explicit maps -----------------------------------------------------------------------------------------------------
+
+
+def tensors(dtype=torch.float64):
+    return [torch.randn(B, H, S, D, dtype=dtype, requires_grad=True) for _ in range(3)]
+
+
+def padding(*lengths, left=False):
+    """[B,1,1,S]"""
+    mask = torch.arange(S) < torch.tensor(lengths)[:, None]
+    return (mask.flip(1) if left else mask)[:, None, None]
+
+
+def window():
+    """[B,1,S,S]: two tokens to each side; the last positions of the second example are padding and see nothing."""
+    near = (torch.arange(S)[:, None] - torch.arange(S)).abs() <= 2
+    return near & padding(6, 2)
+
+
+def added():
+    """[B,H,S,S] another bias for every head; the first key of the second example is hidden by a number."""
+    bias = torch.randn(B, H, S, S, dtype=torch.float64)
+    bias[1, :, :, 0] = torch.finfo(torch.float32).min
+    return bias
+
+
+MASKS = {
+    "none": lambda: None,
+    "right": lambda: padding(6, 3),
+    "left": lambda: padding(6, 3, left=True),
+    "window": window,
+    "of each head": added,
+    "boolean of each head": lambda: (torch.rand(B, H, S, S) < 0.6) | torch.eye(S, dtype=torch.bool),
+}
+
+
+@pytest.fixture(params=MASKS)
+def mask(request):
+    return MASKS[request.param]()
+
+
+def slow_rest(query, key, value, mask):
+    """The other heads, without dropout: [B,Q,m,D]."""
+    return (slow_maps(query, key, mask, SCALE) @ value).transpose(1, 2)
+
+
+def written_out(query, key, value, heads, mask, kept=None, rate=0.0):
+    """The same by plain autograd; `kept` is what dropout leaves of the maps of `heads`."""
+    before = slow_maps(query, key, mask, SCALE)
+    after = before[:, heads] if kept is None else before[:, heads] * kept / (1 - rate)
+    out = (before @ value).clone()
+    out[:, heads] = after @ value[:, heads]
+    return out.transpose(1, 2), before[:, heads], after
+
+
+@pytest.fixture
+def kept(monkeypatch):
+    """Makes dropout leave what is given."""
+    chosen = []
+
+    def leave(mask):
+        chosen[:] = [mask]
+        return mask
+
+    def bernoulli_(self, probability):
+        return self.copy_(chosen[0])
+
+    monkeypatch.setattr(torch.Tensor, "bernoulli_", bernoulli_)
+    return leave
+
+
+def compare(ours, theirs, inputs):
+    """Values, and gradients of every output by itself and of all together."""
+    weights = [torch.randn_like(each) for each in theirs]
+    for mine, other in zip(ours, theirs, strict=True):
+        torch.testing.assert_close(mine, other, rtol=1e-10, atol=1e-12)
+    for chosen in ([0], [1], [2], [0, 1], [0, 2], [1, 2], [0, 1, 2]):
+        found = [
+            torch.autograd.grad(
+                sum((outputs[each] * weights[each]).sum() for each in chosen),
+                inputs,
+                retain_graph=True,
+                allow_unused=True,
+                materialize_grads=True,
+            )
+            for outputs in (ours, theirs)
+        ]
+        assert found[1][0].abs().max() > 1e-6
+        torch.testing.assert_close(*found, rtol=1e-9, atol=1e-11)
+
+
+@HEADS
+def test_maps_equal_those_written_out(heads, mask):
+    query, key, value = inputs = tensors()
+    ours = attention_with_maps(*inputs, heads, mask=mask, scale=SCALE, dropout=0.0, rest=slow_rest)
+    assert ours[0].shape == (B, S, H, D)
+    assert ours[1].shape == (B, len(heads), S, S)
+    assert ours[1] is ours[2]
+    compare(ours, written_out(query, key, value, heads, mask), inputs)
+
+
+@HEADS
+def test_dropout_equals_that_written_out(heads, mask, kept):
+    query, key, value = inputs = tensors()
+    left = kept(torch.rand(B, len(heads), S, S) < 0.7)
+    ours = attention_with_maps(*inputs, heads, mask=mask, scale=SCALE, dropout=0.3, rest=slow_rest)
+    compare(ours, written_out(query, key, value, heads, mask, left, 0.3), inputs)
+
+
+def test_a_bias_that_is_learned_gets_its_gradient():
+    query, key, value = inputs = tensors()
+    bias = torch.randn(B, H, S, S, dtype=torch.float64, requires_grad=True)
+    ours = attention_with_maps(*inputs, [0, 2], mask=bias, scale=SCALE, dropout=0.0, rest=slow_rest)
+    compare(ours, written_out(query, key, value, [0, 2], bias), [*inputs, bias])
+
+
+def test_dropout_takes_the_share_that_it_should():
+    torch.manual_seed(1)
+    query, key, value = torch.randn(3, 4, 4, 64, D)
+    out, before, after = attention_with_maps(
+        query, key, value, range(4), mask=None, scale=SCALE, dropout=0.3, rest=slow_rest
+    )
+    assert (after == 0).double().mean().item() == pytest.approx(0.3, abs=0.01)
+    taken = after == 0
+    torch.testing.assert_close(after[~taken], before[~taken] / 0.7)
+    torch.testing.assert_close(out, (after @ value).transpose(1, 2))
+    torch.testing.assert_close(before.sum(-1), torch.ones(4, 4, 64))
+
+
+def test_every_pass_drops_anew_and_a_seed_repeats_it():
+    inputs = [each.detach() for each in tensors()]
+    found = []
+    for seed in (1, 1, 2):
+        torch.manual_seed(seed)
+        found.append(attention_with_maps(*inputs, [0], mask=None, scale=1.0, dropout=0.5, rest=slow_rest)[2])
+    assert torch.equal(found[0], found[1])
+    assert not torch.equal(found[0], found[2])
+
+
+@HEADS
+def test_half_precision_keeps_its_maps_in_float32(heads):
+    mask = padding(6, 3)
+    exact = tensors(torch.float32)
+    halves = [each.detach().bfloat16().requires_grad_() for each in exact]
+    ours = attention_with_maps(*halves, heads, mask=mask, scale=SCALE, dropout=0.0, rest=slow_rest)
+    theirs = written_out(*exact, heads, mask)
+    assert [each.dtype for each in ours] == [torch.bfloat16, torch.float32, torch.float32]
+    for mine, other in zip(ours, theirs, strict=True):
+        torch.testing.assert_close(mine.float(), other, rtol=0.1, atol=0.05)
+    for outputs, inputs in ((ours, halves), (theirs, exact)):
+        (outputs[0].float().square().sum() + outputs[1].square().sum()).backward()
+        assert all(each.grad.isfinite().all() for each in inputs)
+    for mine, other in zip(halves, exact, strict=True):
+        assert mine.grad.dtype == torch.bfloat16
+        torch.testing.assert_close(mine.grad.float(), other.grad, rtol=0.2, atol=0.2)
+
+
+@pytest.mark.parametrize("rate", [0.0, 0.3])
+def test_one_map_is_kept_and_of_dropout_only_what_it_left(rate):
+    inputs = tensors()
+    saved = []
+    with torch.autograd.graph.saved_tensors_hooks(lambda each: saved.append(each) or each, lambda each: each):
+        attention_with_maps(*inputs, range(H), mask=padding(6, 3), scale=SCALE, dropout=rate, rest=slow_rest)
+    maps = [each.dtype for each in saved if each.shape == (B, H, S, S)]
+    assert maps == ([torch.float64, torch.bool] if rate else [torch.float64])
+
+
+@pytest.mark.parametrize("rate", [0.0, 0.3])
+def test_going_back_twice_gives_the_same(rate):
+    """Nothing that is kept, and no gradient that comes in, is written to."""
+    inputs = tensors()
+    outputs = attention_with_maps(*inputs, range(H), mask=padding(6, 3), scale=SCALE, dropout=rate, rest=slow_rest)
+    incoming = [torch.randn_like(each) for each in outputs]
+    copies = [each.clone() for each in incoming]
+    first, second = (torch.autograd.grad(outputs, inputs, incoming, retain_graph=True) for _ in range(2))
+    assert all(torch.equal(one, other) for one, other in zip(first, second, strict=True))
+    assert all(torch.equal(one, other) for one, other in zip(incoming, copies, strict=True))
+
+
+def test_a_blind_query_has_an_empty_row_and_no_gradient():
+    query, key, value = inputs = tensors()
+    out, before, _ = attention_with_maps(*inputs, range(H), mask=window(), scale=SCALE, dropout=0.0, rest=slow_rest)
+    blind = ~window().any(-1)  # [B,1,S]
+    assert blind[1, 0].tolist() == [False, False, False, False, True, True]
+    assert not before[1, :, 4:].any()
+    assert not out[1, 4:].any()
+    (out.square().sum() + before.square().sum()).backward()
+    assert not query.grad[1, :, 4:].any()
+    assert all(each.grad.isfinite().all() for each in inputs)
+
+
+def test_the_rest_goes_without_a_copy_where_heads_are_neighbours():
+    whole = torch.randn(B, H, S, D)
+    assert pick(whole, [0, 1, 2, 3]) is whole
+    assert pick(whole, [1, 2]).data_ptr() == whole[:, 1].data_ptr()
+    for heads in ([1, 2], [0, 3], [3], [3, 0], [1, 0]):
+        assert torch.equal(pick(whole, heads), whole[:, heads])
+
+
+# -- each head the cheapest way ----------------------------------------------------------------------------------------
+
+
+def plan(*requests):
+    return LayerPlan(1, [Request.of(what, {1: heads}, after_dropout=after) for what, heads, after in requests], ())
+
+
+@pytest.mark.parametrize(
+    ("requests", "mapped", "counted", "seen", "after"),
+    [
+        ([], (), False, False, False),
+        ([("received", (0, 1), False)], (), True, True, False),
+        ([("received", (0, 1), True)], (), True, True, True),
+        ([("map", (0, 2), False)], (0, 2), False, True, False),
+        ([("map", (0, 2), True), ("map", (1,), False)], (0, 1, 2), False, True, False),
+        ([("map", (0, 1), False), ("received", (0, 1), False)], (0, 1), False, True, False),
+        ([("map", (0, 1), False), ("received", (1, 2), True)], (0, 1), True, True, True),
+        ([("received", (0,), False), ("received", (3,), True)], (0, 3), False, True, False),
+        ([("value", (0,), False), ("output", (1,), False)], (), False, False, False),
+        ([("output", (0,), False), ("map", (1,), False)], (1,), False, True, False),
+    ],
+)
+def test_a_plan_makes_no_more_maps_than_it_must(requests, mapped, counted, seen, after):
+    made = plan(*requests)
+    assert (made.mapped, made.counted, made.seen, made.after_dropout) == (mapped, counted, seen, after)
+    assert made.watched is bool(requests)
+    assert not LayerPlan(0, [Request.of("map", {1: (0,)})], ()).watched
+
+
+def call(mask=None, dropout=0.0):
+    return Call.of(*[each.detach() for each in tensors()], mask, SCALE, dropout)
+
+
+@HEADS
+def test_the_other_heads_run_sdpa(heads, mask, monkeypatch):
+    calls = []
+    sdpa = torch.nn.functional.scaled_dot_product_attention
+    monkeypatch.setattr(
+        torch.nn.functional,
+        "scaled_dot_product_attention",
+        lambda *args, **options: calls.append(args[0].shape[1]) or sdpa(*args, **options),
+    )
+    given = call(mask)
+    out, seen = watch.watch(given, plan(("map", tuple(heads), False)))
+    expected, maps, _ = written_out(given.query, given.key, given.value, heads, mask)
+    assert calls == ([H - len(heads)] if len(heads) < H else [])
+    # what a blind query puts out is nobody's business, and SDPA's business here
+    sees = (
+        torch.ones(B, S, H, 1) if mask is None else slow_maps(given.query, given.key, mask, 1.0).sum(-1).mT[..., None]
+    )
+    torch.testing.assert_close(out * (sees > 0), expected * (sees > 0), rtol=1e-9, atol=1e-11)
+    torch.testing.assert_close(seen.before, maps, rtol=1e-10, atol=1e-12)
+
+
+@pytest.mark.parametrize("counted", [False, True])
+def test_the_other_heads_have_the_same_dropout(counted):
+    """With unit vectors as values, what a head puts out is its own map after dropout."""
+    query, key = torch.randn(2, 4, H, 32, D)
+    value = torch.eye(32).expand(4, H, 32, 32)
+    requests = [("map", (1,), False), *([("received", (0, 2, 3), False)] if counted else [])]
+    out, seen = watch.watch(Call.of(query, key, value, None, SCALE, 0.3), plan(*requests))
+    for head in range(H):
+        assert (out[:, :, head] == 0).double().mean().item() == pytest.approx(0.3, abs=0.03)
+    torch.testing.assert_close(out[:, :, 1], seen.after[:, 0])
+
+
+@pytest.mark.parametrize("heads", [(1, 3), (0, 1), (0, 1, 2, 3), (2,)], ids=str)
+@pytest.mark.parametrize("asked", [(0, 1, 2, 3), (0, 2), (3,), (1, 2)], ids=str)
+def test_received_is_the_same_whether_by_maps_or_counted(heads, asked):
+    given = call(padding(6, 3))
+    requests = [Request.of("map", {1: heads}), Request.of("received", {1: asked})]
+    _, seen = watch.watch(given, LayerPlan(1, requests, ()))
+    maps = slow_maps(given.query, given.key, given.mask, SCALE) * padding(6, 3).mT
+    torch.testing.assert_close(seen.received(requests[1], asked), maps.sum(2)[:, asked], rtol=1e-9, atol=1e-11)
+    torch.testing.assert_close(seen.map(requests[0], heads), maps[:, heads], rtol=1e-9, atol=1e-11)
+
+
+def test_rows_of_padding_are_left_only_to_those_who_take_them():
+    given = call(padding(6, 3))
+    requests = [Request.of("map", {1: (0, 1)}), Request.of("map", {1: (0, 1)}, padding_rows=True)]
+    _, seen = watch.watch(given, LayerPlan(1, requests, ()))
+    blank, whole = (seen.map(request, (0, 1)) for request in requests)
+    assert not blank[1, :, 3:].any()
+    torch.testing.assert_close(whole.sum(-1), torch.ones(B, 2, S, dtype=torch.float64))
+    assert whole.data_ptr() == seen.before.data_ptr()  # no copy
+
+
+# -- side by side in a model -------------------------------------------------------------------------------------------
+
+# (what, heads, after dropout)
+TOGETHER = {
+    "maps and received": [("map", [0, 1], False), ("received", "all", False)],
+    "maps of others": [("map", [1, 3], False), ("received", [0, 2], False)],
+    "maps that overlap": [("map", [0, 2], False), ("map", [1, 2], True), ("received", [2, 3], False)],
+    "before and after": [("map", [0, 1], False), ("received", "all", False), ("received", [2, 3], True)],
+    "all kinds": [("value", [3], False), ("map", [2], False), ("output", [0, 2], False), ("received", "all", True)],
+}
+
+
+@pytest.mark.parametrize("together", TOGETHER)
+def test_requests_side_by_side_are_those_apart(family, together):
+    model, batch = build_model(family, dtype=torch.float64).train(), build_batch()
+    requests = TOGETHER[together]
+    weights, sums, apart = [], 0, []
+    for what, heads, after in requests:
+        with hw.capture(model, what=what, heads=heads, after_dropout=after) as record:
+            model(**batch)
+        apart.append(record.stacked())
+        weights.append(torch.randn_like(apart[-1]) * (record.valid[:, None, :, None] if apart[-1].dim() == 4 else 1))
+        sums = sums + (apart[-1] * weights[-1]).sum()
+    with contextlib.ExitStack() as stack:
+        records = [
+            stack.enter_context(hw.capture(model, what=what, heads=heads, after_dropout=after))
+            for what, heads, after in requests
+        ]
+        model(**batch)
+    together = [record.stacked() for record in records]
+    tokens = batch["attention_mask"].bool()[:, None, :, None]
+    for (what, _, _), mine, other in zip(requests, together, apart, strict=True):
+        counts = tokens if what in ("value", "output") else 1
+        torch.testing.assert_close(mine * counts, other * counts, rtol=1e-8, atol=1e-8)
+    total = sum((each * weight).sum() for each, weight in zip(together, weights, strict=True))
+    ours, theirs = (
+        torch.autograd.grad(each, list(model.parameters()), allow_unused=True, materialize_grads=True)
+        for each in (total, sums)
+    )
+    assert max(each.abs().max() for each in theirs) > 1e-3
+    torch.testing.assert_close(ours, theirs, rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize("family", ["bert", "modernbert"])
+def test_under_dropout_all_look_at_the_same_pass(family, batch):
+    model = build_model(family, dropout=0.4, dtype=torch.float64).train()
+    with (
+        hw.capture(model, what="map", heads=[0, 1]) as before,
+        hw.capture(model, what="map", heads=[1, 2], after_dropout=True) as after,
+        hw.capture(model) as received,
+        hw.capture(model, after_dropout=True, heads=[1, 2, 3]) as left,
+    ):
+        model(**batch)
+    votes = batch["attention_mask"].sum(1, keepdim=True).double()
+    for layer in range(3):
+        torch.testing.assert_close(before[layer].sum(2), received[layer][:, [0, 1]])
+        torch.testing.assert_close(after[layer].sum(2), left[layer][:, [0, 1]])
+        torch.testing.assert_close(received[layer].sum(-1), votes.expand(-1, 4))
+        assert (left[layer].sum(-1) - votes).abs().min() > 1e-4
+        both = (before[layer][:, 1], after[layer][:, 0])  # head 1
+        kept = both[1] != 0
+        torch.testing.assert_close(both[1][kept], both[0][kept] / 0.6)
+
+
+@pytest.mark.parametrize("family", ["bert", "modernbert", "deberta-v2"])
+def test_gradient_checkpointing_gives_the_same_gradients(family, batch):
+    found = []
+    for checkpointing in (False, True):
+        model = build_model(family, dtype=torch.float64).train()
+        if checkpointing:
+            model.gradient_checkpointing_enable({"use_reentrant": False})
+        with hw.capture(model, what="map", heads=[0, 2]) as maps, hw.capture(model, heads=[2, 3]) as received:
+            output = model(**batch)
+            (maps.stacked().square().sum() + received.stacked().square().sum() + output.loss).backward()
+        found.append([each.grad for each in model.parameters() if each.grad is not None])
+    torch.testing.assert_close(*found, rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("heads", [[0, 1], [0, 2], "all"], ids=str)
+def test_a_guided_step_under_autocast_and_in_bfloat16(heads, batch):
+    expected = step(build_model("bert"), heads, batch)
+    assert step(build_model("bert", dtype=torch.bfloat16), heads, batch) == pytest.approx(expected, rel=0.05)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        assert step(build_model("bert"), heads, batch) == pytest.approx(expected, rel=0.05)
+
+
+def step(model, heads, batch):
+    hw.guide(model.train(), hw.Match("next", heads=heads, weight=1.0))
+    model(**batch).loss.backward()
+    assert all(each.grad.isfinite().all() for each in model.parameters() if each.grad is not None)
+    return hw.last_losses(model)["match"]
+
+
+# -- what the model never sees -----------------------------------------------------------------------------------------
+
+
+class Plain(BertForSequenceClassification):
+    """Refuses what a model does not know."""
+
+    def forward(self, input_ids=None, attention_mask=None, labels=None):
+        return super().forward(input_ids=input_ids, attention_mask=attention_mask, labels=labels)
+
+
+VISITORS = {
+    "capture": lambda model: hw.capture(model),
+    "parts": lambda model: hw.capture(model, what="value"),
+    "gate": lambda model: hw.gate(model, torch.ones(3, 4)),
+    "guide": lambda model: contextlib.nullcontext(hw.guide(model, hw.Match("next"))),
+}
+
+
+@pytest.mark.parametrize("training", [True, False])
+@pytest.mark.parametrize("visitor", VISITORS)
+def test_knowledge_and_special_tokens_never_reach_the_model(visitor, training, batch):
+    model = Plain(build_model("bert").config).train(training)
+    ours = {"knowledge": {"own:map": torch.ones(3, 12, 12)}, "special_tokens_mask": torch.zeros(3, 12)}
+    expected = model(**batch).logits
+    with pytest.raises(TypeError, match="knowledge|special_tokens_mask"):
+        model(**batch, **ours)
+    with VISITORS[visitor](model):
+        given = {**batch, **ours}
+        torch.testing.assert_close(model(**given).logits, expected)
+        assert set(given) == {*batch, *ours}  # the caller keeps them
+        torch.testing.assert_close(model(**batch, knowledge=None, special_tokens_mask=None).logits, expected)
+
+
+@pytest.mark.parametrize("family", ["roberta", "modernbert", "deberta-v2", "mpnet"])
+def test_nor_a_part_of_any_other_model(family, batch):
+    model = build_model(family).eval()
+    seen = []
+    handles = [
+        module.register_forward_pre_hook(lambda module, args, kwargs: seen.append(set(kwargs)), with_kwargs=True)
+        for module in model.modules()
+        if module is not model
+    ]
+    with hw.capture(model):
+        model(**batch, knowledge={"own:map": torch.ones(3, 12, 12)}, special_tokens_mask=torch.zeros(3, 12))
+    for handle in handles:
+        handle.remove()
+    assert seen
+    assert not any(names & {"knowledge", "special_tokens_mask"} for names in seen)
+
+
+def test_a_guide_that_does_not_ask_for_rows_of_padding_gets_none(batch):
+    noted = []
+
+    class Whole(hw.Guide):
+        what = "map"
+
+        def __call__(self, maps, inputs):
+            noted.append(maps.stacked().detach())
+            return maps.stacked().square().mean()
+
+    class Bare(Whole):
+        padding_rows = True
+
+    model = hw.guide(build_model("bert").train(), Whole(weight=1.0) + Bare(weight=1.0))
+    model(**batch)
+    padding = ~batch["attention_mask"].bool()[:, None].expand(-1, 12, -1)
+    assert not noted[0][padding].any()
+    assert noted[1][padding].any()
+    assert torch.equal(noted[0][~padding], noted[1][~padding])
+
+
+def test_knowledge_reaches_those_who_guide(batch):
+    noted = []
+
+    class Curious(hw.Guide):
+        def __call__(self, maps, inputs):
+            noted.append(inputs)
+            return maps.stacked().square().mean()
+
+    model = hw.guide(build_model("bert").train(), Curious(weight=1.0))
+    mine = {"mine": torch.rand(3, 12)}
+    model(**batch, knowledge=mine)
+    model(**batch)
+    assert noted[0].knowledge["mine"] is mine["mine"]
+    assert noted[1].knowledge == {}
+    assert torch.equal(noted[0].input_ids, batch["input_ids"])
+
+
+# -- half of the heads -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("count", "first", "last"),
+    [(1, (0,), (0,)), (2, (0,), (1,)), (3, (0,), (2,)), (4, (0, 1), (2, 3)), (5, (0, 1), (3, 4))],
+)
+def test_half_is_rounded_down_but_never_nothing(count, first, last):
+    assert select("all", "first:half", (1, count)) == {0: first}
+    assert select("all", "last:half", (1, count)) == {0: last}
+    assert select("first:half", 0, (count, 1)) == dict.fromkeys(first, (0,))
+    assert select("all", {0: "last:half"}, (2, count)) == {0: last}
+
+
+@pytest.mark.parametrize("choice", ["half", "first:halves", "middle:half", ":half", "first:half:half"])
+def test_other_halves_are_refused(choice):
+    with pytest.raises(InputError, match="expected 'all', 'first:N', 'last:N', 'first:half'"):
+        select("all", choice, (2, 4))
+
+
+def test_a_model_of_one_head_can_be_guided(batch):
+    model = build_model("bert", num_attention_heads=1)
+    hw.guide(model.train(), hw.Match("next", weight=1.0))
+    model(**batch).loss.backward()
+    assert hw.last_losses(model)["match"] > 0

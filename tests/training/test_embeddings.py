@@ -1,0 +1,156 @@
+"""Input embeddings as vectors of words: real MiniLM, and tokenizers of other kinds."""
+
+import pickle
+
+import numpy as np
+import pytest
+import torch
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+from training.tiny_encoder import save_encoder
+from transformers import AutoModel, AutoTokenizer, PreTrainedTokenizerFast
+
+from headwise.errors import InputError
+from headwise.patterns import WordSimilarity
+from headwise.patterns.knowledge import Resources
+from headwise.training.embeddings import InputEmbeddings
+from headwise.training.encoders import builtin_folder, find_encoder
+
+MINILM = "builtin:minilm-l6"
+
+
+@pytest.fixture(scope="module")
+def minilm():
+    return InputEmbeddings.of(find_encoder(MINILM))
+
+
+@pytest.fixture(scope="module")
+def tokenizer():
+    return AutoTokenizer.from_pretrained(builtin_folder(MINILM))
+
+
+@pytest.fixture(scope="module")
+def weight():
+    return AutoModel.from_pretrained(builtin_folder(MINILM)).get_input_embeddings().weight.detach()
+
+
+def byte_level(unknown=None):
+    """Knows `dog` and ` dog` (behind a space) as different tokens, and the single bytes of `dog,`."""
+    tokens = ["d", "o", "g", "Ġ", ",", "do", "dog", "Ġdog", "<unk>"]
+    merges = [("d", "o"), ("do", "g"), ("Ġ", "dog")]
+    backend = Tokenizer(models.BPE({token: number for number, token in enumerate(tokens)}, merges, unk_token=unknown))
+    backend.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.ByteLevel(add_prefix_space=False)])
+    backend.decoder = decoders.ByteLevel()
+    return PreTrainedTokenizerFast(tokenizer_object=backend, unk_token=unknown)
+
+
+# The number of each token is its embedding.
+NUMBERS = torch.arange(9.0)[:, None]
+
+
+def test_by_hand_the_mean_of_the_sub_words(minilm, tokenizer, weight):
+    assert tokenizer.tokenize("metoprolol") == ["met", "##op", "##rol", "##ol"]
+    parts = [
+        weight[tokenizer.convert_tokens_to_ids(part)].double().numpy() for part in ("met", "##op", "##rol", "##ol")
+    ]
+    vectors, known = minilm.look_up(["metoprolol", "Dog"])
+    np.testing.assert_allclose(vectors[0], sum(parts) / 4, atol=1e-6)
+    np.testing.assert_array_equal(vectors[1], weight[tokenizer.convert_tokens_to_ids("dog")].numpy())
+    assert vectors.dtype == np.float32
+    assert known.all()
+
+
+def test_a_word_with_an_unknown_part_is_unknown(minilm):
+    vectors, known = minilm.look_up(["dog", "\U0001f9ff", "", "\u200b", "cat"])
+    assert known.tolist() == [True, False, False, False, True]
+    assert not vectors[1:4].any()
+    assert minilm.look_up([])[0].shape == (0, 384)
+
+
+def test_a_byte_level_tokenizer_sees_the_word_behind_a_space():
+    vectors, known = InputEmbeddings(byte_level(), NUMBERS).look_up(["dog", ",", "do"])
+    assert vectors[:, 0].tolist() == [7, 4, (3 + 5) / 2]
+    assert known.all()
+
+
+def test_a_token_without_an_embedding_is_unknown():
+    _, known = InputEmbeddings(byte_level(), NUMBERS[:7]).look_up(["dog", ","])
+    assert known.tolist() == [False, True]
+
+
+def test_an_unknown_token_of_a_byte_level_tokenizer_is_unknown():
+    _, known = InputEmbeddings(byte_level("<unk>"), NUMBERS).look_up(["dog", "dig"])
+    assert known.tolist() == [True, False]
+
+
+def test_training_does_not_change_them_and_a_cut_of_the_tokenizer_neither(tokenizer, weight):
+    changing = weight.clone()
+    mine = AutoTokenizer.from_pretrained(builtin_folder(MINILM))
+    mine.backend_tokenizer.enable_truncation(2)
+    mine.backend_tokenizer.enable_padding(length=9)
+    made = InputEmbeddings(mine, changing)
+    expected = InputEmbeddings(tokenizer, weight)
+    changing.zero_()
+    np.testing.assert_array_equal(made.look_up(["metoprolol"])[0], expected.look_up(["metoprolol"])[0])
+    assert made.fingerprint == expected.fingerprint
+
+
+def test_the_fingerprint_changes_with_the_matrix_and_with_the_tokenizer():
+    first = InputEmbeddings(byte_level(), NUMBERS).fingerprint
+    assert InputEmbeddings(byte_level(), NUMBERS.double()).fingerprint == first
+    assert InputEmbeddings(byte_level(), NUMBERS + 1).fingerprint != first
+    assert InputEmbeddings(byte_level("<unk>"), NUMBERS).fingerprint != first
+    assert InputEmbeddings(byte_level(), NUMBERS.view(3, 3)).fingerprint != first
+
+
+def test_half_precision_is_read_as_it_is():
+    halves = InputEmbeddings(byte_level(), NUMBERS.bfloat16())
+    assert halves.fingerprint == InputEmbeddings(byte_level(), NUMBERS).fingerprint
+
+
+def test_it_can_be_sent_elsewhere(minilm):
+    again = pickle.loads(pickle.dumps(minilm))
+    for one, two in zip(minilm.look_up(["dog", "metoprolol"]), again.look_up(["dog", "metoprolol"]), strict=True):
+        np.testing.assert_array_equal(one, two)
+    assert again.fingerprint == minilm.fingerprint
+
+
+def test_loading_leaves_the_random_numbers_alone(tmp_path):
+    encoder = find_encoder(str(save_encoder(tmp_path, "roberta")))  # saved without a pooler, which starts at random
+    torch.manual_seed(4)
+    expected = torch.rand(1)
+    torch.manual_seed(4)
+    made = InputEmbeddings.of(encoder)
+    assert torch.rand(1) == expected
+    assert made.look_up(["word7", "x"])[1].tolist() == [True, False]
+
+
+def test_weights_that_cannot_be_loaded_are_refused(tmp_path):
+    save_encoder(tmp_path)
+    (tmp_path / "model.safetensors").write_bytes(b"nothing")
+    with pytest.raises(InputError, match="model .*: its embeddings cannot be loaded"):
+        InputEmbeddings.of(find_encoder(str(tmp_path)))
+
+
+def test_similar_words_in_an_example(minilm):
+    text = "The doctor and the nurse."
+    pattern = WordSimilarity(source="embeddings")
+    (matrix,) = pattern.builder((), Resources(embeddings=minilm), None)([(text,)])
+    said = [text[start:end] for _, start, end in matrix.spans]
+    dense = matrix.dense()
+    doctor, nurse = minilm.look_up(["doctor", "nurse"])[0].astype(float)
+    cosine = doctor @ nurse / np.linalg.norm(doctor) / np.linalg.norm(nurse)
+    assert dense[said.index("doctor"), said.index("nurse")] == pytest.approx(cosine, abs=1e-6)
+    assert cosine > 0.2
+    assert dense[0, said.index("the")] == pytest.approx(1, abs=1e-6)
+    assert pattern.fingerprint(Resources(embeddings=minilm))["embeddings"] == minilm.fingerprint
+
+
+def test_what_is_no_tokenizer_or_no_matrix_is_refused(tokenizer):
+    with pytest.raises(InputError, match="needs a fast tokenizer"):
+        InputEmbeddings(object(), NUMBERS)
+    with pytest.raises(
+        InputError, match=r"needs a matrix of floating-point numbers, got torch.float32 of shape \(9,\)"
+    ):
+        InputEmbeddings(tokenizer, NUMBERS[:, 0])
+    with pytest.raises(InputError, match="got torch.int64"):
+        InputEmbeddings(tokenizer, NUMBERS.long())
