@@ -106,7 +106,7 @@ def _elsewhere(packed: _Packed, items: Sequence[Item], workers: int, ordered: bo
 
 def end_workers() -> None:
     """Let the workers go, with all that they hold; without any this does nothing."""
-    executor = sys.modules.get("joblib.externals.loky.reusable_executor")
+    executor: Any = sys.modules.get("joblib.externals.loky.reusable_executor")
     if getattr(executor, "_executor", None) is not None:
         executor.get_reusable_executor().shutdown(wait=True)
 
