@@ -14,6 +14,7 @@ from typing import Any
 
 from real_check import spread, values
 from report import finish, progress, replace_text
+from scipy import stats
 
 from headwise.errors import HeadwiseError
 from headwise.experiments.files import bundled, read_recipe
@@ -23,8 +24,6 @@ from headwise.experiments.run import train
 
 FAMILY = "table2/"
 START, END = "<!-- table 2 -->", "<!-- /table 2 -->"
-# Two-sided 95 % points of Student's t for 1, 2, 3 ... degrees of freedom.
-STUDENT = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262)
 Row = dict[str, Any]
 
 
@@ -63,6 +62,7 @@ def run(setting: str, seed: int, options: argparse.Namespace) -> Row:
         "test_macro_f1": happened["metrics"]["test"]["macro_f1"],
         "examples": happened["examples"],
         "shares": {guide: each["share"] for guide, each in happened["guides"].items()},
+        "targets": happened.get("targets", {}),
     }
     progress(f"{recipe.name} seed {seed}: validation {row['validation']:.4f}, test {row['test']:.4f}")
     return row
@@ -79,7 +79,7 @@ def half_width(numbers: list[float]) -> float:
     """Half of the 95 % interval of a mean, by Student's t; unknown (nan) for a single number."""
     if len(numbers) < 2:
         return math.nan
-    return STUDENT[len(numbers) - 2] * stdev(numbers) / math.sqrt(len(numbers))
+    return float(stats.t.ppf(0.975, len(numbers) - 1)) * stdev(numbers) / math.sqrt(len(numbers))
 
 
 def table(rows: list[Row]) -> list[str]:

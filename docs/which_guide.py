@@ -16,6 +16,8 @@ from pathlib import Path
 from statistics import mean, stdev
 from typing import Any
 
+from scipy import stats
+
 from headwise.guides import GUIDES, Guide, build
 
 HERE = Path(__file__).parent
@@ -25,8 +27,6 @@ RESULTS = HERE / "measured" / "table2.json"
 # A guide that cannot be made without an option, and what the page shows it with.
 NEEDED = {"match": {"pattern": "next"}}
 LOOKS_AT = {"received": "received attention", "map": "maps", "value": "values", "output": "outputs"}
-# Two-sided 95 % points of Student's t for 1, 2, 3 ... degrees of freedom.
-STUDENT = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262)
 
 OPENING = """# Which guide?
 
@@ -107,11 +107,17 @@ def helped(name: str) -> str:
     setting = "mdg-pdg" if name in ("mdg", "pdg") else name
     rows = rows_of(RESULTS)
     plain = {row["seed"]: row["test"] for row in rows if row["setting"] == "plain"}
-    gaps = [100 * (row["test"] - plain[row["seed"]]) for row in rows if row["setting"] == setting]
+    paired = [row for row in rows if row["setting"] == setting and row["seed"] in plain]
+    gaps = [100 * (row["test"] - plain[row["seed"]]) for row in paired]
     if len(gaps) < 2:
         return "–"
-    half = STUDENT[len(gaps) - 2] * stdev(gaps) / math.sqrt(len(gaps))
+    half = stats.t.ppf(0.975, len(gaps) - 1) * stdev(gaps) / math.sqrt(len(gaps))
     both = " (both)" if setting != name else ""
+    targets = {row.get("targets", {}).get(name) for row in paired}
+    if targets - {None}:
+        most, examples = max(targets - {None}), paired[0]["examples"]["train"]
+        if most < examples / 10:  # then the guide was hardly there
+            return f"not tried: only {most} of {examples} examples have a target"
     verdict = "not shown" if abs(mean(gaps)) <= half else "yes" if mean(gaps) > 0 else "it hurt"
     return f"{verdict}: {mean(gaps):+.2f} ± {half:.2f}{both}"
 

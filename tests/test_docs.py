@@ -1,10 +1,21 @@
-"""Pages that programs write are what the programs would write."""
+"""Pages that programs write are what the programs would write, and what pages show works."""
 
+import re
 import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+import torch
+import yaml
+from transformers import AutoModelForSequenceClassification, AutoTokenizer
+
+import headwise as hw
+from headwise.experiments import check_recipe
+from headwise.experiments.files import Loader
 from headwise.guides import GUIDES
+from headwise.patterns import PATTERNS
+from headwise.training import needs_of
 
 DOCS = Path(__file__).parents[1] / "docs"
 
@@ -19,3 +30,39 @@ def test_which_guide_has_every_guide():
     for name in GUIDES:
         assert f"\n## {name}\n" in text
         assert f"| [`{name}`](#{name}) |" in text
+
+
+def blocks(page, language):
+    text = (DOCS / page).read_text(encoding="utf-8")
+    return re.findall(rf"^```{language}\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+
+
+def test_the_recipe_of_the_knowledge_page_is_one():
+    (text,) = blocks("knowledge.md", "yaml")
+    chosen = check_recipe(yaml.load("task: pairs\n" + text, Loader), "knowledge.md")
+    assert [need.form for need in needs_of(chosen.guides)] == ["received", "map"]
+
+
+@pytest.fixture
+def _own_pattern():
+    yield
+    PATTERNS.remove("self")
+
+
+@pytest.mark.usefixtures("_own_pattern")
+def test_the_scripts_of_the_knowledge_page_run(encoder, tmp_path, monkeypatch):
+    monkeypatch.setenv("HEADWISE_CACHE", str(tmp_path / "cache"))
+    monkeypatch.chdir(tmp_path)
+    tokenizer = AutoTokenizer.from_pretrained(encoder)
+    texts = [("the cat sees a dog", "a dog sees the cat"), ("the old man", "a new house")] * 4
+    train = [{**tokenizer(*pair), "labels": number % 2} for number, pair in enumerate(texts)]
+    model = AutoModelForSequenceClassification.from_pretrained(encoder, num_labels=2)
+    script, pattern = blocks("knowledge.md", "python")
+    names = {"model": model, "tokenizer": tokenizer, "train": train, "texts": texts}
+    short = "max_steps=2, report_to=[], dataloader_pin_memory=False"
+    exec(script.replace('TrainingArguments("run"', f'TrainingArguments("run", {short}'), names)
+    assert hw.last_losses(model)["match"] > 0
+    hw.unguide(model)
+    exec(pattern, names)
+    model.train()(**tokenizer("a cat", return_tensors="pt"), labels=torch.tensor([0])).loss.backward()
+    assert hw.last_losses(model)["match"] > 0

@@ -2,6 +2,7 @@
 
 import copy
 import warnings
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -42,6 +43,7 @@ OPTIONS = {
         for distance in ("mse", "kl", "cosine")
     ],
     "next": [{"reduction": "sum"}, {"special_tokens": False}, {"dropout": "after"}, {"layers": [0], "heads": [1, 3]}],
+    "pmi": [{"on": "map"}, {"on": "map", "distance": "kl"}, {"special_tokens": False}, {"distance": "cosine"}],
     "period": [{"on": "received", "special_tokens": False}, {"heads": "all", "on": "received", "dropout": "after"}],
     "disagreement": [
         {"on": "subspace"},
@@ -98,6 +100,10 @@ def exact_model(family="bert", **changes):
         # as in any model: MobileBERT looks at its neighbours' embeddings, and the end of the batch is a row of zeros
         model.get_input_embeddings().weight[model.config.pad_token_id] = 0
     return model
+
+
+# What guides ask of a tokenizer.
+TOKENIZER = SimpleNamespace(all_special_ids=[2, 3], sep_token_id=3, get_vocab=lambda: {".": 4})
 
 
 def by_name(name, **options):
@@ -201,7 +207,8 @@ def test_weight_zero_is_unguided_training_bit_for_bit(name, zero, family):
     plain = build_model(family, dropout=0.1, hidden_dropout_prob=0.1).train()
     guided = copy.deepcopy(plain)
     start = copy.deepcopy(plain)
-    hw.guide(guided, by_name(name, weight=0.0) if zero == "weight" else by_name(name) * 0)
+    chosen = by_name(name, weight=0.0) if zero == "weight" else by_name(name) * 0
+    hw.guide(guided, chosen, tokenizer=TOKENIZER)
     for model in (plain, guided):
         train(model)
     for (parameter, expected), before in zip(

@@ -106,6 +106,21 @@ def test_changes(file):
     assert chosen.description == "two words"
 
 
+@pytest.mark.parametrize("form", ["file", "set"])
+@pytest.mark.parametrize(("guide", "on"), [("pmi", "map"), ("disagreement", "position")])
+def test_on_is_a_word(file, form, guide, on):
+    text, change = f"guides: {{{guide}: {{on: {on}}}}}", f"guides={{{guide}: {{on: {on}}}}}"
+    chosen = read_recipe(file(f"task: pairs\n{text if form == 'file' else ''}"), [change] if form == "set" else [])
+    assert chosen.guides == {guide: {"on": on}}
+    assert read_recipe(file(recipe_text(chosen))) == chosen
+
+
+@pytest.mark.parametrize(("written", "value"), [("true", True), ("False", False)])
+def test_true_and_false(file, written, value):
+    assert read_recipe(file(f"task: pairs\ndata: {{buckets: {written}}}")).data.buckets is value
+    assert "data.buckets is 'off': expected true or false" in answer(file("task: pairs\ndata: {buckets: off}"))
+
+
 def test_later_changes_win_and_the_file_stays_as_it_is(file):
     path = file("task: pairs")
     assert read_recipe(path, ["seed=2", "seed=3"]).seed == 3

@@ -70,7 +70,7 @@ def test_the_corpus_is_the_training_texts_that_are_used(prepared, cache):
     texts = ready.splits.train.texts
     assert len(texts) == len(ready.train) == 25
     expected = gather(PMI(minimum=1), texts, corpus=texts, cache=cache / "other")
-    assert ready.knowledge == {"pmi": expected.key}
+    assert ready.knowledge["pmi"]["key"] == expected.key
     found = gather(PMI(minimum=1), texts, corpus=texts, cache=cache)
     assert not found.built
     assert all(np.array_equal(one.values, other.values) for one, other in zip(found, expected, strict=True))
@@ -90,7 +90,11 @@ def test_the_record_tells_which_knowledge_and_only_where_there_is_some(ran, data
     run = ran("one", data, guides={**PMI_GUIDE, "mdg": {}})
     asked = record(run)["asked"]
     assert list(asked["knowledge"]) == ["pmi"]
-    assert len(asked["knowledge"]["pmi"]) == 32
+    known = asked["knowledge"]["pmi"]
+    assert len(known["key"]) == 32
+    assert known["options"] == {"window": 5, "minimum": 1, "lower": True}
+    assert known["fingerprint"]["words"]
+    assert "pmi took its knowledge from pmi (window 5, minimum 1, lower True)" in (run / "README.md").read_text()
     values = [entry["guide/pmi"] for entry in log(run) if "guide/pmi" in entry]
     assert len(values) > 5
     assert all(value > 0 for value in values)
@@ -146,7 +150,7 @@ def test_embeddings_are_those_of_the_encoder_before_training(prepared, ran, data
     splits = prepared(guides=guides).splits
     (found,) = gather_knowledge(needs_of(recipe.guides), splits, sources, listener=Silence())
     assert not found.store.built
-    assert record(run)["asked"]["knowledge"] == {"wordsim": found.store.key}
+    assert record(run)["asked"]["knowledge"]["wordsim"] == found.as_data()
 
 
 def test_guides_may_share_knowledge(tmp_path, cache):
@@ -173,8 +177,8 @@ def test_seeds_that_train_on_other_parts_of_a_file_share_what_does_not_depend_on
     guides = {"dependency": {"weight": 0.1}, "pmi": PMI_GUIDE["pmi"]}
     first, second = (prepared(guides=guides, seed=seed, **changes) for seed in (1, 2))
     assert first.splits.train.texts != second.splits.train.texts
-    assert first.knowledge["dependency"] == second.knowledge["dependency"]
-    assert first.knowledge["pmi"] != second.knowledge["pmi"]  # which counts the training texts, and no others
+    assert first.knowledge["dependency"]["key"] == second.knowledge["dependency"]["key"]
+    assert first.knowledge["pmi"]["key"] != second.knowledge["pmi"]["key"]  # it counts its training texts only
     assert len(list(cache.glob("dependency-*.lock"))) == 1
     alone = gather(Dependency(), second.splits.train.texts, cache=cache / "alone")
     for place in range(len(alone)):  # and each example gets what is known about it
@@ -191,7 +195,13 @@ def words_of_tokens_at(run, store, place):
 def test_a_limit_looks_at_no_more_examples_than_it_allows(prepared, cache):
     run = prepared(guides={"dependency": {"weight": 0.1}}, data__limit={"train": 10})
     (folder,) = [path for path in cache.glob("dependency-*") if path.is_dir()]
-    assert len(Stored(folder, run.knowledge["dependency"])) == 10
+    assert len(Stored(folder, run.knowledge["dependency"]["key"])) == 10
+
+
+def test_a_small_part_of_a_file_is_built_alone(prepared, cache):
+    run = prepared(guides={"dependency": {"weight": 0.1}}, data__fraction=0.25)
+    (folder,) = [path for path in cache.glob("dependency-*") if path.is_dir()]
+    assert len(Stored(folder, run.knowledge["dependency"]["key"])) == len(run.splits.train) < len(run.splits.whole) / 2
 
 
 # -- going on ----------------------------------------------------------------------------------------------------------

@@ -17,7 +17,7 @@ import headwise as hw
 from headwise.attention import AttentionRecord, Inputs, Request
 from headwise.patterns.knowledge import Knowledge
 
-SLOW = "slow-reference"
+SLOW = "slow-guide-reference"
 
 
 # -- the two guides ----------------------------------------------------------------------------------------------------

@@ -18,7 +18,7 @@ from headwise.attention import Inputs, backend, select, watch
 from headwise.errors import InputError
 from headwise.guides import GUIDES, build
 from headwise.guides.match import NAMED
-from headwise.patterns import PATTERNS, Next, build_pattern
+from headwise.patterns import PATTERNS, Next, Pattern, build_pattern, register_pattern
 from headwise.patterns.knowledge import Knowledge
 from headwise.training.encoders import builtin_folder
 
@@ -436,7 +436,7 @@ def test_two_guides_on_one_pattern_make_its_target_once(on, monkeypatch):
 
 
 def test_in_evaluation_nothing_is_watched(explicit):
-    model = hw.guide(build_model("bert").eval(), hw.Match("delim"))  # not even the tokenizer is missed
+    model = hw.guide(build_model("bert").eval(), hw.Match("next"))
     model(**sentences())
     assert not explicit.calls
 
@@ -651,9 +651,36 @@ def test_wrong_choices_say_what_was_expected(make, message):
 
 @pytest.mark.parametrize(("pattern", "kind"), [("delim", "separator"), ("period", "full-stop")])
 def test_without_a_tokenizer_it_says_to_pass_one(pattern, kind):
-    model = hw.guide(build_model("bert").train(), hw.Match(pattern))
-    with pytest.raises(InputError, match=f"pattern {pattern} cannot tell which tokens are a {kind}: pass tokenizer="):
-        model(**sentences())
+    with pytest.raises(InputError, match=f"guide match cannot tell which tokens are a {kind}: pass tokenizer="):
+        hw.guide(build_model("bert").train(), hw.Match(pattern))
+    model = hw.guide(build_model("bert").train(), hw.Match(pattern), tokenizer=tokenizer())
+    batch = sentences()
+    batch["inputs_embeds"] = model.get_input_embeddings()(batch.pop("input_ids")).detach()
+    with pytest.raises(InputError, match=f"pattern {pattern} cannot tell which tokens are a {kind}: call the"):
+        model(**batch)
+
+
+@pytest.mark.parametrize("pattern", ["first", "delim"])
+def test_received_by_special_tokens_without_special_tokens_is_refused(pattern):
+    with pytest.raises(InputError, match=f"{pattern} wants special tokens to be looked at"):
+        hw.Match(pattern, on="received", special_tokens=False)
+    hw.Match(pattern, on="map", special_tokens=False)  # the rows of special tokens are left out, not their columns
+
+
+def test_a_pattern_may_have_lists_among_its_options(batch):
+    @register_pattern("lists")
+    class Lists(Pattern):
+        ids: list[int]
+
+        def target(self, tokens):
+            return PATTERNS["first"]().target(tokens)
+
+    try:
+        model = hw.guide(build_model("bert").train(), hw.Match({"name": "lists", "ids": [1, 2]}, weight=1.0))
+        model(**batch)
+        assert hw.last_losses(model)["match"] > 0
+    finally:
+        PATTERNS.remove("lists")
 
 
 def test_a_tokenizer_without_separators_is_refused_at_once():

@@ -45,13 +45,20 @@ def test_the_end_of_the_text_separates_where_nothing_else_does():
     assert Vocabulary.of(tokenizer(sep_token=None, eos_token="[SEP]")).ids["separator"] == (3,)
 
 
-@pytest.mark.parametrize("given", [None, "bert-base-uncased", SimpleNamespace()])
-def test_without_a_tokenizer_nothing_can_be_told(given):
-    vocabulary = Vocabulary.of(given)
+def test_without_a_tokenizer_nothing_can_be_told():
+    vocabulary = Vocabulary.of(None)
     assert vocabulary == Vocabulary()
     assert vocabulary.special(IDS) is None
     assert vocabulary.marks(IDS, ["separator"]) == {}
-    vocabulary.check("delim", ["separator"])  # that there is none comes out when a batch does
+    vocabulary.check("next", [])
+    with pytest.raises(InputError, match="guide delim cannot tell which tokens are a separator: pass tokenizer="):
+        vocabulary.check("delim", ["separator"])
+
+
+@pytest.mark.parametrize("given", ["bert-base-uncased", SimpleNamespace()])
+def test_what_is_no_tokenizer_is_refused(given):
+    with pytest.raises(InputError, match="expected a tokenizer of transformers"):
+        Vocabulary.of(given)
 
 
 def test_without_ids_nothing_can_be_told():

@@ -49,7 +49,7 @@ JOINT = "in_proj"
 EAGER_MODULES: dict[str, EagerModule] = {
     "DisentangledSelfAttention": EagerModule(_with_none, ("value_proj", JOINT)),  # deberta-v2, deberta
     "MPNetSelfAttention": EagerModule(_alone, ("v",), projection="o"),
-    "RoFormerSelfAttention": EagerModule(_as_is, ("value",)),
+    "RoFormerSelfAttention": EagerModule(_as_is, ("value",)),  # with rotary_value: its values before they are turned
     "RemBertSelfAttention": EagerModule(_as_is, ("value",)),
     "MegatronBertSelfAttention": EagerModule(_as_is, ("value",)),
 }

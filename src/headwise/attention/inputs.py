@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from collections.abc import Mapping
 from typing import Any
 
 from torch import nn
@@ -20,7 +21,12 @@ NOT_FOR_THE_MODEL = ("special_tokens_mask", "knowledge")
 def read(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Inputs:
     """Find the tensors that matter among the arguments of a forward pass."""
     special = kwargs.get("special_tokens_mask")
-    knowledge = kwargs.get("knowledge") or {}
+    knowledge = kwargs.get("knowledge")
+    if knowledge is not None and not isinstance(knowledge, Mapping):
+        raise InputError(
+            f"knowledge={type(knowledge).__name__}: expected tensors by name, as KnowledgeCollator puts into a batch."
+        )
+    knowledge = {} if knowledge is None else knowledge
     given = {name: value for name, value in kwargs.items() if name not in NOT_FOR_THE_MODEL}
     try:
         arguments = inspect.signature(type(model).forward).bind_partial(model, *args, **given).arguments

@@ -63,7 +63,11 @@ def _explicit(
 
 
 class _Explicit(torch.autograd.Function):
-    """Keeps one map for the backward pass, and of dropout only which weights it left, where autograd keeps four."""
+    """Keeps no map for the backward pass, which makes it again, and of dropout only which weights it left.
+
+    Whoever looks at the map keeps it, or its gradient: guides of all layers have their gradients ready before the first
+    layer asks for its own. A second copy here would double what maps cost in memory; to make it again costs little.
+    """
 
     @staticmethod
     def forward(
@@ -76,16 +80,11 @@ class _Explicit(torch.autograd.Function):
         scale: float,
         dropout: float,
     ) -> tuple[Tensor, Tensor, Tensor | None]:
-        scores = torch.matmul(query, key.transpose(2, 3)).mul_(scale)
-        if bias is not None:
-            scores = scores.add_(bias)
-        before = torch.softmax(scores, -1, dtype=torch.promote_types(query.dtype, torch.float32))
-        if blind is not None:
-            before = before.masked_fill_(blind, 0.0)
+        before = _weights(query, key, bias, blind, scale)
         kept = torch.empty_like(before, dtype=torch.bool).bernoulli_(1 - dropout) if dropout > 0 else None
         after = before if kept is None else _dropped(before, kept, dropout)
-        ctx.save_for_backward(query, key, value, before, kept)
-        ctx.scale, ctx.dropout = scale, dropout
+        ctx.save_for_backward(query, key, value, bias, blind, kept)
+        ctx.scale, ctx.dropout, ctx.autocast = scale, dropout, _autocast(query.device.type)
         ctx.set_materialize_grads(False)
         return torch.matmul(after.to(value.dtype), value), before, None if kept is None else after
 
@@ -93,13 +92,16 @@ class _Explicit(torch.autograd.Function):
     def backward(
         ctx: Any, out_gradient: Tensor | None, before_gradient: Tensor | None, after_gradient: Tensor | None
     ) -> tuple[Tensor | None, ...]:
-        query, key, value, before, kept = ctx.saved_tensors
+        query, key, value, bias, blind, kept = ctx.saved_tensors
+        with torch.autocast(query.device.type, **ctx.autocast):
+            before = _weights(query, key, bias, blind, ctx.scale)
         gradient, value_gradient = after_gradient, None
         if out_gradient is not None:
-            through_out = torch.matmul(out_gradient, value.transpose(2, 3)).to(before.dtype)
-            gradient = through_out if gradient is None else through_out.add_(gradient)
             after = before if kept is None else _dropped(before, kept, ctx.dropout)
             value_gradient = torch.matmul(after.transpose(2, 3).to(out_gradient.dtype), out_gradient)
+            del after
+            through_out = torch.matmul(out_gradient, value.transpose(2, 3)).to(before.dtype)
+            gradient = through_out if gradient is None else through_out.add_(gradient)
         if gradient is not None and kept is not None:
             gradient = _dropped(gradient, kept, ctx.dropout)
         if before_gradient is not None:
@@ -111,6 +113,20 @@ class _Explicit(torch.autograd.Function):
         query_gradient = torch.matmul(scores, key)
         key_gradient = torch.matmul(scores.transpose(2, 3), query)
         return query_gradient, key_gradient, value_gradient, None, None, None, None
+
+
+def _weights(query: Tensor, key: Tensor, bias: Tensor | None, blind: Tensor | None, scale: float) -> Tensor:
+    """[B,n,Q,K] before dropout."""
+    scores = torch.matmul(query, key.transpose(2, 3)).mul_(scale)
+    if bias is not None:
+        scores = scores.add_(bias)
+    weights = torch.softmax(scores, -1, dtype=torch.promote_types(query.dtype, torch.float32))
+    return weights if blind is None else weights.masked_fill_(blind, 0.0)
+
+
+def _autocast(device: str) -> dict[str, Any]:
+    """What is to be restored when the map is made again."""
+    return {"enabled": torch.is_autocast_enabled(device), "dtype": torch.get_autocast_dtype(device)}
 
 
 def _dropped(weights: Tensor, kept: Tensor, dropout: float) -> Tensor:

@@ -7,13 +7,14 @@ and saved.
 from __future__ import annotations
 
 import sys
+import warnings
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, TextIO
 
 import typer
 
 from headwise import __version__
-from headwise.errors import DiskError, HeadwiseError, InputError, UnsupportedModelError
+from headwise.errors import DiskError, HeadwiseError, HeadwiseWarning, InputError, UnsupportedModelError
 
 app = typer.Typer(
     name="headwise",
@@ -232,13 +233,30 @@ def knowledge_show(
     show(Choice(recipe, change or [], data, cache, workers, download), example, top=top, as_json=as_json)
 
 
+def _tell(
+    message: Warning | str,
+    category: type[Warning],
+    filename: str,
+    lineno: int,
+    file: TextIO | None = None,
+    line: str | None = None,
+) -> None:
+    """Warnings of ours are for users, in one sentence; those of other libraries stay as they are."""
+    if issubclass(category, HeadwiseWarning):
+        typer.echo(f"headwise: {message}", err=True)
+    else:
+        typer.echo(warnings.formatwarning(message, category, filename, lineno, line), err=True, nl=False)
+
+
 def run() -> None:
     """Run the command line; mistakes of the caller end in one sentence, not in a traceback."""
     debug = "--debug" in sys.argv[1:]
     if debug:  # also after the command, where people type it
         sys.argv = [argument for argument in sys.argv if argument != "--debug"]
     try:
-        app()
+        with warnings.catch_warnings():
+            warnings.showwarning = _tell
+            app()
     except HeadwiseError as error:
         if debug:
             raise

@@ -15,5 +15,9 @@ def model_card(content: dict[str, Any]) -> str:
     template = resources.files(__package__).joinpath("model_card.md.jinja").read_text(encoding="utf-8")
     environment = Environment(undefined=StrictUndefined, trim_blocks=True, keep_trailing_newline=True, autoescape=False)
     return environment.from_string(template).render(
-        recipe=content["asked"]["recipe"], happened=happened, world=content["world"], names=list(scored)
+        recipe=content["asked"]["recipe"],
+        knowledge=content["asked"].get("knowledge", {}),
+        happened=happened,
+        world=content["world"],
+        names=list(scored),
     )

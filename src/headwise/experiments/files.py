@@ -15,7 +15,13 @@ from headwise.experiments.recipe import Recipe, check_recipe
 
 
 class Loader(yaml.SafeLoader):
-    """YAML that reads 1e-5 as a number and refuses a key that stands twice."""
+    """YAML that reads 1e-5 as a number, `on` as a word, and refuses a key that stands twice."""
+
+    # YAML 1.1 takes on, off, yes and no for true and false; only these two are meant by those who write them today.
+    yaml_implicit_resolvers = {
+        first: [rule for rule in rules if rule[0] != "tag:yaml.org,2002:bool"]
+        for first, rules in yaml.SafeLoader.yaml_implicit_resolvers.items()
+    }
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         """As usual, but a second value for a key is a mistake, not an update."""
@@ -34,6 +40,9 @@ class Dumper(yaml.SafeDumper):
     """YAML that our Loader reads as what it was: the text '1e5' in quotes."""
 
 
+Loader.add_implicit_resolver(
+    "tag:yaml.org,2002:bool", re.compile(r"^(true|True|TRUE|false|False|FALSE)$"), list("tTfF")
+)
 for _kind in (Loader, Dumper):
     _kind.add_implicit_resolver(
         "tag:yaml.org,2002:float", re.compile(r"^[-+]?(\d+\.?\d*|\.\d+)[eE][-+]?\d+$"), list("-+.0123456789")

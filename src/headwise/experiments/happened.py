@@ -35,6 +35,7 @@ def summarise(prepared: Prepared, outcome: Outcome, listener: Listener) -> dict[
         "examples": {name: len(split) for name, split in named_splits(prepared.splits).items()},
         "truncated": {name: encoded.truncated for name, encoded in prepared.encoded.items()},
         "guides": _guides(outcome.log),
+        "targets": prepared.targets,
         "evaluations": outcome.evaluations,
     }
 

@@ -10,12 +10,12 @@ from typing import Any, overload
 
 import numpy as np
 
-from headwise.errors import InputError
 from headwise.experiments.data import Splits
 from headwise.experiments.recipe import Recipe
+from headwise.patterns.keys import about
 from headwise.patterns.knowledge import Resources, Texts, WordMatrix, WordVectors
 from headwise.patterns.store import Stored, gather
-from headwise.training import Listener, Need, find_encoder, load_classifier
+from headwise.training import Listener, Need, check_known, check_sources, find_encoder
 from headwise.training.embeddings import InputEmbeddings
 
 
@@ -40,8 +40,15 @@ class Found:
     """Of the whole training file, or of the training examples alone."""
     matrices: Sequence[WordMatrix]
     """Of the training examples."""
+    about: dict[str, Any]
+    """What decided it besides the texts: options, and versions and hashes of what it comes from."""
     seconds: float
     """That it took to build or find it."""
+
+    def as_data(self) -> dict[str, Any]:
+        """For the record of a run."""
+        about = {name: self.about[name] for name in ("name", "options", "fingerprint")}
+        return {"key": self.store.key, "form": self.need.form, **about, "examples": len(self.matrices)}
 
     @property
     def pairs(self) -> int:
@@ -104,8 +111,8 @@ def gather_knowledge(
 ) -> list[Found]:
     """Build or find what guides need to know about the training examples, which are the corpus as well.
 
-    What does not depend on a corpus is built for the whole training file, so that seeds which hold out or leave out
-    other parts of it share one store.
+    What does not depend on a corpus is built for the whole training file if at least half of it is used, so that seeds
+    which hold out or leave out other parts of it share one store.
 
     Args:
         needs: of the guides, in their order.
@@ -117,8 +124,7 @@ def gather_knowledge(
     """
     wanted = any(getattr(need.pattern, "source", None) == "embeddings" for need in needs)
     resources = Resources(sources.data, sources.embeddings() if wanted else None)
-    for need in needs:  # what is missing for the last one should be said before the first one is built
-        need.pattern.fingerprint(resources)
+    check_sources(needs, resources)
     options = {"resources": resources, "cache": sources.cache, "workers": workers, "rebuild": rebuild}
     found: dict[str, Found] = {}  # by pattern, since guides may share one
     for need in needs:
@@ -129,9 +135,7 @@ def gather_knowledge(
 
 def embeddings_of(recipe: Recipe, *, network: bool = False) -> WordVectors:
     """The input embeddings of a recipe's encoder, as it is before training."""
-    encoder = find_encoder(recipe.model, network=network)
-    model: Any = load_classifier(encoder, labels=(), head=recipe.head, seed=recipe.seed)
-    return InputEmbeddings(encoder.tokenizer, model.get_input_embeddings().weight)
+    return InputEmbeddings.of(find_encoder(recipe.model, network=network))
 
 
 def strongest(matrix: WordMatrix, texts: Texts) -> list[Pair]:
@@ -160,7 +164,8 @@ def _words(matrix: WordMatrix, texts: Texts) -> list[Word]:
 def _found(need: Need, splits: Splits, listener: Listener, options: Mapping[str, Any]) -> Found:
     """The knowledge of one guide."""
     begin, bar = time.perf_counter(), _Bar(listener, f"knowledge {need.pattern.name}")
-    alone = need.pattern.from_corpus or splits.limited
+    few = 2 * len(splits.chosen) < len(splits.whole)  # then the rest of the file is not worth the time
+    alone = need.pattern.from_corpus or splits.limited or few
     texts = splits.train.texts if alone else splits.whole.texts
     try:
         store = gather(need.pattern, texts, corpus=splits.train.texts, progress=bar, **options)
@@ -171,12 +176,8 @@ def _found(need: Need, splits: Splits, listener: Listener, options: Mapping[str,
     finally:
         bar.end()
     matrices = store if alone else Picked(store, splits.chosen)
-    if not any(len(matrix.values) for matrix in matrices):
-        raise InputError(
-            f"guide {need.guide}: {need.pattern.name} knows nothing about any word of the {len(matrices)} training "
-            "examples, so it would guide nothing; check the text columns, or take it away."
-        )
-    return Found(need, store, matrices, time.perf_counter() - begin)
+    check_known(need, matrices)
+    return Found(need, store, matrices, about(need.pattern, options["resources"]), time.perf_counter() - begin)
 
 
 class _Bar:

@@ -14,6 +14,7 @@ from headwise.errors import InputError
 from headwise.experiments.data import Splits, read_splits
 from headwise.experiments.knowledge import Sources, gather_knowledge
 from headwise.experiments.recipe import Recipe
+from headwise.experiments.targets import count_targets
 from headwise.guides import guide
 from headwise.tasks import Collator, Encoded, Split, encode
 from headwise.training import (
@@ -54,8 +55,10 @@ class Prepared:
     collate: Collator | KnowledgeCollator
     train: Encoded | WithKnowledge
     """The encoded training examples, with knowledge if a guide needs any."""
-    knowledge: dict[str, str]
-    """For each guide that needs knowledge, what tells it from other knowledge."""
+    knowledge: dict[str, dict[str, Any]]
+    """For each guide that needs knowledge, what tells it from other knowledge: plain data."""
+    targets: dict[str, int]
+    """For each guide that looks for tokens of a kind, in how many training examples there are any."""
 
 
 def prepare(recipe: Recipe, place: Place, listener: Listener | None = None) -> Prepared:
@@ -76,13 +79,15 @@ def prepare(recipe: Recipe, place: Place, listener: Listener | None = None) -> P
     collate = Collator.of(
         encoder.tokenizer, splits.task.kind, padding=recipe.data.padding, max_length=recipe.data.max_length
     )
+    listener = listener or Silence()
+    targets = count_targets(recipe.guides, encoded["train"], encoder.tokenizer, listener)
     if not needs:
-        return Prepared(recipe, splits, encoder, model, encoded, collate, encoded["train"], {})
+        return Prepared(recipe, splits, encoder, model, encoded, collate, encoded["train"], {}, targets)
     sources = Sources(lambda: InputEmbeddings(encoder.tokenizer, _input_matrix(model)), place.data, place.cache)
-    found = gather_knowledge(needs, splits, sources, listener=listener or Silence())
+    found = gather_knowledge(needs, splits, sources, listener=listener)
     train = WithKnowledge(encoded["train"], {each.need.pattern.key: each.matrices for each in found}, needs)
-    keys = {each.need.guide: each.store.key for each in found}
-    return Prepared(recipe, splits, encoder, model, encoded, KnowledgeCollator(collate), train, keys)
+    known = {each.need.guide: each.as_data() for each in found}
+    return Prepared(recipe, splits, encoder, model, encoded, KnowledgeCollator(collate), train, known, targets)
 
 
 def named_splits(splits: Splits) -> dict[str, Split]:

@@ -28,7 +28,7 @@ def asked(
     fingerprint: str,
     command: list[str],
     *,
-    knowledge: dict[str, str] | None = None,
+    knowledge: dict[str, dict[str, Any]] | None = None,
 ) -> dict[str, Any]:
     """What decides the run; the fingerprint is that of its examples, the knowledge that of each guide that has some."""
     known = {"knowledge": knowledge} if knowledge else {}

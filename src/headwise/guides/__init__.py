@@ -1,6 +1,6 @@
 """Guides: differentiable pressure on attention. A new one is one file and one line here."""
 
-from headwise.guides.attach import guidance, guidance_of, guide, last_losses, unguide
+from headwise.guides.attach import as_guides, guidance, guidance_of, guide, last_losses, unguide
 from headwise.guides.base import GUIDES, Guide, Guides, build, mean_over_examples, register_guide
 from headwise.guides.disagreement import Disagreement
 from headwise.guides.guidance import Guidance
@@ -23,6 +23,7 @@ __all__ = [
     "MapDiscrimination",
     "Match",
     "PatternDecorrelation",
+    "as_guides",
     "auto",
     "build",
     "constant",

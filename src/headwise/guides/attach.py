@@ -41,7 +41,7 @@ def guide(
         raise StateError("this model is already guided: call unguide(model) first.")
     if isinstance(share_every, bool) or not isinstance(share_every, int) or share_every < 0:
         raise InputError(f"share_every={share_every!r}: expected a whole number of 0 or more.")
-    seam.enter(Guidance(seam, _as_guides(guides), Vocabulary.of(tokenizer), share_every))
+    seam.enter(Guidance(seam, as_guides(guides), Vocabulary.of(tokenizer), share_every))
     return model
 
 
@@ -80,7 +80,8 @@ def _guidance_of(seam: Seam) -> Guidance | None:
     return next((customer for customer in seam.customers if isinstance(customer, Guidance)), None)
 
 
-def _as_guides(guides: Any) -> Guides:
+def as_guides(guides: Any) -> Guides:
+    """Guides from whatever `guide` takes."""
     if isinstance(guides, Guide):
         return Guides((guides,))
     if isinstance(guides, str):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor
@@ -66,13 +66,37 @@ class Disagreement(Guide):
         if count < 2:
             raise InputError(f"disagreement on one head of layer {layer}: choose two or more with heads.")
         parts = parts.to(torch.promote_types(parts.dtype, torch.float32))
+        pairs = self.reduction == "pairs"
         if self.on == "position":
-            own = parts.square().sum((1, 3))  # [B,S] every head with itself
+            inner: Tensor = _Inner.apply(parts, pairs)  # type: ignore[no-untyped-call]
         else:
             length = torch.linalg.vector_norm(parts, dim=3, keepdim=True)
-            parts = parts / length.clamp_min(torch.finfo(parts.dtype).eps)
-            own = torch.full_like(length[:, 0, :, 0], count)
-        together = parts.sum(1).square().sum(2)  # [B,S] all pairs
-        if self.reduction == "paper":
-            return together / count**2
-        return (together - own) / (count * (count - 1))
+            unit = parts / length.clamp_min(torch.finfo(parts.dtype).eps)
+            inner = unit.sum(1).square().sum(2)
+            if pairs:
+                inner = inner - (length > 0).sum((1, 3))  # a head that dropout has left nothing of agrees with none
+        return inner / (count * (count - 1) if pairs else count**2)
+
+
+class _Inner(torch.autograd.Function):
+    """Inner products of the heads' rows [B,n,S,K], summed over pairs of heads: [B,S].
+
+        sum over i, j of A_i . A_j = |sum_i A_i|^2,   without i = j  - sum_i |A_i|^2
+
+    Its own slope, so that of each map no more than one copy is there at a time.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, rows: Tensor, different: bool) -> Tensor:
+        total = rows.sum(1)  # [B,S,K]
+        ctx.save_for_backward(rows, total)
+        ctx.different = different
+        inner = total.square().sum(2)
+        return inner - torch.linalg.vector_norm(rows, dim=(1, 3)).square() if different else inner
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
+        rows, total = ctx.saved_tensors
+        total = total.unsqueeze(1)
+        slope = total - rows if ctx.different else total.expand_as(rows).clone()
+        return slope.mul_(2 * gradient[:, None, :, None]), None

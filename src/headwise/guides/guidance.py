@@ -180,6 +180,10 @@ class Guidance(Customer):
         due = [name for name, balance in self._balances.items() if name in self._raw and balance.due(self.step)]
         if not due or not torch.is_grad_enabled() or not task.requires_grad:
             return
+        # A batch without a target has the value 0 and says nothing about the guide's gradient.
+        due = [name for name in due if float(self._raw[name].detach()) != 0.0]
+        if not due:
+            return
         norm, *others = gradient_norms(self._seam.model, [task, *(self._raw[name] for name in due)])
         for name, other in zip(due, others, strict=True):
             # A gradient that is rounding noise is none: it must not be blown up to a share of the task's.

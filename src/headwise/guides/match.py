@@ -23,7 +23,8 @@ class Match(Guide):
     With A the map of a head, T the target map of the pattern, and q the rows (queries) that have a target:
 
         on="map"        mean over rows q of  d(A_q, T_q)
-        on="received"   d(a, t),  a = what each key receives as shares of the whole, t = the same of T
+        on="received"   d(a, t),  a = what each key receives as shares of the whole, t = the same of T (of knowledge:
+                                  the column means of its matrix as shares of the whole)
 
     and d one of
 
@@ -31,8 +32,9 @@ class Match(Guide):
         kl       sum over keys of T_k log(T_k / A_k)
         cosine   1 - A . T / (|A| |T|)
 
-    Rows without a target and examples without any such row are left out. Only heads that are guided on their maps get
-    explicit maps; the others of their layer stay on SDPA. Received attention needs no maps at all.
+    Rows without a target and examples without any such row are left out; special_tokens=False leaves out the rows of
+    special tokens on maps, and special tokens as keys on received attention. Only heads that are guided on their maps
+    get explicit maps; the others of their layer stay on SDPA. Received attention needs no maps at all.
 
     Relations: MDG and PDG want heads to differ, no matter how; Match says what they should do. Fixed patterns are due
     to Deshpande and Narasimhan (2020), who guide some heads of every layer, sum the mean squared difference over layers
@@ -67,6 +69,11 @@ class Match(Guide):
         check_choice(self, "distance", tuple(DISTANCES))
         check_choice(self, "on", ("map", "received"))
         check_choice(self, "reduction", ("mean", "sum"))
+        if self.on == "received" and not self.special_tokens and self.pattern.on_special:
+            raise InputError(
+                f"{self.name}(on='received', special_tokens=False): {self.pattern.name} wants special tokens to be "
+                "looked at, which special_tokens=False leaves out; leave one of the two away."
+            )
 
     @property
     def what(self) -> What:
@@ -96,7 +103,7 @@ class Match(Guide):
 
     def _by_map(self, maps: AttentionRecord, tokens: Tokens) -> tuple[Tensor, Tensor]:
         """[B,M] the mean distance over rows, and [B] how many rows count."""
-        key = (self.pattern, "map")
+        key = (self._shared, "map")
         if key not in maps.cache:
             maps.cache[key] = self.pattern.target(tokens)
         target = maps.cache[key]
@@ -111,7 +118,7 @@ class Match(Guide):
 
     def _by_received(self, maps: AttentionRecord, tokens: Tokens) -> tuple[Tensor, Tensor]:
         """[B,M] the distances, and [B] whether the example counts."""
-        key = (self.pattern, "received")
+        key = (self._shared, "received")
         if key not in maps.cache:
             maps.cache[key] = self.pattern.received(tokens)
         target, positions = maps.cache[key], self.positions(maps)
@@ -127,6 +134,15 @@ class Match(Guide):
         if distance.per_key:
             values = values / positions.sum(1, keepdim=True).clamp_min(1)
         return values, target.present & (total[:, 0] > 0)
+
+    @property
+    def _shared(self) -> Any:
+        """What guides of the same pattern have in common; a pattern with a list among its options shares nothing."""
+        try:
+            hash(self.pattern)
+        except TypeError:
+            return id(self.pattern)
+        return self.pattern
 
     def _found(self, choice: Any) -> Pattern:
         if choice is None and self.only is None:

@@ -28,16 +28,23 @@ class Vocabulary:
     @classmethod
     def of(cls, tokenizer: Any) -> Vocabulary:
         """Ask a tokenizer."""
+        if tokenizer is None:
+            return cls()
         special = getattr(tokenizer, "all_special_ids", None)
         if special is None:
-            return cls()
+            raise InputError(
+                f"tokenizer={tokenizer!r:.80}: expected a tokenizer of transformers, such as "
+                "AutoTokenizer.from_pretrained(...)."
+            )
         known = mark_ids(tokenizer) if hasattr(tokenizer, "get_vocab") else {}
         return cls(type(tokenizer).__name__, tuple(sorted(set(special))), known)
 
     def check(self, guide: str, marks: Sequence[str]) -> None:
-        """Refuse a guide that needs tokens which the tokenizer does not have."""
+        """Refuse a guide that needs tokens of which nobody told, or which the tokenizer does not have."""
         for mark in marks:
-            if self.name and mark not in self.ids:
+            if not self.name:
+                raise InputError(f"guide {guide} cannot tell which tokens are a {mark}: pass tokenizer=... to guide().")
+            if mark not in self.ids:
                 raise InputError(f"guide {guide} needs a {mark} token, and {self.name} has none: leave the guide out.")
 
     def special(self, ids: Tensor | None) -> Tensor | None:

@@ -71,6 +71,8 @@ class Pattern:
     """The kinds of tokens that it must be told of."""
     form: ClassVar[Form] = "map"
     """What a guide compares with it unless told otherwise."""
+    on_special: ClassVar[bool] = False
+    """Whether it wants special tokens to be looked at, and no others."""
     needs: ClassVar[str] = "nothing"
     """What a user must have, in a few words."""
 
@@ -87,7 +89,8 @@ class Pattern:
         """[B,K] the tokens of a kind, which the batch must know."""
         if name not in tokens.marks:
             raise InputError(
-                f"pattern {self.name} cannot tell which tokens are a {name}: pass tokenizer=... to guide()."
+                f"pattern {self.name} cannot tell which tokens are a {name}: call the model with input_ids, and give "
+                "the tokenizer to guide()."
             )
         return tokens.marks[name] & tokens.valid
 

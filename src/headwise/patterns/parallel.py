@@ -20,8 +20,8 @@ from headwise.patterns.knowledge import Texts
 
 # Fewer examples than this are done before the first worker has started.
 SMALL = 200
-# A part is what a kill may cost: not much work, but enough to be worth a file.
-LEAST, MOST = 25, 2000
+# A part is what a kill may cost: not much work, but enough to be worth a file. A pass over a corpus leaves no files.
+LEAST, MOST, MOST_OF_CORPUS = 25, 250, 2000
 # Seconds after which a worker without work ends; until then the next data set finds it ready.
 IDLE = 30
 
@@ -45,9 +45,9 @@ def cores() -> int:
     return os.cpu_count() or 1
 
 
-def cut(start: int, stop: int, workers: int) -> list[range]:
+def cut(start: int, stop: int, workers: int, most: int = MOST) -> list[range]:
     """The numbers from start to stop as ranges: some for each worker, so that none waits long for the last."""
-    size = min(MOST, max(LEAST, -(-(stop - start) // (8 * workers))))
+    size = min(most, max(LEAST, -(-(stop - start) // (8 * workers))))
     return [range(first, min(first + size, stop)) for first in range(start, stop, size)]
 
 
@@ -60,7 +60,7 @@ class Processes:
     def __call__(self, function: Callable[[Sequence[Texts]], Any], examples: Sequence[Texts]) -> Iterator[Any]:
         """One answer for each part, in order."""
         workers = self.workers if len(examples) >= SMALL else 1
-        parts = [examples[part.start : part.stop] for part in cut(0, len(examples), workers)]
+        parts = [examples[part.start : part.stop] for part in cut(0, len(examples), workers, MOST_OF_CORPUS)]
         return apply(function, parts, workers=workers)
 
 
@@ -81,7 +81,7 @@ def apply(
     except BrokenProcessPool as error:
         raise StateError(
             f"one of {workers} worker processes ended without an answer, perhaps for want of memory: "
-            "try fewer workers (what is done is kept)."
+            "what is done is kept; go on with fewer, by `headwise knowledge build RECIPE --workers 1` or workers=1."
         ) from error
     finally:
         with warnings.catch_warnings():

@@ -9,6 +9,8 @@ Shapes: B batch, Q queries, K keys.
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import torch
 from torch import Tensor
 
@@ -18,6 +20,8 @@ from headwise.patterns.base import Pattern, Target, Tokens, register_pattern
 @register_pattern("first")
 class First(Pattern):
     """Every token looks at the first one: T[q,k] = 1 if k is the first token of the example, else 0."""
+
+    on_special: ClassVar[bool] = True  # [CLS] in all families that we know
 
     def target(self, tokens: Tokens) -> Target:
         """One-hot rows, for every token."""

@@ -24,6 +24,7 @@ class Delim(Pattern):
     """
 
     marks: ClassVar[tuple[str, ...]] = (SEPARATOR,)
+    on_special: ClassVar[bool] = True
     needs: ClassVar[str] = "a tokenizer"
 
     def target(self, tokens: Tokens) -> Target:

@@ -17,7 +17,8 @@ from headwise.errors import InputError, choices
 from headwise.patterns.base import register_pattern
 from headwise.patterns.knowledge import Builder, Knowledge, Resources, Spread, Texts, WordMatrix, WordVectors
 from headwise.patterns.vectors import PackagedVectors, VectorFile
-from headwise.patterns.wordnet import find_wordnet, open_wordnet, wordnet_fingerprint
+from headwise.patterns.wordnet import open_wordnet
+from headwise.patterns.wordnet_files import find_wordnet, wordnet_fingerprint
 from headwise.patterns.words import RULES, words_of
 
 SOURCES = ("wordnet", "vectors", "embeddings")
@@ -31,6 +32,9 @@ class WordSimilarity(Knowledge):
     * source vectors: cosine of word vectors such as GloVe's, with negative ones as 0;
     * source embeddings: the same with the encoder's own input embeddings, a word's vector being the mean of its
       sub-words'.
+
+    WordNet knows little about small words: `a`, `in` and `as` are angstrom, inch and arsenic to it, so they are alike,
+    and any two adjectives get 0.5. `threshold` leaves out what is not very similar.
 
     Relations: unlike `pmi` it does not depend on the training texts, and unlike `dependency` not on the order of words.
 

@@ -78,8 +78,8 @@ def encode(
     """
     if offsets and not tokenizer.is_fast:
         raise InputError(
-            f"{type(tokenizer).__name__} cannot tell which word a token belongs to: load a fast tokenizer, with "
-            "use_fast=True."
+            f"{type(tokenizer).__name__} has no word ids, so it cannot tell which word a token belongs to: load a fast "
+            "tokenizer (a model folder needs its tokenizer.json)."
         )
     _check(split, tokenizer, max_length, spans=spans)
     begins = range(0, len(split), BATCH)

@@ -3,7 +3,15 @@
 from headwise.training.encoders import BUILTIN, Encoder, check_length, find_encoder, load_classifier
 from headwise.training.fit import Material, Outcome, fit
 from headwise.training.freezing import freeze
-from headwise.training.knowledge import KnowledgeCollator, Need, WithKnowledge, add_knowledge, needs_of
+from headwise.training.knowledge import (
+    KnowledgeCollator,
+    Need,
+    WithKnowledge,
+    add_knowledge,
+    check_known,
+    check_sources,
+    needs_of,
+)
 from headwise.training.logs import GuideLog, log_losses
 from headwise.training.predict import predict_logits, predictions_of, score_logits
 from headwise.training.progress import Listener, ReportProgress, Silence
@@ -26,7 +34,9 @@ __all__ = [
     "Silence",
     "WithKnowledge",
     "add_knowledge",
+    "check_known",
     "check_length",
+    "check_sources",
     "find_encoder",
     "fit",
     "freeze",

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from headwise.errors import InputError
-from headwise.guides import Guide, Guides, build
+from headwise.guides import Guide, Guides, as_guides
 from headwise.patterns.align import token_matrix, token_vector, words_of_tokens
 from headwise.patterns.base import Form
 from headwise.patterns.knowledge import Knowledge, Resources, WordMatrix
@@ -25,7 +25,7 @@ from headwise.tasks import Encoded
 from headwise.training.retokenise import as_texts, tokens_of
 
 Item = Mapping[str, Any]
-AnyGuides = Guide | Guides | Mapping[str, Mapping[str, Any]] | Iterable[Guide]
+AnyGuides = str | Guide | Guides | Mapping[str, Mapping[str, Any]] | Iterable[Guide]
 
 
 @dataclass(frozen=True)
@@ -45,11 +45,9 @@ class Need:
 
 def needs_of(guides: AnyGuides) -> list[Need]:
     """What these guides need; guides that need no knowledge are passed over."""
-    if isinstance(guides, Guide):
-        guides = Guides((guides,))
-    elif isinstance(guides, Mapping):
-        guides = Guides(build(name, **(options or {})) for name, options in guides.items())
-    named = [(name, guide, getattr(guide, "pattern", None)) for name, guide in Guides(guides).named()]
+    if isinstance(guides, Mapping) and not guides:
+        return []
+    named = [(name, guide, getattr(guide, "pattern", None)) for name, guide in as_guides(guides).named()]
     return [Need(name, found, guide.on) for name, guide, found in named if isinstance(found, Knowledge)]  # type: ignore[attr-defined]
 
 
@@ -188,20 +186,39 @@ def add_knowledge(
         return data
     examples = as_texts(texts)
     counted = examples if corpus is None else as_texts(corpus)
+    resources = resources or Resources()
+    check_sources(needs, resources)
     tokens = tokens_of(data, examples, tokenizer)
     stores = {
         need.pattern.key: gather(
             need.pattern,
             examples,
             corpus=counted if need.pattern.from_corpus else (),
-            resources=resources or Resources(),
+            resources=resources,
             cache=cache,
             workers=workers,
             progress=progress,
         )
         for need in needs
     }
+    for need in needs:
+        check_known(need, stores[need.pattern.key])
     return WithKnowledge(data, stores, needs, tokens=tokens)
+
+
+def check_sources(needs: Iterable[Need], resources: Resources) -> None:
+    """Refuse what is missing for any of them before the first one is built."""
+    for need in needs:
+        need.pattern.fingerprint(resources)
+
+
+def check_known(need: Need, matrices: Sequence[WordMatrix]) -> None:
+    """Refuse knowledge that knows nothing, since it would guide nothing."""
+    if not any(len(matrix.values) for matrix in matrices):
+        raise InputError(
+            f"guide {need.guide}: {need.pattern.name} knows nothing about any word of the {len(matrices)} training "
+            "examples, so it would guide nothing; check the text columns, or take it away."
+        )
 
 
 def _check_sizes(data: Any, stores: Mapping[str, Sequence[WordMatrix]], tokens: Encoded) -> None:
