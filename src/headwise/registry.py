@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import re
-from collections.abc import Iterator, Mapping
-from typing import TypeVar
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import fields
+from typing import Any, TypeVar
 
 from headwise.errors import InputError, choices
 
@@ -52,3 +54,31 @@ class Registry(Mapping[str, type]):
     def __len__(self) -> int:
         """How many there are."""
         return len(self._entries)
+
+
+def politely(kind: Any, label: str, positional: tuple[str, ...] = ()) -> Callable[..., None]:
+    """A dataclass's `__init__` that answers unknown options with the known ones.
+
+    Args:
+        kind: the dataclass.
+        label: what it is called in messages.
+        positional: options that may be given without their names.
+    """
+    initialise = kind.__init__
+
+    @functools.wraps(initialise)
+    def checked(self: Any, *args: Any, **options: Any) -> None:
+        known = [field.name for field in fields(kind)]
+        if len(args) > len(positional):
+            example = f"for example {known[0]}={args[-1]!r}" if known else "it has none"
+            raise InputError(f"{label}{args!r}: name the options, {example}.")
+        unnamed = dict(zip(positional, args, strict=False))
+        for option in unnamed:
+            if option in options:
+                raise InputError(f"{label} is given its {option} twice: {unnamed[option]!r}, {options[option]!r}.")
+        for option in options:
+            if option not in known:
+                raise InputError(f"{label} has no option {option!r}: {choices(option, known)}.")
+        initialise(self, **unnamed, **options)
+
+    return checked

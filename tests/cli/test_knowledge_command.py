@@ -3,6 +3,7 @@
 import io
 import json
 import signal
+import warnings
 
 import pytest
 from rich.console import Console
@@ -165,6 +166,21 @@ def test_what_is_missing_is_said_before_any_work(typed, cache):
 def test_a_cache_that_cannot_be_written(typed, cache):
     cache.write_text("a file")
     assert_one_sentence(typed("build"), str(cache))
+
+
+def test_a_damaged_store_is_told_in_a_sentence_and_built_again(typed, cache):
+    guides = {"pmi": GUIDES["pmi"]}
+    typed("build", guides=guides)
+    (values,) = cache.glob("pmi-*/values.npy")
+    values.write_bytes(values.read_bytes() + b"x")
+    with warnings.catch_warnings():
+        warnings.simplefilter("always")  # as on the command line, where they are not errors
+        code, out, err = typed("build", "--json", guides=guides)
+    assert code == 0
+    assert json.loads(out)["knowledge"][0]["built"]
+    told = [line for line in err.splitlines() if "damaged" in line]
+    assert len(told) == 1
+    assert told[0].startswith(f"headwise: {values.parent} is damaged and is built again")
 
 
 def test_a_stopped_build_goes_on(headwise, write_recipe, tmp_path, cache):

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal, TypeVar, dataclass_transform
 
 from torch import Tensor
 
 from headwise.attention import AttentionRecord, Inputs, What
-from headwise.errors import InputError, choices
+from headwise.errors import InputError
 from headwise.guides.weights import Auto, Schedule, Weight, checked_weight, scaled
-from headwise.registry import Registry
+from headwise.registry import Registry, politely
 
 GUIDES = Registry("guide")
 
@@ -135,30 +134,11 @@ def register_guide(name: str) -> Callable[[Kind], Kind]:
     def decorate(kind: Kind) -> Kind:
         made: Any = dataclass(frozen=True, kw_only=True)(kind)
         made.name = name
-        made.__init__ = _polite(made, made.__init__)
+        made.__init__ = politely(made, name, kind.positional)
         GUIDES.add(name, made)
         return kind
 
     return decorate
-
-
-def _polite(kind: type[Guide], initialise: Callable[..., None]) -> Callable[..., None]:
-    @functools.wraps(initialise)
-    def checked(self: Guide, *args: Any, **options: Any) -> None:
-        if len(args) > len(kind.positional):
-            raise InputError(f"{kind.name}{args!r}: name the options, for example weight={args[-1]!r}.")
-        unnamed = dict(zip(kind.positional, args, strict=False))
-        for option in unnamed:
-            if option in options:
-                raise InputError(f"{kind.name} is given its {option} twice: {unnamed[option]!r}, {options[option]!r}.")
-        options = unnamed | options
-        known = [field.name for field in fields(kind)]
-        for option in options:
-            if option not in known:
-                raise InputError(f"{kind.name} has no option {option!r}: {choices(option, known)}.")
-        initialise(self, **options)
-
-    return checked
 
 
 def build(name: str, **options: Any) -> Guide:

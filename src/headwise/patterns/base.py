@@ -5,7 +5,6 @@ Shapes: B batch, Q queries, K keys.
 
 from __future__ import annotations
 
-import functools
 import hashlib
 import json
 from collections.abc import Callable, Mapping
@@ -15,8 +14,8 @@ from typing import Any, ClassVar, Literal, TypeVar, dataclass_transform
 import torch
 from torch import Tensor
 
-from headwise.errors import InputError, choices
-from headwise.registry import Registry
+from headwise.errors import InputError
+from headwise.registry import Registry, politely
 
 PATTERNS = Registry("pattern")
 
@@ -102,7 +101,7 @@ def register_pattern(name: str) -> Callable[[Kind], Kind]:
     def decorate(kind: Kind) -> Kind:
         made: Any = dataclass(frozen=True, kw_only=True)(kind)
         made.name = name
-        made.__init__ = _polite(made, made.__init__)
+        made.__init__ = politely(made, f"pattern {name}")
         PATTERNS.add(name, made)
         return kind
 
@@ -155,17 +154,3 @@ def _plain(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [_plain(each) for each in value]
     return value if isinstance(value, str | int | float | bool | None) else repr(value)
-
-
-def _polite(kind: type[Pattern], initialise: Callable[..., None]) -> Callable[..., None]:
-    @functools.wraps(initialise)
-    def checked(self: Pattern, *args: Any, **options: Any) -> None:
-        known = [each.name for each in fields(kind)]
-        if args:
-            raise InputError(f"pattern {kind.name}{args!r}: name the options ({', '.join(known) or 'it has none'}).")
-        for option in options:
-            if option not in known:
-                raise InputError(f"pattern {kind.name} has no option {option!r}: {choices(option, known)}.")
-        initialise(self, **options)
-
-    return checked
