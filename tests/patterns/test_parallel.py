@@ -90,7 +90,7 @@ def test_an_error_of_the_function_comes_out_as_it_was(workers):
 
 
 def test_a_worker_that_dies_is_a_clear_error():
-    with pytest.raises(StateError, match="ended without an answer.*try fewer workers"):
+    with pytest.raises(StateError, match="ended without an answer.*what is done is kept; go on with fewer"):
         list(apply(suicidal, range(8), workers=2))
 
 
