@@ -5,6 +5,7 @@ import gc
 import inspect
 import json
 import weakref
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -436,7 +437,29 @@ def test_adapters(batch, order):
     assert all(parameter.grad is None for parameter in frozen)
 
 
-SHARED = hw.MDG(weight=hw.auto(0.3, every=1, window=1)) + hw.PDG(weight=0.01)
+KNOWN = hw.Match("pmi", weight=0.5)
+SHARED = hw.MDG(weight=hw.auto(0.3, every=1, window=1)) + hw.PDG(weight=0.01) + KNOWN + hw.Match("next", weight=0.2)
+# What guides ask of a tokenizer; 3 is a full stop.
+TOKENIZER = SimpleNamespace(all_special_ids=[1], sep_token_id=None, eos_token_id=None, get_vocab=lambda: {".": 3})
+
+
+def known_batch():
+    """Four sentences with knowledge about their tokens."""
+    batch = build_batch(size=4)
+    known = (batch["input_ids"] % 7) * batch["attention_mask"].double()  # [B,K]
+    return {**batch, "knowledge": {KNOWN.pattern.entry("received"): known}}
+
+
+def half_of(batch, rank):
+    part = slice(2 * rank, 2 * rank + 2)
+    return {name: half_of(value, rank) if isinstance(value, dict) else value[part] for name, value in batch.items()}
+
+
+def stops_in_one_half():
+    """Only the first two of four sentences have a full stop."""
+    batch = build_batch(size=4)
+    batch["input_ids"][:2, 1] = 3
+    return batch
 
 
 def steps(model, batch):
@@ -456,16 +479,18 @@ def in_one_of_two_processes(rank, folder):
     """What each process of `test_data_parallel_training` does."""
     torch.set_num_threads(1)
     torch.distributed.init_process_group("gloo", init_method=f"file://{folder}/meeting", rank=rank, world_size=2)
-    half = {name: value[2 * rank : 2 * rank + 2] for name, value in build_batch(size=4).items()}
     model = torch.nn.parallel.DistributedDataParallel(exact())
-    torch.save(steps(hw.guide(model, SHARED), half), f"{folder}/{rank}.pt")
+    torch.save(steps(hw.guide(model, SHARED), half_of(known_batch(), rank)), f"{folder}/{rank}.pt")
+    model = torch.nn.parallel.DistributedDataParallel(exact())
+    rare = hw.guide(model, hw.Match("period", weight=hw.auto(0.3, every=1, window=1)), tokenizer=TOKENIZER)
+    torch.save(steps(rare, half_of(stops_in_one_half(), rank))[-1][1], f"{folder}/rare-{rank}.pt")
     torch.distributed.destroy_process_group()
 
 
 def test_data_parallel_training_equals_one_process_with_the_whole_batch(tmp_path):
     torch.multiprocessing.spawn(in_one_of_two_processes, args=(str(tmp_path),), nprocs=2)
     left, right = (torch.load(tmp_path / f"{rank}.pt") for rank in (0, 1))
-    alone = steps(hw.guide(exact(), SHARED), build_batch(size=4))
+    alone = steps(hw.guide(exact(), SHARED), known_batch())
     for (left_gradients, left_parts), (right_gradients, right_parts), (expected, parts) in zip(
         left, right, alone, strict=True
     ):
@@ -474,4 +499,9 @@ def test_data_parallel_training_equals_one_process_with_the_whole_batch(tmp_path
         assert left_parts["mdg"] != right_parts["mdg"]
         assert_same_gradients(left_gradients, expected)
         assert_same_gradients(right_gradients, left_gradients, tolerance=1e-15)
+        assert parts["match"] > 0 < parts["match-2"]
     assert alone[0][1]["mdg_weight"] != pytest.approx(alone[1][1]["mdg_weight"], rel=1e-6)
+    # A target in one process only: both measure, or one would wait for the other.
+    some, none = (torch.load(tmp_path / f"rare-{rank}.pt") for rank in (0, 1))
+    assert some["match"] > 0 == none["match"]
+    assert some["match_weight"] == none["match_weight"] > 0

@@ -16,7 +16,7 @@ from headwise.errors import HeadwiseWarning, InputError, StateError
 from headwise.guides.balance import Balance
 from headwise.guides.base import Guides, weight_at
 from headwise.guides.losses import GuidePart, Losses
-from headwise.guides.measure import gradient_norms
+from headwise.guides.measure import anywhere, gradient_norms
 from headwise.guides.steps import StepCounter
 from headwise.guides.vocabulary import Vocabulary
 from headwise.guides.weights import Auto
@@ -181,7 +181,7 @@ class Guidance(Customer):
         if not due or not torch.is_grad_enabled() or not task.requires_grad:
             return
         # A batch without a target has the value 0 and says nothing about the guide's gradient.
-        due = [name for name in due if float(self._raw[name].detach()) != 0.0]
+        due = [name for name, some in zip(due, anywhere([self._raw[name] for name in due]), strict=True) if some]
         if not due:
             return
         norm, *others = gradient_norms(self._seam.model, [task, *(self._raw[name] for name in due)])

@@ -25,6 +25,12 @@ def gradient_norms(model: nn.Module, losses: Sequence[Tensor]) -> list[float]:
     return [_norm(_gradient(loss, projections)) for loss in losses]
 
 
+def anywhere(values: Sequence[Tensor]) -> list[bool]:
+    """Which values are not 0 in some process of data-parallel training: all must decide alike, or one waits forever."""
+    sizes = torch.stack([value.detach().abs().float() for value in values])
+    return [bool(size != 0) for size in _averaged([sizes])[0]]
+
+
 def _gradient(loss: Tensor, projections: Sequence[Projection]) -> list[Tensor]:
     parameters = [projection.parameter for projection in projections]
     if not loss.requires_grad:
