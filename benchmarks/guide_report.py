@@ -1,6 +1,5 @@
 """Rows, bars and tables of guides.py."""
 
-import json
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -57,16 +56,6 @@ def column_order(point: Point) -> tuple[Any, ...]:
 def result_of(rows: dict[str, Row]) -> dict[str, Any]:
     ordered = sorted(rows.values(), key=in_order)
     return {"rows": ordered, "bars": bars_of(ordered)}
-
-
-def read_rows(path: Path | None) -> dict[str, Row]:
-    """Rows of an earlier run by name; none when there is no such file yet."""
-    if path is None or not path.exists():
-        return {}
-    try:
-        return {row_name(row): row for row in json.loads(path.read_text())["rows"]}
-    except (ValueError, KeyError, TypeError):
-        raise UsageError(f"--output {path} exists and is not a result of this benchmark: name another file.") from None
 
 
 def check_page(path: Path) -> None:

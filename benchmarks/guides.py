@@ -20,12 +20,12 @@ from itertools import product
 from pathlib import Path
 
 from guide_costs import memory_row, time_guides, weigh, weigh_in_child
-from guide_report import build_name, check_page, cost_name, read_rows, result_of, row_name, write_page
+from guide_report import build_name, check_page, cost_name, result_of, row_name, write_page
 from guide_variants import PLAIN, variants
 from knowledge_builds import SOURCES, make_pairs, measure_build
 from measure import Plan, Point, Row
 from memory import answer_child
-from report import UsageError, fail, finish, machine, progress, replace_text, versions
+from report import UsageError, fail, finish, machine, progress, read_rows, replace_text, versions
 from step import LONGEST, Parser
 
 from headwise.errors import HeadwiseError
@@ -100,7 +100,7 @@ class Session:
 
     def __init__(self, options: argparse.Namespace) -> None:
         self.options = options
-        self.rows = read_rows(options.output)
+        self.rows = read_rows(options.output, row_name)
 
     def run(self) -> None:
         """Measure what is not there yet, saving after every row or point."""

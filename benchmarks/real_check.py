@@ -58,20 +58,26 @@ def run(recipe: str, setting: str, seed: int, changes: list[str], options: argpa
     if result.interrupted:
         raise KeyboardInterrupt
     happened = result.record["happened"]
-    row = {
+    row = row_of(happened, setting, seed) | {
         "task": recipe,
+        "seconds_per_step": happened["seconds_per_step"],
+        "weights": {guide: each["weight"] for guide, each in happened["guides"].items()},
+    }
+    progress(f"{name} seed {seed}: validation {row['validation']:.4f}, test {row['test']:.4f}")
+    return row
+
+
+def row_of(happened: Row, setting: str, seed: int) -> Row:
+    """What is told of every run."""
+    return {
         "setting": setting,
         "seed": seed,
         "validation": happened["metrics"]["validation"]["accuracy"],
         "test": happened["metrics"]["test"]["accuracy"],
         "test_macro_f1": happened["metrics"]["test"]["macro_f1"],
-        "seconds_per_step": happened["seconds_per_step"],
         "examples": happened["examples"],
         "shares": {guide: each["share"] for guide, each in happened["guides"].items()},
-        "weights": {guide: each["weight"] for guide, each in happened["guides"].items()},
     }
-    progress(f"{name} seed {seed}: validation {row['validation']:.4f}, test {row['test']:.4f}")
-    return row
 
 
 def choose(rows: list[Row]) -> str:

@@ -3,7 +3,7 @@
 import json
 import os
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -71,12 +71,12 @@ def in_order(row: Row) -> tuple[Any, ...]:
     return kind, list(SHAPES).index(point.shape), point.length, point.dropout, point.padded, point.threads
 
 
-def read_rows(path: Path | None) -> dict[str, Row]:
+def read_rows(path: Path | None, name: Callable[[Row], str] = row_name) -> dict[str, Row]:
     """Rows of an earlier run by name; none when there is no such file yet."""
     if path is None or not path.exists():
         return {}
     try:
-        return {row_name(row): row for row in json.loads(path.read_text())["rows"]}
+        return {name(row): row for row in json.loads(path.read_text())["rows"]}
     except (ValueError, KeyError, TypeError):
         raise UsageError(f"--output {path} exists and is not a result of this benchmark: name another file.") from None
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from statistics import mean, stdev
 from typing import Any
 
-from real_check import spread, values
+from real_check import row_of, spread, values
 from report import finish, progress, replace_text
 from scipy import stats
 
@@ -54,16 +54,7 @@ def run(setting: str, seed: int, options: argparse.Namespace) -> Row:
     if result.interrupted:
         raise KeyboardInterrupt
     happened = result.record["happened"]
-    row = {
-        "setting": setting,
-        "seed": seed,
-        "validation": happened["metrics"]["validation"]["accuracy"],
-        "test": happened["metrics"]["test"]["accuracy"],
-        "test_macro_f1": happened["metrics"]["test"]["macro_f1"],
-        "examples": happened["examples"],
-        "shares": {guide: each["share"] for guide, each in happened["guides"].items()},
-        "targets": happened.get("targets", {}),
-    }
+    row = row_of(happened, setting, seed) | {"targets": happened.get("targets", {})}
     progress(f"{recipe.name} seed {seed}: validation {row['validation']:.4f}, test {row['test']:.4f}")
     return row
 

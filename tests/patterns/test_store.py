@@ -18,7 +18,7 @@ import pytest
 from patterns.small_knowledge import CountedLetters, Letters, count, knowledge_from, letters, sentences, wait_for
 
 from headwise.errors import DiskError, HeadwiseWarning, InputError, StateError
-from headwise.patterns import default_cache, gather, mapped, store_key
+from headwise.patterns import PMI, default_cache, gather, mapped, store_key
 from headwise.patterns.flat import flatten
 from headwise.patterns.knowledge import Resources, WordMatrix
 from headwise.patterns.parts import Parts
@@ -658,3 +658,17 @@ def test_two_processes_at_once_build_once(cache, traces):
     assert [errors for _, errors in outputs] == ["", ""]
     assert sorted(output.splitlines()[-1] for output, _ in outputs) == ["built", "found"]
     assert worked(traces) == 150
+
+
+def test_a_subset_is_the_examples_at_its_places_here_and_elsewhere(tmp_path):
+    examples = [("w" * (number + 1) + " other",) for number in range(6)]  # each with spans of its own
+    store = gather(PMI(minimum=1), examples, corpus=examples, cache=tmp_path)
+    part = store.subset([4, 1, 2])
+    for chosen in (part, pickle.loads(pickle.dumps(part)), part.subset([0, 1, 2])):
+        assert len(chosen) == 3
+        assert [matrix.spans.tolist() for matrix in chosen] == [store[place].spans.tolist() for place in (4, 1, 2)]
+    assert part[-1].spans.tolist() == store[2].spans.tolist()
+    assert [matrix.spans.tolist() for matrix in part[1:]] == [store[place].spans.tolist() for place in (1, 2)]
+    assert part.subset([2, 0])[0].spans.tolist() == store[2].spans.tolist()
+    with pytest.raises(IndexError):
+        part[3]

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, overload
+from typing import Any
 
 import numpy as np
 
@@ -54,28 +54,6 @@ class Found:
     def pairs(self) -> int:
         """How many pairs of words have a value; a word with itself is no pair."""
         return sum(int(np.count_nonzero(matrix.rows != matrix.columns)) for matrix in self.matrices)
-
-
-class Picked(Sequence[WordMatrix]):
-    """Some examples of a store."""
-
-    def __init__(self, store: Stored, places: Sequence[int]) -> None:
-        """Those at these places, in this order."""
-        self._store, self._places = store, places
-
-    def __len__(self) -> int:
-        """How many examples there are."""
-        return len(self._places)
-
-    @overload
-    def __getitem__(self, index: int) -> WordMatrix: ...
-    @overload
-    def __getitem__(self, index: slice) -> list[WordMatrix]: ...
-    def __getitem__(self, index: int | slice) -> WordMatrix | list[WordMatrix]:
-        """What is known about an example."""
-        if isinstance(index, slice):
-            return [self._store[place] for place in self._places[index]]
-        return self._store[self._places[index]]
 
 
 @dataclass(frozen=True)
@@ -175,7 +153,7 @@ def _found(need: Need, splits: Splits, listener: Listener, options: Mapping[str,
         raise
     finally:
         bar.end()
-    matrices = store if alone else Picked(store, splits.chosen)
+    matrices = store if alone else store.subset(splits.chosen)
     check_known(need, matrices)
     return Found(need, store, matrices, about(need.pattern, options["resources"]), time.perf_counter() - begin)
 

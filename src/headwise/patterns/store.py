@@ -36,8 +36,15 @@ class Stored(Sequence[WordMatrix]):
     Spans, rows and columns are uint16 where they fit, else int32: widen them before you multiply. All are read-only.
     """
 
-    def __init__(self, folder: Path, key: str, built: bool = False) -> None:
-        """Open a folder that `gather` has made; `built` tells whether it was worked out now or found."""
+    def __init__(self, folder: Path, key: str, built: bool = False, places: Sequence[int] | None = None) -> None:
+        """Open a folder that `gather` has made.
+
+        Args:
+            folder: where it is.
+            key: the hash of its content.
+            built: whether it was worked out now, or found.
+            places: which of its examples to show; None: all.
+        """
         self.folder, self.key, self.built = folder, key, built
         try:
             arrays = mapped.load(folder)
@@ -47,10 +54,11 @@ class Stored(Sequence[WordMatrix]):
             ) from damage
         # As plain arrays, since slices of memmap objects are slow to make; they still look into the file.
         self._arrays = {name: array.view(np.ndarray) for name, array in arrays.items()}
+        self._places = range(len(self._arrays["words"]) - 1) if places is None else places
 
     def __len__(self) -> int:
         """How many examples there are."""
-        return len(self._arrays["words"]) - 1
+        return len(self._places)
 
     @overload
     def __getitem__(self, index: int) -> WordMatrix: ...
@@ -60,7 +68,7 @@ class Stored(Sequence[WordMatrix]):
         """What is known about an example."""
         if isinstance(index, slice):
             return [self[each] for each in range(len(self))[index]]
-        arrays, place = self._arrays, range(len(self))[index]
+        arrays, place = self._arrays, self._places[index]
         words = slice(*arrays["words"][place : place + 2].tolist())
         entries = slice(*arrays["entries"][place : place + 2].tolist())
         return WordMatrix(
@@ -69,7 +77,11 @@ class Stored(Sequence[WordMatrix]):
 
     def __reduce__(self) -> tuple[Any, ...]:
         """To another process goes the place, not the content."""
-        return Stored, (self.folder, self.key, self.built)
+        return Stored, (self.folder, self.key, self.built, self._places)
+
+    def subset(self, places: Sequence[int]) -> Stored:
+        """The examples at these places, in this order."""
+        return Stored(self.folder, self.key, self.built, [self._places[place] for place in places])
 
 
 def gather(
