@@ -11,6 +11,7 @@ import pytest
 from training.small_task import distance, exact_model, parameters, trainer_of
 from transformers import Trainer, TrainerCallback, TrainerState
 
+from headwise.disk import write_atomically
 from headwise.training.checkpoints import (
     MARK,
     MarkCheckpoints,
@@ -18,7 +19,6 @@ from headwise.training.checkpoints import (
     clear_broken,
     newest,
     saved_callbacks,
-    write_atomically,
 )
 
 

@@ -12,13 +12,13 @@ from typing import Any
 import numpy
 from torch import nn
 
+from headwise.disk import write_atomically
 from headwise.errors import DiskError, InputError
 from headwise.experiments import record
 from headwise.experiments.data import read_split
 from headwise.experiments.recipe import Recipe
 from headwise.tasks import Collator, Split, Task, build_task, encode
 from headwise.training import Listener, Silence, load_classifier_folder, predict_logits, predictions_of, score_logits
-from headwise.training.checkpoints import write_atomically
 
 
 @dataclass(frozen=True)

@@ -13,9 +13,9 @@ from typing import Any
 import torch
 
 from headwise import __version__
+from headwise.disk import write_atomically
 from headwise.errors import InputError
 from headwise.experiments.recipe import Recipe, check_recipe
-from headwise.training.checkpoints import write_atomically
 
 NAME = "headwise.json"
 FORMAT = 1

@@ -13,6 +13,7 @@ from typing import Any
 
 from safetensors import SafetensorError
 
+from headwise.disk import write_atomically
 from headwise.errors import DiskError, InputError
 from headwise.experiments import record
 from headwise.experiments.card import model_card
@@ -20,7 +21,7 @@ from headwise.experiments.happened import summarise
 from headwise.experiments.prepare import Place, Prepared, fingerprint, prepare
 from headwise.experiments.recipe import Recipe
 from headwise.training import Listener, Material, Outcome, ReportProgress, Settings, Silence, fit, save_classifier
-from headwise.training.checkpoints import newest, write_atomically
+from headwise.training.checkpoints import newest
 
 WORK = "unfinished"
 

@@ -13,6 +13,7 @@ from typing import Any, overload
 import numpy as np
 from filelock import FileLock
 
+from headwise.disk import cache_folder, user_cache
 from headwise.errors import DiskError, HeadwiseWarning, InputError, StateError
 from headwise.patterns import mapped
 from headwise.patterns.flat import Arrays, flatten
@@ -130,9 +131,7 @@ def gather(
 
 def default_cache() -> Path:
     """Where stores are kept: $HEADWISE_CACHE, else headwise/knowledge in the user's cache folder."""
-    if own := os.environ.get("HEADWISE_CACHE"):
-        return Path(own).expanduser()
-    return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "headwise" / "knowledge"
+    return cache_folder() or user_cache() / "knowledge"
 
 
 @dataclass(frozen=True)

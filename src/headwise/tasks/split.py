@@ -22,6 +22,8 @@ class Split:
     texts: tuple[tuple[str, ...], ...]
     labels: tuple[Label, ...]
     spans: tuple[Spans, ...] | None = None
+    groups: tuple[str, ...] | None = None
+    """Of each example what it belongs to, such as the claim whose candidates are ranked; one's stand together."""
 
     def __post_init__(self) -> None:
         """Refuse parts of different lengths."""
@@ -30,6 +32,11 @@ class Split:
             raise InputError(
                 f"a split of {len(self.texts)} texts, {len(self.labels)} labels and {spans} spans: "
                 "expected as many of each; give every example one."
+            )
+        if self.groups is not None and len(self.groups) != len(self.texts):
+            raise InputError(
+                f"a split of {len(self.texts)} texts and {len(self.groups)} groups: expected as many of each; give "
+                "every example one."
             )
 
     def __len__(self) -> int:
@@ -40,7 +47,9 @@ class Split:
         """The examples at these places, in this order."""
         places = [int(index) for index in indices]
         spans = None if self.spans is None else tuple(self.spans[place] for place in places)
-        return Split(tuple(self.texts[place] for place in places), tuple(self.labels[place] for place in places), spans)
+        groups = None if self.groups is None else tuple(self.groups[place] for place in places)
+        texts = tuple(self.texts[place] for place in places)
+        return Split(texts, tuple(self.labels[place] for place in places), spans, groups)
 
     @property
     def labelled(self) -> bool:

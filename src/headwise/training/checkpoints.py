@@ -15,6 +15,8 @@ from typing import Any
 import torch
 from transformers import TrainerCallback
 
+from headwise.disk import write_atomically
+
 MARK = "headwise-complete.json"
 
 
@@ -70,19 +72,6 @@ def wait_for_everyone() -> None:
     """In data-parallel training, go on only when all processes are here."""
     if torch.distributed.is_available() and torch.distributed.is_initialized():
         torch.distributed.barrier()
-
-
-def write_atomically(path: Path, text: str) -> None:
-    """Write a file so that a reader, or a kill, sees the old content or the new one."""
-    fresh = path.with_name(f".{path.name}.new")
-    try:
-        with fresh.open("w", encoding="utf-8") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        fresh.replace(path)
-    finally:
-        fresh.unlink(missing_ok=True)
 
 
 class StopOnRequest(TrainerCallback):

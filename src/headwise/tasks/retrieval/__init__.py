@@ -1,0 +1,1 @@
+"""Retrieval: collections of papers, the search for candidates, and pairs to train a re-ranker on."""
