@@ -14,6 +14,7 @@ from typing import Annotated, TextIO
 import typer
 
 from headwise import __version__
+from headwise.cli.retrieval import add_commands
 from headwise.errors import DiskError, HeadwiseError, HeadwiseWarning, InputError, UnsupportedModelError
 
 app = typer.Typer(
@@ -158,6 +159,8 @@ def doctor(
 
     show(model, batch=batch, length=length, download=download, as_json=as_json)
 
+
+add_commands(app)
 
 heads = typer.Typer(help="Ask what the heads of a trained model do.", no_args_is_help=True, rich_markup_mode=None)
 app.add_typer(heads, name="heads")
