@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 import torch
 from conftest import EAGER, FAMILIES, FUSED, build_batch, build_model
+from two_processes import leave
 
 import headwise as hw
 
@@ -367,7 +368,7 @@ def distributed_worker(rank, folder):
     with hw.capture(parallel) as record:
         total(parallel(**part(batch, 2 * rank, 2 * rank + 2)), record).backward()
     torch.save([gradients(model), record.stacked().detach()], f"{folder}/{rank}.pt")
-    torch.distributed.destroy_process_group()
+    leave(folder)
 
 
 def test_two_processes_equal_one_with_the_double_batch(tmp_path):

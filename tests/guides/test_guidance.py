@@ -13,6 +13,7 @@ from conftest import build_batch, build_model
 from guides.reference import assert_same_gradients, gradients
 from transformers import AutoModelForSequenceClassification
 from transformers.modeling_outputs import SequenceClassifierOutput
+from two_processes import leave
 
 import headwise as hw
 from headwise.errors import StateError
@@ -480,11 +481,12 @@ def in_one_of_two_processes(rank, folder):
     torch.set_num_threads(1)
     torch.distributed.init_process_group("gloo", init_method=f"file://{folder}/meeting", rank=rank, world_size=2)
     model = torch.nn.parallel.DistributedDataParallel(exact())
-    torch.save(steps(hw.guide(model, SHARED), half_of(known_batch(), rank)), f"{folder}/{rank}.pt")
+    common = steps(hw.guide(model, SHARED), half_of(known_batch(), rank))
     model = torch.nn.parallel.DistributedDataParallel(exact())
     rare = hw.guide(model, hw.Match("period", weight=hw.auto(0.3, every=1, window=1)), tokenizer=TOKENIZER)
     torch.save(steps(rare, half_of(stops_in_one_half(), rank))[-1][1], f"{folder}/rare-{rank}.pt")
-    torch.distributed.destroy_process_group()
+    torch.save(common, f"{folder}/{rank}.pt")
+    leave(folder)
 
 
 def test_data_parallel_training_equals_one_process_with_the_whole_batch(tmp_path):

@@ -7,6 +7,7 @@ import pytest
 import torch
 from training.small_task import by_hand, distance, exact_model, guided, parameters, summed_loss, trainer_of
 from transformers import Trainer
+from two_processes import leave
 
 import headwise as hw
 from headwise.training.trainer import GuidedTrainer
@@ -60,7 +61,7 @@ def worker(rank, folder):
     trainer_of(Trainer, plain, folder, per_device_train_batch_size=4, max_steps=1, **options).train()
     found["plain Trainer"] = (parameters(plain), [], {})
     torch.save(found, f"{folder}/{rank}.pt")
-    torch.distributed.destroy_process_group()
+    leave(folder)
 
 
 @pytest.fixture(scope="module")
