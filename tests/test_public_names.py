@@ -10,6 +10,7 @@ NAMES = [
     "AttentionRecord",
     "Disagreement",
     "Guide",
+    "GuidedLoss",
     "GuidedTrainer",
     "HeadwiseError",
     "HeadwiseWarning",

@@ -9,6 +9,7 @@ from training.small_task import by_hand, distance, exact_model, examples, guided
 from transformers import Trainer
 
 import headwise as hw
+from headwise.errors import HeadwiseWarning
 
 
 def attention_tensors_alive():
@@ -93,7 +94,8 @@ def test_two_trainers_one_after_the_other_both_count(tmp_path):
 def test_with_label_smoothing_the_guides_are_missing(tmp_path):
     """Why there is a GuidedTrainer: the labels never reach the model, so its loss and the guides do not exist."""
     model = guided()
-    trainer_of(Trainer, model, tmp_path, label_smoothing_factor=0.1).train()
+    with pytest.warns(HeadwiseWarning, match=r"trained without the guides \(mdg\).*use hw\.GuidedTrainer"):
+        trainer_of(Trainer, model, tmp_path, label_smoothing_factor=0.1).train()
     assert distance(parameters(model), by_hand(0.0, smoothing=0.1)[0]) < 1e-9
     assert distance(parameters(model), by_hand(0.5, smoothing=0.1)[0]) > 1e-4
 

@@ -6,6 +6,7 @@ from headwise.guides.disagreement import Disagreement
 from headwise.guides.guidance import Guidance
 from headwise.guides.map_discrimination import MapDiscrimination
 from headwise.guides.match import Match
+from headwise.guides.outside import GuidedLoss
 from headwise.guides.pattern_decorrelation import PatternDecorrelation
 from headwise.guides.weights import auto, constant, decay, piecewise, warm_up
 
@@ -19,6 +20,7 @@ __all__ = [
     "Disagreement",
     "Guidance",
     "Guide",
+    "GuidedLoss",
     "Guides",
     "MapDiscrimination",
     "Match",

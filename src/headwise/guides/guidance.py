@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import copy
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -15,9 +16,11 @@ from headwise.attention import AttentionRecord, Customer, Inputs, Request, Seam,
 from headwise.errors import HeadwiseWarning, InputError, StateError
 from headwise.guides.balance import Balance
 from headwise.guides.base import Guides, weight_at
-from headwise.guides.losses import GuidePart, Losses
+from headwise.guides.gathered import Gathered
+from headwise.guides.losses import GuidePart, Losses, loss_of, with_loss
 from headwise.guides.measure import anywhere, gradient_norms
 from headwise.guides.steps import StepCounter
+from headwise.guides.unused import Unused
 from headwise.guides.vocabulary import Vocabulary
 from headwise.guides.weights import Auto
 
@@ -49,19 +52,22 @@ class Guidance(Customer):
             for name, guide in self._named.items()
             if isinstance(guide.weight, Auto) and guide.weight.share > 0
         }
-        self._steps = StepCounter(seam.model)
+        self._unused = Unused()
+        self._steps = StepCounter(seam.model, self._unused.stepped)
         self._shares_at = -1
         self._warned: set[str] = set()
         self._raw: dict[str, Tensor] = {}
         self._task: Tensor | None = None
+        self._gathered: Gathered | None = None
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Guidance:
         """A copied model is guided too, but the graph of the last step, which cannot be copied, stays behind."""
         twin = object.__new__(Guidance)
         memo[id(self)] = twin
         for name, value in self.__dict__.items():
-            setattr(twin, name, copy.deepcopy(value, memo) if name not in ("_raw", "_task") else None)
-        twin._raw, twin._task = {}, None
+            if name not in ("_raw", "_task", "_gathered"):
+                setattr(twin, name, copy.deepcopy(value, memo))
+        twin._raw, twin._task, twin._gathered = {}, None, None
         return twin
 
     # -- what the seam asks ------------------------------------------------------------------------------------------
@@ -69,7 +75,7 @@ class Guidance(Customer):
     def requests(self) -> tuple[Request, ...]:
         """In training, what the guides that count at this step need; in evaluation nothing."""
         self._raw, self._task = {}, None  # the graph of the step before must not outlive it
-        if not self._seam.model.training:
+        if not self.training:
             return ()
         return tuple(dict.fromkeys(self._requests[name] for name in self._active()))
 
@@ -84,16 +90,20 @@ class Guidance(Customer):
         }
         self._raw = {name: self._named[name](records[self._requests[name]], inputs) for name in self._active()}
         self._check(self._raw)
-        task = _loss_of(output)
+        if self._gathered is not None:
+            self._gathered.add(self._raw, len(valid))
+            return output
+        task = loss_of(output)
         if task is None:
             self.losses = Losses()
+            self._unused.computed(self._raw)
             return output
-        return _with_loss(output, self.total(task))
+        return with_loss(output, self.total(task))
 
     def idle(self, output: Any) -> None:
         """In training without a guide that counts, there still is a task loss to tell."""
-        task = _loss_of(output)
-        if self._seam.model.training and task is not None:
+        task = loss_of(output)
+        if self.training and task is not None:
             self.total(task)
 
     # -- what users ask ----------------------------------------------------------------------------------------------
@@ -108,6 +118,7 @@ class Guidance(Customer):
             task: the task's loss as a mean over the batch, which is what a guide is.
         """
         self._task = task
+        self._unused.added()
         if not self._raw:
             self.losses = Losses(task.detach())
             return task
@@ -121,6 +132,20 @@ class Guidance(Customer):
         for name, raw in self._raw.items():
             task = task + weights[name] * raw
         return task
+
+    @contextmanager
+    def gathering(self) -> Iterator[None]:
+        """Take the forward passes inside as one; `total`, called behind it, adds their mean over all examples.
+
+        For a loss that calls the model more than once. A loss of the model's own stays without guides inside.
+        """
+        self._raw, self._task = {}, None
+        gathered = self._gathered = Gathered()
+        try:
+            yield
+        finally:
+            self._gathered = None
+        self._raw = gathered.mean()
 
     def gradient_share(self) -> dict[str, float]:
         """Each guide's weighted gradient norm on the query/key projections, as a share of the task's.
@@ -140,6 +165,11 @@ class Guidance(Customer):
             self.losses.guides[name].share = share
             self._warn_if_strong(name, share)
         return shares
+
+    @property
+    def training(self) -> bool:
+        """Whether the model is in training mode, where guides count."""
+        return self._seam.model.training
 
     @property
     def step(self) -> int:
@@ -219,22 +249,6 @@ class Guidance(Customer):
                 HeadwiseWarning,
                 stacklevel=3,
             )
-
-
-def _loss_of(output: Any) -> Tensor | None:
-    """The loss in a model's output: its field, or the first entry of a plain tuple if that is a scalar."""
-    if isinstance(output, tuple):
-        first = output[0] if output else None
-        return first if isinstance(first, Tensor) and first.dim() == 0 else None
-    loss = getattr(output, "loss", None)
-    return loss if isinstance(loss, Tensor) else None
-
-
-def _with_loss(output: Any, loss: Tensor) -> Any:
-    if isinstance(output, tuple):
-        return (loss, *output[1:])
-    output.loss = loss
-    return output
 
 
 def _ratio(part: float, whole: float) -> float:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any
 
 from torch import Tensor
 
@@ -42,3 +43,20 @@ class Losses:
             if part.share is not None:
                 numbers[f"{name}_share"] = part.share
         return numbers
+
+
+def loss_of(output: Any) -> Tensor | None:
+    """The loss in a model's output: its field, or the first entry of a plain tuple if that is a scalar."""
+    if isinstance(output, tuple):
+        first = output[0] if output else None
+        return first if isinstance(first, Tensor) and first.dim() == 0 else None
+    loss = getattr(output, "loss", None)
+    return loss if isinstance(loss, Tensor) else None
+
+
+def with_loss(output: Any, loss: Tensor) -> Any:
+    """The output with another loss."""
+    if isinstance(output, tuple):
+        return (loss, *output[1:])
+    output.loss = loss
+    return output

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import weakref
+from collections.abc import Callable
 from typing import Any
 
 from torch import nn
@@ -14,10 +15,11 @@ from torch.optim.optimizer import register_optimizer_step_post_hook
 class StepCounter:
     """Counts the steps of the optimiser that trains a model; the count can be set, to resume."""
 
-    def __init__(self, model: nn.Module) -> None:
-        """Start at 0."""
+    def __init__(self, model: nn.Module, then: Callable[[], None]) -> None:
+        """Start at 0, and call `then` after every step that counts."""
         self.count = 0
         self._model = model
+        self._then = then
         self._optimiser: weakref.ref[Optimizer] | None = None
         self._rival: weakref.ref[Optimizer] | None = None
         self._listen()
@@ -32,6 +34,7 @@ class StepCounter:
         memo[id(self)] = twin
         twin.count, twin._optimiser, twin._rival = self.count, None, None
         twin._model = copy.deepcopy(self._model, memo)
+        twin._then = copy.deepcopy(self._then, memo)
         twin._listen()
         return twin
 
@@ -50,7 +53,8 @@ class StepCounter:
     def _stepped(self, optimiser: Optimizer) -> None:
         known = None if self._optimiser is None else self._optimiser()
         if known is optimiser:
-            self.count, self._rival = self.count + 1, None
+            self._rival = None
+            self._count(1)
         elif self._trains(optimiser):
             self._other_stepped(optimiser, first=known is None)
 
@@ -61,10 +65,14 @@ class StepCounter:
         """
         rival = None if self._rival is None else self._rival()
         if first or rival is optimiser:
-            self.count += 1 if first else 2
             self._optimiser, self._rival = weakref.ref(optimiser), None
+            self._count(1 if first else 2)
         else:
             self._rival = weakref.ref(optimiser)
+
+    def _count(self, steps: int) -> None:
+        self.count += steps
+        self._then()
 
     def _trains(self, optimiser: Optimizer) -> bool:
         trained = {id(parameter) for group in optimiser.param_groups for parameter in group["params"]}

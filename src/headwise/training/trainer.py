@@ -16,7 +16,7 @@ class GuidedTrainer(Trainer):
 
     After `hw.guide(model, ...)` an unchanged `Trainer` trains with guides, as long as the model computes its own loss.
     Label smoothing and `compute_loss_func` take the labels away from the model, so its loss, and with it the guides,
-    would be missing without a word. This class adds them there, logs every part of the loss by name, and keeps the
+    would be missing with no more than a warning. This class adds them there, logs every part of the loss by name, and keeps the
     guides' state in checkpoints.
 
     Where it differs from `Trainer`: the loss of the model is taken as what it is, a mean over the batch, and is divided
