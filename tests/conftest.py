@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable
 
 import pytest
@@ -11,6 +12,14 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 pytest_plugins = ["tiny_runs"]
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _little_to_collect() -> None:
+    """The Trainer collects garbage before it trains: that need not walk through all libraries each time."""
+    gc.collect()
+    gc.freeze()
+
 
 SIZES = {
     "vocab_size": 60,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import hashlib
 import json
 import logging
@@ -70,7 +69,6 @@ def encoder(tmp_path_factory: pytest.TempPathFactory) -> str:
     )
     BertForMaskedLM(config).save_pretrained(folder)
     tokenizer.save_pretrained(folder)
-    gc.freeze()  # the Trainer collects garbage before it trains, and need not walk through all of torch each time
     return str(folder)
 
 

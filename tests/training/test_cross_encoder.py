@@ -1,6 +1,5 @@
 """Guides under sentence-transformers' own trainer, whose losses are computed outside of the model."""
 
-import gc
 import json
 from pathlib import Path
 
@@ -44,15 +43,6 @@ LOSSES = {
     "a list in parts": (lambda model: LambdaLoss(model, mini_batch_size=4), LISTED, [4, 4, 1]),
     "a pass per negative": (lambda model: MultipleNegativesRankingLoss(model, num_negatives=None), POSITIVE, [4] * 4),
 }
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _little_to_collect():
-    """Every training begins with a full collection, which takes longer than the training if it walks all libraries."""
-    gc.collect()
-    gc.freeze()
-    yield
-    gc.unfreeze()
 
 
 @pytest.fixture(scope="module")
