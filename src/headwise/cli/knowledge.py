@@ -15,9 +15,10 @@ from rich.table import Table
 from headwise.cli.progress import progress
 from headwise.cli.quiet import quiet_libraries
 from headwise.errors import InputError
-from headwise.experiments.data import Splits, read_splits
+from headwise.experiments.data import read_splits
 from headwise.experiments.files import read_recipe
 from headwise.experiments.knowledge import Found, Pair, Sources, embeddings_of, gather_knowledge, strongest
+from headwise.experiments.splits import Splits
 from headwise.patterns import PATTERNS
 from headwise.patterns.base import options_of
 from headwise.patterns.knowledge import Knowledge
@@ -83,7 +84,7 @@ def _read(choice: Choice) -> tuple[Splits, list[Need], Sources]:
             f"{choice.recipe}: none of its guides ({', '.join(recipe.guides) or 'it has none'}) needs knowledge; "
             f"those that do: {', '.join(known)}."
         )
-    splits = read_splits(recipe, choice.data, network=choice.download)
+    splits = read_splits(recipe, choice.data, network=choice.download, cache=choice.cache)
     sources = Sources(lambda: embeddings_of(recipe, network=choice.download), choice.data, choice.cache)
     return splits, needs, sources
 

@@ -77,6 +77,7 @@ def evaluate(
 ) -> dict[str, Any]:
     """The metrics of a run on one of its task's splits, held out and cut as in training."""
     place = place or Source()
+    _check_kind(run)
     chosen = read_split(run.recipe, run.task, split, place.data or run.data, network=place.network)
     if not chosen.labelled:
         raise InputError(f"the {split} set of {run.task.name} has no labels, so it cannot be scored: use predict.")
@@ -89,6 +90,7 @@ def predict(
     run: Loaded, source: Path, *, batch: int | None = None, listener: Listener | None = None
 ) -> list[dict[str, Any]]:
     """One row per line of a file: the prediction, and for classes the probability of each."""
+    _check_kind(run)
     split = run.task.read_file(source, labelled=False)
     logits = run.logits(split, batch, listener)
     if not run.labels:
@@ -100,6 +102,14 @@ def predict(
         | {f"probability_{label}": round(float(value), 6) for label, value in zip(run.labels, row, strict=True)}
         for row in probabilities
     ]
+
+
+def _check_kind(run: Loaded) -> None:
+    if run.task.kind == "ranking":
+        raise InputError(
+            "this run is a re-ranker: score it with `headwise rerank RUN --candidates FILE`, or ask it about one claim "
+            "with `headwise search`."
+        )
 
 
 def check_target(path: Path, *, overwrite: bool) -> None:

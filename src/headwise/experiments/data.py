@@ -2,36 +2,32 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy
 
 from headwise.errors import InputError
+from headwise.experiments.ranking_splits import RankingSource, read_ranking_splits
 from headwise.experiments.recipe import Recipe
+from headwise.experiments.splits import Splits
 from headwise.tasks import Split, Task, build_task
+from headwise.tasks.retrieval.task import RetrievalTask
+from headwise.training import Listener, Silence
 
 
-@dataclass(frozen=True)
-class Splits:
-    """A task and its examples. `test` is None where the task has none."""
-
-    task: Task
-    train: Split
-    validation: Split
-    test: Split | None
-    whole: Split
-    """All of the training file, of which `train` is a part."""
-    chosen: tuple[int, ...]
-    """The places of `train` in it."""
-    limited: bool
-    """Whether the recipe asks for so many training examples and no more."""
-
-
-def read_splits(recipe: Recipe, root: Path | None, *, network: bool = False) -> Splits:
+def read_splits(
+    recipe: Recipe,
+    root: Path | None,
+    *,
+    network: bool = False,
+    cache: Path | None = None,
+    listener: Listener | None = None,
+) -> Splits:
     """Read the data of a recipe; parts are held out and left out by the recipe's seed."""
     task = build_task(recipe.task.name, recipe.task.options)
+    if isinstance(task, RetrievalTask):
+        return read_ranking_splits(recipe, task, RankingSource(root, cache, listener or Silence()))
     data = recipe.data
     _check_sources(recipe)
     train = task.read("train", root, network=network)

@@ -5,8 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from headwise.experiments.prepare import Prepared, named_splits
+from headwise.experiments.scoring import scorer
+from headwise.experiments.splits import Splits
 from headwise.guides import guidance_of, unguide
-from headwise.training import Listener, Outcome, predict_logits, score_logits
+from headwise.training import Listener, Outcome, predict_logits
 
 
 def summarise(prepared: Prepared, outcome: Outcome, listener: Listener) -> dict[str, Any]:
@@ -23,7 +25,7 @@ def summarise(prepared: Prepared, outcome: Outcome, listener: Listener) -> dict[
             metrics[name] = None
             continue
         logits = predict_logits(prepared.model, prepared.encoded[name], prepared.collate, batch=batch)
-        metrics[name] = score_logits(logits, [float(label or 0) for label in split.labels], task.metrics)
+        metrics[name] = scorer(task, split, prepared.splits.gold)(logits)
     return {
         "metrics": metrics,
         "primary": task.primary,
@@ -33,11 +35,18 @@ def summarise(prepared: Prepared, outcome: Outcome, listener: Listener) -> dict[
         "seconds_per_epoch": [round(seconds, 3) for seconds in outcome.seconds_per_epoch],
         "seconds_per_step": outcome.seconds_per_step,
         "examples": {name: len(split) for name, split in named_splits(prepared.splits).items()},
+        **_claims(prepared.splits),
         "truncated": {name: encoded.truncated for name, encoded in prepared.encoded.items()},
         "guides": _guides(outcome.log),
         "targets": prepared.targets,
         "evaluations": outcome.evaluations,
     }
+
+
+def _claims(splits: Splits) -> dict[str, dict[str, int]]:
+    """Of ranking: how many claims the pairs belong to."""
+    groups = {name: split.groups for name, split in named_splits(splits).items() if split.groups is not None}
+    return {"claims": {name: len(set(each)) for name, each in groups.items()}} if groups else {}
 
 
 def _guides(log: list[dict[str, Any]]) -> dict[str, dict[str, float | None]]:

@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from headwise.experiments.data import Splits
 from headwise.experiments.recipe import Recipe
+from headwise.experiments.splits import Splits
 from headwise.patterns.keys import about
 from headwise.patterns.knowledge import Resources, Texts, WordMatrix, WordVectors
 from headwise.patterns.store import Stored, gather

@@ -11,9 +11,10 @@ import numpy
 from torch import Tensor, nn
 
 from headwise.errors import InputError
-from headwise.experiments.data import Splits, read_splits
+from headwise.experiments.data import read_splits
 from headwise.experiments.knowledge import Sources, gather_knowledge
 from headwise.experiments.recipe import Recipe
+from headwise.experiments.splits import Splits
 from headwise.experiments.targets import count_targets
 from headwise.guides import guide
 from headwise.tasks import Collator, Encoded, Split, encode
@@ -63,10 +64,12 @@ class Prepared:
 
 def prepare(recipe: Recipe, place: Place, listener: Listener | None = None) -> Prepared:
     """Read and check everything that a recipe names, so that mistakes come to light before anything is written."""
+    listener = listener or Silence()
     encoder = find_encoder(recipe.model, network=place.network)
     check_length(encoder, recipe.data.max_length)
-    splits = read_splits(recipe, place.data, network=place.network)
-    model = load_classifier(encoder, labels=tuple(splits.task.labels), head=recipe.head, seed=recipe.seed)
+    splits = read_splits(recipe, place.data, network=place.network, cache=place.cache, listener=listener)
+    kind, labels = splits.task.kind, tuple(splits.task.labels)
+    model = load_classifier(encoder, labels=labels, head=recipe.head, seed=recipe.seed, kind=kind)
     freeze(model, recipe.training.freeze)
     if recipe.guides:
         _check_reach(model)
@@ -76,10 +79,7 @@ def prepare(recipe: Recipe, place: Place, listener: Listener | None = None) -> P
         name: encode(split, encoder.tokenizer, recipe.data.max_length, offsets=bool(needs) and name == "train")
         for name, split in named_splits(splits).items()
     }
-    collate = Collator.of(
-        encoder.tokenizer, splits.task.kind, padding=recipe.data.padding, max_length=recipe.data.max_length
-    )
-    listener = listener or Silence()
+    collate = Collator.of(encoder.tokenizer, kind, padding=recipe.data.padding, max_length=recipe.data.max_length)
     targets = count_targets(recipe.guides, encoded["train"], encoder.tokenizer, listener)
     if not needs:
         return Prepared(recipe, splits, encoder, model, encoded, collate, encoded["train"], {}, targets)

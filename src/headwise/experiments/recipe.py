@@ -8,7 +8,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 
 from headwise.errors import InputError, choices
 from headwise.guides import build
-from headwise.tasks import build_task
+from headwise.tasks import Task, build_task
 
 Schedule = Literal["linear", "cosine", "constant", "constant_with_warmup", "polynomial", "inverse_sqrt"]
 
@@ -147,12 +147,22 @@ def check_recipe(data: Any, place: str) -> Recipe:
     except ValidationError as error:
         raise InputError(f"{place}: {_sentence(error)}") from error
     try:  # tasks and guides know their own options
-        build_task(recipe.task.name, recipe.task.options)
+        _check_ranking(recipe, build_task(recipe.task.name, recipe.task.options))
         for name, options in recipe.guides.items():
             build(name, **options)
     except InputError as error:
         raise InputError(f"{place}: {error}") from error
     return recipe
+
+
+def _check_ranking(recipe: Recipe, task: Task) -> None:
+    """Refuse what makes no sense for one logit and for candidates."""
+    if task.kind == "ranking" and recipe.training.label_smoothing:
+        raise InputError("training.label_smoothing is for classes, not for rankings: leave it out.")
+    if task.kind == "ranking" and (recipe.data.test_fraction is not None or "test" in recipe.data.limit):
+        raise InputError(
+            "a re-ranker is tested on its own, by `headwise rerank`: leave data.test_fraction and data.limit.test out."
+        )
 
 
 def _sentence(error: ValidationError) -> str:

@@ -20,8 +20,12 @@ from headwise.experiments.card import model_card
 from headwise.experiments.happened import summarise
 from headwise.experiments.prepare import Place, Prepared, fingerprint, prepare
 from headwise.experiments.recipe import Recipe
+from headwise.experiments.scoring import scorer
+from headwise.tasks.retrieval.task import RetrievalTask
 from headwise.training import Listener, Material, Outcome, ReportProgress, Settings, Silence, fit, save_classifier
 from headwise.training.checkpoints import newest
+from headwise.training.listwise import by_claim
+from headwise.training.saving import prepare_reranker
 
 WORK = "unfinished"
 
@@ -158,6 +162,8 @@ def _saving(folder: Path) -> Iterator[None]:
 
 def _save(prepared: Prepared, outcome: Outcome, content: dict[str, Any], folder: Path) -> None:
     """Everything a finished run leaves behind; the record comes last and says that all is there."""
+    if prepared.splits.task.kind == "ranking":
+        prepare_reranker(prepared.model, prepared.encoder.tokenizer, prepared.recipe.data.max_length)
     save_classifier(prepared.model, prepared.encoder.tokenizer, folder, prepared.recipe.head)
     write_atomically(folder / "log.jsonl", "".join(json.dumps(entry) + "\n" for entry in outcome.log))
     write_atomically(folder / "README.md", model_card(content))
@@ -166,13 +172,15 @@ def _save(prepared: Prepared, outcome: Outcome, content: dict[str, Any], folder:
 
 
 def _fit(prepared: Prepared, work: Path, listener: Listener) -> Outcome:
-    task = prepared.splits.task
+    splits, task = prepared.splits, prepared.splits.task
     material = Material(
         model=prepared.model,
         train=prepared.train,
         validation=prepared.encoded["validation"],
         collate=prepared.collate,
-        metrics=tuple(task.metrics),
+        score=scorer(task, splits.validation, splits.gold),
         primary=task.primary,
     )
+    if isinstance(task, RetrievalTask) and task.loss == "list":
+        material = by_claim(material, splits.train.groups or ())
     return fit(material, settings_of(prepared.recipe), work, [ReportProgress(listener, prepared.recipe.name)])

@@ -16,6 +16,7 @@ from headwise.tasks.task import Task
 
 ROWS: dict[str, FileTask] = {task.name: task for task in (*INFERENCE, *GLUE, *GENERIC)}
 GENERATED = "clinic"
+RETRIEVAL = "retrieval"
 
 
 class TaskTable(Mapping[str, Task]):
@@ -27,16 +28,17 @@ class TaskTable(Mapping[str, Task]):
 
     def __contains__(self, name: object) -> bool:
         """Whether there is a task of this name."""
-        return name == GENERATED or name in ROWS
+        return name in (GENERATED, RETRIEVAL) or name in ROWS
 
     def __iter__(self) -> Iterator[str]:
         """The names."""
         yield GENERATED
         yield from ROWS
+        yield RETRIEVAL
 
     def __len__(self) -> int:
         """How many there are."""
-        return len(ROWS) + 1
+        return len(ROWS) + 2
 
 
 TASKS = TaskTable()
@@ -50,6 +52,10 @@ def build_task(name: str, options: Mapping[str, Any]) -> Task:
 
         made: Task = clinic_task(options)
         return made
+    if name == RETRIEVAL:
+        from headwise.tasks.retrieval.task import retrieval_task
+
+        return retrieval_task(options)
     if name not in ROWS:
         raise InputError(f"unknown task {name!r}: {choices(str(name), TASKS)}.")
     # A copy, since a task remembers the classes that it found in train.

@@ -35,7 +35,7 @@ class Collator:
 
     def __post_init__(self) -> None:
         """Refuse settings that cannot work."""
-        one_of(self.kind, ("classification", "regression"), "kind")
+        one_of(self.kind, ("classification", "regression", "ranking"), "kind")
         one_of(self.padding, ("dynamic", "fixed"), "padding")
         one_of(self.side, ("right", "left"), "side")
         if self.multiple_of < 1:
@@ -66,7 +66,9 @@ class Collator:
             arrays["token_type_ids"] = _filled("token_type_ids", items, real, self.pad_type_id)
         if "labels" in items[0]:
             dtype = np.int64 if self.kind == "classification" else np.float32
-            arrays["labels"] = np.array([item["labels"] for item in items], dtype)
+            labels = np.array([item["labels"] for item in items], dtype)
+            # One logit each: transformers' binary cross-entropy wants labels of the logits' shape.
+            arrays["labels"] = labels[:, None] if self.kind == "ranking" else labels
         return {name: torch.from_numpy(array) for name, array in arrays.items()}
 
     def _real(self, sizes: Sequence[int]) -> NDArray[np.bool_]:

@@ -43,11 +43,11 @@ class Task(Protocol):
 
     @property
     def kind(self) -> str:
-        """Either classification or regression."""
+        """classification, regression or ranking."""
 
     @property
     def labels(self) -> tuple[str, ...]:
-        """The classes in order; none for regression."""
+        """The classes in order; none for regression and ranking."""
 
     @property
     def sentences(self) -> int:

@@ -90,10 +90,16 @@ def find_encoder(name: str, *, network: bool = False) -> Encoder:
     return Encoder(name, path, local_only, tokenizer, config)
 
 
-def load_classifier(encoder: Encoder, *, labels: tuple[str, ...], head: str, seed: int) -> nn.Module:
-    """The encoder with a fresh classifier (or, without labels, a regressor) on top; the seed decides its weights."""
+def load_classifier(
+    encoder: Encoder, *, labels: tuple[str, ...], head: str, seed: int, kind: str = "classification"
+) -> nn.Module:
+    """The encoder with a fresh classifier on top, or one that gives a number; the seed decides its weights.
+
+    A ranking model has one logit and binary cross-entropy (Eq. 2), which transformers calls multi-label.
+    """
     set_seed(seed)
-    names: dict[str, Any] = {"num_labels": 1, "problem_type": "regression"}
+    problem = "multi_label_classification" if kind == "ranking" else "regression"
+    names: dict[str, Any] = {"num_labels": 1, "problem_type": problem}
     if labels:
         names = {
             "num_labels": len(labels),

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy
 import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_model, save_model
@@ -31,7 +32,7 @@ from headwise.training.checkpoints import (
 )
 from headwise.training.clock import Clock
 from headwise.training.logs import log_losses
-from headwise.training.predict import predict_logits, score_logits
+from headwise.training.predict import predict_logits
 from headwise.training.settings import Settings
 from headwise.training.trainer import GuidedTrainer
 
@@ -48,8 +49,14 @@ class Material:
     train: Any
     validation: Any
     collate: Collate
-    metrics: tuple[str, ...]
+    score: Callable[[numpy.ndarray], dict[str, float]]
+    """The metrics of the logits on validation."""
     primary: str
+    """The metric that tells which model is best."""
+    collate_train: Callable[[list[Any]], dict[str, torch.Tensor]] | None = None
+    """How training batches are made, if not as those of validation."""
+    loss: Callable[..., torch.Tensor] | None = None
+    """A loss outside of the model, as transformers' `compute_loss_func`; None for the model's own."""
 
 
 @dataclass
@@ -77,7 +84,8 @@ class RunTrainer(GuidedTrainer):
         settings, data = self.settings, self.material.train
         sampler = LengthBuckets(data.lengths, settings.batch, settings.seed, by_length=settings.by_length)
         self.add_callback(OrderOfEpoch(sampler))
-        loader: DataLoader[Any] = DataLoader(data, batch_sampler=sampler, collate_fn=self.material.collate)
+        collate = self.material.collate_train or self.material.collate
+        loader: DataLoader[Any] = DataLoader(data, batch_sampler=sampler, collate_fn=collate)
         prepared: DataLoader[Any] = self.accelerator.prepare(loader)
         return prepared
 
@@ -87,7 +95,7 @@ class RunTrainer(GuidedTrainer):
         logits = predict_logits(
             material.model, material.validation, material.collate, batch=self.settings.evaluation_batch
         )
-        scores = score_logits(logits, material.validation.labels, material.metrics)
+        scores = material.score(logits)
         metrics = {f"eval_{name}": value for name, value in scores.items()}
         self.log(dict(metrics))
         self.control = self.callback_handler.on_evaluate(self.args, self.state, self.control, metrics)
@@ -165,6 +173,7 @@ def _trainer(material: Material, settings: Settings, folder: Path, callbacks: li
             eval_dataset=material.validation,
             data_collator=material.collate,
             callbacks=callbacks,
+            compute_loss_func=material.loss,
         )
     except (ImportError, RuntimeError, ValueError) as error:
         if not settings.report_to:

@@ -10,8 +10,10 @@ import numpy
 import torch
 from torch import nn
 
-from headwise.errors import StateError
+from headwise.errors import InputError, StateError, choices
 from headwise.metrics import score
+
+PRECISIONS = ("fp32", "bf16")
 
 
 def predict_logits(
@@ -20,6 +22,8 @@ def predict_logits(
     collate: Callable[[list[dict[str, Any]]], dict[str, torch.Tensor]],
     *,
     batch: int,
+    tokens: int | None = None,
+    precision: str = "fp32",
     after_batch: Callable[[int], None] | None = None,
 ) -> numpy.ndarray:
     """[N,C] in the order of the data; examples of similar length are computed together, so that little is padding.
@@ -29,19 +33,22 @@ def predict_logits(
         data: an `Encoded` data set.
         collate: makes a batch of examples.
         batch: examples at a time.
+        tokens: at most so many tokens at a time, padding counted, where that is fewer; one example at least.
+        precision: fp32 or bf16.
         after_batch: told how many examples are done.
     """
-    order = numpy.argsort(-numpy.asarray(data.lengths), kind="stable")
+    lengths = numpy.asarray(data.lengths)
+    order = numpy.argsort(-lengths, kind="stable")
     device = next(model.parameters()).device
     parts = []
-    with evaluating(model), torch.inference_mode():
-        for start in range(0, len(order), batch):
-            inputs = collate([data[int(index)] for index in order[start : start + batch]])
+    with evaluating(model), torch.inference_mode(), lower_precision(device, precision):
+        for start, end in stretches(lengths[order].tolist(), batch, tokens):
+            inputs = collate([data[int(index)] for index in order[start:end]])
             inputs.pop("labels", None)
             outputs = model(**{name: tensor.to(device) for name, tensor in inputs.items()})
             parts.append(outputs.logits.float().cpu().numpy())
             if after_batch is not None:
-                after_batch(min(start + batch, len(order)))
+                after_batch(end)
     logits = numpy.concatenate(parts)
     if not numpy.isfinite(logits).all():
         raise StateError(
@@ -50,6 +57,25 @@ def predict_logits(
     restored: numpy.ndarray = numpy.empty_like(logits)
     restored[order] = logits
     return restored
+
+
+def stretches(lengths: Sequence[int], batch: int, tokens: int | None = None) -> Iterator[tuple[int, int]]:
+    """Where each batch of examples begins and ends; the lengths come longest first, so the first is the width."""
+    start = 0
+    while start < len(lengths):
+        most = batch if tokens is None else min(batch, max(1, tokens // lengths[start]))
+        end = min(start + most, len(lengths))
+        yield start, end
+        start = end
+
+
+@contextmanager
+def lower_precision(device: torch.device, precision: str) -> Iterator[None]:
+    """Matrix products in bfloat16 if asked for; weights stay as they are."""
+    if precision not in PRECISIONS:
+        raise InputError(f"unknown precision {precision!r}: {choices(precision, PRECISIONS)}.")
+    with torch.autocast(device.type, torch.bfloat16, enabled=precision == "bf16"):
+        yield
 
 
 @contextmanager

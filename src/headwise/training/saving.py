@@ -16,6 +16,17 @@ from headwise.training.heads import change_head
 HEAD_FILE = "headwise_head.safetensors"
 
 
+# Of sentence-transformers: what its CrossEncoder does with the one logit of a re-ranker. Raw logits order candidates
+# without the ties that a sigmoid rounded to 1 would make.
+CROSS_ENCODER = {"activation_fn": "torch.nn.modules.linear.Identity"}
+
+
+def prepare_reranker(model: Any, tokenizer: Any, max_length: int) -> None:
+    """Let the CrossEncoder of sentence-transformers cut texts as we do, and give the scores that we give."""
+    model.config.sentence_transformers = dict(CROSS_ENCODER)
+    tokenizer.model_max_length = max_length
+
+
 def save_classifier(model: Any, tokenizer: Any, folder: Path, head: str) -> None:
     """Write model and tokenizer so that plain transformers loads them.
 

@@ -16,8 +16,8 @@ class GuidedTrainer(Trainer):
 
     After `hw.guide(model, ...)` an unchanged `Trainer` trains with guides, as long as the model computes its own loss.
     Label smoothing and `compute_loss_func` take the labels away from the model, so its loss, and with it the guides,
-    would be missing with no more than a warning. This class adds them there, logs every part of the loss by name, and keeps the
-    guides' state in checkpoints.
+    would be missing, with a warning at most. This class adds them there, logs every part of the loss by name, and keeps
+    the guides' state in checkpoints.
 
     Where it differs from `Trainer`: the loss of the model is taken as what it is, a mean over the batch, and is divided
     by the accumulation steps. `Trainer` (5.22) believes that every encoder classifier divides by the items of the whole

@@ -56,5 +56,7 @@ class Collection:
     """Split -> the file its judgements come from, for messages."""
     given: Mapping[str, Callable[[], Iterator[GivenPair]]] = field(default_factory=dict)
     """Split -> pairs that the data brings along, if any."""
+    members: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """Split -> all its claims, judged or not, where the data say so: none of them may be trained on for another."""
     notes: tuple[str, ...] = ()
     """What was left out, for the log."""

@@ -1,0 +1,132 @@
+"""Scores that are kept as they are worked out, so that a run that is stopped goes on where it was.
+
+The file is text. Its first line says what the scores are of, every other holds those of one piece of the work:
+
+    {"mark": "headwise-rerank", "of": {...}}
+    [0.25, -1.5, ...]
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from filelock import FileLock, Timeout
+
+from headwise.errors import DiskError, InputError
+
+MARK = "headwise-rerank"
+SUFFIX = ".partial"
+LOCK = ".lock"
+
+
+class Partial:
+    """The pieces that are done. A kill in the middle of writing loses the piece that was being written."""
+
+    def __init__(self, path: Path, of: Mapping[str, Any], sizes: Sequence[int], *, overwrite: bool = False) -> None:
+        """Open the file at `path`, or begin it.
+
+        Args:
+            path: the file.
+            of: plain data that decides the scores; what was kept for other data is refused.
+            sizes: how many scores each piece has.
+            overwrite: begin again instead of refusing.
+        """
+        self.path, self._of = path, json.loads(json.dumps(of))
+        self.scores: list[list[float]] = []
+        with _writing(path):
+            lines = path.read_bytes().split(b"\n")[:-1] if path.is_file() else []
+            if lines and (differs := _difference(lines[0], self._of)):
+                if not overwrite:
+                    raise InputError(
+                        f"{path} holds scores of something else ({differs}): finish what it was made for, remove it, "
+                        "or add --overwrite."
+                    )
+                lines = []
+            self._keep(lines, sizes)
+
+    def add(self, scores: Sequence[float]) -> None:
+        """Keep the scores of the next piece; they are on the disk when this returns."""
+        values = [float(score) for score in scores]
+        with _writing(self.path), self.path.open("ab") as file:
+            file.write(json.dumps(values).encode() + b"\n")
+            file.flush()
+            os.fsync(file.fileno())
+        self.scores.append(values)
+
+    def remove(self) -> None:
+        """Everything is done and written elsewhere."""
+        self.path.unlink(missing_ok=True)
+
+    def _keep(self, lines: list[bytes], sizes: Sequence[int]) -> None:
+        """Take over the pieces that are whole, and cut off what follows them."""
+        head = json.dumps({"mark": MARK, "of": self._of}).encode()
+        for line, size in zip(lines[1:], sizes, strict=False):
+            scores = _piece(line, size)
+            if scores is None:
+                break
+            self.scores.append(scores)
+        kept = [head, *lines[1 : 1 + len(self.scores)]]
+        if not lines:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            self.path.write_bytes(head + b"\n")
+        else:
+            os.truncate(self.path, sum(len(line) + 1 for line in kept))
+
+
+@contextmanager
+def alone(path: Path) -> Iterator[None]:
+    """Only one process may work on a partial file; the lock of one that has died is free."""
+    lock = FileLock(path.with_name(path.name + LOCK))
+    try:
+        with _writing(path):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            lock.acquire(timeout=0)
+    except Timeout:
+        raise InputError(f"another process is at work on {path}: wait for it, or name another --output.") from None
+    try:
+        yield
+    finally:
+        Path(lock.lock_file).unlink(missing_ok=True)
+        lock.release()
+
+
+def _difference(line: bytes, of: dict[str, Any]) -> str | None:
+    """In what the scores of a file are of something else, in a few words."""
+    try:
+        head = json.loads(line)
+        before = head["of"] if head["mark"] == MARK else None
+    except (ValueError, KeyError, TypeError):
+        before = None
+    if not isinstance(before, dict):
+        return "it was not written by headwise"
+    differing = [name for name in {**of, **before} if of.get(name) != before.get(name)]
+    return f"another {' and another '.join(differing)}" if differing else None
+
+
+def _piece(line: bytes, size: int) -> list[float] | None:
+    """The scores of a line, or None if it is not whole."""
+    try:
+        scores = json.loads(line)
+    except ValueError:
+        return None
+    whole = isinstance(scores, list) and len(scores) == size and all(isinstance(score, float) for score in scores)
+    return scores if whole else None
+
+
+@contextmanager
+def _writing(path: Path) -> Iterator[None]:
+    """Errors of the disk in one sentence."""
+    try:
+        yield
+    except (InputError, DiskError, Timeout):
+        raise
+    except OSError as error:
+        raise DiskError(
+            f"the scores so far could not be kept in {path} ({error.strerror or error}): make room, or name another "
+            "place with --output; the same command then goes on."
+        ) from error

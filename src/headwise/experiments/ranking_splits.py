@@ -1,0 +1,149 @@
+"""The pairs that a recipe of retrieval trains and validates on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy
+
+from headwise.errors import InputError, choices
+from headwise.experiments.recipe import Recipe
+from headwise.experiments.retrieve import Searching, index_of
+from headwise.experiments.splits import Splits
+from headwise.tasks import Split
+from headwise.tasks.retrieval.collection import Collection, Qrels
+from headwise.tasks.retrieval.holdout import split_claims, without_leaks
+from headwise.tasks.retrieval.index import Index, IndexOptions
+from headwise.tasks.retrieval.pairs import PairOptions, candidate_pairs, given_pairs, training_pairs
+from headwise.tasks.retrieval.read import check_documents, read_collection
+from headwise.tasks.retrieval.task import RetrievalTask
+from headwise.tasks.retrieval.words import Words
+from headwise.training import Listener
+
+Claims = dict[str, str]
+# Part of the training claims that is held out if the recipe says nothing about validation.
+HELD_OUT = 0.1
+
+
+@dataclass(frozen=True)
+class RankingSource:
+    """Where collections lie, where indexes are kept, and who is told how far it is."""
+
+    root: Path | None
+    cache: Path | None
+    listener: Listener
+
+
+def read_ranking_splits(recipe: Recipe, task: RetrievalTask, source: RankingSource) -> Splits:
+    """Read a collection, find candidates, and draw pairs; claims that are alike never stand in two splits.
+
+    Fractions and limits count claims.
+    """
+    collection, index = open_collection(task, source)
+    train, held = _claims(recipe, task, collection, source.listener)
+    chosen = _first(_shuffled(train, recipe.seed), recipe.data.fraction, recipe.data.limit.get("train"))
+    train = {claim: train[claim] for claim in train if claim in chosen}
+    held = dict(list(held.items())[: recipe.data.limit.get("validation")])
+    pairs = _training_pairs(train, collection, index, task, recipe.seed)
+    qrels = _judged(collection)
+    found = index.candidates(held, task.validation_candidates)
+    validation = candidate_pairs(held, found, qrels, _texts(index))
+    gold = {claim: sum(grade > 0 for grade in qrels[claim].values()) for claim in held}
+    limited = "train" in recipe.data.limit
+    return Splits(task, pairs, validation, None, pairs, tuple(range(len(pairs))), limited, gold)
+
+
+def open_collection(task: RetrievalTask, source: RankingSource) -> tuple[Collection, Index]:
+    """The collection of a task and its index, which is made if it is not there."""
+    listener = source.listener
+    collection = read_collection(task.folder(source.root), task.layout)
+    index = index_of(collection, Searching(options_of(task), source.cache), listener)
+    collection = check_documents(collection, index.corpus, drop_unknown=task.drop_unknown)
+    for note in collection.notes:
+        listener.tell(note)
+    return collection, index
+
+
+def options_of(task: RetrievalTask) -> IndexOptions:
+    """How the task wants its papers to be searched."""
+    return IndexOptions(Words(task.stem, task.stop_words), k1=task.k1, b=task.b)
+
+
+def _claims(recipe: Recipe, task: RetrievalTask, collection: Collection, listener: Listener) -> tuple[Claims, Claims]:
+    """The claims to train on and those to validate on."""
+    named = _split_names(recipe, task, collection)
+    train = _texts_of(collection, named["train"])
+    others = {
+        claim: collection.claims[claim]
+        for split in {*collection.qrels, *collection.members} - {named["train"]}
+        for claim in (*collection.qrels.get(split, ()), *collection.members.get(split, ()))
+    }
+    leaks = without_leaks(train, others)
+    if leaks.removed:
+        listener.tell(
+            f"{len(leaks.removed)} of {len(train)} training claims are left out: they are like claims of another split"
+        )
+    train = {claim: train[claim] for claim in leaks.kept}
+    if not train:
+        raise InputError(
+            f"no training claim of {collection.name} is left: all are like claims of another split; check the splits."
+        )
+    if "validation" in named:
+        return train, _texts_of(collection, named["validation"])
+    kept, held = split_claims(train, recipe.data.validation_fraction or HELD_OUT, recipe.seed)
+    listener.tell(f"{len(held)} of {len(train)} training claims are held out for validation")
+    return {claim: train[claim] for claim in kept}, {claim: train[claim] for claim in held}
+
+
+def _split_names(recipe: Recipe, task: RetrievalTask, collection: Collection) -> dict[str, str]:
+    """Which splits of the collection are for what; without a validation split a part of train is held out."""
+    named = dict(task.splits_of)
+    for use, name in named.items():
+        if name not in collection.qrels:
+            raise InputError(
+                f"task.splits.{use} is {name}, which {collection.name} has no judgements for: "
+                f"{choices(name, collection.qrels)}."
+            )
+    if "validation" in named and recipe.data.validation_fraction is not None:
+        raise InputError(
+            "both task.splits.validation and data.validation_fraction are set: take one of them away, to say where the "
+            "validation set comes from."
+        )
+    if "validation" in named and named["validation"] == named["train"]:
+        raise InputError(f"task.splits names {named['train']} twice: train and validation must be different splits.")
+    return named
+
+
+def _texts_of(collection: Collection, split: str) -> Claims:
+    return {claim: collection.claims[claim] for claim in collection.qrels[split]}
+
+
+def _judged(collection: Collection) -> Qrels:
+    return {claim: grades for qrels in collection.qrels.values() for claim, grades in qrels.items()}
+
+
+def _texts(index: Index) -> Callable[[str], str]:
+    corpus = index.corpus
+    return lambda document: corpus.text(corpus.place(document))
+
+
+def _shuffled(claims: Claims, seed: int) -> list[str]:
+    order = list(claims)
+    return [order[place] for place in numpy.random.default_rng([seed, 7]).permutation(len(order))]
+
+
+def _first(order: list[str], fraction: float, limit: int | None) -> set[str]:
+    """A larger part contains a smaller one."""
+    return set(order[: max(1, round(len(order) * fraction))][:limit])
+
+
+def _training_pairs(train: Claims, collection: Collection, index: Index, task: RetrievalTask, seed: int) -> Split:
+    options = PairOptions(negatives=task.negatives, passages=task.passages, depth=task.depth)
+    split = task.splits_of["train"]
+    if task.given and split in collection.given:
+        return given_pairs(collection.given[split](), train, options, seed=seed)
+    candidates = index.candidates(train, task.depth)
+    qrels = {claim: collection.qrels[split][claim] for claim in train}
+    return training_pairs(train, qrels, candidates, _texts(index), options, seed=seed, more=index.corpus.ids)

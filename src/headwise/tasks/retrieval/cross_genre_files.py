@@ -1,0 +1,129 @@
+"""The files of Cross-genre-IR: which split each is of, and what stands in them."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from headwise.errors import InputError
+from headwise.tasks.retrieval.place import Place
+from headwise.tasks.retrieval.records import claim_of, in_order, number_of, open_delimited, rows
+from headwise.tasks.text_file import lines
+
+COLUMNS = ("Hypothesis", "Premise", "PMID", "Entails")
+SPLITS = ("train", "dev", "validation", "test")
+_TABLES = (".csv", ".tsv", ".csv.gz", ".tsv.gz")
+_TRUTH = {"1": True, "0": False, "true": True, "false": False}
+
+
+@dataclass(frozen=True)
+class SplitFiles:
+    """The files of a split; it has at least one of the two."""
+
+    split: str
+    table: Path | None
+    answers: Path | None
+
+
+@dataclass(frozen=True)
+class PairRow:
+    """A row of a table."""
+
+    path: Path
+    line: int
+    claim: str
+    text: str
+    document: str
+    relevant: bool
+
+
+def find_splits(place: Place) -> list[SplitFiles]:
+    """The splits that the names of the files tell of; dev and validation are the same one."""
+    tables = [name for name in place.names if name.lower().endswith(_TABLES) and _split(name)]
+    found = _by_split(place, [name for name in tables if _has_columns(place.root / name)])
+    answers = _by_split(place, [name for name in place.names if name.lower().endswith(".json") and _split(name)])
+    for split in list(answers):
+        other = {"dev": "validation", "validation": "dev"}.get(split, "")
+        if split not in found and other in found:
+            answers[other] = answers.pop(split)
+    return [SplitFiles(split, found.get(split), answers.get(split)) for split in in_order([*{**found, **answers}])]
+
+
+def pair_rows(path: Path) -> Iterator[PairRow]:
+    """The rows of a table, checked."""
+    quoted = ".tsv" in path.name.lower()
+    for line, fields in rows(path, COLUMNS):
+        claim, text, document, entails = [_unquoted(field) if quoted else field for field in fields]
+        relevant = _TRUTH.get(entails.strip().lower())
+        if relevant is None:
+            raise InputError(
+                f"{path} line {line}: expected 1, 0, true or false as Entails, got {entails!r}; mend the line."
+            )
+        if not text.strip():
+            raise InputError(f"{path} line {line}: document {document!r} is empty; write its text, or take it out.")
+        id = number_of(document, path, line)
+        yield PairRow(path, line, claim_of(claim, path, line), text.strip(), id, relevant)
+
+
+def read_answers(path: Path) -> dict[str, list[str]]:
+    """Claim -> PMIDs of a JSON file; white space around a claim, such as the line feed of the authors, goes."""
+    try:
+        content = json.loads("".join(lines(path, "utf-8")))
+    except (ValueError, RecursionError) as error:
+        if isinstance(error, InputError):
+            raise
+        raise InputError(f"{path}: expected a JSON object, got invalid JSON ({error}); mend the file.") from None
+    if not isinstance(content, dict):
+        raise InputError(
+            f"{path}: expected a JSON object of claims and lists of PMIDs, got a {type(content).__name__}; mend it."
+        )
+    found: dict[str, list[str]] = {}
+    for claim, documents in content.items():
+        if not claim.strip() or not isinstance(documents, list):
+            raise InputError(
+                f"{path}: expected a list of PMIDs for the claim {claim[:60]!r}, got {documents!r}; mend it."
+            )
+        found.setdefault(single_spaces(claim), []).extend(number_of(document, path, None) for document in documents)
+    return found
+
+
+def claim_id(text: str) -> str:
+    """The id of a claim, made of its text."""
+    return "c" + hashlib.sha256(single_spaces(text).encode("utf-8", "surrogatepass")).hexdigest()[:12]
+
+
+def single_spaces(text: str) -> str:
+    """The text with every run of white space as one space, and none around it."""
+    return " ".join(text.split())
+
+
+def _split(name: str) -> str | None:
+    """The split that a name tells of first."""
+    places = {split: name.lower().find(split) for split in SPLITS}
+    return min((split for split in SPLITS if places[split] >= 0), key=lambda split: places[split], default=None)
+
+
+def _by_split(place: Place, names: list[str]) -> dict[str, Path]:
+    found: dict[str, Path] = {}
+    for name in names:
+        path, split = place.root / name, _split(name) or ""
+        if split in found:
+            raise InputError(f"{found[split]} and {path} are both of the split {split!r}: keep one, or rename one.")
+        found[split] = path
+    return found
+
+
+def _has_columns(path: Path) -> bool:
+    """Whether the header has at least two of the columns; a missing one is then told of where it is needed."""
+    return len(set(COLUMNS) & set(open_delimited(path).first)) >= 2
+
+
+def _unquoted(field: str) -> str:
+    """A field of a TSV file without the quotation marks that pandas puts around text with quotation marks."""
+    inner = field[1:-1]
+    if len(field) < 2 or field[0] != '"' or field[-1] != '"' or '"' in inner.replace('""', ""):
+        return field
+    return inner.replace('""', '"')

@@ -1,0 +1,341 @@
+"""`headwise rerank`: what it writes and prints, and that stopping it changes nothing."""
+
+import json
+import shutil
+import signal
+from pathlib import Path
+
+import pytest
+import torch
+from small_collection import write_collection
+from tiny_runs import Process, assert_one_sentence, build_tokenizer
+from transformers import AutoModelForSequenceClassification
+
+from headwise.errors import InputError
+from headwise.experiments.collections import CollectionChoice
+from headwise.experiments.partial import Partial, alone
+from headwise.experiments.rerank import PIECE
+from headwise.metrics.ranking import score_ranking
+from headwise.tasks.retrieval.trec import read_run
+from headwise.training.reranking import Reranker
+from headwise.training.saving import prepare_reranker, save_classifier
+
+ADD = "headwise.experiments.partial.Partial.add"
+
+
+@pytest.fixture(scope="module")
+def collection(tmp_path_factory):
+    return write_collection(tmp_path_factory.mktemp("papers") / "papers", train=8, test=6)
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory, encoder):
+    """A re-ranker that nobody trained, as a folder of transformers."""
+    folder = tmp_path_factory.mktemp("model")
+    torch.manual_seed(1)
+    found = AutoModelForSequenceClassification.from_pretrained(encoder, num_labels=1)
+    tokenizer = build_tokenizer()
+    prepare_reranker(found, tokenizer, 16)
+    save_classifier(found, tokenizer, folder, "pooler")
+    return folder
+
+
+def documents(collection):
+    lines = (collection / "corpus.jsonl").read_text(encoding="utf-8").splitlines()
+    return {row["_id"]: f"{row['title']} {row['text']}" for row in map(json.loads, lines)}
+
+
+def claims(collection):
+    lines = (collection / "queries.jsonl").read_text(encoding="utf-8").splitlines()
+    return {row["_id"]: row["text"] for row in map(json.loads, lines)}
+
+
+def write_candidates(path, ids):
+    """All given documents for each claim, in one order."""
+    rows = [
+        f"{claim} Q0 {document} {rank} {100 - rank} t\n"
+        for claim, found in ids.items()
+        for rank, document in enumerate(found, 1)
+    ]
+    path.write_text("".join(rows), encoding="utf-8")
+    return path
+
+
+@pytest.fixture(scope="module")
+def candidates(tmp_path_factory, collection):
+    """Of the test claims; v1 lacks its answer and v5 has no candidates."""
+    ids = list(documents(collection))
+    found = {f"v{number}": [each for each in ids[:30] if each != "v1-yes"] for number in range(5)}
+    for number in (0, 2, 3, 4):
+        found[f"v{number}"].append(f"v{number}-yes") if f"v{number}-yes" not in found[f"v{number}"] else None
+    return write_candidates(tmp_path_factory.mktemp("candidates") / "bm25.trec", found)
+
+
+@pytest.fixture
+def words(model, candidates, collection, tmp_path):
+    return ["rerank", model, "--candidates", candidates, "--collection", collection, "--cache", tmp_path / "cache"]
+
+
+def names(folder):
+    return sorted(path.name for path in folder.iterdir() if path.name != "cache")
+
+
+# -- what comes out ----------------------------------------------------------------------------------------------------
+
+
+def test_candidates_come_out_in_the_order_of_the_model(headwise, words, model, candidates, collection, tmp_path):
+    code, out, err = headwise(*words, "--output", tmp_path / "run.trec")
+    assert code == 0, err
+    run, before = read_run(tmp_path / "run.trec"), read_run(candidates)
+    texts, asked = documents(collection), claims(collection)
+    assert list(run) == list(before)
+    for claim, found in run.items():
+        assert set(found) == set(before[claim])
+        ranked = Reranker.load(model).rank(asked[claim], [texts[each] for each in before[claim]])
+        assert list(found.values()) == pytest.approx([score for _, score in ranked], abs=1e-5)
+    assert "1 of 6 claims have no candidates, and count 0: v5" in err
+    for line in ("candidates  4 of 6", "reranked    4 of 6", "all 6"):
+        assert line in out
+    assert names(tmp_path) == ["run.trec"]
+    assert not (tmp_path / "cache" / "rerank").exists()
+
+
+def test_measures_are_those_of_the_two_runs(headwise, words, candidates, collection, tmp_path):
+    files = "--output", tmp_path / "run.trec", "--per-query", tmp_path / "claims.json"
+    code, out, err = headwise(*words, *files, "--json")
+    assert code == 0, err
+    answer = json.loads(out)
+    qrels = CollectionChoice(collection).read().qrels["test"]
+    for name, path in (("candidates", candidates), ("reranked", tmp_path / "run.trec")):
+        expected = score_ranking(qrels, read_run(path))
+        assert answer["measures"][name] == json.loads(json.dumps(expected.summary()))
+        assert json.loads((tmp_path / "claims.json").read_text())["runs"][name]["per_query"] == expected.per_query
+    assert answer["measures"]["candidates"]["strict"] != answer["measures"]["reranked"]["strict"]
+    assert (answer["claims"], answer["pairs"], answer["resumed"]) == (6, len(candidates.read_text().splitlines()), 0)
+    assert answer["without_candidates"] == ["v5"]
+
+
+def test_without_output_the_run_is_printed_and_the_table_told(headwise, words, tmp_path):
+    code, out, err = headwise(*words)
+    assert code == 0, err
+    assert "reranked" in err
+    assert headwise(*words, "--output", tmp_path / "run.trec")[0] == 0
+    assert out == (tmp_path / "run.trec").read_text()
+    assert list((tmp_path / "cache" / "rerank").iterdir()) == []
+
+
+def test_top_cuts_the_candidates(headwise, words, candidates, tmp_path):
+    code, out, err = headwise(*words, "--top", 3, "--output", tmp_path / "run.trec", "--json")
+    assert code == 0, err
+    assert json.loads(out)["pairs"] == 15
+    for claim, found in read_run(tmp_path / "run.trec").items():
+        assert set(found) == set(list(read_run(candidates)[claim])[:3])
+
+
+def test_claims_of_other_splits_are_passed_over(headwise, words, tmp_path):
+    both = write_candidates(tmp_path / "both.trec", {"t0": ["t0-yes"], "v0": ["v0-no1", "v0-yes"]})
+    words[3] = both
+    code, out, err = headwise(*words)
+    assert code == 0, err
+    assert "1 claims of the candidates are not in the split test: passed over" in err
+    assert {line.split()[0] for line in out.splitlines()} == {"v0"}
+
+
+def test_bf16_and_the_batch_are_used(headwise, words):
+    plain, cut, rough = (headwise(*words, *more)[1] for more in ([], ["--batch", 1], ["--precision", "bf16"]))
+    values = [[float(line.split()[4]) for line in sorted(each.splitlines())] for each in (plain, cut, rough)]
+    assert values[0] == pytest.approx(values[1], abs=1e-5)
+    assert rough != plain
+
+
+# -- stopped and gone on with ------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def many(tmp_path_factory, collection):
+    """More than three pieces: every document for every claim, some claims many times under other names."""
+    folder = tmp_path_factory.mktemp("many")
+    shutil.copytree(collection, folder / "papers")
+    ids, texts = list(documents(collection)), claims(collection)
+    more = {f"{claim}x{copy}": text for claim, text in texts.items() for copy in range(3)}
+    with (folder / "papers" / "queries.jsonl").open("a", encoding="utf-8") as file:
+        file.writelines(json.dumps({"_id": claim, "text": text}) + "\n" for claim, text in more.items())
+    write_candidates(folder / "bm25.trec", dict.fromkeys([*texts, *more][: 3 * PIECE // len(ids) + 2], ids))
+    return folder
+
+
+@pytest.fixture
+def long(model, many, tmp_path):
+    """A command of four pieces that writes tmp_path/run.trec."""
+    assert len((many / "bm25.trec").read_text().splitlines()) > 3 * PIECE
+    where = "--collection", many / "papers", "--cache", many / "cache", "--split", "all"
+    return ["rerank", model, "--candidates", many / "bm25.trec", *where, "--output", tmp_path / "run.trec"]
+
+
+@pytest.fixture(scope="module")
+def whole(model, many, tmp_path_factory):
+    """The run that nobody disturbs."""
+    folder = tmp_path_factory.mktemp("whole")
+    where = "--collection", many / "papers", "--cache", many / "cache", "--split", "all"
+    words = ["rerank", model, "--candidates", many / "bm25.trec", *where, "--output", folder / "run.trec"]
+    code, _, err = Process(folder / "p", *words).result()
+    assert code == 0, err
+    return (folder / "run.trec").read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("place", "count", "done"),
+    [
+        (ADD, 1, 0),  # nothing is kept yet
+        (ADD, 3, 2 * PIECE),
+        ("headwise.experiments.partial.os.fsync", 2, 2 * PIECE),  # written, not yet known to be
+        ("headwise.cli.rerank.write_run", 1, None),  # all is kept, nothing is written
+    ],
+)
+def test_a_killed_run_goes_on(long, whole, tmp_path, place, count, done):
+    code, _, err = Process(tmp_path / "p1", *long, at=(place, count, signal.SIGKILL)).result()
+    assert code == -signal.SIGKILL, err
+    assert not (tmp_path / "run.trec").exists()
+    code, _, err = Process(tmp_path / "p2", *long).result()
+    assert code == 0, err
+    total = len(whole.splitlines())
+    assert (f"going on from pair {total if done is None else done} of {total}" in err) == (done != 0)
+    assert (tmp_path / "run.trec").read_bytes() == whole
+    assert names(tmp_path) == ["p1", "p2", "run.trec"]
+
+
+def test_half_a_piece_is_scored_again(long, whole, tmp_path):
+    code, _, err = Process(tmp_path / "p1", *long, at=(ADD, 3, signal.SIGKILL)).result()
+    assert code == -signal.SIGKILL, err
+    with (tmp_path / "run.trec.partial").open("ab") as file:
+        file.write(b"[0.5, 0.25, 0.1")
+    assert Process(tmp_path / "p2", *long).result()[0] == 0
+    assert (tmp_path / "run.trec").read_bytes() == whole
+
+
+def test_ctrl_c_is_130_and_the_same_command_goes_on(long, whole, tmp_path):
+    code, out, err = Process(tmp_path / "p1", *long, at=(ADD, 2, signal.SIGINT)).result()
+    assert (code, out) == (130, ""), err
+    assert err.splitlines()[-1] == (
+        "headwise: stopped; the scores so far are kept, and the same command goes on from there"
+    )
+    assert (tmp_path / "run.trec.partial").exists()
+    assert Process(tmp_path / "p2", *long).result()[0] == 0
+    assert (tmp_path / "run.trec").read_bytes() == whole
+
+
+def test_scores_of_something_else_are_refused(headwise, words, tmp_path):
+    path = tmp_path / "run.trec.partial"
+    path.write_text('{"mark": "headwise-rerank", "of": {"model": "another"}}\n[0.5]\n')
+    again = [*words, "--output", tmp_path / "run.trec"]
+    assert_last(headwise(*again), "run.trec.partial holds scores of something else (another model and another list of")
+    assert path.exists()
+    assert headwise(*again, "--overwrite")[0] == 0
+    assert names(tmp_path) == ["run.trec"]
+
+
+def assert_last(result, *parts):
+    """Notes may come before the sentence."""
+    code, out, err = result
+    assert_one_sentence((code, out, err.strip().splitlines()[-1]), *parts)
+
+
+# -- the file of scores so far -----------------------------------------------------------------------------------------
+
+
+def test_pieces_come_back_as_they_were(tmp_path):
+    path, of = tmp_path / "deep" / "a.partial", {"model": "m"}
+    first = Partial(path, of, [2, 2, 1])
+    first.add([0.1, -1e-30])
+    first.add([3.0, 4.0])
+    assert Partial(path, of, [2, 2, 1]).scores == [[0.1, -1e-30], [3.0, 4.0]]
+
+
+@pytest.mark.parametrize("tail", [b"[3.0", b"[3.0]\n", b"nonsense\n", b'["a", "b"]\n'])
+def test_a_piece_that_is_not_whole_is_cut_off(tmp_path, tail):
+    path, of = tmp_path / "a.partial", {"model": "m"}
+    Partial(path, of, [2, 2]).add([1.0, 2.0])
+    with path.open("ab") as file:
+        file.write(tail)
+    again = Partial(path, of, [2, 2])
+    assert again.scores == [[1.0, 2.0]]
+    again.add([3.0, 4.0])
+    assert Partial(path, of, [2, 2]).scores == [[1.0, 2.0], [3.0, 4.0]]
+
+
+def test_a_file_of_somebody_else_is_not_touched(tmp_path):
+    path = tmp_path / "a.partial"
+    path.write_text("my notes\n")
+    with pytest.raises(InputError, match="something else .it was not written by headwise."):
+        Partial(path, {"model": "m"}, [1])
+    assert path.read_text() == "my notes\n"
+
+
+def test_two_processes_do_not_share_a_file(tmp_path):
+    path = tmp_path / "a.partial"
+    with alone(path), pytest.raises(InputError, match="another process is at work on"), alone(path):
+        pass
+    with alone(path):
+        pass
+    assert list(tmp_path.iterdir()) == []
+
+
+# -- bad input ---------------------------------------------------------------------------------------------------------
+
+
+def test_outputs_that_exist_are_refused_before_any_work(headwise, words, tmp_path):
+    (tmp_path / "run.trec").write_text("precious")
+    (tmp_path / "claims.json").write_text("precious")
+    words[1] = "nowhere"  # would be the next mistake
+    assert_one_sentence(headwise(*words, "--output", tmp_path / "run.trec"), "exists already", "--overwrite")
+    assert_one_sentence(headwise(*words, "--per-query", tmp_path / "claims.json"), "exists already", "--overwrite")
+
+
+MISTAKES = [
+    (["--json"], "--json needs --output"),
+    (["--precision", "fp8"], "--precision fp8"),
+    (["--output", "same.json", "--per-query", "same.json"], "name two files"),
+    (["--split", "dev"], "has no split 'dev'"),
+]
+
+
+@pytest.mark.parametrize(("more", "sentence"), MISTAKES)
+def test_mistakes_are_told_in_one_sentence(headwise, words, tmp_path, monkeypatch, more, sentence):
+    monkeypatch.chdir(tmp_path)
+    assert_one_sentence(headwise(*words, *more), sentence)
+    assert names(tmp_path) == []
+
+
+def test_a_folder_that_is_no_run_needs_a_collection(headwise, model, candidates):
+    result = headwise("rerank", model, "--candidates", candidates)
+    assert_one_sentence(result, "is not a run of headwise", "name it with --collection")
+
+
+def test_a_run_of_another_task_needs_a_collection(headwise, finished, candidates):
+    assert_one_sentence(headwise("rerank", finished, "--candidates", candidates), "was trained for the task pairs")
+
+
+def test_a_classifier_of_classes_is_refused(headwise, words, finished):
+    words[1] = finished
+    assert_last(headwise(*words), "one logit, and this model has 3")
+
+
+def test_candidates_of_another_collection_are_refused(headwise, words, tmp_path):
+    words[3] = write_candidates(tmp_path / "strange.trec", {"v0": ["v0-yes", "nobody"]})
+    assert_one_sentence(headwise(*words), "strange.trec line 2", "document 'nobody'")
+    words[3] = write_candidates(tmp_path / "other.trec", {"t0": ["t0-yes"]})
+    assert_one_sentence(headwise(*words), "no candidates for any of the 6 claims")
+
+
+def test_scores_that_are_not_numbers_end_in_one_sentence(headwise, words, model, tmp_path):
+    broken = tmp_path / "broken"
+    shutil.copytree(model, broken)
+    found = AutoModelForSequenceClassification.from_pretrained(broken)
+    with torch.no_grad():
+        found.classifier.bias.fill_(float("nan"))
+    found.save_pretrained(broken)
+    words[1] = broken
+    code, out, err = headwise(*words, "--output", tmp_path / "run.trec")
+    assert (code, out) == (1, "")
+    assert "not finite" in err.splitlines()[-1]
+    assert not Path(tmp_path / "run.trec").exists()

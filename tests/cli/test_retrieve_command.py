@@ -1,0 +1,250 @@
+"""`headwise retrieve`: from a folder of claims and papers to a TREC run."""
+
+import json
+import signal
+import sys
+
+import pytest
+from tiny_runs import Process, assert_one_sentence
+
+from headwise.experiments.ranking import read_per_query
+from headwise.metrics.ranking import MEASURES, score_ranking
+from headwise.tasks.retrieval.index import open_index
+from headwise.tasks.retrieval.read import read_collection
+from headwise.tasks.retrieval.trec import read_run
+
+PAPERS = {
+    "p1": ("Vitamin D", "Vitamin D lowers the risk of flu in adults."),
+    "p2": ("", "Fevers of children with flu last three days."),
+    "p3": ("Sleep", "Sleeping less raises blood pressure."),
+    "p4": ("Diet", "A diet rich in salt raises blood pressure in adults."),
+    "p5": ("Coffee", "Coffee has no effect on sleep."),
+}
+CLAIMS = {
+    "c1": "Vitamin D protects against flu",
+    "c2": "Salt is bad for your blood pressure",
+    "c3": "Zebras xylophone",
+    "c4": "Coffee keeps you awake",
+    "c5": "A fever lasts three days",
+}
+QRELS = {"test": {"c1": "p1", "c2": "p4", "c3": "p2", "c4": "p3"}, "dev": {"c5": "p2"}}
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("HEADWISE_CACHE", str(tmp_path / "unwanted"))
+    yield tmp_path / "cache"
+    assert not (tmp_path / "unwanted").exists()
+
+
+@pytest.fixture
+def papers(tmp_path):
+    folder = tmp_path / "papers"
+    (folder / "qrels").mkdir(parents=True)
+    documents = [{"_id": name, "title": title, "text": text} for name, (title, text) in PAPERS.items()]
+    claims = [{"_id": name, "text": text} for name, text in CLAIMS.items()]
+    for name, rows in (("corpus", documents), ("queries", claims)):
+        (folder / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    for split, judged in QRELS.items():
+        rows = [f"{claim}\t{document}\t1\n" for claim, document in judged.items()]
+        (folder / "qrels" / f"{split}.tsv").write_text("query-id\tcorpus-id\tscore\n" + "".join(rows))
+    return folder
+
+
+@pytest.fixture
+def typed(headwise, papers, cache):
+    """`headwise retrieve` on five papers."""
+    return lambda *words: headwise("retrieve", papers, "--cache", cache, *words)
+
+
+def expected_run(papers, cache, claims, top=100):
+    return open_index(read_collection(papers), cache=cache).candidates({name: CLAIMS[name] for name in claims}, top)
+
+
+def test_the_run_goes_to_stdout_and_the_measures_to_stderr(typed, papers, cache, tmp_path):
+    code, out, err = typed()
+    assert code == 0, err
+    lines = [line.split() for line in out.splitlines()]
+    assert {len(line) for line in lines} == {6}
+    assert [line[3] for line in lines if line[0] == "c1"] == [
+        str(n + 1) for n in range(len(lines)) if lines[n][0] == "c1"
+    ]
+    (tmp_path / "run.trec").write_text(out)
+    found = {claim: each for claim, each in expected_run(papers, cache, QRELS["test"]).items() if each}
+    assert read_run(tmp_path / "run.trec") == found
+    assert all(name in err for name in MEASURES)
+    assert "1 of 4 claims share no word with any document: c3" in err
+
+
+def test_the_file_is_written_and_the_measures_go_to_stdout(typed, papers, cache, tmp_path):
+    target = tmp_path / "run.trec"
+    code, out, err = typed("--output", target, "--top", "2")
+    assert code == 0, err
+    run = expected_run(papers, cache, QRELS["test"], 2)
+    assert read_run(target) == {claim: each for claim, each in run.items() if each}
+    scores = score_ranking({claim: {document: 1} for claim, document in QRELS["test"].items()}, run)
+    found, strict = (line.split() for line in out.splitlines()[1:3])
+    assert found[-6:] == [f"{scores.found[name]:.4f}" for name in MEASURES]
+    assert strict[-6:] == [f"{scores.strict[name]:.4f}" for name in MEASURES]
+    assert found[-6:] != strict[-6:]
+    assert str(target) in out
+    assert all(name not in err for name in MEASURES)
+
+
+def test_json_says_what_happened(typed, cache, tmp_path):
+    target, every = tmp_path / "run.trec", tmp_path / "every.json"
+    words = ("--output", target, "--per-query", every, "--json", "--overwrite")
+    first, second = (json.loads(typed(*words)[1]) for _ in range(2))
+    assert (first["split"], first["claims"], first["documents"], first["top"]) == ("test", 4, 5, 100)
+    assert (first["output"], first["per_query"]) == (str(target), str(every))
+    assert first["without_candidates"] == ["c3"]
+    assert first["index"]["folder"].startswith(str(cache / "retrieval"))
+    assert (first["index"]["built"], second["index"]["built"]) == (True, False)
+    assert first["index"]["seconds"] > 0
+    measures = first["measures"]
+    assert measures == second["measures"]
+    assert 0 < measures["strict"]["mrr"] < measures["found"]["mrr"] <= 1
+    (scores,) = read_per_query(every).values()
+    assert scores.per_query.keys() == QRELS["test"].keys()
+    assert scores.strict == measures["strict"]
+
+
+def test_a_split_or_all_claims_can_be_chosen(typed, tmp_path):
+    claims = {}
+    for split in ("dev", "all"):
+        code, out, err = typed("--split", split, "--output", tmp_path / split, "--json")
+        assert code == 0, err
+        answer = json.loads(out)
+        claims[split] = (answer["claims"], answer["measures"]["claims"])
+        assert set(read_run(tmp_path / split)) == ({"c5"} if split == "dev" else set(CLAIMS) - {"c3"})
+    assert claims == {"dev": (1, 1), "all": (5, 5)}
+
+
+def test_claims_without_judgements_are_searched_for_and_not_scored(typed, papers, tmp_path):
+    for split in QRELS:
+        (papers / "qrels" / f"{split}.tsv").unlink()
+    code, out, err = typed("--split", "all", "--output", tmp_path / "run.trec", "--json")
+    assert code == 0, err
+    assert json.loads(out)["measures"] is None
+    assert len(read_run(tmp_path / "run.trec")) == 4
+    code, out, err = typed("--split", "all")
+    assert code == 0
+    assert not any(name in err for name in MEASURES)
+    result = typed("--split", "all", "--output", tmp_path / "r", "--per-query", tmp_path / "every.json")
+    assert (result[0], result[1]) == (2, "")
+    assert "no claim is judged" in result[2].splitlines()[-1]
+    assert not (tmp_path / "r").exists()
+
+
+def test_words_and_numbers_are_options(typed, tmp_path):
+    def scores(*words):
+        code, out, err = typed("--split", "dev", *words)
+        assert code == 0, err
+        return {line.split()[2]: float(line.split()[4]) for line in out.splitlines()}
+
+    usual = scores()
+    assert scores("--k1", "0.5")["p2"] != usual["p2"]
+    assert scores("--b", "0")["p2"] != usual["p2"]
+    assert scores("--stem", "none")["p2"] < usual["p2"]  # "fever" is not "fevers" then
+    assert "p4" not in usual
+    assert "p4" in scores("--stop-words", "none")  # which begins with "A"
+
+
+@pytest.mark.parametrize(
+    ("words", "parts"),
+    [
+        (["--json"], ["--json needs --output"]),
+        (["--stem", "englich"], ["stem 'englich'", "did you mean 'english'"]),
+        (["--stop-words", "klingon"], ["stop_words 'klingon'", "turkish"]),
+        (["--split", "train"], ["train", "dev, test"]),
+        (["--per-query", "every.txt"], ["--per-query every.txt", ".json"]),
+        (["--output", "no/such/folder/run"], ["--output no/such/folder/run", "there is no folder"]),
+        (["--output", "a.json", "--per-query", "a.json"], ["both a.json"]),
+        (["--layout", "bier"], ["bier", "beir"]),
+    ],
+)
+def test_what_cannot_be_done_is_said_in_a_sentence_before_any_work(typed, cache, monkeypatch, tmp_path, words, parts):
+    monkeypatch.chdir(tmp_path)
+    assert_one_sentence(typed(*words), *parts)
+    assert not cache.exists()
+
+
+@pytest.mark.parametrize("option", ["--output", "--per-query"])
+def test_files_are_replaced_only_when_asked(typed, cache, tmp_path, option):
+    target = tmp_path / "kept.json"
+    target.write_text("kept")
+    assert_one_sentence(typed(option, target), f"{option} {target} exists already", "--overwrite")
+    assert target.read_text() == "kept"
+    assert not cache.exists()
+    assert typed(option, target, "--overwrite")[0] == 0
+    assert target.read_text() != "kept"
+
+
+def test_judgements_of_unknown_papers_are_refused_or_dropped(typed, papers, tmp_path):
+    with (papers / "qrels" / "test.tsv").open("a") as file:
+        file.write("c1\tp99\t1\n")
+    code, out, err = typed("--output", tmp_path / "run.trec")
+    assert (code, out) == (2, "")
+    assert "p99" in err.splitlines()[-1]
+    assert not (tmp_path / "run.trec").exists()
+    code, _, err = typed("--output", tmp_path / "run.trec", "--drop-unknown")
+    assert code == 0
+    assert "1 judgements" in err
+
+
+def test_an_id_that_a_run_cannot_hold_leaves_nothing(typed, papers, tmp_path):
+    with (papers / "corpus.jsonl").open("a") as file:
+        file.write(json.dumps({"_id": "two words", "title": "", "text": "flu flu"}) + "\n")
+    for words in (["--output", tmp_path / "run.trec"], []):
+        code, out, err = typed(*words)
+        assert (code, out) == (2, "")
+        assert "two words" in err.splitlines()[-1]
+    assert not (tmp_path / "run.trec").exists()
+
+
+def test_a_library_that_is_missing_is_named(typed, monkeypatch):
+    monkeypatch.setitem(sys.modules, "bm25s", None)
+    assert_one_sentence(typed(), "pip install 'headwise[retrieval]'")
+
+
+# -- real processes ----------------------------------------------------------------------------------------------------
+
+# Called for every file of a store that is about to be finished.
+SETTLE = "headwise.tasks.retrieval.cache._settled"
+
+
+def test_a_build_that_is_killed_is_made_again(typed, papers, cache, tmp_path):
+    words = ["retrieve", papers, "--cache", cache, "--output", tmp_path / "run.trec"]
+    code, out, _ = Process(tmp_path / "killed", *words, at=(SETTLE, 7, signal.SIGKILL)).result()
+    assert (code, out) == (-signal.SIGKILL, "")
+    assert [path.name[:6] for path in (cache / "retrieval").glob("*.draft")] == ["index-"]
+    assert not (tmp_path / "run.trec").exists()
+    code, out, err = typed("--output", tmp_path / "run.trec", "--json")
+    assert code == 0, err
+    assert json.loads(out)["index"]["built"]
+    assert not list((cache / "retrieval").glob("*.draft"))
+
+
+def test_ctrl_c_ends_with_a_sentence_and_leaves_nothing(papers, cache, tmp_path):
+    words = ["retrieve", papers, "--cache", cache, "--output", tmp_path / "run.trec"]
+    code, out, err = Process(tmp_path / "stopped", *words, at=(SETTLE, 2, signal.SIGINT)).result()
+    assert (code, out) == (130, "")
+    assert err.splitlines()[-1].startswith("stopped; no run was written")
+    assert "Traceback" not in err
+    assert not [path for path in (cache / "retrieval").iterdir() if path.is_dir()]
+    assert not (tmp_path / "run.trec").exists()
+
+
+def test_two_at_once_build_once_and_agree(papers, cache, tmp_path):
+    runs = [tmp_path / "one.trec", tmp_path / "two.trec"]
+    started = [
+        Process(tmp_path / f"p{run.stem}", "retrieve", papers, "--cache", cache, "--output", run, "--json")
+        for run in runs
+    ]
+    answers = []
+    for process in started:
+        code, out, err = process.result()
+        assert code == 0, err
+        answers.append(json.loads(out))
+    assert sorted(answer["index"]["built"] for answer in answers) == [False, True]
+    assert runs[0].read_text() == runs[1].read_text() != ""

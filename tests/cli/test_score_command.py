@@ -1,0 +1,238 @@
+"""`headwise score`: measures of TREC runs, and tests between them."""
+
+import json
+
+import pytest
+from tiny_runs import assert_one_sentence
+
+from headwise.errors import InputError
+from headwise.experiments.ranking import compare_runs, read_per_query, write_per_query
+from headwise.metrics import MEASURES, RankingScores, holm, paired_test, score_ranking
+from headwise.tasks.retrieval.trec import read_qrels, read_run
+
+CLAIMS = [f"c{number}" for number in range(20)]
+# `first` finds the answer at ranks 1 to 4 in turn, and misses every fifth; `second` has it always at rank 1.
+RANKS = {"first": [0 if n % 5 == 4 else n % 4 + 1 for n in range(20)], "second": [1] * 20, "third": [2] * 20}
+
+
+def write_run(path, ranks):
+    """A run with 5 candidates for each claim, the answer at the given rank, if there is one."""
+    path.parent.mkdir(exist_ok=True)
+    rows = (
+        f"{claim} Q0 {'gold' if place == rank else f'd{place}'} {place} {10 - place} made-up\n"
+        for claim, rank in zip(CLAIMS, ranks, strict=False)
+        for place in range(1, 6)
+    )
+    path.write_text("".join(rows), encoding="utf-8")
+    return path
+
+
+@pytest.fixture
+def qrels(tmp_path):
+    path = tmp_path / "qrels.txt"
+    path.write_text("".join(f"{claim} 0 gold 1\n{claim} 0 d5 0\n" for claim in CLAIMS), encoding="utf-8")
+    return path
+
+
+@pytest.fixture
+def runs(tmp_path):
+    return {name: write_run(tmp_path / f"{name}.trec", ranks) for name, ranks in RANKS.items()}
+
+
+@pytest.fixture
+def collection(tmp_path):
+    """A collection in BEIR's layout with two splits of judgements."""
+    folder = tmp_path / "collection"
+    (folder / "qrels").mkdir(parents=True)
+    (folder / "corpus.jsonl").write_text('{"_id": "gold", "title": "", "text": "Gold."}\n', encoding="utf-8")
+    queries = (json.dumps({"_id": claim, "text": "A claim."}) + "\n" for claim in CLAIMS)
+    (folder / "queries.jsonl").write_text("".join(queries), encoding="utf-8")
+    for split, claims in {"test": CLAIMS[:10], "train": CLAIMS[10:]}.items():
+        rows = ["query-id\tcorpus-id\tscore", *(f"{claim}\tgold\t1" for claim in claims)]
+        (folder / "qrels" / f"{split}.tsv").write_text("\n".join(rows) + "\n", encoding="utf-8")
+    return folder
+
+
+@pytest.fixture
+def answer(headwise):
+    def type_in(*words):
+        code, out, err = headwise("score", *words, "--json")
+        assert code == 0, err
+        return json.loads(out)
+
+    return type_in
+
+
+def numbers(values):
+    return [f"{values[name]:.4f}" for name in MEASURES]
+
+
+# -- what comes out ----------------------------------------------------------------------------------------------------
+
+
+def test_the_table_has_both_averages(headwise, runs, qrels):
+    code, out, err = headwise("score", runs["first"], "--qrels", qrels)
+    assert (code, err) == (0, "")
+    scores = score_ranking(read_qrels(qrels), read_run(runs["first"]))
+    heading, found, strict = (line.split() for line in out.splitlines()[:3])
+    assert heading == ["run", "claims", *MEASURES]
+    assert found == ["first", "16", "of", "20", *numbers(scores.found)]
+    assert strict == ["all", "20", *numbers(scores.strict)]
+    assert "against" not in out  # there is nothing to compare with
+
+
+def test_other_runs_are_tested_against_the_first(headwise, runs, qrels):
+    code, out, err = headwise("score", *runs.values(), "--qrels", qrels)
+    assert code == 0, err
+    lines = [line.split() for line in out.splitlines()]
+    for name in ("second", "third"):
+        place = lines.index([name, "against", "first"])
+        mrr = lines[place + 2]
+        values = {run: [1 / rank if rank else 0 for rank in RANKS[run]] for run in RANKS}
+        test = paired_test(values["first"], values[name])
+        interval = [f"{test.low:+.4f}", "to", f"{test.high:+.4f}"]
+        assert mrr[:6] == ["mrr", f"{test.difference:+.4f}", *interval, f"{test.p:.4f}"]
+        assert mrr[7:] == [str(test.better), str(test.worse), str(test.equal)]
+        assert [line[0] for line in lines[place + 2 : place + 8]] == list(MEASURES)
+
+
+def test_json_has_everything(answer, runs, qrels):
+    data = answer(*runs.values(), "--qrels", qrels)
+    judged = read_qrels(qrels)
+    assert data["measures"] == list(MEASURES)
+    assert list(data["runs"]) == ["first", "second", "third"]
+    for name, run in data["runs"].items():
+        scores = score_ranking(judged, read_run(runs[name]))
+        assert run == {"file": str(runs[name]), **scores.summary(), **scores.as_data()}
+    assert [(test["run"], test["against"], test["measure"]) for test in data["tests"]] == [
+        (name, "first", measure) for name in ("second", "third") for measure in MEASURES
+    ]
+    assert [test["p_holm"] for test in data["tests"]] == holm([test["p"] for test in data["tests"]])
+    recall = data["tests"][1]
+    assert (recall["better"], recall["worse"], recall["equal"]) == (16, 0, 4)
+    assert recall["difference"] == pytest.approx(16 / 20)
+
+
+def test_a_collection_brings_its_judgements(answer, runs, collection):
+    for words, where in (((), "test"), (("--split", "train"), "train")):
+        data = answer(runs["second"], "--collection", collection, *words)
+        assert data["judgements"] == f"{collection} ({where})"
+        assert data["runs"]["second"]["claims"] == 10
+    assert answer(runs["second"], "--collection", collection, "--split", "all")["runs"]["second"]["claims"] == 20
+
+
+def test_claims_that_are_missing_or_not_judged_are_told_on_stderr(headwise, tmp_path, qrels):
+    run = write_run(tmp_path / "short.trec", [1] * 15)
+    run.write_text(run.read_text(encoding="utf-8") + "strange Q0 gold 1 1 made-up\n", encoding="utf-8")
+    code, out, err = headwise("score", run, "--qrels", qrels)
+    assert code == 0
+    assert err.splitlines() == [
+        "short: 5 of 20 judged claims have no candidates: 0 each",
+        "short: 1 of 16 claims are not judged: passed over",
+    ]
+    assert out.splitlines()[1].split()[:5] == ["short", "15", "of", "20", "1.0000"]
+    assert out.splitlines()[2].split()[:3] == ["all", "20", "0.7500"]
+
+
+def test_nothing_found_is_shown_as_a_dash(headwise, tmp_path, qrels):
+    _, out, _ = headwise("score", write_run(tmp_path / "lost.trec", [0] * 20), "--qrels", qrels)
+    assert out.splitlines()[1].split() == ["lost", "0", "of", "20", *["-"] * 6]
+    assert out.splitlines()[2].split() == ["all", "20", *["0.0000"] * 6]
+
+
+def test_runs_of_one_name_are_told_apart(answer, tmp_path, qrels):
+    one, two, other = (write_run(tmp_path / place, [1] * 20) for place in ("a/run.trec", "b/run.trec", "a/run.txt"))
+    assert list(answer(one, two, "--qrels", qrels)["runs"]) == ["a/run", "b/run"]
+    assert list(answer(one, other, "--qrels", qrels)["runs"]) == ["run.trec", "run.txt"]
+    assert list(answer(one, two, other, "--qrels", qrels)["runs"]) == [str(one), str(two), str(other)]
+
+
+# -- the file for every claim ------------------------------------------------------------------------------------------
+
+
+def test_the_measures_of_every_claim_are_kept(headwise, runs, qrels, tmp_path):
+    path = tmp_path / "claims.json"
+    assert headwise("score", runs["first"], runs["second"], "--qrels", qrels, "--per-query", path)[0] == 0
+    judged = read_qrels(qrels)
+    expected = {name: score_ranking(judged, read_run(runs[name])) for name in ("first", "second")}
+    assert read_per_query(path) == expected
+    content = json.loads(path.read_text(encoding="utf-8"))
+    assert content == {"measures": list(MEASURES), "runs": {name: each.as_data() for name, each in expected.items()}}
+    before = path.read_bytes()
+    again = headwise("score", runs["third"], "--qrels", qrels, "--per-query", path)
+    assert_one_sentence(again, str(path), "exists already", "--overwrite")
+    assert path.read_bytes() == before
+    assert headwise("score", runs["third"], "--qrels", qrels, "--per-query", path, "--overwrite")[0] == 0
+    assert list(read_per_query(path)) == ["third"]
+
+
+@pytest.mark.parametrize(
+    ("place", "message"), [("claims.txt", "ends in .json"), ("nowhere/claims.json", "make it first")]
+)
+def test_a_bad_place_for_it_is_refused_before_any_work(headwise, tmp_path, place, message):
+    result = headwise("score", tmp_path / "no.trec", "--qrels", "no", "--per-query", tmp_path / place)
+    assert_one_sentence(result, "--per-query", message)
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", '{"runs": {"a": {"per_query": {}, "reachable": []}}}', '{"runs": 1}'])
+def test_another_file_is_not_read_as_one_of_ours(tmp_path, text):
+    path = tmp_path / "claims.json"
+    path.write_text(text, encoding="utf-8")
+    with pytest.raises(InputError, match="expected the JSON that --per-query writes"):
+        read_per_query(path)
+
+
+def test_a_file_that_is_not_there_cannot_be_read(tmp_path):
+    with pytest.raises(InputError, match="could not be read: No such file"):
+        read_per_query(tmp_path / "claims.json")
+
+
+def test_runs_on_other_claims_cannot_be_compared():
+    row = dict.fromkeys(MEASURES, 1.0)
+    scores = {"a": RankingScores.of({"x": row, "y": row}, ["x"]), "b": RankingScores.of({"x": row}, ["x"])}
+    with pytest.raises(InputError, match="1 claims, such as 'y', are in only one of a and b"):
+        compare_runs(scores)
+
+
+def test_claims_are_matched_by_name_and_not_by_place(tmp_path):
+    low, high = dict.fromkeys(MEASURES, 0.0), dict.fromkeys(MEASURES, 1.0)
+    scores = {"a": RankingScores.of({"x": low, "y": high}, []), "b": RankingScores.of({"y": high, "x": low}, [])}
+    write_per_query(tmp_path / "claims.json", scores)
+    assert {test.test.equal for test in compare_runs(read_per_query(tmp_path / "claims.json"))} == {2}
+
+
+# -- what is refused ---------------------------------------------------------------------------------------------------
+
+
+def test_judgements_come_from_one_place(headwise, runs, qrels, collection):
+    run = runs["first"]
+    assert_one_sentence(headwise("score", run), "--qrels FILE", "--collection FOLDER")
+    both = headwise("score", run, "--qrels", qrels, "--collection", collection)
+    assert_one_sentence(both, str(qrels), str(collection), "leave one out")
+    assert_one_sentence(headwise("score", run, "--qrels", qrels, "--split", "test"), "--split test", "--collection")
+
+
+def test_missing_files_are_named(headwise, runs, qrels, tmp_path):
+    gone = tmp_path / "gone.trec"
+    assert_one_sentence(headwise("score", runs["first"], gone, "--qrels", qrels), str(gone), "does not exist")
+    assert_one_sentence(headwise("score", runs["first"], "--qrels", gone), str(gone), "does not exist")
+
+
+def test_a_run_given_twice_is_refused(headwise, runs, qrels):
+    run = runs["first"]
+    again = run.parent / "." / ".." / run.parent.name / run.name
+    assert_one_sentence(headwise("score", run, again, "--qrels", qrels), "given twice")
+
+
+def test_judgements_of_other_claims_are_refused(headwise, runs, tmp_path):
+    other = tmp_path / "other.txt"
+    other.write_text("x1 0 gold 1\n", encoding="utf-8")
+    assert_one_sentence(
+        headwise("score", runs["first"], "--qrels", other), str(runs["first"]), str(other), "no claim", "'c0'", "'x1'"
+    )
+
+
+def test_judgements_without_an_answer_are_refused(headwise, runs, tmp_path):
+    other = tmp_path / "other.txt"
+    other.write_text("c1 0 gold 0\n", encoding="utf-8")
+    assert_one_sentence(headwise("score", runs["first"], "--qrels", other), str(other), "grade above 0")

@@ -1,0 +1,152 @@
+"""Recipes of retrieval: which pairs they train on, and that re-rankers learn."""
+
+import json
+
+import pytest
+from small_collection import write_collection
+
+from headwise.errors import InputError
+from headwise.experiments import check_recipe
+from headwise.experiments.data import read_splits
+from headwise.experiments.prepare import Place
+from headwise.experiments.run import train
+from headwise.tasks.retrieval.holdout import without_leaks
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("root")
+    write_collection(folder / "papers")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory):
+    return tmp_path_factory.mktemp("cache")
+
+
+@pytest.fixture
+def splits(root, cache):
+    def read(*, data=None, seed=1, **options):
+        task = {"name": "retrieval", "collection": "papers", "negatives": 3, **options}
+        return read_splits(check_recipe({"task": task, "data": data or {}, "seed": seed}, "test"), root, cache=cache)
+
+    return read
+
+
+def claims_of(split):
+    return list(dict.fromkeys(split.groups))
+
+
+def test_train_has_answers_and_hard_negatives_of_its_own_claims(splits):
+    found = splits(data={"validation_fraction": 0.2})
+    assert len(claims_of(found.train)) == 16
+    assert len(found.train) == 16 * 4
+    for claim in claims_of(found.train):
+        rows = [place for place, group in enumerate(found.train.groups) if group == claim]
+        assert [found.train.labels[place] for place in rows] == [1.0, 0.0, 0.0, 0.0]
+        signs = [found.train.texts[place][1].split()[2] for place in rows]
+        assert signs == ["surely", "never", "never", "never"]
+        # Hard: BM25 found them, so they share the claim's words.
+        assert all(
+            set(text.split()) & set(found.train.texts[rows[0]][0].split())
+            for _, text in (found.train.texts[row] for row in rows)
+        )
+
+
+def test_validation_is_held_out_of_train_and_has_all_candidates(splits):
+    found = splits(data={"validation_fraction": 0.2}, validation_candidates=6)
+    held = claims_of(found.validation)
+    assert len(held) == 4
+    assert not set(held) & set(claims_of(found.train))
+    assert len(found.validation) == 4 * 6
+    assert sum(found.validation.labels) == 4
+    assert found.gold == dict.fromkeys(held, 1)
+    assert found.test is None
+
+
+def test_the_seed_decides_what_is_held_out_and_drawn(splits):
+    assert splits().train == splits().train
+    assert claims_of(splits(seed=2).validation) != claims_of(splits().validation)
+
+
+def test_validation_may_be_a_split_of_the_collection(splits):
+    found = splits(splits={"validation": "test"})
+    assert {claim[0] for claim in claims_of(found.validation)} == {"v"}
+    assert len(claims_of(found.train)) == 20
+
+
+def test_limits_and_fractions_count_claims_and_nest(splits):
+    few = splits(data={"limit": {"train": 5, "validation": 1}})
+    more = splits(data={"fraction": 0.5})
+    assert len(claims_of(few.train)) == 5
+    assert len(claims_of(few.validation)) == 1
+    assert len(claims_of(more.train)) == 9
+    assert set(claims_of(few.train)) <= set(claims_of(more.train))
+
+
+def test_a_claim_like_one_of_another_split_is_not_trained_on(tmp_path, cache):
+    folder = write_collection(tmp_path / "papers")
+    queries = [json.loads(line) for line in (folder / "queries.jsonl").read_text().splitlines()]
+    texts = {row["_id"]: row for row in queries}
+    texts["t3"]["text"] = texts["v0"]["text"].upper() + "."
+    (folder / "queries.jsonl").write_text("".join(json.dumps(row) + "\n" for row in queries))
+    recipe = check_recipe({"task": {"name": "retrieval", "collection": "papers"}}, "test")
+    found = read_splits(recipe, tmp_path, cache=cache)
+    assert "t3" not in claims_of(found.train) + claims_of(found.validation)
+    assert len(claims_of(found.train)) == 17
+    trained = {claim: texts[claim]["text"] for claim in claims_of(found.train)}
+    assert not without_leaks(trained, {claim: row["text"] for claim, row in texts.items() if claim[0] == "v"}).removed
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ({"splits": {"train": "dev"}}, "task.splits.train is dev, which papers has no judgements for"),
+        ({"splits": {"validation": "train"}}, "names train twice"),
+        ({"collection": "elsewhere"}, "elsewhere"),
+    ],
+)
+def test_what_does_not_fit_is_refused(splits, options, expected):
+    with pytest.raises(InputError, match=expected):
+        splits(**options)
+
+
+def test_two_sources_of_validation_are_refused(splits):
+    with pytest.raises(InputError, match="both task.splits.validation and data.validation_fraction"):
+        splits(data={"validation_fraction": 0.2}, splits={"validation": "test"})
+
+
+def trained(encoder, root, cache, output, **changes):
+    recipe = {
+        "task": {"name": "retrieval", "collection": "papers", "negatives": 3, "validation_candidates": 6},
+        "model": encoder,
+        "data": {"max_length": 40, "validation_fraction": 0.2},
+        "training": {"epochs": 12, "batch": 8, "learning_rate": 0.003, "warmup": 0, "evaluation_batch": 16},
+    }
+    for name, value in changes.items():
+        recipe[name] = {**recipe[name], **value} if isinstance(recipe.get(name), dict) else value
+    return train(check_recipe(recipe, "test"), Place(output, root, cache=cache))
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"task": {"loss": "pairs"}, "training": {"epochs": 20}},
+        {"task": {"loss": "list"}, "training": {"batch": 2}},
+        # Once the task is learned its gradient is gone, and any guide's is larger: not measured.
+        {"task": {"loss": "list"}, "training": {"batch": 2}, "guides": {"mdg": {}, "pdg": {}}, "share_every": 0},
+    ],
+)
+def test_a_re_ranker_learns_what_bm25_cannot_see(encoder, root, cache, tmp_path, changes):
+    happened = trained(encoder, root, cache, tmp_path / "run", **changes).record["happened"]
+    assert happened["metrics"]["validation"]["mrr"] == 1.0
+    assert happened["claims"] == {"train": 16, "validation": 4}
+
+
+def test_the_saved_model_has_one_logit_and_cuts_where_the_recipe_says(encoder, root, cache, tmp_path):
+    trained(encoder, root, cache, tmp_path / "run", training={"epochs": 1}, data={"max_length": 24})
+    config = json.loads((tmp_path / "run" / "config.json").read_text())
+    assert len(config["id2label"]) == 1
+    assert config["sentence_transformers"]["activation_fn"].endswith("Identity")
+    assert json.loads((tmp_path / "run" / "tokenizer_config.json").read_text())["model_max_length"] == 24

@@ -1,0 +1,145 @@
+"""The layout of BEIR."""
+
+import gzip
+import json
+
+import pytest
+from tasks.files import json_lines, table, write
+from tasks.retrieval.small_collections import BEIR, CORPUS, QRELS_HEADER, QUERIES, lay_out, pack, refusal
+
+from headwise.tasks.retrieval.collection import Document
+from headwise.tasks.retrieval.read import read_collection
+
+DOCUMENTS = [
+    Document("d1", "Sleep", "Sleep helps."),
+    Document("2", "", "Tea does not."),
+    Document("d3", "", "Only a title"),
+]
+
+
+def test_documents_claims_and_judgements(tmp_path):
+    collection = read_collection(lay_out(tmp_path / "own", BEIR))
+    assert (collection.name, collection.layout) == ("own", "beir")
+    assert list(collection.documents()) == DOCUMENTS
+    assert list(collection.claims.items()) == [
+        ("c1", "sleep is good"),
+        ("7", "tea is good"),
+        ("c3", "nobody judged this"),
+    ]
+    assert collection.qrels == {"train": {"c1": {"d1": 1, "2": 0}}, "test": {"7": {"2": 2}}}
+    assert list(collection.qrels) == ["train", "test"]
+    assert collection.places["test"] == tmp_path / "own/qrels/test.tsv"
+    assert collection.files == (tmp_path / "own/corpus.jsonl",)
+    assert collection.notes == ()
+
+
+def test_documents_can_be_asked_for_again_also_side_by_side(tmp_path):
+    collection = read_collection(lay_out(tmp_path, BEIR))
+    assert list(zip(collection.documents(), collection.documents(), strict=True)) == [(one, one) for one in DOCUMENTS]
+
+
+def test_documents_are_read_as_they_are_asked_for(tmp_path):
+    lay_out(tmp_path, BEIR, corpus__jsonl=CORPUS + "no JSON\n")
+    documents = read_collection(tmp_path).documents()
+    assert [next(documents) for _ in DOCUMENTS] == DOCUMENTS
+    message = refusal(next, documents)
+    assert f"{tmp_path / 'corpus.jsonl'} line 4: expected a JSON object, got invalid JSON" in message
+
+
+def test_gzipped_files(tmp_path):
+    for name, content in BEIR.items():
+        write(tmp_path / f"{name}.gz", "").write_bytes(gzip.compress(content.encode()))
+    collection = read_collection(tmp_path)
+    assert list(collection.documents()) == DOCUMENTS
+    assert list(collection.qrels) == ["train", "test"]
+    assert collection.files == (tmp_path / "corpus.jsonl.gz",)
+
+
+def test_a_plain_file_wins_over_a_gzipped_one(tmp_path):
+    lay_out(tmp_path, {**BEIR, **{f"{name}.gz": "no gzip" for name in BEIR}})
+    collection = read_collection(tmp_path)
+    assert list(collection.documents()) == DOCUMENTS
+    assert collection.places["test"] == tmp_path / "qrels/test.tsv"
+
+
+@pytest.mark.parametrize("inside", ["", "scifact/"])
+def test_a_zip_in_the_folder_or_named_itself(tmp_path, inside):
+    files = {inside + name: content for name, content in BEIR.items()}
+    archive = pack(tmp_path / "own.zip", {**files, "__MACOSX/._corpus.jsonl": "x"})
+    for place in (tmp_path, archive):
+        collection = read_collection(place)
+        assert list(collection.documents()) == list(collection.documents()) == DOCUMENTS
+        assert list(collection.qrels) == ["train", "test"]
+        assert collection.files == (archive,)
+    assert collection.name == "own"
+
+
+def test_without_judgements_there_is_no_split_but_a_note(tmp_path):
+    collection = read_collection(lay_out(tmp_path, {"corpus.jsonl": CORPUS, "queries.jsonl": QUERIES}))
+    assert collection.qrels == {}
+    assert len(collection.claims) == 3
+    assert "not trained on or scored" in collection.notes[0]
+
+
+def test_claims_that_nothing_answers_are_left_out_with_a_note(tmp_path):
+    lay_out(tmp_path, {**BEIR, "qrels/test.tsv": table(QRELS_HEADER, (7, 2, 0), ("c1", 2, 1), ("c3", 2, -1))})
+    collection = read_collection(tmp_path)
+    assert collection.qrels["test"] == {"c1": {"2": 1}}
+    assert "test.tsv: 2 claims without any document above 0" in collection.notes[0]
+
+
+CLAIM_TROUBLE = {
+    "twice": (QUERIES + json_lines({"_id": "7", "text": "a"}), "line 4: claim id '7' was on line 2 before"),
+    "empty": (QUERIES + json_lines({"_id": "c4", "text": " "}), "line 4: the claim is empty"),
+    "no text": (json_lines({"_id": "c4", "claim": "a"}), "line 1: expected the key 'text', got '_id', 'claim'"),
+    "no id": (json_lines({"_id": None, "text": "a"}), "line 1: expected an id, got None"),
+    "truth as id": (json_lines({"_id": True, "text": "a"}), "line 1: expected an id, got True"),
+    "a number as text": (json_lines({"_id": 1, "text": 5}), "line 1: expected text as the claim, got 5"),
+    "nothing": ("\n", "is empty"),
+}
+
+
+@pytest.mark.parametrize("case", CLAIM_TROUBLE)
+def test_bad_claims(tmp_path, case):
+    content, words = CLAIM_TROUBLE[case]
+    lay_out(tmp_path, BEIR, queries__jsonl=content)
+    assert f"{tmp_path / 'queries.jsonl'} {words}" in refusal(read_collection, tmp_path)
+
+
+DOCUMENT_TROUBLE = {
+    "twice": ({"_id": "2", "text": "a"}, "document id '2' was on line 2 before"),
+    "empty": ({"_id": "d4", "title": " ", "text": "\n"}, "document 'd4' is empty"),
+    "no title and no text": ({"_id": "d4", "title": None, "text": ""}, "document 'd4' is empty"),
+    "no text": ({"_id": "d4", "title": "a"}, "expected the key 'text'"),
+    "no id": ({"title": "a", "text": "b"}, "expected the key '_id'"),
+    "empty id": ({"_id": "", "text": "b"}, "expected an id, got ''"),
+    "a list as text": ({"_id": "d4", "text": ["a"]}, "expected text as 'text', got ['a']"),
+}
+
+
+@pytest.mark.parametrize("case", DOCUMENT_TROUBLE)
+def test_bad_documents(tmp_path, case):
+    record, words = DOCUMENT_TROUBLE[case]
+    lay_out(tmp_path, BEIR, corpus__jsonl=CORPUS + json_lines(record))
+    collection = read_collection(tmp_path)
+    for _ in range(2):
+        assert f"{tmp_path / 'corpus.jsonl'} line 4: {words}" in refusal(list, collection.documents())
+
+
+def test_judgements_of_unknown_claims(tmp_path):
+    lay_out(tmp_path, {**BEIR, "qrels/test.tsv": table(QRELS_HEADER, (7, 2, 1), ("c8", 2, 1), ("c9", 2, 1))})
+    message = refusal(read_collection, tmp_path)
+    assert f"{tmp_path / 'qrels/test.tsv'} line 3: claim 'c8' is not in {tmp_path / 'queries.jsonl'}" in message
+    assert "nor are 1 more" in message
+
+
+def test_a_split_without_answers(tmp_path):
+    lay_out(tmp_path, {**BEIR, "qrels/test.tsv": table(QRELS_HEADER, (7, 2, 0))})
+    assert "test.tsv has no judgement above 0" in refusal(read_collection, tmp_path)
+
+
+def test_ids_are_kept_to_the_letter(tmp_path):
+    # Unlike PMIDs, ids of BEIR are any text: 1.0 and 1 are two documents.
+    corpus = "".join(json.dumps({"_id": id, "text": "a"}) + "\n" for id in ("1.0", 1, "1e0"))
+    collection = read_collection(lay_out(tmp_path, BEIR, corpus__jsonl=corpus))
+    assert [document.id for document in collection.documents()] == ["1.0", "1", "1e0"]

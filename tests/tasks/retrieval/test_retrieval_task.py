@@ -1,0 +1,41 @@
+"""What a recipe may say about a task of retrieval."""
+
+import pytest
+
+from headwise.errors import InputError
+from headwise.tasks import build_task
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ({"negatives": 0}, "negatives: expected a whole number of 1 or more, got 0"),
+        ({"negatives": True}, "negatives: expected a whole number"),
+        ({"passages": -1}, "passages: expected a whole number of 0 or more"),
+        ({"validation_candidates": 1.5}, "validation_candidates: expected a whole number"),
+        ({"loss": "hinge"}, "loss: 'hinge' is not known; known: list, pairs"),
+        ({"b": 1.5}, "b: expected a number of 0 or more, at most 1, got 1.5"),
+        ({"k1": "high"}, "k1: expected a number"),
+        ({"drop_unknown": "maybe"}, "drop_unknown: expected true or false"),
+        ({"splits": {"exam": "test"}}, "splits: 'exam' is not known"),
+        ({"collection": ""}, "collection: expected a text"),
+    ],
+)
+def test_a_bad_option_is_refused_in_one_sentence(options, expected):
+    with pytest.raises(InputError, match=expected):
+        build_task("retrieval", options)
+
+
+def test_options_are_kept():
+    task = build_task("retrieval", {"collection": "papers", "splits": {"validation": "dev"}, "negatives": 4})
+    assert (task.splits_of, task.negatives, task.loss) == ({"train": "train", "validation": "dev"}, 4, "pairs")
+
+
+def test_the_folder_lies_below_the_data_root(tmp_path):
+    task = build_task("retrieval", {"collection": "papers"})
+    assert task.folder(tmp_path) == tmp_path / "papers"
+    assert task.available(tmp_path) == ()
+    (tmp_path / "papers").mkdir()
+    assert task.available(tmp_path) == ("train",)
+    with pytest.raises(InputError, match=r"name its folder with task\.collection"):
+        build_task("retrieval", {}).folder(tmp_path)

@@ -1,0 +1,282 @@
+"""Re-rankers: the scores of CrossEncoder, whatever the order, the batch, or how texts are cut."""
+
+import json
+import random
+from pathlib import Path
+
+import numpy
+import pytest
+import torch
+from conftest import FAMILIES, build_model
+from sentence_transformers import CrossEncoder
+from tiny_encoder import WORDS, build_tokenizer, save_encoder
+
+import headwise as hw
+from headwise.errors import InputError, StateError
+from headwise.training.first_token import FAMILIES as FIRST_TOKEN
+from headwise.training.first_token import first_token_only
+from headwise.training.heads import change_head
+from headwise.training.predict import predict_logits, stretches
+from headwise.training.reranking import Reranker
+from headwise.training.saving import prepare_reranker, save_classifier
+
+# Cut at 24: about half of the pairs are longer.
+LENGTH = 24
+
+
+def text(chance, words):
+    return " ".join(chance.choices(WORDS, k=words))
+
+
+@pytest.fixture(scope="module")
+def pairs():
+    chance = random.Random(5)
+    lengths = [(chance.randint(1, 30), chance.randint(1, 40)) for _ in range(60)]
+    return [(text(chance, claim), text(chance, paper)) for claim, paper in [*lengths, (2, 60), (60, 2), (40, 40)]]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A re-ranker as a run saves it."""
+    folder = tmp_path_factory.mktemp("reranker")
+    model, tokenizer = build_model("bert", num_labels=1), build_tokenizer()
+    prepare_reranker(model, tokenizer, LENGTH)
+    save_classifier(model, tokenizer, folder, "pooler")
+    return folder
+
+
+@pytest.fixture
+def reranker(folder):
+    return Reranker.load(folder)
+
+
+# -- the same scores as CrossEncoder -----------------------------------------------------------------------------------
+
+
+def test_scores_are_those_of_cross_encoder(folder, reranker, pairs):
+    theirs = CrossEncoder(str(folder), device="cpu").predict(pairs)
+    ours = reranker.predict(pairs)
+    assert ours.dtype == numpy.float32
+    assert ours.shape == (len(pairs),)
+    assert numpy.ptp(ours) > 0.05
+    assert numpy.abs(ours - theirs).max() < 1e-5
+
+
+def test_what_cross_encoder_saved_loads_here(tmp_path, pairs):
+    """Its scores are squeezed by a sigmoid unless it is told otherwise; ours are what goes into it."""
+    CrossEncoder(
+        str(save_encoder(tmp_path / "encoder")), num_labels=1, max_length=LENGTH, device="cpu"
+    ).save_pretrained(str(tmp_path / "saved"))
+    theirs = CrossEncoder(str(tmp_path / "saved"), device="cpu").predict(pairs)
+    ours = Reranker.load(tmp_path / "saved")
+    assert ours.max_length == LENGTH
+    assert numpy.abs(1 / (1 + numpy.exp(-ours.predict(pairs))) - theirs).max() < 1e-5
+
+
+def test_scores_are_the_plain_model_on_each_pair_alone(reranker, pairs):
+    expected = []
+    for claim, paper in pairs:
+        inputs = reranker.tokenizer(
+            claim, paper, truncation="longest_first", max_length=LENGTH, padding=False, return_tensors="pt"
+        )
+        with torch.inference_mode():
+            expected.append(reranker.model(**inputs).logits.item())
+    assert reranker.predict(pairs) == pytest.approx(expected, abs=1e-5)
+
+
+# -- what must not matter ----------------------------------------------------------------------------------------------
+
+
+def test_the_order_of_pairs_does_not_matter(reranker, pairs):
+    order = random.Random(1).sample(range(len(pairs)), len(pairs))
+    shuffled = reranker.predict([pairs[place] for place in order])
+    assert numpy.abs(shuffled - reranker.predict(pairs)[order]).max() < 1e-6
+
+
+@pytest.mark.parametrize("batch", [1, 7, 64])
+def test_the_batch_does_not_matter(reranker, pairs, batch):
+    assert numpy.abs(reranker.predict(pairs, batch=batch) - reranker.predict(pairs)).max() < 1e-6
+
+
+def test_bf16_is_near(reranker, pairs):
+    exact, near = reranker.predict(pairs), reranker.predict(pairs, precision="bf16")
+    assert near.dtype == numpy.float32
+    assert 0 < numpy.abs(exact - near).max() < 0.1 * numpy.ptp(exact)
+
+
+def test_ranks_are_by_score_and_ties_stay_in_order(reranker, pairs):
+    claim, papers = pairs[0][0], [pairs[0][1], pairs[1][1], pairs[2][1], pairs[1][1]]
+    scores = reranker.predict([(claim, paper) for paper in papers])
+    ranked = reranker.rank(claim, papers)
+    assert sorted(place for place, _ in ranked) == [0, 1, 2, 3]
+    assert [score for _, score in ranked] == sorted(scores.tolist(), reverse=True)
+    assert [place for place, _ in ranked if place in (1, 3)] == [1, 3]
+
+
+def test_progress_counts_pairs(reranker, pairs):
+    told = []
+    reranker.predict(pairs, batch=20, after_batch=told.append)
+    assert told == [20, 40, 60, 63]
+
+
+def test_nothing_has_no_scores(reranker):
+    assert reranker.predict([]).shape == (0,)
+    assert reranker.rank("word1", []) == []
+
+
+# -- guides, gates, maps -----------------------------------------------------------------------------------------------
+
+
+def test_gates_change_scores_and_leave_nothing_behind(reranker, pairs):
+    before = reranker.predict(pairs)
+    gates = torch.ones(3, 4)
+    with hw.gate(reranker.model, gates):
+        open_gates = reranker.predict(pairs)
+    gates[2] = 0.0  # also in the last layer, which ends with the first token
+    with hw.gate(reranker.model, gates):
+        gated = reranker.predict(pairs)
+    assert numpy.abs(open_gates - before).max() < 1e-5
+    assert numpy.abs(gated - before).max() > 1e-3
+    assert (reranker.predict(pairs) == before).all()
+
+
+def test_maps_are_whole(reranker, pairs):
+    with hw.capture(reranker.model) as maps:
+        reranker.predict(pairs[:1])
+    length = len(reranker.tokenizer(*pairs[0], truncation="longest_first", max_length=LENGTH)["input_ids"])
+    assert maps[2].shape == (1, 4, length, length)
+
+
+def test_a_guided_model_scores_as_before(reranker, pairs):
+    before = reranker.predict(pairs)
+    hw.guide(reranker.model, hw.MDG(weight=1.0))
+    assert numpy.abs(reranker.predict(pairs) - before).max() < 1e-5
+
+
+# -- the last layer for the first token --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("family", sorted(FAMILIES))
+def test_families_give_the_same_scores(family, pairs):
+    model = build_model(family, num_labels=1).eval()
+    tokenizer = build_tokenizer()
+    ours = Reranker(model, tokenizer, LENGTH)
+    with first_token_only(model) as known:
+        assert known == (family in FIRST_TOKEN)
+    inputs = [
+        tokenizer(*pair, truncation="longest_first", max_length=LENGTH, padding=False, return_tensors="pt")
+        for pair in pairs[:12]
+    ]
+    with torch.inference_mode():
+        expected = [model(each["input_ids"], each["attention_mask"]).logits.item() for each in inputs]
+    assert ours.predict(pairs[:12]) == pytest.approx(expected, abs=1e-5)
+
+
+@pytest.mark.parametrize("family", ["bert", "roberta"])
+def test_the_other_head_reads_the_first_token_too(family, pairs):
+    model = change_head(build_model(family, num_labels=1), "relu").eval()
+    with first_token_only(model) as known:
+        assert known
+        short = Reranker(model, build_tokenizer(), LENGTH).predict(pairs, batch=8)
+    model.base_model.register_forward_hook(lambda *_: None)
+    assert Reranker(model, build_tokenizer(), LENGTH).predict(pairs, batch=8) == pytest.approx(short, abs=1e-5)
+
+
+def test_only_one_token_goes_through_the_end(reranker, pairs):
+    seen = []
+    last = reranker.model.bert.encoder.layer[-1]
+    whole = last.feed_forward_chunk
+    last.feed_forward_chunk = lambda states: seen.append(states.shape[1]) or whole(states)
+    reranker.predict(pairs[:4])
+    assert seen == [1]
+
+
+def test_who_looks_at_the_last_layer_sees_all_tokens(reranker, pairs):
+    seen = []
+    before = reranker.predict(pairs[:4])
+    handle = reranker.model.bert.register_forward_hook(lambda _, __, output: seen.append(output[0].shape[1]))
+    assert reranker.predict(pairs[:4]) == pytest.approx(before, abs=1e-6)
+    assert seen[0] > 1
+    handle.remove()
+
+
+def test_a_head_of_ones_own_sees_all_tokens():
+    class Mean(torch.nn.Module):
+        def forward(self, states):
+            return states.mean(1)
+
+    model = build_model("bert", num_labels=1)
+    model.bert.pooler = Mean()
+    with first_token_only(model) as known:
+        assert not known
+
+
+def test_the_model_is_left_as_it_was(reranker, pairs):
+    reranker.model.train()
+    reranker.predict(pairs[:2])
+    assert reranker.model.training
+    assert not any(each._forward_pre_hooks for each in reranker.model.modules())
+
+
+# -- batches -----------------------------------------------------------------------------------------------------------
+
+
+def test_batches_keep_to_tokens_and_to_pairs():
+    assert list(stretches([10, 10, 6, 5, 2, 2], 100, 20)) == [(0, 2), (2, 5), (5, 6)]
+    assert list(stretches([10, 10, 6, 5, 2, 2], 2, 20)) == [(0, 2), (2, 4), (4, 6)]
+    assert list(stretches([50, 10], 100, 20)) == [(0, 1), (1, 2)]
+    assert list(stretches([3, 2, 1], 2)) == [(0, 2), (2, 3)]
+
+
+# -- bad input ---------------------------------------------------------------------------------------------------------
+
+
+def test_classes_are_refused(tmp_path):
+    with pytest.raises(InputError, match="one logit, and this model has 3: train one"):
+        Reranker.load(save_encoder(tmp_path / "classes"))
+
+
+def test_a_model_without_a_classifier_is_refused(tmp_path):
+    model = build_model("bert", num_labels=1)
+    model.bert.save_pretrained(tmp_path)
+    build_tokenizer().save_pretrained(tmp_path)
+    with pytest.raises(InputError, match="holds a BertModel without a classifier"):
+        Reranker.load(tmp_path)
+
+
+def test_a_folder_without_a_model_is_refused(tmp_path):
+    with pytest.raises(InputError, match="holds no model: expected a folder with a config.json"):
+        Reranker.load(tmp_path / "nowhere")
+
+
+def test_a_damaged_record_is_refused(folder, tmp_path):
+    copy = tmp_path / "copy"
+    copy.mkdir()
+    for path in Path(folder).iterdir():
+        (copy / path.name).write_bytes(path.read_bytes())
+    (copy / "headwise.json").write_text(json.dumps({"asked": {"recipe": {"head": "pooler"}}}), encoding="utf-8")
+    with pytest.raises(InputError, match=r"headwise.json is damaged \(KeyError\): train again"):
+        Reranker.load(copy)
+
+
+def test_an_unknown_precision_is_refused(reranker, pairs):
+    with pytest.raises(InputError, match="unknown precision 'fp16'.*known: bf16, fp32"):
+        reranker.predict(pairs, precision="fp16")
+
+
+def test_scores_that_are_not_numbers_are_refused(reranker, pairs):
+    with torch.no_grad():
+        reranker.model.classifier.bias.fill_(float("nan"))
+    with pytest.raises(StateError, match="not finite"):
+        reranker.predict(pairs)
+
+
+def test_predictions_of_others_are_as_they_were(reranker, pairs):
+    """Without a budget of tokens, batches are of equal size, as evaluation has them."""
+    from headwise.tasks import Collator, Split, encode
+
+    encoded = encode(Split(tuple(pairs), (None,) * len(pairs)), reranker.tokenizer, LENGTH)
+    sizes = []
+    collate = Collator.of(reranker.tokenizer, "ranking")
+    predict_logits(reranker.model, encoded, lambda items: sizes.append(len(items)) or collate(items), batch=16)
+    assert sizes == [16, 16, 16, 15]
