@@ -158,9 +158,10 @@ def test_words_of_a_claim_that_were_cut_off_have_no_link(reranker, tokenizer):
     assert [link.start for link in found.links] == [0, 8, 16, 24, 32]
 
 
-def test_a_pair_that_fits_is_read_to_its_end(reranker, tokenizer):
-    found = explain(reranker, tokenizer, CLAIM, TEXT, max_length=40)
-    assert (found.truncated, found.read) == (False, len(TEXT))
+@pytest.mark.parametrize("text", [TEXT, "A trial"])
+def test_a_pair_that_fits_is_read_to_its_end(reranker, tokenizer, text):
+    found = explain(reranker, tokenizer, CLAIM, text, max_length=40)
+    assert (found.truncated, found.read) == (False, len(text))
 
 
 def test_dropout_and_mode_and_the_tokenizers_own_padding_do_not_matter(reranker, tokenizer):
