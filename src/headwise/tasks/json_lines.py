@@ -32,13 +32,13 @@ class JsonTable:
     @cached_property
     def first(self) -> tuple[str, ...]:
         """The keys of the first object."""
-        for _, record in self._objects():
+        for _, record in self.objects():
             return tuple(record)
         raise InputError(f"{self.path} is empty: expected one JSON object per line; fetch or write it again.")
 
     def rows(self, wanted: Sequence[str], columns: Sequence[str] | None, broken: Broken) -> Iterator[Row]:
         """The wanted keys of every object; blank lines are passed over."""
-        for line, record in self._objects():
+        for line, record in self.objects():
             missing = [name for name in wanted if name not in record]
             if missing:
                 broken(
@@ -48,7 +48,8 @@ class JsonTable:
             else:
                 yield line, [record[name] for name in wanted]
 
-    def _objects(self) -> Iterator[tuple[int, dict[str, Any]]]:
+    def objects(self) -> Iterator[tuple[int, dict[str, Any]]]:
+        """Every object with its line, whatever keys it has; blank lines are passed over."""
         for number, line in enumerate(lines(self.path, self.encoding), 1):
             if line.strip():
                 yield number, self._parsed(line, number)

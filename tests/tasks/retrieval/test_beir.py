@@ -143,3 +143,15 @@ def test_ids_are_kept_to_the_letter(tmp_path):
     corpus = "".join(json.dumps({"_id": id, "text": "a"}) + "\n" for id in ("1.0", 1, "1e0"))
     collection = read_collection(lay_out(tmp_path, BEIR, corpus__jsonl=corpus))
     assert [document.id for document in collection.documents()] == ["1.0", "1", "1e0"]
+
+
+def test_half_of_an_emoji_is_replaced_in_texts_and_refused_in_ids(tmp_path):
+    broken = '{"_id": "d1", "title": "a \\ud83d", "text": "b \\ud83d\\ude00 c \\ude00"}\n'
+    lay_out(
+        tmp_path / "texts", BEIR, corpus__jsonl=broken, queries__jsonl=QUERIES.replace("sleep is", "sleep \\ud83d is")
+    )
+    collection = read_collection(tmp_path / "texts")
+    assert list(collection.documents()) == [Document("d1", "a \ufffd", "b \U0001f600 c \ufffd")]
+    assert collection.claims["c1"] == "sleep \ufffd is good"
+    lay_out(tmp_path / "ids", BEIR, corpus__jsonl='{"_id": "\\ud83d", "text": "b"}\n')
+    assert "corpus.jsonl line 1: expected an id" in refusal(list, read_collection(tmp_path / "ids").documents())

@@ -32,6 +32,7 @@ def test_both_forms_give_the_same(tmp_path, form, packed):
     assert collection.claims["1"] == "Sleep, they say, helps."
     assert collection.qrels == {"train": {"1": {"10": 1, "11": 1}}, second: {"3": {"12": 1}}}
     assert list(collection.places) == ["train", second]
+    assert collection.members == {"train": ("1", "2"), second: ("3",), "test": ("4",)}
     assert [note.split(": ")[1] for note in collection.notes] == [
         "1 of 2 claims are without evidence and have no judgements",
         "1 of 1 claims are without evidence and have no judgements",

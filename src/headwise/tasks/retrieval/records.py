@@ -19,16 +19,9 @@ Numbered = Callable[[], Iterator[tuple[int, Document]]]
 _WHOLE_FLOAT = re.compile(r"(\d+)\.0+")
 
 
-class _Objects(JsonTable):
-    """A JSON Lines file of which some keys are optional."""
-
-    def all(self) -> Iterator[tuple[int, dict[str, Any]]]:
-        return self._objects()
-
-
 def objects(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
     """The objects of a JSON Lines file, each with its line."""
-    return _Objects(path, "utf-8").all()
+    return JsonTable(path, "utf-8").objects()
 
 
 def open_delimited(path: Path) -> DelimitedTable:
@@ -65,7 +58,7 @@ def value_of(record: dict[str, Any], key: str, path: Path, line: int) -> Any:
 def id_of(value: Any, path: Path, line: int | None) -> str:
     """An id as text; whole numbers count."""
     text = str(value).strip() if isinstance(value, str | int) and not isinstance(value, bool) else ""
-    if not text:
+    if not text or mended(text) != text:
         where = path if line is None else f"{path} line {line}"
         raise InputError(f"{where}: expected an id, got {value!r}; write text or a whole number.")
     return text
@@ -87,7 +80,7 @@ def text_of(value: Any, what: str, path: Path, line: int) -> str:
 
 def claim_of(value: Any, path: Path, line: int) -> str:
     """The text of a claim, which may not be empty."""
-    text = text_of(value, "the claim", path, line)
+    text = mended(text_of(value, "the claim", path, line))
     if not text:
         raise InputError(f"{path} line {line}: the claim is empty; write its text, or take the line out.")
     return text
@@ -95,7 +88,16 @@ def claim_of(value: Any, path: Path, line: int) -> str:
 
 def document(id: str, title: str, text: str) -> Document:
     """A document; one that is only a title has it as its text."""
+    title, text = mended(title), mended(text)
     return Document(id, title, text) if text else Document(id, "", title)
+
+
+def mended(text: str) -> str:
+    """Text with a replacement character for every half of a pair (of an emoji, say) that JSON or Python escapes left.
+
+    No file and no tokenizer takes such a half.
+    """
+    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
 def checked(path: Path, numbered: Numbered) -> Callable[[], Iterator[Document]]:
