@@ -15,12 +15,13 @@ from typing import Any
 from report import finish, progress, replace_text
 
 from headwise.errors import HeadwiseError
+from headwise.experiments.candidates import Chosen, read_candidates
 from headwise.experiments.collections import CollectionChoice, choose_claims
 from headwise.experiments.files import read_recipe
 from headwise.experiments.prepare import Place
 from headwise.experiments.ranking import Comparison, compare_runs
 from headwise.experiments.record import NAME
-from headwise.experiments.rerank import Scoring, read_candidates, rerank
+from headwise.experiments.rerank import Scoring, rerank
 from headwise.experiments.retrieve import TAG, Searching, retrieve
 from headwise.experiments.run import train
 from headwise.metrics.ranking import MEASURES, RankingScores, score_ranking
@@ -73,8 +74,8 @@ def run(setting: str, seed: int, options: argparse.Namespace) -> tuple[Row, Path
         raise KeyboardInterrupt
     output = options.work / f"{recipe.name}-seed{seed}-top{options.top}.trec"
     if not output.is_file():
-        choice = CollectionChoice(options.data / "scifact", gold="cited")
-        candidates = read_candidates(find_candidates(options), choice, SPLIT, None, options.work / "cache", Silence())
+        choice, found = CollectionChoice(options.data / "scifact", gold="cited"), find_candidates(options)
+        candidates = read_candidates(found, choice, Chosen(SPLIT), options.work / "cache", Silence())
         ordered = rerank(folder, candidates, Scoring(cache=options.work / "cache", output=output), Silence())
         write_run(output, ordered.run, recipe.name)
         ordered.kept.unlink(missing_ok=True)

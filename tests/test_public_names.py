@@ -15,6 +15,7 @@ NAMES = [
     "HeadwiseError",
     "HeadwiseWarning",
     "Match",
+    "Reranker",
     "__version__",
     "auto",
     "capture",

@@ -259,7 +259,7 @@ class Process:
     """
 
     _context = multiprocessing.get_context("forkserver")
-    _context.set_forkserver_preload(["tiny_runs", "headwise.cli.train"])
+    _context.set_forkserver_preload(["tiny_runs", "headwise.cli.train", "headwise.cli.rerank"])
 
     def __init__(
         self,

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
         unguide,
         warm_up,
     )
-    from headwise.training import GuidedTrainer, log_losses
+    from headwise.training import GuidedTrainer, Reranker, log_losses
 
 __version__ = "0.1.0"
 
@@ -52,7 +52,7 @@ _HOMES = {
         "unguide",
         "warm_up",
     ),
-    "headwise.training": ("GuidedTrainer", "log_losses"),
+    "headwise.training": ("GuidedTrainer", "Reranker", "log_losses"),
 }
 
 __all__ = [
@@ -66,6 +66,7 @@ __all__ = [
     "HeadwiseError",
     "HeadwiseWarning",
     "Match",
+    "Reranker",
     "__version__",
     "auto",
     "capture",

@@ -7,14 +7,18 @@ from pathlib import Path
 
 import pytest
 import torch
+from sentence_transformers import CrossEncoder
 from small_collection import write_collection
 from tiny_runs import Process, assert_one_sentence, build_tokenizer
 from transformers import AutoModelForSequenceClassification
 
 from headwise.errors import InputError
+from headwise.experiments import check_recipe
 from headwise.experiments.collections import CollectionChoice
 from headwise.experiments.partial import Partial, alone
-from headwise.experiments.rerank import PIECE
+from headwise.experiments.prepare import Place
+from headwise.experiments.rerank import PIECE, _ordered
+from headwise.experiments.run import train
 from headwise.metrics.ranking import score_ranking
 from headwise.tasks.retrieval.trec import read_run
 from headwise.training.reranking import Reranker
@@ -100,6 +104,15 @@ def test_candidates_come_out_in_the_order_of_the_model(headwise, words, model, c
     assert not (tmp_path / "cache" / "rerank").exists()
 
 
+def test_the_best_come_first_and_equals_stay_in_order():
+    pairs = [("c", "low"), ("c", "first"), ("c", "best"), ("c", "second"), ("d", "only")]
+    found = _ordered(pairs, [-1.0, 0.5, 2.0, 0.5, 7.0])
+    assert {claim: list(each) for claim, each in found.items()} == {
+        "c": ["best", "first", "second", "low"],
+        "d": ["only"],
+    }
+
+
 def test_measures_are_those_of_the_two_runs(headwise, words, candidates, collection, tmp_path):
     files = "--output", tmp_path / "run.trec", "--per-query", tmp_path / "claims.json"
     code, out, err = headwise(*words, *files, "--json")
@@ -139,6 +152,51 @@ def test_claims_of_other_splits_are_passed_over(headwise, words, tmp_path):
     assert code == 0, err
     assert "1 claims of the candidates are not in the split test: passed over" in err
     assert {line.split()[0] for line in out.splitlines()} == {"v0"}
+
+
+def test_a_run_knows_its_collection_and_is_a_cross_encoder(headwise, encoder, collection, candidates, tmp_path):
+    recipe = {
+        "task": {"name": "retrieval", "collection": collection.name, "negatives": 2, "validation_candidates": 3},
+        "model": encoder,
+        "data": {"max_length": 20, "limit": {"train": 4, "validation": 1}},
+        "training": {"epochs": 1, "batch": 8, "learning_rate": 0.003},
+    }
+    train(check_recipe(recipe, "test"), Place(tmp_path / "trained", collection.parent, cache=tmp_path / "cache"))
+    words = "--candidates", candidates, "--cache", tmp_path / "cache"
+    code, out, err = headwise("rerank", tmp_path / "trained", *words)
+    assert code == 0, err
+    texts, asked = documents(collection), claims(collection)
+    rows = [line.split() for line in out.splitlines()]
+    pairs = [(asked[row[0]], texts[row[2]]) for row in rows]
+    theirs = CrossEncoder(str(tmp_path / "trained"), device="cpu").predict(pairs)
+    assert [float(row[4]) for row in rows] == pytest.approx(theirs.tolist(), abs=1e-5)
+    assert Reranker.load(tmp_path / "trained").max_length == 20
+
+
+def test_a_table_brings_its_texts_along(headwise, model, tmp_path):
+    """As in Cross-genre-IR; the longer of two texts of a paper is the paper."""
+    rows = [
+        ("the cat", "surely a dog", 1, 0),
+        ("the cat", "old bird", 2, 1),
+        ("the cat", "surely a dog and tree", 1, 0),
+    ]
+    rows += [("red river", "green house", 1, 1), ("red river", "a man never", 3, 0)]
+    table = "Hypothesis,Premise,PMID,Entails\n" + "".join(",".join(map(str, row)) + "\n" for row in rows)
+    (tmp_path / "test.csv").write_text(table, encoding="utf-8")
+    code, out, err = headwise("rerank", model, "--candidates", tmp_path / "test.csv", "--cache", tmp_path / "cache")
+    assert code == 0, err
+    assert "all 2" in err
+    found = [(line.split()[2], float(line.split()[4])) for line in out.splitlines()]
+    ranked = [
+        Reranker.load(model).rank("the cat", ["surely a dog and tree", "old bird"]),
+        Reranker.load(model).rank("red river", ["green house", "a man never"]),
+    ]
+    names_of = [["1", "2"], ["1", "3"]]
+    expected = [(names_of[number][place], score) for number, each in enumerate(ranked) for place, score in each]
+    assert [name for name, _ in found] == [name for name, _ in expected]
+    assert [score for _, score in found] == pytest.approx([score for _, score in expected], abs=1e-5)
+    result = headwise("rerank", model, "--candidates", tmp_path / "test.csv", "--split", "test")
+    assert_one_sentence(result, "--split test chooses claims of a --collection")
 
 
 def test_bf16_and_the_batch_are_used(headwise, words):
@@ -189,7 +247,7 @@ def whole(model, many, tmp_path_factory):
         (ADD, 1, 0),  # nothing is kept yet
         (ADD, 3, 2 * PIECE),
         ("headwise.experiments.partial.os.fsync", 2, 2 * PIECE),  # written, not yet known to be
-        ("headwise.cli.rerank.write_run", 1, None),  # all is kept, nothing is written
+        ("headwise.cli.run_output.write_run", 1, None),  # all is kept, nothing is written
     ],
 )
 def test_a_killed_run_goes_on(long, whole, tmp_path, place, count, done):
@@ -308,11 +366,12 @@ def test_mistakes_are_told_in_one_sentence(headwise, words, tmp_path, monkeypatc
 
 def test_a_folder_that_is_no_run_needs_a_collection(headwise, model, candidates):
     result = headwise("rerank", model, "--candidates", candidates)
-    assert_one_sentence(result, "is not a run of headwise", "name it with --collection")
+    assert_one_sentence(result, "is not a run of the task retrieval", "name it with --collection")
 
 
 def test_a_run_of_another_task_needs_a_collection(headwise, finished, candidates):
-    assert_one_sentence(headwise("rerank", finished, "--candidates", candidates), "was trained for the task pairs")
+    result = headwise("rerank", finished, "--candidates", candidates)
+    assert_one_sentence(result, "is not a run of the task retrieval", "name it with --collection")
 
 
 def test_a_classifier_of_classes_is_refused(headwise, words, finished):

@@ -7,8 +7,10 @@ from small_collection import write_collection
 
 from headwise.errors import InputError
 from headwise.experiments import check_recipe
+from headwise.experiments.collections import CollectionChoice
 from headwise.experiments.data import read_splits
 from headwise.experiments.prepare import Place
+from headwise.experiments.reranker_run import Named, collection_of, index_options_of
 from headwise.experiments.run import train
 from headwise.tasks.retrieval.holdout import without_leaks
 
@@ -142,6 +144,19 @@ def test_a_re_ranker_learns_what_bm25_cannot_see(encoder, root, cache, tmp_path,
     happened = trained(encoder, root, cache, tmp_path / "run", **changes).record["happened"]
     assert happened["metrics"]["validation"]["mrr"] == 1.0
     assert happened["claims"] == {"train": 16, "validation": 4}
+
+
+def test_the_record_says_which_collection_and_which_words(encoder, root, cache, tmp_path):
+    trained(encoder, root, cache, tmp_path / "run", task={"stem": "none"}, training={"epochs": 1})
+    found = collection_of(tmp_path / "run", Named(gold="cited", drop_unknown=True))
+    assert found == CollectionChoice(root / "papers", None, "cited", True)
+    assert collection_of(tmp_path / "run", Named(tmp_path)).folder == tmp_path
+    assert index_options_of(tmp_path / "run").words.stem == "none"
+    content = json.loads((tmp_path / "run" / "headwise.json").read_text())
+    content["asked"]["data"] = str(tmp_path / "moved")
+    (tmp_path / "run" / "headwise.json").write_text(json.dumps(content))
+    with pytest.raises(InputError, match="no longer there: name it with --collection"):
+        collection_of(tmp_path / "run", Named())
 
 
 def test_the_saved_model_has_one_logit_and_cuts_where_the_recipe_says(encoder, root, cache, tmp_path):

@@ -64,9 +64,8 @@ def test_scores_are_those_of_cross_encoder(folder, reranker, pairs):
 
 def test_what_cross_encoder_saved_loads_here(tmp_path, pairs):
     """Its scores are squeezed by a sigmoid unless it is told otherwise; ours are what goes into it."""
-    CrossEncoder(
-        str(save_encoder(tmp_path / "encoder")), num_labels=1, max_length=LENGTH, device="cpu"
-    ).save_pretrained(str(tmp_path / "saved"))
+    model = CrossEncoder(str(save_encoder(tmp_path / "encoder", num_labels=1)), max_length=LENGTH, device="cpu")
+    model.save_pretrained(str(tmp_path / "saved"))
     theirs = CrossEncoder(str(tmp_path / "saved"), device="cpu").predict(pairs)
     ours = Reranker.load(tmp_path / "saved")
     assert ours.max_length == LENGTH
@@ -141,7 +140,7 @@ def test_gates_change_scores_and_leave_nothing_behind(reranker, pairs):
 
 
 def test_maps_are_whole(reranker, pairs):
-    with hw.capture(reranker.model) as maps:
+    with hw.capture(reranker.model, what="map") as maps:
         reranker.predict(pairs[:1])
     length = len(reranker.tokenizer(*pairs[0], truncation="longest_first", max_length=LENGTH)["input_ids"])
     assert maps[2].shape == (1, 4, length, length)
@@ -169,7 +168,9 @@ def test_families_give_the_same_scores(family, pairs):
     ]
     with torch.inference_mode():
         expected = [model(each["input_ids"], each["attention_mask"]).logits.item() for each in inputs]
-    assert ours.predict(pairs[:12]) == pytest.approx(expected, abs=1e-5)
+    # MobileBERT's embeddings look at the next token, be it padding: its scores depend on who shares the batch.
+    batch = 1 if family == "mobilebert" else None
+    assert ours.predict(pairs[:12], batch=batch) == pytest.approx(expected, abs=1e-5)
 
 
 @pytest.mark.parametrize("family", ["bert", "roberta"])

@@ -31,7 +31,9 @@ PerQuery = Annotated[
 Stem = Annotated[str, typer.Option(help="Language whose word endings are cut off, or none.")]
 StopWords = Annotated[str, typer.Option("--stop-words", help="Language whose commonest words are left out, or none.")]
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace output files.")]
-Run = Annotated[Path, typer.Argument(help="Folder that `headwise train` made.", show_default=False)]
+Run = Annotated[
+    Path, typer.Argument(help="Re-ranker: folder that `headwise train` or a CrossEncoder made.", show_default=False)
+]
 Precision = Annotated[str, typer.Option(help="fp32, or bf16: faster on processors made for it, scores a little off.")]
 
 
@@ -61,16 +63,20 @@ def retrieve(
 ) -> None:
     """Find candidates for every claim of COLLECTION with BM25: a TREC run."""
     from headwise.cli.retrieve import Asked, run_retrieve
+    from headwise.cli.run_output import RunOutput
     from headwise.experiments.collections import CollectionChoice
 
     choice = CollectionChoice(collection, layout=layout, gold=gold, drop_unknown=drop_unknown)
-    asked = Asked(choice, split, top, output, per_query, overwrite=overwrite, rebuild=rebuild, as_json=as_json)
-    run_retrieve(asked, stem=stem, stop_words=stop_words, k1=k1, b=b, cache=cache)
+    written = RunOutput(output, per_query, overwrite, as_json)
+    run_retrieve(Asked(choice, split, top, written, rebuild), stem=stem, stop_words=stop_words, k1=k1, b=b, cache=cache)
 
 
 def rerank(
     run: Run,
-    candidates: Annotated[Path, typer.Option(help="TREC run, such as `retrieve` writes.", show_default=False)],
+    candidates: Annotated[
+        Path,
+        typer.Option(help="TREC run, or a table of Cross-genre-IR.", show_default=False),
+    ],
     collection: Annotated[
         Path | None, typer.Option(help="Folder of the collection; default that of training.", show_default=False)
     ] = None,
@@ -89,12 +95,13 @@ def rerank(
 ) -> None:
     """Order the candidates of every claim by the model of RUN: a TREC run. Goes on where it was stopped."""
     from headwise.cli.rerank import Asked, run_rerank
-    from headwise.experiments.collections import CollectionChoice
+    from headwise.cli.run_output import RunOutput
+    from headwise.experiments.candidates import Chosen
+    from headwise.experiments.reranker_run import Named
 
-    choice = None
-    if collection is not None:
-        choice = CollectionChoice(collection, layout=layout, gold=gold, drop_unknown=drop_unknown)
-    asked = Asked(run, candidates, choice, split, top, output, per_query, overwrite=overwrite, as_json=as_json)
+    named = Named(collection, layout, gold, drop_unknown)
+    written = RunOutput(output, per_query, overwrite, as_json)
+    asked = Asked(run, candidates, named, Chosen(split, top), written)
     run_rerank(asked, batch=batch, precision=precision, cache=cache)
 
 
@@ -140,13 +147,12 @@ def search(
 ) -> None:
     """Find the papers behind one claim: BM25, then the model of RUN."""
     from headwise.cli.search import run_search
-    from headwise.experiments.collections import CollectionChoice
+    from headwise.experiments.reranker_run import Named
 
-    choice = None if collection is None else CollectionChoice(collection, layout=layout)
     run_search(
         run,
         claim,
-        choice,
+        Named(collection, layout),
         top=top,
         depth=depth,
         explain=explain,

@@ -16,8 +16,8 @@ from rich.text import Text
 from headwise.cli.progress import progress
 from headwise.cli.quiet import quiet_libraries
 from headwise.cli.score import WIDTH
-from headwise.experiments.collections import CollectionChoice
 from headwise.experiments.explain import Explanation, Word
+from headwise.experiments.reranker_run import Named
 from headwise.experiments.search import Found, Paper, Reading, check_claim, open_searcher
 
 # How many words are named and marked.
@@ -31,7 +31,7 @@ MARK = "**"
 def run_search(
     run: Path,
     claim: str,
-    choice: CollectionChoice | None,
+    named: Named,
     *,
     top: int,
     depth: int,
@@ -46,7 +46,7 @@ def run_search(
     reading = Reading(top, depth, explain, batch, precision)
     quiet_libraries()
     with progress() as shown:
-        searcher = open_searcher(run, choice, cache=cache, listener=shown)
+        searcher = open_searcher(run, named, cache=cache, listener=shown)
         found = searcher.search(claim, reading, shown)
     if as_json:
         about = {"run": str(run), "collection": str(searcher.folder), "documents": len(searcher.index.corpus)}

@@ -4,24 +4,17 @@ from __future__ import annotations
 
 import functools
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from headwise.disk import cache_folder, user_cache
-from headwise.errors import InputError
-from headwise.experiments import record
-from headwise.experiments.collections import Claims, CollectionChoice, choose_claims
+from headwise.experiments.candidates import Candidates
 from headwise.experiments.partial import SUFFIX, Partial, alone
 from headwise.metrics.ranking import RankingScores, score_ranking
-from headwise.tasks import build_task
-from headwise.tasks.retrieval.cache import digest, file_digest, retrieval_cache
+from headwise.tasks.retrieval.cache import digest, file_digest
 from headwise.tasks.retrieval.collection import Run
-from headwise.tasks.retrieval.corpus import documents_key, open_corpus
-from headwise.tasks.retrieval.read import check_documents
-from headwise.tasks.retrieval.task import RetrievalTask
-from headwise.tasks.retrieval.trec import check_run, claims_without_candidates, read_run
 from headwise.training.progress import Listener
 from headwise.training.reranking import Reranker
 
@@ -31,8 +24,6 @@ TAG = "headwise-rerank"
 PIECE = 1024
 # The files of a model, beside its weights, that decide its scores.
 MODEL = ("config.json", "tokenizer.json", "tokenizer_config.json")
-# How many of the claims without candidates are named.
-NAMED = 5
 
 
 @dataclass(frozen=True)
@@ -45,28 +36,6 @@ class Scoring:
     output: Path | None = None
     """The scores are kept beside this file; None: in the cache."""
     overwrite: bool = False
-
-
-@dataclass(frozen=True)
-class Candidates:
-    """What is to be ordered: claims, their candidates, and their texts."""
-
-    claims: Claims
-    run: Run
-    """As it came: the claims of the split, so many candidates of each as were asked for."""
-    text: Callable[[str, str], str]
-    """Of a document, for a claim."""
-    key: str
-    """A hash of the documents."""
-    missing: list[str]
-    """The claims of the split without candidates."""
-    scores: RankingScores | None
-    """None where no claim is judged."""
-
-    @property
-    def pairs(self) -> list[tuple[str, str]]:
-        """Claims and documents, by id, in the order in which they came."""
-        return [(claim, document) for claim, found in self.run.items() for document in found]
 
 
 @dataclass(frozen=True)
@@ -99,52 +68,6 @@ class Reranked:
             else {"candidates": before.summary(), "reranked": self.scores.summary()},
             "without_candidates": self.candidates.missing,
         }
-
-
-def collection_of(folder: Path) -> CollectionChoice:
-    """The collection that a run was trained on."""
-    if not (folder / record.NAME).is_file():
-        raise InputError(
-            f"{folder} is not a run of headwise, so nothing says which collection it is for: name it with --collection."
-        )
-    content = record.read(folder)
-    recipe = record.recipe_of(content)
-    task = build_task(recipe.task.name, recipe.task.options)
-    if not isinstance(task, RetrievalTask):
-        raise InputError(f"{folder} was trained for the task {task.name}: name a run of the task retrieval.")
-    root = content["asked"]["data"]
-    place = task.folder(None if root is None else Path(root))
-    return CollectionChoice(place, layout=task.layout, drop_unknown=task.drop_unknown)
-
-
-def read_candidates(
-    path: Path, choice: CollectionChoice, split: str | None, top: int | None, cache: Path | None, listener: Listener
-) -> Candidates:
-    """Read candidates and check that they are of a collection; the texts stay on the disk.
-
-    Args:
-        path: a TREC run.
-        choice: the collection.
-        split: the split; None as in `choose_claims`.
-        top: only so many candidates of each claim.
-        cache: where documents are kept.
-        listener: is told what is left out.
-    """
-    run = read_run(path)
-    collection = choice.read()
-    choose_claims(collection, split)  # a split that is not there is said before the documents are read
-    key = documents_key(collection)
-    corpus = open_corpus(collection, retrieval_cache(cache), key)
-    checked = check_documents(collection, corpus, drop_unknown=choice.drop_unknown)
-    for note in checked.notes:
-        listener.tell(note)
-    claims = choose_claims(checked, split)
-    check_run(run, checked.claims, corpus, path)
-    missing = claims_without_candidates(run, claims.texts, path)
-    chosen = {claim: dict(list(found.items())[:top]) for claim, found in run.items() if claim in claims.texts}
-    _tell_left_out(len(run) - len(chosen), missing, claims, listener)
-    scores = score_ranking(claims.qrels, chosen) if claims.qrels else None
-    return Candidates(claims, chosen, lambda _, document: corpus.text(corpus.place(document)), key, missing, scores)
 
 
 def rerank(folder: Path, candidates: Candidates, scoring: Scoring, listener: Listener) -> Reranked:
@@ -200,7 +123,7 @@ def _fingerprint(folder: Path, length: int, candidates: Candidates, precision: s
     return {
         "model": digest(model),
         "list of candidates": digest([candidates.pairs, texts]),
-        "collection": candidates.key,
+        "collection of texts": candidates.key,
         "precision": precision,
         "max_length": length,
         "piece": PIECE,
@@ -212,11 +135,3 @@ def _place(scoring: Scoring, of: Mapping[str, Any]) -> Path:
     if scoring.output is not None:
         return scoring.output.with_name(scoring.output.name + SUFFIX)
     return (scoring.cache or cache_folder() or user_cache()) / "rerank" / f"{digest(dict(of))[:24]}{SUFFIX}"
-
-
-def _tell_left_out(strange: int, missing: list[str], claims: Claims, listener: Listener) -> None:
-    if strange:
-        listener.tell(f"{strange} claims of the candidates are not in the split {claims.split}: passed over")
-    if missing:
-        named = ", ".join(missing[:NAMED]) + (", ..." if len(missing) > NAMED else "")
-        listener.tell(f"{len(missing)} of {len(claims.texts)} claims have no candidates, and count 0: {named}")

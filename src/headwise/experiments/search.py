@@ -8,16 +8,11 @@ from textwrap import shorten
 from typing import Any
 
 from headwise.errors import InputError, choices
-from headwise.experiments import record
-from headwise.experiments.collections import CollectionChoice
 from headwise.experiments.explain import Explanation, explain
-from headwise.experiments.rerank import collection_of
+from headwise.experiments.reranker_run import Named, collection_of, index_options_of
 from headwise.experiments.retrieve import Searching, index_of
-from headwise.tasks import build_task
 from headwise.tasks.retrieval.collection import Document
-from headwise.tasks.retrieval.index import Index, IndexOptions
-from headwise.tasks.retrieval.task import RetrievalTask
-from headwise.tasks.retrieval.words import Words
+from headwise.tasks.retrieval.index import Index
 from headwise.training import Listener, Silence
 from headwise.training.predict import PRECISIONS
 from headwise.training.reranking import Reranker
@@ -128,38 +123,22 @@ class Searcher:
 
 
 def open_searcher(
-    run: Path, choice: CollectionChoice | None, *, cache: Path | None = None, listener: Listener | None = None
+    run: Path, named: Named | None = None, *, cache: Path | None = None, listener: Listener | None = None
 ) -> Searcher:
     """Load a re-ranker and open the index of a collection, which is made if it is not there.
 
     Args:
         run: the folder of the re-ranker.
-        choice: the collection; None: that of training.
+        named: the collection, if not that of training.
         cache: where indexes are kept; None as in `open_index`.
         listener: is told what happens.
     """
     run = run.expanduser()
     options = index_options_of(run)
     reranker = Reranker.load(run)  # before the index, which may take long to make
-    choice = choice or collection_of(run)
+    choice = collection_of(run, named or Named())
     index = index_of(choice.read(), Searching(options, cache), listener or Silence())
     return Searcher(reranker, index, choice.folder)
-
-
-def index_options_of(run: Path) -> IndexOptions:
-    """How a re-ranker's candidates were found in training; the defaults for a model that headwise did not train."""
-    if not run.is_dir():
-        raise InputError(f"{run}: there is no such folder; name that of a trained re-ranker.")
-    if not (run / record.NAME).is_file():
-        return IndexOptions()
-    content = record.read(run)
-    if not record.finished(content):
-        raise InputError(f"{run} holds a run that is not finished: go on with `headwise train ... --resume` first.")
-    recipe = record.recipe_of(content)
-    task = build_task(recipe.task.name, recipe.task.options)
-    if not isinstance(task, RetrievalTask):
-        return IndexOptions()
-    return IndexOptions(Words(task.stem, task.stop_words), k1=task.k1, b=task.b)
 
 
 def check_claim(claim: str) -> str:

@@ -15,6 +15,7 @@ from headwise.training.knowledge import (
 from headwise.training.logs import GuideLog, log_losses
 from headwise.training.predict import predict_logits, predictions_of, score_logits
 from headwise.training.progress import Listener, ReportProgress, Silence
+from headwise.training.reranking import Reranker
 from headwise.training.saving import load_classifier_folder, save_classifier
 from headwise.training.settings import Settings
 from headwise.training.trainer import GuidedTrainer
@@ -30,6 +31,7 @@ __all__ = [
     "Need",
     "Outcome",
     "ReportProgress",
+    "Reranker",
     "Settings",
     "Silence",
     "WithKnowledge",

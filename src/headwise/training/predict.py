@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import numpy
@@ -74,7 +74,7 @@ def lower_precision(device: torch.device, precision: str) -> Iterator[None]:
     """Matrix products in bfloat16 if asked for; weights stay as they are."""
     if precision not in PRECISIONS:
         raise InputError(f"unknown precision {precision!r}: {choices(precision, PRECISIONS)}.")
-    with torch.autocast(device.type, torch.bfloat16, enabled=precision == "bf16"):
+    with torch.autocast(device.type, torch.bfloat16) if precision == "bf16" else nullcontext():
         yield
 
 
