@@ -8,10 +8,11 @@ from small_collection import write_collection
 from headwise.errors import InputError
 from headwise.experiments import check_recipe
 from headwise.experiments.collections import CollectionChoice
-from headwise.experiments.data import read_splits
+from headwise.experiments.data import read_split, read_splits
 from headwise.experiments.prepare import Place
 from headwise.experiments.reranker_run import Named, collection_of, index_options_of
 from headwise.experiments.run import train
+from headwise.tasks import build_task
 from headwise.tasks.retrieval.holdout import without_leaks
 
 
@@ -99,6 +100,33 @@ def test_a_claim_like_one_of_another_split_is_not_trained_on(tmp_path, cache):
     assert len(claims_of(found.train)) == 17
     trained = {claim: texts[claim]["text"] for claim in claims_of(found.train)}
     assert not without_leaks(trained, {claim: row["text"] for claim, row in texts.items() if claim[0] == "v"}).removed
+
+
+def test_validation_is_judged_by_its_own_split_and_kept_apart_from_test(tmp_path, cache):
+    folder = write_collection(tmp_path / "papers")
+    header = "query-id\tcorpus-id\tscore\n"
+    # v0 is in both splits, with another answer in test; v1 is in dev only.
+    (folder / "qrels" / "dev.tsv").write_text(header + "v0\tv0-no0\t1\nv1\tv1-no1\t1\n")
+    (folder / "qrels" / "test.tsv").write_text(header + "v0\tv0-yes\t1\nv1\tv1-yes\t0\nv2\tv2-yes\t1\n")
+    task = {"name": "retrieval", "collection": "papers", "splits": {"validation": "dev"}}
+    found = read_splits(check_recipe({"task": task}, "test"), tmp_path, cache=cache)
+    assert "v0" not in claims_of(found.validation)
+    (folder / "qrels" / "test.tsv").write_text(header + "v2\tv2-yes\t1\n")
+    found = read_splits(check_recipe({"task": task}, "test"), tmp_path, cache=cache)
+    assert claims_of(found.validation) == ["v0", "v1"]
+    answers = [text for (_, text), label in zip(found.validation.texts, found.validation.labels, strict=True) if label]
+    assert len(answers) == 2
+    assert all("never" in text for text in answers)
+
+
+def test_a_run_of_retrieval_has_two_splits(root, cache, monkeypatch):
+    monkeypatch.setenv("HEADWISE_CACHE", str(cache))
+    recipe = check_recipe({"task": {"name": "retrieval", "collection": "papers"}}, "test")
+    task, splits = build_task("retrieval", recipe.task.options), read_splits(recipe, root)
+    assert read_split(recipe, task, "validation", root) == splits.validation
+    assert read_split(recipe, task, "train", root) == splits.train
+    with pytest.raises(InputError, match="a re-ranker has no test split"):
+        read_split(recipe, task, "test", root)
 
 
 @pytest.mark.parametrize(

@@ -45,9 +45,12 @@ def choose_claims(collection: Collection, split: str | None) -> Claims:
                 f"--split, or {EVERY} for every claim."
             )
     if split == EVERY:
-        judged = {claim: grades for qrels in collection.qrels.values() for claim, grades in qrels.items()}
+        judged: dict[str, dict[str, int]] = {}
+        for qrels in collection.qrels.values():
+            for claim, grades in qrels.items():  # a claim may be judged in several splits
+                judged.setdefault(claim, {}).update(grades)
         return Claims(split, dict(collection.claims), judged)
     if split not in collection.qrels:
         raise InputError(f"{collection.name} has no split {split!r}: {choices(split, [*collection.qrels, EVERY])}.")
-    qrels = collection.qrels[split]
-    return Claims(split, {claim: collection.claims[claim] for claim in qrels}, qrels)
+    chosen = collection.qrels[split]
+    return Claims(split, {claim: collection.claims[claim] for claim in chosen}, chosen)

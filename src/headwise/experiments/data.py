@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy
 
-from headwise.errors import InputError
+from headwise.errors import InputError, choices
 from headwise.experiments.ranking_splits import RankingSource, read_ranking_splits
 from headwise.experiments.recipe import Recipe
 from headwise.experiments.splits import Splits
@@ -78,6 +78,8 @@ def _check_sources(recipe: Recipe) -> None:
 
 def read_split(recipe: Recipe, task: Task, name: str, root: Path | None, *, network: bool = False) -> Split:
     """One split as a run of the recipe has it; other files are read only if it was taken from them."""
+    if isinstance(task, RetrievalTask):
+        return _of_ranking(read_splits(recipe, root, network=network), name)
     data = recipe.data
     fractions = {"validation": data.validation_fraction, "test": data.test_fraction}
     if name == "train" or fractions.get(name) is not None:
@@ -86,6 +88,13 @@ def read_split(recipe: Recipe, task: Task, name: str, root: Path | None, *, netw
         return splits.train if name == "train" or held_out is None else held_out
     limits = {str(split): limit for split, limit in data.limit.items()}
     return _first(task.read(name, root, network=network), limits.get(name))
+
+
+def _of_ranking(splits: Splits, name: str) -> Split:
+    named = {"train": splits.train, "validation": splits.validation}
+    if name not in named:
+        raise InputError(f"a re-ranker has no {name} split: {choices(name, named)}; test it with `headwise rerank`.")
+    return named[name]
 
 
 def _held_out(name: str, fraction: float | None, train: Split, order: list[int]) -> tuple[Split | None, list[int]]:

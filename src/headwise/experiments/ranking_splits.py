@@ -13,7 +13,7 @@ from headwise.experiments.recipe import Recipe
 from headwise.experiments.retrieve import Searching, index_of
 from headwise.experiments.splits import Splits
 from headwise.tasks import Split
-from headwise.tasks.retrieval.collection import Collection, Qrels
+from headwise.tasks.retrieval.collection import Collection
 from headwise.tasks.retrieval.holdout import split_claims, without_leaks
 from headwise.tasks.retrieval.index import Index, IndexOptions
 from headwise.tasks.retrieval.pairs import PairOptions, candidate_pairs, given_pairs, training_pairs
@@ -42,12 +42,13 @@ def read_ranking_splits(recipe: Recipe, task: RetrievalTask, source: RankingSour
     Fractions and limits count claims.
     """
     collection, index = open_collection(task, source)
-    train, held = _claims(recipe, task, collection, source.listener)
+    names = _split_names(recipe, task, collection)
+    train, held = _claims(recipe, names, collection, source.listener)
     chosen = _first(_shuffled(train, recipe.seed), recipe.data.fraction, recipe.data.limit.get("train"))
     train = {claim: train[claim] for claim in train if claim in chosen}
     held = dict(list(held.items())[: recipe.data.limit.get("validation")])
     pairs = _training_pairs(train, collection, index, task, recipe.seed)
-    qrels = _judged(collection)
+    qrels = collection.qrels[names.get("validation", names["train"])]
     found = index.candidates(held, task.validation_candidates)
     validation = candidate_pairs(held, found, qrels, _texts(index))
     gold = {claim: sum(grade > 0 for grade in qrels[claim].values()) for claim in held}
@@ -71,30 +72,38 @@ def options_of(task: RetrievalTask) -> IndexOptions:
     return IndexOptions(Words(task.stem, task.stop_words), k1=task.k1, b=task.b)
 
 
-def _claims(recipe: Recipe, task: RetrievalTask, collection: Collection, listener: Listener) -> tuple[Claims, Claims]:
-    """The claims to train on and those to validate on."""
-    named = _split_names(recipe, task, collection)
-    train = _texts_of(collection, named["train"])
-    others = {
-        claim: collection.claims[claim]
-        for split in {*collection.qrels, *collection.members} - {named["train"]}
-        for claim in (*collection.qrels.get(split, ()), *collection.members.get(split, ()))
-    }
-    leaks = without_leaks(train, others)
-    if leaks.removed:
-        listener.tell(
-            f"{len(leaks.removed)} of {len(train)} training claims are left out: they are like claims of another split"
-        )
-    train = {claim: train[claim] for claim in leaks.kept}
-    if not train:
-        raise InputError(
-            f"no training claim of {collection.name} is left: all are like claims of another split; check the splits."
-        )
-    if "validation" in named:
-        return train, _texts_of(collection, named["validation"])
+def _claims(recipe: Recipe, names: dict[str, str], collection: Collection, listener: Listener) -> tuple[Claims, Claims]:
+    """The claims to train on and those to validate on; neither has a twin in a split of another use."""
+    train = _without_twins("train", names, collection, listener)
+    if "validation" in names:
+        return train, _without_twins("validation", names, collection, listener)
     kept, held = split_claims(train, recipe.data.validation_fraction or HELD_OUT, recipe.seed)
     listener.tell(f"{len(held)} of {len(train)} training claims are held out for validation")
     return {claim: train[claim] for claim in kept}, {claim: train[claim] for claim in held}
+
+
+def _without_twins(use: str, names: dict[str, str], collection: Collection, listener: Listener) -> Claims:
+    """The claims of a split that are like none of another; validation claims may be like those of train, which go."""
+    split = names[use]
+    passed = {split} | ({names["train"]} if use == "validation" else set())
+    others = {
+        claim: collection.claims[claim]
+        for other in {*collection.qrels, *collection.members} - passed
+        for claim in (*collection.qrels.get(other, ()), *collection.members.get(other, ()))
+    }
+    claims = {claim: collection.claims[claim] for claim in collection.qrels[split]}
+    leaks = without_leaks(claims, others)
+    if leaks.removed:
+        listener.tell(
+            f"{len(leaks.removed)} of {len(claims)} {'training' if use == 'train' else use} claims are left out: they "
+            "are like claims of another split"
+        )
+    if not leaks.kept:
+        raise InputError(
+            f"no claim of {split} of {collection.name} is left for {use}: all are like claims of another split; check "
+            "the splits."
+        )
+    return {claim: claims[claim] for claim in leaks.kept}
 
 
 def _split_names(recipe: Recipe, task: RetrievalTask, collection: Collection) -> dict[str, str]:
@@ -114,14 +123,6 @@ def _split_names(recipe: Recipe, task: RetrievalTask, collection: Collection) ->
     if "validation" in named and named["validation"] == named["train"]:
         raise InputError(f"task.splits names {named['train']} twice: train and validation must be different splits.")
     return named
-
-
-def _texts_of(collection: Collection, split: str) -> Claims:
-    return {claim: collection.claims[claim] for claim in collection.qrels[split]}
-
-
-def _judged(collection: Collection) -> Qrels:
-    return {claim: grades for qrels in collection.qrels.values() for claim, grades in qrels.items()}
 
 
 def _texts(index: Index) -> Callable[[str], str]:

@@ -3,6 +3,7 @@
 import pytest
 
 from headwise.errors import InputError
+from headwise.metrics.ranking import MEASURES
 from headwise.tasks import build_task
 
 
@@ -19,11 +20,17 @@ from headwise.tasks import build_task
         ({"drop_unknown": "maybe"}, "drop_unknown: expected true or false"),
         ({"splits": {"exam": "test"}}, "splits: 'exam' is not known"),
         ({"collection": ""}, "collection: expected a text"),
+        ({"layout": "beer"}, "layout: 'beer' is not known; did you mean 'beir'"),
+        ({"layout": 5}, "layout: 5 is not known"),
     ],
 )
 def test_a_bad_option_is_refused_in_one_sentence(options, expected):
     with pytest.raises(InputError, match=expected):
         build_task("retrieval", options)
+
+
+def test_it_is_scored_by_the_measures_of_rankings():
+    assert build_task("retrieval", {}).metrics == MEASURES
 
 
 def test_options_are_kept():

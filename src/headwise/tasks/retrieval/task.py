@@ -9,6 +9,7 @@ from typing import Any, NoReturn
 
 from headwise.errors import InputError, choices
 from headwise.tasks.checks import mapping, one_of, text
+from headwise.tasks.retrieval.read import LAYOUTS
 from headwise.tasks.split import Split
 from headwise.tasks.task import described
 
@@ -20,7 +21,7 @@ COUNTS = {"negatives": 1, "passages": 0, "depth": 1, "validation_candidates": 1}
 
 @dataclass(frozen=True, kw_only=True)
 class RetrievalTask:
-    """A re-ranker for the candidates that BM25 finds (Cross-genre-IR, SciFact, BEIR and TREC collections).
+    """A re-ranker for the candidates that BM25 finds (Cross-genre-IR, SciFact and BEIR collections).
 
     With `loss: pairs` every pair of a claim and a paper is judged by itself, by binary cross-entropy on one logit
     (Eq. 2); with `loss: list` the candidates of a claim compete in a softmax.
@@ -49,7 +50,7 @@ class RetrievalTask:
 
     name = "retrieval"
     description = "Which of these papers is behind the claim?"
-    source = "a collection of papers, claims and judgements (BEIR, TREC, SciFact, Cross-genre-IR)"
+    source = "a collection of papers, claims and judgements (BEIR, SciFact, Cross-genre-IR)"
     kind = "ranking"
     labels: tuple[str, ...] = field(default=(), init=False)
     sentences = 2
@@ -106,6 +107,8 @@ def retrieval_task(options: Mapping[str, Any]) -> RetrievalTask:
         if not isinstance(given.get(name, True), bool):
             raise InputError(f"{name}: expected true or false, got {given[name]!r}.")
     one_of(given.get("loss", "pairs"), LOSSES, "loss")
+    if given.get("layout") is not None:
+        one_of(given["layout"], LAYOUTS, "layout")
     for name in ("collection", "stem", "stop_words"):
         if name in given:
             text(given[name], name)
