@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -31,21 +31,32 @@ class Comparison:
         return {**names, **self.test.as_data(), "p_holm": self.p_holm}
 
 
-def compare_runs(scores: Mapping[str, RankingScores], *, seed: int = 0) -> list[Comparison]:
-    """Test every other run against the first by every measure, and correct all p-values together (Holm)."""
-    against, *others = scores
-    pairs = [(run, measure) for run in others for measure in MEASURES]
-    for run in others:
+def compare_runs(
+    scores: Mapping[str, RankingScores],
+    *,
+    measures: Sequence[str] = MEASURES,
+    pairs: Sequence[tuple[str, str]] | None = None,
+    seed: int = 0,
+) -> list[Comparison]:
+    """Test runs against each other by every measure, and correct all p-values together (Holm).
+
+    Args:
+        scores: of each run.
+        measures: which.
+        pairs: a run and the one that it is tested against; None: every other run against the first.
+        seed: of the resampling.
+    """
+    first, *others = scores
+    pairs = [(run, first) for run in others] if pairs is None else pairs
+    for run, against in pairs:
         _check_claims(scores, against, run)
+    asked = [(run, against, measure) for run, against in pairs for measure in measures]
     tests = [
         paired_test(_column(scores[against], measure), _column(scores[run], measure, like=scores[against]), seed=seed)
-        for run, measure in pairs
+        for run, against, measure in asked
     ]
     corrected = holm([test.p for test in tests])
-    return [
-        Comparison(run, against, measure, test, p)
-        for (run, measure), test, p in zip(pairs, tests, corrected, strict=True)
-    ]
+    return [Comparison(*each, test, p) for each, test, p in zip(asked, tests, corrected, strict=True)]
 
 
 def check_per_query(path: Path | None, *, overwrite: bool) -> None:
