@@ -3,6 +3,7 @@
 import json
 import shutil
 import signal
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ from small_collection import write_collection
 from tiny_runs import Process, assert_one_sentence, build_tokenizer
 from transformers import AutoModelForSequenceClassification
 
-from headwise.errors import InputError
+from headwise.errors import DiskError, InputError
 from headwise.experiments import check_recipe
 from headwise.experiments.collections import CollectionChoice
 from headwise.experiments.partial import Partial, alone
@@ -199,6 +200,38 @@ def test_a_table_brings_its_texts_along(headwise, model, tmp_path):
     assert_one_sentence(result, "--split test chooses claims of a --collection")
 
 
+CONTRARY = "Hypothesis,Premise,PMID,Entails\nthe cat,old bird,2,1\nthe cat,a dog,1,0\n"
+
+
+def test_the_order_of_a_table_is_not_measured_but_that_of_the_model_is(headwise, model, tmp_path):
+    with zipfile.ZipFile(tmp_path / "pairs.zip", "w") as archive:
+        archive.writestr("test.csv", CONTRARY)
+    words = "rerank", model, "--candidates", tmp_path / "pairs.zip/test.csv", "--cache", tmp_path / "cache"
+    files = "--output", tmp_path / "run.trec", "--per-query", tmp_path / "claims.json", "--overwrite"
+    code, out, err = headwise(*words, *files, "--json")
+    assert code == 0, err
+    assert list(json.loads(out)["measures"]) == ["reranked"]
+    assert list(json.loads((tmp_path / "claims.json").read_text())["runs"]) == ["reranked"]
+    code, out, err = headwise(*words, *files)
+    assert code == 0, err
+    assert "reranked" in out
+    assert "candidates " not in out
+
+
+def test_rows_that_contradict_each_other_are_refused_where_entails_decides(headwise, model, tmp_path):
+    path = tmp_path / "papers" / "test.csv"
+    path.parent.mkdir()
+    path.write_text(CONTRARY + "the cat,a young dog,1,1\n", encoding="utf-8")
+    sentence = "test.csv line 4: PMID '1' both answers and does not answer the claim 'the cat'"
+    words = "rerank", model, "--candidates", path, "--cache", tmp_path / "cache"
+    assert_one_sentence(headwise(*words), sentence)
+    assert_one_sentence(headwise(*words, "--collection", path.parent), sentence)
+    path.with_suffix(".json").write_text('{"the cat": [1]}')
+    code, out, err = headwise(*words, "--collection", path.parent)
+    assert code == 0, err
+    assert len(out.splitlines()) == 2
+
+
 def test_bf16_and_the_batch_are_used(headwise, words):
     plain, cut, rough = (headwise(*words, *more)[1] for more in ([], ["--batch", 1], ["--precision", "bf16"]))
     values = [[float(line.split()[4]) for line in sorted(each.splitlines())] for each in (plain, cut, rough)]
@@ -280,6 +313,13 @@ def test_ctrl_c_is_130_and_the_same_command_goes_on(long, whole, tmp_path):
     assert (tmp_path / "run.trec.partial").exists()
     assert Process(tmp_path / "p2", *long).result()[0] == 0
     assert (tmp_path / "run.trec").read_bytes() == whole
+
+
+def test_ctrl_c_before_the_first_score_leaves_nothing(long, tmp_path):
+    code, out, err = Process(tmp_path / "p1", *long, at=(ADD, 1, signal.SIGINT)).result()
+    assert (code, out) == (130, ""), err
+    assert err.splitlines()[-1] == "headwise: stopped; nothing was written"
+    assert names(tmp_path) == ["p1"]
 
 
 def test_scores_of_something_else_are_refused(headwise, words, tmp_path):
@@ -367,6 +407,31 @@ def test_mistakes_are_told_in_one_sentence(headwise, words, tmp_path, monkeypatc
 def test_a_folder_that_is_no_run_needs_a_collection(headwise, model, candidates):
     result = headwise("rerank", model, "--candidates", candidates)
     assert_one_sentence(result, "is not a run of the task retrieval", "name it with --collection")
+
+
+def test_a_folder_that_is_not_there_is_told(headwise, words, tmp_path):
+    words[1] = tmp_path / "nope"
+    for given in (words, words[:4]):  # with a collection and without one
+        assert_one_sentence(headwise(*given), "nope: there is no such folder", "name that of a trained re-ranker")
+
+
+def test_a_folder_at_home_is_the_same_model(headwise, words, model, tmp_path, monkeypatch):
+    """The scores that one spelling of its name has left behind are those of the other."""
+    shutil.copytree(model, tmp_path / "home" / "model")
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    target = tmp_path / "run.trec"
+    with monkeypatch.context() as patched:
+        patched.setattr("headwise.cli.run_output.write_run", full_disk)
+        assert headwise(*words, "--output", target)[0] != 0
+    words[1] = "~/model"
+    code, _, err = headwise(*words, "--output", target)
+    assert code == 0, err
+    assert "going on from pair" in err
+    assert read_run(target)
+
+
+def full_disk(*_):
+    raise DiskError("no room")
 
 
 def test_a_run_of_another_task_needs_a_collection(headwise, finished, candidates):

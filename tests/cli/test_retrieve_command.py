@@ -192,6 +192,25 @@ def test_judgements_of_unknown_papers_are_refused_or_dropped(typed, papers, tmp_
     assert "1 judgements" in err
 
 
+def test_nothing_found_for_any_claim_is_refused(typed, papers, tmp_path):
+    (papers / "qrels" / "test.tsv").write_text("query-id\tcorpus-id\tscore\nc3\tp2\t1\n")
+    for words in (["--output", tmp_path / "run.trec", "--per-query", tmp_path / "every.json"], []):
+        code, out, err = typed(*words)
+        assert (code, out) == (2, "")
+        assert "none of the 1 claims (test) shares a word with any of the 5 documents" in err.splitlines()[-1]
+    assert not (tmp_path / "run.trec").exists()
+    assert not (tmp_path / "every.json").exists()
+
+
+def test_bytes_that_are_not_utf_8_are_told_with_a_way_out(typed, papers):
+    with (papers / "corpus.jsonl").open("ab") as file:
+        file.write('{"_id": "p6", "title": "", "text": "fi\xe8vre"}\n'.encode("latin-1"))
+    code, out, err = typed()
+    assert (code, out) == (2, "")
+    assert "corpus.jsonl line 6" in err.splitlines()[-1]
+    assert "save the file as utf-8" in err.splitlines()[-1]
+
+
 def test_an_id_that_a_run_cannot_hold_leaves_nothing(typed, papers, tmp_path):
     with (papers / "corpus.jsonl").open("a") as file:
         file.write(json.dumps({"_id": "two words", "title": "", "text": "flu flu"}) + "\n")
@@ -229,7 +248,7 @@ def test_ctrl_c_ends_with_a_sentence_and_leaves_nothing(papers, cache, tmp_path)
     words = ["retrieve", papers, "--cache", cache, "--output", tmp_path / "run.trec"]
     code, out, err = Process(tmp_path / "stopped", *words, at=(SETTLE, 2, signal.SIGINT)).result()
     assert (code, out) == (130, "")
-    assert err.splitlines()[-1].startswith("stopped; no run was written")
+    assert err.splitlines()[-1].startswith("headwise: stopped; no run was written")
     assert "Traceback" not in err
     assert not [path for path in (cache / "retrieval").iterdir() if path.is_dir()]
     assert not (tmp_path / "run.trec").exists()

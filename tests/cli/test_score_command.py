@@ -27,6 +27,12 @@ def write_run(path, ranks):
     return path
 
 
+@pytest.fixture(autouse=True)
+def cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("HEADWISE_CACHE", str(tmp_path / "cache"))
+    return tmp_path / "cache"
+
+
 @pytest.fixture
 def qrels(tmp_path):
     path = tmp_path / "qrels.txt"
@@ -119,6 +125,19 @@ def test_a_collection_brings_its_judgements(answer, runs, collection):
         assert data["judgements"] == f"{collection} ({where})"
         assert data["runs"]["second"]["claims"] == 10
     assert answer(runs["second"], "--collection", collection, "--split", "all")["runs"]["second"]["claims"] == 20
+
+
+def test_judged_papers_that_are_not_in_the_corpus_count_as_in_retrieve(headwise, answer, collection, cache, tmp_path):
+    """Refused, or dropped: an answer that nobody can find must not lower the numbers of one command alone."""
+    with (collection / "qrels" / "test.tsv").open("a", encoding="utf-8") as file:
+        file.write("c0\tlost\t1\n")
+    run = write_run(tmp_path / "run.trec", [1] * 10)
+    assert_one_sentence(headwise("score", run, "--collection", collection), "lost", "test.tsv")
+    assert [path.name for path in cache.iterdir()] == ["retrieval"]
+    words = "--collection", collection, "--drop-unknown", "--cache", tmp_path / "other"
+    assert answer(run, *words)["runs"]["run"]["strict"]["recall@1"] == 1
+    assert (tmp_path / "other" / "retrieval").is_dir()
+    assert "1 judgements of documents that are not in the corpus are left out" in headwise("score", run, *words)[2]
 
 
 def test_claims_that_are_missing_or_not_judged_are_told_on_stderr(headwise, tmp_path, qrels):

@@ -105,17 +105,18 @@ def test_a_claim_like_one_of_another_split_is_not_trained_on(tmp_path, cache):
 def test_validation_is_judged_by_its_own_split_and_kept_apart_from_test(tmp_path, cache):
     folder = write_collection(tmp_path / "papers")
     header = "query-id\tcorpus-id\tscore\n"
-    # v0 is in both splits, with another answer in test; v1 is in dev only.
-    (folder / "qrels" / "dev.tsv").write_text(header + "v0\tv0-no0\t1\nv1\tv1-no1\t1\n")
+    # v0 has another answer in test, v1 is judged there without an answer, and v3 is in dev only.
+    rows = "".join(f"{claim}\t{claim}-no0\t1\n" for claim in ("v0", "v1", "v3"))
+    (folder / "qrels" / "dev.tsv").write_text(header + rows)
     (folder / "qrels" / "test.tsv").write_text(header + "v0\tv0-yes\t1\nv1\tv1-yes\t0\nv2\tv2-yes\t1\n")
     task = {"name": "retrieval", "collection": "papers", "splits": {"validation": "dev"}}
     found = read_splits(check_recipe({"task": task}, "test"), tmp_path, cache=cache)
-    assert "v0" not in claims_of(found.validation)
+    assert claims_of(found.validation) == ["v3"]
     (folder / "qrels" / "test.tsv").write_text(header + "v2\tv2-yes\t1\n")
     found = read_splits(check_recipe({"task": task}, "test"), tmp_path, cache=cache)
-    assert claims_of(found.validation) == ["v0", "v1"]
+    assert claims_of(found.validation) == ["v0", "v1", "v3"]
     answers = [text for (_, text), label in zip(found.validation.texts, found.validation.labels, strict=True) if label]
-    assert len(answers) == 2
+    assert len(answers) == 3
     assert all("never" in text for text in answers)
 
 

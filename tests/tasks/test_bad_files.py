@@ -75,6 +75,7 @@ def test_bad_bytes_are_placed_exactly(tmp_path, lines, compressed):
     message = refusal(path)
     assert f"line {lines + 2}, byte {len(start) + 3}:" in message
     assert "0xe9" in message
+    assert "save the file as utf-8, or, in the task of a recipe, pass its own encoding" in message
     assert "encoding: latin-1" in message
 
 

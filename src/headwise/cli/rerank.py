@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import typer
@@ -12,9 +12,8 @@ from headwise.cli.quiet import quiet_libraries
 from headwise.cli.run_output import RunOutput
 from headwise.errors import InputError, choices
 from headwise.experiments.candidates import Candidates, Chosen, brings_texts, read_candidates, read_given
-from headwise.experiments.rerank import TAG, Reranked, Scoring, rerank
-from headwise.experiments.reranker_run import Named, collection_of
-from headwise.metrics.ranking import RankingScores
+from headwise.experiments.rerank import TAG, Scoring, Stopped, rerank
+from headwise.experiments.reranker_run import Named, collection_of, run_folder
 from headwise.training.predict import PRECISIONS
 from headwise.training.progress import Listener
 
@@ -36,6 +35,7 @@ def run_rerank(asked: Asked, *, batch: int | None, precision: str, cache: Path |
     """Score the candidates, write the run, and print the measures before and after."""
     output = asked.output
     output.check()
+    asked = replace(asked, run=run_folder(asked.run))
     if precision not in PRECISIONS:
         raise InputError(f"--precision {precision}: {choices(precision, PRECISIONS)}.")
     quiet_libraries()
@@ -43,16 +43,16 @@ def run_rerank(asked: Asked, *, batch: int | None, precision: str, cache: Path |
     with progress() as shown:
         try:
             candidates = _read(asked, cache, shown)
-            output.check_judged(candidates.scores)
+            output.check_judged(candidates.claims.qrels)
             found = rerank(asked.run, candidates, scoring, shown)
-        except KeyboardInterrupt:
+        except KeyboardInterrupt as stop:
             shown.end()
-            shown.tell("headwise: stopped; the scores so far are kept, and the same command goes on from there")
+            kept = "the scores so far are kept, and the same command goes on from there"
+            shown.tell(f"headwise: stopped; {kept if isinstance(stop, Stopped) else 'nothing was written'}")
             raise typer.Exit(INTERRUPTED) from None
-    scores = _scores(found)
-    output.write(found.run, TAG, scores)
-    output.show(found.run, TAG, scores, {"run": str(asked.run), **found.summary()})
-    found.kept.unlink(missing_ok=True)
+    output.write(found.run, TAG, found.measures)
+    output.show(found.run, TAG, found.measures, {"run": str(asked.run), **found.summary()})
+    found.done()
 
 
 def _read(asked: Asked, cache: Path | None, shown: Listener) -> Candidates:
@@ -61,9 +61,3 @@ def _read(asked: Asked, cache: Path | None, shown: Listener) -> Candidates:
         choice = None if named.folder is None else collection_of(asked.run, named)
         return read_given(asked.candidates, choice, asked.chosen, shown)
     return read_candidates(asked.candidates, collection_of(asked.run, asked.named), asked.chosen, cache, shown)
-
-
-def _scores(found: Reranked) -> dict[str, RankingScores]:
-    """Before and after; none where no claim is judged."""
-    before, after = found.candidates.scores, found.scores
-    return {} if before is None or after is None else {"candidates": before, "reranked": after}

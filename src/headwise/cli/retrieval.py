@@ -116,6 +116,8 @@ def score(
     split: Split = None,
     layout: Layout = None,
     gold: Gold = "evidence",
+    drop_unknown: DropUnknown = False,
+    cache: Cache = None,
     per_query: PerQuery = None,
     overwrite: Overwrite = False,
     as_json: AsJson = False,
@@ -124,8 +126,8 @@ def score(
     from headwise.cli.score import run_score
     from headwise.experiments.collections import CollectionChoice
 
-    choice = None if collection is None else CollectionChoice(collection, layout=layout, gold=gold)
-    run_score(runs, qrels, choice, split, per_query, overwrite=overwrite, as_json=as_json)
+    choice = None if collection is None else CollectionChoice(collection, layout, gold, drop_unknown)
+    run_score(runs, qrels, choice, split, per_query, cache=cache, overwrite=overwrite, as_json=as_json)
 
 
 def search(

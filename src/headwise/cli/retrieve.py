@@ -46,7 +46,9 @@ def run_retrieve(asked: Asked, *, stem: str, stop_words: str, k1: float, b: floa
             output.write(found.run, TAG, scores)
         except KeyboardInterrupt:
             shown.end()
-            shown.tell("stopped; no run was written, and the same command begins again with what the cache has")
+            shown.tell(
+                "headwise: stopped; no run was written, and the same command begins again with what the cache has"
+            )
             raise
         _tell_missing(found, shown)
     output.show(found.run, TAG, scores, {**found.summary(), "top": asked.top})

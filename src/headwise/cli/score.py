@@ -15,10 +15,13 @@ from rich.markup import escape
 from rich.table import Table
 
 from headwise.errors import InputError
-from headwise.experiments.collections import CollectionChoice, choose_claims
+from headwise.experiments.collections import Claims, CollectionChoice, choose_claims
 from headwise.experiments.ranking import Comparison, check_per_query, compare_runs, write_per_query
 from headwise.metrics.ranking import MEASURES, RankingScores, score_ranking
+from headwise.tasks.retrieval.cache import retrieval_cache
 from headwise.tasks.retrieval.collection import Qrels, Run
+from headwise.tasks.retrieval.corpus import documents_key, open_corpus
+from headwise.tasks.retrieval.read import check_documents
 from headwise.tasks.retrieval.trec import read_qrels, read_run
 
 # Columns of a file or a pipe, which need not be broken as those of a terminal.
@@ -32,13 +35,14 @@ def run_score(
     split: str | None,
     per_query: Path | None,
     *,
+    cache: Path | None,
     overwrite: bool,
     as_json: bool,
 ) -> None:
     """Measure runs, test the others against the first, and print both."""
     check_per_query(per_query, overwrite=overwrite)
     names = run_names(runs)
-    judged = _judged(qrels, choice, split)
+    judged = _judged(qrels, choice, split, cache)
     scores = {name: _scored(name, path, judged) for name, path in zip(names, runs, strict=True)}
     tests = compare_runs(scores)
     if per_query is not None:
@@ -112,7 +116,7 @@ class _Judged:
     qrels: Qrels
 
 
-def _judged(path: Path | None, choice: CollectionChoice | None, split: str | None) -> _Judged:
+def _judged(path: Path | None, choice: CollectionChoice | None, split: str | None, cache: Path | None) -> _Judged:
     if path is not None and choice is not None:
         raise InputError(
             f"--qrels {path} and --collection {choice.folder}: judgements come from one of them; leave one out."
@@ -128,10 +132,20 @@ def _judged(path: Path | None, choice: CollectionChoice | None, split: str | Non
         return _Judged(str(path), judged)
     if choice is None:
         raise InputError("no judgements to score by: give --qrels FILE, or --collection FOLDER.")
-    claims = choose_claims(choice.read(), split)
-    if not claims.qrels:
-        raise InputError(f"{choice.folder} has no judgements: give those of its claims with --qrels FILE.")
+    claims = _claims(choice, split, cache)
     return _Judged(f"{choice.folder} ({claims.split})", claims.qrels)
+
+
+def _claims(choice: CollectionChoice, split: str | None, cache: Path | None) -> Claims:
+    """As `retrieve` counts them: judgements of documents that nobody can find are refused, or dropped if asked."""
+    collection = choice.read()
+    if not choose_claims(collection, split).qrels:
+        raise InputError(f"{choice.folder} has no judgements: give those of its claims with --qrels FILE.")
+    corpus = open_corpus(collection, retrieval_cache(cache), documents_key(collection))
+    checked = check_documents(collection, corpus, drop_unknown=choice.drop_unknown)
+    for note in checked.notes:
+        typer.echo(note, err=True)
+    return choose_claims(checked, split)
 
 
 def _scored(name: str, path: Path, judged: _Judged) -> RankingScores:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from headwise.errors import InputError
@@ -12,13 +12,12 @@ from headwise.metrics.ranking import RankingScores, score_ranking
 from headwise.tasks.retrieval.cache import file_digest, retrieval_cache
 from headwise.tasks.retrieval.collection import Collection, Run
 from headwise.tasks.retrieval.corpus import documents_key, open_corpus
-from headwise.tasks.retrieval.cross_genre_files import claim_id, pair_rows, single_spaces
+from headwise.tasks.retrieval.cross_genre_files import TABLES, agreeing_rows, claim_id, pair_rows, single_spaces
 from headwise.tasks.retrieval.read import check_documents
 from headwise.tasks.retrieval.trec import check_run, claims_without_candidates, read_run
+from headwise.tasks.zipped import archive_of
 from headwise.training.progress import Listener
 
-# Names of tables that bring their texts along, as those of Cross-genre-IR; other files are TREC runs.
-TABLES = (".csv", ".tsv", ".csv.gz", ".tsv.gz")
 # How many of the claims without candidates are named.
 NAMED = 5
 
@@ -37,7 +36,7 @@ class Candidates:
     missing: list[str]
     """The claims of the split without candidates."""
     scores: RankingScores | None
-    """What this order is worth; None where no claim is judged."""
+    """What this order is worth; None where no claim is judged, and of a table, whose order means nothing."""
 
     @property
     def pairs(self) -> list[tuple[str, str]]:
@@ -56,7 +55,7 @@ class Chosen:
 
 
 def brings_texts(path: Path) -> bool:
-    """Whether a file of candidates is a table with texts rather than a TREC run."""
+    """Whether a file of candidates is a table with texts, as those of Cross-genre-IR, rather than a TREC run."""
     return path.name.lower().endswith(TABLES)
 
 
@@ -82,19 +81,22 @@ def read_candidates(
     def text(_: str, document: str) -> str:
         return corpus.text(corpus.place(document))
 
-    return _candidates(path, run, _claims(collection, chosen, listener), text, key, chosen.top, listener)
+    found = _candidates(path, run, _claims(collection, chosen, listener), text, key, chosen.top, listener)
+    qrels = found.claims.qrels
+    return replace(found, scores=score_ranking(qrels, found.run)) if qrels else found
 
 
 def read_given(path: Path, choice: CollectionChoice | None, chosen: Chosen, listener: Listener) -> Candidates:
     """Read a table with the columns Hypothesis, Premise, PMID and Entails: each row is a candidate with its text.
 
     Of a claim's rows with the same PMID the longest text counts. Without a collection, all claims of the table are
-    meant, and Entails says what answers them. Its rows have no scores: they count as ordered as they stand.
+    meant, and Entails says what answers them, so that rows which contradict each other are refused. Its rows have no
+    scores: `top` takes them as they stand, but that order is not measured, since the answers often come first.
     """
     texts: dict[tuple[str, str], str] = {}
     claims: dict[str, str] = {}
     gold: dict[str, dict[str, int]] = {}
-    for row in pair_rows(path):
+    for row in (agreeing_rows if choice is None else pair_rows)(path):
         claim = claim_id(row.claim)
         claims.setdefault(claim, single_spaces(row.claim))
         texts[claim, row.document] = max(texts.get((claim, row.document), ""), row.text, key=len)
@@ -112,7 +114,7 @@ def read_given(path: Path, choice: CollectionChoice | None, chosen: Chosen, list
     def text(claim: str, document: str) -> str:
         return texts[claim, document]
 
-    return _candidates(path, run, meant, text, file_digest(path), chosen.top, listener)
+    return _candidates(path, run, meant, text, file_digest(archive_of(path) or path), chosen.top, listener)
 
 
 def _claims(collection: Collection, chosen: Chosen, listener: Listener) -> Claims:
@@ -137,5 +139,4 @@ def _candidates(
     if missing:
         named = ", ".join(missing[:NAMED]) + (", ..." if len(missing) > NAMED else "")
         listener.tell(f"{len(missing)} of {len(claims.texts)} claims have no candidates, and count 0: {named}")
-    scores = score_ranking(claims.qrels, kept) if claims.qrels else None
-    return Candidates(claims, kept, text, key, missing, scores)
+    return Candidates(claims, kept, text, key, missing, scores=None)

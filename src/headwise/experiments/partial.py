@@ -59,7 +59,7 @@ class Partial:
         self.scores.append(values)
 
     def remove(self) -> None:
-        """Everything is done and written elsewhere."""
+        """Remove the file."""
         self.path.unlink(missing_ok=True)
 
     def _keep(self, lines: list[bytes], sizes: Sequence[int]) -> None:

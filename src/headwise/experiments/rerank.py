@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import functools
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -38,6 +39,10 @@ class Scoring:
     overwrite: bool = False
 
 
+class Stopped(KeyboardInterrupt):
+    """Stopped by hand, and the scores so far are kept."""
+
+
 @dataclass(frozen=True)
 class Reranked:
     """Candidates in their new order."""
@@ -50,12 +55,21 @@ class Reranked:
     seconds: float
     """How long the others took."""
     kept: Path
-    """The file with the scores so far, which can go when the run is written."""
+    """The file with the scores so far."""
+
+    def done(self) -> None:
+        """The run is written: the scores so far can go."""
+        self.kept.unlink(missing_ok=True)
+
+    @property
+    def measures(self) -> dict[str, RankingScores]:
+        """Before and after; nothing where no claim is judged, and nothing before where the order meant nothing."""
+        both = {"candidates": self.candidates.scores, "reranked": self.scores}
+        return {name: scores for name, scores in both.items() if scores is not None}
 
     def summary(self) -> dict[str, Any]:
         """What happened, ready for JSON."""
         claims, pairs = self.candidates.claims, len(self.candidates.pairs)
-        before = self.candidates.scores
         return {
             "split": claims.split,
             "claims": len(claims.texts),
@@ -63,9 +77,7 @@ class Reranked:
             "resumed": self.resumed,
             "seconds": round(self.seconds, 3),
             "pairs_per_second": round((pairs - self.resumed) / self.seconds, 2) if self.seconds else None,
-            "measures": None
-            if before is None or self.scores is None
-            else {"candidates": before.summary(), "reranked": self.scores.summary()},
+            "measures": {name: scores.summary() for name, scores in self.measures.items()} or None,
             "without_candidates": self.candidates.missing,
         }
 
@@ -81,12 +93,25 @@ def rerank(folder: Path, candidates: Candidates, scoring: Scoring, listener: Lis
         resumed = sum(sizes[: len(partial.scores)])
         if resumed:
             listener.tell(f"going on from pair {resumed} of {len(pairs)}: the scores before it are in {path}")
-        begin = time.perf_counter()
-        _score(reranker, candidates, partial, scoring, listener)
-        seconds = time.perf_counter() - begin
-    run = _ordered(pairs, [score for piece in partial.scores for score in piece])
-    qrels = candidates.claims.qrels
-    return Reranked(candidates, run, score_ranking(qrels, run) if qrels else None, resumed, seconds, path)
+        with _stoppable(partial):
+            begin = time.perf_counter()
+            _score(reranker, candidates, partial, scoring, listener)
+            seconds = time.perf_counter() - begin
+            run = _ordered(pairs, [score for piece in partial.scores for score in piece])
+            qrels = candidates.claims.qrels
+            return Reranked(candidates, run, score_ranking(qrels, run) if qrels else None, resumed, seconds, path)
+
+
+@contextmanager
+def _stoppable(partial: Partial) -> Iterator[None]:
+    """Whoever stops the work is told whether scores are kept; a file without any is not left behind."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        if partial.scores:
+            raise Stopped from None
+        partial.remove()
+        raise
 
 
 def _score(reranker: Reranker, candidates: Candidates, partial: Partial, scoring: Scoring, listener: Listener) -> None:

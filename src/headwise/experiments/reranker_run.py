@@ -24,11 +24,19 @@ class Named:
     drop_unknown: bool = False
 
 
+def run_folder(run: Path) -> Path:
+    """The folder of a re-ranker with its ~ spelled out; what is not there is refused."""
+    folder = run.expanduser()
+    if not folder.is_dir():
+        raise InputError(f"{run}: there is no such folder; name that of a trained re-ranker.")
+    return folder
+
+
 def collection_of(run: Path, named: Named) -> CollectionChoice:
     """The collection that is named, or else the one that a run was trained on."""
     if named.folder is not None:
         return CollectionChoice(named.folder, named.layout, named.gold, named.drop_unknown)
-    found = _task(run)
+    found = _task(run_folder(run))
     if found is None:
         raise InputError(
             f"{run} is not a run of the task retrieval, so nothing says which collection it is for: name it with "
@@ -43,9 +51,7 @@ def collection_of(run: Path, named: Named) -> CollectionChoice:
 
 def index_options_of(run: Path) -> IndexOptions:
     """How a re-ranker's candidates were found in training; the defaults for a model that headwise did not train."""
-    if not run.is_dir():
-        raise InputError(f"{run}: there is no such folder; name that of a trained re-ranker.")
-    found = _task(run)
+    found = _task(run_folder(run))
     return IndexOptions() if found is None else options_of(found[0])
 
 

@@ -83,6 +83,12 @@ def retrieve(
     _tell(checked.notes[len(collection.notes) :], listener)
     claims = choose_claims(checked, split)
     run = _searched(index, claims, top, listener)
+    if not any(run.values()):
+        raise InputError(
+            f"{collection.name}: none of the {len(run)} claims ({claims.split}) shares a word with any of the "
+            f"{len(index.corpus)} documents, so nothing is found; see that both are of one language, and that --stem "
+            "and --stop-words suit it."
+        )
     scores = score_ranking(claims.qrels, run) if claims.qrels else None
     return Retrieved(claims, run, index, seconds, scores)
 

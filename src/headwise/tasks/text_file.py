@@ -71,5 +71,6 @@ def _bad_bytes(path: Path, encoding: str, error: UnicodeDecodeError) -> InputErr
     line = data.count(b"\n", 0, error.start) + 1
     return InputError(
         f"{path} line {line}, byte {error.start}: expected {encoding} text, got the byte "
-        f"0x{error.object[error.start]:02x} ({error.reason}); pass the file's encoding, for example encoding: latin-1."
+        f"0x{error.object[error.start]:02x} ({error.reason}); save the file as {encoding}, or, in the task of a "
+        "recipe, pass its own encoding, for example encoding: latin-1."
     )

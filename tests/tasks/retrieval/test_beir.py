@@ -86,6 +86,31 @@ def test_claims_that_nothing_answers_are_left_out_with_a_note(tmp_path):
     collection = read_collection(tmp_path)
     assert collection.qrels["test"] == {"c1": {"2": 1}}
     assert "test.tsv: 2 claims without any document above 0" in collection.notes[0]
+    assert collection.members == {"train": ("c1",), "test": ("7", "c1", "c3")}
+
+
+@pytest.mark.parametrize("ending", [".tsv", ".txt", ".qrels", ".trec"])
+@pytest.mark.parametrize("packed", [False, True])
+def test_judgements_of_trec_by_any_of_their_names(tmp_path, ending, packed):
+    content = b"7 0 2 1\nc1 0 d1 0\n"
+    path = write(tmp_path / f"qrels/dev{ending}{'.gz' if packed else ''}", "")
+    path.write_bytes(gzip.compress(content) if packed else content)
+    collection = read_collection(lay_out(tmp_path, BEIR))
+    assert list(collection.qrels) == ["train", "dev", "test"]
+    assert collection.qrels["dev"] == {"7": {"2": 1}}
+    assert collection.places["dev"] == path
+
+
+def test_two_files_of_judgements_for_a_split(tmp_path):
+    lay_out(tmp_path, {**BEIR, "qrels/test.trec": "7 0 2 1\n"})
+    message = refusal(read_collection, tmp_path)
+    assert f"{tmp_path / 'qrels/test.trec'} and {tmp_path / 'qrels/test.tsv'} are both of the split 'test'" in message
+
+
+def test_a_readme_beside_the_judgements_is_passed_over_with_a_note(tmp_path):
+    collection = read_collection(lay_out(tmp_path, {**BEIR, "qrels/README.txt": "Read me.\n"}))
+    assert list(collection.qrels) == ["train", "test"]
+    assert "README.txt: passed over" in collection.notes[0]
 
 
 CLAIM_TROUBLE = {

@@ -54,7 +54,59 @@ def test_every_row_is_a_given_pair_of_its_split(tmp_path):
         GivenPair(TEA, "10", "Sleep. It helps.", False),
     ]
     assert list(collection.given["dev"]()) == list(collection.given["dev"]())
-    assert [pair.relevant for pair in collection.given["dev"]()] == [True, False]
+    assert [pair.relevant for pair in collection.given["dev"]()] == [True, True]
+
+
+def test_what_the_json_calls_an_answer_is_no_negative(tmp_path):
+    rows = [("a", "gold", 1, 0), ("a", "entails", 2, 1), ("a", "neither", 3, 0), ("b", "gold of a", 1, 0)]
+    write(tmp_path / "train.csv", table(PAIRS, *rows, delimiter=","))
+    write(tmp_path / "train.json", json.dumps({"a": [1], "b": [9]}))
+    collection = read_collection(tmp_path)
+    assert [pair.relevant for pair in collection.given["train"]()] == [True, True, False, False]
+    assert collection.qrels == {"train": {made_id("a"): {"1": 1}, made_id("b"): {"9": 1}}}
+
+
+def test_claims_without_an_answer_are_members_of_their_split(tmp_path):
+    answers = json.dumps({"in the json only": [11], "without an answer": []})
+    collection = read_collection(lay_out(tmp_path, CROSS_GENRE, dev_data_claim_pmid_dict__json=answers))
+    assert collection.members["train"] == (SLEEP, TEA)
+    assert set(collection.members["dev"]) == {made_id("in the json only"), made_id("without an answer"), YES, COFFEE}
+    assert list(collection.qrels["dev"]) == [made_id("in the json only")]
+
+
+NAMES = {
+    "latest_train.csv": "train",
+    "contest-train.csv": "train",
+    "developer_test.csv": "test",
+    "My_Trainset.csv": "train",
+    "dev2.csv": "dev",
+    "validation.data.csv": "validation",
+}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_split_is_a_word_of_the_name_or_its_beginning(tmp_path, name):
+    write(tmp_path / name, table(PAIRS, ("a", "x", 1, 1), delimiter=","))
+    assert list(read_collection(tmp_path).qrels) == [NAMES[name]]
+
+
+def test_names_without_such_a_word_and_with_two(tmp_path):
+    rows = table(PAIRS, ("a", "x", 1, 1), delimiter=",")
+    write(tmp_path / "none" / "latest.csv", rows)
+    assert "holds no collection, but latest.csv" in refusal(read_collection, tmp_path / "none")
+    write(tmp_path / "two" / "train_and_dev.csv", rows)
+    message = refusal(read_collection, tmp_path / "two")
+    assert "train_and_dev.csv is named after the splits 'train' and 'dev': rename it" in message
+
+
+@pytest.mark.parametrize("content", ['{"lr": 0.1, "betas": [0, 1], "name": "x"}', "[1]", '{"a": 5}', "5"])
+@pytest.mark.parametrize("name", ["training_args.json", "dev_config.json"])
+def test_json_of_something_else_is_passed_over_with_a_note(tmp_path, content, name):
+    collection = read_collection(lay_out(tmp_path / "more", {**CROSS_GENRE, name: content}))
+    plain = read_collection(lay_out(tmp_path / "plain", CROSS_GENRE))
+    assert collection.qrels == plain.qrels
+    assert collection.notes[0] == f"{tmp_path / 'more' / name}: passed over, since it maps no claims to lists of PMIDs"
+    assert len(collection.notes) == len(plain.notes) + 1
 
 
 def test_the_first_of_equally_long_texts_is_the_document(tmp_path):
@@ -132,8 +184,7 @@ def test_where_a_json_decides_rows_may_disagree(tmp_path):
 
 JSON_TROUBLE = {
     "invalid": ("{", "expected a JSON object, got invalid JSON"),
-    "a list": ("[]", "got a list"),
-    "no list": ('{"a": 5}', "expected a list of PMIDs for the claim 'a', got 5"),
+    "no list": ('{"a": 5, "b": [6]}', "expected a list of PMIDs for the claim 'a', got 5"),
     "no claim": ('{" ": [5]}', "expected a list of PMIDs for the claim ' '"),
     "no id": ('{"a": [null]}', "expected an id, got None"),
 }

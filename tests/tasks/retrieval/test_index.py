@@ -3,6 +3,7 @@
 import json
 import math
 import random
+import shutil
 import warnings
 from collections import Counter
 from dataclasses import replace
@@ -289,6 +290,27 @@ def test_what_dead_builders_left_is_removed(opened, tmp_path):
     (left / "half.npy").write_text("half")
     opened(["fever"])
     assert not left.exists()
+
+
+def test_a_kill_while_the_old_one_is_deleted_does_not_stand_in_the_way(opened, monkeypatch, tmp_path):
+    index = opened(["fever"])
+    delete = shutil.rmtree
+
+    def killed(folder, **options):
+        """Dies after its first file, which is the one that says whose the folder is."""
+        if (folder / META).is_file():
+            (folder / META).unlink()
+            raise SystemExit
+        delete(folder, **options)
+
+    with monkeypatch.context() as patched:
+        patched.setattr("headwise.tasks.retrieval.cache.shutil.rmtree", killed)
+        with pytest.raises(SystemExit):
+            opened(["fever"], rebuild=True)
+    assert list((tmp_path / "cache" / "retrieval").glob("*.old.draft"))
+    assert opened(["fever"]).folder == index.folder
+    opened(["cough"])
+    assert not list((tmp_path / "cache" / "retrieval").glob("*.draft"))
 
 
 def test_progress_never_goes_back_and_reaches_the_end(opened):

@@ -90,6 +90,7 @@ def test_judgements_of_unknown_documents(tmp_path):
     kept = check_documents(collection, {"d1", "2"}, drop_unknown=True)
     assert kept.qrels == {"train": {"c1": {"d1": 1, "2": 0}}, "test": {"c1": {"d1": 1}}}
     assert kept.claims == collection.claims
+    assert kept.members == {"train": ("c1",), "test": ("c1", "c3", "7")}
     (note,) = kept.notes
     assert "test.tsv: 3 judgements of documents that are not in the corpus are left out, and with them 2 claims" in note
 

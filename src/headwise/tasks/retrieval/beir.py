@@ -1,5 +1,7 @@
 """The layout of BEIR: corpus.jsonl, queries.jsonl and qrels/*.tsv, each of which is a split.
 
+Judgements may also be in TREC's form, and then be named .txt, .qrels or .trec.
+
 A document has `_id`, `text` and perhaps `title`; a query `_id` and `text`; other keys are passed over. Every
 file may be gzipped. Queries without judgements stay among the claims, since one can search for them.
 """
@@ -24,6 +26,7 @@ from headwise.tasks.retrieval.records import (
 )
 from headwise.tasks.retrieval.trec import qrels_rows, read_qrels
 
+_JUDGEMENTS = (".tsv", ".txt", ".qrels", ".trec")
 NEEDS = "corpus.jsonl and queries.jsonl (and qrels/*.tsv to train and to score)"
 
 
@@ -38,15 +41,26 @@ def read(place: Place, name: str) -> Collection:
     if corpus is None or queries is None:
         raise InputError(f"{place.root} holds no collection as in BEIR: it needs {NEEDS}.")
     claims = read_claims(queries)
-    files = _split_files(place)
-    qrels, notes = {}, []
+    files, notes = _split_files(place)
+    qrels, members = {}, {}
     for split, path in files.items():
-        qrels[split], note = _judgements(path, claims, queries)
+        judged = _judged(path, claims, queries)
+        qrels[split], note = _answered(path, judged)
+        members[split] = tuple(judged)
         notes += note
     if not files:
         notes.append("no qrels/*.tsv: the claims can be searched for, but not trained on or scored")
-    held = place.on_disk([corpus])
-    return Collection(name, "beir", held, read_documents(corpus), claims, qrels, places=files, notes=tuple(notes))
+    return Collection(
+        name,
+        "beir",
+        place.on_disk([corpus]),
+        read_documents(corpus),
+        claims,
+        qrels,
+        places=files,
+        members=members,
+        notes=tuple(notes),
+    )
 
 
 def read_documents(path: Path) -> Callable[[], Iterator[Document]]:
@@ -78,16 +92,34 @@ def read_claims(path: Path) -> dict[str, str]:
     return claims
 
 
-def _split_files(place: Place) -> dict[str, Path]:
-    """Split -> its file, by the name without its ending."""
-    names = [name for name in place.names if name.startswith("qrels/") and name.endswith((".tsv", ".tsv.gz"))]
-    # Backwards, so that of a plain and a gzipped file the plain one counts.
-    files = {PurePosixPath(name).name.split(".tsv")[0]: place.root / name for name in reversed(names)}
-    return {split: files[split] for split in in_order(list(files))}
+def _split_files(place: Place) -> tuple[dict[str, Path], list[str]]:
+    """Split -> its file, by the name without its ending, and notes."""
+    files: dict[str, Path] = {}
+    notes = []
+    for name in place.names:
+        plain, path = PurePosixPath(name.removesuffix(".gz")), place.root / name
+        # Of a plain and a gzipped file the plain one counts.
+        if not name.startswith("qrels/") or plain.suffix not in _JUDGEMENTS or place.find(str(plain)) != path:
+            continue
+        if plain.suffix == ".txt" and not _has_judgements(path):
+            notes.append(f"{path}: passed over, since it does not begin with a judgement")
+            continue
+        if plain.stem in files:
+            raise InputError(f"{files[plain.stem]} and {path} are both of the split {plain.stem!r}: keep one of them.")
+        files[plain.stem] = path
+    return {split: files[split] for split in in_order(list(files))}, notes
 
 
-def _judgements(path: Path, claims: Mapping[str, str], queries: Path) -> tuple[Qrels, list[str]]:
-    """The judgements of a split, without the claims that nothing answers, and how many those are."""
+def _has_judgements(path: Path) -> bool:
+    """Whether the first line is one of judgements: a .txt may be a README."""
+    try:
+        return next(qrels_rows(path), None) is not None
+    except InputError:
+        return False
+
+
+def _judged(path: Path, claims: Mapping[str, str], queries: Path) -> Qrels:
+    """All judgements of a split, of claims that are known."""
     judged = read_qrels(path)
     if not judged.keys() <= claims.keys():
         line, claim = next((line, claim) for line, claim, _, _ in qrels_rows(path) if claim not in claims)
@@ -96,6 +128,11 @@ def _judgements(path: Path, claims: Mapping[str, str], queries: Path) -> tuple[Q
             f"{path} line {line}: claim {claim!r} is not in {queries}{f', nor are {more} more' if more else ''}; "
             "add it there, or take its judgements out."
         )
+    return judged
+
+
+def _answered(path: Path, judged: Qrels) -> tuple[Qrels, list[str]]:
+    """The judgements without the claims that nothing answers, and how many those are."""
     answered = {claim: documents for claim, documents in judged.items() if max(documents.values()) > 0}
     if not answered:
         raise InputError(f"{path} has no judgement above 0: expected a document that answers a claim; add one.")

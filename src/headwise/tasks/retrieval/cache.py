@@ -22,6 +22,8 @@ META = "meta.json"
 # Stands in the meta file: a folder with it is ours, and may be replaced.
 MARK = "headwise-retrieval"
 DRAFT = ".draft"
+# Before DRAFT: a folder that is being replaced.
+OLD = ".old"
 LOCK = ".lock"
 # The folders whose hashes this process has worked out once; a stamp changes when a file is written again.
 _verified: set[tuple[Any, ...]] = set()
@@ -79,12 +81,6 @@ def fault(folder: Path, key: str) -> str | None:
         return f"{META} cannot be read ({type(error).__name__})"
 
 
-def read_meta(folder: Path) -> dict[str, Any]:
-    """What was said about a folder when it was built."""
-    meta: dict[str, Any] = json.loads((folder / META).read_text(encoding="utf-8"))
-    return meta
-
-
 def _bad_file(folder: Path, files: Mapping[str, Any]) -> str | None:
     """Which file is not what was written. Sizes are always looked at, hashes once per process."""
     stamp: list[Any] = [str(folder.absolute())]
@@ -105,20 +101,23 @@ def _bad_file(folder: Path, files: Mapping[str, Any]) -> str | None:
 
 
 def _build(folder: Path, key: str, build: Callable[[Path], Mapping[str, Any]]) -> None:
-    draft = folder.with_name(folder.name + DRAFT)
+    draft, old = folder.with_name(folder.name + DRAFT), folder.with_name(folder.name + OLD + DRAFT)
     try:
         with writing(folder.parent):
-            shutil.rmtree(draft, ignore_errors=True)  # of a builder that was killed
+            for left in (draft, old):  # by a builder that was killed
+                shutil.rmtree(left, ignore_errors=True)
             draft.mkdir()
             about = build(draft)
             files = {path.name: _settled(path) for path in sorted(draft.iterdir())}
             meta = json.loads(json.dumps({"mark": MARK, "key": key, **about, "files": files}))  # as it is read back
             (draft / META).write_text(json.dumps({**meta, "seal": digest(meta)}, indent=1), encoding="utf-8")
             _settled(draft / META)
-            shutil.rmtree(folder, ignore_errors=True)
+            if folder.exists():
+                folder.replace(old)  # a kill while it is deleted in place would leave what nobody knows as ours
             draft.replace(folder)
     finally:
-        shutil.rmtree(draft, ignore_errors=True)
+        for left in (draft, old):
+            shutil.rmtree(left, ignore_errors=True)
 
 
 def _settled(path: Path) -> dict[str, Any]:
@@ -147,7 +146,7 @@ def _make_way(folder: Path, found: str | None) -> None:
 def _sweep(cache: Path) -> None:
     """Remove what killed builders of other folders have left: theirs are the drafts that nobody holds the lock of."""
     for draft in cache.glob(f"*{DRAFT}"):
-        name = draft.name.removesuffix(DRAFT)
+        name = draft.name.removesuffix(DRAFT).removesuffix(OLD)
         try:
             with FileLock(cache / f"{name}{LOCK}", timeout=0):
                 shutil.rmtree(draft, ignore_errors=True)

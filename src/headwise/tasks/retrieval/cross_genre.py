@@ -1,9 +1,9 @@
 """Cross-genre-IR (Zuo et al. 2020): claims from the news and the research papers behind them.
 
-A split is a CSV or TSV file whose name has train, dev, validation or test in it, with the columns Hypothesis (the
-claim), Premise (title and abstract, or a passage of them), PMID and Entails (1 or 0, true or false). Beside it may lie
-a JSON with the same word in its name that maps the text of a claim to a list of PMIDs; it then says what answers the
-claim, else Entails does.
+A split is a CSV or TSV file whose name has the word train, dev, validation or test in it, with the columns Hypothesis
+(the claim), Premise (title and abstract, or a passage of them), PMID and Entails (1 or 0, true or false). Beside it may
+lie a JSON with the same word in its name that maps the text of a claim to a list of PMIDs; it then says what answers
+the claim, else Entails does. As a pair to train on, a row counts as an answer if either of them says so.
 
 Claims have no ids, so they get one made of their text: c and the first 12 hexadecimal digits of the SHA-256 of the
 text in UTF-8, its white space made single spaces. A PMID is one document. It may come with several texts, since the
@@ -20,12 +20,14 @@ from pathlib import Path
 
 from headwise.errors import InputError
 from headwise.tasks.retrieval import beir
-from headwise.tasks.retrieval.collection import Collection, Document, GivenPair
+from headwise.tasks.retrieval.collection import Collection, Document, GivenPair, Qrels
 from headwise.tasks.retrieval.cross_genre_files import (
     PairRow,
     SplitFiles,
+    agreeing_rows,
     claim_id,
     find_splits,
+    find_tables,
     pair_rows,
     read_answers,
     single_spaces,
@@ -40,16 +42,16 @@ NEEDS = (
 
 def fits(place: Place) -> bool:
     """Whether there is a table with such columns."""
-    return any(files.table for files in find_splits(place))
+    return bool(find_tables(place))
 
 
 def read(place: Place, name: str) -> Collection:
     """The collection in a place that fits."""
-    splits = find_splits(place)
+    splits, notes = find_splits(place)
     tables = [files.table for files in splits if files.table]
     if not tables:
         raise InputError(f"{place.root} holds no collection as in Cross-genre-IR: it needs {NEEDS}.")
-    pairs = _Pairs()
+    pairs = _Pairs(notes=notes)
     for files in splits:
         pairs.read(files)
     corpus = place.find("corpus.jsonl")
@@ -61,15 +63,19 @@ def read(place: Place, name: str) -> Collection:
         pairs.claims,
         pairs.qrels,
         places=pairs.places,
-        given={files.split: _given(files.table) for files in splits if files.table},
+        given={files.split: _given(files.table, pairs.qrels.get(files.split, {})) for files in splits if files.table},
+        members=pairs.members,
         notes=tuple(pairs.notes),
     )
 
 
-def _given(path: Path) -> Callable[[], Iterator[GivenPair]]:
+def _given(path: Path, qrels: Qrels) -> Callable[[], Iterator[GivenPair]]:
     def given() -> Iterator[GivenPair]:
         for row in pair_rows(path):
-            yield GivenPair(claim_id(row.claim), row.document, row.text, row.relevant)
+            claim = claim_id(row.claim)
+            # What the JSON calls an answer is no negative, whatever Entails says.
+            relevant = row.relevant or row.document in qrels.get(claim, {})
+            yield GivenPair(claim, row.document, row.text, relevant)
 
     return given
 
@@ -80,6 +86,7 @@ class _Pairs:
 
     claims: dict[str, str] = field(default_factory=dict)
     qrels: dict[str, dict[str, dict[str, int]]] = field(default_factory=dict)
+    members: dict[str, tuple[str, ...]] = field(default_factory=dict)
     places: dict[str, Path] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
     _tables: list[Path] = field(default_factory=list)
@@ -91,17 +98,13 @@ class _Pairs:
         answers = {} if files.answers is None else read_answers(files.answers)
         judged = {self._claim(claim): dict.fromkeys(documents, 1) for claim, documents in answers.items()}
         self._tables += [files.table] if files.table else []
-        named: dict[str, None] = {}
-        labels: dict[tuple[str, str], bool] = {}
-        for row in pair_rows(files.table) if files.table else ():
-            claim = self._claim(row.claim)
-            named[claim] = None
+        checked = agreeing_rows if files.answers is None else pair_rows
+        for row in checked(files.table) if files.table else ():
+            found = judged.setdefault(self._claim(row.claim), {})
             self._measure(row)
-            if files.answers is None:
-                _check_label(row, labels.setdefault((claim, row.document), row.relevant))
-                judged.setdefault(claim, {}).update({row.document: 1} if row.relevant else {})
-        answered = {claim: documents for claim, documents in judged.items() if documents}
-        self._keep(files, answered, len({*named, *judged} - answered.keys()))
+            if files.answers is None and row.relevant:
+                found[row.document] = 1
+        self._keep(files, judged)
 
     def documents(self) -> Iterator[Document]:
         """One document per PMID, streamed from the tables a second time."""
@@ -120,17 +123,11 @@ class _Pairs:
         if len(row.text) > length:
             self._longest[row.document] = (len(row.text), row.path, row.line)
 
-    def _keep(self, files: SplitFiles, answered: dict[str, dict[str, int]], left: int) -> None:
+    def _keep(self, files: SplitFiles, judged: dict[str, dict[str, int]]) -> None:
         place = files.answers or files.table
+        answered = {claim: documents for claim, documents in judged.items() if documents}
+        self.members[files.split] = tuple(judged)
         if answered and place:
             self.qrels[files.split], self.places[files.split] = answered, place
-        if left:
+        if left := len(judged) - len(answered):
             self.notes.append(f"{place}: {left} claims without any paper that answers them have no judgements")
-
-
-def _check_label(row: PairRow, before: bool) -> None:
-    if row.relevant != before:
-        raise InputError(
-            f"{row.path} line {row.line}: PMID {row.document!r} both answers and does not answer the claim "
-            f"{row.claim[:60]!r}; make its rows agree in Entails."
-        )

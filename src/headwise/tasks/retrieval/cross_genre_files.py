@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from headwise.errors import InputError
 from headwise.tasks.retrieval.place import Place
@@ -15,7 +17,9 @@ from headwise.tasks.text_file import lines
 
 COLUMNS = ("Hypothesis", "Premise", "PMID", "Entails")
 SPLITS = ("train", "dev", "validation", "test")
-_TABLES = (".csv", ".tsv", ".csv.gz", ".tsv.gz")
+TABLES = (".csv", ".tsv", ".csv.gz", ".tsv.gz")
+_WORD = re.compile(rf"(?<![a-z])({'|'.join(SPLITS)})(?![a-z])")
+_START = re.compile(rf"(?<![a-z])({'|'.join(SPLITS)})")
 _TRUTH = {"1": True, "0": False, "true": True, "false": False}
 
 
@@ -40,16 +44,24 @@ class PairRow:
     relevant: bool
 
 
-def find_splits(place: Place) -> list[SplitFiles]:
-    """The splits that the names of the files tell of; dev and validation are the same one."""
-    tables = [name for name in place.names if name.lower().endswith(_TABLES) and _split(name)]
-    found = _by_split(place, [name for name in tables if _has_columns(place.root / name)])
-    answers = _by_split(place, [name for name in place.names if name.lower().endswith(".json") and _split(name)])
+def find_tables(place: Place) -> dict[str, Path]:
+    """Split -> its table."""
+    named = [name for name in place.names if name.lower().endswith(TABLES) and _splits(name)]
+    return _by_split(place, [name for name in named if _has_columns(place.root / name)])
+
+
+def find_splits(place: Place) -> tuple[list[SplitFiles], list[str]]:
+    """The splits that the names of the files tell of, and notes; dev and validation are the same one."""
+    found = find_tables(place)
+    named = [name for name in place.names if name.lower().endswith(".json") and _splits(name)]
+    strange = [name for name in named if not _may_be_answers(place.root / name)]
+    answers = _by_split(place, [name for name in named if name not in strange])
     for split in list(answers):
         other = {"dev": "validation", "validation": "dev"}.get(split, "")
         if split not in found and other in found:
             answers[other] = answers.pop(split)
-    return [SplitFiles(split, found.get(split), answers.get(split)) for split in in_order([*{**found, **answers}])]
+    splits = [SplitFiles(split, found.get(split), answers.get(split)) for split in in_order([*{**found, **answers}])]
+    return splits, [f"{place.root / name}: passed over, since it maps no claims to lists of PMIDs" for name in strange]
 
 
 def pair_rows(path: Path) -> Iterator[PairRow]:
@@ -68,14 +80,21 @@ def pair_rows(path: Path) -> Iterator[PairRow]:
         yield PairRow(path, line, claim_of(claim, path, line), text.strip(), id, relevant)
 
 
+def agreeing_rows(path: Path) -> Iterator[PairRow]:
+    """The rows of a table whose Entails decides: a paper that both answers and does not answer a claim is refused."""
+    labels: dict[tuple[str, str], bool] = {}
+    for row in pair_rows(path):
+        if labels.setdefault((claim_id(row.claim), row.document), row.relevant) != row.relevant:
+            raise InputError(
+                f"{path} line {row.line}: PMID {row.document!r} both answers and does not answer the claim "
+                f"{row.claim[:60]!r}; make its rows agree in Entails."
+            )
+        yield row
+
+
 def read_answers(path: Path) -> dict[str, list[str]]:
     """Claim -> PMIDs of a JSON file; white space around a claim, such as the line feed of the authors, goes."""
-    try:
-        content = json.loads("".join(lines(path, "utf-8")))
-    except (ValueError, RecursionError) as error:
-        if isinstance(error, InputError):
-            raise
-        raise InputError(f"{path}: expected a JSON object, got invalid JSON ({error}); mend the file.") from None
+    content = _content(path)
     if not isinstance(content, dict):
         raise InputError(
             f"{path}: expected a JSON object of claims and lists of PMIDs, got a {type(content).__name__}; mend it."
@@ -100,16 +119,37 @@ def single_spaces(text: str) -> str:
     return " ".join(text.split())
 
 
-def _split(name: str) -> str | None:
-    """The split that a name tells of first."""
-    places = {split: name.lower().find(split) for split in SPLITS}
-    return min((split for split in SPLITS if places[split] >= 0), key=lambda split: places[split], default=None)
+def _splits(name: str) -> list[str]:
+    """The splits that a name tells of: its words or, if none is one, beginnings of words, as in trainset.csv."""
+    found = _WORD.findall(name.lower()) or _START.findall(name.lower())
+    return list(dict.fromkeys(found))
+
+
+def _content(path: Path) -> Any:
+    try:
+        return json.loads("".join(lines(path, "utf-8")))
+    except (ValueError, RecursionError) as error:
+        if isinstance(error, InputError):
+            raise
+        raise InputError(f"{path}: expected a JSON object, got invalid JSON ({error}); mend the file.") from None
+
+
+def _may_be_answers(path: Path) -> bool:
+    """Whether a JSON maps to lists, mostly: settings (train_config.json) do not, but one bad value is a mistake."""
+    try:
+        content = _content(path)
+    except InputError:
+        return True  # what is broken may be the answers, so it is told of where they are read
+    lists = [isinstance(value, list) for value in content.values()] if isinstance(content, dict) else [False]
+    return 2 * sum(lists) >= len(lists)
 
 
 def _by_split(place: Place, names: list[str]) -> dict[str, Path]:
     found: dict[str, Path] = {}
     for name in names:
-        path, split = place.root / name, _split(name) or ""
+        path, (split, *others) = place.root / name, _splits(name)
+        if others:
+            raise InputError(f"{path} is named after the splits {split!r} and {others[0]!r}: rename it after one.")
         if split in found:
             raise InputError(f"{found[split]} and {path} are both of the split {split!r}: keep one, or rename one.")
         found[split] = path
