@@ -15,8 +15,12 @@ pytest_plugins = ["tiny_runs"]
 
 
 @pytest.fixture(scope="session", autouse=True)
-def _little_to_collect() -> None:
-    """The Trainer collects garbage before it trains: that need not walk through all libraries each time."""
+def _quick_and_alike() -> None:
+    """Before anything else is made: the number of threads decides the last bits.
+
+    And the Trainer collects garbage before it trains: that need not walk through all libraries each time.
+    """
+    torch.set_num_threads(1)
     gc.collect()
     gc.freeze()
 

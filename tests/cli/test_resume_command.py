@@ -74,7 +74,7 @@ def test_kills_at_random_moments(words, assert_same, tmp_path, seed):
         # At least one checkpoint further, then a moment that nobody chose.
         process.wait_until(lambda before=before: newest(work) not in (None, before))
         with suppress(AssertionError):
-            process.wait_until(lambda: False, chance.uniform(0, 0.15))
+            process.wait_until(lambda: False, chance.uniform(0, 0.04))
         process.send(signal.SIGKILL)
         code, _, err = process.result()
         kills += code == -signal.SIGKILL

@@ -44,6 +44,12 @@ def test_numbers_are_floats():
     assert batch["labels"].tolist() == [2.5, 3.0]
 
 
+def test_labels_of_rankings_have_the_shape_of_one_logit():
+    batch = Collator(0, "ranking")(items([[5], [6]], labels=lambda ids: float(ids[0] == 5)))
+    assert batch["labels"].dtype == torch.float32
+    assert batch["labels"].tolist() == [[1.0], [0.0]]
+
+
 def test_lists_do_as_well_and_nothing_else_is_made():
     assert set(Collator(0)([{"input_ids": [5, 6], "other": 1}])) == {"input_ids", "attention_mask"}
 
@@ -61,7 +67,7 @@ def test_of_a_tokenizer():
 
 def test_bad_input():
     for settings, words in [
-        ({"kind": "ranking"}, "kind"),
+        ({"kind": "listing"}, "kind"),
         ({"padding": "longest"}, "padding"),
         ({"side": "both"}, "side"),
         ({"multiple_of": 0}, "multiple_of"),

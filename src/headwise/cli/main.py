@@ -53,7 +53,7 @@ Change = Annotated[
 Cache = Annotated[
     Path | None,
     typer.Option(
-        help="Folder for knowledge worked out from texts; default HEADWISE_CACHE or the user's cache folder.",
+        help="Folder for knowledge worked out from texts, and indexes; default HEADWISE_CACHE or the user's cache.",
         show_default=False,
     ),
 ]
