@@ -3,7 +3,15 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+
+from filelock import FileLock
+
+from headwise.errors import DiskError
+
+LOCK = ".lock"
 
 
 def write_atomically(path: Path, text: str) -> None:
@@ -28,3 +36,32 @@ def cache_folder() -> Path | None:
 def user_cache() -> Path:
     """Where programs of this user keep what can be worked out again."""
     return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "headwise"
+
+
+@contextmanager
+def locked(folder: Path, what: str) -> Iterator[None]:
+    """One process at a time may make this folder of a cache; the lock of a process that has died is free."""
+    with writing(folder.parent, what):
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        lock = FileLock(folder.with_name(folder.name + LOCK))
+        lock.acquire()
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+@contextmanager
+def writing(cache: Path, what: str, *also: type[Exception]) -> Iterator[None]:
+    """Errors of the disk, and others that mean as much, in one sentence; `what` the folder is."""
+    troubles: tuple[type[Exception], ...] = (OSError, NotImplementedError, *also)
+    try:
+        yield
+    except troubles as error:
+        if isinstance(error, DiskError):
+            raise
+        reason = " ".join(str(getattr(error, "strerror", None) or error).split())
+        raise DiskError(
+            f"{what} {cache} could not be written ({reason}): make room or give the right to write, or choose another "
+            "folder with --cache or HEADWISE_CACHE."
+        ) from error

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Callable, Generator, Iterator, Sequence
-from contextlib import closing, contextmanager
+from collections.abc import Callable, Generator, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, overload
 
 import numpy as np
-from filelock import FileLock
 
-from headwise.disk import cache_folder, user_cache
-from headwise.errors import DiskError, HeadwiseWarning, InputError, StateError
+from headwise.disk import cache_folder, locked, user_cache, writing
+from headwise.errors import HeadwiseWarning, InputError, StateError
 from headwise.patterns import mapped
 from headwise.patterns.flat import Arrays, flatten
 from headwise.patterns.keys import about, store_key
@@ -25,6 +24,8 @@ from headwise.patterns.parts import Parts
 __all__ = ["Stored", "default_cache", "gather", "store_key"]
 
 Progress = Callable[[int, int], None]
+# For messages about the disk.
+WHAT = "the knowledge cache"
 
 NOTHING = Resources()
 # The stamps of the folders whose hashes this process has worked out once.
@@ -116,7 +117,7 @@ def gather(
     # Without the lock first: an entry that is there can be read where nothing can be written.
     if not rebuild and _fault(folder, key, len(examples)) is None:
         return Stored(folder, key)
-    with _locked(folder):
+    with locked(folder, WHAT):
         fault = "" if rebuild else _fault(folder, key, len(examples))
         if fault is None:  # another process has built it while we waited
             return Stored(folder, key)
@@ -176,11 +177,11 @@ def _build(folder: Path, job: _Job, parts: Parts, progress: Progress) -> None:
         progress(parts.done, parts.total)
         with closing(job.work_out(work, gaps)) as finished:  # an error here ends the workers at once
             for place, arrays in finished:
-                with _writing(folder.parent):
+                with writing(folder.parent, WHAT, mapped.Damage):
                     parts.save(place, arrays)
                 progress(parts.done, parts.total)
         end_workers()  # or the next pattern would be loaded on top of this one
-    with _writing(folder.parent):
+    with writing(folder.parent, WHAT, mapped.Damage):
         joined = parts.joined()
         counts = {"examples": parts.total, "words": len(joined["spans"]), "entries": len(joined["rows"])}
         mapped.write(folder, joined, {**about(job.pattern, job.resources), "key": parts.key, "counts": counts})
@@ -209,28 +210,3 @@ def _make_way(folder: Path, fault: str) -> None:
         )
     if fault:
         warnings.warn(f"{folder} is damaged and is built again: {fault}.", HeadwiseWarning, stacklevel=3)
-
-
-@contextmanager
-def _locked(folder: Path) -> Iterator[None]:
-    """One process at a time; the lock of a process that has died is free."""
-    with _writing(folder.parent):
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        lock = FileLock(folder.with_name(f"{folder.name}.lock"))
-        lock.acquire()
-    try:
-        yield
-    finally:
-        lock.release()
-
-
-@contextmanager
-def _writing(cache: Path) -> Iterator[None]:
-    try:
-        yield
-    except (OSError, NotImplementedError, mapped.Damage) as error:
-        reason = " ".join(str(getattr(error, "strerror", None) or error).split())
-        raise DiskError(
-            f"the knowledge cache {cache} could not be written ({reason}): make room or give the right to write, or "
-            "choose another folder with HEADWISE_CACHE."
-        ) from error

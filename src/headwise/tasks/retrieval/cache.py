@@ -7,16 +7,15 @@ import json
 import os
 import shutil
 import warnings
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from filelock import FileLock, Timeout
 
-from headwise.disk import cache_folder, user_cache
-from headwise.errors import DiskError, HeadwiseWarning, InputError
+from headwise.disk import LOCK, cache_folder, locked, user_cache, writing
+from headwise.errors import HeadwiseWarning, InputError
 
 META = "meta.json"
 # Stands in the meta file: a folder with it is ours, and may be replaced.
@@ -24,7 +23,8 @@ MARK = "headwise-retrieval"
 DRAFT = ".draft"
 # Before DRAFT: a folder that is being replaced.
 OLD = ".old"
-LOCK = ".lock"
+# For messages about the disk.
+WHAT = "the folder of indexes"
 # The folders whose hashes this process has worked out once; a stamp changes when a file is written again.
 _verified: set[tuple[Any, ...]] = set()
 
@@ -56,7 +56,7 @@ def find_or_build(folder: Path, key: str, build: Callable[[Path], Mapping[str, A
     """
     if not rebuild and fault(folder, key) is None:
         return False
-    with _locked(folder):
+    with locked(folder, WHAT):
         found = fault(folder, key)  # another process may have built it while we waited
         if found is None and not rebuild:
             return False
@@ -103,7 +103,7 @@ def _bad_file(folder: Path, files: Mapping[str, Any]) -> str | None:
 def _build(folder: Path, key: str, build: Callable[[Path], Mapping[str, Any]]) -> None:
     draft, old = folder.with_name(folder.name + DRAFT), folder.with_name(folder.name + OLD + DRAFT)
     try:
-        with writing(folder.parent):
+        with writing(folder.parent, WHAT):
             for left in (draft, old):  # by a builder that was killed
                 shutil.rmtree(left, ignore_errors=True)
             draft.mkdir()
@@ -152,31 +152,3 @@ def _sweep(cache: Path) -> None:
                 shutil.rmtree(draft, ignore_errors=True)
         except Timeout:
             continue
-
-
-@contextmanager
-def _locked(folder: Path) -> Iterator[None]:
-    """One process at a time; the lock of a process that has died is free."""
-    with writing(folder.parent):
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        lock = FileLock(folder.with_name(folder.name + LOCK))
-        lock.acquire()
-    try:
-        yield
-    finally:
-        lock.release()
-
-
-@contextmanager
-def writing(cache: Path) -> Iterator[None]:
-    """Errors of the disk in one sentence."""
-    try:
-        yield
-    except (OSError, NotImplementedError) as error:
-        if isinstance(error, DiskError):
-            raise
-        reason = " ".join(str(getattr(error, "strerror", None) or error).split())
-        raise DiskError(
-            f"the folder of indexes {cache} could not be written ({reason}): make room or give the right to write, or "
-            "choose another with --cache or HEADWISE_CACHE."
-        ) from error
