@@ -70,6 +70,16 @@ def test_every_piece_is_done_once(threads, count):
 
 
 @pytest.mark.usefixtures("cores")
+@pytest.mark.parametrize("inference", [False, True])
+def test_pieces_may_write_where_the_caller_may(threads, inference):
+    with torch.inference_mode(inference), torch.no_grad():
+        numbers = torch.zeros(8, requires_grad=False)
+        run_pieces(range(8), lambda piece: numbers[piece : piece + 1].add_(piece))
+    assert numbers.is_inference() is inference
+    assert numbers.tolist() == list(range(8))
+
+
+@pytest.mark.usefixtures("cores")
 def test_an_error_reaches_the_caller_and_the_threads_live_on(threads):
     def work(piece):
         if piece == 5:

@@ -110,9 +110,12 @@ def _run_in_pool(pieces: Sequence[Piece], work: Callable[[Piece], None], threads
         return
     remaining = iter(pieces)
     lock = threading.Lock()
+    inference = torch.is_inference_mode_enabled()
 
     def drain() -> None:
-        with torch.no_grad():  # grad mode belongs to a thread; this one starts with it on
+        # Both modes belong to a thread. This one starts with gradients on, and could not write to tensors that the
+        # caller made in inference mode.
+        with torch.inference_mode(inference), torch.no_grad():
             while True:
                 with lock:
                     piece = next(remaining, None)
