@@ -28,7 +28,8 @@ if TYPE_CHECKING:
         unguide,
         warm_up,
     )
-    from headwise.training import GuidedTrainer, Reranker, log_losses
+    from headwise.ssa import SSA, self_supervise, supervision
+    from headwise.training import GuidedTrainer, Reranker, load, log_losses, relabel
 
 __version__ = "0.1.0"
 
@@ -52,12 +53,14 @@ _HOMES = {
         "unguide",
         "warm_up",
     ),
-    "headwise.training": ("GuidedTrainer", "Reranker", "log_losses"),
+    "headwise.ssa": ("SSA", "self_supervise", "supervision"),
+    "headwise.training": ("GuidedTrainer", "Reranker", "load", "log_losses", "relabel"),
 }
 
 __all__ = [
     "MDG",
     "PDG",
+    "SSA",
     "AttentionRecord",
     "Disagreement",
     "Guide",
@@ -75,9 +78,13 @@ __all__ = [
     "guidance",
     "guide",
     "last_losses",
+    "load",
     "log_losses",
     "piecewise",
     "register_guide",
+    "relabel",
+    "self_supervise",
+    "supervision",
     "unguide",
     "warm_up",
 ]

@@ -35,6 +35,15 @@ def read(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Inp
     return Inputs(arguments.get("input_ids"), arguments.get("attention_mask"), special, knowledge)
 
 
+def keep_from_model(model: nn.Module, kwargs: dict[str, Any]) -> None:
+    """Take out what the batch carries for headwise alone, unless the model asks for it by name (one with SSA does)."""
+    carried = [name for name in NOT_FOR_THE_MODEL if name in kwargs]
+    known = inspect.signature(type(model).forward).parameters if carried else {}
+    for name in carried:
+        if name not in known:
+            del kwargs[name]
+
+
 def check(inputs: Inputs, family: Family) -> None:
     """Refuse what would give wrong attention, or an error that nobody understands."""
     ids, mask, longest = inputs.input_ids, inputs.attention_mask, family.longest

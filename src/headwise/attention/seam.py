@@ -23,7 +23,7 @@ from headwise.attention.backend import NAME, SITE, register
 from headwise.attention.customer import Customer, Order
 from headwise.attention.eager import EAGER_MODULES, EagerHooks, warn
 from headwise.attention.family import attention_modules, encoder_of, family_of
-from headwise.attention.inputs import NOT_FOR_THE_MODEL, check, read
+from headwise.attention.inputs import check, keep_from_model, read
 from headwise.attention.passes import Inputs, Pass, Seen
 from headwise.attention.tracing import skipped, untraced
 from headwise.errors import StateError
@@ -129,8 +129,7 @@ class Seam:
     def run(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Call the model, seeing and touching what the customers ask for."""
         inputs = read(self.model, args, kwargs)
-        for name in NOT_FOR_THE_MODEL:
-            kwargs.pop(name, None)
+        keep_from_model(self.model, kwargs)
         asked, idle = self._ask()
         thread = threading.get_ident()
         outer = self._passes.pop(thread, None), self._latest

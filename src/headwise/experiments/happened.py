@@ -39,6 +39,7 @@ def summarise(prepared: Prepared, outcome: Outcome, listener: Listener) -> dict[
         "truncated": {name: encoded.truncated for name, encoded in prepared.encoded.items()},
         "guides": _guides(outcome.log),
         "targets": prepared.targets,
+        **({"ssa": outcome.relabellings} if outcome.relabellings else {}),
         "evaluations": outcome.evaluations,
     }
 

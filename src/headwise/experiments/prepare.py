@@ -17,6 +17,7 @@ from headwise.experiments.recipe import Recipe
 from headwise.experiments.splits import Splits
 from headwise.experiments.targets import count_targets
 from headwise.guides import guide
+from headwise.ssa import self_supervise
 from headwise.tasks import Collator, Encoded, Split, encode
 from headwise.training import (
     Encoder,
@@ -31,6 +32,7 @@ from headwise.training import (
     needs_of,
 )
 from headwise.training.embeddings import InputEmbeddings
+from headwise.training.start_from import start_from
 
 
 @dataclass(frozen=True)
@@ -70,13 +72,21 @@ def prepare(recipe: Recipe, place: Place, listener: Listener | None = None) -> P
     splits = read_splits(recipe, place.data, network=place.network, cache=place.cache, listener=listener)
     kind, labels = splits.task.kind, tuple(splits.task.labels)
     model = load_classifier(encoder, labels=labels, head=recipe.head, seed=recipe.seed, kind=kind)
+    _supervise(model, recipe, encoder)
     freeze(model, recipe.training.freeze)
     if recipe.guides:
         _check_reach(model)
         guide(model, recipe.guides, tokenizer=encoder.tokenizer, share_every=recipe.share_every)
     needs = needs_of(recipe.guides)
+    whole_words = recipe.supervision is not None and recipe.supervision.whole_words
     encoded = {
-        name: encode(split, encoder.tokenizer, recipe.data.max_length, offsets=bool(needs) and name == "train")
+        name: encode(
+            split,
+            encoder.tokenizer,
+            recipe.data.max_length,
+            offsets=bool(needs) and name == "train",
+            words=whole_words and name == "train",
+        )
         for name, split in named_splits(splits).items()
     }
     collate = Collator.of(encoder.tokenizer, kind, padding=recipe.data.padding, max_length=recipe.data.max_length)
@@ -88,6 +98,16 @@ def prepare(recipe: Recipe, place: Place, listener: Listener | None = None) -> P
     train = WithKnowledge(encoded["train"], {each.need.pattern.key: each.matrices for each in found}, needs)
     known = {each.need.guide: each.as_data() for each in found}
     return Prepared(recipe, splits, encoder, model, encoded, KnowledgeCollator(collate), train, known, targets)
+
+
+def _supervise(model: nn.Module, recipe: Recipe, encoder: Encoder) -> None:
+    """Give the classifier what SSA needs, and the weights that it starts from."""
+    options = recipe.supervision
+    if options is None:
+        return
+    self_supervise(model, options, tokenizer=encoder.tokenizer, max_length=recipe.data.max_length)
+    if options.use_saved is not None:
+        start_from(model, options.use_saved)
 
 
 def named_splits(splits: Splits) -> dict[str, Split]:

@@ -8,7 +8,9 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 
 from headwise.errors import InputError, choices
 from headwise.guides import build
+from headwise.ssa import SSA, build_ssa
 from headwise.tasks import Task, build_task
+from headwise.tasks.retrieval.task import RetrievalTask
 
 Schedule = Literal["linear", "cosine", "constant", "constant_with_warmup", "polynomial", "inverse_sqrt"]
 
@@ -118,6 +120,8 @@ class Recipe(Strict):
     model: str = "builtin:minilm-l6"
     head: Literal["pooler", "relu"] = "pooler"
     guides: Annotated[dict[str, dict[str, Any]], BeforeValidator(_plain_guides)] = {}
+    ssa: dict[str, Any] | None = None
+    """Self-supervised attention, by the options of `hw.SSA`; none if not given, the defaults if empty ({})."""
     share_every: int = Field(50, ge=0)
     """Optimiser steps between two measurements of the guides' gradient shares; 0 for never."""
     data: Annotated[Data, BeforeValidator(_or_defaults)] = Field(default_factory=Data)
@@ -135,7 +139,15 @@ class Recipe(Strict):
         """Plain data, as a file would have it."""
         data = self.model_dump(mode="json")
         data["task"] = {"name": self.task.name, **data["task"]["options"]}
+        if self.ssa is None:
+            del data["ssa"]
         return data
+
+    @property
+    def supervision(self) -> SSA | None:
+        """The options of SSA; None without it, or if they say so (only_bert)."""
+        options = None if self.ssa is None else build_ssa(self.ssa)
+        return None if options is None or options.only_bert else options
 
 
 def check_recipe(data: Any, place: str) -> Recipe:
@@ -147,7 +159,9 @@ def check_recipe(data: Any, place: str) -> Recipe:
     except ValidationError as error:
         raise InputError(f"{place}: {_sentence(error)}") from error
     try:  # tasks and guides know their own options
-        _check_ranking(recipe, build_task(recipe.task.name, recipe.task.options))
+        task = build_task(recipe.task.name, recipe.task.options)
+        _check_ranking(recipe, task)
+        _check_labels(recipe.supervision, task)
         for name, options in recipe.guides.items():
             build(name, **options)
     except InputError as error:
@@ -162,6 +176,15 @@ def _check_ranking(recipe: Recipe, task: Task) -> None:
     if task.kind == "ranking" and (recipe.data.test_fraction is not None or "test" in recipe.data.limit):
         raise InputError(
             "a re-ranker is tested on its own, by `headwise rerank`: leave data.test_fraction and data.limit.test out."
+        )
+
+
+def _check_labels(options: SSA | None, task: Task) -> None:
+    """Refuse token labels where nobody can say whether one pair alone was answered rightly."""
+    if options is not None and options.labels_wanted and isinstance(task, RetrievalTask) and task.loss == "list":
+        raise InputError(
+            "ssa asks whether the model is right about each pair, and with task.loss: list only the order of a claim's "
+            "candidates counts: use loss: pairs."
         )
 
 

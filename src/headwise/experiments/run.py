@@ -7,7 +7,7 @@ import os
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -22,9 +22,20 @@ from headwise.experiments.prepare import Place, Prepared, fingerprint, prepare
 from headwise.experiments.recipe import Recipe
 from headwise.experiments.scoring import scorer
 from headwise.tasks.retrieval.task import RetrievalTask
-from headwise.training import Listener, Material, Outcome, ReportProgress, Settings, Silence, fit, save_classifier
+from headwise.training import (
+    KnowledgeCollator,
+    Listener,
+    Material,
+    Outcome,
+    ReportProgress,
+    Settings,
+    Silence,
+    fit,
+    save_classifier,
+)
 from headwise.training.checkpoints import newest
 from headwise.training.listwise import by_claim
+from headwise.training.relabelling import Probing
 from headwise.training.saving import prepare_reranker
 
 WORK = "unfinished"
@@ -183,4 +194,9 @@ def _fit(prepared: Prepared, work: Path, listener: Listener) -> Outcome:
     )
     if isinstance(task, RetrievalTask) and task.loss == "list":
         material = by_claim(material, splits.train.groups or ())
-    return fit(material, settings_of(prepared.recipe), work, [ReportProgress(listener, prepared.recipe.name)])
+    report = ReportProgress(listener, prepared.recipe.name)
+    supervision = prepared.recipe.supervision
+    if supervision is not None and supervision.labels_wanted:
+        collate = prepared.collate.collate if isinstance(prepared.collate, KnowledgeCollator) else prepared.collate
+        material = replace(material, probing=Probing(prepared.encoded["train"], collate, task.kind, report.probing))
+    return fit(material, settings_of(prepared.recipe), work, [report])

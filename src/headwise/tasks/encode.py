@@ -39,6 +39,8 @@ class Encoded:
     """[N,2] of each token its first character and the one after its last, if asked for."""
     sources: NDArray[np.int8] | None = None
     """[N] of each token the number of its text, -1 for special tokens; there when the offsets are."""
+    words: NDArray[np.int32] | None = None
+    """[N] of each token the number of its word in its text, -1 for special tokens, if asked for."""
 
     @property
     def lengths(self) -> NDArray[np.int64]:
@@ -50,7 +52,7 @@ class Encoded:
         return len(self.starts) - 1
 
     def __getitem__(self, index: int) -> dict[str, Any]:
-        """An example: input_ids, token_type_ids and labels, as far as there are any."""
+        """An example: input_ids, token_type_ids, labels and word_ids, as far as there are any."""
         place = range(len(self))[index]  # negative ones count from the end, and those beyond it raise
         part = slice(self.starts[place], self.starts[place + 1])
         item: dict[str, Any] = {"input_ids": self.ids[part]}
@@ -58,11 +60,19 @@ class Encoded:
             item["token_type_ids"] = self.types[part]
         if self.labels is not None:
             item["labels"] = self.labels[place]
+        if self.words is not None:
+            item["word_ids"] = self.words[part]
         return item
 
 
 def encode(
-    split: Split, tokenizer: PreTrainedTokenizerBase, max_length: int, *, spans: bool = False, offsets: bool = False
+    split: Split,
+    tokenizer: PreTrainedTokenizerBase,
+    max_length: int,
+    *,
+    spans: bool = False,
+    offsets: bool = False,
+    words: bool = False,
 ) -> Encoded:
     """Tokenise a split with special tokens and without padding.
 
@@ -72,6 +82,7 @@ def encode(
         max_length: the longest example in tokens; the longer text of a pair is cut first.
         spans: whether to find the tokens of the split's spans.
         offsets: whether to keep where in its text each token stands.
+        words: whether to keep which word each token is of.
 
     Returns:
         The encoded examples, in the same order.
@@ -84,7 +95,8 @@ def encode(
     _check(split, tokenizer, max_length, spans=spans)
     begins = range(0, len(split), BATCH)
     parts = [split.subset(range(begin, min(begin + BATCH, len(split)))) for begin in begins]
-    return _joined([_encode_part(part, tokenizer, max_length, spans=spans, offsets=offsets) for part in parts], split)
+    wanted = {"spans": spans, "offsets": offsets, "words": words}
+    return _joined([_encode_part(part, tokenizer, max_length, **wanted) for part in parts], split)
 
 
 def _check(split: Split, tokenizer: PreTrainedTokenizerBase, max_length: int, *, spans: bool) -> None:
@@ -103,7 +115,7 @@ def _check(split: Split, tokenizer: PreTrainedTokenizerBase, max_length: int, *,
 
 
 def _encode_part(
-    part: Split, tokenizer: PreTrainedTokenizerBase, max_length: int, *, spans: bool, offsets: bool
+    part: Split, tokenizer: PreTrainedTokenizerBase, max_length: int, *, spans: bool, offsets: bool, words: bool
 ) -> Encoded:
     found = tokenizer(
         *([texts[place] for texts in part.texts] for place in range(len(part.texts[0]))),
@@ -124,7 +136,13 @@ def _encode_part(
         deciding=list(map(_deciding, encodings, part.spans or ())) if spans else None,
         offsets=_offsets(encodings) if offsets else None,
         sources=np.concatenate([_sources(encoding) for encoding in encodings]) if offsets else None,
+        words=np.concatenate([_words(encoding) for encoding in encodings]) if words else None,
     )
+
+
+def _words(encoding: Encoding) -> NDArray[np.int32]:
+    """[T] the word of each token in its text, -1 for special tokens."""
+    return np.fromiter((-1 if number is None else number for number in encoding.word_ids), np.int32)
 
 
 def _offsets(encodings: Sequence[Encoding]) -> NDArray[np.int32]:
@@ -155,6 +173,7 @@ def _joined(parts: Sequence[Encoded], split: Split) -> Encoded:
     deciding = [tokens for part in parts for tokens in part.deciding or ()]
     offsets = [part.offsets for part in parts if part.offsets is not None]
     sources = [part.sources for part in parts if part.sources is not None]
+    words = [part.words for part in parts if part.words is not None]
     return Encoded(
         ids=np.concatenate([part.ids for part in parts]),
         starts=np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths)]),
@@ -164,4 +183,5 @@ def _joined(parts: Sequence[Encoded], split: Split) -> Encoded:
         deciding=deciding if parts[0].deciding is not None else None,
         offsets=np.concatenate(offsets) if offsets else None,
         sources=np.concatenate(sources) if sources else None,
+        words=np.concatenate(words) if words else None,
     )

@@ -12,9 +12,11 @@ from headwise.training.knowledge import (
     check_sources,
     needs_of,
 )
+from headwise.training.loading import load
 from headwise.training.logs import GuideLog, log_losses
 from headwise.training.predict import predict_logits, predictions_of, score_logits
 from headwise.training.progress import Listener, ReportProgress, Silence
+from headwise.training.relabelling import relabel
 from headwise.training.reranking import Reranker
 from headwise.training.saving import load_classifier_folder, save_classifier
 from headwise.training.settings import Settings
@@ -42,12 +44,14 @@ __all__ = [
     "find_encoder",
     "fit",
     "freeze",
+    "load",
     "load_classifier",
     "load_classifier_folder",
     "log_losses",
     "needs_of",
     "predict_logits",
     "predictions_of",
+    "relabel",
     "save_classifier",
     "score_logits",
 ]

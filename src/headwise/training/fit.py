@@ -6,7 +6,7 @@ import errno
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +33,10 @@ from headwise.training.checkpoints import (
 from headwise.training.clock import Clock
 from headwise.training.logs import log_losses
 from headwise.training.predict import predict_logits
+from headwise.training.relabelling import Probing, Relabel
 from headwise.training.settings import Settings
+from headwise.training.token_labels import TokenLabelCollator, WithTokenLabels
+from headwise.training.token_log import log_token_losses
 from headwise.training.trainer import GuidedTrainer
 
 # No room, quota used up, file too large, read-only, no permission, broken device.
@@ -57,6 +60,8 @@ class Material:
     """How training batches are made, if not as those of validation."""
     loss: Callable[..., torch.Tensor] | None = None
     """A loss outside of the model, as transformers' `compute_loss_func`; None for the model's own."""
+    probing: Probing | None = None
+    """What is labelled before each epoch, if the model has SSA and learns from labels."""
 
 
 @dataclass
@@ -71,6 +76,8 @@ class Outcome:
     seconds_per_step: float | None
     evaluations: list[dict[str, Any]]
     log: list[dict[str, Any]] = field(default_factory=list)
+    relabellings: list[dict[str, Any]] = field(default_factory=list)
+    """Of SSA: what each epoch's labelling was like."""
 
 
 class RunTrainer(GuidedTrainer):
@@ -132,17 +139,23 @@ def fit(material: Material, settings: Settings, folder: Path, callbacks: list[Tr
         lambda path: _save_weights(material.model, path),
         patience=settings.early_stopping,
     )
+    material, relabel = _labelled(material, settings)
     clock, stop = Clock(), StopOnRequest()
     checkpoint = newest(folder)
     clear_broken(folder)
     with _deterministic(), _own_forward(material.model), stop.listening():
         # Our callbacks come after the Trainer's own, and the mark after them all: it says that everything is saved.
-        trainer = _trainer(material, settings, folder, [clock, best, stop, *callbacks, MarkCheckpoints(folder)])
+        more = [*relabel, *callbacks, MarkCheckpoints(folder)]
+        trainer = _trainer(material, settings, folder, [clock, best, stop, *more])
+        for each in relabel:
+            each.log = trainer.log
         total = settings.total_steps(len(material.train), trainer.args.world_size)
         if checkpoint is not None:
             trainer.state = TrainerState.load_from_json(str(checkpoint / "trainer_state.json"))
             best.restore(saved_callbacks(checkpoint))
             clock.restore(saved_callbacks(checkpoint))
+            for each in relabel:
+                each.restore(saved_callbacks(checkpoint), checkpoint)
         # A run may be killed between its last step and its end: the Trainer would take one step too many then.
         if trainer.state.global_step < total and not best.exhausted:
             _train(trainer, checkpoint)
@@ -161,7 +174,18 @@ def fit(material: Material, settings: Settings, folder: Path, callbacks: list[Tr
         seconds_per_step=clock.seconds_per_step,
         evaluations=best.history,
         log=trainer.state.log_history,
+        relabellings=[entry for each in relabel for entry in each.history],
     )
+
+
+def _labelled(material: Material, settings: Settings) -> tuple[Material, list[Relabel]]:
+    """Training examples with token labels, and what renews these; both as they were where nothing is to be labelled."""
+    if material.probing is None:
+        return material, []
+    data = WithTokenLabels(material.train)
+    collate = TokenLabelCollator(material.collate_train or material.collate)
+    relabel = Relabel(material.model, data, material.probing, settings.seed)
+    return replace(material, train=data, collate_train=collate), [relabel]
 
 
 def _trainer(material: Material, settings: Settings, folder: Path, callbacks: list[TrainerCallback]) -> RunTrainer:
@@ -187,6 +211,7 @@ def _trainer(material: Material, settings: Settings, folder: Path, callbacks: li
     trainer.remove_callback(PrinterCallback)  # it would write to standard output, which is the result's
     if guidance_of(material.model) is not None:
         log_losses(trainer)
+    log_token_losses(trainer)
     return trainer
 
 

@@ -14,6 +14,10 @@ from headwise.errors import InputError, StateError, choices
 from headwise.metrics import score
 
 PRECISIONS = ("fp32", "bf16")
+# Tokens at a time, where nobody says how many examples: few enough for the caches of a processor, and many for other
+# devices, which we have not measured.
+TOKENS = 2048
+TOKENS_ELSEWHERE = 32768
 
 
 def predict_logits(
@@ -57,6 +61,11 @@ def predict_logits(
     restored: numpy.ndarray = numpy.empty_like(logits)
     restored[order] = logits
     return restored
+
+
+def tokens_at_a_time(model: nn.Module) -> int:
+    """How many tokens, padding counted, suit the device of a model."""
+    return TOKENS if next(model.parameters()).device.type == "cpu" else TOKENS_ELSEWHERE
 
 
 def stretches(lengths: Sequence[int], batch: int, tokens: int | None = None) -> Iterator[tuple[int, int]]:

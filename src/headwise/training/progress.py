@@ -62,6 +62,12 @@ class ReportProgress(TrainerCallback):
         """Show the loss from now on."""
         if logs and "loss" in logs:
             self._note = f"loss {logs['loss']:.4f}"
+        if logs and "ssa/share" in logs:
+            self._listener.tell(_labelling(logs))
+
+    def probing(self, step: int, asked: int) -> None:
+        """Training waits while the model is asked about hidden tokens."""
+        self._listener.advance(step, f"labelling tokens: {asked} asked")
 
     def on_evaluate(self, args: Any, state: Any, control: Any, metrics: Any = None, **kwargs: Any) -> None:
         """Tell the scores."""
@@ -71,3 +77,12 @@ class ReportProgress(TrainerCallback):
     def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Done."""
         self._listener.end()
+
+
+def _labelling(logs: dict[str, Any]) -> str:
+    """One line about an epoch of SSA."""
+    kept = f", kept tokens {logs['ssa/kept']:.3f}" if "ssa/kept" in logs else ""
+    return (
+        f"ssa epoch {logs['ssa/epoch']}: labelled {logs['ssa/share']:.3f} of the examples, acceptance "
+        f"{logs['ssa/acceptance']:.3f}, base rate {logs['ssa/base_rate']:.3f}{kept}"
+    )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,17 +11,14 @@ import numpy
 from torch import nn
 
 from headwise.errors import InputError
+from headwise.ssa import supervision_of
 from headwise.tasks import Collator, Split, encode
 from headwise.training.encoders import Encoder
 from headwise.training.first_token import first_token_only
-from headwise.training.predict import predict_logits
+from headwise.training.loading import run_settings
+from headwise.training.predict import predict_logits, tokens_at_a_time
 from headwise.training.saving import load_classifier_folder
 
-RECORD = "headwise.json"
-# Tokens at a time, where the caller does not say how many pairs: few enough for the caches of a processor, and many
-# for other devices, which we have not measured.
-TOKENS = 2048
-TOKENS_ELSEWHERE = 32768
 # The longest pair where neither model nor tokenizer says so.
 LENGTH = 512
 
@@ -53,9 +49,9 @@ class Reranker:
         folder = Path(folder).expanduser()
         if not (folder / "config.json").is_file():
             raise InputError(f"{folder} holds no model: expected a folder with a config.json; name a re-ranker's.")
-        head, length = _settings(folder)
+        head, length = run_settings(folder)
         model, tokenizer = load_classifier_folder(folder, head)
-        if head == "pooler":
+        if head == "pooler" and supervision_of(model) is None:
             _check_classifier(folder, model.config)
         if length is None:
             length = Encoder(str(folder), str(folder), True, tokenizer, model.config).longest or LENGTH
@@ -91,7 +87,7 @@ class Reranker:
                 encoded,
                 collate,
                 batch=batch or len(pairs),
-                tokens=None if batch else self._tokens,
+                tokens=None if batch else tokens_at_a_time(self.model),
                 precision=precision,
                 after_batch=after_batch,
             )
@@ -102,22 +98,6 @@ class Reranker:
         """The places of the texts with their scores, the best first; of equal ones the earlier. Options of predict."""
         scores = self.predict([(claim, text) for text in texts], **options)
         return [(int(place), float(scores[place])) for place in numpy.argsort(-scores, kind="stable")]
-
-    @property
-    def _tokens(self) -> int:
-        return TOKENS if next(self.model.parameters()).device.type == "cpu" else TOKENS_ELSEWHERE
-
-
-def _settings(folder: Path) -> tuple[str, int | None]:
-    """The head and the longest pair of a run of headwise; the usual head and None for other folders."""
-    path = folder / RECORD
-    if not path.is_file():
-        return "pooler", None
-    try:
-        recipe = json.loads(path.read_text(encoding="utf-8"))["asked"]["recipe"]
-        return str(recipe["head"]), int(recipe["data"]["max_length"])
-    except (ValueError, KeyError, TypeError) as error:
-        raise InputError(f"{path} is damaged ({type(error).__name__}): train again.") from error
 
 
 def _check_classifier(folder: Path, config: Any) -> None:

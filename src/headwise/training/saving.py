@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from safetensors import SafetensorError
+from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file, save_file
-from torch import nn
-from transformers import AutoConfig, AutoModel, AutoModelForSequenceClassification, AutoTokenizer
+from torch import Tensor, nn
+from transformers import (
+    MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING,
+    AutoConfig,
+    AutoModel,
+    AutoModelForSequenceClassification,
+    AutoTokenizer,
+)
 
 from headwise.errors import InputError
+from headwise.ssa import supervision_of
+from headwise.ssa.attach import NAME as TOKEN_HEAD
+from headwise.ssa.attach import reattach, settings_in
 from headwise.training.heads import change_head
 
 HEAD_FILE = "headwise_head.safetensors"
@@ -30,23 +40,36 @@ def prepare_reranker(model: Any, tokenizer: Any, max_length: int) -> None:
 def save_classifier(model: Any, tokenizer: Any, folder: Path, head: str) -> None:
     """Write model and tokenizer so that plain transformers loads them.
 
-    With the ReLU head (Eq. 7), which no BERT of transformers has, the folder holds the encoder as an ordinary model and
-    the head in a file beside it: plain transformers then loads the encoder, and `load_classifier_folder` the whole.
+    What plain transformers has no place for lies in a file beside the model, where `load_classifier_folder` finds it.
+    With SSA as co-training that is the token head alone. No BERT of transformers has the ReLU head (Eq. 7) or pools as
+    the hybrid model of SSA does: then it is the whole head, so that plain transformers loads the encoder, and nobody
+    takes the rest for a classifier that works.
     """
-    if head == "pooler":
+    supervision = supervision_of(model)
+    if head == "pooler" and supervision is None:
         model.save_pretrained(folder)
+    elif head == "pooler" and supervision is not None and not supervision.pools:
+        own, rest = _parted(model, lambda name: name.startswith(f"{TOKEN_HEAD}."))
+        model.save_pretrained(folder, state_dict=own)
+        save_file(rest, str(folder / HEAD_FILE))
     else:
         base = model.base_model
         config = model.config.to_dict()
         base.save_pretrained(folder)
         AutoConfig.for_model(**(config | {"architectures": [type(base).__name__]})).save_pretrained(folder)
-        prefix = f"{model.base_model_prefix}."
-        rest = {name: tensor for name, tensor in model.state_dict().items() if not name.startswith(prefix)}
-        save_file({name: tensor.contiguous() for name, tensor in rest.items()}, str(folder / HEAD_FILE))
+        _, rest = _parted(model, lambda name: not name.startswith(f"{model.base_model_prefix}."))
+        save_file(rest, str(folder / HEAD_FILE))
     backend = tokenizer.backend_tokenizer
     backend.no_truncation()  # left behind by the last call, and nothing that the next user asked for
     backend.no_padding()
     tokenizer.save_pretrained(folder)
+
+
+def _parted(model: nn.Module, apart: Callable[[str], bool]) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+    """The weights of a model in two parts, by name."""
+    weights = {name: tensor.contiguous() for name, tensor in model.state_dict().items()}
+    rest = {name: tensor for name, tensor in weights.items() if apart(name)}
+    return {name: tensor for name, tensor in weights.items() if name not in rest}, rest
 
 
 def load_classifier_folder(folder: Path, head: str) -> tuple[nn.Module, Any]:
@@ -61,15 +84,45 @@ def load_classifier_folder(folder: Path, head: str) -> tuple[nn.Module, Any]:
 
 
 def _load(folder: Path, head: str) -> nn.Module:
-    if head == "pooler":
+    config = AutoConfig.from_pretrained(folder, local_files_only=True)
+    token_head = settings_in(config)
+    if head == "pooler" and token_head is None:
         loaded: nn.Module = AutoModelForSequenceClassification.from_pretrained(
             folder, local_files_only=True, use_safetensors=True
         )
         return loaded
-    config = AutoConfig.from_pretrained(folder, local_files_only=True)
+    if head == "pooler" and token_head is not None and _holds_classifier(config):
+        return _with_token_head(config, token_head, folder)
     model: Any = change_head(AutoModelForSequenceClassification.from_config(config), head)
+    if token_head is not None:
+        reattach(model, token_head)
     encoder = AutoModel.from_pretrained(folder, local_files_only=True, use_safetensors=True)
     wanted = set(model.base_model.state_dict())
     model.base_model.load_state_dict({name: value for name, value in encoder.state_dict().items() if name in wanted})
     model.load_state_dict(load_file(str(folder / HEAD_FILE)), strict=False)
     return model  # type: ignore[no-any-return]
+
+
+def _holds_classifier(config: Any) -> bool:
+    return any(name.endswith("ForSequenceClassification") for name in config.architectures or ())
+
+
+def _with_token_head(config: Any, token_head: dict[str, Any], folder: Path) -> nn.Module:
+    """The classifier that plain transformers loads, and the token head that it has no place for, without its report."""
+    kind: Any = MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING[type(config)]
+    quiet: Any = type(kind.__name__, (kind,), {"_keys_to_ignore_on_load_unexpected": [rf"^{TOKEN_HEAD}\."]})
+    model = quiet.from_pretrained(folder, local_files_only=True, use_safetensors=True)
+    model.__class__ = kind
+    reattach(model, token_head)
+    model.ssa.load_state_dict(_token_head_weights(folder))
+    return model  # type: ignore[no-any-return]
+
+
+def _token_head_weights(folder: Path) -> dict[str, Tensor]:
+    """From the file beside the model, or from the model's own, where `model.save_pretrained` puts them."""
+    file = next((folder / name for name in (HEAD_FILE, "model.safetensors") if (folder / name).is_file()), None)
+    if file is None:
+        raise InputError(f"{folder} has no weights of a token head ({HEAD_FILE}): save the model again.")
+    with safe_open(str(file), framework="pt") as weights:
+        names = [name for name in weights.keys() if name.startswith(f"{TOKEN_HEAD}.")]  # noqa: SIM118
+        return {name.removeprefix(f"{TOKEN_HEAD}."): weights.get_tensor(name) for name in names}

@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from transformers import Trainer
 
 from headwise.guides import guidance_of
+from headwise.ssa import supervision_of
 from headwise.training.logs import log_losses
 
 
@@ -41,9 +42,10 @@ class GuidedTrainer(Trainer):
         outside = self.compute_loss_func is not None or (self.label_smoother is not None and "labels" in inputs)
         part = self._part(inputs.get("labels"), items)  # now, since the labels will be taken out
         loss, outputs = super().compute_loss(model, inputs, return_outputs=True, num_items_in_batch=items)
-        if outside and guidance is not None and model.training:
-            # As means over this batch, task and guides stand to each other, and in the log, as without accumulation.
-            loss = guidance.total(loss / part) * part
+        if outside and model.training:
+            # As means over this batch, the parts stand to each other, and in the log, as without accumulation.
+            for added in (supervision_of(model), guidance):
+                loss = loss if added is None else added.total(loss / part) * part
         return (loss, outputs) if return_outputs else loss
 
     def _part(self, labels: Any, items: Tensor | int | None) -> float:

@@ -1,0 +1,172 @@
+"""What decides self-supervised attention: every choice of it, under the names of the authors where they have one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from headwise.errors import InputError, choices
+from headwise.registry import politely
+
+MODELS = ("hybrid", "cotraining")
+SAMPLERS = ("uniform", "reference")
+LABEL_RULES = ("probe", "reference", "soft")
+POOL_SOFTMAX = ("probabilities", "logits", "uniform")
+PRECISIONS = ("auto", "fp32", "bf16")
+
+
+@dataclass(frozen=True, kw_only=True)
+class SSA:
+    """Self-supervised attention (SSA), as an option of fine-tuning.
+
+    The model hides tokens of its own training sentences, watches its prediction and labels the tokens by what happens
+    (`sampler`, `label_rule`). A token head learns these labels beside the task,
+
+        L = (1 - aug_loss_weight) L_task + aug_loss_weight L_token,
+
+    and in the hybrid model its probabilities s also pool the tokens:
+
+        kept = tokens with s >= attention_threshold,  c = sum of softmax(s over kept) h,
+        logits = W (cls_weight p + (1 - cls_weight) c) + b,
+
+    with p the vector that the classifier reads anyway. `cotraining` has the second loss and no pooling.
+
+    Where we differ from the authors' code: the defaults are `uniform` and `probe`; every example is seen once per
+    epoch; dropout stays on; nothing is pooled outside of the text. Their samplers, labels and softmax are options.
+    """
+
+    model: str = "hybrid"
+    """hybrid, which pools, or cotraining, which only learns the labels."""
+    cls_weight: float = 0.5
+    """Part of the classifier's own vector in the blend; the rest is pooled. Hybrid only."""
+    attention_threshold: float = 0.3
+    """Tokens whose score is at least this are pooled. Hybrid only."""
+    pool_softmax: str = "probabilities"
+    """Over what the pooling weights are a softmax: probabilities (the authors'), logits, or uniform for a mean."""
+    aug_loss_weight: float = 0.3
+    """Part of the token loss in the whole; 0 needs no labels, so nothing is probed."""
+    sampler: str = "uniform"
+    """Which tokens are hidden: uniform, or reference (the authors')."""
+    aug_threshold: float = 0.1
+    """Of the reference sampler: how often a token triggers a hidden span."""
+    rm_threshold: float = 0.7
+    """How long spans are: three tokens with probability 1 - x, two with 1 - x, one otherwise (for x of 0.5 or more)."""
+    mask_fraction: float = 0.15
+    """Of the uniform sampler: the expected part of the tokens that is hidden."""
+    most_hidden: int | None = None
+    """Most tokens (or words) hidden at a time; None: 3 for probe and soft, whose labels need a culprit, else any."""
+    whole_words: bool = False
+    """Of the uniform sampler: hide words, not pieces of them."""
+    label_rule: str = "probe"
+    """probe: hidden tokens get 1 if the prediction changed, else 0. reference: 0 if it did not change, and all others
+    1. soft: how much probability the right class lost."""
+    shuffle_labels: bool = False
+    """A control: the labels of every example, thrown among its tokens. Same base rate, no meaning."""
+    regression_tolerance: float = 0.06
+    """For tasks with a number: how far two numbers may be apart to count as the same, as a part of the labels' range
+    (0.06 of STS-B's 5 is the authors' 0.3)."""
+    ratio_step: float = 0.2
+    """By how much the labelled part of the training set grows with each epoch; the first one has none."""
+    ratio_max: float = 0.8
+    """The largest part that is labelled."""
+    probes_per_example: int = 1
+    """Hidden sets tried per example and pass."""
+    max_passes: int = 5
+    """At most so many passes of probes over the training set in one epoch."""
+    precision: str = "auto"
+    """Of probing: fp32, bf16, or auto for bf16 where the hardware multiplies it."""
+    share_weight: bool = True
+    """One decoder of the token head for all positions; false: one for each, which binds the model to its length."""
+    use_saved: str | None = None
+    """Folder of a classifier that was fine-tuned before, to start from; labels then start with the first epoch."""
+    only_bert: bool = False
+    """A control: no SSA at all, the same training otherwise."""
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot work."""
+        _one_of("model", self.model, MODELS)
+        _one_of("pool_softmax", self.pool_softmax, POOL_SOFTMAX)
+        _one_of("sampler", self.sampler, SAMPLERS)
+        _one_of("label_rule", self.label_rule, LABEL_RULES)
+        _one_of("precision", self.precision, PRECISIONS)
+        for name in ("cls_weight", "attention_threshold", "aug_loss_weight", "aug_threshold", "rm_threshold"):
+            _part(name, getattr(self, name))
+        for name in ("mask_fraction", "ratio_step", "ratio_max"):
+            _part(name, getattr(self, name))
+        _positive("mask_fraction", self.mask_fraction)
+        _positive("ratio_step", self.ratio_step)
+        _positive("regression_tolerance", self.regression_tolerance)
+        for name in ("probes_per_example", "max_passes", *(["most_hidden"] if self.most_hidden is not None else [])):
+            _count(name, getattr(self, name))
+        for name in ("whole_words", "shuffle_labels", "share_weight", "only_bert"):
+            if not isinstance(getattr(self, name), bool):
+                raise InputError(f"ssa.{name} is {getattr(self, name)!r}: expected true or false.")
+        if self.use_saved is not None and not (isinstance(self.use_saved, str) and self.use_saved):
+            raise InputError(f"ssa.use_saved is {self.use_saved!r}: expected the folder of a fine-tuned classifier.")
+        if self.whole_words and self.sampler != "uniform":
+            raise InputError("ssa.whole_words is for the uniform sampler: set sampler: uniform, or leave it out.")
+
+    @property
+    def hidden_at_most(self) -> int | None:
+        """The bound on hidden tokens, if there is one."""
+        if self.most_hidden is not None:
+            return self.most_hidden
+        return None if self.label_rule == "reference" else 3
+
+    @property
+    def labels_wanted(self) -> bool:
+        """Whether anything is learned from labels, so that probing is worth its time."""
+        return not self.only_bert and self.aug_loss_weight > 0
+
+    def share(self, epoch: int) -> float:
+        """Part of the training set that is labelled in an epoch, from 0: 0, .2, .4, .6, .8, .8 ...
+
+        r_0 = 0; r_{e+1} = r_e + ratio_step while that is at most ratio_max. A model that was fine-tuned before
+        (use_saved) can be asked at once, so it starts with ratio_step.
+        """
+        if not self.labels_wanted:
+            return 0.0
+        steps = epoch + (1 if self.use_saved is not None else 0)
+        most = int(self.ratio_max / self.ratio_step + 1e-9)  # 0.8 / 0.2 is a little less than 4
+        return round(min(steps, most) * self.ratio_step, 9)
+
+    def as_data(self) -> dict[str, Any]:
+        """Plain data, as a file would have it."""
+        return asdict(self)
+
+
+SSA.__init__ = politely(SSA, "ssa")  # type: ignore[method-assign]
+
+
+def build_ssa(options: Any) -> SSA:
+    """SSA from the options of a recipe."""
+    if isinstance(options, SSA):
+        return options
+    if not isinstance(options, Mapping):
+        raise InputError(f"ssa is {options!r:.60}: expected options with values, such as model: hybrid.")
+    return SSA(**{str(name): value for name, value in options.items()})
+
+
+def _one_of(name: str, value: Any, known: tuple[str, ...]) -> None:
+    if value not in known:
+        raise InputError(f"ssa.{name} is {value!r}: {choices(str(value), known)}.")
+
+
+def _number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _part(name: str, value: Any) -> None:
+    if not _number(value) or not 0 <= value <= 1:
+        raise InputError(f"ssa.{name} is {value!r}: expected a number from 0 to 1.")
+
+
+def _positive(name: str, value: Any) -> None:
+    if not _number(value) or not value > 0:
+        raise InputError(f"ssa.{name} is {value!r}: expected a number above 0.")
+
+
+def _count(name: str, value: Any) -> None:
+    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+        raise InputError(f"ssa.{name} is {value!r}: expected a whole number of 1 or more.")

@@ -1,0 +1,38 @@
+"""Load what headwise saved, whatever it has beyond plain transformers."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from torch import nn
+
+from headwise.errors import InputError
+from headwise.training.saving import load_classifier_folder
+
+RECORD = "headwise.json"
+
+
+def load(folder: Path | str) -> nn.Module:
+    """The classifier of a run, or of any folder that `save_pretrained` made, with its token head if it has one.
+
+        model = hw.load("runs/rte-seed1")
+
+    An ordinary transformers classifier in evaluation mode; its tokenizer is in the same folder.
+    """
+    folder = Path(folder).expanduser()
+    if not (folder / "config.json").is_file():
+        raise InputError(f"{folder} holds no model: expected a folder with a config.json; name a finished run.")
+    return load_classifier_folder(folder, run_settings(folder)[0])[0]
+
+
+def run_settings(folder: Path) -> tuple[str, int | None]:
+    """The head and the longest input of a run of headwise; the usual head and None for other folders."""
+    path = folder / RECORD
+    if not path.is_file():
+        return "pooler", None
+    try:
+        recipe = json.loads(path.read_text(encoding="utf-8"))["asked"]["recipe"]
+        return str(recipe["head"]), int(recipe["data"]["max_length"])
+    except (ValueError, KeyError, TypeError) as error:
+        raise InputError(f"{path} is damaged ({type(error).__name__}): train again.") from error

@@ -1,0 +1,67 @@
+"""Both parts of the loss of a model with SSA in the Trainer's log."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from transformers import Trainer, TrainerCallback
+from transformers.trainer_callback import ExportableState
+
+from headwise.ssa import Supervision, supervision_of
+
+
+class TokenLog(TrainerCallback, ExportableState):
+    """Adds `ssa/task_loss` and `ssa/token_loss` to the Trainer's log, averaged over the steps since the last one."""
+
+    def __init__(self, supervision: Supervision) -> None:
+        """Start empty."""
+        self._supervision = supervision
+        self._sums: dict[str, torch.Tensor | float] = {}
+        self._counts: dict[str, int] = {}
+
+    def state(self) -> dict[str, Any]:
+        """What the Trainer keeps in trainer_state.json."""
+        running = {name: [float(total), self._counts[name]] for name, total in self._sums.items()}
+        return {"args": {}, "attributes": {"running": running}}
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """Go on from the checkpoint that the Trainer resumed from, if any."""
+        kept = state.stateful_callbacks.get(type(self).__name__, {}).get("attributes", {})
+        for name, (total, count) in kept.get("running", {}).items():
+            self._sums[name], self._counts[name] = total, count
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """Remember the parts of this step."""
+        self._note()
+
+    def on_substep_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """Remember the parts of this part of an accumulated step."""
+        self._note()
+
+    def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **kwargs: Any) -> None:
+        """Add the parts to a training log; other logs stay as they are."""
+        if not self._counts or logs is None or "loss" not in logs:
+            return
+        parts = {f"ssa/{name}": float(self._sums[name]) / self._counts[name] for name in self._sums}
+        self._sums, self._counts = {}, {}
+        logs.update(parts)
+        if state.log_history:
+            state.log_history[-1].update(parts)
+
+    def _note(self) -> None:
+        losses = self._supervision.losses
+        if losses is None:
+            return
+        parts = {"task_loss": losses.task} | ({} if losses.token is None else {"token_loss": losses.token})
+        for name, part in parts.items():
+            self._sums[name] = self._sums.get(name, 0.0) + part
+            self._counts[name] = self._counts.get(name, 0) + 1
+
+
+def log_token_losses(trainer: Trainer) -> None:
+    """Add a TokenLog to a Trainer, in front: reporters show what they are given when their turn comes."""
+    found = None if trainer.model is None else supervision_of(trainer.model)
+    callbacks = trainer.callback_handler.callbacks
+    if found is not None and not any(isinstance(each, TokenLog) for each in callbacks):
+        callbacks.insert(0, TokenLog(found))

@@ -1,0 +1,208 @@
+"""The recipes of SSA: the authors' values for GLUE, the controls, and one that composes."""
+
+from functools import cache
+
+import pytest
+from tiny_runs import write_table
+
+from headwise.errors import InputError
+from headwise.experiments import check_recipe
+from headwise.experiments.data import read_splits
+from headwise.experiments.files import bundled, read_recipe
+from headwise.ssa.options import SSA, build_ssa
+
+FAMILY = [name for name in bundled() if name.startswith("ssa/")]
+# Encoder -> its name on the Hub; warm-up and weight decay of the authors' code for it.
+ENCODERS = {
+    "bert-base": ("google-bert/bert-base-uncased", 0.1, 0.01),
+    "bert-large": ("google-bert/bert-large-uncased", 0.1, 0.01),
+    "roberta-base": ("FacebookAI/roberta-base", 0.06, 0.1),
+    "roberta-large": ("FacebookAI/roberta-large", 0.06, 0.1),
+}
+# cls_weight, attention_threshold and share_weight by the authors' scripts, in the order of ENCODERS.
+VALUES = {
+    "mrpc": ["0.5 0.3 1", "0.5 0.3 1", "0.5 0.3 0", "0.999 0.3 1"],
+    "cola": ["0.999 0.3 1", "0.9 0.3 1", "0.999 0.3 1", "0.5 0.3 0"],
+    "rte": ["0.5 0.3 0", "0.5 0.3 0", "0.5 0.3 1", "0.7 0.3 1"],
+    "stsb": ["0.9 0.3 0", "0.5 0.3 1", "0.5 0.3 0", "0.999 0.3 1"],
+    "sst2": ["0.5 0.3 1", "0.999 0.3 1", "0.5 0.3 1", "0.999 0.3 1"],
+    "qnli": ["0.7 0.3 1", "0.9 0.3 1", "0.999 0.3 1", "0.5 0.3 1"],
+    "qqp": ["0.9 0.3 1", "0.999 0.3 1", "0.2 0.3 1", "0.5 0.3 1"],
+    "mnli": ["0.999 0.3 1", "0.2 0.1 1", "0.2 0.3 1", "0.2 0.3 1"],
+    "wnli": ["0.5 0.3 1"] * 4,  # no script has it: the defaults of the code
+}
+SETTINGS = {
+    f"ssa/{encoder}/{task}": values
+    for task, row in VALUES.items()
+    for encoder, values in zip(ENCODERS, row, strict=True)
+}
+# What differs from hybrid in the options of SSA.
+CONTROLS = {
+    "plain": {"only_bert": True},
+    "hybrid": {},
+    "hybrid-reference": {"sampler": "reference", "label_rule": "reference"},
+    "cotraining": {"model": "cotraining"},
+    "mean-pool": {"pool_softmax": "uniform", "attention_threshold": 0, "aug_loss_weight": 0},
+    "random-labels": {"shuffle_labels": True},
+}
+NAMES_OF_THE_README = {
+    "cls_weight": 0.2,
+    "attention_threshold": 0.1,
+    "aug_loss_weight": 0.5,
+    "aug_threshold": 0.2,
+    "rm_threshold": 0.9,
+    "use_saved": "runs/plain",
+    "share_weight": False,
+    "only_bert": True,
+}
+
+recipe = cache(read_recipe)
+
+
+def options(name):
+    return build_ssa(recipe(name).ssa).as_data()
+
+
+def test_there_is_one_for_every_setting_and_control():
+    checks = [f"ssa/{task}/{control}" for task in ("rte", "sst2") for control in CONTROLS]
+    assert len(SETTINGS) == 36
+    assert sorted(FAMILY) == sorted([*SETTINGS, *checks, "ssa/composed"])
+
+
+@pytest.mark.parametrize("name", FAMILY)
+def test_every_recipe_is_read_and_says_what_it_is(name):
+    read = recipe(name)
+    assert read.name == name.replace("/", "-")
+    assert "SSA" in read.description
+    assert isinstance(build_ssa(read.ssa), SSA)
+
+
+@pytest.mark.parametrize("name", SETTINGS)
+def test_the_values_are_the_authors(name):
+    weight, threshold, shared = SETTINGS[name].split()
+    chosen = {"cls_weight": float(weight), "attention_threshold": float(threshold), "share_weight": shared == "1"}
+    common = {"aug_loss_weight": 0.3, "aug_threshold": 0.1, "rm_threshold": 0.7}
+    reference = {"sampler": "reference", "label_rule": "reference", "pool_softmax": "probabilities"}
+    assert options(name) == {**SSA().as_data(), **chosen, **common, **reference}
+
+
+@pytest.mark.parametrize("name", SETTINGS)
+def test_the_training_is_the_authors(name):
+    _, encoder, task = name.split("/")
+    model, warmup, decay = ENCODERS[encoder]
+    read = recipe(name)
+    assert (read.model, read.task.name, read.guides) == (model, task, {})
+    assert (read.data.max_length, read.data.validation_fraction, read.data.limit) == (128, 0.1, {})
+    training = read.training
+    assert training.epochs == (5 if task == "rte" and encoder.startswith("bert") else 3)
+    assert (training.batch, training.learning_rate, training.schedule) == (32, 2e-5, "linear")
+    assert (training.warmup, training.weight_decay, training.clip) == (warmup, decay, 1.0)
+
+
+def test_what_has_no_script_says_so():
+    for name in SETTINGS:
+        assert ("who give none for this task" in recipe(name).description) == name.endswith("wnli")
+
+
+# -- the controls ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("task", ["rte", "sst2"])
+@pytest.mark.parametrize("control", CONTROLS)
+def test_a_control_differs_from_hybrid_only_where_it_says(task, control):
+    hybrid, other = recipe(f"ssa/{task}/hybrid").as_data(), recipe(f"ssa/{task}/{control}").as_data()
+    assert {key for key in hybrid if hybrid[key] != other[key]} <= {"name", "description", "ssa"}
+    assert options(f"ssa/{task}/{control}") == {**SSA().as_data(), **CONTROLS[control]}
+
+
+def test_the_checks_train_alike():
+    for task, length in (("rte", 128), ("sst2", 64)):
+        read = recipe(f"ssa/{task}/hybrid")
+        assert (read.model, read.guides, read.data.max_length) == ("builtin:minilm-l6", {}, length)
+        assert (read.training.epochs, read.training.batch, read.training.learning_rate) == (5, 32, 5e-5)
+
+
+def test_controls_without_labels_ask_for_none():
+    wanted = {control: build_ssa(recipe(f"ssa/rte/{control}").ssa).labels_wanted for control in CONTROLS}
+    assert [control for control in wanted if not wanted[control]] == ["plain", "mean-pool"]
+
+
+def test_one_composes():
+    read = recipe("ssa/composed")
+    assert read.guides == {"mdg": {"weight": {"share": 0.03}}}
+    splits = read_splits(read, None)  # no files
+    assert (len(splits.train), len(splits.validation), len(splits.test)) == (600, 200, 300)
+
+
+# -- names -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", NAMES_OF_THE_README)
+def test_every_name_of_the_readme_is_accepted(name):
+    read = check_recipe({"task": "pairs", "ssa": {name: NAMES_OF_THE_README[name]}}, "test")
+    assert getattr(build_ssa(read.ssa), name) == NAMES_OF_THE_README[name]
+    assert NAMES_OF_THE_README[name] != getattr(SSA(), name)
+
+
+def test_another_name_is_not():
+    with pytest.raises(InputError, match="cls_weigth.*'cls_weight'"):
+        check_recipe({"task": "pairs", "ssa": {"cls_weigth": 0.5}}, "test")
+
+
+# -- data --------------------------------------------------------------------------------------------------------------
+
+PAIR, ENTAILED = ["sentence1", "sentence2"], ("entailment", "not_entailment")
+# Task -> folder, the file that is the test, columns (none: no header), and labels in turn.
+FILES = {
+    "mrpc": ("MRPC", "dev", ["#1 String", "#2 String", "Quality"], "01"),
+    "cola": ("CoLA", "dev", ["", "label", "", "sentence"], "01"),
+    "rte": ("RTE", "dev", [*PAIR, "label"], ENTAILED),
+    "stsb": ("STS-B", "dev", [*PAIR, "score"], ("0.0", "2.5", "5.0")),
+    "sst2": ("SST-2", "dev", ["sentence", "label"], "01"),
+    "qnli": ("QNLI", "dev", ["question", "sentence", "label"], ENTAILED),
+    "qqp": ("QQP", "dev", ["question1", "question2", "is_duplicate"], "01"),
+    "mnli": ("MNLI", "dev_matched", [*PAIR, "gold_label"], ("entailment", "neutral", "contradiction")),
+    "wnli": ("WNLI", "dev", [*PAIR, "label"], "01"),
+}
+LABEL_COLUMNS = {"label", "Quality", "score", "is_duplicate", "gold_label"}
+
+
+def write_files(task, root, train=60):
+    """Train and dev with labels, and GLUE's test files as they are: without."""
+    folder, dev, columns, labels = FILES[task]
+    sizes = {"train": train, dev: 7, dev.replace("dev", "test"): 5} | ({"dev_mismatched": 3} if task == "mnli" else {})
+    for name, size in sizes.items():
+        table = [columns] if task != "cola" else []
+        for number in range(size):
+            cells = {each: f"{name} {number} {each}" for each in columns if each not in LABEL_COLUMNS}
+            table.append([cells.get(each, labels[number % len(labels)]) for each in columns])
+        if "test" in name:
+            table = [["index", *(each for each in columns if each and each not in LABEL_COLUMNS)]]
+            table += [[str(number), *(["text"] * (len(table[0]) - 1))] for number in range(size)]
+        write_table(root / folder / f"{name}.tsv", table)
+    return root
+
+
+@pytest.mark.parametrize("task", FILES)
+def test_a_tenth_of_train_is_held_out_and_dev_is_the_test(task, tmp_path):
+    splits = read_splits(recipe(f"ssa/bert-base/{task}"), write_files(task, tmp_path))
+    assert (len(splits.train), len(splits.validation), len(splits.test)) == (54, 6, 7)
+    assert splits.test.labelled
+    assert not set(splits.train.texts) & set(splits.validation.texts)
+    assert all(text.startswith("train ") for texts in splits.validation.texts for text in texts)
+    assert all(text.startswith(f"{FILES[task][1]} ") for texts in splits.test.texts for text in texts)
+
+
+@pytest.mark.parametrize("encoder", ENCODERS)
+def test_the_data_are_the_same_for_every_encoder(encoder):
+    for task in VALUES:
+        first, other = recipe(f"ssa/bert-base/{task}"), recipe(f"ssa/{encoder}/{task}")
+        assert (first.task, first.data) == (other.task, other.data)
+
+
+def test_examples_of_sst2_are_limited_after_some_were_held_out(tmp_path):
+    read = read_recipe("ssa/sst2/plain")
+    assert (read.data.limit, read.data.validation_fraction) == ({"train": 2000, "validation": 1000}, 0.1)
+    splits = read_splits(read, write_files("sst2", tmp_path, train=11_000))
+    assert (len(splits.train), len(splits.validation), len(splits.test)) == (2000, 1000, 7)
+    assert not set(splits.train.texts) & set(splits.validation.texts)

@@ -1,0 +1,548 @@
+"""Labelling a training set by a model that is a plain function of the ids, so that the right labels are known."""
+
+import json
+import threading
+import warnings
+
+import numpy
+import pytest
+
+from headwise.errors import HeadwiseWarning, InputError, StateError
+from headwise.ssa.labeller import Labeller
+from headwise.ssa.options import SSA
+from headwise.ssa.text_tokens import TextTokens
+from headwise.tasks.encode import Encoded
+
+PAD, CLS, SEP, MASK, UNKNOWN, SIGN = 0, 1, 2, 3, 4, 9
+TOKENS = TextTokens((PAD, CLS, SEP), MASK)
+
+
+def build_data(count, *, seed=0, shortest=6, longest=12, pairs=False):
+    """Random texts; every second one has the sign at a random place, and the label says so."""
+    random = numpy.random.default_rng(seed)
+    rows, labels = [], []
+    for index in range(count):
+        text = random.integers(10, 60, random.integers(shortest, longest + 1))
+        if index % 2:
+            text[random.integers(len(text))] = SIGN
+        second = [*random.integers(10, 60, 3), SEP] if pairs else []
+        rows.append([CLS, *text, SEP, *second])
+        labels.append(index % 2)
+    starts = numpy.cumsum([0, *map(len, rows)])
+    ids = numpy.concatenate(rows).astype(numpy.int32)
+    types = numpy.concatenate([numpy.cumsum(numpy.array(row) == SEP) for row in rows]).astype(numpy.int8)
+    return Encoded(ids, starts, types, tuple(labels), 0)
+
+
+class Items(list):
+    """Examples as a plain list of dicts, without the flat arrays of Encoded."""
+
+
+def as_items(data, **more):
+    return Items({**data[index], **{name: rows[index] for name, rows in more.items()}} for index in range(len(data)))
+
+
+class Model:
+    """Class 1 if the sign is there. `wrong`: which examples it answers wrongly, whatever is hidden."""
+
+    def __init__(self, wrong=lambda example: False, batch=None):
+        self.wrong, self.batch, self.views = wrong, batch, []
+
+    def __call__(self, view):
+        self.views.append(view)
+        return numpy.array([self.logits(view, index) for index in range(len(view))], numpy.float32)
+
+    def logits(self, view, index):
+        item = view[index]
+        assert "labels" not in item
+        assert view.lengths[index] == len(item["input_ids"]) == len(item["token_type_ids"])
+        found = SIGN in item["input_ids"]
+        return [-5.0, 5.0] if found != self.wrong(int(view.examples[index])) else [5.0, -5.0]
+
+    @property
+    def originals(self):
+        return [int(example) for view in self.views for example in self._of(view, hidden=False)]
+
+    @property
+    def probes(self):
+        return [int(example) for view in self.views for example in self._of(view, hidden=True)]
+
+    @staticmethod
+    def _of(view, hidden):
+        return [view.examples[index] for index in range(len(view)) if (MASK in view[index]["input_ids"]) == hidden]
+
+
+def build(data, *, kind="classification", seed=5, **options):
+    return Labeller(data, SSA(**options), TOKENS, kind=kind, seed=seed)
+
+
+def labelled(labels):
+    return [index for index in range(len(labels)) if not numpy.isnan(labels.of(index)).all()]
+
+
+def same(one, other):
+    return numpy.array_equal(one.labels.values, other.labels.values, equal_nan=True)
+
+
+RULES = ["probe", "reference", "soft"]
+
+
+def test_the_deciding_token_gets_1_and_all_others_0():
+    data = build_data(60)
+    found = build(data, probes_per_example=60).label(Model(), epoch=1, share=1.0)
+    for index in range(len(data)):
+        ids, labels = data[index]["input_ids"], found.labels.of(index)
+        assert numpy.isnan(labels[[0, -1]]).all()
+        numpy.testing.assert_array_equal(labels[1:-1], ids[1:-1] == SIGN)
+
+
+def test_the_soft_label_of_the_deciding_token_is_near_1():
+    data = build_data(60)
+    found = build(data, label_rule="soft", probes_per_example=60).label(Model(), epoch=1, share=1.0)
+    inner = numpy.isin(data.ids, TOKENS.frame_ids, invert=True)
+    # The model's probability of the label falls from 1 / (1 + e^-10) to 1 / (1 + e^10).
+    numpy.testing.assert_allclose(found.labels.values[inner], data.ids[inner] == SIGN, atol=1e-4)
+
+
+def test_the_reference_rule_drops_flips_and_gives_1_to_what_was_not_hidden():
+    data = build_data(60)
+    model = Model()
+    found = build(data, label_rule="reference", max_passes=30).label(model, epoch=1, share=1.0)
+    assert found.statistics["share"] == 1.0
+    for index in range(len(data)):
+        ids, labels = data[index]["input_ids"], found.labels.of(index)
+        assert numpy.isnan(labels[[0, -1]]).all()
+        assert (labels[ids == SIGN] == 1).all()  # hiding it is never accepted
+        assert set(labels[1:-1].tolist()) == {0.0, 1.0}
+
+
+def test_labels_are_those_of_a_slow_obvious_reference():
+    """Each probe that the model saw, judged by hand; a token gets the least of its probes."""
+    data = build_data(40, pairs=True)
+    model = Model(wrong=lambda example: example % 5 == 0)
+    found = build(data, probes_per_example=4, max_passes=1).label(model, epoch=2, share=1.0)
+    expected = {index: [float("nan")] * len(data[index]["input_ids"]) for index in range(len(data))}
+    for view in model.views:
+        for index in range(len(view)):
+            example, ids = int(view.examples[index]), view[index]["input_ids"]
+            for place in numpy.flatnonzero(ids == MASK):
+                value = float(SIGN in data[example]["input_ids"] and SIGN not in ids)
+                known = expected[example][place]
+                expected[example][place] = value if known != known else min(known, value)
+    for index in range(len(data)):
+        numpy.testing.assert_array_equal(found.labels.of(index), expected[index])
+    assert {0.0, 1.0} <= set(found.labels.values.tolist())
+    assert found.labels.values.dtype == numpy.float32
+
+
+@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize(("count", "share", "expected"), [(35, 0.6, 21), (100, 0.29, 29), (9, 0.5, 4), (7, 0.2, 1)])
+def test_the_share_is_exact(rule, count, share, expected):
+    found = build(build_data(count), label_rule=rule).label(Model(), epoch=1, share=share)
+    assert found.statistics["needed"] == expected
+    assert found.statistics["share"] == expected / count
+    if rule != "reference":
+        assert len(labelled(found.labels)) == expected
+    else:
+        assert sum((found.labels.of(index) == 0).any() for index in range(count)) == expected
+
+
+def test_a_third_in_nine_digits_is_a_third():
+    assert build(build_data(9)).label(Model(), epoch=1, share=0.333333333).statistics["needed"] == 3
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_no_share_means_blank_labels_and_no_prediction(rule):
+    data, model = build_data(6), Model()
+    labeller = build(data, label_rule=rule)
+    found = labeller.label(model, epoch=0, share=0.0)
+    blank = labeller.blank()
+    assert model.views == []
+    assert numpy.array_equal(found.labels.values, blank.values, equal_nan=True)
+    text = numpy.isin(data.ids, TOKENS.frame_ids, invert=True)
+    assert numpy.isnan(blank.values[~text]).all()
+    assert (blank.values[text] == 1).all() if rule == "reference" else numpy.isnan(blank.values).all()
+    assert found.statistics["base_rate"] == (1.0 if rule == "reference" else 0.0)
+    assert found.statistics["probes"] == found.statistics["passes"] == found.statistics["share"] == 0.0
+
+
+def test_other_epochs_and_seeds_choose_other_examples_and_sets():
+    data = build_data(60)
+    labeller = build(data)
+    first = labeller.label(Model(), epoch=1, share=0.5)
+    assert same(first, labeller.label(Model(), epoch=1, share=0.5))
+    for other in (labeller.label(Model(), epoch=2, share=0.5), build(data, seed=6).label(Model(), epoch=1, share=0.5)):
+        assert labelled(other.labels) != labelled(first.labels)
+        both = set(labelled(first.labels)) & set(labelled(other.labels))
+        differ = [not numpy.array_equal(first.labels.of(each), other.labels.of(each), equal_nan=True) for each in both]
+        assert sum(differ) > len(both) / 2
+
+
+def test_labels_are_rebuilt_from_the_newest_model():
+    labeller = build(build_data(40), probes_per_example=20)
+    before = labeller.label(Model(), epoch=1, share=1.0)
+    deaf = Model()
+    deaf.logits = lambda view, index: [0.0, 1.0] if int(view.examples[index]) % 2 else [1.0, 0.0]
+    after = labeller.label(deaf, epoch=1, share=1.0)
+    assert before.statistics["base_rate"] > 0
+    assert after.statistics["base_rate"] == after.statistics["flips"] == 0.0
+    assert same(before, labeller.label(Model(), epoch=1, share=1.0))  # and nothing is remembered from call to call
+
+
+def test_the_order_of_examples_is_not_that_of_the_batches():
+    """Both are keyed by seed and epoch: with one generator the labelled examples would all be in the first batches."""
+    data = build_data(200)
+    found = build(data, seed=5).label(Model(), epoch=1, share=0.2)
+    batches = numpy.random.default_rng([5, 1]).permutation(200)
+    assert len(set(batches[:44].tolist()) & set(labelled(found.labels))) < 25
+
+
+def test_originals_are_predicted_once_and_wrong_ones_are_never_probed():
+    model = Model(wrong=lambda example: example % 3 == 0)
+    found = build(build_data(90), label_rule="reference").label(model, epoch=1, share=1.0)
+    assert sorted(model.originals) == list(range(90))
+    assert all(example % 3 for example in model.probes)
+    assert found.statistics["passes"] > 1
+    assert found.statistics["right"] == pytest.approx(2 / 3)
+    assert found.statistics["originals"] == 90
+    assert found.statistics["probes"] == len(model.probes)
+
+
+def test_only_as_many_examples_as_are_needed_are_asked_about():
+    model = Model()
+    build(build_data(200)).label(model, epoch=1, share=0.2)
+    assert len(model.originals) == len(model.probes) == 55  # 1.1 x 40 / 0.8
+
+
+def test_a_hidden_set_is_tried_once():
+    """Two tokens have two sets of one: what is repeated is not asked again, neither in this pass nor in the next."""
+    data = build_data(20, shortest=2, longest=2)
+    model = Model()
+    model.logits = lambda view, index: (
+        [0.0, 1.0] if (MASK in view[index]["input_ids"]) != bool(view.examples[index] % 2) else [1.0, 0.0]
+    )  # right, and never the same with anything hidden
+    with pytest.warns(HeadwiseWarning):
+        found = build(data, label_rule="reference", probes_per_example=8).label(model, epoch=1, share=1.0)
+    assert sorted(model.probes) == sorted([*range(20), *range(20)])
+    assert found.statistics["flips"] == 1.0
+    assert found.statistics["passes"] == 5.0
+
+
+def test_an_empty_set_is_no_probe():
+    """The authors' sampler spares most short texts: their code takes that for an accepted probe."""
+    data = build_data(60, shortest=5, longest=5)
+    model = Model()
+    options = {"sampler": "reference", "label_rule": "reference", "max_passes": 1}
+    found = build(data, **options).label(model, epoch=1, share=1.0)
+    assert len(model.originals) == 60
+    assert 0 < len(model.probes) < 30  # P(empty) is .81
+    probed = set(model.probes)
+    hidden = {index for index in range(60) if (found.labels.of(index) == 0).any()}
+    assert hidden <= probed
+    assert found.statistics["share"] == len(hidden) / 60
+    assert found.statistics["hidden"] >= 1
+
+
+def test_a_model_that_is_always_wrong_ends_in_a_warning_and_blank_labels():
+    labeller, model = build(build_data(80)), Model(wrong=lambda example: True)
+    with pytest.warns(
+        HeadwiseWarning, match=r"epoch 1 .*: 0 of 80 predictions were right, and none of 0 probes.*train"
+    ):
+        found = labeller.label(model, epoch=1, share=0.5)
+    assert numpy.isnan(found.labels.values).all()
+    assert len(model.originals) == 80
+    assert model.probes == []
+    assert found.statistics["share"] == found.statistics["acceptance"] == found.statistics["right"] == 0.0
+    assert len(model.views) < 10
+
+
+def test_passes_are_bounded_and_what_is_missing_stays_unlabelled():
+    """Right on one example in ten: no number of passes gives a half."""
+    model = Model(wrong=lambda example: example % 10 != 0)
+    found = build(build_data(100), max_passes=4).label(model, epoch=1, share=0.5)
+    assert found.statistics["share"] == 0.1
+    assert labelled(found.labels) == list(range(0, 100, 10))
+
+
+class Counted(Items):
+    def __init__(self, items):
+        super().__init__(items)
+        self.asked = 0
+
+    def __getitem__(self, index):
+        self.asked += 1
+        return super().__getitem__(index)
+
+
+@pytest.mark.parametrize("rule", ["probe", "reference"])
+def test_work_grows_with_the_number_of_examples_and_no_faster(rule):
+    work = {}
+    for count in (1000, 10_000):
+        data, model = Counted(as_items(build_data(count, longest=7))), Model()
+        asked = []
+
+        def predict(view, asked=asked):
+            items = [view[index]["input_ids"] for index in range(len(view))]
+            asked.append(len(items))
+            wrong = view.examples % 4 == 0
+            flips = numpy.array([MASK in ids for ids in items]) & (view.examples % 7 == 0)
+            gold = view.examples % 2 == 1
+            return numpy.where((gold ^ wrong ^ flips)[:, None], [0.0, 1.0], [1.0, 0.0])
+
+        build(data, label_rule=rule).label(predict, epoch=1, share=0.75)
+        work[count] = sum(asked), data.asked, len(asked)
+        assert model.views == []
+    small, large = work[1000], work[10_000]
+    assert large[0] == pytest.approx(10 * small[0], rel=0.1)
+    assert large[1] == pytest.approx(10 * small[1], rel=0.1)
+    assert large[0] <= 10_000 * 2
+    assert large[2] <= 2 * 2 * 32  # calls
+
+
+def test_the_data_of_the_caller_are_unchanged():
+    data = build_data(30, pairs=True)
+    before = data.ids.copy(), data.starts.copy(), data.types.copy()
+    seen = []
+
+    def careless(view):
+        items = [view[index] for index in range(len(view))]
+        seen.extend(item["input_ids"].dtype for item in items)
+        for item in items:
+            item["input_ids"][:] = 0
+        return numpy.tile([[1.0, 0.0]], (len(view), 1))
+
+    build(data).label(careless, epoch=1, share=1.0)
+    for now, then in zip((data.ids, data.starts, data.types), before, strict=True):
+        numpy.testing.assert_array_equal(now, then)
+    assert set(seen) == {numpy.dtype("int32")}
+    rows = as_items(data)
+    labels = build(rows).label(Model(), epoch=1, share=1.0).labels
+    labels.values[:] = 7
+    numpy.testing.assert_array_equal(data.ids, before[0])
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_special_tokens_are_never_hidden_and_never_labelled(rule):
+    """RoBERTa's pairs have two separators between the texts; unknown words and mask tokens are text."""
+    rows = [[CLS, 10, SIGN, UNKNOWN, SEP, SEP, 12, MASK, 14, SEP] for _ in range(20)]
+    data = Items({"input_ids": row, "token_type_ids": [0] * 10, "labels": 1} for row in rows)
+    model = Model()
+    found = build(data, label_rule=rule, probes_per_example=20).label(model, epoch=1, share=1.0)
+    for index in range(20):
+        labels = found.labels.of(index)
+        assert numpy.isnan(labels[[0, 4, 5, 9]]).all()
+        assert not numpy.isnan(labels[[1, 2, 3, 6, 7, 8]]).any()
+    for view in model.views:
+        for index in range(len(view)):
+            assert view[index]["input_ids"][[0, 4, 5, 9]].tolist() == [CLS, SEP, SEP, SEP]
+
+
+@pytest.mark.parametrize("options", [{}, {"label_rule": "reference"}, {"probes_per_example": 3}])
+def test_shuffled_labels_keep_their_number_in_each_example(options):
+    data = build_data(60, pairs=True)
+    plain = build(data, **options).label(Model(), epoch=1, share=0.8)
+    thrown = build(data, shuffle_labels=True, **options).label(Model(), epoch=1, share=0.8)
+    moved = 0
+    for index in range(60):
+        text = numpy.isin(data[index]["input_ids"], TOKENS.frame_ids, invert=True)
+        one, other = plain.labels.of(index), thrown.labels.of(index)
+        numpy.testing.assert_array_equal(numpy.sort(one[text]), numpy.sort(other[text]))
+        assert numpy.isnan(other[~text]).all()
+        moved += not numpy.array_equal(one, other, equal_nan=True)
+    assert moved > 30
+    assert plain.statistics["base_rate"] == pytest.approx(thrown.statistics["base_rate"])
+    assert same(thrown, build(data, shuffle_labels=True, **options).label(Model(), epoch=1, share=0.8))
+
+
+def test_labels_do_not_depend_on_the_form_of_the_data():
+    data = build_data(50, pairs=True)
+    one = build(data).label(Model(), epoch=1, share=0.5)
+    rows = as_items(data)
+    rows = Items({**row, "input_ids": row["input_ids"].tolist()} for row in rows)
+    assert same(one, build(rows).label(Model(), epoch=1, share=0.5))
+
+
+def in_ranks(data, world, wrong, **options):
+    """The labelling of every rank, each in a thread, with a gather of a barrier and a shared list."""
+    barrier, shared, results, models = threading.Barrier(world), [None] * world, [None] * world, []
+
+    def work(rank):
+        def gather(own):
+            shared[rank] = own
+            barrier.wait(20)
+            joined = [each for part in shared for each in part]
+            barrier.wait(20)
+            return joined
+
+        try:
+            model = Model(wrong)
+            models.append(model)
+            labeller = build(data, **options)
+            results[rank] = labeller.label(model, epoch=3, share=0.9, split=(rank, world), gather=gather)
+        except BaseException:
+            barrier.abort()
+            raise
+
+    threads = [threading.Thread(target=work, args=(rank,)) for rank in range(world)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return results, models
+
+
+@pytest.mark.parametrize("options", [{"label_rule": "reference"}, {"probes_per_example": 3}, {"label_rule": "soft"}])
+@pytest.mark.parametrize(("count", "world"), [(60, 2), (60, 3), (3, 4)])
+def test_the_labels_are_the_same_for_any_number_of_processes(options, count, world):
+    data = build_data(count)
+
+    def wrong(example):
+        return example % 5 == 4
+
+    alone = build(data, **options).label(Model(wrong), epoch=3, share=0.9)
+    results, models = in_ranks(data, world, wrong, **options)
+    for result in results:
+        assert same(result, alone)
+        assert {**result.statistics, "seconds": 0} == {**alone.statistics, "seconds": 0}
+    everyone = sorted(example for model in models for example in model.originals)
+    assert everyone == sorted(set(everyone))  # no original is predicted by two
+    if count == 60:
+        assert max(len(model.originals) for model in models) <= 60 / world + 2
+
+
+@pytest.mark.parametrize("batch", [1, 7, 1000])
+def test_the_labels_are_the_same_for_any_batch_size(batch):
+    """The caller batches as it likes, longest first."""
+    data = build_data(60, pairs=True)
+
+    def predict(view):
+        order = numpy.argsort(-view.lengths, kind="stable")
+        logits = numpy.zeros((len(view), 2))
+        for begin in range(0, len(view), batch):
+            part = order[begin : begin + batch]
+            width = max(view.lengths[part])
+            padded = numpy.array([[*view[int(i)]["input_ids"], *[PAD] * (width - view.lengths[i])] for i in part])
+            logits[part, 1] = (padded == SIGN).any(1) - 0.5
+        return logits
+
+    assert same(build(data).label(predict, epoch=1, share=0.7), build(data).label(Model(), epoch=1, share=0.7))
+
+
+def test_words_are_hidden_whole():
+    data = build_data(40, shortest=8, longest=8)
+    words = [[None, 0, 0, 0, 1, 1, 2, 3, 3, None]] * 40
+    model = Model()
+    found = build(as_items(data, word_ids=words), whole_words=True).label(model, epoch=1, share=1.0)
+    groups = [[1, 2, 3], [4, 5], [6], [7, 8]]
+    for view in model.views:
+        for index in range(len(view)):
+            hidden = view[index]["input_ids"] == MASK
+            assert all(hidden[group].all() or not hidden[group].any() for group in groups)
+    for index in range(40):
+        labels = found.labels.of(index)
+        assert all(numpy.isnan(labels[group]).all() or len(set(labels[group])) == 1 for group in groups)
+
+
+def test_a_regression_is_judged_within_its_tolerance():
+    """The number of signs is the label; its range is 4, and 0.25 of it is the tolerance of 1."""
+    random = numpy.random.default_rng(2)
+    rows = [[CLS, *([SIGN] * (index % 5)), *random.integers(10, 60, 6), SEP] for index in range(40)]
+    data = Items(
+        {"input_ids": row, "token_type_ids": [0] * len(row), "labels": float(index % 5)}
+        for index, row in enumerate(rows)
+    )
+
+    def predict(view):
+        return numpy.array([[(view[index]["input_ids"] == SIGN).sum()] for index in range(len(view))], numpy.float32)
+
+    options = {"regression_tolerance": 0.25, "most_hidden": 1, "probes_per_example": 60}
+    found = build(data, kind="regression", **options).label(predict, epoch=1, share=1.0)
+    assert found.statistics["flips"] == 0.0  # one sign less is within the tolerance
+    options["regression_tolerance"] = 0.2
+    found = build(data, kind="regression", **options).label(predict, epoch=1, share=1.0)
+    for index, row in enumerate(rows):
+        numpy.testing.assert_array_equal(found.labels.of(index)[1:-1], numpy.array(row[1:-1]) == SIGN)
+    soft = build(data, kind="regression", label_rule="soft", **options).label(predict, epoch=1, share=1.0)
+    assert set(soft.labels.values[~numpy.isnan(soft.labels.values)].tolist()) == {0.0, 0.25}
+
+
+def test_a_ranking_has_one_logit():
+    data = build_data(40)
+
+    def predict(view):
+        return numpy.array([[1.0 if SIGN in view[index]["input_ids"] else -1.0] for index in range(len(view))])
+
+    found = build(data, kind="ranking", probes_per_example=60).label(predict, epoch=1, share=1.0)
+    text = numpy.isin(data.ids, TOKENS.frame_ids, invert=True)
+    numpy.testing.assert_array_equal(found.labels.values[text], data.ids[text] == SIGN)
+
+
+def test_the_statistics_are_plain_and_right():
+    data, model, told = build_data(100), Model(wrong=lambda example: example < 20), []
+    found = build(data).label(model, epoch=1, share=0.6, after=told.append)
+    numbers = found.statistics
+    assert json.loads(json.dumps(numbers, allow_nan=False)) == numbers
+    assert all(type(value) is float for value in numbers.values())
+    values = found.labels.values[~numpy.isnan(found.labels.values)]
+    assert numbers["labelled_tokens"] == len(values)
+    assert numbers["base_rate"] == pytest.approx(values.mean())
+    hidden = [(view[i]["input_ids"] == MASK).sum() for view in model.views for i in range(len(view))]
+    assert numbers["hidden"] == pytest.approx(sum(hidden) / len(model.probes))
+    flips = [
+        SIGN not in view[i]["input_ids"] and view.examples[i] % 2 for view in model.views for i in range(len(view))
+    ]
+    assert numbers["flips"] == pytest.approx(sum(flips) / len(model.probes))
+    assert numbers["acceptance"] == 1.0  # under `probe` a flip is an answer, too
+    assert (numbers["examples"], numbers["needed"], numbers["share"], numbers["passes"]) == (100, 60, 0.6, 1)
+    assert numbers["right"] == pytest.approx(sum(example >= 20 for example in model.originals) / len(model.originals))
+    assert numbers["seconds"] > 0
+    assert told == sorted(told)
+    assert told[-1] == 60
+
+
+def test_labels_of_one_example_can_be_had_from_the_end():
+    labels = build(build_data(5)).label(Model(), epoch=1, share=1.0).labels
+    assert len(labels) == 5
+    numpy.testing.assert_array_equal(labels.of(-1), labels.of(4))
+    with pytest.raises(IndexError):
+        labels.of(5)
+
+
+def test_bad_data_are_refused_with_a_sentence():
+    good = {"input_ids": [CLS, 10, 11, SEP], "labels": 1}
+    with pytest.raises(InputError, match=r"nothing to label: give a training set"):
+        build([])
+    with pytest.raises(InputError, match=r"example 1 \(from 0\).* no token of text.*\(2 of 3 .*\): remove it"):
+        build([good, {"input_ids": [CLS, SEP], "labels": 0}, {"input_ids": [], "labels": 0}])
+    with pytest.raises(InputError, match=r"example 2 \(from 0\) of the training set has no label: give"):
+        build([good, good, {"input_ids": [CLS, 10, SEP]}])
+    with pytest.raises(InputError, match=r"example 0 \(from 0\) of the training set has no label"):
+        build([{**good, "labels": float("nan")}])
+    bare = build_data(3)
+    with pytest.raises(InputError, match=r"example 0 \(from 0\) of the training set has no label"):
+        build(Encoded(bare.ids, bare.starts, bare.types, None, 0))
+    with pytest.raises(InputError, match=r"whole_words needs the word_ids.*example 0 \(from 0\) has none for 4 tokens"):
+        build([good], whole_words=True)
+    with pytest.raises(InputError, match=r"example 0 \(from 0\) has 2 for 4 tokens: add them"):
+        build([{**good, "word_ids": [0, 1]}], whole_words=True)
+
+
+def test_bad_calls_are_refused_with_a_sentence():
+    labeller = build(build_data(8))
+    with pytest.raises(InputError, match="share is 1.5: expected a part"):
+        labeller.label(Model(), epoch=1, share=1.5)
+    with pytest.raises(InputError, match=r"split is \(2, 2\): expected \(rank, world\)"):
+        labeller.label(Model(), epoch=1, share=0.5, split=(2, 2))
+    with pytest.raises(InputError, match="among 2 processes: give gather"):
+        labeller.label(Model(), epoch=1, share=0.5, split=(0, 2))
+    with pytest.raises(InputError, match=r"shape \[2\] for .* examples: expected a row"):
+        labeller.label(lambda view: numpy.zeros(2), epoch=1, share=0.5)
+    with pytest.raises(StateError, match="not finite: training has diverged"):
+        labeller.label(lambda view: numpy.full((len(view), 2), numpy.nan), epoch=1, share=0.5)
+
+
+def test_a_share_too_small_for_one_example_is_no_reason_to_warn():
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        found = build(build_data(3)).label(Model(wrong=lambda example: True), epoch=1, share=0.2)
+    assert found.statistics["needed"] == 0.0

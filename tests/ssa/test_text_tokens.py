@@ -1,0 +1,148 @@
+"""Which tokens are text, for tokenizers in the manner of BERT and of RoBERTa."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy
+import pytest
+import torch
+from tiny_runs import WORDS, build_tokenizer
+from tokenizers import Tokenizer, models, pre_tokenizers, processors
+from transformers import PreTrainedTokenizerFast
+
+from headwise.errors import InputError
+from headwise.ssa.text_tokens import TextTokens
+
+ROBERTA = ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]
+
+
+def build_roberta_tokenizer(**changes: Any) -> PreTrainedTokenizerFast:
+    """Pairs are <s> A </s> </s> B </s>, and one token has two names: <s> is cls and bos, </s> is sep and eos."""
+    vocabulary = {word: number for number, word in enumerate([*ROBERTA, *WORDS])}
+    tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token="<unk>"))
+    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single="<s> $A </s>", pair="<s> $A </s> </s> $B </s>", special_tokens=[("<s>", 0), ("</s>", 2)]
+    )
+    names = {"bos": "<s>", "cls": "<s>", "eos": "</s>", "sep": "</s>", "pad": "<pad>", "unk": "<unk>", "mask": "<mask>"}
+    options = {f"{name}_token": token for name, token in {**names, **changes}.items() if token is not None}
+    return PreTrainedTokenizerFast(tokenizer_object=tokenizer, **options)
+
+
+TOKENIZERS = {"bert": build_tokenizer(), "roberta": build_roberta_tokenizer()}
+# The tokens of ("the cat", "a red dog") by hand: 0 for frames.
+PAIRS = {"bert": [0, 1, 1, 0, 1, 1, 1, 0], "roberta": [0, 1, 1, 0, 0, 1, 1, 1, 0]}
+
+
+@pytest.fixture(params=sorted(TOKENIZERS))
+def kind(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+def ids_of(kind: str, *texts: str) -> list[int]:
+    ids: list[int] = TOKENIZERS[kind](*texts)["input_ids"]
+    return ids
+
+
+def segments(kind: str, *texts: str) -> list[list[int]]:
+    found = TextTokens.of(TOKENIZERS[kind]).segments(numpy.array(ids_of(kind, *texts)))
+    assert all(part.dtype == numpy.int64 for part in found)
+    return [part.tolist() for part in found]
+
+
+def eligible(kind: str, ids: list[int], mask: list[int] | None = None, special: list[int] | None = None) -> list[int]:
+    given = [None if each is None else torch.tensor([each]) for each in (mask, special)]
+    found = TextTokens.of(TOKENIZERS[kind]).eligible(torch.tensor([ids]), *given)
+    assert found.dtype == torch.bool
+    row: list[int] = found[0].int().tolist()
+    return row
+
+
+def test_frames_and_the_mask_token_are_asked_of_the_tokenizer() -> None:
+    assert TextTokens.of(TOKENIZERS["bert"]) == TextTokens(frame_ids=(0, 2, 3), mask_id=4)
+    assert TextTokens.of(TOKENIZERS["roberta"]) == TextTokens(frame_ids=(0, 1, 2), mask_id=4)
+
+
+def test_a_pair_has_two_texts_and_nothing_else_is_text(kind: str) -> None:
+    ids = ids_of(kind, "the cat", "a red dog")
+    assert eligible(kind, ids) == PAIRS[kind]
+    places = numpy.flatnonzero(PAIRS[kind]).tolist()
+    assert segments(kind, "the cat", "a red dog") == [places[:2], places[2:]]
+
+
+def test_the_second_separator_of_roberta_is_no_text() -> None:
+    ids = ids_of("roberta", "the cat", "a dog")
+    assert ids[3:5] == [2, 2]
+    assert eligible("roberta", ids)[3:5] == [0, 0]
+    assert segments("roberta", "the cat", "a dog") == [[1, 2], [5, 6]]
+
+
+def test_a_single_sentence_is_one_text(kind: str) -> None:
+    assert segments(kind, "the old man") == [[1, 2, 3]]
+    assert eligible(kind, ids_of(kind, "the old man")) == [0, 1, 1, 1, 0]
+
+
+def test_ids_and_the_special_tokens_mask_of_the_tokenizer_agree(kind: str) -> None:
+    encoded = TOKENIZERS[kind](
+        ["the cat", "a xylophone and a tree"], ["a red dog", "old"], padding=True, return_special_tokens_mask=True,
+        return_tensors="pt",
+    )  # fmt: skip
+    text, ids, mask = TextTokens.of(TOKENIZERS[kind]), encoded["input_ids"], encoded["attention_mask"]
+    by_ids = text.eligible(ids, mask)
+    assert torch.equal(by_ids, text.eligible(ids, mask, encoded["special_tokens_mask"]))
+    assert by_ids.sum(1).tolist() == [5, 6]
+
+
+def test_unknown_words_and_mask_tokens_are_text(kind: str) -> None:
+    tokenizer = TOKENIZERS[kind]
+    sentence = f"the xylophone {tokenizer.mask_token}"
+    ids = ids_of(kind, sentence)
+    assert ids[2:4] == [tokenizer.unk_token_id, tokenizer.mask_token_id]
+    assert eligible(kind, ids) == [0, 1, 1, 1, 0]
+    assert segments(kind, sentence) == [[1, 2, 3]]
+
+
+def test_padding_is_no_text_on_either_side(kind: str) -> None:
+    ids, pad = ids_of(kind, "the cat"), TOKENIZERS[kind].pad_token_id
+    assert eligible(kind, [*ids, pad, pad], [1, 1, 1, 1, 0, 0]) == [0, 1, 1, 0, 0, 0]
+    assert eligible(kind, [pad, pad, *ids], [0, 0, 1, 1, 1, 1]) == [0, 0, 0, 1, 1, 0]
+    assert eligible(kind, [*ids, pad, pad]) == [0, 1, 1, 0, 0, 0]  # known by its id alone, too
+    assert eligible(kind, [*ids, 7, 7], [1, 1, 1, 1, 0, 0]) == [0, 1, 1, 0, 0, 0]  # and by the mask alone
+
+
+def test_a_mask_of_more_dimensions_is_left_aside(kind: str) -> None:
+    ids = torch.tensor([ids_of(kind, "the cat")])
+    found = TextTokens.of(TOKENIZERS[kind]).eligible(ids, torch.zeros(1, 1, 4, 4))
+    assert found.tolist() == [[False, True, True, False]]
+
+
+def test_the_special_tokens_mask_wins_when_given(kind: str) -> None:
+    ids = ids_of(kind, "the cat dog")
+    assert eligible(kind, ids, special=[0, 1, 0, 0, 1]) == [1, 0, 1, 1, 0]
+    assert eligible(kind, ids, mask=[1, 1, 1, 0, 0], special=[0, 1, 0, 0, 1]) == [1, 0, 1, 0, 0]
+
+
+def test_inputs_are_not_changed(kind: str) -> None:
+    given = [torch.tensor([ids_of(kind, "the cat")]), torch.tensor([[1, 1, 1, 0]]), torch.tensor([[1, 0, 0, 1]])]
+    copies = [each.clone() for each in given]
+    TextTokens.of(TOKENIZERS[kind]).eligible(*given)
+    assert all(torch.equal(each, copy) for each, copy in zip(given, copies, strict=True))
+
+
+def test_a_tokenizer_without_a_mask_token_is_refused() -> None:
+    with pytest.raises(InputError, match=r"mask token.* has none: use an encoder .*, or set tokenizer\.mask_token\."):
+        TextTokens.of(build_roberta_tokenizer(mask=None))
+
+
+def test_names_that_a_tokenizer_lacks_are_passed_over() -> None:
+    assert TextTokens.of(build_roberta_tokenizer(bos=None, eos=None, pad=None)).frame_ids == (0, 2)
+
+
+def test_empty_texts_have_no_tokens(kind: str) -> None:
+    assert segments(kind, "") == []
+    assert segments(kind, "", "") == []
+    assert eligible(kind, ids_of(kind, "", "")) == [0] * len(ids_of(kind, "", ""))
+    assert [len(part) for part in segments(kind, "", "a dog")] == [2]
+    assert segments(kind, "a dog", "") == [[1, 2]]
+    assert TextTokens.of(TOKENIZERS[kind]).segments(numpy.zeros(0, dtype=numpy.int64)) == []
