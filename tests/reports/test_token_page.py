@@ -68,6 +68,12 @@ def test_a_character_that_is_cut_is_seen_all_the_same():
     assert read("Ġa", in_bytes("日")[:1]) == f"a|{PART}"
 
 
+@pytest.mark.parametrize("other", ["<mask>", "日本"])
+def test_half_a_character_does_not_spoil_what_comes_after_another_token(other):
+    blank = " " if other == "<mask>" else "|"
+    assert read("Ġa", in_bytes("日")[:1], other, "Ġb", spelling="bytes") == f"a|{PART}{blank}{other} b"
+
+
 def test_bytes_that_are_no_character():
     assert read(in_bytes("é"), "\u0124", "Ġa", spelling="bytes") == "é|\N{REPLACEMENT CHARACTER} a"
 

@@ -16,7 +16,7 @@ from headwise.errors import InputError, choices
 COLUMNS = {
     "guides": ("name", "minimises", "options"),
     "models": ("name", "description", "install"),
-    "recipes": ("name", "task", "guides", "description"),
+    "recipes": ("name", "task", "guides", "ssa", "description"),
     "tasks": ("name", "kind", "labels", "primary", "description"),
 }
 
@@ -72,6 +72,7 @@ def _recipes() -> list[dict[str, Any]]:
             "name": name,
             "task": recipe.task.name,
             "guides": list(recipe.guides),
+            "ssa": "" if recipe.supervision is None else recipe.supervision.model,
             "description": recipe.description,
         }
         for name, recipe in recipes.items()

@@ -121,6 +121,33 @@ def predict(
     run_predict(run, source, target, batch=batch, overwrite=overwrite, as_json=as_json)
 
 
+@app.command()
+def tokens(
+    run: Run,
+    text: Annotated[str, typer.Option(help="The text, or the first one of a pair.", show_default=False)],
+    pair: Annotated[str | None, typer.Option(help="The second text, for tasks of pairs.", show_default=False)] = None,
+    html: Annotated[Path | None, typer.Option(help="Also write a page of HTML.", show_default=False)] = None,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the page.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Show how much each token of a text matters to RUN, which was trained with SSA."""
+    from headwise.cli.tokens import show_tokens
+
+    show_tokens(run, text, pair, page=html, overwrite=overwrite, as_json=as_json)
+
+
+@app.command()
+def export(
+    run: Run,
+    target: Annotated[Path, typer.Option("--output", help="New folder for the model.", show_default=False)],
+    as_json: AsJson = False,
+) -> None:
+    """Write the classifier of RUN as plain transformers knows it, without a token head."""
+    from headwise.cli.export import run_export
+
+    run_export(run, target, as_json=as_json)
+
+
 @app.command("list")
 def list_(
     kind: Annotated[str, typer.Argument(help="guides, tasks, recipes or models.", show_default=False)],

@@ -7,6 +7,8 @@ from typing import Any
 
 from jinja2 import Environment, StrictUndefined
 
+from headwise.experiments.record import recipe_of
+
 
 def model_card(content: dict[str, Any]) -> str:
     """The card of a finished run, from its record."""
@@ -16,8 +18,15 @@ def model_card(content: dict[str, Any]) -> str:
     environment = Environment(undefined=StrictUndefined, trim_blocks=True, keep_trailing_newline=True, autoescape=False)
     return environment.from_string(template).render(
         recipe=content["asked"]["recipe"],
+        ssa=_supervision(content),
         knowledge=content["asked"].get("knowledge", {}),
         happened=happened,
         world=content["world"],
         names=list(scored),
     )
+
+
+def _supervision(content: dict[str, Any]) -> dict[str, Any] | None:
+    """The options of SSA with their defaults; None without it."""
+    options = recipe_of(content).supervision
+    return None if options is None else options.as_data()

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy
@@ -40,6 +41,22 @@ class Examples:
     def part(self, example: int) -> slice:
         """Where the tokens of an example are."""
         return slice(int(self.starts[example]), int(self.starts[example + 1]))
+
+    def segments(self, example: int) -> list[NDArray[numpy.int64]]:
+        """For each text of an example the places of its tokens, as `TextTokens.segments` finds them."""
+        begins, ends, first = self._runs
+        start, runs = self.starts[example], slice(first[example], first[example + 1])
+        return [numpy.arange(begin, end) for begin, end in zip(begins[runs] - start, ends[runs] - start, strict=True)]
+
+    @cached_property
+    def _runs(self) -> tuple[NDArray[numpy.int64], NDArray[numpy.int64], NDArray[numpy.int64]]:
+        """Where runs of text begin and end, and [N+1] the first run of each example; found for all at once."""
+        first = numpy.zeros(len(self.text) + 1, bool)
+        first[self.starts] = True
+        last_of_run = self.text & (first[1:] | ~numpy.append(self.text[1:], False))
+        first_of_run = self.text & (first[:-1] | ~numpy.append(False, self.text[:-1]))
+        begins = numpy.flatnonzero(first_of_run)
+        return begins, numpy.flatnonzero(last_of_run) + 1, numpy.searchsorted(begins, self.starts)
 
 
 def read_examples(data: Any, tokens: TextTokens, *, whole_words: bool) -> Examples:

@@ -122,7 +122,7 @@ class Labeller:
         return Rounds(self._examples.starts, order, need)
 
     def _asker(self, predict: Predict, epoch: int) -> Asker:
-        drawer = Drawer(self._examples, self._sampler, self._text, (PROBE, self._seed, epoch))
+        drawer = Drawer(self._examples, self._sampler, (PROBE, self._seed, epoch))
         return Asker(self._examples, self._judge, self._rule, drawer, predict, self._text.mask_id)
 
     def _labels(self, rounds: Rounds, epoch: int) -> TokenLabels:

@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 
 from headwise.ssa.examples import Examples
 from headwise.ssa.samplers import Sampler
-from headwise.ssa.text_tokens import TextTokens
 
 Places = NDArray[numpy.int64]
 
@@ -77,9 +76,9 @@ class View:
 class Drawer:
     """Draws hidden sets; never the same one twice for an example, and never an empty one."""
 
-    def __init__(self, examples: Examples, sampler: Sampler, tokens: TextTokens, key: tuple[int, ...]) -> None:
+    def __init__(self, examples: Examples, sampler: Sampler, key: tuple[int, ...]) -> None:
         """`key` begins the key of every generator: (*key, example, turn, probe)."""
-        self._examples, self._sampler, self._tokens, self._key = examples, sampler, tokens, key
+        self._examples, self._sampler, self._key = examples, sampler, key
         self._tried: dict[int, set[bytes]] = {}
 
     def draw(self, examples: Places, turn: int, count: int) -> Probes:
@@ -93,9 +92,8 @@ class Drawer:
             self._tried.pop(example, None)
 
     def _of(self, example: int, turn: int, count: int) -> list[Places]:
-        part = self._examples.part(example)
-        segments = self._tokens.segments(self._examples.ids[part])
-        words = None if self._examples.words is None else self._examples.words[part]
+        segments = self._examples.segments(example)
+        words = None if self._examples.words is None else self._examples.words[self._examples.part(example)]
         tried = self._tried.setdefault(example, set())
         new = []
         for probe in range(count):

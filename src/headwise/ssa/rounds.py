@@ -14,10 +14,10 @@ from headwise.ssa.answers import Answers
 from headwise.ssa.judge import Flags
 from headwise.ssa.probes import Places
 
-# How many of the examples asked about yield labels: a guess for the first round, and never taken for less than LEAST,
-# so that a model which is never right is found out soon.
-GUESS, LEAST = 0.8, 0.05
-# So much more than the yield says is asked for, since one round is cheaper than two.
+# The part of the examples asked about that yields labels is measured, and never taken for less than this: a model which
+# is never right is found out soon.
+LEAST = 0.05
+# So much more than the yield says is asked for after the first round, since one round is cheaper than two.
 MORE = 1.1
 # Rounds after the first are of 1 / PARTS of all examples at least, which bounds their number, and fill a batch.
 PARTS, BATCH = 32, 16
@@ -96,9 +96,9 @@ class Rounds:
         }
 
     def _size(self) -> int:
-        """How many examples the next round takes."""
+        """How many examples the next round takes: first what would do if all were to yield, so that none is wasted."""
         if not self._taken:
-            return math.ceil(MORE * self.need / GUESS)
+            return self.need
         seen = max(int(self._accepted.sum()) / self._taken, LEAST)
         return max(math.ceil(MORE * (self.need - self.done) / seen), len(self._order) // PARTS, BATCH)
 

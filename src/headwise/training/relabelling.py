@@ -56,6 +56,8 @@ class Relabel(TrainerCallback, ExportableState):
         self._labeller = Labeller(probing.data, found.options, found.text, kind=probing.kind, seed=seed)
         self._epoch = -1
         self._current: dict[str, Any] = {}
+        self._asked = 0
+        self._tell: Callable[[int], None] | None = None
         self.history: list[dict[str, Any]] = []
         self.log: Callable[[dict[str, Any]], None] | None = None
         """The Trainer's own log."""
@@ -101,12 +103,12 @@ class Relabel(TrainerCallback, ExportableState):
         if epoch == self._epoch:
             return
         share = self._supervision.options.share(epoch)
-        told = self._probing.after
+        told, self._asked = self._probing.after, 0
+        self._tell = None if told is None else lambda asked: told(state.global_step, asked)
         found = self._labeller.label(
             self._predict,
             epoch=epoch,
             share=share,
-            after=None if told is None else lambda done: told(state.global_step, done),
             split=(args.process_index, args.world_size),
             gather=_gathered if args.world_size > 1 else None,
         )
@@ -127,6 +129,8 @@ class Relabel(TrainerCallback, ExportableState):
 
     def _predict(self, view: Any) -> numpy.ndarray:
         """[n,C] by the newest model, in evaluation mode; its mode comes back afterwards."""
+        before, tell = self._asked, self._tell
+        self._asked += len(view)
         return predict_logits(
             self._model,
             view,
@@ -134,6 +138,7 @@ class Relabel(TrainerCallback, ExportableState):
             batch=len(view),
             tokens=tokens_at_a_time(self._model),
             precision=probing_precision(self._supervision, self._model),
+            after_batch=None if tell is None else lambda done: tell(before + done),
         )
 
 

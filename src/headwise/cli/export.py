@@ -1,0 +1,18 @@
+"""`headwise export`: a run as a plain classifier of transformers."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import typer
+
+from headwise.cli.quiet import quiet_libraries
+from headwise.experiments.export import export
+
+
+def run_export(run: Path, target: Path, *, as_json: bool) -> None:
+    """Export, and say where."""
+    quiet_libraries()
+    answer = export(run, target)
+    typer.echo(json.dumps(answer, indent=2) if as_json else f"saved in {target}")

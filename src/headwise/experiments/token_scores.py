@@ -1,0 +1,107 @@
+"""How much each token of a text matters to a run that was trained with SSA.
+
+Shapes: T tokens.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy
+import torch
+
+from headwise.errors import InputError
+from headwise.experiments.apply import Loaded
+from headwise.ssa import supervision_of
+from headwise.tasks import Collator, Encoded, Split, encode
+
+
+@dataclass(frozen=True)
+class TokenScores:
+    """The tokens of a text or a pair, their scores, and what the model says of the whole."""
+
+    tokens: tuple[str, ...]
+    """As the tokenizer writes them."""
+    scores: tuple[float | None, ...]
+    """P(token matters); None for tokens that are no text, such as [SEP]."""
+    kept: tuple[bool, ...]
+    """Which are pooled, or would be."""
+    segments: tuple[int, ...]
+    """Which text each is of, from 0; what frames a text has its number."""
+    prediction: str
+    probabilities: dict[str, float]
+    threshold: float | None
+    """Of pooling; None where the model does not pool."""
+    cut: bool
+    """Whether the text was longer than the model takes."""
+
+
+def token_scores(run: Loaded, folder: Path, text: str, pair: str | None) -> TokenScores:
+    """Score the tokens of one text, or of a pair.
+
+    Args:
+        run: a finished run.
+        folder: its folder, for messages.
+        text: the text, or the first of two.
+        pair: the second text, for tasks of two.
+    """
+    model: Any = run.model
+    supervision = supervision_of(model)
+    if supervision is None:
+        raise InputError(
+            f"{folder} was trained without SSA, so its tokens have no scores: train with `ssa: {{model: hybrid}}` in "
+            "the recipe."
+        )
+    encoded = encode(
+        Split((_texts(run, text, pair),), (None,)), run.tokenizer, run.recipe.data.max_length, offsets=True
+    )
+    collate = Collator.of(run.tokenizer, run.task.kind, max_length=run.recipe.data.max_length)
+    device = next(model.parameters()).device
+    batch = {name: tensor.to(device) for name, tensor in collate([encoded[0]]).items()}
+    with torch.inference_mode():
+        output = model(**batch, output_ssa=True)
+    eligible = supervision.text.eligible(batch["input_ids"], batch["attention_mask"])[0].tolist()  # [T]
+    if not any(eligible):
+        raise InputError("--text holds no token of text: give at least one word.")
+    scores, kept = output["ssa_scores"][0].tolist(), output["ssa_kept"][0].tolist()
+    prediction, probabilities = _answer(run, output.logits[0].float().cpu().numpy())
+    return TokenScores(
+        tokens=tuple(run.tokenizer.convert_ids_to_tokens(batch["input_ids"][0].tolist())),
+        scores=tuple(round(score, 6) if real else None for score, real in zip(scores, eligible, strict=True)),
+        kept=tuple(bool(each) for each in kept),
+        segments=_segments(encoded),
+        prediction=prediction,
+        probabilities=probabilities,
+        threshold=supervision.options.attention_threshold if supervision.pools else None,
+        cut=encoded.truncated > 0,
+    )
+
+
+def _texts(run: Loaded, text: str, pair: str | None) -> tuple[str, ...]:
+    wanted = run.task.sentences
+    if wanted == 2 and pair is None:
+        raise InputError(f"this run was trained on pairs (task {run.task.name}): give the second text with --pair.")
+    if wanted == 1 and pair is not None:
+        raise InputError(f"this run was trained on single texts (task {run.task.name}): leave --pair out.")
+    return (text,) if pair is None else (text, pair)
+
+
+def _answer(run: Loaded, logits: numpy.ndarray) -> tuple[str, dict[str, float]]:
+    """What the model says, and for classes the probability of each."""
+    if not run.labels:
+        return f"{logits[0]:.4f}", {}
+    powers = numpy.exp(logits - logits.max())
+    parts = powers / powers.sum()
+    chances = {label: round(float(part), 6) for label, part in zip(run.labels, parts, strict=True)}
+    return run.labels[int(logits.argmax())], chances
+
+
+def _segments(encoded: Encoded) -> tuple[int, ...]:
+    """[T] the text of each token; a frame belongs to the text before it, the first one to the first text."""
+    found, current = [], 0
+    for source in [] if encoded.sources is None else encoded.sources.tolist():
+        current = source if source >= 0 else current
+        found.append(current)
+    return tuple(found)
