@@ -47,7 +47,7 @@ def scored_text(found: TokenScores) -> ScoredText:
     """What the reports draw."""
     parts = zip(found.tokens, found.scores, found.kept, found.segments, strict=True)
     tokens = tuple(ScoredToken(*part) for part in parts)
-    return ScoredText(tokens, found.prediction, found.probabilities, found.threshold)
+    return ScoredText(tokens, found.prediction, found.probabilities, found.threshold, found.spelling)
 
 
 def _print(scored: ScoredText) -> None:

@@ -17,6 +17,9 @@ from headwise.experiments.apply import Loaded
 from headwise.ssa import supervision_of
 from headwise.tasks import Collator, Encoded, Split, encode
 
+# What the decoder of a tokenizer tells of how it writes its tokens.
+SPELLINGS = {"WordPiece": "wordpiece", "ByteLevel": "bytes", "Metaspace": "sentencepiece"}
+
 
 @dataclass(frozen=True)
 class TokenScores:
@@ -36,6 +39,8 @@ class TokenScores:
     """Of pooling; None where the model does not pool."""
     cut: bool
     """Whether the text was longer than the model takes."""
+    spelling: str | None
+    """How the tokenizer marks words; None if it is not known for that."""
 
 
 def token_scores(run: Loaded, folder: Path, text: str, pair: str | None) -> TokenScores:
@@ -54,10 +59,9 @@ def token_scores(run: Loaded, folder: Path, text: str, pair: str | None) -> Toke
             f"{folder} was trained without SSA, so its tokens have no scores: train with `ssa: {{model: hybrid}}` in "
             "the recipe."
         )
-    encoded = encode(
-        Split((_texts(run, text, pair),), (None,)), run.tokenizer, run.recipe.data.max_length, offsets=True
-    )
-    collate = Collator.of(run.tokenizer, run.task.kind, max_length=run.recipe.data.max_length)
+    split, length = Split((_texts(run, text, pair),), (None,)), run.recipe.data.max_length
+    encoded = encode(split, run.tokenizer, length, offsets=True)
+    collate = Collator.of(run.tokenizer, run.task.kind, max_length=length)
     device = next(model.parameters()).device
     batch = {name: tensor.to(device) for name, tensor in collate([encoded[0]]).items()}
     with torch.inference_mode():
@@ -76,6 +80,7 @@ def token_scores(run: Loaded, folder: Path, text: str, pair: str | None) -> Toke
         probabilities=probabilities,
         threshold=supervision.options.attention_threshold if supervision.pools else None,
         cut=encoded.truncated > 0,
+        spelling=SPELLINGS.get(type(run.tokenizer.backend_tokenizer.decoder).__name__),
     )
 
 
