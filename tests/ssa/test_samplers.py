@@ -322,6 +322,13 @@ def test_the_mean_span_of_the_reference_sampler_away_from_borders(threshold: flo
     assert hidden.sum() / begins.sum() == pytest.approx(4 - 3 * threshold, abs=0.05)
 
 
+def test_the_places_of_the_reference_sampler_ascend_without_repeats() -> None:
+    segments = [numpy.arange(1000, 1060), numpy.arange(3, 40)]
+    hidden = ReferenceSampler(1.0, 0.5).hidden(segments, numpy.random.default_rng(0))
+    assert hidden.dtype == numpy.int64
+    assert (numpy.diff(hidden) > 0).all()
+
+
 def test_nothing_triggers_at_zero() -> None:
     assert not reference_draws(ReferenceSampler(0.0, 0.7), 20, 100).any()
 

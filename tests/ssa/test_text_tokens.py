@@ -137,6 +137,11 @@ def test_a_tokenizer_without_a_mask_token_is_refused() -> None:
 
 def test_names_that_a_tokenizer_lacks_are_passed_over() -> None:
     assert TextTokens.of(build_roberta_tokenizer(bos=None, eos=None, pad=None)).frame_ids == (0, 2)
+    assert TextTokens.of(build_roberta_tokenizer(cls=None, sep=None, pad=None)).frame_ids == (0, 2)
+
+
+def test_a_mask_token_with_a_second_name_is_still_text() -> None:
+    assert TextTokens.of(build_roberta_tokenizer(pad="<mask>")) == TextTokens(frame_ids=(0, 2), mask_id=4)
 
 
 def test_empty_texts_have_no_tokens(kind: str) -> None:

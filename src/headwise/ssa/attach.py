@@ -12,7 +12,7 @@ from headwise.attention import encoder_of
 from headwise.errors import InputError, StateError, UnsupportedModelError
 from headwise.ssa.head import TokenHead
 from headwise.ssa.options import SSA, build_ssa
-from headwise.ssa.supervision import Supervision
+from headwise.ssa.supervision import Supervision, blend_vector, see_states
 from headwise.ssa.text_tokens import TextTokens
 
 NAME = "ssa"
@@ -29,8 +29,9 @@ def self_supervise(
         model = hw.self_supervise(model, hw.SSA(model="hybrid"), tokenizer=tokenizer)
 
     The model stays of its class, with the weights `ssa.*` beside its own, takes `ssa_labels` [B,T] in a batch, and
-    gives `ssa_logits`, `ssa_scores` and `ssa_kept` when it is called with `output_ssa=True`. Labels come from
-    `hw.relabel(trainer)`. `model.save_pretrained` keeps all of it, and `hw.load` brings it back.
+    gives `ssa_logits`, `ssa_scores` and `ssa_kept` when it is called with `output_ssa=True` (last, if it gives tuples).
+    Labels come from `hw.relabel(trainer)`. `model.save_pretrained` keeps all of it, and `hw.load` brings it back. With
+    PEFT afterwards the token head learns if it is named: `modules_to_save=["classifier", "ssa"]`.
 
     Args:
         model: a transformers classifier of any encoder family, before `hw.guide` and before wrapping (PEFT, DDP).
@@ -57,16 +58,14 @@ def attach(model: nn.Module, options: SSA, text: TextTokens, positions: int | No
             f"the classifier of {config.model_type} reads {final.in_features} numbers, and its tokens have {size}: "
             "they cannot be blended; use ssa model: cotraining."
         )
-    if not options.share_weight and positions is None:
-        raise InputError("share_weight: false has a decoder for each position: say how many with max_length=...")
-    places = None if options.share_weight else positions
+    places = None if options.share_weight else _places(positions)
     spread = float(getattr(config, "initializer_range", None) or 0.02)
     head = TokenHead(size, positions=places, spread=spread, epsilon=float(getattr(config, "layer_norm_eps", 1e-12)))
     weight = final.weight
     supervision = Supervision(options, text, head, _dropout(config)).to(weight.device, weight.dtype)
     classifier.add_module(NAME, supervision.train(classifier.training))
-    classifier.base_model.register_forward_hook(supervision.see_states)
-    final.register_forward_pre_hook(supervision.blend_vector)
+    classifier.base_model.register_forward_hook(see_states)
+    final.register_forward_pre_hook(blend_vector)
     kind: Any = type(classifier)
     classifier.__class__ = _supervised(kind)
     settings = {"options": options.as_data(), "frame_ids": list(text.frame_ids), "mask_id": text.mask_id}
@@ -77,7 +76,9 @@ def attach(model: nn.Module, options: SSA, text: TextTokens, positions: int | No
 def settings_in(config: Any) -> dict[str, Any] | None:
     """What a saved model's config says of its SSA; None for one without."""
     found = getattr(config, CONFIG, None)
-    return found if isinstance(found, dict) else None
+    if found is not None and not isinstance(found, dict):
+        raise InputError(f"the model's config has a damaged {CONFIG} ({found!r:.40}): save the model again.")
+    return found
 
 
 def reattach(model: nn.Module, settings: dict[str, Any]) -> nn.Module:
@@ -108,13 +109,12 @@ def _bare(model: nn.Module) -> nn.Module:
 def remove_supervision(model: nn.Module) -> nn.Module:
     """Take SSA away: the model is the plain classifier that it was before, but for what it has learned."""
     classifier: Any = encoder_of(model)
-    supervision = supervision_of(model)
-    if supervision is None:
+    if supervision_of(model) is None:
         raise StateError("this model has no SSA: there is nothing to take away.")
     if "forward" in classifier.__dict__:
         raise StateError("this model is guided: call unguide(model) first.")
-    for hooks in (classifier.base_model._forward_hooks, _final(classifier)._forward_pre_hooks):
-        for key in [key for key, hook in hooks.items() if getattr(hook, "__self__", None) is supervision]:
+    for hooks in (each for part in classifier.modules() for each in (part._forward_hooks, part._forward_pre_hooks)):
+        for key in [key for key, hook in hooks.items() if hook in (see_states, blend_vector)]:
             del hooks[key]
     delattr(classifier, NAME)
     classifier.__class__ = type(classifier).__mro__[1]
@@ -136,7 +136,9 @@ def supervision_of(model: nn.Module) -> Supervision | None:
         found = getattr(encoder_of(model), NAME, None)
     except UnsupportedModelError:
         return None
-    return found if isinstance(found, Supervision) else None
+    # PEFT may put a wrapper around it, which answers for the copy that learns.
+    owner = getattr(getattr(found, "run", None), "__self__", None)
+    return owner if isinstance(owner, Supervision) else None
 
 
 @functools.lru_cache(maxsize=64)
@@ -171,6 +173,16 @@ def _with_arguments(plain: inspect.Signature) -> inspect.Signature:
     return plain.replace(parameters=[*parameters[: len(parameters) - len(last)], *more, *last])
 
 
+def _places(positions: Any) -> int:
+    """How many positions get a decoder of their own."""
+    if isinstance(positions, bool) or not isinstance(positions, int) or positions < 1:
+        raise InputError(
+            f"share_weight: false has a decoder for each position, and max_length is {positions!r}: expected a whole "
+            "number of 1 or more."
+        )
+    return positions
+
+
 def _final(model: Any) -> nn.Linear:
     """The linear map that makes the logits."""
     head = getattr(model, "classifier", None)
@@ -189,6 +201,7 @@ def _hidden_size(config: Any) -> int:
 
 def _dropout(config: Any) -> float:
     """The rate that the classifier of this family has."""
-    names = ("classifier_dropout", "classifier_dropout_prob", "seq_classif_dropout", "hidden_dropout_prob", "dropout")
+    of_classifier = ("classifier_dropout", "classifier_dropout_prob", "cls_dropout", "seq_classif_dropout")
+    names = (*of_classifier, "hidden_dropout_prob", "dropout")
     rates = (getattr(config, name, None) for name in names)
     return float(next((rate for rate in rates if isinstance(rate, int | float)), 0.0))

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import gelu
+from torch.nn.functional import gelu, linear
 
 from headwise.errors import InputError
 
@@ -38,16 +38,19 @@ class TokenHead(nn.Module):
         """[B,T,D] states and [B,T] their positions in the text, from 0 -> [B,T,2]."""
         hidden = self.norm(gelu(self.transform(states)))
         if self.positions is None:
-            return torch.nn.functional.linear(hidden, self.decoder, self.decoder_bias)
-        self._check(places)
+            return linear(hidden, self.decoder, self.decoder_bias)
+        self._check(places, self.positions)
         decoder, bias = self.decoder[places], self.decoder_bias[places]  # [B,T,2,D], [B,T,2]
         return torch.einsum("btd,btcd->btc", hidden, decoder.to(hidden.dtype)) + bias
 
-    def _check(self, places: Tensor) -> None:
+    @staticmethod
+    def _check(places: Tensor, positions: int) -> None:
+        if places.shape[1] <= positions:
+            return  # no need to wait for the device
         longest = int(places.max()) + 1
-        if self.positions is not None and longest > self.positions:
+        if longest > positions:
             raise InputError(
-                f"the batch is {longest} tokens long, and this token head has a decoder for each of "
-                f"{self.positions} positions (share_weight: false): tokenise with max_length={self.positions}, or "
-                "train with share_weight: true."
+                f"the batch is {longest} tokens long, and this token head has a decoder for each of {positions} "
+                f"positions (share_weight: false): tokenise with max_length={positions}, or train with share_weight: "
+                "true."
             )

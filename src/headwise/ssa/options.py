@@ -102,6 +102,11 @@ class SSA:
         for name in ("whole_words", "shuffle_labels", "share_weight", "only_bert"):
             if not isinstance(getattr(self, name), bool):
                 raise InputError(f"ssa.{name} is {getattr(self, name)!r}: expected true or false.")
+        if self.ratio_max < self.ratio_step:
+            raise InputError(
+                f"ssa.ratio_max is {self.ratio_max}, less than one step (ratio_step: {self.ratio_step}), so nothing "
+                "would ever be labelled: set it to the step or more."
+            )
         if self.use_saved is not None and not (isinstance(self.use_saved, str) and self.use_saved):
             raise InputError(f"ssa.use_saved is {self.use_saved!r}: expected the folder of a fine-tuned classifier.")
         if self.whole_words and self.sampler != "uniform":
@@ -128,7 +133,7 @@ class SSA:
         if not self.labels_wanted:
             return 0.0
         steps = epoch + (1 if self.use_saved is not None else 0)
-        most = int(self.ratio_max / self.ratio_step + 1e-9)  # 0.8 / 0.2 is a little less than 4
+        most = int(self.ratio_max / self.ratio_step + 1e-9)  # 0.6 / 0.2 is a little less than 3
         return round(min(steps, most) * self.ratio_step, 9)
 
     def as_data(self) -> dict[str, Any]:
@@ -163,7 +168,7 @@ def _part(name: str, value: Any) -> None:
 
 
 def _positive(name: str, value: Any) -> None:
-    if not _number(value) or not value > 0:
+    if not _number(value) or not 0 < value < float("inf"):
         raise InputError(f"ssa.{name} is {value!r}: expected a number above 0.")
 
 

@@ -20,13 +20,18 @@ from headwise.ssa.head import TokenHead
 from headwise.ssa.options import SSA
 from headwise.ssa.pooling import blend, kept_tokens, pooled, pooling_weights
 from headwise.ssa.text_tokens import TextTokens
-from headwise.ssa.token_loss import token_loss
+from headwise.ssa.token_loss import IGNORED, token_loss
+
+# The forward pass of each thread. Not in the modules: PEFT copies them together with their hooks, and a hook that knew
+# its Supervision would then know a copy that nobody calls.
+_THREAD = threading.local()
 
 
 @dataclass
 class Passing:
     """One forward pass: what goes in, and what the token head makes of it."""
 
+    supervision: Supervision
     eligible: Tensor
     places: Tensor
     wanted: bool
@@ -63,26 +68,32 @@ class Supervision(nn.Module):
         self.kept: Tensor | int = 0
         """Tokens that reached the threshold in training, since the last reset; `seen` of them in all."""
         self.seen: Tensor | int = 0
-        self._passing: dict[int, Passing] = {}
         self._token: Tensor | None = None
         self._waiting = False
         self._warned: set[str] = set()
+
+    def __getstate__(self) -> dict[str, Any]:
+        """For copies: without the graph of the last step, which cannot be copied."""
+        return {**self.__dict__, "_token": None, "_waiting": False}
 
     # -- a forward pass ----------------------------------------------------------------------------------------------
 
     def run(self, call: Callable[[], Any], inputs: dict[str, Any], *, labels: Tensor | None, output_ssa: bool) -> Any:
         """Call the classifier, see its states, and add the token loss to its own."""
         current = self._begin(inputs, wanted=output_ssa or labels is not None)
-        with self._passes(current):
+        with _under_way(current):
             output = call()
         if self.training:
             self._count(current)
-        self._token = None if labels is None or current.logits is None else token_loss(current.logits, labels)
+        self._token = None if labels is None else self._token_loss(current, labels)
         output = self._with_loss(output)
-        if output_ssa and current.logits is not None and current.kept is not None:
-            output["ssa_logits"] = current.logits
-            output["ssa_scores"] = scores_of(current.logits)
-            output["ssa_kept"] = current.kept
+        if not output_ssa or current.logits is None:
+            return output
+        more = {"ssa_logits": current.logits, "ssa_scores": scores_of(current.logits), "ssa_kept": current.kept}
+        if isinstance(output, tuple):
+            return (*output, *more.values())
+        for name, value in more.items():
+            output[name] = value
         return output
 
     def _begin(self, inputs: dict[str, Any], *, wanted: bool) -> Passing:
@@ -91,29 +102,19 @@ class Supervision(nn.Module):
             raise InputError("a model with SSA needs input_ids, to tell text from special tokens; it got none.")
         eligible = self.text.eligible(ids, mask, special)
         real = torch.ones_like(ids) if mask is None or mask.dim() != 2 else mask
-        return Passing(eligible, (real.cumsum(1) - 1).clamp(min=0), wanted)
+        return Passing(self, eligible, (real.cumsum(1) - 1).clamp(min=0), wanted)
 
-    @contextmanager
-    def _passes(self, current: Passing) -> Iterator[None]:
-        thread = threading.get_ident()
-        self._passing[thread] = current
-        try:
-            yield
-        finally:
-            self._passing.pop(thread, None)
-
-    def see_states(self, _: nn.Module, __: Any, output: Any) -> None:
-        """Hook behind the encoder: score the tokens, and pool them if the classifier will read that."""
-        current = self._passing.get(threading.get_ident())
-        if current is None or not (current.wanted or self.pools):
+    def see(self, current: Passing, states: Tensor) -> None:
+        """Score the tokens, and pool them if the classifier will read that."""
+        if not (current.wanted or self.pools):
             return
-        states = output[0]
         if states.dim() != 3:
             raise StateError(
                 f"the encoder gives states of shape {list(states.shape)}, expected [batch, tokens, size]: load it with "
                 "attn_implementation='sdpa'."
             )
-        current.logits = self.head(states, current.places).float()  # the softmax needs all its digits
+        logits = self.head(states, current.places)
+        current.logits = logits.to(torch.promote_types(logits.dtype, torch.float32))  # the softmax needs all its digits
         scores = scores_of(current.logits)
         current.kept = kept_tokens(scores, current.eligible, self.options.attention_threshold)
         if self.pools:
@@ -124,15 +125,6 @@ class Supervision(nn.Module):
             }
             weights = pooling_weights(values[self.options.pool_softmax], current.kept)
             current.context = self.dropout(pooled(states, weights))
-
-    def blend_vector(self, _: nn.Module, inputs: tuple[Tensor, ...]) -> tuple[Tensor, ...] | None:
-        """Hook before the last linear map: what it reads, blended with what was pooled."""
-        current = self._passing.get(threading.get_ident())
-        if current is None or current.context is None:
-            return None
-        own, *rest = inputs
-        mixed = blend(own, current.context.to(own.dtype), self.options.cls_weight, current.eligible.any(1))
-        return (mixed, *rest)
 
     @property
     def pools(self) -> bool:
@@ -158,6 +150,16 @@ class Supervision(nn.Module):
             return task
         weight = self.options.aug_loss_weight
         return (1 - weight) * task + weight * token
+
+    def _token_loss(self, current: Passing, labels: Tensor) -> Tensor | None:
+        """Of text alone: whatever stands at special tokens and padding does not count."""
+        if labels.shape != current.eligible.shape:
+            raise InputError(
+                f"ssa_labels has the shape {list(labels.shape)}, expected one label for each of the input_ids, "
+                f"{list(current.eligible.shape)}: pad them with -100."
+            )
+        text = labels.masked_fill(~current.eligible, IGNORED)
+        return None if current.logits is None else token_loss(current.logits, text)
 
     def _with_loss(self, output: Any) -> Any:
         if self._waiting and self.training:
@@ -195,6 +197,33 @@ class Supervision(nn.Module):
     def reset_counts(self, kept: int = 0, seen: int = 0) -> None:
         """Start counting anew, or go on from these counts."""
         self.kept, self.seen = kept, seen
+
+
+@contextmanager
+def _under_way(current: Passing) -> Iterator[None]:
+    outer = getattr(_THREAD, "current", None)
+    _THREAD.current = current
+    try:
+        yield
+    finally:
+        _THREAD.current = outer
+
+
+def see_states(_: nn.Module, __: Any, output: Any) -> None:
+    """Hook behind the encoder: the token head looks at its last states."""
+    current = getattr(_THREAD, "current", None)
+    if current is not None:
+        current.supervision.see(current, output[0])
+
+
+def blend_vector(_: nn.Module, inputs: tuple[Tensor, ...]) -> tuple[Tensor, ...] | None:
+    """Hook before the last linear map: what it reads, blended with what was pooled."""
+    current = getattr(_THREAD, "current", None)
+    if current is None or current.context is None:
+        return None
+    own, *rest = inputs
+    cls_weight = current.supervision.options.cls_weight
+    return (blend(own, current.context.to(own.dtype), cls_weight, current.eligible.any(1)), *rest)
 
 
 def scores_of(logits: Tensor) -> Tensor:

@@ -5,7 +5,6 @@ Shapes: B examples, T tokens.
 
 from __future__ import annotations
 
-import torch
 from torch import Tensor
 
 IGNORED = -100.0
@@ -23,18 +22,6 @@ def token_loss(logits: Tensor, labels: Tensor) -> Tensor:
     """
     counts = labels != IGNORED
     target = labels.masked_fill(~counts, 0.0)
-    log = logits.float().log_softmax(-1)  # [B,T,2]
+    log = logits.log_softmax(-1)  # [B,T,2]
     losses = -(target * log[..., 1] + (1 - target) * log[..., 0])
     return (losses * counts).sum() / counts.sum().clamp(min=1)
-
-
-def agreement(logits: Tensor, labels: Tensor) -> Tensor:
-    """Part of the labelled tokens on which the head is on the right side of one half."""
-    counts = labels != IGNORED
-    right = (logits[..., 1] > logits[..., 0]) == (labels > 0.5)
-    return (right & counts).sum() / counts.sum().clamp(min=1)
-
-
-def count_labelled(labels: Tensor) -> Tensor:
-    """How many tokens are labelled."""
-    return torch.count_nonzero(labels != IGNORED)

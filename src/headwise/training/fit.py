@@ -155,7 +155,7 @@ def fit(material: Material, settings: Settings, folder: Path, callbacks: list[Tr
             best.restore(saved_callbacks(checkpoint))
             clock.restore(saved_callbacks(checkpoint))
             for each in relabel:
-                each.restore(saved_callbacks(checkpoint), checkpoint)
+                each.restore(checkpoint)
         # A run may be killed between its last step and its end: the Trainer would take one step too many then.
         if trainer.state.global_step < total and not best.exhausted:
             _train(trainer, checkpoint)
@@ -174,7 +174,7 @@ def fit(material: Material, settings: Settings, folder: Path, callbacks: list[Tr
         seconds_per_step=clock.seconds_per_step,
         evaluations=best.history,
         log=trainer.state.log_history,
-        relabellings=[entry for each in relabel for entry in each.history],
+        relabellings=[entry for each in relabel for entry in each.epochs],
     )
 
 

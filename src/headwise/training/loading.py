@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 from torch import nn
 
 from headwise.errors import InputError
-from headwise.training.saving import load_classifier_folder
+from headwise.ssa import supervision_of
+from headwise.training.saving import holds_classifier, load_classifier_folder
 
 RECORD = "headwise.json"
 
@@ -23,7 +25,12 @@ def load(folder: Path | str) -> nn.Module:
     folder = Path(folder).expanduser()
     if not (folder / "config.json").is_file():
         raise InputError(f"{folder} holds no model: expected a folder with a config.json; name a finished run.")
-    return load_classifier_folder(folder, run_settings(folder)[0])[0]
+    head = run_settings(folder)[0]
+    model: Any = load_classifier_folder(folder, head)[0]
+    if head == "pooler" and supervision_of(model) is None and not holds_classifier(model.config):
+        names = ", ".join(model.config.architectures or ()) or "model"
+        raise InputError(f"{folder} holds a {names} without a trained classifier: name a finished run.")
+    return model  # type: ignore[no-any-return]
 
 
 def run_settings(folder: Path) -> tuple[str, int | None]:

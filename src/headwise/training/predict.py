@@ -63,9 +63,9 @@ def predict_logits(
     return restored
 
 
-def tokens_at_a_time(model: nn.Module) -> int:
+def tokens_at_a_time(model: nn.Module, on_processor: int = TOKENS) -> int:
     """How many tokens, padding counted, suit the device of a model."""
-    return TOKENS if next(model.parameters()).device.type == "cpu" else TOKENS_ELSEWHERE
+    return on_processor if next(model.parameters()).device.type == "cpu" else TOKENS_ELSEWHERE
 
 
 def stretches(lengths: Sequence[int], batch: int, tokens: int | None = None) -> Iterator[tuple[int, int]]:

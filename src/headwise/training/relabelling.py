@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import inspect
+import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,21 +10,24 @@ from typing import Any
 
 import numpy
 import torch
-from safetensors.numpy import load_file, save_file
+from safetensors import safe_open
+from safetensors.numpy import save_file
 from torch import nn
 from transformers import Trainer, TrainerCallback
-from transformers.trainer_callback import ExportableState
 
 from headwise.attention import encoder_of
 from headwise.errors import InputError, StateError
 from headwise.ssa import Supervision, supervision_of
-from headwise.ssa.labeller import Labeller
+from headwise.ssa.labeller import Labeller, Labelling
 from headwise.ssa.token_labels import TokenLabels
 from headwise.training.predict import predict_logits, tokens_at_a_time
+from headwise.training.probeable import Probeable, WithoutWords, check_data, columns_of, kind_of
 from headwise.training.token_labels import TokenLabelCollator, WithTokenLabels
 from headwise.training.token_log import log_token_losses
 
 FILE = "headwise_ssa.safetensors"
+# Tokens at a time on a processor: of sentences and pairs fewer are faster than of documents (512 to 4096 were tried).
+TOKENS = 1024
 
 
 @dataclass(frozen=True)
@@ -40,7 +43,7 @@ class Probing:
     """Told the step of training, and how many examples the model was asked about since it stopped there."""
 
 
-class Relabel(TrainerCallback, ExportableState):
+class Relabel(TrainerCallback):
     """Labels before each epoch; labels and counts are part of the checkpoints, so that resumption is exact.
 
     The log gets one entry per epoch with what the labelling gave (`ssa/share`, `ssa/acceptance`, `ssa/base_rate`, ...)
@@ -64,36 +67,39 @@ class Relabel(TrainerCallback, ExportableState):
 
     # -- what checkpoints keep ---------------------------------------------------------------------------------------
 
-    def state(self) -> dict[str, Any]:
-        """What the Trainer keeps in trainer_state.json."""
-        counts = [int(self._supervision.kept), int(self._supervision.seen)]
-        memory = {"epoch": self._epoch, "current": dict(self._current), "history": list(self.history), "counts": counts}
-        return {"args": {}, "attributes": memory}
-
     def on_save(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Write the labels of this epoch beside the model."""
+        """Write the labels of this epoch beside the model, and all that is known about it."""
         labels = self._labelled.labels
-        if labels is not None and state.is_world_process_zero:
-            save_file({"values": labels.values}, _place(args, state) / FILE)
+        if labels is None or not args.should_save:
+            return
+        counts = [int(self._supervision.kept), int(self._supervision.seen)]
+        memory = {"epoch": self._epoch, "current": self._current, "history": self.history, "counts": counts}
+        save_file({"values": labels.values}, _place(args, state) / FILE, metadata={"memory": json.dumps(memory)})
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Go on from the checkpoint that the Trainer resumed from, if any."""
-        if state.global_step:
-            self.restore(state.stateful_callbacks, _place(args, state))
+        """Begin anew, or go on from the checkpoint that the Trainer resumed from."""
+        self._epoch, self._current, self.history = -1, {}, []
+        place = _place(args, state)
+        if state.global_step and not self.restore(place) and not float(state.epoch).is_integer():
+            raise InputError(
+                f"{place} has no {FILE}, which holds the token labels of the epoch that was under way: resume with the "
+                "output_dir that the checkpoint is in, from a checkpoint of a trainer that relabels."
+            )
 
-    def restore(self, callbacks: dict[str, Any], checkpoint: Path) -> None:
-        """Go on from a checkpoint; without labels in it, the next epoch labels anew."""
-        kept = callbacks.get(type(self).__name__, {}).get("attributes", {})
+    def restore(self, checkpoint: Path) -> bool:
+        """Go on from a checkpoint, if it has labels."""
         file = checkpoint / FILE
-        if not kept or not file.is_file():
-            return
-        self._epoch, self._current, self.history = kept["epoch"], dict(kept["current"]), list(kept["history"])
-        self._supervision.reset_counts(*kept["counts"])
-        values = load_file(file)["values"]
+        if not file.is_file():
+            return False
+        with safe_open(file, "numpy") as opened:
+            values, memory = opened.get_tensor("values"), json.loads(opened.metadata()["memory"])
         blank = self._labeller.blank()
         if len(values) != len(blank.values):
             raise InputError(f"{file} holds labels of other examples: go on with the data that the run began with.")
         self._labelled.labels = TokenLabels(values, blank.starts)
+        self._epoch, self._current, self.history = memory["epoch"], memory["current"], memory["history"]
+        self._supervision.reset_counts(*memory["counts"])
+        return True
 
     # -- epochs ------------------------------------------------------------------------------------------------------
 
@@ -102,30 +108,38 @@ class Relabel(TrainerCallback, ExportableState):
         epoch = int(state.epoch or 0)
         if epoch == self._epoch:
             return
-        share = self._supervision.options.share(epoch)
-        told, self._asked = self._probing.after, 0
+        told = self._probing.after
         self._tell = None if told is None else lambda asked: told(state.global_step, asked)
-        found = self._labeller.label(
-            self._predict,
-            epoch=epoch,
-            share=share,
-            split=(args.process_index, args.world_size),
-            gather=_gathered if args.world_size > 1 else None,
-        )
+        share = self._supervision.options.share(epoch)
+        found = self.label(epoch, share, (args.process_index, args.world_size))
         self._labelled.labels, self._epoch, self._current = found.labels, epoch, dict(found.statistics)
         self._supervision.reset_counts()
+
+    def label(self, epoch: int, share: float, split: tuple[int, int] = (0, 1)) -> Labelling:
+        """The labels that the model as it stands gives to this share of the examples; `split` is (rank, world)."""
+        self._asked = 0
+        gather = _gathered if split[1] > 1 else None
+        return self._labeller.label(self._predict, epoch=epoch, share=share, split=split, gather=gather)
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """At the last step of an epoch, tell what it was like; before a checkpoint of the same step."""
         over = float(state.epoch or 0).is_integer() or state.global_step >= state.max_steps
         if not over or not self._current:
             return
+        self.history, self._current = self.epochs, {}
+        if self.log is not None:
+            wanted = control.should_log
+            self.log({f"ssa/{name}": value for name, value in self.history[-1].items()})
+            control.should_log = wanted  # or the Trainer would take it that the loss of this step is logged, too
+
+    @property
+    def epochs(self) -> list[dict[str, Any]]:
+        """What each epoch was like, also one that training stopped in."""
+        if not self._current:
+            return list(self.history)
         kept = self._supervision.kept_fraction()
         entry = {"epoch": self._epoch, **self._current, **({} if kept is None else {"kept": kept})}
-        self.history.append(entry)
-        self._current = {}
-        if self.log is not None:
-            self.log({f"ssa/{name}": value for name, value in entry.items()})
+        return [*self.history, entry]
 
     def _predict(self, view: Any) -> numpy.ndarray:
         """[n,C] by the newest model, in evaluation mode; its mode comes back afterwards."""
@@ -136,7 +150,7 @@ class Relabel(TrainerCallback, ExportableState):
             view,
             self._probing.collate,
             batch=len(view),
-            tokens=tokens_at_a_time(self._model),
+            tokens=tokens_at_a_time(self._model, TOKENS),
             precision=probing_precision(self._supervision, self._model),
             after_batch=None if tell is None else lambda done: tell(before + done),
         )
@@ -162,45 +176,17 @@ def relabel(trainer: Trainer, *, kind: str | None = None) -> Trainer:
     if not found.options.labels_wanted:
         return trainer
     data: Any = trainer.train_dataset
-    if data is None or not hasattr(data, "__getitem__") or not hasattr(data, "__len__"):
-        raise InputError("SSA labels the training set by number: give the trainer one with a length, not a stream.")
+    check_data(trainer, data)
     collate: Any = trainer.data_collator
-    known = {*inspect.signature(type(encoder_of(model)).forward).parameters, "label", "label_ids", "labels"}
-    labelled = WithTokenLabels(data, names=known)
-    probing = Probing(Probeable(data, known), collate, kind or kind_of(encoder_of(model).config))
+    labelled = WithTokenLabels(data)
+    kind = kind or kind_of(encoder_of(model).config)
+    probing = Probing(Probeable(data, columns_of(trainer)), WithoutWords(collate), kind)
     callback = Relabel(model, labelled, probing, trainer.args.seed)
     callback.log = trainer.log
     trainer.train_dataset = labelled
     trainer.data_collator = TokenLabelCollator(collate)
     trainer.add_callback(callback)
     return trainer
-
-
-class Probeable:
-    """Somebody's data set as the labeller wants it: entries that the model knows, word_ids, and labels by that name."""
-
-    def __init__(self, data: Any, known: set[str]) -> None:
-        """Wrap it."""
-        self._data, self._known = data, known
-
-    def __len__(self) -> int:
-        """How many examples there are."""
-        return len(self._data)
-
-    def __getitem__(self, index: int) -> dict[str, Any]:
-        """An example."""
-        item = dict(self._data[index])
-        for name in ("label", "label_ids"):
-            if name in item:
-                item["labels"] = item.pop(name)
-        return {name: value for name, value in item.items() if name in self._known or name == "word_ids"}
-
-
-def kind_of(config: Any) -> str:
-    """What kind of answer a classifier gives, by its config."""
-    if config.num_labels > 1:
-        return "classification"
-    return "ranking" if config.problem_type == "multi_label_classification" else "regression"
 
 
 def probing_precision(supervision: Supervision, model: nn.Module) -> str:

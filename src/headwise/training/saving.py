@@ -77,7 +77,7 @@ def load_classifier_folder(folder: Path, head: str) -> tuple[nn.Module, Any]:
     try:
         tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
         model = _load(folder, head)
-    except (OSError, ValueError, SafetensorError) as error:
+    except (OSError, ValueError, RuntimeError, SafetensorError) as error:
         reason = (str(error).strip() or type(error).__name__).splitlines()[0]
         raise InputError(f"the model in {folder} cannot be loaded: {reason}") from error
     return model.eval(), tokenizer
@@ -91,7 +91,7 @@ def _load(folder: Path, head: str) -> nn.Module:
             folder, local_files_only=True, use_safetensors=True
         )
         return loaded
-    if head == "pooler" and token_head is not None and _holds_classifier(config):
+    if head == "pooler" and token_head is not None and holds_classifier(config):
         return _with_token_head(config, token_head, folder)
     model: Any = change_head(AutoModelForSequenceClassification.from_config(config), head)
     if token_head is not None:
@@ -99,30 +99,46 @@ def _load(folder: Path, head: str) -> nn.Module:
     encoder = AutoModel.from_pretrained(folder, local_files_only=True, use_safetensors=True)
     wanted = set(model.base_model.state_dict())
     model.base_model.load_state_dict({name: value for name, value in encoder.state_dict().items() if name in wanted})
-    model.load_state_dict(load_file(str(folder / HEAD_FILE)), strict=False)
+    _fill(model, load_file(str(folder / HEAD_FILE)), lambda name: not name.startswith(f"{model.base_model_prefix}."))
     return model  # type: ignore[no-any-return]
 
 
-def _holds_classifier(config: Any) -> bool:
+def _fill(model: nn.Module, weights: dict[str, Tensor], wanted: Callable[[str], bool]) -> None:
+    """Load weights of which none that is wanted may be missing: it would stay a matter of chance."""
+    shapes = {name: tensor.shape for name, tensor in weights.items()}
+    odd = [name for name, own in model.state_dict().items() if wanted(name) and shapes.get(name) != own.shape]
+    if odd:
+        raise InputError(f"{len(odd)} of its weights are missing or of another size, {odd[0]} first; save it again.")
+    model.load_state_dict(weights, strict=False)
+
+
+def holds_classifier(config: Any) -> bool:
+    """Whether plain transformers finds a trained classifier beside this config."""
     return any(name.endswith("ForSequenceClassification") for name in config.architectures or ())
 
 
 def _with_token_head(config: Any, token_head: dict[str, Any], folder: Path) -> nn.Module:
     """The classifier that plain transformers loads, and the token head that it has no place for, without its report."""
     kind: Any = MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING[type(config)]
-    quiet: Any = type(kind.__name__, (kind,), {"_keys_to_ignore_on_load_unexpected": [rf"^{TOKEN_HEAD}\."]})
+    known = [*(kind._keys_to_ignore_on_load_unexpected or ()), rf"^{TOKEN_HEAD}\."]
+    quiet: Any = type(kind.__name__, (kind,), {"_keys_to_ignore_on_load_unexpected": known})
     model = quiet.from_pretrained(folder, local_files_only=True, use_safetensors=True)
     model.__class__ = kind
     reattach(model, token_head)
-    model.ssa.load_state_dict(_token_head_weights(folder))
+    _fill(model, _token_head_weights(folder), lambda name: name.startswith(f"{TOKEN_HEAD}."))
     return model  # type: ignore[no-any-return]
 
 
 def _token_head_weights(folder: Path) -> dict[str, Tensor]:
-    """From the file beside the model, or from the model's own, where `model.save_pretrained` puts them."""
-    file = next((folder / name for name in (HEAD_FILE, "model.safetensors") if (folder / name).is_file()), None)
-    if file is None:
-        raise InputError(f"{folder} has no weights of a token head ({HEAD_FILE}): save the model again.")
+    """From the model's own files, where `model.save_pretrained` puts them, or from the one beside them."""
+    found: dict[str, Tensor] = {}
+    for file in sorted(folder.glob("model*.safetensors")):
+        found |= _named(file, f"{TOKEN_HEAD}.")
+    beside = folder / HEAD_FILE
+    return found or (_named(beside, f"{TOKEN_HEAD}.") if beside.is_file() else {})
+
+
+def _named(file: Path, prefix: str) -> dict[str, Tensor]:
+    """The tensors of a file whose names begin so."""
     with safe_open(str(file), framework="pt") as weights:
-        names = [name for name in weights.keys() if name.startswith(f"{TOKEN_HEAD}.")]  # noqa: SIM118
-        return {name.removeprefix(f"{TOKEN_HEAD}."): weights.get_tensor(name) for name in names}
+        return {name: weights.get_tensor(name) for name in weights.keys() if name.startswith(prefix)}  # noqa: SIM118

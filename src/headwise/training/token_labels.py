@@ -5,7 +5,7 @@ Shapes: B examples, T tokens of a batch.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,6 +13,7 @@ import numpy
 import torch
 from torch import Tensor
 
+from headwise.errors import InputError
 from headwise.ssa.token_labels import TokenLabels
 from headwise.ssa.token_loss import IGNORED
 
@@ -22,11 +23,10 @@ Item = dict[str, Any]
 class WithTokenLabels:
     """A data set whose examples carry `ssa_labels`, one number for each token; the labels change between epochs."""
 
-    def __init__(self, data: Any, *, names: Collection[str] | None = None) -> None:
-        """Wrap a data set; with `names`, of its examples only these entries are handed on."""
+    def __init__(self, data: Any) -> None:
+        """Wrap a data set."""
         self.data = data
         self.labels: TokenLabels | None = None
-        self._names = names
 
     @property
     def lengths(self) -> Any:
@@ -41,8 +41,6 @@ class WithTokenLabels:
         """An example with the labels of its tokens; without the words that only the labeller needs."""
         item = dict(self.data[index])
         item.pop("word_ids", None)
-        if self._names is not None:
-            item = {name: value for name, value in item.items() if name in self._names}
         if self.labels is not None:
             item["ssa_labels"] = self.labels.of(index)
         return item
@@ -69,6 +67,11 @@ def _padded(labels: Sequence[Any], batch: dict[str, Any]) -> Tensor:
     padded = numpy.full(shape, IGNORED, numpy.float32)
     mask = batch.get("attention_mask")
     for row, values in enumerate(labels):
+        if len(values) > shape[1]:
+            raise InputError(
+                f"an example with {len(values)} token labels came into a batch of {shape[1]} tokens: cut texts when "
+                "tokenising, not in the collator."
+            )
         # On the left only if this row begins with padding; examples may also come padded already.
         left = mask is not None and len(values) < shape[1] and int(mask[row, 0]) == 0
         place = slice(shape[1] - len(values), None) if left else slice(0, len(values))

@@ -14,8 +14,8 @@ from headwise.ssa import Supervision, supervision_of
 class TokenLog(TrainerCallback, ExportableState):
     """Adds `ssa/task_loss` and `ssa/token_loss` to the Trainer's log, averaged over the steps since the last one."""
 
-    def __init__(self, supervision: Supervision) -> None:
-        """Start empty."""
+    def __init__(self, supervision: Supervision | None = None) -> None:
+        """Start empty; a Trainer that restores its callbacks makes one without anything, see `on_train_begin`."""
         self._supervision = supervision
         self._sums: dict[str, torch.Tensor | float] = {}
         self._counts: dict[str, int] = {}
@@ -27,7 +27,11 @@ class TokenLog(TrainerCallback, ExportableState):
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Go on from the checkpoint that the Trainer resumed from, if any."""
-        kept = state.stateful_callbacks.get(type(self).__name__, {}).get("attributes", {})
+        model = kwargs.get("model")
+        self._supervision = (None if model is None else supervision_of(model)) or self._supervision
+        self._sums, self._counts = {}, {}
+        # The Trainer saves only what has a place: a checkpoint from before this callback has none for it.
+        kept = state.stateful_callbacks.setdefault(type(self).__name__, self.state()).get("attributes", {})
         for name, (total, count) in kept.get("running", {}).items():
             self._sums[name], self._counts[name] = total, count
 
@@ -50,7 +54,7 @@ class TokenLog(TrainerCallback, ExportableState):
             state.log_history[-1].update(parts)
 
     def _note(self) -> None:
-        losses = self._supervision.losses
+        losses = None if self._supervision is None else self._supervision.losses
         if losses is None:
             return
         parts = {"task_loss": losses.task} | ({} if losses.token is None else {"token_loss": losses.token})

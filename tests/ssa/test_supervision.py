@@ -1,0 +1,725 @@
+"""A classifier with self-supervised attention: what it reads, what it learns, and what it leaves alone."""
+
+import copy
+import inspect
+import threading
+import warnings
+
+import pytest
+import torch
+from conftest import build_batch, build_model
+from torch.nn.functional import cross_entropy
+from training.small_task import collate, exact_model, examples, sgd, summed_loss, trainer_of
+from training.tiny_encoder import build_tokenizer
+from transformers import AutoModel, Trainer
+
+import headwise as hw
+from headwise.errors import HeadwiseWarning, InputError, StateError, UnsupportedModelError
+from headwise.ssa import remove_supervision, supervision_of
+from headwise.training.trainer import GuidedTrainer
+
+# Its [PAD] is 1, [CLS] 2, [SEP] 3; ids above are text, the mask token among them.
+TOKENIZER = build_tokenizer(mask_token="[MASK]")
+CLS, SEP = 2, 3
+
+
+def supervised(inner="bert", /, *, max_length=None, **options):
+    """A model with SSA whose token head has something to say, so that some tokens are kept and some are not."""
+    model = build_model(inner) if isinstance(inner, str) else inner
+    torch.manual_seed(0)
+    hw.self_supervise(model, {"attention_threshold": 0.5, **options}, tokenizer=TOKENIZER, max_length=max_length)
+    with torch.no_grad():
+        for parameter in model.ssa.parameters():
+            parameter.add_(0.5 * torch.randn_like(parameter))
+    return model.eval()
+
+
+def pairs(*, roberta=False):
+    """Three pairs of texts of different lengths, padded on the right; the second separator is RoBERTa's."""
+    batch = build_batch()
+    ids, lengths = batch["input_ids"], batch["attention_mask"].sum(1).tolist()
+    for example, length in enumerate(lengths):
+        ids[example, 0], ids[example, 3], ids[example, length - 1] = CLS, SEP, SEP
+        if roberta:
+            ids[example, 4] = SEP
+    return batch
+
+
+def text_of(batch):
+    """[B,T] which tokens are text, told without the library."""
+    ids = batch["input_ids"]
+    return (batch["attention_mask"] == 1) & (ids != CLS) & (ids != SEP)
+
+
+def labels_of(batch):
+    """A label for each token, also where there should be none."""
+    generator = torch.Generator().manual_seed(5)
+    return torch.randint(0, 2, batch["input_ids"].shape, generator=generator).float()
+
+
+def inputs_of(batch):
+    return {name: value for name, value in batch.items() if name != "labels"}
+
+
+def close(first, second, tolerance=1e-5):
+    torch.testing.assert_close(first, second, rtol=tolerance, atol=tolerance)
+
+
+# -- pooling in a real model ---------------------------------------------------------------------------------------
+
+
+class Says(torch.nn.Module):
+    """In the place of a part of the model: always the same answer."""
+
+    def __init__(self, answer):
+        super().__init__()
+        self.answer = answer
+
+    def forward(self, *_):
+        return self.answer
+
+
+@pytest.mark.parametrize(
+    ("softmax", "weights"),
+    [
+        ("probabilities", (0.549834, 0.450166)),
+        ("logits", (8 / 11, 3 / 11)),  # the odds of .8 and .6 are 4 and 1.5
+        ("uniform", (0.5, 0.5)),
+    ],
+)
+def test_the_worked_example(softmax, weights):
+    """s = (.9, .8, .2, .6, .95), the middle three are text, k = .3, p = (.2, -.4): the logits are the blend itself."""
+    model = supervised(build_model("bert", num_labels=2), pool_softmax=softmax, attention_threshold=0.3)
+    states, own = torch.zeros(1, 5, 32), torch.zeros(1, 32)
+    states[0, :, :2] = torch.tensor([[9.0, 9.0], [1.0, 0.0], [7.0, 7.0], [0.0, 1.0], [5.0, 5.0]])
+    own[0, :2] = torch.tensor([0.2, -0.4])
+    scores = torch.tensor([[0.9, 0.8, 0.2, 0.6, 0.95]])
+    model.bert.encoder.register_forward_hook(lambda *_: (states,))
+    model.bert.pooler = Says(own)
+    model.ssa.head = Says(torch.stack([torch.zeros_like(scores), scores.logit()], -1))
+    with torch.no_grad():
+        model.classifier.weight.copy_(torch.eye(2, 32))
+        model.classifier.bias.zero_()
+    out = model(input_ids=torch.tensor([[CLS, 10, 11, 12, SEP]]), output_ssa=True)
+    close(out.ssa_scores, scores, 1e-6)
+    assert out.ssa_kept.tolist() == [[False, True, False, True, False]]
+    expected = [0.1 + 0.5 * weights[0], -0.2 + 0.5 * weights[1]]
+    assert out.logits[0].tolist() == pytest.approx(expected, abs=1e-6)
+    if softmax == "probabilities":
+        assert expected == pytest.approx([0.374917, 0.025083], abs=1e-6)
+
+
+def slow_logits(model, batch, cls_weight):
+    """One example at a time, from the hidden states and scores that the model shows."""
+    out = model(**inputs_of(batch), output_ssa=True, output_hidden_states=True)
+    text, rows = text_of(batch), []
+    for example in range(len(text)):
+        places = text[example].nonzero().flatten().tolist()
+        scores = out.ssa_scores[example]
+        kept = [place for place in places if scores[place] >= 0.5] or places
+        weights = torch.stack([scores[place].exp() for place in kept])
+        states = torch.stack([out.hidden_states[-1][example, place] for place in kept])
+        context = (weights / weights.sum()) @ states
+        own = model.bert.pooler(out.hidden_states[-1][example : example + 1])[0]
+        rows.append(model.classifier.weight @ (cls_weight * own + (1 - cls_weight) * context) + model.classifier.bias)
+    return torch.stack(rows)
+
+
+@pytest.mark.parametrize("cls_weight", [0.0, 0.3, 0.999])
+def test_the_logits_are_a_slow_blend(cls_weight):
+    model, batch = supervised(cls_weight=cls_weight), pairs()
+    close(model(**batch).logits, slow_logits(model, batch, cls_weight))
+    assert not torch.allclose(model(**batch).logits, slow_logits(model, batch, 0.5), atol=1e-3)
+
+
+# -- text and nothing else -----------------------------------------------------------------------------------------
+
+
+def test_special_tokens_and_padding_are_never_kept_nor_learned(family):
+    roberta = family in ("roberta", "xlm-roberta", "camembert", "mpnet")
+    model, batch = supervised(family), pairs(roberta=roberta)
+    text, labels = text_of(batch), labels_of(batch)
+    out = model(**batch, ssa_labels=labels, output_ssa=True)
+    assert not out.ssa_kept[~text].any()
+    assert 0 < int(out.ssa_kept.sum()) < int(text.sum())
+    expected = cross_entropy(out.ssa_logits[text], labels[text].long())
+    close(model.ssa.losses.token, expected.detach())
+    out.ssa_logits.retain_grad()
+    out.loss.backward()
+    assert not out.ssa_logits.grad[~text].any()
+    assert out.ssa_logits.grad[text].any(-1).all()
+
+
+def test_nothing_depends_on_padding_order_or_company(family):
+    model, batch = supervised(family), pairs()
+    labels, padding = labels_of(batch), batch["attention_mask"] == 0
+    plain = model(**batch, ssa_labels=labels, output_ssa=True)
+    text = text_of(batch)
+
+    ids = batch["input_ids"].masked_fill(padding, 33)
+    other = model(**{**batch, "input_ids": ids}, ssa_labels=labels.masked_fill(padding, 7), output_ssa=True)
+    if family not in ("roberta", "xlm-roberta", "camembert", "mpnet"):  # they count positions by the padding's id
+        close(other.logits, plain.logits)
+        close(other.loss, plain.loss)
+
+    wider = {**{name: torch.nn.functional.pad(value, (0, 7)) for name, value in inputs_of(batch).items()}}
+    wider["input_ids"][:, 12:] = 1
+    more = model(**wider, labels=batch["labels"], ssa_labels=torch.nn.functional.pad(labels, (0, 7), value=-100.0))
+    close(more.logits, plain.logits)
+    close(more.loss, plain.loss)
+
+    order = torch.tensor([2, 0, 1])
+    close(model(**{name: value[order] for name, value in batch.items()}).logits, plain.logits[order])
+    for example, length in enumerate(batch["attention_mask"].sum(1).tolist()):
+        alone = {name: value[example : example + 1, :length] for name, value in inputs_of(batch).items()}
+        out = model(**alone, output_ssa=True)
+        close(out.logits[0], plain.logits[example])
+        close(out.ssa_scores[0][text[example, :length]], plain.ssa_scores[example][text[example]])
+
+
+def left_padded(batch):
+    """The same texts at the right end, with the positions that they had."""
+    lengths = batch["attention_mask"].sum(1).tolist()
+    moved = {name: batch[name].clone() for name in ("input_ids", "attention_mask")}
+    for example, length in enumerate(lengths):
+        for value in moved.values():
+            value[example] = value[example].roll(12 - length)
+    moved["position_ids"] = (moved["attention_mask"].cumsum(1) - 1).clamp(min=0)
+    return moved
+
+
+@pytest.mark.parametrize("family", ["bert", "roberta", "albert", "electra", "distilbert", "deberta-v2", "modernbert"])
+@pytest.mark.parametrize("share_weight", [True, False])
+def test_the_side_of_padding_does_not_matter(family, share_weight):
+    """Nothing of the classifier's own vector, which reads the first column whatever stands there."""
+    model = supervised(family, cls_weight=0.0, share_weight=share_weight, max_length=12)
+    batch = pairs()
+    left = left_padded(batch)
+    if family == "roberta":
+        del left["position_ids"]  # it counts by itself, and begins elsewhere
+    right, moved = model(**inputs_of(batch), output_ssa=True), model(**left, output_ssa=True)
+    for example in range(3):
+        here, there = text_of(batch)[example], text_of(left)[example]
+        close(moved.ssa_logits[example][there], right.ssa_logits[example][here])
+    close(moved.logits, right.logits)
+
+
+def test_a_position_of_its_own_is_a_slow_loop_over_positions():
+    model, batch = supervised(share_weight=False, max_length=12), left_padded(pairs())
+    out = model(**batch, output_ssa=True, output_hidden_states=True)
+    head, states = model.ssa.head, out.hidden_states[-1]
+    for example in range(3):
+        for place, column in enumerate(batch["attention_mask"][example].nonzero().flatten().tolist()):
+            hidden = head.norm(torch.nn.functional.gelu(head.transform(states[example, column])))
+            close(out.ssa_logits[example, column], head.decoder[place] @ hidden + head.decoder_bias[place])
+
+
+def test_a_longer_text_than_trained():
+    model = supervised(share_weight=False, max_length=11)
+    with pytest.raises(InputError, match=r"batch is 12 tokens long.*each of 11 positions"):
+        model(**pairs())
+    with pytest.raises(
+        InputError, match=r"share_weight: false has a decoder for each position, and max_length is None"
+    ):
+        supervised(share_weight=False)
+    with pytest.raises(InputError, match=r"max_length is 0: expected a whole number of 1 or more"):
+        supervised(share_weight=False, max_length=0)
+
+
+def test_the_special_tokens_mask_wins():
+    model, batch = supervised(attention_threshold=0.0), pairs()
+    special = torch.zeros_like(batch["input_ids"])
+    special[:, 2] = 1
+    kept = model(**batch, special_tokens_mask=special, output_ssa=True).ssa_kept
+    assert torch.equal(kept, (batch["attention_mask"] == 1) & (special == 0))
+    assert torch.equal(model(**batch, output_ssa=True).ssa_kept, text_of(batch))
+
+
+def test_no_token_reaches_the_threshold():
+    model, batch = supervised(attention_threshold=1.0), pairs()
+    out = model(**batch, ssa_labels=labels_of(batch), output_ssa=True)
+    assert torch.equal(out.ssa_kept, text_of(batch))
+    assert torch.isfinite(out.logits).all()
+    out.loss.backward()
+    assert all(torch.isfinite(each.grad).all() for each in model.parameters() if each.grad is not None)
+    close(out.logits, slow_logits(model, batch, 0.5))  # where none is above .5 either, all are kept there, too
+
+
+def test_an_input_without_any_text_gets_the_classifiers_own_answer():
+    model, plain = supervised(), build_model("bert").eval()
+    batch = pairs()
+    batch["input_ids"][1] = torch.tensor([CLS, SEP] + [1] * 10)
+    batch["attention_mask"][1] = torch.tensor([1, 1] + [0] * 10)
+    out = model(**batch, ssa_labels=labels_of(batch), output_ssa=True)
+    assert torch.equal(out.logits[1], plain(**batch).logits[1])
+    assert not out.ssa_kept[1].any()
+    out.loss.backward()
+    assert all(torch.isfinite(each.grad).all() for each in model.parameters() if each.grad is not None)
+    empty = {name: value[1:2] for name, value in batch.items()}
+    alone = model(**empty, ssa_labels=torch.ones(1, 12))
+    close(alone.logits[0], out.logits[1])
+    assert torch.isfinite(alone.loss)
+
+
+# -- manners -------------------------------------------------------------------------------------------------------
+
+
+def test_inputs_stay_as_they_are_and_two_calls_agree():
+    model, batch = supervised(build_model("bert", hidden_dropout_prob=0.3)), pairs()
+    given = {**batch, "ssa_labels": labels_of(batch), "special_tokens_mask": (~text_of(batch)).long()}
+    before = {name: value.clone() for name, value in given.items()}
+    first, second = model(**given), model(**given)
+    assert torch.equal(first.logits, second.logits)
+    assert torch.equal(first.loss, second.loss)
+    assert all(torch.equal(given[name], before[name]) for name in given)
+    model.train()
+    assert not torch.equal(model(**given).logits, model(**given).logits)
+
+
+def test_dropout_reaches_what_was_pooled():
+    model, batch = supervised(build_model("bert", hidden_dropout_prob=0.5), cls_weight=0.0), pairs()
+    model.bert.eval()
+    model.ssa.train()
+    found = torch.stack([model(**batch).logits for _ in range(400)])
+    assert found.std(0).min() > 0
+    model.eval()
+    torch.testing.assert_close(found.mean(0), model(**batch).logits, atol=0.3, rtol=0.1)
+
+
+@pytest.mark.parametrize(
+    ("family", "option"),
+    [
+        ("bert", "classifier_dropout"),
+        ("albert", "classifier_dropout_prob"),
+        ("distilbert", "seq_classif_dropout"),
+        ("deberta-v2", "cls_dropout"),
+        ("mpnet", "hidden_dropout_prob"),
+    ],
+)
+def test_its_rate_is_that_of_the_classifier(family, option):
+    model = supervised(build_model(family, **{option: 0.37}))
+    assert model.ssa.dropout.p == 0.37
+    assert any(part.p == 0.37 for name, part in model.named_modules() if name.endswith("dropout") and "ssa" not in name)
+
+
+@pytest.mark.parametrize("outside", [False, True])
+def test_a_copy_works_and_is_independent(outside):
+    model, batch = supervised().train(), pairs()
+    given = {**inputs_of(batch)} if outside else batch
+    model(**given, ssa_labels=labels_of(batch))  # leaves a graph behind, if the loss is computed outside
+    twin = copy.deepcopy(model)
+    assert torch.equal(twin(**batch).logits, model(**batch).logits)
+    before = model.eval()(**batch, output_ssa=True)
+    with torch.no_grad():
+        for parameter in twin.ssa.parameters():
+            parameter.mul_(-1)
+    after = twin.eval()(**batch, output_ssa=True)
+    assert not torch.allclose(after.ssa_scores, before.ssa_scores)
+    assert not torch.equal(after.logits, before.logits)
+    assert torch.equal(model(**batch).logits, before.logits)
+    assert supervision_of(twin) is twin.ssa is not model.ssa
+    remove_supervision(twin)
+    assert torch.equal(model(**batch).logits, before.logits)
+
+
+def test_threads_do_not_meet():
+    model, found = supervised(), {}
+    batches = [{name: value[row : row + 1] for name, value in pairs().items()} for row in range(3)]
+    expected = [model(**each).logits for each in batches]
+
+    def ask(row):
+        found[row] = [model(**batches[row]).logits for _ in range(10)]
+
+    threads = [threading.Thread(target=ask, args=(row,)) for row in range(3)]
+    for each in threads:
+        each.start()
+    for each in threads:
+        each.join()
+    assert all(torch.equal(logits, expected[row]) for row in range(3) for logits in found[row])
+
+
+def test_a_model_inside_of_another_pass_does_not_disturb_it():
+    inner, outer, batch = supervised(), supervised("roberta"), pairs()
+    expected = outer(**batch).logits
+    seen = []
+    outer.roberta.encoder.register_forward_hook(lambda *_: seen.append(inner(**batch).logits))
+    assert torch.equal(outer(**batch).logits, expected)
+    assert torch.equal(seen[0], inner(**batch).logits)
+
+
+def test_taking_it_away_gives_the_plain_model_back(family):
+    plain = build_model(family).eval()
+    kind, config, batch = type(plain), plain.config.to_dict(), pairs()
+    logits, names = plain(**batch).logits, list(plain.state_dict())
+    model = supervised(plain)
+    assert type(model).__name__ == kind.__name__
+    assert isinstance(model, kind)
+    assert not torch.equal(model(**batch).logits, logits)
+    assert remove_supervision(model) is model
+    assert type(model) is kind
+    assert list(model.state_dict()) == names
+    assert model.config.to_dict() == config
+    assert torch.equal(model(**batch).logits, logits)
+    assert not any(part._forward_hooks or part._forward_pre_hooks for part in model.modules())
+    supervised(model)  # and it can be given again
+
+
+def test_the_right_call_at_the_wrong_time():
+    model = supervised()
+    with pytest.raises(StateError, match="has SSA already: take it away with remove_supervision"):
+        supervised(model)
+    hw.guide(model, hw.MDG(weight=0.1))
+    with pytest.raises(StateError, match=r"guided: call unguide\(model\) first"):
+        remove_supervision(model)
+    remove_supervision(hw.unguide(model))
+    with pytest.raises(StateError, match="has no SSA: there is nothing to take away"):
+        remove_supervision(model)
+    with pytest.raises(StateError, match=r"has no SSA: call self_supervise\(model, ...\) first"):
+        hw.supervision(model)
+    hw.guide(model, hw.MDG(weight=0.1))
+    with pytest.raises(StateError, match=r"already guided or wrapped: call self_supervise\(model, ...\) before that"):
+        supervised(model)
+
+
+def test_models_that_it_is_not_for():
+    wrapped = torch.nn.ModuleDict({"inner": build_model("bert")})
+    with pytest.raises(
+        InputError, match=r"ModuleDict wraps a BertForSequenceClassification: add SSA to the inner model"
+    ):
+        hw.self_supervise(wrapped, tokenizer=TOKENIZER)
+    bare = AutoModel.from_config(build_model("bert").config)
+    with pytest.raises(UnsupportedModelError, match=r"BertModel has no classifier that ends in a linear map"):
+        hw.self_supervise(bare, tokenizer=TOKENIZER)
+    assert supervision_of(torch.nn.Linear(2, 2)) is None
+    odd = build_model("bert")
+    odd.classifier = torch.nn.Linear(64, 3)
+    with pytest.raises(UnsupportedModelError, match=r"reads 64 numbers, and its tokens have 32.*cotraining"):
+        hw.self_supervise(odd, tokenizer=TOKENIZER)
+    hw.self_supervise(odd, {"model": "cotraining"}, tokenizer=TOKENIZER)
+
+
+def test_only_bert_is_the_model_as_it_is():
+    model = build_model("bert")
+    assert hw.self_supervise(model, hw.SSA(only_bert=True), tokenizer=TOKENIZER) is model
+    assert supervision_of(model) is None
+
+
+def test_what_it_needs_in_a_batch():
+    model, batch = supervised(), pairs()
+    embeddings = model.get_input_embeddings()(batch["input_ids"])
+    with pytest.raises(InputError, match="needs input_ids, to tell text from special tokens"):
+        model(inputs_embeds=embeddings, attention_mask=batch["attention_mask"])
+    with pytest.raises(
+        InputError, match=r"ssa_labels has the shape \[3, 11\], expected .* \[3, 12\]: pad them with -100"
+    ):
+        model(**batch, ssa_labels=torch.ones(3, 11))
+    close(model(batch["input_ids"], batch["attention_mask"]).logits, model(**batch).logits)  # also without names
+
+
+def test_trainers_find_its_arguments():
+    names = list(inspect.signature(supervised().forward).parameters)
+    assert {"input_ids", "labels", "ssa_labels", "special_tokens_mask", "output_ssa"} <= set(names)
+
+
+@pytest.mark.parametrize("mode", ["hybrid", "cotraining"])
+def test_scores_are_given_when_asked_for(mode):
+    model, batch = supervised(model=mode), pairs()
+    plain = model(**batch)
+    assert set(plain) == {"loss", "logits"}
+    out = model(**batch, output_ssa=True)
+    assert torch.equal(out.logits, plain.logits)
+    assert torch.equal(out.ssa_scores, out.ssa_logits.softmax(-1)[..., 1])
+    assert torch.equal(out.ssa_kept, (out.ssa_scores >= 0.5) & text_of(batch))
+    values = model(**batch, output_ssa=True, return_dict=False)
+    assert all(torch.equal(one, other) for one, other in zip(values, out.values(), strict=True))
+
+
+# -- the loss ------------------------------------------------------------------------------------------------------
+
+
+def gradients(model):
+    found = {name: each.grad.clone() for name, each in model.named_parameters() if each.grad is not None}
+    model.zero_grad()
+    return found
+
+
+@pytest.mark.parametrize("options", [{"cls_weight": 1.0}, {"model": "cotraining"}])
+@pytest.mark.parametrize("return_dict", [True, False])
+def test_without_pooling_and_token_loss_it_is_the_plain_model_bit_for_bit(family, options, return_dict):
+    batch = pairs()
+    plain = build_model(family).train()
+    model = supervised(family, aug_loss_weight=0.0, **options).train()
+    for labels in ({}, {"ssa_labels": labels_of(batch)}):
+        outputs = [plain(**batch, return_dict=return_dict), model(**batch, return_dict=return_dict, **labels)]
+        assert type(outputs[0]) is type(outputs[1])
+        assert torch.equal(outputs[0][1], outputs[1][1])
+        assert torch.equal(outputs[0][0], outputs[1][0])
+        for output in outputs:
+            output[0].backward()
+        expected, found = gradients(plain), gradients(model)
+        assert all(torch.equal(found[name], expected[name]) for name in expected)
+        assert not any(found[name].any() for name in set(found) - set(expected))
+
+
+@pytest.mark.parametrize("mode", ["hybrid", "cotraining"])
+@pytest.mark.parametrize("weight", [0.0, 0.3, 1.0])
+@pytest.mark.parametrize("return_dict", [True, False])
+def test_the_loss_is_both_parts_by_weight(mode, weight, return_dict):
+    model, batch = supervised(exact_model(), model=mode, aug_loss_weight=weight).train(), pairs()
+    labels, text = labels_of(batch), text_of(batch)
+    out = model(**inputs_of(batch), output_ssa=True)
+    task = cross_entropy(out.logits, batch["labels"])
+    token = cross_entropy(out.ssa_logits[text], labels[text].long())
+    parts = []
+    for part in (task, token):
+        part.backward(retain_graph=True)
+        parts.append(gradients(model))
+    loss = model(**batch, ssa_labels=labels, return_dict=return_dict)[0]
+    close(loss, (1 - weight) * task + weight * token, 1e-12)
+    close(model.ssa.losses.task, task.detach(), 1e-12)
+    close(model.ssa.losses.token, token.detach(), 1e-12)
+    assert not model.ssa.losses.token.requires_grad
+    loss.backward()
+    found = gradients(model)
+    for name, gradient in found.items():
+        of_task, of_token = (part.get(name, torch.zeros(())) for part in parts)
+        close(gradient, (1 - weight) * of_task + weight * of_token + torch.zeros_like(gradient), 1e-10)
+
+
+def test_the_task_teaches_the_token_head_in_the_hybrid_model_alone():
+    batch = pairs()
+    for mode, taught in (("hybrid", True), ("cotraining", False)):
+        model = supervised(model=mode, aug_loss_weight=0.0).train()
+        model(**batch, ssa_labels=labels_of(batch)).loss.backward()
+        found = gradients(model)
+        assert any(found[name].any() for name in found if name.startswith("ssa.")) is taught
+
+
+def test_uniform_pooling_teaches_it_nothing_either():
+    model = supervised(pool_softmax="uniform", aug_loss_weight=0.0).train()
+    model(**pairs()).loss.backward()
+    assert not any(gradient.any() for name, gradient in gradients(model).items() if name.startswith("ssa."))
+
+
+def test_whole_numbers_are_labels_too():
+    model, batch = supervised(), pairs()
+    labels = labels_of(batch)
+    assert torch.equal(model(**batch, ssa_labels=labels.long()).loss, model(**batch, ssa_labels=labels).loss)
+
+
+def test_regression():
+    model = supervised(build_model("bert", num_labels=1)).train()
+    batch = {**pairs(), "labels": torch.tensor([0.5, 2.0, 4.5])}
+    out = model(**batch, ssa_labels=labels_of(batch))
+    task = (out.logits[:, 0] - batch["labels"]).square().mean()
+    close(out.loss, 0.7 * task + 0.3 * model.ssa.losses.token)
+
+
+@pytest.mark.parametrize("mode", ["hybrid", "cotraining"])
+def test_lower_precision_is_finite_and_close(mode):
+    model, batch = supervised(model=mode).train(), pairs()
+    labels = labels_of(batch)
+    exact = model(**batch, ssa_labels=labels, output_ssa=True)
+    with torch.autocast("cpu", torch.bfloat16):
+        rough = model(**batch, ssa_labels=labels, output_ssa=True)
+    assert rough.ssa_logits.dtype == torch.float32
+    torch.testing.assert_close(rough.logits.float(), exact.logits, atol=0.1, rtol=0.1)
+    torch.testing.assert_close(rough.loss.float(), exact.loss, atol=0.05, rtol=0.05)
+    assert not torch.equal(rough.ssa_logits, exact.ssa_logits)
+    rough.loss.backward()
+    assert all(torch.isfinite(gradient).all() for gradient in gradients(model).values())
+
+
+@pytest.mark.parametrize("share_weight", [True, False])
+def test_a_model_in_half_precision(share_weight):
+    model = supervised(build_model("bert", dtype=torch.bfloat16), share_weight=share_weight, max_length=12)
+    assert {each.dtype for each in model.parameters()} == {torch.bfloat16}
+    out = model(**pairs(), ssa_labels=labels_of(pairs()), output_ssa=True)
+    assert out.logits.dtype == torch.bfloat16
+    assert out.ssa_scores.dtype == torch.float32
+    assert torch.isfinite(out.loss)
+
+
+def test_gradient_checkpointing_gives_the_same_gradients():
+    batch, found = pairs(), []
+    for checkpointing in (False, True):
+        model = supervised().train()
+        if checkpointing:
+            model.gradient_checkpointing_enable({"use_reentrant": False})
+        model(**batch, ssa_labels=labels_of(batch)).loss.backward()
+        found.append(gradients(model))
+    assert found[0].keys() == found[1].keys()
+    assert all(torch.equal(found[0][name], found[1][name]) for name in found[0])
+
+
+# -- with guides and gates -----------------------------------------------------------------------------------------
+
+
+def test_guides_come_on_top_of_it():
+    batch, labels = pairs(), labels_of(pairs())
+    alone = supervised().train()
+    with hw.capture(alone) as record:
+        expected = alone(**batch, ssa_labels=labels).loss
+        guide = hw.MDG(weight=1.0)(record, None)
+    model = hw.guide(supervised().train(), hw.MDG(weight=0.5))
+    loss = model(**batch, ssa_labels=labels).loss
+    close(loss, expected + 0.5 * guide)
+    assert hw.last_losses(model)["task"] == pytest.approx(expected.item(), rel=1e-5)
+    close(model.ssa.losses.token, alone.ssa.losses.token)
+    assert torch.equal(model.eval()(**batch, ssa_labels=labels).loss, alone.eval()(**batch, ssa_labels=labels).loss)
+
+
+def test_the_special_tokens_mask_reaches_token_head_and_guides():
+    model = hw.guide(supervised(attention_threshold=0.0).train(), hw.MDG(weight=0.5, special_tokens=False))
+    batch, guides = pairs(), []
+    special = (~text_of(batch)).long()
+    for column in (2, 5):
+        mask = special.clone()
+        mask[:, column] = 1
+        out = model(**batch, ssa_labels=labels_of(batch), special_tokens_mask=mask, output_ssa=True)
+        assert torch.equal(out.ssa_kept, (mask == 0))
+        guides.append(hw.last_losses(model))
+    assert guides[0] != guides[1]
+
+
+def test_gates_and_captures_work_on_it():
+    model, batch = supervised(), pairs()
+    expected = model(**batch).logits
+    gates = torch.ones(3, 4, requires_grad=True)
+    with hw.gate(model, gates), hw.capture(model) as record:
+        out = model(**batch, ssa_labels=labels_of(batch))
+    close(out.logits, expected)
+    assert len(record.heads) == 3
+    (gradient,) = torch.autograd.grad(out.loss, gates)
+    assert gradient.ne(0).all()
+    with hw.gate(model, torch.zeros(3, 4)):
+        assert not torch.allclose(model(**batch).logits, expected, atol=1e-3)
+    assert torch.equal(model(**batch).logits, expected)
+
+
+def test_adapters_around_it_pool_and_learn_as_before():
+    peft = pytest.importorskip("peft")
+    model, batch = supervised("roberta"), pairs()
+    expected = model(**batch, ssa_labels=labels_of(batch), output_ssa=True)
+    options = {"task_type": "SEQ_CLS", "r": 2, "target_modules": ["query"], "modules_to_save": ["classifier", "ssa"]}
+    adapted = peft.get_peft_model(model, peft.LoraConfig(**options)).eval()
+    found = adapted(**batch, ssa_labels=labels_of(batch), output_ssa=True)
+    assert all(torch.equal(found[name], expected[name]) for name in ("loss", "logits", "ssa_scores", "ssa_kept"))
+    found.loss.backward()
+    learns = {name for name, each in adapted.named_parameters() if each.grad is not None and each.grad.any()}
+    assert any("ssa" in name and "decoder" in name for name in learns)
+    assert any("classifier" in name for name in learns)
+    assert hw.supervision(adapted).losses.token is not None
+    sgd(adapted)[0].step()
+    after = adapted(**batch).logits
+    assert not torch.equal(after, expected.logits)
+    merged = adapted.merge_and_unload()
+    close(merged(**batch).logits, after)
+    assert not torch.allclose(remove_supervision(merged)(**batch).logits, after, atol=1e-4)
+
+
+# -- losses outside of the model -----------------------------------------------------------------------------------
+
+SSA_OPTIONS = {"aug_loss_weight": 0.4}
+
+
+def with_labels(rows):
+    batch = collate(rows)
+    return {**batch, "ssa_labels": labels_of(batch)}
+
+
+@pytest.mark.parametrize("way", [{}, {"label_smoothing_factor": 0.1}, {"compute_loss_func": summed_loss}])
+@pytest.mark.parametrize("guided", [False, True])
+def test_the_trainer_adds_it_wherever_the_loss_is_computed(tmp_path, way, guided):
+    """One step of SGD moves the weights by the gradient of the loss that is written out here."""
+    found = []
+    for by_hand in (False, True):
+        model = supervised(exact_model(), **SSA_OPTIONS).train()
+        if guided:
+            hw.guide(model, hw.MDG(weight=0.5))
+        if by_hand:
+            batch = with_labels(examples(8))
+            out = model(**inputs_of(batch))
+            smoothing = way.get("label_smoothing_factor", 0.0)
+            task = cross_entropy(out.logits, batch["labels"], label_smoothing=smoothing)
+            loss = hw.supervision(model).total(task)
+            close(loss, 0.6 * task + 0.4 * model.ssa.losses.token, 1e-12)
+            loss = hw.guidance(model).total(loss) if guided else loss
+            loss.backward()
+            sgd(model)[0].step()
+        else:
+            trainer = trainer_of(GuidedTrainer, model, tmp_path, max_steps=1, **way)
+            trainer.data_collator = with_labels
+            trainer.train()
+        found.append({name: each.detach() for name, each in model.named_parameters()})
+    assert all(torch.allclose(found[0][name], found[1][name], rtol=0, atol=1e-9) for name in found[0])
+
+
+def test_a_plain_trainer_with_its_own_loss_is_told_what_is_missing(tmp_path):
+    model = supervised(exact_model()).train()
+    trainer = trainer_of(Trainer, model, tmp_path, compute_loss_func=summed_loss)
+    trainer.data_collator = with_labels
+    with pytest.warns(
+        HeadwiseWarning, match=r"never added.*GuidedTrainer, or call supervision\(model\)\.total"
+    ) as told:
+        trainer.train()
+    assert len([each for each in told if each.category is HeadwiseWarning]) == 1  # in three steps
+
+
+def test_nobody_is_warned_where_nothing_is_lost():
+    model, batch = supervised().train(), pairs()
+    given = {**inputs_of(batch), "ssa_labels": labels_of(batch)}
+    model(**given)
+    model.ssa.total(torch.tensor(1.0))
+    model(**given)  # would warn, had it not been added
+    with torch.no_grad():
+        model.ssa.total(torch.tensor(1.0))
+        model(**given)
+        model(**given)
+    model.eval()
+    model(**given)
+    model(**batch)
+    model.train()
+    model(**batch, ssa_labels=labels_of(batch))
+
+
+def test_a_training_batch_without_token_labels_keeps_the_tasks_loss_and_says_so_once():
+    model, batch = supervised().train(), pairs()
+    with pytest.warns(
+        HeadwiseWarning, match=r"came without ssa_labels: train with hw\.relabel\(trainer\), or pass them"
+    ):
+        out = model(**batch)
+    assert torch.equal(out.loss, cross_entropy(out.logits, batch["labels"]))
+    assert model.ssa.losses.token is None
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        model(**batch)
+        supervised(aug_loss_weight=0.0).train()(**batch)
+        supervised()(**batch)
+
+
+# -- counting ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("mode", ["hybrid", "cotraining"])
+def test_kept_tokens_are_counted_in_training(mode):
+    model, batch = supervised(model=mode), pairs()
+    labels, text = labels_of(batch), text_of(batch)
+    out = model(**batch, ssa_labels=labels, output_ssa=True)
+    assert model.ssa.kept_fraction() is None
+    reached, total = int(((out.ssa_scores >= 0.5) & text).sum()), int(text.sum())
+    model.train()
+    for _ in range(2):
+        model(**batch, ssa_labels=labels)
+    assert (int(model.ssa.kept), int(model.ssa.seen)) == (2 * reached, 2 * total)
+    assert model.ssa.kept_fraction() == pytest.approx(reached / total)
+    model.ssa.reset_counts()
+    assert model.ssa.kept_fraction() is None
+    model.ssa.reset_counts(3, 4)
+    assert model.ssa.kept_fraction() == 0.75
+
+
+def test_tokens_that_are_pooled_for_want_of_others_do_not_count():
+    model, batch = supervised(attention_threshold=1.0).train(), pairs()
+    assert model(**batch, ssa_labels=labels_of(batch), output_ssa=True).ssa_kept.any()
+    assert model.ssa.kept_fraction() == 0

@@ -1,0 +1,558 @@
+"""Labels of a training set are made anew before each epoch, by the newest model, with any Trainer."""
+
+import copy
+import json
+from collections import Counter
+
+import datasets
+import numpy as np
+import pytest
+import torch
+from tiny_runs import SIGNS, WORDS
+from torch.nn.functional import cross_entropy
+from training.small_task import distance, parameters, sgd, summed_loss
+from training.supervised_task import (
+    AT_ONCE,
+    SOFT,
+    TOKENIZER,
+    build,
+    build_model,
+    examples,
+    labels_of,
+    steps,
+    told,
+    watched,
+)
+from transformers import DataCollatorWithPadding, Trainer, default_data_collator
+
+import headwise as hw
+from headwise.errors import HeadwiseWarning, InputError, StateError
+from headwise.ssa import supervision
+from headwise.ssa.labeller import Labeller
+from headwise.ssa.token_loss import token_loss
+from headwise.training.relabelling import FILE, Relabel
+from headwise.training.trainer import GuidedTrainer
+
+WEIGHT = 0.3  # aug_loss_weight as it comes
+
+
+def one_by_one(model):
+    """A slow way to predict: an example at a time, without padding."""
+
+    def predict(view):
+        rows = [view[place] for place in range(len(view))]
+        with torch.no_grad():
+            found = [model(input_ids=torch.tensor(np.array(row["input_ids"]))[None]).logits[0] for row in rows]
+        return torch.stack(found).numpy()
+
+    return predict
+
+
+# -- epochs ------------------------------------------------------------------------------------------------------------
+
+
+def test_the_share_grows_and_every_epoch_is_told(tmp_path):
+    trainer = build(build_model(), tmp_path, num_train_epochs=6)
+    trainer.train()
+    found = told(trainer)
+    assert [entry["share"] for entry in found] == pytest.approx([0, 0.2, 0.4, 0.6, 0.8, 0.8])
+    assert [entry["epoch"] for entry in found] == list(range(6))
+    assert [entry["step"] for entry in trainer.state.log_history if "ssa/share" in entry] == [3, 6, 9, 12, 15, 18]
+    for entry in found:
+        assert {"acceptance", "base_rate", "kept", "flips", "right", "passes", "probes"} <= set(entry)
+        assert 0 <= entry["kept"] <= 1
+    assert [entry["acceptance"] for entry in found] == [0, 1, 1, 1, 1, 1]
+    assert all(entry["ssa/task_loss"] > 0 for entry in steps(trainer))
+    tokens = [entry["ssa/token_loss"] for entry in steps(trainer)]
+    assert len(tokens) == 18  # telling of an epoch takes no step's place
+    assert tokens[:3] == [0, 0, 0]
+    assert all(max(tokens[begin : begin + 3]) > 0 for begin in range(3, 18, 3))
+
+
+@pytest.mark.parametrize("rule", ["probe", "soft"])
+def test_labels_are_those_of_the_newest_model(tmp_path, rule):
+    """As somebody finds them who predicts one example at a time: so batches do not matter either."""
+    model = build_model({**SOFT, "label_rule": rule})
+    trainer = build(model, tmp_path)
+    text, options = supervision(model).text, supervision(model).options
+    found = []
+
+    def look(epoch):
+        labeller = Labeller(examples(), options, text, kind="classification", seed=trainer.args.seed)
+        expected = labeller.label(one_by_one(copy.deepcopy(model).eval()), epoch=epoch, share=options.share(epoch))
+        np.testing.assert_allclose(trainer.train_dataset.labels.values, expected.labels.values, atol=1e-5)
+        found.append(labels_of(trainer))
+
+    watched(trainer, look).train()
+    assert [any(value != -100 for value in each) for each in found] == [False, True, True]
+    assert found[1] != found[2]
+
+
+def test_the_kept_fraction_is_counted_in_training_and_per_epoch(tmp_path):
+    model = build_model({**SOFT, "attention_threshold": 0.5})
+    trainer = build(model, tmp_path, learning_rate=0.0, num_train_epochs=2)
+    trainer.train()
+    kept = seen = 0
+    for row in examples():
+        ids = torch.tensor(row["input_ids"])[None]
+        scores = model.eval()(input_ids=ids, output_ssa=True)["ssa_scores"][0, 1:-1]
+        kept, seen = kept + int((scores >= 0.5).sum()), seen + len(scores)
+    assert 0 < kept < seen
+    assert [entry["kept"] for entry in told(trainer)] == [kept / seen] * 2
+
+
+def test_dropout_is_on_in_training_and_off_in_probing(tmp_path):
+    """The authors' code never turns it on again after the first epoch."""
+    model = build_model(dropout=0.3)
+    modes = {"probing": set(), "training": set()}
+    model.register_forward_pre_hook(
+        lambda module, args, kwargs: modes["training" if "labels" in kwargs else "probing"].add(module.training),
+        with_kwargs=True,
+    )
+    differences = []
+
+    class Twice(Trainer):
+        def training_step(self, model, inputs, *args):
+            model.train()
+            before = torch.random.get_rng_state()
+            inside = {name: value for name, value in inputs.items() if name in ("input_ids", "attention_mask")}
+            with torch.no_grad():
+                differences.append(bool((model.bert(**inside)[0] != model.bert(**inside)[0]).any()))
+            torch.random.set_rng_state(before)
+            return super().training_step(model, inputs, *args)
+
+    trainer = build(model, tmp_path, kind=Twice)
+    after = []
+    watched(trainer, lambda epoch: after.append(model.training)).train()
+    assert modes == {"probing": {False}, "training": {True}}
+    assert differences == [True] * 9
+    assert after[1:] == [True, True]  # as it was before the labels were made
+
+
+def test_probing_draws_no_random_numbers(tmp_path):
+    """So a run with SSA is to be compared with one without, batch by batch."""
+    states = []
+    trainer = build(build_model(dropout=0.3), tmp_path)
+    callback = next(each for each in trainer.callback_handler.callbacks if isinstance(each, Relabel))
+    begin = callback.on_epoch_begin
+
+    def look(*args, **kwargs):
+        states.append((torch.random.get_rng_state(), np.random.get_state()[1]))
+        begin(*args, **kwargs)
+        assert torch.equal(states[-1][0], torch.random.get_rng_state())
+        assert (states[-1][1] == np.random.get_state()[1]).all()
+
+    callback.on_epoch_begin = look
+    trainer.train()
+    assert len(states) == 3
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_every_example_comes_once_per_epoch_with_its_newest_labels(tmp_path, workers):
+    model = build_model(AT_ONCE)
+    trainer = build(
+        model, tmp_path, num_train_epochs=2, dataloader_num_workers=workers, train_sampling_strategy="random"
+    )
+    seen, table = [], []
+
+    def see(module, args, kwargs):
+        if "labels" in kwargs:
+            for ids, mask, labels in zip(*(kwargs[name] for name in names), strict=True):
+                seen[-1].append((tuple(ids[mask != 0].tolist()), tuple(labels[mask != 0].tolist())))
+
+    names = ("input_ids", "attention_mask", "ssa_labels")
+    model.register_forward_pre_hook(see, with_kwargs=True)
+
+    def look(epoch):
+        seen.append([])
+        rows = [trainer.train_dataset[place] for place in range(20)]
+        table.append([(tuple(row["input_ids"]), tuple(np.nan_to_num(row["ssa_labels"], nan=-100))) for row in rows])
+
+    watched(trainer, look).train()
+    assert [Counter(each) for each in seen] == [Counter(each) for each in table]
+    assert table[0] != table[1]
+    assert [ids for ids, _ in seen[0]] != [ids for ids, _ in seen[1]]
+
+
+def test_the_learning_rate_is_never_negative_and_steps_are_those_of_the_loader(tmp_path):
+    trainer = build(build_model(), tmp_path, lr_scheduler_type="linear", num_train_epochs=4, warmup_steps=1)
+    trainer.train()
+    rates = [entry["learning_rate"] for entry in steps(trainer)]
+    assert len(rates) == trainer.state.global_step == 4 * len(trainer.get_train_dataloader()) == 4 * 3
+    assert all(rate >= 0 for rate in rates)
+    assert rates[-1] == pytest.approx(1e-2 / 11)  # the last step's, before the schedule reaches 0
+    assert trainer.lr_scheduler.get_last_lr()[0] == 0
+
+
+# -- what the loss is --------------------------------------------------------------------------------------------------
+
+
+def smoothed(logits, labels):
+    return cross_entropy(logits, labels, label_smoothing=0.1)
+
+
+@pytest.mark.parametrize(
+    ("kind", "changes", "task"),
+    [
+        (Trainer, {}, cross_entropy),
+        (GuidedTrainer, {}, cross_entropy),
+        (GuidedTrainer, {"label_smoothing_factor": 0.1}, smoothed),
+        (GuidedTrainer, {"compute_loss_func": summed_loss}, cross_entropy),
+        (GuidedTrainer, {"gradient_accumulation_steps": 2, "per_device_train_batch_size": 4}, cross_entropy),
+        (
+            GuidedTrainer,
+            {"compute_loss_func": summed_loss, "gradient_accumulation_steps": 2, "per_device_train_batch_size": 4},
+            cross_entropy,
+        ),
+    ],
+    ids=["plain", "guided", "smoothing", "own", "accumulated", "own accumulated"],
+)
+def test_a_step_by_hand(tmp_path, kind, changes, task):
+    """(1 - w) task + w token loss, averaged over the parts of an accumulated batch."""
+    model = build_model(AT_ONCE).double()
+    expected = copy.deepcopy(model)
+    trainer = build(model, tmp_path, kind=kind, max_steps=1, optimizers=sgd(model), **changes)
+    trainer.train()
+    size = changes.get("per_device_train_batch_size", 8)
+    batches = [trainer.data_collator([trainer.train_dataset[n] for n in range(at, at + size)]) for at in (0, size)]
+    tasks, tokens = [], []
+    expected.train()
+    for batch in batches[: 8 // size]:
+        inside = {name: value for name, value in batch.items() if name not in ("labels", "ssa_labels")}
+        output = expected(**inside, output_ssa=True)
+        tasks.append(task(output.logits, batch["labels"]))
+        tokens.append(token_loss(output["ssa_logits"], batch["ssa_labels"]))
+    task_part, token_part = torch.stack(tasks).mean(), torch.stack(tokens).mean()
+    optimiser, _ = sgd(expected)
+    ((1 - WEIGHT) * task_part + WEIGHT * token_part).backward()
+    optimiser.step()
+    assert token_part > 0
+    assert distance(parameters(model), parameters(expected)) < 1e-6
+    (entry,) = steps(trainer)
+    assert entry["ssa/task_loss"] == pytest.approx(float(task_part), rel=1e-6)
+    assert entry["ssa/token_loss"] == pytest.approx(float(token_part), rel=1e-6)
+    if "gradient_accumulation_steps" not in changes:
+        assert entry["loss"] == pytest.approx(float((1 - WEIGHT) * task_part + WEIGHT * token_part), rel=1e-4)
+
+
+def test_without_the_token_loss_the_step_is_another(tmp_path):
+    """So the test above can fail."""
+    one, other = (build_model({**AT_ONCE, "aug_loss_weight": weight}) for weight in (0.3, 1e-9))
+    for model in (one, other):
+        build(model, tmp_path, max_steps=1).train()
+    assert distance(parameters(one), parameters(other)) > 1e-3
+
+
+def test_a_plain_trainer_warns_where_it_cannot_add_the_token_loss(tmp_path):
+    with pytest.warns(HeadwiseWarning, match="GuidedTrainer"):
+        build(build_model(AT_ONCE), tmp_path, num_train_epochs=1, label_smoothing_factor=0.1).train()
+
+
+def test_guides_and_token_labels_together(tmp_path):
+    model = hw.guide(build_model(AT_ONCE), hw.MDG(weight=0.1), tokenizer=TOKENIZER)
+    trainer = build(model, tmp_path, kind=GuidedTrainer, num_train_epochs=1)
+    trainer.train()
+    for entry in steps(trainer):
+        task = (1 - WEIGHT) * entry["ssa/task_loss"] + WEIGHT * entry["ssa/token_loss"]
+        assert entry["task_loss"] == pytest.approx(task, rel=1e-4)
+        assert entry["loss"] == pytest.approx(task + entry["guide/mdg_weighted"], rel=1e-3)
+
+
+# -- data of others ----------------------------------------------------------------------------------------------------
+
+
+def as_columns(rows):
+    return datasets.Dataset.from_list(
+        [{**row, "label": row["labels"], "sentence": "a text", "idx": 3} for row in rows]
+    ).remove_columns("labels")
+
+
+PADDED = {"padding": "max_length", "max_length": 12, "truncation": True}
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"train_dataset": as_columns(examples())},
+        {"train_dataset": as_columns(examples()).with_format("torch")},
+        {"train_dataset": examples(**PADDED), "data_collator": default_data_collator},
+        {"train_dataset": as_columns(examples(**PADDED)), "data_collator": default_data_collator},
+        {"train_dataset": [{**row, "mine": "text"} for row in examples()]},
+    ],
+    ids=["columns", "tensors", "padded", "padded columns", "own column"],
+)
+def test_however_data_come_they_are_learned_alike(tmp_path, changes):
+    expected, found = build_model(AT_ONCE), build_model(AT_ONCE)
+    build(expected, tmp_path, num_train_epochs=2).train()
+    build(found, tmp_path, num_train_epochs=2, **changes).train()
+    # Where a gradient is 0 but for rounding, AdamW blows it up.
+    same = [name for name in parameters(found) if not name.endswith("key.bias")]
+    for name in same:
+        assert torch.allclose(parameters(found)[name], parameters(expected)[name], atol=1e-3), name
+
+
+def test_columns_that_the_user_keeps_reach_the_collator(tmp_path):
+    names = set()
+
+    def collate(rows):
+        names.update(*rows)
+        return DataCollatorWithPadding(TOKENIZER)([{k: v for k, v in row.items() if k != "mine"} for row in rows])
+
+    data = [{**row, "mine": "text"} for row in examples()]
+    changes = {"train_dataset": data, "data_collator": collate, "remove_unused_columns": False}
+    build(build_model(AT_ONCE), tmp_path, num_train_epochs=1, **changes).train()
+    assert "mine" in names
+    assert "ssa_labels" not in names
+
+
+def test_whole_words(tmp_path):
+    """One word here is of two pieces: both are hidden, or none; the Trainer's collator never sees which."""
+    data = [
+        {**row, "word_ids": [-1, *(place // 2 for place in range(len(row["input_ids"]) - 2)), -1]}
+        for row in examples()
+        if len(row["input_ids"]) > 4
+    ]
+    trainer = build(build_model({**AT_ONCE, "whole_words": True}), tmp_path, num_train_epochs=1, train_dataset=data)
+    trainer.train()
+    labelled = [row["ssa_labels"] for row in (trainer.train_dataset[n] for n in range(len(data)))]
+    assert sum(bool((values >= 0).any()) for values in labelled) >= 10
+    for row, values in zip(data, labelled, strict=True):
+        words = np.array(row["word_ids"])
+        for word in range(words.max() + 1):
+            assert len(set(np.nan_to_num(values[words == word], nan=-1).tolist())) == 1
+
+
+@pytest.mark.parametrize("kind", ["regression", "ranking"])
+def test_models_of_one_logit(tmp_path, kind):
+    ranking = kind == "ranking"
+    data = [{**row, "labels": [float(row["labels"] > 0)] if ranking else row["labels"] / 2} for row in examples()]
+    problem = "multi_label_classification" if ranking else None
+    model = build_model({"precision": "fp32", "regression_tolerance": 0.5}, num_labels=1, problem_type=problem)
+    if ranking:
+        plain = [{**row, "labels": row["labels"][0]} for row in data]
+
+        def collate(rows):
+            batch = DataCollatorWithPadding(TOKENIZER)(rows)
+            return {**batch, "labels": batch["labels"][:, None]} if "labels" in batch else batch
+
+        trainer = build(model, tmp_path, num_train_epochs=4, train_dataset=plain, data_collator=collate)
+    else:
+        trainer = build(model, tmp_path, num_train_epochs=4, train_dataset=data)
+    trainer.train()
+    found = told(trainer)
+    assert found[-1]["share"] > 0
+    assert found[-1]["right"] > 0
+    assert set(labels_of(trainer)) <= {-100, 0, 1}
+
+
+# -- bad input ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("changes", "error", "match"),
+    [
+        ({"train_dataset": None}, InputError, "a length, not a stream"),
+        ({"train_dataset": datasets.Dataset.from_list(examples()).to_iterable_dataset()}, InputError, "not a stream"),
+        ({"train_dataset": []}, InputError, "at least one example"),
+        ({"train_dataset": [{"input_ids": [2, 7, 3], "labels": 0}, {"input_ids": [2, 3], "labels": 0}]}, InputError,
+         r"example 1 \(from 0\) .* no token of text.*remove it"),
+        ({"train_dataset": [{"input_ids": [2, 7, 8, 3]}]}, InputError, "no label"),
+        ({"dataloader_num_workers": 1, "dataloader_persistent_workers": True}, InputError, "set it to False"),
+    ],
+    ids=["nothing", "stream", "empty", "no text", "no label", "persistent workers"],
+)  # fmt: skip
+def test_data_that_cannot_be_labelled(tmp_path, changes, error, match):
+    with pytest.raises(error, match=match):
+        build(build_model(), tmp_path, max_steps=3, **changes)
+
+
+def test_a_stream_with_a_length_is_a_stream(tmp_path):
+    class Stream(torch.utils.data.IterableDataset):
+        def __iter__(self):
+            return iter(examples())
+
+        def __len__(self):
+            return 20
+
+    with pytest.raises(InputError, match="not a stream"):
+        build(build_model(), tmp_path, train_dataset=Stream())
+
+
+def test_several_answers_at_once_are_refused(tmp_path):
+    with pytest.raises(InputError, match="problem_type multi_label_classification gives several"):
+        build(build_model(problem_type="multi_label_classification"), tmp_path)
+
+
+def test_a_kind_that_is_none(tmp_path):
+    trainer = Trainer(model=build_model(), args=build(build_model(), tmp_path).args, train_dataset=examples())
+    with pytest.raises(InputError, match="unknown kind of task 'sorting'"):
+        hw.relabel(trainer, kind="sorting")
+
+
+def test_twice_is_once_too_often(tmp_path):
+    with pytest.raises(StateError, match="already"):
+        hw.relabel(build(build_model(), tmp_path))
+
+
+def test_a_model_without_ssa(tmp_path):
+    model = hw.ssa.remove_supervision(build_model())
+    with pytest.raises(StateError, match="call self_supervise"):
+        build(model, tmp_path)
+
+
+def test_nothing_is_probed_where_nothing_is_learned_from_labels(tmp_path):
+    data = examples()
+    trainer = build(build_model({"aug_loss_weight": 0.0}), tmp_path, train_dataset=data)
+    assert trainer.train_dataset is data
+    assert not any(isinstance(each, Relabel) for each in trainer.callback_handler.callbacks)
+    trainer.train()
+    assert all("ssa/task_loss" in entry and "ssa/token_loss" not in entry for entry in steps(trainer))
+    assert told(trainer) == []
+
+
+def test_a_model_that_is_never_right_goes_on_with_a_warning(tmp_path):
+    data = [{**row, "labels": 1} for row in examples()]
+    model = build_model({"precision": "fp32", "max_passes": 2})
+    model.classifier.bias.data[:] = torch.tensor([50.0, 0.0, 0.0])
+    trainer = build(model, tmp_path, num_train_epochs=2, train_dataset=data, learning_rate=1e-6)
+    with pytest.warns(HeadwiseWarning, match=r"no token labels for epoch 1 .*0 of 20 predictions were right"):
+        trainer.train()
+    assert trainer.state.global_step == 6
+    assert [entry["share"] for entry in told(trainer)] == [0, 0]
+    assert [entry["ssa/token_loss"] for entry in steps(trainer)] == [0] * 6
+
+
+# -- going on ----------------------------------------------------------------------------------------------------------
+
+RESUMED = {
+    "num_train_epochs": 3,
+    "save_strategy": "steps",
+    "save_steps": 1,
+    "train_sampling_strategy": "random",
+    "lr_scheduler_type": "linear",
+    "logging_steps": 2,
+    "gradient_accumulation_steps": 2,
+    "per_device_train_batch_size": 3,  # four steps per epoch, the last one of one batch
+}
+
+
+def build_new(folder, **changes):
+    """All that a new process would make."""
+    model = build_model(dropout=0.2)
+    torch.manual_seed(99)  # a new process begins elsewhere
+    return build(model, folder, **{**RESUMED, **changes})
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    trainer = build_new(tmp_path_factory.mktemp("whole") / "run")
+    trainer.train()
+    assert [entry["share"] for entry in told(trainer)] == pytest.approx([0, 0.2, 0.4])
+    return trainer
+
+
+def history(trainer):
+    """The log, but for what is of the clock, and for the Trainer's own loss, which it forgets between two logs."""
+    entries = [entry for entry in trainer.state.log_history if "train_runtime" not in entry]
+    return [{name: entry[name] for name in entry if name not in ("loss", "ssa/seconds")} for entry in entries]
+
+
+@pytest.mark.parametrize("step", [2, 4, 6, 7, 8, 11])
+def test_resumed_equals_uninterrupted(whole, step):
+    """In the first epoch, at the end of an epoch, in the middle of a later one."""
+    place = f"{whole.args.output_dir}/checkpoint-{step}"
+    again = build_new(whole.args.output_dir, save_strategy="no")
+    again.train(resume_from_checkpoint=place)
+    assert distance(parameters(whole.model), parameters(again.model)) == 0.0
+    assert labels_of(again) == labels_of(whole)
+    assert history(again) == history(whole)
+
+
+def test_the_callbacks_may_be_made_anew(whole):
+    again = build_new(whole.args.output_dir, restore_callback_states_from_checkpoint=True, save_strategy="no")
+    again.train(resume_from_checkpoint=f"{whole.args.output_dir}/checkpoint-7")
+    assert distance(parameters(whole.model), parameters(again.model)) == 0.0
+    assert history(again) == history(whole)
+
+
+def test_with_other_labels_it_would_have_been_another_run(whole):
+    """So the test above can fail."""
+    again = build_new(whole.args.output_dir, save_strategy="no")
+    callback = next(each for each in again.callback_handler.callbacks if isinstance(each, Relabel))
+    callback.on_train_begin = lambda *args, **kwargs: None  # labels anew in the middle of the epoch
+    again.train(resume_from_checkpoint=f"{whole.args.output_dir}/checkpoint-9")
+    assert distance(parameters(whole.model), parameters(again.model)) > 1e-5
+
+
+def test_labels_that_are_not_found_are_asked_for(whole, tmp_path):
+    """The Trainer does not say where it resumes from: only checkpoints in its own folder are found."""
+    again = build_new(tmp_path)
+    with pytest.raises(InputError, match=f"has no {FILE}.*output_dir"):
+        again.train(resume_from_checkpoint=f"{whole.args.output_dir}/checkpoint-7")
+    again = build_new(tmp_path)
+    again.train(resume_from_checkpoint=f"{whole.args.output_dir}/checkpoint-8")  # the next epoch makes its own
+    assert distance(parameters(whole.model), parameters(again.model)) == 0.0
+
+
+def test_labels_of_other_examples_are_refused(whole):
+    again = build_new(whole.args.output_dir, train_dataset=examples(20, seed=6))
+    with pytest.raises(InputError, match="labels of other examples: go on with the data"):
+        again.train(resume_from_checkpoint=f"{whole.args.output_dir}/checkpoint-7")
+
+
+def test_a_checkpoint_from_before_the_token_log(whole, tmp_path):
+    """The Trainer saves no callback that its checkpoint does not know."""
+    trainer = build_new(tmp_path, max_steps=4)
+    trainer.train()
+    path = tmp_path / "checkpoint-4" / "trainer_state.json"
+    state = json.loads(path.read_text())
+    del state["stateful_callbacks"]["TokenLog"]
+    path.write_text(json.dumps(state))
+    again = build_new(tmp_path, max_steps=6)
+    again.train(resume_from_checkpoint=str(path.parent))
+    assert again.state.global_step == 6
+
+
+def test_a_second_training_begins_anew(tmp_path):
+    trainer = build(build_model(), tmp_path, num_train_epochs=1)
+    for _ in range(2):
+        trainer.train()
+        assert [entry["epoch"] for entry in told(trainer)] == [0]
+
+
+# -- learning ----------------------------------------------------------------------------------------------------------
+
+
+def test_the_deciding_word_is_found(tmp_path):
+    """Real training: hiding the sign word changes the answer, hiding others does not, and the token head learns it."""
+    data = examples(150)
+    model = build_model({"precision": "fp32", "probes_per_example": 3, "model": "cotraining"}, dropout=0.1)
+    trainer = build(
+        model,
+        tmp_path,
+        num_train_epochs=15,
+        train_dataset=data,
+        lr_scheduler_type="linear",
+        learning_rate=1e-2,
+        per_device_train_batch_size=15,
+        train_sampling_strategy="random",
+    )
+    trainer.train()
+    assert told(trainer)[-1]["right"] > 0.95
+    signs = set(TOKENIZER.convert_tokens_to_ids(list(SIGNS.values())))
+    found = {True: [], False: []}
+    first = 0
+    model.eval()
+    for row in (trainer.train_dataset[number] for number in range(150)):
+        deciding = np.isin(row["input_ids"], list(signs))
+        assert deciding.sum() == 1
+        for kind in (True, False):
+            found[kind].extend(row["ssa_labels"][(deciding == kind) & ~np.isnan(row["ssa_labels"])].tolist())
+        scores = model(input_ids=torch.tensor(row["input_ids"])[None], output_ssa=True)["ssa_scores"][0]
+        first += deciding[1 + int(scores[1:-1].argmax())]
+    assert len(found[True]) > 10
+    assert len(found[False]) > 100
+    assert np.mean(found[True]) > 0.6
+    assert np.mean(found[False]) < 0.1
+    assert first > 0.8 * 150
+    assert len(WORDS) > 15
