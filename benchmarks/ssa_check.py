@@ -105,8 +105,8 @@ def tables(rows: list[Row], task: str) -> list[str]:
     sizes = f"{counts['train']} training, {counts['validation']} validation, {counts['test']} test examples"
     there = list(dict.fromkeys(row["setting"] for row in mine))
     lines = [
-        f"**{TASKS[task]}**: {sizes}; accuracy, mean ± standard deviation over {seeds} seeds. What is said of labels is "
-        "of the last epoch.",
+        f"**{TASKS[task]}**: {sizes}; accuracy, mean ± standard deviation over {seeds} seeds. Labels are as in "
+        "the last epoch.",
         "",
         "| recipe | validation | test | examples labelled | acceptance | base rate | kept tokens |",
         "|---|---:|---:|---:|---:|---:|---:|",

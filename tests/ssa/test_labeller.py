@@ -204,6 +204,9 @@ def test_originals_are_predicted_once_and_wrong_ones_are_never_probed():
     assert sorted(model.originals) == list(range(90))
     assert all(example % 3 for example in model.probes)
     assert found.statistics["passes"] > 1
+    # Who has labels is not asked again: there is one accepted probe for each labelled example.
+    accepted = found.statistics["acceptance"] * found.statistics["probes"]
+    assert accepted == pytest.approx(90 * found.statistics["share"])
     assert found.statistics["right"] == pytest.approx(2 / 3)
     assert found.statistics["originals"] == 90
     assert found.statistics["probes"] == len(model.probes)
@@ -216,7 +219,25 @@ def test_only_as_many_examples_as_are_needed_are_asked_about():
     half = Model(wrong=lambda example: example % 4 > 1)
     build(build_data(2000)).label(half, epoch=1, share=0.2)
     assert 800 <= len(half.originals) <= 1000  # 400 / 0.5, and at most a 32nd part of all in each further round
-    assert len(half.views) <= 10
+    tenth = Model(wrong=lambda example: example % 10 > 0)
+    build(build_data(2000)).label(tenth, epoch=1, share=0.05)
+    assert 1000 <= len(tenth.originals) <= 1300
+    assert len(tenth.views) <= 8  # two for each round: the yield is measured, not hoped for
+
+
+def test_a_yield_that_dries_up_does_not_make_for_many_small_rounds():
+    data, asked = build_data(2000), []
+
+    def predict(view):
+        """Right for the first 390 examples that it meets, wrong for all others."""
+        asked.append(view)
+        first = set(asked[0].examples[:390].tolist())
+        return numpy.array([[1.0, 0.0] if (e in first) != (e % 2) else [0.0, 1.0] for e in view.examples.tolist()])
+
+    found = build(data).label(predict, epoch=1, share=0.2)
+    assert found.statistics["share"] == 390 / 2000
+    assert found.statistics["originals"] == 2000
+    assert len(asked) <= 40
 
 
 def test_a_hidden_set_is_tried_once():
@@ -259,6 +280,7 @@ def test_a_model_that_is_always_wrong_ends_in_a_warning_and_blank_labels():
     assert model.probes == []
     assert found.statistics["share"] == found.statistics["acceptance"] == found.statistics["right"] == 0.0
     assert len(model.views) < 10
+    assert found.statistics["passes"] == 1.0  # there is nobody left to ask again
 
 
 def test_passes_are_bounded_and_what_is_missing_stays_unlabelled():

@@ -24,12 +24,12 @@ SOFT = {"label_rule": "soft", "precision": "fp32"}
 AT_ONCE = {**SOFT, "use_saved": "somewhere", "ratio_step": 0.8}
 
 
-def examples(count: int = 20, *, seed: int = 5, **changes: object) -> list[dict[str, object]]:
-    """Different sentences, encoded; `changes` go to the tokenizer."""
-    chance, names = random.Random(seed), list(SIGNS)
-    texts = [sentence(chance, SIGNS[names[number % 3]]) for number in range(count)]
+def examples(count: int = 20, *, seed: int = 5, signs: tuple[str, ...] = tuple(SIGNS.values()), **changes: object):
+    """Different sentences, encoded, with the number of their sign as label; `changes` go to the tokenizer."""
+    chance = random.Random(seed)
+    texts = [sentence(chance, signs[number % len(signs)]) for number in range(count)]
     assert len(set(texts)) == count
-    return [{**TOKENIZER(text, **changes), "labels": number % 3} for number, text in enumerate(texts)]
+    return [{**TOKENIZER(text, **changes), "labels": number % len(signs)} for number, text in enumerate(texts)]
 
 
 def build_model(options: dict[str, object] | None = None, *, dropout: float = 0.0, **changes: object):

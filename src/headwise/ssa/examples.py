@@ -20,11 +20,11 @@ from headwise.ssa.text_tokens import TextTokens
 
 @dataclass(frozen=True, eq=False)
 class Examples:
-    """A data set, and copies of what is asked of it often."""
+    """A data set, and what is asked of it often; nothing here is ever written to."""
 
     data: Any
     ids: NDArray[Any]
-    """[T] token ids, a copy."""
+    """[T] token ids."""
     starts: NDArray[numpy.int64]
     """[N+1] where each example begins, and the end of the last."""
     text: Flags
@@ -65,7 +65,7 @@ def read_examples(data: Any, tokens: TextTokens, *, whole_words: bool) -> Exampl
         raise InputError("SSA has nothing to label: give a training set with at least one example.")
     flat = all(getattr(data, name, None) is not None for name in ("ids", "starts", "labels"))
     items = [] if flat and not whole_words else [_needed(data[index]) for index in range(len(data))]
-    ids, starts = (numpy.array(data.ids), numpy.array(data.starts, numpy.int64)) if flat else _joined(items)
+    ids, starts = (numpy.asarray(data.ids), numpy.asarray(data.starts, numpy.int64)) if flat else _joined(items)
     text = ~numpy.isin(ids, tokens.frame_ids)
     _check_text(text, starts)
     gold = _gold(data.labels if flat else [labels for _, labels, _ in items])

@@ -106,6 +106,5 @@ class Rounds:
         """A token gets the smallest value of the accepted probes that hid it."""
         probes, counts = part.probes, numpy.diff(part.probes.starts)
         tokens = numpy.repeat(self._starts[probes.examples], counts) + probes.hidden
-        accepted = numpy.repeat(part.accepted, counts)
-        # fmin passes over NaN, with which every token begins.
-        numpy.fmin.at(self.found, tokens[accepted], numpy.repeat(part.values, counts)[accepted])
+        # fmin passes over NaN: every token begins with it, and it is the value of a probe that was not accepted.
+        numpy.fmin.at(self.found, tokens, numpy.repeat(part.values, counts))
