@@ -221,7 +221,7 @@ def test_only_as_many_examples_as_are_needed_are_asked_about():
     assert 800 <= len(half.originals) <= 1000  # 400 / 0.5, and at most a 32nd part of all in each further round
     tenth = Model(wrong=lambda example: example % 10 > 0)
     build(build_data(2000)).label(tenth, epoch=1, share=0.05)
-    assert 1000 <= len(tenth.originals) <= 1300
+    assert 1000 <= len(tenth.originals) <= 1800  # a tenth of a hundred is a rough measure
     assert len(tenth.views) <= 8  # two for each round: the yield is measured, not hoped for
 
 
@@ -247,7 +247,9 @@ def test_a_hidden_set_is_tried_once():
     model.logits = lambda view, index: (
         [0.0, 1.0] if (MASK in view[index]["input_ids"]) != bool(view.examples[index] % 2) else [1.0, 0.0]
     )  # right, and never the same with anything hidden
-    with pytest.warns(HeadwiseWarning):
+    with pytest.warns(
+        HeadwiseWarning, match="20 of 20 predictions were right, and none of 40 probes.*raise max_passes"
+    ):
         found = build(data, label_rule="reference", probes_per_example=8).label(model, epoch=1, share=1.0)
     assert sorted(model.probes) == sorted([*range(20), *range(20)])
     assert found.statistics["flips"] == 1.0
@@ -574,6 +576,13 @@ def test_bad_calls_are_refused_with_a_sentence():
         labeller.label(lambda view: numpy.zeros(2), epoch=1, share=0.5)
     with pytest.raises(StateError, match="not finite: training has diverged"):
         labeller.label(lambda view: numpy.full((len(view), 2), numpy.nan), epoch=1, share=0.5)
+
+
+def test_texts_of_one_token_have_nothing_to_hide():
+    data = build_data(10, shortest=1, longest=1)
+    with pytest.warns(HeadwiseWarning, match="none of 0 probes was accepted in 5 passes; the texts are too short"):
+        found = build(data).label(Model(), epoch=1, share=1.0)
+    assert numpy.isnan(found.labels.values).all()
 
 
 def test_a_share_too_small_for_one_example_is_no_reason_to_warn():

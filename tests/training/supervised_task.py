@@ -52,9 +52,8 @@ def build_model(options: dict[str, object] | None = None, *, dropout: float = 0.
 
 def build(model, folder: object, *, kind: type[Trainer] = Trainer, **changes: object) -> Trainer:
     """A Trainer that relabels; `changes` are TrainingArguments, but for those that only the Trainer knows."""
-    own = {
-        name: changes.pop(name) for name in ("train_dataset", "data_collator", "compute_loss_func") if name in changes
-    }
+    names = ("train_dataset", "data_collator", "compute_loss_func", "optimizers")
+    own = {name: changes.pop(name) for name in names if name in changes}
     own = {"train_dataset": examples(), "data_collator": DataCollatorWithPadding(TOKENIZER), **own}
     options = {"max_steps": -1, "num_train_epochs": 3, "learning_rate": 1e-2, **changes}
     trainer = kind(model=model, args=arguments(folder, **options), **own)

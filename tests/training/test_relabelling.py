@@ -523,36 +523,31 @@ def test_a_second_training_begins_anew(tmp_path):
 # -- learning ----------------------------------------------------------------------------------------------------------
 
 
-def test_the_deciding_word_is_found(tmp_path):
-    """Real training: hiding the sign word changes the answer, hiding others does not, and the token head learns it."""
-    data = examples(150)
-    model = build_model({"precision": "fp32", "probes_per_example": 3, "model": "cotraining"}, dropout=0.1)
-    trainer = build(
-        model,
-        tmp_path,
-        num_train_epochs=15,
-        train_dataset=data,
-        lr_scheduler_type="linear",
-        learning_rate=1e-2,
-        per_device_train_batch_size=15,
-        train_sampling_strategy="random",
-    )
+@pytest.mark.parametrize("kind", ["hybrid", "cotraining"])
+def test_the_deciding_word_is_found(tmp_path, kind):
+    """Real training: hiding the sign word changes the answer, hiding others does not, and the token head learns it.
+
+    A fourth class has no sign: it is the answer where one is hidden.
+    """
+    signs = (*SIGNS.values(), WORDS[-1])
+    model = build_model({"precision": "fp32", "probes_per_example": 3, "model": kind}, num_labels=4)
+    options = {"num_train_epochs": 12, "lr_scheduler_type": "linear", "max_grad_norm": 1.0, "logging_steps": 500}
+    options |= {"per_device_train_batch_size": 15, "train_sampling_strategy": "random"}
+    trainer = build(model, tmp_path, train_dataset=examples(150, signs=signs), **options)
     trainer.train()
     assert told(trainer)[-1]["right"] > 0.95
-    signs = set(TOKENIZER.convert_tokens_to_ids(list(SIGNS.values())))
-    found = {True: [], False: []}
-    first = 0
+    ids = TOKENIZER.convert_tokens_to_ids(list(SIGNS.values()))
+    found, first = {True: [], False: []}, []
     model.eval()
     for row in (trainer.train_dataset[number] for number in range(150)):
-        deciding = np.isin(row["input_ids"], list(signs))
-        assert deciding.sum() == 1
-        for kind in (True, False):
-            found[kind].extend(row["ssa_labels"][(deciding == kind) & ~np.isnan(row["ssa_labels"])].tolist())
-        scores = model(input_ids=torch.tensor(row["input_ids"])[None], output_ssa=True)["ssa_scores"][0]
-        first += deciding[1 + int(scores[1:-1].argmax())]
-    assert len(found[True]) > 10
-    assert len(found[False]) > 100
+        deciding, known = np.isin(row["input_ids"], ids), ~np.isnan(row["ssa_labels"])
+        for which in (True, False):
+            found[which].extend(row["ssa_labels"][known & (deciding == which)].tolist())
+        if deciding.any():
+            scores = model(input_ids=torch.tensor(row["input_ids"])[None], output_ssa=True)["ssa_scores"][0, 1:-1]
+            first.append(deciding[1 + int(scores.argmax())])
+    assert len(found[True]) > 30
+    assert len(found[False]) > 200
     assert np.mean(found[True]) > 0.6
     assert np.mean(found[False]) < 0.1
-    assert first > 0.8 * 150
-    assert len(WORDS) > 15
+    assert np.mean(first) > 0.9

@@ -144,8 +144,13 @@ def _check(share: float, split: tuple[int, int], gather: Gather | None) -> None:
 
 
 def _nothing(rounds: Rounds, epoch: int) -> str:
+    if not rounds.right:
+        fix = "train longer before labelling, or with a larger learning rate"
+    elif not rounds.probes:
+        fix = "the texts are too short to hide a part of them: set sampler: uniform and whole_words: false"
+    else:
+        fix = "raise max_passes, hide less (mask_fraction, aug_threshold) or choose another label_rule"
     return (
         f"SSA found no token labels for epoch {epoch} (from 0): {rounds.right} of {rounds.originals} predictions were "
-        f"right, and none of {rounds.probes} probes was accepted in {rounds.passes} passes; train longer before "
-        "labelling, or try a larger learning rate, more max_passes or another label_rule."
+        f"right, and none of {rounds.probes} probes was accepted in {rounds.passes} passes; {fix}."
     )
