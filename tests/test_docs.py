@@ -8,7 +8,12 @@ from pathlib import Path
 import pytest
 import torch
 import yaml
-from transformers import AutoModelForSequenceClassification, AutoTokenizer
+from transformers import (
+    AutoModelForSequenceClassification,
+    AutoTokenizer,
+    DataCollatorWithPadding,
+    TrainingArguments,
+)
 
 import headwise as hw
 from headwise.experiments import check_recipe
@@ -66,3 +71,38 @@ def test_the_scripts_of_the_knowledge_page_run(encoder, tmp_path, monkeypatch):
     exec(pattern, names)
     model.train()(**tokenizer("a cat", return_tensors="pt"), labels=torch.tensor([0])).loss.backward()
     assert hw.last_losses(model)["match"] > 0
+
+
+def test_the_recipe_of_the_ssa_page_is_one():
+    (text,) = blocks("ssa.md", "yaml")
+    chosen = check_recipe(yaml.load("task: pairs\n" + text, Loader), "ssa.md")
+    assert chosen.supervision == hw.SSA()  # what the page shows are the defaults
+    assert list(chosen.guides) == ["mdg"]
+
+
+def test_the_ssa_page_has_every_option_with_its_default():
+    text = (DOCS / "ssa.md").read_text(encoding="utf-8")
+    for name, value in hw.SSA().as_data().items():
+        (row,) = (line for line in text.splitlines() if re.match(rf"\| .*`{name}`", line))
+        shown = {"true": True, "false": False, "": None}.get(cells := row.split("|")[2].strip(), cells)
+        if name != "most_hidden":  # depends on the rule
+            assert str(value) in str(shown).split(", "), row
+
+
+def test_the_script_of_the_ssa_page_runs(encoder, tmp_path):
+    tokenizer = AutoTokenizer.from_pretrained(encoder)
+    (script,) = blocks("ssa.md", "python")
+    settings = {"max_steps": 4, "report_to": [], "dataloader_pin_memory": False, "use_cpu": True}
+    names = {
+        "path": encoder,
+        "tokenizer": tokenizer,
+        "output": tmp_path / "model",
+        "train": [
+            {**tokenizer(text), "labels": number % 2} for number, text in enumerate(["a cat", "the dog sees"] * 8)
+        ],
+        "collator": DataCollatorWithPadding(tokenizer),
+        "args": TrainingArguments(str(tmp_path), num_train_epochs=2, **settings),
+    }
+    exec(script, names)
+    assert names["scores"].shape == (1, 6)
+    assert names["model"].ssa.options == hw.SSA()

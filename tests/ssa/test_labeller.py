@@ -46,8 +46,8 @@ def as_items(data, **more):
 class Model:
     """Class 1 if the sign is there. `wrong`: which examples it answers wrongly, whatever is hidden."""
 
-    def __init__(self, wrong=lambda example: False, batch=None):
-        self.wrong, self.batch, self.views = wrong, batch, []
+    def __init__(self, wrong=lambda example: False):
+        self.wrong, self.views = wrong, []
 
     def __call__(self, view):
         self.views.append(view)
@@ -205,7 +205,7 @@ def test_originals_are_predicted_once_and_wrong_ones_are_never_probed():
     assert all(example % 3 for example in model.probes)
     assert found.statistics["passes"] > 1
     # Who has labels is not asked again: there is one accepted probe for each labelled example.
-    accepted = found.statistics["acceptance"] * found.statistics["probes"]
+    accepted = found.statistics["acceptance"] * (found.statistics["probes"] + 30)
     assert accepted == pytest.approx(90 * found.statistics["share"])
     assert found.statistics["right"] == pytest.approx(2 / 3)
     assert found.statistics["originals"] == 90
@@ -525,11 +525,13 @@ def test_the_statistics_are_plain_and_right():
     assert numbers["base_rate"] == pytest.approx(values.mean())
     hidden = [(view[i]["input_ids"] == MASK).sum() for view in model.views for i in range(len(view))]
     assert numbers["hidden"] == pytest.approx(sum(hidden) / len(model.probes))
+    wrong = sum(example < 20 for example in model.originals)
     flips = [
         SIGN not in view[i]["input_ids"] and view.examples[i] % 2 for view in model.views for i in range(len(view))
     ]
     assert numbers["flips"] == pytest.approx(sum(flips) / len(model.probes))
-    assert numbers["acceptance"] == 1.0  # under `probe` a flip is an answer, too
+    # Under `probe` a flip is an answer, too, so all are accepted but those that were wrong before.
+    assert numbers["acceptance"] == pytest.approx(len(model.probes) / (len(model.probes) + wrong))
     assert (numbers["examples"], numbers["needed"], numbers["share"], numbers["passes"]) == (100, 60, 0.6, 1)
     assert numbers["right"] == pytest.approx(sum(example >= 20 for example in model.originals) / len(model.originals))
     assert numbers["seconds"] > 0

@@ -450,8 +450,7 @@ def gradients(model):
     return found
 
 
-@pytest.mark.parametrize("options", [{"cls_weight": 1.0}, {"model": "cotraining"}])
-@pytest.mark.parametrize("return_dict", [True, False])
+@pytest.mark.parametrize(("options", "return_dict"), [({"cls_weight": 1.0}, True), ({"model": "cotraining"}, False)])
 def test_without_pooling_and_token_loss_it_is_the_plain_model_bit_for_bit(family, options, return_dict):
     batch = pairs()
     plain = build_model(family).train()

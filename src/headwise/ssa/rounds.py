@@ -86,7 +86,8 @@ class Rounds:
             "share": self.done / count,
             "examples": float(count),
             "needed": float(self.need),
-            "acceptance": self._accepted_probes / probes,
+            # Of those that were not worth a probe, one is counted as tried and rejected, as the authors would.
+            "acceptance": self._accepted_probes / max(self.probes + int(self._hopeless.sum()), 1),
             "flips": self._flips / probes,
             "hidden": self._hidden / probes,
             "right": self.right / max(self.originals, 1),

@@ -10,7 +10,7 @@ from torch import nn
 
 from headwise.errors import InputError
 from headwise.ssa import supervision_of
-from headwise.training.saving import holds_classifier, load_classifier_folder
+from headwise.training.saving import holds_classifier, load_model_folder
 
 RECORD = "headwise.json"
 
@@ -26,7 +26,7 @@ def load(folder: Path | str) -> nn.Module:
     if not (folder / "config.json").is_file():
         raise InputError(f"{folder} holds no model: expected a folder with a config.json; name a finished run.")
     head = run_settings(folder)[0]
-    model: Any = load_classifier_folder(folder, head)[0]
+    model: Any = load_model_folder(folder, head)
     if head == "pooler" and supervision_of(model) is None and not holds_classifier(model.config):
         names = ", ".join(model.config.architectures or ()) or "model"
         raise InputError(f"{folder} holds a {names} without a trained classifier: name a finished run.")

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -74,13 +75,24 @@ def _parted(model: nn.Module, apart: Callable[[str], bool]) -> tuple[dict[str, T
 
 def load_classifier_folder(folder: Path, head: str) -> tuple[nn.Module, Any]:
     """The classifier of a run, ready to predict, and its tokenizer."""
-    try:
+    with _in_one_sentence(folder):
         tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
-        model = _load(folder, head)
+    return load_model_folder(folder, head), tokenizer
+
+
+def load_model_folder(folder: Path, head: str) -> nn.Module:
+    """The classifier of a run alone, ready to predict."""
+    with _in_one_sentence(folder):
+        return _load(folder, head).eval()
+
+
+@contextmanager
+def _in_one_sentence(folder: Path) -> Iterator[None]:
+    try:
+        yield
     except (OSError, ValueError, RuntimeError, SafetensorError) as error:
         reason = (str(error).strip() or type(error).__name__).splitlines()[0]
         raise InputError(f"the model in {folder} cannot be loaded: {reason}") from error
-    return model.eval(), tokenizer
 
 
 def _load(folder: Path, head: str) -> nn.Module:
@@ -97,6 +109,7 @@ def _load(folder: Path, head: str) -> nn.Module:
     if token_head is not None:
         reattach(model, token_head)
     encoder = AutoModel.from_pretrained(folder, local_files_only=True, use_safetensors=True)
+    model.to(encoder.dtype)
     wanted = set(model.base_model.state_dict())
     model.base_model.load_state_dict({name: value for name, value in encoder.state_dict().items() if name in wanted})
     _fill(model, load_file(str(folder / HEAD_FILE)), lambda name: not name.startswith(f"{model.base_model_prefix}."))

@@ -1,0 +1,122 @@
+"""Runs with self-supervised attention that are stopped or killed: they end as if nothing had happened, labels too."""
+
+import shlex
+import signal
+from pathlib import Path
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file
+from tiny_runs import Process, log, outcome, record, small
+
+from headwise.experiments import check_recipe
+from headwise.experiments.prepare import Place
+from headwise.experiments.run import train
+from headwise.training.checkpoints import newest
+from headwise.training.relabelling import FILE
+
+# Three epochs of five steps; dropout and automatic weights are on, and nothing falls on the end of an epoch by itself.
+CHANGES = {
+    "ssa": {"label_rule": "soft", "precision": "fp32", "mask_fraction": 0.3},
+    "training__epochs": 3,
+    "training__checkpoint_every": 4,
+    "training__evaluate_every": 3,
+}
+STEP = "headwise.training.clock.Clock.on_step_end"
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory, encoder, pairs):
+    """A run that nobody disturbs."""
+    folder = tmp_path_factory.mktemp("whole") / "run"
+    train(check_recipe(small(encoder, **CHANGES), "test"), Place(folder, Path(pairs)))
+    return folder
+
+
+@pytest.fixture
+def words(write_recipe, pairs, tmp_path):
+    """The command of the run in tmp_path/run."""
+    return ["train", write_recipe(**CHANGES), "--data", pairs, "--output", str(tmp_path / "run")]
+
+
+def without_clock(entries):
+    clocks = ("seconds", "ssa/seconds", "train_runtime", "train_samples_per_second", "train_steps_per_second")
+    return [{name: value for name, value in entry.items() if name not in clocks} for entry in entries]
+
+
+@pytest.fixture
+def assert_same(whole, tmp_path):
+    def check():
+        run = tmp_path / "run"
+        assert outcome(run) == outcome(whole)
+        kept = [without_clock(record(each)["happened"]["ssa"]) for each in (run, whole)]
+        assert kept[0] == kept[1]
+        logs = [without_clock(entry for entry in log(each) if "train_loss" not in entry) for each in (run, whole)]
+        assert logs[0] == logs[1]
+        assert {path.name for path in run.iterdir()} == {path.name for path in whole.iterdir()}
+
+    return check
+
+
+def test_nothing_of_this_is_trivial(whole):
+    found = record(whole)["happened"]["ssa"]
+    assert [entry["share"] for entry in found] == pytest.approx([0, 0.2, 0.4])
+    assert len({entry["base_rate"] for entry in found}) == 3
+    assert len({entry["kept"] for entry in found}) == 3
+    assert len([entry for entry in log(whole) if entry.get("ssa/token_loss", 0) > 0]) >= 8
+
+
+@pytest.mark.parametrize(
+    ("place", "count"),
+    [
+        (STEP, 7),  # the middle of the second epoch; the checkpoint is of the first
+        (STEP, 10),  # the last step of the second epoch, before it is told
+        (STEP, 14),  # the middle of the third epoch, whose labels were made before the checkpoint of step 12
+        ("headwise.ssa.answers.Asker.ask", 2),  # while the third epoch is labelled
+        ("headwise.training.relabelling.save_file", 2),  # the model is in the checkpoint, the labels are not
+        ("headwise.experiments.run.summarise", 1),  # after the last step
+    ],
+)
+def test_kills(headwise, words, assert_same, tmp_path, place, count):
+    code, _, err = Process(tmp_path / "p1", *words, at=(place, count, signal.SIGKILL)).result()
+    assert code == -signal.SIGKILL, err
+    assert record(tmp_path / "run")["happened"] is None
+    code, _, err = headwise(*words, "--resume")
+    assert code == 0, err
+    assert_same()
+
+
+@pytest.mark.parametrize("step", [5, 8])
+def test_stopped_by_hand(headwise, words, assert_same, tmp_path, step):
+    """At the very end of an epoch, and in the middle of one."""
+    code, _, err = Process(tmp_path / "p1", *words, at=(STEP, step, signal.SIGINT)).result()
+    assert code == 130, err
+    checkpoint = newest(tmp_path / "run" / "unfinished")
+    assert checkpoint.name == f"checkpoint-{step}"
+    assert np.isnan(load_file(checkpoint / FILE)["values"]).all() == (step == 5)  # the first epoch has no labels
+    assert headwise(*shlex.split(err.splitlines()[-1].partition("go on with: ")[2])[1:])[0] == 0
+    assert_same()
+
+
+def test_stopped_while_tokens_are_labelled(headwise, words, assert_same, tmp_path):
+    """The labels are finished, and one step is taken with them."""
+    place = ("headwise.ssa.answers.Asker.ask", 1, signal.SIGINT)
+    assert Process(tmp_path / "p1", *words, at=place).result()[0] == 130
+    assert newest(tmp_path / "run" / "unfinished").name == "checkpoint-6"
+    assert headwise(*words, "--resume")[0] == 0
+    assert_same()
+
+
+def test_a_run_that_stopped_early_ends_as_it_would_have(headwise, write_recipe, pairs, tmp_path):
+    """Killed when there is nothing left to train, in the middle of an epoch."""
+    changes = {"training__evaluate_every": 1, "training__early_stopping": 2, "training__learning_rate": 1e-9}
+    recipe = write_recipe(**CHANGES | changes | {"training__checkpoint_every": 1})
+    runs = [["train", recipe, "--data", pairs, "--output", tmp_path / name] for name in ("run", "whole")]
+    kill = ("headwise.experiments.run.summarise", 1, signal.SIGKILL)
+    assert Process(tmp_path / "p1", *runs[0], at=kill).result()[0] == -signal.SIGKILL
+    assert headwise(*runs[0], "--resume")[0] == 0
+    assert headwise(*runs[1])[0] == 0
+    found = [record(tmp_path / name)["happened"] for name in ("run", "whole")]
+    assert found[0]["steps"] == 3
+    assert without_clock(found[0]["ssa"]) == without_clock(found[1]["ssa"])
+    assert [entry["epoch"] for entry in found[0]["ssa"]] == [0]

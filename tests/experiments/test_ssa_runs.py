@@ -1,0 +1,265 @@
+"""Runs with self-supervised attention: what they log and record, with what they go together, and what is refused."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+from small_collection import write_collection
+from tiny_runs import assert_one_sentence, log, outcome, record, rows, small, weights, write_data, write_table
+
+from headwise.errors import HeadwiseWarning, InputError
+from headwise.experiments import check_recipe
+from headwise.experiments.apply import evaluate, load_run
+from headwise.experiments.prepare import Place
+from headwise.experiments.run import train
+from headwise.training import Silence
+
+# Every probe gives labels, so each epoch has the share that it should have.
+SOFT = {"label_rule": "soft", "precision": "fp32"}
+PLAIN = {"guides": {}, "training__epochs": 3}
+
+
+def steps(run):
+    return [entry for entry in log(run) if "loss" in entry]
+
+
+def told(run):
+    """What is recorded of each epoch's labels, but for the clock."""
+    entries = record(run)["happened"]["ssa"]
+    return [{name: value for name, value in each.items() if name != "seconds"} for each in entries]
+
+
+@pytest.fixture(scope="module")
+def supervised(tmp_path_factory, encoder, pairs):
+    """A run of three epochs of five steps with guides and SSA, to look at only."""
+    folder = tmp_path_factory.mktemp("supervised") / "run"
+    train(check_recipe(small(encoder, ssa=SOFT, training__epochs=3), "test"), Place(folder, Path(pairs)))
+    return folder
+
+
+# -- log and record ----------------------------------------------------------------------------------------------------
+
+
+def test_every_epoch_is_in_log_and_record(supervised):
+    found = told(supervised)
+    assert [each["share"] for each in found] == pytest.approx([0, 0.2, 0.4])
+    logged = [entry for entry in log(supervised) if "ssa/share" in entry]
+    assert [entry["step"] for entry in logged] == [5, 10, 15]
+    for entry, each in zip(logged, found, strict=True):
+        assert {name: entry[f"ssa/{name}"] for name in each} == each
+        assert {"epoch", "share", "acceptance", "base_rate", "kept"} <= set(each)
+        assert 0 <= each["kept"] <= 1
+    assert found[0]["labelled_tokens"] == 0 < found[1]["labelled_tokens"] < found[2]["labelled_tokens"]
+
+
+def test_every_part_of_the_loss_is_logged(supervised):
+    """The guides' task loss is what SSA makes of the task."""
+    found = steps(supervised)
+    assert [entry["step"] for entry in found] == list(range(1, 16))
+    for entry in found:
+        task = 0.7 * entry["ssa/task_loss"] + 0.3 * entry["ssa/token_loss"]
+        assert entry["task_loss"] == pytest.approx(task, rel=1e-4)
+        guides = entry["guide/mdg_weighted"] + entry["guide/pdg_weighted"]
+        assert entry["loss"] == pytest.approx(task + guides, rel=1e-4)
+    assert [entry["ssa/token_loss"] > 0 for entry in found[:6]] == [False] * 5 + [True]
+
+
+def test_the_learning_rate_ends_at_nothing_and_never_below(supervised):
+    rates = [entry["learning_rate"] for entry in steps(supervised)]
+    assert len(rates) == record(supervised)["happened"]["steps"] == 3 * 5
+    assert min(rates) >= 0
+    assert rates[-1] < 0.1 * max(rates)
+
+
+def test_the_same_seed_gives_the_same_bits(ran, supervised):
+    again = ran("again", ssa=SOFT, training__epochs=3)
+    assert outcome(again) == outcome(supervised)
+    assert told(again) == told(supervised)
+
+
+def test_a_saved_run_has_its_token_head(supervised):
+    for split, recorded in record(supervised)["happened"]["metrics"].items():
+        assert evaluate(load_run(supervised), split)["metrics"] == recorded
+
+
+def test_listeners_are_told(encoder, pairs, tmp_path):
+    class Listening(Silence):
+        lines, notes = [], []
+
+        def tell(self, message):
+            self.lines.append(message)
+
+        def advance(self, done, note=""):
+            self.notes.append((done, note))
+
+    recipe = check_recipe(small(encoder, ssa=SOFT), "test")
+    train(recipe, Place(tmp_path / "run", Path(pairs)), listener=Listening())
+    lines = [line for line in Listening.lines if line.startswith("ssa epoch")]
+    assert lines[0].startswith("ssa epoch 0: labelled 0.000 of the examples, acceptance 0.000, base rate 0.000")
+    assert lines[1].startswith("ssa epoch 1: labelled 0.200 of the examples, acceptance 1.000, base rate 0.")
+    assert "kept tokens" in lines[1]
+    asked = [note for done, note in Listening.notes if done == 5 and note.startswith("labelling tokens")]
+    assert asked
+    assert asked[-1].endswith("asked")
+
+
+def test_an_epoch_that_training_stopped_in_is_recorded(ran):
+    changes = {"training__evaluate_every": 1, "training__early_stopping": 2, "training__learning_rate": 1e-9}
+    run = ran(ssa=SOFT, **changes)
+    assert record(run)["happened"]["steps"] == 3
+    assert [each["epoch"] for each in told(run)] == [0]
+    assert "kept" in told(run)[0]
+
+
+# -- controls ----------------------------------------------------------------------------------------------------------
+
+
+def test_only_bert_is_a_run_without_ssa_bit_for_bit(ran, finished):
+    run = ran("plain", ssa={"only_bert": True})
+    assert outcome(run) == outcome(finished)
+    assert [entry for entry in log(run) if "loss" in entry] == steps(finished)
+    assert "ssa" not in record(run)["happened"]
+    assert record(run)["asked"]["recipe"]["ssa"] == {"only_bert": True}
+    assert "ssa" not in record(finished)["asked"]["recipe"]
+
+
+def test_without_a_weight_nothing_is_probed(ran, finished):
+    run = ran(ssa={"aug_loss_weight": 0})
+    assert "ssa" not in record(run)["happened"]
+    assert not [entry for entry in log(run) if "ssa/share" in entry or "ssa/token_loss" in entry]
+    assert all("ssa/task_loss" in entry for entry in steps(run))
+    assert weights(run) != weights(finished)  # it pools all the same
+
+
+def test_a_model_that_knows_the_task_labels_at_once(ran, finished):
+    run = ran("next", ssa={**SOFT, "use_saved": str(finished)})
+    assert [each["share"] for each in told(run)] == pytest.approx([0.2, 0.4])
+    assert steps(run)[0]["ssa/token_loss"] > 0
+
+
+# -- what it goes together with ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("kind", "ssa", "changes"),
+    [
+        ("sentences", {"model": "cotraining"}, {}),
+        ("sentences", {"share_weight": False, "sampler": "reference", "label_rule": "reference"}, {}),
+        ("pairs", {"whole_words": True, "probes_per_example": 2}, {"data__padding": "fixed"}),
+        ("pairs", {"shuffle_labels": True}, {"training__accumulation": 2, "head": "relu"}),
+        ("pairs", {"pool_softmax": "logits"}, {"training__label_smoothing": 0.1}),
+        ("pairs", {"precision": "bf16"}, {"training__precision": "bf16"}),
+        ("pairs-regression", {"regression_tolerance": 0.3}, {}),
+    ],
+    ids=str,
+)
+def test_other_tasks_and_ways_to_train(ran, tmp_path, kind, ssa, changes):
+    data = write_data(tmp_path / "data", kind)
+    run = ran(data=data, task=kind, ssa={**SOFT, **ssa}, **PLAIN, **changes)
+    assert [each["share"] for each in told(run)][1] > 0
+    assert steps(run)[-1]["ssa/token_loss"] > 0
+    for split, recorded in record(run)["happened"]["metrics"].items():
+        assert evaluate(load_run(run), split)["metrics"] == recorded
+    if "training__label_smoothing" in changes:
+        for entry in steps(run):
+            parts = 0.7 * entry["ssa/task_loss"] + 0.3 * entry["ssa/token_loss"]
+            assert entry["loss"] == pytest.approx(parts, rel=1e-4)
+
+
+def test_a_guide_that_needs_knowledge(ran, monkeypatch, tmp_path):
+    monkeypatch.setenv("HEADWISE_CACHE", str(tmp_path / "cache"))
+    guides = {"pmi": {"weight": 0.1, "pattern": {"minimum": 1}}}
+    run = ran(ssa=SOFT, guides=guides)
+    for entry in steps(run):
+        assert entry["guide/pmi"] > 0
+        task = 0.7 * entry["ssa/task_loss"] + 0.3 * entry["ssa/token_loss"]
+        assert entry["loss"] == pytest.approx(task + entry["guide/pmi_weighted"], rel=1e-4)
+    assert steps(run)[-1]["ssa/token_loss"] > 0
+
+
+@pytest.fixture
+def retrieval(tmp_path, encoder, monkeypatch):
+    """A recipe that ranks candidates, and where its collection is."""
+    monkeypatch.setenv("HEADWISE_CACHE", str(tmp_path / "cache"))
+    write_collection(tmp_path / "papers")
+
+    def recipe(**task):
+        task = {"name": "retrieval", "collection": "papers", "negatives": 2, "validation_candidates": 4, **task}
+        return small(encoder, task=task, guides={}, ssa={"precision": "fp32"}, data__max_length=40)
+
+    return recipe
+
+
+def test_candidates_one_by_one(retrieval, tmp_path):
+    train(check_recipe(retrieval(loss="pairs"), "test"), Place(tmp_path / "run", tmp_path))
+    assert told(tmp_path / "run")[1]["right"] > 0.2
+    assert told(tmp_path / "run")[1]["share"] > 0
+
+
+def test_whole_lists_are_refused(retrieval):
+    with pytest.raises(InputError, match=r"^test: ssa asks .* use loss: pairs\.$"):
+        check_recipe(retrieval(loss="list"), "test")
+    harmless = retrieval(loss="list")
+    harmless["ssa"] = {"aug_loss_weight": 0}
+    assert check_recipe(harmless, "test").supervision is not None
+
+
+# -- mistakes ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("ssa", "parts"),
+    [
+        ({"cls_wieght": 0.5}, ["cls_wieght", "cls_weight"]),
+        ({"attention_threshold": 1.5}, ["ssa.attention_threshold is 1.5", "from 0 to 1"]),
+        ({"label_rule": "prob"}, ["ssa.label_rule is 'prob'", "probe"]),
+        ({"whole_words": True, "sampler": "reference"}, ["whole_words"]),
+        ({"use_saved": "nowhere"}, ["nowhere"]),
+        ("hybrid", ["ssa is 'hybrid'"]),
+    ],
+    ids=str,
+)
+def test_mistakes_come_to_light_before_anything_is_written(headwise, write_recipe, pairs, tmp_path, ssa, parts):
+    result = headwise("train", write_recipe(ssa=ssa), "--data", pairs, "--output", tmp_path / "run")
+    assert_one_sentence(result, *parts)
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_tokenizer_without_a_mask_token(headwise, write_recipe, pairs, encoder, tmp_path):
+    other = tmp_path / "other"
+    shutil.copytree(encoder, other)
+    settings = json.loads((other / "tokenizer_config.json").read_text())
+    settings.pop("mask_token")
+    settings["added_tokens_decoder"] = {
+        number: each for number, each in settings.get("added_tokens_decoder", {}).items() if each["content"] != "[MASK]"
+    }
+    (other / "tokenizer_config.json").write_text(json.dumps(settings))
+    recipe = write_recipe(ssa=SOFT, model=str(other))
+    assert_one_sentence(headwise("train", recipe, "--data", pairs, "--output", tmp_path / "run"), "mask token", "none")
+    assert not (tmp_path / "run").exists()
+
+
+def test_an_example_without_text_leaves_nothing_behind(headwise, write_recipe, tmp_path):
+    data = write_data(tmp_path / "data", "sentences")
+    table = rows(40, 0, "sentences")
+    table[7][0] = "\N{SOFT HYPHEN}"  # which the tokenizer drops
+    write_table(data / "train.tsv", table)
+    recipe = write_recipe(task="sentences", ssa=SOFT, guides={})
+    result = headwise("train", recipe, "--data", data, "--output", tmp_path / "run")
+    assert_one_sentence(result, "example 6 (from 0) of the training set has no token of text", "remove it")
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.filterwarnings("default::headwise.errors.HeadwiseWarning")
+def test_no_accepted_probe_is_told_and_the_run_goes_on(headwise, write_recipe, ran, tmp_path):
+    data = write_data(tmp_path / "data", "pairs-regression")
+    changes = {"task": "pairs-regression", "ssa": {"regression_tolerance": 1e-9}, "guides": {}}
+    code, _, err = headwise("train", write_recipe(**changes), "--data", data, "--output", tmp_path / "one")
+    assert code == 0, err
+    (line,) = [line for line in err.splitlines() if "no token labels" in line]
+    assert "epoch 1 (from 0): 0 of 40 predictions were right" in line
+    with pytest.warns(HeadwiseWarning, match="no token labels for epoch 1"):
+        run = ran("two", data, **changes)
+    assert [each["share"] for each in told(run)] == [0, 0]
+    assert outcome(run) == outcome(tmp_path / "one")
