@@ -147,3 +147,20 @@ def test_bad_input(tokenizer):
         encode(PAIRS, Slow(), 8)
     with pytest.raises(InputError, match="Slow has no word ids, so it cannot tell which word a token belongs to"):
         encode(PAIRS, Slow(), 8, offsets=True)
+
+
+def test_words_are_those_of_the_tokenizer_and_begin_anew_with_each_text(tokenizer):
+    encoded = encode(Split((("no dyspnoea", "a dyspnoea"), ("x", "y")), (0, 1)), tokenizer, 64, words=True)
+    for item, texts in zip(encoded, [("no dyspnoea", "a dyspnoea"), ("x", "y")], strict=True):
+        expected = [-1 if word is None else word for word in tokenizer(*texts).word_ids()]
+        assert item["word_ids"].tolist() == expected
+    pieces = len(tokenizer.tokenize("dyspnoea"))
+    assert pieces > 1
+    assert encoded[0]["word_ids"].tolist() == [-1, 0, *[1] * pieces, -1, 0, *[1] * pieces, -1]
+    assert encoded.words.dtype == np.int32
+
+
+def test_words_are_kept_only_if_asked_for_and_cut_with_the_tokens(tokenizer):
+    assert encode(PAIRS, tokenizer, 64).words is None
+    assert "word_ids" not in encode(PAIRS, tokenizer, 64)[0]
+    assert all(len(item["word_ids"]) == len(item["input_ids"]) for item in encode(PAIRS, tokenizer, 9, words=True))

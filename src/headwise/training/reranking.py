@@ -17,7 +17,7 @@ from headwise.training.encoders import Encoder
 from headwise.training.first_token import first_token_only
 from headwise.training.loading import run_settings
 from headwise.training.predict import predict_logits, tokens_at_a_time
-from headwise.training.saving import load_classifier_folder
+from headwise.training.saving import holds_classifier, load_classifier_folder
 
 # The longest pair where neither model nor tokenizer says so.
 LENGTH = 512
@@ -102,9 +102,8 @@ class Reranker:
 
 def _check_classifier(folder: Path, config: Any) -> None:
     """Refuse a model whose logit would be a matter of chance."""
-    names = config.architectures or []
-    if not any(name.endswith("ForSequenceClassification") for name in names):
+    if not holds_classifier(config):
         raise InputError(
-            f"{folder} holds a {', '.join(names) or 'model'} without a classifier, which cannot order papers: name a "
+            f"{folder} holds a {', '.join(config.architectures or ()) or 'model'} without a classifier, which cannot order papers: name a "
             "trained re-ranker."
         )
