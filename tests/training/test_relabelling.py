@@ -99,6 +99,7 @@ def test_the_kept_fraction_is_counted_in_training_and_per_epoch(tmp_path):
         kept, seen = kept + int((scores >= 0.5).sum()), seen + len(scores)
     assert 0 < kept < seen
     assert [entry["kept"] for entry in told(trainer)] == [kept / seen] * 2
+    assert int(supervision(model).seen) == seen  # of the last epoch alone
 
 
 def test_dropout_is_on_in_training_and_off_in_probing(tmp_path):
