@@ -372,12 +372,24 @@ def test_shuffled_labels_keep_their_number_in_each_example(options):
     for index in range(60):
         text = numpy.isin(data[index]["input_ids"], TOKENS.frame_ids, invert=True)
         one, other = plain.labels.of(index), thrown.labels.of(index)
-        numpy.testing.assert_array_equal(numpy.sort(one[text]), numpy.sort(other[text]))
+        assert numpy.isnan(one[text]).sum() == numpy.isnan(other[text]).sum()
         assert numpy.isnan(other[~text]).all()
         moved += not numpy.array_equal(one, other, equal_nan=True)
     assert moved > 30
+    numpy.testing.assert_array_equal(numpy.sort(plain.labels.values), numpy.sort(thrown.labels.values))
     assert plain.statistics["base_rate"] == pytest.approx(thrown.statistics["base_rate"])
     assert same(thrown, build(data, shuffle_labels=True, **options).label(Model(), epoch=1, share=0.8))
+
+
+def test_shuffled_labels_tell_nothing_of_their_example():
+    # One probe gives all tokens of an example the same label: within it there would be nothing to shuffle.
+    data = build_data(300)
+    plain, thrown = (
+        build(data, shuffle_labels=shuffle).label(Model(), epoch=1, share=1.0).labels for shuffle in (False, True)
+    )
+    means = numpy.array([[numpy.nanmean(labels.of(index)) for index in range(300)] for labels in (plain, thrown)])
+    assert set(means[0]) == {0.0, 1.0}
+    assert abs(numpy.corrcoef(means)[0, 1]) < 0.2
 
 
 def test_the_texts_of_all_examples_are_found_as_those_of_one():

@@ -59,13 +59,19 @@ def test_a_token_head_without_a_taker_is_left_behind(tmp_path):
     assert torch.equal(mine(**build_batch()).logits, theirs(**build_batch()).logits)
 
 
-def test_a_classifier_of_other_labels_stays_fresh(tmp_path):
-    saved(tmp_path, num_labels=2)
-    mine = fresh(ssa={"model": "cotraining"})
-    before = mine.classifier.weight.detach().clone()
-    missing = start_from(mine, str(tmp_path))
-    assert [name for name in missing if not name.startswith("ssa.")] == ["classifier.bias", "classifier.weight"]
-    assert torch.equal(mine.classifier.weight, before)
+@pytest.mark.parametrize(
+    "changes", [{"num_labels": 2}, {"num_labels": 1}, {"id2label": {0: "b", 1: "a", 2: "c"}}], ids=str
+)
+def test_a_classifier_of_other_labels_is_refused(tmp_path, changes):
+    saved(tmp_path, **changes)
+    mine = fresh(ssa={"model": "cotraining"}, id2label={0: "a", 1: "b", 2: "c"})
+    with pytest.raises(InputError, match=r"use_saved .*tells .* apart, and this task a, b, c; name one"):
+        start_from(mine, str(tmp_path))
+
+
+def test_labels_without_names_may_be_any(tmp_path):
+    saved(tmp_path)
+    start_from(fresh(ssa={}, id2label={0: "a", 1: "b", 2: "c"}), str(tmp_path))
 
 
 @pytest.mark.parametrize(
@@ -73,6 +79,7 @@ def test_a_classifier_of_other_labels_stays_fresh(tmp_path):
     [
         ("roberta", {}, "bert.embeddings"),
         ("bert", {"num_hidden_layers": 2}, r"bert\.encoder\.layer\.2"),
+        ("bert", {"num_hidden_layers": 4}, r"bert\.encoder\.layer\.3"),
         ("bert", {"vocab_size": 70}, r"bert\.embeddings\.word_embeddings\.weight"),
     ],
 )
@@ -80,9 +87,7 @@ def test_another_encoder_is_refused_and_nothing_is_changed(tmp_path, family, cha
     saved(tmp_path, family, **changes)
     mine = fresh(ssa={})
     before = {name: value.clone() for name, value in mine.state_dict().items()}
-    with pytest.raises(
-        InputError, match=rf"ssa\.use_saved .*: \d+ weights of the encoder are missing.*{first}.* first"
-    ):
+    with pytest.raises(InputError, match=rf"ssa\.use_saved .*: \d+ weights are missing.*{first}.* first"):
         start_from(mine, str(tmp_path))
     assert all(torch.equal(value, before[name]) for name, value in mine.state_dict().items())
 

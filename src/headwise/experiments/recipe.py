@@ -111,6 +111,12 @@ def _plain_options(options: Any) -> Any:
     return {**options, "heads": layers}
 
 
+def _options_or_none(value: Any) -> Any:
+    if value is not None and not isinstance(value, dict):
+        raise ValueError("expected options with values, such as {model: hybrid}, or {} for all as they come")
+    return value
+
+
 class Recipe(Strict):
     """A whole run. Guides are by name with their options, as in `hw.guide`."""
 
@@ -120,7 +126,7 @@ class Recipe(Strict):
     model: str = "builtin:minilm-l6"
     head: Literal["pooler", "relu"] = "pooler"
     guides: Annotated[dict[str, dict[str, Any]], BeforeValidator(_plain_guides)] = {}
-    ssa: dict[str, Any] | None = None
+    ssa: Annotated[dict[str, Any] | None, BeforeValidator(_options_or_none)] = None
     """Self-supervised attention, by the options of `hw.SSA`; none if not given, the defaults if empty ({})."""
     share_every: int = Field(50, ge=0)
     """Optimiser steps between two measurements of the guides' gradient shares; 0 for never."""

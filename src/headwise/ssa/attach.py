@@ -68,7 +68,9 @@ def attach(model: nn.Module, options: SSA, text: TextTokens, positions: int | No
     final.register_forward_pre_hook(blend_vector)
     kind: Any = type(classifier)
     classifier.__class__ = _supervised(kind)
-    settings = {"options": options.as_data(), "frame_ids": list(text.frame_ids), "mask_id": text.mask_id}
+    # Where the weights came from is nobody's business who gets the model.
+    told = {name: value for name, value in options.as_data().items() if name != "use_saved"}
+    settings = {"options": told, "frame_ids": list(text.frame_ids), "mask_id": text.mask_id}
     setattr(config, CONFIG, settings | {"positions": places})
     return model
 
@@ -85,8 +87,8 @@ def reattach(model: nn.Module, settings: dict[str, Any]) -> nn.Module:
     """Give a freshly loaded classifier the token head, not yet its weights, that its config tells of."""
     try:
         options = build_ssa(settings["options"])
-        text = TextTokens(tuple(settings["frame_ids"]), int(settings["mask_id"]))
-        positions = settings["positions"]
+        text = TextTokens(tuple(int(each) for each in settings["frame_ids"]), int(settings["mask_id"]))
+        positions = None if settings["positions"] is None else int(settings["positions"])
     except (KeyError, TypeError, ValueError) as error:
         raise InputError(f"the model's config has a damaged {CONFIG} ({error}): save the model again.") from error
     return attach(model, options, text, positions)

@@ -150,7 +150,8 @@ def _nothing(rounds: Rounds, epoch: int) -> str:
         fix = "the texts are too short to hide a part of them: set sampler: uniform and whole_words: false"
     else:
         fix = "raise max_passes, hide less (mask_fraction, aug_threshold) or choose another label_rule"
+    passes = "1 pass" if rounds.passes == 1 else f"{rounds.passes} passes"
     return (
         f"SSA found no token labels for epoch {epoch} (from 0): {rounds.right} of {rounds.originals} predictions were "
-        f"right, and none of {rounds.probes} probes was accepted in {rounds.passes} passes; {fix}."
+        f"right, and none of {rounds.probes} probes was accepted in {passes}; {fix}."
     )

@@ -55,14 +55,16 @@ class SSA:
     mask_fraction: float = 0.15
     """Of the uniform sampler: the expected part of the tokens that is hidden."""
     most_hidden: int | None = None
-    """Most tokens (or words) hidden at a time; None: 3 for probe and soft, whose labels need a culprit, else any."""
+    """Of the uniform sampler: most tokens (or words) hidden at a time; None: 3 for probe and soft, whose labels need a
+    culprit, else any."""
     whole_words: bool = False
     """Of the uniform sampler: hide words, not pieces of them."""
     label_rule: str = "probe"
     """probe: hidden tokens get 1 if the prediction changed, else 0. reference: 0 if it did not change, and all others
     1. soft: how much probability the right class lost."""
     shuffle_labels: bool = False
-    """A control: the labels of every example, thrown among its tokens. Same base rate, no meaning."""
+    """A control: the labels of an epoch dealt anew to its examples and thrown among their tokens. Same base rate and
+    amount, no meaning."""
     regression_tolerance: float = 0.06
     """For tasks with a number: how far two numbers may be apart to count as the same, as a part of the labels' range
     (0.06 of STS-B's 5 is the authors' 0.3)."""
@@ -99,18 +101,30 @@ class SSA:
         _positive("regression_tolerance", self.regression_tolerance)
         for name in ("probes_per_example", "max_passes", *(["most_hidden"] if self.most_hidden is not None else [])):
             _count(name, getattr(self, name))
+        if self.aug_loss_weight == 1:
+            raise InputError("ssa.aug_loss_weight is 1, so the task itself would not be learned: set it below 1.")
         for name in ("whole_words", "shuffle_labels", "share_weight", "only_bert"):
-            if not isinstance(getattr(self, name), bool):
-                raise InputError(f"ssa.{name} is {getattr(self, name)!r}: expected true or false.")
+            self._as_truth(name)
         if self.ratio_max < self.ratio_step:
             raise InputError(
                 f"ssa.ratio_max is {self.ratio_max}, less than one step (ratio_step: {self.ratio_step}), so nothing "
                 "would ever be labelled: set it to the step or more."
             )
+        folder: Any = self.use_saved
+        if folder == 0:  # how the authors say that there is none
+            object.__setattr__(self, "use_saved", None)
         if self.use_saved is not None and not (isinstance(self.use_saved, str) and self.use_saved):
             raise InputError(f"ssa.use_saved is {self.use_saved!r}: expected the folder of a fine-tuned classifier.")
-        if self.whole_words and self.sampler != "uniform":
-            raise InputError("ssa.whole_words is for the uniform sampler: set sampler: uniform, or leave it out.")
+        for name in ("whole_words", "most_hidden"):
+            if getattr(self, name) and self.sampler != "uniform":
+                raise InputError(f"ssa.{name} is for the uniform sampler: set sampler: uniform, or leave it out.")
+
+    def _as_truth(self, name: str) -> None:
+        """True or false; the authors write 1 and 0."""
+        value = getattr(self, name)
+        if not isinstance(value, int) or value not in (0, 1):
+            raise InputError(f"ssa.{name} is {value!r}: expected true or false.")
+        object.__setattr__(self, name, bool(value))
 
     @property
     def hidden_at_most(self) -> int | None:

@@ -137,7 +137,8 @@ class Supervision(nn.Module):
         """(1 - w) task + w token loss of the last forward pass, w = aug_loss_weight.
 
         Called for you where the model computes its own loss. Call it yourself where the loss is computed outside of the
-        model (label smoothing, a loss function of your own). A batch without token labels keeps the task's loss.
+        model (label smoothing, a loss function of your own). A batch without ssa_labels keeps the task's loss; one
+        whose tokens all have none (-100) has a token loss of 0.
         """
         token, self._token, self._waiting = self._token, None, False  # nothing of the graph is kept
         self.losses = TokenLosses(task.detach(), None if token is None else token.detach())

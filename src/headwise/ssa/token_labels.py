@@ -51,15 +51,20 @@ def assembled(found: Values, kept: Flags, text: Flags, starts: NDArray[numpy.int
 
 
 def shuffled(labels: TokenLabels, kept: Flags, text: Flags, key: tuple[int, ...]) -> TokenLabels:
-    """A control: the labels of each kept example, ignored ones too, thrown among its text tokens.
+    """A control: the labels of all kept examples, dealt anew, and thrown among the text tokens of each.
 
-    The generator of an example is keyed by (*key, example), so the order of work does not matter.
+    As many tokens of every example have a label as before, and the labels of the epoch are the same, so base rate and
+    amount stay. Neither the tokens nor the examples have anything to do with them: that an example was easily upset is
+    lost as well, which shuffling within it would keep, since one probe gives all its tokens the same label. Generators
+    are keyed by (*key, ...), so the order of work does not matter.
     """
     values = labels.values.copy()
+    inside = numpy.repeat(kept, numpy.diff(labels.starts)) & ~numpy.isnan(values)  # [T]
+    values[inside] = numpy.random.default_rng([*key, 0]).permutation(values[inside])
     for example in numpy.flatnonzero(kept).tolist():
         begin, end = labels.starts[example], labels.starts[example + 1]
         places = begin + numpy.flatnonzero(text[begin:end])
-        values[places] = numpy.random.default_rng([*key, example]).permutation(values[places])
+        values[places] = numpy.random.default_rng([*key, 1, example]).permutation(values[places])
     return TokenLabels(values, labels.starts)
 
 

@@ -82,6 +82,8 @@ class ReportProgress(TrainerCallback):
 def _labelling(logs: dict[str, Any]) -> str:
     """One line about an epoch of SSA."""
     kept = f", kept tokens {logs['ssa/kept']:.3f}" if "ssa/kept" in logs else ""
+    if not logs["ssa/share"]:
+        return f"ssa epoch {logs['ssa/epoch']}: no labels{kept}"
     return (
         f"ssa epoch {logs['ssa/epoch']}: labelled {logs['ssa/share']:.3f} of the examples, acceptance "
         f"{logs['ssa/acceptance']:.3f}, base rate {logs['ssa/base_rate']:.3f}{kept}"

@@ -198,8 +198,8 @@ def probing_precision(supervision: Supervision, model: nn.Module) -> str:
     if device.type == "cuda":
         return "bf16" if torch.cuda.is_bf16_supported() else "fp32"
     # Processors with matrix units for it. With AVX512-bf16 alone it depends on the shapes, and small ones lose.
-    has_units = device.type == "cpu" and torch.cpu._is_amx_tile_supported()
-    return "bf16" if has_units else "fp32"
+    asks: Any = getattr(torch.cpu, "_is_amx_tile_supported", None)  # torch has no public name for it yet
+    return "bf16" if device.type == "cpu" and asks is not None and asks() else "fp32"
 
 
 def _place(args: Any, state: Any) -> Path:
