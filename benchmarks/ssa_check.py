@@ -1,9 +1,9 @@
 """Does self-supervised attention help? RTE and SST-2 with three seeds, by the recipes `ssa/rte/*` and `ssa/sst2/*`.
 
 Beside plain training (only_bert) there are two controls: mean-pool blends the mean of all tokens with [CLS] and has no
-token loss; random-labels throws the labels of each example among its tokens. SSA says something about tokens only if it
-is better than both. Nothing is tuned; the test set is only reported. Runs that are finished are not repeated, so the
-program can be stopped, and several may share tasks and seeds among them.
+token loss; random-labels deals the labels anew and throws them among the tokens. SSA says something about tokens only
+if it is better than both. Nothing is tuned; the test set is only reported. Runs that are finished are not repeated, so
+the program can be stopped, and several may share tasks and seeds among them.
 """
 
 import argparse
