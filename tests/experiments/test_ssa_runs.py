@@ -96,7 +96,7 @@ def test_listeners_are_told(encoder, pairs, tmp_path):
     recipe = check_recipe(small(encoder, ssa=SOFT), "test")
     train(recipe, Place(tmp_path / "run", Path(pairs)), listener=Listening())
     lines = [line for line in Listening.lines if line.startswith("ssa epoch")]
-    assert lines[0].startswith("ssa epoch 0: labelled 0.000 of the examples, acceptance 0.000, base rate 0.000")
+    assert lines[0].startswith("ssa epoch 0: no labels, kept tokens ")
     assert lines[1].startswith("ssa epoch 1: labelled 0.200 of the examples, acceptance 1.000, base rate 0.")
     assert "kept tokens" in lines[1]
     asked = [note for done, note in Listening.notes if done == 5 and note.startswith("labelling tokens")]

@@ -82,7 +82,7 @@ class ReportProgress(TrainerCallback):
 def _labelling(logs: dict[str, Any]) -> str:
     """One line about an epoch of SSA."""
     kept = f", kept tokens {logs['ssa/kept']:.3f}" if "ssa/kept" in logs else ""
-    if not logs["ssa/share"]:
+    if not logs["ssa/labelled_tokens"]:  # not the share: the reference rule labels examples without a probe, too
         return f"ssa epoch {logs['ssa/epoch']}: no labels{kept}"
     return (
         f"ssa epoch {logs['ssa/epoch']}: labelled {logs['ssa/share']:.3f} of the examples, acceptance "
