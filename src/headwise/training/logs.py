@@ -66,7 +66,7 @@ class GuideLog(TrainerCallback, ExportableState):
         """Add the parts to a training log; evaluation logs stay as they are."""
         if not self._counts or logs is None or "loss" not in logs:
             return
-        parts = _averaged_over_processes({name: float(self._sums[name]) / self._counts[name] for name in self._sums})
+        parts = averaged_over_processes({name: float(self._sums[name]) / self._counts[name] for name in self._sums})
         self._sums, self._counts = {}, {}
         logs.update(parts)
         if state.log_history:
@@ -111,7 +111,8 @@ def log_losses(trainer: Trainer) -> Trainer:
     return trainer
 
 
-def _averaged_over_processes(parts: dict[str, float]) -> dict[str, float]:
+def averaged_over_processes(parts: dict[str, float]) -> dict[str, float]:
+    """The mean of each number over all processes of data-parallel training."""
     if not (torch.distributed.is_available() and torch.distributed.is_initialized()):
         return parts
     values = torch.tensor(list(parts.values()), dtype=torch.float64)

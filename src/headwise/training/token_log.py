@@ -9,6 +9,7 @@ from transformers import Trainer, TrainerCallback
 from transformers.trainer_callback import ExportableState
 
 from headwise.ssa import Supervision, supervision_of
+from headwise.training.logs import averaged_over_processes
 
 
 class TokenLog(TrainerCallback, ExportableState):
@@ -47,7 +48,8 @@ class TokenLog(TrainerCallback, ExportableState):
         """Add the parts to a training log; other logs stay as they are."""
         if not self._counts or logs is None or "loss" not in logs:
             return
-        parts = {f"ssa/{name}": float(self._sums[name]) / self._counts[name] for name in self._sums}
+        means = {f"ssa/{name}": float(self._sums[name]) / self._counts[name] for name in self._sums}
+        parts = averaged_over_processes(means)
         self._sums, self._counts = {}, {}
         logs.update(parts)
         if state.log_history:
