@@ -19,7 +19,7 @@ demo: $(STAMP)
 	HF_HUB_OFFLINE=1 $(BIN)/headwise demo --output demo
 
 test: lint
-	HF_HUB_OFFLINE=1 TOKENIZERS_PARALLELISM=false $(BIN)/python -m pytest
+	HF_HUB_OFFLINE=1 TOKENIZERS_PARALLELISM=false $(BIN)/python -m pytest -n 2 --dist loadfile
 
 lint: $(STAMP)
 	$(BIN)/ruff check $(CODE)

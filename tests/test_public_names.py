@@ -7,6 +7,7 @@ import headwise as hw
 NAMES = [
     "MDG",
     "PDG",
+    "SSA",
     "AttentionRecord",
     "Disagreement",
     "Guide",
@@ -24,9 +25,13 @@ NAMES = [
     "guidance",
     "guide",
     "last_losses",
+    "load",
     "log_losses",
     "piecewise",
     "register_guide",
+    "relabel",
+    "self_supervise",
+    "supervision",
     "unguide",
     "warm_up",
 ]
