@@ -47,7 +47,7 @@ from headwise.training.token_labels import TokenLabelCollator, WithTokenLabels
 
 LIMIT = 0.5
 LENGTH, BATCH = 128, 32
-SIZES = {"full": ({"short": 768, "long": 256}, Plan(3, 3)), "quick": ({"short": 192, "long": 64}, Plan(1, 3, 6.0))}
+SIZES = {"full": ({"short": 768, "long": 256}, Plan(3, 3)), "quick": ({"short": 128, "long": 48}, Plan(1, 2, 4.0))}
 RULES = ("probe", "reference")
 
 
