@@ -11,7 +11,7 @@ from pathlib import Path
 from statistics import mean, stdev
 from typing import Any
 
-from report import finish, progress
+from report import finish, progress, put_between
 
 from headwise.errors import HeadwiseError
 from headwise.experiments.files import read_recipe
@@ -129,12 +129,6 @@ def page(rows: dict[str, list[Row]], chosen: str) -> str:
     return "\n".join([START, *parts, END])
 
 
-def write_page(path: Path, text: str) -> None:
-    content = path.read_text(encoding="utf-8")
-    before, after = content.split(START)[0], content.split(END)[1]
-    path.write_text(before + text + after, encoding="utf-8")
-
-
 def main() -> int:
     options = read_options()
     if options.quick:
@@ -150,7 +144,7 @@ def main() -> int:
         sys.stderr.write(f"real_check: {error}\n")
         return 2
     if options.markdown:
-        write_page(options.markdown, page({"sick": sick} | ({"rte": rte} if rte else {}), chosen))
+        put_between(options.markdown, START, END, page({"sick": sick} | ({"rte": rte} if rte else {}), chosen))
     return finish({"rows": [*sick, *rte], "chosen": chosen, "bars": []}, options.check)
 
 

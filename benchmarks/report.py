@@ -93,6 +93,17 @@ def replace_text(path: Path, text: str) -> None:
     os.replace(draft, path)
 
 
+def write_rows(path: Path, rows: list[Row]) -> None:
+    """The rows as a file for pages and programs."""
+    replace_text(path, json.dumps({"rows": rows}, indent=1) + "\n")
+
+
+def put_between(path: Path, start: str, end: str, text: str) -> None:
+    """Put a text, which brings both marks along, in the place of what stands between them on a page."""
+    content = path.read_text(encoding="utf-8")
+    replace_text(path, content.split(start)[0] + text + content.split(end)[1])
+
+
 def finish(result: dict[str, Any], check: bool) -> int:
     """Print the one JSON object; the exit code is 1 when a bar is missed and the user asked to check."""
     print(json.dumps(result, indent=1))

@@ -6,13 +6,12 @@ finds. Runs and scores that are finished are not repeated, so the program can be
 """
 
 import argparse
-import json
 import sys
 from pathlib import Path
 from statistics import mean, stdev
 from typing import Any
 
-from report import finish, progress, replace_text
+from report import finish, progress, put_between, write_rows
 
 from headwise.errors import HeadwiseError
 from headwise.experiments.candidates import Chosen, read_candidates
@@ -201,11 +200,10 @@ def main() -> int:
     found = {gold: (each, tests_of(each, options.top)) for gold, each in scores.items()}
     rows += [as_row(gold, *each) for gold, each in found.items()]
     if options.output:
-        replace_text(options.output, json.dumps({"rows": rows}, indent=1) + "\n")
+        write_rows(options.output, rows)
     if options.markdown:
-        content = options.markdown.read_text(encoding="utf-8")
         text = page([row for row in rows if "setting" in row], found, options)
-        replace_text(options.markdown, content.split(START)[0] + text + content.split(END)[1])
+        put_between(options.markdown, START, END, text)
     return finish({"rows": rows, "bars": []}, options.check)
 
 

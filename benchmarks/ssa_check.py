@@ -7,7 +7,6 @@ the program can be stopped, and several may share tasks and seeds among them.
 """
 
 import argparse
-import json
 import math
 import sys
 from pathlib import Path
@@ -15,7 +14,7 @@ from statistics import mean
 from typing import Any
 
 from real_check import spread, values
-from report import finish, progress, replace_text
+from report import finish, progress, put_between, write_rows
 from table2 import half_width
 
 from headwise.errors import HeadwiseError
@@ -137,10 +136,9 @@ def main() -> int:
         sys.stderr.write(f"ssa_check: {error}\n")
         return 2
     if options.output:
-        replace_text(options.output, json.dumps({"rows": rows}, indent=1) + "\n")
+        write_rows(options.output, rows)
     if options.markdown:
-        content = options.markdown.read_text(encoding="utf-8")
-        replace_text(options.markdown, content.split(START)[0] + page(rows) + content.split(END)[1])
+        put_between(options.markdown, START, END, page(rows))
     return finish({"rows": rows, "bars": []}, options.check)
 
 

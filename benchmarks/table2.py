@@ -5,7 +5,6 @@ Runs that are finished are not repeated, so the program can be stopped, and seve
 """
 
 import argparse
-import json
 import math
 import sys
 from pathlib import Path
@@ -13,7 +12,7 @@ from statistics import mean, stdev
 from typing import Any
 
 from real_check import row_of, spread, values
-from report import finish, progress, replace_text
+from report import finish, progress, put_between, write_rows
 from scipy import stats
 
 from headwise.errors import HeadwiseError
@@ -106,10 +105,9 @@ def main() -> int:
         sys.stderr.write(f"table2: {error}\n")
         return 2
     if options.output:
-        replace_text(options.output, json.dumps({"rows": rows}, indent=1) + "\n")
+        write_rows(options.output, rows)
     if options.markdown:
-        content = options.markdown.read_text(encoding="utf-8")
-        replace_text(options.markdown, content.split(START)[0] + page(rows) + content.split(END)[1])
+        put_between(options.markdown, START, END, page(rows))
     return finish({"rows": rows, "bars": []}, options.check)
 
 

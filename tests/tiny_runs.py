@@ -210,6 +210,12 @@ def finished(tmp_path_factory: pytest.TempPathFactory, encoder: str, pairs: str)
     return folder
 
 
+def undisturbed(folder: Path, encoder: str, pairs: str, changes: dict[str, Any]) -> Path:
+    """Train a small recipe with changes, and let nobody disturb it."""
+    train(check_recipe(small(encoder, **changes), "test"), Place(folder, Path(pairs)))
+    return folder
+
+
 @pytest.fixture
 def ran(tmp_path: Path, encoder: str, pairs: str) -> Callable[..., Path]:
     """Train a small recipe with changes, without the command line, and return its folder."""

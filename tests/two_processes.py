@@ -1,8 +1,24 @@
 """For tests that start two processes."""
 
+import datetime
 import os
 import time
 from pathlib import Path
+
+import torch
+
+
+def meet(rank, folder, seconds=100):
+    """Let a process, number `rank` of two, find the other, as a launcher would."""
+    os.environ.update(RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE="2", LOCAL_WORLD_SIZE="2", OMP_NUM_THREADS="1")
+    torch.set_num_threads(1)
+    torch.distributed.init_process_group(
+        "gloo",
+        init_method=f"file://{folder}/meeting",
+        rank=rank,
+        world_size=2,
+        timeout=datetime.timedelta(seconds=seconds),
+    )
 
 
 def leave(folder):

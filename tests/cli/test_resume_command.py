@@ -9,15 +9,11 @@ import signal
 import subprocess
 import sys
 from contextlib import suppress
-from pathlib import Path
 
 import pytest
-from tiny_runs import Process, assert_one_sentence, log, outcome, record, small, write_data
+from tiny_runs import Process, assert_one_sentence, log, outcome, record, undisturbed, write_data
 
 from headwise.cli.train import _go_on
-from headwise.experiments import check_recipe
-from headwise.experiments.prepare import Place
-from headwise.experiments.run import train
 from headwise.training.checkpoints import MARK, newest
 
 # Two epochs of ten steps; dropout and automatic weights are on, and evaluations and checkpoints fall apart.
@@ -28,9 +24,7 @@ STEP = "headwise.training.clock.Clock.on_step_end"
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory, encoder, pairs):
     """A run that nobody disturbs."""
-    folder = tmp_path_factory.mktemp("whole") / "run"
-    train(check_recipe(small(encoder, **CHANGES), "test"), Place(folder, Path(pairs)))
-    return folder
+    return undisturbed(tmp_path_factory.mktemp("whole") / "run", encoder, pairs, CHANGES)
 
 
 @pytest.fixture

@@ -2,16 +2,12 @@
 
 import shlex
 import signal
-from pathlib import Path
 
 import numpy as np
 import pytest
 from safetensors.numpy import load_file
-from tiny_runs import Process, log, outcome, record, small
+from tiny_runs import Process, log, outcome, record, undisturbed
 
-from headwise.experiments import check_recipe
-from headwise.experiments.prepare import Place
-from headwise.experiments.run import train
 from headwise.training.checkpoints import newest
 from headwise.training.relabelling import FILE
 
@@ -28,9 +24,7 @@ STEP = "headwise.training.clock.Clock.on_step_end"
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory, encoder, pairs):
     """A run that nobody disturbs."""
-    folder = tmp_path_factory.mktemp("whole") / "run"
-    train(check_recipe(small(encoder, **CHANGES), "test"), Place(folder, Path(pairs)))
-    return folder
+    return undisturbed(tmp_path_factory.mktemp("whole") / "run", encoder, pairs, CHANGES)
 
 
 @pytest.fixture

@@ -2,16 +2,12 @@
 
 import json
 import re
-from pathlib import Path
 
 import pytest
 import torch
-from tiny_runs import assert_one_sentence, small, write_data
+from tiny_runs import assert_one_sentence, undisturbed, write_data
 from transformers import AutoTokenizer
 
-from headwise.experiments import check_recipe
-from headwise.experiments.prepare import Place
-from headwise.experiments.run import train
 from headwise.training import load
 
 TEXT, PAIR = "the cat surely sees a dog", "a dog never likes it"
@@ -19,9 +15,7 @@ TEXT, PAIR = "the cat surely sees a dog", "a dog never likes it"
 
 def run_of(folder, encoder, data, **changes):
     torch.set_num_threads(1)
-    recipe = check_recipe(small(encoder, guides={}, training__epochs=1, **changes), "test")
-    train(recipe, Place(folder, Path(data)))
-    return folder
+    return undisturbed(folder, encoder, str(data), {"guides": {}, "training__epochs": 1, **changes})
 
 
 @pytest.fixture(scope="module")

@@ -1,13 +1,10 @@
 """Two real processes that share the work give what one gives: the same weights, the same parts in the log."""
 
-import datetime
-import os
-
 import pytest
 import torch
 from training.small_task import by_hand, distance, exact_model, guided, parameters, summed_loss, trainer_of
 from transformers import Trainer
-from two_processes import leave
+from two_processes import leave, meet
 
 import headwise as hw
 from headwise.training.trainer import GuidedTrainer
@@ -44,15 +41,7 @@ def run(name, folder, *, batch, **changes):
 
 def worker(rank, folder):
     """One of two processes."""
-    os.environ.update(RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE="2", LOCAL_WORLD_SIZE="2", OMP_NUM_THREADS="1")
-    torch.set_num_threads(1)
-    torch.distributed.init_process_group(
-        "gloo",
-        init_method=f"file://{folder}/meeting",
-        rank=rank,
-        world_size=2,
-        timeout=datetime.timedelta(seconds=100),
-    )
+    meet(rank, folder)
     options = {"ddp_backend": "gloo"}
     found = {name: run(name, folder, batch=4, **options) for name in RUNS}
     for name in ACCUMULATED:

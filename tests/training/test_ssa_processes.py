@@ -1,14 +1,11 @@
 """Two real processes that share the probing find the labels that one finds, and both have all of them."""
 
-import datetime
-import os
-
 import pytest
 import torch
 from training.small_task import distance, parameters
 from training.supervised_task import SOFT, build, build_model, labels_of, told, watched
 from transformers import Trainer
-from two_processes import leave
+from two_processes import leave, meet
 
 from headwise.training.trainer import GuidedTrainer
 
@@ -36,15 +33,7 @@ def run(name, folder, *, batch, start=None, **changes):
 
 def worker(rank, folder):
     """One of two processes."""
-    os.environ.update(RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE="2", LOCAL_WORLD_SIZE="2", OMP_NUM_THREADS="1")
-    torch.set_num_threads(1)
-    torch.distributed.init_process_group(
-        "gloo",
-        init_method=f"file://{folder}/meeting",
-        rank=rank,
-        world_size=2,
-        timeout=datetime.timedelta(seconds=100),
-    )
+    meet(rank, folder)
     options = {"ddp_backend": "gloo", "batch": 4}
     found = {name: run(name, folder, **options) for name in RUNS}
     found["resumed"] = run("moving", folder, start=4, **options)

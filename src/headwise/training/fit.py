@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -31,6 +30,7 @@ from headwise.training.checkpoints import (
     wait_for_everyone,
 )
 from headwise.training.clock import Clock
+from headwise.training.conditions import deterministic, own_forward
 from headwise.training.logs import log_losses
 from headwise.training.predict import predict_logits
 from headwise.training.relabelling import Probing, Relabel
@@ -143,7 +143,7 @@ def fit(material: Material, settings: Settings, folder: Path, callbacks: list[Tr
     clock, stop = Clock(), StopOnRequest()
     checkpoint = newest(folder)
     clear_broken(folder)
-    with _deterministic(), _own_forward(material.model), stop.listening():
+    with deterministic(), own_forward(material.model), stop.listening():
         # Our callbacks come after the Trainer's own, and the mark after them all: it says that everything is saved.
         more = [*relabel, *callbacks, MarkCheckpoints(folder)]
         trainer = _trainer(material, settings, folder, [clock, best, stop, *more])
@@ -271,34 +271,6 @@ def _not_saved(trainer: RunTrainer, reason: str) -> str:
     kept = newest(folder)
     before = "there is none before it" if kept is None else f"the one before it, {kept.name}, is whole"
     return f"a checkpoint could not be saved in {folder} ({reason}); {before}: make room, then go on with --resume."
-
-
-@contextmanager
-def _deterministic() -> Iterator[None]:
-    """The same bits for the same work, whatever else the machine does; undone afterwards."""
-    before = torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()
-    memory: Any = torch.utils.deterministic
-    fill = memory.fill_uninitialized_memory
-    torch.use_deterministic_algorithms(True, warn_only=True)
-    memory.fill_uninitialized_memory = False  # costs time and changes no result of ours
-    try:
-        yield
-    finally:
-        torch.use_deterministic_algorithms(before[0], warn_only=before[1])
-        memory.fill_uninitialized_memory = fill
-
-
-@contextmanager
-def _own_forward(model: nn.Module) -> Iterator[None]:
-    """For bf16, accelerate replaces the model's forward; afterwards the model computes as it will once it is saved."""
-    before = model.__dict__.get("forward")
-    try:
-        yield
-    finally:
-        model.__dict__.pop("_original_forward", None)
-        model.__dict__.pop("forward", None)
-        if before is not None:
-            model.__dict__["forward"] = before
 
 
 def _save_weights(model: nn.Module, folder: Path) -> None:

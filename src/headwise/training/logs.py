@@ -10,6 +10,7 @@ from transformers.trainer_callback import ExportableState
 
 from headwise.errors import StateError
 from headwise.guides import Guidance, guidance_of
+from headwise.training.running import RunningMeans, add_to_log
 
 
 class GuideLog(TrainerCallback, ExportableState):
@@ -24,8 +25,7 @@ class GuideLog(TrainerCallback, ExportableState):
         self.saved: dict[str, Any] | None = None
         self.running: dict[str, Any] = {}
         self._guidance: Guidance | None = None
-        self._sums: dict[str, torch.Tensor | float] = {}
-        self._counts: dict[str, int] = {}
+        self._means = RunningMeans()
 
     def watch(self, guidance: Guidance) -> None:
         """Log this guidance."""
@@ -34,16 +34,14 @@ class GuideLog(TrainerCallback, ExportableState):
     def state(self) -> dict[str, Any]:
         """What the Trainer keeps in trainer_state.json."""
         saved = None if self._guidance is None else self._guidance.state_dict()
-        running = {name: [float(total), self._counts[name]] for name, total in self._sums.items()}
-        return {"args": {}, "attributes": {"saved": saved, "running": running}}
+        return {"args": {}, "attributes": {"saved": saved, "running": self._means.state()}}
 
     def load(self, callbacks: dict[str, Any]) -> None:
         """Take the guides' state from a checkpoint's callbacks, and make sure that the next checkpoint has it."""
         found = callbacks.get(type(self).__name__)
         kept = found.get("attributes", {}) if isinstance(found, dict) else {}
         saved = kept.get("saved")
-        for name, (total, count) in kept.get("running", {}).items():
-            self._sums[name], self._counts[name] = total, count
+        self._means.load(kept.get("running", {}))
         if saved is not None and self._guidance is not None:
             self._guidance.load_state_dict(saved)
         callbacks.setdefault(type(self).__name__, self.state())
@@ -64,13 +62,7 @@ class GuideLog(TrainerCallback, ExportableState):
 
     def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **kwargs: Any) -> None:
         """Add the parts to a training log; evaluation logs stay as they are."""
-        if not self._counts or logs is None or "loss" not in logs:
-            return
-        parts = averaged_over_processes({name: float(self._sums[name]) / self._counts[name] for name in self._sums})
-        self._sums, self._counts = {}, {}
-        logs.update(parts)
-        if state.log_history:
-            state.log_history[-1].update(parts)
+        add_to_log(self._means, logs, state)
 
     def _note(self) -> None:
         if self._guidance is None or self._guidance.losses.task is None:
@@ -82,9 +74,7 @@ class GuideLog(TrainerCallback, ExportableState):
             numbers[f"guide/{name}_weight"] = part.weight
             if part.share is not None:
                 numbers[f"guide/{name}_share"] = part.share
-        for name, number in numbers.items():
-            self._sums[name] = self._sums.get(name, 0.0) + number
-            self._counts[name] = self._counts.get(name, 0) + 1
+        self._means.note(numbers)
 
 
 def log_losses(trainer: Trainer) -> Trainer:
@@ -109,14 +99,3 @@ def log_losses(trainer: Trainer) -> Trainer:
         callbacks.remove(log)
         callbacks.insert(0, log)
     return trainer
-
-
-def averaged_over_processes(parts: dict[str, float]) -> dict[str, float]:
-    """The mean of each number over all processes of data-parallel training."""
-    if not (torch.distributed.is_available() and torch.distributed.is_initialized()):
-        return parts
-    values = torch.tensor(list(parts.values()), dtype=torch.float64)
-    if torch.distributed.get_backend() == "nccl":
-        values = values.to("cuda")
-    torch.distributed.all_reduce(values)
-    return dict(zip(parts, (values / torch.distributed.get_world_size()).tolist(), strict=True))

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-import torch
 from transformers import Trainer, TrainerCallback
 from transformers.trainer_callback import ExportableState
 
 from headwise.ssa import Supervision, supervision_of
-from headwise.training.logs import averaged_over_processes
+from headwise.training.running import RunningMeans, add_to_log
 
 
 class TokenLog(TrainerCallback, ExportableState):
@@ -18,23 +17,20 @@ class TokenLog(TrainerCallback, ExportableState):
     def __init__(self, supervision: Supervision | None = None) -> None:
         """Start empty; a Trainer that restores its callbacks makes one without anything, see `on_train_begin`."""
         self._supervision = supervision
-        self._sums: dict[str, torch.Tensor | float] = {}
-        self._counts: dict[str, int] = {}
+        self._means = RunningMeans()
 
     def state(self) -> dict[str, Any]:
         """What the Trainer keeps in trainer_state.json."""
-        running = {name: [float(total), self._counts[name]] for name, total in self._sums.items()}
-        return {"args": {}, "attributes": {"running": running}}
+        return {"args": {}, "attributes": {"running": self._means.state()}}
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Go on from the checkpoint that the Trainer resumed from, if any."""
         model = kwargs.get("model")
         self._supervision = (None if model is None else supervision_of(model)) or self._supervision
-        self._sums, self._counts = {}, {}
+        self._means = RunningMeans()
         # The Trainer saves only what has a place: a checkpoint from before this callback has none for it.
         kept = state.stateful_callbacks.setdefault(type(self).__name__, self.state()).get("attributes", {})
-        for name, (total, count) in kept.get("running", {}).items():
-            self._sums[name], self._counts[name] = total, count
+        self._means.load(kept.get("running", {}))
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Remember the parts of this step."""
@@ -46,23 +42,14 @@ class TokenLog(TrainerCallback, ExportableState):
 
     def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **kwargs: Any) -> None:
         """Add the parts to a training log; other logs stay as they are."""
-        if not self._counts or logs is None or "loss" not in logs:
-            return
-        means = {f"ssa/{name}": float(self._sums[name]) / self._counts[name] for name in self._sums}
-        parts = averaged_over_processes(means)
-        self._sums, self._counts = {}, {}
-        logs.update(parts)
-        if state.log_history:
-            state.log_history[-1].update(parts)
+        add_to_log(self._means, logs, state)
 
     def _note(self) -> None:
         losses = None if self._supervision is None else self._supervision.losses
         if losses is None:
             return
-        parts = {"task_loss": losses.task} | ({} if losses.token is None else {"token_loss": losses.token})
-        for name, part in parts.items():
-            self._sums[name] = self._sums.get(name, 0.0) + part
-            self._counts[name] = self._counts.get(name, 0) + 1
+        parts = {"ssa/task_loss": losses.task} | ({} if losses.token is None else {"ssa/token_loss": losses.token})
+        self._means.note(parts)
 
 
 def log_token_losses(trainer: Trainer) -> None:
