@@ -27,6 +27,14 @@ def write_atomically(path: Path, text: str) -> None:
         fresh.unlink(missing_ok=True)
 
 
+def save_text(path: Path, text: str) -> None:
+    """Write a file that the user asked for, whole or not at all; a disk that refuses is told in one sentence."""
+    try:
+        write_atomically(path, text)
+    except OSError as error:
+        raise DiskError(f"{path} could not be written: {error.strerror or error}.") from error
+
+
 def cache_folder() -> Path | None:
     """The folder that $HEADWISE_CACHE names, if it does."""
     own = os.environ.get("HEADWISE_CACHE")

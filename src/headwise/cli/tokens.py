@@ -11,12 +11,11 @@ from rich.style import Style
 from rich.text import Text
 
 from headwise.cli.quiet import quiet_libraries
-from headwise.disk import write_atomically
-from headwise.errors import DiskError, InputError
-from headwise.experiments.apply import load_run
+from headwise.disk import save_text
+from headwise.experiments.apply import check_target, load_run
 from headwise.experiments.token_scores import TokenScores, token_scores
 from headwise.reports.token_page import token_page
-from headwise.reports.token_text import Piece, ScoredText, ScoredToken, lines
+from headwise.reports.token_text import Piece, ScoredText, ScoredToken, lines, printable
 
 TOP = 5
 
@@ -25,7 +24,8 @@ def show_tokens(
     folder: Path, text: str, pair: str | None, *, page: Path | None, overwrite: bool, as_json: bool
 ) -> None:
     """Score the tokens of a text by a run; print them, and write a page if asked."""
-    _check_page(page, overwrite=overwrite)
+    if page is not None:
+        check_target(page, overwrite=overwrite, option="--html", endings=(".html", ".htm"))
     quiet_libraries()
     run = load_run(folder)
     found = token_scores(run, folder, text, pair)
@@ -33,7 +33,7 @@ def show_tokens(
     if found.cut:
         typer.echo(f"headwise: the text was cut to {run.recipe.data.max_length} tokens, as in training", err=True)
     if page is not None:
-        _write(page, token_page([scored], f"Tokens that matter to {run.recipe.name}"))
+        save_text(page, token_page([scored], f"Tokens that matter to {run.recipe.name}"))
     if as_json:
         files = {} if page is None else {"html": str(page)}
         typer.echo(json.dumps({"run": str(folder), **scored.as_data(), **files}, indent=2, ensure_ascii=False))
@@ -62,7 +62,7 @@ def _print(scored: ScoredText) -> None:
     chances = ", ".join(f"{name} {value:.3f}" for name, value in scored.probabilities.items())
     console.print(Text(f"prediction: {scored.prediction}" + (f" ({chances})" if chances else "")))
     strongest = sorted((token for token in scored.tokens if token.score is not None), key=lambda token: -_value(token))
-    named = ", ".join(f"{token.text} {_value(token):.3f}" for token in strongest[:TOP])
+    named = ", ".join(f"{printable(token.text)} {_value(token):.3f}" for token in strongest[:TOP])
     console.print(Text(f"highest scores: {named}"))
     if scored.threshold is not None:
         left_out = [token for token in strongest if not token.kept]
@@ -87,22 +87,3 @@ def _shown(piece: Piece, *, colour: bool) -> tuple[str, Style]:
 
 def _value(token: ScoredToken) -> float:
     return token.score or 0.0
-
-
-def _check_page(page: Path | None, *, overwrite: bool) -> None:
-    """Refuse a page that cannot be written, before any work is done."""
-    if page is None:
-        return
-    if page.suffix not in (".html", ".htm"):
-        raise InputError(f"--html {page}: expected a name that ends in .html.")
-    if not page.absolute().parent.is_dir():
-        raise InputError(f"--html {page}: there is no folder {page.absolute().parent}; make it first.")
-    if page.exists() and not overwrite:
-        raise InputError(f"--html {page} exists already: choose another name, or add --overwrite.")
-
-
-def _write(page: Path, content: str) -> None:
-    try:
-        write_atomically(page, content)
-    except OSError as error:
-        raise DiskError(f"{page} could not be written: {error.strerror or error}.") from error

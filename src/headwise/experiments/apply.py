@@ -12,13 +12,14 @@ from typing import Any
 import numpy
 from torch import nn
 
-from headwise.disk import write_atomically
-from headwise.errors import DiskError, InputError
+from headwise.disk import save_text
+from headwise.errors import InputError
 from headwise.experiments import record
 from headwise.experiments.data import read_split
 from headwise.experiments.recipe import Recipe
 from headwise.tasks import Collator, Split, Task, build_task, encode
 from headwise.training import Listener, Silence, load_classifier_folder, predict_logits, predictions_of, score_logits
+from headwise.training.predict import probabilities_of
 
 
 @dataclass(frozen=True)
@@ -95,12 +96,10 @@ def predict(
     logits = run.logits(split, batch, listener)
     if not run.labels:
         return [{"prediction": float(value)} for value in predictions_of(logits)]
-    shifted = numpy.exp(logits - logits.max(1, keepdims=True))
-    probabilities = shifted / shifted.sum(1, keepdims=True)
     return [
         {"prediction": run.labels[int(row.argmax())]}
         | {f"probability_{label}": round(float(value), 6) for label, value in zip(run.labels, row, strict=True)}
-        for row in probabilities
+        for row in probabilities_of(logits)
     ]
 
 
@@ -112,22 +111,21 @@ def _check_kind(run: Loaded) -> None:
         )
 
 
-def check_target(path: Path, *, overwrite: bool) -> None:
-    """Refuse a place where predictions cannot be written, before any work is done."""
-    if path.suffix not in (".tsv", ".csv", ".jsonl"):
-        raise InputError(f"--output {path}: expected a name that ends in .tsv, .csv or .jsonl.")
+def check_target(
+    path: Path, *, overwrite: bool, option: str = "--output", endings: tuple[str, ...] = (".tsv", ".csv", ".jsonl")
+) -> None:
+    """Refuse a file that cannot be written, before any work is done; `option` is what the user called it."""
+    if path.suffix not in endings:
+        raise InputError(f"{option} {path}: expected a name that ends in {', '.join(endings[:-1])} or {endings[-1]}.")
     if not path.absolute().parent.is_dir():
-        raise InputError(f"--output {path}: there is no folder {path.absolute().parent}; make it first.")
+        raise InputError(f"{option} {path}: there is no folder {path.absolute().parent}; make it first.")
     if path.exists() and not overwrite:
-        raise InputError(f"--output {path} exists already: choose another name, or add --overwrite.")
+        raise InputError(f"{option} {path} exists already: choose another name, or add --overwrite.")
 
 
 def write_rows(rows: list[dict[str, Any]], path: Path) -> None:
     """Write predictions as TSV, CSV or JSONL, by the name of the file; all or nothing."""
-    try:
-        write_atomically(path, _text(rows, path.suffix))
-    except OSError as error:
-        raise DiskError(f"{path} could not be written: {error.strerror or error}.") from error
+    save_text(path, _text(rows, path.suffix))
 
 
 def _text(rows: list[dict[str, Any]], suffix: str) -> str:

@@ -27,6 +27,6 @@ def model_card(content: dict[str, Any]) -> str:
 
 
 def _supervision(content: dict[str, Any]) -> dict[str, Any] | None:
-    """The options of SSA with their defaults; None without it."""
+    """Of SSA the model, and whether it pools; None without it."""
     options = recipe_of(content).supervision
-    return None if options is None else options.as_data()
+    return None if options is None else {"model": options.model, "pools": options.pools}

@@ -16,6 +16,7 @@ from headwise.errors import InputError
 from headwise.experiments.apply import Loaded
 from headwise.ssa import supervision_of
 from headwise.tasks import Collator, Encoded, Split, encode
+from headwise.training.predict import probabilities_of
 
 # What the decoder of a tokenizer tells of how it writes its tokens.
 SPELLINGS = {"WordPiece": "wordpiece", "ByteLevel": "bytes", "Metaspace": "sentencepiece"}
@@ -97,8 +98,7 @@ def _answer(run: Loaded, logits: numpy.ndarray) -> tuple[str, dict[str, float]]:
     """What the model says, and for classes the probability of each."""
     if not run.labels:
         return f"{logits[0]:.4f}", {}
-    powers = numpy.exp(logits - logits.max())
-    parts = powers / powers.sum()
+    (parts,) = probabilities_of(logits[None])
     chances = {label: round(float(part), 6) for label, part in zip(run.labels, parts, strict=True)}
     return run.labels[int(logits.argmax())], chances
 

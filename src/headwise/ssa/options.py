@@ -134,6 +134,11 @@ class SSA:
         return None if self.label_rule == "reference" else 3
 
     @property
+    def pools(self) -> bool:
+        """Whether the classifier reads pooled tokens."""
+        return self.model == "hybrid" and self.cls_weight < 1
+
+    @property
     def labels_wanted(self) -> bool:
         """Whether anything is learned from labels, so that probing is worth its time."""
         return not self.only_bert and self.aug_loss_weight > 0

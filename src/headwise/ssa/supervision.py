@@ -129,7 +129,7 @@ class Supervision(nn.Module):
     @property
     def pools(self) -> bool:
         """Whether the classifier reads pooled tokens."""
-        return self.options.model == "hybrid" and self.options.cls_weight < 1
+        return self.options.pools
 
     # -- the loss ----------------------------------------------------------------------------------------------------
 

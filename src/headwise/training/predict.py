@@ -104,6 +104,13 @@ def predictions_of(logits: numpy.ndarray) -> numpy.ndarray:
     return chosen
 
 
+def probabilities_of(logits: numpy.ndarray) -> numpy.ndarray:
+    """[N,C] softmax over the classes."""
+    powers = numpy.exp(logits - logits.max(1, keepdims=True))
+    probabilities: numpy.ndarray = powers / powers.sum(1, keepdims=True)
+    return probabilities
+
+
 def score_logits(logits: numpy.ndarray, labels: Sequence[float], metrics: Sequence[str]) -> dict[str, float]:
     """The metrics of these outputs."""
     return score(list(metrics), predictions_of(logits), numpy.asarray(labels))

@@ -154,4 +154,4 @@ def _token_head_weights(folder: Path) -> dict[str, Tensor]:
 def _named(file: Path, prefix: str) -> dict[str, Tensor]:
     """The tensors of a file whose names begin so."""
     with safe_open(str(file), framework="pt") as weights:
-        return {name: weights.get_tensor(name) for name in weights.keys() if name.startswith(prefix)}  # noqa: SIM118
+        return {name: weights.get_tensor(name) for name in weights.keys() if name.startswith(prefix)}
