@@ -71,6 +71,7 @@ def test_an_unknown_name_is_answered_with_the_nearest(parts, unknown, nearest):
         ({"data": {"buckets": "yes"}}, ("data.buckets is 'yes'", "true or false")),
         ({"data": {"limit": {"train": 0}}}, ("data.limit.train is 0", "greater than or equal to 1")),
         ({"head": "tanh"}, ("head is 'tanh'", "'relu'")),
+        ({"ssa": True}, ("ssa is True: expected options with values", "{model: hybrid}")),
         ({"seed": -1}, ("seed is -1", "greater than or equal to 0")),
         ({"share_every": -1}, ("share_every is -1", "greater than or equal to 0")),
         ({"name": "a/b"}, ("name is 'a/b'", "letters, digits")),

@@ -113,7 +113,7 @@ def _plain_options(options: Any) -> Any:
 
 def _options_or_none(value: Any) -> Any:
     if value is not None and not isinstance(value, dict):
-        raise ValueError("expected options with values, such as {model: hybrid}, or {} for all as they come")
+        raise ValueError("options with values, such as {model: hybrid}, or {} for all as they come")
     return value
 
 
