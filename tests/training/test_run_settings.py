@@ -39,12 +39,16 @@ def changed(**changes):
 
 
 def test_steps_of_a_run():
-    assert changed(epochs=3).total_steps(17) == 9  # 3 batches, the last of one example
-    assert changed(epochs=3, accumulation=2).total_steps(17) == 6
-    assert changed(epochs=3).total_steps(17, processes=2) == 6
-    assert changed(epochs=None, steps=5).total_steps(1000) == 5
-    assert changed(epochs=0.01).total_steps(17) == 1  # never none
-    assert changed(epochs=0.5).total_steps(80) == 5
+    def steps(examples, processes=1, **changes):
+        run = changed(**changes)
+        return run.total_steps(run.steps_per_epoch(examples, processes))
+
+    assert steps(17, epochs=3) == 9  # 3 batches, the last of one example
+    assert steps(17, epochs=3, accumulation=2) == 6
+    assert steps(17, processes=2, epochs=3) == 6
+    assert steps(1000, epochs=None, steps=5) == 5
+    assert steps(17, epochs=0.01) == 1  # never none
+    assert steps(80, epochs=0.5) == 5
 
 
 @settings(max_examples=6, deadline=None)
@@ -61,7 +65,8 @@ def test_they_are_the_trainers(tmp_path_factory, count, batch, accumulation):
         num_train_epochs=2,
     )
     *_, steps = trainer.set_initial_training_values(trainer.args, trainer.get_train_dataloader())
-    assert changed(epochs=2, batch=batch, accumulation=accumulation).total_steps(count) == steps
+    run = changed(epochs=2, batch=batch, accumulation=accumulation)
+    assert run.total_steps(run.steps_per_epoch(count)) == steps
 
 
 @pytest.mark.parametrize(("warmup", "steps"), [(0.0, 0), (0.1, 10), (0.999, 100), (1, 1), (25, 25)])

@@ -165,7 +165,7 @@ class Seam:
         for customer, _, _ in asked:
             customer.before(inputs)
         requests = tuple(request for _, wanted, _ in asked for request in wanted)
-        current = Pass(requests, tuple(gates for _, _, gates in asked), self.family.shape)
+        current = Pass(requests, tuple(gates for _, _, gates in asked), self.family.left, self.family.heads)
         if inputs.attention_mask is not None and inputs.attention_mask.dim() == 2:
             current.valid = inputs.attention_mask != 0
         return current
@@ -226,10 +226,10 @@ class Seam:
 
     def _install_sites(self) -> None:
         register()
-        shared, private = private_config.switch(self.model, NAME)
+        configs = private_config.switch(self.model, NAME)
         for module in attention_modules(self.model):
             module.__dict__[SITE] = Site(self)
-        self._undo.append(functools.partial(private_config.switch_back, self.model, shared, private))
+        self._undo.append(functools.partial(private_config.switch_back, self.model, configs))
 
     def _install_hooks(self) -> None:
         warn(self.family.name)
@@ -254,14 +254,17 @@ class Seam:
         current = self.current()
         if current is None:
             return out
-        split = out.unflatten(-1, (self.family.heads, -1))
+        heads = len(self.family.left[layer])
+        if heads == 0:
+            return out
+        split = out.unflatten(-1, (heads, -1))
         current.take_parts(layer, "output", split.transpose(1, 2))
         return current.apply_gates(layer, split).flatten(-2) if current.plans[layer].gates else out
 
     def _see_values(self, layer: int, values: Tensor) -> None:
-        current = self.current()
-        if current is not None:
-            current.take_parts(layer, "value", values.unflatten(-1, (self.family.heads, -1)).transpose(1, 2))
+        current, heads = self.current(), len(self.family.left[layer])
+        if current is not None and heads > 0:
+            current.take_parts(layer, "value", values.unflatten(-1, (heads, -1)).transpose(1, 2))
 
     def _remove(self) -> None:
         model = self.model

@@ -1,7 +1,7 @@
 """Training: the only place that knows transformers' Trainer."""
 
 from headwise.training.encoders import BUILTIN, Encoder, check_length, find_encoder, load_classifier
-from headwise.training.fit import Material, Outcome, fit
+from headwise.training.fit import Outcome, fit
 from headwise.training.freezing import freeze
 from headwise.training.knowledge import (
     KnowledgeCollator,
@@ -14,6 +14,8 @@ from headwise.training.knowledge import (
 )
 from headwise.training.loading import load
 from headwise.training.logs import GuideLog, log_losses
+from headwise.training.material import JointMaterial, Material, Part
+from headwise.training.multitask import MultiTask
 from headwise.training.predict import predict_logits, predictions_of, score_logits
 from headwise.training.progress import Listener, ReportProgress, Silence
 from headwise.training.relabelling import relabel
@@ -27,11 +29,14 @@ __all__ = [
     "Encoder",
     "GuideLog",
     "GuidedTrainer",
+    "JointMaterial",
     "KnowledgeCollator",
     "Listener",
     "Material",
+    "MultiTask",
     "Need",
     "Outcome",
+    "Part",
     "ReportProgress",
     "Reranker",
     "Settings",

@@ -74,6 +74,19 @@ def wait_for_everyone() -> None:
         torch.distributed.barrier()
 
 
+class StopAt(TrainerCallback):
+    """Evaluates, saves and stops after a step."""
+
+    def __init__(self, step: int) -> None:
+        """`step` is the last one."""
+        self._step = step
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """Stop if this was the step."""
+        if state.global_step >= self._step:
+            control.should_evaluate = control.should_save = control.should_training_stop = True
+
+
 class StopOnRequest(TrainerCallback):
     """After Ctrl-C (or SIGTERM), finishes the step, saves, and stops; a second Ctrl-C stops at once."""
 

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Callable
+import shutil
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-import numpy
 import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_model, save_model
@@ -23,6 +22,7 @@ from headwise.training.batches import LengthBuckets
 from headwise.training.best import BestModel
 from headwise.training.checkpoints import (
     MarkCheckpoints,
+    StopAt,
     StopOnRequest,
     clear_broken,
     newest,
@@ -32,36 +32,17 @@ from headwise.training.checkpoints import (
 from headwise.training.clock import Clock
 from headwise.training.conditions import deterministic, own_forward
 from headwise.training.logs import log_losses
-from headwise.training.predict import predict_logits
-from headwise.training.relabelling import Probing, Relabel
+from headwise.training.material import Material
+from headwise.training.relabelling import Relabel
 from headwise.training.settings import Settings
+from headwise.training.task_schedule import TaskBatches
 from headwise.training.token_labels import TokenLabelCollator, WithTokenLabels
 from headwise.training.token_log import log_token_losses
 from headwise.training.trainer import GuidedTrainer
 
 # No room, quota used up, file too large, read-only, no permission, broken device.
 CANNOT_WRITE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES, errno.EIO)
-Collate = Callable[[list[dict[str, Any]]], dict[str, torch.Tensor]]
-
-
-@dataclass(frozen=True)
-class Material:
-    """What is trained on what."""
-
-    model: nn.Module
-    train: Any
-    validation: Any
-    collate: Collate
-    score: Callable[[numpy.ndarray], dict[str, float]]
-    """The metrics of the logits on validation."""
-    primary: str
-    """The metric that tells which model is best."""
-    collate_train: Callable[[list[Any]], dict[str, torch.Tensor]] | None = None
-    """How training batches are made, if not as those of validation."""
-    loss: Callable[..., torch.Tensor] | None = None
-    """A loss outside of the model, as transformers' `compute_loss_func`; None for the model's own."""
-    probing: Probing | None = None
-    """What is labelled before each epoch, if the model has SSA and learns from labels."""
+LAST = "last"
 
 
 @dataclass
@@ -88,22 +69,16 @@ class RunTrainer(GuidedTrainer):
 
     def get_train_dataloader(self) -> DataLoader[Any]:
         """Batches of similar lengths, decided by seed and epoch alone."""
-        settings, data = self.settings, self.material.train
-        sampler = LengthBuckets(data.lengths, settings.batch, settings.seed, by_length=settings.by_length)
+        sampler = self.material.batches(self.settings)
         self.add_callback(OrderOfEpoch(sampler))
         collate = self.material.collate_train or self.material.collate
-        loader: DataLoader[Any] = DataLoader(data, batch_sampler=sampler, collate_fn=collate)
+        loader: DataLoader[Any] = DataLoader(self.material.train, batch_sampler=sampler, collate_fn=collate)
         prepared: DataLoader[Any] = self.accelerator.prepare(loader)
         return prepared
 
     def evaluate(self, *args: Any, **kwargs: Any) -> dict[str, float]:
-        """The metrics on validation; keeps no attention and no tensors but the logits."""
-        material = self.material
-        logits = predict_logits(
-            material.model, material.validation, material.collate, batch=self.settings.evaluation_batch
-        )
-        scores = material.score(logits)
-        metrics = {f"eval_{name}": value for name, value in scores.items()}
+        """The metrics on validation."""
+        metrics = {f"eval_{name}": value for name, value in self.material.validate(self.settings).items()}
         self.log(dict(metrics))
         self.control = self.callback_handler.on_evaluate(self.args, self.state, self.control, metrics)
         return metrics
@@ -112,7 +87,7 @@ class RunTrainer(GuidedTrainer):
 class OrderOfEpoch(TrainerCallback):
     """Tells the sampler which epoch it is: the Trainer does not reach it when it resumes with several processes."""
 
-    def __init__(self, sampler: LengthBuckets) -> None:
+    def __init__(self, sampler: LengthBuckets | TaskBatches) -> None:
         """For this sampler."""
         self._sampler = sampler
 
@@ -121,7 +96,14 @@ class OrderOfEpoch(TrainerCallback):
         self._sampler.set_epoch(int(state.epoch or 0))
 
 
-def fit(material: Material, settings: Settings, folder: Path, callbacks: list[TrainerCallback]) -> Outcome:
+def fit(
+    material: Material,
+    settings: Settings,
+    folder: Path,
+    callbacks: list[TrainerCallback],
+    *,
+    until: int | None = None,
+) -> Outcome:
     """Train, going on from the newest whole checkpoint in `folder` if there is one.
 
     Afterwards the model has the weights that did best on validation. With the same inputs, versions and number of
@@ -132,6 +114,8 @@ def fit(material: Material, settings: Settings, folder: Path, callbacks: list[Tr
         settings: how to train.
         folder: where checkpoints and the best model lie until the run is finished.
         callbacks: more callbacks, such as a progress bar.
+        until: stop after this step, evaluated and saved, so that others go on from there; the model is then as it was
+            left by that step.
     """
     best = BestModel(
         material.primary,
@@ -145,25 +129,32 @@ def fit(material: Material, settings: Settings, folder: Path, callbacks: list[Tr
     clear_broken(folder)
     with deterministic(), own_forward(material.model), stop.listening():
         # Our callbacks come after the Trainer's own, and the mark after them all: it says that everything is saved.
-        more = [*relabel, *callbacks, MarkCheckpoints(folder)]
+        halt = [] if until is None else [StopAt(until)]
+        more = [*relabel, *callbacks, *halt, MarkCheckpoints(folder)]
         trainer = _trainer(material, settings, folder, [clock, best, stop, *more])
         for each in relabel:
             each.log = trainer.log
-        total = settings.total_steps(len(material.train), trainer.args.world_size)
+        total = settings.total_steps(material.steps_per_epoch(settings, trainer.args.world_size))
         if checkpoint is not None:
             trainer.state = TrainerState.load_from_json(str(checkpoint / "trainer_state.json"))
             best.restore(saved_callbacks(checkpoint))
             clock.restore(saved_callbacks(checkpoint))
             for each in relabel:
                 each.restore(checkpoint)
+        goal = total if until is None else min(until, total)
         # A run may be killed between its last step and its end: the Trainer would take one step too many then.
-        if trainer.state.global_step < total and not best.exhausted:
+        if trainer.state.global_step < goal and not best.exhausted:
             _train(trainer, checkpoint)
+        elif checkpoint is not None:
+            load_model(material.model, str(checkpoint / "model.safetensors"))
     steps = trainer.state.global_step
-    interrupted = stop.requested and steps < total and not best.exhausted
-    if not interrupted:
+    interrupted = stop.requested and steps < goal and not best.exhausted
+    if not interrupted and until is None:
         wait_for_everyone()
-        _load_weights(material.model, folder / "best")
+        if material.keep_last:
+            shutil.rmtree(folder / LAST, ignore_errors=True)
+            _save_weights(material.model, folder / LAST)
+        load_weights(material.model, folder / "best")
     seconds = [clock.epochs[name] for name in sorted(clock.epochs, key=int)]
     return Outcome(
         interrupted=interrupted,
@@ -192,7 +183,7 @@ def _trainer(material: Material, settings: Settings, folder: Path, callbacks: li
     try:
         trainer = RunTrainer(
             model=material.model,
-            args=_arguments(settings, folder, len(material.train)),
+            args=_arguments(settings, folder, material),
             train_dataset=material.train,
             eval_dataset=material.validation,
             data_collator=material.collate,
@@ -215,10 +206,10 @@ def _trainer(material: Material, settings: Settings, folder: Path, callbacks: li
     return trainer
 
 
-def _arguments(settings: Settings, folder: Path, examples: int) -> TrainingArguments:
-    processes = int(os.environ.get("WORLD_SIZE", "1"))
-    total = settings.total_steps(examples, processes)
-    every = settings.evaluate_every or settings.steps_per_epoch(examples, processes)
+def _arguments(settings: Settings, folder: Path, material: Material) -> TrainingArguments:
+    per_epoch = material.steps_per_epoch(settings, int(os.environ.get("WORLD_SIZE", "1")))
+    total = settings.total_steps(per_epoch)
+    every = settings.evaluate_every or per_epoch
     return TrainingArguments(
         output_dir=str(folder),
         seed=settings.seed,
@@ -278,7 +269,8 @@ def _save_weights(model: nn.Module, folder: Path) -> None:
     save_model(model, str(folder / "weights.safetensors"))
 
 
-def _load_weights(model: nn.Module, folder: Path) -> None:
+def load_weights(model: nn.Module, folder: Path) -> None:
+    """What `fit` kept in a folder."""
     if not (folder / "weights.safetensors").is_file():
-        raise StateError(f"{folder} has no best model: was something removed from the run's folder?")
+        raise StateError(f"{folder} has no weights: was something removed from the run's folder?")
     load_model(model, str(folder / "weights.safetensors"))

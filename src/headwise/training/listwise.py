@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import softplus
 
-from headwise.training.fit import Material
+from headwise.training.material import Material
 
 Item = dict[str, Any]
 

@@ -10,21 +10,29 @@ from torch import nn
 
 from headwise.errors import InputError
 from headwise.ssa import supervision_of
+from headwise.training.multitask_saving import load_multitask, load_task, tasks_in
 from headwise.training.saving import holds_classifier, load_model_folder
 
 RECORD = "headwise.json"
 
 
-def load(folder: Path | str) -> nn.Module:
-    """The classifier of a run, or of any folder that `save_pretrained` made, with its token head if it has one.
+def load(folder: Path | str, task: str | None = None) -> nn.Module:
+    """The classifier of a run, or of any folder that `save_pretrained` made, with all that headwise added to it.
 
         model = hw.load("runs/rte-seed1")
+        model = hw.load("runs/joint-seed1", task="rte")
 
-    An ordinary transformers classifier in evaluation mode; its tokenizer is in the same folder.
+    An ordinary transformers classifier in evaluation mode; its tokenizer is in the same folder. Of a run on several
+    tasks, one task's classifier; without `task` all of them, as one `MultiTask`.
     """
     folder = Path(folder).expanduser()
     if not (folder / "config.json").is_file():
         raise InputError(f"{folder} holds no model: expected a folder with a config.json; name a finished run.")
+    tasks = tasks_in(folder)
+    if tasks:
+        return load_multitask(folder) if task is None else load_task(folder, task)  # type: ignore[no-any-return]
+    if task is not None:
+        raise InputError(f"{folder} holds one classifier, not several tasks: leave task={task!r} out.")
     head = run_settings(folder)[0]
     model: Any = load_model_folder(folder, head)
     if head == "pooler" and supervision_of(model) is None and not holds_classifier(model.config):

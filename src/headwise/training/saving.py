@@ -60,6 +60,11 @@ def save_classifier(model: Any, tokenizer: Any, folder: Path, head: str) -> None
         AutoConfig.for_model(**(config | {"architectures": [type(base).__name__]})).save_pretrained(folder)
         _, rest = _parted(model, lambda name: not name.startswith(f"{model.base_model_prefix}."))
         save_file(rest, str(folder / HEAD_FILE))
+    save_tokenizer(tokenizer, folder)
+
+
+def save_tokenizer(tokenizer: Any, folder: Path) -> None:
+    """Write the tokenizer as it came."""
     backend = tokenizer.backend_tokenizer
     backend.no_truncation()  # left behind by the last call, and nothing that the next user asked for
     backend.no_padding()
@@ -75,19 +80,20 @@ def _parted(model: nn.Module, apart: Callable[[str], bool]) -> tuple[dict[str, T
 
 def load_classifier_folder(folder: Path, head: str) -> tuple[nn.Module, Any]:
     """The classifier of a run, ready to predict, and its tokenizer."""
-    with _in_one_sentence(folder):
+    with in_one_sentence(folder):
         tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
     return load_model_folder(folder, head), tokenizer
 
 
 def load_model_folder(folder: Path, head: str) -> nn.Module:
     """The classifier of a run alone, ready to predict."""
-    with _in_one_sentence(folder):
+    with in_one_sentence(folder):
         return _load(folder, head).eval()
 
 
 @contextmanager
-def _in_one_sentence(folder: Path) -> Iterator[None]:
+def in_one_sentence(folder: Path) -> Iterator[None]:
+    """What is wrong with the files of a model, told by its folder."""
     try:
         yield
     except (OSError, ValueError, RuntimeError, SafetensorError) as error:
@@ -112,11 +118,11 @@ def _load(folder: Path, head: str) -> nn.Module:
     model.to(encoder.dtype)
     wanted = set(model.base_model.state_dict())
     model.base_model.load_state_dict({name: value for name, value in encoder.state_dict().items() if name in wanted})
-    _fill(model, load_file(str(folder / HEAD_FILE)), lambda name: not name.startswith(f"{model.base_model_prefix}."))
+    fill(model, load_file(str(folder / HEAD_FILE)), lambda name: not name.startswith(f"{model.base_model_prefix}."))
     return model  # type: ignore[no-any-return]
 
 
-def _fill(model: nn.Module, weights: dict[str, Tensor], wanted: Callable[[str], bool]) -> None:
+def fill(model: nn.Module, weights: dict[str, Tensor], wanted: Callable[[str], bool]) -> None:
     """Load weights of which none that is wanted may be missing: it would stay a matter of chance."""
     shapes = {name: tensor.shape for name, tensor in weights.items()}
     odd = [name for name, own in model.state_dict().items() if wanted(name) and shapes.get(name) != own.shape]
@@ -138,7 +144,7 @@ def _with_token_head(config: Any, token_head: dict[str, Any], folder: Path) -> n
     model = quiet.from_pretrained(folder, local_files_only=True, use_safetensors=True)
     model.__class__ = kind
     reattach(model, token_head)
-    _fill(model, _token_head_weights(folder), lambda name: name.startswith(f"{TOKEN_HEAD}."))
+    fill(model, _token_head_weights(folder), lambda name: name.startswith(f"{TOKEN_HEAD}."))
     return model  # type: ignore[no-any-return]
 
 

@@ -35,11 +35,9 @@ class Settings:
     by_length: bool
     report_to: tuple[str, ...]
 
-    def total_steps(self, examples: int, processes: int = 1) -> int:
-        """Optimiser steps of the whole run."""
-        if self.steps is not None:
-            return self.steps
-        return max(1, round(self.steps_per_epoch(examples, processes) * (self.epochs or 0)))
+    def total_steps(self, per_epoch: int) -> int:
+        """Optimiser steps of the whole run, at so many in one pass over the data."""
+        return self.steps if self.steps is not None else max(1, round(per_epoch * (self.epochs or 0)))
 
     def steps_per_epoch(self, examples: int, processes: int = 1) -> int:
         """Optimiser steps of one pass over the data."""

@@ -1,0 +1,101 @@
+"""Several tasks on disk: the shared encoder as an ordinary folder of transformers, and the tasks' heads in one file."""
+
+from __future__ import annotations
+
+import copy
+from pathlib import Path
+from typing import Any
+
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+from transformers import AutoConfig, AutoModelForSequenceClassification
+
+from headwise.errors import InputError, choices
+from headwise.training.multitask import MultiTask
+from headwise.training.saving import fill, in_one_sentence, save_tokenizer
+
+HEADS_FILE = "headwise_heads.safetensors"
+# In the config: the tasks by name, with what a config of transformers says about one.
+TASKS_KEY = "headwise_tasks"
+_OF_A_TASK = ("id2label", "label2id", "problem_type")
+
+
+def save_multitask(model: MultiTask, tokenizer: Any, folder: Path) -> None:
+    """Write encoder, heads and tokenizer.
+
+    Plain transformers loads the encoder (AutoModel); `load_task` puts a task's head on it.
+    """
+    encoder = model.encoder
+    encoder.save_pretrained(folder)
+    config = copy.deepcopy(encoder.config)
+    for name in _OF_A_TASK:
+        config.__dict__.pop(name, None)
+    config.architectures = [type(encoder).__name__]
+    setattr(config, TASKS_KEY, {task: _about(model.classifier(task).config) for task in model.tasks})
+    config.save_pretrained(folder)
+    heads = {
+        f"{task}/{name}": tensor.contiguous()
+        for task, head in zip(model.tasks, model.heads, strict=True)
+        for name, tensor in head.state_dict().items()
+    }
+    save_file(heads, str(folder / HEADS_FILE))
+    save_tokenizer(tokenizer, folder)
+
+
+def _about(config: Any) -> dict[str, Any]:
+    return {"labels": [config.id2label[number] for number in range(config.num_labels)], "problem": config.problem_type}
+
+
+def tasks_in(folder: Path) -> dict[str, Any]:
+    """What the config of a folder says about its tasks, by name; empty if it holds one classifier or none."""
+    with in_one_sentence(folder):
+        config = AutoConfig.from_pretrained(folder, local_files_only=True)
+    found: dict[str, Any] = getattr(config, TASKS_KEY, None) or {}
+    return found
+
+
+def load_task(folder: Path, task: str) -> Any:
+    """The classifier of one task, as plain transformers has it, in evaluation mode."""
+    tasks = tasks_in(folder)
+    if task not in tasks:
+        raise InputError(f"{folder} has no task {task!r}: {choices(str(task), tasks)}.")
+    with in_one_sentence(folder):
+        return _classifier(folder, task, tasks[task], _encoder_weights(folder))
+
+
+def load_multitask(folder: Path) -> MultiTask:
+    """All tasks on one encoder, in evaluation mode."""
+    tasks = tasks_in(folder)
+    with in_one_sentence(folder):
+        weights = _encoder_weights(folder)
+        model = MultiTask({task: _classifier(folder, task, about, weights) for task, about in tasks.items()})
+    model.eval()
+    return model
+
+
+def _classifier(folder: Path, task: str, about: dict[str, Any], encoder: dict[str, Tensor]) -> Any:
+    config = AutoConfig.from_pretrained(folder, local_files_only=True)
+    delattr(config, TASKS_KEY)
+    config.id2label = dict(enumerate(about["labels"]))
+    config.label2id = {label: number for number, label in enumerate(about["labels"])}
+    config.problem_type = about["problem"]
+    model: Any = AutoModelForSequenceClassification.from_config(config)
+    pruned = getattr(config, "headwise_pruned", None)
+    if pruned:
+        from headwise.attention.surgery import prune_structure
+
+        prune_structure(model, {int(layer): heads for layer, heads in pruned.items()})
+    model.accepts_loss_kwargs = False
+    heads = load_file(str(folder / HEADS_FILE))
+    own = {name.removeprefix(f"{task}/"): tensor for name, tensor in heads.items() if name.startswith(f"{task}/")}
+    prefix = model.base_model_prefix
+    fill(model.base_model, encoder, lambda name: True)
+    fill(model, own, lambda name: not name.startswith(f"{prefix}."))
+    return model.eval()
+
+
+def _encoder_weights(folder: Path) -> dict[str, Tensor]:
+    weights: dict[str, Tensor] = {}
+    for file in sorted(folder.glob("model*.safetensors")):
+        weights |= load_file(str(file))
+    return weights
