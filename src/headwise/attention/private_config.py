@@ -8,7 +8,6 @@ from typing import Any
 from torch import nn
 from transformers import PreTrainedModel
 
-
 Configs = list[tuple[Any, Any]]
 
 

@@ -11,8 +11,8 @@ from headwise.cli.quiet import quiet_libraries
 from headwise.experiments.export import export
 
 
-def run_export(run: Path, target: Path, *, as_json: bool) -> None:
+def run_export(run: Path, target: Path, *, task: str | None, as_json: bool) -> None:
     """Export, and say where."""
     quiet_libraries()
-    answer = export(run, target)
+    answer = export(run, target, task)
     typer.echo(json.dumps(answer, indent=2) if as_json else f"saved in {target}")

@@ -64,19 +64,20 @@ def _models() -> list[dict[str, Any]]:
 
 
 def _recipes() -> list[dict[str, Any]]:
-    from headwise.experiments.files import bundled, read_recipe
+    from headwise.experiments.files import bundled, read_any_recipe
 
-    recipes = {name: read_recipe(name) for name in bundled()}
-    return [
-        {
-            "name": name,
-            "task": recipe.task.name,
-            "guides": list(recipe.guides),
-            "ssa": "" if recipe.supervision is None else recipe.supervision.model,
-            "description": recipe.description,
-        }
-        for name, recipe in recipes.items()
-    ]
+    return [{"name": name, **_about(read_any_recipe(name))} for name in bundled()]
+
+
+def _about(recipe: Any) -> dict[str, Any]:
+    """What a recipe does; of one for several tasks, which have no guides and no SSA, their names."""
+    several = hasattr(recipe, "tasks")
+    return {
+        "task": ", ".join(recipe.tasks) if several else recipe.task.name,
+        "guides": [] if several else list(recipe.guides),
+        "ssa": "" if several or recipe.supervision is None else recipe.supervision.model,
+        "description": recipe.description,
+    }
 
 
 def _tasks() -> list[dict[str, Any]]:

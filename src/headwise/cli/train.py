@@ -18,9 +18,10 @@ from headwise.cli.quiet import quiet_libraries
 from headwise.experiments.apply import Source, check_target, load_run, write_rows
 from headwise.experiments.apply import evaluate as evaluate_run
 from headwise.experiments.apply import predict as predict_file
-from headwise.experiments.files import read_recipe, recipe_text
+from headwise.experiments.files import read_any_recipe, recipe_text
 from headwise.experiments.prepare import Place
 from headwise.experiments.run import train
+from headwise.experiments.run_tasks import load_tasks
 
 INTERRUPTED = 130
 
@@ -38,7 +39,7 @@ def run_train(
     as_json: bool,
 ) -> None:
     """Train a recipe and print its metrics."""
-    recipe = read_recipe(name, changes)
+    recipe = read_any_recipe(name, changes)
     place = Place(output or Path("runs") / f"{recipe.name}-seed{recipe.seed}", data, download, cache)
     if dry_run:
         as_text = json.dumps(recipe.as_data(), indent=2, ensure_ascii=False) if as_json else recipe_text(recipe)
@@ -55,27 +56,43 @@ def run_train(
         typer.echo(json.dumps({"output": str(place.output), **result.record}, indent=2, ensure_ascii=False))
         return
     happened = result.record["happened"]
-    Console().print(metrics_table({split: scores for split, scores in happened["metrics"].items() if scores}))
+    Console().print(joint_table(happened) if "tasks" in happened else metrics_table(_scored(happened["metrics"])))
     typer.echo(f"saved in {place.output}")
 
 
-def run_evaluate(folder: Path, split: str, source: Source, *, batch: int | None, as_json: bool) -> None:
-    """Score a run on a split and print the metrics."""
+def run_evaluate(
+    folder: Path, split: str, source: Source, *, task: str | None, batch: int | None, as_json: bool
+) -> None:
+    """Score a run on a split and print the metrics; of several tasks all of them, if none is named."""
     quiet_libraries()
-    run = load_run(folder)
+    tasks = load_tasks(folder, [] if task is None else [task])
     with progress() as shown:
-        answer = evaluate_run(run, split, source, batch=batch, listener=shown)
+        answers = {
+            name: evaluate_run(run, split, source, batch=batch, listener=shown) for name, run in tasks.runs.items()
+        }
     if as_json:
+        answer = {"tasks": answers} if tasks.joint else next(iter(answers.values()))
         typer.echo(json.dumps({"run": str(folder), **answer}, indent=2))
-    else:
-        Console().print(metrics_table({f"{split} ({answer['examples']})": answer["metrics"]}))
+        return
+    for name, each in answers.items():
+        row = f"{split} ({each['examples']})"
+        Console().print(metrics_table({f"{name} {row}" if tasks.joint else row: each["metrics"]}))
 
 
-def run_predict(folder: Path, source: Path, target: Path, *, batch: int | None, overwrite: bool, as_json: bool) -> None:
+def run_predict(
+    folder: Path,
+    source: Path,
+    target: Path,
+    *,
+    task: str | None,
+    batch: int | None,
+    overwrite: bool,
+    as_json: bool,
+) -> None:
     """Predict a file."""
     check_target(target, overwrite=overwrite)
     quiet_libraries()
-    run = load_run(folder)
+    run = load_run(folder, task)
     with progress() as shown:
         rows = predict_file(run, source, batch=batch, listener=shown)
     write_rows(rows, target)
@@ -89,6 +106,24 @@ def metrics_table(rows: dict[str, dict[str, float]]) -> Table:
     table = Table("split", *names, box=None)
     for split, scores in rows.items():
         table.add_row(split, *(f"{scores[name]:.4f}" for name in names))
+    return table
+
+
+def _scored(metrics: dict[str, dict[str, float] | None]) -> dict[str, dict[str, float]]:
+    return {split: scores for split, scores in metrics.items() if scores}
+
+
+def joint_table(happened: dict[str, Any]) -> Table:
+    """Tasks and their metrics in rows; the best and the last model, and those of the control, in columns."""
+    columns = {"best": happened["metrics"], "last": happened["last"]}
+    if "control" in happened:
+        columns |= {
+            f"control {name}": happened["control"][key] for name, key in (("best", "metrics"), ("last", "last"))
+        }
+    table = Table("split", "metric", *columns, box=None)
+    for split, scores in _scored(happened["metrics"]).items():
+        for name in scores:
+            table.add_row(split, name, *(f"{(each[split] or {})[name]:.4f}" for each in columns.values()))
     return table
 
 

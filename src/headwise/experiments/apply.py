@@ -19,7 +19,9 @@ from headwise.experiments.data import read_split
 from headwise.experiments.recipe import Recipe
 from headwise.tasks import Collator, Split, Task, build_task, encode
 from headwise.training import Listener, Silence, load_classifier_folder, predict_logits, predictions_of, score_logits
+from headwise.training.multitask_saving import load_task
 from headwise.training.predict import probabilities_of
+from headwise.training.saving import load_tokenizer
 
 
 @dataclass(frozen=True)
@@ -46,18 +48,33 @@ class Loaded:
         return logits
 
 
-def load_run(folder: Path) -> Loaded:
-    """Load a finished run."""
+def load_run(folder: Path, task: str | None = None) -> Loaded:
+    """Load a finished run; of one on several tasks, the classifier of one of them."""
+    content = finished_record(folder)
+    recipe = record.recipe_of(content, task)
+    if task is None:
+        model, tokenizer = load_classifier_folder(folder, recipe.head)
+    else:
+        model, tokenizer = load_task(folder, task), load_tokenizer(folder)
+    return loaded(recipe, content, model, tokenizer, task)
+
+
+def finished_record(folder: Path) -> dict[str, Any]:
+    """The record of a run that came to its end."""
     content = record.read(folder)
     if not record.finished(content):
         raise InputError(f"{folder} holds a run that is not finished: go on with `headwise train ... --resume` first.")
-    recipe = record.recipe_of(content)
-    labels = tuple(content["happened"]["labels"])
+    return content
+
+
+def loaded(recipe: Recipe, content: dict[str, Any], model: nn.Module, tokenizer: Any, task: str | None) -> Loaded:
+    """Put a run together from its record and its model."""
+    happened = content["happened"]
+    labels = tuple((happened if task is None else happened["tasks"][task])["labels"])
     options = recipe.task.options | ({"labels": list(labels)} if _takes_labels(recipe, labels) else {})
-    task = build_task(recipe.task.name, options)
-    model, tokenizer = load_classifier_folder(folder, recipe.head)
     data = content["asked"]["data"]
-    return Loaded(recipe, task, model, tokenizer, labels, None if data is None else Path(data))
+    built = build_task(recipe.task.name, options)
+    return Loaded(recipe, built, model, tokenizer, labels, None if data is None else Path(data))
 
 
 @dataclass(frozen=True)

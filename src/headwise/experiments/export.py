@@ -15,14 +15,14 @@ from headwise.ssa import remove_supervision, supervision_of
 from headwise.training import save_classifier
 
 
-def export(run: Path, target: Path) -> dict[str, Any]:
-    """Write the classifier of a run to a new folder; all of it or nothing.
+def export(run: Path, target: Path, task: str | None = None) -> dict[str, Any]:
+    """Write the classifier of a run, or of one of its tasks, to a new folder; all of it or nothing.
 
     What a plain classifier cannot compute is refused: the pooling of the hybrid model, and the ReLU head.
     """
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
         raise InputError(f"--output {target} exists already: choose another folder.")
-    loaded = load_run(run)
+    loaded = load_run(run, task)
     _check(loaded, run)
     removed = supervision_of(loaded.model) is not None
     if removed:

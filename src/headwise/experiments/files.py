@@ -11,7 +11,8 @@ from typing import Any
 import yaml
 
 from headwise.errors import InputError, choices
-from headwise.experiments.recipe import Recipe, check_recipe
+from headwise.experiments.joint_recipe import JointRecipe, check_any_recipe, only_single
+from headwise.experiments.recipe import Recipe
 
 
 class Loader(yaml.SafeLoader):
@@ -50,6 +51,11 @@ for _kind in (Loader, Dumper):
 
 
 def read_recipe(name: str, changes: Sequence[str] = ()) -> Recipe:
+    """A recipe for one task; see `read_any_recipe`."""
+    return only_single(read_any_recipe(name, changes), name)
+
+
+def read_any_recipe(name: str, changes: Sequence[str] = ()) -> Recipe | JointRecipe:
     """A recipe from a file, or one of the package by its name, with changes such as `training.epochs=1`."""
     path = _find(name)
     try:
@@ -63,7 +69,7 @@ def read_recipe(name: str, changes: Sequence[str] = ()) -> Recipe:
     data.setdefault("name", re.sub(r"[^A-Za-z0-9._-]+", "-", path.stem).lstrip("._-") or "run")
     for change in changes:
         data = _changed(data, change)
-    return check_recipe(data, name)
+    return check_any_recipe(data, name)
 
 
 def bundled() -> dict[str, Path]:
@@ -72,7 +78,7 @@ def bundled() -> dict[str, Path]:
     return {path.relative_to(folder).with_suffix("").as_posix(): path for path in sorted(folder.rglob("*.yaml"))}
 
 
-def recipe_text(recipe: Recipe) -> str:
+def recipe_text(recipe: Recipe | JointRecipe) -> str:
     """The recipe as YAML."""
     text: str = yaml.dump(recipe.as_data(), Dumper=Dumper, sort_keys=False, allow_unicode=True)
     return text
@@ -111,9 +117,11 @@ def _with(data: Any, keys: list[str], value: Any, change: str) -> dict[str, Any]
 
 
 def _opened(key: str, value: Any) -> Any:
-    """`task: sick` and `guides: [mdg]` open up when one of their options is set."""
+    """`task: sick`, `tasks: [sst2, rte]` and `guides: [mdg]` open up when one of their options is set."""
     if key == "task" and isinstance(value, str):
         return {"name": value}
+    if key == "tasks" and isinstance(value, list):
+        return {str(name): None for name in value}
     if key == "guides" and isinstance(value, str | list):
         return {str(name): None for name in ([value] if isinstance(value, str) else value)}
     return value

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
-from headwise.errors import InputError, choices
+from headwise.errors import InputError
+from headwise.experiments.recipe_errors import sentence
 from headwise.guides import build
 from headwise.ssa import SSA, build_ssa
 from headwise.tasks import Task, build_task
@@ -21,7 +22,7 @@ class Strict(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
 
 
-def _or_defaults(value: Any) -> Any:
+def or_defaults(value: Any) -> Any:
     """A part whose keys are all commented out is as it comes."""
     return {} if value is None else value
 
@@ -111,9 +112,10 @@ def _plain_options(options: Any) -> Any:
     return {**options, "heads": layers}
 
 
-def _options_or_none(value: Any) -> Any:
+def options_or_none(value: Any) -> Any:
+    """Options by name, or nothing at all."""
     if value is not None and not isinstance(value, dict):
-        raise ValueError("options with values, such as {model: hybrid}, or {} for all as they come")
+        raise ValueError("options with values, such as {KEY: VALUE}, or {} for all as they come")
     return value
 
 
@@ -126,12 +128,12 @@ class Recipe(Strict):
     model: str = "builtin:minilm-l6"
     head: Literal["pooler", "relu"] = "pooler"
     guides: Annotated[dict[str, dict[str, Any]], BeforeValidator(_plain_guides)] = {}
-    ssa: Annotated[dict[str, Any] | None, BeforeValidator(_options_or_none)] = None
+    ssa: Annotated[dict[str, Any] | None, BeforeValidator(options_or_none)] = None
     """Self-supervised attention, by the options of `hw.SSA`; none if not given, the defaults if empty ({})."""
     share_every: int = Field(50, ge=0)
     """Optimiser steps between two measurements of the guides' gradient shares; 0 for never."""
-    data: Annotated[Data, BeforeValidator(_or_defaults)] = Field(default_factory=Data)
-    training: Annotated[Training, BeforeValidator(_or_defaults)] = Field(default_factory=Training)
+    data: Annotated[Data, BeforeValidator(or_defaults)] = Field(default_factory=Data)
+    training: Annotated[Training, BeforeValidator(or_defaults)] = Field(default_factory=Training)
     seed: int = Field(1, ge=0, lt=2**32)
     report_to: Annotated[tuple[str, ...], Field(strict=False)] = ()
 
@@ -163,7 +165,7 @@ def check_recipe(data: Any, place: str) -> Recipe:
     try:
         recipe = Recipe.model_validate(data)
     except ValidationError as error:
-        raise InputError(f"{place}: {_sentence(error)}") from error
+        raise InputError(f"{place}: {sentence(error, Recipe)}") from error
     try:  # tasks and guides know their own options
         task = build_task(recipe.task.name, recipe.task.options)
         _check_ranking(recipe, task)
@@ -192,60 +194,3 @@ def _check_labels(options: SSA | None, task: Task) -> None:
             "ssa asks whether the model is right about each pair, and with task.loss: list only the order of a claim's "
             "candidates counts: use loss: pairs."
         )
-
-
-def _sentence(error: ValidationError) -> str:
-    found = {_place(each["loc"]): each for each in reversed(error.errors())}  # the first of each place
-    location, first = next(reversed(found.items()))
-    where = ".".join(str(part) for part in location)
-    more = f" ({len(found) - 1} more)" if len(found) > 1 else ""
-    if first["type"] == "extra_forbidden":
-        known = _keys_at(location[:-1])
-        return f"unknown key {where!r}: {choices(str(location[-1]), known)}.{more}"
-    if first["type"] == "missing":
-        return f"key {where!r} is missing: every recipe needs it.{more}"
-    reason = first["msg"].removeprefix("Value error, ")
-    if not where:
-        return f"{reason}.{more}"
-    return f"{where} is {first['input']!r:.200}: {_expected(first['type'], reason)}.{more}"
-
-
-def _place(location: tuple[str | int, ...]) -> tuple[str | int, ...]:
-    """Where in the file: without the marks that pydantic adds for the key of a mapping and for alternatives."""
-    marked = location[-1:] == ("[key]",) or (len(location) > 1 and isinstance(location[-2], int))
-    return location[:-1] if marked else location
-
-
-def _expected(kind: str, reason: str) -> str:
-    if kind in _WORDS:
-        return f"expected {_WORDS[kind]}"
-    return "expected " + reason.removeprefix("Input should be ").removeprefix("a valid ")
-
-
-# Where pydantic's own words are those of a Python programmer.
-_WORDS = {
-    "bool_type": "true or false",
-    "dict_type": "keys with values",
-    "int_type": "a whole number",
-    "invalid_key": "a text as the key",
-    "model_type": "keys with values",
-    "string_pattern_mismatch": "letters, digits, dots, hyphens and underscores, starting with a letter or digit",
-    "string_type": "text",
-    "tuple_type": "a list, in brackets",
-    "float_type": "a number",
-}
-
-
-def _keys_at(location: tuple[str | int, ...]) -> list[str]:
-    kind: Any = Recipe
-    for part in location:
-        annotation = kind.model_fields[str(part)].annotation if str(part) in kind.model_fields else None
-        inner = next((each for each in (annotation, *get_args(annotation)) if _is_model(each)), None)
-        if inner is None:
-            return []
-        kind = inner
-    return list(kind.model_fields)
-
-
-def _is_model(kind: Any) -> bool:
-    return isinstance(kind, type) and issubclass(kind, BaseModel)

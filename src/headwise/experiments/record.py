@@ -15,7 +15,8 @@ import torch
 from headwise import __version__
 from headwise.disk import write_atomically
 from headwise.errors import InputError
-from headwise.experiments.recipe import Recipe, check_recipe
+from headwise.experiments.joint_recipe import JointRecipe, check_any_recipe, chosen_task
+from headwise.experiments.recipe import Recipe
 
 NAME = "headwise.json"
 FORMAT = 1
@@ -23,7 +24,7 @@ PACKAGES = ("torch", "transformers", "accelerate", "tokenizers", "safetensors", 
 
 
 def asked(
-    recipe: Recipe,
+    recipe: Recipe | JointRecipe,
     data_root: Path | None,
     fingerprint: str,
     command: list[str],
@@ -87,9 +88,19 @@ def read(folder: Path) -> dict[str, Any]:
     return content
 
 
-def recipe_of(content: dict[str, Any]) -> Recipe:
+def any_recipe_of(content: dict[str, Any]) -> Recipe | JointRecipe:
     """The recipe of a record."""
-    return check_recipe(content["asked"]["recipe"], NAME)
+    return check_any_recipe(content["asked"]["recipe"], NAME)
+
+
+def recipe_of(content: dict[str, Any], task: str | None = None) -> Recipe:
+    """The recipe of a record; of a run on several tasks that of one, which must be named."""
+    recipe = any_recipe_of(content)
+    if isinstance(recipe, JointRecipe):
+        return recipe.single(chosen_task(recipe, task))
+    if task is not None:
+        raise InputError(f"--task {task}: this run has one task only ({recipe.task.name}); leave --task out.")
+    return recipe
 
 
 def finished(content: dict[str, Any]) -> bool:

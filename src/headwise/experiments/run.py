@@ -2,41 +2,27 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from safetensors import SafetensorError
 
-from headwise.disk import write_atomically
 from headwise.errors import DiskError, InputError
 from headwise.experiments import record
-from headwise.experiments.card import model_card
-from headwise.experiments.happened import summarise
-from headwise.experiments.prepare import Place, Prepared, fingerprint, prepare
+from headwise.experiments.job import Job
+from headwise.experiments.joint_prepare import prepare_joint
+from headwise.experiments.joint_recipe import JointRecipe
+from headwise.experiments.joint_run import JointJob
+from headwise.experiments.prepare import Place, prepare
 from headwise.experiments.recipe import Recipe
-from headwise.experiments.scoring import scorer
-from headwise.tasks.retrieval.task import RetrievalTask
-from headwise.training import (
-    KnowledgeCollator,
-    Listener,
-    Material,
-    Outcome,
-    ReportProgress,
-    Settings,
-    Silence,
-    fit,
-    save_classifier,
-)
-from headwise.training.checkpoints import newest
-from headwise.training.listwise import by_claim
-from headwise.training.relabelling import Probing
-from headwise.training.saving import prepare_reranker
+from headwise.experiments.single_run import SingleJob
+from headwise.training import Listener, Silence
+from headwise.training.checkpoints import MARK
 
 WORK = "unfinished"
 
@@ -52,7 +38,7 @@ class Result:
 
 
 def train(
-    recipe: Recipe,
+    recipe: Recipe | JointRecipe,
     place: Place,
     *,
     resume: bool = False,
@@ -79,8 +65,8 @@ def train(
         shutil.rmtree(place.output / WORK, ignore_errors=True)  # a kill may have left it
         steps = done["happened"]["steps"]
         return Result(done, interrupted=False, steps=(steps, steps))
-    prepared = prepare(recipe, place, listener)
-    asked = record.asked(recipe, place.data, fingerprint(prepared.encoded), list(command), knowledge=prepared.knowledge)
+    job = _job(recipe, place, listener)
+    asked = record.asked(recipe, place.data, job.fingerprint, list(command), knowledge=job.knowledge)
     if resume:
         _check_same(record.read(place.output)["asked"], asked, place.output)
     begun = place.output.exists()
@@ -89,23 +75,32 @@ def train(
         record.write(place.output, record.compose(asked, None))
         (place.output / WORK).mkdir(exist_ok=True)
     try:
-        outcome = _fit(prepared, place.output / WORK, listener)
+        outcome = job.fit(place.output / WORK, listener)
     except DiskError:
         raise
     except Exception:
-        if not begun and newest(place.output / WORK) is None:  # nothing to go on with, so nothing is left behind
+        if not begun and not list(
+            (place.output / WORK).rglob(MARK)
+        ):  # nothing to go on with, so nothing is left behind
             shutil.rmtree(place.output, ignore_errors=True)
         raise
     steps = (outcome.steps, outcome.total_steps)
     if outcome.interrupted:
         return Result(record.read(place.output), interrupted=True, steps=steps)
-    content = record.compose(asked, summarise(prepared, outcome, listener))
     with _saving(place.output):
-        _save(prepared, outcome, content, place.output)
+        content = job.finish(outcome, asked, place.output, listener)
+        record.write(place.output, content)  # last, since it says that all is there
+        shutil.rmtree(place.output / WORK, ignore_errors=True)
     return Result(content, interrupted=False, steps=steps)
 
 
-def check_output(recipe: Recipe, place: Place, *, resume: bool) -> dict[str, Any] | None:
+def _job(recipe: Recipe | JointRecipe, place: Place, listener: Listener) -> Job:
+    if isinstance(recipe, JointRecipe):
+        return JointJob.of(prepare_joint(recipe, place, listener))
+    return SingleJob(prepare(recipe, place, listener))
+
+
+def check_output(recipe: Recipe | JointRecipe, place: Place, *, resume: bool) -> dict[str, Any] | None:
     """Refuse a folder that holds something else; return the record of a run that is already finished."""
     output = place.output
     if output.exists() and not output.is_dir():
@@ -146,20 +141,6 @@ def _check_same(before: dict[str, Any], now: dict[str, Any], output: Path) -> No
         )
 
 
-def settings_of(recipe: Recipe) -> Settings:
-    """The recipe's choices for training."""
-    training = recipe.training
-    names = set(Settings.__dataclass_fields__) & set(type(training).model_fields)
-    chosen = {name: getattr(training, name) for name in names}
-    return Settings(
-        **chosen,
-        seed=recipe.seed,
-        share_every=recipe.share_every,
-        by_length=recipe.data.buckets and recipe.data.padding == "dynamic",
-        report_to=recipe.report_to,
-    )
-
-
 @contextmanager
 def _saving(folder: Path) -> Iterator[None]:
     try:
@@ -169,34 +150,3 @@ def _saving(folder: Path) -> Iterator[None]:
         raise DiskError(
             f"{folder} could not be written ({reason}): make room or choose another folder, then add --resume."
         ) from error
-
-
-def _save(prepared: Prepared, outcome: Outcome, content: dict[str, Any], folder: Path) -> None:
-    """Everything a finished run leaves behind; the record comes last and says that all is there."""
-    if prepared.splits.task.kind == "ranking":
-        prepare_reranker(prepared.model, prepared.encoder.tokenizer, prepared.recipe.data.max_length)
-    save_classifier(prepared.model, prepared.encoder.tokenizer, folder, prepared.recipe.head)
-    write_atomically(folder / "log.jsonl", "".join(json.dumps(entry) + "\n" for entry in outcome.log))
-    write_atomically(folder / "README.md", model_card(content))
-    record.write(folder, content)
-    shutil.rmtree(folder / WORK, ignore_errors=True)
-
-
-def _fit(prepared: Prepared, work: Path, listener: Listener) -> Outcome:
-    splits, task = prepared.splits, prepared.splits.task
-    material = Material(
-        model=prepared.model,
-        train=prepared.train,
-        validation=prepared.encoded["validation"],
-        collate=prepared.collate,
-        score=scorer(task, splits.validation, splits.gold),
-        primary=task.primary,
-    )
-    if isinstance(task, RetrievalTask) and task.loss == "list":
-        material = by_claim(material, splits.train.groups or ())
-    report = ReportProgress(listener, prepared.recipe.name)
-    supervision = prepared.recipe.supervision
-    if supervision is not None and supervision.labels_wanted:
-        collate = prepared.collate.collate if isinstance(prepared.collate, KnowledgeCollator) else prepared.collate
-        material = replace(material, probing=Probing(prepared.encoded["train"], collate, task.kind, report.probing))
-    return fit(material, settings_of(prepared.recipe), work, [report])

@@ -30,7 +30,7 @@ def load(folder: Path | str, task: str | None = None) -> nn.Module:
         raise InputError(f"{folder} holds no model: expected a folder with a config.json; name a finished run.")
     tasks = tasks_in(folder)
     if tasks:
-        return load_multitask(folder) if task is None else load_task(folder, task)  # type: ignore[no-any-return]
+        return load_multitask(folder) if task is None else load_task(folder, task)
     if task is not None:
         raise InputError(f"{folder} holds one classifier, not several tasks: leave task={task!r} out.")
     head = run_settings(folder)[0]

@@ -15,7 +15,7 @@ from headwise.training.multitask import MultiTask
 from headwise.training.saving import fill, in_one_sentence, save_tokenizer
 
 HEADS_FILE = "headwise_heads.safetensors"
-# In the config: the tasks by name, with what a config of transformers says about one.
+# In the config: the tasks in their order (transformers sorts keys), with what a config of transformers says about one.
 TASKS_KEY = "headwise_tasks"
 _OF_A_TASK = ("id2label", "label2id", "problem_type")
 
@@ -31,7 +31,7 @@ def save_multitask(model: MultiTask, tokenizer: Any, folder: Path) -> None:
     for name in _OF_A_TASK:
         config.__dict__.pop(name, None)
     config.architectures = [type(encoder).__name__]
-    setattr(config, TASKS_KEY, {task: _about(model.classifier(task).config) for task in model.tasks})
+    setattr(config, TASKS_KEY, [_about(task, model.classifier(task).config) for task in model.tasks])
     config.save_pretrained(folder)
     heads = {
         f"{task}/{name}": tensor.contiguous()
@@ -42,16 +42,16 @@ def save_multitask(model: MultiTask, tokenizer: Any, folder: Path) -> None:
     save_tokenizer(tokenizer, folder)
 
 
-def _about(config: Any) -> dict[str, Any]:
-    return {"labels": [config.id2label[number] for number in range(config.num_labels)], "problem": config.problem_type}
+def _about(task: str, config: Any) -> dict[str, Any]:
+    labels = [config.id2label[number] for number in range(config.num_labels)]
+    return {"name": task, "labels": labels, "problem": config.problem_type}
 
 
 def tasks_in(folder: Path) -> dict[str, Any]:
     """What the config of a folder says about its tasks, by name; empty if it holds one classifier or none."""
     with in_one_sentence(folder):
         config = AutoConfig.from_pretrained(folder, local_files_only=True)
-    found: dict[str, Any] = getattr(config, TASKS_KEY, None) or {}
-    return found
+    return {about["name"]: about for about in getattr(config, TASKS_KEY, None) or ()}
 
 
 def load_task(folder: Path, task: str) -> Any:

@@ -1,0 +1,186 @@
+"""A run on several tasks, with important attention-head training (IAT) and its control if asked for."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy
+
+from headwise.disk import write_atomically
+from headwise.errors import InputError, StateError
+from headwise.experiments import record
+from headwise.experiments.job import settings_of, write_log
+from headwise.experiments.joint_card import joint_card
+from headwise.experiments.joint_happened import summarise_joint
+from headwise.experiments.joint_prepare import JointPrepared
+from headwise.experiments.scoring import scorer
+from headwise.heads.iat import IAT
+from headwise.heads.important import important_heads
+from headwise.training import JointMaterial, Listener, Outcome, Part, ReportProgress, fit
+from headwise.training.branch import branch
+from headwise.training.fit import LAST, load_weights
+from headwise.training.importance_pass import importance_on
+from headwise.training.important_heads import TrainImportantHeads
+from headwise.training.multitask_saving import save_multitask
+
+TRUNK, ARM, CONTROL = "trunk", "iat", "control"
+IMPORTANCE = "importance.json"
+
+
+@dataclass
+class JointJob:
+    """Several tasks, ready to be trained."""
+
+    prepared: JointPrepared
+    material: JointMaterial
+    chosen: dict[str, Any] | None = None
+    """Of IAT: when it began, and the heads of each task with their importance."""
+    work: Path | None = None
+    control: Outcome | None = None
+
+    @classmethod
+    def of(cls, prepared: JointPrepared) -> JointJob:
+        """With the data in the form that training needs; refuses an IAT without a step of its own."""
+        parts = {
+            task: Part(
+                part.encoded["train"],
+                part.encoded["validation"],
+                part.collate,
+                scorer(part.splits.task, part.splits.validation, {}),
+                part.splits.task.primary,
+            )
+            for task, part in prepared.parts.items()
+        }
+        job = cls(prepared, JointMaterial.of(prepared.model, parts, prepared.recipe.sampling))
+        if job.important is not None and not 0 < job.start < job.total:
+            raise InputError(
+                f"iat.start is {job.important.start} of {job.total} steps: expected at least one step before and one "
+                "after it; change it, or train longer."
+            )
+        return job
+
+    @property
+    def fingerprint(self) -> str:
+        """A short hash of all examples of all tasks."""
+        return self.prepared.fingerprint
+
+    @property
+    def knowledge(self) -> dict[str, dict[str, Any]]:
+        """None: there are no guides on several tasks."""
+        return {}
+
+    @property
+    def important(self) -> IAT | None:
+        """The options of IAT."""
+        return self.prepared.recipe.important
+
+    @property
+    def total(self) -> int:
+        """Optimiser steps of the whole run."""
+        settings = settings_of(self.prepared.recipe)
+        return settings.total_steps(self.material.steps_per_epoch(settings, 1))
+
+    @property
+    def start(self) -> int:
+        """The steps before IAT begins."""
+        return 0 if self.important is None else int(self.important.start * self.total + 1e-9)
+
+    def fit(self, work: Path, listener: Listener) -> Outcome:
+        """Train; with IAT first the trunk, then from its end once with important heads only and once as before.
+
+        Both arms begin with the same weights, optimiser, random state and place in the data.
+        """
+        self.work = work
+        settings, recipe = settings_of(self.prepared.recipe), self.prepared.recipe
+        options = self.important
+        if options is None:
+            return fit(self.material, settings, work, [ReportProgress(listener, recipe.name)])
+        report = ReportProgress(listener, f"{recipe.name}, all heads")
+        trunk = fit(self.material, settings, work / TRUNK, [report], until=self.start)
+        if trunk.interrupted:
+            return trunk
+        branch(work / TRUNK, work / ARM)
+        self.chosen = self._choose(options, work / ARM / IMPORTANCE, listener)
+        allowed = {task: numpy.asarray(each["heads"], dtype=bool) for task, each in self.chosen["tasks"].items()}
+        callback = TrainImportantHeads(self.prepared.model, allowed, options)
+        report = ReportProgress(listener, f"{recipe.name}, important heads")
+        outcome = fit(self.material, settings, work / ARM, [callback, report])
+        if outcome.interrupted or not options.control:
+            return outcome
+        branch(work / TRUNK, work / CONTROL)
+        report = ReportProgress(listener, f"{recipe.name}, control")
+        self.control = fit(self.material, settings, work / CONTROL, [report])
+        return self.control if self.control.interrupted else outcome
+
+    def _choose(self, options: IAT, path: Path, listener: Listener) -> dict[str, Any]:
+        """The heads of each task by their importance where the trunk ended; kept, so that a resumed run has them."""
+        if path.is_file():
+            kept: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+            return kept
+        found = {}
+        for task, part in self.prepared.parts.items():
+            data = part.encoded[options.split]
+            listener.start(f"importance for {task}", min(len(data), options.examples))
+            found[task] = importance_on(
+                self.prepared.model.classifier(task),
+                data,
+                part.collate,
+                granularity=options.granularity,
+                normalise=options.normalise,
+                examples=options.examples,
+                seed=self.prepared.recipe.seed,
+                after_batch=listener.advance,
+            )
+            listener.end()
+        heads = important_heads({task: each.scores for task, each in found.items()}, options, self.prepared.recipe.seed)
+        tasks = {
+            task: {"heads": heads[task].astype(int).tolist(), "importance": each.as_dict()}
+            for task, each in found.items()
+        }
+        chosen = {"step": self.start, "tasks": tasks}
+        write_atomically(path, json.dumps(chosen))
+        return chosen
+
+    def finish(self, outcome: Outcome, asked: dict[str, Any], folder: Path, listener: Listener) -> dict[str, Any]:
+        """Score and save the best and the last model; of IAT those of the control too, in a folder of their own."""
+        if self.work is None:
+            raise StateError("finish() came before fit().")
+        if self.important is None:
+            return self._keep(outcome, self.work, asked, folder, listener, {})
+        more: dict[str, Any] = {"iat": self.chosen}
+        if self.control is not None:
+            recipe = self.prepared.recipe.without_iat()
+            place = folder / CONTROL
+            place.mkdir(exist_ok=True)
+            theirs = self._keep(
+                self.control, self.work / CONTROL, asked | {"recipe": recipe.as_data()}, place, listener, {}
+            )
+            record.write(place, theirs)
+            more["control"] = {name: theirs["happened"][name] for name in ("metrics", "last", "best_step")}
+        return self._keep(outcome, self.work / ARM, asked, folder, listener, more)
+
+    def _keep(
+        self,
+        outcome: Outcome,
+        work: Path,
+        asked: dict[str, Any],
+        folder: Path,
+        listener: Listener,
+        more: dict[str, Any],
+    ) -> dict[str, Any]:
+        """Write the best model to a folder and the last one below it; return the record."""
+        model, tokenizer = self.prepared.model, self.prepared.encoder.tokenizer
+        load_weights(model, work / LAST)
+        last = summarise_joint(self.prepared, listener)
+        (folder / LAST).mkdir(exist_ok=True)
+        save_multitask(model, tokenizer, folder / LAST)
+        load_weights(model, work / "best")
+        best = summarise_joint(self.prepared, listener)
+        save_multitask(model, tokenizer, folder)
+        content = record.compose(asked, best.happened(outcome, last) | more)
+        write_log(folder, outcome)
+        write_atomically(folder / "README.md", joint_card(content))
+        return content

@@ -1,0 +1,69 @@
+"""A run on one task."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from headwise.disk import write_atomically
+from headwise.experiments import record
+from headwise.experiments.card import model_card
+from headwise.experiments.happened import summarise
+from headwise.experiments.job import settings_of, write_log
+from headwise.experiments.prepare import Prepared, fingerprint
+from headwise.experiments.scoring import scorer
+from headwise.tasks.retrieval.task import RetrievalTask
+from headwise.training import KnowledgeCollator, Listener, Material, Outcome, ReportProgress, fit, save_classifier
+from headwise.training.listwise import by_claim
+from headwise.training.relabelling import Probing
+from headwise.training.saving import prepare_reranker
+
+
+@dataclass(frozen=True)
+class SingleJob:
+    """One task, ready to be trained."""
+
+    prepared: Prepared
+
+    @property
+    def fingerprint(self) -> str:
+        """A short hash of all examples."""
+        return fingerprint(self.prepared.encoded)
+
+    @property
+    def knowledge(self) -> dict[str, dict[str, Any]]:
+        """For each guide that needs knowledge, what tells it from other knowledge."""
+        return self.prepared.knowledge
+
+    def fit(self, work: Path, listener: Listener) -> Outcome:
+        """Train."""
+        prepared = self.prepared
+        splits, task = prepared.splits, prepared.splits.task
+        material = Material(
+            model=prepared.model,
+            train=prepared.train,
+            validation=prepared.encoded["validation"],
+            collate=prepared.collate,
+            score=scorer(task, splits.validation, splits.gold),
+            primary=task.primary,
+        )
+        if isinstance(task, RetrievalTask) and task.loss == "list":
+            material = by_claim(material, splits.train.groups or ())
+        report = ReportProgress(listener, prepared.recipe.name)
+        supervision = prepared.recipe.supervision
+        if supervision is not None and supervision.labels_wanted:
+            collate = prepared.collate.collate if isinstance(prepared.collate, KnowledgeCollator) else prepared.collate
+            material = replace(material, probing=Probing(prepared.encoded["train"], collate, task.kind, report.probing))
+        return fit(material, settings_of(prepared.recipe), work, [report])
+
+    def finish(self, outcome: Outcome, asked: dict[str, Any], folder: Path, listener: Listener) -> dict[str, Any]:
+        """Score and save."""
+        prepared = self.prepared
+        content = record.compose(asked, summarise(prepared, outcome, listener))
+        if prepared.splits.task.kind == "ranking":
+            prepare_reranker(prepared.model, prepared.encoder.tokenizer, prepared.recipe.data.max_length)
+        save_classifier(prepared.model, prepared.encoder.tokenizer, folder, prepared.recipe.head)
+        write_log(folder, outcome)
+        write_atomically(folder / "README.md", model_card(content))
+        return content

@@ -1,0 +1,387 @@
+"""How far chance alone moves a D-score: other validation examples (bootstrap), and other heads (null).
+
+Shapes: K percentages, S tasks whose heads were pruned, T tasks (S = T and the same order in M), V = 3 variants of the
+score, P pairs of tasks, n examples of a task, R resamples or random masks, C choices of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import permutations, product
+from math import perm
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from headwise.errors import InputError
+from headwise.heads.dissociation import (
+    Values,
+    checked_tasks,
+    d_scores,
+    double_dissociation,
+    has_base,
+    named_pairs,
+    named_scores,
+    plain,
+    retained_share,
+)
+from headwise.metrics.weighted import weighted_score
+
+RESAMPLES = 1_000
+# Numbers held at a time while resampling: 16 MB.
+AT_A_TIME = 2_000_000
+# Scores, in points, that differ by less than this are the same but for rounding.
+ROUNDING = 1e-9
+
+
+@dataclass(frozen=True, eq=False)
+class TaskPredictions:
+    """What was predicted for the validation examples of one task, all in the same order."""
+
+    metric: str
+    """The task's primary metric, see METRICS."""
+    labels: NDArray[Any]
+    """[n] what was right."""
+    base: NDArray[Any]
+    """[n] predicted classes, or numbers, with all heads."""
+    masked: NDArray[Any]
+    """[K,S,n] the same while the heads of each pruned task are silenced."""
+
+
+@dataclass(frozen=True, eq=False)
+class Interval:
+    """The middle 95 % of resamples, number by number."""
+
+    low: Values
+    high: Values
+
+    @classmethod
+    def of(cls, values: Values) -> Interval:
+        """From values whose first axis is the resamples; NaN if there are none."""
+        if not len(values):
+            return cls(np.full(values.shape[1:], np.nan), np.full(values.shape[1:], np.nan))
+        low, high = np.quantile(values, [0.025, 0.975], axis=0)
+        return cls(low, high)
+
+
+@dataclass(frozen=True, eq=False)
+class DissociationIntervals:
+    """95 % percentile intervals of all that a D-score is made of, over validation examples."""
+
+    tasks: tuple[str, ...]
+    resamples: int
+    dropped: int
+    """Resamples in which a task fell to a base of 0 or below: they have no part in scores and double."""
+    base: Interval
+    """[T]"""
+    matrix: Interval
+    """[K,S,T]"""
+    scores: Interval
+    """[K,V,T+1], as in Dissociation."""
+    mean_scores: Interval
+    """[V,T+1] of the means over percentages."""
+    double: Values
+    """[K,P] the share of resamples with a double dissociation; NaN where that cannot be told."""
+    mean_double: Values
+    """[P] the same, of what is retained on average over percentages."""
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain data, ready for JSON; null where there is no number."""
+        return {
+            "tasks": list(self.tasks),
+            "resamples": self.resamples,
+            "dropped": self.dropped,
+            "base": {"low": plain(self.base.low), "high": plain(self.base.high)},
+            "matrix": {"low": plain(self.matrix.low), "high": plain(self.matrix.high)},
+            "percentages": [
+                self._named(Interval(low, high), double)
+                for low, high, double in zip(self.scores.low, self.scores.high, self.double, strict=True)
+            ],
+            "mean": self._named(self.mean_scores, self.mean_double),
+        }
+
+    def _named(self, scores: Interval, double: Values) -> dict[str, Any]:
+        return {
+            "low": named_scores(scores.low, self.tasks),
+            "high": named_scores(scores.high, self.tasks),
+            "double_dissociation": named_pairs(plain(double), self.tasks),
+        }
+
+
+def bootstrap_dissociation(
+    predictions: Mapping[str, TaskPredictions],
+    *,
+    pruned: Sequence[str] | None = None,
+    resamples: int = RESAMPLES,
+    seed: int = 0,
+) -> DissociationIntervals:
+    """Intervals of D-scores over validation examples.
+
+    The examples of a task are drawn with replacement, each task by itself. All predictions of a task are scored on
+    the same draw, so what pruning changes is compared within examples.
+
+    Args:
+        predictions: of every task, the same K percentages and S pruned tasks in each.
+        pruned: the tasks whose heads were pruned, in the order of `masked`; all tasks if left out.
+        resamples: how often to draw.
+        seed: the same seed gives the same draws for a task, whatever the other tasks.
+
+    Returns:
+        The intervals.
+    """
+    names = checked_tasks((len(predictions),) * 2, (len(predictions),), tuple(predictions))
+    rows = [names.index(name) for name in _checked_rows(predictions, pruned, resamples)]
+    compared = has_base(_given_bases(predictions))
+    percents = len(predictions[names[0]].masked)
+    base = np.empty((resamples, len(names)))
+    matrix = np.full((resamples, percents, len(names), len(names)), np.nan)  # [R,K,S,T]
+    for number, (name, task) in enumerate(predictions.items()):
+        scores = _resampled(task, resamples, np.random.default_rng([seed, *name.encode()]))  # [R,1+K*S]
+        base[:, number] = scores[:, 0]
+        matrix[:, :, rows, number] = scores[:, 1:].reshape(resamples, percents, len(rows))
+    return _intervals(names, matrix, base, compared)
+
+
+def _intervals(
+    tasks: tuple[str, ...], matrix: Values, base: Values, compared: NDArray[np.bool_]
+) -> DissociationIntervals:
+    """Tasks that have no score in the data have none in any resample; a resample that loses another is dropped."""
+    whole = (has_base(base) | ~compared).all(1)  # [R]
+    kept_base, kept = np.where(compared, base, np.nan)[whole], matrix[whole]
+    scores = d_scores(kept, kept_base[:, None])  # [R,K,V,T+1]
+    retained = retained_share(kept, kept_base[:, None])  # [R,K,S,T]
+    return DissociationIntervals(
+        tasks=tasks,
+        resamples=len(base),
+        dropped=int((~whole).sum()),
+        base=Interval.of(base),
+        matrix=Interval.of(matrix),
+        scores=Interval.of(scores),
+        mean_scores=Interval.of(scores.mean(1)),
+        double=_share_of_double(retained),
+        mean_double=_share_of_double(retained.mean(1)),
+    )
+
+
+def _share_of_double(retained: Values) -> Values:
+    holds, told = double_dissociation(retained)  # [R,...,P]
+    count = told.sum(0)
+    return np.where(count > 0, holds.sum(0) / np.maximum(count, 1), np.nan)
+
+
+def _resampled(task: TaskPredictions, resamples: int, random: np.random.Generator) -> Values:
+    """[R,1+K*S]: the metric of the base and of every mask on each resample."""
+    labels = np.asarray(task.labels)
+    stacked = np.concatenate([np.asarray(task.base)[None], np.reshape(task.masked, (-1, len(labels)))])
+    step = max(1, AT_A_TIME // len(labels))
+    return np.concatenate(
+        [
+            weighted_score(task.metric, stacked, labels, draw_weights(random, len(labels), min(step, resamples - done)))
+            for done in range(0, resamples, step)
+        ]
+    )
+
+
+def draw_weights(random: np.random.Generator, examples: int, resamples: int) -> NDArray[np.int64]:
+    """[R,n] how often each example is drawn in each of some resamples."""
+    drawn = random.integers(examples, size=(resamples, examples))
+    drawn += examples * np.arange(resamples)[:, None]
+    return np.bincount(drawn.ravel(), minlength=resamples * examples).reshape(resamples, examples)
+
+
+def _given_bases(predictions: Mapping[str, TaskPredictions]) -> Values:
+    """[T] the metric of each task on its examples as they are."""
+    return np.array(
+        [
+            weighted_score(task.metric, np.asarray(task.base)[None], task.labels, np.ones((1, len(task.labels)), int))[
+                0, 0
+            ]
+            for task in predictions.values()
+        ]
+    )
+
+
+def _checked_rows(
+    predictions: Mapping[str, TaskPredictions], pruned: Sequence[str] | None, resamples: int
+) -> tuple[str, ...]:
+    rows = tuple(predictions if pruned is None else pruned)
+    if resamples < 1:
+        raise InputError(f"{resamples} resamples: expected 1 or more; 1000 make a good interval.")
+    if not rows or len(set(rows)) != len(rows) or not set(rows) <= set(predictions):
+        raise InputError(
+            f"pruned tasks {', '.join(rows) or 'none'}: expected some of {', '.join(predictions)}, each once."
+        )
+    shapes = {name: np.shape(task.masked) for name, task in predictions.items()}
+    percents = next(iter(shapes.values()))[:1] or (0,)
+    for name, task in predictions.items():
+        examples = (len(task.labels),)
+        fits = np.shape(task.base) == examples and shapes[name] == (*percents, len(rows), *examples)
+        if not fits or percents == (0,):
+            raise InputError(
+                f"predictions of task {name}: labels {list(np.shape(task.labels))}, base {list(np.shape(task.base))} "
+                f"and masked {list(shapes[name])}, expected [n], [n] and [K,{len(rows)},n], K at least 1 and the same "
+                "for all."
+            )
+    return rows
+
+
+@dataclass(frozen=True, eq=False)
+class NullSummary:
+    """D-scores of masks that belong to no task; every array is laid out as the scores it is about."""
+
+    mean: Values
+    deviation: Values
+    low: Values
+    """Lower end of the middle 95 %."""
+    high: Values
+    p: Values | None
+    """(1 + draws that reach the observed score) / (1 + draws), one-sided; None if nothing was observed."""
+
+    @classmethod
+    def of(cls, scores: Values, observed: Values | None) -> NullSummary:
+        """From scores [C,...] and the observed one [...]."""
+        middle = Interval.of(scores)
+        p = None
+        if observed is not None:
+            reached = (scores >= observed - ROUNDING).sum(0)
+            known = np.isfinite(observed) & np.isfinite(middle.low)
+            p = np.where(known, (1 + reached) / (1 + len(scores)), np.nan)
+        return cls(scores.mean(0), scores.std(0), middle.low, middle.high, p)
+
+    def as_dict(self, tasks: Sequence[str]) -> dict[str, Any]:
+        """Plain data, ready for JSON."""
+        parts = {"mean": self.mean, "deviation": self.deviation, "low": self.low, "high": self.high, "p": self.p}
+        return {name: None if part is None else named_scores(part, tasks) for name, part in parts.items()}
+
+
+@dataclass(frozen=True, eq=False)
+class NullDissociation:
+    """The D-scores that random masks would give."""
+
+    tasks: tuple[str, ...]
+    masks: int
+    """How many random masks there were per percentage (and row)."""
+    draws: int
+    """How many ways of giving them to tasks were tried. They share masks, so few masks stay few, however many ways."""
+    percentages: tuple[NullSummary, ...]
+    mean: NullSummary
+    """Of the means over percentages."""
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain data, ready for JSON; null where there is no number."""
+        return {
+            "tasks": list(self.tasks),
+            "masks": self.masks,
+            "draws": self.draws,
+            "percentages": [each.as_dict(self.tasks) for each in self.percentages],
+            "mean": self.mean.as_dict(self.tasks),
+        }
+
+
+def null_dissociation(
+    random_matrix: ArrayLike,
+    base: ArrayLike,
+    *,
+    observed: ArrayLike | None = None,
+    tasks: Sequence[str] = (),
+    draws: int = 1_000,
+    seed: int = 0,
+) -> NullDissociation:
+    """D-scores under random masks, to see what an observed score would be by chance.
+
+    A random mask belongs to no task, so a draw gives every task another one of them as "its" heads: all ordered
+    choices if there are no more than `draws`, otherwise so many at random. A draw takes the same repeats at every
+    percentage, since the masks of one repeat are nested.
+
+    Args:
+        random_matrix: [K,R,T] metric of each task under each of R random masks, R at least T.
+        base: [T] metric of each task with all heads.
+        observed: [K,S,T] the matrix to judge, if any.
+        tasks: their names; numbers from 0 if left out.
+        draws: at most so many choices.
+        seed: decides which, if not all.
+
+    Returns:
+        The scores of the random masks, and how rare the observed ones are among them.
+    """
+    values, bases = np.asarray(random_matrix, dtype=np.float64), np.asarray(base, dtype=np.float64)
+    count = bases.size
+    if values.ndim != 3 or not len(values) or values.shape[2] != count or values.shape[1] < count:
+        raise InputError(
+            f"metrics of random masks {list(values.shape)} for {count} tasks: expected [K,R,{count}], with at least "
+            "as many random masks R as tasks, since each draw gives every task another one."
+        )
+    repeats = values.shape[1]
+    if perm(repeats, count) <= draws:
+        chosen = np.array(list(permutations(range(repeats), count)))
+    else:
+        random = np.random.default_rng(seed)
+        chosen = np.array([random.permutation(repeats)[:count] for _ in range(draws)])
+    by_row = np.broadcast_to(values[:, None], (len(values), count, *values.shape[1:]))  # [K,S,R,T]
+    return _null(by_row, bases, chosen, observed, tasks)
+
+
+def layer_matched_null(
+    matched_matrix: ArrayLike,
+    base: ArrayLike,
+    *,
+    observed: ArrayLike | None = None,
+    tasks: Sequence[str] = (),
+    draws: int = 1_000,
+    seed: int = 0,
+) -> NullDissociation:
+    """D-scores under random masks with as many heads in each layer as each task's own mask.
+
+    What is left of an observed score beyond these is about which heads, not about how deep they sit. A draw gives each
+    task any one of the masks that match its own; the masks of different tasks must be drawn independently.
+
+    Args:
+        matched_matrix: [K,S,R,T] metric of each task under each of the R random masks that match the mask of task s.
+        base: [T] metric of each task with all heads.
+        observed: [K,S,T] the matrix to judge, if any.
+        tasks: their names; numbers from 0 if left out.
+        draws: at most so many choices; all R ** T if they are no more.
+        seed: decides which, if not all.
+
+    Returns:
+        The scores of the random masks, and how rare the observed ones are among them.
+    """
+    values, bases = np.asarray(matched_matrix, dtype=np.float64), np.asarray(base, dtype=np.float64)
+    count = bases.size
+    if values.ndim != 4 or values.shape[1::2] != (count, count) or not values.size:
+        raise InputError(
+            f"metrics of layer-matched masks {list(values.shape)} for {count} tasks: expected "
+            f"[K,{count},R,{count}], K and R at least 1."
+        )
+    repeats = values.shape[2]
+    if repeats**count <= draws:
+        chosen = np.array(list(product(range(repeats), repeat=count)))
+    else:
+        chosen = np.random.default_rng(seed).integers(repeats, size=(draws, count))
+    return _null(values, bases, chosen, observed, tasks)
+
+
+def _null(
+    values: Values, base: Values, chosen: NDArray[np.int64], observed: ArrayLike | None, tasks: Sequence[str]
+) -> NullDissociation:
+    """From values [K,S,R,T] and choices [C,S] of one of R for each row."""
+    matrices = values[:, np.arange(chosen.shape[1]), chosen]  # [K,C,S,T]
+    names = checked_tasks(matrices.shape[2:], base.shape, tasks)
+    scores = d_scores(matrices, base)  # [K,C,V,T+1]
+    found = None
+    if observed is not None:
+        given = np.asarray(observed, dtype=np.float64)
+        if given.shape != (len(values), *matrices.shape[2:]):
+            raise InputError(f"an observed matrix {list(given.shape)}: expected {[len(values), *matrices.shape[2:]]}.")
+        found = d_scores(given, base)  # [K,V,T+1]
+    return NullDissociation(
+        tasks=names,
+        masks=values.shape[2],
+        draws=len(chosen),
+        percentages=tuple(
+            NullSummary.of(each, None if found is None else found[number]) for number, each in enumerate(scores)
+        ),
+        mean=NullSummary.of(scores.mean(0), None if found is None else found.mean(0)),
+    )
