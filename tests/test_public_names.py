@@ -5,6 +5,7 @@ import pytest
 import headwise as hw
 
 NAMES = [
+    "IAT",
     "MDG",
     "PDG",
     "SSA",
@@ -13,9 +14,11 @@ NAMES = [
     "Guide",
     "GuidedLoss",
     "GuidedTrainer",
+    "HeadImportance",
     "HeadwiseError",
     "HeadwiseWarning",
     "Match",
+    "MultiTask",
     "Reranker",
     "__version__",
     "auto",
@@ -24,10 +27,13 @@ NAMES = [
     "gate",
     "guidance",
     "guide",
+    "head_importance",
     "last_losses",
     "load",
     "log_losses",
+    "mask",
     "piecewise",
+    "prune",
     "register_guide",
     "relabel",
     "self_supervise",

@@ -9,7 +9,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from headwise.attention import AttentionRecord, capture, gate
+    from headwise.attention import AttentionRecord, capture, gate, mask, prune
     from headwise.errors import HeadwiseError, HeadwiseWarning
     from headwise.guides import (
         MDG,
@@ -28,13 +28,14 @@ if TYPE_CHECKING:
         unguide,
         warm_up,
     )
+    from headwise.heads import IAT, HeadImportance, head_importance
     from headwise.ssa import SSA, self_supervise, supervision
-    from headwise.training import GuidedTrainer, Reranker, load, log_losses, relabel
+    from headwise.training import GuidedTrainer, MultiTask, Reranker, load, log_losses, relabel
 
 __version__ = "0.1.0"
 
 _HOMES = {
-    "headwise.attention": ("AttentionRecord", "capture", "gate"),
+    "headwise.attention": ("AttentionRecord", "capture", "gate", "mask", "prune"),
     "headwise.errors": ("HeadwiseError", "HeadwiseWarning"),
     "headwise.guides": (
         "MDG",
@@ -53,11 +54,13 @@ _HOMES = {
         "unguide",
         "warm_up",
     ),
+    "headwise.heads": ("IAT", "HeadImportance", "head_importance"),
     "headwise.ssa": ("SSA", "self_supervise", "supervision"),
-    "headwise.training": ("GuidedTrainer", "Reranker", "load", "log_losses", "relabel"),
+    "headwise.training": ("GuidedTrainer", "MultiTask", "Reranker", "load", "log_losses", "relabel"),
 }
 
 __all__ = [
+    "IAT",
     "MDG",
     "PDG",
     "SSA",
@@ -66,9 +69,11 @@ __all__ = [
     "Guide",
     "GuidedLoss",
     "GuidedTrainer",
+    "HeadImportance",
     "HeadwiseError",
     "HeadwiseWarning",
     "Match",
+    "MultiTask",
     "Reranker",
     "__version__",
     "auto",
@@ -77,10 +82,13 @@ __all__ = [
     "gate",
     "guidance",
     "guide",
+    "head_importance",
     "last_losses",
     "load",
     "log_losses",
+    "mask",
     "piecewise",
+    "prune",
     "register_guide",
     "relabel",
     "self_supervise",

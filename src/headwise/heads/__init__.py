@@ -1,16 +1,22 @@
-"""Questions about heads: how alike they are, where their attention goes, and which patterns they follow."""
+"""Questions about heads: how alike they are, which patterns they follow, and which of them a task needs."""
 
+from headwise.heads.iat import IAT, build_iat
+from headwise.heads.importance import HeadImportance, head_importance
 from headwise.heads.patterns import HeadScore, PatternScore, PatternScores, PatternSummary
 from headwise.heads.similarity import HeadStatistics, HeadSummary
 from headwise.heads.vectors import head_vectors, mean_map, principal_components
 
 __all__ = [
+    "IAT",
+    "HeadImportance",
     "HeadScore",
     "HeadStatistics",
     "HeadSummary",
     "PatternScore",
     "PatternScores",
     "PatternSummary",
+    "build_iat",
+    "head_importance",
     "head_vectors",
     "mean_map",
     "principal_components",
