@@ -25,6 +25,8 @@ GLUE_PAIR = ("index", "sentence1", "sentence2", "label")
 MNLI = ("index", "genre", "sentence1", "sentence2", "label1", "gold_label")
 STSB = ("index", "genre", "sentence1", "sentence2", "score")
 MRPC = ("Quality", "#1 ID", "#2 ID", "#1 String", "#2 String")
+XNLI = ("language", "gold_label", "sentence1_parse", "sentence1", "sentence2", "pairID")
+AG_PAIR = ("label", "news1-sentence1", "news1-sentence2", "news2-sentence1", "news2-sentence2")
 SICK = ("pair_ID", "sentence_A", "sentence_B", "relatedness_score", "entailment_judgment")
 
 # task -> file -> content; each has two labelled examples per split, and texts "a", "b" and "c", "d"
@@ -126,6 +128,24 @@ LAYOUTS: dict[str, dict[str, str]] = {
         "dev.tsv": table(GLUE_PAIR, (0, "a", "b", 1), (1, "c", "d", 0)),
     },
     "ax": {"AX/AX.tsv": table(GLUE_PAIR[:-1], (0, "a", "b"), (1, "c", "d"))},
+    "cmnli": {
+        "cmnli_public/train.json": json_lines(
+            {"sentence1": "a", "sentence2": "b", "label": "neutral"},
+            {"sentence1": "x", "sentence2": "y", "label": "-"},
+            {"sentence1": "c", "sentence2": "d", "label": "entailment"},
+        ),
+        "cmnli_public/test.json": json_lines(
+            {"id": 0, "sentence1": "a", "sentence2": "b"}, {"id": 1, "sentence1": "c", "sentence2": "d"}
+        ),
+    },
+    "imdb": {
+        "imdb/train.csv": table(("review", "sentiment"), ("a", "positive"), ("c", "negative"), delimiter=","),
+        "imdb/test.jsonl": json_lines({"text": "a", "label": 1}, {"text": "c", "label": 0}),
+    },
+    "ag-pair": {
+        f"ag-pair/{part}.tsv": table(AG_PAIR, ("same", "a", "", "b", ""), ("different", "c", "", "d", ""))
+        for part in ("train", "test")
+    },
     "pairs": {
         "train.csv": table(("sentence1", "sentence2", "label"), ("a", "b", "x"), ("c", "d", "y"), delimiter=","),
         "validation.tsv": table(("label", "sentence1", "sentence2"), ("x", "a", "b"), ("y", "c", "d")),
@@ -144,6 +164,33 @@ LAYOUTS: dict[str, dict[str, str]] = {
     "sentences-regression": {"train.tsv": table(("sentence", "label"), ("a", 1.5), ("c", -2))},
 }
 LAYOUTS["sick-r"] = LAYOUTS["sick"]
+for language in ("ar", "bg", "de", "el", "en", "es", "fr", "hi", "ru", "sw", "th", "tr", "ur", "vi", "zh"):
+    LAYOUTS[f"xnli-{language}"] = {
+        f"XNLI-MT-1.0/multinli/multinli.train.{language}.tsv": table(
+            ("premise", "hypo", "label"), ("a", "b", "neutral"), ("c", "d", "contradictory")
+        ),
+        "XNLI-1.0/xnli.dev.tsv": table(
+            XNLI,
+            (language, "neutral", "x", "a", "b", 1),
+            ("xx", "entailment", "x", "other", "language", 1),
+            (language, "contradiction", "x", "c", "d", 2),
+        ),
+        "XNLI-1.0/xnli.test.jsonl": json_lines(
+            {"language": language, "gold_label": "neutral", "sentence1": "a", "sentence2": "b"},
+            {"language": language, "gold_label": "entailment", "sentence1": "c", "sentence2": "d"},
+        ),
+    }
+# As published: every field in quotation marks, no header, classes from 1
+for name, folder, fields in (
+    ("ag", "ag_news_csv", ("title", "description")),
+    ("dbpedia", "dbpedia_csv", ("title", "content")),
+    ("yahoo", "yahoo_answers_csv", ("title", "question", "answer")),
+    ("sogou", "sogou_news_csv", ("title", "content")),
+    ("yelp-polarity", "yelp_review_polarity_csv", ("review",)),
+    ("yelp-full", "yelp_review_full_csv", ("review",)),
+):
+    empty = ',""' * (len(fields) - 1)
+    LAYOUTS[name] = {f"{folder}/{part}.csv": f'"2","a"{empty}\n"1","c"{empty}\n' for part in ("train", "test")}
 FILE_TASKS = [name for name in TASKS if isinstance(TASKS[name], FileTask)]
 
 

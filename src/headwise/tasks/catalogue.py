@@ -7,14 +7,18 @@ from dataclasses import replace
 from typing import Any
 
 from headwise.errors import InputError, choices
+from headwise.tasks.cross_lingual import CROSS_LINGUAL
 from headwise.tasks.file_task import FileTask
 from headwise.tasks.generic import GENERIC
 from headwise.tasks.glue import GLUE
 from headwise.tasks.inference import INFERENCE
 from headwise.tasks.options import configured
 from headwise.tasks.task import Task
+from headwise.tasks.topics import TOPICS
 
-ROWS: dict[str, FileTask] = {task.name: task for task in (*INFERENCE, *GLUE, *GENERIC)}
+ROWS: dict[str, FileTask] = {task.name: task for task in (*INFERENCE, *CROSS_LINGUAL, *GLUE, *TOPICS, *GENERIC)}
+SPELLINGS = {"sst-2": "sst2", "sts-b": "stsb", "yelp_p": "yelp-polarity", "yelp_f": "yelp-full"}
+"""Other ways to write a name: those of the authors of functional specialisation (Li et al., 2023)."""
 GENERATED = "clinic"
 RETRIEVAL = "retrieval"
 
@@ -27,11 +31,11 @@ class TaskTable(Mapping[str, Task]):
         return build_task(name, {})
 
     def __contains__(self, name: object) -> bool:
-        """Whether there is a task of this name."""
-        return name in (GENERATED, RETRIEVAL) or name in ROWS
+        """Whether there is a task of this name, in any spelling."""
+        return name in (GENERATED, RETRIEVAL) or name in ROWS or name in SPELLINGS
 
     def __iter__(self) -> Iterator[str]:
-        """The names."""
+        """The names, each in one spelling."""
         yield GENERATED
         yield from ROWS
         yield RETRIEVAL
@@ -44,8 +48,14 @@ class TaskTable(Mapping[str, Task]):
 TASKS = TaskTable()
 
 
+def task_name(name: str) -> str:
+    """The name under which the table lists a task, whatever its spelling."""
+    return SPELLINGS.get(name, name)
+
+
 def build_task(name: str, options: Mapping[str, Any]) -> Task:
     """The task of this name, with a user's options."""
+    name = task_name(name)
     if name == GENERATED:
         # Imported when asked for: it makes its examples itself and needs none of the readers.
         from headwise.tasks.clinic import clinic_task

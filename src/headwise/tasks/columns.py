@@ -54,7 +54,7 @@ def _columns(options: Mapping[str, Any], layout: Layout) -> tuple[str, ...] | No
 def _check_named(layout: Layout) -> None:
     if layout.columns is None:
         return
-    for name in layout.texts:
+    for name in layout.text_columns:
         if name not in layout.columns:
             raise InputError(
                 f"texts: {name!r} is not among the columns {list(layout.columns)!r} of a file without a header; "

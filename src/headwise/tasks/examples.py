@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from headwise.errors import InputError
 from headwise.tasks.labels import Unlabelled, label_text
-from headwise.tasks.layout import Layout, Table, choose
+from headwise.tasks.layout import Layout, Table, Text, choose
 
 logger = logging.getLogger(__name__)
+
+JOINT = " - "
+"""Between the columns that make up one text; as the authors of AG-Pair join title and description."""
 
 
 @dataclass
@@ -42,35 +45,40 @@ class Rules:
 def collect(table: Table, layouts: Sequence[Layout], rules: Rules) -> Examples:
     """Read all examples of a table."""
     layout = choose(layouts, table, labelled=rules.labelled)
-    wanted, has_label = _wanted(table, layout, labelled=rules.labelled)
+    wanted = _wanted(table, layout, labelled=rules.labelled)
     columns = None if table.named else layout.columns
-    gathering = _Gathering(Examples(table.where, table.unit), rules, wanted)
+    gathering = _Gathering(Examples(table.where, table.unit), rules, layout)
     for line, values in table.rows(wanted, columns, gathering.broken):
-        gathering.add(line, values, has_label=has_label)
+        gathering.add(line, dict(zip(wanted, values, strict=True)))
     return gathering.finished()
 
 
-def _wanted(table: Table, layout: Layout, *, labelled: bool) -> tuple[tuple[str, ...], bool]:
+def _wanted(table: Table, layout: Layout, *, labelled: bool) -> tuple[str, ...]:
+    """The columns to read, each once."""
     known = layout.known(table)
-    has_label = layout.label in known
-    expected = (*layout.texts, layout.label) if labelled or has_label else layout.texts
+    if layout.label not in known and not labelled:
+        expected = layout.text_columns
+    else:
+        expected = (*layout.text_columns, layout.label)
     missing = [name for name in expected if name not in known]
     if missing:
         raise InputError(
             f"{table.where} has no column {missing[0]!r}, only {', '.join(map(repr, known))}: name the right columns "
             "with texts and label, or check format and header."
         )
-    return expected, has_label
+    choosing = (layout.only[0],) if layout.only and layout.only[0] in known else ()
+    return tuple(dict.fromkeys((*expected, *choosing)))
 
 
 class _Gathering:
     """Adds rows to examples, by the rules."""
 
-    def __init__(self, examples: Examples, rules: Rules, wanted: Sequence[str]) -> None:
+    def __init__(self, examples: Examples, rules: Rules, layout: Layout) -> None:
         self._examples = examples
         self._rules = rules
-        self._wanted = wanted
+        self._layout = layout
         self._dropped = 0
+        self._passed_over = 0
 
     def broken(self, message: str) -> None:
         """Raise, or pass over the row."""
@@ -78,35 +86,54 @@ class _Gathering:
             raise InputError(message)
         self._dropped += 1
 
-    def add(self, line: int, values: list[Any], *, has_label: bool) -> None:
-        """Take a row in, unless it is to be dropped."""
-        label, texts = (label_text(values[-1]), values[:-1]) if has_label else (None, values)
-        place = f"{self._examples.where} {self._examples.unit} {line}"
+    def add(self, line: int, row: Mapping[str, Any]) -> None:
+        """Take a row in, unless it is to be dropped or is none of the task's."""
+        if not self._layout.wants(row):
+            self._passed_over += 1
+            return
+        label = label_text(row[self._layout.label]) if self._layout.label in row else None
         if label is not None and self._rules.unlabelled.covers(label):
             label = None
-            if self._rules.unlabelled.drops(place):
+            if self._rules.unlabelled.drops(self._place(line)):
                 self._dropped += 1
                 return
-        if problem := self._problem(place, texts):
-            self.broken(problem)
+        texts = tuple(_text(text, row) for text in self._layout.texts)
+        if "" in texts:
+            self.broken(_problem(self._place(line), self._layout.texts[texts.index("")], row))
             return
-        self._examples.texts.append(tuple(texts))
+        self._examples.texts.append(texts)
         self._examples.labels.append(label)
         self._examples.lines.append(line)
 
-    def _problem(self, place: str, texts: list[Any]) -> str | None:
-        for name, text in zip(self._wanted, texts, strict=False):
-            if not isinstance(text, str):
-                return f"{place}: expected text in {name!r}, got {text!r}; mend it, or drop it with broken_rows."
-            if not text.strip():
-                return f"{place}: the text in {name!r} is empty; fill it in, or drop it with broken_rows."
-        return None
+    def _place(self, line: int) -> str:
+        return f"{self._examples.where} {self._examples.unit} {line}"
 
     def finished(self) -> Examples:
         """The examples, if there are any."""
-        dropped = f" but {self._dropped} dropped ones" if self._dropped else ""
         if not self._examples.texts:
-            raise InputError(f"{self._examples.where} has no examples{dropped}: give a file with at least one.")
+            wanted = " with {} {!r}".format(*self._layout.only) if self._layout.only and self._passed_over else ""
+            dropped = f" but {self._dropped} dropped ones" if self._dropped else ""
+            raise InputError(f"{self._examples.where} has no examples{wanted}{dropped}: give a file with at least one.")
         if self._dropped:
             logger.info("%s: dropped %d rows without a label or text", self._examples.where, self._dropped)
         return self._examples
+
+
+def _text(text: Text, row: Mapping[str, Any]) -> str:
+    """One text; empty if it cannot be used. Of several columns the empty ones are left out.
+
+    Many questions of Yahoo, for one, have but a title.
+    """
+    parts = [row[text]] if isinstance(text, str) else [row[name] for name in text]
+    if not all(isinstance(part, str) for part in parts):
+        return ""
+    return JOINT.join([part for part in parts if part.strip()])
+
+
+def _problem(place: str, text: Text, row: Mapping[str, Any]) -> str:
+    """Why there is no such text in a row."""
+    names = (text,) if isinstance(text, str) else text
+    for name in names:
+        if not isinstance(row[name], str):
+            return f"{place}: expected text in {name!r}, got {row[name]!r}; mend it, or drop it with broken_rows."
+    return f"{place}: the text in {' and '.join(map(repr, names))} is empty; fill it in, or drop it with broken_rows."

@@ -95,10 +95,11 @@ class FileTask:
         return open_table(self.places.find(split, None if root is None else Path(root), self.name), self.dialect)
 
     def _examples(self, table: Table, *, labelled: bool, every_row: bool = False) -> Examples:
-        rules = Rules(self.unlabelled, self.broken_rows, labelled)
+        rules, layouts = Rules(self.unlabelled, self.broken_rows, labelled), self.layouts
         if every_row:
             rules = replace(rules, unlabelled=replace(self.unlabelled, rule="keep"), broken_rows="error")
-        return collect(table, self.layouts, rules)
+            layouts = tuple(replace(layout, only=None) for layout in layouts)
+        return collect(table, layouts, rules)
 
     def _discover(self, examples: Examples) -> None:
         if self.kind == "classification" and not self.known_labels:

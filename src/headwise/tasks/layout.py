@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
@@ -10,6 +10,8 @@ Row = tuple[int, list[Any]]
 """A line number and the values of the columns asked for."""
 Broken = Callable[[str], None]
 """Hears of a row that cannot be used, in one sentence; raises, or lets it pass."""
+Text = str | tuple[str, ...]
+"""The column of a text, or the columns that make it up."""
 
 
 @dataclass(frozen=True)
@@ -48,15 +50,30 @@ class Table(Protocol):
 class Layout:
     """Names of the columns that hold the texts and the label; without a header, of all columns in order."""
 
-    texts: tuple[str, ...]
+    texts: tuple[Text, ...]
     label: str
     columns: tuple[str, ...] | None = None
+    only: tuple[str, str] | None = None
+    """A column and the value that a row must have there to count, in files that have this column."""
+
+    @property
+    def text_columns(self) -> tuple[str, ...]:
+        """The columns of all texts, one after the other."""
+        return tuple(name for text in self.texts for name in ((text,) if isinstance(text, str) else text))
 
     def fits(self, table: Table) -> bool:
         """Whether the first line of the table looks like this layout."""
         if self.columns is None or table.named:
-            return set(self.texts) <= set(table.first)
+            return set(self.text_columns) <= set(table.first)
         return len(self.columns) == len(table.first)
+
+    def doubts(self, table: Table) -> tuple[bool, bool]:
+        """How little it would prove that the table fits: no header, and no column of the label."""
+        return self.columns is not None, self.label not in self.known(table)
+
+    def wants(self, row: Mapping[str, Any]) -> bool:
+        """Whether a row counts; in files without the column of `only`, all do."""
+        return self.only is None or row.get(self.only[0], self.only[1]) == self.only[1]
 
     def without_label(self) -> Layout:
         """The same for a file that lacks the column of the label."""
@@ -72,8 +89,8 @@ class Layout:
 def choose(layouts: Sequence[Layout], table: Table, *, labelled: bool) -> Layout:
     """The layout that fits the table, or the first one, whose misfit is then the thing to report."""
     bare = [] if labelled else [layout.without_label() for layout in layouts]
-    # A header that names the texts is proof; a mere count of fields is not, so it is tried last.
-    for layout in sorted([*layouts, *bare], key=lambda layout: layout.columns is not None):
+    # A header that names the texts is proof, the more so if it names the label; a mere count of fields is not.
+    for layout in sorted([*layouts, *bare], key=lambda layout: layout.doubts(table)):
         if layout.fits(table):
             return layout
     return layouts[0]

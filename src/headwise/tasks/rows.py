@@ -7,7 +7,7 @@ from typing import Any
 
 from headwise.tasks.file_task import FileTask
 from headwise.tasks.labels import Unlabelled
-from headwise.tasks.layout import Layout
+from headwise.tasks.layout import Layout, Text
 from headwise.tasks.places import Places
 from headwise.tasks.task import REGRESSION_METRICS
 
@@ -23,7 +23,7 @@ def row(name: str, description: str, source: str, **parts: Any) -> FileTask:
     return FileTask(name=name, description=description, source=source, **{"primary": metrics[0], **parts})
 
 
-def named(*texts: str, label: str) -> Layout:
+def named(*texts: Text, label: str) -> Layout:
     """A layout with a header."""
     return Layout(texts, label)
 
@@ -33,9 +33,9 @@ def places(folders: tuple[str, ...], names: Mapping[str, str], *, guessed: bool 
     return Places({split: tuple(text.split()) for split, text in names.items()}, folders, guessed=guessed)
 
 
-def numbered(*labels: str) -> dict[str, Any]:
-    """Classes that the files write as 0, 1 and so on."""
-    return {"known_labels": labels, "aliases": {str(place): label for place, label in enumerate(labels)}}
+def numbered(*labels: str, start: int = 0) -> dict[str, Any]:
+    """Classes that the files write as 0, 1 and so on, or from another start."""
+    return {"known_labels": labels, "aliases": {str(place): label for place, label in enumerate(labels, start)}}
 
 
 # Pairs on which the annotators did not agree have no label.

@@ -18,6 +18,7 @@ SUFFIXES = {
     ".csv": "csv",
     ".jsonl": "jsonl",
     ".ndjson": "jsonl",
+    ".json": "jsonl",  # as CLUE names its files of JSON lines
     ".parquet": "parquet",
     ".pq": "parquet",
 }

@@ -1,0 +1,49 @@
+"""Pairs of news as the authors write them: TSV with a header and without quotation marks."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from headwise.disk import save_text
+from headwise.errors import InputError
+from headwise.tasks.ag_pair.counts import check_pairs, label_of
+from headwise.tasks.ag_pair.news import News, read_news
+from headwise.tasks.ag_pair.pairing import Pair, make_pairs
+
+COLUMNS = ("label", "news1-sentence1", "news1-sentence2", "news2-sentence1", "news2-sentence2")
+
+
+def pairs_table(news: Sequence[News], pairs: Sequence[Pair]) -> str:
+    """The whole file."""
+    rows = [COLUMNS]
+    for pair in pairs:
+        one, other = news[pair.first], news[pair.second]
+        rows.append((label_of(news, pair), one.title, one.description, other.title, other.description))
+    return "".join("\t".join(row) + "\n" for row in rows)
+
+
+def write_pairs(
+    source: Path, target: Path, *, seed: int = 0, rounds: int = 2, slot_order: str = "random", overwrite: bool = False
+) -> dict[str, Any]:
+    """Make the pairs of a file of news and write them, whole or not at all; what they look like in numbers."""
+    _check_target(target, overwrite=overwrite)
+    news = read_news(source)
+    pairs = make_pairs(news, seed=seed, rounds=rounds, slot_order=slot_order)
+    counts = check_pairs(news, pairs, rounds=rounds)
+    save_text(target, pairs_table(news, pairs))
+    asked = {"news": str(source), "output": str(target), "seed": seed, "rounds": rounds, "slot_order": slot_order}
+    return {**asked, **counts.as_dict()}
+
+
+def _check_target(path: Path, *, overwrite: bool) -> None:
+    """Refuse a place where no table can be written, before any work is done."""
+    if path.is_dir():
+        raise InputError(f"--out {path} is a folder: name a file in it, such as {path / 'train.tsv'}.")
+    if path.suffix != ".tsv":
+        raise InputError(f"--out {path}: pairs are written as TSV; name a file that ends in .tsv.")
+    if not path.absolute().parent.is_dir():
+        raise InputError(f"--out {path}: there is no folder {path.absolute().parent}; make it first.")
+    if path.exists() and not overwrite:
+        raise InputError(f"--out {path} exists already: choose another name, or add --overwrite.")

@@ -1,0 +1,312 @@
+"""AG-Pair: who meets whom, what is written, and what is refused."""
+
+import random
+from collections import Counter
+from itertools import combinations, groupby
+
+import pytest
+from tasks.files import json_lines, table, write
+
+from headwise.errors import InputError
+from headwise.tasks import build_task
+from headwise.tasks.ag_pair import (
+    News,
+    Pair,
+    check_pairs,
+    count_pairs,
+    make_pairs,
+    pairs_table,
+    read_news,
+    write_pairs,
+)
+
+
+def made_up(*sizes, shuffled=True):
+    news = [
+        News(str(topic), f"title {topic}.{n}", f"text {n}") for topic, size in enumerate(sizes, 1) for n in range(size)
+    ]
+    if shuffled:
+        random.Random(5).shuffle(news)
+    return news
+
+
+def topics(news, pair):
+    return news[pair.first].topic, news[pair.second].topic
+
+
+# -- pairs -------------------------------------------------------------------------------------------------------------
+
+
+def test_the_numbers_of_the_official_test_set():
+    news = made_up(1900, 1900, 1900, 1900)
+    pairs = make_pairs(news)
+    counts = check_pairs(news, pairs)
+    assert (counts.rows, counts.same, counts.different) == (7600, 3800, 3800)
+    assert counts.occurrences == {2: 7600}
+    blocks = Counter(tuple(sorted(topics(news, pair))) for pair in pairs)
+    for topic in "1234":
+        assert blocks[topic, topic] == 2 * 475
+    for block in combinations("1234", 2):
+        assert 2 * 316 <= blocks[block] <= 2 * (316 + 2)  # two leftovers of each topic in every round
+
+
+def test_the_numbers_of_the_official_training_set():
+    news = made_up(600, 600, 600, 600, shuffled=False)  # a fiftieth of it: no leftovers either
+    pairs = make_pairs(news)
+    counts = check_pairs(news, pairs)
+    assert (counts.same, counts.different) == (1200, 1200)
+    blocks = Counter(tuple(sorted(topics(news, pair))) for pair in pairs)
+    assert {blocks[block] for block in combinations("1234", 2)} == {2 * 100}
+
+
+@pytest.mark.parametrize("order", ["random", "reference"])
+def test_what_pairs_owe_by_hand(order):
+    """The slow way: every promise counted one by one, without the code under test."""
+    news = made_up(20, 20, 20)
+    pairs = make_pairs(news, slot_order=order)
+    assert len(pairs) == 60
+    for place in range(60):
+        assert sum(place in pair for pair in pairs) == 2
+    assert len({frozenset(pair) for pair in pairs}) == 60
+    assert all(pair.first != pair.second for pair in pairs)
+    assert sum(news[pair.first].topic == news[pair.second].topic for pair in pairs) == 30
+
+
+@pytest.mark.parametrize("rounds", [1, 2, 3, 4])
+@pytest.mark.parametrize(
+    "sizes",
+    [
+        (8, 8),
+        (4, 4, 4, 4),
+        (12, 9, 7),
+        (40, 5, 6),
+        (10, 5, 5),
+        (100, 4, 4, 4, 4),
+        (4, 5),
+        (7, 7, 7),
+        (9, 9, 9, 9, 9, 9, 9),
+        (61, 60, 60, 60),
+    ],
+)
+def test_topics_of_any_number_and_size(sizes, rounds):
+    news = made_up(*sizes)
+    if len(news) * rounds % 2:
+        with pytest.raises(InputError, match="odd number.*even number of rounds"):
+            make_pairs(news, rounds=rounds)
+        return
+    for seed in range(3):
+        pairs = make_pairs(news, seed=seed, rounds=rounds)
+        counts = check_pairs(news, pairs, rounds=rounds)
+        assert counts.rows == len(news) * rounds // 2
+        assert counts.occurrences == {rounds: len(news)}
+
+
+def test_about_half_are_the_same_unless_one_topic_is_larger_than_all_others():
+    counts = count_pairs(news := made_up(50, 60, 70, 80), make_pairs(news))
+    assert counts.same == 2 * (24 + 30 + 34 + 40) // 2
+    counts = count_pairs(news := made_up(100, 4, 4), make_pairs(news))
+    assert counts.different == 2 * 4  # two of each small topic, in each round
+    assert counts.same == 108 - 8
+
+
+def test_no_pair_comes_again_in_small_files():
+    """Here almost every round repeats a pair of an earlier one, if nobody looks: six pairs within a topic of four."""
+    news = made_up(4, 4)
+    for seed in range(20):
+        pairs = make_pairs(news, seed=seed, rounds=3)
+        assert len({frozenset(pair) for pair in pairs}) == len(pairs) == 12
+
+
+def test_swapping_partners_mends_large_rounds():
+    """A round has 20 of the 3160 pairs within a topic of 80 news: in twelve rounds some would come again."""
+    news = made_up(80, 80)
+    for seed in range(5):
+        check_pairs(news, make_pairs(news, seed=seed, rounds=12), rounds=12)
+
+
+def test_more_rounds_than_there_are_pairs_are_refused():
+    with pytest.raises(InputError, match="round 7: found no pairs that are new.*fewer rounds"):
+        make_pairs(made_up(4, 4), rounds=20, seed=2)
+
+
+def test_news_that_read_the_same_never_meet_and_do_not_make_the_same_pair_again():
+    news = [
+        News(topic, f"title {n // 2}", "text") for topic in "12" for n in range(40)
+    ]  # all four times, in two topics
+    for seed in range(10):
+        pairs = make_pairs(news, seed=seed)
+        assert all(news[pair.first].title != news[pair.second].title for pair in pairs)
+        assert len({frozenset((news[pair.first].title, news[pair.second].title)) for pair in pairs}) == 80
+        assert Counter(place for pair in pairs for place in pair) == dict.fromkeys(range(80), 2)
+
+
+def test_swapping_partners_makes_no_pair_twice_among_duplicates():
+    news = [News(topic, f"title {topic}.{n // 2}", "text") for topic in "12" for n in range(12)]
+    for seed in range(60):
+        check_pairs(news, make_pairs(news, seed=seed))
+
+
+def test_the_seed_decides_all_and_the_slot_order_changes_only_the_order():
+    news = made_up(20, 20, 20)
+    assert make_pairs(news, seed=1) == make_pairs(news, seed=1)
+    assert make_pairs(news, seed=1) != make_pairs(news, seed=2)
+    reference = make_pairs(news, seed=1, slot_order="reference")
+    assert {frozenset(pair) for pair in reference} == {frozenset(pair) for pair in make_pairs(news, seed=1)}
+
+
+def test_the_order_of_the_authors():
+    news = made_up(20, 20, 20, 20)
+    found = [topics(news, pair) for pair in make_pairs(news, slot_order="reference")]
+    one_round = [(t, t, 5) for t in "1234"] + [(a, b, 3) for a, b in combinations("1234", 2)]
+    runs = [(*key, len(list(group))) for key, group in groupby(found)]
+    assert runs[:10] == one_round
+    leftovers = found[38:40]  # one of each topic
+    assert sorted("".join(a + b for a, b in leftovers)) == list("1234")
+    assert [(*key, len(list(group))) for key, group in groupby(found[40:])][:10] == one_round
+    assert all(a <= b for a, b in found)
+
+
+def test_topics_that_are_numbers_have_their_order():
+    news = [News(topic, f"{topic} {n}", "x") for topic in ("10", "9") for n in range(4)]
+    assert topics(news, make_pairs(news, slot_order="reference")[-1]) == ("9", "10")
+
+
+def test_the_topic_of_one_slot_tells_nothing_unless_the_order_is_the_authors():
+    news = made_up(400, 400, 400, 400)
+    ours, theirs = (count_pairs(news, make_pairs(news, slot_order=order)) for order in ("random", "reference"))
+    # Topic 1 is always first: 2/3 of its pairs in slot 1 are different, and so on; as in the authors' file.
+    assert theirs.shortcut == pytest.approx(2 / 3, abs=0.003)
+    assert theirs.slots["different"][0]["4"] == theirs.slots["different"][1]["1"] == 0
+    assert ours.shortcut < 0.53
+    for slot in ours.slots["different"]:
+        assert all(abs(count - 200) < 50 for count in slot.values())
+
+
+def test_the_shortcut_worked_by_hand():
+    news = [News(topic, title, "x") for topic, title in zip("11122", "abcde", strict=True)]
+    counts = count_pairs(news, [Pair(0, 1), Pair(2, 3), Pair(1, 3), Pair(2, 4)])
+    assert (counts.same, counts.different, counts.chance) == (1, 3, 0.75)
+    # Slot 1 has topic 1 each time: 3 right by saying different. Slot 2: topic 1 is same, topic 2 different: all right.
+    assert counts.shortcut == 1.0
+    assert counts.slots["same"] == ({"1": 1, "2": 0}, {"1": 1, "2": 0})
+    assert counts.slots["different"] == ({"1": 3, "2": 0}, {"1": 0, "2": 3})
+    assert counts.occurrences == {1: 2, 2: 3}
+    assert counts.topics == {"1": 3, "2": 2}
+
+
+def test_the_rows_of_ours_are_shuffled():
+    news = made_up(40, 40)
+    same = [len(set(topics(news, pair))) == 1 for pair in make_pairs(news)]
+    assert len(list(groupby(same))) > 20  # four in the authors' order
+
+
+BAD_PAIRS = [
+    ([Pair(0, 1), Pair(2, 3)], "every news 2 times"),
+    ([Pair(0, 0), Pair(1, 1), Pair(2, 2), Pair(3, 3)], "two different texts"),
+    ([Pair(0, 1), Pair(1, 0), Pair(2, 3), Pair(3, 2)], "every pair once"),
+]
+
+
+@pytest.mark.parametrize(("pairs", "words"), BAD_PAIRS)
+def test_bad_pairs_are_found(pairs, words):
+    with pytest.raises(InputError, match=words):
+        check_pairs([News(topic, f"{n}", "x") for n, topic in enumerate("1122")], pairs)
+
+
+def test_pairs_out_of_balance_are_found():
+    news = made_up(4, 4, shuffled=False)
+    pairs = [Pair(a, b) for a in range(4) for b in (4 + a, 4 + (a + 1) % 4)]
+    with pytest.raises(InputError, match="half of them the same, got 0 of 8"):
+        check_pairs(news, pairs)
+
+
+@pytest.mark.parametrize(
+    ("news", "options", "words"),
+    [
+        (made_up(8), {}, "at least two topics, got only the topic '1'"),
+        ([], {}, "at least two topics, got no news"),
+        (made_up(8, 3, 9), {}, "topic '2' has 3 news: expected at least 4"),
+        (made_up(8, 8), {"rounds": 0}, "rounds: expected at least 1"),
+        (made_up(8, 8), {"slot_order": "refrence"}, "did you mean 'reference'"),
+    ],
+)
+def test_what_cannot_be_paired_is_refused(news, options, words):
+    with pytest.raises(InputError, match=words):
+        make_pairs(news, **options)
+
+
+# -- files -------------------------------------------------------------------------------------------------------------
+
+
+FILES = {
+    "as-published.csv": '"1","a ""q""","b, c"\n"2","d\\e","f"\n',
+    "headed.csv": 'Class Index,Title,Description\n1,"a ""q""","b, c"\n2,d\\e,f\n',
+    "tabs.tsv": table(("description", "class", "title"), ("b, c", 1, 'a "q"'), ("f", 2, "d\\e")),
+    "bare.tsv": table((1, 'a "q"', "b, c"), (2, "d\\e", "f")),
+    "objects.jsonl": json_lines(
+        {"label": 1, "title": 'a "q"', "description": "b, c"}, {"label": 2, "title": "d\\e", "description": "f"}
+    ),
+}
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_files_of_news(tmp_path, name):
+    news = read_news(write(tmp_path / name, FILES[name]))
+    assert news == (News("1", 'a "q"', "b, c"), News("2", "d\\e", "f"))
+
+
+@pytest.mark.parametrize("content", ["a b,3\nc,0\n", "text,label\na b,3\nc,0\n"])
+def test_news_in_one_text_have_no_description(tmp_path, content):
+    assert read_news(write(tmp_path / "sample.csv", content)) == (News("3", "a b"), News("0", "c"))
+
+
+def test_tabs_and_line_ends_become_blanks_and_backslashes_stay(tmp_path):
+    path = write(tmp_path / "a.csv", '"1"," a\tb","c\r\nd\\ne "\n')
+    assert read_news(path) == (News("1", " a b", "c d\\ne "),)
+
+
+BAD_FILES = [
+    ("a.csv", "", "is empty"),
+    ("a.csv", "1,2,3,4\n", "expected news as class, title and description.*got 4 columns"),
+    ("a.jsonl", '{"title": "a"}\n', "expected news as class, title and description.*'title'"),
+    ("a.jsonl", '{"title": "a", "description": "b"}\n', "expected news as class"),
+    ("a.csv", "1,a,b\n2,c\n", "line 2: expected 3 fields, got 2"),
+    ("a.csv", '1,a,b\n2,c,""\n', "line 2: expected text in 'description', got ''"),
+    ("a.csv", '1,a,b\n2," ",d\n', "line 2: expected text in 'title', got ' '"),
+    ("a.csv", ",a,b\n", "line 1: expected a topic in 'class'"),
+    ("a.jsonl", '{"text": 1, "label": 2}\n', "line 1: expected text in 'text', got 1"),
+    ("a.docx", "x", "are read from .csv, .tsv, .jsonl and .parquet files"),
+]
+
+
+@pytest.mark.parametrize(("name", "content", "words"), BAD_FILES)
+def test_bad_files_of_news(tmp_path, name, content, words):
+    with pytest.raises(InputError, match=words) as caught:
+        read_news(write(tmp_path / name, content))
+    assert str(caught.value).endswith(".")
+
+
+def test_the_table_is_written_as_the_authors_write_it():
+    news = [News("1", "a", ' "b" \\'), News("1", "c", "d"), News("2", "e")]
+    assert pairs_table(news, [Pair(1, 0), Pair(0, 2)]) == (
+        "label\tnews1-sentence1\tnews1-sentence2\tnews2-sentence1\tnews2-sentence2\n"
+        'same\tc\td\ta\t "b" \\\n'
+        'different\ta\t "b" \\\te\t\n'
+    )
+
+
+def test_the_task_reads_what_is_written(tmp_path):
+    source = write(
+        tmp_path / "news.csv", "".join(f'"{t}","title {t}.{n}","text, ""{n}"""\n' for t in "1234" for n in range(8))
+    )
+    (tmp_path / "ag-pair").mkdir()
+    answer = write_pairs(source, tmp_path / "ag-pair/train.tsv")
+    split = build_task("ag-pair", {}).read("train", tmp_path)
+    assert Counter(split.labels) == {0: answer["same"], 1: answer["different"]} == {0: 16, 1: 16}
+    for (one, other), label in zip(split.texts, split.labels, strict=True):
+        assert one.startswith("title ")
+        assert one.endswith('"')
+        assert (one[6] == other[6]) is (label == 0)
+    assert Counter(text for pair in split.texts for text in pair) == {
+        f'title {t}.{n} - text, "{n}"': 2 for t in "1234" for n in range(8)
+    }
