@@ -74,15 +74,14 @@ class HeadUpdates:
         updates.before_step(optimizer); optimizer.step(); updates.after_step(optimizer)
         updates.remove()
 
-    Gradients of the other heads are zeroed in every backward pass, before they are added up, so that clipping and
-    accumulation see what is used. That alone does not keep a head as it is: momentum and weight decay still move it,
-    and its moments decay. So with `skip` the optimiser is shown only those rows of each matrix that may change, as
-    parameters of their own, with the same rows of its state. What it does not see it cannot change, and nothing is
-    copied (but for columns, of which most optimisers need a copy). The number of steps, which AdamW corrects its
-    moments by, is that of the matrix, not of the row. State that a step begins is zero in the rows that it left out.
+    Gradients of the other heads are zeroed as soon as a backward pass has made them, so that clipping sees what is
+    used. That alone does not keep a head as it is: momentum and weight decay still move it, and its moments decay. So
+    with `skip` the optimiser is shown only those rows of each matrix that may change, as parameters of their own, with
+    the same rows of its state. What it does not see it cannot change, and nothing is copied (but for columns, which
+    fused optimisers need in one piece). The number of steps, which AdamW corrects its moments by, is that of the
+    matrix, not of the row. State that a step begins is zero in the rows that it left out.
 
-    If the batches of one update belong to several tasks, each gradient is masked by its own task, and the heads that at
-    least one of them may change do change.
+    An update may have several backward passes (accumulation), all of one task.
 
     Where we differ from the authors' code: theirs is `grad_mask` with masks that travel through the host; and the
     gradients that the measurement of importance left behind went into the first step.
@@ -108,12 +107,12 @@ class HeadUpdates:
             others: whether parameters that belong to no head go on learning.
             own: parameters that learn even so, such as those of the tasks' classifiers.
         """
+        IAT(protect=protect, mode=mode)  # refuses what it does not know
         self._shared = {id(each.parameter): each for each in _shared_parameters(model, _KINDS[protect])}
         shape = family_of(encoder_of(model)).shape
         self._allowed = {task: _checked(task, heads, shape) for task, heads in allowed.items()}
         self._skips = mode == "skip"
         self._task: str | None = None
-        self._tasks: frozenset[str] = frozenset()
         self._shown: list[_Shown] = []
         self._whole: list[tuple[dict[str, Any], list[nn.Parameter]]] = []
         self._frozen = [] if others else self._all_but(model, own)
@@ -122,32 +121,32 @@ class HeadUpdates:
         for parameter in model.parameters():
             parameter.grad = None
         learning = [each for each in self._shared.values() if each.parameter.requires_grad]
-        self._hooks = [each.parameter.register_hook(self._masking(each)) for each in learning]
+        self._hooks = [each.parameter.register_post_accumulate_grad_hook(self._mask) for each in learning]
 
     def on(self, task: str) -> None:
-        """Say which task the next backward pass belongs to."""
+        """Say which task the next backward pass belongs to; all of one update belong to the same."""
         if task not in self._allowed:
             raise InputError(f"unknown task {task!r}: {choices(str(task), self._allowed)}.")
-        self._task, self._tasks = task, self._tasks | {task}
+        if self._task not in (None, task):
+            raise StateError(f"an update of task {self._task!r} has a batch of {task!r}: one update, one task.")
+        self._task = task
 
     def before_step(self, optimizer: torch.optim.Optimizer) -> None:
         """Show the optimiser only what this update may change."""
-        if not self._tasks:
-            raise StateError("before_step() came before any task was named: call on(task) before each backward pass.")
-        if not self._skips:
-            return
+        task = self._named()
         self._put_back()
-        for group in optimizer.param_groups:
+        for group in optimizer.param_groups if self._skips else ():
             whole = group["params"]
+            shown = [piece for parameter in whole for piece in self._show(parameter, task, optimizer.state)]
             self._whole.append((group, whole))
-            group["params"] = [shown for parameter in whole for shown in self._show(parameter, optimizer.state)]
+            group["params"] = shown
 
     def after_step(self, optimizer: torch.optim.Optimizer) -> None:
-        """Give the optimiser its parameters and its state back."""
+        """Give the optimiser its whole parameters and state back."""
         for shown in self._shown:
-            shown.return_to(optimizer.state)
+            shown.paste()
         self._put_back()
-        self._tasks = frozenset()
+        self._task = None
 
     def remove(self) -> None:
         """Leave nothing behind: no hooks, nothing frozen, and the optimiser's parameters whole."""
@@ -171,30 +170,32 @@ class HeadUpdates:
         stay = {id(parameter) for parameter in own} | set(self._shared)
         return [each for each in model.parameters() if each.requires_grad and id(each) not in stay]
 
-    def _masking(self, shared: _SharedParameter) -> Any:
-        def mask(gradient: Tensor) -> Tensor | None:
-            if self._task is None:
-                raise StateError("a backward pass came before its task was named: call on(task) before each.")
-            runs = shared.runs(frozenset([self._task]), self._allowed, learning=False)
-            if not runs:
-                return None
-            masked = gradient.clone()  # not in place: others may hold it too
-            for start, length in runs:
-                masked.narrow(shared.dim, start, length).zero_()
-            return masked
+    def _named(self) -> str:
+        if self._task is None:
+            raise StateError("nobody said whose update this is: call on(task) before each backward pass.")
+        return self._task
 
-        return mask
+    def _mask(self, parameter: Tensor) -> None:
+        """Zero what a backward pass left in the gradients of heads that its task may not change."""
+        shared, gradient = self._shared[id(parameter)], parameter.grad
+        if gradient is not None:
+            for start, length in shared.runs(self._allowed, self._named(), learning=False):
+                gradient.narrow(shared.dim, start, length).zero_()
 
-    def _show(self, parameter: nn.Parameter, state: Any) -> list[Tensor]:
+    def _show(self, parameter: nn.Parameter, task: str, state: Any) -> list[Tensor]:
+        """The runs of a parameter that may change; the parameter itself if that is all of it."""
         shared = self._shared.get(id(parameter))
-        if shared is None or parameter.grad is None or not shared.runs(self._tasks, self._allowed, learning=False):
+        if shared is None or parameter.grad is None or not shared.runs(self._allowed, task, learning=False):
             return [parameter]
-        runs = shared.runs(self._tasks, self._allowed, learning=True)
-        shown = [_Shown(parameter, shared.dim, start, length, state) for start, length in runs]
-        self._shown += shown
-        return [each.piece for each in shown]
+        pieces = []
+        for run in shared.runs(self._allowed, task, learning=True):
+            self._shown.append(_Shown(parameter, (shared.dim, *run), state))
+            pieces.append(self._shown[-1].piece)
+        return pieces
 
     def _put_back(self) -> None:
+        for shown in self._shown:
+            shown.state.pop(shown.piece, None)
         for group, whole in self._whole:
             group["params"] = whole
         self._whole, self._shown = [], []
@@ -208,17 +209,16 @@ class _SharedParameter:
         # Along `dim`: whose each entry is; those of no head keep -1.
         self.layers = np.full(parameter.shape[dim], -1)
         self.heads = self.layers.copy()
-        self._runs: dict[tuple[frozenset[str], bool], list[Run]] = {}
+        self._runs: dict[tuple[str, bool], list[Run]] = {}
 
-    def runs(self, tasks: frozenset[str], allowed: Mapping[str, Choice], *, learning: bool) -> list[Run]:
-        """The neighbours that an update of these tasks may change (`learning`), or may not."""
-        if (tasks, learning) not in self._runs:
-            may = np.logical_or.reduce([allowed[task] for task in tasks])  # [N,H]
-            flags = (self.layers < 0) | may[self.layers, self.heads]
-            edges = np.flatnonzero(np.diff(flags == learning, prepend=False, append=False))
+    def runs(self, allowed: Mapping[str, Choice], task: str, *, learning: bool) -> list[Run]:
+        """The neighbours that an update of this task may change (`learning`), or may not."""
+        if (task, learning) not in self._runs:
+            may = (self.layers < 0) | allowed[task][self.layers, self.heads]
+            edges = np.flatnonzero(np.diff(may == learning, prepend=False, append=False))
             starts, ends = edges[::2].tolist(), edges[1::2].tolist()
-            self._runs[tasks, learning] = [(start, end - start) for start, end in zip(starts, ends, strict=True)]
-        return self._runs[tasks, learning]
+            self._runs[task, learning] = [(start, end - start) for start, end in zip(starts, ends, strict=True)]
+        return self._runs[task, learning]
 
 
 def _shared_parameters(model: nn.Module, kinds: tuple[str, ...]) -> list[_SharedParameter]:
@@ -236,46 +236,53 @@ def _shared_parameters(model: nn.Module, kinds: tuple[str, ...]) -> list[_Shared
 class _Shown:
     """A run of a parameter's entries that the optimiser is shown as a parameter of its own."""
 
-    def __init__(self, parameter: nn.Parameter, dim: int, start: int, length: int, state: Any) -> None:
-        self.parameter, self._place = parameter, (dim, start, length)
+    def __init__(self, parameter: nn.Parameter, place: tuple[int, int, int], state: Any) -> None:
+        self.parameter, self.state = parameter, state
+        self._place = place  # dimension, start, length
         self.piece = self._cut(parameter.detach())
         self.piece.grad = None if parameter.grad is None else self._cut(parameter.grad)
         if parameter in state:
-            state[self.piece] = {name: self._copied(name, value) for name, value in state[parameter].items()}
+            state[self.piece] = {name: self._part(name, value) for name, value in state[parameter].items()}
 
-    def return_to(self, state: Any) -> None:
-        """Write back what is not there already, and the state of this step."""
-        self._paste(self.parameter.detach(), self.piece)
-        for name, value in state.pop(self.piece, {}).items():
-            whole = state[self.parameter]
-            if not isinstance(value, Tensor) or value.shape != self.piece.shape:
+    def paste(self) -> None:
+        """Write back what is not there already, and take the piece out of the optimiser's state."""
+        self._write(self.parameter.detach(), self.piece)
+        for name, value in self.state.pop(self.piece, {}).items():
+            whole = self.state[self.parameter]
+            if not _by_entry(name, value, self.piece):
                 whole[name] = value
                 continue
             if whole.get(name) is None:
                 whole[name] = torch.zeros_like(self.parameter, dtype=value.dtype, requires_grad=False)
-            self._paste(whole[name], value)
+            self._write(whole[name], value)
+
+    def _part(self, name: str, value: Any) -> Any:
+        if _by_entry(name, value, self.parameter):
+            return self._cut(value)
+        # Counters: each piece counts its own step.
+        return value.clone() if isinstance(value, Tensor) else value
 
     def _cut(self, tensor: Tensor) -> Tensor:
-        # Rows are a view of the whole. Columns are not in one piece, as fused optimisers take for granted.
+        # Rows are a view of the whole. Columns are not in one piece, which fused optimisers take for granted.
         return tensor.narrow(*self._place).contiguous()
 
-    def _copied(self, name: str, value: Any) -> Any:
-        if not isinstance(value, Tensor):
-            return value
-        if value.shape == self.parameter.shape:
-            return self._cut(value)
-        if value.numel() > 1:
-            raise InputError(
-                f"iat.mode is 'skip', but the optimiser's {name} of shape {tuple(value.shape)} does not say which rows "
-                f"of a matrix of shape {tuple(self.parameter.shape)} it belongs to: train with AdamW or SGD, or set "
-                "mode: grad_mask."
-            )
-        return value.clone()  # counters: each piece counts its own step
-
-    def _paste(self, whole: Tensor, piece: Tensor) -> None:
+    def _write(self, whole: Tensor, piece: Tensor) -> None:
         target = whole.narrow(*self._place)
         if target.data_ptr() != piece.data_ptr():
             target.copy_(piece)
+
+
+def _by_entry(name: str, value: Any, parameter: Tensor) -> bool:
+    """Whether an optimiser's state has a number for each entry of a parameter, and not one for all."""
+    if not isinstance(value, Tensor) or value.numel() == 1 and value.shape != parameter.shape:
+        return False
+    if value.shape != parameter.shape:
+        raise InputError(
+            f"iat.mode is 'skip', but the optimiser keeps {name} of shape {tuple(value.shape)} for a parameter of "
+            f"shape {tuple(parameter.shape)}, so it is not clear what belongs to which head: train with AdamW or SGD, "
+            "or set mode: grad_mask."
+        )
+    return True
 
 
 def _checked(task: str, heads: Any, shape: tuple[int, int]) -> Choice:

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from headwise.attention import encoder_of
 from headwise.attention.head_weights import head_weights
-from headwise.attention.inputs import NOT_FOR_THE_MODEL
+from headwise.attention.inputs import keep_from_model
 from headwise.errors import InputError, choices
 from headwise.heads.dissociation import Values, plain
 from headwise.heads.pruning import top_heads
@@ -254,6 +254,7 @@ def _half_gradients(
 def _add_gradient(
     model: nn.Module, batch: dict[str, Any], size: int, parameters: list[nn.Parameter], sums: list[Tensor]
 ) -> None:
+    keep_from_model(model, batch)
     loss = getattr(model(**batch), "loss", None)
     if not isinstance(loss, Tensor) or loss.dim() != 0:
         raise InputError(
@@ -277,11 +278,10 @@ def _batch_size(batch: Any) -> int:
 
 
 def _rows(batch: Mapping[str, Any], rows: Tensor, size: int, device: torch.device) -> dict[str, Any]:
-    """Some examples of a batch, without what it carries for guides."""
+    """Some examples of a batch."""
     return {
         name: value[rows].to(device) if isinstance(value, Tensor) and value.shape[:1] == (size,) else value
         for name, value in batch.items()
-        if name not in NOT_FOR_THE_MODEL
     }
 
 

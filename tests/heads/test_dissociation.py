@@ -1,0 +1,257 @@
+"""D-scores against their formulas written out, and by hand."""
+
+import json
+import math
+
+import numpy as np
+import pytest
+
+from headwise.errors import InputError
+from headwise.heads.dissociation import Dissociation, d_scores, dissociation, over_percents, over_seeds
+
+BASE = (0.9, 0.7)
+EXAMPLE = ((0.60, 0.68), (0.88, 0.50))
+NAN = math.nan
+
+
+def slow_scores(matrix, base):
+    """Variant -> scores, from the formulas, for tasks that all have a base and were pruned."""
+    tasks = range(len(base))
+    kept = [[matrix[s][t] / base[t] for t in tasks] for s in tasks]
+
+    def mean(values):
+        values = list(values)
+        return sum(values) / len(values)
+
+    return {
+        "reference": [100 * (mean(matrix[t][j] for j in tasks if j != t) - matrix[t][t]) / base[t] for t in tasks],
+        "row": [100 * (mean(kept[t][j] for j in tasks if j != t) - kept[t][t]) for t in tasks],
+        "column": [100 * (mean(kept[s][t] for s in tasks if s != t) - kept[t][t]) for t in tasks],
+    }
+
+
+def random_case(tasks, seed=0):
+    chance = np.random.default_rng([seed, tasks])
+    return chance.random((tasks, tasks)), chance.uniform(0.2, 1, tasks)
+
+
+def test_no_effect_is_no_dissociation_except_by_the_authors_formula():
+    found = dissociation([BASE, BASE], BASE)
+    assert (found.row == 0).all()
+    assert (found.column == 0).all()
+    assert found.reference == pytest.approx([-22.222, 28.571], abs=1e-3)
+    assert found.means["reference"] == pytest.approx(3.17, abs=0.005)
+    assert found.double == {("0", "1"): False}
+
+
+def test_all_tasks_falling_to_the_same_share_is_no_dissociation():
+    base = np.array([0.9, 0.7, 0.3])
+    found = dissociation(np.outer([1 / 3, 1 / 3, 1 / 3], base), base)
+    assert np.abs(found.scores[1:]).max() < 1e-10
+    assert set(found.double.values()) == {False}
+
+
+def test_the_example_of_the_specification():
+    found = dissociation(EXAMPLE, BASE, tasks=["qnli", "sst-2"])
+    assert found.reference == pytest.approx([8.89, 54.29], abs=0.005)
+    assert found.row == pytest.approx([30.476, 26.349], abs=0.001)
+    assert found.column == pytest.approx([31.11, 25.71], abs=0.005)
+    assert found.means == pytest.approx({"reference": 31.59, "row": 28.41, "column": 28.41}, abs=0.005)
+    assert found.retained == pytest.approx(np.array([[2 / 3, 0.68 / 0.7], [0.88 / 0.9, 5 / 7]]))
+    assert found.double == {("qnli", "sst-2"): True}
+    assert found.undefined == {}
+
+
+@pytest.mark.parametrize("tasks", range(2, 7))
+def test_scores_follow_their_formulas_and_row_and_column_have_one_mean(tasks):
+    matrix, base = random_case(tasks)
+    found = dissociation(matrix, base)
+    for variant, expected in slow_scores(matrix, base).items():
+        assert getattr(found, variant) == pytest.approx(expected)
+        assert found.means[variant] == pytest.approx(sum(expected) / tasks)
+    assert found.means["row"] == pytest.approx(found.means["column"], abs=1e-10)
+
+
+def test_many_matrices_at_once_are_scored_as_one_by_one():
+    chance = np.random.default_rng(1)
+    matrices, bases = chance.random((4, 2, 3, 3)), chance.uniform(-0.2, 1, (4, 1, 3))
+    scores = d_scores(matrices, bases)
+    assert scores.shape == (4, 2, 3, 4)
+    for at in np.ndindex(4, 2):
+        np.testing.assert_array_equal(scores[at], d_scores(matrices[at], bases[at[0], 0]))
+
+
+def test_the_order_of_tasks_is_the_order_of_scores():
+    matrix, base = random_case(4)
+    order = np.array([2, 0, 3, 1])
+    one = dissociation(matrix, base, tasks="abcd")
+    other = dissociation(matrix[order][:, order], base[order], tasks="cadb")
+    assert other.scores[:, :-1] == pytest.approx(one.scores[:, order])
+    assert other.scores[:, -1] == pytest.approx(one.scores[:, -1])
+    assert {frozenset(pair): flag for pair, flag in other.double.items()} == {
+        frozenset(pair): flag for pair, flag in one.double.items()
+    }
+
+
+@pytest.mark.parametrize(
+    ("matrix", "expected"),
+    [
+        ([[0.5, 0.6], [0.6, 0.5]], True),
+        ([[0.5, 0.6], [0.4, 0.5]], False),  # only the first is hurt more by its own heads
+        ([[0.7, 0.6], [0.6, 0.5]], False),  # only the second
+        ([[0.6, 0.6], [0.6, 0.5]], False),  # as much is not more
+    ],
+)
+def test_a_double_dissociation_needs_both_sides(matrix, expected):
+    assert dissociation(matrix, [1.0, 1.0]).double == {("0", "1"): expected}
+
+
+def test_rounding_is_no_double_dissociation():
+    matrix, base = [[0.1 * 0.5, 0.1 * 0.8], [0.7 * 0.5, 0.7 * 0.8]], [0.5, 0.8]
+    assert matrix[0][0] / 0.5 < matrix[0][1] / 0.8  # both would be 0.1 without rounding
+    assert matrix[1][1] / 0.8 < matrix[1][0] / 0.5
+    assert dissociation(matrix, base).double == {("0", "1"): False}
+
+
+def test_a_double_dissociation_is_told_from_shares_and_not_from_metrics():
+    assert dissociation([[0.8, 0.6], [0.9, 0.4]], [1.0, 0.6]).double == {("0", "1"): True}
+
+
+@pytest.mark.parametrize(("bad", "reason"), [(0.0, "is 0: there is nothing"), (-0.1, "is -0.1"), (NAN, "not a number")])
+def test_a_task_without_a_base_is_marked_and_the_others_are_compared_without_it(bad, reason):
+    matrix, base = random_case(4)
+    base[1] = bad
+    found = dissociation(matrix, base, tasks=("rte", "cola", "sst2", "sick"))
+    assert list(found.undefined) == ["cola"]
+    assert reason in found.undefined["cola"]
+    assert np.isnan(found.scores[:, 1]).all()
+    assert np.isnan(found.retained[:, 1]).all()
+    rest = [0, 2, 3]
+    alone = dissociation(matrix[rest][:, rest], base[rest], tasks=("rte", "sst2", "sick"))
+    np.testing.assert_allclose(found.scores[:, [0, 2, 3, 4]], alone.scores)
+    assert found.double == {pair: alone.double.get(pair) for pair in found.double}
+    assert found.double["rte", "cola"] is None
+    assert found.double["rte", "sst2"] is not None
+
+
+def test_one_task_with_a_base_is_not_enough_and_no_crash():
+    found = dissociation(EXAMPLE, (0.9, 0.0), tasks=("rte", "cola"))
+    assert np.isnan(found.scores).all()
+    assert found.undefined["rte"] == "no other task has a metric above 0 to compare with"
+    assert found.double == {("rte", "cola"): None}
+    assert np.isnan(dissociation(EXAMPLE, (0.0, -1.0)).scores).all()
+
+
+def test_a_task_that_was_not_pruned_has_no_score_but_is_compared_with():
+    matrix, base = random_case(3)
+    matrix[1] = NAN
+    found = dissociation(matrix, base, tasks="abc")
+    assert found.undefined == {"b": "its heads were not pruned"}
+    assert np.isnan(found.scores[:, 1]).all()
+    kept = matrix / base
+    assert found.row[0] == pytest.approx(100 * ((kept[0, 1] + kept[0, 2]) / 2 - kept[0, 0]))
+    assert found.column[0] == pytest.approx(100 * (kept[2, 0] - kept[0, 0]))
+    assert found.means["row"] == pytest.approx(found.row[[0, 2]].mean())
+    assert [flag is None for flag in found.double.values()] == [True, False, True]
+
+
+def test_a_single_pruned_task_has_scores_by_row_only():
+    found = dissociation([[0.6, 0.68], [NAN, NAN]], BASE, tasks="ab")
+    assert found.row[0] == pytest.approx(30.476, abs=1e-3)
+    assert np.isnan(found.column[0])
+    assert "by column" in found.undefined["a"]
+    assert found.means["row"] == found.row[0]
+
+
+def test_a_tiny_base_gives_no_warning():
+    assert dissociation(EXAMPLE, (5e-324, 0.7)).as_dict()["reference"]["tasks"]["0"] is None
+
+
+def test_json_has_null_for_what_is_no_number():
+    found = dissociation([[0.6, 0.68, 0.1], [0.88, 0.5, 0.2], [NAN, NAN, NAN]], (0.9, 0.7, 0.0), tasks="abc")
+    data = json.loads(json.dumps(found.as_dict(), allow_nan=False))
+    assert data["tasks"] == ["a", "b", "c"]
+    assert data["retained"][0][2] is None
+    assert data["row"]["tasks"]["c"] is None
+    assert data["column"]["mean"] == pytest.approx(28.41, abs=0.005)
+    assert data["double_dissociation"][:2] == [
+        {"tasks": ["a", "b"], "holds": True},
+        {"tasks": ["a", "c"], "holds": None},
+    ]
+    assert list(data["undefined"]) == ["c"]
+
+
+def test_the_mean_over_percentages_is_that_of_the_mean_matrix():
+    chance = np.random.default_rng(5)
+    matrices, base = chance.random((3, 3, 3)), np.array([0.9, 0.7, -0.1])
+    found = over_percents([dissociation(matrix, base, tasks="abc") for matrix in matrices])
+    expected = dissociation(matrices.mean(0), base, tasks="abc")
+    np.testing.assert_allclose(found.scores, expected.scores)
+    np.testing.assert_allclose(found.retained, expected.retained)
+    assert found.double == expected.double
+    assert found.undefined == expected.undefined
+
+
+def test_over_seeds_by_hand():
+    parts = [dissociation([[1 - lost, 1.0], [1.0, 1.0]], (1.0, 1.0), tasks="ab") for lost in (0.1, 0.2, 0.3)]
+    parts.append(dissociation(EXAMPLE, (0.0, 1.0), tasks="ab"))
+    found = over_seeds(parts)
+    assert (found.seeds, found.defined[1, 0]) == (4, 3)
+    assert found.mean[1] == pytest.approx([20.0, 0.0, 10.0])
+    assert found.deviation[1] == pytest.approx([10.0, 0.0, 5.0])
+    # The quantile of Student's t for two degrees of freedom, from a table.
+    assert found.half_width[1, 0] == pytest.approx(4.303 * 10 / math.sqrt(3), abs=0.01)
+    assert found.double == {("a", "b"): 0.0}
+    assert found.as_dict()["mean"]["row"] == {
+        "mean": pytest.approx(10.0),
+        "tasks": pytest.approx({"a": 20.0, "b": 0.0}),
+    }
+
+
+def test_the_share_of_seeds_with_a_double_dissociation():
+    parts = [dissociation(EXAMPLE, BASE), dissociation([BASE, BASE], BASE), dissociation(EXAMPLE, (0.0, 1.0))]
+    assert over_seeds(parts).double == {("0", "1"): 0.5}
+
+
+def test_one_seed_has_no_deviation_and_no_seed_no_mean():
+    data = json.loads(json.dumps(over_seeds([dissociation(EXAMPLE, BASE)]).as_dict(), allow_nan=False))
+    assert data["deviation"]["row"]["mean"] is None
+    assert data["half_width"]["row"]["mean"] is None
+    assert data["mean"]["row"]["mean"] == pytest.approx(28.41, abs=0.005)
+    lost = over_seeds([dissociation(EXAMPLE, (0.0, 0.0))])
+    assert np.isnan(lost.mean).all()
+    assert lost.double == {("0", "1"): None}
+
+
+@pytest.mark.parametrize(
+    ("matrix", "base", "tasks", "message"),
+    [
+        ([[0.5]], [0.9], ["rte"], r"expected two or more, got one task \(rte\); train with `tasks:`"),
+        (np.empty((0, 0)), [], [], "expected two or more, got none"),
+        ([[0.5, 0.6]], BASE, [], r"a matrix \[1, 2\], a base \[2\]"),
+        (EXAMPLE, [0.9], [], r"a base \[1\]"),
+        (EXAMPLE, 0.9, [], r"a base \[\]"),
+        (EXAMPLE, BASE, ["rte"], "1 task names"),
+        (EXAMPLE, BASE, ["rte", "rte"], "each name once"),
+        ([[0.5, NAN], [0.5, 0.5]], BASE, ["a", "b"], r"the row of task a is \[0.5, nan\]"),
+        ([[0.5, 0.5], [math.inf, 0.5]], BASE, ["a", "b"], "the row of task b"),
+        (np.zeros((1, 2, 2)), BASE, [], r"a matrix \[1, 2, 2\]"),
+    ],
+)
+def test_bad_input_is_refused_in_one_sentence(matrix, base, tasks, message):
+    with pytest.raises(InputError, match=message):
+        dissociation(matrix, base, tasks=tasks)
+
+
+@pytest.mark.parametrize("mean", [over_percents, over_seeds])
+def test_means_need_the_same_tasks(mean):
+    with pytest.raises(InputError, match="no (percentages|seeds) to take the mean of"):
+        mean([])
+    with pytest.raises(InputError, match="tasks a, b and a, c: expected the same tasks"):
+        mean([dissociation(EXAMPLE, BASE, tasks="ab"), dissociation(EXAMPLE, BASE, tasks="ac")])
+
+
+def test_a_dissociation_cannot_be_changed():
+    with pytest.raises(AttributeError):
+        dissociation(EXAMPLE, BASE).tasks = ()  # type: ignore[misc]
+    assert isinstance(dissociation(EXAMPLE, BASE), Dissociation)

@@ -1,0 +1,547 @@
+"""Head importance against slow references: one example at a time, with hooks on BERT's output projections."""
+
+import json
+from collections.abc import Mapping
+
+import numpy as np
+import pytest
+import torch
+from conftest import SIZES, build_batch, build_model
+from torch import nn
+from torch.utils.data import DataLoader
+from transformers import BertConfig, BertForTokenClassification, BertModel
+
+import headwise as hw
+from headwise.attention.surgery import prune
+from headwise.errors import InputError, StateError
+from headwise.heads.importance import GRANULARITIES, HeadImportance, head_importance
+from headwise.heads.stability import RunningSums
+
+LAYERS, HEADS = SIZES["num_hidden_layers"], SIZES["num_attention_heads"]
+PADDING = SIZES["pad_token_id"]
+pytestmark = pytest.mark.filterwarnings("ignore::headwise.HeadwiseWarning")
+
+
+def examples(count=7, labels=lambda number: number % 3):
+    """(ids, label) pairs of different lengths."""
+    random = torch.Generator().manual_seed(5)
+    lengths = [4 + (5 * number) % 9 for number in range(count)]
+    ids = [torch.randint(5, 60, (length,), generator=random) for length in lengths]
+    return [(each, torch.tensor(labels(number))) for number, each in enumerate(ids)]
+
+
+def collate(some, padding=0):
+    width = max(len(ids) for ids, _ in some) + padding
+    ids = torch.full((len(some), width), PADDING)
+    for row, (each, _) in zip(ids, some, strict=True):
+        row[: len(each)] = each
+    mask = (torch.arange(width) < torch.tensor([len(each) for each, _ in some])[:, None]).long()
+    return {"input_ids": ids, "attention_mask": mask, "labels": torch.stack([label for _, label in some])}
+
+
+def batched(some, size, padding=0):
+    return [collate(some[start : start + size], padding) for start in range(0, len(some), size)]
+
+
+def token_slopes(model, ids, label):
+    """[N,S,H] output * d(loss) / d(output) of every position, from the contexts themselves."""
+    contexts = []
+
+    def keep(module, args):
+        contexts.append(args[0])
+        args[0].retain_grad()
+
+    layers = model.bert.encoder.layer
+    handles = [layer.attention.output.dense.register_forward_pre_hook(keep) for layer in layers]
+    with torch.enable_grad():
+        model(input_ids=ids[None], labels=label[None]).loss.backward()
+    for handle in handles:
+        handle.remove()
+    model.zero_grad()
+    products = torch.stack([(context * context.grad)[0] for context in contexts])  # [N,S,H*D]
+    return products.unflatten(-1, (HEADS, -1)).sum(-1).detach().numpy()
+
+
+def slow_scores(slopes, granularity):
+    """The definitions, from each example's slopes [N,S,H]."""
+    if granularity == "token":
+        return sum(np.abs(each).sum(1) for each in slopes) / sum(each.shape[1] for each in slopes)
+    whole = np.stack([each.sum(1) for each in slopes])  # [X,N,H]
+    return np.abs(whole).mean(0) if granularity == "sample" else np.abs(whole.mean(0))
+
+
+@pytest.fixture(scope="module")
+def precise():
+    return build_model("bert", dtype=torch.float64).eval()
+
+
+@pytest.fixture(scope="module")
+def slopes(precise):
+    return [token_slopes(precise, ids, label) for ids, label in examples()]
+
+
+# -- what is computed ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("granularity", GRANULARITIES)
+@pytest.mark.parametrize(("size", "padding"), [(7, 0), (3, 0), (2, 5), (1, 1)])
+def test_equals_the_contexts_times_their_gradients_whatever_the_batches(precise, slopes, granularity, size, padding):
+    found = head_importance(precise, batched(examples(), size, padding), granularity=granularity)
+    np.testing.assert_allclose(found.scores, slow_scores(slopes, granularity), rtol=1e-9)
+    assert (found.examples, found.tokens) == (7, sum(len(ids) for ids, _ in examples()))
+    assert found.scores.dtype == np.float64
+
+
+def test_equals_finite_differences(precise):
+    some, step = examples(3), 1e-5
+    found = head_importance(precise, [collate(some)], granularity="batch")
+    gates = torch.ones(LAYERS, HEADS, dtype=torch.float64)
+
+    def loss(layer, head, change):
+        moved = gates.clone()
+        moved[layer, head] += change
+        with torch.no_grad(), hw.gate(precise, moved):
+            return precise(**collate(some)).loss.item()
+
+    for layer, head in [(0, 0), (1, 3), (2, 2)]:
+        slope = (loss(layer, head, step) - loss(layer, head, -step)) / (2 * step)
+        np.testing.assert_allclose(found.scores[layer, head], abs(slope), rtol=1e-5)
+
+
+def test_a_case_by_hand():
+    # One head scores 1, -3 and 2 on examples of 2, 1 and 1 tokens, the second token of the first counting -1.
+    sample, batch, token = (RunningSums(by_token=by_token) for by_token in (False, False, True))
+    tokens = torch.tensor([2, 1, 1])
+    signed = torch.tensor([1.0, -3.0, 2.0]).view(1, 3, 1)
+    sample.add(signed.abs(), tokens)
+    batch.add(signed, tokens)
+    token.add(torch.tensor([3.0, 3.0, 2.0]).view(1, 3, 1), tokens)  # |2| + |-1|, |-3|, |2|
+    assert [sums.results().mean.item() for sums in (sample, batch, token)] == [2.0, 0.0, 2.0]
+    assert [sums.results().tokens for sums in (sample, token)] == [4, 4]
+
+
+def test_every_family_obeys_the_triangle_and_ignores_the_batches(family):
+    model, some = build_model(family, dtype=torch.float64), examples(5)
+    # MobileBERT adds each token's neighbours to it: the last token must have padding behind it in every batch.
+    by = {name: head_importance(model, batched(some, 2, padding=1), granularity=name) for name in GRANULARITIES}
+    ratio = by["token"].tokens / by["token"].examples
+    assert by["sample"].scores.shape == (LAYERS, HEADS)
+    assert (by["batch"].scores > 0).all()
+    assert (by["batch"].scores <= by["sample"].scores * (1 + 1e-9)).all()
+    assert (by["sample"].scores <= by["token"].scores * ratio * (1 + 1e-9)).all()
+    for name in GRANULARITIES:
+        other = head_importance(model, batched(some[::-1], 5, padding=3), granularity=name)
+        np.testing.assert_allclose(other.scores, by[name].scores, rtol=1e-6)
+
+
+def test_all_scores_differ_by_granularity(slopes):
+    batch, sample, token = (slow_scores(slopes, name) for name in ("batch", "sample", "token"))
+    assert (batch < 0.9 * sample).any()
+    assert (sample < 0.9 * token * sum(each.shape[1] for each in slopes) / len(slopes)).any()
+
+
+def heads_cut(model, mask):
+    """The columns of silenced heads set to 0 in the output projections."""
+    width = SIZES["hidden_size"] // HEADS
+    for layer, head in np.argwhere(mask):
+        dense = model.bert.encoder.layer[layer].attention.output.dense
+        dense.weight.data[:, head * width : (head + 1) * width] = 0
+    return model
+
+
+@pytest.mark.parametrize("granularity", GRANULARITIES)
+def test_masked_heads_score_zero_and_the_others_as_without_them(precise, granularity):
+    mask = np.zeros((LAYERS, HEADS), dtype=bool)
+    mask[0, 1] = mask[2, :2] = True
+    cut = heads_cut(build_model("bert", dtype=torch.float64), mask)
+    data = batched(examples(), 3)
+    found = head_importance(precise, data, granularity=granularity, mask=mask)
+    expected = head_importance(cut, data, granularity=granularity).scores
+    assert (found.scores[mask] == 0).all()
+    np.testing.assert_allclose(found.scores[~mask], expected[~mask], rtol=1e-9)
+    assert np.abs(found.scores - head_importance(precise, data, granularity=granularity).scores)[~mask].max() > 1e-6
+    named = head_importance(precise, data, granularity=granularity, mask={0: [1], 2: [0, 1]})
+    assert (named.scores == found.scores).all()
+
+
+@pytest.mark.parametrize("family", ["bert", "mpnet"])
+@pytest.mark.parametrize("granularity", GRANULARITIES)
+def test_a_pruned_model_scores_as_a_masked_one(family, granularity):
+    heads = {0: [1], 1: [0, 1, 2, 3]}
+    data, model = batched(examples(), 3), build_model(family, dtype=torch.float64)
+    masked = head_importance(model, data, granularity=granularity, mask=heads)
+    pruned = head_importance(prune(model, heads), data, granularity=granularity)
+    np.testing.assert_allclose(pruned.scores, masked.scores, rtol=1e-9)
+    assert pruned.scores[0, 1] == pruned.scores[1].max() == 0
+    assert pruned.stability == masked.stability
+
+
+def test_silenced_heads_have_no_say_in_the_stability(precise):
+    mask = np.ones((LAYERS, HEADS), dtype=bool)
+    mask[1] = False
+    halves = [head_importance(precise, [collate(examples()[start::2])], mask=mask).scores[1] for start in (0, 1)]
+    found = head_importance(precise, batched(examples(), 2), mask=mask).stability
+    order = [np.argsort(np.argsort(half)) for half in halves]
+    assert found.spearman == pytest.approx(np.corrcoef(*order)[0, 1])
+
+
+def test_a_mask_of_nothing_changes_nothing(precise):
+    nothing = np.zeros((LAYERS, HEADS), dtype=bool)
+    data = batched(examples(), 3)
+    assert (head_importance(precise, data, mask=nothing).scores == head_importance(precise, data).scores).all()
+
+
+def test_gates_around_the_call_stay(precise):
+    gates = torch.ones(LAYERS, HEADS)
+    gates[1, 2] = 0
+    mask = gates.numpy() == 0
+    with hw.gate(precise, gates):
+        found = head_importance(precise, batched(examples(), 3)).scores
+    assert found[1, 2] == 0
+    np.testing.assert_allclose(found, head_importance(precise, batched(examples(), 3), mask=mask).scores, rtol=1e-9)
+
+
+def test_layers_are_normalised_if_asked(precise):
+    data = batched(examples(), 3)
+    plain, scaled = head_importance(precise, data), head_importance(precise, data, normalise="layer")
+    norms = np.linalg.norm(plain.scores, axis=1, keepdims=True)
+    np.testing.assert_allclose(scaled.scores, plain.scores / norms, rtol=1e-12)
+    np.testing.assert_allclose(scaled.half_width, plain.half_width / norms, rtol=1e-12)
+    silent = np.zeros((LAYERS, HEADS), dtype=bool)
+    silent[1] = True
+    assert (head_importance(precise, data, normalise="layer", mask=silent).scores[1] == 0).all()
+
+
+# -- other losses ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("options", "labels"),
+    [
+        ({"num_labels": 1}, lambda number: 0.7 * number),
+        ({"problem_type": "multi_label_classification"}, lambda number: [1.0, float(number % 2), 0.0]),
+    ],
+)
+def test_regression_and_several_labels_with_a_last_batch_of_one(options, labels):
+    model = build_model("bert", **options)
+    some = examples(5, labels)
+    singles = [head_importance(model, [collate([one])], granularity="batch").scores for one in some]
+    np.testing.assert_allclose(head_importance(model, batched(some, 2)).scores, np.mean(singles, 0), rtol=1e-4)
+
+
+def test_labels_of_tokens_count_each(precise):
+    torch.manual_seed(2)
+    model = BertForTokenClassification(BertConfig(**SIZES)).double()
+    batch = build_batch()
+    labels = (batch["input_ids"] % 3).masked_fill(batch["attention_mask"] == 0, -100)
+    batch["labels"] = labels
+    singles = []
+    for row in range(3):
+        one = {name: tensor[row : row + 1] for name, tensor in batch.items()}
+        gates = torch.ones(LAYERS, HEADS, requires_grad=True, dtype=torch.float64)
+        with hw.gate(model.eval(), gates):
+            (model(**one).loss * (labels[row] != -100).sum()).backward()
+        singles.append(gates.grad.abs().numpy())
+    np.testing.assert_allclose(head_importance(model, [batch]).scores, np.mean(singles, 0), rtol=1e-6)
+
+
+# -- how sure --------------------------------------------------------------------------------------------------------
+
+
+def test_intervals_are_those_of_the_mean(precise, slopes):
+    whole = np.stack([each.sum(1) for each in slopes])
+    for granularity, values in {"sample": np.abs(whole), "batch": whole}.items():
+        found = head_importance(precise, batched(examples(), 3), granularity=granularity)
+        np.testing.assert_allclose(found.half_width, 1.96 * values.std(0, ddof=1) / np.sqrt(7), rtol=1e-6)
+
+
+def test_intervals_of_tokens_are_those_of_a_ratio(precise, slopes):
+    values, sizes = np.stack([np.abs(each).sum(1) for each in slopes]), np.array([each.shape[1] for each in slopes])
+    found = head_importance(precise, batched(examples(), 3), granularity="token")
+    rest = values - found.scores * sizes[:, None, None]
+    np.testing.assert_allclose(found.half_width, 1.96 * rest.std(0, ddof=1) / np.sqrt(7) / sizes.mean(), rtol=1e-6)
+
+
+@pytest.mark.parametrize("by_token", [False, True])
+def test_intervals_cover_the_truth(by_token):
+    torch.manual_seed(0)
+    count, truth = 80, 3.0
+    tokens = torch.randint(5, 30, (count,))
+    noise = 1 + torch.rand(2000, count, 1, dtype=torch.float64) - torch.rand(2000, count, 1, dtype=torch.float64)
+    values = truth * noise * (tokens[:, None] if by_token else 1)
+    sums = RunningSums(by_token=by_token)
+    sums.add(values, tokens)
+    means = sums.results()
+    covered = (np.abs(means.mean - truth) < 1.96 * means.error).mean()
+    assert 0.92 < covered < 0.97
+
+
+def jaccard(first, second, count):
+    one, other = (set(np.argsort(-half.ravel(), kind="stable")[:count].tolist()) for half in (first, second))
+    return len(one & other) / len(one | other)
+
+
+@pytest.mark.parametrize("granularity", GRANULARITIES)
+def test_stability_is_that_of_even_and_odd_examples(precise, granularity):
+    halves = [
+        head_importance(precise, [collate(examples()[start::2])], granularity=granularity, normalise="layer").scores
+        for start in (0, 1)
+    ]
+    found = head_importance(precise, batched(examples(), 3), granularity=granularity, normalise="layer").stability
+    order = [np.argsort(np.argsort(half.ravel())) for half in halves]
+    assert found.spearman == pytest.approx(np.corrcoef(*order)[0, 1])
+    assert found.overlap == {
+        share: jaccard(*halves, count) for share, count in {0.1: 1, 0.2: 2, 0.3: 3, 0.5: 6}.items()
+    }
+
+
+def test_one_example_tells_nothing_about_itself(precise):
+    found = head_importance(precise, [collate(examples(1))])
+    assert found.half_width is None
+    assert found.stability is None
+    assert (found.scores > 0).all()
+
+
+# -- no trace --------------------------------------------------------------------------------------------------------
+
+
+def state_of(model, optimizer):
+    return {
+        "modes": [module.training for module in model.modules()],
+        "trainable": [parameter.requires_grad for parameter in model.parameters()],
+        "gradients": [id(parameter.grad) for parameter in model.parameters()],
+        "attributes": [sorted(module.__dict__) for module in model.modules()],
+        "hooks": [len(module._forward_pre_hooks) + len(module._forward_hooks) for module in model.modules()],
+        "attention": model.config._attn_implementation,
+        "numbers": [
+            *(tensor.clone() for tensor in model.state_dict().values()),
+            *(parameter.grad.clone() for parameter in model.parameters() if parameter.grad is not None),
+            *(value.clone() for state in optimizer.state.values() for value in state.values()),
+            torch.get_rng_state(),
+        ],
+    }
+
+
+def same(before, after):
+    numbers = zip(before.pop("numbers"), after.pop("numbers"), strict=True)
+    return before == after and all(torch.equal(one, other) for one, other in numbers)
+
+
+@pytest.fixture
+def used(batch):
+    """A model in the middle of training: mixed modes, frozen parts, gradients, a busy optimiser."""
+    model = build_model("bert", dropout=0.3)
+    model.train()
+    model.bert.encoder.layer[1].eval()
+    model.bert.encoder.layer[1].attention.train()
+    model.bert.embeddings.requires_grad_(False)
+    optimizer = torch.optim.AdamW(parameter for parameter in model.parameters() if parameter.requires_grad)
+    model(**batch).loss.backward()
+    optimizer.step()
+    optimizer.zero_grad()
+    model.classifier(torch.ones(1, SIZES["hidden_size"])).sum().backward()
+    return model, optimizer
+
+
+@pytest.mark.parametrize("granularity", GRANULARITIES)
+def test_leaves_no_trace(used, granularity):
+    model, optimizer = used
+    before = state_of(model, optimizer)
+    loader = DataLoader(examples(), batch_size=2, shuffle=True, collate_fn=collate)
+    head_importance(model, loader, granularity=granularity)
+    assert same(before, state_of(model, optimizer))
+
+
+@pytest.mark.parametrize("kind", [KeyboardInterrupt, ZeroDivisionError])
+def test_leaves_no_trace_when_it_is_stopped(used, kind):
+    model, optimizer = used
+    before = state_of(model, optimizer)
+
+    def stop(done):
+        torch.rand(1)
+        raise kind
+
+    with pytest.raises(kind):
+        head_importance(model, batched(examples(), 2), after_batch=stop)
+    assert same(before, state_of(model, optimizer))
+
+
+def test_leaves_no_trace_when_the_model_fails(used):
+    model, optimizer = used
+    before = state_of(model, optimizer)
+    with pytest.raises(IndexError):
+        head_importance(model, [collate([(torch.tensor([999]), torch.tensor(0))])])
+    assert same(before, state_of(model, optimizer))
+
+
+def test_hooks_on_parameters_still_work_afterwards(batch):
+    model, heard = build_model("bert"), []
+    model.classifier.weight.register_hook(heard.append)
+    head_importance(model, [batch])
+    assert heard == []
+    model(**batch).loss.backward()
+    assert len(heard) == 1
+
+
+def test_dropout_is_off_and_frozen_models_do(used):
+    model, _ = used
+    data = batched(examples(), 3)
+    expected = head_importance(model, data).scores
+    assert (head_importance(model.eval().requires_grad_(False), data).scores == expected).all()
+
+
+@pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
+def test_works_where_gradients_are_off(precise, mode):
+    expected = head_importance(precise, batched(examples(), 3)).scores
+    with mode():
+        assert (head_importance(precise, batched(examples(), 3)).scores == expected).all()
+        assert not torch.is_grad_enabled()
+
+
+def test_guides_have_no_part_in_it():
+    model, data = build_model("bert"), batched(examples(), 3)
+    expected = head_importance(model, data).scores
+    hw.guide(model, hw.MDG(weight=10.0)).train()
+    assert (head_importance(model, data).scores == expected).all()
+    assert model(**data[0]).loss > 0
+    assert hw.guidance(model).losses.guides
+
+
+# -- data ------------------------------------------------------------------------------------------------------------
+
+
+def test_stops_in_the_middle_of_a_batch_and_reads_no_further(precise):
+    read, done = [], []
+
+    def data():
+        for number, batch in enumerate(batched(examples(), 2)):
+            read.append(number)
+            yield {**batch, "special_tokens_mask": torch.zeros_like(batch["input_ids"])}
+
+    found = head_importance(precise, data(), max_examples=3, after_batch=done.append)
+    assert (read, done, found.examples) == ([0, 1], [2, 3], 3)
+    np.testing.assert_allclose(found.scores, head_importance(precise, batched(examples(3), 3)).scores, rtol=1e-9)
+    assert head_importance(precise, batched(examples(), 2), max_examples=None).examples == 7
+
+
+def test_mappings_of_other_kinds_and_wrapped_models_are_taken(precise):
+    class Batch(Mapping):
+        def __init__(self, tensors):
+            self.tensors = tensors
+
+        def __getitem__(self, name):
+            return self.tensors[name]
+
+        def __iter__(self):
+            return iter(self.tensors)
+
+        def __len__(self):
+            return len(self.tensors)
+
+    class Wrapped(nn.Module):
+        def __init__(self, inner):
+            super().__init__()
+            self.inner = inner
+
+        def forward(self, **batch):
+            return self.inner(**batch)
+
+    data = batched(examples(), 3)
+    found = head_importance(Wrapped(precise), [Batch(batch) for batch in data])
+    assert (found.scores == head_importance(precise, data).scores).all()
+
+
+def test_without_an_attention_mask_every_position_is_a_token(precise):
+    batch = {name: tensor for name, tensor in collate(examples(2)).items() if name != "attention_mask"}
+    assert head_importance(precise, [batch]).tokens == batch["input_ids"].numel()
+
+
+def test_bfloat16_is_near_and_counted_precisely():
+    data = batched(examples(), 3)
+    rough = head_importance(build_model("bert", dtype=torch.bfloat16), data, granularity="token")
+    exact = head_importance(build_model("bert"), data, granularity="token")
+    assert rough.scores.dtype == np.float64
+    np.testing.assert_allclose(rough.scores, exact.scores, atol=0.1 * exact.scores.max())
+
+
+# -- what is handed back ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("count", [1, 7])
+def test_goes_through_json_unchanged(precise, count):
+    found = head_importance(precise, [collate(examples(count))], granularity="token", normalise="layer")
+    again = HeadImportance.from_dict(json.loads(json.dumps(found.as_dict(), allow_nan=False)))
+    assert again.as_dict() == found.as_dict()
+    assert (again.scores == found.scores).all()
+    assert again.stability == found.stability
+
+
+def test_names_its_top_heads_and_itself():
+    scores = np.array([[0.1, 0.4], [0.4, 0.3], [0.9, 0.0]])
+    found = HeadImportance(scores, None, "sample", "none", 5, 40, None)
+    assert found.top(0.5) == [(2, 0), (0, 1), (1, 0)]
+    assert found.top(0.84) == [(2, 0), (0, 1), (1, 0), (1, 1), (0, 0)]
+    assert repr(found) == "HeadImportance(3 layers x 2 heads, sample, 5 examples, most important: layer 2, head 0)"
+
+
+# -- what is refused -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ({"granularity": "tokens"}, "granularity='tokens': did you mean 'token'"),
+        ({"normalise": "layers"}, "normalise='layers': did you mean 'layer'"),
+        ({"max_examples": 0}, "max_examples=0: expected a whole number"),
+        ({"max_examples": True}, "max_examples=True: expected a whole number"),
+        ({"max_examples": 2.5}, "max_examples=2.5: expected a whole number"),
+        (
+            {"mask": np.zeros((HEADS, LAYERS), dtype=bool)},
+            r"a mask of shape \(4, 3\): the model has 3 layers of 4 heads",
+        ),
+        ({"mask": np.ones((LAYERS, HEADS))}, "expected .*a bool mask"),
+        ({"mask": {3: [0]}}, "layer 3: the model has layers 0 to 2"),
+    ],
+)
+def test_refuses_wrong_options(precise, options, expected):
+    with pytest.raises(InputError, match=expected):
+        head_importance(precise, [collate(examples(2))], **options)
+
+
+@pytest.mark.parametrize(
+    ("data", "expected"),
+    [
+        ([], "the data gave no example"),
+        (3, "data is something of type int"),
+        (build_batch(), "data gave something of type str: expected batches"),
+        ([(torch.ones(2, 3),)], "data gave something of type tuple: expected batches"),
+        ([{"labels": torch.ones(2)}], "data gave a batch with labels: expected batches"),
+        ([{"input_ids": torch.ones(2, 3, 4)}], r"input_ids of shape \(2, 3, 4\): expected"),
+        (
+            [{"input_ids": torch.full((2, 3), 7)}],
+            "BertForSequenceClassification gave no loss: every batch needs labels",
+        ),
+    ],
+)
+def test_refuses_wrong_data(precise, data, expected):
+    with pytest.raises(InputError, match=expected):
+        head_importance(precise, data)
+
+
+def test_refuses_models_without_a_loss_or_without_gradients():
+    data = [collate(examples(2))]
+    with pytest.raises(InputError, match="BertModel gave no loss"):
+        head_importance(BertModel(BertConfig(**SIZES)), data)
+    broken = build_model("bert")
+    broken.bert.encoder.layer[1].attention.self.value.weight.data.fill_(float("inf"))
+    with pytest.raises(StateError, match="not finite"):
+        head_importance(broken, data)
+    with torch.inference_mode():
+        made = build_model("bert")
+    with pytest.raises(StateError, match="made in torch.inference_mode"):
+        head_importance(made, data)
+
+
+def test_refuses_what_is_no_importance():
+    with pytest.raises(InputError, match="this is no head importance .KeyError: 'half_width'."):
+        HeadImportance.from_dict({"scores": [[1.0]]})
