@@ -8,6 +8,7 @@ from scipy import stats
 
 from headwise.errors import InputError
 from headwise.metrics import holm, mean_over_seeds, paired_test
+from headwise.metrics.significance import mean_interval
 
 # Six pairs; on one the systems are equal.
 FIRST = [0.5, 1.0, 0.0, 0.25, 1.0, 0.2]
@@ -184,3 +185,20 @@ def test_seeds_on_other_claims_are_refused():
         mean_over_seeds([{"a": {}, "b": {}}, {"a": {}, "b": {}}, {"a": {}, "c": {}}])
     with pytest.raises(InputError, match="at least one"):
         mean_over_seeds([])
+
+
+# -- a mean ------------------------------------------------------------------------------------------------------------
+
+
+def test_the_interval_of_a_mean_is_that_of_scipy():
+    values = np.array([61.2, 63.0, 60.1, 62.4])
+    mean, deviation, half_width = mean_interval(values)
+    low, high = stats.t.interval(0.95, 3, loc=values.mean(), scale=stats.sem(values))
+    assert (mean, deviation) == pytest.approx((values.mean(), values.std(ddof=1)))
+    assert (mean - half_width, mean + half_width) == pytest.approx((low, high))
+
+
+def test_one_value_has_no_interval():
+    assert mean_interval(np.array([3.0]))[0] == 3.0
+    assert np.isnan(mean_interval(np.array([3.0]))[1:]).all()
+    assert np.isnan(mean_interval(np.array([]))).all()

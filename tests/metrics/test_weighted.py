@@ -7,7 +7,7 @@ import pytest
 
 from headwise.errors import InputError
 from headwise.metrics.classification import METRICS
-from headwise.metrics.weighted import WEIGHTED, mean_interval, weighted_score
+from headwise.metrics.weighted import WEIGHTED, weighted_score
 
 NUMBERS = ("pearson", "spearman")
 
@@ -115,19 +115,3 @@ def test_weights_are_counts(weights):
 def test_predictions_must_be_numbers():
     with pytest.raises(InputError, match="1 predictions are not finite"):
         weighted_score("pearson", np.array([[0.5, math.nan]]), np.array([0, 1]), np.ones((1, 2), dtype=int))
-
-
-def test_the_interval_of_a_mean_is_that_of_scipy():
-    from scipy import stats
-
-    values = np.array([61.2, 63.0, 60.1, 62.4])
-    mean, deviation, half_width = mean_interval(values)
-    low, high = stats.t.interval(0.95, 3, loc=values.mean(), scale=stats.sem(values))
-    assert (mean, deviation) == pytest.approx((values.mean(), values.std(ddof=1)))
-    assert (mean - half_width, mean + half_width) == pytest.approx((low, high))
-
-
-def test_one_value_has_no_interval():
-    assert mean_interval(np.array([3.0]))[0] == 3.0
-    assert np.isnan(mean_interval(np.array([3.0]))[1:]).all()
-    assert np.isnan(mean_interval(np.array([]))).all()

@@ -5,28 +5,24 @@ Shapes: N layers, H heads, B batch, S positions.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import Tensor, nn
+from torch import nn
 
-from headwise.attention import Customer, Family, Seam
-from headwise.attention.masks import heads_of
 from headwise.errors import InputError, StateError, choices
+from headwise.heads.no_trace import no_trace
 from headwise.heads.pruning import Head, ranked_heads, top_heads
+from headwise.heads.slopes import Gates, prepared_batches, token_counts
 from headwise.heads.stability import RunningSums, Stability
 
 GRANULARITIES = ("token", "sample", "batch")
 NORMALISATIONS = ("none", "layer")
 # Half the width of a 95 % interval, in standard errors.
 NORMAL_95 = 1.96
-# Labels that the loss leaves out.
-IGNORED = -100
 # Keeps a layer without any importance from being divided by 0.
 TINY = 1e-20
 
@@ -140,74 +136,22 @@ def head_importance(
         after_batch: told how many examples are done.
     """
     _check(model, granularity, normalise, max_examples)
-    gates = _Gates(model, granularity, mask)
-    sums = RunningSums(by_token=granularity == "token")
-    with _no_trace(model), gates.attached():
-        for batch in _batches(data, next(model.parameters()).device, max_examples):
+    by_token = granularity == "token"
+    gates = Gates(model, mask, by_position=by_token)
+    sums = RunningSums(by_token=by_token)
+    with no_trace(model, freeze=True), gates.attached():
+        for batch in prepared_batches(data, next(model.parameters()).device, max_examples):
             slopes = gates.slopes(batch)  # [N,B,H] or [N,B,S,H]
-            if granularity == "token":
+            if by_token:
                 slopes = slopes.abs().sum(2)
             elif granularity == "sample":
                 slopes = slopes.abs()
-            sums.add(slopes, _tokens(batch))
+            sums.add(slopes, token_counts(batch))
             if after_batch is not None:
                 after_batch(sums.examples)
     if sums.examples == 0:
         raise InputError("the data gave no example: importance needs at least one.")
     return _result(sums, granularity, normalise, gates.there)
-
-
-class _Gates(Customer):
-    """Gates of 1 that get gradients, anew for every batch; attached once for all batches, as attaching takes time."""
-
-    def __init__(self, model: nn.Module, granularity: str, mask: Any) -> None:
-        self._model = model
-        self._seam = Seam.of(model)
-        self._shape = self._seam.family.shape
-        self._by_position = granularity == "token"
-        self._current: Tensor | None = None
-        self.there = _there(model, self._seam.family, mask)
-        """[N,H] the heads that are neither pruned nor silenced."""
-
-    @contextmanager
-    def attached(self) -> Iterator[None]:
-        self._seam.enter(self)
-        try:
-            yield
-        finally:
-            self._seam.leave(self)
-
-    def gates(self) -> Mapping[int, Tensor]:
-        return {} if self._current is None else dict(enumerate(self._current))
-
-    def slopes(self, batch: Mapping[str, Any]) -> Tensor:
-        """[N,B,H] or, by position, [N,B,S,H]: the slope of the sum of the examples' losses by each gate."""
-        layers, heads = self._shape
-        size = batch["input_ids"].shape[: 2 if self._by_position else 1]  # B or B,S
-        weight = next(self._model.parameters())
-        # A gate of bf16 would round the slopes once more.
-        precise = torch.promote_types(weight.dtype, torch.float32)
-        leaf = torch.ones(layers, *size, heads, dtype=precise, device=weight.device, requires_grad=True)
-        there = torch.as_tensor(self.there, device=leaf.device).view(layers, *(1 for _ in size), heads)
-        self._current = leaf if self.there.all() else leaf * there
-        try:
-            total = _loss(self._model, batch).to(precise) * _labels(batch)
-            (slopes,) = torch.autograd.grad(total, leaf)
-        finally:
-            self._current = None
-        return slopes
-
-
-def _there(model: nn.Module, family: Family, mask: Any) -> NDArray[np.bool_]:
-    there = np.zeros(family.shape, dtype=bool)
-    for layer, heads in enumerate(family.left):
-        there[layer, list(heads)] = True
-    # The first step of exact pruning has a mask of nothing.
-    nothing = isinstance(mask, np.ndarray | Tensor) and tuple(mask.shape) == family.shape and not mask.any()
-    if mask is not None and not nothing:
-        for layer, heads in heads_of(model, mask).items():
-            there[layer, list(heads)] = False
-    return there
 
 
 def _result(sums: RunningSums, granularity: str, normalise: str, there: NDArray[np.bool_]) -> HeadImportance:
@@ -234,98 +178,6 @@ def _scaled(means: Array, normalise: str) -> tuple[Array, Array]:
     return scores / scale, scale
 
 
-# -- the model -------------------------------------------------------------------------------------------------------
-
-
-@contextmanager
-def _no_trace(model: nn.Module) -> Iterator[None]:
-    """Evaluation mode, gradients for gates alone; afterwards all is as it was, whatever happened."""
-    modes = {module: module.training for module in model.modules()}
-    trainable = [parameter for parameter in model.parameters() if parameter.requires_grad]
-    random = torch.get_rng_state()  # a DataLoader draws a number each time it begins
-    try:
-        model.eval()
-        for parameter in trainable:
-            parameter.requires_grad_(False)
-        with torch.inference_mode(False), torch.enable_grad():
-            yield
-    finally:
-        torch.set_rng_state(random)
-        for parameter in trainable:
-            parameter.requires_grad_(True)
-        for module, mode in modes.items():
-            module.training = mode
-
-
-def _loss(model: nn.Module, batch: Mapping[str, Any]) -> Tensor:
-    loss = getattr(model(**batch), "loss", None)
-    if not isinstance(loss, Tensor) or loss.dim() != 0:
-        raise InputError(
-            f"{type(model).__name__} gave no loss: every batch needs labels, and the model a head that computes a loss "
-            "(AutoModelForSequenceClassification has one)."
-        )
-    if not loss.requires_grad:
-        raise StateError(f"the loss of {type(model).__name__} does not depend on its heads: is it cut off by no_grad?")
-    return loss
-
-
-def _labels(batch: Mapping[str, Any]) -> Tensor | int:
-    """By how many labels the loss was divided: examples, or labelled tokens where every token has a label."""
-    labels, ids = batch.get("labels"), batch["input_ids"]
-    if isinstance(labels, Tensor) and not labels.is_floating_point() and labels.shape in (ids.shape[:1], ids.shape):
-        return (labels != IGNORED).sum()
-    return len(ids)
-
-
-# -- the data --------------------------------------------------------------------------------------------------------
-
-
-def _batches(data: Iterable[Any], device: torch.device, most: int | None) -> Iterator[dict[str, Any]]:
-    """Batches on the model's device, until there are enough examples; the last one is cut."""
-    if not isinstance(data, Iterable):
-        raise InputError(f"data is {_kind(data)}: expected batches, such as a DataLoader or a list of them.")
-    left = most
-    for batch in data:
-        if not isinstance(batch, Mapping) or not isinstance(batch.get("input_ids"), Tensor):
-            raise InputError(
-                f"data gave {_kind(batch)}: expected batches, mappings from names to tensors with input_ids and labels "
-                "(a single batch goes into a list)."
-            )
-        if batch["input_ids"].dim() != 2:
-            raise InputError(f"input_ids of shape {tuple(batch['input_ids'].shape)}: expected [examples,positions].")
-        size = len(batch["input_ids"])
-        take = size if left is None else min(size, left)
-        if take:
-            yield _prepared(batch, size, take, device)
-        if left is not None:
-            left -= take
-            if left == 0:
-                return
-
-
-def _prepared(batch: Mapping[str, Any], size: int, take: int, device: torch.device) -> dict[str, Any]:
-    """The first examples of a batch, on the device; knowledge is a mapping within the batch."""
-    prepared: dict[str, Any] = {}
-    for name, value in batch.items():
-        if isinstance(value, Mapping):
-            value = _prepared(value, size, take, device)
-        elif isinstance(value, Tensor):
-            if take < size and value.shape[:1] == (size,):
-                value = value[:take]
-            # Autograd takes no tensor that was made in inference mode.
-            value = value.clone().to(device) if value.is_inference() else value.to(device)
-        prepared[name] = value
-    return prepared
-
-
-def _tokens(batch: Mapping[str, Any]) -> Tensor:
-    """[B] how many tokens each example has."""
-    ids, mask = batch["input_ids"], batch.get("attention_mask")
-    if isinstance(mask, Tensor) and mask.dim() == 2:
-        return (mask != 0).sum(1)
-    return torch.full((len(ids),), ids.shape[1], device=ids.device)
-
-
 # -- checks ----------------------------------------------------------------------------------------------------------
 
 
@@ -341,9 +193,3 @@ def _check(model: nn.Module, granularity: str, normalise: str, max_examples: int
         raise StateError(
             "the model was made in torch.inference_mode, so nothing can be differentiated through it: load it outside."
         )
-
-
-def _kind(value: object) -> str:
-    if isinstance(value, Mapping):
-        return f"a batch with {', '.join(map(str, value)) or 'nothing'}"
-    return f"something of type {type(value).__name__}"

@@ -17,7 +17,8 @@ from headwise.attention import encoder_of, family_of
 from headwise.attention.head_weights import head_weights
 from headwise.errors import InputError, StateError, choices
 from headwise.heads.iat import IAT
-from headwise.heads.pruning import random_masks, top_heads
+from headwise.heads.pruning import top_heads
+from headwise.heads.random_masks import random_masks
 
 Choice = NDArray[np.bool_]
 Run = tuple[int, int]  # start and length of neighbours along a dimension

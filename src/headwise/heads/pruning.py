@@ -1,18 +1,18 @@
-"""Which heads to silence: by importance, at random, and at random with as many heads in each layer.
+"""Which heads to silence: by importance, measured once or anew before each step.
 
 A mask is a bool array [N,H]; True means that the head is silenced. Nothing here runs a model.
 
-All masks obey the same protection, random ones too: of every layer at least `keep_per_layer` heads stay. (The authors'
-random masks always kept one head of a layer, their ranked ones none.)
+All masks obey the same protection, those of random_masks.py too: of every layer at least `keep_per_layer` heads stay.
+(The authors' random masks always kept one head of a layer, their ranked ones none.)
 
-Shapes: N layers, H heads, K counts, R repeats.
+Shapes: N layers, H heads.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from fractions import Fraction
-from math import ceil, comb, isfinite
+from math import ceil, isfinite
 from numbers import Integral, Real
 from typing import Any
 
@@ -70,7 +70,7 @@ def cumulative_masks(
         keep_per_layer: of each layer so many heads, those that come last in the ranking, are never silenced.
     """
     values = _checked_scores(scores)
-    _check_counts(counts, values.shape, keep_per_layer)
+    check_counts(counts, values.shape, keep_per_layer)
     order = _candidates(values, np.zeros(values.shape, dtype=bool), ascending, keep_per_layer)
     return [_mask_of(values.shape, order[:count]) for count in counts]
 
@@ -96,13 +96,13 @@ def exact_masks(
         keep_per_layer: so many heads of each layer are never silenced.
     """
     for count in counts:
-        _check_whole("a count of heads", count, 1)
+        check_whole("a count of heads", count, 1)
     masks: dict[int, Mask] = {}
     gone: Mask | None = None
     for count in sorted(set(counts)):
         values = _checked_scores(rescore(None if gone is None else gone.copy()))
         if gone is None:
-            _check_counts(counts, values.shape, keep_per_layer)
+            check_counts(counts, values.shape, keep_per_layer)
             gone = np.zeros(values.shape, dtype=bool)
         elif values.shape != gone.shape:
             raise InputError(f"scores of shape {values.shape} came after scores of shape {gone.shape}: one model only.")
@@ -110,56 +110,6 @@ def exact_masks(
         gone = gone | _mask_of(values.shape, order[: count - int(gone.sum())])
         masks[count] = gone
     return [masks[count].copy() for count in counts]
-
-
-def random_masks(
-    shape: tuple[int, int], counts: Sequence[int], repeats: int, seed: int, *, keep_per_layer: int = 0
-) -> list[list[Mask]]:
-    """[K][R] random masks: each uniform among all masks of its count that leave `keep_per_layer` heads per layer.
-
-    Within a repeat the smaller masks lie within the larger, as with ranked masks; repeats are independent.
-
-    Drawing head after head and skipping those of a full layer would not be uniform. So first the number of heads of
-    each layer is drawn, p(c) = C(H,c) * ways(later layers, rest - c) / ways(this and later layers, rest), always by the
-    same uniform number u: as C(H,c) is log-concave in c, a larger count then never takes fewer heads of any layer
-    (Efron 1965). A random order of each layer's heads says which.
-
-    Args:
-        shape: layers and heads.
-        counts: how many heads to silence, in any order: the masks come in that order.
-        repeats: how many masks of each count.
-        seed: the same seed gives the same masks.
-        keep_per_layer: so many heads of each layer always stay.
-    """
-    _check_counts(counts, shape, keep_per_layer)
-    _check_whole("repeats", repeats, 1)
-    layers, heads = shape
-    ways = _ways(layers, heads, heads - keep_per_layer)
-    draws = [_random(seed, repeat, 0) for repeat in range(repeats)]
-    chances = [random.random(layers) for random in draws]  # [R][N]
-    places = [_places(random, shape) for random in draws]  # [R][N,H]
-    return [
-        [
-            place < np.array(_per_layer(count, chance, ways, heads))[:, None]
-            for chance, place in zip(chances, places, strict=True)
-        ]
-        for count in counts
-    ]
-
-
-def layer_matched_masks(like: Any, repeats: int, seed: int) -> list[Mask]:
-    """[R] random masks with as many heads in each layer as `like`, so that they differ in which heads, not how deep.
-
-    Args:
-        like: [N,H] the mask to match.
-        repeats: how many masks.
-        seed: the same seed gives the same masks.
-    """
-    mask = np.asarray(like)
-    if mask.dtype != np.bool_ or mask.ndim != 2:
-        raise InputError(f"the mask to match is {mask.dtype} {mask.shape}: expected bool [layers,heads].")
-    _check_whole("repeats", repeats, 1)
-    return [_places(_random(seed, repeat, 1), mask.shape) < mask.sum(1, keepdims=True) for repeat in range(repeats)]
 
 
 def top_heads(scores: Any, share: float, *, ascending: bool = False, keep_per_layer: int = 0) -> Mask:
@@ -210,47 +160,6 @@ def _mask_of(shape: tuple[int, ...], heads: Sequence[Head]) -> Mask:
     return mask
 
 
-# -- chance ----------------------------------------------------------------------------------------------------------
-
-
-def _random(seed: int, repeat: int, purpose: int) -> np.random.Generator:
-    _check_whole("seed", seed, 0)
-    return np.random.default_rng([seed, repeat, purpose])
-
-
-def _places(random: np.random.Generator, shape: tuple[int, ...]) -> NDArray[np.int64]:
-    """[N,H] each head's place in a random order of its layer."""
-    return random.permuted(np.tile(np.arange(shape[1]), (shape[0], 1)), axis=1)
-
-
-def _ways(layers: int, heads: int, most: int) -> list[list[int]]:
-    """[n][r] in how many ways the last n layers can lose r heads, at most `most` each; whole numbers, so exact."""
-    one = [comb(heads, lost) for lost in range(most + 1)]
-    ways = [[1]]
-    for _ in range(layers):
-        last, longer = ways[-1], [0] * (len(ways[-1]) + most)
-        for lost, first in enumerate(one):
-            for rest, others in enumerate(last):
-                longer[lost + rest] += first * others
-        ways.append(longer)
-    return ways
-
-
-def _per_layer(count: int, chances: NDArray[np.float64], ways: list[list[int]], heads: int) -> list[int]:
-    """[N] how many heads each layer loses: the smallest number whose cumulative probability exceeds the chance."""
-    lost: list[int] = []
-    for later in range(len(chances) - 1, -1, -1):
-        total, below = ways[later + 1][count], 0
-        fewest = max(0, count - len(ways[later]) + 1)
-        for here in range(fewest, count + 1):
-            below += comb(heads, here) * ways[later][count - here]
-            if below / total > chances[len(lost)]:
-                break
-        lost.append(here)
-        count -= here
-    return lost
-
-
 # -- checks ----------------------------------------------------------------------------------------------------------
 
 
@@ -264,13 +173,14 @@ def _checked_scores(scores: Any) -> Scores:
     return values
 
 
-def _check_counts(counts: Sequence[int], shape: tuple[int, ...], keep_per_layer: int) -> None:
+def check_counts(counts: Sequence[int], shape: tuple[int, ...], keep_per_layer: int) -> None:
+    """Refuse counts that leave no head, or too few in a layer."""
     _check_keep(shape, keep_per_layer)
     layers, heads = shape
     total = layers * heads
     most = total - max(1, keep_per_layer * layers)
     for count in counts:
-        _check_whole("a count of heads", count, 1)
+        check_whole("a count of heads", count, 1)
         if count > most:
             kept = f"keeping {keep_per_layer} in each layer" if keep_per_layer else "keeping one in all"
             raise InputError(
@@ -280,7 +190,7 @@ def _check_counts(counts: Sequence[int], shape: tuple[int, ...], keep_per_layer:
 
 
 def _check_keep(shape: tuple[int, ...], keep_per_layer: int) -> None:
-    _check_whole("keep_per_layer", keep_per_layer, 0)
+    check_whole("keep_per_layer", keep_per_layer, 0)
     if keep_per_layer >= shape[1]:
         raise InputError(
             f"keep_per_layer={keep_per_layer}: a layer has only {shape[1]} heads, so nothing could be pruned; "
@@ -288,7 +198,8 @@ def _check_keep(shape: tuple[int, ...], keep_per_layer: int) -> None:
         )
 
 
-def _check_whole(name: str, value: object, least: int) -> None:
+def check_whole(name: str, value: object, least: int) -> None:
+    """Refuse what is not a whole number, or is less than the least."""
     if isinstance(value, bool | np.bool_) or not isinstance(value, Integral) or value < least:
         raise InputError(f"{name} of {value!r}: expected a whole number of {least} or more.")
 

@@ -40,7 +40,7 @@ class Stability:
         overlap = {}
         for share in (each for each in SHARES if each * first.size >= 1):
             one, other = top_heads(first[None], share), top_heads(second[None], share)
-            overlap[share] = float((one & other).sum() / (one | other).sum())
+            overlap[share] = jaccard(one, other)
         return cls(score(["spearman"], first, second)["spearman"], overlap)
 
     def as_dict(self) -> dict[str, Any]:
@@ -52,6 +52,11 @@ class Stability:
         """What `as_dict` gave."""
         overlap = {float(share): float(value) for share, value in data["overlap"].items()}
         return cls(float(data["spearman"]), overlap)
+
+
+def jaccard(one: NDArray[np.bool_], other: NDArray[np.bool_]) -> float:
+    """The overlap of two choices of heads, |both| / |either|."""
+    return float((one & other).sum() / (one | other).sum())
 
 
 class RunningSums:

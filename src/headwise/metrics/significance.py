@@ -1,4 +1,4 @@
-"""Whether two systems differ by more than chance, judged claim by claim."""
+"""Whether two systems differ by more than chance, judged claim by claim; and how sure a mean is."""
 
 from __future__ import annotations
 
@@ -110,6 +110,17 @@ def mean_over_seeds(per_query: Sequence[Mapping[str, Mapping[str, float]]]) -> d
     }
 
 
+def mean_interval(values: Vector) -> tuple[float, float, float]:
+    """Mean, standard deviation of the sample and half of the 95 % t interval of the mean; NaN where too few."""
+    from scipy.special import stdtrit  # type: ignore[import-untyped]
+
+    count = len(values)
+    if count < 2:
+        return (float(values[0]) if count else np.nan), np.nan, np.nan
+    deviation = float(np.std(values, ddof=1))
+    return float(np.mean(values)), deviation, float(stdtrit(count - 1, 0.975)) * deviation / float(np.sqrt(count))
+
+
 def _differences(first: Sequence[float], second: Sequence[float]) -> Vector:
     before, after = np.asarray(first, dtype=np.float64), np.asarray(second, dtype=np.float64)
     if before.ndim != 1 or before.shape != after.shape or not len(before):
@@ -159,7 +170,7 @@ def _randomisation_p(differences: Vector, random: np.random.Generator) -> float:
 
 
 def _t_test_p(mean: float, deviation: float, count: int) -> float | None:
-    from scipy.special import stdtr  # type: ignore[import-untyped]
+    from scipy.special import stdtr
 
     if deviation == 0:
         return None if mean else 1.0

@@ -1,4 +1,4 @@
-"""The metrics of many resamples at once, from how often each example was drawn; and the interval of a mean.
+"""The metrics of many resamples at once, from how often each example was drawn.
 
 Every number equals that of `headwise.metrics.classification` on the examples drawn, each as often as its weight says.
 
@@ -42,17 +42,6 @@ def weighted_score(name: str, predictions: Array, labels: Array, weights: Array)
     weights = weights.astype(np.float64)  # once: products with whole numbers are slow
     columns = [WEIGHTED[name](row, labels, weights) for row in predictions]
     return np.stack(columns, axis=1) if columns else np.empty((len(weights), 0))
-
-
-def mean_interval(values: Array) -> tuple[float, float, float]:
-    """Mean, standard deviation of the sample and half of the 95 % t interval of the mean; NaN where too few."""
-    from scipy.special import stdtrit  # type: ignore[import-untyped]
-
-    count = len(values)
-    if count < 2:
-        return (float(values[0]) if count else np.nan), np.nan, np.nan
-    deviation = float(np.std(values, ddof=1))
-    return float(np.mean(values)), deviation, float(stdtrit(count - 1, 0.975)) * deviation / float(np.sqrt(count))
 
 
 def _accuracy(predictions: Array, labels: Array, weights: Array) -> Values:
