@@ -10,7 +10,6 @@ from typing import Any, Self
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from headwise.attention import encoder_of, family_of
@@ -19,9 +18,7 @@ from headwise.errors import InputError, StateError, choices
 from headwise.heads.iat import IAT
 from headwise.heads.pruning import top_heads
 from headwise.heads.random_masks import random_masks
-
-Choice = NDArray[np.bool_]
-Run = tuple[int, int]  # start and length of neighbours along a dimension
+from headwise.heads.shown_rows import Choice, SharedParameter, Shown
 
 _KINDS = {"qkv": ("query", "key", "value"), "qkvo": ("query", "key", "value", "output")}
 
@@ -114,7 +111,7 @@ class HeadUpdates:
         self._allowed = {task: _checked(task, heads, shape) for task, heads in allowed.items()}
         self._skips = mode == "skip"
         self._task: str | None = None
-        self._shown: list[_Shown] = []
+        self._shown: list[Shown] = []
         self._whole: list[tuple[dict[str, Any], list[nn.Parameter]]] = []
         self._frozen = [] if others else self._all_but(model, own)
         for parameter in self._frozen:
@@ -190,7 +187,7 @@ class HeadUpdates:
             return [parameter]
         pieces = []
         for run in shared.runs(self._allowed, task, learning=True):
-            self._shown.append(_Shown(parameter, (shared.dim, *run), state))
+            self._shown.append(Shown(parameter, (shared.dim, *run), state))
             pieces.append(self._shown[-1].piece)
         return pieces
 
@@ -202,88 +199,16 @@ class HeadUpdates:
         self._whole, self._shown = [], []
 
 
-class _SharedParameter:
-    """A parameter of which each head has a part."""
-
-    def __init__(self, parameter: nn.Parameter, dim: int) -> None:
-        self.parameter, self.dim = parameter, dim
-        # Along `dim`: whose each entry is; those of no head keep -1.
-        self.layers = np.full(parameter.shape[dim], -1)
-        self.heads = self.layers.copy()
-        self._runs: dict[tuple[str, bool], list[Run]] = {}
-
-    def runs(self, allowed: Mapping[str, Choice], task: str, *, learning: bool) -> list[Run]:
-        """The neighbours that an update of this task may change (`learning`), or may not."""
-        if (task, learning) not in self._runs:
-            may = (self.layers < 0) | allowed[task][self.layers, self.heads]
-            edges = np.flatnonzero(np.diff(may == learning, prepend=False, append=False))
-            starts, ends = edges[::2].tolist(), edges[1::2].tolist()
-            self._runs[task, learning] = [(start, end - start) for start, end in zip(starts, ends, strict=True)]
-        return self._runs[task, learning]
-
-
-def _shared_parameters(model: nn.Module, kinds: tuple[str, ...]) -> list[_SharedParameter]:
+def _shared_parameters(model: nn.Module, kinds: tuple[str, ...]) -> list[SharedParameter]:
     """One for each parameter, also where it holds query, key and value together."""
-    found: dict[int, _SharedParameter] = {}
+    found: dict[int, SharedParameter] = {}
     for layer in head_weights(model):
         for part in layer.parts:
             if part.kind in kinds:
-                shared = found.setdefault(id(part.parameter), _SharedParameter(part.parameter, part.dim))
+                shared = found.setdefault(id(part.parameter), SharedParameter(part.parameter, part.dim))
                 for head, places in zip(layer.heads, part.places.cpu().numpy(), strict=True):
                     shared.layers[places], shared.heads[places] = layer.layer, head
     return list(found.values())
-
-
-class _Shown:
-    """A run of a parameter's entries that the optimiser is shown as a parameter of its own."""
-
-    def __init__(self, parameter: nn.Parameter, place: tuple[int, int, int], state: Any) -> None:
-        self.parameter, self.state = parameter, state
-        self._place = place  # dimension, start, length
-        self.piece = self._cut(parameter.detach())
-        self.piece.grad = None if parameter.grad is None else self._cut(parameter.grad)
-        if parameter in state:
-            state[self.piece] = {name: self._part(name, value) for name, value in state[parameter].items()}
-
-    def paste(self) -> None:
-        """Write back what is not there already, and take the piece out of the optimiser's state."""
-        self._write(self.parameter.detach(), self.piece)
-        for name, value in self.state.pop(self.piece, {}).items():
-            whole = self.state[self.parameter]
-            if not _by_entry(name, value, self.piece):
-                whole[name] = value
-                continue
-            if whole.get(name) is None:
-                whole[name] = torch.zeros_like(self.parameter, dtype=value.dtype, requires_grad=False)
-            self._write(whole[name], value)
-
-    def _part(self, name: str, value: Any) -> Any:
-        if _by_entry(name, value, self.parameter):
-            return self._cut(value)
-        # Counters: each piece counts its own step.
-        return value.clone() if isinstance(value, Tensor) else value
-
-    def _cut(self, tensor: Tensor) -> Tensor:
-        # Rows are a view of the whole. Columns are not in one piece, which fused optimisers take for granted.
-        return tensor.narrow(*self._place).contiguous()
-
-    def _write(self, whole: Tensor, piece: Tensor) -> None:
-        target = whole.narrow(*self._place)
-        if target.data_ptr() != piece.data_ptr():
-            target.copy_(piece)
-
-
-def _by_entry(name: str, value: Any, parameter: Tensor) -> bool:
-    """Whether an optimiser's state has a number for each entry of a parameter, and not one for all."""
-    if not isinstance(value, Tensor) or value.numel() == 1 and value.shape != parameter.shape:
-        return False
-    if value.shape != parameter.shape:
-        raise InputError(
-            f"iat.mode is 'skip', but the optimiser keeps {name} of shape {tuple(value.shape)} for a parameter of "
-            f"shape {tuple(parameter.shape)}, so it is not clear what belongs to which head: train with AdamW or SGD, "
-            "or set mode: grad_mask."
-        )
-    return True
 
 
 def _checked(task: str, heads: Any, shape: tuple[int, int]) -> Choice:
