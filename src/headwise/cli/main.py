@@ -14,6 +14,8 @@ from typing import Annotated, TextIO
 import typer
 
 from headwise import __version__
+from headwise.cli.data import data as data_commands
+from headwise.cli.heads_app import heads
 from headwise.cli.retrieval import add_commands
 from headwise.errors import DiskError, HeadwiseError, HeadwiseWarning, InputError, UnsupportedModelError
 
@@ -58,6 +60,9 @@ Cache = Annotated[
     ),
 ]
 Run = Annotated[Path, typer.Argument(help="Folder that `headwise train` made.", show_default=False)]
+OneTask = Annotated[
+    str | None, typer.Option("--task", help="Of a run on several tasks, which one.", show_default=False)
+]
 
 
 @app.command()
@@ -94,16 +99,17 @@ def train(
 def evaluate(
     run: Run,
     split: Annotated[str, typer.Option(help="train, validation, test, or another split of the task.")] = "test",
+    task: OneTask = None,
     data: Data = None,
     batch: Batch = None,
     download: Download = False,
     as_json: AsJson = False,
 ) -> None:
-    """Score the model of RUN on a split of its task."""
+    """Score the model of RUN on a split of its task, or of each of its tasks."""
     from headwise.cli.train import run_evaluate
     from headwise.experiments.apply import Source
 
-    run_evaluate(run, split, Source(data, download), batch=batch, as_json=as_json)
+    run_evaluate(run, split, Source(data, download), task=task, batch=batch, as_json=as_json)
 
 
 @app.command()
@@ -111,6 +117,7 @@ def predict(
     run: Run,
     source: Annotated[Path, typer.Option("--input", help="File with the task's text columns.", show_default=False)],
     target: Annotated[Path, typer.Option("--output", help="File to write: .tsv, .csv or .jsonl.", show_default=False)],
+    task: OneTask = None,
     batch: Batch = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the output file.")] = False,
     as_json: AsJson = False,
@@ -118,7 +125,7 @@ def predict(
     """Predict every row of a file with the model of RUN."""
     from headwise.cli.train import run_predict
 
-    run_predict(run, source, target, batch=batch, overwrite=overwrite, as_json=as_json)
+    run_predict(run, source, target, task=task, batch=batch, overwrite=overwrite, as_json=as_json)
 
 
 @app.command()
@@ -140,12 +147,13 @@ def tokens(
 def export(
     run: Run,
     target: Annotated[Path, typer.Option("--output", help="New folder for the model.", show_default=False)],
+    task: OneTask = None,
     as_json: AsJson = False,
 ) -> None:
     """Write the classifier of RUN as plain transformers knows it, without a token head."""
     from headwise.cli.export import run_export
 
-    run_export(run, target, as_json=as_json)
+    run_export(run, target, task=task, as_json=as_json)
 
 
 @app.command("list")
@@ -188,36 +196,8 @@ def doctor(
 
 
 add_commands(app)
-
-heads = typer.Typer(help="Ask what the heads of a trained model do.", no_args_is_help=True, rich_markup_mode=None)
+app.add_typer(data_commands, name="data")
 app.add_typer(heads, name="heads")
-
-
-@heads.command("patterns")
-def heads_patterns(
-    run: Run,
-    split: Annotated[str, typer.Option(help="train, validation, test, or another split of the task.")] = "test",
-    data: Data = None,
-    pattern: Annotated[
-        list[str] | None, typer.Option(help="A pattern to look for; may be given again. Default: all fixed ones.")
-    ] = None,
-    limit: Annotated[int, typer.Option(min=1, help="Examples to look at, the first of the split.")] = 200,
-    top: Annotated[int, typer.Option(min=1, help="Heads to name for each pattern.")] = 3,
-    batch: Batch = None,
-    download: Download = False,
-    as_json: AsJson = False,
-) -> None:
-    """Tell which heads of RUN follow which pattern.
-
-    For each pattern, such as looking at the next token: the share of attention that lies where the pattern wants it, if
-    attention were even, for the mean of all heads, and for the strongest. Layers and heads count from 0.
-    """
-    from headwise.cli.heads import show_patterns
-    from headwise.experiments.apply import Source
-
-    source = Source(data, download)
-    show_patterns(run, split, source, names=pattern or [], limit=limit, top=top, batch=batch, as_json=as_json)
-
 
 knowledge = typer.Typer(
     help="Work out what the guides of a recipe know about words, and look at it.",

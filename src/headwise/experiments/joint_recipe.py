@@ -23,6 +23,8 @@ from headwise.tasks import build_task
 
 # What tasks of one batch size and one model have in common.
 SHARED = ("max_length", "padding", "buckets")
+# What only a recipe for one task has.
+SINGLE = ("guides", "ssa", "head", "share_every")
 
 
 class JointTask(Strict):
@@ -43,6 +45,13 @@ class JointTask(Strict):
             own = {key: value[key] for key in ("name", "data") if value.get(key) is not None}
             return own | {"options": {key: each for key, each in value.items() if key not in ("name", "data")}}
         return value
+
+    def over(self, common: Data) -> Data:
+        """The recipe's `data` with what this task has of its own; of `limit`, split by split."""
+        given, own = common.model_dump(), dict(self.data)
+        if isinstance(own.get("limit"), dict):
+            own["limit"] = given["limit"] | own["limit"]
+        return Data(**(given | own))
 
 
 def _by_name(value: Any) -> Any:
@@ -66,6 +75,8 @@ class JointRecipe(Strict):
     model: str = "builtin:minilm-l6"
     start_from: str | None = None
     """A run on several tasks whose encoder, and heads of the same names, this one starts from."""
+    linear: bool = False
+    """Train nothing: fit each task's classifier by least squares on the vectors of the encoder."""
     iat: Annotated[dict[str, Any] | None, BeforeValidator(options_or_none)] = None
     """Important attention-head training, by the options of `hw.IAT`; none if not given, the defaults if empty ({})."""
     data: Annotated[Data, BeforeValidator(or_defaults)] = Field(default_factory=Data)
@@ -92,7 +103,7 @@ class JointRecipe(Strict):
             description=self.description,
             task=TaskChoice(name=part.name or task, options=part.options),
             model=self.model,
-            data=Data(**(self.data.model_dump() | part.data)),
+            data=part.over(self.data),
             training=self.training,
             seed=self.seed,
             report_to=self.report_to,
@@ -105,20 +116,25 @@ class JointRecipe(Strict):
     def as_data(self) -> dict[str, Any]:
         """Plain data, as a file would have it."""
         data = self.model_dump(mode="json")
-        data["tasks"] = {key: _as_written(part) for key, part in self.tasks.items()}
+        data["tasks"] = {key: _as_written(part) for key, part in data["tasks"].items()}
         for key in ("iat", "start_from"):
             if data[key] is None:
                 del data[key]
+        if not self.linear:
+            del data["linear"]
         return data
 
 
-def _as_written(part: JointTask) -> dict[str, Any]:
-    named = {} if part.name is None else {"name": part.name}
-    return named | part.options | ({"data": part.data} if part.data else {})
+def _as_written(part: dict[str, Any]) -> dict[str, Any]:
+    named = {} if part["name"] is None else {"name": part["name"]}
+    return {**named, **part["options"], **({"data": part["data"]} if part["data"] else {})}
 
 
 def check_joint_recipe(data: Any, place: str) -> JointRecipe:
     """A recipe for several tasks from plain data; what is wrong is said in one sentence with the place of it."""
+    for key in SINGLE:
+        if key in data:
+            raise InputError(f"{place}: {key} is for one task, and this recipe has `tasks`: leave {key} out.")
     try:
         recipe = JointRecipe.model_validate(data)
     except ValidationError as error:
@@ -139,7 +155,7 @@ def _check_task(recipe: JointRecipe, name: str, part: JointTask, place: str) -> 
         if key in SHARED:
             raise InputError(f"tasks.{name}.data.{key} is the same for all tasks: set data.{key} instead.")
     try:
-        data = Data(**(recipe.data.model_dump() | part.data))
+        data = part.over(recipe.data)
     except ValidationError as error:
         raise InputError(f"tasks.{name}.data: {sentence(error, Data)}") from error
     options = recipe.as_data()
@@ -154,20 +170,19 @@ def _check_task(recipe: JointRecipe, name: str, part: JointTask, place: str) -> 
 
 
 def _check_iat(recipe: JointRecipe) -> None:
+    if recipe.important is not None and recipe.linear:
+        raise InputError("linear trains nothing, so there is no iat: leave one of them out.")
     if recipe.important is not None and recipe.training.early_stopping is not None:
         raise InputError("iat starts at a given part of all steps: leave training.early_stopping out.")
 
 
-def is_joint(data: Any) -> bool:
-    """Whether plain data asks for several tasks."""
-    if isinstance(data, dict) and "tasks" in data and "task" in data:
-        raise InputError("the recipe has both task and tasks: take one of them away.")
-    return isinstance(data, dict) and "tasks" in data
-
-
 def check_any_recipe(data: Any, place: str) -> Recipe | JointRecipe:
     """A recipe of either kind from plain data."""
-    return check_joint_recipe(data, place) if is_joint(data) else check_recipe(data, place)
+    if not isinstance(data, dict) or "tasks" not in data:
+        return check_recipe(data, place)
+    if "task" in data:
+        raise InputError(f"{place}: the recipe has both task and tasks: take one of them away.")
+    return check_joint_recipe(data, place)
 
 
 def only_single(recipe: Recipe | JointRecipe, place: str) -> Recipe:
@@ -180,7 +195,10 @@ def only_single(recipe: Recipe | JointRecipe, place: str) -> Recipe:
 def chosen_task(recipe: JointRecipe, task: str | None) -> str:
     """The task that the user named; one sentence if none was, or another."""
     if task is None:
-        raise InputError(f"this run has several tasks ({', '.join(recipe.tasks)}): name one with --task.")
+        raise InputError(
+            f"this run has several tasks ({', '.join(recipe.tasks)}), and one is needed: name it with --task, where "
+            "the command has that option."
+        )
     if task not in recipe.tasks:
         raise InputError(f"--task {task}: {choices(task, recipe.tasks)}.")
     return task

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy
 
+from headwise.attention import family_of
+from headwise.attention.head_weights import head_weights
 from headwise.disk import write_atomically
 from headwise.errors import InputError, StateError
 from headwise.experiments import record
@@ -19,11 +21,13 @@ from headwise.experiments.joint_prepare import JointPrepared
 from headwise.experiments.scoring import scorer
 from headwise.heads.iat import IAT
 from headwise.heads.important import important_heads
+from headwise.heads.pruning import top_heads
 from headwise.training import JointMaterial, Listener, Outcome, Part, ReportProgress, fit
 from headwise.training.branch import branch
-from headwise.training.fit import LAST, load_weights
+from headwise.training.fit import BEST, LAST, load_weights, save_weights
 from headwise.training.importance_pass import importance_on
 from headwise.training.important_heads import TrainImportantHeads
+from headwise.training.linear_probe import fit_linear
 from headwise.training.multitask_saving import save_multitask
 
 TRUNK, ARM, CONTROL = "trunk", "iat", "control"
@@ -55,12 +59,25 @@ class JointJob:
             for task, part in prepared.parts.items()
         }
         job = cls(prepared, JointMaterial.of(prepared.model, parts, prepared.recipe.sampling))
-        if job.important is not None and not 0 < job.start < job.total:
-            raise InputError(
-                f"iat.start is {job.important.start} of {job.total} steps: expected at least one step before and one "
-                "after it; change it, or train longer."
-            )
+        if job.important is not None:
+            job._check(job.important)
         return job
+
+    def _check(self, options: IAT) -> None:
+        """Refuse now what would come to light only where IAT begins."""
+        if not 0 < self.start < self.total:
+            raise InputError(
+                f"iat.start is {options.start} of {self.total} steps: expected at least one step before and one after "
+                "it; change it, or train longer."
+            )
+        layers = head_weights(self.prepared.model)
+        if not any(part.parameter.requires_grad for layer in layers for part in layer.parts):
+            raise InputError("iat trains heads, and training.freeze keeps them all as they are: leave one of them out.")
+        shape = family_of(self.prepared.model.encoder).shape
+        try:
+            top_heads(numpy.zeros(shape), options.heads, keep_per_layer=options.keep_per_layer)
+        except InputError as error:
+            raise InputError(f"iat.heads: {error}") from error
 
     @property
     def fingerprint(self) -> str:
@@ -96,6 +113,8 @@ class JointJob:
         self.work = work
         settings, recipe = settings_of(self.prepared.recipe), self.prepared.recipe
         options = self.important
+        if recipe.linear:
+            return self._fit_linear(work, listener)
         if options is None:
             return fit(self.material, settings, work, [ReportProgress(listener, recipe.name)])
         report = ReportProgress(listener, f"{recipe.name}, all heads")
@@ -110,10 +129,30 @@ class JointJob:
         outcome = fit(self.material, settings, work / ARM, [callback, report])
         if outcome.interrupted or not options.control:
             return outcome
+        if outcome.asked_to_stop:  # too late for this arm, but not for the control
+            return replace(outcome, interrupted=True)
         branch(work / TRUNK, work / CONTROL)
         report = ReportProgress(listener, f"{recipe.name}, control")
         self.control = fit(self.material, settings, work / CONTROL, [report])
         return self.control if self.control.interrupted else outcome
+
+    def _fit_linear(self, work: Path, listener: Listener) -> Outcome:
+        """No steps: the best model and the last one are the one that least squares gives."""
+        for number, (task, part) in enumerate(self.prepared.parts.items()):
+            listener.start(f"least squares for {task}", len(self.prepared.parts), number)
+            fit_linear(self.prepared.model.classifier(task), part.encoded["train"], part.collate)
+        listener.end()
+        for name in (BEST, LAST):
+            save_weights(self.prepared.model, work / name)
+        return Outcome(
+            interrupted=False,
+            steps=0,
+            total_steps=0,
+            best_step=0,
+            seconds_per_epoch=[],
+            seconds_per_step=None,
+            evaluations=[],
+        )
 
     def _choose(self, options: IAT, path: Path, listener: Listener) -> dict[str, Any]:
         """The heads of each task by their importance where the trunk ended; kept, so that a resumed run has them."""
@@ -177,7 +216,7 @@ class JointJob:
         last = summarise_joint(self.prepared, listener)
         (folder / LAST).mkdir(exist_ok=True)
         save_multitask(model, tokenizer, folder / LAST)
-        load_weights(model, work / "best")
+        load_weights(model, work / BEST)
         best = summarise_joint(self.prepared, listener)
         save_multitask(model, tokenizer, folder)
         content = record.compose(asked, best.happened(outcome, last) | more)

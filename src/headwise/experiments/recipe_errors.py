@@ -47,6 +47,7 @@ _WORDS = {
     "model_type": "keys with values",
     "string_pattern_mismatch": "letters, digits, dots, hyphens and underscores, starting with a letter or digit",
     "string_type": "text",
+    "too_short": "at least one",
     "tuple_type": "a list, in brackets",
     "float_type": "a number",
 }

@@ -1,0 +1,146 @@
+"""`headwise heads importance`: how much each task of a run needs each head."""
+
+import csv
+import json
+import shutil
+
+import numpy as np
+import pytest
+from tiny_joint import joint, joint_data  # noqa: F401
+from tiny_runs import assert_one_sentence
+
+from headwise.experiments.apply import Source
+from headwise.experiments.head_files import labelled_examples
+from headwise.experiments.run_tasks import load_tasks
+from headwise.heads.importance import HeadImportance
+from headwise.heads.task_similarity import importance_similarity
+from headwise.training.importance_pass import importance_on
+
+TASKS = ["signs", "single", "number"]
+
+
+@pytest.fixture
+def ask(headwise, joint, tmp_path):  # noqa: F811
+    def type_in(*words):
+        return headwise("heads", "importance", joint, "--output", tmp_path / "found", *words)
+
+    return type_in
+
+
+@pytest.fixture
+def answer(ask):
+    def type_in(*words):
+        code, out, err = ask("--json", *words)
+        assert code == 0, err
+        return json.loads(out)
+
+    return type_in
+
+
+def table(path):
+    with path.open(encoding="utf-8", newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def test_json_and_files_are_what_the_library_says(answer, joint, tmp_path):  # noqa: F811
+    found = answer()
+    assert list(found["tasks"]) == TASKS
+    tasks = load_tasks(joint)
+    examples = labelled_examples(tasks.runs, "train", Source())
+    scores = {}
+    for task, run in tasks.runs.items():
+        expected = importance_on(run.model, examples[task].encoded, examples[task].collate)
+        theirs = HeadImportance.from_dict(found["tasks"][task])
+        scores[task] = theirs.scores
+        assert theirs.scores == pytest.approx(expected.scores)
+        assert theirs.half_width == pytest.approx(expected.half_width)
+        assert (theirs.examples, theirs.stability) == (40, expected.stability)
+    assert found["similarity"] == importance_similarity(scores).as_dict()
+    written = json.loads((tmp_path / "found" / "importance.json").read_text())
+    assert {**written, "files": found["files"]} == {"format": 1, "kind": "importance", **found}
+    assert sorted(path.name for path in (tmp_path / "found").iterdir()) == ["importance.csv", "importance.json"]
+
+
+def test_the_csv_says_what_the_json_says(answer, tmp_path):
+    found = answer()
+    rows = table(tmp_path / "found" / "importance.csv")
+    assert list(rows[0]) == ["task", "layer", "head", "score", "half_width", "rank"]
+    assert len(rows) == 3 * 8
+    for row in rows:
+        scores = found["tasks"][row["task"]]["scores"]
+        value = scores[int(row["layer"])][int(row["head"])]
+        assert float(row["score"]) == value
+        assert int(row["rank"]) == 1 + sum(each > value for each in np.ravel(scores))
+
+
+def test_the_options_are_obeyed(answer):
+    found = answer("--task", "single", "--examples", 10, "--split", "validation", "--granularity", "token", "--seed", 4)
+    assert list(found["tasks"]) == ["single"]
+    assert "similarity" not in found
+    assert found["tasks"]["single"]["examples"] == 10
+    assert found["tasks"]["single"]["granularity"] == "token"
+    assert (found["settings"]["split"], found["settings"]["seed"]) == ("validation", 4)
+    layers = np.linalg.norm(answer("--normalise", "layer", "--task", "single")["tasks"]["single"]["scores"], axis=1)
+    assert layers == pytest.approx([1, 1])
+
+
+def test_the_table_names_the_strongest_heads_and_how_sure_they_are(ask, answer):
+    code, out, err = ask("--top", 2)
+    assert code == 0, err
+    found = answer()
+    assert out.count(" head ") == 6
+    for task in TASKS:
+        scores = np.array(found["tasks"][task]["scores"])
+        layer, head = np.unravel_index(scores.argmax(), scores.shape)
+        width = found["tasks"][task]["half_width"][layer][head]
+        assert f"layer {layer} head {head}: {scores.max():.4g} ± {width:.3g}" in out
+        assert f"{found['tasks'][task]['stability']['spearman']:.3f}" in out
+    assert "signs, number" in out
+    assert "importance for single: 40/40" in err.splitlines()
+
+
+def test_without_output_the_files_go_into_the_run_and_a_run_of_one_task_works(headwise, finished, tmp_path):
+    shutil.copytree(finished, tmp_path / "run")
+    code, out, err = headwise("heads", "importance", tmp_path / "run")
+    assert code == 0, err
+    assert len(table(tmp_path / "run" / "heads" / "importance.csv")) == 8
+    assert "between tasks" not in out
+
+
+# -- what is refused ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("words", "parts"),
+    [
+        (("--task", "sings"), ("--task sings", "did you mean 'signs'?")),
+        (("--granularity", "word"), ("--granularity word", "batch, sample, token")),
+        (("--normalise", "all"), ("--normalise all", "layer, none")),
+        (("--split", "tets"), ("tets",)),
+    ],
+)
+def test_bad_options_are_refused_and_nothing_is_written(ask, tmp_path, words, parts):
+    assert_one_sentence(ask(*words), *parts)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_no_run_and_an_output_that_is_a_file(headwise, joint, tmp_path):  # noqa: F811
+    assert_one_sentence(headwise("heads", "importance", tmp_path), "is not a run of headwise")
+    (tmp_path / "taken").write_text("x")
+    for place in (tmp_path / "taken", tmp_path / "taken" / "below"):
+        assert_one_sentence(headwise("heads", "importance", joint, "--output", place), "taken is a file", "--output")
+    assert (tmp_path / "taken").read_text() == "x"
+
+
+def test_an_unfinished_run_is_refused(headwise, joint, tmp_path):  # noqa: F811
+    shutil.copytree(joint, tmp_path / "run")
+    record = json.loads((tmp_path / "run" / "headwise.json").read_text())
+    (tmp_path / "run" / "headwise.json").write_text(json.dumps({**record, "happened": None}))
+    for command in ("importance", "prune-curve", "dissociation", "similarity"):
+        assert_one_sentence(headwise("heads", command, tmp_path / "run"), "holds a run that is not finished")
+    assert not (tmp_path / "run" / "heads").exists()
+
+
+def test_help_names_the_commands(headwise):
+    out = headwise("heads", "--help")[1]
+    assert all(name in out for name in ("patterns", "importance", "prune-curve", "dissociation", "similarity"))

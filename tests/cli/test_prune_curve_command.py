@@ -1,0 +1,197 @@
+"""`headwise heads prune-curve`: what is left of every task without the heads that one of them needs."""
+
+import csv
+import json
+import shutil
+
+import pytest
+from safetensors.numpy import load_file
+from tiny_joint import joint, joint_data  # noqa: F401
+from tiny_runs import assert_one_sentence
+
+from headwise.cli.heads_app import spread_numbers
+from headwise.errors import DiskError
+
+TASKS = ["signs", "single", "number"]
+NAMES = ["prune-curve.csv", "prune-curve.json", "prune-curve.safetensors"]
+
+
+@pytest.fixture
+def ask(headwise, joint, tmp_path):  # noqa: F811
+    def type_in(*words):
+        return headwise("heads", "prune-curve", joint, "--output", tmp_path / "found", "--random", 1, *words)
+
+    return type_in
+
+
+@pytest.fixture
+def answer(ask):
+    def type_in(*words):
+        code, out, err = ask("--json", *words)
+        assert code == 0, err
+        return json.loads(out)
+
+    return type_in
+
+
+# -- the percentages as they are typed ---------------------------------------------------------------------------------
+
+
+def test_the_numbers_after_an_option_are_its_values():
+    spread = ["--percent", "20", "--percent", "30", "--percent", "40"]
+    assert spread_numbers(["RUN", "--percent", "20", "30", "40"]) == ["RUN", *spread]
+    assert spread_numbers(["--percent", "20", "30", "40", "RUN"]) == [*spread, "RUN"]
+    assert spread_numbers(spread) == spread
+    assert spread_numbers(["--percent=20", "30"]) == ["--percent=20", "--percent", "30"]
+    assert spread_numbers(["--limit", "20", "30"]) == ["--limit", "20", "30"]
+    assert spread_numbers(["--number", "2", "3", "--seed", "5", "6"]) == [
+        "--number",
+        "2",
+        "--number",
+        "3",
+        "--seed",
+        "5",
+        "6",
+    ]
+    assert spread_numbers(["--percent", "-5", "--json"]) == ["--percent", "-5", "--json"]
+    assert spread_numbers([]) == []
+
+
+def test_percentages_keep_their_order(answer):
+    found = answer("--percent", 50, 25, 37.5)
+    assert (found["percents"], found["counts"]) == ([50, 25, 37.5], [4, 2, 3])
+
+
+def test_numbers_label_the_results(answer):
+    found = answer("--number", 3, 1, "--no-controls")
+    assert (found["percents"], found["counts"], found["settings"]["number"]) == (None, [3, 1], [3, 1])
+
+
+def test_without_any_number_there_are_three_percentages(headwise, joint, tmp_path):  # noqa: F811
+    code, out, err = headwise("heads", "prune-curve", joint, "--no-controls", "--json", "--output", tmp_path)
+    assert code == 0, err
+    assert (json.loads(out)["percents"], json.loads(out)["counts"]) == ([20, 30, 40], [1, 2, 3])
+
+
+# -- files -------------------------------------------------------------------------------------------------------------
+
+
+def test_the_csv_says_what_the_json_says(answer, tmp_path):
+    found = answer("--percent", 50, 25)
+    assert sorted(path.name for path in (tmp_path / "found").iterdir()) == NAMES
+    written = json.loads((tmp_path / "found" / "prune-curve.json").read_text())
+    assert {name: written[name] for name in found if name != "files"} == {
+        name: part for name, part in found.items() if name != "files"
+    }
+    with (tmp_path / "found" / "prune-curve.csv").open(encoding="utf-8", newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert list(rows[0]) == "order percent heads pruned_for repeat task metric value base retained".split()
+    assert len(rows) == len(found["masks"]) * 3 == (1 + 2 * 2 * 3 + 2 + 2 * 3) * 3
+    for place, row in enumerate(rows):
+        mask, column = found["masks"][place // 3], place % 3
+        assert row["task"] == TASKS[column]
+        assert row["metric"] == found["metrics"][row["task"]]
+        assert (row["order"], row["pruned_for"]) == (mask["order"], mask["pruned_for"] or "")
+        assert row["repeat"] == ("" if mask["repeat"] is None else str(mask["repeat"]))
+        assert int(row["heads"]) == len(mask["heads"])
+        assert row["percent"] == ("" if mask["step"] is None else str(found["percents"][mask["step"]]))
+        assert (float(row["value"]), float(row["base"])) == (mask["values"][column], found["base"][column])
+        assert float(row["retained"]) == pytest.approx(float(row["value"]) / float(row["base"]))
+        if mask["order"] in found["matrix"]:
+            cell = found["matrix"][mask["order"]][mask["step"]][TASKS.index(mask["pruned_for"])][column]
+            assert float(row["value"]) == cell
+
+
+def test_the_predictions_are_kept_for_every_mask(answer, tmp_path):
+    found = answer("--percent", 50, "--split", "test", "--limit", 9)
+    assert (found["split"], set(found["examples"].values())) == ("test", {9})
+    arrays = load_file(tmp_path / "found" / "prune-curve.safetensors")
+    assert set(arrays) == {f"{part}/{task}" for part in ("labels", "predictions") for task in TASKS}
+    for mask, row in zip(found["masks"], arrays["predictions/signs"], strict=True):
+        assert (row == arrays["labels/signs"]).mean() == pytest.approx(mask["values"][0])
+
+
+@pytest.mark.parametrize("place", ["save_text", "_save_bytes"])
+@pytest.mark.parametrize("trouble", [KeyboardInterrupt, DiskError("no room")])
+def test_what_is_stopped_while_writing_leaves_no_curve_behind(headwise, joint, tmp_path, monkeypatch, place, trouble):  # noqa: F811
+    def stopped(path, content):
+        raise trouble
+
+    monkeypatch.setattr(f"headwise.experiments.head_files.{place}", stopped)
+    code, out, _ = headwise(
+        "heads", "prune-curve", joint, "--no-controls", "--percent", 25, "--limit", 2, "--output", tmp_path / "found"
+    )
+    assert code in (130, 2)
+    assert out == ""
+    assert {path.name for path in (tmp_path / "found").iterdir()} <= {"prune-curve.safetensors"}
+
+
+def test_ctrl_c_during_the_work_leaves_nothing_behind(headwise, joint, tmp_path, monkeypatch):  # noqa: F811
+    def stopped(*args, **options):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("headwise.experiments.measure_curve.predict_under_masks", stopped)
+    code, out, err = headwise("heads", "prune-curve", joint, "--output", tmp_path / "found")
+    assert (code, out) == (130, "")
+    assert "Traceback" not in err
+    assert list(tmp_path.iterdir()) == []
+
+
+# -- the table ---------------------------------------------------------------------------------------------------------
+
+
+def test_the_table_has_the_base_on_top_and_the_controls_below(ask, answer):
+    code, out, err = ask("--percent", 50, 25)
+    assert code == 0, err
+    found = answer("--percent", 50, 25)
+    lines = out.splitlines()
+    base = next(number for number, line in enumerate(lines) if line.split()[:1] == ["none"])
+    assert lines[base].split()[1:] == [f"{value:.4f}" for value in found["base"]]
+    first = lines[base + 1]
+    assert first.split()[:4] == ["50", "%", "(4)", "signs"]
+    for value, start in zip(found["matrix"]["descending"][0][0], found["base"], strict=True):
+        assert f"{value:.4f}" in first
+        assert f"{value / start:.0%}" in first
+    text = " ".join(out.split())
+    for part in ("25 % (2) least of number", "50 % (4) random", "25 % (2) like single", "validation, of 8 heads"):
+        assert part in text
+    assert "number under" in err
+    assert "saved in" in out
+
+
+def test_a_run_of_one_task_has_a_curve(headwise, finished, tmp_path):
+    shutil.copytree(finished, tmp_path / "run")
+    code, out, err = headwise("heads", "prune-curve", tmp_path / "run", "--percent", 25, 50, "--random", 1)
+    assert code == 0, err
+    assert "pairs" in out
+    assert sorted(path.name for path in (tmp_path / "run" / "heads").iterdir()) == NAMES
+
+
+# -- what is refused ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("words", "parts"),
+    [
+        (("--percent", 0), ("--percent 0", "above 0 and below 100")),
+        (("--percent", 20, 100), ("--percent 100", "above 0 and below 100")),
+        (("--percent", 1), ("--percent 1", "of 8 heads is none", "12.5 or more")),
+        (("--percent", 20, 20), ("--percent 20 is given twice",)),
+        (("--percent", 20, "--number", 3), ("--percent and --number both",)),
+        (("--number", 8), ("8 of 8 heads cannot be pruned",)),
+        (("--task", "sign"), ("--task sign", "did you mean 'signs'?", "number, signs, single")),
+        (("--order", "up"), ("--order up", "ascending, descending")),
+        (("--granularity", "word"), ("--granularity word",)),
+        (("--split", "tets"), ("tets",)),
+    ],
+)
+def test_bad_options_are_refused_and_nothing_is_written(ask, tmp_path, words, parts):
+    assert_one_sentence(ask(*words), *parts)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_percentages_with_a_comma_are_refused(ask, tmp_path):
+    code, out, err = ask("--percent", "20,30")
+    assert (code, out) == (2, "")
+    assert "--percent" in err
+    assert list(tmp_path.iterdir()) == []
