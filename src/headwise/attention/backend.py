@@ -17,6 +17,8 @@ from headwise.attention.watch import Call, watch
 from headwise.errors import UnsupportedModelError
 
 NAME = "headwise"
+WITHOUT_HEADS = "headwise_without_heads"
+"""The attention of layers that lost all their heads: no kernel need know what to do with none."""
 SITE = "_headwise_site"
 
 
@@ -25,6 +27,7 @@ def register() -> None:
     AttentionInterface.register(NAME, attend)
     # Without a mask function of the same name transformers would silently pass no mask at all.
     AttentionMaskInterface.register(NAME, mask_of)
+    AttentionInterface.register(WITHOUT_HEADS, attend_without_heads)
 
 
 def mask_of(batch_size: int, q_length: int, kv_length: int, **options: Any) -> Tensor | None:
@@ -36,6 +39,16 @@ def mask_of(batch_size: int, q_length: int, kv_length: int, **options: Any) -> T
     return None if row is None else row.expand(-1, -1, q_length, -1)
 
 
+def attend_without_heads(
+    module: nn.Module, query: Tensor, key: Tensor, value: Tensor, *_: Any, **__: Any
+) -> tuple[Tensor, Tensor]:
+    """Outputs [B,Q,0,D] and maps [B,0,Q,K] of a layer without heads; it counts as a layer all the same."""
+    site = getattr(module, SITE, None)
+    if site is not None:
+        site.begin()
+    return query.transpose(1, 2), query.new_zeros(*query.shape[:3], key.shape[2])
+
+
 def attend(
     module: nn.Module,
     query: Tensor,
@@ -45,11 +58,13 @@ def attend(
     dropout: float = 0.0,
     scaling: float | None = None,
     **kwargs: Any,
-) -> tuple[Tensor, None]:
+) -> tuple[Tensor, Tensor | None]:
     """Attention of one layer: query [B,H,Q,D], key and value [B,H,K,D] -> out [B,Q,H,D].
 
     No weights are returned, as with SDPA: what was seen goes to those who asked for it.
     """
+    if query.shape[1] == 0:
+        return attend_without_heads(module, query, key, value)
     site = getattr(module, SITE, None)
     step = None if site is None else site.begin()
     if step is None:
@@ -88,6 +103,8 @@ def _plain(
     scaling: float | None,
     kwargs: dict[str, Any],
 ) -> tuple[Tensor, None]:
+    # Without a mask transformers takes a module that does not say (Splinter's) for causal, and encoders are not.
+    kwargs = {"is_causal": getattr(module, "is_causal", False), **kwargs}
     result: tuple[Tensor, None] = sdpa_attention_forward(
         module, query, key, value, mask, dropout=dropout, scaling=scaling, **kwargs
     )

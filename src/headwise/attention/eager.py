@@ -38,7 +38,7 @@ class EagerModule:
     unasked: Callable[[tuple[Any, ...]], tuple[Any, ...]]
     """What the module returns when nobody asks for maps, made from what it returns when somebody does."""
     values: tuple[str, ...]
-    """Names that the value projection may have."""
+    """Names that the value projection may have; none if there are no heads."""
     projection: str | None = None
     """The output projection, if it is inside the module: gates go before it."""
 
@@ -46,8 +46,22 @@ class EagerModule:
 # DeBERTa's projection of all three at once.
 JOINT = "in_proj"
 
+
+class HeadlessSelfAttention(nn.Module):
+    """In the place of a DeBERTa's self-attention without heads, whose own code cannot reshape what is empty."""
+
+    def forward(
+        self, hidden_states: Tensor, attention_mask: Tensor, output_attentions: bool = False, *_: Any, **__: Any
+    ) -> tuple[Tensor, Tensor | None]:
+        """Outputs [B,Q,0], from which the projection makes its bias, and no maps [B,0,Q,Q]."""
+        batch, queries, _width = hidden_states.shape
+        maps = hidden_states.new_zeros(batch, 0, queries, queries) if output_attentions else None
+        return hidden_states.new_zeros(batch, queries, 0), maps
+
+
 EAGER_MODULES: dict[str, EagerModule] = {
     "DisentangledSelfAttention": EagerModule(_with_none, ("value_proj", JOINT)),  # deberta-v2, deberta
+    HeadlessSelfAttention.__name__: EagerModule(_with_none, ()),
     "MPNetSelfAttention": EagerModule(_alone, ("v",), projection="o"),
     "RoFormerSelfAttention": EagerModule(_as_is, ("value",)),  # with rotary_value: its values before they are turned
     "RemBertSelfAttention": EagerModule(_as_is, ("value",)),
@@ -106,9 +120,10 @@ class EagerHooks:
             module.register_forward_pre_hook(self._before, with_kwargs=True),
             module.register_forward_hook(self._after),
         ]
-        projected = next(name for name in self._kind.values if hasattr(module, name))
-        read = functools.partial(_joint_values, module) if projected == JOINT else _as_they_are
-        handles.append(module.get_submodule(projected).register_forward_hook(self._after_values(read)))
+        projected = next((name for name in self._kind.values if hasattr(module, name)), None)
+        if projected is not None:
+            read = functools.partial(_joint_values, module) if projected == JOINT else _as_they_are
+            handles.append(module.get_submodule(projected).register_forward_hook(self._after_values(read)))
         if self._kind.projection is not None:
             projection = module.get_submodule(self._kind.projection)
             handles.append(projection.register_forward_pre_hook(self._before_projection))

@@ -10,9 +10,12 @@ from torch import nn
 from transformers import PreTrainedModel
 
 from headwise.attention.eager import EAGER_MODULES
+from headwise.attention.selection import without
 from headwise.errors import UnsupportedModelError
 
 Route = Literal["fused", "eager"]
+# On every attention module of a pruned model: the numbers of the heads that are left in it.
+LEFT = "_headwise_heads_left"
 
 
 @dataclass(frozen=True)
@@ -27,11 +30,19 @@ class Family:
     heads: int
     longest: int | None
     """How many tokens the position table holds; None if there is no table."""
+    left: tuple[tuple[int, ...], ...]
+    """By layer, the numbers of the heads that are there; without those that were pruned. `heads` counts these too."""
 
     @property
     def shape(self) -> tuple[int, int]:
         """Layers and heads."""
         return self.layers, self.heads
+
+    @property
+    def pruned(self) -> dict[int, tuple[int, ...]]:
+        """The heads that were pruned, by layer."""
+        gone = {layer: tuple(without(left, self.heads)) for layer, left in enumerate(self.left)}
+        return {layer: heads for layer, heads in gone.items() if heads}
 
 
 def encoder_of(model: nn.Module) -> PreTrainedModel:
@@ -67,19 +78,33 @@ def family_of(model: PreTrainedModel) -> Family:
             f"{name} ({type(model).__name__}) has no attention that headwise can see: "
             "pass a BERT-like encoder (`headwise doctor MODEL` tells what is supported)."
         )
+    left = _left(model, layers, heads)
     if any(type(module).__name__ in EAGER_MODULES for module in sites):
-        return Family(name, "eager", layers, heads, _longest(model))
+        return Family(name, "eager", layers, heads, _longest(model), left)
     if not any(_uses_interface(module) for module in sites):
         raise UnsupportedModelError(
             f"{name} computes its attention by itself and ignores custom attention, and headwise has no route around "
             "that yet: use another encoder (`headwise doctor MODEL` tells what is supported)."
         )
-    return Family(name, "fused", layers, heads, _longest(model))
+    return Family(name, "fused", layers, heads, _longest(model), left)
 
 
 def attention_modules(model: nn.Module) -> list[nn.Module]:
     """Every module that by its name may be the one that calls the attention function."""
     return [module for module in model.modules() if "attention" in type(module).__name__.lower()]
+
+
+def _left(model: nn.Module, layers: int, heads: int) -> tuple[tuple[int, ...], ...]:
+    """The heads of each layer as their modules tell, in order; a shared module tells for all its layers."""
+    told = [module.__dict__[LEFT] for module in model.modules() if LEFT in module.__dict__]
+    if not told:
+        return (tuple(range(heads)),) * layers
+    return tuple(told[module_of(layer, layers, len(told))] for layer in range(layers))
+
+
+def module_of(layer: int, layers: int, modules: int) -> int:
+    """Which of the attention modules a layer uses: its own, or, in ALBERT, that of its group of layers."""
+    return layer * modules // layers
 
 
 def _is_causal(model: PreTrainedModel) -> bool:

@@ -96,13 +96,16 @@ class Seen:
 class LayerPlan:
     """What all customers together want of one layer."""
 
-    def __init__(self, layer: int, requests: Iterable[Request], gates: Iterable[Gates]) -> None:
-        """Gather the wishes for this layer."""
+    def __init__(
+        self, layer: int, requests: Iterable[Request], gates: Iterable[Gates], left: Sequence[int] | None = None
+    ) -> None:
+        """Gather the wishes for this layer; of a pruned one, `left` are the numbers of the heads that it has left."""
+        self.left = left
         self.takers: list[tuple[int, Request, tuple[int, ...]]] = []
         for number, request in enumerate(requests):
             for wanted, heads in request.heads:
                 if wanted == layer:
-                    self.takers.append((number, request, heads))
+                    self.takers.append((number, request, heads if left is None else _places(layer, heads, left)))
         self.gates = [chosen[layer] for chosen in gates if layer in chosen]
         self.watched = bool(self.takers)
         received = [(request.after_dropout, heads) for _, request, heads in self.takers if request.what == "received"]
@@ -123,11 +126,15 @@ class LayerPlan:
 class Pass:
     """The state of one forward pass in one thread; it belongs to the model's seam."""
 
-    def __init__(self, requests: tuple[Request, ...], gates: tuple[Gates, ...], shape: tuple[int, int]) -> None:
-        """Plan a pass through a model of this many layers and heads."""
-        layers, heads = shape
-        self._head_count = heads
-        self.plans = [LayerPlan(layer, requests, gates) for layer in range(layers)]
+    def __init__(
+        self, requests: tuple[Request, ...], gates: tuple[Gates, ...], left: Sequence[Sequence[int]], heads: int
+    ) -> None:
+        """Plan a pass through a model of `heads` heads, of which these are left in each layer."""
+        self._head_counts = [len(those) for those in left]
+        self.plans = [
+            LayerPlan(layer, requests, gates, None if len(those) == heads else those)
+            for layer, those in enumerate(left)
+        ]
         self._requests = requests
         self.results: list[dict[int, Tensor]] = [{} for _ in requests]
         self.valid: Tensor | None = None
@@ -167,10 +174,11 @@ class Pass:
 
     def check_heads(self, layer: int, count: int) -> None:
         """Hold the number of heads that came against the number that was promised."""
-        if count != self._head_count:
+        expected = self._head_counts[layer]
+        if count != expected:
             raise UnsupportedModelError(
-                f"layer {layer} has {count} heads, the config says {self._head_count}: headwise needs the same number "
-                "of heads in every layer."
+                f"layer {layer} has {count} heads, the config says {expected}: headwise needs the same number of heads "
+                "in every layer, unless hw.prune took them away."
             )
 
     def _store(self, number: int, layer: int, seen: Tensor) -> None:
@@ -179,7 +187,8 @@ class Pass:
             self.results[number][layer] = seen
 
     def apply_gates(self, layer: int, out: Tensor) -> Tensor:
-        """Multiply the heads' outputs [B,S,H,D]; gates are (H), (B,H) or (B,S,H)."""
+        """Multiply the heads' outputs [B,S,H,D]; gates are (H), (B,H) or (B,S,H), with those of pruned heads."""
+        left = self.plans[layer].left
         for gate in self.plans[layer].gates:
             if any(
                 size not in (1, there) for size, there in zip(gate.shape[:-1], out.shape[: gate.dim() - 1], strict=True)
@@ -188,6 +197,7 @@ class Pass:
                     f"gates of layer {layer} have shape {tuple(gate.shape)}, but the batch is {out.shape[0]} examples "
                     f"of {out.shape[1]} tokens."
                 )
+            gate = gate if left is None else gate[..., list(left)]
             gate = gate.unsqueeze(1) if gate.dim() == 2 else gate
             out = out * gate.unsqueeze(-1).to(out.dtype)
         return out
@@ -201,6 +211,15 @@ class Pass:
                 "was the attention implementation changed, or a layer skipped, while headwise was attached? "
                 "Detach (unguide, or leave the with block) before changing the model."
             )
+
+
+def _places(layer: int, heads: Sequence[int], left: Sequence[int]) -> tuple[int, ...]:
+    """Where heads lie among those that are left in a layer."""
+    gone = [head for head in heads if head not in left]
+    if gone:
+        others = f"choose among its heads {list(left)}" if left else "it has no heads left, so choose other layers"
+        raise InputError(f"head {gone[0]} of layer {layer} was pruned and cannot be watched: {others}.")
+    return tuple(left.index(head) for head in heads)
 
 
 def pick(whole: Tensor, heads: Sequence[int]) -> Tensor:

@@ -50,7 +50,9 @@ def prune(model: nn.Module, heads: Heads) -> nn.Module:
     family, chosen, found = family_of(encoder), heads_of(model, heads), attention_parts(encoder)
     keeping = _keeping(family, chosen, len(found))
     for attention, kept, before in zip(found, keeping, _by_module(family.left, len(found)), strict=True):
-        _slice(encoder, attention, [before.index(head) for head in kept], kept)
+        attention.module.__dict__[LEFT] = kept
+        if kept != before:
+            _slice(encoder, attention, [before.index(head) for head in kept])
     _note(encoder)
     return model
 
@@ -109,8 +111,8 @@ def _by_module(by_layer: Sequence[tuple[int, ...]], modules: int) -> list[tuple[
     return [by_layer[owners.index(module)] for module in range(modules)]
 
 
-def _slice(encoder: nn.Module, attention: AttentionParts, kept: list[int], left: tuple[int, ...]) -> None:
-    """Keep these of the heads that are there; `left` are their numbers."""
+def _slice(encoder: nn.Module, attention: AttentionParts, kept: list[int]) -> None:
+    """Keep these of the heads that are there, by their places."""
     module, output = attention.module, attention.output
     places: dict[nn.Parameter, tuple[int, list[Tensor]]] = {}
     for part in attention.parts:
@@ -121,11 +123,10 @@ def _slice(encoder: nn.Module, attention: AttentionParts, kept: list[int], left:
             if parameter in places:
                 dim, those = places[parameter]
                 _replace(owner, name, parameter, dim, torch.cat(those).sort().values)
-    size = 0 if not attention.parts else attention.parts[-1].places.shape[1]
+    size = attention.parts[-1].places.shape[1]
     for name, number in [*((name, len(kept)) for name in _COUNTS), *((name, len(kept) * size) for name in _WIDTHS)]:
         if name in module.__dict__:
             setattr(module, name, number)
-    module.__dict__[LEFT] = left
     if "position_bias" in inspect.signature(module.forward).parameters:
         _slice_position_bias(module)
     if not kept:

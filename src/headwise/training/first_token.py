@@ -40,6 +40,11 @@ def first_token_only(model: nn.Module) -> Iterator[bool]:
         handle.remove()
 
 
+def reads_first_token(model: nn.Module) -> bool:
+    """Whether a model is known to read the first token alone, and nobody looks at the others behind the attention."""
+    return _end_of_attention(model) is not None
+
+
 def _first(_: nn.Module, states: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
     """[B,L,D] -> [B,1,D], of the attention's output and of the residual."""
     return tuple(each[:, :1] for each in states)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -12,12 +12,13 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 from transformers import (
     MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING,
+    MODEL_MAPPING,
     AutoConfig,
-    AutoModel,
     AutoModelForSequenceClassification,
     AutoTokenizer,
 )
 
+from headwise.attention import prune_structure, pruned_in
 from headwise.errors import InputError
 from headwise.ssa import supervision_of
 from headwise.ssa.attach import NAME as TOKEN_HEAD
@@ -80,9 +81,14 @@ def _parted(model: nn.Module, apart: Callable[[str], bool]) -> tuple[dict[str, T
 
 def load_classifier_folder(folder: Path, head: str) -> tuple[nn.Module, Any]:
     """The classifier of a run, ready to predict, and its tokenizer."""
-    with in_one_sentence(folder):
-        tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
+    tokenizer = load_tokenizer(folder)
     return load_model_folder(folder, head), tokenizer
+
+
+def load_tokenizer(folder: Path) -> Any:
+    """The tokenizer of a run."""
+    with in_one_sentence(folder):
+        return AutoTokenizer.from_pretrained(folder, local_files_only=True)
 
 
 def load_model_folder(folder: Path, head: str) -> nn.Module:
@@ -103,18 +109,19 @@ def in_one_sentence(folder: Path) -> Iterator[None]:
 
 def _load(folder: Path, head: str) -> nn.Module:
     config = AutoConfig.from_pretrained(folder, local_files_only=True)
-    token_head = settings_in(config)
-    if head == "pooler" and token_head is None:
+    token_head, pruned = settings_in(config), pruned_in(config)
+    if head == "pooler" and token_head is None and not pruned:
         loaded: nn.Module = AutoModelForSequenceClassification.from_pretrained(
             folder, local_files_only=True, use_safetensors=True
         )
         return loaded
-    if head == "pooler" and token_head is not None and holds_classifier(config):
-        return _with_token_head(config, token_head, folder)
-    model: Any = change_head(AutoModelForSequenceClassification.from_config(config), head)
+    if head == "pooler" and (token_head is None or holds_classifier(config)):
+        return _classifier(config, pruned, token_head, folder)
+    model: Any = prune_structure(AutoModelForSequenceClassification.from_config(config), pruned)
+    change_head(model, head)
     if token_head is not None:
         reattach(model, token_head)
-    encoder = AutoModel.from_pretrained(folder, local_files_only=True, use_safetensors=True)
+    encoder: Any = _loaded(MODEL_MAPPING[type(config)], pruned, folder, {*model.base_model.state_dict()})
     model.to(encoder.dtype)
     wanted = set(model.base_model.state_dict())
     model.base_model.load_state_dict({name: value for name, value in encoder.state_dict().items() if name in wanted})
@@ -122,30 +129,53 @@ def _load(folder: Path, head: str) -> nn.Module:
     return model  # type: ignore[no-any-return]
 
 
+def _classifier(config: Any, pruned: Mapping[str, Any], token_head: dict[str, Any] | None, folder: Path) -> nn.Module:
+    """A classifier that plain transformers would not load as it is: without some heads, with a token head, or both."""
+    model = _loaded(MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING[type(config)], pruned, folder)
+    if token_head is not None:
+        reattach(model, token_head)
+        fill(model, _token_head_weights(folder), lambda name: name.startswith(f"{TOKEN_HEAD}."))
+    return model
+
+
+def _loaded(kind: Any, pruned: Mapping[str, Any], folder: Path, wanted: set[str] | None = None) -> nn.Module:
+    """Loaded by transformers into a model that loses its heads as soon as it is built.
+
+    Of a token head, for which it has no place, transformers says nothing. No weight that is wanted may be missing.
+    """
+
+    def build(self: Any, *args: Any, **options: Any) -> None:
+        kind.__init__(self, *args, **options)
+        prune_structure(self, pruned)
+
+    known = [*(kind._keys_to_ignore_on_load_unexpected or ()), rf"^{TOKEN_HEAD}\."]
+    parts = {"__init__": build, "_keys_to_ignore_on_load_unexpected": known}
+    model, found = type(kind.__name__, (kind,), parts).from_pretrained(  # type: ignore[attr-defined]
+        folder, local_files_only=True, use_safetensors=True, ignore_mismatched_sizes=True, output_loading_info=True
+    )
+    model.__class__ = kind
+    odd = {*found["missing_keys"], *(key[0] for key in found["mismatched_keys"])}
+    _refuse(sorted(odd if wanted is None else odd & wanted))
+    return model  # type: ignore[no-any-return]
+
+
+def _refuse(odd: list[str]) -> None:
+    """No weight may be missing: it would stay a matter of chance."""
+    if odd:
+        raise InputError(f"{len(odd)} of its weights are missing or of another size, {odd[0]} first; save it again.")
+
+
 def fill(model: nn.Module, weights: dict[str, Tensor], wanted: Callable[[str], bool]) -> None:
     """Load weights of which none that is wanted may be missing: it would stay a matter of chance."""
     shapes = {name: tensor.shape for name, tensor in weights.items()}
     odd = [name for name, own in model.state_dict().items() if wanted(name) and shapes.get(name) != own.shape]
-    if odd:
-        raise InputError(f"{len(odd)} of its weights are missing or of another size, {odd[0]} first; save it again.")
+    _refuse(odd)
     model.load_state_dict(weights, strict=False)
 
 
 def holds_classifier(config: Any) -> bool:
     """Whether plain transformers finds a trained classifier beside this config."""
     return any(name.endswith("ForSequenceClassification") for name in config.architectures or ())
-
-
-def _with_token_head(config: Any, token_head: dict[str, Any], folder: Path) -> nn.Module:
-    """The classifier that plain transformers loads, and the token head that it has no place for, without its report."""
-    kind: Any = MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING[type(config)]
-    known = [*(kind._keys_to_ignore_on_load_unexpected or ()), rf"^{TOKEN_HEAD}\."]
-    quiet: Any = type(kind.__name__, (kind,), {"_keys_to_ignore_on_load_unexpected": known})
-    model = quiet.from_pretrained(folder, local_files_only=True, use_safetensors=True)
-    model.__class__ = kind
-    reattach(model, token_head)
-    fill(model, _token_head_weights(folder), lambda name: name.startswith(f"{TOKEN_HEAD}."))
-    return model  # type: ignore[no-any-return]
 
 
 def _token_head_weights(folder: Path) -> dict[str, Tensor]:
