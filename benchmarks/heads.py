@@ -47,9 +47,7 @@ MODES = ("skip", "grad_mask")
 
 
 def read_options() -> argparse.Namespace:
-    parser = Parser(
-        description="The cost of importance, of many masks and of IAT."
-    )
+    parser = Parser(description="The cost of importance, of many masks and of IAT.")
     parser.add_argument("--threads", type=int, default=2, help="default: 2")
     parser.add_argument("--parts", nargs="+", choices=["importance", "curve", "iat"], help="default: all")
     parser.add_argument("--quick", action="store_true", help="few examples and rounds: under 50 s")

@@ -39,6 +39,7 @@ from headwise.heads.dissociation import dissociation
 from headwise.training import Silence
 
 ARMS = {"control": "control", "iat": "."}
+CONTROLS = {"random": "random heads", "layer_matched": "random, same layers", "ascending": "least important"}
 START, END = "<!-- heads -->", "<!-- /heads -->"
 Row = dict[str, Any]
 
@@ -96,7 +97,7 @@ def look(folder: Path, arm: str, options: argparse.Namespace) -> Row:
     if arm == "control":
         settings = ImportanceSettings(examples=options.examples)
         alike = measure_similarity(tasks, settings, Source(options.data), answers=folder / "heads", listener=Silence())
-        row["similarity"] = alike.as_dict()
+        row["similarity"] = {name: part for name, part in alike.as_dict().items() if name != "run"}
     progress(f"{folder}: D {found['mean']['row']['mean']:.2f}")
     return row
 
@@ -168,15 +169,38 @@ def scores_table(rows: list[Row], tasks: list[str]) -> list[str]:
             cells = [over_seeds([each[variant]["tasks"][task] for each in found]) for task in tasks]
             cells.append(over_seeds([each[variant]["mean"] for each in found]))
             lines.append(f"| {variant} | {arm} | {' | '.join(cells)} |")
-    for name in ("random", "layer_matched", "ascending"):
-        values = [null_mean(row["control"]["dissociation"]["mean"], name) for row in rows]
-        lines.append(f"| row, {name.replace('_', '-')} | control |{' – |' * len(tasks)} {over_seeds(values)} |")
+    for variant in ("row", "column"):
+        for name, words in CONTROLS.items():
+            found = [control_of(row["control"]["dissociation"]["mean"], name) for row in rows]
+            cells = [over_seeds([each[variant]["tasks"][task] for each in found]) for task in tasks]
+            cells.append(over_seeds([each[variant]["mean"] for each in found]))
+            lines.append(f"| {variant}, {words} | control | {' | '.join(cells)} |")
     return lines
 
 
-def null_mean(found: Row, name: str) -> float:
-    part = found["ascending"] if name == "ascending" else found["null"][name]["mean"]
-    return float(part["row"]["mean"])
+def control_of(found: Row, name: str) -> Row:
+    """The D-scores of a control: of random masks their mean."""
+    part: Row = found["ascending"] if name == "ascending" else found["null"][name]["mean"]
+    return part
+
+
+def seeds_table(rows: list[Row], _: list[str]) -> list[str]:
+    """The mean D-score of each seed, with what other test examples and other heads would do to it."""
+    lines = [
+        "| seed | control (95 %, bootstrap) | IAT (bootstrap) | random heads, middle 95 % | of the same layers |",
+        "|---:|---:|---:|---:|---:|",
+    ]
+    for row in rows:
+        found = {arm: row[arm]["dissociation"]["mean"] for arm in ARMS}
+        cells = [f"{each['row']['mean']:.2f} ({between(each['interval'])})" for each in found.values()]
+        cells += [between(found["control"]["null"][name]) for name in ("random", "layer_matched")]
+        lines.append(f"| {row['seed']} | {' | '.join(cells)} |")
+    return lines
+
+
+def between(part: Row) -> str:
+    low, high = (part[name]["row"]["mean"] for name in ("low", "high"))
+    return f"{low:.2f} to {high:.2f}"
 
 
 def pairs_table(rows: list[Row], tasks: list[str]) -> list[str]:
@@ -190,7 +214,9 @@ def pairs_table(rows: list[Row], tasks: list[str]) -> list[str]:
         retained = [np.array(row["control"]["dissociation"]["mean"]["retained"]) for row in rows]
         scores = [dissociation(each[np.ix_([one, other], [one, other])], [1.0, 1.0]).means["row"] for each in retained]
         steps = [
-            step["double_dissociation"][number] for row in rows for step in row["control"]["dissociation"]["steps"]
+            step["double_dissociation"][number]["holds"]
+            for row in rows
+            for step in row["control"]["dissociation"]["steps"]
         ]
         cells = [f"{tasks[one]}, {tasks[other]}"]
         cells += [f"{mean(each[name] for each in alike):.2f}" for name in ("spearman", "gradient_cosine")]
@@ -201,7 +227,7 @@ def pairs_table(rows: list[Row], tasks: list[str]) -> list[str]:
 
 def page(rows: list[Row]) -> str:
     tasks = rows[0]["control"]["dissociation"]["tasks"]
-    parts = [table(rows, tasks) for table in (accuracy_table, curve_table, scores_table, pairs_table)]
+    parts = [table(rows, tasks) for table in (accuracy_table, curve_table, scores_table, seeds_table, pairs_table)]
     return "\n".join([START, "", *(text for part in parts for text in [*part, ""]), END])
 
 

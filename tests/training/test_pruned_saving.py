@@ -8,11 +8,13 @@ from attention.test_head_weights import DIFFERENT, build
 from conftest import SIZES, build_batch, build_model
 from safetensors.torch import load_file, save_file
 from training.tiny_encoder import build_tokenizer
-from transformers import AutoModelForSequenceClassification
+from transformers import AutoModel, AutoModelForSequenceClassification, AutoTokenizer, BertForSequenceClassification
 
 import headwise as hw
 from headwise.attention import mask, prune, pruned_heads
+from headwise.attention.doctor import diagnose
 from headwise.errors import InputError
+from headwise.training.encoders import find_encoder, load_classifier
 from headwise.training.heads import change_head
 from headwise.training.loading import load
 from headwise.training.saving import load_classifier_folder, save_classifier
@@ -112,3 +114,26 @@ def test_a_bare_encoder_has_no_classifier(tmp_path):
     prune(build_model("bert").bert, PRUNED).save_pretrained(tmp_path)
     with pytest.raises(InputError, match=r"2 of its weights are missing .*classifier"):
         load(tmp_path)
+
+
+def test_a_pruned_encoder_starts_a_run_and_stays_pruned(encoder, tmp_path):
+    model = AutoModel.from_pretrained(encoder)
+    gone = {0: (1, 2), 1: (0, 1, 2, 3)}
+    prune(model, gone)
+    model.save_pretrained(tmp_path / "pruned")
+    AutoTokenizer.from_pretrained(encoder).save_pretrained(tmp_path / "pruned")
+    fresh = load_classifier(find_encoder(str(tmp_path / "pruned")), labels=("a", "b"), head="pooler", seed=1)
+    assert type(fresh) is BertForSequenceClassification
+    assert pruned_heads(fresh) == gone
+    for name, tensor in model.state_dict().items():
+        if "pooler" not in name:
+            assert torch.equal(fresh.bert.state_dict()[name], tensor)
+
+
+def test_the_doctor_examines_a_pruned_model(encoder, tmp_path):
+    model = AutoModel.from_pretrained(encoder)
+    prune(model, {0: [1, 2]})
+    model.save_pretrained(tmp_path)
+    found = diagnose(str(tmp_path), length=8)
+    assert found.verified
+    assert found.route == "fused"

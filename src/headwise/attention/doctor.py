@@ -11,10 +11,12 @@ from typing import Any
 import torch
 import transformers
 from torch import nn
-from transformers import AutoConfig, AutoModel, PreTrainedConfig, PreTrainedModel
+from transformers import MODEL_MAPPING, AutoConfig, AutoModel, PreTrainedConfig, PreTrainedModel
 
 from headwise.attention.capture import capture
 from headwise.attention.family import encoder_of, family_of
+from headwise.attention.pruned_class import pruned_class
+from headwise.attention.surgery import pruned_in
 from headwise.errors import HeadwiseError, HeadwiseWarning, InputError
 
 BYTES_PER_NUMBER = 4
@@ -111,13 +113,19 @@ def _model(name: str, config: PreTrainedConfig, network: bool) -> tuple[nn.Modul
     transformers.logging.set_verbosity_error()
     transformers.logging.disable_progress_bar()
     try:
-        return AutoModel.from_pretrained(name, local_files_only=not network), True
+        return _class_of(config).from_pretrained(name, local_files_only=not network), True
     except (OSError, ValueError):
         return AutoModel.from_config(config), False
     finally:
         transformers.logging.set_verbosity(verbosity)
         if bars:
             transformers.logging.enable_progress_bar()
+
+
+def _class_of(config: PreTrainedConfig) -> Any:
+    """What loads the weights: of a pruned model, a class that has no place for the heads that are gone."""
+    pruned = pruned_in(config)
+    return pruned_class(MODEL_MAPPING[type(config)], pruned) if pruned else AutoModel
 
 
 def _verify(encoder: PreTrainedModel) -> None:
@@ -127,11 +135,20 @@ def _verify(encoder: PreTrainedModel) -> None:
     mask[1, 4:] = 0
     with warnings.catch_warnings(), torch.no_grad():
         warnings.simplefilter("ignore", HeadwiseWarning)
-        with capture(encoder.eval()) as record:
+        with capture(encoder.eval(), **_chosen(encoder)) as record:
             encoder(input_ids=ids, attention_mask=mask)
     total = record.stacked().sum(-1)  # [B,M]: every token gives one unit of attention
     if not torch.allclose(total, mask.sum(1, keepdim=True).to(total.dtype), atol=1e-3):
         raise HeadwiseError("the attention that was seen does not sum to one per token: this model is not supported.")
+
+
+def _chosen(encoder: PreTrainedModel) -> dict[str, Any]:
+    """The heads that are there, if some were pruned."""
+    family = family_of(encoder)
+    if not family.pruned:
+        return {}
+    left = {layer: heads for layer, heads in enumerate(family.left) if heads}
+    return {"layers": list(left), "heads": left}
 
 
 def _first_line(error: Exception) -> str:

@@ -10,8 +10,16 @@ from typing import Any
 
 from safetensors import SafetensorError
 from torch import nn
-from transformers import AutoConfig, AutoModelForSequenceClassification, AutoTokenizer, set_seed
+from transformers import (
+    MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING,
+    AutoConfig,
+    AutoModelForSequenceClassification,
+    AutoTokenizer,
+    set_seed,
+)
 
+from headwise.attention.pruned_class import pruned_class
+from headwise.attention.surgery import pruned_in
 from headwise.errors import InputError, choices
 from headwise.training.heads import change_head
 
@@ -107,8 +115,11 @@ def load_classifier(
             "label2id": {label: number for number, label in enumerate(labels)},
             "problem_type": "single_label_classification",
         }
+    pruned = pruned_in(encoder.config)
+    kind: Any = MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING[type(encoder.config)] if pruned else None
+    source = pruned_class(kind, pruned) if pruned else AutoModelForSequenceClassification
     try:
-        model, found = AutoModelForSequenceClassification.from_pretrained(
+        model, found = source.from_pretrained(
             encoder.path,
             local_files_only=encoder.local_only,
             use_safetensors=True,
@@ -120,6 +131,8 @@ def load_classifier(
         raise InputError(
             _not_loaded(encoder.name, Path(encoder.path).is_dir(), not encoder.local_only, error)
         ) from error
+    if pruned:
+        model.__class__ = kind
     _check_weights(encoder.name, model, found)
     model = model.float()  # half-precision files are trained in float32; bf16 is a matter of autocast
     # Its loss is a mean over the batch, whatever its signature lets transformers' Trainer believe.

@@ -10,9 +10,10 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 from transformers import AutoConfig, AutoModelForSequenceClassification
 
+from headwise.attention.surgery import prune_structure
 from headwise.errors import InputError, choices
 from headwise.training.multitask import MultiTask
-from headwise.training.saving import fill, in_one_sentence, save_tokenizer
+from headwise.training.saving import fill, holds_classifier, in_one_sentence, save_tokenizer
 
 HEADS_FILE = "headwise_heads.safetensors"
 # In the config: the tasks in their order (transformers sorts keys), with what a config of transformers says about one.
@@ -51,6 +52,8 @@ def tasks_in(folder: Path) -> dict[str, Any]:
     """What the config of a folder says about its tasks, by name; empty if it holds one classifier or none."""
     with in_one_sentence(folder):
         config = AutoConfig.from_pretrained(folder, local_files_only=True)
+    if holds_classifier(config):  # one that began as such a folder, and has its config still
+        return {}
     return {about["name"]: about for about in getattr(config, TASKS_KEY, None) or ()}
 
 
@@ -82,8 +85,6 @@ def _classifier(folder: Path, task: str, about: dict[str, Any], encoder: dict[st
     model: Any = AutoModelForSequenceClassification.from_config(config)
     pruned = getattr(config, "headwise_pruned", None)
     if pruned:
-        from headwise.attention.surgery import prune_structure
-
         prune_structure(model, {int(layer): heads for layer, heads in pruned.items()})
     model.accepts_loss_kwargs = False
     heads = load_file(str(folder / HEADS_FILE))

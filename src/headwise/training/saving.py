@@ -19,6 +19,7 @@ from transformers import (
 )
 
 from headwise.attention import prune_structure, pruned_in
+from headwise.attention.pruned_class import pruned_class
 from headwise.errors import InputError
 from headwise.ssa import supervision_of
 from headwise.ssa.attach import NAME as TOKEN_HEAD
@@ -143,14 +144,7 @@ def _loaded(kind: Any, pruned: Mapping[str, Any], folder: Path, wanted: set[str]
 
     Of a token head, for which it has no place, transformers says nothing. No weight that is wanted may be missing.
     """
-
-    def build(self: Any, *args: Any, **options: Any) -> None:
-        kind.__init__(self, *args, **options)
-        prune_structure(self, pruned)
-
-    known = [*(kind._keys_to_ignore_on_load_unexpected or ()), rf"^{TOKEN_HEAD}\."]
-    parts = {"__init__": build, "_keys_to_ignore_on_load_unexpected": known}
-    model, found = type(kind.__name__, (kind,), parts).from_pretrained(  # type: ignore[attr-defined]
+    model, found = pruned_class(kind, pruned, rf"^{TOKEN_HEAD}\.").from_pretrained(
         folder, local_files_only=True, use_safetensors=True, ignore_mismatched_sizes=True, output_loading_info=True
     )
     model.__class__ = kind
