@@ -27,6 +27,7 @@ def show_patterns(
     split: str,
     source: Source,
     *,
+    task: str | None = None,
     names: Sequence[str],
     limit: int,
     top: int,
@@ -36,7 +37,7 @@ def show_patterns(
     """Score the heads of a run against patterns and print the strongest; all fixed patterns if none is named."""
     patterns = [build_pattern(name) for name in dict.fromkeys(names) if _is_fixed(name)]
     quiet_libraries()
-    run = load_run(folder)
+    run = load_run(folder, task)
     chosen = read_split(run.recipe, run.task, split, source.data or run.data, network=source.network)
     chosen = chosen.subset(range(min(limit, len(chosen))))
     with progress() as shown:

@@ -15,6 +15,9 @@ Data = Annotated[Path | None, typer.Option(help="Folder with the tasks' files.",
 Download = Annotated[bool, typer.Option("--download", help="Allow the network for data that are not here.")]
 Batch = Annotated[int | None, typer.Option(min=1, help="Examples at a time.", show_default=False)]
 Run = Annotated[Path, typer.Argument(help="Folder that `headwise train` made.", show_default=False)]
+OneTask = Annotated[
+    str | None, typer.Option("--task", help="Of a run on several tasks, which one.", show_default=False)
+]
 Output = Annotated[Path | None, typer.Option(help="Folder for the results; default RUN/heads.", show_default=False)]
 Seed = Annotated[int, typer.Option(min=0, help="Decides what is left to chance.")]
 Granularity = Annotated[str, typer.Option(help="sample, token (the authors') or batch.")]
@@ -97,6 +100,7 @@ def _is_number(word: str) -> bool:
 def patterns(
     run: Run,
     split: Annotated[str, typer.Option(help="train, validation, test, or another split of the task.")] = "test",
+    task: OneTask = None,
     data: Data = None,
     pattern: Annotated[
         list[str] | None, typer.Option(help="A pattern to look for; may be given again. Default: all fixed ones.")
@@ -116,7 +120,9 @@ def patterns(
     from headwise.experiments.apply import Source
 
     source = Source(data, download)
-    show_patterns(run, split, source, names=pattern or [], limit=limit, top=top, batch=batch, as_json=as_json)
+    show_patterns(
+        run, split, source, task=task, names=pattern or [], limit=limit, top=top, batch=batch, as_json=as_json
+    )
 
 
 @heads.command("importance")

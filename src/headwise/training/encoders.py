@@ -116,8 +116,8 @@ def load_classifier(
             "problem_type": "single_label_classification",
         }
     pruned = pruned_in(encoder.config)
-    kind: Any = MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING[type(encoder.config)] if pruned else None
-    source = pruned_class(kind, pruned) if pruned else AutoModelForSequenceClassification
+    whole: Any = MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING[type(encoder.config)] if pruned else None
+    source = pruned_class(whole, pruned) if pruned else AutoModelForSequenceClassification
     try:
         model, found = source.from_pretrained(
             encoder.path,
@@ -132,7 +132,7 @@ def load_classifier(
             _not_loaded(encoder.name, Path(encoder.path).is_dir(), not encoder.local_only, error)
         ) from error
     if pruned:
-        model.__class__ = kind
+        model.__class__ = whole
     _check_weights(encoder.name, model, found)
     model = model.float()  # half-precision files are trained in float32; bf16 is a matter of autocast
     # Its loss is a mean over the batch, whatever its signature lets transformers' Trainer believe.
