@@ -11,7 +11,7 @@ import pkgutil
 import random
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -25,6 +25,7 @@ from transformers import BertConfig, BertForMaskedLM, PreTrainedTokenizerFast
 
 from headwise.cli import main
 from headwise.experiments import check_recipe
+from headwise.experiments.joint_recipe import check_any_recipe
 from headwise.experiments.prepare import Place
 from headwise.experiments.run import train
 
@@ -126,6 +127,70 @@ def small(encoder: str, **changes: Any) -> dict[str, Any]:
         part, _, key = name.rpartition("__")
         (recipe[part] if part else recipe)[key] = value
     return recipe
+
+
+# Of a run on several tasks: the generic task of each, and its examples of train, validation and test.
+JOINT = {
+    "agree": ("pairs", (40, 24, 21)),
+    "type": ("sentences", (27, 18, 15)),
+    "score": ("pairs-regression", (17, 12, 9)),
+}
+
+
+@pytest.fixture(scope="session")
+def several(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A folder with the files of three tasks: pairs, single sentences, a regression; nobody writes into it."""
+    folder = tmp_path_factory.mktemp("several")
+    for name, (kind, sizes) in JOINT.items():
+        write_data(folder / name, kind, sizes)
+    return str(folder)
+
+
+def small_joint(encoder: str, among: Iterable[str] = JOINT, **changes: Any) -> dict[str, Any]:
+    """A recipe of two epochs, 24 steps with all tasks, as plain data; `training__batch=4` changes a part of a part."""
+    files = {task: {split: f"{task}/{split}.tsv" for split in ("train", "validation", "test")} for task in among}
+    recipe: dict[str, Any] = {
+        "name": "joint",
+        "tasks": {task: {"name": JOINT[task][0], "files": files[task]} for task in among},
+        "model": encoder,
+        "data": {"max_length": 24},
+        "training": {"epochs": 2, "batch": 8, "learning_rate": 1e-3, "log_every": 1},
+    }
+    recipe["training"] |= {"checkpoint_every": 4, "evaluate_every": 7}
+    for name, value in changes.items():
+        part, _, key = name.rpartition("__")
+        (recipe[part] if part else recipe)[key] = value
+    return recipe
+
+
+# Important heads only from step 19 of 24 on.
+IAT = {"start": 0.8, "heads": 0.3}
+
+
+def ran_jointly(folder: Path, encoder: str, data: str | Path, **changes: Any) -> Path:
+    """Train a small recipe for several tasks, without the command line, and return its folder."""
+    torch.set_num_threads(1)
+    recipe = check_any_recipe(small_joint(encoder, **changes), "test")
+    assert not train(recipe, Place(folder, Path(data))).interrupted
+    return folder
+
+
+@pytest.fixture(scope="session")
+def with_iat(tmp_path_factory: pytest.TempPathFactory, encoder: str, several: str) -> Path:
+    """A run on three tasks with IAT and its control, to look at only."""
+    return ran_jointly(tmp_path_factory.mktemp("with-iat") / "run", encoder, several, iat=IAT)
+
+
+@pytest.fixture
+def write_joint(tmp_path: Path, encoder: str) -> Callable[..., str]:
+    """Write a small recipe for several tasks with changes; returns its path."""
+
+    def write(**changes: Any) -> str:
+        path = tmp_path / f"recipe{len(list(tmp_path.glob('recipe*')))}.yaml"
+        path.write_text(yaml.safe_dump(small_joint(encoder, **changes), sort_keys=False), encoding="utf-8")
+        return str(path)
+
+    return write
 
 
 @pytest.fixture
@@ -265,7 +330,7 @@ class Process:
     """
 
     _context = multiprocessing.get_context("forkserver")
-    _context.set_forkserver_preload(["tiny_runs", "headwise.cli.train", "headwise.cli.rerank"])
+    _context.set_forkserver_preload(["tiny_runs", "headwise.cli.train", "headwise.cli.rerank", "scipy.stats"])
 
     def __init__(
         self,

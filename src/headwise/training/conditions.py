@@ -32,7 +32,8 @@ def own_forward(model: nn.Module) -> Iterator[None]:
     try:
         yield
     finally:
-        model.__dict__.pop("_original_forward", None)
-        model.__dict__.pop("forward", None)
+        # With this mark accelerate would leave the model alone the next time, and that training would be in fp32.
+        for name in ("_original_forward", "forward", "_is_accelerate_prepared"):
+            model.__dict__.pop(name, None)
         if before is not None:
             model.__dict__["forward"] = before

@@ -13,12 +13,10 @@ import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_model, save_model
 from torch import nn
-from torch.utils.data import DataLoader
 from transformers import PrinterCallback, TrainerCallback, TrainerState, TrainingArguments
 
 from headwise.errors import DiskError, InputError, StateError
 from headwise.guides import guidance_of
-from headwise.training.batches import LengthBuckets
 from headwise.training.best import BestModel
 from headwise.training.checkpoints import (
     MarkCheckpoints,
@@ -34,15 +32,14 @@ from headwise.training.conditions import deterministic, own_forward
 from headwise.training.logs import log_losses
 from headwise.training.material import Material
 from headwise.training.relabelling import Relabel
+from headwise.training.run_trainer import RunTrainer
 from headwise.training.settings import Settings
-from headwise.training.task_schedule import TaskBatches
 from headwise.training.token_labels import TokenLabelCollator, WithTokenLabels
 from headwise.training.token_log import log_token_losses
-from headwise.training.trainer import GuidedTrainer
 
 # No room, quota used up, file too large, read-only, no permission, broken device.
 CANNOT_WRITE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES, errno.EIO)
-LAST = "last"
+BEST, LAST = "best", "last"
 
 
 @dataclass
@@ -59,41 +56,8 @@ class Outcome:
     log: list[dict[str, Any]] = field(default_factory=list)
     relabellings: list[dict[str, Any]] = field(default_factory=list)
     """Of SSA: what each epoch's labelling was like."""
-
-
-class RunTrainer(GuidedTrainer):
-    """A GuidedTrainer with our batches and our evaluation; only `fit` makes one."""
-
-    material: Material
-    settings: Settings
-
-    def get_train_dataloader(self) -> DataLoader[Any]:
-        """Batches of similar lengths, decided by seed and epoch alone."""
-        sampler = self.material.batches(self.settings)
-        self.add_callback(OrderOfEpoch(sampler))
-        collate = self.material.collate_train or self.material.collate
-        loader: DataLoader[Any] = DataLoader(self.material.train, batch_sampler=sampler, collate_fn=collate)
-        prepared: DataLoader[Any] = self.accelerator.prepare(loader)
-        return prepared
-
-    def evaluate(self, *args: Any, **kwargs: Any) -> dict[str, float]:
-        """The metrics on validation."""
-        metrics = {f"eval_{name}": value for name, value in self.material.validate(self.settings).items()}
-        self.log(dict(metrics))
-        self.control = self.callback_handler.on_evaluate(self.args, self.state, self.control, metrics)
-        return metrics
-
-
-class OrderOfEpoch(TrainerCallback):
-    """Tells the sampler which epoch it is: the Trainer does not reach it when it resumes with several processes."""
-
-    def __init__(self, sampler: LengthBuckets | TaskBatches) -> None:
-        """For this sampler."""
-        self._sampler = sampler
-
-    def on_epoch_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Within a resumed epoch the Trainer's count has a fraction."""
-        self._sampler.set_epoch(int(state.epoch or 0))
+    asked_to_stop: bool = False
+    """Whether somebody asked to stop, be it too late for this part of a run."""
 
 
 def fit(
@@ -119,8 +83,8 @@ def fit(
     """
     best = BestModel(
         material.primary,
-        folder / "best",
-        lambda path: _save_weights(material.model, path),
+        folder / BEST,
+        lambda path: save_weights(material.model, path),
         patience=settings.early_stopping,
     )
     material, relabel = _labelled(material, settings)
@@ -148,13 +112,12 @@ def fit(
         elif checkpoint is not None:
             load_model(material.model, str(checkpoint / "model.safetensors"))
     steps = trainer.state.global_step
-    interrupted = stop.requested and steps < goal and not best.exhausted
+    interrupted = stop.requested and steps < total and not best.exhausted
     if not interrupted and until is None:
         wait_for_everyone()
         if material.keep_last:
-            shutil.rmtree(folder / LAST, ignore_errors=True)
-            _save_weights(material.model, folder / LAST)
-        load_weights(material.model, folder / "best")
+            save_weights(material.model, folder / LAST)
+        load_weights(material.model, folder / BEST)
     seconds = [clock.epochs[name] for name in sorted(clock.epochs, key=int)]
     return Outcome(
         interrupted=interrupted,
@@ -166,6 +129,7 @@ def fit(
         evaluations=best.history,
         log=trainer.state.log_history,
         relabellings=[entry for each in relabel for entry in each.epochs],
+        asked_to_stop=stop.requested,
     )
 
 
@@ -264,7 +228,9 @@ def _not_saved(trainer: RunTrainer, reason: str) -> str:
     return f"a checkpoint could not be saved in {folder} ({reason}); {before}: make room, then go on with --resume."
 
 
-def _save_weights(model: nn.Module, folder: Path) -> None:
+def save_weights(model: nn.Module, folder: Path) -> None:
+    """In the place of what is there."""
+    shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     save_model(model, str(folder / "weights.safetensors"))
 

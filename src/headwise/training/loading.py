@@ -48,6 +48,10 @@ def run_settings(folder: Path) -> tuple[str, int | None]:
         return "pooler", None
     try:
         recipe = json.loads(path.read_text(encoding="utf-8"))["asked"]["recipe"]
-        return str(recipe["head"]), int(recipe["data"]["max_length"])
-    except (ValueError, KeyError, TypeError) as error:
+        several = ", ".join(recipe.get("tasks", ()))
+        settings = "" if several else str(recipe["head"]), int(recipe["data"]["max_length"])
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise InputError(f"{path} is damaged ({type(error).__name__}): train again.") from error
+    if several:
+        raise InputError(f"{folder} has several tasks ({several}): expected a run on one.")
+    return settings

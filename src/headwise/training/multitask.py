@@ -46,6 +46,11 @@ class MultiTask(nn.Module):
                     f"task {name!r} has a {type(classifier).__name__} and {self.tasks[0]!r} a {type(first).__name__}: "
                     "tasks share one encoder, so they need the same architecture."
                 )
+            if _sizes(classifier.base_model) != _sizes(first.base_model):
+                raise InputError(
+                    f"the encoder of task {name!r} is of another size than that of {self.tasks[0]!r}: tasks share one "
+                    "encoder, so they need the same."
+                )
         self.encoder: Any = first.base_model
         for classifier in classifiers.values():
             setattr(classifier, classifier.base_model_prefix, self.encoder)
@@ -84,6 +89,10 @@ class MultiTask(nn.Module):
         for classifier in self.__dict__.get("_classifiers", {}).values():
             classifier.training = mode
         return self
+
+
+def _sizes(encoder: nn.Module) -> dict[str, Any]:
+    return {name: tensor.shape for name, tensor in encoder.state_dict().items()}
 
 
 def _own_parts(classifier: Any) -> Iterable[tuple[str, nn.Module]]:

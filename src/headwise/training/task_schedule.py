@@ -126,9 +126,10 @@ class _Passes:
 
 
 def parted(examples: list[int], parts: int) -> list[list[int]]:
-    """An update's examples as micro-batches of about the same size; if there are fewer than that, some come again."""
-    enough = examples * -(-parts // len(examples)) if len(examples) < parts else examples
-    return [part.tolist() for part in numpy.array_split(numpy.asarray(enough), parts)]
+    """An update's examples as micro-batches of about the same size; where there are too few, all are in each."""
+    if len(examples) < parts:
+        return [examples] * parts
+    return [part.tolist() for part in numpy.array_split(numpy.asarray(examples), parts)]
 
 
 def _seed_of(seed: int, name: str) -> int:

@@ -1,0 +1,353 @@
+"""What the choices of a recipe for several tasks do to a run."""
+
+import hashlib
+import json
+import shutil
+from pathlib import Path
+
+import numpy
+import pytest
+import torch
+from conftest import build_model
+from safetensors.torch import load_file
+from tiny_runs import IAT, JOINT, build_tokenizer, digest, log, ran_jointly, record, small, small_joint, write_data
+from transformers import AutoModel, AutoModelForSequenceClassification
+
+import headwise as hw
+from headwise.errors import InputError, UnsupportedModelError
+from headwise.experiments import check_recipe
+from headwise.experiments.apply import evaluate, load_run, loaded
+from headwise.experiments.export import export
+from headwise.experiments.joint_recipe import check_any_recipe
+from headwise.experiments.prepare import Place
+from headwise.experiments.run import train
+from headwise.experiments.run_tasks import load_tasks
+from headwise.training import MultiTask
+from headwise.training.multitask_saving import HEADS_FILE, load_multitask
+from headwise.training.task_schedule import tasks_of_epoch
+
+START, TOTAL = 19, 24
+
+
+@pytest.fixture(scope="module")
+def plain(tmp_path_factory, encoder, several):
+    """The recipe of `with_iat`, but without IAT."""
+    return ran_jointly(tmp_path_factory.mktemp("plain") / "run", encoder, several)
+
+
+@pytest.fixture
+def ran(tmp_path, encoder, several):
+    def run(output="run", data=several, **changes):
+        return ran_jointly(tmp_path / output, encoder, data, **changes)
+
+    return run
+
+
+def bits(folder):
+    return [digest(Path(folder) / name) for name in ("model.safetensors", HEADS_FILE)]
+
+
+def steps(run):
+    return [entry for entry in log(run) if "loss" in entry]
+
+
+# -- IAT and its control -----------------------------------------------------------------------------------------------
+
+
+def test_the_control_is_the_run_without_iat_bit_for_bit(with_iat, plain):
+    assert bits(with_iat / "control" / "last") == bits(plain / "last")
+    assert steps(with_iat / "control") == steps(plain)
+    assert [entry["step"] for entry in steps(plain)] == list(range(1, TOTAL + 1))
+
+
+def test_iat_changes_only_what_comes_after_its_start(with_iat, plain):
+    mine, theirs = steps(with_iat), steps(plain)
+    assert mine[:START] == theirs[:START]
+    # The first step of IAT still has the same loss, as it begins with the same weights, data and dropout.
+    assert mine[START]["loss"] == theirs[START]["loss"]
+    assert mine[START]["grad_norm"] < theirs[START]["grad_norm"]
+    assert all(one["loss"] != other["loss"] for one, other in zip(mine[START + 1 :], theirs[START + 1 :], strict=True))
+    assert bits(with_iat / "last") != bits(plain / "last")
+
+
+def test_the_record_tells_the_heads_and_the_control(with_iat):
+    happened = record(with_iat)["happened"]
+    assert happened["iat"]["step"] == START
+    for name, chosen in happened["iat"]["tasks"].items():
+        scores, heads = numpy.array(chosen["importance"]["scores"]), numpy.array(chosen["heads"], dtype=bool)
+        assert heads.sum() == 2  # 0.3 of 8
+        assert scores[heads].min() > scores[~heads].max()
+        assert chosen["importance"]["examples"] == JOINT[name][1][0]
+    control = record(with_iat / "control")
+    assert "iat" not in control["asked"]["recipe"]
+    assert happened["control"] == {key: control["happened"][key] for key in ("metrics", "last", "best_step")}
+    # An arm keeps the best model of its own; the evaluation where it began belongs to both.
+    for each in (happened, control["happened"]):
+        assert each["best_step"] > START
+        assert [entry["step"] for entry in each["evaluations"]] == [7, 14, START, 21, TOTAL]
+        assert max(each["evaluations"], key=lambda entry: entry["eval_mean"])["step"] < START
+
+
+@pytest.fixture
+def watched(monkeypatch):
+    """Of every training step: the task, a hash of the batch and of the random state, and the modules in which mode."""
+    seen = []
+    forward = MultiTask.forward
+
+    def watch(self, task, **inputs):
+        if torch.is_grad_enabled() and not torch.is_inference_mode_enabled():
+            state = [inputs["input_ids"].numpy().tobytes(), inputs["labels"].numpy().tobytes()]
+            state.append(torch.get_rng_state().numpy().tobytes())
+            modes = {module.training for part in (self, self.classifier(task)) for module in part.modules()}
+            seen.append((task, hashlib.sha256(b"|".join(state)).hexdigest(), modes))
+        return forward(self, task, **inputs)
+
+    monkeypatch.setattr(MultiTask, "forward", watch)
+    return seen
+
+
+def test_both_arms_see_the_same_batches_and_dropout_which_is_always_on(ran, watched):
+    ran(iat=IAT, training__evaluate_every=1)
+    assert len(watched) == TOTAL + TOTAL - START
+    assert all(modes == {True} for *_, modes in watched)
+    arm, control = watched[START:TOTAL], watched[TOTAL:]
+    assert arm == control
+    assert len({state for _, state, _ in watched[:TOTAL]}) == TOTAL  # random states and batches move on
+
+
+def test_where_the_arms_begin_does_not_matter_to_the_control(ran, plain):
+    """Between two epochs, away from checkpoints, with the head sets of other options."""
+    options = {"start": 0.5, "heads": 0.5, "mode": "grad_mask", "others": False, "protect": "qkvo"}
+    run = ran(iat=options, training__checkpoint_every=7)
+    assert record(run)["happened"]["iat"]["step"] == 12
+    assert bits(run / "control" / "last") == bits(plain / "last")
+
+
+def test_the_control_is_fair_in_lower_precision_too(ran, plain):
+    """Where accelerate changes the model's forward, for the trunk and for each of the arms."""
+    lower = {"training__precision": "bf16", "training__steps": 6}
+    run, alone = ran("iat", iat={"start": 0.5}, **lower), ran("alone", **lower)
+    assert bits(run / "control" / "last") == bits(alone / "last")
+    assert steps(run)[3]["loss"] == steps(alone)[3]["loss"]
+    assert steps(alone)[3]["loss"] != steps(plain)[3]["loss"]
+
+
+def test_without_a_control(ran):
+    run = ran(iat=IAT | {"control": False}, training__steps=4)
+    assert record(run)["happened"]["iat"]["step"] == 3
+    assert not (run / "control").exists()
+    assert "control" not in record(run)["happened"]
+
+
+# -- updates -----------------------------------------------------------------------------------------------------------
+
+
+def test_accumulation_is_a_larger_batch(ran, encoder, tmp_path):
+    """Also where the examples of a task do not fill its last update: 27 of 3 x 8 + 3, and 17 of 2 x 8 + 1."""
+    still = tmp_path / "still"
+    shutil.copytree(encoder, still)
+    config = json.loads((still / "config.json").read_text())
+    rates = dict.fromkeys(("hidden_dropout_prob", "attention_probs_dropout_prob"), 0.0)
+    (still / "config.json").write_text(json.dumps(config | rates))
+    logs = []
+    for size in (8, 4):
+        parts = {"training__batch": size, "training__accumulation": 8 // size, "training__epochs": 1}
+        run = ran(f"{size}", model=str(still), **parts)
+        logs.append([[entry[name] for name in ("loss", "grad_norm")] for entry in steps(run)])
+    assert len(logs[0]) == 12
+    assert numpy.allclose(*logs, rtol=2e-3)
+
+
+def test_the_sampling_decides_whose_turn_it_is(ran, watched):
+    run = ran(sampling="annealed", training__epochs=1, training__steps=None)
+    assert record(run)["happened"]["steps"] == len(watched) == 12
+    turns = [task for task, *_ in watched]
+    expected = tasks_of_epoch([5, 4, 3], "annealed", 0, 1, seed=1)
+    assert turns == [list(JOINT)[number] for number in expected]
+    assert [turns.count(task) for task in JOINT] != [5, 4, 3]
+
+
+# -- what is left ------------------------------------------------------------------------------------------------------
+
+
+def test_the_recorded_metrics_come_back(with_iat):
+    for folder in (with_iat, with_iat / "control"):
+        happened = record(folder)["happened"]
+        tasks = load_tasks(folder)
+        assert tasks.joint
+        assert list(tasks.runs) == list(JOINT)
+        assert len({id(run.model.base_model) for run in tasks.runs.values()}) == 1
+        for split, examples in (("validation", 1), ("test", 2)):
+            main = []
+            for name, run in tasks.runs.items():
+                answer = evaluate(run, split)
+                assert answer["examples"] == JOINT[name][1][examples]
+                assert answer["metrics"] == happened["tasks"][name]["metrics"][split]
+                named = {f"{name}/{metric}": value for metric, value in answer["metrics"].items()}
+                assert named.items() <= happened["metrics"][split].items()
+                main.append(answer["metrics"][run.task.primary])
+            assert happened["metrics"][split]["mean"] == pytest.approx(numpy.mean(main))
+        alone = evaluate(load_run(folder, "score"), "test")["metrics"]
+        assert alone == happened["tasks"]["score"]["metrics"]["test"]
+
+
+def test_the_best_model_has_the_best_mean(plain):
+    happened = record(plain)["happened"]
+    best = max(happened["evaluations"], key=lambda entry: entry["eval_mean"])
+    assert happened["best_step"] == best["step"] < TOTAL
+    assert {name.removeprefix("eval_"): value for name, value in best.items() if name != "step"} == pytest.approx(
+        happened["metrics"]["validation"]
+    )
+
+
+def test_the_last_models_are_kept_with_their_metrics(with_iat, plain):
+    assert bits(plain) != bits(plain / "last")
+    for folder in (plain, with_iat, with_iat / "control"):
+        content, model = record(folder), load_multitask(folder / "last")
+        recipe = check_any_recipe(content["asked"]["recipe"], "test")
+        for name, run in load_tasks(folder).runs.items():
+            last = loaded(recipe.single(name), content, model.classifier(name), run.tokenizer, name)
+            scores = evaluate(last, "test")["metrics"]
+            assert {f"{name}/{metric}": each for metric, each in scores.items()}.items() <= content["happened"]["last"][
+                "test"
+            ].items()
+
+
+def test_plain_transformers_loads_the_encoder_and_an_exported_task(with_iat, tmp_path):
+    inputs = build_tokenizer()(["a cat surely", "the dog"], ["never a bird", "old"], padding=True, return_tensors="pt")
+    encoder = AutoModel.from_pretrained(with_iat).eval()
+    model = hw.load(with_iat)
+    assert model.tasks == tuple(JOINT)
+    assert torch.equal(encoder(**inputs).pooler_output, model.encoder(**inputs).pooler_output)
+    for task in ("agree", "score"):
+        export(with_iat, tmp_path / task, task)
+        exported = AutoModelForSequenceClassification.from_pretrained(tmp_path / task).eval()
+        for other in (hw.load(with_iat, task=task), model.classifier(task)):
+            assert torch.equal(exported(**inputs).logits, other(**inputs).logits)
+    assert exported.config.problem_type == "regression"
+    with pytest.raises(
+        InputError, match=r"several tasks \(agree, type, score\), and one is needed: name it with --task"
+    ):
+        export(with_iat, tmp_path / "none")
+
+
+def test_the_model_cards(with_iat, plain):
+    card = (with_iat / "README.md").read_text()
+    assert f"From step {START} on, each task changed only the heads" in card
+    assert "the folder `control` holds" in card
+    best, last = (record(with_iat)["happened"][key]["test"]["score/pearson"] for key in ("metrics", "last"))
+    assert f"| score | test | 9 | pearson | {best:.4f} | {last:.4f} |" in card
+    for folder in (plain, with_iat / "control"):
+        card = (folder / "README.md").read_text()
+        assert "fine-tuned on agree, type, score together" in card
+        assert "IAT" not in card
+
+
+def test_the_folder_has_no_more_than_that(with_iat):
+    names = {str(path.relative_to(with_iat)) for path in with_iat.rglob("*") if path.is_file()}
+    model = {"config.json", "model.safetensors", HEADS_FILE, "tokenizer.json", "tokenizer_config.json"}
+    whole = model | {"headwise.json", "log.jsonl", "README.md"} | {f"last/{name}" for name in model}
+    assert names == whole | {f"control/{name}" for name in whole}
+
+
+# -- where it starts, what stays ---------------------------------------------------------------------------------------
+
+
+def test_a_run_starts_from_another(ran, with_iat, encoder, several, tmp_path):
+    run = ran(among=("score", "agree"), start_from=str(with_iat), training__steps=1, training__learning_rate=1e-9)
+    before, after = hw.load(with_iat), hw.load(run)
+    assert after.tasks == ("score", "agree")
+    for task in after.tasks:
+        weights = [model.classifier(task).state_dict() for model in (before, after)]
+        assert all(torch.allclose(each, weights[1][name], atol=1e-6) for name, each in weights[0].items())
+    for wrong, words in ((tmp_path / "nothing", "holds no model"), (encoder, "without a trained classifier")):
+        recipe = check_any_recipe(small_joint(encoder, start_from=str(wrong)), "test")
+        with pytest.raises(InputError, match=f"start_from: .*{words}"):
+            train(recipe, Place(tmp_path / "bad", Path(several)))
+    assert not (tmp_path / "bad").exists()
+
+
+def test_a_run_on_one_task_starts_from_the_encoder_of_several(with_iat, several, tmp_path):
+    recipe = small(str(with_iat), guides={}, training__steps=1, training__learning_rate=1e-9)
+    train(check_recipe(recipe, "test"), Place(tmp_path / "run", Path(several) / "agree"))
+    model = hw.load(tmp_path / "run")
+    assert model.config.num_labels == 3
+    before = load_file(with_iat / "model.safetensors")
+    assert all(torch.allclose(model.base_model.state_dict()[name], each, atol=1e-6) for name, each in before.items())
+
+
+def test_a_frozen_encoder_stays_as_it_was(ran, plain):
+    first, second = (
+        ran(f"{count}", training__steps=count, training__evaluate_every=count, training__freeze=["encoder"])
+        for count in (1, 6)
+    )
+    assert digest(first / "model.safetensors") == digest(second / "model.safetensors")
+    heads = [load_file(run / HEADS_FILE) for run in (first, second)]
+    for task in JOINT:
+        assert not torch.equal(*(each[f"{task}/classifier.weight"] for each in heads))
+
+
+def test_tasks_have_limits_of_their_own(ran, encoder):
+    tasks = small_joint(encoder)["tasks"]
+    tasks["agree"]["data"] = {"limit": {"train": 9}}
+    run = ran(tasks=tasks, training__epochs=1, data__limit={"train": 20, "test": 5})
+    examples = {name: each["examples"] for name, each in record(run)["happened"]["tasks"].items()}
+    assert {name: each["train"] for name, each in examples.items()} == {"agree": 9, "type": 20, "score": 17}
+    assert {each["test"] for each in examples.values()} == {5}
+    assert record(run)["happened"]["steps"] == 2 + 3 + 3
+
+
+def test_a_test_set_without_labels_is_not_part_of_a_mean(ran, several, tmp_path):
+    data = tmp_path / "data"
+    shutil.copytree(several, data)
+    lines = (data / "type" / "test.tsv").read_text().splitlines()
+    (data / "type" / "test.tsv").write_text("".join(f"{line.split(chr(9))[0]}\n" for line in lines))
+    happened = record(ran(data=data, training__steps=1))["happened"]
+    assert happened["tasks"]["type"]["metrics"]["test"] is None
+    assert "mean" in happened["metrics"]["validation"]
+    assert set(happened["metrics"]["test"]) == {
+        *(f"agree/{name}" for name in ("accuracy", "macro_f1", "macro_precision", "macro_recall")),
+        *(f"score/{name}" for name in ("pearson", "spearman")),
+    }
+
+
+# -- what is refused before anything is written ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({"iat": {"start": 0.01}}, "iat.start is 0.01 of 24 steps: expected at least one step before and one after"),
+        ({"iat": {}, "training__steps": 1}, "iat.start is 0.9 of 1 steps"),
+        ({"iat": {"heads": 0.1}}, "^iat.heads: a share of 0.1 of 8 heads is none"),
+        ({"iat": {}, "training__freeze": ["encoder"]}, "iat trains heads, and training.freeze keeps them all"),
+        ({"data__max_length": 100}, "data.max_length is 100, but .* takes at most 40"),
+        ({"training__freeze": [7]}, "training.freeze names 7: expected .* layers from 0 to 1"),
+    ],
+)
+def test_what_cannot_be_is_refused_at_once(changes, expected, encoder, several, tmp_path):
+    with pytest.raises(InputError, match=expected):
+        train(check_any_recipe(small_joint(encoder, **changes), "test"), Place(tmp_path / "run", Path(several)))
+    assert not (tmp_path / "run").exists()
+
+
+def test_shared_layers_are_refused_at_once(several, tmp_path):
+    tokenizer = build_tokenizer()
+    build_model("albert", vocab_size=len(tokenizer), pad_token_id=0).save_pretrained(tmp_path / "albert")
+    tokenizer.save_pretrained(tmp_path / "albert")
+    recipe = check_any_recipe(small_joint(str(tmp_path / "albert"), iat={}), "test")
+    with pytest.raises(UnsupportedModelError, match="albert shares its weights between layers"):
+        train(recipe, Place(tmp_path / "run", Path(several)))
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_mistake_in_the_data_names_its_task(encoder, several, tmp_path):
+    data = tmp_path / "data"
+    shutil.copytree(several, data)
+    (data / "type" / "validation.tsv").unlink()
+    with pytest.raises(InputError, match=r"^tasks\.type: .*validation"):
+        train(check_any_recipe(small_joint(encoder), "test"), Place(tmp_path / "run", data))
+    write_data(data / "type", "pairs")
+    with pytest.raises(InputError, match=r"^tasks\.type: "):
+        train(check_any_recipe(small_joint(encoder), "test"), Place(tmp_path / "run", data))
+    assert not (tmp_path / "run").exists()

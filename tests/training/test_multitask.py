@@ -1,0 +1,163 @@
+"""Several tasks on one encoder: what is shared, what is a task's own."""
+
+import copy
+
+import pytest
+import torch
+from conftest import FAMILIES, build_batch, build_model
+from torch import nn
+
+import headwise as hw
+from headwise.errors import InputError
+from headwise.heads.importance import head_importance
+from headwise.training import MultiTask
+
+# Names that attributes of modules and dictionaries have too.
+NAMES = ("items", "type", "training")
+
+
+def build(family="bert", names=NAMES, labels=(3, 2, 1), **changes):
+    """Classifiers of different kinds that began with encoders of their own."""
+    parts = {}
+    for name, count in zip(names, labels, strict=True):
+        problem = "regression" if count == 1 else "single_label_classification"
+        parts[name] = build_model(family, num_labels=count, problem_type=problem, **changes)
+    with torch.no_grad():  # build_model makes the same encoder each time
+        for number, part in enumerate(parts.values()):
+            for parameter in part.parameters():
+                parameter.add_(number * 0.01)
+    return MultiTask(parts)
+
+
+def labelled(batch, labels):
+    given = torch.rand(len(batch["labels"])) if labels == 1 else batch["labels"] % labels
+    return batch | {"labels": given}
+
+
+@pytest.mark.parametrize("family", sorted(FAMILIES))
+def test_a_task_is_a_plain_classifier_on_the_shared_encoder(family, batch):
+    model = build(family).eval()
+    plain = build_model(family)
+    encoder = {f"{plain.base_model_prefix}.{name}" for name in plain.base_model.state_dict()}
+    for name, labels in zip(NAMES, (3, 2, 1), strict=True):
+        classifier = model.classifier(name)
+        assert type(classifier) is type(plain)
+        assert classifier.base_model is model.encoder
+        assert set(classifier.state_dict()) == set(plain.state_dict()) > encoder
+        given = labelled(batch, labels)
+        both = [call(**given) for call in (classifier, lambda name=name, **inputs: model(task=name, **inputs))]
+        assert both[0].logits.shape == (3, labels)
+        assert torch.equal(both[0].logits, both[1].logits)
+        assert torch.equal(both[0].loss, both[1].loss)
+
+
+@pytest.mark.parametrize("family", sorted(FAMILIES))
+def test_nothing_is_registered_twice(family):
+    model = build(family)
+    weights = model.state_dict()
+    assert len({tensor.data_ptr() for tensor in weights.values() if tensor.numel()}) == len(weights)
+    parameters = list(model.parameters())
+    every = {id(each) for name in NAMES for each in model.classifier(name).parameters()}
+    assert {id(each) for each in parameters} == every
+    assert len(parameters) == len(every)
+    own = {id(each) for each in model.own_parameters()}
+    assert own == every - {id(each) for each in model.encoder.parameters()}
+    # The heads of this run's tasks and no others.
+    alone = sum(each.numel() for each in build_model(family, num_labels=3).parameters())
+    encoder = sum(each.numel() for each in model.encoder.parameters())
+    heads = sum(each.numel() for each in model.own_parameters())
+    assert sum(each.numel() for each in parameters) == encoder + heads < 3 * alone
+
+
+def test_the_encoder_is_that_of_the_first_task():
+    first, second = build_model("bert"), build_model("bert", hidden_act="relu")
+    encoder, theirs = first.base_model, second.base_model
+    model = MultiTask({"a": first, "b": second})
+    assert model.encoder is encoder is second.base_model is not theirs
+    assert model.config is first.config
+    assert model.tasks == ("a", "b")
+
+
+def test_modes_reach_the_classifiers_and_gradients_their_own_head_only(batch):
+    model = build()
+    for mode in (True, False, True):
+        model.train(mode)
+        parts = [model, model.encoder, *(model.classifier(name) for name in NAMES)]
+        assert [module.training for part in parts for module in part.modules()] == [
+            mode for part in parts for _ in part.modules()
+        ]
+    model(task="type", **labelled(batch, 2)).loss.backward()
+    assert model.last_task == "type"
+    assert all(each.grad is not None for each in model.encoder.parameters())
+    reached = [[each.grad is not None for each in head.parameters()] for head in model.heads]
+    assert [any(each) for each in reached] == [False, True, False]
+    model.eval()
+    model(task="items", **batch)
+    assert model.last_task == "type"  # only training counts
+
+
+def test_a_copy_shares_nothing_with_the_model_and_all_within_itself(batch):
+    model, batch = build().eval(), labelled(batch, 2)
+    before = model(task="type", **batch).logits
+    twin = copy.deepcopy(model)
+    assert twin.classifier("type").base_model is twin.encoder is not model.encoder
+    with torch.no_grad():
+        for parameter in twin.parameters():
+            parameter.add_(0.3)
+    assert torch.equal(model(task="type", **batch).logits, before)
+    assert torch.equal(twin.classifier("type")(**batch).logits, twin(task="type", **batch).logits)
+    assert not torch.allclose(twin(task="type", **batch).logits, before)
+    assert twin.double().classifier("items").classifier.weight.dtype == torch.float64
+
+
+@pytest.mark.filterwarnings("ignore:.*does not call custom attention")
+@pytest.mark.parametrize("family", ["bert", "deberta-v2"])
+def test_heads_are_gated_masked_and_measured_through_a_task(family, batch):
+    model = build(family).eval()
+    classifier = model.classifier("type")
+    given = labelled(batch, 2)
+    plain = model(task="type", **given).logits
+    with hw.gate(classifier, torch.ones(3, 4)):
+        assert torch.allclose(model(task="type", **given).logits, plain, atol=1e-6)
+    with hw.mask(classifier, {0: range(4), 1: [2]}):
+        through_task = model(task="type", **given).logits
+    with hw.mask(model, {0: range(4), 1: [2]}):
+        assert torch.equal(model(task="type", **given).logits, through_task)
+    assert not torch.allclose(through_task, plain)
+    importance = head_importance(classifier, [given])
+    assert importance.scores.shape == (3, 4)
+    assert importance.scores.min() > 0
+    other = head_importance(model.classifier("training"), [labelled(batch, 1)])
+    assert not torch.allclose(torch.tensor(other.scores), torch.tensor(importance.scores))
+
+
+def test_a_regression_with_a_batch_of_one():
+    model = build().train()
+    one = labelled(build_batch(size=1), 1)
+    outputs = model(task="training", **one)
+    assert outputs.logits.shape == (1, 1)
+    assert outputs.loss.shape == ()
+    expected = (outputs.logits[0, 0] - one["labels"][0]) ** 2
+    assert outputs.loss.item() == pytest.approx(expected.item())
+    outputs.loss.backward()
+
+
+def test_what_does_not_go_together_is_refused_in_one_sentence(batch):
+    with pytest.raises(InputError, match=r"^unknown task 'typ': did you mean 'type'\? known: items, training, type\.$"):
+        build().classifier("typ")
+    with pytest.raises(InputError, match="unknown task 'rte'"):
+        build()(task="rte", **batch)
+    with pytest.raises(InputError, match="'b' has a RobertaForSequenceClassification and 'a' a BertFor.*architecture"):
+        MultiTask({"a": build_model("bert"), "b": build_model("roberta")})
+    with pytest.raises(InputError, match="the encoder of task 'b' is of another size than that of 'a'"):
+        MultiTask({"a": build_model("bert"), "b": build_model("bert", num_hidden_layers=2)})
+    with pytest.raises(InputError, match="no tasks: give at least one"):
+        MultiTask({})
+
+
+def test_one_task_is_enough(batch):
+    alone = build_model("bert").eval()
+    expected = alone(**batch).logits
+    model = MultiTask({"only": alone})
+    assert torch.equal(model(task="only", **batch).logits, expected)
+    assert sum(isinstance(each, nn.ModuleDict) for each in model.heads) == 1
