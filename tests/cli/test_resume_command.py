@@ -89,9 +89,9 @@ def test_kills_at_random_moments(words, assert_same, tmp_path, seed):
         ("pathlib.Path.rename", 1),  # the first best model is written, but not yet in its place
         (STEP, 10),  # the last step of an epoch
         (STEP, 11),
-        ("headwise.experiments.run.summarise", 1),  # after the last step
-        ("headwise.experiments.run.save_classifier", 1),
-        ("headwise.experiments.run.model_card", 1),  # the model is saved, the record is not
+        ("headwise.experiments.single_run.summarise", 1),  # after the last step
+        ("headwise.experiments.single_run.save_classifier", 1),
+        ("headwise.experiments.single_run.model_card", 1),  # the model is saved, the record is not
         ("headwise.experiments.record.write", 2),
     ],
 )
@@ -128,7 +128,7 @@ def test_a_run_that_stopped_early_ends_as_it_would_have(ran, write_recipe, pairs
     }.items():
         changes |= {"training__checkpoint_every": 1}
         command = ["train", write_recipe(**changes), "--data", pairs, "--output", tmp_path / name]
-        kill = ("headwise.experiments.run.summarise", 1, signal.SIGKILL)
+        kill = ("headwise.experiments.single_run.summarise", 1, signal.SIGKILL)
         assert Process(tmp_path / f"p-{name}", *command, at=kill).result()[0] == -signal.SIGKILL
         assert headwise(*command, "--resume")[0] == 0
         whole = ran(f"{name}-whole", **changes)
@@ -264,7 +264,7 @@ def test_a_full_disk_at_the_very_end(headwise, words, assert_same, monkeypatch):
         raise OSError(errno.ENOSPC, "No space left on device")
 
     with monkeypatch.context() as patch:
-        patch.setattr("headwise.experiments.run.save_classifier", full)
+        patch.setattr("headwise.experiments.single_run.save_classifier", full)
         code, _, err = headwise(*words)
     assert code == 2
     assert "No space left on device" in err.splitlines()[-1]

@@ -77,7 +77,7 @@ class JointRecipe(Strict):
     """A run on several tasks whose encoder, and heads of the same names, this one starts from."""
     linear: bool = False
     """Train nothing: fit each task's classifier by least squares on the vectors of the encoder."""
-    iat: Annotated[dict[str, Any] | None, BeforeValidator(options_or_none)] = None
+    iat: Annotated[dict[str, Any] | None, options_or_none("{start: 0.9}")] = None
     """Important attention-head training, by the options of `hw.IAT`; none if not given, the defaults if empty ({})."""
     data: Annotated[Data, BeforeValidator(or_defaults)] = Field(default_factory=Data)
     training: Annotated[Training, BeforeValidator(or_defaults)] = Field(default_factory=Training)

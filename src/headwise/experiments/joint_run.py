@@ -126,7 +126,10 @@ class JointJob:
         allowed = {task: numpy.asarray(each["heads"], dtype=bool) for task, each in self.chosen["tasks"].items()}
         callback = TrainImportantHeads(self.prepared.model, allowed, options)
         report = ReportProgress(listener, f"{recipe.name}, important heads")
-        outcome = fit(self.material, settings, work / ARM, [callback, report])
+        try:
+            outcome = fit(self.material, settings, work / ARM, [callback, report])
+        finally:
+            callback.remove()  # the Trainer does not tell of an error
         if outcome.interrupted or not options.control:
             return outcome
         if outcome.asked_to_stop:  # too late for this arm, but not for the control

@@ -112,11 +112,15 @@ def _plain_options(options: Any) -> Any:
     return {**options, "heads": layers}
 
 
-def options_or_none(value: Any) -> Any:
-    """Options by name, or nothing at all."""
-    if value is not None and not isinstance(value, dict):
-        raise ValueError("options with values, such as {KEY: VALUE}, or {} for all as they come")
-    return value
+def options_or_none(example: str) -> BeforeValidator:
+    """Options by name, such as the example, or nothing at all."""
+
+    def check(value: Any) -> Any:
+        if value is not None and not isinstance(value, dict):
+            raise ValueError(f"options with values, such as {example}, or {{}} for all as they come")
+        return value
+
+    return BeforeValidator(check)
 
 
 class Recipe(Strict):
@@ -128,7 +132,7 @@ class Recipe(Strict):
     model: str = "builtin:minilm-l6"
     head: Literal["pooler", "relu"] = "pooler"
     guides: Annotated[dict[str, dict[str, Any]], BeforeValidator(_plain_guides)] = {}
-    ssa: Annotated[dict[str, Any] | None, BeforeValidator(options_or_none)] = None
+    ssa: Annotated[dict[str, Any] | None, options_or_none("{model: hybrid}")] = None
     """Self-supervised attention, by the options of `hw.SSA`; none if not given, the defaults if empty ({})."""
     share_every: int = Field(50, ge=0)
     """Optimiser steps between two measurements of the guides' gradient shares; 0 for never."""
