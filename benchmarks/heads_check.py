@@ -12,7 +12,7 @@ import json
 import math
 import sys
 from dataclasses import replace
-from itertools import combinations
+from itertools import combinations, product
 from pathlib import Path
 from statistics import mean
 from typing import Any
@@ -39,6 +39,7 @@ from headwise.heads.dissociation import dissociation
 from headwise.training import Silence
 
 ARMS = {"control": "control", "iat": "."}
+VARIANTS = ("row", "column", "reference")
 CONTROLS = {"random": "random heads", "layer_matched": "random, same layers", "ascending": "least important"}
 START, END = "<!-- heads -->", "<!-- /heads -->"
 Row = dict[str, Any]
@@ -107,7 +108,8 @@ def curve_of(tasks: RunTasks, arm: str, options: argparse.Namespace) -> PruneCur
     if arm == "iat":  # its null is that of the control
         settings = replace(settings, controls=False)
     folder, names = tasks.folder / "heads", tuple(tasks.runs)
-    curve = find_curve(folder, tasks.folder, names, {})
+    asked = {name: getattr(settings, name) for name in ("percent", "examples", "split", "controls")}
+    curve = find_curve(folder, tasks.folder, names, asked)
     if curve is None:
         curve = measure_curve(tasks, settings, Source(options.data), listener=Silence())
         write_curve(folder, curve)
@@ -163,17 +165,20 @@ def scores_table(rows: list[Row], tasks: list[str]) -> list[str]:
         "| D-score | model | " + " | ".join([*tasks, "mean"]) + " |",
         "|---|---|" + "---:|" * (len(tasks) + 1),
     ]
-    for variant in ("row", "column", "reference"):
+    for variant in VARIANTS:
         for arm in ARMS:
             found = [row[arm]["dissociation"]["mean"] for row in rows]
             cells = [over_seeds([each[variant]["tasks"][task] for each in found]) for task in tasks]
             cells.append(over_seeds([each[variant]["mean"] for each in found]))
             lines.append(f"| {variant} | {arm} | {' | '.join(cells)} |")
-    for variant in ("row", "column"):
+    for variant in VARIANTS:
         for name, words in CONTROLS.items():
             found = [control_of(row["control"]["dissociation"]["mean"], name) for row in rows]
             cells = [over_seeds([each[variant]["tasks"][task] for each in found]) for task in tasks]
             cells.append(over_seeds([each[variant]["mean"] for each in found]))
+            # Random masks are given to the tasks in every way, so that these means are 0 whatever the masks do.
+            if name == "random" and variant != "reference":
+                cells[0 if variant == "column" else -1 :] = ["0"] * (len(cells) if variant == "column" else 1)
             lines.append(f"| {variant}, {words} | control | {' | '.join(cells)} |")
     return lines
 
@@ -206,13 +211,15 @@ def between(part: Row) -> str:
 def pairs_table(rows: list[Row], tasks: list[str]) -> list[str]:
     """How alike each two tasks are, and how far they come apart."""
     lines = [
-        "| tasks | importance, Spearman | gradient cosine | row D-score of the two | double dissociation |",
-        "|---|---:|---:|---:|---:|",
+        "| tasks | importance, Spearman | gradient cosine | D-score of the two | by seed (largest of random heads of the "
+        "same layers) | double dissociation |",
+        "|---|---:|---:|---:|---|---:|",
     ]
     for number, (one, other) in enumerate(combinations(range(len(tasks)), 2)):
         alike = [row["control"]["similarity"]["pairs"][number] for row in rows]
         retained = [np.array(row["control"]["dissociation"]["mean"]["retained"]) for row in rows]
-        scores = [dissociation(each[np.ix_([one, other], [one, other])], [1.0, 1.0]).means["row"] for each in retained]
+        scores = [of_two(each, one, other) for each in retained]
+        matched = [largest_matched(row["control"], one, other) for row in rows]
         steps = [
             step["double_dissociation"][number]["holds"]
             for row in rows
@@ -220,9 +227,29 @@ def pairs_table(rows: list[Row], tasks: list[str]) -> list[str]:
         ]
         cells = [f"{tasks[one]}, {tasks[other]}"]
         cells += [f"{mean(each[name] for each in alike):.2f}" for name in ("spearman", "gradient_cosine")]
-        cells += [over_seeds(scores), f"{sum(map(bool, steps))} of {len(steps)}"]
+        cells.append(over_seeds(scores))
+        cells.append("; ".join(f"{score:.1f} ({most:.1f})" for score, most in zip(scores, matched, strict=True)))
+        cells += [f"{sum(map(bool, steps))} of {len(steps)}"]
         lines.append(f"| {' | '.join(cells)} |")
     return lines
+
+
+def of_two(retained: Any, one: int, other: int) -> float:
+    """The mean D-score of two tasks, as if there were no others; from [T,T]."""
+    part: float = dissociation(retained[np.ix_([one, other], [one, other])], [1.0, 1.0]).means["row"]
+    return part
+
+
+def largest_matched(control: Row, one: int, other: int) -> float:
+    """The largest D-score of two tasks under layer-matched masks, with any repeat for either; mean over percentages."""
+    matched = np.array(control["layer_matched"]) / np.array(control["curve"]["base"])  # [K,S,R,T]
+    repeats = range(matched.shape[2])
+    found = []
+    for first, second in product(repeats, repeats):
+        retained = matched[:, :, 0].copy()  # [K,S,T]
+        retained[:, one], retained[:, other] = matched[:, one, first], matched[:, other, second]
+        found.append(of_two(retained.mean(0), one, other))
+    return max(found)
 
 
 def page(rows: list[Row]) -> str:
