@@ -211,8 +211,8 @@ def between(part: Row) -> str:
 def pairs_table(rows: list[Row], tasks: list[str]) -> list[str]:
     """How alike each two tasks are, and how far they come apart."""
     lines = [
-        "| tasks | importance, Spearman | gradient cosine | D-score of the two | by seed (largest of random heads of the "
-        "same layers) | double dissociation |",
+        "| tasks | importance, Spearman | gradient cosine | D-score of the two | by seed (largest of random heads of "
+        "the same layers) | double dissociation |",
         "|---|---:|---:|---:|---|---:|",
     ]
     for number, (one, other) in enumerate(combinations(range(len(tasks)), 2)):
