@@ -98,6 +98,8 @@ def test_other_options_than_those_of_the_curve_are_refused(ask, answer, tmp_path
     before = (tmp_path / "found" / "prune-curve.json").read_bytes()
     result = ask("dissociation", "--percent", 20)
     assert_one_sentence(result, "was made with --percent 50 25, not --percent 20: leave that out")
+    # What no curve can have is refused as such.
+    assert_one_sentence(ask("dissociation", "--percent", 0), "--percent 0.0: expected a number above 0 and below 100")
     assert_one_sentence(ask("dissociation", "--exact"), "was made with --one-shot, not --exact")
     assert_one_sentence(ask("dissociation", "--limit", 3), "was made with no --limit, not --limit 3")
     assert (tmp_path / "found" / "prune-curve.json").read_bytes() == before
@@ -113,6 +115,11 @@ def test_a_damaged_curve_and_one_of_another_run_are_refused(ask, answer, headwis
     path.write_text("{")
     assert_one_sentence(ask("dissociation"), "prune-curve.json is damaged")
     assert "dissociation.json" not in names(tmp_path / "found")
+
+
+def test_the_help_says_what_the_seed_is_for(headwise):
+    text = " ".join(headwise("heads", "dissociation", "--help")[1].split())
+    assert "For the intervals, and for the curve if it is measured now: one on disk has its own." in text
 
 
 def test_one_task_is_refused(headwise, finished, tmp_path):

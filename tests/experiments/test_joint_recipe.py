@@ -117,6 +117,10 @@ def test_the_recipes_of_the_package(name):
         ({"iat": {"strt": 0.5}}, "iat has no option 'strt': did you mean 'start'"),
         ({"iat": {"mode": "skp"}}, "iat.mode is 'skp': did you mean 'skip'"),
         ({"iat": {}, "training__early_stopping": 2}, "iat starts at a given part .* leave training.early_stopping out"),
+        (
+            {"iat": {"shared": False}, "tasks": ["rte"]},
+            "iat.shared is false, .* with one task those are all: set shared",
+        ),
     ],
 )
 def test_a_mistake_in_the_recipe(changes, expected):

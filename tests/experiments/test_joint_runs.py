@@ -18,11 +18,12 @@ from headwise.errors import InputError, UnsupportedModelError
 from headwise.experiments import check_recipe
 from headwise.experiments.apply import evaluate, load_run, loaded
 from headwise.experiments.export import export
+from headwise.experiments.joint_prepare import prepare_joint
 from headwise.experiments.joint_recipe import check_any_recipe
 from headwise.experiments.prepare import Place
 from headwise.experiments.run import train
 from headwise.experiments.run_tasks import load_tasks
-from headwise.training import MultiTask
+from headwise.training import MultiTask, Silence
 from headwise.training.multitask_saving import HEADS_FILE, load_multitask
 from headwise.training.task_schedule import tasks_of_epoch
 
@@ -257,6 +258,7 @@ def test_a_run_starts_from_another(ran, with_iat, encoder, several, tmp_path):
     run = ran(among=("score", "agree"), start_from=str(with_iat), training__steps=1, training__learning_rate=1e-9)
     before, after = hw.load(with_iat), hw.load(run)
     assert after.tasks == ("score", "agree")
+    assert record(run)["happened"]["heads_taken"] == ["score", "agree"]
     for task in after.tasks:
         weights = [model.classifier(task).state_dict() for model in (before, after)]
         assert all(torch.allclose(each, weights[1][name], atol=1e-6) for name, each in weights[0].items())
@@ -265,6 +267,28 @@ def test_a_run_starts_from_another(ran, with_iat, encoder, several, tmp_path):
         with pytest.raises(InputError, match=f"start_from: .*{words}"):
             train(recipe, Place(tmp_path / "bad", Path(several)))
     assert not (tmp_path / "bad").exists()
+
+
+def test_which_heads_were_taken_and_which_start_fresh_is_told(with_iat, encoder, several, tmp_path):
+    told = []
+
+    class Listening(Silence):
+        def tell(self, message):
+            told.append(message)
+
+    data = small_joint(encoder, start_from=str(with_iat))
+    data["tasks"]["other"] = data["tasks"].pop("type")
+    prepared = prepare_joint(check_any_recipe(data, "test"), Place(tmp_path, Path(several)), Listening())
+    assert prepared.taken == ("agree", "score")
+    assert told[-1] == (f"the encoder is that of {with_iat}; heads taken: agree, score; heads that start fresh: other")
+
+
+@pytest.mark.parametrize("changes", [{"head": "relu"}, {"ssa": {"model": "hybrid"}}])
+def test_a_run_with_a_head_of_its_own_starts_from_the_encoder_of_several(with_iat, several, tmp_path, changes):
+    recipe = small(str(with_iat), guides={}, training__steps=1, **changes)
+    train(check_recipe(recipe, "test"), Place(tmp_path / "run", Path(several) / "agree"))
+    assert "headwise_tasks" not in (tmp_path / "run" / "config.json").read_text()
+    assert hw.load(tmp_path / "run").config.num_labels == 3
 
 
 def test_a_run_on_one_task_starts_from_the_encoder_of_several(with_iat, several, tmp_path):

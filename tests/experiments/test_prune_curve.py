@@ -277,7 +277,7 @@ def test_a_curve_with_other_settings_than_asked_for_is_refused(curve, joint, tmp
         ({"percent": (0.0,)}, "--percent 0.0: expected a number above 0 and below 100"),
         ({"percent": (20.0, 100.0)}, "--percent 100.0: expected a number above 0 and below 100"),
         ({"number": (8,)}, "8 of 8 heads cannot be pruned"),
-        ({"number": (0,)}, "a count of heads of 0"),
+        ({"number": (0,)}, "a --number of 0: expected a whole number of 1 or more"),
         ({"number": (7,), "keep_per_layer": 1}, "7 of 8 heads cannot be pruned: keeping 1 in each layer leaves 6"),
         ({"task": ("sign",)}, "--task sign: did you mean 'signs'?"),
         ({"split": "tets"}, "tets"),
@@ -299,6 +299,10 @@ def test_settings_that_contradict_themselves_are_refused():
         CurveSettings(order="up")
     with pytest.raises(InputError, match="--granularity word: known: batch, sample, token"):
         CurveSettings(granularity="word")
+    with pytest.raises(InputError, match="--percent 0.0: expected a number above 0 and below 100"):
+        CurveSettings(percent=(20.0, 0.0))
+    with pytest.raises(InputError, match="a --number of 0: expected a whole number"):
+        CurveSettings(number=(0,))
     assert CurveSettings().percent == (20.0, 30.0, 40.0)
 
 

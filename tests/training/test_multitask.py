@@ -153,6 +153,30 @@ def test_what_does_not_go_together_is_refused_in_one_sentence(batch):
         MultiTask({"a": build_model("bert"), "b": build_model("bert", num_hidden_layers=2)})
     with pytest.raises(InputError, match="no tasks: give at least one"):
         MultiTask({})
+    for other, name in ((nn.Linear(2, 2), "Linear"), (build_model("bert").base_model, "BertModel")):
+        with pytest.raises(InputError, match=f"^task 'a' has a {name}: expected a sequence classifier of transformers"):
+            MultiTask({"a": other})
+    for wrong in ({}, {"task": None}, {"task": 1}):
+        with pytest.raises(InputError, match="call the model with task=NAME, of items, type, training"):
+            build()(**batch, **wrong)
+
+
+@pytest.mark.parametrize("place", ["model", "first", "second", "encoder", "copy"])
+def test_pruned_heads_are_noted_in_the_config_of_every_task(place):
+    model = build()
+    assert not any(hasattr(model.classifier(name).config, "headwise_pruned") for name in NAMES)
+    if place == "copy":
+        untouched, model = model, copy.deepcopy(model)
+    of = {"first": model.classifier("items"), "second": model.classifier("type"), "encoder": model.encoder}
+    hw.prune(of.get(place, model), {0: [1, 2]})
+    assert [model.classifier(name).config.headwise_pruned for name in NAMES] == [{"0": [1, 2]}] * 3
+    if place == "copy":
+        assert not any(hasattr(untouched.classifier(name).config, "headwise_pruned") for name in NAMES)
+
+
+def test_a_task_notes_the_pruned_heads_of_the_encoder_it_gets():
+    first, second = (hw.prune(build_model("bert"), {0: [head]}) for head in (1, 2))
+    assert MultiTask({"a": first, "b": second}).classifier("b").config.headwise_pruned == {"0": [1]}
 
 
 def test_one_task_is_enough(batch):

@@ -14,6 +14,7 @@ import headwise as hw
 from headwise.errors import InputError
 from headwise.training import MultiTask, save_classifier
 from headwise.training.multitask_saving import HEADS_FILE, load_task, save_multitask, tasks_in
+from headwise.training.saving import HEAD_FILE
 from headwise.training.start_tasks import start_tasks_from
 
 # Not in the order of the alphabet; the labels of the regression are none.
@@ -137,6 +138,29 @@ def test_pruned_heads_stay_away(family, tmp_path):
         )
 
 
+@pytest.mark.parametrize("through", [None, "zeta", "items"])
+def test_a_pruned_model_is_saved_whole_and_task_by_task(folder, tmp_path, through):
+    model = hw.load(folder)
+    kept = model.classifier("alpha")
+    hw.prune(model if through is None else model.classifier(through), {0: [1, 2]})
+    model.save_pretrained(str(tmp_path / "whole"))
+    whole = hw.load(tmp_path / "whole")
+    assert whole.tasks == model.tasks
+    for task in model.tasks:
+        expected = model(task=task, **inputs()).logits
+        assert torch.equal(whole(task=task, **inputs()).logits, expected)
+        for number, classifier in enumerate((model.classifier(task), whole.classifier(task))):
+            classifier.save_pretrained(tmp_path / f"{task}{number}")
+            assert torch.equal(hw.load(tmp_path / f"{task}{number}")(**inputs()).logits, expected)
+    kept.save_pretrained(tmp_path / "kept")
+    assert torch.equal(hw.load(tmp_path / "kept")(**inputs()).logits, kept(**inputs()).logits)
+
+
+def test_a_classifier_with_a_head_of_its_own_is_one_classifier_whatever_its_config_says(folder, tmp_path):
+    (folder / HEADS_FILE).rename(folder / HEAD_FILE)
+    assert tasks_in(folder) == {}
+
+
 # -- what cannot be loaded ---------------------------------------------------------------------------------------------
 
 
@@ -170,6 +194,20 @@ def test_files_that_do_not_fit_are_told_in_one_sentence(folder, tmp_path):
     (tmp_path / "lost" / "model.safetensors").unlink()
     with pytest.raises(InputError, match="lost cannot be loaded"):
         hw.load(tmp_path / "lost", task="alpha")
+
+
+GOOD = {"name": "zeta", "labels": ["no", "yes"], "problem": None}
+
+
+@pytest.mark.parametrize(
+    "damage", [{"zeta": 1}, "zeta", 3, ["zeta"], [{**GOOD, "name": 1}], [GOOD, {"name": "a", "problem": None}]]
+)
+def test_damaged_tasks_in_a_config_are_told_in_one_sentence(folder, damage):
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({**config, "headwise_tasks": damage}))
+    for task in (None, "zeta"):
+        with pytest.raises(InputError, match=r"has a damaged headwise_tasks \(.*\): save the model again\.$"):
+            hw.load(folder, task=task)
 
 
 # -- starting from a saved run -----------------------------------------------------------------------------------------

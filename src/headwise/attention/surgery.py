@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import inspect
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -20,6 +20,8 @@ from headwise.errors import InputError, StateError, UnsupportedModelError
 
 CONFIG = "headwise_pruned"
 """Where a model's config, and so its config.json, names its pruned heads: {"layer": [heads]}."""
+# On an encoder: configs of models that share it, which name its pruned heads too.
+_SHARERS = "_headwise_configs"
 # What attention modules call their number of heads, and the width of all of them.
 _COUNTS = ("num_attention_heads", "n_heads", "num_heads")
 _WIDTHS = ("all_head_size", "dim")
@@ -53,7 +55,7 @@ def prune(model: nn.Module, heads: Heads) -> nn.Module:
         attention.module.__dict__[LEFT] = kept
         if kept != before:
             _slice(encoder, attention, [before.index(head) for head in kept])
-    _note(encoder)
+    _note(model)
     return model
 
 
@@ -84,6 +86,19 @@ def pruned_in(config: Any) -> Mapping[str, Any]:
     if not isinstance(found, Mapping):
         raise InputError(_damaged(found))
     return found
+
+
+def share_note(encoder: Any, configs: Iterable[Any]) -> None:
+    """Let configs of models that share an encoder name its pruned heads, those of now and those to come."""
+    pruned = pruned_in(encoder.config)
+    sharers = encoder.__dict__.setdefault(_SHARERS, [])
+    for config in configs:
+        if pruned:
+            setattr(config, CONFIG, pruned)
+        else:
+            config.__dict__.pop(CONFIG, None)
+        if not any(config is each for each in sharers):
+            sharers.append(config)
 
 
 def _damaged(found: Any) -> str:
@@ -168,9 +183,10 @@ def _leave_without_heads(encoder: nn.Module, attention: AttentionParts) -> None:
         module.config._attn_implementation_internal = WITHOUT_HEADS
 
 
-def _note(encoder: nn.Module) -> None:
-    """Name the pruned heads in the config, as text and lists: it is saved as JSON."""
-    pruned = {str(layer): list(heads) for layer, heads in pruned_heads(encoder).items()}
-    for module in encoder.modules():
+def _note(model: nn.Module) -> None:
+    """Name the pruned heads in all configs, as text and lists: they are saved as JSON."""
+    pruned = {str(layer): list(heads) for layer, heads in pruned_heads(model).items()}
+    for module in model.modules():
         if isinstance(module, PreTrainedModel):
-            setattr(module.config, CONFIG, pruned)
+            for config in (module.config, *module.__dict__.get(_SHARERS, ())):
+                setattr(config, CONFIG, pruned)

@@ -20,6 +20,10 @@ OneTask = Annotated[
 ]
 Output = Annotated[Path | None, typer.Option(help="Folder for the results; default RUN/heads.", show_default=False)]
 Seed = Annotated[int, typer.Option(min=0, help="Decides what is left to chance.")]
+DissociationSeed = Annotated[
+    int,
+    typer.Option(min=0, help="For the intervals, and for the curve if it is measured now: one on disk has its own."),
+]
 Granularity = Annotated[str, typer.Option(help="sample, token (the authors') or batch.")]
 Normalise = Annotated[str, typer.Option(help="none, or layer: divide each layer's scores by their length.")]
 
@@ -221,7 +225,7 @@ def dissociation(
     split: CurveSplit = None,
     limit: Limit = None,
     resamples: Annotated[int, typer.Option(min=1, help="Draws of the examples for the intervals.")] = 1000,
-    seed: Seed = 0,
+    seed: DissociationSeed = 0,
     batch: Batch = None,
     data: Data = None,
     output: Output = None,

@@ -35,6 +35,8 @@ class JointPrepared:
     encoder: Encoder
     model: MultiTask
     parts: dict[str, JointPart]
+    taken: tuple[str, ...] = ()
+    """The tasks whose heads are those of `start_from`."""
 
     @property
     def fingerprint(self) -> str:
@@ -64,10 +66,20 @@ def prepare_joint(recipe: JointRecipe, place: Place, listener: Listener) -> Join
         for number, (task, part) in enumerate(parts.items())
     }
     model = MultiTask(classifiers)
-    if recipe.start_from is not None:
-        start_tasks_from(model, Path(recipe.start_from))
+    taken = () if recipe.start_from is None else _start_from(model, recipe.start_from, listener)
     freeze(model.classifier(model.tasks[0]), recipe.training.freeze)
-    return JointPrepared(recipe, encoder, model, parts)
+    return JointPrepared(recipe, encoder, model, parts, taken)
+
+
+def _start_from(model: MultiTask, folder: str, listener: Listener) -> tuple[str, ...]:
+    """Take what fits, and say what that was."""
+    taken = tuple(start_tasks_from(model, Path(folder)))
+    fresh = [task for task in model.tasks if task not in taken]
+    listener.tell(
+        f"the encoder is that of {folder}; heads taken: {', '.join(taken) or 'none'}; heads that start fresh: "
+        f"{', '.join(fresh) or 'none'}"
+    )
+    return taken
 
 
 def _part(recipe: JointRecipe, task: str, encoder: Encoder, place: Place, listener: Listener) -> JointPart:

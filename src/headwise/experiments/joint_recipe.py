@@ -174,6 +174,11 @@ def _check_iat(recipe: JointRecipe) -> None:
         raise InputError("linear trains nothing, so there is no iat: leave one of them out.")
     if recipe.important is not None and recipe.training.early_stopping is not None:
         raise InputError("iat starts at a given part of all steps: leave training.early_stopping out.")
+    if recipe.important is not None and not recipe.important.shared and len(recipe.tasks) == 1:
+        raise InputError(
+            "iat.shared is false, which leaves out heads that are important to all tasks, and with one task those are "
+            "all: set shared: true, or add a task."
+        )
 
 
 def check_any_recipe(data: Any, place: str) -> Recipe | JointRecipe:

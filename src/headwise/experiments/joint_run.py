@@ -222,6 +222,8 @@ class JointJob:
         load_weights(model, work / BEST)
         best = summarise_joint(self.prepared, listener)
         save_multitask(model, tokenizer, folder)
+        if self.prepared.recipe.start_from is not None:
+            more = {"heads_taken": list(self.prepared.taken), **more}
         content = record.compose(asked, best.happened(outcome, last) | more)
         write_log(folder, outcome)
         write_atomically(folder / "README.md", joint_card(content))

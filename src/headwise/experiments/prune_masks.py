@@ -15,7 +15,7 @@ import numpy
 from headwise.errors import InputError, choices
 from headwise.experiments.head_importance import ImportanceSettings
 from headwise.heads.importance import HeadImportance
-from headwise.heads.pruning import Mask, cumulative_masks, exact_masks, head_count
+from headwise.heads.pruning import Mask, check_percent, check_whole, cumulative_masks, exact_masks, head_count
 from headwise.heads.random_masks import layer_matched_masks, random_masks
 
 PERCENTS = (20.0, 30.0, 40.0)
@@ -63,6 +63,10 @@ class CurveSettings:
             raise InputError("--percent and --number both say how many heads to prune: leave one of them out.")
         if not self.percent and not self.number:
             object.__setattr__(self, "percent", PERCENTS)
+        for percent in self.percent:
+            check_percent(percent)
+        for number in self.number:
+            check_whole("a --number", number, 1)
         for option, values in (("--percent", self.percent), ("--number", self.number), ("--task", self.task)):
             twice = [value for place, value in enumerate(values) if value in values[:place]]
             if twice:

@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from fractions import Fraction
 from math import ceil, isfinite
 from numbers import Integral, Real
-from typing import Any
+from typing import Any, TypeGuard
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,8 +37,7 @@ def head_count(total: int, percent: float) -> int:
         total: heads of the model.
         percent: above 0 and below 100.
     """
-    if not _is_number(percent) or not 0 < percent < 100:
-        raise InputError(f"--percent {percent}: expected a number above 0 and below 100.")
+    check_percent(percent)
     count = int(total * _exact(percent) / 100)
     if count == 0:
         raise InputError(f"--percent {percent} of {total} heads is none: give {_percent(1, total)} or more.")
@@ -184,8 +183,8 @@ def check_counts(counts: Sequence[int], shape: tuple[int, ...], keep_per_layer: 
         if count > most:
             kept = f"keeping {keep_per_layer} in each layer" if keep_per_layer else "keeping one in all"
             raise InputError(
-                f"{count} of {total} heads cannot be pruned: {kept} leaves {most}, so give {_percent(most, total)} "
-                "percent or less."
+                f"{count} of {total} heads cannot be pruned: {kept} leaves {most}, so give {most} heads "
+                f"({_percent(most, total)} percent) or fewer."
             )
 
 
@@ -198,13 +197,19 @@ def _check_keep(shape: tuple[int, ...], keep_per_layer: int) -> None:
         )
 
 
+def check_percent(percent: object) -> None:
+    """Refuse what is no percentage, and none or all of the heads."""
+    if not _is_number(percent) or not 0 < percent < 100:
+        raise InputError(f"--percent {percent}: expected a number above 0 and below 100.")
+
+
 def check_whole(name: str, value: object, least: int) -> None:
     """Refuse what is not a whole number, or is less than the least."""
     if isinstance(value, bool | np.bool_) or not isinstance(value, Integral) or value < least:
         raise InputError(f"{name} of {value!r}: expected a whole number of {least} or more.")
 
 
-def _is_number(value: object) -> bool:
+def _is_number(value: object) -> TypeGuard[float]:
     return isinstance(value, Real) and not isinstance(value, bool | np.bool_) and isfinite(value)
 
 

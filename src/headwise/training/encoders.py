@@ -22,6 +22,7 @@ from headwise.attention.pruned_class import pruned_class
 from headwise.attention.surgery import pruned_in
 from headwise.errors import InputError, choices
 from headwise.training.heads import change_head
+from headwise.training.multitask_saving import TASKS_KEY
 
 
 @dataclass(frozen=True)
@@ -134,6 +135,7 @@ def load_classifier(
     if pruned:
         model.__class__ = whole
     _check_weights(encoder.name, model, found)
+    model.config.__dict__.pop(TASKS_KEY, None)  # of a run on several tasks, which this one is not
     model = model.float()  # half-precision files are trained in float32; bf16 is a matter of autocast
     # Its loss is a mean over the batch, whatever its signature lets transformers' Trainer believe.
     model.accepts_loss_kwargs = False

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 from torch import nn
+from transformers import PreTrainedModel
 
+from headwise.attention.surgery import share_note
 from headwise.errors import InputError, choices
 
 
@@ -41,6 +44,10 @@ class MultiTask(nn.Module):
         self.tasks = tuple(classifiers)
         first = next(iter(classifiers.values()))
         for name, classifier in classifiers.items():
+            if not isinstance(classifier, PreTrainedModel) or classifier.base_model is classifier:
+                raise InputError(
+                    f"task {name!r} has a {type(classifier).__name__}: expected a sequence classifier of transformers."
+                )
             if type(classifier) is not type(first):
                 raise InputError(
                     f"task {name!r} has a {type(classifier).__name__} and {self.tasks[0]!r} a {type(first).__name__}: "
@@ -54,6 +61,7 @@ class MultiTask(nn.Module):
         self.encoder: Any = first.base_model
         for classifier in classifiers.values():
             setattr(classifier, classifier.base_model_prefix, self.encoder)
+        share_note(self.encoder, (classifier.config for classifier in classifiers.values()))
         # By number, since names of tasks may be anything; each head once, and the encoder in none of them.
         self.heads = nn.ModuleList(nn.ModuleDict(dict(_own_parts(each))) for each in classifiers.values())
         # Not registered: all their parts are, above.
@@ -77,8 +85,16 @@ class MultiTask(nn.Module):
         """The parameters of all heads."""
         return self.heads.parameters()
 
-    def forward(self, task: str, **inputs: Any) -> Any:
+    def save_pretrained(self, folder: Path | str) -> None:
+        """Write encoder and heads to a folder that `hw.load` loads; the tokenizer is saved by itself."""
+        from headwise.training.multitask_saving import save_model  # imports this file
+
+        save_model(self, Path(folder).expanduser())
+
+    def forward(self, task: str | None = None, **inputs: Any) -> Any:
         """The outputs of one task's classifier."""
+        if not isinstance(task, str):
+            raise InputError(f"a batch belongs to one task: call the model with task=NAME, of {', '.join(self.tasks)}.")
         if self.training:
             self.last_task = task
         return self.classifier(task)(**inputs)

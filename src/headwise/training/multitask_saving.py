@@ -10,10 +10,10 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 from transformers import AutoConfig, AutoModelForSequenceClassification
 
-from headwise.attention.surgery import prune_structure
+from headwise.attention.surgery import prune_structure, pruned_in
 from headwise.errors import InputError, choices
 from headwise.training.multitask import MultiTask
-from headwise.training.saving import fill, holds_classifier, in_one_sentence, save_tokenizer
+from headwise.training.saving import HEAD_FILE, fill, holds_classifier, in_one_sentence, save_tokenizer
 
 HEADS_FILE = "headwise_heads.safetensors"
 # In the config: the tasks in their order (transformers sorts keys), with what a config of transformers says about one.
@@ -22,7 +22,13 @@ _OF_A_TASK = ("id2label", "label2id", "problem_type")
 
 
 def save_multitask(model: MultiTask, tokenizer: Any, folder: Path) -> None:
-    """Write encoder, heads and tokenizer.
+    """Write encoder, heads and tokenizer."""
+    save_model(model, folder)
+    save_tokenizer(tokenizer, folder)
+
+
+def save_model(model: MultiTask, folder: Path) -> None:
+    """Write encoder and heads.
 
     Plain transformers loads the encoder (AutoModel); `load_task` puts a task's head on it.
     """
@@ -40,7 +46,6 @@ def save_multitask(model: MultiTask, tokenizer: Any, folder: Path) -> None:
         for name, tensor in head.state_dict().items()
     }
     save_file(heads, str(folder / HEADS_FILE))
-    save_tokenizer(tokenizer, folder)
 
 
 def _about(task: str, config: Any) -> dict[str, Any]:
@@ -52,9 +57,25 @@ def tasks_in(folder: Path) -> dict[str, Any]:
     """What the config of a folder says about its tasks, by name; empty if it holds one classifier or none."""
     with in_one_sentence(folder):
         config = AutoConfig.from_pretrained(folder, local_files_only=True)
-    if holds_classifier(config):  # one that began as such a folder, and has its config still
+    alone = (folder / HEAD_FILE).is_file() and not (folder / HEADS_FILE).is_file()
+    if alone or holds_classifier(config):  # one that began as such a folder, and may have its config still
         return {}
-    return {about["name"]: about for about in getattr(config, TASKS_KEY, None) or ()}
+    found = getattr(config, TASKS_KEY, None) or []
+    if not isinstance(found, list) or not all(_tells(about) for about in found):
+        raise InputError(
+            f"the config in {folder} has a damaged {TASKS_KEY} ({f'{found!r}':.60}): save the model again."
+        )
+    return {about["name"]: about for about in found}
+
+
+def _tells(about: Any) -> bool:
+    """Whether this is what `_about` wrote."""
+    return (
+        isinstance(about, dict)
+        and isinstance(about.get("name"), str)
+        and isinstance(about.get("labels"), list)
+        and "problem" in about
+    )
 
 
 def load_task(folder: Path, task: str) -> Any:
@@ -71,26 +92,29 @@ def load_multitask(folder: Path) -> MultiTask:
     tasks = tasks_in(folder)
     with in_one_sentence(folder):
         weights = _encoder_weights(folder)
-        model = MultiTask({task: _classifier(folder, task, about, weights) for task, about in tasks.items()})
+        parts: dict[str, Any] = {}
+        for task, about in tasks.items():  # of their encoders only the first stays
+            parts[task] = _classifier(folder, task, about, None if parts else weights)
+        model = MultiTask(parts)
     model.eval()
     return model
 
 
-def _classifier(folder: Path, task: str, about: dict[str, Any], encoder: dict[str, Tensor]) -> Any:
+def _classifier(folder: Path, task: str, about: dict[str, Any], encoder: dict[str, Tensor] | None) -> Any:
+    """A task's classifier; without weights for its encoder, that is left to chance."""
     config = AutoConfig.from_pretrained(folder, local_files_only=True)
     delattr(config, TASKS_KEY)
     config.id2label = dict(enumerate(about["labels"]))
     config.label2id = {label: number for number, label in enumerate(about["labels"])}
     config.problem_type = about["problem"]
     model: Any = AutoModelForSequenceClassification.from_config(config)
-    pruned = getattr(config, "headwise_pruned", None)
-    if pruned:
-        prune_structure(model, {int(layer): heads for layer, heads in pruned.items()})
+    prune_structure(model, pruned_in(config))
     model.accepts_loss_kwargs = False
     heads = load_file(str(folder / HEADS_FILE))
     own = {name.removeprefix(f"{task}/"): tensor for name, tensor in heads.items() if name.startswith(f"{task}/")}
     prefix = model.base_model_prefix
-    fill(model.base_model, encoder, lambda name: True)
+    if encoder is not None:
+        fill(model.base_model, encoder, lambda name: True)
     fill(model, own, lambda name: not name.startswith(f"{prefix}."))
     return model.eval()
 
