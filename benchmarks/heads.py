@@ -40,9 +40,9 @@ from headwise.training.importance_pass import importance_on
 
 IMPORTANCE_LIMIT, STEP_LIMIT = 0.75, 1.03
 LENGTH, BATCH = 128, 32
-SIZES = {"full": ({"short": 768, "long": 256}, Plan(3, 3)), "quick": ({"short": 128, "long": 48}, Plan(1, 2, 4.0))}
+SIZES = {"full": ({"short": 768, "long": 256}, Plan(3, 3)), "quick": ({"short": 96, "long": 40}, Plan(1, 2, 4.0))}
 # Examples and tokens of a step, and how many steps are timed.
-STEPS = {"full": (((16, 64), (32, 32)), 40), "quick": (((16, 64),), 8)}
+STEPS = {"full": (((16, 64), (32, 32)), 40), "quick": (((16, 64),), 6)}
 MODES = ("skip", "grad_mask")
 
 
