@@ -28,25 +28,19 @@ def joint_recipe(encoder: str, tasks: tuple[str, ...] = tuple(KINDS)) -> dict[st
     }
 
 
-_made: dict[str, Path] = {}  # a fixture that several files import would else be made once in each
-
-
 @pytest.fixture(scope="session")
 def joint_data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The files of the three tasks."""
-    if "data" not in _made:
-        _made["data"] = tmp_path_factory.mktemp("joint-data")
-        for task, kind in KINDS.items():
-            write_data(_made["data"] / task, kind)
-    return _made["data"]
+    folder = tmp_path_factory.mktemp("joint-data")
+    for task, kind in KINDS.items():
+        write_data(folder / task, kind)
+    return folder
 
 
 @pytest.fixture(scope="session")
 def joint(tmp_path_factory: pytest.TempPathFactory, encoder: str, joint_data: Path) -> Path:
     """The finished run; copy it before you write into it."""
-    if "run" not in _made:
-        folder = tmp_path_factory.mktemp("joint") / "run"
-        torch.set_num_threads(1)
-        train(check_joint_recipe(joint_recipe(encoder), "test"), Place(folder, joint_data))
-        _made["run"] = folder
-    return _made["run"]
+    folder = tmp_path_factory.mktemp("joint") / "run"
+    torch.set_num_threads(1)
+    train(check_joint_recipe(joint_recipe(encoder), "test"), Place(folder, joint_data))
+    return folder

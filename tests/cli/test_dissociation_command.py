@@ -4,7 +4,6 @@ import csv
 import json
 
 import pytest
-from tiny_joint import joint, joint_data  # noqa: F401
 from tiny_runs import assert_one_sentence
 
 TASKS = ["signs", "single", "number"]
@@ -12,7 +11,7 @@ CURVE = ("--percent", 50, 25)
 
 
 @pytest.fixture
-def ask(headwise, joint, tmp_path):  # noqa: F811
+def ask(headwise, joint, tmp_path):
     def type_in(command, *words):
         return headwise("heads", command, joint, "--output", tmp_path / "found", *words)
 
@@ -106,7 +105,7 @@ def test_other_options_than_those_of_the_curve_are_refused(ask, answer, tmp_path
     assert "dissociation.json" not in names(tmp_path / "found")
 
 
-def test_a_damaged_curve_and_one_of_another_run_are_refused(ask, answer, headwise, joint, tmp_path):  # noqa: F811
+def test_a_damaged_curve_and_one_of_another_run_are_refused(ask, answer, headwise, joint, tmp_path):
     answer("prune-curve", "--percent", 25, "--no-controls")
     path = tmp_path / "found" / "prune-curve.json"
     content = json.loads(path.read_text())

@@ -6,7 +6,6 @@ import shutil
 
 import numpy as np
 import pytest
-from tiny_joint import joint, joint_data  # noqa: F401
 from tiny_runs import assert_one_sentence
 
 from headwise.experiments.apply import Source
@@ -20,7 +19,7 @@ TASKS = ["signs", "single", "number"]
 
 
 @pytest.fixture
-def ask(headwise, joint, tmp_path):  # noqa: F811
+def ask(headwise, joint, tmp_path):
     def type_in(*words):
         return headwise("heads", "importance", joint, "--output", tmp_path / "found", *words)
 
@@ -42,7 +41,7 @@ def table(path):
         return list(csv.DictReader(file))
 
 
-def test_json_and_files_are_what_the_library_says(answer, joint, tmp_path):  # noqa: F811
+def test_json_and_files_are_what_the_library_says(answer, joint, tmp_path):
     found = answer()
     assert list(found["tasks"]) == TASKS
     tasks = load_tasks(joint)
@@ -124,7 +123,7 @@ def test_bad_options_are_refused_and_nothing_is_written(ask, tmp_path, words, pa
     assert list(tmp_path.iterdir()) == []
 
 
-def test_no_run_and_an_output_that_is_a_file(headwise, joint, tmp_path):  # noqa: F811
+def test_no_run_and_an_output_that_is_a_file(headwise, joint, tmp_path):
     assert_one_sentence(headwise("heads", "importance", tmp_path), "is not a run of headwise")
     (tmp_path / "taken").write_text("x")
     for place in (tmp_path / "taken", tmp_path / "taken" / "below"):
@@ -132,7 +131,7 @@ def test_no_run_and_an_output_that_is_a_file(headwise, joint, tmp_path):  # noqa
     assert (tmp_path / "taken").read_text() == "x"
 
 
-def test_an_unfinished_run_is_refused(headwise, joint, tmp_path):  # noqa: F811
+def test_an_unfinished_run_is_refused(headwise, joint, tmp_path):
     shutil.copytree(joint, tmp_path / "run")
     record = json.loads((tmp_path / "run" / "headwise.json").read_text())
     (tmp_path / "run" / "headwise.json").write_text(json.dumps({**record, "happened": None}))

@@ -6,7 +6,6 @@ import shutil
 
 import pytest
 from safetensors.numpy import load_file
-from tiny_joint import joint, joint_data  # noqa: F401
 from tiny_runs import assert_one_sentence
 
 from headwise.cli.heads_app import spread_numbers
@@ -17,7 +16,7 @@ NAMES = ["prune-curve.csv", "prune-curve.json", "prune-curve.safetensors"]
 
 
 @pytest.fixture
-def ask(headwise, joint, tmp_path):  # noqa: F811
+def ask(headwise, joint, tmp_path):
     def type_in(*words):
         return headwise("heads", "prune-curve", joint, "--output", tmp_path / "found", "--random", 1, *words)
 
@@ -67,7 +66,7 @@ def test_numbers_label_the_results(answer):
     assert (found["percents"], found["counts"], found["settings"]["number"]) == (None, [3, 1], [3, 1])
 
 
-def test_without_any_number_there_are_three_percentages(headwise, joint, tmp_path):  # noqa: F811
+def test_without_any_number_there_are_three_percentages(headwise, joint, tmp_path):
     code, out, err = headwise("heads", "prune-curve", joint, "--no-controls", "--json", "--output", tmp_path)
     assert code == 0, err
     assert (json.loads(out)["percents"], json.loads(out)["counts"]) == ([20, 30, 40], [1, 2, 3])
@@ -113,7 +112,7 @@ def test_the_predictions_are_kept_for_every_mask(answer, tmp_path):
 
 @pytest.mark.parametrize("place", ["save_text", "_save_bytes"])
 @pytest.mark.parametrize("trouble", [KeyboardInterrupt, DiskError("no room")])
-def test_what_is_stopped_while_writing_leaves_no_curve_behind(headwise, joint, tmp_path, monkeypatch, place, trouble):  # noqa: F811
+def test_what_is_stopped_while_writing_leaves_no_curve_behind(headwise, joint, tmp_path, monkeypatch, place, trouble):
     def stopped(path, content):
         raise trouble
 
@@ -126,7 +125,7 @@ def test_what_is_stopped_while_writing_leaves_no_curve_behind(headwise, joint, t
     assert {path.name for path in (tmp_path / "found").iterdir()} <= {"prune-curve.safetensors"}
 
 
-def test_ctrl_c_during_the_work_leaves_nothing_behind(headwise, joint, tmp_path, monkeypatch):  # noqa: F811
+def test_ctrl_c_during_the_work_leaves_nothing_behind(headwise, joint, tmp_path, monkeypatch):
     def stopped(*args, **options):
         raise KeyboardInterrupt
 

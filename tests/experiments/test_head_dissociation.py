@@ -6,7 +6,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from tiny_joint import joint, joint_data  # noqa: F401
 from tiny_runs import WORDS, build_tokenizer, small, write_table
 from transformers import BertConfig, BertForSequenceClassification
 
@@ -33,7 +32,7 @@ WIDTH = 8  # of a head
 
 
 @pytest.fixture(scope="module")
-def curve(joint):  # noqa: F811
+def curve(joint):
     settings = CurveSettings(percent=(50.0, 25.0))
     return measure_curve(load_tasks(joint), settings, Source(), listener=Silence())
 
@@ -74,7 +73,7 @@ def wired_classifier(at, vocabulary):
     return model
 
 
-def wired_run(folder, joint, names):  # noqa: F811
+def wired_run(folder, joint, names):
     """A run whose texts have one word of each task, and whose labels are told by one of them."""
     tokenizer, chance = build_tokenizer(), random.Random(5)
     others = [word for word in WORDS if word not in ("cat", "dog")]
@@ -104,7 +103,7 @@ def wired_run(folder, joint, names):  # noqa: F811
 
 
 @pytest.fixture(scope="module")
-def wired(joint, tmp_path_factory):  # noqa: F811
+def wired(joint, tmp_path_factory):
     """The D-scores of the wired model, by the order of its tasks."""
 
     def measure(*names):
@@ -194,7 +193,7 @@ def test_a_base_of_zero_is_marked(curve):
 # -- controls that are not there ---------------------------------------------------------------------------------------
 
 
-def test_without_random_masks_there_is_no_null(joint):  # noqa: F811
+def test_without_random_masks_there_is_no_null(joint):
     settings = CurveSettings(percent=(25.0,), controls=False)
     curve = measure_curve(load_tasks(joint), settings, Source(), listener=Silence())
     found = dissociate(curve, resamples=10)
@@ -203,7 +202,7 @@ def test_without_random_masks_there_is_no_null(joint):  # noqa: F811
     assert {row["random_p"] for row in found.rows()} == {None}
 
 
-def test_too_few_random_masks_and_tasks_that_were_left_out_are_told(joint):  # noqa: F811
+def test_too_few_random_masks_and_tasks_that_were_left_out_are_told(joint):
     tasks = load_tasks(joint)
     few = measure_curve(tasks, CurveSettings(percent=(25.0,), random=2), Source(), listener=Silence())
     found = dissociate(few, resamples=10)

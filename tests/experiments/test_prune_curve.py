@@ -5,7 +5,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
-from tiny_joint import joint, joint_data  # noqa: F401
 
 import headwise as hw
 from headwise.attention import mask
@@ -28,7 +27,7 @@ PERCENTS = (50.0, 25.0)  # not in order: labels must follow
 
 
 @pytest.fixture(scope="module")
-def tasks(joint):  # noqa: F811
+def tasks(joint):
     return load_tasks(joint)
 
 
@@ -63,7 +62,7 @@ def test_every_number_is_that_of_a_separate_evaluation(curve, tasks):
         assert values == pytest.approx(expected, abs=1e-5)
 
 
-def test_the_base_is_what_evaluate_says(curve, joint):  # noqa: F811
+def test_the_base_is_what_evaluate_says(curve, joint):
     for task, metric, value in zip(TASKS, ("accuracy", "accuracy", "pearson"), curve.base, strict=True):
         assert curve.metrics[task] == metric
         assert value == pytest.approx(evaluate(load_run(joint, task), "validation")["metrics"][metric], abs=1e-6)
@@ -202,7 +201,7 @@ def test_a_run_of_one_task_has_a_curve(finished):
 # -- files -------------------------------------------------------------------------------------------------------------
 
 
-def test_a_curve_comes_back_from_its_files(curve, joint, tmp_path):  # noqa: F811
+def test_a_curve_comes_back_from_its_files(curve, joint, tmp_path):
     paths = write_curve(tmp_path / "heads", curve)
     assert [path.name for path in paths] == ["prune-curve.safetensors", "prune-curve.csv", "prune-curve.json"]
     assert sorted(path.name for path in (tmp_path / "heads").iterdir()) == sorted(path.name for path in paths)
@@ -222,7 +221,7 @@ def test_the_predictions_for_the_bootstrap_are_those_of_the_order_asked_for(curv
             assert value == curve.matrix("descending")[step, row, place]
 
 
-def test_there_is_no_curve_in_an_empty_folder(joint, tmp_path):  # noqa: F811
+def test_there_is_no_curve_in_an_empty_folder(joint, tmp_path):
     assert find_curve(tmp_path, joint, TASKS, {}) is None
 
 
@@ -242,7 +241,7 @@ DAMAGE = {
 
 
 @pytest.mark.parametrize("damage", DAMAGE)
-def test_damaged_files_are_refused(curve, joint, tmp_path, damage):  # noqa: F811
+def test_damaged_files_are_refused(curve, joint, tmp_path, damage):
     write_curve(tmp_path, curve)
     DAMAGE[damage](tmp_path)
     with pytest.raises(
@@ -251,7 +250,7 @@ def test_damaged_files_are_refused(curve, joint, tmp_path, damage):  # noqa: F81
         find_curve(tmp_path, joint, TASKS, {})
 
 
-def test_the_curve_of_another_run_and_of_other_tasks_is_refused(curve, joint, finished, tmp_path):  # noqa: F811
+def test_the_curve_of_another_run_and_of_other_tasks_is_refused(curve, joint, finished, tmp_path):
     write_curve(tmp_path, curve)
     with pytest.raises(InputError, match="was made for another run"):
         find_curve(tmp_path, finished, TASKS, {})
@@ -259,7 +258,7 @@ def test_the_curve_of_another_run_and_of_other_tasks_is_refused(curve, joint, fi
         find_curve(tmp_path, joint, TASKS[:2], {})
 
 
-def test_a_curve_with_other_settings_than_asked_for_is_refused(curve, joint, tmp_path):  # noqa: F811
+def test_a_curve_with_other_settings_than_asked_for_is_refused(curve, joint, tmp_path):
     write_curve(tmp_path, curve)
     with pytest.raises(
         InputError, match=r"was made with --percent 50 25, not --percent 20: leave that out, or make it again"
