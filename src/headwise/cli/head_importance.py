@@ -23,7 +23,8 @@ from headwise.experiments.head_importance import (
 from headwise.experiments.run_tasks import load_tasks
 from headwise.heads.importance import HeadImportance
 from headwise.heads.pruning import ranked_heads
-from headwise.heads.task_similarity import SHARES, ImportanceSimilarity, importance_similarity
+from headwise.heads.stability import SHARES
+from headwise.heads.task_similarity import ImportanceSimilarity, importance_similarity
 
 
 def show_importance(

@@ -17,10 +17,8 @@ from headwise.errors import InputError
 from headwise.heads.d_scores import Values
 from headwise.heads.plain_numbers import plain
 from headwise.heads.pruning import top_heads
-from headwise.heads.stability import jaccard
+from headwise.heads.stability import SHARES, jaccard
 from headwise.metrics import score
-
-SHARES = (0.1, 0.2, 0.3, 0.5)
 
 
 @dataclass(frozen=True, eq=False)
