@@ -24,6 +24,7 @@ from headwise.errors import InputError
 from headwise.ssa import supervision_of
 from headwise.ssa.attach import NAME as TOKEN_HEAD
 from headwise.ssa.attach import reattach, settings_in
+from headwise.training.alignment import align
 from headwise.training.heads import change_head
 
 HEAD_FILE = "headwise_head.safetensors"
@@ -95,7 +96,7 @@ def load_tokenizer(folder: Path) -> Any:
 def load_model_folder(folder: Path, head: str) -> nn.Module:
     """The classifier of a run alone, ready to predict."""
     with in_one_sentence(folder):
-        return _load(folder, head).eval()
+        return align(_load(folder, head)).eval()
 
 
 @contextmanager
