@@ -247,7 +247,7 @@ def test_the_model_cards(with_iat, plain):
 def test_the_folder_has_no_more_than_that(with_iat):
     names = {str(path.relative_to(with_iat)) for path in with_iat.rglob("*") if path.is_file()}
     model = {"config.json", "model.safetensors", HEADS_FILE, "tokenizer.json", "tokenizer_config.json"}
-    whole = model | {"headwise.json", "log.jsonl", "README.md"} | {f"last/{name}" for name in model}
+    whole = model | {"headwise.json", "log.jsonl", "outputs.json", "README.md"} | {f"last/{name}" for name in model}
     assert names == whole | {f"control/{name}" for name in whole}
 
 

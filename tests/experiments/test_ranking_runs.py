@@ -64,7 +64,7 @@ def test_validation_is_held_out_of_train_and_has_all_candidates(splits):
     assert not set(held) & set(claims_of(found.train))
     assert len(found.validation) == 4 * 6
     assert sum(found.validation.labels) == 4
-    assert found.gold == dict.fromkeys(held, 1)
+    assert found.gold == {"validation": dict.fromkeys(held, 1)}
     assert found.test is None
 
 

@@ -92,6 +92,7 @@ def read_split(recipe: Recipe, task: Task, name: str, root: Path | None, *, netw
 
 def _of_ranking(splits: Splits, name: str) -> Split:
     named = {"train": splits.train, "validation": splits.validation}
+    named |= {} if splits.test is None else {"test": splits.test}
     if name not in named:
         raise InputError(f"a re-ranker has no {name} split: {choices(name, named)}; test it with `headwise rerank`.")
     return named[name]

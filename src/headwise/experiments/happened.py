@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from headwise.experiments.outputs import output_of
 from headwise.experiments.prepare import Prepared, named_splits
 from headwise.experiments.scoring import scorer
 from headwise.experiments.splits import Splits
@@ -11,12 +12,17 @@ from headwise.guides import guidance_of, unguide
 from headwise.training import Listener, Outcome, predict_logits
 
 
-def summarise(prepared: Prepared, outcome: Outcome, listener: Listener) -> dict[str, Any]:
-    """Take the guides off, score the model on every labelled split but train, and put all numbers together."""
+def summarise(prepared: Prepared, outcome: Outcome, listener: Listener) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Take the guides off, score the model on every labelled split but train, and put all numbers together.
+
+    Returns:
+        What happened, and what the model answered to every example that was scored.
+    """
     if guidance_of(prepared.model) is not None:
         unguide(prepared.model)
     task, batch = prepared.splits.task, prepared.recipe.training.evaluation_batch
     metrics: dict[str, Any] = {}
+    outputs: dict[str, Any] = {}
     for name, split in named_splits(prepared.splits).items():
         if name == "train":
             continue
@@ -25,8 +31,10 @@ def summarise(prepared: Prepared, outcome: Outcome, listener: Listener) -> dict[
             metrics[name] = None
             continue
         logits = predict_logits(prepared.model, prepared.encoded[name], prepared.collate, batch=batch)
-        metrics[name] = scorer(task, split, prepared.splits.gold)(logits)
-    return {
+        gold = prepared.splits.gold.get(name, {})
+        metrics[name] = scorer(task, split, gold)(logits)
+        outputs[name] = output_of(task, split, logits, gold)
+    happened = {
         "metrics": metrics,
         "primary": task.primary,
         "labels": list(task.labels),
@@ -42,6 +50,7 @@ def summarise(prepared: Prepared, outcome: Outcome, listener: Listener) -> dict[
         **({"ssa": outcome.relabellings} if outcome.relabellings else {}),
         "evaluations": outcome.evaluations,
     }
+    return happened, outputs
 
 
 def _claims(splits: Splits) -> dict[str, dict[str, int]]:

@@ -8,6 +8,7 @@ from typing import Any
 import numpy
 
 from headwise.experiments.joint_prepare import JointPart, JointPrepared
+from headwise.experiments.outputs import output_of
 from headwise.experiments.prepare import named_splits
 from headwise.experiments.scoring import scorer
 from headwise.training import Listener, Outcome, predict_logits
@@ -24,6 +25,8 @@ class Summary:
     """Of each task what is known about it, and its metrics by split."""
     metrics: dict[str, Scores | None]
     """By split: the mean of the main metrics, and each task's metrics as TASK/METRIC."""
+    outputs: dict[str, Any]
+    """What the model answered to every example that was scored, by TASK/SPLIT."""
 
     def happened(self, outcome: Outcome, last: Summary) -> dict[str, Any]:
         """The record of a run whose best model this is."""
@@ -43,12 +46,18 @@ class Summary:
 def summarise_joint(prepared: JointPrepared, listener: Listener) -> Summary:
     """Score the model as it is now."""
     batch = prepared.recipe.training.evaluation_batch
-    tasks = {task: _task(prepared, task, part, batch, listener) for task, part in prepared.parts.items()}
+    outputs: dict[str, Any] = {}
+    tasks = {
+        task: _task(prepared, task, part, batch, outputs, listener=listener) for task, part in prepared.parts.items()
+    }
     splits = dict.fromkeys(name for each in tasks.values() for name in each["metrics"])
-    return Summary(tasks, {split: _joined(tasks, split) for split in splits})
+    return Summary(tasks, {split: _joined(tasks, split) for split in splits}, outputs)
 
 
-def _task(prepared: JointPrepared, name: str, part: JointPart, batch: int, listener: Listener) -> dict[str, Any]:
+def _task(
+    prepared: JointPrepared, name: str, part: JointPart, batch: int, outputs: dict[str, Any], *, listener: Listener
+) -> dict[str, Any]:
+    """One task; what the model answered goes to `outputs`."""
     task = part.splits.task
     metrics: dict[str, Scores | None] = {}
     for split, examples in named_splits(part.splits).items():
@@ -58,6 +67,7 @@ def _task(prepared: JointPrepared, name: str, part: JointPart, batch: int, liste
         if examples.labelled:
             logits = predict_logits(prepared.model.classifier(name), part.encoded[split], part.collate, batch=batch)
             metrics[split] = scorer(task, examples, {})(logits)
+            outputs[f"{name}/{split}"] = output_of(task, examples, logits, {})
         else:
             listener.tell(f"the {split} set of {name} has no labels: it is not scored")
     return {

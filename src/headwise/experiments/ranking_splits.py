@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 import numpy
 
@@ -46,14 +47,30 @@ def read_ranking_splits(recipe: Recipe, task: RetrievalTask, source: RankingSour
     train, held = _claims(recipe, names, collection, source.listener)
     chosen = _first(_shuffled(train, recipe.seed), recipe.data.fraction, recipe.data.limit.get("train"))
     train = {claim: train[claim] for claim in train if claim in chosen}
-    held = dict(list(held.items())[: recipe.data.limit.get("validation")])
     pairs = _training_pairs(train, collection, index, task, recipe.seed)
-    qrels = collection.qrels[names.get("validation", names["train"])]
-    found = index.candidates(held, task.validation_candidates)
-    validation = candidate_pairs(held, found, qrels, _texts(index))
-    gold = {claim: sum(grade > 0 for grade in qrels[claim].values()) for claim in held}
+    validation, gold = _candidates(
+        _cut(held, recipe, "validation"), names.get("validation", names["train"]), collection, index, task
+    )
+    golds, test = {"validation": gold}, None
+    if "test" in names:
+        claims = {claim: collection.claims[claim] for claim in collection.qrels[names["test"]]}
+        test, golds["test"] = _candidates(_cut(claims, recipe, "test"), names["test"], collection, index, task)
     limited = "train" in recipe.data.limit
-    return Splits(task, pairs, validation, None, pairs, tuple(range(len(pairs))), limited, gold)
+    return Splits(task, pairs, validation, test, pairs, tuple(range(len(pairs))), limited, golds)
+
+
+def _cut(claims: Claims, recipe: Recipe, use: Literal["validation", "test"]) -> Claims:
+    return dict(list(claims.items())[: recipe.data.limit.get(use)])
+
+
+def _candidates(
+    claims: Claims, split: str, collection: Collection, index: Index, task: RetrievalTask
+) -> tuple[Split, dict[str, int]]:
+    """The pairs of claims with the candidates that BM25 finds, and how many papers answer each claim."""
+    qrels = collection.qrels[split]
+    found = index.candidates(claims, task.validation_candidates)
+    gold = {claim: sum(grade > 0 for grade in qrels[claim].values()) for claim in claims}
+    return candidate_pairs(claims, found, qrels, _texts(index)), gold
 
 
 def open_collection(task: RetrievalTask, source: RankingSource) -> tuple[Collection, Index]:
@@ -120,8 +137,10 @@ def _split_names(recipe: Recipe, task: RetrievalTask, collection: Collection) ->
             "both task.splits.validation and data.validation_fraction are set: take one of them away, to say where the "
             "validation set comes from."
         )
-    if "validation" in named and named["validation"] == named["train"]:
-        raise InputError(f"task.splits names {named['train']} twice: train and validation must be different splits.")
+    for use, name in named.items():
+        other = next((each for each in named if each != use and named[each] == name), None)
+        if other is not None:
+            raise InputError(f"task.splits names {name} twice: {use} and {other} must be different splits.")
     return named
 
 

@@ -185,10 +185,10 @@ def _check_ranking(recipe: Recipe, task: Task) -> None:
     """Refuse what makes no sense for one logit and for candidates."""
     if task.kind == "ranking" and recipe.training.label_smoothing:
         raise InputError("training.label_smoothing is for classes, not for rankings: leave it out.")
-    if task.kind == "ranking" and (recipe.data.test_fraction is not None or "test" in recipe.data.limit):
-        raise InputError(
-            "a re-ranker is tested on its own, by `headwise rerank`: leave data.test_fraction and data.limit.test out."
-        )
+    if isinstance(task, RetrievalTask) and recipe.data.test_fraction is not None:
+        raise InputError("test claims of a re-ranker are a split of the collection: set task.splits.test instead.")
+    if isinstance(task, RetrievalTask) and "test" in recipe.data.limit and "test" not in task.splits_of:
+        raise InputError("data.limit.test has nothing to limit: name the test claims with task.splits.test.")
 
 
 def _check_labels(options: SSA | None, task: Task) -> None:

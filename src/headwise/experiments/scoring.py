@@ -19,7 +19,7 @@ def scorer(task: Task, split: Split, gold: Mapping[str, int]) -> Scorer:
     Args:
         task: says which metrics.
         split: the examples, in the order of the logits.
-        gold: of ranking, how many papers answer each claim, found or not.
+        gold: of ranking, how many papers answer each claim of the split, found or not.
     """
     labels = [float(label or 0) for label in split.labels]
     if task.kind != "ranking":

@@ -11,6 +11,7 @@ from headwise.experiments import record
 from headwise.experiments.card import model_card
 from headwise.experiments.happened import summarise
 from headwise.experiments.job import settings_of, write_log
+from headwise.experiments.outputs import write_outputs
 from headwise.experiments.prepare import Prepared, fingerprint
 from headwise.experiments.scoring import scorer
 from headwise.tasks.retrieval.task import RetrievalTask
@@ -45,7 +46,7 @@ class SingleJob:
             train=prepared.train,
             validation=prepared.encoded["validation"],
             collate=prepared.collate,
-            score=scorer(task, splits.validation, splits.gold),
+            score=scorer(task, splits.validation, splits.gold.get("validation", {})),
             primary=task.primary,
         )
         if isinstance(task, RetrievalTask) and task.loss == "list":
@@ -60,10 +61,12 @@ class SingleJob:
     def finish(self, outcome: Outcome, asked: dict[str, Any], folder: Path, listener: Listener) -> dict[str, Any]:
         """Score and save."""
         prepared = self.prepared
-        content = record.compose(asked, summarise(prepared, outcome, listener))
+        happened, outputs = summarise(prepared, outcome, listener)
+        content = record.compose(asked, happened)
         if prepared.splits.task.kind == "ranking":
             prepare_reranker(prepared.model, prepared.encoder.tokenizer, prepared.recipe.data.max_length)
         save_classifier(prepared.model, prepared.encoder.tokenizer, folder, prepared.recipe.head)
         write_log(folder, outcome)
+        write_outputs(folder, outputs)
         write_atomically(folder / "README.md", model_card(content))
         return content

@@ -22,5 +22,5 @@ class Splits:
     """The places of `train` in it."""
     limited: bool
     """Whether the recipe asks for so many training examples and no more."""
-    gold: Mapping[str, int] = field(default_factory=dict)
-    """Of ranking: how many papers answer each validation claim, be they among its candidates or not."""
+    gold: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    """Of ranking, by split: how many papers answer each claim, be they among its candidates or not."""

@@ -111,15 +111,38 @@ def ranking_scores_of(
     Returns:
         Mean over the claims of each of MEASURES.
     """
+    names, values = _by_group(logits, labels, groups, gold)
+    count = len(names) if gold is None else sum(number > 0 for number in gold.values())
+    return {name: float(each.sum() / count) for name, each in values.items()}
+
+
+def ranking_per_query(
+    logits: Array, labels: Array, groups: Sequence[str], *, gold: Mapping[str, int]
+) -> dict[str, dict[str, float]]:
+    """The measures of every claim that has a gold document, whose means `ranking_scores_of` gives.
+
+    Args:
+        logits: [N] scores of the pairs.
+        labels: [N] above 0 where the candidate answers its claim.
+        groups: [N] the claim of each pair.
+        gold: how many gold documents each claim has; the order of the claims.
+    """
+    names, values = _by_group(logits, labels, groups, gold)
+    rows = {name: {measure: float(each[place]) for measure, each in values.items()} for place, name in enumerate(names)}
+    return {claim: rows.get(claim) or dict.fromkeys(MEASURES, 0.0) for claim, number in gold.items() if number > 0}
+
+
+def _by_group(
+    logits: Array, labels: Array, groups: Sequence[str], gold: Mapping[str, int] | None
+) -> tuple[Array, dict[str, Array]]:
+    """[G] the claims with candidates, and of each measure [G] their values."""
     logits, labels = np.asarray(logits), np.asarray(labels)
     _check(logits, labels, groups)
     names, codes = np.unique(np.array(list(groups), dtype=object), return_inverse=True)  # [G], [N]
     ranks, owners = _ranks_of_answers(logits, labels > 0, codes)  # [H], [H]
     answers = np.bincount(owners, minlength=len(names))  # [G]
     totals = answers if gold is None else _totals(names, answers, gold)
-    count = len(names) if gold is None else sum(number > 0 for number in gold.values())
-    values = _values(ranks, owners, np.maximum(totals, 1))  # 1: a claim without gold has 0 of it, not 0/0
-    return {name: float(each.sum() / count) for name, each in values.items()}
+    return names, _values(ranks, owners, np.maximum(totals, 1))  # 1: a claim without gold has 0 of it, not 0/0
 
 
 def _means(per_query: Mapping[str, Mapping[str, float]], claims: Iterable[str]) -> dict[str, float]:

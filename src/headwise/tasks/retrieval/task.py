@@ -32,7 +32,7 @@ class RetrievalTask:
     layout: str | None = None
     drop_unknown: bool = False
     splits_of: Mapping[str, str] = field(default_factory=lambda: {"train": "train"})
-    """Which claims of the collection are for what: train, validation. Written `splits` in a recipe."""
+    """Which claims of the collection are for what: train, validation, test. Written `splits` in a recipe."""
     loss: str = "pairs"
     negatives: int = 10
     """Papers that are not the answer, for each claim: drawn from the best `depth` that BM25 finds."""
@@ -42,7 +42,7 @@ class RetrievalTask:
     given: bool = True
     """Whether pairs that come with the data are used, if there are any, instead of drawn ones."""
     validation_candidates: int = 20
-    """Papers that are re-ranked for each validation claim."""
+    """Papers that are re-ranked for each claim of validation and test."""
     stem: str = "english"
     stop_words: str = "english"
     k1: float = 1.5
@@ -117,7 +117,7 @@ def retrieval_task(options: Mapping[str, Any]) -> RetrievalTask:
 
 def _splits(value: Any) -> dict[str, str]:
     found = {
-        one_of(use, ("train", "validation"), "splits"): text(name, f"splits.{use}")
+        one_of(use, ("train", "validation", "test"), "splits"): text(name, f"splits.{use}")
         for use, name in mapping(value, "splits").items()
     }
     return {"train": "train", **found}
