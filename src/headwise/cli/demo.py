@@ -13,7 +13,6 @@ from rich.console import Console
 from rich.table import Table
 
 from headwise.cli.progress import progress
-from headwise.cli.quiet import quiet_libraries
 from headwise.cli.train import INTERRUPTED, command, program
 from headwise.errors import InputError
 from headwise.experiments.attention import View, head_summary, view
@@ -24,6 +23,7 @@ from headwise.experiments.run import check_output, train
 from headwise.reports import heatmap, projection
 from headwise.tasks import Split, build_task
 from headwise.training import load_classifier_folder
+from headwise.training.quiet import quiet_libraries
 
 VARIANTS = ("plain", "guided")
 # Examples for the statistics of heads: enough for two digits, a few seconds.

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import typer
 
-from headwise.cli.quiet import quiet_libraries
 from headwise.experiments.export import export
+from headwise.training.quiet import quiet_libraries
 
 
 def run_export(run: Path, target: Path, *, task: str | None, as_json: bool) -> None:

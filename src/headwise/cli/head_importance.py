@@ -9,7 +9,6 @@ import typer
 from rich.table import Table
 
 from headwise.cli.progress import progress
-from headwise.cli.quiet import quiet_libraries
 from headwise.cli.score import print_tables
 from headwise.experiments.apply import Source, finished_record
 from headwise.experiments.head_files import answers_folder, json_text, write_answers
@@ -25,6 +24,7 @@ from headwise.heads.importance import HeadImportance
 from headwise.heads.pruning import ranked_heads
 from headwise.heads.stability import SHARES
 from headwise.heads.task_similarity import ImportanceSimilarity, importance_similarity
+from headwise.training.quiet import quiet_libraries
 
 
 def show_importance(

@@ -10,13 +10,13 @@ from rich.table import Table
 
 from headwise.cli.head_importance import overlap_table
 from headwise.cli.progress import progress
-from headwise.cli.quiet import quiet_libraries
 from headwise.cli.score import print_tables
 from headwise.experiments.apply import Source, finished_record
 from headwise.experiments.head_files import answers_folder, json_text, write_answers
 from headwise.experiments.head_importance import ImportanceSettings
 from headwise.experiments.head_similarity import NAME, TaskSimilarity, measure_similarity
 from headwise.experiments.run_tasks import load_tasks
+from headwise.training.quiet import quiet_libraries
 
 
 def show_similarity(

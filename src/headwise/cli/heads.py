@@ -12,7 +12,6 @@ from rich.console import Console
 from rich.table import Table
 
 from headwise.cli.progress import progress
-from headwise.cli.quiet import quiet_libraries
 from headwise.errors import InputError
 from headwise.experiments.apply import Loaded, Source, load_run
 from headwise.experiments.data import read_split
@@ -20,6 +19,7 @@ from headwise.experiments.pattern_scores import missing_marks, pattern_scores
 from headwise.heads import PatternScore, PatternSummary
 from headwise.patterns import PATTERNS, Pattern, build_pattern, mark_ids
 from headwise.patterns.knowledge import Knowledge
+from headwise.training.quiet import quiet_libraries
 
 
 def show_patterns(

@@ -13,7 +13,6 @@ from rich.markup import escape
 from rich.table import Table
 
 from headwise.cli.progress import progress
-from headwise.cli.quiet import quiet_libraries
 from headwise.errors import InputError
 from headwise.experiments.data import read_splits
 from headwise.experiments.files import read_recipe
@@ -23,6 +22,7 @@ from headwise.patterns import PATTERNS
 from headwise.patterns.base import options_of
 from headwise.patterns.knowledge import Knowledge
 from headwise.training import Need, needs_of
+from headwise.training.quiet import quiet_libraries
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,6 @@ import typer
 from rich.table import Table
 
 from headwise.cli.progress import progress
-from headwise.cli.quiet import quiet_libraries
 from headwise.cli.score import print_tables
 from headwise.experiments.apply import Source, finished_record
 from headwise.experiments.head_files import answers_folder, json_text
@@ -19,6 +18,7 @@ from headwise.experiments.measure_curve import measure_curve, write_curve
 from headwise.experiments.prune_curve import PruneCurve
 from headwise.experiments.prune_masks import CurveSettings
 from headwise.experiments.run_tasks import load_tasks
+from headwise.training.quiet import quiet_libraries
 
 
 @dataclass(frozen=True)

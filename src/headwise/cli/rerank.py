@@ -8,7 +8,6 @@ from pathlib import Path
 import typer
 
 from headwise.cli.progress import progress
-from headwise.cli.quiet import quiet_libraries
 from headwise.cli.run_output import RunOutput
 from headwise.errors import InputError, choices
 from headwise.experiments.candidates import Candidates, Chosen, brings_texts, read_candidates, read_given
@@ -16,6 +15,7 @@ from headwise.experiments.rerank import TAG, Scoring, Stopped, rerank
 from headwise.experiments.reranker_run import Named, collection_of, run_folder
 from headwise.training.predict import PRECISIONS
 from headwise.training.progress import Listener
+from headwise.training.quiet import quiet_libraries
 
 INTERRUPTED = 130
 

@@ -14,11 +14,11 @@ from rich.table import Table
 from rich.text import Text
 
 from headwise.cli.progress import progress
-from headwise.cli.quiet import quiet_libraries
 from headwise.cli.score import WIDTH
 from headwise.experiments.explain import Explanation, Word
 from headwise.experiments.reranker_run import Named
 from headwise.experiments.search import Found, Paper, Reading, check_claim, open_searcher
+from headwise.training.quiet import quiet_libraries
 
 # How many words are named and marked.
 STRONGEST = 10

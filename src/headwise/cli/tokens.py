@@ -10,12 +10,12 @@ from rich.console import Console
 from rich.style import Style
 from rich.text import Text
 
-from headwise.cli.quiet import quiet_libraries
 from headwise.disk import save_text
 from headwise.experiments.apply import check_target, load_run
 from headwise.experiments.token_scores import TokenScores, token_scores
 from headwise.reports.token_page import token_page
 from headwise.reports.token_text import Piece, ScoredText, ScoredToken, lines, printable
+from headwise.training.quiet import quiet_libraries
 
 TOP = 5
 
