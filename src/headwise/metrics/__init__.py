@@ -1,18 +1,31 @@
 """Metrics: predictions and labels to numbers, and whether two rows of numbers differ."""
 
+from headwise.metrics.by_example import McNemar, mcnemar, twice_the_median
+from headwise.metrics.by_seed import SeedScores, SeedTest, paired_by_seed
 from headwise.metrics.classification import METRICS, score
 from headwise.metrics.ranking import MEASURES, RankingScores, ranking_scores_of, score_ranking
+from headwise.metrics.resampling import BootstrapTest, bootstrap_means, bootstrap_scores, bootstrap_test
 from headwise.metrics.significance import PairedTest, holm, mean_over_seeds, paired_test
 
 __all__ = [
     "MEASURES",
     "METRICS",
+    "BootstrapTest",
+    "McNemar",
     "PairedTest",
     "RankingScores",
+    "SeedScores",
+    "SeedTest",
+    "bootstrap_means",
+    "bootstrap_scores",
+    "bootstrap_test",
     "holm",
+    "mcnemar",
     "mean_over_seeds",
+    "paired_by_seed",
     "paired_test",
     "ranking_scores_of",
     "score",
     "score_ranking",
+    "twice_the_median",
 ]

@@ -60,15 +60,15 @@ def paired_test(first: Sequence[float], second: Sequence[float], *, seed: int = 
     Returns:
         The test; positive differences speak for the second.
     """
-    differences = _differences(first, second)
-    mean, deviation = float(differences.mean()), _deviation(differences)
+    differences = paired_differences(first, second)
+    mean, deviation = float(differences.mean()), sample_deviation(differences)
     low, high = _interval(differences, np.random.default_rng([seed, 0]))
     return PairedTest(
         difference=mean,
         low=low,
         high=high,
-        p=_randomisation_p(differences, np.random.default_rng([seed, 1])),
-        t_test_p=_t_test_p(mean, deviation, len(differences)),
+        p=randomisation_p(differences, np.random.default_rng([seed, 1])),
+        t_test_p=paired_t_test_p(mean, deviation, len(differences)),
         effect=mean / deviation if deviation else (None if mean else 0.0),
         better=int((differences > 0).sum()),
         worse=int((differences < 0).sum()),
@@ -121,7 +121,8 @@ def mean_interval(values: Vector) -> tuple[float, float, float]:
     return float(np.mean(values)), deviation, float(stdtrit(count - 1, 0.975)) * deviation / float(np.sqrt(count))
 
 
-def _differences(first: Sequence[float], second: Sequence[float]) -> Vector:
+def paired_differences(first: Sequence[float], second: Sequence[float]) -> Vector:
+    """[N] second minus first; 0 where only rounding makes them differ."""
     before, after = np.asarray(first, dtype=np.float64), np.asarray(second, dtype=np.float64)
     if before.ndim != 1 or before.shape != after.shape or not len(before):
         raise InputError(
@@ -134,7 +135,7 @@ def _differences(first: Sequence[float], second: Sequence[float]) -> Vector:
     return np.where(np.abs(after - before) <= rounding, 0.0, after - before)
 
 
-def _deviation(differences: Vector) -> float:
+def sample_deviation(differences: Vector) -> float:
     """Standard deviation of a sample; 0 where only rounding makes it differ from that."""
     deviation = float(differences.std(ddof=1)) if len(differences) > 1 else 0.0
     return deviation if deviation > ROUNDING * abs(float(differences.mean())) else 0.0
@@ -151,7 +152,8 @@ def _interval(differences: Vector, random: np.random.Generator) -> tuple[float, 
     return float(low), float(high)
 
 
-def _randomisation_p(differences: Vector, random: np.random.Generator) -> float:
+def randomisation_p(differences: Vector, random: np.random.Generator) -> float:
+    """Two-sided p-value of flipping signs: over all ways up to 13 differences that are not 0, else over random ones."""
     from scipy.stats import permutation_test  # type: ignore[import-untyped]
 
     unequal = differences[differences != 0]
@@ -169,7 +171,8 @@ def _randomisation_p(differences: Vector, random: np.random.Generator) -> float:
     return float(outcome.pvalue)
 
 
-def _t_test_p(mean: float, deviation: float, count: int) -> float | None:
+def paired_t_test_p(mean: float, deviation: float, count: int) -> float | None:
+    """Two-sided p-value of a t-test on differences; None if all are the same but not 0."""
     from scipy.special import stdtr
 
     if deviation == 0:

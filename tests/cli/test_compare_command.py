@@ -1,0 +1,228 @@
+"""`headwise compare`: what comes out, in every form. What it refuses is in test_compare_refusals.py."""
+
+import csv
+import io
+import json
+import re
+
+import pytest
+import small_results as made
+from tiny_runs import assert_one_sentence
+
+from headwise.experiments.comparison import Asked, compare
+
+QUICK = ("--resamples", 300)
+SYSTEMS = {**made.SYSTEMS, "m_d&g": {"guides": {"mdg": {"weight": 0.01}}}}
+AXES = {"set": {"one": {"task__name": "one"}, "50%": {"task__name": "two"}}, "system": SYSTEMS}
+WITHIN = {"by": ["system"], "baseline": "plain", "within": ["set"]}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """Two sets, three systems, three seeds; nobody writes into it."""
+    place = tmp_path_factory.mktemp("compare") / "results"
+    return made.sweep(place, AXES, qualities={"plain": 0.4, "ag": 0.93, "m_d&g": 0.45}, compare=WITHIN)
+
+
+@pytest.fixture(scope="module")
+def comparison(folder):
+    return compare([folder], Asked(resamples=300))
+
+
+@pytest.fixture
+def answer(headwise):
+    def type_in(*words):
+        code, out, err = headwise("compare", *words, *QUICK)
+        assert (code, err) == (0, "")
+        return out
+
+    return type_in
+
+
+def test_the_table(answer, folder, comparison):
+    lines = answer(folder).splitlines()
+    place = lines.index("set one: accuracy on test, against plain")
+    headings = re.split(r"\s{2,}", lines[place + 1].strip())
+    assert headings == [
+        *("system", "seeds", "mean ± sd", "95 % interval", "difference (95 %)"),
+        *("t", "Holm", "flips", "McNemar", "bootstrap", "swaps", "d_z", "MDE"),
+    ]
+    plain, ag, _ = (re.split(r"\s{2,}", line.strip()) for line in lines[place + 2 : place + 5])
+    assert plain[:2] == ["plain", "3"]
+    assert plain[4:] == ["–"] * 9
+    row = comparison.tables[0].rows[1]
+    scores, test, p = row.scores, row.by_seed, row.p
+    assert row.stars  # else this shows less than it should
+    assert ag == [
+        "ag",
+        "3",
+        f"{100 * scores.mean:.2f} ± {100 * scores.deviation:.2f} {row.stars}",
+        f"{100 * scores.low:.2f} to {100 * scores.high:.2f}",
+        f"{100 * test.difference:+.2f} ({100 * test.low:+.2f} to {100 * test.high:+.2f})",
+        *(f"{value:.4f}" for value in (p["t"], row.holm["t"], p["permutation"])),
+        *(f"{p[kind]:.4f}" for kind in ("mcnemar", "bootstrap", "randomisation")),
+        f"{test.effect:+.2f}",
+        f"{100 * test.detectable:.2f}",
+    ]
+    assert "set 50%: accuracy on test, against plain" in lines
+    assert "Permutation test: with 3 seeds this test cannot go below p = 0.25." in lines
+    assert any(line.startswith("Stars: * p < 0.05, ** p < 0.01 of the paired t-test") for line in lines)
+    assert any("2204.02922" in line and "mentions no correction" in line for line in lines)
+
+
+def test_a_narrow_table_becomes_two(answer, folder, monkeypatch):
+    monkeypatch.setattr("headwise.cli.compare.WIDTH", 90)
+    lines = answer(folder, "--only", "set=one").splitlines()
+    assert lines.count("set one: accuracy on test, against plain") == 2
+    tables = [line for line in lines if line.split()[:1] == ["system"]]
+    assert [line.split()[-1] for line in tables] == ["%)", "MDE"]
+    assert max(len(line) for line in lines[:12]) <= 90
+
+
+def test_json_has_everything(answer, folder, comparison):
+    data = json.loads(answer(folder, "--json"))
+    assert data == comparison.as_data()
+    assert json.loads(answer(folder, "--format", "json")) == data
+    ag = data["tables"][0]["rows"][1]
+    assert len(ag["values"]) == len(ag["by_example"]["mcnemar"]) == 3
+
+
+def test_csv_has_a_row_for_every_system_and_block(answer, folder, comparison):
+    rows = list(csv.DictReader(io.StringIO(answer(folder, "--format", "csv"))))
+    assert [(row["within.set"], row["system"]) for row in rows] == [
+        (name, system) for name in AXES["set"] for system in SYSTEMS
+    ]
+    for row, own in zip(rows, (row for table in comparison.tables for row in table.rows), strict=True):
+        assert float(row["mean"]) == own.scores.mean
+        assert (row["metric"], row["split"], row["baseline"], row["stars"]) == ("accuracy", "test", "plain", own.stars)
+        for kind in ("t", "permutation", "mcnemar", "bootstrap", "randomisation"):
+            assert (row[f"p_{kind}"] == "") == (own.by_seed is None)
+            if own.by_seed is not None:
+                assert float(row[f"p_{kind}"]) == own.p[kind]
+                assert float(row[f"p_{kind}_holm"]) == own.holm[kind]
+        if own.by_seed is not None:
+            assert float(row["difference"]) == own.by_seed.difference
+            assert float(row["detectable"]) == own.by_seed.detectable
+            assert float(row["bootstrap_low"]) == own.by_example.low
+
+
+def columns(line):
+    return [cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]]
+
+
+def test_markdown(answer, folder, comparison):
+    lines = answer(folder, "--format", "markdown").splitlines()
+    assert [line for line in lines if line.startswith("### ")] == [
+        f"### set {name}: accuracy on test, against plain" for name in AXES["set"]
+    ]
+    rows = [columns(line) for line in lines if line.startswith("|")]
+    assert {len(row) for row in rows} == {13}
+    row = comparison.tables[0].rows[1]
+    mean = f"{100 * row.scores.mean:.2f} ± {100 * row.scores.deviation:.2f}"
+    assert rows[3][2] == f"{mean} {row.stars}".replace("*", r"\*")
+    assert any(line.startswith(r"- Stars: \* p \< 0.05") for line in lines)
+
+
+def test_latex(answer, folder, comparison):
+    lines = answer(folder, "--format", "latex").splitlines()
+    rows = [line for line in lines if line.endswith(r"\\")]
+    assert {len(re.findall(r"(?<!\\)&", row)) for row in rows} == {12}
+    assert len(rows) == 2 * 4
+    row = comparison.tables[0].rows[1]
+    assert f"$\\pm$ {100 * row.scores.deviation:.2f}$^{{{row.stars}}}$ &" in rows[2]
+    assert rows[3].startswith(r"m\_d\&g & 3 & ")
+    assert r"\caption{set 50\%: accuracy on test, against plain}" in lines
+    text = "\n".join(lines)
+    assert text.count(r"\begin{table}") == text.count(r"\end{table}") == text.count(r"\toprule") == 2
+    assert not re.search(r"(?<!\\)[_#]", text.replace(r"\usepackage", ""))
+
+
+def test_scores_as_they_are(answer, folder, comparison):
+    row = comparison.tables[0].rows[1]
+    assert f"{row.scores.mean:.4f} ± {row.scores.deviation:.4f}" in answer(folder, "--no-percent")
+
+
+def test_all_metrics_stand_side_by_side_and_one_by_one(answer, folder):
+    lines = answer(folder, "--all-metrics", "--only", "set=one").splitlines()
+    place = lines.index("set one: all metrics on test")
+    assert lines[place + 1].split() == ["system", *made.CLASSES]
+    assert len(re.findall("±", lines[place + 3])) == 4
+    assert [line for line in lines if "against plain" in line] == [
+        f"set one: {metric} on test, against plain" for metric in made.CLASSES
+    ]
+
+
+def test_times(answer, folder):
+    out = answer(folder, "--times", "--format", "markdown")
+    rows = [columns(line) for line in out.splitlines() if line.startswith("|")]
+    assert rows[0][5:7] == ["s/epoch", "× time"]
+    assert rows[3][5:7] == ["11.00 ± 0.00", "1.00"]
+    assert "seconds of an epoch" in out
+    assert "seconds of an epoch" not in answer(folder, "--format", "markdown")
+
+
+def test_one_metric_one_split_another_baseline(answer, folder):
+    words = "--metric", "macro_f1", "--split", "validation", "--baseline", "ag", "--stars", "raw", "--json"
+    data = json.loads(answer(folder, *words))
+    assert (data["baseline"], data["split"], data["stars"]) == ("ag", "validation", "raw")
+    assert {table["metric"] for table in data["tables"]} == {"macro_f1"}
+    assert data["tables"][0]["rows"][0]["system"] == "ag"
+    assert any("which also chose the best model" in line for line in data["notes"])
+
+
+def test_loose_files_and_folders_of_train(answer, folder, tmp_path):
+    files = [path for path in made.runs_of(folder) if '"name": "one"' in path.read_text(encoding="utf-8")]
+    data = json.loads(answer(*files, "--json"))
+    assert (data["by"], data["baseline"], data["runs"]) == (["guides"], "plain", 9)
+    trained = [made.write_trained(tmp_path / path.stem, json.loads(path.read_text(encoding="utf-8"))) for path in files]
+    assert json.loads(answer(*trained, "--json")) == data
+
+
+def test_by_and_within_may_be_keys_and_come_with_commas(answer, folder):
+    data = json.loads(answer(*made.runs_of(folder), "--by", "guides", "--within", "task", "--json"))
+    assert [table["within"] for table in data["tables"]] == [{"task": "one"}, {"task": "two"}]
+    words = "--by", "guides,task", "--baseline", "plain, one", "--ignore", "examples"
+    data = json.loads(answer(*made.runs_of(folder), *words, "--json"))
+    assert len(data["tables"][0]["rows"]) == 6
+
+
+@pytest.mark.parametrize(
+    ("name", "begins"),
+    [("t.md", "### set"), ("t.csv", "within.set,"), ("t.tex", "% needs"), ("t.json", "{"), ("t.txt", "set one")],
+)
+def test_the_ending_of_a_file_says_its_format(headwise, answer, folder, tmp_path, name, begins):
+    path = tmp_path / name
+    assert answer(folder, "--output", path) == f"saved in {path}\n"
+    text = path.read_text(encoding="utf-8")
+    assert text.startswith(begins)
+    again = headwise("compare", folder, "--output", path)
+    assert_one_sentence(again, str(path), "exists already", "--overwrite")
+    assert path.read_text(encoding="utf-8") == text
+    answer(folder, "--output", path, "--overwrite", "--metric", "macro_f1")
+    assert path.read_text(encoding="utf-8") != text
+    assert [each.name for each in tmp_path.iterdir()] == [name]
+
+
+def test_a_file_and_json_on_standard_output(answer, folder, tmp_path):
+    path = tmp_path / "any.name"
+    data = json.loads(answer(folder, "--output", path, "--format", "latex", "--json"))
+    assert data["baseline"] == "plain"
+    assert path.read_text(encoding="utf-8").startswith("% needs")
+
+
+@pytest.mark.parametrize(
+    ("words", "parts"),
+    [
+        (("--output", "nowhere/t.md"), ("nowhere", "make it first")),
+        (("--output", "t.pdf"), ("t.pdf", ".md", "--format")),
+        (("--output", "."), ("is a folder",)),
+        (("--format", "html"), ("--format html", "markdown")),
+        (("--format", "csv", "--json"), ("--json", "--format csv")),
+    ],
+)
+def test_a_bad_place_or_form_is_refused_before_any_work(headwise, tmp_path, monkeypatch, words, parts):
+    monkeypatch.chdir(tmp_path)
+    if words[0] == "--output" and words[1] == ".":
+        words = ("--output", tmp_path, "--format", "csv")
+    assert_one_sentence(headwise("compare", "no-such-file.json", *words), *parts)
+    assert list(tmp_path.iterdir()) == []

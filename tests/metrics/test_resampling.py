@@ -1,0 +1,102 @@
+import numpy as np
+import pytest
+
+from headwise.errors import InputError
+from headwise.metrics import METRICS, bootstrap_means, bootstrap_scores, bootstrap_test
+
+NUMBERS = ("pearson", "spearman")
+
+
+def answers(seed=0, rows=4, examples=50, classes=3):
+    chance = np.random.default_rng(seed)
+    labels = chance.integers(classes, size=examples)
+    rows = np.where(chance.random((rows, examples)) < 0.7, labels, chance.integers(classes, size=(rows, examples)))
+    return rows, labels
+
+
+@pytest.mark.parametrize("metric", METRICS)
+def test_it_is_a_plain_loop_over_resamples(metric):
+    """The means and the spread of a loop that draws examples one by one, system by system on the same draw."""
+    rows, labels = answers(1)
+    if metric in NUMBERS:
+        rows = rows + 0.5 * np.random.default_rng(5).normal(size=rows.shape)
+    chance = np.random.default_rng(7)
+    draws = [chance.integers(len(labels), size=len(labels)) for _ in range(1500)]
+    slow = np.array([[METRICS[metric](row[draw], labels[draw]) for row in rows] for draw in draws])
+    fast = bootstrap_scores(metric, rows, labels, resamples=3000)
+    assert fast.shape == (3000, 4)
+    close = {"abs": 4 * slow.std() / np.sqrt(1500)}
+    assert fast.mean(0) == pytest.approx(slow.mean(0), **close)
+    differences = [each[:, 1] - each[:, 0] for each in (slow, fast)]
+    assert differences[1].std() == pytest.approx(differences[0].std(), rel=0.1)
+
+
+def test_what_is_drawn_is_as_many_examples_as_there_are():
+    """Where all examples are alike but one, the one is drawn 0, 1, 2 ... times as a coin would have it."""
+    rows, labels = np.array([[1, *[0] * 9]]), np.zeros(10, int)
+    found = bootstrap_scores("accuracy", rows, labels, resamples=20_000)[:, 0]
+    times = np.round((1 - found) * 10).astype(int)
+    assert (times == 0).mean() == pytest.approx(0.9**10, abs=0.015)
+    assert times.mean() == pytest.approx(1.0, abs=0.03)
+
+
+def test_means_are_those_of_a_plain_loop():
+    values = np.random.default_rng(3).random((2, 40)).round(1)
+    chance = np.random.default_rng(4)
+    slow = np.array([values[:, chance.integers(40, size=40)].mean(1) for _ in range(2000)])
+    fast = bootstrap_means(values, resamples=4000)
+    assert fast.mean(0) == pytest.approx(slow.mean(0), abs=0.01)
+    assert (fast[:, 1] - fast[:, 0]).std() == pytest.approx((slow[:, 1] - slow[:, 0]).std(), rel=0.08)
+
+
+def test_the_test_is_the_interval_turned_round():
+    draws = np.random.default_rng(0).normal(0.1, 0.05, size=1999)
+    test = bootstrap_test(0.1, draws)
+    assert (test.low, test.high) == pytest.approx(tuple(np.quantile(draws, [0.025, 0.975])))
+    assert test.p == pytest.approx(2 * ((draws <= 0).sum() + 1) / 2000)
+    for shift in np.linspace(-0.2, 0.2, 41):
+        moved = bootstrap_test(0.0, draws + shift)
+        assert (moved.p < 0.05) == (not moved.low <= 0 <= moved.high) or abs(moved.p - 0.05) < 0.002
+
+
+def test_the_other_way_round_is_the_same_test():
+    rows, labels = answers(2)
+    scores = bootstrap_scores("macro_f1", rows, labels, resamples=500)
+    one = bootstrap_test(0.1, scores[:, 1] - scores[:, 0])
+    other = bootstrap_test(-0.1, scores[:, 0] - scores[:, 1])
+    assert (other.low, other.high, other.p) == pytest.approx((-one.high, -one.low, one.p))
+
+
+def test_equal_systems_do_not_differ():
+    rows, labels = answers(3, rows=2)
+    scores = bootstrap_scores("matthews", np.stack([rows[0], rows[0]]), labels, resamples=200)
+    test = bootstrap_test(0.0, scores[:, 1] - scores[:, 0])
+    assert (test.low, test.high, test.p) == (0, 0, 1)
+    assert bootstrap_test(0.0, np.array([1e-17, -1e-17, 2e-16])).p == 1  # rounding is no difference
+
+
+def test_the_seed_decides_and_pieces_do_not(monkeypatch):
+    rows, labels = answers(4)
+    whole = bootstrap_scores("accuracy", rows, labels, resamples=300)
+    assert not np.array_equal(whole, bootstrap_scores("accuracy", rows, labels, resamples=300, seed=(1,)))
+    monkeypatch.setattr("headwise.metrics.resampling.AT_A_TIME", 500)
+    np.testing.assert_array_equal(bootstrap_scores("accuracy", rows, labels, resamples=300), whole)
+
+
+def test_the_order_of_examples_does_not_matter():
+    rows, labels = answers(5)
+    order = np.random.default_rng(0).permutation(len(labels))
+    np.testing.assert_array_equal(
+        bootstrap_scores("macro_f1", rows[:, order], labels[order], resamples=100),
+        bootstrap_scores("macro_f1", rows, labels, resamples=100),
+    )
+
+
+def test_wrong_shapes_and_numbers_are_refused():
+    rows, labels = answers(6)
+    with pytest.raises(InputError, match=r"expected \[M,n\] and \[n\]"):
+        bootstrap_scores("accuracy", rows, labels[:-1])
+    with pytest.raises(InputError, match="0 resamples"):
+        bootstrap_scores("accuracy", rows, labels, resamples=0)
+    with pytest.raises(InputError, match="unknown metric"):
+        bootstrap_scores("acuracy", rows, labels)
