@@ -57,19 +57,45 @@ def read_recipe(name: str, changes: Sequence[str] = ()) -> Recipe:
 
 def read_any_recipe(name: str, changes: Sequence[str] = ()) -> Recipe | JointRecipe:
     """A recipe from a file, or one of the package by its name, with changes such as `training.epochs=1`."""
-    path = _find(name)
+    data = recipe_data(name)
+    for change in changes:
+        data = with_change(data, *parse_change(change), f"--set {change!r}")
+    return check_any_recipe(data, name)
+
+
+def recipe_data(name: str, beside: Path | None = None) -> dict[str, Any]:
+    """The keys and values of a recipe, not yet checked; `beside` is a folder to look in first."""
+    path = _find(name, beside)
+    data = read_yaml(path, name)
+    if not isinstance(data, dict):
+        raise InputError(f"{name}: a recipe is a list of keys and values, such as `task: sick`; got {data!r:.60}.")
+    data.setdefault("name", plain_name(path.stem))
+    return data
+
+
+def read_yaml(path: Path, name: str) -> Any:
+    """What a file of ours says; `name` is what the user called it."""
     try:
         data = yaml.load(path.read_text(encoding="utf-8"), Loader)  # a SafeLoader
     except yaml.YAMLError as error:
         raise InputError(f"{name}: not valid YAML: {_first_line(error)}.") from error
     except UnicodeDecodeError as error:
-        raise InputError(f"{name}: not UTF-8 text (byte {error.start}): save the recipe as UTF-8.") from error
-    if not isinstance(data, dict):
-        raise InputError(f"{name}: a recipe is a list of keys and values, such as `task: sick`; got {data!r:.60}.")
-    data.setdefault("name", re.sub(r"[^A-Za-z0-9._-]+", "-", path.stem).lstrip("._-") or "run")
-    for change in changes:
-        data = _changed(data, change)
-    return check_any_recipe(data, name)
+        raise InputError(f"{name}: not UTF-8 text (byte {error.start}): save the file as UTF-8.") from error
+    if _holds_itself(data):
+        raise InputError(f"{name}: a part of it contains itself (a YAML anchor that is cyclic): write it out instead.")
+    return data
+
+
+def _holds_itself(data: Any, above: tuple[int, ...] = ()) -> bool:
+    if not isinstance(data, dict | list):
+        return False
+    inside = data.values() if isinstance(data, dict) else data
+    return id(data) in above or any(_holds_itself(each, (*above, id(data))) for each in inside)
+
+
+def plain_name(text: str) -> str:
+    """A name for a run or a sweep, made of any text."""
+    return re.sub(r"[^A-Za-z0-9._-]+", "-", text).lstrip("._-") or "run"
 
 
 def bundled() -> dict[str, Path]:
@@ -84,8 +110,10 @@ def recipe_text(recipe: Recipe | JointRecipe) -> str:
     return text
 
 
-def _find(name: str) -> Path:
+def _find(name: str, beside: Path | None = None) -> Path:
     path = Path(name).expanduser()
+    if beside is not None and (beside / path).is_file():
+        return beside / path
     if path.is_file():
         return path
     known = bundled()
@@ -96,7 +124,8 @@ def _find(name: str) -> Path:
     raise InputError(f"recipe {name!r}: there is no such file, and no recipe of the package: {choices(name, known)}.")
 
 
-def _changed(data: dict[str, Any], change: str) -> dict[str, Any]:
+def parse_change(change: str) -> tuple[str, Any]:
+    """The key and the value of `KEY=VALUE`, which is YAML."""
     name, equals, text = change.partition("=")
     if not equals or not name.strip():
         raise InputError(f"--set {change!r}: expected KEY=VALUE, such as training.epochs=1.")
@@ -104,19 +133,31 @@ def _changed(data: dict[str, Any], change: str) -> dict[str, Any]:
         value = yaml.load(text, Loader)  # a SafeLoader
     except yaml.YAMLError as error:
         raise InputError(f"--set {change!r}: the value is not valid YAML: {_first_line(error)}.") from error
-    return _with(data, name.strip().split("."), value, change)
+    return name.strip(), value
 
 
-def _with(data: Any, keys: list[str], value: Any, change: str) -> dict[str, Any]:
+def with_change(data: dict[str, Any], key: str, value: Any, place: str) -> dict[str, Any]:
+    """The data with one value changed, at a dotted key; what was given stays as it is.
+
+    Args:
+        data: a recipe's keys and values, not yet checked.
+        key: such as training.epochs.
+        value: what is there from now on.
+        place: where the change was written, for messages.
+    """
+    return _with(data, key.split("."), value, place)
+
+
+def _with(data: Any, keys: list[str], value: Any, place: str) -> dict[str, Any]:
     first, *rest = keys
     if data is not None and not isinstance(data, dict):
-        raise InputError(f"--set {change!r}: {first!r} cannot be set inside {data!r}.")
+        raise InputError(f"{place}: {first!r} cannot be set inside {data!r}.")
     inside = dict(data or {})
-    inside[first] = _with(_opened(first, inside.get(first)), rest, value, change) if rest else value
+    inside[first] = _with(opened(first, inside.get(first)), rest, value, place) if rest else value
     return inside
 
 
-def _opened(key: str, value: Any) -> Any:
+def opened(key: str, value: Any) -> Any:
     """`task: sick`, `tasks: [sst2, rte]` and `guides: [mdg]` open up when one of their options is set."""
     if key == "task" and isinstance(value, str):
         return {"name": value}

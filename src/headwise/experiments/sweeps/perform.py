@@ -1,0 +1,159 @@
+"""One run of a sweep, from its recipe to its JSON, by whichever process an engine has."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from headwise.errors import HeadwiseError
+from headwise.experiments import record
+from headwise.experiments.joint_recipe import check_any_recipe
+from headwise.experiments.outputs import read_outputs
+from headwise.experiments.prepare import Place
+from headwise.experiments.run import WORK, train
+from headwise.experiments.sweeps.afterwards import measure_heads
+from headwise.experiments.sweeps.folder import FORMAT, ResultFolder
+from headwise.training import Listener
+from headwise.training.watching import AbandonRun, Watch
+
+FINISHED, PRESENT, FAILED, INTERRUPTED, BUSY = "finished", "present", "failed", "interrupted", "busy"
+ABANDONED = "abandoned"
+# What depends on the machine and its load, and so belongs to the world and not to what happened.
+TIMES = ("seconds_per_epoch", "seconds_per_step")
+
+
+@dataclass(frozen=True)
+class Assignment:
+    """A run that somebody is to make: plain data, since it goes to other processes and machines."""
+
+    key: str
+    name: str
+    """For people."""
+    recipe: dict[str, Any]
+    folder: str
+    data: str | None = None
+    cache: str | None = None
+    network: bool = False
+    threads: int = 1
+    keep_model: bool = False
+    then: dict[str, dict[str, Any]] | None = None
+    engine: str = "local"
+
+    def as_data(self) -> dict[str, Any]:
+        """Plain data."""
+        return asdict(self)
+
+
+@dataclass(frozen=True)
+class Report:
+    """What became of an assignment."""
+
+    key: str
+    state: str
+    message: str = ""
+    """What went wrong, or the main result."""
+    content: dict[str, Any] | None = None
+    """Of a run that was finished, what its JSON says."""
+
+
+def perform(assignment: Assignment, listener: Listener, watch: Watch | None = None) -> Report:
+    """Make a run, or go on with it, unless it is there or somebody else is at it; its errors are kept, not raised.
+
+    The result does not depend on who makes it: the number of threads is that of the assignment, and nothing of the
+    machine or of the time goes into what was asked and what happened. A run that `watch` abandons leaves nothing.
+    """
+    folder, key = ResultFolder(Path(assignment.folder)), assignment.key
+    folder.open()
+    torch.set_num_threads(assignment.threads)
+    with folder.claimed(key) as mine:
+        if folder.has(key):
+            return Report(key, PRESENT)
+        if not mine:
+            return Report(key, BUSY)
+        try:
+            content = _content(assignment, folder, listener, watch)
+        except KeyboardInterrupt:
+            return Report(key, INTERRUPTED)
+        except AbandonRun:
+            shutil.rmtree(folder.work(key), ignore_errors=True)
+            return Report(key, ABANDONED)
+        except Exception as error:  # whatever it is, it must not stop the other runs
+            return fail(assignment, error)
+        if content is None:
+            return Report(key, INTERRUPTED)
+        folder.keep(key, content)
+        folder.note(key, FINISHED, assignment.engine)
+        _tidy(assignment, folder)
+        return Report(key, FINISHED, main_result(content["happened"]), content)
+
+
+def fail(assignment: Assignment, error: BaseException) -> Report:
+    """Keep the error of a run."""
+    message = " ".join(str(error).split()) or type(error).__name__
+    said = message if isinstance(error, HeadwiseError) else f"unexpected {type(error).__name__}: {message}"
+    happened = {"status": FAILED, "error": {"kind": type(error).__name__, "message": said}}
+    asked = {"recipe": assignment.recipe, "seed": assignment.recipe.get("seed")}
+    content = _composed(assignment, asked, happened, {})
+    folder = ResultFolder(Path(assignment.folder))
+    folder.keep_error(assignment.key, content)
+    folder.note(assignment.key, FAILED, assignment.engine)
+    return Report(assignment.key, FAILED, said)
+
+
+def main_result(happened: Mapping[str, Any]) -> str:
+    """The main metric of a run, in a few words."""
+    metrics, primary = happened["metrics"], happened["primary"]
+    split = next((name for name in ("test", "validation") if primary in (metrics.get(name) or {})), None)
+    return "" if split is None else f"{split} {primary} {metrics[split][primary]:.4f}"
+
+
+def _content(
+    assignment: Assignment, folder: ResultFolder, listener: Listener, watch: Watch | None
+) -> dict[str, Any] | None:
+    """Train and put the JSON together; None if it was interrupted and can go on."""
+    work, data = folder.work(assignment.key), None if assignment.data is None else Path(assignment.data)
+    cache = None if assignment.cache is None else Path(assignment.cache)
+    recipe = check_any_recipe(assignment.recipe, assignment.name)
+    begin = time.perf_counter()
+    begun = (work / record.NAME).is_file()
+    result = train(recipe, Place(work, data, assignment.network, cache), resume=begun, listener=listener, watch=watch)
+    if result.interrupted:
+        return None
+    seconds = time.perf_counter() - begin
+    happened = {"status": FINISHED, **result.record["happened"], "outputs": read_outputs(work)}
+    if assignment.then:
+        happened["heads"] = measure_heads(work, assignment.then, data, network=assignment.network, listener=listener)
+    asked = {name: each for name, each in result.record["asked"].items() if name not in ("data", "command")}
+    return _composed(assignment, asked, happened, {"seconds": round(seconds, 3)})
+
+
+def _composed(
+    assignment: Assignment, asked: Mapping[str, Any], happened: dict[str, Any], times: dict[str, Any]
+) -> dict[str, Any]:
+    """The parts of a run's JSON; times are moved to the world, so that what happened is the same wherever it did."""
+    for name in TIMES:
+        if name in happened:
+            times[name] = happened.pop(name)
+    if "ssa" in happened:
+        times["labelling"] = [epoch.get("seconds") for epoch in happened["ssa"]]
+        happened["ssa"] = [
+            {name: each for name, each in epoch.items() if name != "seconds"} for epoch in happened["ssa"]
+        ]
+    world = {**record.world(), "data": assignment.data, "engine": assignment.engine, "times": times}
+    return {"format": FORMAT, "key": assignment.key, "asked": dict(asked), "happened": happened, "world": world}
+
+
+def _tidy(assignment: Assignment, folder: ResultFolder) -> None:
+    """Keep the model or remove it; either way nothing is left to go on with."""
+    work, model = folder.work(assignment.key), folder.model(assignment.key)
+    shutil.rmtree(work / WORK, ignore_errors=True)
+    if assignment.keep_model and not model.exists():
+        work.rename(model)
+    else:
+        shutil.rmtree(work, ignore_errors=True)

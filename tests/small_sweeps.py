@@ -1,0 +1,135 @@
+"""Sweeps of tiny runs for the tests of engines and commands."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import yaml
+from tiny_runs import small
+
+from headwise.experiments.sweeps.perform import Assignment, perform
+from headwise.experiments.sweeps.plan import plan_sweep
+from headwise.training import Silence
+
+# Long enough to be caught in the middle, and a checkpoint now and then.
+LONG = {
+    "recipe__training__steps": 120,
+    "recipe__training__checkpoint_every": 20,
+    "recipe__training__evaluate_every": 40,
+    "recipe__guides": {"mdg": {"weight": 0.1}},
+    "recipe__share_every": 0,
+    "seeds": [1],
+}
+
+
+def sweep_data(encoder: str, **changes: Any) -> dict[str, Any]:
+    """Plain and guided, two seeds; `changes` are keys of the sweep, `recipe__...` keys of its recipe."""
+    own = {key.removeprefix("recipe__"): value for key, value in changes.items() if key.startswith("recipe__")}
+    rest = {key: value for key, value in changes.items() if not key.startswith("recipe__")}
+    return {
+        "name": "tiny",
+        "recipe": small(encoder, training__epochs=1, **own),
+        "grid": {"system": {"plain": {"guides": {}}, "ag": None}},
+        "seeds": [1, 2],
+        "compare": {"by": "system", "baseline": "plain"},
+        **rest,
+    }
+
+
+def write_sweep(path: Path, encoder: str, **changes: Any) -> str:
+    path.write_text(yaml.safe_dump(sweep_data(encoder, **changes), sort_keys=False), encoding="utf-8")
+    return str(path)
+
+
+def results(folder: Path) -> dict[str, dict[str, Any]]:
+    """Key -> the JSON of every finished run."""
+    found = {path.stem: path for path in (folder / "runs").glob("*.json") if not path.name.endswith(".error.json")}
+    return {key: json.loads(path.read_text(encoding="utf-8")) for key, path in found.items()}
+
+
+def result_bytes(folder: Path) -> dict[str, list[str]]:
+    """Key -> the lines of what was asked and what happened, as they stand in the file."""
+    lines = {key: (folder / "runs" / f"{key}.json").read_text(encoding="utf-8").splitlines() for key in results(folder)}
+    return {key: [line for line in each if line.startswith(('"asked"', '"happened"'))] for key, each in lines.items()}
+
+
+def differences(first: Path, second: Path) -> list[str]:
+    """Where the results of two folders differ, in what was asked or what happened; none if their bytes are the same."""
+    one, two = results(first), results(second)
+    found = sorted(one.keys() ^ two.keys())
+    for key in one.keys() & two.keys():
+        for part in ("asked", "happened"):
+            names = {**one[key][part], **two[key][part]}
+            found += [f"{key} {part} {name}" for name in names if one[key][part].get(name) != two[key][part].get(name)]
+    if not found and result_bytes(first) != result_bytes(second):
+        found.append("bytes")
+    return found
+
+
+def finished_counts(folder: Path) -> Counter[str]:
+    """How often each run was finished, by the folder's log."""
+    log = (folder / "log.jsonl").read_text(encoding="utf-8").splitlines()
+    return Counter(line["key"] for line in map(json.loads, log) if line["state"] == "finished")
+
+
+def start(*words: object, **options: Any) -> subprocess.Popen[str]:
+    """`headwise WORDS...` as a real process in a session of its own."""
+    return subprocess.Popen(
+        [sys.executable, "-m", "headwise", *map(str, words)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+        env=os.environ | {"OMP_NUM_THREADS": "1"},
+        **options,
+    )
+
+
+def wait_until(condition: Callable[[], bool], seconds: float = 120, *, process: Any = None) -> None:
+    end = time.monotonic() + seconds
+    while not condition():
+        if process is not None and process.poll() is not None:
+            raise AssertionError(f"it ended before: {process.communicate()}")
+        if time.monotonic() > end:
+            raise AssertionError(f"nothing happened for {seconds} seconds")
+        time.sleep(0.02)
+
+
+def checkpoints(folder: Path) -> list[Path]:
+    return sorted((folder / "unfinished").glob("*/unfinished/checkpoint-*/headwise-complete.json"))
+
+
+def processes_of(folder: Path) -> list[int]:
+    """Workers that have a lock of the folder open."""
+    found = []
+    for process in Path("/proc").iterdir():
+        try:
+            if process.name.isdecimal() and "engines.worker" in (process / "cmdline").read_text():
+                links = [os.readlink(each) for each in (process / "fd").iterdir()]
+                if any(link.startswith(str(folder)) for link in links):
+                    found.append(int(process.name))
+        except OSError:
+            continue
+    return found
+
+
+@pytest.fixture(scope="session")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory, encoder: str, pairs: str) -> Path:
+    """The results of the long runs, made without an engine by a process that nobody disturbed."""
+    torch.set_num_threads(1)
+    folder = tmp_path_factory.mktemp("undisturbed")
+    plan = plan_sweep(write_sweep(folder / "s.yaml", encoder, **LONG))
+    for planned in plan.unique:
+        made = Assignment(planned.key, "r", planned.recipe.as_data(), str(folder / "out"), data=pairs)
+        assert perform(made, Silence()).state == "finished"
+    return folder / "out"
