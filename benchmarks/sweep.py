@@ -1,0 +1,157 @@
+"""What the engine of a sweep costs, and what two processes bring over one.
+
+    python benchmarks/sweep.py                    some minutes on two cores
+    python benchmarks/sweep.py --quick --check    under 50 s; exit 1 if a bar is missed
+
+The runs are real and short: MiniLM-L6 on the built-in clinical sentence pairs, plain and guided, each on one thread. A
+round makes the same runs with one process and then with two (the order alternates), each time in a fresh folder. Of
+one process:
+
+    start      seconds from asking for the runs to the first word of the first one: Python, torch, transformers
+    overhead   (all seconds - start - the runs' own seconds) / runs: locks, JSON, tidying, messages
+    own        seconds of a run by itself: reading, training, scoring, saving
+
+Bars: the median over rounds of overhead / own, and of seconds with two processes / seconds with one, starts left out
+of both (they are paid once, whatever the number of runs).
+
+stdout carries one JSON object {"rows", "bars"}, stderr the progress.
+"""
+
+import argparse
+import json
+import sys
+import tempfile
+import time
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from measure import Row, code_version
+from report import Bar, UsageError, fail, finish, machine, make_bar, progress, versions
+from step import Parser
+
+from headwise.errors import HeadwiseError
+from headwise.experiments.engines import Board, Monitor
+from headwise.experiments.engines.local import LocalEngine
+from headwise.experiments.recipe import check_recipe
+from headwise.experiments.sweeps.perform import Assignment, Report
+from headwise.experiments.sweeps.plan import run_key
+
+OVERHEAD_LIMIT = 0.05
+TWO_LIMIT = 0.65
+GUIDES = {"mdg": {"weight": {"share": 0.03}}, "pdg": {"weight": {"share": 0.03}}}
+
+
+def read_options() -> argparse.Namespace:
+    parser = Parser(description="Overhead of the engine, and speed-up of two workers.")
+    parser.add_argument("--rounds", type=int, default=3, help="default: 3")
+    parser.add_argument("--runs", type=int, default=8, help="of each round, an even number; default: 8")
+    parser.add_argument("--steps", type=int, default=20, help="of each run; default: 20")
+    parser.add_argument("--quick", action="store_true", help="one round of four runs of six steps: under 50 s")
+    parser.add_argument("--check", action="store_true", help="exit 1 if a bar is missed")
+    options = parser.parse_args()
+    if options.quick:
+        options.rounds, options.runs, options.steps = 1, 4, 6
+    return options
+
+
+def assignments(folder: Path, runs: int, steps: int) -> list[Assignment]:
+    """Plain and guided runs in turn, each pair with a seed of its own."""
+    made = []
+    for number in range(runs):
+        data = {
+            "name": "run",
+            "task": {"name": "clinic", "sizes": {"train": 32 * steps, "validation": 60, "test": 60}},
+            "guides": GUIDES if number % 2 else {},
+            "training": {"epochs": 1, "batch": 32, "learning_rate": 2e-4},
+            "seed": 1 + number // 2,
+        }
+        recipe = check_recipe(data, "benchmark")
+        made.append(Assignment(run_key(recipe), str(number), recipe.as_data(), str(folder)))
+    return made
+
+
+class Watch:
+    """When the first run began to speak, and which runs are over."""
+
+    def __init__(self) -> None:
+        self.begin = time.perf_counter()
+        self.spoke: float | None = None
+        self.reports: list[Report] = []
+
+    def going_on(self, key: str, text: str) -> None:
+        self.spoke = self.spoke or time.perf_counter()
+
+    def seconds(self) -> tuple[float, float]:
+        """Until the first word, and from then on."""
+        end = time.perf_counter()
+        spoke = self.spoke or end
+        return spoke - self.begin, end - spoke
+
+
+def timed(workers: int, options: argparse.Namespace) -> dict[str, Any]:
+    """One making of all runs."""
+    with tempfile.TemporaryDirectory() as folder:
+        made = assignments(Path(folder) / "out", options.runs, options.steps)
+        watch = Watch()
+        board = Board(made, Monitor(watch.reports.append, watch.going_on, lambda: 0))
+        LocalEngine(workers).run(board)
+        start, rest = watch.seconds()
+        failed = [report.message for report in watch.reports if report.state != "finished"]
+        if failed:
+            raise UsageError(f"a run failed: {failed[0]}")
+        files = (Path(folder) / "out" / "runs").glob("*.json")
+        own = [json.loads(path.read_text())["world"]["times"]["seconds"] for path in files]
+    return {"start": start, "seconds": rest, "own": own}
+
+
+def measure(options: argparse.Namespace) -> list[Row]:
+    rows = []
+    for number in range(options.rounds):
+        order = (1, 2) if number % 2 == 0 else (2, 1)
+        found = {workers: timed(workers, options) for workers in order}
+        one, two = found[1], found[2]
+        overhead = (one["seconds"] - sum(one["own"])) / options.runs
+        row = {
+            "kind": "sweep",
+            "round": number,
+            "runs": options.runs,
+            "steps": options.steps,
+            "start": round(one["start"], 3),
+            "own": round(median(one["own"]), 3),
+            "overhead": round(overhead, 3),
+            "overhead_share": round(overhead / median(one["own"]), 4),
+            "seconds": {"1": round(one["seconds"], 3), "2": round(two["seconds"], 3)},
+            "ratio": round(two["seconds"] / one["seconds"], 4),
+            "settings": versions(),
+            "machine": machine(),
+            "code": code_version(),
+        }
+        rows.append(row)
+        progress(
+            f"round {number}: start {row['start']} s, run {row['own']} s, overhead {row['overhead']} s per run, "
+            f"two processes / one {row['ratio']}"
+        )
+    return rows
+
+
+def bars_of(rows: list[Row]) -> list[Bar]:
+    return [
+        make_bar("overhead per run / run", median(row["overhead_share"] for row in rows), OVERHEAD_LIMIT),
+        make_bar("two processes / one", median(row["ratio"] for row in rows), TWO_LIMIT),
+    ]
+
+
+def main() -> int:
+    options = read_options()
+    try:
+        if options.rounds < 1 or options.runs < 2 or options.runs % 2 or options.steps < 1:
+            raise UsageError("--rounds and --steps must be at least 1, --runs an even number from 2.")
+        rows = measure(options)
+    except (UsageError, HeadwiseError) as error:
+        fail(str(error), 2)
+    return finish({"rows": rows, "bars": bars_of(rows)}, options.check)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
