@@ -23,9 +23,9 @@ from headwise.training import Silence
 
 # Long enough to be caught in the middle, and a checkpoint now and then.
 LONG = {
-    "recipe__training__steps": 120,
+    "recipe__training__steps": 300,
     "recipe__training__checkpoint_every": 20,
-    "recipe__training__evaluate_every": 40,
+    "recipe__training__evaluate_every": 60,
     "recipe__guides": {"mdg": {"weight": 0.1}},
     "recipe__share_every": 0,
     "seeds": [1],
@@ -109,18 +109,28 @@ def checkpoints(folder: Path) -> list[Path]:
     return sorted((folder / "unfinished").glob("*/unfinished/checkpoint-*/headwise-complete.json"))
 
 
-def processes_of(folder: Path) -> list[int]:
-    """Workers that have a lock of the folder open."""
-    found = []
+def keys_at_work(folder: Path, parent: int | None = None) -> dict[int, str]:
+    """Process -> the key of the run whose lock it has open; only children of `parent`, if that is given."""
+    found = {}
     for process in Path("/proc").iterdir():
         try:
-            if process.name.isdecimal() and "engines.worker" in (process / "cmdline").read_text():
-                links = [os.readlink(each) for each in (process / "fd").iterdir()]
-                if any(link.startswith(str(folder)) for link in links):
-                    found.append(int(process.name))
+            if not process.name.isdecimal() or (parent is not None and _parent(process) != parent):
+                continue
+            links = [Path(os.readlink(each)) for each in (process / "fd").iterdir()]
         except OSError:
             continue
+        keys = [link.stem for link in links if link.parent == folder / "locks" and link.stem != "folder"]
+        found |= {int(process.name): keys[0]} if keys else {}
     return found
+
+
+def _parent(process: Path) -> int:
+    return int((process / "stat").read_text().rpartition(")")[2].split()[1])
+
+
+def processes_of(folder: Path) -> list[int]:
+    """Processes that are at a run of the folder."""
+    return sorted(keys_at_work(folder))
 
 
 @pytest.fixture(scope="session")

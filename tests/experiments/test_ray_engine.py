@@ -5,7 +5,7 @@ import socket
 import time
 
 import pytest
-from small_sweeps import LONG, checkpoints, differences, finished_counts, start, wait_until, write_sweep
+from small_sweeps import LONG, checkpoints, differences, finished_counts, keys_at_work, start, wait_until, write_sweep
 from tiny_runs import assert_one_sentence
 
 ray = pytest.importorskip("ray", reason="Ray is not installed: pip install 'headwise[ray]'")
@@ -31,8 +31,13 @@ def test_a_node_dies_and_every_run_is_still_made_once(tmp_path, encoder, pairs, 
     sweep = start(
         "sweep", path, "--data", pairs, "--output", out, "--engine", "ray", "--address", cluster.address, "--json"
     )
-    # Both nodes are at work, each on a run, and both have something to lose.
-    wait_until(lambda: len({each.parents[2] for each in checkpoints(out)}) == 2, 240, process=sweep)
+    (raylet,) = node.all_processes["raylet"]
+
+    def has_something_to_lose():
+        keys = keys_at_work(out, raylet.process.pid).values()
+        return any(key in str(path) for key in keys for path in checkpoints(out))
+
+    wait_until(has_something_to_lose, 240, process=sweep)
     cluster.remove_node(node, allow_graceful=False)
     stdout, stderr = sweep.communicate(timeout=300)
     assert sweep.returncode == 0, stderr

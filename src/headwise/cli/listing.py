@@ -17,6 +17,7 @@ COLUMNS = {
     "guides": ("name", "minimises", "options"),
     "models": ("name", "description", "install"),
     "recipes": ("name", "task", "guides", "ssa", "description"),
+    "sweeps": ("name", "runs", "scales", "title"),
     "tasks": ("name", "kind", "labels", "primary", "description"),
 }
 
@@ -25,7 +26,7 @@ def show(kind: str, *, as_json: bool) -> None:
     """Print what there is of a kind."""
     if kind not in COLUMNS:
         raise InputError(f"list {kind!r}: {choices(kind, COLUMNS)}.")
-    rows = {"guides": _guides, "models": _models, "recipes": _recipes, "tasks": _tasks}[kind]()
+    rows = {"guides": _guides, "models": _models, "recipes": _recipes, "sweeps": _sweeps, "tasks": _tasks}[kind]()
     if as_json:
         typer.echo(json.dumps({kind: rows}, indent=2, ensure_ascii=False))
         return
@@ -78,6 +79,27 @@ def _about(recipe: Any) -> dict[str, Any]:
         "ssa": "" if several or recipe.supervision is None else recipe.supervision.model,
         "description": recipe.description,
     }
+
+
+def _sweeps() -> list[dict[str, Any]]:
+    from headwise.experiments.sweeps.plan import plan_sweep
+    from headwise.experiments.sweeps.sweep_file import scales_of, shipped_sweeps
+
+    found = []
+    for name in shipped_sweeps():
+        scales = scales_of(name)
+        plans = {scale: plan_sweep(name, scale=scale) for scale in (None, *scales)}
+        whole = plans[None].sweep
+        found.append(
+            {
+                "name": name,
+                "runs": len(plans[None].unique),
+                "scales": [f"{scale}: {len(plans[scale].unique)} runs" for scale in scales],
+                "title": whole.title,
+                "source": whole.source,
+            }
+        )
+    return found
 
 
 def _tasks() -> list[dict[str, Any]]:

@@ -82,7 +82,7 @@ class Board:
         if self.stopping:
             self.monitor.over(Report(key, INTERRUPTED))
         elif self._lost[key] <= RETRIES:
-            self._waiting.append(assignment)
+            self._waiting.appendleft(assignment)  # what is begun is finished first
         else:
             times = self._lost[key]
             self.monitor.over(fail(assignment, StateError(f"whoever worked on it died {times} times, last: {reason}.")))
