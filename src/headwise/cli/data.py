@@ -1,4 +1,4 @@
-"""`headwise data`: data sets that are made from others."""
+"""`headwise data`: data sets that are made from others, and what is wrong with those that are there."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-data = typer.Typer(help="Make data sets from others.", no_args_is_help=True, rich_markup_mode=None)
+data = typer.Typer(help="Make data sets from others, and check data sets.", no_args_is_help=True, rich_markup_mode=None)
 
 
 @data.command("ag-pair")
@@ -38,6 +38,49 @@ def ag_pair(
         typer.echo(json.dumps(answer, indent=2, ensure_ascii=False))
     else:
         _show(answer)
+
+
+@data.command("check")
+def check(
+    files: Annotated[
+        list[str],
+        typer.Argument(metavar="FILE...", help="TSV, CSV, JSONL, Parquet; or train=FILE.", show_default=False),
+    ],
+    task: Annotated[
+        str | None, typer.Option(help="Task whose columns they have, see `headwise list tasks`.", show_default=False)
+    ] = None,
+    texts: Annotated[str | None, typer.Option(metavar="A,B", help="Columns of one text or two.")] = None,
+    label: Annotated[str | None, typer.Option(metavar="C", help="Column of the label.")] = None,
+    columns: Annotated[
+        str | None, typer.Option(metavar="A,B,C", help="All columns, of files without a header.")
+    ] = None,
+    model: Annotated[str | None, typer.Option(help="Encoder, to count its tokens as well.", show_default=False)] = None,
+    max_length: Annotated[
+        int | None, typer.Option(min=1, help="Tokens beyond which it would cut; default 128.", show_default=False)
+    ] = None,
+    seed: Annotated[int, typer.Option(min=0, help="Decides what the baselines learn from.")] = 0,
+    strict: Annotated[bool, typer.Option("--strict", help="Exit with 1 if anything is found.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of tables.")] = False,
+) -> None:
+    """Tell what is wrong with the files of a data set before anything is trained on it.
+
+    Label balance, duplicates, leaks between the files, lengths, and what baselines reach that see next to nothing.
+    """
+    from headwise.cli.data_check import show_check
+    from headwise.experiments.data_check import CheckSettings, Choice
+
+    show_check(
+        files,
+        Choice(task, _listed(texts), label, _listed(columns)),
+        CheckSettings(seed=seed, model=model, max_length=max_length),
+        strict=strict,
+        as_json=as_json,
+    )
+
+
+def _listed(text: str | None) -> tuple[str, ...]:
+    """Names with commas between them."""
+    return tuple(name.strip() for name in text.split(",") if name.strip()) if text else ()
 
 
 def _show(answer: Mapping[str, Any]) -> None:
