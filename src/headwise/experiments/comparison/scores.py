@@ -25,25 +25,30 @@ def choose_split(runs: Iterable[StoredRun], wanted: str | None) -> str:
 
 
 def choose_metrics(groups: Sequence[Group], split: str, asked: Asked) -> list[tuple[str, ...]]:
-    """For each block the metrics to compare: the one that was asked for, the main one, or all."""
-    runs = [run for each in groups for run in each.runs]
+    """For each block the metrics to compare: the one that was asked for, its main one, or all."""
     if asked.all_metrics:
         return [_all_metrics(each, split) for each in groups]
+    return [(_metric(each, split, asked.metric),) for each in groups]
+
+
+def _metric(each: Group, split: str, wanted: str | None) -> str:
+    """The metric that was asked for, or the main one, which all runs of a block must share."""
     primaries: dict[str, StoredRun] = {}
-    for run in runs:
+    for run in each.runs:
         primaries.setdefault(run.primary, run)
-    if asked.metric is None and len(primaries) > 1:
+    if wanted is None and len(primaries) > 1:
         first, second = list(primaries.items())[:2]
         raise InputError(
-            f"the runs have different main metrics ({first[0]} in {first[1].path}, {second[0]} in {second[1].path}): "
-            "choose one with --metric, keep to a part with --only, or show them all by --all-metrics."
+            f"{each.title}the runs have different main metrics ({first[0]} in {first[1].path}, {second[0]} in "
+            f"{second[1].path}): choose one with --metric, keep to a part with --only, or show them all by "
+            "--all-metrics."
         )
-    metric = asked.metric or runs[0].primary
-    for run in runs:
+    metric = wanted or each.runs[0].primary
+    for run in each.runs:
         if metric not in run.metrics[split]:
             known = choices(metric, run.metrics[split])
             raise InputError(f"{run.path} has no {metric} on {split}; {known}.")
-    return [(metric,)] * len(groups)
+    return metric
 
 
 def values_of(seeds: Seeds, metric: str, split: str) -> list[float]:
