@@ -299,9 +299,25 @@ def test_f1_of_three_classes_that_were_found(refused, data):
     refused("f1 is for two classes", "train.tsv", "macro_f1", data=data, task={"name": "pairs", "metrics": ["f1"]})
 
 
-def test_several_processes(refused, monkeypatch):
+def test_several_processes_that_nobody_launched(refused, monkeypatch):
+    for name in ("RANK", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT"):
+        monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("WORLD_SIZE", "2")
-    refused("one process", "docs/training.md")
+    refused("WORLD_SIZE is 2", "RANK, LOCAL_RANK, MASTER_ADDR, MASTER_PORT is not set", "accelerate launch or torchrun")
+
+
+def test_processes_that_cut_the_model(refused, monkeypatch):
+    for name in ("WORLD_SIZE", "RANK", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT"):
+        monkeypatch.setenv(name, "2")
+    monkeypatch.setenv("ACCELERATE_USE_FSDP", "true")
+    refused("FSDP", "plain data-parallel")
+
+
+def test_accelerate_that_has_started_one_process_of_several(refused, monkeypatch):
+    monkeypatch.delenv("WORLD_SIZE", raising=False)
+    for name in ("ACCELERATE_MIXED_PRECISION", "MASTER_ADDR", "MASTER_PORT"):
+        monkeypatch.setenv(name, "no")
+    refused("has started this one alone", "--multi_gpu", "torchrun")
 
 
 def test_a_decoder_with_guides(refused, encoder, tmp_path):

@@ -6,17 +6,23 @@ and saved.
 
 from __future__ import annotations
 
+import os
 import sys
+import traceback
 import warnings
+from contextlib import AbstractContextManager, ExitStack, redirect_stderr, redirect_stdout
 from pathlib import Path
-from typing import Annotated, TextIO
+from typing import Annotated, Any, NoReturn, TextIO
 
 import typer
 
 from headwise import __version__
+from headwise.cli.compare_app import add_compare
 from headwise.cli.data import data as data_commands
 from headwise.cli.heads_app import heads
 from headwise.cli.retrieval import add_commands
+from headwise.cli.sweeps_app import add_sweeps
+from headwise.cli.tune_app import add_tune
 from headwise.errors import DiskError, HeadwiseError, HeadwiseWarning, InputError, UnsupportedModelError
 
 app = typer.Typer(
@@ -158,7 +164,7 @@ def export(
 
 @app.command("list")
 def list_(
-    kind: Annotated[str, typer.Argument(help="guides, tasks, recipes or models.", show_default=False)],
+    kind: Annotated[str, typer.Argument(help="guides, tasks, recipes, sweeps or models.", show_default=False)],
     as_json: AsJson = False,
 ) -> None:
     """List what there is to choose from."""
@@ -196,6 +202,9 @@ def doctor(
 
 
 add_commands(app)
+add_sweeps(app)
+add_tune(app)
+add_compare(app)
 app.add_typer(data_commands, name="data")
 app.add_typer(heads, name="heads")
 
@@ -264,17 +273,50 @@ def run() -> None:
     if debug:  # also after the command, where people type it
         sys.argv = [argument for argument in sys.argv if argument != "--debug"]
     try:
-        with warnings.catch_warnings():
+        with warnings.catch_warnings(), _one_voice():
             warnings.showwarning = _tell
             app()
+    except SystemExit as end:
+        _end(end.code)
     except HeadwiseError as error:
-        if debug:
-            raise
-        typer.echo(f"headwise: {error}", err=True)
-        sys.exit(2 if isinstance(error, InputError | DiskError | UnsupportedModelError) else 1)
+        _tell_error(error, str(error), debug)
+        _end(2 if isinstance(error, InputError | DiskError | UnsupportedModelError) else 1)
     except Exception as error:
-        if debug:
-            raise
         reason = " ".join(str(error).split())[:300]
-        typer.echo(f"headwise: unexpected {type(error).__name__}: {reason} (add --debug for the traceback)", err=True)
-        sys.exit(1)
+        message = f"unexpected {type(error).__name__}: {reason} (add --debug for the traceback)"
+        _tell_error(error, message, debug)
+        _end(1)
+
+
+def _one_voice() -> AbstractContextManager[Any]:
+    """Of several processes that a launcher has started only the first one speaks, but for errors."""
+    stack = ExitStack()
+    if os.environ.get("WORLD_SIZE", "1") == "1":
+        return stack
+    os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # or each warns of a setting that is not the user's
+    if os.environ.get("RANK", "0") != "0":
+        nowhere = stack.enter_context(open(os.devnull, "w", encoding="utf-8"))
+        stack.enter_context(redirect_stdout(nowhere))
+        stack.enter_context(redirect_stderr(nowhere))
+    return stack
+
+
+def _tell_error(error: Exception, message: str, debug: bool) -> None:
+    """One sentence, or the traceback; of several processes that have met the same, one tells it."""
+    processes = sys.modules.get("headwise.training.processes")
+    if processes is not None and not processes.tells(error):
+        return
+    if not debug:
+        typer.echo(f"headwise: {message}", err=True)
+    elif processes is None or processes.count() == 1:
+        raise error
+    else:  # which must end by _end
+        traceback.print_exception(error)
+
+
+def _end(code: Any) -> NoReturn:
+    """End with a code; several processes cannot end as one does."""
+    processes = sys.modules.get("headwise.training.processes")  # not imported: nothing to end
+    if processes is not None:
+        processes.leave(code if isinstance(code, int) else int(code is not None))
+    sys.exit(code)

@@ -14,7 +14,6 @@ from rich.console import Console
 from rich.table import Table
 
 from headwise.cli.progress import progress
-from headwise.cli.quiet import quiet_libraries
 from headwise.experiments.apply import Source, check_target, load_run, write_rows
 from headwise.experiments.apply import evaluate as evaluate_run
 from headwise.experiments.apply import predict as predict_file
@@ -22,6 +21,8 @@ from headwise.experiments.files import read_any_recipe, recipe_text
 from headwise.experiments.prepare import Place
 from headwise.experiments.run import train
 from headwise.experiments.run_tasks import load_tasks
+from headwise.training import processes
+from headwise.training.quiet import quiet_libraries
 
 INTERRUPTED = 130
 
@@ -39,7 +40,9 @@ def run_train(
     as_json: bool,
 ) -> None:
     """Train a recipe and print its metrics."""
-    recipe = read_any_recipe(name, changes)
+    processes.begin()
+    with processes.agreeing():
+        recipe = read_any_recipe(name, changes)
     place = Place(output or Path("runs") / f"{recipe.name}-seed{recipe.seed}", data, download, cache)
     if dry_run:
         as_text = json.dumps(recipe.as_data(), indent=2, ensure_ascii=False) if as_json else recipe_text(recipe)
@@ -142,7 +145,9 @@ def program() -> list[str]:
 
 
 def _go_on() -> str:
-    """A line for the shell that goes on with this run."""
+    """A line for the shell that goes on with this run; how several processes were launched is not known here."""
+    if processes.count() > 1:
+        return "the same launch, and --resume at its end"
     words = [word for word in sys.argv[1:] if word != "--resume"]
     place = words.index("--") if "--" in words else len(words)
     return shlex.join([*program(), *words[:place], "--resume", *words[place:]])

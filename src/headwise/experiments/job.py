@@ -10,6 +10,7 @@ from headwise.disk import write_atomically
 from headwise.experiments.joint_recipe import JointRecipe
 from headwise.experiments.recipe import Recipe
 from headwise.training import Listener, Outcome, Settings
+from headwise.training.watching import Watch
 
 
 class Job(Protocol):
@@ -23,8 +24,8 @@ class Job(Protocol):
     def knowledge(self) -> dict[str, dict[str, Any]]:
         """For each guide that needs knowledge, what tells it from other knowledge."""
 
-    def fit(self, work: Path, listener: Listener) -> Outcome:
-        """Train in a folder of its own, going on with what is there."""
+    def fit(self, work: Path, listener: Listener, watch: Watch | None = None) -> Outcome:
+        """Train in a folder of its own, going on with what is there; `watch` is told of each evaluation."""
 
     def finish(self, outcome: Outcome, asked: dict[str, Any], folder: Path, listener: Listener) -> dict[str, Any]:
         """Score the model, write all but the record, and return the record."""

@@ -18,17 +18,19 @@ from headwise.experiments.job import settings_of, write_log
 from headwise.experiments.joint_card import joint_card
 from headwise.experiments.joint_happened import summarise_joint
 from headwise.experiments.joint_prepare import JointPrepared
+from headwise.experiments.outputs import write_outputs
 from headwise.experiments.scoring import scorer
 from headwise.heads.iat import IAT
 from headwise.heads.important import important_heads
 from headwise.heads.pruning import top_heads
-from headwise.training import JointMaterial, Listener, Outcome, Part, ReportProgress, fit
+from headwise.training import JointMaterial, Listener, Outcome, Part, ReportProgress, fit, processes
 from headwise.training.branch import branch
 from headwise.training.fit import BEST, LAST, load_weights, save_weights
 from headwise.training.importance_pass import importance_on
 from headwise.training.important_heads import TrainImportantHeads
 from headwise.training.linear_probe import fit_linear
 from headwise.training.multitask_saving import save_multitask
+from headwise.training.watching import Watch
 
 TRUNK, ARM, CONTROL = "trunk", "iat", "control"
 IMPORTANCE = "importance.json"
@@ -61,6 +63,11 @@ class JointJob:
         job = cls(prepared, JointMaterial.of(prepared.model, parts, prepared.recipe.sampling))
         if job.important is not None:
             job._check(job.important)
+            if processes.count() > 1:
+                raise InputError(
+                    f"iat trains in one process, and {processes.count()} were started: leave the launcher out, or take "
+                    "iat out of the recipe."
+                )
         return job
 
     def _check(self, options: IAT) -> None:
@@ -105,7 +112,7 @@ class JointJob:
         """The steps before IAT begins."""
         return 0 if self.important is None else int(self.important.start * self.total + 1e-9)
 
-    def fit(self, work: Path, listener: Listener) -> Outcome:
+    def fit(self, work: Path, listener: Listener, watch: Watch | None = None) -> Outcome:
         """Train; with IAT first the trunk, then from its end once with important heads only and once as before.
 
         Both arms begin with the same weights, optimiser, random state and place in the data.
@@ -116,9 +123,9 @@ class JointJob:
         if recipe.linear:
             return self._fit_linear(work, listener)
         if options is None:
-            return fit(self.material, settings, work, [ReportProgress(listener, recipe.name)])
+            return fit(self.material, settings, work, [ReportProgress(listener, recipe.name)], watch=watch)
         report = ReportProgress(listener, f"{recipe.name}, all heads")
-        trunk = fit(self.material, settings, work / TRUNK, [report], until=self.start)
+        trunk = fit(self.material, settings, work / TRUNK, [report], until=self.start, watch=watch)
         if trunk.interrupted:
             return trunk
         branch(work / TRUNK, work / ARM)
@@ -127,7 +134,7 @@ class JointJob:
         callback = TrainImportantHeads(self.prepared.model, allowed, options)
         report = ReportProgress(listener, f"{recipe.name}, important heads")
         try:
-            outcome = fit(self.material, settings, work / ARM, [callback, report])
+            outcome = fit(self.material, settings, work / ARM, [callback, report], watch=watch)
         finally:
             callback.remove()  # the Trainer does not tell of an error
         if outcome.interrupted or not options.control:
@@ -145,7 +152,7 @@ class JointJob:
             listener.start(f"least squares for {task}", len(self.prepared.parts), number)
             fit_linear(self.prepared.model.classifier(task), part.encoded["train"], part.collate)
         listener.end()
-        for name in (BEST, LAST):
+        for name in (BEST, LAST) if processes.first() else ():  # of several processes, all have found the same
             save_weights(self.prepared.model, work / name)
         return Outcome(
             interrupted=False,
@@ -226,5 +233,6 @@ class JointJob:
             more = {"heads_taken": list(self.prepared.taken), **more}
         content = record.compose(asked, best.happened(outcome, last) | more)
         write_log(folder, outcome)
+        write_outputs(folder, best.outputs)
         write_atomically(folder / "README.md", joint_card(content))
         return content

@@ -45,6 +45,8 @@ def asked(
 
 def world() -> dict[str, Any]:
     """Where the run happens: versions and hardware, by kind and not by name."""
+    from headwise.training import processes  # loads the Trainer, which those who only read records do not need
+
     device = torch.cuda.get_device_name() if torch.cuda.is_available() else None
     return {
         "headwise": __version__,
@@ -53,6 +55,7 @@ def world() -> dict[str, Any]:
         "processor": platform.machine(),
         "cores": os.cpu_count(),
         "threads": torch.get_num_threads(),
+        "processes": processes.count(),
         "accelerator": device,
         "packages": {name: metadata.version(name) for name in PACKAGES},
         "written": datetime.now(UTC).isoformat(timespec="seconds"),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -21,8 +20,9 @@ from headwise.experiments.joint_run import JointJob
 from headwise.experiments.prepare import Place, prepare
 from headwise.experiments.recipe import Recipe
 from headwise.experiments.single_run import SingleJob
-from headwise.training import Listener, Silence
+from headwise.training import Listener, Outcome, Silence, processes
 from headwise.training.checkpoints import MARK
+from headwise.training.watching import Watch
 
 WORK = "unfinished"
 
@@ -44,6 +44,7 @@ def train(
     resume: bool = False,
     command: tuple[str, ...] = (),
     listener: Listener | None = None,
+    watch: Watch | None = None,
 ) -> Result:
     """Train as the recipe says and leave a model, a record and a model card in `place.output`.
 
@@ -53,48 +54,82 @@ def train(
         resume: go on with an unfinished run in the output folder.
         command: the command line, for the record.
         listener: shows progress.
+        watch: is told how the run stands after each evaluation, and may end it by an AbandonRun.
     """
-    listener = listener or Silence()
-    if int(os.environ.get("WORLD_SIZE", "1")) > 1:
+    if processes.launched() > 1 and processes.count() == 1:
         raise InputError(
-            "headwise train runs in one process: for several, guide the model in a script of your own and launch that "
-            "(docs/training.md)."
+            f"a launcher has started {processes.launched()} processes (WORLD_SIZE), and of the commands only headwise "
+            "train runs in several: start this one without the launcher."
         )
-    done = check_output(recipe, place, resume=resume)
+    listener = (listener if processes.first() else None) or Silence()
+    with processes.in_company():
+        return _train(recipe, place, resume=resume, command=command, listener=listener, watch=watch)
+
+
+def _train(
+    recipe: Recipe | JointRecipe,
+    place: Place,
+    *,
+    resume: bool,
+    command: tuple[str, ...],
+    listener: Listener,
+    watch: Watch | None,
+) -> Result:
+    with processes.agreeing():  # so the folder is made only after all have looked at it
+        done = check_output(recipe, place, resume=resume)
+        if done is None:
+            job = _job(recipe, place, listener)
+            asked = record.asked(recipe, place.data, job.fingerprint, list(command), knowledge=job.knowledge)
+            if resume:
+                _check_same(record.read(place.output), asked, place.output)
+        begun = place.output.exists()
     if done is not None:
-        shutil.rmtree(place.output / WORK, ignore_errors=True)  # a kill may have left it
+        if processes.first():
+            shutil.rmtree(place.output / WORK, ignore_errors=True)  # a kill may have left it
         steps = done["happened"]["steps"]
         return Result(done, interrupted=False, steps=(steps, steps))
-    job = _job(recipe, place, listener)
-    asked = record.asked(recipe, place.data, job.fingerprint, list(command), knowledge=job.knowledge)
-    if resume:
-        _check_same(record.read(place.output)["asked"], asked, place.output)
-    begun = place.output.exists()
-    with _saving(place.output):
-        place.output.mkdir(parents=True, exist_ok=True)
-        record.write(place.output, record.compose(asked, None))
-        (place.output / WORK).mkdir(exist_ok=True)
+    with processes.agreeing(), _saving(place.output):
+        if processes.first():
+            _begin(place.output, asked)
     try:
-        outcome = job.fit(place.output / WORK, listener)
+        outcome = job.fit(place.output / WORK, listener, watch)
     except DiskError:
         raise
     except Exception:
-        if not begun and not list(
-            (place.output / WORK).rglob(MARK)
-        ):  # nothing to go on with, so nothing is left behind
+        # Nothing to go on with, so nothing is left behind.
+        if processes.first() and not begun and not list((place.output / WORK).rglob(MARK)):
             shutil.rmtree(place.output, ignore_errors=True)
         raise
-    steps = (outcome.steps, outcome.total_steps)
     if outcome.interrupted:
-        return Result(record.read(place.output), interrupted=True, steps=steps)
-    with _saving(place.output):
-        content = job.finish(outcome, asked, place.output, listener)
-        record.write(place.output, content)  # last, since it says that all is there
-        shutil.rmtree(place.output / WORK, ignore_errors=True)
-    return Result(content, interrupted=False, steps=steps)
+        content = record.read(place.output)
+    else:
+        content = processes.from_first(lambda: _finish(job, outcome, asked, place.output, listener))
+    return Result(content, interrupted=outcome.interrupted, steps=(outcome.steps, outcome.total_steps))
+
+
+def _begin(folder: Path, asked: dict[str, Any]) -> None:
+    """Make the folder, with a record that says that the run is not finished."""
+    folder.mkdir(parents=True, exist_ok=True)
+    record.write(folder, record.compose(asked, None))
+    (folder / WORK).mkdir(exist_ok=True)
+
+
+def _finish(job: Job, outcome: Outcome, asked: dict[str, Any], folder: Path, listener: Listener) -> dict[str, Any]:
+    """Write the model and all that is told about it."""
+    with _saving(folder):
+        content = job.finish(outcome, asked, folder, listener)
+        record.write(folder, content)  # last, since it says that all is there
+        shutil.rmtree(folder / WORK, ignore_errors=True)
+    return content
 
 
 def _job(recipe: Recipe | JointRecipe, place: Place, listener: Listener) -> Job:
+    supervision = recipe.supervision if isinstance(recipe, Recipe) else None
+    if processes.count() > 1 and supervision is not None and supervision.labels_wanted:
+        raise InputError(
+            f"ssa trains in one process, and {processes.count()} were started: leave the launcher out, or take ssa out "
+            "of the recipe."
+        )
     if isinstance(recipe, JointRecipe):
         return JointJob.of(prepare_joint(recipe, place, listener))
     return SingleJob(prepare(recipe, place, listener))
@@ -127,8 +162,15 @@ def check_output(recipe: Recipe | JointRecipe, place: Place, *, resume: bool) ->
     return content if record.finished(content) else None
 
 
-def _check_same(before: dict[str, Any], now: dict[str, Any], output: Path) -> None:
-    """Refuse to go on with other examples, or with other knowledge about them."""
+def _check_same(kept: dict[str, Any], now: dict[str, Any], output: Path) -> None:
+    """Refuse to go on with other examples, with other knowledge about them, or in other company."""
+    before, together = kept["asked"], kept["world"].get("processes", 1)
+    if together != processes.count():
+        raise InputError(
+            f"{output} holds a run of {together} {'process' if together == 1 else 'processes'}, and here "
+            f"{'is' if processes.count() == 1 else 'are'} {processes.count()}: go on with as many as it began with, or "
+            "choose another folder with --output."
+        )
     if before.get("examples") != now["examples"]:
         raise InputError(
             f"{output} holds a run on other examples: give the --data that it began with, or choose another folder "

@@ -19,6 +19,7 @@ from headwise.training import KnowledgeCollator, Listener, Material, Outcome, Re
 from headwise.training.listwise import by_claim
 from headwise.training.relabelling import Probing
 from headwise.training.saving import prepare_reranker
+from headwise.training.watching import Watch
 
 
 @dataclass(frozen=True)
@@ -37,7 +38,7 @@ class SingleJob:
         """For each guide that needs knowledge, what tells it from other knowledge."""
         return self.prepared.knowledge
 
-    def fit(self, work: Path, listener: Listener) -> Outcome:
+    def fit(self, work: Path, listener: Listener, watch: Watch | None = None) -> Outcome:
         """Train."""
         prepared = self.prepared
         splits, task = prepared.splits, prepared.splits.task
@@ -56,7 +57,7 @@ class SingleJob:
         if supervision is not None and supervision.labels_wanted:
             collate = prepared.collate.collate if isinstance(prepared.collate, KnowledgeCollator) else prepared.collate
             material = replace(material, probing=Probing(prepared.encoded["train"], collate, task.kind, report.probing))
-        return fit(material, settings_of(prepared.recipe), work, [report])
+        return fit(material, settings_of(prepared.recipe), work, [report], watch=watch)
 
     def finish(self, outcome: Outcome, asked: dict[str, Any], folder: Path, listener: Listener) -> dict[str, Any]:
         """Score and save."""

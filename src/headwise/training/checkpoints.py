@@ -12,10 +12,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import torch
 from transformers import TrainerCallback
 
 from headwise.disk import write_atomically
+from headwise.training import processes
 
 MARK = "headwise-complete.json"
 
@@ -54,7 +54,7 @@ class MarkCheckpoints(TrainerCallback):
 
     def on_save(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Mark and tidy."""
-        wait_for_everyone()  # the others save their random state, too
+        processes.wait()  # the others save their random state, too
         if not state.is_world_process_zero:
             return
         checkpoint = self._folder / f"checkpoint-{state.global_step}"
@@ -66,12 +66,6 @@ class MarkCheckpoints(TrainerCallback):
         for path in self._folder.glob("checkpoint-*"):
             if path != checkpoint:
                 shutil.rmtree(path, ignore_errors=True)
-
-
-def wait_for_everyone() -> None:
-    """In data-parallel training, go on only when all processes are here."""
-    if torch.distributed.is_available() and torch.distributed.is_initialized():
-        torch.distributed.barrier()
 
 
 class StopAt(TrainerCallback):
@@ -88,7 +82,10 @@ class StopAt(TrainerCallback):
 
 
 class StopOnRequest(TrainerCallback):
-    """After Ctrl-C (or SIGTERM), finishes the step, saves, and stops; a second Ctrl-C stops at once."""
+    """After Ctrl-C (or SIGTERM), finishes the step, saves, and stops; a second Ctrl-C stops at once.
+
+    Of several processes one may be asked a step earlier than another: they stop together, as soon as one was asked.
+    """
 
     def __init__(self) -> None:
         """Nothing was asked yet."""
@@ -96,6 +93,8 @@ class StopOnRequest(TrainerCallback):
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Save and stop if that was asked."""
+        if processes.count() > 1 and any(processes.summed([self.requested])):
+            self.requested = True
         if self.requested and state.global_step < state.max_steps:
             control.should_save = control.should_training_stop = True
 

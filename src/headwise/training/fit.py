@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import os
 import shutil
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -17,6 +16,7 @@ from transformers import PrinterCallback, TrainerCallback, TrainerState, Trainin
 
 from headwise.errors import DiskError, InputError, StateError
 from headwise.guides import guidance_of
+from headwise.training import processes
 from headwise.training.best import BestModel
 from headwise.training.checkpoints import (
     MarkCheckpoints,
@@ -25,7 +25,6 @@ from headwise.training.checkpoints import (
     clear_broken,
     newest,
     saved_callbacks,
-    wait_for_everyone,
 )
 from headwise.training.clock import Clock
 from headwise.training.conditions import deterministic, own_forward
@@ -36,6 +35,7 @@ from headwise.training.run_trainer import RunTrainer
 from headwise.training.settings import Settings
 from headwise.training.token_labels import TokenLabelCollator, WithTokenLabels
 from headwise.training.token_log import log_token_losses
+from headwise.training.watching import TellWatcher, Watch
 
 # No room, quota used up, file too large, read-only, no permission, broken device.
 CANNOT_WRITE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES, errno.EIO)
@@ -67,11 +67,13 @@ def fit(
     callbacks: list[TrainerCallback],
     *,
     until: int | None = None,
+    watch: Watch | None = None,
 ) -> Outcome:
     """Train, going on from the newest whole checkpoint in `folder` if there is one.
 
     Afterwards the model has the weights that did best on validation. With the same inputs, versions and number of
-    threads the result is the same bit for bit on a CPU, interrupted or not.
+    threads the result is the same bit for bit on a CPU, interrupted or not. Of several processes only the first writes,
+    but for the random state of each in the Trainer's checkpoints.
 
     Args:
         material: model (guided or not), data and metrics.
@@ -80,6 +82,7 @@ def fit(
         callbacks: more callbacks, such as a progress bar.
         until: stop after this step, evaluated and saved, so that others go on from there; the model is then as it was
             left by that step.
+        watch: is told how the run stands after each evaluation, and may end it by an AbandonRun.
     """
     best = BestModel(
         material.primary,
@@ -90,11 +93,13 @@ def fit(
     material, relabel = _labelled(material, settings)
     clock, stop = Clock(), StopOnRequest()
     checkpoint = newest(folder)
-    clear_broken(folder)
+    if processes.first():
+        clear_broken(folder)
     with deterministic(), own_forward(material.model), stop.listening():
         # Our callbacks come after the Trainer's own, and the mark after them all: it says that everything is saved.
         halt = [] if until is None else [StopAt(until)]
-        more = [*relabel, *callbacks, *halt, MarkCheckpoints(folder)]
+        watching = [] if watch is None else [TellWatcher(best, watch)]
+        more = [*relabel, *callbacks, *watching, *halt, MarkCheckpoints(folder)]
         trainer = _trainer(material, settings, folder, [clock, best, stop, *more])
         for each in relabel:
             each.log = trainer.log
@@ -114,8 +119,8 @@ def fit(
     steps = trainer.state.global_step
     interrupted = stop.requested and steps < total and not best.exhausted
     if not interrupted and until is None:
-        wait_for_everyone()
-        if material.keep_last:
+        processes.wait()  # the first one has saved the best
+        if material.keep_last and processes.first():
             save_weights(material.model, folder / LAST)
         load_weights(material.model, folder / BEST)
     seconds = [clock.epochs[name] for name in sorted(clock.epochs, key=int)]
@@ -126,7 +131,8 @@ def fit(
         best_step=best.step,
         seconds_per_epoch=seconds,
         seconds_per_step=clock.seconds_per_step,
-        evaluations=best.history,
+        # A checkpoint sorts the names: resumed or not, the record has the same bytes.
+        evaluations=[{"step": each["step"], **dict(sorted(each.items()))} for each in best.history],
         log=trainer.state.log_history,
         relabellings=[entry for each in relabel for entry in each.epochs],
         asked_to_stop=stop.requested,
@@ -171,7 +177,7 @@ def _trainer(material: Material, settings: Settings, folder: Path, callbacks: li
 
 
 def _arguments(settings: Settings, folder: Path, material: Material) -> TrainingArguments:
-    per_epoch = material.steps_per_epoch(settings, int(os.environ.get("WORLD_SIZE", "1")))
+    per_epoch = material.steps_per_epoch(settings, processes.count())
     total = settings.total_steps(per_epoch)
     every = settings.evaluate_every or per_epoch
     return TrainingArguments(

@@ -59,6 +59,11 @@ class Groups:
         return [range(start, end) for start, end in zip([0, *ends[:-1]], ends, strict=True)]
 
     @cached_property
+    def sizes(self) -> list[int]:
+        """Pairs of each claim."""
+        return [len(part) for part in self._parts]
+
+    @cached_property
     def lengths(self) -> numpy.ndarray:
         """Tokens of the longest pair of each claim."""
         lengths = numpy.asarray(self.data.lengths)

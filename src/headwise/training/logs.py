@@ -26,6 +26,8 @@ class GuideLog(TrainerCallback, ExportableState):
         self.running: dict[str, Any] = {}
         self._guidance: Guidance | None = None
         self._means = RunningMeans()
+        self.weight = 1.0
+        """How much this process counts in the mean over several."""
 
     def watch(self, guidance: Guidance) -> None:
         """Log this guidance."""
@@ -74,7 +76,7 @@ class GuideLog(TrainerCallback, ExportableState):
             numbers[f"guide/{name}_weight"] = part.weight
             if part.share is not None:
                 numbers[f"guide/{name}_share"] = part.share
-        self._means.note(numbers)
+        self._means.note(numbers, self.weight)
 
 
 def log_losses(trainer: Trainer) -> Trainer:

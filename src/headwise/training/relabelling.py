@@ -20,6 +20,7 @@ from headwise.errors import InputError, StateError
 from headwise.ssa import Supervision, supervision_of
 from headwise.ssa.labeller import Labeller, Labelling
 from headwise.ssa.token_labels import TokenLabels
+from headwise.training import processes
 from headwise.training.predict import predict_logits, tokens_at_a_time
 from headwise.training.probeable import Probeable, WithoutWords, check_data, columns_of, kind_of
 from headwise.training.token_labels import TokenLabelCollator, WithTokenLabels
@@ -70,9 +71,11 @@ class Relabel(TrainerCallback):
     def on_save(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Write the labels of this epoch beside the model, and all that is known about it."""
         labels = self._labelled.labels
-        if labels is None or not args.should_save:
+        if labels is None:
             return
-        counts = [int(self._supervision.kept), int(self._supervision.seen)]
+        counts = self._counts()
+        if not args.should_save:
+            return
         memory = {"epoch": self._epoch, "current": self._current, "history": self.history, "counts": counts}
         save_file({"values": labels.values}, _place(args, state) / FILE, metadata={"memory": json.dumps(memory)})
 
@@ -98,7 +101,8 @@ class Relabel(TrainerCallback):
             raise InputError(f"{file} holds labels of other examples: go on with the data that the run began with.")
         self._labelled.labels = TokenLabels(values, blank.starts)
         self._epoch, self._current, self.history = memory["epoch"], memory["current"], memory["history"]
-        self._supervision.reset_counts(*memory["counts"])
+        if processes.first():  # they are those of all processes
+            self._supervision.reset_counts(*memory["counts"])
         return True
 
     # -- epochs ------------------------------------------------------------------------------------------------------
@@ -137,9 +141,13 @@ class Relabel(TrainerCallback):
         """What each epoch was like, also one that training stopped in."""
         if not self._current:
             return list(self.history)
-        kept = self._supervision.kept_fraction()
-        entry = {"epoch": self._epoch, **self._current, **({} if kept is None else {"kept": kept})}
+        kept, seen = self._counts()
+        entry = {"epoch": self._epoch, **self._current, **({"kept": kept / seen} if seen else {})}
         return [*self.history, entry]
+
+    def _counts(self) -> list[int]:
+        """Tokens that reached the threshold, and all, of all processes."""
+        return [int(number) for number in processes.summed([int(self._supervision.kept), int(self._supervision.seen)])]
 
     def _predict(self, view: Any) -> numpy.ndarray:
         """[n,C] by the newest model, in evaluation mode; its mode comes back afterwards."""
@@ -208,6 +216,4 @@ def _place(args: Any, state: Any) -> Path:
 
 def _gathered(mine: list[Any]) -> list[Any]:
     """The results of all processes, in their order."""
-    parts: list[Any] = [None] * torch.distributed.get_world_size()
-    torch.distributed.all_gather_object(parts, mine)
-    return [each for part in parts for each in part]
+    return [each for part in processes.gathered(mine) for each in part]

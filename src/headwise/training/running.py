@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-import torch
 from torch import Tensor
+
+from headwise.training import processes
 
 
 class RunningMeans:
@@ -21,10 +22,10 @@ class RunningMeans:
         """How many numbers there are means of."""
         return len(self._counts)
 
-    def note(self, numbers: Mapping[str, Tensor | float]) -> None:
-        """Add one value of each."""
+    def note(self, numbers: Mapping[str, Tensor | float], weight: float = 1.0) -> None:
+        """Add one value of each; `weight` is that of this process in the mean over processes."""
         for name, number in numbers.items():
-            self._sums[name] = self._sums.get(name, 0.0) + number
+            self._sums[name] = self._sums.get(name, 0.0) + (number if weight == 1.0 else weight * number)
             self._counts[name] = self._counts.get(name, 0) + 1
 
     def take(self) -> dict[str, float]:
@@ -55,10 +56,5 @@ def add_to_log(means: RunningMeans, logs: Any, state: Any) -> None:
 
 def _averaged_over_processes(parts: dict[str, float]) -> dict[str, float]:
     """The mean of each number over all processes of data-parallel training."""
-    if not (torch.distributed.is_available() and torch.distributed.is_initialized()):
-        return parts
-    values = torch.tensor(list(parts.values()), dtype=torch.float64)
-    if torch.distributed.get_backend() == "nccl":
-        values = values.to("cuda")
-    torch.distributed.all_reduce(values)
-    return dict(zip(parts, (values / torch.distributed.get_world_size()).tolist(), strict=True))
+    totals = processes.summed(list(parts.values()))
+    return {name: total / processes.count() for name, total in zip(parts, totals, strict=True)}

@@ -18,6 +18,8 @@ class TokenLog(TrainerCallback, ExportableState):
         """Start empty; a Trainer that restores its callbacks makes one without anything, see `on_train_begin`."""
         self._supervision = supervision
         self._means = RunningMeans()
+        self.weight = 1.0
+        """How much this process counts in the mean over several."""
 
     def state(self) -> dict[str, Any]:
         """What the Trainer keeps in trainer_state.json."""
@@ -49,7 +51,7 @@ class TokenLog(TrainerCallback, ExportableState):
         if losses is None:
             return
         parts = {"ssa/task_loss": losses.task} | ({} if losses.token is None else {"ssa/token_loss": losses.token})
-        self._means.note(parts)
+        self._means.note(parts, self.weight)
 
 
 def log_token_losses(trainer: Trainer) -> None:

@@ -1,0 +1,114 @@
+"""`accelerate launch -m headwise train` with two processes: the result of one with the double batch, told once."""
+
+import json
+import os
+import shutil
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+from safetensors.torch import load_file
+from tiny_runs import FORKS, assert_one_sentence, record, small, type_in_here, write_data
+
+# --multi_gpu stands for several processes also where there is no GPU: --cpu would start one only.
+LAUNCH = ["launch", "--multi_gpu", "--num_processes", "2", "--num_machines", "1", "--mixed_precision", "no"]
+LAUNCH += ["--dynamo_backend", "no", "--main_process_port", "0", "-m", "headwise"]
+
+
+@pytest.fixture(scope="module")
+def still(tmp_path_factory, encoder):
+    """The tiny encoder without dropout, of which two processes draw other random numbers than one."""
+    folder = tmp_path_factory.mktemp("still") / "encoder"
+    shutil.copytree(encoder, folder)
+    config = json.loads((folder / "config.json").read_text())
+    config |= {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
+    (folder / "config.json").write_text(json.dumps(config))
+    return str(folder)
+
+
+@pytest.fixture
+def launch(tmp_path):
+    """Type a command for two processes; get the exit code, stdout and stderr."""
+
+    def type_in(*words):
+        program = Path(sys.executable).with_name("accelerate")
+        command = [str(program), *LAUNCH, *map(str, words)]
+        environment = {**os.environ, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
+        done = subprocess.run(command, capture_output=True, text=True, timeout=300, env=environment, cwd=tmp_path)
+        return done.returncode, done.stdout, done.stderr
+
+    return type_in
+
+
+@pytest.fixture
+def recipe(tmp_path, still):
+    def write(batch):
+        path = tmp_path / f"batch{batch}.yaml"
+        path.write_text(yaml.safe_dump(small(still, training__batch=batch)), encoding="utf-8")
+        return path
+
+    return write
+
+
+def test_two_processes_are_one_with_the_double_batch(launch, headwise, recipe, tmp_path):
+    data = write_data(tmp_path / "data", sizes=(41, 24, 21))  # the last batch of 8 has one example
+    code, out, err = launch("train", recipe(4), "--data", data, "--output", "two", "--json")
+    assert code == 0, err
+    found = json.loads(out)  # one result, of one process
+    assert {name: value for name, value in found.items() if name != "output"} == record(tmp_path / "two")
+    assert err.count("step 12: validation") == 1
+    assert "Warning" not in err
+    assert headwise("train", recipe(8), "--data", data, "--output", tmp_path / "one")[0] == 0
+    one, two = record(tmp_path / "one"), record(tmp_path / "two")
+    assert (one["world"]["processes"], two["world"]["processes"]) == (1, 2)
+    for name in ("steps", "best_step", "examples"):
+        assert two["happened"][name] == one["happened"][name]
+    assert two["happened"]["steps"] == 12
+    for split, scores in one["happened"]["metrics"].items():
+        assert two["happened"]["metrics"][split] == pytest.approx(scores, abs=1e-6)
+    for mine, theirs in zip(two["happened"]["evaluations"], one["happened"]["evaluations"], strict=True):
+        assert mine == pytest.approx(theirs, abs=1e-6)
+    expected, weights = (load_file(tmp_path / run / "model.safetensors") for run in ("one", "two"))
+    for name, value in expected.items():
+        if not name.endswith("key.bias"):  # which attention is indifferent to, so that its gradient is rounding
+            assert float((weights[name] - value).abs().max()) < 1e-6, name
+    assert {path.name for path in (tmp_path / "two").iterdir()} == {path.name for path in (tmp_path / "one").iterdir()}
+
+
+def free_port():
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return free.getsockname()[1]
+
+
+def one_of_two(rank, port, words, out, err):
+    """Type a command as a launcher would."""
+    place = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": 2, "LOCAL_WORLD_SIZE": 2, "CUDA_VISIBLE_DEVICES": ""}
+    place |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "OMP_NUM_THREADS": 1}
+    os.environ.update({name: str(value) for name, value in place.items()})
+    type_in_here(words, out, err)
+
+
+def test_a_mistake_is_told_once_and_nothing_is_written(recipe, tmp_path):
+    """Without a launcher, which has a code of its own and says much: two processes that know where to meet."""
+    data = write_data(tmp_path / "data")
+    (data / "validation.tsv").write_text("sentence1\tlabel\n")
+    words, port = ["train", recipe(4), "--data", data, "--output", tmp_path / "run"], free_port()
+    said = [(tmp_path / f"out{rank}", tmp_path / f"err{rank}") for rank in range(2)]
+    started = [
+        FORKS.Process(target=one_of_two, args=(rank, port, [*map(str, words)], *map(str, said[rank])))
+        for rank in range(2)
+    ]
+    for each in started:
+        each.start()
+    for each in started:
+        each.join(120)
+    first, second = (
+        (each.exitcode, *(path.read_text() for path in paths)) for each, paths in zip(started, said, strict=True)
+    )
+    assert_one_sentence(first, "validation.tsv", "sentence2")
+    assert second == (2, "", "")
+    assert not (tmp_path / "run").exists()
