@@ -30,6 +30,11 @@ def test_which_guide_is_up_to_date():
     assert answer.returncode == 0, "run `python docs/which_guide.py`"
 
 
+def test_reproduction_is_up_to_date():
+    answer = subprocess.run([sys.executable, DOCS / "reproduction.py", "--check"], check=False)
+    assert answer.returncode == 0, "run `python docs/reproduction.py`"
+
+
 def test_which_guide_has_every_guide():
     text = (DOCS / "which-guide.md").read_text(encoding="utf-8")
     for name in GUIDES:

@@ -1,0 +1,176 @@
+"""Writes docs/reproduction.md: the papers' tables and figures, the commands, and what was measured.
+
+    python docs/reproduction.py           write the page
+    python docs/reproduction.py --check   exit 1 if the page is not what would be written
+
+The words come from docs/reproduction.yaml, the papers' figures from docs/measured/paper.json, axes and numbers of runs
+from the sweeps of the package. What we measured comes from docs/measured/sweeps.json, by the name of the sweep, with
+/small for its twin:
+
+    {"table1/small": {"machine": "2 cores, ...", "rows": [
+        {"block": {"encoder": "minilm-l6", "set": "clinic"}, "system": "ag", "metric": "accuracy", "seeds": 3,
+         "mean": 0.7, "sd": 0.01, "difference": 0.002, "interval": [-0.01, 0.014], "p": 0.6}]}}
+
+Scores are parts of 1; seconds_per_epoch and dissociation stand as they are shown. What is missing stays empty.
+"""
+
+import json
+import sys
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from headwise.experiments.joint_recipe import JointRecipe
+from headwise.experiments.sweeps.plan import Planned, SweepPlan, plan_sweep
+from headwise.tasks import build_task
+
+HERE = Path(__file__).parent
+PAGE = HERE / "reproduction.md"
+NOTE = "<!-- Written by docs/reproduction.py: change docs/reproduction.yaml and docs/measured, not this page. -->"
+TWIN = "small"
+# The sweep that measures time: no other run beside it.
+TIMED = "table4"
+# Metrics that are no parts of 1, and with how many digits they are shown.
+AS_THEY_ARE = {"seconds_per_epoch": 1, "dissociation": 2}
+
+
+def main() -> int:
+    text = page()
+    if "--check" in sys.argv[1:]:
+        return 0 if PAGE.is_file() and PAGE.read_text(encoding="utf-8") == text else 1
+    PAGE.write_text(text, encoding="utf-8")
+    return 0
+
+
+def page() -> str:
+    """The whole page."""
+    words = yaml.safe_load((HERE / "reproduction.yaml").read_text(encoding="utf-8"))
+    title, _, rest = words["opening"].partition("\n")
+    parts = [title, "", NOTE, rest.rstrip(), ""]
+    check_measured()
+    for name, about in words["sweeps"].items():
+        parts += [*section(name, about), ""]
+    return "\n".join(parts).rstrip() + "\n"
+
+
+def section(name: str, about: dict[str, Any]) -> Iterator[str]:
+    full, twin, paper = plan_sweep(name), plan_sweep(name, scale=TWIN), read("paper.json")["sweeps"][name]
+    yield f"## {full.sweep.title}\n"
+    yield from ["```", *commands(name, about["minutes"], full, twin), "```", ""]
+    yield f"**The paper** ({paper['source']}) and what we measured with its settings. {measured_on(name)}\n"
+    if not paper["tables"]:
+        yield "No figure of the paper was at hand.\n"
+    for table in paper["tables"]:
+        yield f"{table['title']}\n"
+        yield from [*paper_table(name, table, full), ""]
+    yield f"**The twin.** {measured_on(f'{name}/{TWIN}')}\n"
+    yield from [*twin_table(name, twin, about.get("metrics")), ""]
+    yield "What differs:\n"
+    yield from (f"- {each}" for each in about["differs"])
+
+
+def commands(name: str, minutes: int, full: SweepPlan, twin: SweepPlan) -> Iterator[str]:
+    alone, times = (" --workers 1", " --times") if name == TIMED else ("", "")
+    data = "--data FOLDER"
+    yield f"headwise sweep {name} {data} --download --output results{alone}    # {len(full.unique)} runs"
+    yield f"headwise sweep {name} --scale {TWIN} {data} --output results-small{alone}    # {len(twin.unique)} runs"
+    yield f"headwise compare results-small --sweep {name}{times}    # about {minutes} minutes later, on two cores"
+
+
+def measured_on(key: str) -> str:
+    """The machine; or that there is nothing yet."""
+    found = measured(key)
+    return f"Measured on {found['machine']}." if found else "Not measured."
+
+
+def paper_table(name: str, table: dict[str, Any], plan: SweepPlan) -> Iterator[str]:
+    """All that is printed, and of ours the first metric."""
+    metric, base = table["metrics"][0], baseline(plan)
+    yield row("", *table["columns"], f"ours: {table['columns'][0]}", f"minus {base} (95 % interval)", "p")
+    yield rule(1, len(table["columns"]) + 3)
+    for each in table["rows"]:
+        at = dict(each["at"] or {})
+        ours = find(name, table["block"] | at, at.get("system"), metric) if at else None
+        yield row(each["name"], *each["values"], *cells(ours))
+
+
+def twin_table(name: str, plan: SweepPlan, metrics: list[str] | None) -> Iterator[str]:
+    """Every point of the twin, seeds aside."""
+    axes = [axis.name for axis in plan.axes if axis.name != "seed"]
+    yield row(*axes, "metric", "mean ± sd", f"minus {baseline(plan)} (95 % interval)", "p")
+    yield rule(len(axes) + 1, 3)
+    for point, planned in without_seeds(plan).items():
+        at = dict(zip(axes, point, strict=True))
+        for metric in metrics or [primary(planned)]:
+            yield row(*point, metric, *cells(find(f"{name}/{TWIN}", at, at["system"], metric)))
+
+
+def without_seeds(plan: SweepPlan) -> dict[tuple[str, ...], Planned]:
+    return {tuple(label for axis, label in each.point.items() if axis != "seed"): each for each in plan.runs}
+
+
+def primary(planned: Planned) -> str:
+    recipe = planned.recipe
+    return "mean" if isinstance(recipe, JointRecipe) else build_task(recipe.task.name, recipe.task.options).primary
+
+
+def baseline(plan: SweepPlan) -> str:
+    return str(plan.sweep.compare.baseline) if plan.sweep.compare else "baseline"
+
+
+def find(key: str, at: dict[str, str], system: str | None, metric: str) -> dict[str, Any] | None:
+    """What was measured at a point: the block of its row has all that the point says."""
+    block = {axis: label for axis, label in at.items() if axis != "system"}
+    for each in (measured(key) or {"rows": []})["rows"]:
+        if each["system"] == system and each["metric"] == metric and block.items() <= each["block"].items():
+            return each
+    return None
+
+
+def cells(found: dict[str, Any] | None) -> tuple[str, str, str]:
+    """Mean and deviation, difference and interval, p; empty where there is none."""
+    if found is None:
+        return "", "", ""
+    digits = AS_THEY_ARE.get(found["metric"], 2)
+    times = 1 if found["metric"] in AS_THEY_ARE else 100
+    mean, sd, gap, ends, p = (found.get(name) for name in ("mean", "sd", "difference", "interval", "p"))
+    score = f"{times * mean:.{digits}f}" + ("" if sd is None else f" ± {times * sd:.{digits}f}")
+    width = "" if ends is None else f" ({times * ends[0]:+.{digits}f} to {times * ends[1]:+.{digits}f})"
+    return score, "" if gap is None else f"{times * gap:+.{digits}f}{width}", "" if p is None else f"{p:.3f}"
+
+
+def check_measured() -> None:
+    """Refuse measurements that the page has no place for, rather than pass over them."""
+    for key, found in read("sweeps.json").items():
+        name, _, scale = key.partition("/")
+        points = [planned.point.items() for planned in plan_sweep(name, scale=scale or None).runs]
+        for each in found["rows"]:
+            at = each["block"] | {"system": each["system"]}
+            if not any(at.items() <= point for point in points):
+                raise SystemExit(f"sweeps.json: {key} has no point {at}")
+
+
+def row(*texts: str) -> str:
+    return "| " + " | ".join(texts) + " |"
+
+
+def rule(left: int, right: int) -> str:
+    return "|" + "---|" * left + "---:|" * right
+
+
+def measured(key: str) -> dict[str, Any] | None:
+    return read("sweeps.json").get(key)
+
+
+@cache
+def read(name: str) -> dict[str, Any]:
+    """A file of docs/measured; nothing if it is not there."""
+    path = HERE / "measured" / name
+    return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+
+
+if __name__ == "__main__":
+    sys.exit(main())
