@@ -323,14 +323,13 @@ def assert_one_sentence(result: Result, *parts: str, code: int = 2) -> None:
 At = tuple[str, int, *tuple[int, ...]]
 
 
+# A server that has imported everything and done nothing, which saves the seconds of a fresh start.
+FORKS = multiprocessing.get_context("forkserver")
+FORKS.set_forkserver_preload(["tiny_runs", "headwise.cli.train", "headwise.cli.rerank", "scipy.stats"])
+
+
 class Process:
-    """`headwise WORDS...` as a process of its own.
-
-    It is forked from a server that has imported everything and done nothing, which saves the seconds of a fresh start.
-    """
-
-    _context = multiprocessing.get_context("forkserver")
-    _context.set_forkserver_preload(["tiny_runs", "headwise.cli.train", "headwise.cli.rerank", "scipy.stats"])
+    """`headwise WORDS...` as a process of its own."""
 
     def __init__(
         self,
@@ -344,7 +343,7 @@ class Process:
         folder.mkdir(parents=True, exist_ok=True)
         self._out, self._err = folder / "stdout", Path(terminal or folder / "stderr")
         arguments = ([str(word) for word in words], str(self._out), str(self._err), at, file_limit)
-        self._process = self._context.Process(target=_type_in, args=arguments)
+        self._process = FORKS.Process(target=type_in_here, args=arguments)
         self._process.start()
 
     @property
@@ -377,7 +376,8 @@ class Process:
         return code, self._out.read_text(), self._err.read_text() if self._err.is_file() else ""
 
 
-def _type_in(words: list[str], out: str, err: str, at: At | None, file_limit: int | None) -> None:
+def type_in_here(words: list[str], out: str, err: str, at: At | None = None, file_limit: int | None = None) -> None:
+    """Type a command in this process, which ends with it."""
     for path, number in ((out, 1), (err, 2)):
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
         os.dup2(descriptor, number)

@@ -1,0 +1,1 @@
+"""Tuning: look for the values of a recipe's keys that do best on validation, with Optuna."""

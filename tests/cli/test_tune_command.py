@@ -1,0 +1,221 @@
+"""`headwise tune` as people type it, stop it, kill it and start it twice."""
+
+import json
+import shlex
+import signal
+import socket
+import sys
+from collections import Counter
+
+import pytest
+import yaml
+from small_sweeps import differences, finished_counts, results
+from small_tunes import QUICK, RATES, SHORT, trials_of
+from tiny_runs import Process, assert_one_sentence, small
+
+STEP = "headwise.training.clock.Clock.on_step_end"
+# Two runs of twelve steps, with a checkpoint now and then.
+SAVED = {**QUICK, "training__checkpoint_every": 4}
+TWO = ("--vary", "training.learning_rate=[3e-3, 1e-3]")
+
+
+@pytest.fixture
+def words(write_recipe, pairs, tmp_path):
+    """A command, but for what varies."""
+
+    def command(*more, output="out", **changes):
+        return ["tune", write_recipe(**{**SAVED, **changes}), "--data", pairs, "--output", tmp_path / output, *more]
+
+    return command
+
+
+def test_the_command(headwise, words, pairs, tmp_path):
+    code, out, err = headwise(*words(*TWO))
+    assert code == 0, err
+    lines = out.splitlines()
+    assert lines[0].split() == ["trial", "validation", "accuracy", "training.learning_rate", "steps"]
+    values = [float(line.split()[1]) for line in lines[1:3]]
+    assert values == sorted(values, reverse=True)
+    assert lines[3] == "2 trials: 2 finished"
+    assert lines[4].startswith("best: training.learning_rate 0.003; train it with: headwise train ")
+    assert "trial 0: step 3: validation" in err
+    code, out, err = headwise(*words(*TWO, "--json"))
+    assert code == 0, err
+    told = json.loads(out)
+    assert (told["metric"], told["split"], told["finished"], told["wanted"]) == ("accuracy", "validation", 2, 2)
+    assert "step 3" not in err  # nothing was trained
+    assert told["best"]["recipe"] == str(tmp_path / "out" / "best.yaml")
+    assert told["best"]["value"] == max(trial["value"] for trial in told["trials"])
+    command = shlex.split(lines[4].partition("train it with: ")[2])
+    code, out, err = headwise(*command[1:], "--output", tmp_path / "best", "--json")
+    assert code == 0, err
+    run = json.loads(out)
+    assert run["asked"]["recipe"]["name"] == "small-best"
+    assert run["happened"]["metrics"]["validation"]["accuracy"] == told["best"]["value"]
+    code, out, err = headwise("compare", tmp_path / "out", "--json", "--baseline", "learning_rate=0.001")
+    assert (code, bool(json.loads(out))) == (0, True), err
+
+
+def test_a_dry_run(headwise, write_recipe, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    code, out, err = headwise("tune", write_recipe(), "--dry-run")
+    assert (code, err) == (0, "")
+    assert "guides.mdg.weight" in out
+    assert "[0.1, 0.01, 0.001, 0.0001]" in out
+    assert out.splitlines()[-1] == "16 trials (grid) of 16 combinations, 1 seed each, in tunes/small"
+    code, out, _ = headwise("tune", write_recipe(), "--dry-run", "--json", "--trials", 3, "--seeds", "1,2")
+    told = json.loads(out)
+    assert (told["trials"], told["combinations"], told["seeds"]) == (3, 16, [1, 2])
+    code, out, _ = headwise("tune", write_recipe(), "--dry-run", "--vary", "training.clip={low: 0.5, high: 1.0}")
+    assert "20 trials (tpe) of endless combinations" in out
+    assert not (tmp_path / "tunes").exists()
+
+
+def test_if_nothing_works(headwise, words, tmp_path):
+    wrong = ("--vary", "data.max_length=[400, 500]")
+    code, out, _ = headwise(*words(*wrong))
+    assert code == 1
+    assert "2 trials: 2 failed" in out
+    assert sum(line.startswith("failed: trial ") and "max_length" in line for line in out.splitlines()) == 2
+    assert not (tmp_path / "out" / "best.yaml").exists()
+    code, out, _ = headwise(*words(*wrong, "--json"))
+    told = json.loads(out)
+    assert (code, told["best"], told["failed"]) == (1, None, 2)
+
+
+# -- stopped, killed, started twice ------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory, encoder, pairs):
+    """The folder of the same study that nobody disturbs."""
+    folder = tmp_path_factory.mktemp("undisturbed")
+    (folder / "recipe.yaml").write_text(yaml.safe_dump(small(encoder, **SAVED)), encoding="utf-8")
+    command = ["tune", folder / "recipe.yaml", "--data", pairs, "--output", folder / "out", *TWO]
+    code, _, err = Process(folder / "p", *command).result()
+    assert code == 0, err
+    return folder / "out"
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+def test_the_same_command_goes_on(headwise, words, undisturbed, tmp_path, number):
+    """Stopped or killed in the sixth step of the second run."""
+    process = Process(tmp_path / "p", *words(*TWO), at=(STEP, 18, number))
+    code, out, err = process.result()
+    if number == signal.SIGKILL:
+        assert code == -number
+        assert [trial.state.name for trial in trials_of(tmp_path / "out", "small")] == ["COMPLETE", "RUNNING"]
+    else:
+        assert code == 130, err
+        assert err.splitlines()[-1] == "headwise: stopped; the same command goes on where it was"
+        assert "1 finished, 1 waiting" in out
+    assert len(results(tmp_path / "out")) == 1
+    code, out, err = headwise(*words(*TWO))
+    assert code == 0, err
+    step = 6 if number == signal.SIGTERM else 4  # a kill costs the steps since the last checkpoint
+    assert f"trial 2: going on from step {step} of 12" in err
+    assert "2 trials: 2 finished" in out
+    assert differences(tmp_path / "out", undisturbed) == []
+    assert list((tmp_path / "out" / "unfinished").iterdir()) == []
+    # What Optuna knows of the second trial is what it would have known.
+    mine, theirs = (
+        {tuple(trial.params.values()): trial.intermediate_values for trial in trials_of(folder, "small") if trial.value}
+        for folder in (tmp_path / "out", undisturbed)
+    )
+    assert mine == theirs
+
+
+def test_stopped_before_the_first_step(headwise, words, tmp_path):
+    at = ("headwise.experiments.prepare.load_classifier", 1, signal.SIGTERM)
+    code, out, err = Process(tmp_path / "p", *words(*TWO, **SHORT), at=at).result()
+    assert code == 130
+    assert "Traceback" not in err
+    assert results(tmp_path / "out") == {}
+    assert headwise(*words(*TWO, **SHORT))[0] == 0
+    assert len(results(tmp_path / "out")) == 2
+
+
+def test_two_processes_share_the_work(words, tmp_path):
+    """Each recipe is trained once, both come to the same end, and neither has everything to itself."""
+    vary = ("--vary", "training.weight_decay=[0.0, 0.1, 0.2, 0.3]", "--no-prune", "--json")
+    processes = [Process(tmp_path / f"p{number}", *words(*vary)) for number in range(2)]
+    ends = [process.result() for process in processes]
+    assert [code for code, _, _ in ends] == [0, 0], ends
+    told = [json.loads(out) for _, out, _ in ends]
+    assert told[0] == told[1]
+    assert told[0]["finished"] == 4
+    assert len({json.dumps(trial["parameters"]) for trial in told[0]["trials"]}) == 4
+    assert set(finished_counts(tmp_path / "out").values()) == {1}
+    stored = trials_of(tmp_path / "out", "small")
+    assert Counter(trial.state.name for trial in stored)["COMPLETE"] == 4
+    assert len({trial.user_attrs["worker"] for trial in stored}) == 2
+
+
+# -- mistakes ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("more", "parts"),
+    [
+        (["--vary", "training.bach=[1]"], ["training.bach", "batch"]),
+        (["--vary", "training.batch=[]"], ["empty"]),
+        (["--vary", "training.batch=[0]"], ["value 0"]),
+        ([], ["no guides", "--vary"]),
+        ([*TWO, "--sampler", "gird"], ["did you mean 'grid'"]),
+        ([*TWO, "--seeds", "a"], ["--seeds a"]),
+        ([*TWO, "--study", "a/b"], ["--study 'a/b'"]),
+        ([*TWO, "--data", "/nowhere"], ["lacks files", "train of pairs", "--data"]),
+        ([*TWO, "--set", "model=no/such-model"], ["lacks files", "model no/such-model", "--download"]),
+    ],
+)
+def test_mistakes(headwise, words, tmp_path, more, parts):
+    assert_one_sentence(headwise(*words(*more)), *parts)
+    assert not (tmp_path / "out").exists()
+
+
+def test_storages_that_cannot_be_used(headwise, words, tmp_path):
+    (tmp_path / "text.db").write_text("no database, but long enough to be looked at " * 40)
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        closed = free.getsockname()[1]
+    for url, parts in {
+        "nonsense": ["no such kind of database", "sqlite:///"],
+        "mongo://host/x": ["'mongo'", "no such kind of database"],
+        "sqlite://": ["memory", "name a file"],
+        f"sqlite:///{tmp_path}/no/folder/x.db": ["there is no folder"],
+        f"sqlite:///{tmp_path}/text.db": ["cannot be used", "not a database"],
+        f"postgresql://me:secret@127.0.0.1:{closed}/x": ["can be reached at 127.0.0.1", "me:***@"],
+        f"mysql://me:secret@no-such-host.invalid:{closed}/x": ["can be reached at no-such-host.invalid"],
+    }.items():
+        result = headwise(*words(*TWO, "--storage", url))
+        assert_one_sentence(result, *parts)
+        assert "secret" not in result[2]
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_driver_that_is_not_installed(headwise, words):
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        url = f"oracle+cx_oracle://me:secret@127.0.0.1:{server.getsockname()[1]}/x"
+        result = headwise(*words(*TWO, "--storage", url))
+    assert_one_sentence(result, "driver cx_oracle is not installed")
+    assert "secret" not in result[2]
+
+
+def test_a_folder_that_holds_something_else(headwise, words, tmp_path):
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "thesis.txt").touch()
+    assert_one_sentence(headwise(*words(*TWO)), "holds other files", "--output")
+
+
+def test_without_optuna(headwise, words, monkeypatch, tmp_path):
+    monkeypatch.setitem(sys.modules, "optuna", None)
+    assert_one_sentence(headwise(*words(*TWO)), "pip install 'headwise[tune]'")
+    assert not (tmp_path / "out").exists()
+    assert headwise(*words(*TWO, "--dry-run"))[0] == 0
+
+
+def test_odd_names_of_folders(headwise, words, tmp_path):
+    odd = "it's 100% {odd}? #1"
+    code, _, err = headwise(*words("--vary", RATES, "--trials", 1, output=odd, **SHORT))
+    assert code == 0, err
+    assert (tmp_path / odd / "study.db").is_file()

@@ -1,0 +1,153 @@
+"""Processes that tune together: what each does once, and what becomes of the trials of those that die."""
+
+import sqlite3
+from collections import Counter
+
+import optuna
+import pytest
+from filelock import FileLock
+from small_sweeps import results
+from small_tunes import RATES, SHORT, Lines, trials_of
+
+from headwise.experiments.tuning import trials as tickets
+from headwise.experiments.tuning.storage import GRACE, Storage, file_url
+from headwise.experiments.tuning.workers import Worker
+
+
+@pytest.fixture
+def study(tmp_path):
+    """An empty study, in a file and with a folder for locks, as `headwise tune` makes it."""
+    (tmp_path / "locks").mkdir()
+    storage = Storage(file_url(tmp_path / "study.db"), tmp_path, tickets.lost)
+    yield optuna.create_study(study_name="quick", storage=storage.backend, direction="maximize")
+    storage.close()
+
+
+def drawn(study, worker, **attributes):
+    """A trial at work."""
+    with pytest.warns(UserWarning, match="Heartbeat"):  # it is meant for another way to draw
+        trial = study.ask()
+    trial.suggest_float("x", 0, 1)
+    for name, value in {tickets.WORKER: worker, **attributes}.items():
+        trial.set_user_attr(name, value)
+    return trial
+
+
+def states(study):
+    return [trial.state.name for trial in study.get_trials()]
+
+
+def test_the_dead_are_known_by_their_locks(study, tmp_path):
+    alive, dead, elsewhere = "a" * 8, "b" * 8, "c" * 8
+    (tmp_path / "locks" / f"tune-{dead}.lock").touch()
+    for name in (alive, dead, elsewhere):
+        drawn(study, name)
+    study.get_trials()
+    with FileLock(tmp_path / "locks" / f"tune-{alive}.lock"):
+        Worker(tmp_path).bury(study)
+    assert states(study) == ["RUNNING", "FAIL", "RUNNING", "WAITING"]
+    again = study.get_trials()[3]
+    assert again.params == study.get_trials()[1].params
+    assert tickets.ticket(again) == "trial 1"
+    Worker(tmp_path).bury(study)  # nobody holds the first lock any more
+    assert states(study) == ["FAIL", "FAIL", "RUNNING", "WAITING", "WAITING"]
+    assert [trial.number for trial in tickets.current(study.get_trials())] == [2, 3, 4]
+
+
+def test_one_is_enough(study, tmp_path):
+    me = Worker(tmp_path)
+    with me.at_work():
+        drawn(study, me.name)
+        me.bury(study)
+        Worker(tmp_path).bury(study)
+        assert states(study) == ["RUNNING"]
+
+
+def test_a_trial_that_kills_is_given_up(study, tmp_path):
+    (tmp_path / "locks" / "tune-dead.lock").touch()
+    for death in range(tickets.RETRIES + 1):
+        assert tickets.given_up(study.get_trials()) == []
+        drawn(study, "dead")
+        Worker(tmp_path).bury(study)
+        assert states(study).count("WAITING") == (death < tickets.RETRIES)
+    assert states(study) == ["FAIL"] * (tickets.RETRIES + 1)
+    assert [trial.number for trial in tickets.given_up(study.get_trials())] == [tickets.RETRIES]
+
+
+def test_stops_by_hand_do_not_count_as_deaths(study):
+    for _ in range(5):
+        trial = drawn(study, "me")
+        study.tell(trial, state=optuna.trial.TrialState.FAIL)
+        tickets.put_back(study, study.get_trials()[trial.number])
+    assert tickets.given_up(study.get_trials()) == []
+    assert states(study) == ["FAIL"] * 5 + ["WAITING"]
+
+
+def test_what_was_reported_goes_along(study):
+    trial = drawn(study, "me")
+    trial.report(0.5, 3)
+    study.tell(trial, state=optuna.trial.TrialState.FAIL)
+    tickets.put_back(study, study.get_trials()[0])
+    again = drawn(study, "you")
+    assert again.number == 1
+    assert again.params == trial.params
+    assert study.get_trials()[1].intermediate_values == {3: 0.5}
+
+
+def test_of_two_with_the_same_ticket_the_first_stays(study):
+    first, twin = (drawn(study, name, ticket="point") for name in "ab")
+    other = drawn(study, "c", ticket="another")
+
+    def superfluous(trial, wanted=9):
+        now = study.get_trials()
+        return tickets.superfluous(now[trial.number], now, wanted)
+
+    assert [superfluous(each) for each in (first, twin, other)] == [False, True, False]
+    assert [superfluous(each, wanted=2) for each in (first, twin, other)] == [False, True, True]
+    study.tell(first, state=optuna.trial.TrialState.FAIL)
+    assert not superfluous(twin)  # the first has failed: it is to be done after all
+    assert not superfluous(other, wanted=2)
+
+
+def test_a_machine_that_died_elsewhere(tuned, tmp_path):
+    """Its lock is in no folder of ours: Optuna's heartbeat tells, by the clock of the database."""
+    tuned(RATES, trials=1, **SHORT)
+    storage = Storage(file_url(tmp_path / "out" / "study.db"), tmp_path, tickets.lost)
+    study = optuna.load_study(study_name="quick", storage=storage.backend)
+    point = {"training.learning_rate": 2e-3}
+    study.enqueue_trial(point, user_attrs={tickets.TICKET: tickets.of_point(point)})
+    with pytest.warns(UserWarning, match="Heartbeat"):
+        trial = study.ask()
+    trial.set_user_attr(tickets.WORKER, "elsewhere")
+    storage.backend.record_heartbeat(trial._trial_id)
+    storage.close()
+    with sqlite3.connect(tmp_path / "out" / "study.db") as database:
+        late = f"-{GRACE + 5} seconds"
+        database.execute("UPDATE trial_heartbeats SET heartbeat = datetime(heartbeat, ?)", (late,))
+    database.close()
+    outcome = tuned(RATES, prune=False, **SHORT)
+    assert Counter(row.state for row in outcome.rows) == {"finished": 3}
+    assert len(results(tmp_path / "out")) == 3
+    assert [trial.state.name for trial in trials_of(tmp_path / "out")].count("FAIL") == 1
+
+
+def test_somebody_else_who_is_alive_is_waited_for(tuned, tmp_path, monkeypatch):
+    """And what they finish is not done again."""
+    tuned(RATES, trials=1, **SHORT)
+    storage = Storage(file_url(tmp_path / "out" / "study.db"), tmp_path, tickets.lost)
+    study = optuna.load_study(study_name="quick", storage=storage.backend)
+    other = drawn(study, "elsewhere")
+    looked = []
+
+    def finish_at_the_third_look(seconds):
+        looked.append(seconds)
+        if len(looked) == 3:
+            study.tell(other, 0.99)
+
+    monkeypatch.setattr("headwise.experiments.tuning.tuner.time.sleep", finish_at_the_third_look)
+    listener = Lines()
+    outcome = tuned(RATES, trials=2, listener=listener, **SHORT)
+    storage.close()
+    assert len(looked) == 3
+    assert outcome.count("finished") == 2
+    assert sum("other processes" in line for line in listener.told) == 1
