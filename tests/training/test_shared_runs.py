@@ -34,6 +34,16 @@ RUNS = {
         ),
         "pairs",
     ),
+    "ssa": (
+        lambda encoder, batch: small(
+            encoder,
+            training__batch=batch,
+            training__epochs=3,
+            guides=OFTEN,
+            ssa={"label_rule": "soft", "precision": "fp32"},
+        ),
+        "pairs",
+    ),
     "list": (
         lambda encoder, batch: small(
             encoder, training__batch=batch // 2, training__accumulation=2, guides=OFTEN, task=RETRIEVAL
@@ -45,7 +55,7 @@ RUNS = {
         "several",
     ),
 }
-STEPS = {"guides": 12, "accumulated": 6, "list": 4, "tasks": 10}
+STEPS = {"guides": 12, "accumulated": 6, "ssa": 18, "list": 4, "tasks": 10}
 # Names in the log that must be the same.
 PARTS = ("loss", "task_loss", "guide/", "ssa/")
 # In the middle of the second epoch.
@@ -55,7 +65,6 @@ STOP = 8
 # Recipes that only one process trains, and the key that says so.
 REFUSED = {
     "iat": (lambda encoder, batch: small_joint(encoder, training__batch=batch, iat=IAT), "several"),
-    "ssa": (lambda encoder, batch: small(encoder, training__batch=batch, ssa={}), "pairs"),
 }
 
 

@@ -124,12 +124,6 @@ def _finish(job: Job, outcome: Outcome, asked: dict[str, Any], folder: Path, lis
 
 
 def _job(recipe: Recipe | JointRecipe, place: Place, listener: Listener) -> Job:
-    supervision = recipe.supervision if isinstance(recipe, Recipe) else None
-    if processes.count() > 1 and supervision is not None and supervision.labels_wanted:
-        raise InputError(
-            f"ssa trains in one process, and {processes.count()} were started: leave the launcher out, or take ssa out "
-            "of the recipe."
-        )
     if isinstance(recipe, JointRecipe):
         return JointJob.of(prepare_joint(recipe, place, listener))
     return SingleJob(prepare(recipe, place, listener))

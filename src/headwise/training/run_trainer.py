@@ -20,6 +20,7 @@ from headwise.training.material import JointMaterial, Material
 from headwise.training.settings import Settings
 from headwise.training.shares import SHARE, Share, SharedCollator, SharedData, Shares, weighed_gradients
 from headwise.training.task_schedule import TaskBatches
+from headwise.training.token_labels import WithTokenLabels
 from headwise.training.token_log import TokenLog
 from headwise.training.trainer import GuidedTrainer
 
@@ -68,7 +69,11 @@ class RunTrainer(GuidedTrainer):
         for each in self.callback_handler.callbacks:
             if isinstance(each, GuideLog | TokenLog):
                 each.weight = weight
-        with weighed_gradients(model, weight), _uncounted(None if weight else supervision_of(model)):
+        supervision = supervision_of(model)
+        if supervision is not None and isinstance(self.material.train, WithTokenLabels):
+            labelled = [self.material.train.labelled(places) for places in (self._share.places, self._share.of_places)]
+            supervision.token_weight = self._share.beside(*labelled)
+        with weighed_gradients(model, weight), _uncounted(None if weight else supervision):
             return super().training_step(model, inputs, num_items_in_batch) * weight
 
     def compute_loss(

@@ -23,10 +23,10 @@ class Share:
 
     places: list[int]
     """Where its items stand in the data set; of a process that got none, a stand-in that counts nothing."""
+    of_places: list[int]
+    """Those of the whole batch."""
     items: int
     """Items of its own; a claim with all its pairs is one item."""
-    of_items: int
-    """Items of the whole batch."""
     examples: int
     """Examples of its own, that is, rows of its batch."""
     of_examples: int
@@ -41,7 +41,11 @@ class Share:
     @property
     def item_weight(self) -> float:
         """How much more than `weight` a mean over items counts: 1 where an item is an example."""
-        return self.items * self.of_examples / (self.of_items * self.examples) if self.examples else 1.0
+        return self.beside(self.items, len(self.of_places))
+
+    def beside(self, mine: int, of: int) -> float:
+        """How much more than `weight` a mean counts, if this process has `mine` of the `of` things that it is over."""
+        return mine * self.of_examples / (of * self.examples) if self.examples and of else 1.0
 
 
 class Shares(Sampler[Any]):
@@ -66,8 +70,8 @@ class Shares(Sampler[Any]):
             mine = batch[self._rank :: self._processes]
             yield Share(
                 mine or batch[:1],
+                of_places=batch,
                 items=len(mine),
-                of_items=len(batch),
                 examples=self._examples(mine),
                 of_examples=self._examples(batch),
                 processes=self._processes,

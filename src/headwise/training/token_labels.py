@@ -33,6 +33,11 @@ class WithTokenLabels:
         """Tokens of each example."""
         return self.data.lengths
 
+    def labelled(self, places: Sequence[int]) -> int:
+        """How many tokens of these examples have a label."""
+        labels = self.labels
+        return 0 if labels is None else sum(int((~numpy.isnan(labels.of(place))).sum()) for place in places)
+
     def __len__(self) -> int:
         """How many examples there are."""
         return len(self.data)
