@@ -2,11 +2,10 @@
 
     python benchmarks/reproduce.py RESULTS...     folders of `headwise sweep`
 
-Writes docs/measured/sweeps.json and the page.
-Every sweep of every folder is compared as it says itself (`headwise compare`): the mean over seeds, the difference to
-the baseline by seed, and the p of its t-test, corrected by Holm for all tests of the sweep. Table 4 is of seconds per
-epoch; sweeps that measure heads have the D-score as well, the mean over tasks (its unweighted variant). A sweep that is
-not whole yet is left as it was, and that is said.
+Writes docs/measured/sweeps.json and the page. Every sweep of every folder is compared as it says itself (`headwise
+compare`): the mean over seeds, the difference to the baseline by seed, and the p of its t-test, corrected by Holm for
+all tests of the sweep. Table 4 is of seconds per epoch; sweeps that measure heads have the D-score as well, by row, the
+mean over tasks and percentages. A sweep that is not whole yet is left as it was, and that is said.
 
 stdout carries one JSON object {"rows", "bars"}, stderr the progress. There is no bar: what comes out, comes out.
 """
@@ -73,9 +72,10 @@ def scores(folder: Path, manifest: dict[str, Any]) -> list[Row]:
     found: dict[tuple[Any, ...], dict[str, dict[str, float]]] = {}
     for point, run in runs(folder, manifest):
         heads = run["happened"].get("heads", {}).get("dissociation")
-        if heads is not None and heads["mean"]["mean"] is not None:
+        score = None if heads is None else heads["mean"]["row"]["mean"]
+        if score is not None:
             at, system = block_of(point, manifest)
-            found.setdefault(at, {}).setdefault(system, {})[point["seed"]] = heads["mean"]["mean"]
+            found.setdefault(at, {}).setdefault(system, {})[point["seed"]] = score
     return by_seed(found, "dissociation", manifest)
 
 

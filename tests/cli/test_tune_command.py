@@ -207,6 +207,12 @@ def test_a_folder_that_holds_something_else(headwise, words, tmp_path):
     assert_one_sentence(headwise(*words(*TWO)), "holds other files", "--output")
 
 
+def test_a_launcher(headwise, words, monkeypatch, tmp_path):
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    assert_one_sentence(headwise(*words(*TWO)), "one process", "launcher has started 2")
+    assert not (tmp_path / "out").exists()
+
+
 def test_without_optuna(headwise, words, monkeypatch, tmp_path):
     monkeypatch.setitem(sys.modules, "optuna", None)
     assert_one_sentence(headwise(*words(*TWO)), "pip install 'headwise[tune]'")

@@ -1,7 +1,9 @@
 """What is tried: lists, ranges, the paper's grid; and what cannot be meant."""
 
 import random
+import re
 from itertools import product
+from pathlib import Path
 
 import optuna
 import pytest
@@ -190,3 +192,11 @@ def test_one_of_the_package(tmp_path, encoder):
     space = plan_space(str(path))
     assert all(isinstance(options["weight"], dict) for options in space.recipe.guides.values())
     assert all(len(list(space.corners())) == 8 for _ in range(2))
+
+
+def test_what_the_page_shows_can_be_planned():
+    page = (Path(__file__).parents[2] / "docs" / "tuning.md").read_text(encoding="utf-8")
+    shown = re.findall(r"--vary '([^']*)'", page)
+    assert len(shown) == 3
+    assert [plan_space("sick", vary=[each]).size for each in shown] == [2, 4, None]
+    assert plan_space("sick").size == len(PAPER) ** 2

@@ -6,7 +6,7 @@ from collections import Counter
 import optuna
 import pytest
 from filelock import FileLock
-from small_sweeps import results
+from small_sweeps import finished_counts, results
 from small_tunes import RATES, SHORT, Lines, trials_of
 
 from headwise.experiments.tuning import trials as tickets
@@ -52,6 +52,19 @@ def test_the_dead_are_known_by_their_locks(study, tmp_path):
     Worker(tmp_path).bury(study)  # nobody holds the first lock any more
     assert states(study) == ["FAIL", "FAIL", "RUNNING", "WAITING", "WAITING"]
     assert [trial.number for trial in tickets.current(study.get_trials())] == [2, 3, 4]
+
+
+def test_a_database_that_is_gone_for_a_moment(study, tmp_path):
+    """No sign of life can be given then, and that is no reason to end."""
+    trial = drawn(study, "me")
+    with sqlite3.connect(tmp_path / "study.db") as database:
+        database.execute("ALTER TABLE trial_heartbeats RENAME TO away")
+    study._storage.record_heartbeat(trial._trial_id)
+    with database:
+        database.execute("ALTER TABLE away RENAME TO trial_heartbeats")
+    study._storage.record_heartbeat(trial._trial_id)
+    assert len(database.execute("SELECT * FROM trial_heartbeats").fetchall()) == 1
+    database.close()
 
 
 def test_one_is_enough(study, tmp_path):
@@ -129,6 +142,37 @@ def test_a_machine_that_died_elsewhere(tuned, tmp_path):
     assert Counter(row.state for row in outcome.rows) == {"finished": 3}
     assert len(results(tmp_path / "out")) == 3
     assert [trial.state.name for trial in trials_of(tmp_path / "out")].count("FAIL") == 1
+
+
+class Meddler(Lines):
+    """In the middle of the first run, takes whoever is at it for dead."""
+
+    def __init__(self, folder):
+        super().__init__()
+        self.folder, self.meddled = folder, False
+
+    def tell(self, message):
+        super().tell(message)
+        if "step 1:" in message and not self.meddled:
+            self.meddled = True
+            storage = Storage(file_url(self.folder / "study.db"), self.folder, tickets.lost)
+            study = optuna.load_study(study_name="quick", storage=storage.backend)
+            study.tell(0, state=optuna.trial.TrialState.FAIL)
+            tickets.lost(study, study.get_trials()[0])
+            storage.close()
+
+
+def test_to_be_taken_for_dead(tuned, tmp_path):
+    """The run comes to its end all the same, and the trial that took its place finds it there."""
+    listener = Meddler(tmp_path / "out")
+    outcome = tuned(RATES, trials=1, listener=listener, **SHORT)
+    assert listener.meddled
+    assert [(row.number, row.state) for row in outcome.rows] == [(1, "finished")]
+    assert finished_counts(tmp_path / "out") == dict.fromkeys(results(tmp_path / "out"), 1)
+    assert sum("step 2:" in line for line in listener.told) == 1
+    (first, second) = trials_of(tmp_path / "out")
+    assert (first.state.name, first.params) == ("FAIL", second.params)
+    assert second.intermediate_values.keys() == {1, 2}
 
 
 def test_somebody_else_who_is_alive_is_waited_for(tuned, tmp_path, monkeypatch):

@@ -126,7 +126,8 @@ def _show(outcome: TuneOutcome, space: Space, place: TunePlace) -> None:
     for trial, error in outcome.errors.items():
         typer.echo(f"failed: {trial}: {error}")
     counted = [f"{outcome.count(state)} {state}" for state in STATES.values() if outcome.count(state)]
-    typer.echo(f"{len(outcome.rows)} trials: {', '.join(counted) or 'none'}")
+    trials = f"{len(outcome.rows)} {'trial' if len(outcome.rows) == 1 else 'trials'}"
+    typer.echo(f"{trials}: {', '.join(counted) or 'none'}")
     if outcome.best is not None:
         data = [] if place.data is None else ["--data", str(place.data)]
         command = shlex.join([*program(), "train", str(outcome.output / BEST), *data])

@@ -43,14 +43,12 @@ class ResultFolder:
         """Refuse a folder that holds something else, or results of another headwise."""
         if self.path.exists() and not self.path.is_dir():
             raise InputError(f"{self.path} is a file: choose a folder with --output.")
-        if not self.path.is_dir() or not any(self.path.iterdir()):
-            return
-        mark = self.path / MARK
-        if not mark.is_file():
-            if {each.name for each in self.path.iterdir()} <= {"locks", f".{MARK}.new"}:
+        names = {each.name for each in self.path.iterdir()} if self.path.is_dir() else set()
+        if MARK not in names:
+            if names <= {"locks", f".{MARK}.new"}:
                 return  # another sweep is just beginning, or was killed in its first moment
             raise InputError(f"{self.path} holds other files: choose another folder with --output.")
-        made = _read(mark)
+        made = _read(self.path / MARK)
         if made.get("format") != FORMAT or made.get("headwise") != __version__:
             raise InputError(
                 f"{self.path} holds results of headwise {made.get('headwise')} (format {made.get('format')}), and this "
@@ -65,10 +63,11 @@ class ResultFolder:
             (self.path / "locks").mkdir(parents=True, exist_ok=True)
             with FileLock(self.path / "locks" / "folder.lock"):
                 self.check()
-                for name in FOLDERS:
-                    (self.path / name).mkdir(exist_ok=True)
+                # The mark first: whoever looks meanwhile must not take the folders for somebody else's.
                 if not (self.path / MARK).is_file():
                     write_atomically(self.path / MARK, json.dumps({"format": FORMAT, "headwise": __version__}) + "\n")
+                for name in FOLDERS:
+                    (self.path / name).mkdir(exist_ok=True)
 
     def keep_manifest(self, manifest: Mapping[str, Any]) -> None:
         """Keep which run stands where; runs that an earlier, wider or narrower, call of this sweep had stay in it."""

@@ -6,6 +6,7 @@ import socket
 import time
 import warnings
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from filelock import FileLock
 
 from headwise.errors import InputError
 from headwise.experiments.sweeps.folder import writing
-from headwise.experiments.tuning.library import optuna
+from headwise.experiments.tuning.library import optuna, storage_errors
 
 # Seconds between two signs of life of a running trial, and after how many without one it counts as lost.
 HEARTBEAT, GRACE = 30, 120
@@ -40,6 +41,7 @@ class Storage:
         self.turn = Turn(self._file, folder)
         with self.turn:
             self.backend = self._opened(lost)
+        self.backend.record_heartbeat = _patiently(self.backend.record_heartbeat)
 
     @property
     def _file(self) -> Path | None:
@@ -112,6 +114,16 @@ def file_url(path: Path) -> str:
     from sqlalchemy.engine import URL
 
     return URL.create("sqlite", database=str(path)).render_as_string()
+
+
+def _patiently(beat: Callable[[int], None]) -> Callable[[int], None]:
+    """A sign of life that goes on when the database is gone for a moment: Optuna's thread would end."""
+
+    def record(trial: int) -> None:
+        with suppress(*storage_errors()):
+            beat(trial)
+
+    return record
 
 
 def _checked(url: str) -> tuple[Any, str]:

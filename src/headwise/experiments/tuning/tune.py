@@ -14,7 +14,7 @@ from headwise.experiments.tuning.space import Space
 from headwise.experiments.tuning.storage import Storage, file_url
 from headwise.experiments.tuning.trials import lost
 from headwise.experiments.tuning.tuner import Tuner
-from headwise.training import Listener
+from headwise.training import Listener, processes
 
 DATABASE = "study.db"
 
@@ -33,6 +33,11 @@ def tune(
         storage: URL of a database; default a file of SQLite in the output folder.
     """
     optuna()
+    if processes.launched() > 1:
+        raise InputError(
+            f"headwise tune runs in one process, and a launcher has started {processes.launched()}: start the command "
+            "by itself, and once more for each process that should help."
+        )
     folder = ResultFolder(place.output)
     folder.check()
     _check_files(space, place)
