@@ -2,6 +2,7 @@
 
 import sqlite3
 from collections import Counter
+from pathlib import Path
 
 import optuna
 import pytest
@@ -9,6 +10,7 @@ from filelock import FileLock
 from small_sweeps import finished_counts, results
 from small_tunes import RATES, SHORT, Lines, trials_of
 
+from headwise.experiments.sweeps.folder import ResultFolder
 from headwise.experiments.tuning import trials as tickets
 from headwise.experiments.tuning.storage import GRACE, Storage, file_url
 from headwise.experiments.tuning.workers import Worker
@@ -142,6 +144,19 @@ def test_a_machine_that_died_elsewhere(tuned, tmp_path):
     assert Counter(row.state for row in outcome.rows) == {"finished": 3}
     assert len(results(tmp_path / "out")) == 3
     assert [trial.state.name for trial in trials_of(tmp_path / "out")].count("FAIL") == 1
+
+
+def test_a_folder_that_somebody_else_is_just_making(tmp_path, monkeypatch):
+    """Whoever looks at any moment of that does not take it for a stranger's."""
+    folder, make, looks = ResultFolder(tmp_path / "new"), Path.mkdir, []
+
+    def make_and_look(path, *args, **options):
+        make(path, *args, **options)
+        looks.append(folder.check())
+
+    monkeypatch.setattr(Path, "mkdir", make_and_look)
+    folder.open()
+    assert len(looks) > 4
 
 
 class Meddler(Lines):
