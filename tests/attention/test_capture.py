@@ -79,10 +79,10 @@ def test_shapes_and_sums(family, batch):
 
 @pytest.mark.parametrize("choice", [{}, {"what": "map"}, {"what": "map", "heads": [0, 2]}, {"layers": 1}])
 def test_watching_does_not_change_the_logits(family, batch, choice):
-    model = build_model(family).eval()
+    model = build_model(family, dtype=torch.float64).eval()  # in single precision some processors round differently
     before = model(**batch).logits
     _, output = run(model, batch, **choice)
-    assert ((output.logits - before).abs().max() / before.abs().max()) < 1e-6
+    assert ((output.logits - before).abs().max() / before.abs().max()) < 1e-12
     assert torch.equal(model(**batch).logits, before)
 
 

@@ -233,6 +233,7 @@ def _cosines(gram: Values) -> tuple[Values, Values]:
 
 def _unit(gram: Values) -> Values:
     """Products of vectors as cosines; NaN for vectors of length 0."""
+    gram = (gram + gram.T) / 2  # its two halves were summed in different orders
     length = np.sqrt(np.diagonal(gram))
     below = np.outer(length, length)
     cosines = np.divide(gram, below, out=np.full(gram.shape, np.nan), where=below > 0)
