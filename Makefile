@@ -12,7 +12,7 @@ export PYTHONNOUSERSITE := 1
 export PIP_USER := 0
 unexport PYTHONPATH
 
-.PHONY: demo test lint clean .venv
+.PHONY: demo test slow lint clean .venv
 
 # Plain and guided MiniLM-L6 on built-in data: no download, a few minutes.
 demo: $(STAMP)
@@ -20,6 +20,10 @@ demo: $(STAMP)
 
 test: lint
 	HF_HUB_OFFLINE=1 TOKENIZERS_PARALLELISM=false $(BIN)/python -m pytest -n 2 --dist loadfile
+
+# Tests of several processes and of whole sweeps that would make `make test` too long; .ci/run has both.
+slow: $(STAMP)
+	HF_HUB_OFFLINE=1 TOKENIZERS_PARALLELISM=false $(BIN)/python -m pytest -m slow tests/cli/test_tune_command.py tests/experiments tests/training
 
 lint: $(STAMP)
 	$(BIN)/ruff check $(CODE)

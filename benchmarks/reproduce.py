@@ -42,7 +42,7 @@ def rows_of(folder: Path, manifest: dict[str, Any]) -> list[Row]:
                 "metric": table["metric"],
                 "seeds": len(each["seeds"]),
                 "mean": each["mean"],
-                "sd": each["sd"],
+                "sd": each["deviation"],
                 "difference": test.get("difference"),
                 "interval": None if test.get("low") is None else [test["low"], test["high"]],
                 "p": each["holm"].get("t"),
@@ -96,7 +96,7 @@ def by_seed(found: dict[Any, dict[str, dict[str, float]]], metric: str, manifest
                 "metric": metric,
                 "seeds": len(values),
                 "mean": summary["mean"],
-                "sd": summary["sd"],
+                "sd": summary["deviation"],
             }
             if system != base and systems.get(base, {}).keys() == values.keys():
                 test = paired_by_seed(list(systems[base].values()), [values[seed] for seed in systems[base]]).as_data()

@@ -135,6 +135,7 @@ def test_stopped_before_the_first_step(headwise, words, tmp_path):
     assert len(results(tmp_path / "out")) == 2
 
 
+@pytest.mark.slow
 def test_two_processes_share_the_work(words, tmp_path):
     """Each recipe is trained once, both come to the same end, and neither has everything to itself."""
     vary = ("--vary", "training.weight_decay=[0.0, 0.1, 0.2, 0.3]", "--no-prune", "--json")

@@ -144,6 +144,7 @@ def _some(name, axes):
     return [f"{axis}={','.join(labels)}" for axis, labels in wanted.items()]
 
 
+@pytest.mark.slow
 def test_the_small_twin_of_table_1_runs_on_the_real_encoder(headwise, tmp_path):
     words = ("sweep", "table1", "--scale", "small", "--output", tmp_path / "out", "--workers", 1)
     few = ("--available", "--seeds", "1", "--only", "system=ag", "--set", "training.steps=2")

@@ -17,6 +17,9 @@ from headwise.experiments.prepare import Place
 from headwise.experiments.run import WORK, train
 from headwise.training.checkpoints import StopOnRequest
 
+# The command itself is tried in two processes by tests/cli/test_processes_command.py.
+pytestmark = pytest.mark.slow
+
 # Measured at every step, also where the shares of a batch differ in size.
 OFTEN = {name: {"weight": {"share": 0.3, "every": 1, "window": 2}} for name in ("mdg", "pdg")}
 RETRIEVAL = {"name": "retrieval", "collection": "papers", "negatives": 3, "loss": "list"}
