@@ -65,6 +65,7 @@ def test_a_second_call_finds_everything_there(encoder, pairs, in_one_process, tm
     assert set(finished_counts(in_one_process).values()) == {1}
 
 
+@pytest.mark.slow
 def test_whatever_happens_every_run_is_finished_once_with_the_same_bytes(tmp_path, encoder, pairs, undisturbed):
     """A worker is killed, the sweep is stopped, then killed itself; in the end two sweeps share what is left."""
     out = tmp_path / "out"

@@ -24,6 +24,7 @@ def cluster(monkeypatch):
     made.shutdown()
 
 
+@pytest.mark.slow
 def test_a_node_dies_and_every_run_is_still_made_once(tmp_path, encoder, pairs, cluster, undisturbed):
     node = cluster.add_node(num_cpus=1)
     cluster.wait_for_nodes()
