@@ -37,8 +37,8 @@ from headwise.experiments.recipe import check_recipe
 from headwise.experiments.sweeps.perform import Assignment, Report
 from headwise.experiments.sweeps.plan import run_key
 
-OVERHEAD_LIMIT = 0.1
-TWO_LIMIT = 0.8
+OVERHEAD_LIMIT = 0.05
+TWO_LIMIT = 0.65
 GUIDES = {"mdg": {"weight": {"share": 0.03}}, "pdg": {"weight": {"share": 0.03}}}
 
 
