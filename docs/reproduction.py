@@ -80,7 +80,7 @@ def commands(name: str, minutes: int, full: SweepPlan, twin: SweepPlan) -> Itera
     data = "--data FOLDER"
     yield f"headwise sweep {name} {data} --download --output results{alone}    # {len(full.unique)} runs"
     yield f"headwise sweep {name} --scale {TWIN} {data} --output results-small{alone}    # {len(twin.unique)} runs"
-    yield f"headwise compare results-small --sweep {name}{times}    # about {minutes} minutes later, on two cores"
+    yield f"headwise compare results-small --sweep {name}{times}    # an estimate: {minutes} minutes on two quiet cores"
 
 
 def measured_on(key: str) -> str:
