@@ -8,7 +8,7 @@ from slow_attention import model_maps
 
 import headwise as hw
 from headwise.attention import backend, received, watch
-from headwise.errors import StateError
+from headwise.errors import InputError, StateError
 
 LAYERS, HEADS = SIZES["num_hidden_layers"], SIZES["num_attention_heads"]
 # That maps are seen after dropout is another test's matter.
@@ -324,3 +324,37 @@ def test_a_shared_layer_gives_a_map_for_every_call(batch):
     record, _ = run(model, batch)
     assert len(record) == LAYERS
     assert not torch.allclose(record[0], record[1])
+
+
+def test_a_digest_stands_in_the_place_of_the_maps(family):
+    batch = build_batch()
+    maps, _ = run(build_model(family, dtype=torch.float64).eval(), batch, what="map")
+    layers = []
+
+    def largest(layer, seen):
+        layers.append(layer)
+        return seen.amax(3)
+
+    record, _ = run(build_model(family, dtype=torch.float64).eval(), batch, what="map", digest=largest)
+    assert layers == list(range(LAYERS))
+    real = batch["attention_mask"].bool()
+    for layer in range(LAYERS):
+        expected = maps[layer].amax(3)
+        close(record[layer].transpose(1, 2)[real], expected.transpose(1, 2)[real])
+    assert torch.equal(record.valid, real)
+
+
+def test_a_digest_sees_how_many_positions_there_are_without_a_mask():
+    model = build_model("bert").eval()
+    record, _ = run(
+        model, {"input_ids": build_batch()["input_ids"]}, what="map", digest=lambda _, maps: maps.sum((2, 3))
+    )
+    assert record.valid.shape == (3, 12)
+
+
+def test_only_maps_can_be_digested():
+    with (
+        pytest.raises(InputError, match="digest is made of maps"),
+        hw.capture(build_model("bert"), digest=lambda _, maps: maps),
+    ):
+        pass

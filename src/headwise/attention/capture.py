@@ -9,7 +9,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from headwise.attention.customer import Customer
-from headwise.attention.passes import KINDS, Inputs, Request, What
+from headwise.attention.passes import KINDS, Digest, Inputs, Request, What
 from headwise.attention.record import AttentionRecord
 from headwise.attention.seam import Seam
 from headwise.attention.selection import Heads, Layers, select
@@ -24,6 +24,7 @@ def capture(
     what: What = "received",
     *,
     after_dropout: bool = False,
+    digest: Digest | None = None,
 ) -> Iterator[AttentionRecord]:
     """Record attention of every forward pass inside the with block; outside it the model is untouched.
 
@@ -44,11 +45,18 @@ def capture(
             stored); "map", the whole matrix of every chosen head; "value" or "output", each head's values or outputs
             [B,n,S,D], before gates, of padded positions too.
         after_dropout: see what dropout left (training only) instead of the distribution itself.
+        digest: for what="map", a function (layer, maps [B,n,Q,K]) -> [B,n,...] that is called as soon as a layer's maps
+            are there. The record then holds what it returns, and no map outlives its layer: statistics of any model
+            and data set without stored maps. Rows of padded queries reach it as the model made them.
     """
+    if digest is not None and what != "map":
+        raise InputError(f"a digest is made of maps, and what={what!r}: give what='map', or leave the digest out.")
     if what not in KINDS:
         raise InputError(f"what={what!r}: {choices(str(what), KINDS)}.")
     seam = Seam.of(model)
-    customer = _Capture(Request.of(what, select(layers, heads, seam.family.shape), after_dropout=after_dropout))
+    selection = select(layers, heads, seam.family.shape)
+    request = Request.of(what, selection, after_dropout=after_dropout, padding_rows=digest is not None, digest=digest)
+    customer = _Capture(request)
     seam.enter(customer)
     try:
         yield customer.record

@@ -5,7 +5,7 @@ Shapes: B batch, S positions, H heads, Q queries, K keys.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
@@ -18,6 +18,8 @@ from headwise.errors import InputError, StateError, UnsupportedModelError
 What = Literal["received", "map", "value", "output"]
 KINDS: tuple[What, ...] = ("received", "map", "value", "output")
 Gates = Mapping[int, Tensor]
+# (layer, maps [B,n,Q,K] with rows of padding as they are) -> what is kept of them, [B,n,...].
+Digest = Callable[[int, Tensor], Tensor]
 
 
 @dataclass(frozen=True)
@@ -30,13 +32,21 @@ class Request:
     """Chosen layers with their chosen heads; pairs, so that equal requests are equal keys."""
     padding_rows: bool = False
     """Of maps: whether the rows of padded queries are left as they are. Else they are 0, at the cost of a copy."""
+    digest: Digest | None = None
+    """Of maps: what is kept in their place, so that no map outlives its layer."""
 
     @classmethod
     def of(
-        cls, what: What, selection: Selection, *, after_dropout: bool = False, padding_rows: bool = False
+        cls,
+        what: What,
+        selection: Selection,
+        *,
+        after_dropout: bool = False,
+        padding_rows: bool = False,
+        digest: Digest | None = None,
     ) -> Request:
         """Make one from a selection."""
-        return cls(what, after_dropout, tuple(sorted(selection.items())), padding_rows)
+        return cls(what, after_dropout, tuple(sorted(selection.items())), padding_rows, digest)
 
 
 @dataclass(frozen=True)
@@ -135,8 +145,8 @@ class Pass:
             LayerPlan(layer, requests, gates, None if len(those) == heads else those)
             for layer, those in enumerate(left)
         ]
-        self._requests = requests
         self.results: list[dict[int, Tensor]] = [{} for _ in requests]
+        self._positions = (0, 0)
         self.valid: Tensor | None = None
         self.calls = 0
         self.open = True
@@ -155,22 +165,21 @@ class Pass:
         """Hand what was seen of one layer's attention to those who asked for it; padding has no vote."""
         for number, request, heads in self.plans[layer].takers:
             if request.what == "map":
-                self._store(number, layer, seen.map(request, heads))
+                maps = seen.map(request, heads)
+                self._store(number, layer, maps if request.digest is None else request.digest(layer, maps), maps)
             elif request.what == "received":
-                self._store(number, layer, seen.received(request, heads))
+                received = seen.received(request, heads)
+                self._store(number, layer, received, received)
 
     def take_parts(self, layer: int, what: What, parts: Tensor) -> None:
         """Hand the values or the outputs of all heads, [B,H,S,D], to those who asked for them."""
         for number, request, heads in self.plans[layer].takers:
             if request.what == what:
-                self._store(number, layer, pick(parts, heads))
+                self._store(number, layer, pick(parts, heads), parts[..., 0])
 
     def positions(self) -> tuple[int, int]:
         """Examples and positions of the batch, read off what was seen."""
-        for request, result in zip(self._requests, self.results, strict=True):
-            for tensor in result.values():
-                return tensor.shape[0], tensor.shape[-2 if request.what in ("value", "output") else -1]
-        return 0, 0
+        return self._positions
 
     def check_heads(self, layer: int, count: int) -> None:
         """Hold the number of heads that came against the number that was promised."""
@@ -181,10 +190,11 @@ class Pass:
                 "in every layer, unless hw.prune took them away."
             )
 
-    def _store(self, number: int, layer: int, seen: Tensor) -> None:
-        """Keep what was seen, but once: gradient checkpointing must repeat every operation, not the record."""
+    def _store(self, number: int, layer: int, kept: Tensor, seen: Tensor) -> None:
+        """Keep a part of what was seen [B,...,S], but once: checkpointing repeats every operation, not the record."""
         if self.open:
-            self.results[number][layer] = seen
+            self.results[number][layer] = kept
+            self._positions = seen.shape[0], seen.shape[-1]
 
     def apply_gates(self, layer: int, out: Tensor) -> Tensor:
         """Multiply the heads' outputs [B,S,H,D]; gates are (H), (B,H) or (B,S,H), with those of pruned heads."""

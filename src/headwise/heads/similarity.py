@@ -86,7 +86,7 @@ class HeadStatistics:
             deciding: [B,K] True at the tokens that decide the label; None if that is not known.
         """
         received, valid = _received(record), record.valid.cpu()
-        similarity, entropy = _similarity_to_others(received), _entropy(received, valid)  # [B,M]
+        similarity, entropy = similarity_to_others(received), _entropy(received, valid)  # [B,M]
         wanted = None if deciding is None else _checked_mask(deciding, valid)
         self._same_heads(record, received.shape[1])
         self._examples += received.shape[0]
@@ -169,7 +169,7 @@ def _received(record: AttentionRecord) -> Tensor:
     return received
 
 
-def _similarity_to_others(received: Tensor) -> Tensor:
+def similarity_to_others(received: Tensor) -> Tensor:
     """[B,M]: mean cosine of each map with all others. The sum of all stands for them, so no M x M matrix is needed."""
     maps = received.shape[1]
     if maps < 2:

@@ -1,0 +1,170 @@
+"""What each head does over a data set, from its maps but without keeping any: a few numbers per head and example.
+
+For an example of T tokens, a head's attention A (every row sums to one), and rows q of tokens:
+
+    entropy   = mean over q of  -sum_k A[q,k] log A[q,k] / log T      1 evenly spread, 0 all on one token
+    sink      = mean over q of  the sum of A[q,k] over special tokens k, such as [CLS] and [SEP]
+    distance  = mean over q of  sum_k A[q,k] |q - k|                  in tokens
+    cross     = mean over q in a text of the sum of A[q,k] over the tokens k of the other text
+    similarity = mean cosine, over all other heads, between what the tokens receive from this head and from that one
+
+Each is a mean over examples, every example counting once, and has a standard error over examples. `cross` is over the
+examples that are pairs; there is none where no example is one. A text of one token has entropy 1.
+
+Maps are digested layer by layer while the model runs (`capture(..., digest=...)`), in single precision; the sums over
+examples are in double precision. Neither the size of a batch nor padding changes a result but for rounding.
+
+Shapes: B batch, n heads of a layer, M heads of all layers, Q queries, K keys, S statistics of a map.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from headwise.attention import AttentionRecord
+from headwise.errors import InputError, StateError
+from headwise.heads.similarity import similarity_to_others
+
+OF_MAPS = ("entropy", "sink", "distance", "cross")
+NAMES = (*OF_MAPS, "similarity")
+# Below any attention that counts: its logarithm is finite, and times a weight of zero it is nothing.
+LEAST = 1e-30
+
+
+@dataclass(frozen=True)
+class Marks:
+    """What is known of the tokens of a batch."""
+
+    valid: Tensor
+    """[B,K] True at tokens."""
+    special: Tensor
+    """[B,K] True at tokens that frame the texts."""
+    texts: Tensor
+    """[B,K] the number of the text of each token, -1 for special tokens and padding."""
+
+
+@dataclass(frozen=True)
+class HeadStatistic:
+    """One number for every head."""
+
+    name: str
+    examples: int
+    mean: dict[tuple[int, int], float]
+    """By layer and head."""
+    error: dict[tuple[int, int], float | None]
+    """Standard error of the mean over examples; None where there is one example only."""
+
+
+class MapStatistics:
+    """Collects the statistics of the heads batch by batch.
+
+    statistics = MapStatistics()
+    with hw.capture(model, what="map", digest=statistics.digest) as record:
+        for batch, marks in batches:
+            statistics.begin(marks)
+            model(**batch)
+            statistics.add(record)
+    statistics.result()
+    """
+
+    def __init__(self) -> None:
+        """Nothing seen yet."""
+        self._marks: Marks | None = None
+        self._weights: Tensor | None = None
+        self._heads: dict[int, tuple[int, ...]] | None = None
+        self._examples = 0
+        self._pairs = 0
+        self._sums = torch.zeros(0)  # [M, S+1]
+        self._squares = torch.zeros(0)
+
+    def begin(self, marks: Marks) -> None:
+        """Say which tokens the coming batch has."""
+        self._marks, self._weights = marks, None
+
+    def digest(self, layer: int, maps: Tensor) -> Tensor:
+        """[B,n,S+K]: the statistics of the maps of one layer, and behind them what each key received."""
+        marks = self._known()
+        if self._weights is None:
+            self._weights = _weights(marks).to(maps.device)
+        attention = maps.detach().float()
+        size, heads, queries, keys = attention.shape
+        rows = (marks.valid.float() / marks.valid.sum(1, keepdim=True).clamp_min(1)).to(attention.device)  # [B,Q]
+        entropies = -torch.linalg.vecdot(attention, attention.clamp_min(LEAST).log())  # [B,n,Q]
+        largest = marks.valid.sum(1).clamp_min(2).float().log().to(attention.device)  # [B]
+        entropy = (entropies * rows[:, None, :]).sum(2, keepdim=True) / largest[:, None, None]
+        shares = attention.reshape(size, heads, queries * keys) @ self._weights  # [B,n,S-1]
+        received = (rows[:, None, None, :] @ attention).squeeze(2)  # [B,n,K]
+        return torch.cat([entropy, shares, received], 2)
+
+    def add(self, record: AttentionRecord) -> None:
+        """Count the examples of one forward pass."""
+        marks = self._known()
+        digest = record.stacked().detach().cpu().double()  # [B,M,S+K]
+        if not bool(digest.isfinite().all()):
+            raise InputError("the attention of an example is not finite: has training diverged?")
+        if self._heads is None:
+            self._heads = dict(record.heads)
+            self._sums, self._squares = torch.zeros(2, digest.shape[1], len(NAMES), dtype=torch.float64)
+        elif self._heads != record.heads:
+            raise InputError("this batch shows other heads than those before it: take a MapStatistics for each choice.")
+        count, pairs = marks.valid.sum(1).cpu(), _is_pair(marks).cpu()  # [B]
+        digest[..., 0] = torch.where((count > 1)[:, None], digest[..., 0], 1.0)
+        digest[..., 3] *= pairs[:, None]
+        received = digest[..., len(OF_MAPS) :].masked_fill(~marks.valid.cpu()[:, None, :], 0.0)
+        values = torch.cat([digest[..., : len(OF_MAPS)], similarity_to_others(received).unsqueeze(2)], 2)
+        self._examples += len(values)
+        self._pairs += int(pairs.sum())
+        self._sums += values.sum(0)
+        self._squares += values.square().sum(0)
+
+    def result(self) -> list[HeadStatistic]:
+        """The means over all examples so far; without `cross` where no example is a pair."""
+        if self._heads is None:
+            raise StateError("no batch was added yet: call begin, run the model, call add, then ask for the result.")
+        places = [(layer, head) for layer, heads in self._heads.items() for head in heads]
+        counts = [self._pairs if name == "cross" else self._examples for name in NAMES]
+        return [
+            self._statistic(name, number, count, places)
+            for number, (name, count) in enumerate(zip(NAMES, counts, strict=True))
+            if count
+        ]
+
+    def _statistic(self, name: str, number: int, count: int, places: list[tuple[int, int]]) -> HeadStatistic:
+        mean = self._sums[:, number] / count
+        error: list[float | None] = [None] * len(places)
+        if count > 1:
+            variance = (self._squares[:, number] / count - mean.square()).clamp_min(0) * count / (count - 1)
+            error = list((variance / count).sqrt().tolist())
+        return HeadStatistic(
+            name, count, dict(zip(places, mean.tolist(), strict=True)), dict(zip(places, error, strict=True))
+        )
+
+    def _known(self) -> Marks:
+        if self._marks is None:
+            raise StateError("the tokens of the batch are not known: call begin(marks) before the model runs.")
+        return self._marks
+
+
+def _is_pair(marks: Marks) -> Tensor:
+    """[B] True where two texts have a token each."""
+    return (marks.texts == 0).any(1) & (marks.texts == 1).any(1)
+
+
+def _weights(marks: Marks) -> Tensor:
+    """[B,QK,S-1] such that a map, as one long row, times this is sink, distance and cross of the example.
+
+    One matrix product reads the map once for all three, where three masks would read and write it three times.
+    """
+    valid = marks.valid.float()
+    rows = valid / valid.sum(1, keepdim=True).clamp_min(1)  # [B,Q]
+    sink = rows[:, :, None] * (marks.special & marks.valid).float()[:, None, :]  # [B,Q,K]
+    places = torch.arange(valid.shape[1], device=valid.device)
+    distance = rows[:, :, None] * (places[:, None] - places[None, :]).abs().float()
+    text = (marks.texts >= 0).float()
+    text_rows = text / text.sum(1, keepdim=True).clamp_min(1)
+    other = (marks.texts[:, :, None] != marks.texts[:, None, :]) & (marks.texts >= 0)[:, None, :]
+    cross = text_rows[:, :, None] * other.float()
+    return torch.stack([sink, distance, cross], 3).flatten(1, 2)
