@@ -19,7 +19,9 @@ import typer
 from headwise import __version__
 from headwise.cli.compare_app import add_compare
 from headwise.cli.data import data as data_commands
+from headwise.cli.figure_app import add_figure
 from headwise.cli.heads_app import heads
+from headwise.cli.pages_app import add_pages
 from headwise.cli.retrieval import add_commands
 from headwise.cli.sweeps_app import add_sweeps
 from headwise.cli.tune_app import add_tune
@@ -205,6 +207,8 @@ add_commands(app)
 add_sweeps(app)
 add_tune(app)
 add_compare(app)
+add_figure(app)
+add_pages(app)
 app.add_typer(data_commands, name="data")
 app.add_typer(heads, name="heads")
 

@@ -173,6 +173,8 @@ def damaged(name: str, run: Path, folder: Path, error: Exception) -> InputError:
 
 def again(name: str, run: Path, folder: Path) -> str:
     """How to replace an answer."""
+    if name == "analysis":
+        return f"make it again with `headwise analyze {run}`"
     elsewhere = "" if folder == run / FOLDER else f" --output {folder}"
     return f"make it again with `headwise heads {name} {run}{elsewhere}`"
 

@@ -1,0 +1,55 @@
+"""The commands that make and show pages: analyze, report, explore."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+Run = Annotated[Path, typer.Argument(help="Folder that `headwise train` made.", show_default=False)]
+OneTask = Annotated[
+    str | None, typer.Option("--task", help="Of a run on several tasks, which one.", show_default=False)
+]
+Baseline = Annotated[
+    Path | None, typer.Option(help="The run to compare with, such as the same one without guides.", show_default=False)
+]
+AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of a table.")]
+ExampleFile = Annotated[
+    Path | None,
+    typer.Option("--examples", help="File with the task's text columns, whose rows are shown.", show_default=False),
+]
+
+
+def add_pages(app: typer.Typer) -> None:
+    """Add the commands."""
+    app.command()(analyze)
+
+
+def analyze(
+    run: Run,
+    split: Annotated[str, typer.Option(help="train, validation, test, or another split of the task.")] = "test",
+    task: OneTask = None,
+    limit: Annotated[int | None, typer.Option(min=1, help="The first so many examples.", show_default=False)] = None,
+    keep: Annotated[int, typer.Option(min=1, max=200, help="Examples to keep with all their maps.")] = 20,
+    pick: Annotated[
+        list[int] | None, typer.Option(help="Keep this example too, by its place from 0.", show_default=False)
+    ] = None,
+    examples: ExampleFile = None,
+    importance: Annotated[
+        int, typer.Option(min=0, help="Also the importance of heads, over so many labelled examples.")
+    ] = 0,
+    data: Annotated[Path | None, typer.Option(help="Folder with the task's files.", show_default=False)] = None,
+    batch: Annotated[int | None, typer.Option(min=1, help="Examples at a time.", show_default=False)] = None,
+    download: Annotated[
+        bool, typer.Option("--download", help="Allow the network for models and data that are not here.")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Look at what every head of RUN does on a split, and save it for report, explore and figure."""
+    from headwise.cli.analyze import run_analyze
+    from headwise.experiments.analysis.settings import AnalysisSettings
+    from headwise.experiments.apply import Source
+
+    settings = AnalysisSettings(split, limit, keep, tuple(pick or ()), examples, importance, batch)
+    run_analyze(run, settings, Source(data, download), task=task, as_json=as_json)

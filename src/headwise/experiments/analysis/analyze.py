@@ -1,0 +1,188 @@
+"""From a finished run to its analysis: statistics over a split, and some examples with all their maps."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy
+
+from headwise.errors import InputError
+from headwise.experiments.analysis.claims import claims_of
+from headwise.experiments.analysis.examples import ExampleView, gold_of, spread, view_examples
+from headwise.experiments.analysis.settings import AnalysisSettings
+from headwise.experiments.analysis.statistics import watch_data
+from headwise.experiments.analysis.store import analysis_folder, write_analysis
+from headwise.experiments.apply import Loaded, Source
+from headwise.experiments.data import read_split
+from headwise.experiments.head_files import Examples, identity
+from headwise.experiments.head_importance import ImportanceSettings, task_importance
+from headwise.experiments.outputs import examples_key
+from headwise.experiments.run_tasks import RunTasks
+from headwise.heads.map_statistics import HeadStatistic
+from headwise.tasks import Collator, Encoded, Split, encode
+from headwise.training import Listener, Silence, predictions_of
+
+# Texts are for lists of examples whose prediction changed: the beginning is enough to know one by.
+LONGEST_TEXT = 400
+
+
+@dataclass(frozen=True)
+class Written:
+    """What `analyze` has found, and where it lies."""
+
+    content: dict[str, Any]
+    paths: list[Path]
+
+
+def analyze(
+    tasks: RunTasks, settings: AnalysisSettings, source: Source | None = None, listener: Listener | None = None
+) -> dict[str, Written]:
+    """Analyse each of these tasks of a run and write what was found into RUN/analysis.
+
+    Everything is read before the first model is run.
+    """
+    listener = listener or Silence()
+    material = {name: _read(run, settings, source or Source()) for name, run in tasks.runs.items()}
+    found = {}
+    for name, run in tasks.runs.items():
+        content, views, rows = _analyse(run, material[name], settings, listener)
+        folder = analysis_folder(tasks.folder, name if tasks.joint else None)
+        content = {"run": identity(tasks.folder), "task": name, **content}
+        found[name] = Written(content, write_analysis(folder, content, views, rows))
+    return found
+
+
+@dataclass(frozen=True)
+class _Material:
+    split: Split
+    encoded: Encoded
+    shown: Split
+    titles: list[str]
+    places: list[int | None]
+
+
+def _read(run: Loaded, settings: AnalysisSettings, source: Source) -> _Material:
+    split = read_split(run.recipe, run.task, settings.split, source.data or run.data, network=source.network)
+    if settings.limit is not None:
+        split = split.subset(range(min(settings.limit, len(split))))
+    encoded = encode(split, run.tokenizer, run.recipe.data.max_length, offsets=True)
+    if settings.file is not None:
+        shown = read_examples(run, settings.file)
+        titles = [f"{settings.file.name} {number + 1}" for number in range(len(shown))]
+        return _Material(split, encoded, shown, titles, [None] * len(shown))
+    places = spread(len(split), settings.examples, settings.places, settings.split)
+    titles = [f"{settings.split} {place}" for place in places]
+    return _Material(split, encoded, split.subset(places), titles, list(places))
+
+
+def read_examples(run: Loaded, path: Path) -> Split:
+    """The examples of a file with the task's text columns."""
+    split = run.task.read_file(path, labelled=False)
+    if not len(split):
+        raise InputError(f"{path} holds no example: expected rows with the text columns of {run.task.name}.")
+    return split
+
+
+def _analyse(
+    run: Loaded, material: _Material, settings: AnalysisSettings, listener: Listener
+) -> tuple[dict[str, Any], list[ExampleView], list[dict[str, Any]]]:
+    data, split = run.recipe.data, material.split
+    collate = Collator.of(run.tokenizer, run.task.kind, padding=data.padding, max_length=data.max_length)
+    listener.start(f"heads of {run.recipe.name}", len(split))
+    statistics, logits = watch_data(
+        run.model,
+        material.encoded,
+        collate,
+        batch=settings.batch or run.recipe.training.evaluation_batch,
+        after_batch=listener.advance,
+    )
+    listener.end()
+    grids = {each.name: _grid(each) for each in statistics}
+    if settings.importance:
+        grids["importance"] = _importance(run, material, collate, settings, listener)
+    views = view_examples(run, material.shown, material.titles, material.places)
+    layers, heads = (len(grids["entropy"]["mean"]), max(len(row) for row in grids["entropy"]["mean"]))
+    content = {
+        "name": run.recipe.name,
+        "split": settings.split,
+        "examples": len(split),
+        "examples_key": examples_key(split),
+        "tokenizer": tokenizer_key(run.tokenizer),
+        "labels": list(run.labels),
+        "task_kind": run.task.kind,
+        "layers": layers,
+        "heads": heads,
+        "truncated": material.encoded.truncated,
+        "statistics": grids,
+        "answers": _answers(run, split, logits),
+        "claims": claims_of(split, logits) if run.task.kind == "ranking" else None,
+    }
+    return content, views, list(_rows(grids))
+
+
+def tokenizer_key(tokenizer: Any) -> str:
+    """A short hash of a vocabulary: models with the same one cut texts into the same tokens."""
+    words = json.dumps(sorted(tokenizer.get_vocab().items()), ensure_ascii=False)
+    return hashlib.sha256(words.encode()).hexdigest()[:16]
+
+
+def _grid(statistic: HeadStatistic) -> dict[str, Any]:
+    layers = sorted({layer for layer, _ in statistic.mean})
+    by_layer = {layer: sorted(head for each, head in statistic.mean if each == layer) for layer in layers}
+    return {
+        "examples": statistic.examples,
+        "mean": [[statistic.mean[layer, head] for head in heads] for layer, heads in by_layer.items()],
+        "error": [[statistic.error[layer, head] for head in heads] for layer, heads in by_layer.items()],
+    }
+
+
+def _importance(
+    run: Loaded, material: _Material, collate: Collator, settings: AnalysisSettings, listener: Listener
+) -> dict[str, Any]:
+    """The gradient of the loss by the heads' gates; its half-width of a 95 % interval is about two standard errors."""
+    if run.task.kind == "ranking" or not material.split.labelled:
+        raise InputError(
+            f"--importance needs labelled single examples, and the {settings.split} set of {run.task.name} has none: "
+            "leave it out, or choose another split."
+        )
+    kind = numpy.float64 if run.task.kind == "regression" else numpy.int64
+    examples = Examples(material.encoded, collate, numpy.asarray(material.split.labels, dtype=kind))
+    wanted = ImportanceSettings(examples=settings.importance, split=settings.split)
+    found = task_importance(run.task.name, run, examples, wanted, listener)
+    half = None if found.half_width is None else (found.half_width / 1.96).tolist()
+    return {"examples": found.examples, "mean": found.scores.tolist(), "error": half}
+
+
+def _answers(run: Loaded, split: Split, logits: numpy.ndarray) -> dict[str, Any] | None:
+    """What was answered to every example; of ranking, the claims tell more."""
+    if run.task.kind == "ranking":
+        return None
+    predictions = predictions_of(logits)
+    return {
+        "predictions": [
+            run.labels[int(each)] if run.labels else round(float(each), 4) for each in predictions.tolist()
+        ],
+        "gold": [gold_of(run, label) for label in split.labels],
+        "texts": [[text[:LONGEST_TEXT] for text in texts] for texts in split.texts],
+    }
+
+
+def _rows(grids: dict[str, dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    """A row for each head, for people with spreadsheets."""
+    sizes: Sequence[Sequence[float]] = grids["entropy"]["mean"]
+    for layer, row in enumerate(sizes):
+        for head in range(len(row)):
+            yield {
+                "layer": layer,
+                "head": head,
+                **{name: grid["mean"][layer][head] for name, grid in grids.items()},
+                **{
+                    f"{name}_error": None if grid["error"] is None else grid["error"][layer][head]
+                    for name, grid in grids.items()
+                },
+            }

@@ -1,0 +1,201 @@
+"""Single examples as a page shows them: tokens, answers, and the maps of every head.
+
+Shapes: N layers, H heads, M = N H, T tokens of the example.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from headwise.attention import capture
+from headwise.errors import InputError
+from headwise.experiments.analysis.maps import ExampleMaps, Floats, to_bytes
+from headwise.experiments.analysis.marks import sources_of
+from headwise.experiments.apply import Loaded
+from headwise.ssa import supervision_of
+from headwise.tasks import Collator, Encoded, Split, encode
+from headwise.training.predict import evaluating, probabilities_of
+
+# Whole maps of longer texts are kept of the first few only: at 512 tokens and 144 heads one takes 38 MB.
+WHOLE_TOKENS = 128
+WHOLE_LONG = 2
+KEPT = 32
+
+
+@dataclass(frozen=True)
+class ExampleView:
+    """One example as one model sees it."""
+
+    title: str
+    place: int | None
+    """In its split, from 0; None if it is not of the split."""
+    texts: tuple[str, ...]
+    tokens: tuple[str, ...]
+    sources: tuple[int, ...]
+    """The text of each token, -1 for special tokens."""
+    gold: str | None
+    prediction: str
+    probabilities: dict[str, float]
+    maps: ExampleMaps
+    mean_map: Floats
+    """[T,T] mean over all heads and layers."""
+    vectors: Floats
+    """[M,T] how each head's attention is shared out over the tokens; rows sum to one."""
+    token_scores: tuple[float | None, ...] | None = None
+    """Of a run with SSA: P(token matters), None at special tokens."""
+    pooled: tuple[bool, ...] | None = None
+    threshold: float | None = None
+
+    def head_map(self, layer: int, head: int) -> Floats:
+        """[T,T]; of long texts only the largest weights of each row are there."""
+        layers, heads = self.maps.heads
+        if not (0 <= layer < layers and 0 <= head < heads):
+            raise InputError(
+                f"layer {layer}, head {head} is not there: the model has layers 0 to {layers - 1} and heads 0 to "
+                f"{heads - 1}."
+            )
+        return self.maps.head(layer, head)
+
+
+def view_examples(run: Loaded, split: Split, titles: Sequence[str], places: Sequence[int | None]) -> list[ExampleView]:
+    """Look at every example of a split.
+
+    Args:
+        run: a finished run.
+        split: the examples to look at.
+        titles: of each.
+        places: of each in the split that it was taken from, None if it was typed or read from a file.
+    """
+    encoded = encode(split, run.tokenizer, run.recipe.data.max_length, offsets=True)
+    collate = Collator.of(run.tokenizer, run.task.kind, max_length=run.recipe.data.max_length)
+    views = []
+    long = 0
+    for number, (title, place) in enumerate(zip(titles, places, strict=True)):
+        tokens = int(encoded.lengths[number])
+        whole = tokens <= WHOLE_TOKENS or long < WHOLE_LONG
+        long += tokens > WHOLE_TOKENS
+        views.append(_view(run, split, encoded, collate, number, title=title, place=place, whole=whole))
+    return views
+
+
+def _view(
+    run: Loaded,
+    split: Split,
+    encoded: Encoded,
+    collate: Collator,
+    number: int,
+    *,
+    title: str,
+    place: int | None,
+    whole: bool,
+) -> ExampleView:
+    model: Any = run.model
+    inputs = collate([encoded[number]])
+    inputs.pop("labels", None)
+    device = next(model.parameters()).device
+    inputs = {name: tensor.to(device) for name, tensor in inputs.items()}
+    supervision = supervision_of(model)
+    wanted = {} if supervision is None else {"output_ssa": True}
+    seen = _Seen()
+    with evaluating(model), torch.inference_mode(), capture(model, what="map", digest=seen.digest):
+        output = model(**inputs, **wanted)
+    prediction, probabilities = answer_of(run, output.logits[0].float().cpu().numpy())
+    sources = sources_of(encoded, number).tolist()
+    maps = ExampleMaps(np.stack(seen.maps))
+    view = ExampleView(
+        title=title,
+        place=place,
+        texts=split.texts[number],
+        tokens=tuple(run.tokenizer.convert_ids_to_tokens(inputs["input_ids"][0].tolist())),
+        sources=tuple(sources),
+        gold=gold_of(run, split.labels[number]),
+        prediction=prediction,
+        probabilities=probabilities,
+        maps=maps if whole else maps.largest(KEPT),
+        mean_map=seen.mean(),
+        vectors=np.concatenate(seen.vectors),
+    )
+    if supervision is None:
+        return view
+    scores, kept = output["ssa_scores"][0].tolist(), output["ssa_kept"][0].tolist()
+    return replace(
+        view,
+        token_scores=tuple(
+            None if source < 0 else round(score, 4) for score, source in zip(scores, sources, strict=True)
+        ),
+        pooled=tuple(bool(each) for each in kept),
+        threshold=supervision.options.attention_threshold if supervision.pools else None,
+    )
+
+
+class _Seen:
+    """Takes the maps of one example layer by layer, each in one byte for a weight."""
+
+    def __init__(self) -> None:
+        self.maps: list[NDArray[np.uint8]] = []
+        self.vectors: list[Floats] = []
+        self._sum: Tensor | None = None
+        self._heads = 0
+
+    def digest(self, layer: int, maps: Tensor) -> Tensor:
+        """Keep what is needed; `maps` are [1,H,T,T]."""
+        weights = maps[0].detach().float().cpu()
+        self.maps.append(to_bytes(weights.numpy()))
+        received = weights.sum(1)
+        self.vectors.append((received / received.sum(1, keepdim=True).clamp_min(1e-30)).numpy())
+        total = weights.double().sum(0)
+        self._sum = total if self._sum is None else self._sum + total
+        self._heads += len(weights)
+        return maps.new_zeros(maps.shape[:2])
+
+    def mean(self) -> Floats:
+        """[T,T] mean over all heads."""
+        if self._sum is None:
+            raise InputError("no attention was seen: the model has no layer that headwise can watch.")
+        mean: Floats = (self._sum / self._heads).float().numpy()
+        return mean
+
+
+def answer_of(run: Loaded, logits: NDArray[Any]) -> tuple[str, dict[str, float]]:
+    """What the model says of one example, and for classes the probability of each."""
+    if not run.labels:
+        return f"{float(logits[0]):.4f}", {}
+    (parts,) = probabilities_of(logits[None])
+    return run.labels[int(logits.argmax())], {
+        label: round(float(part), 6) for label, part in zip(run.labels, parts, strict=True)
+    }
+
+
+def gold_of(run: Loaded, label: float | int | None) -> str | None:
+    """The label as people write it; None where there is none."""
+    if label is None:
+        return None
+    if run.task.kind == "ranking":
+        return "relevant" if label else "not relevant"
+    return run.labels[int(label)] if run.labels else f"{float(label):g}"
+
+
+def spread(count: int, wanted: int, also: Sequence[int], split: str) -> list[int]:
+    """Places of so many examples, spread evenly over a split of `count`, and the ones asked for."""
+    for place in also:
+        if not 0 <= place < count:
+            raise InputError(f"--pick {place}: the {split} set has the examples 0 to {count - 1}.")
+    even = {round(number * (count - 1) / max(wanted - 1, 1)) for number in range(min(wanted, count))}
+    return sorted(even | set(also))
+
+
+def check_texts(run: Loaded, texts: Sequence[str]) -> tuple[str, ...]:
+    """Texts that somebody typed, or a sentence about what is wrong with them."""
+    wanted = run.task.sentences
+    if len(texts) != wanted:
+        raise InputError(f"{len(texts)} texts were given, and {run.task.name} has {wanted}: give as many.")
+    if any(not text.strip() for text in texts):
+        raise InputError("a text is empty: write at least one word.")
+    return tuple(texts)

@@ -1,0 +1,133 @@
+"""The files of an analysis: RUN/analysis/analysis.json and analysis.safetensors.
+
+The JSON tells what was looked at, the statistics and the answers; the arrays are the maps of the kept examples.
+
+Shapes: N layers, H heads, T tokens, k kept keys of a row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from headwise.errors import InputError
+from headwise.experiments.analysis.examples import ExampleView
+from headwise.experiments.analysis.maps import ExampleMaps
+from headwise.experiments.head_files import damaged, read_answers, write_answers
+
+FOLDER = "analysis"
+NAME = "analysis"
+
+
+@dataclass(frozen=True)
+class Analysis:
+    """What the heads of a run do."""
+
+    content: Mapping[str, Any]
+    """All but the maps, as plain data."""
+    examples: list[ExampleView]
+
+    @property
+    def name(self) -> str:
+        """Of the run."""
+        return str(self.content["name"])
+
+    @property
+    def layers(self) -> int:
+        """How many the model has."""
+        return int(self.content["layers"])
+
+    @property
+    def heads(self) -> int:
+        """Of each layer."""
+        return int(self.content["heads"])
+
+
+def analysis_folder(run: Path, task: str | None = None) -> Path:
+    """Where the analysis of a run lies, or that of one of its tasks."""
+    return run / FOLDER if task is None else run / FOLDER / task
+
+
+def write_analysis(
+    folder: Path, content: Mapping[str, Any], examples: Sequence[ExampleView], rows: Sequence[Mapping[str, Any]]
+) -> list[Path]:
+    """Write an analysis; the JSON comes last, so what is there is whole."""
+    described, arrays = pack_examples(examples)
+    return write_answers(folder, NAME, {**content, "kept": described}, rows=rows, arrays=arrays)
+
+
+def read_analysis(run: Path, task: str | None = None) -> Analysis:
+    """The analysis of a run; one that is not there is told with the command that makes it."""
+    folder = analysis_folder(run, task)
+    if not run.is_dir():
+        raise InputError(f"{run} is no folder: expected one that `headwise train` made.")
+    found = read_answers(folder, NAME, run)
+    if found is None:
+        option = "" if task is None else f" --task {task}"
+        raise InputError(f"{run} has no saved arrays of its heads: make them with `headwise analyze {run}{option}`.")
+    content, arrays = found
+    try:
+        return Analysis(content, unpack_examples(content["kept"], arrays))
+    except (KeyError, TypeError, ValueError, IndexError) as error:
+        raise damaged(NAME, run, folder, error) from error
+
+
+def pack_examples(examples: Sequence[ExampleView]) -> tuple[list[dict[str, Any]], dict[str, NDArray[Any]]]:
+    """Examples as plain data, and their arrays by name."""
+    described: list[dict[str, Any]] = []
+    arrays: dict[str, NDArray[Any]] = {}
+    for number, view in enumerate(examples):
+        described.append(
+            {
+                "title": view.title,
+                "place": view.place,
+                "texts": list(view.texts),
+                "tokens": list(view.tokens),
+                "sources": list(view.sources),
+                "gold": view.gold,
+                "prediction": view.prediction,
+                "probabilities": view.probabilities,
+                "token_scores": None if view.token_scores is None else list(view.token_scores),
+                "pooled": None if view.pooled is None else list(view.pooled),
+                "threshold": view.threshold,
+            }
+        )
+        arrays[f"{number}/values"] = view.maps.values
+        if view.maps.keys is not None:
+            arrays[f"{number}/keys"] = view.maps.keys
+        arrays[f"{number}/mean"] = view.mean_map
+        arrays[f"{number}/vectors"] = view.vectors
+    return described, arrays
+
+
+def unpack_examples(described: Sequence[Mapping[str, Any]], arrays: Mapping[str, NDArray[Any]]) -> list[ExampleView]:
+    """The other way round."""
+    return [_unpacked(number, each, arrays) for number, each in enumerate(described)]
+
+
+def _unpacked(number: int, each: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> ExampleView:
+    values = arrays[f"{number}/values"]
+    tokens = len(each["tokens"])
+    if values.ndim != 4 or values.shape[2] != tokens or values.dtype != np.uint8:
+        raise ValueError(f"the maps of example {number} are {list(values.shape)}, and it has {tokens} tokens")
+    return ExampleView(
+        title=str(each["title"]),
+        place=each["place"],
+        texts=tuple(each["texts"]),
+        tokens=tuple(each["tokens"]),
+        sources=tuple(each["sources"]),
+        gold=each["gold"],
+        prediction=str(each["prediction"]),
+        probabilities=dict(each["probabilities"]),
+        maps=ExampleMaps(values, arrays.get(f"{number}/keys")),
+        mean_map=arrays[f"{number}/mean"],
+        vectors=arrays[f"{number}/vectors"],
+        token_scores=None if each["token_scores"] is None else tuple(each["token_scores"]),
+        pooled=None if each["pooled"] is None else tuple(each["pooled"]),
+        threshold=each["threshold"],
+    )
