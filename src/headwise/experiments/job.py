@@ -12,6 +12,9 @@ from headwise.experiments.recipe import Recipe
 from headwise.training import Listener, Outcome, Settings
 from headwise.training.watching import Watch
 
+# Below the folder of a run, until it is finished.
+WORK = "unfinished"
+
 
 class Job(Protocol):
     """Everything read and checked, ready to be trained."""

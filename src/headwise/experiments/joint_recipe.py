@@ -163,6 +163,8 @@ def _check_task(recipe: JointRecipe, name: str, part: JointTask, place: str) -> 
     task = {"name": part.name or name, **part.options}
     check_recipe(single | {"task": task, "data": data.model_dump(mode="json")}, f"{place}: tasks.{name}")
     kind = build_task(part.name or name, part.options).kind
+    if recipe.training.snapshots:
+        raise InputError(f"training.snapshots is for runs on one task, and {name} is one of several: leave it out.")
     if kind == "ranking":
         raise InputError(f"tasks.{name} ranks candidates, which has a batch of its own kind: train it by itself.")
     if kind == "regression" and recipe.training.label_smoothing:

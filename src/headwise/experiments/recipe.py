@@ -4,7 +4,16 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    SerializerFunctionWrapHandler,
+    ValidationError,
+    model_serializer,
+    model_validator,
+)
 
 from headwise.errors import InputError
 from headwise.experiments.recipe_errors import sentence
@@ -88,6 +97,16 @@ class Training(Strict):
     log_every: int = Field(20, ge=1)
     freeze: Annotated[tuple[str | int, ...], Field(strict=False)] = ()
     """embeddings, encoder, or numbers of layers."""
+    snapshots: int = Field(0, ge=0)
+    """Validation examples on which the heads are looked at before training and at each evaluation; 0 for none."""
+
+    @model_serializer(mode="wrap")
+    def _without_nothing(self, as_usual: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Snapshots change no result: a recipe without them is the recipe that it was before there were any."""
+        data: dict[str, Any] = as_usual(self)
+        if not self.snapshots:
+            del data["snapshots"]
+        return data
 
 
 def _plain_guides(value: Any) -> Any:

@@ -13,7 +13,7 @@ from safetensors import SafetensorError
 
 from headwise.errors import DiskError, InputError
 from headwise.experiments import record
-from headwise.experiments.job import Job
+from headwise.experiments.job import WORK, Job
 from headwise.experiments.joint_prepare import prepare_joint
 from headwise.experiments.joint_recipe import JointRecipe
 from headwise.experiments.joint_run import JointJob
@@ -23,8 +23,6 @@ from headwise.experiments.single_run import SingleJob
 from headwise.training import Listener, Outcome, Silence, processes
 from headwise.training.checkpoints import MARK
 from headwise.training.watching import Watch
-
-WORK = "unfinished"
 
 
 @dataclass(frozen=True)

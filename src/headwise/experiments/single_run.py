@@ -10,15 +10,18 @@ from headwise.disk import write_atomically
 from headwise.experiments import record
 from headwise.experiments.card import model_card
 from headwise.experiments.happened import summarise
-from headwise.experiments.job import settings_of, write_log
+from headwise.experiments.job import WORK, settings_of, write_log
 from headwise.experiments.outputs import write_outputs
 from headwise.experiments.prepare import Prepared, fingerprint
 from headwise.experiments.scoring import scorer
+from headwise.experiments.snapshots import FOLDER as SNAPSHOTS
+from headwise.experiments.snapshots import join_snapshots
 from headwise.tasks.retrieval.task import RetrievalTask
 from headwise.training import KnowledgeCollator, Listener, Material, Outcome, ReportProgress, fit, save_classifier
 from headwise.training.listwise import by_claim
 from headwise.training.relabelling import Probing
 from headwise.training.saving import prepare_reranker
+from headwise.training.snapshots import Snapshots
 from headwise.training.watching import Watch
 
 
@@ -57,7 +60,15 @@ class SingleJob:
         if supervision is not None and supervision.labels_wanted:
             collate = prepared.collate.collate if isinstance(prepared.collate, KnowledgeCollator) else prepared.collate
             material = replace(material, probing=Probing(prepared.encoded["train"], collate, task.kind, report.probing))
-        return fit(material, settings_of(prepared.recipe), work, [report], watch=watch)
+        return fit(material, settings_of(prepared.recipe), work, [*self._snapshots(work), report], watch=watch)
+
+    def _snapshots(self, work: Path) -> list[Snapshots]:
+        """What looks at the heads from time to time, if the recipe asks for it."""
+        prepared, count = self.prepared, self.prepared.recipe.training.snapshots
+        if not count:
+            return []
+        collate = prepared.collate.collate if isinstance(prepared.collate, KnowledgeCollator) else prepared.collate
+        return [Snapshots(prepared.model, prepared.encoded["validation"], collate, count, work / SNAPSHOTS)]
 
     def finish(self, outcome: Outcome, asked: dict[str, Any], folder: Path, listener: Listener) -> dict[str, Any]:
         """Score and save."""
@@ -69,5 +80,6 @@ class SingleJob:
         save_classifier(prepared.model, prepared.encoder.tokenizer, folder, prepared.recipe.head)
         write_log(folder, outcome)
         write_outputs(folder, outputs)
+        join_snapshots(folder / WORK, folder, prepared.recipe.training.snapshots)
         write_atomically(folder / "README.md", model_card(content))
         return content

@@ -16,7 +16,8 @@ from headwise.experiments import record
 from headwise.experiments.joint_recipe import check_any_recipe
 from headwise.experiments.outputs import read_outputs
 from headwise.experiments.prepare import Place
-from headwise.experiments.run import WORK, train
+from headwise.experiments.job import WORK
+from headwise.experiments.run import train
 from headwise.experiments.sweeps.afterwards import measure_heads
 from headwise.experiments.sweeps.folder import FORMAT, ResultFolder
 from headwise.training import Listener

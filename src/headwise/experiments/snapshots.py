@@ -1,0 +1,73 @@
+"""The heads of a run over its training, as `training/snapshots.py` saw them: one file, RUN/snapshots.safetensors.
+
+Shapes: S snapshots, M heads of all layers, T tokens of one example.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from safetensors import SafetensorError, safe_open
+from safetensors.numpy import load_file, save_file
+
+from headwise.errors import InputError
+
+NAME = "snapshots.safetensors"
+FOLDER = "snapshots"
+
+
+@dataclass(frozen=True)
+class HeadsOverTraining:
+    """What was seen at each snapshot."""
+
+    steps: NDArray[np.int64]
+    similarity: NDArray[np.float32]
+    """[S,M] mean cosine of each head with all others."""
+    entropy: NDArray[np.float32]
+    """[S,M]"""
+    vectors: NDArray[np.float32]
+    """[S,M,T] what each head looks at in one example; rows sum to one."""
+    examples: int
+    """How many the first two are means over."""
+
+
+def join_snapshots(work: Path, run: Path, examples: int) -> None:
+    """Put the snapshots of a finished training into one file; nothing if there are none."""
+    paths = sorted((work / FOLDER).glob("step-*.safetensors"))
+    if not paths:
+        return
+    found = [load_file(path) for path in paths]
+    arrays: dict[str, NDArray[Any]] = {name: np.stack([each[name] for each in found]) for name in found[0]}
+    arrays["steps"] = np.array([int(path.stem.removeprefix("step-")) for path in paths], dtype=np.int64)
+    fresh = run / f".{NAME}.new"
+    save_file(arrays, fresh, metadata={"headwise": json.dumps({"format": 1, "examples": examples})})
+    fresh.replace(run / NAME)
+
+
+def read_snapshots(run: Path) -> HeadsOverTraining | None:
+    """The snapshots of a run; None if it was trained without."""
+    path = run / NAME
+    if not path.is_file():
+        return None
+    try:
+        with safe_open(path, "numpy") as file:
+            about = json.loads((file.metadata() or {})["headwise"])
+        arrays = load_file(path)
+        if about["format"] != 1:
+            raise InputError(f"{path} has format {about['format']!r:.20}: this headwise reads format 1; train again.")
+        return HeadsOverTraining(
+            steps=arrays["steps"],
+            similarity=arrays["similarity"],
+            entropy=arrays["entropy"],
+            vectors=arrays["vectors"],
+            examples=int(about["examples"]),
+        )
+    except (OSError, ValueError, KeyError, SafetensorError) as error:
+        if isinstance(error, InputError):
+            raise
+        raise InputError(f"{path} is damaged ({' '.join(str(error).split())[:120]}): train again.") from error
