@@ -37,6 +37,9 @@ def check(answer, folder):
     assert set(answer["rows"]["guided"]["gradient_share"]) == {"mdg", "pdg"}
     assert sorted(answer["pictures"]) == sorted(str(folder / name) for name in PICTURES)
     assert all((folder / name).stat().st_size > 1000 for name in PICTURES)
+    assert answer["report"] == str(folder / "report.html")
+    page = (folder / "report.html").read_text(encoding="utf-8")
+    assert all(f'"{view}":' in page for view in ("summary", "heads", "examples", "flips", "curves", "diversity"))
     plain, guided = (record(folder / name)["asked"] for name in ("plain", "guided"))
     assert plain["examples"] == guided["examples"]
     assert plain["recipe"] | {"name": "", "guides": {}} == guided["recipe"] | {"name": "", "guides": {}}

@@ -14,13 +14,18 @@ from rich.table import Table
 
 from headwise.cli.progress import progress
 from headwise.cli.train import INTERRUPTED, command, program
+from headwise.disk import save_text
 from headwise.errors import InputError
+from headwise.experiments.analysis import AnalysisSettings, analyze
 from headwise.experiments.attention import View, head_summary, view
 from headwise.experiments.files import read_recipe
 from headwise.experiments.prepare import Place
 from headwise.experiments.record import NAME
 from headwise.experiments.run import check_output, train
+from headwise.experiments.run_tasks import load_tasks
 from headwise.reports import heatmap, projection
+from headwise.reports.explorer.report import build_page
+from headwise.reports.explorer.runs import gather_runs
 from headwise.tasks import Split, build_task
 from headwise.training import load_classifier_folder
 from headwise.training.quiet import quiet_libraries
@@ -28,6 +33,11 @@ from headwise.training.quiet import quiet_libraries
 VARIANTS = ("plain", "guided")
 # Examples for the statistics of heads: enough for two digits, a few seconds.
 SAMPLE = 300
+# Examples for the importance of heads, whose gradients cost more.
+IMPORTANCE = 100
+# Validation examples on which the heads are looked at while training goes on, and how often that is.
+WATCHED, LOOKS = 32, 6
+REPORT = "report.html"
 
 
 def run_demo(output: Path, *, examples: int, epochs: int, seed: int, as_json: bool) -> None:
@@ -55,17 +65,20 @@ def run_demo(output: Path, *, examples: int, epochs: int, seed: int, as_json: bo
             longest = recipe.data.max_length
             heads[variant] = head_summary(model, tokenizer, sample, max_length=longest)
             views[variant] = view(model, tokenizer, test, _short_example(test), max_length=longest)
+            analyze(load_tasks(folder), AnalysisSettings(limit=SAMPLE, importance=IMPORTANCE), listener=shown)
     rows = {variant: _row(records[variant], heads[variant].as_dict()) for variant in VARIANTS}
     pictures = _draw(views, output)
+    report = _write_report(output)
     folder = _write_files(output / "data", records["plain"]["asked"]["recipe"]["task"])
     line = shlex.join([*program(), "train", "pairs", "--data", str(folder), "--output", str(output / "own")])
     if as_json:
-        typer.echo(json.dumps({"rows": rows, "pictures": [str(path) for path in pictures], "next": line}, indent=2))
+        typer.echo(json.dumps(_answer(rows, pictures, report, line), indent=2))
         return
     Console().print(_table(rows))
     typer.echo(
         f"models in {output / 'plain'} and {output / 'guided'}, pictures: {', '.join(str(path) for path in pictures)}"
     )
+    typer.echo(f"report of both, head by head: open {report} in a browser")
     typer.echo("one run each with one seed: a difference of a point or two is noise")
     typer.echo(f"your own pairs (a folder with train.tsv, validation.tsv, test.tsv; this one works as it is):\n{line}")
 
@@ -75,10 +88,26 @@ def _recipe(variant: str, examples: int, epochs: int, seed: int) -> Any:
         f"task.sizes.train={examples}",
         f"task.seed={seed}",
         f"training.epochs={epochs}",
+        f"training.snapshots={WATCHED}",
         f"seed={seed}",
         f"name=demo-{variant}",
     ]
-    return read_recipe("demo", changes + (["guides={}"] if variant == "plain" else []))
+    recipe = read_recipe("demo", changes + (["guides={}"] if variant == "plain" else []))
+    every = max(1, round(examples * epochs / recipe.training.batch / LOOKS))
+    training = recipe.training.model_copy(update={"evaluate_every": every})
+    return recipe.model_copy(update={"training": training})
+
+
+def _write_report(output: Path) -> Path:
+    """The page of both models; it is the demo's own file, so a new demo in the same folder replaces it."""
+    path = output / REPORT
+    page = build_page(gather_runs(output / "guided", output / "plain"), title="headwise demo: plain and guided")
+    save_text(path, page.html())
+    return path
+
+
+def _answer(rows: dict[str, Any], pictures: list[Path], report: Path, line: str) -> dict[str, Any]:
+    return {"rows": rows, "pictures": [str(path) for path in pictures], "report": str(report), "next": line}
 
 
 def _row(record: dict[str, Any], heads: dict[str, Any]) -> dict[str, Any]:

@@ -19,11 +19,21 @@ ExampleFile = Annotated[
     Path | None,
     typer.Option("--examples", help="File with the task's text columns, whose rows are shown.", show_default=False),
 ]
+Also = Annotated[
+    list[Path] | None,
+    typer.Option(help="One more run beside them, such as one with MDG alone; may be repeated.", show_default=False),
+]
+Results = Annotated[
+    Path | None,
+    typer.Option(help="Folder of `headwise sweep`: its plots and tests over seeds join the page.", show_default=False),
+]
 
 
 def add_pages(app: typer.Typer) -> None:
     """Add the commands."""
     app.command()(analyze)
+    app.command()(report)
+    app.command()(explore)
 
 
 def analyze(
@@ -53,3 +63,41 @@ def analyze(
 
     settings = AnalysisSettings(split, limit, keep, tuple(pick or ()), examples, importance, batch)
     run_analyze(run, settings, Source(data, download), task=task, as_json=as_json)
+
+
+def report(
+    run: Run,
+    output: Annotated[Path, typer.Option("--output", "-o", help="The page to write.")] = Path("report.html"),
+    baseline: Baseline = None,
+    also: Also = None,
+    results: Results = None,
+    examples: ExampleFile = None,
+    task: OneTask = None,
+    title: Annotated[str | None, typer.Option(help="Of the page.", show_default=False)] = None,
+    force: Annotated[bool, typer.Option("--force", help="Replace a page that is there.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Write one HTML file that shows what the heads of RUN do; run `headwise analyze` on each run before."""
+    from headwise.cli.report import Sources, run_report
+
+    sources = Sources(run, baseline, tuple(also or ()), results, examples, task)
+    run_report(sources, output, title=title, force=force, as_json=as_json)
+
+
+def explore(
+    run: Run,
+    baseline: Baseline = None,
+    also: Also = None,
+    results: Results = None,
+    examples: ExampleFile = None,
+    task: OneTask = None,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="0 for any that is free.")] = 0,
+    browser: Annotated[bool, typer.Option("--open", help="Open it in the browser.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Serve the page of `headwise report` on this machine, with a box for sentences of your own."""
+    from headwise.cli.explore import run_explore
+    from headwise.cli.report import Sources
+
+    sources = Sources(run, baseline, tuple(also or ()), results, examples, task)
+    run_explore(sources, port=port, browser=browser, as_json=as_json)

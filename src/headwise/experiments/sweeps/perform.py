@@ -13,10 +13,10 @@ import torch
 
 from headwise.errors import HeadwiseError
 from headwise.experiments import record
+from headwise.experiments.job import WORK
 from headwise.experiments.joint_recipe import check_any_recipe
 from headwise.experiments.outputs import read_outputs
 from headwise.experiments.prepare import Place
-from headwise.experiments.job import WORK
 from headwise.experiments.run import train
 from headwise.experiments.sweeps.afterwards import measure_heads
 from headwise.experiments.sweeps.folder import FORMAT, ResultFolder

@@ -1,0 +1,34 @@
+"""`headwise explore`: the page of `headwise report` with a box for one's own sentences, answered by the models."""
+
+from __future__ import annotations
+
+import json
+import webbrowser
+
+import typer
+
+from headwise.cli.explore_server import LONGEST, Explorer, serve
+from headwise.cli.report import Sources, gathered
+from headwise.experiments.apply import load_run
+from headwise.reports.explorer.report import build_page
+from headwise.training.quiet import quiet_libraries
+
+
+def run_explore(sources: Sources, *, port: int, browser: bool, as_json: bool) -> None:
+    """Serve until Ctrl-C."""
+    runs = gathered(sources)
+    page = build_page(runs, results=sources.results)
+    quiet_libraries()
+    models = {run.id: load_run(run.folder, sources.task) for run in runs}
+    explorer = Explorer(page, models)
+    with serve(explorer, port) as address:
+        if as_json:
+            typer.echo(json.dumps({"url": address, "longest": LONGEST}))
+        else:
+            typer.echo(f"open {address} in a browser on this machine; Ctrl-C ends it")
+        if browser:
+            webbrowser.open(address)
+        try:
+            explorer.wait()
+        except KeyboardInterrupt:
+            typer.echo("headwise: stopped", err=True)

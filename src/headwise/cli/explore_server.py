@@ -1,0 +1,189 @@
+"""A small server for one page and one person: loopback only, behind a random word, with limits on what it takes.
+
+Who may ask: whoever knows the word in the address. Another page in the same browser cannot read our answers (they carry
+no leave for other origins) nor find the word; a name that was made to point here is refused by the Host header.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import secrets
+import threading
+import zlib
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+from headwise.errors import HeadwiseError, InputError
+from headwise.experiments.analysis import view_examples
+from headwise.experiments.analysis.examples import check_texts
+from headwise.experiments.apply import Loaded
+from headwise.reports.explorer.example_payload import example_payload
+from headwise.reports.explorer.report import Page
+from headwise.tasks import Split
+
+LOOPBACK = "127.0.0.1"
+LONGEST = 4000
+"""Characters of a text."""
+# A body holds two texts, each character up to twelve bytes as JSON writes it, and the words around them.
+LARGEST_BODY = 2 * 12 * LONGEST + 1000
+SECONDS = 30
+# Whole maps up to here; longer texts get the largest weights of each row.
+WHOLE_TOKENS = 128
+
+
+class Explorer:
+    """The page, the models, and the word that opens it."""
+
+    def __init__(self, page: Page, models: Mapping[str, Loaded]) -> None:
+        """Make the page live."""
+        self.word = secrets.token_urlsafe(24)
+        self._models, self._busy, self._ended = models, threading.Lock(), threading.Event()
+        self._asked = 0
+        first = next(iter(models.values()))
+        live = {"url": f"/{self.word}/look", "pair": first.task.sentences == 2, "longest_characters": LONGEST}
+        self.html = Page({**page.payload, "live": live}, page.arrays).html(live=True).encode()
+
+    def look(self, body: bytes) -> dict[str, Any]:
+        """What the models do with texts that somebody typed; one question at a time."""
+        texts = _texts(body)
+        with self._busy:
+            views = []
+            for run in self._models.values():
+                split = Split((check_texts(run, texts),), (None,))
+                self_made = f"typed {self._asked + 1}"
+                views += view_examples(run, split, [self_made], [None])
+            self._asked += 1
+            name = f"live{self._asked}"
+        exact = len(views[0].tokens) <= WHOLE_TOKENS
+        example, arrays = example_payload(list(self._models), views, name, exact=exact)
+        return {"example": example, "arrays": {key: _pressed(content) for key, content in arrays.items()}}
+
+    def wait(self) -> None:
+        """Until somebody says end."""
+        while not self._ended.wait(0.5):  # in pieces, so that Ctrl-C is heard on every system
+            pass
+
+    def end(self) -> None:
+        """Let `wait` return."""
+        self._ended.set()
+
+
+@contextmanager
+def serve(explorer: Explorer, port: int = 0) -> Iterator[str]:
+    """Serve in a thread for the time of the block; yields the address."""
+    try:
+        server = _Server((LOOPBACK, port), _Handler)
+    except OSError as error:
+        raise InputError(
+            f"--port {port}: cannot listen there ({error.strerror or error}); choose another, or 0 for any."
+        ) from error
+    server.explorer = explorer
+    thread = threading.Thread(target=server.serve_forever, name="headwise-explore", daemon=True)
+    thread.start()
+    try:
+        yield f"http://{LOOPBACK}:{server.server_address[1]}/{explorer.word}/"
+    finally:
+        server.shutdown()
+        server.server_close()
+
+
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+    explorer: Explorer
+
+
+class _Handler(BaseHTTPRequestHandler):
+    server: _Server
+    server_version, sys_version = "headwise", ""
+    timeout = SECONDS
+    protocol_version = "HTTP/1.1"
+
+    def do_GET(self) -> None:
+        """The page, and nothing else."""
+        if not self._allowed("/"):
+            return
+        self._send(HTTPStatus.OK, self.server.explorer.html, "text/html; charset=utf-8")
+
+    def do_POST(self) -> None:
+        """A question."""
+        if not self._allowed("/look"):
+            return
+        length = self.headers.get("Content-Length", "")
+        if not length.isdecimal():
+            self._refuse(HTTPStatus.LENGTH_REQUIRED, "the size of the question is not told.")
+        elif int(length) > LARGEST_BODY:
+            self._refuse(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"a text may have {LONGEST} characters at most: cut it.")
+        elif self.headers.get_content_type() != "application/json":
+            self._refuse(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "expected a question in JSON.")
+        else:
+            self._answer(self.rfile.read(int(length)))
+
+    def _answer(self, body: bytes) -> None:
+        try:
+            self._send_json(HTTPStatus.OK, self.server.explorer.look(body))
+        except HeadwiseError as error:
+            self._refuse(HTTPStatus.BAD_REQUEST, str(error))
+        except Exception as error:  # a thread's traceback would help nobody at the page
+            self._refuse(HTTPStatus.INTERNAL_SERVER_ERROR, f"unexpected {type(error).__name__}: {error}")
+
+    def _allowed(self, path: str) -> bool:
+        """Refuse other names of this machine, and whoever does not know the word; in the time it takes to compare."""
+        port = self.server.server_address[1]
+        host = self.headers.get("Host", "")
+        wanted = f"/{self.server.explorer.word}{path}"
+        if host not in (f"{LOOPBACK}:{port}", f"localhost:{port}"):
+            self._refuse(HTTPStatus.FORBIDDEN, "this address is for this machine only.")
+            return False
+        if not secrets.compare_digest(self.path.encode(), wanted.encode()):
+            self._refuse(HTTPStatus.NOT_FOUND, "there is nothing here: use the whole address that was printed.")
+            return False
+        return True
+
+    def _refuse(self, status: HTTPStatus, sentence: str) -> None:
+        self.close_connection = True
+        self._send_json(status, {"error": sentence})
+
+    def _send_json(self, status: HTTPStatus, content: Mapping[str, Any]) -> None:
+        self._send(status, json.dumps(content, ensure_ascii=False).encode(), "application/json")
+
+    def _send(self, status: HTTPStatus, content: bytes, kind: str) -> None:
+        self.send_response(status)
+        for name, value in (
+            ("Content-Type", kind),
+            ("Content-Length", str(len(content))),
+            ("Cache-Control", "no-store"),
+            ("X-Content-Type-Options", "nosniff"),
+            ("Referrer-Policy", "no-referrer"),
+            ("Cross-Origin-Resource-Policy", "same-origin"),
+            ("X-Frame-Options", "DENY"),
+        ):
+            self.send_header(name, value)
+        if self.close_connection:
+            self.send_header("Connection", "close")
+        self.end_headers()
+        self.wfile.write(content)
+
+    def log_message(self, format: str, *args: Any) -> None:
+        """Requests are nobody's business but the user's, and the word must not stand in a log."""
+
+
+def _texts(body: bytes) -> list[str]:
+    try:
+        texts = json.loads(body)["texts"]
+    except (ValueError, KeyError, TypeError):
+        raise InputError('expected {"texts": ["...", "..."]}.') from None
+    if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
+        raise InputError('expected {"texts": ["...", "..."]}.')
+    for text in texts:
+        if len(text) > LONGEST:
+            raise InputError(f"a text has {len(text)} characters: expected at most {LONGEST}; cut it.")
+    return texts
+
+
+def _pressed(content: bytes) -> str:
+    press = zlib.compressobj(6, zlib.DEFLATED, -zlib.MAX_WBITS)
+    return base64.b64encode(press.compress(content) + press.flush()).decode()

@@ -1,0 +1,81 @@
+"""`headwise report`: one HTML file that shows what the heads of one run do, or of two side by side."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import typer
+
+from headwise.cli.progress import progress
+from headwise.disk import save_text
+from headwise.errors import InputError
+from headwise.experiments.analysis import view_examples
+from headwise.experiments.analysis.analyze import read_examples
+from headwise.experiments.apply import load_run
+from headwise.reports.explorer.report import build_page
+from headwise.reports.explorer.runs import ReportRun, gather_runs, with_examples
+from headwise.training.quiet import quiet_libraries
+
+ENDINGS = (".html", ".htm")
+# More rows of a file would make the page heavy: it is to be looked at, one example at a time.
+MOST_EXAMPLES = 100
+
+
+@dataclass(frozen=True)
+class Sources:
+    """What a page is made of."""
+
+    run: Path
+    baseline: Path | None = None
+    also: Sequence[Path] = ()
+    results: Path | None = None
+    examples: Path | None = None
+    task: str | None = None
+
+
+def check_page(path: Path, *, force: bool) -> None:
+    """Refuse a file that cannot be written, before any work is done."""
+    if path.suffix.lower() not in ENDINGS:
+        raise InputError(f"-o {path}: expected a name that ends in .html.")
+    if not path.absolute().parent.is_dir():
+        raise InputError(f"-o {path}: there is no folder {path.absolute().parent}; make it first.")
+    if path.is_dir():
+        raise InputError(f"-o {path} is a folder: name a file in it, such as {path / 'report.html'}.")
+    if path.exists() and not force:
+        raise InputError(f"-o {path} exists already: choose another name, or add --force.")
+
+
+def run_report(sources: Sources, output: Path, *, title: str | None, force: bool, as_json: bool) -> None:
+    """Write the page and name it."""
+    check_page(output, force=force)
+    page = build_page(gathered(sources), results=sources.results, title=title)
+    save_text(output, page.html())
+    size = output.stat().st_size
+    if as_json:
+        typer.echo(json.dumps({"report": str(output), "bytes": size, "views": page.views}, indent=2))
+        return
+    typer.echo(f"{output}: {size / 1e6:.1f} MB, {len(page.views)} views; open it in a browser, it needs no network")
+
+
+def gathered(sources: Sources) -> list[ReportRun]:
+    """The runs of a page; with a file of examples, the models look at these first."""
+    runs = gather_runs(sources.run, sources.baseline, sources.also, sources.task)
+    if sources.examples is None:
+        return runs
+    quiet_libraries()
+    found = []
+    with progress() as shown:
+        for run in runs:
+            loaded = load_run(run.folder, sources.task)
+            split = read_examples(loaded, sources.examples)
+            if len(split) > MOST_EXAMPLES:
+                raise InputError(
+                    f"{sources.examples} holds {len(split)} examples: a page shows at most {MOST_EXAMPLES}; shorten it."
+                )
+            shown.tell(f"{run.name}: looking at {len(split)} examples of {sources.examples}")
+            titles = [f"{sources.examples.name} {number}" for number in range(1, len(split) + 1)]
+            found.append(view_examples(loaded, split, titles, [None] * len(split)))
+    return with_examples(runs, found)

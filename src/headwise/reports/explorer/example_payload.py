@@ -1,0 +1,99 @@
+"""Examples as the page wants them: tokens and answers as plain data, maps as bytes.
+
+Shapes: M heads of all layers, T tokens, k kept keys of a row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+
+from headwise.experiments.analysis import ExampleView
+from headwise.experiments.analysis.maps import ExampleMaps, to_bytes
+from headwise.heads import principal_components
+
+# Of examples whose maps are not shown whole, the largest weights of every row.
+KEPT = 8
+# Bytes that whole maps of all models may take in a page, before they are deflated and written in base64.
+WHOLE = 3 << 20
+Arrays = dict[str, bytes]
+
+
+def examples_payload(
+    models: Sequence[str], examples: Sequence[Sequence[ExampleView]], *, whole: int = WHOLE
+) -> tuple[list[dict[str, Any]], Arrays]:
+    """The list of examples, and their arrays.
+
+    The first examples keep their whole maps as far as `whole` bytes go; the others, the largest weights of every row.
+    """
+    listed: list[dict[str, Any]] = []
+    arrays: Arrays = {}
+    for number, views in enumerate(examples):
+        size = sum(view.maps.values.size for view in views if view.maps.exact)
+        exact = size <= whole
+        whole -= size if exact else 0
+        described, own = example_payload(models, views, f"e{number}", exact=exact)
+        listed.append(described)
+        arrays |= own
+    return listed, arrays
+
+
+def example_payload(
+    models: Sequence[str], views: Sequence[ExampleView], name: str, *, exact: bool
+) -> tuple[dict[str, Any], Arrays]:
+    """One example as all models see it."""
+    first = views[0]
+    arrays: Arrays = {}
+    maps, means, answers, scored = {}, {}, {}, {}
+    for model, view in zip(models, views, strict=True):
+        chosen = view.maps if exact else view.maps.largest(KEPT)
+        array, mean = f"{model}{name}", f"{model}{name}mean"
+        maps[model], arrays[array] = _map(chosen, array, len(view.tokens))
+        means[model], arrays[mean] = mean, to_bytes(view.mean_map).tobytes()
+        answers[model] = {"prediction": view.prediction, "probabilities": view.probabilities}
+        if view.token_scores is not None:
+            scored[model] = {
+                "scores": list(view.token_scores),
+                "kept": list(view.pooled or ()),
+                "threshold": view.threshold,
+            }
+    points, explained = _points(models, views)
+    described = {
+        "id": name,
+        "title": first.title,
+        "tokens": list(first.tokens),
+        "segments": list(first.sources),
+        "texts": list(first.texts),
+        "gold": first.gold,
+        "answers": answers,
+        "maps": maps,
+        "means": means,
+        "points": points,
+        "explained": explained,
+    }
+    return described | ({"ssa": scored} if scored else {}), arrays
+
+
+def _map(maps: ExampleMaps, name: str, tokens: int) -> tuple[dict[str, Any], bytes]:
+    if maps.keys is None:
+        return {"array": name, "form": "exact"}, maps.values.tobytes()
+    wide = tokens > 256
+    keys = maps.keys.astype("<u2" if wide else np.uint8)
+    about = {"array": name, "form": "top", "kept": maps.values.shape[3], "wide": wide}
+    return about, keys.tobytes() + maps.values.tobytes()
+
+
+def _points(models: Sequence[str], views: Sequence[ExampleView]) -> tuple[dict[str, Any], list[float]]:
+    """The heads of all models on common axes."""
+    vectors = torch.from_numpy(np.concatenate([view.vectors for view in views]))
+    points, explained = principal_components(vectors)
+    parts = points.split([len(view.vectors) for view in views])
+    found = {model: _rounded(part.tolist()) for model, part in zip(models, parts, strict=True)}
+    return found, [round(float(each), 4) for each in explained]
+
+
+def _rounded(points: list[list[float]]) -> list[list[float]]:
+    return [[round(value, 5) for value in point] for point in points]

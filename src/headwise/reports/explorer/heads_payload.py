@@ -1,0 +1,113 @@
+"""The grid of heads: the statistics of every model, and which heads changed most.
+
+Shapes: T tokens of an example.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from headwise.experiments.analysis import ExampleView
+from headwise.experiments.head_files import FOLDER, read_answers
+from headwise.reports.explorer.runs import ReportRun
+
+STATISTICS = {
+    "entropy": ("Entropy", "", "How evenly a token's attention is spread over all tokens: 1 evenly, 0 all on one."),
+    "sink": ("Sink mass", "", "Share of attention that goes to special tokens such as [CLS] and [SEP]."),
+    "distance": ("Distance", "tokens", "How many tokens away a token looks, on average."),
+    "cross": ("Cross-segment share", "", "Share of a text token's attention that goes to the other text of the pair."),
+    "similarity": (
+        "Similarity",
+        "",
+        "Mean cosine between what tokens receive from this head and from each of the others: 1 if all look alike.",
+    ),
+    "importance": (
+        "Importance",
+        "",
+        "How much the loss would change if the head's output did: the mean size of the gradient of its gate.",
+    ),
+}
+Grid = dict[str, Any]
+
+
+def heads_payload(runs: Sequence[ReportRun]) -> dict[str, Any]:
+    """Statistics by model; those that no model has are left out."""
+    grids = {run.id: _grids(run) for run in runs}
+    names = [name for name in STATISTICS if any(name in found for found in grids.values())]
+    content = runs[0].analysis.content
+    return {
+        "statistics": [_statistic(name, [found[name] for found in grids.values() if name in found]) for name in names],
+        "values": {
+            model: {name: {"mean": found[name]["mean"], "error": found[name]["error"]} for name in found}
+            for model, found in grids.items()
+        },
+        "examples": content["examples"],
+        "split": content["split"],
+        "changes": None,
+    }
+
+
+def _grids(run: ReportRun) -> dict[str, Grid]:
+    """Of the analysis, and the importance that `headwise heads importance` found, if the analysis has none."""
+    grids: dict[str, Grid] = dict(run.analysis.content["statistics"])
+    if "importance" in grids:
+        return grids
+    found = read_answers(run.folder / FOLDER, "importance", run.folder)
+    measured = {} if found is None else found[0]["tasks"]
+    task = run.analysis.content["task"]
+    if task in measured:
+        grids["importance"] = {"mean": measured[task]["scores"], "error": None}
+    return grids
+
+
+def _statistic(name: str, grids: Sequence[Grid]) -> dict[str, Any]:
+    title, unit, meaning = STATISTICS[name]
+    values = [value for grid in grids for row in grid["mean"] for value in row if value is not None]
+    return {
+        "id": name,
+        "name": title,
+        "unit": unit,
+        "help": meaning,
+        "low": min(values),
+        "high": max(values),
+        "diverging": False,
+    }
+
+
+def changes_of(before: Sequence[ExampleView], after: Sequence[ExampleView]) -> list[dict[str, Any]]:
+    """For each head the mean distance between its rows in two models, the largest first.
+
+    The distance of two rows is half the sum of the differences of their weights: the part of a token's attention that
+    has gone elsewhere. It is a mean over the rows of an example, then over examples, with a standard error over these.
+    """
+    distances = np.stack([head_distances(one, other) for one, other in zip(before, after, strict=True)])
+    mean = distances.mean(0)
+    count = len(distances)
+    error = distances.std(0, ddof=1) / np.sqrt(count) if count > 1 else None
+    order = np.argsort(-mean, axis=None, kind="stable")
+    found = []
+    for place in order:
+        layer, head = (int(each) for each in np.unravel_index(place, mean.shape))
+        found.append(
+            {
+                "layer": layer,
+                "head": head,
+                "change": round(float(mean[layer, head]), 5),
+                "error": None if error is None else round(float(error[layer, head]), 5),
+            }
+        )
+    return found
+
+
+def head_distances(one: ExampleView, other: ExampleView) -> np.ndarray[Any, np.dtype[np.float64]]:
+    """[layers, heads] the mean distance between the rows of two models' maps of one example."""
+    layers, heads = one.maps.heads
+    found = np.zeros((layers, heads))
+    for layer in range(layers):
+        for head in range(heads):
+            difference = np.abs(one.head_map(layer, head) - other.head_map(layer, head))
+            found[layer, head] = 0.5 * float(difference.sum(1).mean())
+    return found

@@ -1,0 +1,134 @@
+"""Runs in, one page out; no model is loaded."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from headwise import __version__
+from headwise.errors import InputError
+from headwise.experiments.analysis import ExampleView
+from headwise.experiments.comparison import Asked, Comparison, compare
+from headwise.experiments.story.curves import training_curves
+from headwise.experiments.story.found_sweeps import found_sweeps
+from headwise.experiments.story.head_plots import dissociation_matrices, pruning_plots
+from headwise.experiments.story.results_plots import layer_plots, size_plots, weight_plots
+from headwise.experiments.story.time_tables import time_tables
+from headwise.reports.explorer.assemble import page
+from headwise.reports.explorer.example_payload import KEPT, Arrays, examples_payload
+from headwise.reports.explorer.flips_payload import flips_payload
+from headwise.reports.explorer.heads_payload import changes_of, heads_payload
+from headwise.reports.explorer.honesty_payload import honesty_payload
+from headwise.reports.explorer.other_payloads import diversity_payload, retrieval_payload
+from headwise.reports.explorer.runs import BASELINE, RUN, ReportRun, common_examples
+from headwise.reports.explorer.summary_payload import compared, comparison_tables, summary_payload
+
+NOTE = (
+    "Weights are rounded to a byte on a root scale (the error is below 0.004, and far below for small weights). "
+    f"Where maps are not whole, the {KEPT} largest weights of every row are there."
+)
+
+
+@dataclass(frozen=True)
+class Page:
+    """A payload and its arrays, as `page` takes them."""
+
+    payload: dict[str, Any]
+    arrays: Arrays
+
+    def html(self, *, live: bool = False) -> str:
+        """The whole page."""
+        return page(self.payload, self.arrays, live=live)
+
+    @property
+    def views(self) -> list[str]:
+        """Which views there are."""
+        return list(self.payload["views"])
+
+
+def build_page(runs: Sequence[ReportRun], *, results: Path | None = None, title: str | None = None) -> Page:
+    """All views that there are data for.
+
+    Args:
+        runs: those of `gather_runs`.
+        results: a folder of `headwise sweep`, for plots and tests over seeds.
+        title: of the page; by default the names of the runs.
+    """
+    models = [run.id for run in runs]
+    examples = common_examples(runs)
+    listed, arrays = examples_payload(models, examples)
+    sides = {run.role: place for place, run in enumerate(runs) if run.role in (BASELINE, RUN)}
+    views: dict[str, Any] = {"heads": heads_payload(runs), "examples": {"note": NOTE, "list": listed}}
+    if BASELINE in sides:
+        before, after = sides[BASELINE], sides[RUN]
+        pairs = [(views_of[before], views_of[after]) for views_of in examples]
+        views["heads"]["changes"] = changes_of([one for one, _ in pairs], [other for _, other in pairs])
+        views["flips"] = flips_payload(runs[before], runs[after], _by_place(listed, pairs))
+    views["curves"] = {"series": [series for run in runs for series in training_curves(run.folder, run.id)]}
+    views["diversity"] = diversity_payload(runs)
+    views["retrieval"] = retrieval_payload(runs)
+    views["pruning"] = [_named(plot, run, runs) for run in runs for plot in pruning_plots(run.folder)]
+    views["dissociation"] = [_named(found, run, runs) for run in runs for found in dissociation_matrices(run.folder)]
+    sweeps, comparisons = _sweep_views(results, views)
+    comparison, refusal = compared(runs)
+    views["summary"] = summary_payload(runs, comparison, views)
+    views["results"] = [table for each in comparisons for table in comparison_tables(each)]
+    told = [*([comparison] if comparison else []), *comparisons]
+    views["honesty"] = honesty_payload(runs, told, refusal, sweeps)
+    payload = {
+        "format": 1,
+        "title": title or " and ".join(run.name for run in runs),
+        "version": __version__,
+        "models": [_model(run) for run in runs],
+        "views": {name: view for name, view in views.items() if _has_content(name, view)},
+    }
+    return Page(payload, arrays)
+
+
+def _model(run: ReportRun) -> dict[str, Any]:
+    return {
+        "id": run.id,
+        "name": run.name,
+        "role": run.role,
+        "layers": run.analysis.layers,
+        "heads": run.analysis.heads,
+        "pruned": [],
+    }
+
+
+def _by_place(
+    listed: Sequence[Mapping[str, Any]], pairs: Sequence[tuple[ExampleView, ExampleView]]
+) -> dict[int, tuple[str, ExampleView, ExampleView]]:
+    return {
+        one.place: (described["id"], one, other)
+        for described, (one, other) in zip(listed, pairs, strict=True)
+        if one.place is not None
+    }
+
+
+def _sweep_views(results: Path | None, views: dict[str, Any]) -> tuple[list[str], list[Comparison]]:
+    """Plots and comparisons of a folder of results; the names of its sweeps."""
+    if results is None:
+        return [], []
+    names = [found.manifest.name for found in found_sweeps(results)]
+    views["layers"], views["sizes"] = layer_plots(results), size_plots(results)
+    views["weights"], views["times"] = weight_plots(results), time_tables(results)
+    comparisons = []
+    for name in names:
+        try:
+            comparisons.append(compare([results], Asked(sweep=name, common_seeds=True)))
+        except InputError:  # one that says nothing of how to compare it has its plots only
+            continue
+    return names, comparisons
+
+
+def _named(part: dict[str, Any], run: ReportRun, runs: Sequence[ReportRun]) -> dict[str, Any]:
+    return part if len(runs) == 1 else part | {"title": f"{run.name}: {part['title']}"}
+
+
+def _has_content(name: str, view: Any) -> bool:
+    if name == "curves":
+        return bool(view["series"])
+    return bool(view)

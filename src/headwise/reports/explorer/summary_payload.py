@@ -1,0 +1,196 @@
+"""What was run, what came out, and what changed: the first thing that a reader sees."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from headwise.errors import InputError
+from headwise.experiments.comparison import Asked, Comparison, compare
+from headwise.experiments.comparison.differences import differing
+from headwise.reports.comparison import Style, text_tables, words_of
+from headwise.reports.explorer.heads_payload import STATISTICS
+from headwise.reports.explorer.runs import BASELINE, RUN, ReportRun
+from headwise.reports.tables import NOTHING, TextTable
+
+# Of the bootstrap: a page is made often, and the third digit of an interval is not what it is for.
+RESAMPLES = 2000
+SHOWN_DIFFERENCES = 12
+
+
+def summary_payload(
+    runs: Sequence[ReportRun], comparison: Comparison | None, views: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Facts, tables and sentences; `views` are those of the page so far."""
+    run = next(each for each in runs if each.role == RUN)
+    tables = [_scores(runs), *([] if comparison is None else comparison_tables(comparison)), _cost(runs)]
+    return {
+        "facts": _facts(runs, run),
+        "tables": [table for table in tables if table["rows"]],
+        "changed": changed_sentences(runs, views),
+    }
+
+
+def compared(runs: Sequence[ReportRun]) -> tuple[Comparison | None, str | None]:
+    """The baseline and the run held against each other, or the sentence that says why they cannot be."""
+    sides = {each.role: each for each in runs if each.role in (BASELINE, RUN)}
+    if len(sides) < 2:
+        return None, None
+    folders = [sides[BASELINE].folder, sides[RUN].folder]
+    stored = [sides[BASELINE].stored(), sides[RUN].stored()]
+    by = tuple(dict.fromkeys(key.split(".")[0] for key in differing(stored)))
+    try:
+        return compare(folders, Asked(by=by, resamples=RESAMPLES)), None
+    except InputError as error:
+        return None, str(error)
+
+
+def comparison_tables(comparison: Comparison) -> list[dict[str, Any]]:
+    """The tables of a comparison, and what its numbers mean."""
+    style = Style()
+    tables = [as_table(table) for table in text_tables(comparison, style)]
+    if tables:
+        tables[-1]["notes"] = words_of(comparison, style)
+    return tables
+
+
+def as_table(table: TextTable) -> dict[str, Any]:
+    """A table of text in the page's shape."""
+    return {
+        "title": table.title,
+        "columns": list(table.headings),
+        "rows": [[str(cell) for cell in row] for row in table.rows],
+        "notes": [],
+    }
+
+
+def _facts(runs: Sequence[ReportRun], run: ReportRun) -> list[list[str]]:
+    recipe, content = run.recipe, run.analysis.content
+    labels = content["labels"]
+    kinds = {
+        "classification": f"{len(labels)} labels: {', '.join(labels)}",
+        "regression": "a number",
+        "ranking": "ranking",
+    }
+    counts = run.happened.get("examples") or {}
+    facts = [
+        ["Task", f"{content['task']} ({kinds[content['task_kind']]})"],
+        ["Encoder", f"{recipe['model']}, {content['layers']} layers of {content['heads']} heads"],
+        ["Trained on", ", ".join(f"{name} {count}" for name, count in counts.items()) or "not recorded"],
+        ["Steps", f"{run.happened['steps']} (best on validation: {run.happened['best_step']})"],
+        ["Heads analysed on", f"{content['examples']} examples of {content['split']}"],
+    ]
+    for each in runs:
+        facts.append([f"{_role(each)}: {each.name}", _guides(each)])
+    sides = [each for each in runs if each.role in (BASELINE, RUN)]
+    if len(sides) == 2:
+        facts.append(["What differs", _differences(sides)])
+    return facts
+
+
+def _role(run: ReportRun) -> str:
+    return {BASELINE: "Baseline", RUN: "Run"}.get(run.role, "Also")
+
+
+def _guides(run: ReportRun) -> str:
+    guides = run.recipe.get("guides") or {}
+    found = run.happened.get("guides") or {}
+    told = []
+    for name in guides:
+        weight = (found.get(name) or {}).get("weight")
+        share = (found.get(name) or {}).get("share")
+        numbers = [f"weight {weight:.3g}"] if weight is not None else []
+        numbers += [f"gradient share {share:.3f}"] if share is not None else []
+        told.append(f"{name} ({', '.join(numbers)})" if numbers else name)
+    seed = run.record["asked"]["seed"]
+    supervised = ["SSA"] if run.recipe.get("ssa") is not None else []
+    return f"{', '.join([*told, *supervised]) or 'no guides'}; seed {seed}"
+
+
+def _differences(sides: Sequence[ReportRun]) -> str:
+    found = list(differing([each.stored() for each in sides]))
+    if not found:
+        return "nothing in the recipes"
+    more = f", and {len(found) - SHOWN_DIFFERENCES} more" if len(found) > SHOWN_DIFFERENCES else ""
+    return ", ".join(found[:SHOWN_DIFFERENCES]) + more
+
+
+def _scores(runs: Sequence[ReportRun]) -> dict[str, Any]:
+    """All metrics of all runs, as their records have them."""
+    found = {
+        run.id: {
+            (split, metric): value
+            for split, scores in run.happened["metrics"].items()
+            for metric, value in (scores or {}).items()
+        }
+        for run in runs
+    }
+    keys = dict.fromkeys(key for scores in found.values() for key in scores)
+    rows = [
+        [split, metric, *(_score(scores.get((split, metric))) for scores in found.values())] for split, metric in keys
+    ]
+    return {"title": "Scores", "columns": ["split", "metric", *(run.name for run in runs)], "rows": rows, "notes": []}
+
+
+def _score(value: float | None) -> str:
+    return NOTHING if value is None else f"{value:.4f}"
+
+
+def _cost(runs: Sequence[ReportRun]) -> dict[str, Any]:
+    base = _step(runs[0])
+    rows = []
+    for run in runs:
+        step = _step(run)
+        epochs = run.happened.get("seconds_per_epoch") or []
+        rows.append(
+            [
+                run.name,
+                NOTHING if step is None else f"{step:.3f}",
+                NOTHING if not epochs else f"{sum(epochs) / len(epochs):.1f}",
+                NOTHING if step is None or not base else f"{step / base:.2f}",
+            ]
+        )
+    return {
+        "title": "Cost of training",
+        "columns": ["model", "seconds per step", "seconds per epoch", f"over {runs[0].name}"],
+        "rows": rows,
+        "notes": ["Times depend on the machine and on what else ran there. After training a guide costs nothing."],
+    }
+
+
+def _step(run: ReportRun) -> float | None:
+    value = run.happened.get("seconds_per_step")
+    return None if value is None else float(value)
+
+
+def changed_sentences(runs: Sequence[ReportRun], views: Mapping[str, Any]) -> list[str]:
+    """What differs between baseline and run, in words; nothing without a baseline."""
+    sides = {each.role: each for each in runs if each.role in (BASELINE, RUN)}
+    if len(sides) < 2:
+        return []
+    before, after = sides[BASELINE], sides[RUN]
+    sentences = []
+    for name, (title, unit, _) in STATISTICS.items():
+        grids = [each.analysis.content["statistics"].get(name) for each in (before, after)]
+        if all(grids):
+            old, new = (_mean(grid) for grid in grids)
+            sentences.append(f"{title}, mean over all heads: {old:.4g} to {new:.4g}{f' {unit}' if unit else ''}.")
+    changes = (views.get("heads") or {}).get("changes") or []
+    if changes:
+        most = changes[0]
+        sentences.append(
+            f"The head that changed most is layer {most['layer']} head {most['head']}: {most['change']:.0%} of its "
+            "attention goes elsewhere."
+        )
+    flips = views.get("flips")
+    if flips:
+        sentences.append(
+            f"Predictions that became right: {flips['gained']}; that became wrong: {flips['lost']} "
+            f"(of {before.analysis.content['examples']} examples of {flips['split']})."
+        )
+    return sentences
+
+
+def _mean(grid: Mapping[str, Any]) -> float:
+    values = [value for row in grid["mean"] for value in row]
+    return float(sum(values) / len(values))
