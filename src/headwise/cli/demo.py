@@ -16,7 +16,7 @@ from headwise.cli.progress import progress
 from headwise.cli.train import INTERRUPTED, command, program
 from headwise.disk import save_text
 from headwise.errors import InputError
-from headwise.experiments.analysis import AnalysisSettings, analyze
+from headwise.experiments.analysis import AnalysisSettings, analyze, read_analysis
 from headwise.experiments.attention import View, head_summary, view
 from headwise.experiments.files import read_recipe
 from headwise.experiments.prepare import Place
@@ -27,7 +27,7 @@ from headwise.reports import heatmap, projection
 from headwise.reports.explorer.report import build_page
 from headwise.reports.explorer.runs import gather_runs
 from headwise.tasks import Split, build_task
-from headwise.training import load_classifier_folder
+from headwise.training import Listener, load_classifier_folder
 from headwise.training.quiet import quiet_libraries
 
 VARIANTS = ("plain", "guided")
@@ -65,7 +65,7 @@ def run_demo(output: Path, *, examples: int, epochs: int, seed: int, as_json: bo
             longest = recipe.data.max_length
             heads[variant] = head_summary(model, tokenizer, sample, max_length=longest)
             views[variant] = view(model, tokenizer, test, _short_example(test), max_length=longest)
-            analyze(load_tasks(folder), AnalysisSettings(limit=SAMPLE, importance=IMPORTANCE), listener=shown)
+            _analyse(folder, shown)
     rows = {variant: _row(records[variant], heads[variant].as_dict()) for variant in VARIANTS}
     pictures = _draw(views, output)
     report = _write_report(output)
@@ -96,6 +96,14 @@ def _recipe(variant: str, examples: int, epochs: int, seed: int) -> Any:
     every = max(1, round(examples * epochs / recipe.training.batch / LOOKS))
     training = recipe.training.model_copy(update={"evaluate_every": every})
     return recipe.model_copy(update={"training": training})
+
+
+def _analyse(folder: Path, listener: Listener) -> None:
+    """Unless that was done before."""
+    try:
+        read_analysis(folder)
+    except InputError:
+        analyze(load_tasks(folder), AnalysisSettings(limit=SAMPLE, importance=IMPORTANCE), listener=listener)
 
 
 def _write_report(output: Path) -> Path:

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from headwise.errors import InputError
+from headwise.errors import DiskError, InputError
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -34,6 +34,13 @@ STYLE = {
     "ytick.color": INK,
     "svg.fonttype": "none",  # text stays text: it can be searched, and read aloud
     "svg.hashsalt": "headwise",  # else names inside the file are random
+    "pdf.fonttype": 42,  # letters as TrueType, which publishers ask for
+}
+# By ending: what would make two files of the same figure differ, left out.
+KINDS: dict[str, dict[str, Any]] = {
+    ".png": {},
+    ".svg": {"metadata": {"Date": None}},
+    ".pdf": {"metadata": {"CreationDate": None}},
 }
 
 
@@ -50,18 +57,35 @@ def house_style() -> Iterator[None]:
 
 def save(figure: Figure, path_without_suffix: Path) -> list[Path]:
     """Write the figure as .png and .svg; the same figure always gives the same SVG."""
-    drawn = {".png": _drawn(figure, "png"), ".svg": _drawn(figure, "svg", metadata={"Date": None})}
+    drawn = {suffix: _drawn(figure, suffix) for suffix in (".png", ".svg")}
     path = Path(path_without_suffix)
     path.parent.mkdir(parents=True, exist_ok=True)
     return [_replace(path.with_name(path.name + suffix), content) for suffix, content in drawn.items()]
 
 
-def _drawn(figure: Figure, kind: str, **options: Any) -> bytes:
+def save_as(figure: Figure, path: Path) -> Path:
+    """Write the figure as what the path ends in, .png, .svg or .pdf; the same figure always gives the same bytes."""
+    check_ending(path)
+    content = _drawn(figure, path.suffix.lower())
+    try:
+        return _replace(path, content)
+    except OSError as error:
+        raise DiskError(f"{path} could not be written: {error.strerror or error}.") from error
+
+
+def check_ending(path: Path) -> None:
+    """Refuse a file of another kind."""
+    if path.suffix.lower() not in KINDS:
+        raise InputError(f"{path}: a figure is written as what its name ends in, expected {', '.join(KINDS)}.")
+
+
+def _drawn(figure: Figure, suffix: str) -> bytes:
     content = io.BytesIO()
     with house_style(), warnings.catch_warnings():
         # Tokens of any script may come: a letter that the font lacks is a box in the PNG, and itself in the SVG.
         warnings.filterwarnings("ignore", message="Glyph .* missing from font")
-        figure.savefig(content, format=kind, dpi=RESOLUTION, bbox_inches="tight", facecolor="white", **options)
+        options = {"format": suffix[1:], "bbox_inches": "tight", "facecolor": "white", **KINDS[suffix]}
+        figure.savefig(content, dpi=RESOLUTION, **options)
     return content.getvalue()
 
 
