@@ -187,7 +187,8 @@ def spread(count: int, wanted: int, also: Sequence[int], split: str) -> list[int
     for place in also:
         if not 0 <= place < count:
             raise InputError(f"--pick {place}: the {split} set has the examples 0 to {count - 1}.")
-    even = {round(number * (count - 1) / max(wanted - 1, 1)) for number in range(min(wanted, count))}
+    wanted = min(wanted, count)
+    even = {round(number * (count - 1) / max(wanted - 1, 1)) for number in range(wanted)}
     return sorted(even | set(also))
 
 

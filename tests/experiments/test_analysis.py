@@ -1,0 +1,181 @@
+"""Analyses of runs: the numbers are those of the models, and files tell what is wrong with them."""
+
+import json
+import shutil
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from small_reports import KEPT
+
+import headwise as hw
+from headwise.errors import InputError
+from headwise.experiments.analysis import AnalysisSettings, analyze, read_analysis
+from headwise.experiments.analysis.examples import spread
+from headwise.experiments.analysis.maps import ExampleMaps, from_bytes, to_bytes
+from headwise.experiments.analysis.store import analysis_folder
+from headwise.experiments.apply import load_run
+from headwise.experiments.data import read_split
+from headwise.experiments.outputs import read_outputs
+from headwise.experiments.run_tasks import load_tasks
+from headwise.tasks import Collator, encode
+
+
+@given(st.lists(st.floats(0, 1), min_size=1, max_size=20))
+@settings(max_examples=50, deadline=None)
+def test_a_byte_is_near_the_weight(weights):
+    values = np.array(weights)
+    error = np.abs(from_bytes(to_bytes(values)) - values)
+    assert (error <= np.sqrt(values) / 255 + 1 / 255**2 / 4 + 1e-6).all()
+
+
+def test_the_largest_weights_of_a_row_are_kept():
+    weights = np.random.default_rng(0).dirichlet(np.ones(9) * 0.3, size=(2, 3, 9))
+    whole = ExampleMaps(to_bytes(weights))
+    few = whole.largest(4)
+    assert whole.exact
+    assert not few.exact
+    for layer, head in np.ndindex(2, 3):
+        dense, kept = whole.head(layer, head), few.head(layer, head)
+        assert ((kept == 0) | (kept == dense)).all()
+        assert np.allclose(np.sort(kept, 1)[:, -4:], np.sort(dense, 1)[:, -4:])
+        assert (np.count_nonzero(kept, axis=1) <= 4).all()
+    assert few.largest(2).values.shape[3] == 2
+    assert whole.largest(9) is whole
+
+
+def test_examples_are_spread_evenly_and_those_asked_for_are_there():
+    assert spread(100, 5, (), "test") == [0, 25, 50, 74, 99]
+    assert spread(3, 20, (), "test") == [0, 1, 2]
+    assert spread(100, 1, (7,), "test") == [0, 7]
+    with pytest.raises(InputError, match="--pick 100: the test set has the examples 0 to 99"):
+        spread(100, 5, (100,), "test")
+
+
+def test_statistics_and_answers_are_those_of_the_model(two_runs):
+    found, run = read_analysis(two_runs / "guided").content, load_run(two_runs / "guided")
+    split = read_split(run.recipe, run.task, "test", run.data)
+    assert found["examples"] == len(split)
+    encoded = encode(split, run.tokenizer, run.recipe.data.max_length, offsets=True)
+    collate = Collator.of(run.tokenizer, "classification", max_length=run.recipe.data.max_length)
+    sinks, crosses = [], []
+    for number in range(len(split)):
+        inputs = collate([encoded[number]])
+        inputs.pop("labels")
+        with torch.inference_mode(), hw.capture(run.model.eval(), what="map") as seen:
+            logits = run.model(**inputs).logits
+        assert run.labels[int(logits.argmax())] == found["answers"]["predictions"][number]
+        source = encoded.sources[encoded.starts[number] : encoded.starts[number + 1]]
+        maps = seen.stacked()[0]  # [M,T,T]
+        sinks.append(maps[:, :, source < 0].sum(2).mean(1))
+        crosses.append(
+            (maps[:, source == 0][:, :, source == 1].sum((1, 2)) + maps[:, source == 1][:, :, source == 0].sum((1, 2)))
+            / int((source >= 0).sum())
+        )
+    for name, values in (("sink", sinks), ("cross", crosses)):
+        expected = torch.stack(values)
+        grid = found["statistics"][name]
+        assert np.ravel(grid["mean"]).tolist() == pytest.approx(expected.mean(0).tolist(), abs=1e-5)
+        errors = expected.std(0) / len(split) ** 0.5
+        assert np.ravel(grid["error"]).tolist() == pytest.approx(errors.tolist(), abs=1e-5)
+    outputs = read_outputs(two_runs / "guided")["test"]
+    assert found["answers"]["predictions"] == [run.labels[each] for each in outputs["predictions"]]
+    assert found["answers"]["gold"] == [run.labels[each] for each in outputs["gold"]]
+    assert found["statistics"]["importance"]["examples"] == 8
+
+
+def test_kept_examples_hold_the_maps_of_the_model(two_runs):
+    analysis, run = read_analysis(two_runs / "plain"), load_run(two_runs / "plain")
+    assert len(analysis.examples) == KEPT
+    for view in analysis.examples:
+        inputs = run.tokenizer(*view.texts, truncation=True, max_length=24, return_tensors="pt")
+        with torch.inference_mode(), hw.capture(run.model.eval(), what="map") as seen:
+            logits = run.model(**inputs).logits[0]
+        maps = seen.stacked()[0].numpy().reshape(analysis.layers, analysis.heads, *seen.stacked().shape[2:])
+        assert list(view.tokens) == run.tokenizer.convert_ids_to_tokens(inputs["input_ids"][0].tolist())
+        assert np.allclose(view.mean_map, maps.mean((0, 1)), atol=1e-6)
+        assert np.allclose(view.head_map(1, 0), maps[1, 0], atol=0.004)
+        received = maps.sum(2)
+        shares = (received / received.sum(2, keepdims=True)).reshape(-1, len(view.tokens))
+        assert np.allclose(view.vectors, shares, atol=1e-6)
+        assert view.prediction == run.labels[int(logits.argmax())]
+        assert view.probabilities[view.prediction] == pytest.approx(float(logits.softmax(0).max()), abs=1e-5)
+    with pytest.raises(InputError, match="layer 9, head 0 is not there"):
+        analysis.examples[0].head_map(9, 0)
+
+
+def test_long_texts_keep_their_largest_weights_only(two_runs, monkeypatch):
+    from headwise.experiments.analysis import examples
+
+    monkeypatch.setattr(examples, "WHOLE_TOKENS", 4)
+    monkeypatch.setattr(examples, "WHOLE_LONG", 1)
+    monkeypatch.setattr(examples, "KEPT", 3)
+    run = load_run(two_runs / "plain")
+    split = read_split(run.recipe, run.task, "test", run.data).subset([0, 1, 2])
+    views = examples.view_examples(run, split, ["a", "b", "c"], [0, 1, 2])
+    assert [view.maps.exact for view in views] == [True, False, False]
+    assert views[1].maps.values.shape[3] == 3
+
+
+def test_a_file_of_examples_takes_the_place_of_the_split(two_runs, tmp_path):
+    run = shutil.copytree(two_runs / "plain", tmp_path / "run")
+    file = tmp_path / "own.tsv"
+    file.write_text("sentence1\tsentence2\nthe cat\ta dog\n")
+    analyze(load_tasks(run), AnalysisSettings(file=file, limit=5))
+    analysis = read_analysis(run)
+    assert [view.texts for view in analysis.examples] == [("the cat", "a dog")]
+    assert analysis.examples[0].gold is None
+    assert analysis.examples[0].title == "own.tsv 1"
+    assert analysis.content["examples"] == 5
+
+
+def test_ssa_scores_come_along(supervised_run):
+    view = read_analysis(supervised_run).examples[0]
+    assert len(view.token_scores) == len(view.tokens)
+    assert [score is None for score in view.token_scores] == [source < 0 for source in view.sources]
+    assert view.threshold == 0.5
+
+
+def test_a_reranker_tells_the_ranks_of_its_candidates(analysed_reranker):
+    analysis = read_analysis(analysed_reranker)
+    claims = analysis.content["claims"]
+    assert len(claims) == 5
+    assert analysis.content["answers"] is None
+    for claim in claims:
+        scores = [paper["score"] for paper in sorted(claim["papers"], key=lambda paper: paper["rank"])]
+        assert scores == sorted(scores, reverse=True)
+        assert sorted(paper["rank"] for paper in claim["papers"]) == list(range(1, len(scores) + 1))
+        assert any(paper["relevant"] for paper in claim["papers"])
+
+
+def test_each_of_several_tasks_has_an_analysis_of_its_own(joint, tmp_path):
+    run = shutil.copytree(joint, tmp_path / "run")
+    found = analyze(load_tasks(run), AnalysisSettings(examples=2))
+    assert set(found) == {"signs", "single", "number"}
+    assert "cross" not in read_analysis(run, "single").content["statistics"]
+    assert read_analysis(run, "number").content["labels"] == []
+    with pytest.raises(InputError, match="headwise analyze"):
+        read_analysis(run)
+    assert analysis_folder(run, "signs").is_dir()
+
+
+def test_what_is_not_there_or_damaged_is_told_with_the_command(two_runs, finished, tmp_path):
+    with pytest.raises(InputError, match=r"no saved arrays of its heads: make them with `headwise analyze .*finished"):
+        read_analysis(finished)
+    run = shutil.copytree(two_runs / "plain", tmp_path / "run")
+    arrays = run / "analysis" / "analysis.safetensors"
+    arrays.write_bytes(arrays.read_bytes()[:-7])
+    with pytest.raises(InputError, match="damaged.*make it again with `headwise analyze"):
+        read_analysis(run)
+    path = run / "analysis" / "analysis.json"
+    shutil.copy(two_runs / "plain" / "analysis" / "analysis.safetensors", arrays)
+    content = json.loads(path.read_text())
+    content["kept"][0]["tokens"] = ["one"]
+    path.write_text(json.dumps(content))
+    with pytest.raises(InputError, match="damaged"):
+        read_analysis(run)
+    shutil.copytree(two_runs / "guided" / "analysis", run / "analysis", dirs_exist_ok=True)
+    with pytest.raises(InputError, match="made for another run"):
+        read_analysis(run)
