@@ -1,0 +1,136 @@
+"""`headwise explore`: the live page, for one person on this machine, with limits."""
+
+import base64
+import http.client
+import json
+import signal
+import subprocess
+import sys
+import zlib
+
+import numpy as np
+import pytest
+
+from headwise.cli import explore_server
+from headwise.cli.explore_server import LONGEST, Explorer, serve
+from headwise.experiments.analysis.maps import to_bytes
+from headwise.experiments.apply import load_run
+from headwise.reports.explorer.report import build_page
+from headwise.reports.explorer.runs import gather_runs
+
+TEXTS = ["the cat surely sees a dog", "a dog never likes it"]
+
+
+@pytest.fixture(scope="module")
+def address(two_runs):
+    runs = gather_runs(two_runs / "guided", two_runs / "plain")
+    explorer = Explorer(build_page(runs), {run.id: load_run(run.folder) for run in runs})
+    with serve(explorer) as url:
+        yield url
+
+
+def ask(address, path="", body=None, headers=None, method=None):
+    """Status, headers and content of an answer."""
+    host, _, rest = address.removeprefix("http://").partition("/")
+    connection = http.client.HTTPConnection(host, timeout=60)
+    given = {"Content-Type": "application/json"} | (headers or {})
+    connection.request(method or ("GET" if body is None else "POST"), f"/{rest}{path}", body, given)
+    answer = connection.getresponse()
+    found = answer.status, dict(answer.getheaders()), answer.read()
+    connection.close()
+    return found
+
+
+def question(*texts):
+    return json.dumps({"texts": list(texts)})
+
+
+def test_the_page_is_there_and_tells_where_to_ask(address):
+    status, headers, content = ask(address)
+    assert status == 200
+    page = content.decode()
+    assert "connect-src 'self'" in page
+    assert f'"url":"/{address.split("/")[3]}/look"' in page
+    assert headers["Cache-Control"] == "no-store"
+    assert "Access-Control-Allow-Origin" not in headers
+
+
+def test_both_models_answer_a_pair_as_they_do_elsewhere(address, two_runs):
+    from headwise.experiments.analysis import view_examples
+    from headwise.tasks import Split
+
+    status, _, content = ask(address, "look", question(*TEXTS))
+    assert status == 200
+    found = json.loads(content)
+    example = found["example"]
+    for name, model in (("plain", "m0"), ("guided", "m1")):
+        (view,) = view_examples(load_run(two_runs / name), Split((tuple(TEXTS),), (None,)), [""], [None])
+        assert example["tokens"] == list(view.tokens)
+        assert example["answers"][model]["prediction"] == view.prediction
+        array = zlib.decompress(base64.b64decode(found["arrays"][example["maps"][model]["array"]]), -15)
+        tokens, heads = len(view.tokens), view.maps.values.shape[0] * view.maps.values.shape[1]
+        assert np.array_equal(
+            np.frombuffer(array, np.uint8).reshape(heads, tokens, tokens), view.maps.values.reshape(heads, tokens, -1)
+        )
+        mean = zlib.decompress(base64.b64decode(found["arrays"][example["means"][model]]), -15)
+        assert mean == to_bytes(view.mean_map).tobytes()
+
+
+def test_questions_have_names_of_their_own(address):
+    names = [json.loads(ask(address, "look", question(*TEXTS))[2])["example"]["id"] for _ in range(2)]
+    assert len(set(names)) == 2
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "part"),
+    [
+        (question("one only"), 400, "pairs has 2"),
+        (question("a", "  "), 400, "empty"),
+        (question("a", "b" * (LONGEST + 1)), 400, f"at most {LONGEST}"),
+        ("no json", 400, "expected"),
+        ('{"texts": [1, 2]}', 400, "expected"),
+        ("[]", 400, "expected"),
+        (question("x" * explore_server.LARGEST_BODY, "b"), 413, "characters at most"),
+    ],
+)
+def test_bad_questions_get_one_sentence(address, body, status, part):
+    found, _, content = ask(address, "look", body)
+    assert found == status
+    assert part in json.loads(content)["error"]
+
+
+def test_strangers_are_refused(address):
+    root = address.rsplit("/", 2)[0] + "/"
+    assert ask(root, "")[0] == 404
+    assert ask(root, "wrong-word/")[0] == 404
+    assert ask(root, "wrong-word/look", question(*TEXTS))[0] == 404
+    assert ask(address, "", headers={"Host": "evil.example"})[0] == 403
+    assert ask(address, "look", question(*TEXTS), headers={"Host": "evil.example:80"})[0] == 403
+    assert ask(address, "look", question(*TEXTS), headers={"Content-Type": "text/plain"})[0] == 415
+    assert ask(address, "look", question(*TEXTS), headers={"Content-Length": "many"})[0] == 411
+    assert ask(address, "../../etc/passwd")[0] == 404
+
+
+def test_only_this_machine_is_listened_to(address):
+    assert address.startswith("http://127.0.0.1:")
+    assert len(address.split("/")[3]) >= 32
+
+
+def test_the_command_serves_until_ctrl_c(two_runs):
+    words = [sys.executable, "-m", "headwise", "explore", str(two_runs / "guided"), "--json"]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        line = process.stdout.readline()
+        url = json.loads(line)["url"]
+        assert ask(url)[0] == 200
+        answer = json.loads(ask(url, "look", question(*TEXTS))[2])
+        assert set(answer["example"]["answers"]) == {"m0"}
+        process.send_signal(signal.SIGINT)
+        assert process.wait(30) == 0
+        assert "Traceback" not in process.stderr.read()
+
+
+def test_a_port_that_is_taken_is_told(headwise, two_runs, address):
+    from tiny_runs import assert_one_sentence
+
+    port = address.split(":")[2].split("/")[0]
+    assert_one_sentence(headwise("explore", two_runs / "plain", "--port", port), f"--port {port}", "choose another")

@@ -1,0 +1,211 @@
+"""`headwise analyze` and `headwise report`: from a run to a page, and what is refused on the way."""
+
+import json
+import re
+import shutil
+
+import pytest
+from tiny_runs import assert_one_sentence, build_tokenizer
+
+from headwise.experiments.analysis import read_analysis
+from headwise.reports.explorer import runs
+from headwise.reports.explorer.heads_payload import changes_of
+from headwise.reports.explorer.report import build_page
+
+
+def payload_of(page):
+    text = re.search(r'<script type="application/json" id="payload">(.*?)</script>', page, re.S).group(1)
+    return json.loads(text)
+
+
+@pytest.fixture
+def report(headwise, two_runs, tmp_path):
+    """Write the page of both runs; returns its payload."""
+
+    def write(*words):
+        path = tmp_path / "report.html"
+        code, out, err = headwise(
+            "report", two_runs / "guided", "--baseline", two_runs / "plain", "-o", path, "--json", "--force", *words
+        )
+        assert code == 0, err
+        assert json.loads(out)["bytes"] == path.stat().st_size
+        return payload_of(path.read_text(encoding="utf-8"))
+
+    return write
+
+
+def test_analyze_tells_the_means_and_names_its_files(headwise, two_runs, tmp_path):
+    run = shutil.copytree(two_runs / "plain", tmp_path / "run")
+    code, out, err = headwise("analyze", run, "--limit", 6, "--keep", 2, "--pick", 3, "--json")
+    assert code == 0, err
+    found = json.loads(out)["tasks"]["pairs"]
+    assert found["examples"] == 6
+    analysis = read_analysis(run)
+    assert [view.place for view in analysis.examples] == [0, 3, 5]
+    grid = analysis.content["statistics"]["entropy"]["mean"]
+    values = [value for row in grid for value in row]
+    assert found["means"]["entropy"] == pytest.approx(sum(values) / len(values))
+    rows = (run / "analysis" / "analysis.csv").read_text().splitlines()
+    assert len(rows) == 1 + len(values)
+    code, out, _ = headwise("analyze", run, "--limit", 6)
+    assert code == 0
+    assert f"headwise report {run}" in out
+
+
+def test_the_page_holds_what_the_analyses_found(report, two_runs):
+    payload = report()
+    assert [model["role"] for model in payload["models"]] == ["baseline", "run"]
+    assert [model["name"] for model in payload["models"]] == ["plain", "guided"]
+    views = payload["views"]
+    assert set(views) == {"summary", "honesty", "curves", "heads", "examples", "diversity", "flips"}
+    before, after = (read_analysis(two_runs / name) for name in ("plain", "guided"))
+    assert views["heads"]["values"]["m1"]["sink"]["mean"] == after.content["statistics"]["sink"]["mean"]
+    gained = sum(
+        was != now == gold
+        for was, now, gold in zip(
+            before.content["answers"]["predictions"],
+            after.content["answers"]["predictions"],
+            before.content["answers"]["gold"],
+            strict=True,
+        )
+    )
+    assert views["flips"]["gained"] == gained
+    steps = views["diversity"]["m1"]["steps"]
+    assert steps[0] == 0
+    assert len(views["diversity"]["m1"]["points"]) == len(steps)
+    assert views["honesty"]["caveat"].startswith("Attention is not by itself an explanation")
+    assert "one training each (seed 1)" in dict(views["honesty"]["items"])["Seeds"]
+    assert "guides" in dict(views["summary"]["facts"])["What differs"]
+    scores = next(table for table in views["summary"]["tables"] if table["title"] == "Scores")
+    assert scores["columns"] == ["split", "metric", "plain", "guided"]
+    groups = {series["group"] for series in views["curves"]["series"]}
+    assert {"loss", "validation", "guide:mdg"} <= groups
+
+
+def test_changes_are_the_mean_distances_between_rows(two_runs):
+    before, after = (read_analysis(two_runs / name).examples for name in ("plain", "guided"))
+    found = changes_of(before, after)
+    first = found[0]
+    values = []
+    for one, other in zip(before, after, strict=True):
+        a, b = one.head_map(first["layer"], first["head"]), other.head_map(first["layer"], first["head"])
+        values.append(sum(abs(x - y) for row, twin in zip(a, b, strict=True) for x, y in zip(row, twin, strict=True)))
+        values[-1] /= 2 * len(a)
+    assert first["change"] == pytest.approx(sum(values) / len(values), abs=1e-4)
+    assert [each["change"] for each in found] == sorted((each["change"] for each in found), reverse=True)
+    assert all(each["change"] == 0 for each in changes_of(before, before))
+
+
+def test_one_run_alone_has_no_differences(headwise, two_runs, tmp_path):
+    path = tmp_path / "one.html"
+    code, out, err = headwise("report", two_runs / "plain", "-o", path)
+    assert code == 0, err
+    assert str(path) in out
+    payload = payload_of(path.read_text(encoding="utf-8"))
+    assert payload["views"]["heads"]["changes"] is None
+    assert "flips" not in payload["views"]
+    assert payload["views"]["summary"]["changed"] == []
+
+
+def test_own_examples_are_looked_at_by_both_models(report, tmp_path):
+    file = tmp_path / "<b onload=x>own & more.tsv"
+    file.write_text("sentence1\tsentence2\n<script>alert(1)</script> cat\t</script> a dog\nthe cat\tit\n")
+    payload = report("--examples", file)
+    listed = payload["views"]["examples"]["list"]
+    assert [example["texts"][0] for example in listed] == ["<script>alert(1)</script> cat", "the cat"]
+    assert set(listed[0]["answers"]) == {"m0", "m1"}
+    assert "<script>alert" not in (tmp_path / "report.html").read_text(encoding="utf-8")
+
+
+def test_a_reranker_and_token_scores_have_their_views(headwise, analysed_reranker, supervised_run, tmp_path):
+    for run, view in ((analysed_reranker, "retrieval"), (supervised_run, "examples")):
+        path = tmp_path / f"{view}.html"
+        code, _, err = headwise("report", run, "-o", path)
+        assert code == 0, err
+        payload = payload_of(path.read_text(encoding="utf-8"))
+        assert payload["views"][view]
+        if view == "examples":
+            scores = payload["views"]["examples"]["list"][0]["ssa"]["m0"]["scores"]
+            assert any(score is not None for score in scores)
+        else:
+            assert len(payload["views"]["retrieval"]["claims"]) == 5
+
+
+def test_tasks_of_a_joint_run_are_chosen_by_name(headwise, joint, tmp_path):
+    run = shutil.copytree(joint, tmp_path / "run")
+    assert headwise("analyze", run, "--task", "single", "--keep", 1)[0] == 0
+    assert headwise("report", run, "--task", "single", "-o", tmp_path / "r.html")[0] == 0
+    assert_one_sentence(headwise("report", run, "-o", tmp_path / "s.html"), "headwise analyze")
+    assert_one_sentence(headwise("analyze", run, "--task", "none"), "--task none", "single")
+
+
+def test_without_arrays_the_command_is_named(headwise, finished, tmp_path):
+    path = tmp_path / "r.html"
+    assert_one_sentence(headwise("report", finished, "-o", path), "no saved arrays", f"headwise analyze {finished}")
+    assert not path.exists()
+
+
+def test_runs_with_other_tokenizers_or_labels_are_refused(headwise, two_runs, tmp_path):
+    other = shutil.copytree(two_runs / "plain", tmp_path / "other")
+    words = ("report", two_runs / "guided", "--baseline", other, "-o", tmp_path / "r.html")
+    path = other / "analysis" / "analysis.json"
+    whole = path.read_text()
+    for key, value, part in (
+        ("tokenizer", "0" * 16, "different tokenizers"),
+        ("labels", ["yes", "no"], "yes, no"),
+        ("examples_key", "0" * 16, "same options of headwise analyze"),
+        ("heads", 99, "compare runs of one encoder"),
+    ):
+        content = json.loads(whole)
+        path.write_text(json.dumps({**content, key: value}))
+        assert_one_sentence(headwise(*words), part)
+        path.write_text(whole)
+    assert headwise(*words)[0] == 0
+
+
+def test_another_vocabulary_has_another_key():
+    from headwise.experiments.analysis.analyze import tokenizer_key
+
+    one, other = build_tokenizer(), build_tokenizer()
+    assert tokenizer_key(one) == tokenizer_key(other)
+    other.add_tokens(["wholly-new"])
+    assert tokenizer_key(one) != tokenizer_key(other)
+
+
+def test_bad_files_are_refused_before_any_work(headwise, two_runs, tmp_path):
+    run, page = two_runs / "plain", tmp_path / "r.html"
+    empty = tmp_path / "empty.tsv"
+    empty.write_text("sentence1\tsentence2\n")
+    assert_one_sentence(headwise("report", run, "-o", page, "--examples", empty), "empty.tsv")
+    assert_one_sentence(headwise("analyze", run, "--examples", empty), "empty.tsv")
+    assert not page.exists()
+    page.write_text("mine")
+    assert_one_sentence(headwise("report", run, "-o", page), "exists already", "--force")
+    assert page.read_text() == "mine"
+    assert headwise("report", run, "-o", page, "--force")[0] == 0
+    assert_one_sentence(headwise("report", run, "-o", tmp_path / "r.pdf"), "ends in .html")
+    assert_one_sentence(headwise("report", run, "-o", tmp_path / "none" / "r.html"), "there is no folder")
+    assert_one_sentence(headwise("report", tmp_path / "nobody", "-o", tmp_path / "x.html"), "nobody")
+    assert_one_sentence(headwise("report", run, "--baseline", run, "-o", tmp_path / "x.html"), "given twice")
+    assert_one_sentence(headwise("report", run, "--results", tmp_path, "-o", tmp_path / "x.html"), "headwise sweep")
+    assert_one_sentence(headwise("analyze", run, "--pick", 1000), "--pick 1000")
+    assert_one_sentence(headwise("analyze", run, "--split", "none"), "none")
+    assert_one_sentence(headwise("analyze", tmp_path), str(tmp_path))
+
+
+def test_runs_of_one_name_are_told_apart_by_their_parents(tmp_path):
+    folders = [tmp_path / "a" / "run", tmp_path / "b" / "run"]
+    assert runs.unique_names(folders) == ["a/run", "b/run"]
+    assert runs.unique_names(folders[:1]) == ["run"]
+
+
+def test_with_one_seed_the_panel_says_what_is_not_shown(two_runs):
+    page = build_page(runs.gather_runs(two_runs / "guided", two_runs / "plain"))
+    honesty = page.payload["views"]["honesty"]
+    assert re.match(r"\d+ tests", dict(honesty["items"])["Tests"])
+    scores = next(table for table in page.payload["views"]["summary"]["tables"] if table["title"] == "Scores")
+    accuracy = next(row for row in scores["rows"] if row[:2] == ["test", "accuracy"])
+    if float(accuracy[3]) <= float(accuracy[2]):
+        assert any("not better" in sentence for sentence in honesty["negative"])
+    else:
+        assert all("not better" not in sentence for sentence in honesty["negative"])
