@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 import torch
 from measure import SEED, Plan, Row, code_version
-from report import Bar, UsageError, machine, make_bar, progress, versions
+from outcome import Bar, UsageError, machine, make_bar, progress, versions
 from ssa import LENGTH, texts_of
 
 from headwise.attention import gate

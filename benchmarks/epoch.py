@@ -27,7 +27,7 @@ from typing import Any
 import numpy as np
 import torch
 from measure import CLASSES, SEED, SHAPES, Plan, Point, Row, Step, code_version
-from report import Bar, UsageError, fail, finish, machine, make_bar, progress, versions
+from outcome import Bar, UsageError, fail, finish, machine, make_bar, progress, versions
 from step import Parser
 from torch.utils.data import DataLoader
 

@@ -7,7 +7,7 @@ from typing import Any
 from guide_variants import variants
 from knowledge_builds import SOURCES
 from measure import Point, Row
-from report import Bar, UsageError, make_bar, point_of, replace_text, world
+from outcome import Bar, UsageError, make_bar, point_of, replace_text, world
 
 LIMITS = {"map": 1.35}  # a map-form guide on half the heads, time and memory
 OTHER_LIMIT = 1.08

@@ -25,7 +25,7 @@ from guide_variants import PLAIN, variants
 from knowledge_builds import SOURCES, make_pairs, measure_build
 from measure import Plan, Point, Row
 from memory import answer_child
-from report import UsageError, fail, finish, machine, progress, read_rows, replace_text, versions
+from outcome import UsageError, fail, finish, machine, progress, read_rows, replace_text, versions
 from step import LONGEST, Parser
 
 from headwise.errors import HeadwiseError

@@ -25,7 +25,7 @@ import numpy as np
 import torch
 from curve_rows import curve_rows
 from measure import SEED, Plan, Row, code_version
-from report import Bar, UsageError, fail, finish, machine, make_bar, progress, versions
+from outcome import Bar, UsageError, fail, finish, machine, make_bar, progress, versions
 from ssa import texts_of
 from step import Parser
 from torch.utils.data import DataLoader

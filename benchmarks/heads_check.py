@@ -18,8 +18,8 @@ from statistics import mean
 from typing import Any
 
 import numpy as np
+from outcome import finish, progress, put_between, write_rows
 from real_check import spread
-from report import finish, progress, put_between, write_rows
 from table2 import half_width
 
 from headwise.errors import HeadwiseError

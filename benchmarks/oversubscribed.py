@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from measure import SHAPES, Plan, Point, Row, code_version, time_point
-from report import UsageError, fail, finish, machine, make_bar, progress, versions
+from outcome import UsageError, fail, finish, machine, make_bar, progress, versions
 from step import Parser, require_headwise
 
 LIMIT = 1.25

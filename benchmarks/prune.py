@@ -23,7 +23,7 @@ from typing import Any
 
 import torch
 from measure import SEED, Plan, Row, code_version
-from report import Bar, UsageError, fail, finish, machine, make_bar, progress, versions
+from outcome import Bar, UsageError, fail, finish, machine, make_bar, progress, versions
 from step import Parser
 
 from headwise.attention import gate, mask, prune

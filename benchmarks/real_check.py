@@ -11,7 +11,7 @@ from pathlib import Path
 from statistics import mean, stdev
 from typing import Any
 
-from report import finish, progress, put_between
+from outcome import finish, progress, put_between
 
 from headwise.errors import HeadwiseError
 from headwise.experiments.files import read_recipe

@@ -16,7 +16,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from report import UsageError, fail, finish, progress
+from outcome import UsageError, fail, finish, progress
 from step import Parser
 
 from headwise.errors import HeadwiseError

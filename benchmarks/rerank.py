@@ -32,7 +32,7 @@ from typing import Any
 import numpy as np
 import torch
 from measure import SEED, Row, code_version
-from report import Bar, UsageError, fail, finish, machine, make_bar, progress, versions
+from outcome import Bar, UsageError, fail, finish, machine, make_bar, progress, versions
 from step import Parser
 
 MAX_LENGTH = 256

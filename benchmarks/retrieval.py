@@ -172,7 +172,7 @@ PARTS = {"index": index_part, "search": search_part}
 
 
 def run_part(name: str, folder: Path, cache: Path) -> Row:
-    from report import fail
+    from outcome import fail
 
     command = [sys.executable, __file__, "--part", name, str(folder), str(cache)]
     done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
@@ -182,7 +182,7 @@ def run_part(name: str, folder: Path, cache: Path) -> Row:
 
 
 def measure(size: str, folder: Path) -> Row:
-    from report import progress
+    from outcome import progress
 
     abstracts, claims = SIZES[size]
     papers, cache = folder / "papers", folder / "cache"
@@ -209,7 +209,7 @@ def measure(size: str, folder: Path) -> Row:
 
 
 def bars_of(row: Row, size: str) -> list[Row]:
-    from report import make_bar
+    from outcome import make_bar
 
     index, search = row["index"], row["search"]
     values = {
@@ -245,7 +245,7 @@ def main() -> int:
         print(json.dumps(PARTS[name](Path(folder), Path(cache))))
         return 0
     from measure import code_version
-    from report import finish, machine
+    from outcome import finish, machine
 
     size = "quick" if options.quick else "full"
     with tempfile.TemporaryDirectory() as folder:

@@ -11,7 +11,7 @@ from pathlib import Path
 from statistics import mean, stdev
 from typing import Any
 
-from report import finish, progress, put_between, write_rows
+from outcome import finish, progress, put_between, write_rows
 
 from headwise.errors import HeadwiseError
 from headwise.experiments.candidates import Chosen, read_candidates

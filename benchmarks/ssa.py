@@ -31,7 +31,7 @@ import torch
 from epoch import make_work
 from epoch import sentence as short_sentence
 from measure import SEED, Plan, Row, code_version
-from report import Bar, UsageError, fail, finish, machine, make_bar, progress, versions
+from outcome import Bar, UsageError, fail, finish, machine, make_bar, progress, versions
 from step import Parser
 from torch.utils.data import DataLoader
 

@@ -13,8 +13,8 @@ from pathlib import Path
 from statistics import mean
 from typing import Any
 
+from outcome import finish, progress, put_between, write_rows
 from real_check import spread, values
-from report import finish, progress, put_between, write_rows
 from table2 import half_width
 
 from headwise.errors import HeadwiseError

@@ -20,7 +20,7 @@ from typing import NoReturn
 
 from measure import SHAPES, VARIANTS, Plan, Point, Row, code_version, time_point
 from memory import answer_child, memory_in_child
-from report import (
+from outcome import (
     UsageError,
     check_markdown,
     fail,

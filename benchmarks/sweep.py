@@ -27,7 +27,7 @@ from statistics import median
 from typing import Any
 
 from measure import Row, code_version
-from report import Bar, UsageError, fail, finish, machine, make_bar, progress, versions
+from outcome import Bar, UsageError, fail, finish, machine, make_bar, progress, versions
 from step import Parser
 
 from headwise.errors import HeadwiseError

@@ -11,8 +11,8 @@ from pathlib import Path
 from statistics import mean, stdev
 from typing import Any
 
+from outcome import finish, progress, put_between, write_rows
 from real_check import row_of, spread, values
-from report import finish, progress, put_between, write_rows
 from scipy import stats
 
 from headwise.errors import HeadwiseError
