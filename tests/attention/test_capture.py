@@ -331,7 +331,7 @@ def test_a_digest_stands_in_the_place_of_the_maps(family):
     maps, _ = run(build_model(family, dtype=torch.float64).eval(), batch, what="map")
     layers = []
 
-    def largest(layer, seen):
+    def largest(layer, rows, seen):
         layers.append(layer)
         return seen.amax(3)
 
@@ -347,7 +347,7 @@ def test_a_digest_stands_in_the_place_of_the_maps(family):
 def test_a_digest_sees_how_many_positions_there_are_without_a_mask():
     model = build_model("bert").eval()
     record, _ = run(
-        model, {"input_ids": build_batch()["input_ids"]}, what="map", digest=lambda _, maps: maps.sum((2, 3))
+        model, {"input_ids": build_batch()["input_ids"]}, what="map", digest=lambda *parts: parts[2].sum((2, 3))
     )
     assert record.valid.shape == (3, 12)
 
@@ -355,6 +355,30 @@ def test_a_digest_sees_how_many_positions_there_are_without_a_mask():
 def test_only_maps_can_be_digested():
     with (
         pytest.raises(InputError, match="digest is made of maps"),
-        hw.capture(build_model("bert"), digest=lambda _, maps: maps),
+        hw.capture(build_model("bert"), digest=lambda *parts: parts[2]),
     ):
         pass
+
+
+@pytest.mark.parametrize("family", [*FUSED, *EAGER])
+def test_a_digest_in_parts_is_that_of_the_whole(family, monkeypatch):
+    batch = build_batch(padding=2)
+    seen = []
+
+    def keep(layer, rows, maps):
+        seen.append((layer, rows.start, rows.stop, len(maps)))
+        return maps
+
+    found = {}
+    for size in (1 << 30, 1):
+        monkeypatch.setattr(watch, "PART_BYTES", size)
+        with torch.inference_mode():
+            found[size], output = run(build_model(family).eval(), batch, what="map", digest=keep)
+        found[size, "logits"] = output.logits
+    real = batch["attention_mask"].bool()
+    for layer in range(LAYERS):
+        whole, parts = (found[size][layer].permute(0, 2, 1, 3)[real] for size in (1 << 30, 1))
+        torch.testing.assert_close(parts, whole)
+    torch.testing.assert_close(found[1, "logits"], found[1 << 30, "logits"])
+    if family in FUSED:
+        assert [(0, row, row + 1, 1) for row in range(3)] == [each for each in seen[LAYERS:] if each[0] == 0]

@@ -106,7 +106,7 @@ def test_nothing_seen_and_broken_attention_are_told():
     with pytest.raises(StateError, match="no batch was added"):
         MapStatistics().result()
     with pytest.raises(StateError, match="call begin"):
-        MapStatistics().digest(0, torch.ones(1, 1, 2, 2))
+        MapStatistics().digest(0, slice(0, 1), torch.ones(1, 1, 2, 2))
     model, batch = build_model("bert").eval(), build_batch()
     with torch.no_grad():
         model.bert.embeddings.word_embeddings.weight.fill_(math.nan)

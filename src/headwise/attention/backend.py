@@ -13,7 +13,7 @@ from transformers import AttentionInterface, AttentionMaskInterface
 from transformers.integrations.sdpa_attention import create_position_bias_mask, repeat_kv, sdpa_attention_forward
 from transformers.masking_utils import bidirectional_mask_function, sdpa_mask
 
-from headwise.attention.watch import Call, watch
+from headwise.attention.watch import Call, digest_in_parts, watch
 from headwise.errors import UnsupportedModelError
 
 NAME = "headwise"
@@ -84,8 +84,11 @@ def attend(
         bias = kwargs.get("position_bias")
         if bias is not None:  # learned: it needs a gradient, which only the explicit way gives
             call = call.with_bias(create_position_bias_mask(bias, call.mask, False, query, key))
-        out, seen = watch(call, plan)
-        current.take(layer, seen)
+        if plan.digested:
+            out = digest_in_parts(call, plan, layer, current)
+        else:
+            out, seen = watch(call, plan)
+            current.take(layer, seen)
     else:
         out, _ = _plain(module, query, key, value, attention_mask, dropout, scaling, kwargs)
     current.take_parts(layer, "value", call.value)

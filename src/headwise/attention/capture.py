@@ -45,9 +45,10 @@ def capture(
             stored); "map", the whole matrix of every chosen head; "value" or "output", each head's values or outputs
             [B,n,S,D], before gates, of padded positions too.
         after_dropout: see what dropout left (training only) instead of the distribution itself.
-        digest: for what="map", a function (layer, maps [B,n,Q,K]) -> [B,n,...] that is called as soon as a layer's maps
-            are there. The record then holds what it returns, and no map outlives its layer: statistics of any model
-            and data set without stored maps. Rows of padded queries reach it as the model made them.
+        digest: for what="map", a function (layer, rows, maps [b,n,Q,K]) -> [b,n,...] that is called as soon as the maps
+            of some examples are there; `rows` is the slice of the batch that they are. The record then holds what it
+            returns, and no map outlives its layer: statistics of any model and data set without stored maps. Rows of
+            padded queries reach it as the model made them.
     """
     if digest is not None and what != "map":
         raise InputError(f"a digest is made of maps, and what={what!r}: give what='map', or leave the digest out.")

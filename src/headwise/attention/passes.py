@@ -18,8 +18,8 @@ from headwise.errors import InputError, StateError, UnsupportedModelError
 What = Literal["received", "map", "value", "output"]
 KINDS: tuple[What, ...] = ("received", "map", "value", "output")
 Gates = Mapping[int, Tensor]
-# (layer, maps [B,n,Q,K] with rows of padding as they are) -> what is kept of them, [B,n,...].
-Digest = Callable[[int, Tensor], Tensor]
+# (layer, which examples of the batch, their maps [b,n,Q,K] with rows of padding as they are) -> what is kept [b,n,...].
+Digest = Callable[[int, slice, Tensor], Tensor]
 
 
 @dataclass(frozen=True)
@@ -131,6 +131,8 @@ class LayerPlan:
         """Whether attention received is counted for the others."""
         self.seen = bool(mapped) or self.counted
         """Whether anybody looks at where attention goes, be it maps or what is received."""
+        self.digested = bool(self.takers) and all(request.digest is not None for _, request, _ in self.takers)
+        """Whether nobody keeps a map, so that a few examples may be looked at at a time."""
 
 
 class Pass:
@@ -161,12 +163,18 @@ class Pass:
         self.calls += 1
         return self.calls - 1
 
-    def take(self, layer: int, seen: Seen) -> None:
-        """Hand what was seen of one layer's attention to those who asked for it; padding has no vote."""
+    def take(self, layer: int, seen: Seen, rows: slice | None = None) -> None:
+        """Hand what was seen of one layer's attention to those who asked for it; padding has no vote.
+
+        `rows` are the examples of the batch, if not all of them; the parts of a batch come in order.
+        """
         for number, request, heads in self.plans[layer].takers:
             if request.what == "map":
                 maps = seen.map(request, heads)
-                self._store(number, layer, maps if request.digest is None else request.digest(layer, maps), maps)
+                if request.digest is None:
+                    self._store(number, layer, maps, maps)
+                else:
+                    self._store_part(number, layer, request.digest(layer, rows or slice(0, len(maps)), maps), maps)
             elif request.what == "received":
                 received = seen.received(request, heads)
                 self._store(number, layer, received, received)
@@ -195,6 +203,14 @@ class Pass:
         if self.open:
             self.results[number][layer] = kept
             self._positions = seen.shape[0], seen.shape[-1]
+
+    def _store_part(self, number: int, layer: int, kept: Tensor, seen: Tensor) -> None:
+        """Add what was made of some examples to what was made of those before them."""
+        if self.open:
+            before = self.results[number].get(layer)
+            examples = len(kept) if before is None else len(before) + len(kept)
+            self.results[number][layer] = kept if before is None else torch.cat([before, kept])
+            self._positions = examples, seen.shape[-1]
 
     def apply_gates(self, layer: int, out: Tensor) -> Tensor:
         """Multiply the heads' outputs [B,S,H,D]; gates are (H), (B,H) or (B,S,H), with those of pruned heads."""

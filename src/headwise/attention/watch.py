@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from headwise.attention.maps import attention_with_maps
-from headwise.attention.passes import LayerPlan, Seen
+from headwise.attention.passes import LayerPlan, Pass, Seen
 from headwise.attention.received import attention_with_received
 from headwise.attention.selection import without
 from headwise.attention.visibility import narrow, valid_positions
@@ -47,9 +47,45 @@ class Call:
         scale = query.shape[-1] ** -0.5 if scaling is None else scaling
         return cls(query, key, value, mask, valid_positions(mask, query.shape[0]), scale, dropout)
 
+    def of_examples(self, rows: slice) -> Call:
+        """The same call for some examples of the batch; what all of them share stays as it is."""
+        batch = self.query.shape[0]
+
+        def part(shared: Tensor | None) -> Tensor | None:
+            return shared[rows] if shared is not None and shared.shape[0] == batch else shared
+
+        return replace(
+            self,
+            query=self.query[rows],
+            key=self.key[rows],
+            value=self.value[rows],
+            mask=part(self.mask),
+            valid=part(self.valid),
+        )
+
     def with_bias(self, mask: Tensor) -> Call:
         """The same call with a learned bias added to the mask."""
         return replace(self, mask=mask, biased=True)
+
+
+# Maps of so many bytes at a time are made and digested: they stay in the cache of a core.
+PART_BYTES = 1 << 20
+
+
+def digest_in_parts(call: Call, plan: LayerPlan, layer: int, current: Pass) -> Tensor:
+    """Attention of a layer of which nobody keeps a map, out [B,Q,H,D]: a few examples at a time where that pays."""
+    batch, _, queries, _ = call.query.shape
+    size = len(plan.mapped) * queries * call.key.shape[2] * call.query.element_size()
+    step = batch
+    if call.query.device.type == "cpu" and not torch.is_grad_enabled():
+        step = max(1, PART_BYTES // size)
+    made = []
+    for start in range(0, batch, step):
+        rows = slice(start, min(start + step, batch))
+        out, seen = watch(call if step >= batch else call.of_examples(rows), plan)
+        current.take(layer, seen, rows)
+        made.append(out)
+    return made[0] if len(made) == 1 else torch.cat(made)
 
 
 def watch(call: Call, plan: LayerPlan) -> tuple[Tensor, Seen]:

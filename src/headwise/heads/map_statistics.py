@@ -73,7 +73,7 @@ class MapStatistics:
     def __init__(self) -> None:
         """Nothing seen yet."""
         self._marks: Marks | None = None
-        self._weights: Tensor | None = None
+        self._weights: _Weights | None = None
         self._heads: dict[int, tuple[int, ...]] | None = None
         self._examples = 0
         self._pairs = 0
@@ -84,19 +84,18 @@ class MapStatistics:
         """Say which tokens the coming batch has."""
         self._marks, self._weights = marks, None
 
-    def digest(self, layer: int, maps: Tensor) -> Tensor:
+    def digest(self, layer: int, rows: slice, maps: Tensor) -> Tensor:
         """[B,n,S+K]: the statistics of the maps of one layer, and behind them what each key received."""
-        marks = self._known()
         if self._weights is None:
-            self._weights = _weights(marks).to(maps.device)
-        attention = maps.detach().float()
+            self._weights = _Weights.of(self._known(), maps.device)
+        weights, attention = self._weights, maps.detach().float()
         size, heads, queries, keys = attention.shape
-        rows = (marks.valid.float() / marks.valid.sum(1, keepdim=True).clamp_min(1)).to(attention.device)  # [B,Q]
-        entropies = -torch.linalg.vecdot(attention, attention.clamp_min(LEAST).log())  # [B,n,Q]
-        largest = marks.valid.sum(1).clamp_min(2).float().log().to(attention.device)  # [B]
-        entropy = (entropies * rows[:, None, :]).sum(2, keepdim=True) / largest[:, None, None]
-        shares = attention.reshape(size, heads, queries * keys) @ self._weights  # [B,n,S-1]
-        received = (rows[:, None, None, :] @ attention).squeeze(2)  # [B,n,K]
+        # For each query how much it counts: A log A summed over keys, then over queries, is one long product.
+        logarithms = attention.clamp_min(LEAST).log_()
+        entropies = torch.linalg.vecdot(attention, logarithms)  # [B,n,Q]
+        entropy = entropies @ weights.entropy[rows]  # [B,n,1]
+        shares = attention.reshape(size, heads, queries * keys) @ weights.shares[rows]  # [B,n,S-1]
+        received = (weights.rows[rows] @ attention).squeeze(2)  # [B,n,K]
         return torch.cat([entropy, shares, received], 2)
 
     def add(self, record: AttentionRecord) -> None:
@@ -153,13 +152,32 @@ def _is_pair(marks: Marks) -> Tensor:
     return (marks.texts == 0).any(1) & (marks.texts == 1).any(1)
 
 
-def _weights(marks: Marks) -> Tensor:
+@dataclass(frozen=True)
+class _Weights:
+    """What maps are multiplied with, made once for all layers of a batch."""
+
+    rows: Tensor
+    """[B,1,1,Q] how much each query counts."""
+    entropy: Tensor
+    """[B,Q,1] the same over minus the largest entropy."""
+    shares: Tensor
     """[B,QK,S-1] such that a map, as one long row, times this is sink, distance and cross of the example.
 
     One matrix product reads the map once for all three, where three masks would read and write it three times.
     """
-    valid = marks.valid.float()
-    rows = valid / valid.sum(1, keepdim=True).clamp_min(1)  # [B,Q]
+
+    @classmethod
+    def of(cls, marks: Marks, device: torch.device) -> _Weights:
+        valid = marks.valid.float()
+        rows = valid / valid.sum(1, keepdim=True).clamp_min(1)  # [B,Q]
+        largest = valid.sum(1).clamp_min(2).log()  # [B]
+        entropy = (-rows / largest[:, None]).unsqueeze(2)
+        return cls(rows[:, None, None, :].to(device), entropy.to(device), _shares(marks, rows).to(device))
+
+
+def _shares(marks: Marks, rows: Tensor) -> Tensor:
+    """[B,QK,S-1], of rows [B,Q] that sum to one."""
+    valid = marks.valid
     sink = rows[:, :, None] * (marks.special & marks.valid).float()[:, None, :]  # [B,Q,K]
     places = torch.arange(valid.shape[1], device=valid.device)
     distance = rows[:, :, None] * (places[:, None] - places[None, :]).abs().float()

@@ -144,7 +144,7 @@ class _Seen:
         self._sum: Tensor | None = None
         self._heads = 0
 
-    def digest(self, layer: int, maps: Tensor) -> Tensor:
+    def digest(self, layer: int, rows: slice, maps: Tensor) -> Tensor:
         """Keep what is needed; `maps` are [1,H,T,T]."""
         weights = maps[0].detach().float().cpu()
         self.maps.append(to_bytes(weights.numpy()))
