@@ -3,14 +3,12 @@
 A plot is {title, x, y, categories, series: [{name, x, mean, low, high}], notes}; a table {title, columns, rows, notes}.
 """
 
-from headwise.experiments.story.comparison_tables import comparison_tables
 from headwise.experiments.story.curves import training_curves
 from headwise.experiments.story.head_plots import dissociation_matrices, pruning_plots
 from headwise.experiments.story.results_plots import layer_plots, size_plots, weight_plots
 from headwise.experiments.story.time_tables import time_tables
 
 __all__ = [
-    "comparison_tables",
     "dissociation_matrices",
     "layer_plots",
     "pruning_plots",
