@@ -1,0 +1,433 @@
+"""Payloads of the report page, made up with random numbers of fixed seeds, so that values can be checked."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+Payload = dict[str, Any]
+Arrays = dict[str, bytes]
+
+HOSTILE = '</script><img src=x onerror="window.owned=1">\'&\u202eevil\u202c'
+STATISTICS = ("entropy", "sink", "distance", "cross", "similarity", "importance")
+
+
+def soft(values: np.ndarray) -> np.ndarray:
+    powers = np.exp(values - values.max(-1, keepdims=True))
+    return powers / powers.sum(-1, keepdims=True)
+
+
+def root(values: np.ndarray) -> np.ndarray:
+    """As the page stores attention: 255 times its root."""
+    return np.rint(255 * np.sqrt(values)).astype(np.uint8)
+
+
+def exact(maps: np.ndarray) -> tuple[dict[str, Any], bytes]:
+    return {"form": "exact"}, root(maps).tobytes()
+
+
+def top(maps: np.ndarray, kept: int) -> tuple[dict[str, Any], bytes]:
+    wide = maps.shape[-1] > 256
+    order = np.argsort(-maps, axis=-1, kind="stable")[..., :kept]
+    values = root(np.take_along_axis(maps, order, -1))
+    places = np.where(values > 0, order, 0).astype("<u2" if wide else np.uint8)
+    return {"form": "top", "kept": kept, "wide": wide}, places.tobytes() + values.tobytes()
+
+
+class Maker:
+    """Builds a payload piece by piece; `maps` keeps the true attention by (model, example)."""
+
+    def __init__(self, layers: int, heads: int, names: tuple[str, ...] = ("plain", "guided"), seed: int = 0) -> None:
+        self.random = np.random.default_rng(seed)
+        self.layers, self.heads = layers, heads
+        roles = ["run"] if len(names) == 1 else ["baseline", "run", *["also"] * (len(names) - 2)]
+        self.models = [
+            {"id": f"m{place}", "name": name, "role": role, "layers": layers, "heads": heads, "pruned": []}
+            for place, (name, role) in enumerate(zip(names, roles, strict=True))
+        ]
+        self.arrays: Arrays = {}
+        self.maps: dict[tuple[str, str], np.ndarray] = {}
+        self.examples: list[dict[str, Any]] = []
+        self.views: dict[str, Any] = {}
+
+    @property
+    def ids(self) -> list[str]:
+        return [model["id"] for model in self.models]
+
+    @property
+    def pair(self) -> bool:
+        return len(self.models) > 1
+
+    def add_example(self, tokens: list[str], segments: list[int], kept: int | None = None, **more: Any) -> None:
+        place, size, count = len(self.examples), len(tokens), self.layers * self.heads
+        name = f"e{place}"
+        example: dict[str, Any] = {
+            "id": name,
+            "title": f"test {place + 10}",
+            "tokens": tokens,
+            "segments": segments,
+            "texts": [
+                " ".join(t for t, s in zip(tokens, segments, strict=True) if s == part)
+                for part in sorted({*segments} - {-1})
+            ],
+            "gold": "yes",
+            "answers": {},
+            "maps": {},
+            "means": {},
+            "points": {},
+            "explained": [0.5, 0.2],
+        }
+        for number, model in enumerate(self.ids):
+            maps = soft(3 * self.random.normal(size=(count, size, size)))
+            self.maps[model, name] = maps
+            entry, content = exact(maps) if kept is None else top(maps, kept)
+            self.arrays[f"{model}{name}"] = content
+            example["maps"][model] = {"array": f"{model}{name}", **entry}
+            self.arrays[f"{model}{name}mean"] = root(maps.mean(0)).tobytes()
+            example["means"][model] = f"{model}{name}mean"
+            example["points"][model] = self.random.normal(size=(count, 2)).round(4).tolist()
+            example["answers"][model] = {
+                "prediction": ("no", "yes")[number % 2],
+                "probabilities": {"no": 0.6, "yes": 0.4},
+            }
+        example.update(more)
+        self.examples.append(example)
+
+    def add_target(self, place: int) -> None:
+        example = self.examples[place]
+        size = len(example["tokens"])
+        wanted = np.zeros((size, size))
+        wanted[1, 2] = wanted[2, 1] = 1.0
+        self.arrays[f"t{place}"] = root(wanted).tobytes()
+        example["target"] = {"name": "pmi", "array": f"t{place}"}
+
+    def add_ssa(self, place: int) -> None:
+        example = self.examples[place]
+        scores = [None if part < 0 else round(float(self.random.random()), 3) for part in example["segments"]]
+        kept = [score is not None and score >= 0.3 for score in scores]
+        example["ssa"] = {self.ids[-1]: {"scores": scores, "kept": kept, "threshold": 0.3}}
+
+    def add_heads(self, statistics: tuple[str, ...] = STATISTICS) -> None:
+        shape = (self.layers, self.heads)
+        values: dict[str, Any] = {}
+        for model in self.models:
+            values[model["id"]] = {}
+            for name in statistics:
+                mean = self.random.random(shape).round(4).tolist()
+                error = None if name == "importance" else (0.05 * self.random.random(shape)).round(4).tolist()
+                for layer, head in model["pruned"]:
+                    mean[layer][head] = None
+                values[model["id"]][name] = {"mean": mean, "error": error}
+        gone = [tuple(head) for model in self.models for head in model["pruned"]]
+        order = [(i, j) for i in range(self.layers) for j in range(self.heads) if (i, j) not in gone]
+        changes = sorted(self.random.random(len(order)).round(3).tolist(), reverse=True)
+        shuffled = [order[place] for place in self.random.permutation(len(order))]
+        self.views["heads"] = {
+            "statistics": [
+                {
+                    "id": name,
+                    "name": name.title(),
+                    "unit": "nats" if name == "entropy" else "",
+                    "help": f"What {name} means.",
+                    "low": 0.0,
+                    "high": 1.0,
+                    "diverging": False,
+                }
+                for name in statistics
+            ],
+            "values": values,
+            "examples": 1000,
+            "split": "test",
+            "changes": [
+                {"layer": layer, "head": head, "change": change, "error": 0.01}
+                for (layer, head), change in zip(shuffled, changes, strict=True)
+            ]
+            if self.pair
+            else None,
+        }
+
+    def add_rest(self) -> None:
+        """All views that need no array."""
+        self._words()
+        self._training()
+        steps = [0, 50, 100, 150, 200]
+        count = self.layers * self.heads
+        self.views["diversity"] = {
+            model: {
+                "steps": steps,
+                "similarity": self.random.random((len(steps), count)).round(3).tolist(),
+                "entropy": self.random.random((len(steps), count)).round(3).tolist(),
+                "points": self.random.normal(size=(1, count, 2))
+                .repeat(len(steps), 0)
+                .__add__(0.2 * self.random.normal(size=(len(steps), count, 2)).cumsum(0))
+                .round(3)
+                .tolist(),
+            }
+            for model in self.ids
+        }
+        self.views["layers"] = [self._plot("Accuracy by guided layers", ["0-1", "0-3", "0-5"])]
+        self.views["sizes"] = [self._plot("Accuracy by size of training set", None)]
+        self.views["weights"] = [self._plot("Accuracy by weight", None)]
+        self.views["pruning"] = [self._plot("Accuracy by heads kept", None)]
+        self.views["dissociation"] = [
+            {
+                "title": "Loss by pruning",
+                "rows": ["nli", "topic"],
+                "columns": ["heads of nli", "heads of topic"],
+                "values": [[-0.31, -0.02], [-0.04, None]],
+                "notes": ["Rows are tasks."],
+            }
+        ]
+        self.views["results"] = [
+            {
+                "title": "Accuracy over seeds",
+                "columns": ["System", "Mean"],
+                "rows": [["plain", "71.0"], ["guided", "72.2"]],
+                "notes": ["Three seeds."],
+            }
+        ]
+        self.views["times"] = [
+            {
+                "title": "Seconds per step",
+                "columns": ["Model", "Seconds"],
+                "rows": [["plain", "0.21"], ["guided", "0.22"]],
+                "notes": ["One core."],
+            }
+        ]
+
+    def _words(self) -> None:
+        ids = self.ids
+        self.views["summary"] = {
+            "facts": [["Task", "clinic, 3 labels"], ["Seeds", "5"], ["Guides", "MDG 0.1, PDG 0.01"]],
+            "tables": [
+                {
+                    "title": "Result",
+                    "columns": ["Model", "Accuracy", "95% interval", "p"],
+                    "rows": [["plain", "0.812", "[0.801, 0.823]", ""], ["guided", "0.834", "[0.822, 0.846]", "0.003"]],
+                    "notes": ["Permutation test over seeds and examples."],
+                }
+            ],
+            "changed": ["Accuracy rose by 0.022.", "Heads became less alike."],
+        }
+        self.views["honesty"] = {
+            "caveat": "Attention is not explanation.",
+            "items": [["Seeds", "5 seeds; spread 0.011"], ["Tests", "one, two-sided"]],
+            "negative": ["PDG alone did not help."],
+        }
+        self.views["retrieval"] = {
+            "claims": [
+                {
+                    "id": "3",
+                    "text": "Vitamin D prevents colds.",
+                    "papers": [
+                        {
+                            "id": "p1",
+                            "text": "A trial of vitamin D.",
+                            "relevant": True,
+                            "ranks": {m: 4 - 3 * n for n, m in enumerate(ids[:2])},
+                            "scores": dict.fromkeys(ids[:2], 0.5),
+                        },
+                        {
+                            "id": "p2",
+                            "text": "On colds.",
+                            "relevant": False,
+                            "ranks": {m: 1 + n for n, m in enumerate(ids[:2])},
+                            "scores": dict.fromkeys(ids[:2], -0.25),
+                        },
+                    ],
+                },
+            ]
+        }
+        if self.pair:
+            self.views["flips"] = {
+                "gained": 2,
+                "lost": 1,
+                "split": "test",
+                "list": [
+                    {
+                        "example": 10,
+                        "title": "test 10",
+                        "texts": ["One."],
+                        "gold": "yes",
+                        "before": "no",
+                        "after": "yes",
+                        "kind": "gained",
+                        "page_example": "e0",
+                        "heads": [[1, 1, 0.4], [0, 0, 0.2]],
+                    },
+                    {
+                        "example": 11,
+                        "title": "test 11",
+                        "texts": ["Two."],
+                        "gold": "yes",
+                        "before": "no",
+                        "after": "yes",
+                        "kind": "gained",
+                        "page_example": "e1",
+                        "heads": None,
+                    },
+                    {
+                        "example": 90,
+                        "title": "test 90",
+                        "texts": ["Three."],
+                        "gold": "no",
+                        "before": "no",
+                        "after": "yes",
+                        "kind": "lost",
+                        "page_example": None,
+                        "heads": None,
+                    },
+                    {
+                        "example": 91,
+                        "title": "test 91",
+                        "texts": ["Four."],
+                        "gold": "maybe",
+                        "before": "no",
+                        "after": "yes",
+                        "kind": "other",
+                        "page_example": None,
+                        "heads": None,
+                    },
+                ],
+            }
+
+    def _training(self) -> None:
+        series = []
+        steps = list(range(0, 200, 10))
+        for number, model in enumerate(self.ids):
+            for group, name in (("loss", "task loss"), ("loss", "whole loss"), ("validation", "accuracy")):
+                series.append(
+                    {
+                        "model": model,
+                        "group": group,
+                        "name": name,
+                        "kind": "raw",
+                        "x": steps,
+                        "y": [round(1 / (1 + step / 50) + 0.05 * number, 4) for step in steps],
+                    }
+                )
+        for kind in ("raw", "weighted", "share"):
+            series.append(
+                {
+                    "model": self.ids[-1],
+                    "group": "guide:mdg",
+                    "name": "mdg",
+                    "kind": kind,
+                    "x": steps,
+                    "y": [round(0.5 - step / 1000, 4) for step in steps],
+                }
+            )
+        self.views["curves"] = {"series": series}
+
+    def _plot(self, title: str, categories: list[str] | None) -> dict[str, Any]:
+        x = [0, 1, 2] if categories else [10, 100, 1000]
+        series = []
+        for number, model in enumerate(self.models):
+            mean = [round(0.7 + 0.04 * place + 0.02 * number, 3) for place in range(3)]
+            series.append(
+                {
+                    "name": model["name"],
+                    "x": x,
+                    "mean": mean,
+                    "low": [v - 0.02 for v in mean],
+                    "high": [v + 0.02 for v in mean],
+                }
+            )
+        return {
+            "title": title,
+            "x": "what is varied",
+            "y": "accuracy",
+            "categories": categories,
+            "series": series,
+            "notes": ["Bands are 95% intervals."],
+        }
+
+    def payload(self, title: str = "A report") -> Payload:
+        views = dict(self.views)
+        if self.examples:
+            views["examples"] = {"note": "Maps keep the 8 largest values of a row.", "list": self.examples}
+        return {"format": 1, "title": title, "version": "0.1.0", "models": self.models, "views": views}
+
+
+WORDS = (
+    "a patient was given two doses of the drug because her fever had not gone down after three days in hospital".split()
+)
+
+
+def sentence(length: int) -> tuple[list[str], list[int]]:
+    """Tokens and segments of a pair: [CLS] first [SEP] second [SEP]."""
+    first = (length - 3) // 2
+    second = length - 3 - first
+    words = [WORDS[place % len(WORDS)] for place in range(first + second)]
+    tokens = ["[CLS]", *words[:first], "[SEP]", *words[first:], "[SEP]"]
+    return tokens, [-1, *[0] * first, -1, *[1] * second, -1]
+
+
+def tiny(names: tuple[str, ...] = ("plain", "guided")) -> Maker:
+    """2 layers x 2 heads, 3 examples (exact, exact, top 3), every view; with a baseline a pruned head."""
+    maker = Maker(2, 2, names)
+    if maker.pair:
+        maker.models[0]["pruned"] = [[1, 0]]
+    for length, kept in ((7, None), (9, None), (8, 3)):
+        maker.add_example(*sentence(length), kept)
+    maker.add_target(0)
+    maker.add_ssa(0)
+    maker.add_heads(("entropy", "sink"))
+    maker.add_rest()
+    return maker
+
+
+@cache  # two seconds of random numbers; nobody changes it
+def big() -> Maker:
+    """As large as a page of BERT-base gets: 12 x 12, 20 examples of 64 tokens, 2 of them exact."""
+    maker = Maker(12, 12, seed=1)
+    for place in range(20):
+        maker.add_example(*sentence(64), None if place < 2 else 8)
+    maker.add_target(0)
+    maker.add_ssa(0)
+    maker.add_heads()
+    maker.add_rest()
+    return maker
+
+
+def long() -> Maker:
+    """One example of 512 tokens, one model exact and one with the 8 largest (indices of two bytes)."""
+    maker = Maker(2, 2, seed=2)
+    tokens, segments = sentence(512)
+    maker.add_example(tokens, segments, 8)
+    maps = maker.maps["m0", "e0"]
+    entry, content = exact(maps)
+    maker.arrays["m0e0"] = content
+    maker.examples[0]["maps"]["m0"] = {"array": "m0e0", **entry}
+    maker.add_heads(("entropy",))
+    return maker
+
+
+def hostile() -> Maker:
+    """Every string of a user tries to become markup."""
+    maker = Maker(2, 2, (HOSTILE, "b" + HOSTILE))
+    tokens, segments = sentence(7)
+    tokens[1] = HOSTILE
+    maker.add_example(tokens, segments, title=HOSTILE, gold=HOSTILE, texts=[HOSTILE, "=1+1"])
+    maker.examples[0]["answers"]["m0"] = {"prediction": HOSTILE, "probabilities": {HOSTILE: 1.0}}
+    maker.add_target(0)
+    maker.examples[0]["target"]["name"] = HOSTILE
+    maker.add_ssa(0)
+    maker.add_heads(("entropy",))
+    maker.add_rest()
+    maker.views = spoil(maker.views)
+    return maker
+
+
+KEEP = {"id", "model", "kind", "group", "page_example", "array", "form"}
+
+
+def spoil(value: Any, key: str = "") -> Any:
+    """The same structure with every free text replaced."""
+    if isinstance(value, dict):
+        return {name: spoil(each, name) for name, each in value.items()}
+    if isinstance(value, list):
+        return [spoil(each, key) for each in value]
+    return HOSTILE if isinstance(value, str) and key not in KEEP else value
