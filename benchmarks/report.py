@@ -1,0 +1,281 @@
+"""What looking at heads costs: analysing a data set beside plain inference, and how soon a page can be used.
+
+    python benchmarks/report.py                    some minutes on two cores
+    python benchmarks/report.py --quick --check    under 50 s; exit 1 if a bar is missed
+
+Analysis: `headwise analyze` without its files, that is the statistics of all heads and the answers of the model, over
+the same texts and in the same batches as plain inference (`predict_logits`); both begin with texts, so the cutting into
+tokens counts on both sides. MiniLM-L6, one round of each in turns, what counts is the median over rounds of the ratio
+within the round. Short pairs are those of the built-in task clinic, long ones are generated (see benchmarks/ssa.py).
+
+Page: two runs of an encoder of 12 x 12 heads (random weights, small, for only its heads matter here) are trained for a
+step, analysed on 20 examples of 64 tokens, and put on a page by the code of `headwise report`. Chromium opens it from
+disk; the time is that from the beginning of navigation to the page's own word that it can be used. The same with two
+examples of 512 tokens, where also the time to draw the three maps of another head is taken.
+
+stdout carries one JSON object {"rows", "bars"}, stderr the progress.
+"""
+
+import argparse
+import shutil
+import sys
+import tempfile
+import time
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import numpy as np
+import torch
+from measure import SEED, Row, code_version
+from outcome import Bar, UsageError, fail, finish, machine, make_bar, progress, versions
+from ssa import texts_of as generated
+from step import Parser
+from transformers import AutoTokenizer, BertConfig, BertModel
+
+from headwise.errors import HeadwiseError
+from headwise.experiments.analysis import AnalysisSettings, analyze
+from headwise.experiments.analysis.statistics import watch_data
+from headwise.experiments.prepare import Place
+from headwise.experiments.recipe import check_recipe
+from headwise.experiments.run import train
+from headwise.experiments.run_tasks import load_tasks
+from headwise.reports.explorer.report import build_page
+from headwise.reports.explorer.runs import gather_runs
+from headwise.tasks import Collator, Split, build_task, encode
+from headwise.training import find_encoder, load_classifier, predict_logits
+from headwise.training.encoders import hide_loading_bars
+from headwise.training.predict import tokens_at_a_time
+from headwise.training.quiet import quiet_libraries
+
+ANALYSIS_LIMIT = 1.3
+READY_LIMIT = 1.5  # seconds
+SIZE_LIMIT = 10e6  # bytes
+BATCH, LENGTH = 64, 128
+LAYERS, HEADS, HIDDEN = 12, 12, 144
+FLAGS = (
+    "--headless=new",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-dev-shm-usage",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    "--no-first-run",
+    "--window-size=1280,900",
+)
+
+
+def read_options() -> argparse.Namespace:
+    parser = Parser(description="Analysis beside plain inference, and how soon a page can be used.")
+    parser.add_argument("--rounds", type=int, default=3, help="of analysis; default: 3")
+    parser.add_argument(
+        "--examples", type=int, default=1000, help="short pairs; a quarter of it long ones; default: 1000"
+    )
+    parser.add_argument("--loads", type=int, default=5, help="times that a page is opened; default: 5")
+    parser.add_argument("--threads", type=int, default=2, help="default: 2")
+    parser.add_argument("--quick", action="store_true", help="one round of 160 pairs, three loads: under 50 s")
+    parser.add_argument("--check", action="store_true", help="exit 1 if a bar is missed")
+    options = parser.parse_args()
+    if options.quick:
+        options.rounds, options.examples, options.loads = 1, 160, 3
+    return options
+
+
+# -- analysis ----------------------------------------------------------------------------------------------------------
+
+
+def measure_analysis(options: argparse.Namespace) -> list[Row]:
+    encoder = find_encoder("builtin:minilm-l6")
+    labels = ("entailment", "neutral", "contradiction")
+    model = load_classifier(encoder, labels=labels, head="pooler", seed=SEED, kind="classification").eval()
+    collate = Collator.of(encoder.tokenizer, "classification", max_length=LENGTH)
+    rows = []
+    for kind, count in (("short", options.examples), ("long", max(options.examples // 4, 16))):
+        clinic = build_task("clinic", {"sizes": {"test": count}})
+        split = clinic.read("test", None) if kind == "short" else generated("long", count)
+
+        def plain(split: Split = split) -> Any:
+            encoded = encode(split, encoder.tokenizer, LENGTH)
+            return predict_logits(model, encoded, collate, batch=BATCH, tokens=tokens_at_a_time(model))
+
+        def looking(split: Split = split) -> Any:
+            encoded = encode(split, encoder.tokenizer, LENGTH, offsets=True)
+            return watch_data(model, encoded, collate, batch=BATCH)[1]
+
+        warm = split.subset(range(min(BATCH, len(split))))
+        if not np.allclose(plain(warm), looking(warm), atol=1e-4):
+            raise UsageError("the two ways give different answers: nothing was measured.")
+        ratios = []
+        for number in range(options.rounds):
+            seconds = {}
+            for way in (plain, looking) if number % 2 == 0 else (looking, plain):
+                begin = time.perf_counter()
+                way()
+                seconds[way.__name__] = time.perf_counter() - begin
+            ratios.append(seconds["looking"] / seconds["plain"])
+            progress(f"{kind}: plain {seconds['plain']:.2f} s, analysis {seconds['looking']:.2f} s")
+        tokens = float(encode(split, encoder.tokenizer, LENGTH).lengths.mean())
+        rows.append(
+            row_of("analysis", texts=kind, examples=count, tokens=round(tokens, 1), ratio=round(median(ratios), 4))
+        )
+    return rows
+
+
+# -- page --------------------------------------------------------------------------------------------------------------
+
+
+def make_pages(folder: Path, options: argparse.Namespace) -> dict[str, Path]:
+    """The page of 20 examples of 64 tokens, and that of two of 512."""
+    encoder = folder / "encoder"
+    torch.manual_seed(SEED)
+    source = find_encoder("builtin:minilm-l6")
+    config = BertConfig(
+        vocab_size=len(source.tokenizer),
+        hidden_size=HIDDEN,
+        num_hidden_layers=LAYERS,
+        num_attention_heads=HEADS,
+        intermediate_size=2 * HIDDEN,
+        max_position_embeddings=512,
+        initializer_range=0.2,  # so that rows are not all even
+    )
+    BertModel(config).save_pretrained(encoder)
+    AutoTokenizer.from_pretrained(source.path).save_pretrained(encoder)
+    pages = {}
+    for name, tokens, count in (("64 tokens", 64, 20), ("512 tokens", 512, 2)):
+        place = folder / name.replace(" ", "-")
+        write_pairs(place / "data", tokens, count)
+        for run, guides in (("plain", {}), ("guided", {"mdg": {"weight": 0.001}})):
+            recipe = {
+                "task": "pairs",
+                "model": str(encoder),
+                "guides": guides,
+                "data": {"max_length": tokens},
+                "training": {"steps": 1, "epochs": None, "batch": 4},
+            }
+            train(check_recipe(recipe, "benchmark"), Place(place / run, place / "data"))
+            analyze(load_tasks(place / run), AnalysisSettings(examples=count))
+        page = build_page(gather_runs(place / "guided", place / "plain"))
+        lengths = {len(example["tokens"]) for example in page.payload["views"]["examples"]["list"]}
+        if lengths != {tokens}:
+            raise UsageError(f"the examples have {sorted(lengths)} tokens, and {tokens} were wanted.")
+        pages[name] = place / "report.html"
+        pages[name].write_text(page.html(), encoding="utf-8")
+    return pages
+
+
+def write_pairs(folder: Path, tokens: int, count: int) -> None:
+    """Pairs that are longer than the model takes, so that all are cut to the same length."""
+    folder.mkdir(parents=True)
+    generator = np.random.default_rng(SEED)
+    words = "the patient has a fever and no cough since last week but pain in the left arm after a walk".split()
+    for split, size in (("train", 8), ("validation", 4), ("test", count)):
+        lines = ["sentence1\tsentence2\tlabel"]
+        for number in range(size):
+            one, two = (" ".join(generator.choice(words, tokens)) for _ in range(2))
+            lines.append(f"{one}\t{two}\t{('yes', 'no')[number % 2]}")
+        (folder / f"{split}.tsv").write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
+def measure_pages(options: argparse.Namespace) -> list[Row]:
+    rows = []
+    with tempfile.TemporaryDirectory() as folder:
+        pages = make_pages(Path(folder), options)
+        browser = open_browser(Path(folder) / "profile")
+        try:
+            for name, path in pages.items():
+                ready = [load_seconds(browser, path) for _ in range(options.loads)]
+                drawn = [draw_seconds(browser, place) for place in range(1, 6)]
+                row = row_of(
+                    "page",
+                    page=name,
+                    bytes=path.stat().st_size,
+                    ready=round(median(ready), 3),
+                    first=round(ready[0], 3),
+                    another_head=round(median(drawn), 3),
+                )
+                progress(
+                    f"{name}: {row['bytes'] / 1e6:.1f} MB, ready in {row['ready']} s, next head {row['another_head']} s"
+                )
+                rows.append(row)
+        finally:
+            browser.quit()
+    return rows
+
+
+def open_browser(profile: Path) -> Any:
+    chromium, driver = shutil.which("chromium"), shutil.which("chromedriver")
+    if chromium is None or driver is None:
+        raise UsageError("the page is opened in Chromium: install chromium and chromium-driver.")
+    from selenium import webdriver
+
+    options = webdriver.ChromeOptions()
+    options.binary_location = chromium
+    for flag in (*FLAGS, f"--user-data-dir={profile}"):
+        options.add_argument(flag)
+    return webdriver.Chrome(options=options, service=webdriver.ChromeService(driver))
+
+
+def load_seconds(browser: Any, path: Path) -> float:
+    """From the beginning of navigation to the page's own word."""
+    browser.get("about:blank")
+    browser.get(path.as_uri())
+    end = time.monotonic() + 60
+    while time.monotonic() < end:
+        found = browser.execute_script(
+            "return performance.getEntriesByName('headwise-ready').map((mark) => mark.startTime)[0] ?? null"
+        )
+        if found is not None:
+            return float(found) / 1000
+        time.sleep(0.05)
+    raise UsageError(f"{path.name} did not say within a minute that it can be used.")
+
+
+def draw_seconds(browser: Any, head: int) -> float:
+    """From choosing another head by the address to the frame after its maps are drawn."""
+    return (
+        float(
+            browser.execute_async_script(
+                """
+                const [head, done] = arguments, begin = performance.now();
+                location.hash = location.hash.replace(/head=\\d+/, '') + '&head=' + head;
+                requestAnimationFrame(() => requestAnimationFrame(() => done(performance.now() - begin)));
+                """,
+                head,
+            )
+        )
+        / 1000
+    )
+
+
+def row_of(kind: str, **values: Any) -> Row:
+    return {"kind": kind, **values, "settings": versions(), "machine": machine(), "code": code_version()}
+
+
+def bars_of(rows: list[Row]) -> list[Bar]:
+    bars = []
+    for row in rows:
+        if row["kind"] == "analysis":
+            bars.append(make_bar(f"analysis / inference, {row['texts']}", row["ratio"], ANALYSIS_LIMIT))
+        elif row["page"] == "64 tokens":
+            bars.append(make_bar("page of 20 examples of 64 tokens, bytes", row["bytes"], SIZE_LIMIT))
+            bars.append(make_bar("page of 20 examples of 64 tokens, seconds until ready", row["ready"], READY_LIMIT))
+    return bars
+
+
+def main() -> int:
+    options = read_options()
+    torch.set_num_threads(options.threads)
+    quiet_libraries()
+    hide_loading_bars()
+    try:
+        if min(options.rounds, options.loads, options.threads) < 1 or options.examples < BATCH:
+            raise UsageError(f"--rounds, --loads and --threads must be at least 1, --examples at least {BATCH}.")
+        rows = measure_analysis(options) + measure_pages(options)
+    except (UsageError, HeadwiseError) as error:
+        fail(str(error), 2)
+    return finish({"rows": rows, "bars": bars_of(rows)}, options.check)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
