@@ -18,6 +18,7 @@ from headwise.heads.no_trace import no_trace
 from headwise.heads.pruning import Head, ranked_heads, top_heads
 from headwise.heads.slopes import Gates, prepared_batches, token_counts
 from headwise.heads.stability import RunningSums, Stability
+from headwise.notebook import grid_html
 
 GRANULARITIES = ("token", "sample", "batch")
 NORMALISATIONS = ("none", "layer")
@@ -49,6 +50,10 @@ class HeadImportance:
     def top(self, share: float) -> list[Head]:
         """The most important share of all heads, as (layer, head), the most important first."""
         return ranked_heads(self.scores)[: int(top_heads(self.scores, share).sum())]
+
+    def _repr_html_(self) -> str:
+        """For notebooks."""
+        return grid_html(f"Importance of each head, over {self.examples} examples", self.scores.tolist())
 
     def as_dict(self) -> dict[str, Any]:
         """Plain data, ready for JSON."""

@@ -25,6 +25,7 @@ from torch import Tensor
 from headwise.attention import AttentionRecord
 from headwise.errors import InputError, StateError, choices
 from headwise.heads.vectors import TINY, check_kind
+from headwise.notebook import table_html
 from headwise.patterns.base import Pattern, Tokens
 
 
@@ -83,6 +84,12 @@ class PatternSummary:
     def as_dict(self) -> dict[str, Any]:
         """Plain numbers and lists, as JSON takes them."""
         return asdict(self)
+
+    def _repr_html_(self) -> str:
+        """For notebooks: the heads that follow each pattern most."""
+        rows = [[name, *score] for name in self.patterns for score in self.strongest(name)]
+        title = f"Heads that follow a pattern, over {self.examples} examples"
+        return table_html(title, ["pattern", "layer", "head", "share", "lift"], rows)
 
 
 class PatternScores:

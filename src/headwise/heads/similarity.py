@@ -18,6 +18,7 @@ from torch.nn import functional
 from headwise.attention import AttentionRecord
 from headwise.errors import InputError, StateError
 from headwise.heads.vectors import TINY, check_kind
+from headwise.notebook import grid_html
 
 
 @dataclass(frozen=True)
@@ -54,6 +55,11 @@ class HeadSummary:
     def as_dict(self) -> dict[str, Any]:
         """Plain numbers and lists, as JSON takes them."""
         return asdict(self)
+
+    def _repr_html_(self) -> str:
+        """For notebooks."""
+        title = f"Similarity of each head to all others, mean over {self.examples} examples"
+        return grid_html(title, self.similarity_by_head, [f"mean {self.similarity:.4g}, entropy {self.entropy:.4g}"])
 
 
 class HeadStatistics:

@@ -19,6 +19,7 @@ from headwise.errors import InputError
 from headwise.experiments.analysis.examples import ExampleView
 from headwise.experiments.analysis.maps import ExampleMaps
 from headwise.experiments.head_files import damaged, read_answers, write_answers
+from headwise.notebook import table_html
 
 FOLDER = "analysis"
 NAME = "analysis"
@@ -31,6 +32,15 @@ class Analysis:
     content: Mapping[str, Any]
     """All but the maps, as plain data."""
     examples: list[ExampleView]
+
+    def _repr_html_(self) -> str:
+        """For notebooks: every statistic over all heads."""
+        rows = []
+        for name, grid in self.content["statistics"].items():
+            values = [value for row in grid["mean"] for value in row]
+            rows.append([name, sum(values) / len(values), min(values), max(values)])
+        title = f"Heads of {self.name}, over {self.content['examples']} examples of {self.content['split']}"
+        return table_html(title, ["statistic", "mean over heads", "lowest head", "highest head"], rows)
 
     @property
     def name(self) -> str:

@@ -20,6 +20,7 @@ from headwise.experiments.comparison.tables import Row, Table, correct
 from headwise.experiments.comparison.times import times_of
 from headwise.experiments.comparison.worlds import check_worlds
 from headwise.metrics import SeedScores, paired_by_seed
+from headwise.notebook import notes_html, table_html
 
 
 @dataclass(frozen=True)
@@ -39,6 +40,28 @@ class Comparison:
     """What is to be known about these runs."""
     legend: tuple[str, ...]
     """What the numbers mean."""
+
+    def _repr_html_(self) -> str:
+        """For notebooks: scores and p-values; `headwise compare` shows more."""
+        columns = ["system", "seeds", "mean", "sd", "difference", "p (t)", "p (Holm)", ""]
+        parts = []
+        for table in self.tables:
+            rows = [
+                [
+                    row.system,
+                    len(row.seeds),
+                    row.scores.mean,
+                    row.scores.deviation,
+                    None if row.by_seed is None else row.by_seed.difference,
+                    row.p.get("t"),
+                    row.holm.get("t"),
+                    row.stars,
+                ]
+                for row in table.rows
+            ]
+            title = f"{table.title}: {table.metric}" if table.title else table.metric
+            parts.append(table_html(f"{title} on {self.split}, against {self.baseline}", columns, rows))
+        return "".join([*parts, *notes_html([*self.notes, *self.legend])])
 
     def as_data(self) -> dict[str, Any]:
         """Plain data, ready for JSON."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from headwise.experiments.comparison import Comparison, Row
@@ -16,7 +16,7 @@ LEVEL = 0.05
 
 
 def honesty_payload(
-    runs: Sequence[ReportRun], comparisons: Sequence[Comparison], refusal: str | None, sweeps: Sequence[str]
+    runs: Sequence[ReportRun], comparisons: Sequence[Comparison], refusal: str | None, sweeps: Mapping[str, str]
 ) -> dict[str, Any]:
     """The caveat, how far seeds and tests go, and what did not work."""
     return {
@@ -28,7 +28,7 @@ def honesty_payload(
                 "Statistics of heads",
                 "Standard errors are over examples. They say nothing about another seed, where heads may trade places.",
             ],
-            *([["Results of sweeps", ", ".join(sweeps)]] if sweeps else []),
+            *([f"Sweep {name}", told] for name, told in sweeps.items()),
         ],
         "negative": [sentence for each in comparisons for sentence in negative_results(each)],
     }

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from html import escape
 from pathlib import Path
 from typing import Any
 
 from headwise import __version__
+from headwise.disk import save_text
 from headwise.errors import InputError
 from headwise.experiments.analysis import ExampleView
 from headwise.experiments.comparison import Asked, Comparison, compare
@@ -41,6 +43,19 @@ class Page:
     def html(self, *, live: bool = False) -> str:
         """The whole page."""
         return page(self.payload, self.arrays, live=live)
+
+    def save(self, path: Path | str, *, force: bool = False) -> Path:
+        """Write the page to a file that is not there yet, or whatever is there with `force`."""
+        target = Path(path)
+        if target.exists() and not force:
+            raise InputError(f"{target} exists already: choose another name, or give force=True.")
+        save_text(target, self.html())
+        return target
+
+    def _repr_html_(self) -> str:
+        """For notebooks: the page in a frame of its own, which can reach neither the notebook nor the network."""
+        frame = 'sandbox="allow-scripts allow-downloads" width="100%" height="800" style="border:0"'
+        return f'<iframe {frame} srcdoc="{escape(self.html())}"></iframe>'
 
     @property
     def views(self) -> list[str]:
@@ -108,20 +123,22 @@ def _by_place(
     }
 
 
-def _sweep_views(results: Path | None, views: dict[str, Any]) -> tuple[list[str], list[Comparison]]:
-    """Plots and comparisons of a folder of results; the names of its sweeps."""
+def _sweep_views(results: Path | None, views: dict[str, Any]) -> tuple[dict[str, str], list[Comparison]]:
+    """Plots and comparisons of a folder of results; of each of its sweeps, what could be done with it."""
+    told: dict[str, str] = {}
+    comparisons: list[Comparison] = []
     if results is None:
-        return [], []
-    names = [found.manifest.name for found in found_sweeps(results)]
-    views["layers"], views["sizes"] = layer_plots(results), size_plots(results)
-    views["weights"], views["times"] = weight_plots(results), time_tables(results)
-    comparisons = []
-    for name in names:
+        return told, comparisons
+    for name in [found.manifest.name for found in found_sweeps(results)]:
         try:
+            for view, plots in (("layers", layer_plots), ("sizes", size_plots), ("weights", weight_plots)):
+                views.setdefault(view, []).extend(plots(results, name))
+            views.setdefault("times", []).extend(time_tables(results, name))
             comparisons.append(compare([results], Asked(sweep=name, common_seeds=True)))
-        except InputError:  # one that says nothing of how to compare it has its plots only
-            continue
-    return names, comparisons
+            told[name] = "compared"
+        except InputError as error:  # runs that cannot be held against each other; the page says so
+            told[name] = f"not compared: {error}"
+    return told, comparisons
 
 
 def _named(part: dict[str, Any], run: ReportRun, runs: Sequence[ReportRun]) -> dict[str, Any]:

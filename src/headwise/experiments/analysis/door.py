@@ -1,0 +1,39 @@
+"""`hw.analyze`: the analysis of a run in one call."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from headwise.experiments.analysis.analyze import analyze as analyze_tasks
+from headwise.experiments.analysis.settings import AnalysisSettings
+from headwise.experiments.analysis.store import Analysis, read_analysis
+from headwise.experiments.apply import Source
+from headwise.experiments.run_tasks import load_tasks
+
+
+def analyze(
+    run: Path | str,
+    *,
+    split: str = "test",
+    limit: int | None = None,
+    examples: int = 20,
+    importance: int = 0,
+    task: str | None = None,
+    data: Path | str | None = None,
+) -> Analysis:
+    """Look at what every head of a run does on a split, save it in RUN/analysis, and return it.
+
+    Args:
+        run: a folder of `headwise train`.
+        split: train, validation, test, or another split of its task.
+        limit: the first so many examples; None for all.
+        examples: how many are kept with all their maps, spread evenly over the split.
+        importance: labelled examples over which the importance of heads is measured too; 0 for none.
+        task: of a run on several tasks, which one.
+        data: folder with the task's files, if not the one of training.
+    """
+    folder = Path(run)
+    settings = AnalysisSettings(split=split, limit=limit, examples=examples, importance=importance)
+    tasks = load_tasks(folder, [] if task is None else [task])
+    analyze_tasks(tasks, settings, Source(None if data is None else Path(data)))
+    return read_analysis(folder, task if tasks.joint else None)
