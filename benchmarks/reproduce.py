@@ -21,6 +21,7 @@ from step import Parser
 
 from headwise.errors import HeadwiseError
 from headwise.experiments.comparison import Asked, compare
+from headwise.metrics import holm
 from headwise.metrics.by_seed import SeedScores, paired_by_seed
 
 DOCS = Path(__file__).parents[1] / "docs"
@@ -56,6 +57,12 @@ def runs(folder: Path, manifest: dict[str, Any]) -> list[tuple[dict[str, str], d
     paths = {each["key"]: folder / "runs" / f"{each['key']}.json" for each in manifest["runs"]}
     content = {key: json.loads(path.read_text(encoding="utf-8")) for key, path in paths.items()}
     return [(each["point"], content[each["key"]]) for each in manifest["runs"]]
+
+
+def minutes(folder: Path, manifest: dict[str, Any]) -> float:
+    """What its trainings took together, each on one core, whatever ran beside them."""
+    seconds = {run["key"]: run["world"]["times"]["seconds"] for _, run in runs(folder, manifest)}
+    return round(sum(seconds.values()) / 60, 1)
 
 
 def times(folder: Path, manifest: dict[str, Any]) -> list[Row]:
@@ -103,6 +110,9 @@ def by_seed(found: dict[Any, dict[str, dict[str, float]]], metric: str, manifest
                 row |= {"difference": test["difference"], "p": test["t_test_p"]}
                 row["interval"] = None if test["low"] is None else [test["low"], test["high"]]
             rows.append(row)
+    tested = [row for row in rows if row.get("p") is not None]
+    for row, corrected in zip(tested, holm([row["p"] for row in tested]), strict=True):
+        row["p"] = corrected
     return rows
 
 
@@ -125,7 +135,7 @@ def main() -> int:
                 except (HeadwiseError, FileNotFoundError) as error:
                     progress(f"{name}: left out: {error}")
                     continue
-                kept[name] = {"machine": options.machine, "rows": found}
+                kept[name] = {"machine": options.machine, "minutes": minutes(folder, manifest), "rows": found}
                 rows += [{"sweep": name, **row} for row in found]
                 progress(f"{name}: {len(found)} rows")
         if not rows:

@@ -7,12 +7,14 @@ The runs are real and short: MiniLM-L6 on the built-in clinical sentence pairs, 
 round makes the same runs with one process and then with two (the order alternates), each time in a fresh folder. Of
 one process:
 
-    start      seconds from asking for the runs to the first word of the first one: Python, torch, transformers
-    overhead   (all seconds - start - the runs' own seconds) / runs: locks, JSON, tidying, messages
     own        seconds of a run by itself: reading, training, scoring, saving
+    overhead   seconds from one report to the next, less the own seconds of the run between them: locks, JSON, tidying,
+               messages; the mean over all runs but the first
+    start      seconds from asking for the runs to the beginning of the first: Python, torch, transformers
+    end        seconds from the last report until the process is gone
 
-Bars: the median over rounds of overhead / own, and of seconds with two processes / seconds with one, starts left out
-of both (they are paid once, whatever the number of runs).
+Bars: the median over rounds of overhead / own, and of seconds with two processes / seconds with one. Both of these go
+from the beginning of the first run to the last report: starts and ends are paid once, whatever the number of runs.
 
 stdout carries one JSON object {"rows", "bars"}, stderr the progress.
 """
@@ -22,8 +24,9 @@ import json
 import sys
 import tempfile
 import time
+from itertools import pairwise
 from pathlib import Path
-from statistics import median
+from statistics import mean, median
 from typing import Any
 
 from measure import Row, code_version
@@ -72,21 +75,14 @@ def assignments(folder: Path, runs: int, steps: int) -> list[Assignment]:
 
 
 class Watch:
-    """When the first run began to speak, and which runs are over."""
+    """When each run was over."""
 
     def __init__(self) -> None:
         self.begin = time.perf_counter()
-        self.spoke: float | None = None
-        self.reports: list[Report] = []
+        self.reports: list[tuple[float, Report]] = []
 
-    def going_on(self, key: str, text: str) -> None:
-        self.spoke = self.spoke or time.perf_counter()
-
-    def seconds(self) -> tuple[float, float]:
-        """Until the first word, and from then on."""
-        end = time.perf_counter()
-        spoke = self.spoke or end
-        return spoke - self.begin, end - spoke
+    def over(self, report: Report) -> None:
+        self.reports.append((time.perf_counter(), report))
 
 
 def timed(workers: int, options: argparse.Namespace) -> dict[str, Any]:
@@ -94,15 +90,26 @@ def timed(workers: int, options: argparse.Namespace) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder:
         made = assignments(Path(folder) / "out", options.runs, options.steps)
         watch = Watch()
-        board = Board(made, Monitor(watch.reports.append, watch.going_on, lambda: 0))
+        board = Board(made, Monitor(watch.over, lambda key, text: None, lambda: 0))
         LocalEngine(workers).run(board)
-        start, rest = watch.seconds()
-        failed = [report.message for report in watch.reports if report.state != "finished"]
+        end = time.perf_counter()
+        failed = [report.message for _, report in watch.reports if report.state != "finished"]
         if failed:
             raise UsageError(f"a run failed: {failed[0]}")
-        files = (Path(folder) / "out" / "runs").glob("*.json")
-        own = [json.loads(path.read_text())["world"]["times"]["seconds"] for path in files]
-    return {"start": start, "seconds": rest, "own": own}
+        files = Path(folder) / "out" / "runs"
+        own = [
+            json.loads((files / f"{report.key}.json").read_text())["world"]["times"]["seconds"]
+            for _, report in watch.reports
+        ]
+    moments = [moment for moment, _ in watch.reports]
+    first = min(moment - seconds for moment, seconds in zip(moments, own, strict=True))
+    return {
+        "start": first - watch.begin,
+        "seconds": moments[-1] - first,
+        "end": end - moments[-1],
+        "own": own,
+        "between": [after - before for before, after in pairwise(moments)],
+    }
 
 
 def measure(options: argparse.Namespace) -> list[Row]:
@@ -111,7 +118,7 @@ def measure(options: argparse.Namespace) -> list[Row]:
         order = (1, 2) if number % 2 == 0 else (2, 1)
         found = {workers: timed(workers, options) for workers in order}
         one, two = found[1], found[2]
-        overhead = (one["seconds"] - sum(one["own"])) / options.runs
+        overhead = mean(between - own for between, own in zip(one["between"], one["own"][1:], strict=True))
         row = {
             "kind": "sweep",
             "round": number,
@@ -120,6 +127,7 @@ def measure(options: argparse.Namespace) -> list[Row]:
             "start": round(one["start"], 3),
             "own": round(median(one["own"]), 3),
             "overhead": round(overhead, 3),
+            "end": round(one["end"], 3),
             "overhead_share": round(overhead / median(one["own"]), 4),
             "seconds": {"1": round(one["seconds"], 3), "2": round(two["seconds"], 3)},
             "ratio": round(two["seconds"] / one["seconds"], 4),

@@ -7,7 +7,7 @@ The words come from docs/reproduction.yaml, the papers' figures from docs/measur
 from the sweeps of the package. What we measured comes from docs/measured/sweeps.json, by the name of the sweep, with
 /small for its twin:
 
-    {"table1/small": {"machine": "2 cores, ...", "rows": [
+    {"table1/small": {"machine": "2 cores, ...", "minutes": 9.5, "rows": [
         {"block": {"encoder": "minilm-l6", "set": "clinic"}, "system": "ag", "metric": "accuracy", "seeds": 3,
          "mean": 0.7, "sd": 0.01, "difference": 0.002, "interval": [-0.01, 0.014], "p": 0.6}]}}
 
@@ -62,7 +62,7 @@ def page() -> str:
 def section(name: str, about: dict[str, Any]) -> Iterator[str]:
     full, twin, paper = plan_sweep(name), plan_sweep(name, scale=TWIN), read("paper.json")["sweeps"][name]
     yield f"## {full.sweep.title}\n"
-    yield from ["```", *commands(name, about["minutes"], full, twin), "```", ""]
+    yield from ["```", *commands(name, full, twin), "```", ""]
     yield f"**The paper** ({paper['source']}) and what we measured with its settings. {measured_on(name)}\n"
     if not paper["tables"]:
         yield "No figure of the paper was at hand.\n"
@@ -75,18 +75,21 @@ def section(name: str, about: dict[str, Any]) -> Iterator[str]:
     yield from (f"- {each}" for each in about["differs"])
 
 
-def commands(name: str, minutes: int, full: SweepPlan, twin: SweepPlan) -> Iterator[str]:
+def commands(name: str, full: SweepPlan, twin: SweepPlan) -> Iterator[str]:
     alone, times = (" --workers 1", " --times") if name == TIMED else ("", "")
     data = "--data FOLDER"
     yield f"headwise sweep {name} {data} --download --output results{alone}    # {len(full.unique)} runs"
     yield f"headwise sweep {name} --scale {TWIN} {data} --output results-small{alone}    # {len(twin.unique)} runs"
-    yield f"headwise compare results-small --sweep {name}{times}    # an estimate: {minutes} minutes on two quiet cores"
+    yield f"headwise compare results-small --sweep {name}{times}"
 
 
 def measured_on(key: str) -> str:
     """The machine; or that there is nothing yet."""
     found = measured(key)
-    return f"Measured on {found['machine']}." if found else "Not measured."
+    if not found:
+        return "Not measured."
+    taken = f" Its trainings took {found['minutes']:g} minutes of one core together." if "minutes" in found else ""
+    return f"Measured on {found['machine']}.{taken}"
 
 
 def paper_table(name: str, table: dict[str, Any], plan: SweepPlan) -> Iterator[str]:
