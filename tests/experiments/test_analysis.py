@@ -20,6 +20,7 @@ from headwise.experiments.apply import load_run
 from headwise.experiments.data import read_split
 from headwise.experiments.outputs import read_outputs
 from headwise.experiments.run_tasks import load_tasks
+from headwise.reports.explorer.example_payload import example_payload
 from headwise.tasks import Collator, encode
 
 
@@ -136,6 +137,19 @@ def test_ssa_scores_come_along(supervised_run):
     assert len(view.token_scores) == len(view.tokens)
     assert [score is None for score in view.token_scores] == [source < 0 for source in view.sources]
     assert view.threshold == 0.5
+
+
+def test_the_map_that_a_guide_wants_comes_along(ran, tmp_path):
+    run = ran(guides={"match": {"pattern": "next"}}, training__epochs=1)
+    analyze(load_tasks(run), AnalysisSettings(examples=2, limit=4))
+    view = read_analysis(run).examples[0]
+    name, wanted = view.wanted
+    assert name == "next"
+    tokens = len(view.tokens)
+    assert np.array_equal(wanted[: tokens - 1], np.eye(tokens, k=1)[: tokens - 1])
+    described, arrays = example_payload(["m0"], [view], "e0", exact=True)
+    assert described["target"] == {"name": "next", "array": "e0target"}
+    assert np.array_equal(np.frombuffer(arrays["e0target"], np.uint8).reshape(tokens, tokens) > 0, wanted > 0)
 
 
 def test_a_reranker_tells_the_ranks_of_its_candidates(analysed_reranker):

@@ -18,6 +18,7 @@ from headwise.attention import capture
 from headwise.errors import InputError
 from headwise.experiments.analysis.maps import ExampleMaps, Floats, to_bytes
 from headwise.experiments.analysis.marks import sources_of
+from headwise.experiments.analysis.wanted import wanted_map
 from headwise.experiments.apply import Loaded
 from headwise.ssa import supervision_of
 from headwise.tasks import Collator, Encoded, Split, encode
@@ -52,6 +53,8 @@ class ExampleView:
     """Of a run with SSA: P(token matters), None at special tokens."""
     pooled: tuple[bool, ...] | None = None
     threshold: float | None = None
+    wanted: tuple[str, Floats] | None = None
+    """Of a run that was guided to a fixed pattern: its name, and the map [T,T] that it wants."""
 
     def head_map(self, layer: int, head: int) -> Floats:
         """[T,T]; of long texts only the largest weights of each row are there."""
@@ -121,6 +124,7 @@ def _view(
         maps=maps if whole else maps.largest(KEPT),
         mean_map=seen.mean(),
         vectors=np.concatenate(seen.vectors),
+        wanted=wanted_map(run, inputs["input_ids"]),
     )
     if supervision is None:
         return view

@@ -105,8 +105,11 @@ def pack_examples(examples: Sequence[ExampleView]) -> tuple[list[dict[str, Any]]
                 "token_scores": None if view.token_scores is None else list(view.token_scores),
                 "pooled": None if view.pooled is None else list(view.pooled),
                 "threshold": view.threshold,
+                "wanted": None if view.wanted is None else view.wanted[0],
             }
         )
+        if view.wanted is not None:
+            arrays[f"{number}/wanted"] = view.wanted[1]
         arrays[f"{number}/values"] = view.maps.values
         if view.maps.keys is not None:
             arrays[f"{number}/keys"] = view.maps.keys
@@ -140,4 +143,5 @@ def _unpacked(number: int, each: Mapping[str, Any], arrays: Mapping[str, NDArray
         token_scores=None if each["token_scores"] is None else tuple(each["token_scores"]),
         pooled=None if each["pooled"] is None else tuple(each["pooled"]),
         threshold=each["threshold"],
+        wanted=None if each["wanted"] is None else (str(each["wanted"]), arrays[f"{number}/wanted"]),
     )

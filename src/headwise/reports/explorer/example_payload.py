@@ -61,7 +61,7 @@ def example_payload(
                 "threshold": view.threshold,
             }
     points, explained = _points(models, views)
-    described = {
+    described: dict[str, Any] = {
         "id": name,
         "title": first.title,
         "tokens": list(first.tokens),
@@ -74,7 +74,13 @@ def example_payload(
         "points": points,
         "explained": explained,
     }
-    return described | ({"ssa": scored} if scored else {}), arrays
+    if scored:
+        described["ssa"] = scored
+    wanted = next((view.wanted for view in views if view.wanted is not None), None)
+    if wanted is not None:
+        described["target"] = {"name": wanted[0], "array": f"{name}target"}
+        arrays[f"{name}target"] = to_bytes(wanted[1]).tobytes()
+    return described, arrays
 
 
 def _map(maps: ExampleMaps, name: str, tokens: int) -> tuple[dict[str, Any], bytes]:
