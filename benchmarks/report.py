@@ -3,10 +3,10 @@
     python benchmarks/report.py                    some minutes on two cores
     python benchmarks/report.py --quick --check    under 50 s; exit 1 if a bar is missed
 
-Analysis: `headwise analyze` without its files, that is the statistics of all heads and the answers of the model, over
-the same texts and in the same batches as plain inference (`predict_logits`); both begin with texts, so the cutting into
-tokens counts on both sides. MiniLM-L6, one round of each in turns, what counts is the median over rounds of the ratio
-within the round. Short pairs are those of the built-in task clinic, long ones are generated (see benchmarks/ssa.py).
+Analysis: all that `headwise analyze` does once the model is loaded (reading, statistics and answers over the test set,
+20 examples with all their maps, files), beside plain inference over the same texts in the same batches (reading,
+`predict_logits`). MiniLM-L6, one of each in turns, what counts is the median over rounds of the ratio within the round.
+Short pairs are those of the built-in task clinic, long ones are generated (see benchmarks/ssa.py).
 
 Page: two runs of an encoder of 12 x 12 heads (random weights, small, for only its heads matter here) are trained for a
 step, analysed on 20 examples of 64 tokens, and put on a page by the code of `headwise report`. Chromium opens it from
@@ -21,6 +21,7 @@ import shutil
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -35,14 +36,15 @@ from transformers import AutoTokenizer, BertConfig, BertModel
 
 from headwise.errors import HeadwiseError
 from headwise.experiments.analysis import AnalysisSettings, analyze
-from headwise.experiments.analysis.statistics import watch_data
+from headwise.experiments.apply import Loaded
+from headwise.experiments.data import read_split
 from headwise.experiments.prepare import Place
 from headwise.experiments.recipe import check_recipe
 from headwise.experiments.run import train
-from headwise.experiments.run_tasks import load_tasks
+from headwise.experiments.run_tasks import RunTasks, load_tasks
 from headwise.reports.explorer.report import build_page
 from headwise.reports.explorer.runs import gather_runs
-from headwise.tasks import Collator, Split, build_task, encode
+from headwise.tasks import Collator, build_task, encode
 from headwise.training import find_encoder, load_classifier, predict_logits
 from headwise.training.encoders import hide_loading_bars
 from headwise.training.predict import tokens_at_a_time
@@ -85,37 +87,53 @@ def read_options() -> argparse.Namespace:
 # -- analysis ----------------------------------------------------------------------------------------------------------
 
 
-def measure_analysis(options: argparse.Namespace) -> list[Row]:
+def run_of(kind: str, count: int, folder: Path) -> Loaded:
+    """MiniLM-L6 with a new classifier, as a finished run would load, on a test set of so many pairs."""
+    if kind == "short":
+        task: Any = {"name": "clinic", "sizes": {"test": count}}
+        data = None
+    else:
+        task, data = {"name": "pairs"}, folder
+        lines = [f"{one}\t{two}\tyes" for one, two in generated("long", count).texts]
+        (folder / "test.tsv").write_text("\n".join(["sentence1\tsentence2\tlabel", *lines]) + "\n", encoding="utf-8")
+    recipe = check_recipe({"task": task, "data": {"max_length": LENGTH}}, "benchmark")
+    labels = ("entailment", "neutral", "contradiction") if kind == "short" else ("yes", "no")
     encoder = find_encoder("builtin:minilm-l6")
-    labels = ("entailment", "neutral", "contradiction")
     model = load_classifier(encoder, labels=labels, head="pooler", seed=SEED, kind="classification").eval()
-    collate = Collator.of(encoder.tokenizer, "classification", max_length=LENGTH)
+    options = recipe.task.options | ({} if kind == "short" else {"labels": list(labels)})
+    (folder / "headwise.json").write_text("{}", encoding="utf-8")  # of which an analysis keeps a hash
+    return Loaded(recipe, build_task(recipe.task.name, options), model, encoder.tokenizer, labels, data)
+
+
+def infer(run: Loaded) -> None:
+    """Plain inference: read, cut into tokens, predict."""
+    split = read_split(run.recipe, run.task, "test", run.data)
+    encoded = encode(split, run.tokenizer, LENGTH)
+    collate = Collator.of(run.tokenizer, "classification", max_length=LENGTH)
+    predict_logits(run.model, encoded, collate, batch=BATCH, tokens=tokens_at_a_time(run.model))
+
+
+def measure_analysis(options: argparse.Namespace) -> list[Row]:
     rows = []
     for kind, count in (("short", options.examples), ("long", max(options.examples // 4, 16))):
-        clinic = build_task("clinic", {"sizes": {"test": count}})
-        split = clinic.read("test", None) if kind == "short" else generated("long", count)
-
-        def plain(split: Split = split) -> Any:
-            encoded = encode(split, encoder.tokenizer, LENGTH)
-            return predict_logits(model, encoded, collate, batch=BATCH, tokens=tokens_at_a_time(model))
-
-        def looking(split: Split = split) -> Any:
-            encoded = encode(split, encoder.tokenizer, LENGTH, offsets=True)
-            return watch_data(model, encoded, collate, batch=BATCH)[1]
-
-        warm = split.subset(range(min(BATCH, len(split))))
-        if not np.allclose(plain(warm), looking(warm), atol=1e-4):
-            raise UsageError("the two ways give different answers: nothing was measured.")
-        ratios = []
-        for number in range(options.rounds):
-            seconds = {}
-            for way in (plain, looking) if number % 2 == 0 else (looking, plain):
-                begin = time.perf_counter()
-                way()
-                seconds[way.__name__] = time.perf_counter() - begin
-            ratios.append(seconds["looking"] / seconds["plain"])
-            progress(f"{kind}: plain {seconds['plain']:.2f} s, analysis {seconds['looking']:.2f} s")
-        tokens = float(encode(split, encoder.tokenizer, LENGTH).lengths.mean())
+        with tempfile.TemporaryDirectory() as name:
+            run = run_of(kind, count, Path(name))
+            tasks = RunTasks(Path(name), False, {run.task.name: run})
+            ways: dict[str, Callable[[], Any]] = {
+                "plain": lambda run=run: infer(run),
+                "analysis": lambda tasks=tasks: analyze(tasks, AnalysisSettings(batch=BATCH)),
+            }
+            ratios = []
+            for number in range(options.rounds):
+                seconds = {}
+                for way in sorted(ways, reverse=number % 2 == 0):
+                    begin = time.perf_counter()
+                    ways[way]()
+                    seconds[way] = time.perf_counter() - begin
+                ratios.append(seconds["analysis"] / seconds["plain"])
+                progress(f"{kind}: plain {seconds['plain']:.2f} s, analysis {seconds['analysis']:.2f} s")
+            split = read_split(run.recipe, run.task, "test", run.data)
+        tokens = float(encode(split, run.tokenizer, LENGTH).lengths.mean())
         rows.append(
             row_of("analysis", texts=kind, examples=count, tokens=round(tokens, 1), ratio=round(median(ratios), 4))
         )

@@ -360,6 +360,25 @@ def test_a_digest_sees_how_many_positions_there_are_without_a_mask():
     assert record.valid.shape == (3, 12)
 
 
+@pytest.mark.parametrize("wrong", [None, 1.0, torch.zeros(2)])
+def test_a_digest_of_another_shape_is_told(wrong):
+    with pytest.raises(InputError, match="digest returned"):
+        run(build_model("bert").eval(), build_batch(), what="map", digest=lambda *_: wrong)
+
+
+def test_a_digest_is_asked_once_under_gradient_checkpointing():
+    model, layers = build_model("bert").train(), []
+    model.gradient_checkpointing_enable({"use_reentrant": False})
+
+    def note(layer, rows, maps):
+        layers.append(layer)
+        return maps.sum((2, 3))
+
+    with hw.capture(model, what="map", digest=note):
+        model(**build_batch()).loss.backward()
+    assert layers == list(range(LAYERS))
+
+
 def test_only_maps_can_be_digested():
     with (
         pytest.raises(InputError, match="digest is made of maps"),

@@ -4,8 +4,10 @@ import base64
 import http.client
 import json
 import signal
+import socket
 import subprocess
 import sys
+import time
 import zlib
 
 import numpy as np
@@ -90,6 +92,9 @@ def test_questions_have_names_of_their_own(address):
         ("no json", 400, "expected"),
         ('{"texts": [1, 2]}', 400, "expected"),
         ("[]", 400, "expected"),
+        ("[" * 50_000, 400, "expected"),
+        (json.dumps({"texts": ["a", "\ud800"]}), 400, "lone surrogate"),
+        (question("a", "\u200b"), 400, "nothing that the model can read"),
         (question("x" * explore_server.LARGEST_BODY, "b"), 413, "characters at most"),
     ],
 )
@@ -108,7 +113,34 @@ def test_strangers_are_refused(address):
     assert ask(address, "look", question(*TEXTS), headers={"Host": "evil.example:80"})[0] == 403
     assert ask(address, "look", question(*TEXTS), headers={"Content-Type": "text/plain"})[0] == 415
     assert ask(address, "look", question(*TEXTS), headers={"Content-Length": "many"})[0] == 411
+    assert ask(address, "look", question(*TEXTS), headers={"Content-Length": "9" * 5000})[0] == 413
     assert ask(address, "../../etc/passwd")[0] == 404
+
+
+def test_a_body_that_nobody_asked_for_is_not_the_next_question(address):
+    host, port = address.split("/")[2].split(":")
+    with socket.create_connection((host, int(port)), timeout=10) as raw:
+        path = "/" + address.split("/", 3)[3]
+        hidden = f"GET {path} HTTP/1.1\r\nHost: {host}:{port}\r\n\r\n"
+        head = f"GET {path} HTTP/1.1\r\nHost: {host}:{port}\r\nContent-Length: {len(hidden)}\r\n\r\n"
+        raw.sendall((head + hidden).encode())
+        answer = b"".join(iter(lambda: raw.recv(65536), b""))
+    assert answer.count(b"HTTP/1.1 200") == 1
+
+
+def test_many_connections_are_sent_away_and_room_is_given_back(address):
+    host, port = address.split("/")[2].split(":")
+    crowd = [socket.create_connection((host, int(port)), timeout=10) for _ in range(40)]
+    for each in crowd:
+        each.close()
+    deadline = time.monotonic() + 20
+    while True:
+        try:
+            assert ask(address)[0] == 200
+            break
+        except (http.client.HTTPException, OSError):
+            assert time.monotonic() < deadline
+            time.sleep(0.1)
 
 
 def test_only_this_machine_is_listened_to(address):

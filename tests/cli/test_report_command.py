@@ -96,6 +96,42 @@ def test_changes_are_the_mean_distances_between_rows(two_runs):
     assert all(each["change"] == 0 for each in changes_of(before, before))
 
 
+def test_whole_maps_go_to_the_examples_that_are_asked_for(report):
+    listed = report("--exact", 7)["views"]["examples"]["list"]
+    forms = {example["title"]: example["maps"]["m0"]["form"] for example in listed}
+    assert forms["test 7"] == "exact"
+    assert set(forms.values()) == {"exact", "top"}
+
+
+def test_whole_maps_of_others_are_refused(headwise, two_runs, tmp_path):
+    words = ("report", two_runs / "plain", "-o", tmp_path / "r.html")
+    assert_one_sentence(headwise(*words, "--exact", 5), "--exact 5", "--pick 5")
+
+
+def test_a_run_without_a_log_has_a_page_without_curves(headwise, two_runs, tmp_path):
+    run = shutil.copytree(two_runs / "plain", tmp_path / "run")
+    (run / "log.jsonl").unlink()
+    (run / "outputs.json").unlink()
+    assert headwise("report", run, "-o", tmp_path / "r.html")[0] == 0
+    assert "curves" not in payload_of((tmp_path / "r.html").read_text(encoding="utf-8"))["views"]
+
+
+def test_a_limit_does_not_cut_a_claim(headwise, analysed_reranker, tmp_path):
+    run = shutil.copytree(analysed_reranker, tmp_path / "run")
+    whole = read_analysis(run).content["claims"]
+    first = len(whole[0]["papers"])
+    assert headwise("analyze", run, "--limit", first + 1, "--keep", 1)[0] == 0
+    assert [len(claim["papers"]) for claim in read_analysis(run).content["claims"]] == [first]
+
+
+def test_heads_of_both_models_have_common_axes_over_training(two_runs):
+    page = build_page(runs.gather_runs(two_runs / "guided", two_runs / "plain"))
+    found = page.payload["views"]["diversity"]
+    # Both begin with the same encoder.
+    assert found["m0"]["points"][0] == found["m1"]["points"][0]
+    assert found["m0"]["points"][-1] != found["m1"]["points"][-1]
+
+
 def test_one_run_alone_has_no_differences(headwise, two_runs, tmp_path):
     path = tmp_path / "one.html"
     code, out, err = headwise("report", two_runs / "plain", "-o", path)
@@ -135,8 +171,22 @@ def test_tasks_of_a_joint_run_are_chosen_by_name(headwise, joint, tmp_path):
     run = shutil.copytree(joint, tmp_path / "run")
     assert headwise("analyze", run, "--task", "single", "--keep", 1)[0] == 0
     assert headwise("report", run, "--task", "single", "-o", tmp_path / "r.html")[0] == 0
-    assert_one_sentence(headwise("report", run, "-o", tmp_path / "s.html"), "headwise analyze")
+    assert_one_sentence(headwise("report", run, "-o", tmp_path / "s.html"), "choose one with --task (single)")
     assert_one_sentence(headwise("analyze", run, "--task", "none"), "--task none", "single")
+
+
+def test_a_run_of_one_task_refuses_task(headwise, two_runs, tmp_path):
+    assert_one_sentence(headwise("report", two_runs / "plain", "--task", "pairs", "-o", tmp_path / "r.html"), "--task")
+
+
+def test_the_line_at_the_end_opens_every_task(headwise, joint, tmp_path):
+    run = shutil.copytree(joint, tmp_path / "run")
+    code, out, _ = headwise("analyze", run, "--keep", 1)
+    assert code == 0
+    lines = [line.removeprefix("open it: headwise ") for line in out.splitlines() if line.startswith("open it")]
+    assert len(lines) == 3
+    for number, line in enumerate(lines):
+        assert headwise(*line.replace("report.html", str(tmp_path / f"{number}.html")).split())[0] == 0
 
 
 def test_without_arrays_the_command_is_named(headwise, finished, tmp_path):
@@ -152,6 +202,7 @@ def test_runs_with_other_tokenizers_or_labels_are_refused(headwise, two_runs, tm
     whole = path.read_text()
     for key, value, part in (
         ("tokenizer", "0" * 16, "different tokenizers"),
+        ("max_length", 99, "data.max_length"),
         ("labels", ["yes", "no"], "yes, no"),
         ("examples_key", "0" * 16, "same options of headwise analyze"),
         ("heads", 99, "compare runs of one encoder"),
@@ -189,6 +240,10 @@ def test_bad_files_are_refused_before_any_work(headwise, two_runs, tmp_path):
     assert_one_sentence(headwise("report", run, "--baseline", run, "-o", tmp_path / "x.html"), "given twice")
     assert_one_sentence(headwise("report", run, "--results", tmp_path, "-o", tmp_path / "x.html"), "headwise sweep")
     assert_one_sentence(headwise("analyze", run, "--pick", 1000), "--pick 1000")
+    many = tmp_path / "many.tsv"
+    many.write_text("sentence1\tsentence2\n" + "a\tb\n" * 201)
+    assert_one_sentence(headwise("analyze", run, "--examples", many), "201 examples", "at most 200")
+    assert_one_sentence(headwise("analyze", run, "--pick", 1, "--examples", many), "--pick")
     assert_one_sentence(headwise("analyze", run, "--split", "none"), "none")
     assert_one_sentence(headwise("analyze", tmp_path), str(tmp_path))
 

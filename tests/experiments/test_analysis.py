@@ -51,7 +51,7 @@ def test_examples_are_spread_evenly_and_those_asked_for_are_there():
     assert spread(100, 5, (), "test") == [0, 25, 50, 74, 99]
     assert spread(3, 20, (), "test") == [0, 1, 2]
     assert spread(100, 1, (7,), "test") == [0, 7]
-    with pytest.raises(InputError, match="--pick 100: the test set has the examples 0 to 99"):
+    with pytest.raises(InputError, match="--pick 100: of the test set the examples 0 to 99"):
         spread(100, 5, (100,), "test")
 
 
@@ -144,11 +144,11 @@ def test_the_map_that_a_guide_wants_comes_along(ran, tmp_path):
     analyze(load_tasks(run), AnalysisSettings(examples=2, limit=4))
     view = read_analysis(run).examples[0]
     name, wanted = view.wanted
-    assert name == "next"
+    assert name == "next (guided: layers all, heads first:half)"
     tokens = len(view.tokens)
     assert np.array_equal(wanted[: tokens - 1], np.eye(tokens, k=1)[: tokens - 1])
     described, arrays = example_payload(["m0"], [view], "e0", exact=True)
-    assert described["target"] == {"name": "next", "array": "e0target"}
+    assert described["target"] == {"name": name, "array": "e0target"}
     assert np.array_equal(np.frombuffer(arrays["e0target"], np.uint8).reshape(tokens, tokens) > 0, wanted > 0)
 
 
@@ -170,7 +170,7 @@ def test_each_of_several_tasks_has_an_analysis_of_its_own(joint, tmp_path):
     assert set(found) == {"signs", "single", "number"}
     assert "cross" not in read_analysis(run, "single").content["statistics"]
     assert read_analysis(run, "number").content["labels"] == []
-    with pytest.raises(InputError, match="headwise analyze"):
+    with pytest.raises(InputError, match=r"choose one with --task \(number, signs, single\)"):
         read_analysis(run)
     assert analysis_folder(run, "signs").is_dir()
 

@@ -173,8 +173,8 @@ class Pass:
                 maps = seen.map(request, heads)
                 if request.digest is None:
                     self._store(number, layer, maps, maps)
-                else:
-                    self._store_part(number, layer, request.digest(layer, rows or slice(0, len(maps)), maps), maps)
+                elif self.open:  # gradient checkpointing makes the maps again, but nobody counts twice
+                    self._store_part(number, layer, _digested(request.digest, layer, rows, maps), maps)
             elif request.what == "received":
                 received = seen.received(request, heads)
                 self._store(number, layer, received, received)
@@ -206,11 +206,9 @@ class Pass:
 
     def _store_part(self, number: int, layer: int, kept: Tensor, seen: Tensor) -> None:
         """Add what was made of some examples to what was made of those before them."""
-        if self.open:
-            before = self.results[number].get(layer)
-            examples = len(kept) if before is None else len(before) + len(kept)
-            self.results[number][layer] = kept if before is None else torch.cat([before, kept])
-            self._positions = examples, seen.shape[-1]
+        before = self.results[number].get(layer)
+        self.results[number][layer] = kept if before is None else torch.cat([before, kept])
+        self._positions = len(self.results[number][layer]), seen.shape[-1]
 
     def apply_gates(self, layer: int, out: Tensor) -> Tensor:
         """Multiply the heads' outputs [B,S,H,D]; gates are (H), (B,H) or (B,S,H), with those of pruned heads."""
@@ -237,6 +235,18 @@ class Pass:
                 "was the attention implementation changed, or a layer skipped, while headwise was attached? "
                 "Detach (unguide, or leave the with block) before changing the model."
             )
+
+
+def _digested(digest: Digest, layer: int, rows: slice | None, maps: Tensor) -> Tensor:
+    """What a digest makes of maps; refuses what cannot stand in their place."""
+    kept = digest(layer, rows or slice(0, len(maps)), maps)
+    if not isinstance(kept, Tensor) or kept.shape[:2] != maps.shape[:2]:
+        found = f"a tensor {list(kept.shape)}" if isinstance(kept, Tensor) else repr(kept)[:40]
+        raise InputError(
+            f"digest returned {found} for maps {list(maps.shape)}: expected a tensor of the same examples and heads, "
+            f"{list(maps.shape[:2])} and whatever follows."
+        )
+    return kept
 
 
 def _places(layer: int, heads: Sequence[int], left: Sequence[int]) -> tuple[int, ...]:

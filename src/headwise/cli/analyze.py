@@ -32,7 +32,9 @@ def run_analyze(folder: Path, settings: AnalysisSettings, source: Source, *, tas
     for name, each in found.items():
         Console().print(_table(name, each.content))
     typer.echo(f"saved in {', '.join(str(each.paths[-1]) for each in found.values())}")
-    typer.echo(f"open it: headwise report {folder} -o report.html")
+    for name in found:
+        chosen = f" --task {name}" if tasks.joint else ""
+        typer.echo(f"open it: headwise report {folder}{chosen} -o report.html")
 
 
 def _summary(found: Written) -> dict[str, Any]:

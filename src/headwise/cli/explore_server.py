@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import json
 import secrets
+import sys
 import threading
 import zlib
 from collections.abc import Iterator, Mapping
@@ -31,6 +32,7 @@ LONGEST = 4000
 # A body holds two texts, each character up to twelve bytes as JSON writes it, and the words around them.
 LARGEST_BODY = 2 * 12 * LONGEST + 1000
 SECONDS = 30
+CONNECTIONS = 16
 # Whole maps up to here; longer texts get the largest weights of each row.
 WHOLE_TOKENS = 128
 
@@ -95,6 +97,29 @@ class _Server(ThreadingHTTPServer):
     daemon_threads = True
     explorer: Explorer
 
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self._room = threading.BoundedSemaphore(CONNECTIONS)
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        """A browser opens a few connections: whoever opens many more is sent away."""
+        if self._room.acquire(blocking=False):
+            super().process_request(request, client_address)
+        else:
+            self.shutdown_request(request)
+
+    def process_request_thread(self, request: Any, client_address: Any) -> None:
+        """One connection, in a thread of its own."""
+        try:
+            super().process_request_thread(request, client_address)
+        finally:
+            self._room.release()
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """A page that was closed before its answer came is nothing to tell."""
+        if not isinstance(sys.exc_info()[1], OSError):
+            super().handle_error(request, client_address)
+
 
 class _Handler(BaseHTTPRequestHandler):
     server: _Server
@@ -113,9 +138,9 @@ class _Handler(BaseHTTPRequestHandler):
         if not self._allowed("/look"):
             return
         length = self.headers.get("Content-Length", "")
-        if not length.isdecimal():
+        if not (length.isascii() and length.isdecimal()) or "Transfer-Encoding" in self.headers:
             self._refuse(HTTPStatus.LENGTH_REQUIRED, "the size of the question is not told.")
-        elif int(length) > LARGEST_BODY:
+        elif len(length) > 9 or int(length) > LARGEST_BODY:
             self._refuse(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"a text may have {LONGEST} characters at most: cut it.")
         elif self.headers.get_content_type() != "application/json":
             self._refuse(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "expected a question in JSON.")
@@ -124,14 +149,18 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _answer(self, body: bytes) -> None:
         try:
-            self._send_json(HTTPStatus.OK, self.server.explorer.look(body))
+            answer = self.server.explorer.look(body)
         except HeadwiseError as error:
             self._refuse(HTTPStatus.BAD_REQUEST, str(error))
         except Exception as error:  # a thread's traceback would help nobody at the page
             self._refuse(HTTPStatus.INTERNAL_SERVER_ERROR, f"unexpected {type(error).__name__}: {error}")
+        else:
+            self._send_json(HTTPStatus.OK, answer)
 
     def _allowed(self, path: str) -> bool:
         """Refuse other names of this machine, and whoever does not know the word; in the time it takes to compare."""
+        if self.command == "GET" and ("Content-Length" in self.headers or "Transfer-Encoding" in self.headers):
+            self.close_connection = True  # a body that nobody asked for must not be taken for the next question
         port = self.server.server_address[1]
         host = self.headers.get("Host", "")
         wanted = f"/{self.server.explorer.word}{path}"
@@ -174,11 +203,13 @@ class _Handler(BaseHTTPRequestHandler):
 def _texts(body: bytes) -> list[str]:
     try:
         texts = json.loads(body)["texts"]
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         raise InputError('expected {"texts": ["...", "..."]}.') from None
     if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
         raise InputError('expected {"texts": ["...", "..."]}.')
     for text in texts:
+        if any("\ud800" <= letter <= "\udfff" for letter in text):
+            raise InputError("a text holds half of a letter (a lone surrogate): write it anew.")
         if len(text) > LONGEST:
             raise InputError(f"a text has {len(text)} characters: expected at most {LONGEST}; cut it.")
     return texts

@@ -73,6 +73,10 @@ def report(
     results: Results = None,
     examples: ExampleFile = None,
     task: OneTask = None,
+    exact: Annotated[
+        list[int] | None,
+        typer.Option(help="Show this example with whole maps, by its place in the split; may be repeated."),
+    ] = None,
     title: Annotated[str | None, typer.Option(help="Of the page.", show_default=False)] = None,
     force: Annotated[bool, typer.Option("--force", help="Replace a page that is there.")] = False,
     as_json: AsJson = False,
@@ -80,7 +84,7 @@ def report(
     """Write one HTML file that shows what the heads of RUN do; run `headwise analyze` on each run before."""
     from headwise.cli.report import Sources, run_report
 
-    sources = Sources(run, baseline, tuple(also or ()), results, examples, task)
+    sources = Sources(run, baseline, tuple(also or ()), results, examples, task, tuple(exact or ()))
     run_report(sources, output, title=title, force=force, as_json=as_json)
 
 

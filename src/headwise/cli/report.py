@@ -20,8 +20,6 @@ from headwise.reports.explorer.runs import ReportRun, gather_runs, with_examples
 from headwise.training.quiet import quiet_libraries
 
 ENDINGS = (".html", ".htm")
-# More rows of a file would make the page heavy: it is to be looked at, one example at a time.
-MOST_EXAMPLES = 100
 
 
 @dataclass(frozen=True)
@@ -34,6 +32,7 @@ class Sources:
     results: Path | None = None
     examples: Path | None = None
     task: str | None = None
+    exact: Sequence[int] = ()
 
 
 def check_page(path: Path, *, force: bool) -> None:
@@ -51,7 +50,7 @@ def check_page(path: Path, *, force: bool) -> None:
 def run_report(sources: Sources, output: Path, *, title: str | None, force: bool, as_json: bool) -> None:
     """Write the page and name it."""
     check_page(output, force=force)
-    page = build_page(gathered(sources), results=sources.results, title=title)
+    page = build_page(gathered(sources), results=sources.results, title=title, exact=sources.exact)
     save_text(output, page.html())
     size = output.stat().st_size
     if as_json:
@@ -71,10 +70,6 @@ def gathered(sources: Sources) -> list[ReportRun]:
         for run in runs:
             loaded = load_run(run.folder, sources.task)
             split = read_examples(loaded, sources.examples)
-            if len(split) > MOST_EXAMPLES:
-                raise InputError(
-                    f"{sources.examples} holds {len(split)} examples: a page shows at most {MOST_EXAMPLES}; shorten it."
-                )
             shown.tell(f"{run.name}: looking at {len(split)} examples of {sources.examples}")
             titles = [f"{sources.examples.name} {number}" for number in range(1, len(split) + 1)]
             found.append(view_examples(loaded, split, titles, [None] * len(split)))

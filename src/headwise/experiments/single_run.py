@@ -80,6 +80,7 @@ class SingleJob:
         save_classifier(prepared.model, prepared.encoder.tokenizer, folder, prepared.recipe.head)
         write_log(folder, outcome)
         write_outputs(folder, outputs)
-        join_snapshots(folder / WORK, folder, prepared.recipe.training.snapshots)
+        looked_at = min(prepared.recipe.training.snapshots, len(prepared.encoded["validation"]))
+        join_snapshots(folder / WORK, folder, looked_at)
         write_atomically(folder / "README.md", model_card(content))
         return content

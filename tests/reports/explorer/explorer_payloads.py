@@ -243,6 +243,7 @@ class Maker:
         if self.pair:
             self.views["flips"] = {
                 "gained": 2,
+                "other": 1,
                 "lost": 1,
                 "split": "test",
                 "list": [

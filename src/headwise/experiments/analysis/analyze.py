@@ -29,6 +29,8 @@ from headwise.training import Listener, Silence, predictions_of
 
 # Texts are for lists of examples whose prediction changed: the beginning is enough to know one by.
 LONGEST_TEXT = 400
+# A page is to be looked at, one example at a time.
+MOST_EXAMPLES = 200
 
 
 @dataclass(frozen=True)
@@ -57,6 +59,14 @@ def analyze(
     return found
 
 
+def _whole_groups(split: Split, limit: int) -> int:
+    """How many examples: at most so many, but no claim with a part of its candidates, and one claim at least."""
+    if split.groups is None or limit >= len(split):
+        return min(limit, len(split))
+    ends = [place for place in range(1, len(split)) if split.groups[place] != split.groups[place - 1]] or [len(split)]
+    return max([end for end in ends if end <= limit], default=ends[0])
+
+
 @dataclass(frozen=True)
 class _Material:
     split: Split
@@ -69,9 +79,11 @@ class _Material:
 def _read(run: Loaded, settings: AnalysisSettings, source: Source) -> _Material:
     split = read_split(run.recipe, run.task, settings.split, source.data or run.data, network=source.network)
     if settings.limit is not None:
-        split = split.subset(range(min(settings.limit, len(split))))
+        split = split.subset(range(_whole_groups(split, settings.limit)))
     encoded = encode(split, run.tokenizer, run.recipe.data.max_length, offsets=True)
     if settings.file is not None:
+        if settings.places:
+            raise InputError("--pick is for examples of the split, and --examples takes a file instead: leave one out.")
         shown = read_examples(run, settings.file)
         titles = [f"{settings.file.name} {number + 1}" for number in range(len(shown))]
         return _Material(split, encoded, shown, titles, [None] * len(shown))
@@ -85,6 +97,11 @@ def read_examples(run: Loaded, path: Path) -> Split:
     split = run.task.read_file(path, labelled=False)
     if not len(split):
         raise InputError(f"{path} holds no example: expected rows with the text columns of {run.task.name}.")
+    if len(split) > MOST_EXAMPLES:
+        raise InputError(
+            f"{path} holds {len(split)} examples: expected at most {MOST_EXAMPLES}, each to be looked at with all its "
+            "maps; shorten it."
+        )
     return split
 
 
@@ -105,7 +122,7 @@ def _analyse(
     grids = {each.name: _grid(each) for each in statistics}
     if settings.importance:
         grids["importance"] = _importance(run, material, collate, settings, listener)
-    views = view_examples(run, material.shown, material.titles, material.places)
+    views = view_examples(run, material.shown, material.titles, material.places, whole=settings.places)
     layers, heads = (len(grids["entropy"]["mean"]), max(len(row) for row in grids["entropy"]["mean"]))
     content = {
         "name": run.recipe.name,
@@ -113,6 +130,7 @@ def _analyse(
         "examples": len(split),
         "examples_key": examples_key(split),
         "tokenizer": tokenizer_key(run.tokenizer),
+        "max_length": data.max_length,
         "labels": list(run.labels),
         "task_kind": run.task.kind,
         "layers": layers,

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from headwise.errors import InputError
 from headwise.experiments.analysis.analyze import analyze as analyze_tasks
 from headwise.experiments.analysis.settings import AnalysisSettings
 from headwise.experiments.analysis.store import Analysis, read_analysis
-from headwise.experiments.apply import Source
+from headwise.experiments.apply import Source, finished_record
 from headwise.experiments.run_tasks import load_tasks
 
 
@@ -32,7 +33,13 @@ def analyze(
         task: of a run on several tasks, which one.
         data: folder with the task's files, if not the one of training.
     """
+    for name, value, least in (("limit", limit, 1), ("examples", examples, 1), ("importance", importance, 0)):
+        if value is not None and value < least:
+            raise InputError(f"{name}={value}: expected {least} or more.")
     folder = Path(run)
+    content = finished_record(folder)
+    if "tasks" in content["happened"] and task is None:
+        raise InputError(f"{folder} has several tasks ({', '.join(content['happened']['tasks'])}): give one as task=.")
     settings = AnalysisSettings(split=split, limit=limit, examples=examples, importance=importance)
     tasks = load_tasks(folder, [] if task is None else [task])
     analyze_tasks(tasks, settings, Source(None if data is None else Path(data)))

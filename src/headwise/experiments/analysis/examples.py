@@ -5,7 +5,7 @@ Shapes: N layers, H heads, M = N H, T tokens of the example.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -67,7 +67,9 @@ class ExampleView:
         return self.maps.head(layer, head)
 
 
-def view_examples(run: Loaded, split: Split, titles: Sequence[str], places: Sequence[int | None]) -> list[ExampleView]:
+def view_examples(
+    run: Loaded, split: Split, titles: Sequence[str], places: Sequence[int | None], *, whole: Collection[int] = ()
+) -> list[ExampleView]:
     """Look at every example of a split.
 
     Args:
@@ -75,6 +77,7 @@ def view_examples(run: Loaded, split: Split, titles: Sequence[str], places: Sequ
         split: the examples to look at.
         titles: of each.
         places: of each in the split that it was taken from, None if it was typed or read from a file.
+        whole: places of examples that keep their whole maps however long they are; else the first few long ones do.
     """
     encoded = encode(split, run.tokenizer, run.recipe.data.max_length, offsets=True)
     collate = Collator.of(run.tokenizer, run.task.kind, max_length=run.recipe.data.max_length)
@@ -82,9 +85,9 @@ def view_examples(run: Loaded, split: Split, titles: Sequence[str], places: Sequ
     long = 0
     for number, (title, place) in enumerate(zip(titles, places, strict=True)):
         tokens = int(encoded.lengths[number])
-        whole = tokens <= WHOLE_TOKENS or long < WHOLE_LONG
+        keep = tokens <= WHOLE_TOKENS or place in whole or (not whole and long < WHOLE_LONG)
         long += tokens > WHOLE_TOKENS
-        views.append(_view(run, split, encoded, collate, number, title=title, place=place, whole=whole))
+        views.append(_view(run, split, encoded, collate, number, title=title, place=place, whole=keep))
     return views
 
 
@@ -190,7 +193,7 @@ def spread(count: int, wanted: int, also: Sequence[int], split: str) -> list[int
     """Places of so many examples, spread evenly over a split of `count`, and the ones asked for."""
     for place in also:
         if not 0 <= place < count:
-            raise InputError(f"--pick {place}: the {split} set has the examples 0 to {count - 1}.")
+            raise InputError(f"--pick {place}: of the {split} set the examples 0 to {count - 1} are looked at.")
     wanted = min(wanted, count)
     even = {round(number * (count - 1) / max(wanted - 1, 1)) for number in range(wanted)}
     return sorted(even | set(also))
@@ -201,6 +204,6 @@ def check_texts(run: Loaded, texts: Sequence[str]) -> tuple[str, ...]:
     wanted = run.task.sentences
     if len(texts) != wanted:
         raise InputError(f"{len(texts)} texts were given, and {run.task.name} has {wanted}: give as many.")
-    if any(not text.strip() for text in texts):
-        raise InputError("a text is empty: write at least one word.")
+    if any(not run.tokenizer(text, add_special_tokens=False)["input_ids"] for text in texts):
+        raise InputError("a text is empty, or has nothing that the model can read: write at least one word.")
     return tuple(texts)

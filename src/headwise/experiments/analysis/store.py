@@ -79,6 +79,9 @@ def read_analysis(run: Path, task: str | None = None) -> Analysis:
     found = read_answers(folder, NAME, run)
     if found is None:
         option = "" if task is None else f" --task {task}"
+        tasks = sorted(path.parent.name for path in (run / FOLDER).glob(f"*/{NAME}.json"))
+        if task is None and tasks:
+            raise InputError(f"{run} was analysed task by task: choose one with --task ({', '.join(tasks)}).")
         raise InputError(f"{run} has no saved arrays of its heads: make them with `headwise analyze {run}{option}`.")
     content, arrays = found
     try:

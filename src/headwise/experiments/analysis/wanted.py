@@ -28,5 +28,6 @@ def wanted_map(run: Loaded, ids: torch.Tensor) -> tuple[str, Floats] | None:
             continue
         marks = find_marks(ids.cpu(), known, set(guide.pattern.marks))
         target = guide.pattern.target(Tokens(valid=torch.ones_like(ids.cpu(), dtype=torch.bool), marks=marks))
-        return guide.pattern.name, np.asarray(target.rows[0].float().numpy(), dtype=np.float32)
+        where = f"{guide.pattern.name} (guided: layers {guide.layers}, heads {guide.heads})"
+        return where, np.asarray(target.rows[0].float().numpy(), dtype=np.float32)
     return None

@@ -5,7 +5,7 @@ Shapes: M heads of all layers, T tokens, k kept keys of a row.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import numpy as np
@@ -23,18 +23,25 @@ Arrays = dict[str, bytes]
 
 
 def examples_payload(
-    models: Sequence[str], examples: Sequence[Sequence[ExampleView]], *, whole: int = WHOLE
+    models: Sequence[str],
+    examples: Sequence[Sequence[ExampleView]],
+    *,
+    exact_places: Collection[int] = (),
+    whole: int = WHOLE,
 ) -> tuple[list[dict[str, Any]], Arrays]:
     """The list of examples, and their arrays.
 
-    The first examples keep their whole maps as far as `whole` bytes go; the others, the largest weights of every row.
+    Examples that are asked for (by their places among these) keep their whole maps, as far as the analysis has them;
+    of the others, the first ones, as far as `whole` bytes go. The rest have the largest weights of every row.
     """
     listed: list[dict[str, Any]] = []
     arrays: Arrays = {}
     for number, views in enumerate(examples):
         size = sum(view.maps.values.size for view in views if view.maps.exact)
-        exact = size <= whole
-        whole -= size if exact else 0
+        exact = number in exact_places
+        if not exact and not exact_places:
+            exact = size <= whole
+            whole -= size if exact else 0
         described, own = example_payload(models, views, f"e{number}", exact=exact)
         listed.append(described)
         arrays |= own

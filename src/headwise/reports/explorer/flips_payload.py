@@ -17,7 +17,7 @@ MOVED = 3
 def flips_payload(
     before: ReportRun, after: ReportRun, shown: Mapping[int, tuple[str, ExampleView, ExampleView]]
 ) -> dict[str, Any] | None:
-    """What flipped; None where answers are no classes.
+    """What flipped; None where nothing did, or answers are no classes.
 
     Args:
         before: the baseline.
@@ -38,6 +38,8 @@ def flips_payload(
         listed[kind].append(
             {"example": place, "title": title, "texts": texts, "gold": gold, "before": was, "after": now, "kind": kind}
         )
+    if not any(listed.values()):
+        return None
     entries = [entry for kind in listed.values() for entry in kind[:LISTED]]
     return {
         "gained": len(listed["gained"]),

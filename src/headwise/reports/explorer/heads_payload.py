@@ -82,8 +82,11 @@ def changes_of(before: Sequence[ExampleView], after: Sequence[ExampleView]) -> l
 
     The distance of two rows is half the sum of the differences of their weights: the part of a token's attention that
     has gone elsewhere. It is a mean over the rows of an example, then over examples, with a standard error over these.
+    Examples whose maps are cut count only where there are no others.
     """
-    distances = np.stack([head_distances(one, other) for one, other in zip(before, after, strict=True)])
+    pairs = list(zip(before, after, strict=True))
+    whole = [(one, other) for one, other in pairs if one.maps.exact and other.maps.exact]
+    distances = np.stack([head_distances(one, other) for one, other in whole or pairs])
     mean = distances.mean(0)
     count = len(distances)
     error = distances.std(0, ddof=1) / np.sqrt(count) if count > 1 else None
@@ -103,11 +106,18 @@ def changes_of(before: Sequence[ExampleView], after: Sequence[ExampleView]) -> l
 
 
 def head_distances(one: ExampleView, other: ExampleView) -> np.ndarray[Any, np.dtype[np.float64]]:
-    """[layers, heads] the mean distance between the rows of two models' maps of one example."""
+    """[layers, heads] the mean distance between the rows of two models' maps of one example.
+
+    Of cut maps, what is left out of a row counts as one more key: that can make the distance smaller, not larger, where
+    both kept the same keys.
+    """
     layers, heads = one.maps.heads
     found = np.zeros((layers, heads))
     for layer in range(layers):
         for head in range(heads):
-            difference = np.abs(one.head_map(layer, head) - other.head_map(layer, head))
-            found[layer, head] = 0.5 * float(difference.sum(1).mean())
+            first, second = one.head_map(layer, head), other.head_map(layer, head)
+            moved = np.abs(first - second).sum(1)
+            if not (one.maps.exact and other.maps.exact):
+                moved = moved + np.abs(first.sum(1) - second.sum(1))
+            found[layer, head] = 0.5 * float(moved.mean())
     return found

@@ -13,6 +13,7 @@ CAVEAT = (
     "that look different may do the same."
 )
 LEVEL = 0.05
+BY_SEED = ("t", "permutation")
 
 
 def honesty_payload(
@@ -44,12 +45,13 @@ def _seeds(runs: Sequence[ReportRun], comparisons: Sequence[Comparison]) -> str:
 
 
 def _tests(comparisons: Sequence[Comparison], refusal: str | None) -> str:
-    if refusal is not None:
-        return f"Not tested: {refusal}"
-    if not comparisons:
-        return "Nothing was compared, so nothing was tested."
+    told = [] if refusal is None else [f"The two runs were not tested: {refusal}"]
     count = sum(len(row.p) for each in comparisons for table in each.tables for row in table.rows)
-    return f"{count} tests, shown with all their p-values; stars follow Holm's correction."
+    if count:
+        told.append(f"{count} tests, shown with all their p-values; stars, if any, follow Holm's correction.")
+    elif comparisons:
+        told.append("No test was possible: there is one seed, and nothing is kept of single examples.")
+    return " ".join(told) or "Nothing was compared, so nothing was tested."
 
 
 def negative_results(comparison: Comparison) -> list[str]:
@@ -69,6 +71,8 @@ def _negative(comparison: Comparison, title: str, metric: str, row: Row) -> str 
     difference = row.by_seed.difference
     told = f"{where}{row.system} minus {comparison.baseline}, {metric}: {difference:+.4f}"
     values = row.holm or row.p
+    # By seeds, where there are several: that a difference holds on these examples says nothing of another training.
+    values = {kind: p for kind, p in values.items() if kind in BY_SEED} or values
     if difference <= 0:
         return f"{told}, not better."
     if not values:

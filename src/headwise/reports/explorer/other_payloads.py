@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from headwise.experiments.snapshots import read_snapshots
 from headwise.heads import principal_components
@@ -15,22 +16,35 @@ from headwise.reports.explorer.runs import ReportRun
 
 def diversity_payload(runs: Sequence[ReportRun]) -> dict[str, Any]:
     """By model, how alike its heads were at each snapshot; models without snapshots are left out."""
-    found = {}
-    for run in runs:
-        seen = read_snapshots(run.folder)
-        if seen is None or len(seen.steps) < 2:
-            continue
-        # All snapshots on common axes, so that a head that stays where it was does not move.
-        points, _ = principal_components(torch.from_numpy(np.concatenate(list(seen.vectors))))
-        heads = seen.vectors.shape[1]
-        found[run.id] = {
-            "steps": seen.steps.tolist(),
-            "similarity": _rounded(seen.similarity),
-            "entropy": _rounded(seen.entropy),
-            "points": _rounded(points.reshape(len(seen.steps), heads, 2).numpy()),
-            "examples": seen.examples,
+    seen = {run.id: found for run in runs if (found := read_snapshots(run.folder)) is not None and len(found.steps) > 1}
+    points = _common_points({model: each.vectors for model, each in seen.items()})
+    return {
+        model: {
+            "steps": each.steps.tolist(),
+            "similarity": _rounded(each.similarity),
+            "entropy": _rounded(each.entropy),
+            "points": _rounded(points[model]),
+            "examples": each.examples,
         }
-    return found
+        for model, each in seen.items()
+    }
+
+
+def _common_points(vectors: Mapping[str, NDArray[np.float32]]) -> dict[str, NDArray[np.float64]]:
+    """[S,M,2] of each model: all snapshots of all models on common axes, so a head that stays does not move.
+
+    Models that looked at texts of different lengths have nothing in common, and each has axes of its own.
+    """
+    lengths = {each.shape[2] for each in vectors.values()}
+    if len(lengths) > 1:
+        return {model: _common_points({model: each})[model] for model, each in vectors.items()}
+    if not vectors:
+        return {}
+    rows = [each.reshape(-1, each.shape[2]) for each in vectors.values()]
+    points, _ = principal_components(torch.from_numpy(np.concatenate(rows)))
+    parts = points.split([len(each) for each in rows])
+    shapes = {model: each.shape[:2] for model, each in vectors.items()}
+    return {model: part.numpy().reshape(*shape, 2) for part, (model, shape) in zip(parts, shapes.items(), strict=True)}
 
 
 def retrieval_payload(runs: Sequence[ReportRun]) -> dict[str, Any] | None:

@@ -13,7 +13,7 @@ from headwise.disk import save_text
 from headwise.errors import InputError
 from headwise.experiments.analysis import ExampleView
 from headwise.experiments.comparison import Asked, Comparison, compare
-from headwise.experiments.story.curves import training_curves
+from headwise.experiments.story.curves import LOG, training_curves
 from headwise.experiments.story.found_sweeps import found_sweeps
 from headwise.experiments.story.head_plots import dissociation_matrices, pruning_plots
 from headwise.experiments.story.results_plots import layer_plots, size_plots, weight_plots
@@ -29,7 +29,8 @@ from headwise.reports.explorer.summary_payload import compared, comparison_table
 
 NOTE = (
     "Weights are rounded to a byte on a root scale (the error is below 0.004, and far below for small weights). "
-    f"Where maps are not whole, the {KEPT} largest weights of every row are there."
+    f"Where maps are not whole, the {KEPT} largest weights of every row are there; in a difference the others count as "
+    "0, which they are nearly."
 )
 
 
@@ -63,17 +64,24 @@ class Page:
         return list(self.payload["views"])
 
 
-def build_page(runs: Sequence[ReportRun], *, results: Path | None = None, title: str | None = None) -> Page:
+def build_page(
+    runs: Sequence[ReportRun],
+    *,
+    results: Path | None = None,
+    title: str | None = None,
+    exact: Sequence[int] = (),
+) -> Page:
     """All views that there are data for.
 
     Args:
         runs: those of `gather_runs`.
+        exact: examples to show with whole maps, by their places in the split; the first ones if none is named.
         results: a folder of `headwise sweep`, for plots and tests over seeds.
         title: of the page; by default the names of the runs.
     """
     models = [run.id for run in runs]
     examples = common_examples(runs)
-    listed, arrays = examples_payload(models, examples)
+    listed, arrays = examples_payload(models, examples, exact_places=_exact(examples, exact))
     sides = {run.role: place for place, run in enumerate(runs) if run.role in (BASELINE, RUN)}
     views: dict[str, Any] = {"heads": heads_payload(runs), "examples": {"note": NOTE, "list": listed}}
     if BASELINE in sides:
@@ -81,7 +89,8 @@ def build_page(runs: Sequence[ReportRun], *, results: Path | None = None, title:
         pairs = [(views_of[before], views_of[after]) for views_of in examples]
         views["heads"]["changes"] = changes_of([one for one, _ in pairs], [other for _, other in pairs])
         views["flips"] = flips_payload(runs[before], runs[after], _by_place(listed, pairs))
-    views["curves"] = {"series": [series for run in runs for series in training_curves(run.folder, run.id)]}
+    logged = [run for run in runs if (run.folder / LOG).is_file()]  # an older headwise left none
+    views["curves"] = {"series": [series for run in logged for series in training_curves(run.folder, run.id)]}
     views["diversity"] = diversity_payload(runs)
     views["retrieval"] = retrieval_payload(runs)
     views["pruning"] = [_named(plot, run, runs) for run in runs for plot in pruning_plots(run.folder)]
@@ -100,6 +109,23 @@ def build_page(runs: Sequence[ReportRun], *, results: Path | None = None, title:
         "views": {name: view for name, view in views.items() if _has_content(name, view)},
     }
     return Page(payload, arrays)
+
+
+def _exact(examples: Sequence[Sequence[ExampleView]], wanted: Sequence[int]) -> list[int]:
+    """Where the examples that are asked for stand on the page; refuses those that cannot be shown whole."""
+    places = {views[0].place: number for number, views in enumerate(examples)}
+    for place in wanted:
+        if place not in places:
+            kept = ", ".join(str(each) for each in places if each is not None)
+            raise InputError(
+                f"--exact {place}: the analysis kept the examples {kept}; add it by `headwise analyze RUN --pick "
+                f"{place}`."
+            )
+        if not all(view.maps.exact for view in examples[places[place]]):
+            raise InputError(
+                f"--exact {place}: the analysis kept only its largest weights; analyse again with --pick {place}."
+            )
+    return [places[place] for place in wanted]
 
 
 def _model(run: ReportRun) -> dict[str, Any]:

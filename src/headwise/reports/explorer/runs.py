@@ -62,6 +62,8 @@ def gather_runs(
         content = record.read(folder)
         if not record.finished(content):
             raise InputError(f"{folder} holds a run that is not finished: go on with `headwise train ... --resume`.")
+        if task is not None:
+            record.recipe_of(content, task)  # refuses a task that the run does not have
         found.append(ReportRun(f"m{number}", names[number], role, folder, content, read_analysis(folder, task)))
     for other in found[1:]:
         check_pair(found[0], other)
@@ -87,6 +89,11 @@ def check_pair(one: ReportRun, other: ReportRun) -> None:
         raise InputError(
             f"{one.folder} and {other.folder} have different tokenizers, so their maps are not over the same tokens: "
             "compare runs of one encoder."
+        )
+    if mine["max_length"] != theirs["max_length"]:
+        raise InputError(
+            f"{one.folder} reads {mine['max_length']} tokens of a text and {other.folder} {theirs['max_length']}, so "
+            "their maps are not over the same tokens: train both with one data.max_length."
         )
     if mine["labels"] != theirs["labels"]:
         raise InputError(

@@ -72,11 +72,11 @@ def _facts(runs: Sequence[ReportRun], run: ReportRun) -> list[list[str]]:
         "regression": "a number",
         "ranking": "ranking",
     }
-    counts = run.happened.get("examples") or {}
+    counts = (run.happened.get("tasks", {}).get(content["task"], run.happened)).get("examples") or {}
     facts = [
         ["Task", f"{content['task']} ({kinds[content['task_kind']]})"],
         ["Encoder", f"{recipe['model']}, {content['layers']} layers of {content['heads']} heads"],
-        ["Trained on", ", ".join(f"{name} {count}" for name, count in counts.items()) or "not recorded"],
+        ["Examples", ", ".join(f"{name} {count}" for name, count in counts.items()) or "not recorded"],
         ["Steps", f"{run.happened['steps']} (best on validation: {run.happened['best_step']})"],
         ["Heads analysed on", f"{content['examples']} examples of {content['split']}"],
     ]
@@ -176,14 +176,14 @@ def changed_sentences(runs: Sequence[ReportRun], views: Mapping[str, Any]) -> li
             old, new = (_mean(grid) for grid in grids)
             sentences.append(f"{title}, mean over all heads: {old:.4g} to {new:.4g}{f' {unit}' if unit else ''}.")
     changes = (views.get("heads") or {}).get("changes") or []
-    if changes:
-        most = changes[0]
+    if changes and changes[0]["change"] > 0:
+        most, shown = changes[0], len(views["examples"]["list"])
         sentences.append(
             f"The head that changed most is layer {most['layer']} head {most['head']}: {most['change']:.0%} of its "
-            "attention goes elsewhere."
+            f"attention goes elsewhere (on the {shown} examples of this page)."
         )
     flips = views.get("flips")
-    if flips:
+    if flips and any(gold is not None for gold in before.analysis.content["answers"]["gold"]):
         sentences.append(
             f"Predictions that became right: {flips['gained']}; that became wrong: {flips['lost']} "
             f"(of {before.analysis.content['examples']} examples of {flips['split']})."

@@ -114,7 +114,9 @@ addView({
       make("p", { class: "text", dir: "auto" }, make("span", { class: "part" }, example.texts.length > 1 ? "AB"[place] ?? place : "Text"), make("bdi", null, text)));
     const items = models.filter((model) => example.answers?.[model.id]).map((model) => {
       const { prediction, probabilities = {} } = example.answers[model.id];
-      const right = example.gold === null || example.gold === undefined ? "" : prediction === example.gold ? " ✓" : " ✗";
+      // Numbers and ranks are not right or wrong: only classes, which have probabilities, get a mark.
+      const judged = example.gold !== null && example.gold !== undefined && Object.keys(probabilities).length > 0;
+      const right = judged ? (prediction === example.gold ? " ✓" : " ✗") : "";
       return make("div", { class: "answer" }, make("strong", null, model.name), make("span", null, make("bdi", null, prediction), right),
         make("span", { class: "faint" }, Object.entries(probabilities).map(([label, value]) => `${label} ${short(value)}`).join(" · ")));
     });

@@ -26,8 +26,9 @@ addView({
     return given.flips.list.filter((flip) => this.kind === "all" || flip.kind === this.kind);
   },
   showFlips() {
-    const counts = { all: given.flips.list.length };
-    for (const flip of given.flips.list) counts[flip.kind] = (counts[flip.kind] ?? 0) + 1;
+    // Of all answers, though the list may hold fewer.
+    const counts = { gained: given.flips.gained, lost: given.flips.lost, other: given.flips.other ?? 0 };
+    counts.all = counts.gained + counts.lost + counts.other;
     const focused = this.filters.contains(document.activeElement);
     this.filters.replaceChildren(...Object.entries(FLIP_KINDS).map(([kind, name]) =>
       button(`${name} (${counts[kind] ?? 0})`, () => {
