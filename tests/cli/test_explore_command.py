@@ -151,14 +151,16 @@ def test_only_this_machine_is_listened_to(address):
 def test_the_command_serves_until_ctrl_c(two_runs):
     words = [sys.executable, "-m", "headwise", "explore", str(two_runs / "guided"), "--json"]
     with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
-        line = process.stdout.readline()
-        url = json.loads(line)["url"]
-        assert ask(url)[0] == 200
-        answer = json.loads(ask(url, "look", question(*TEXTS))[2])
-        assert set(answer["example"]["answers"]) == {"m0"}
-        process.send_signal(signal.SIGINT)
-        assert process.wait(30) == 0
-        assert "Traceback" not in process.stderr.read()
+        try:
+            url = json.loads(process.stdout.readline())["url"]
+            assert ask(url)[0] == 200
+            answer = json.loads(ask(url, "look", question(*TEXTS))[2])
+            assert set(answer["example"]["answers"]) == {"m0"}
+            process.send_signal(signal.SIGINT)
+            assert process.wait(30) == 0
+            assert "Traceback" not in process.stderr.read()
+        finally:
+            process.kill()  # else a server that does not stop would hold the tests
 
 
 def test_a_port_that_is_taken_is_told(headwise, two_runs, address):

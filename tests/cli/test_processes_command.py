@@ -13,6 +13,8 @@ import yaml
 from safetensors.torch import load_file
 from tiny_runs import FORKS, assert_one_sentence, record, small, type_in_here, write_data
 
+pytestmark = pytest.mark.slow  # each starts three processes, which take seconds to load their libraries
+
 # --multi_gpu stands for several processes also where there is no GPU: --cpu would start one only.
 LAUNCH = ["launch", "--multi_gpu", "--num_processes", "2", "--num_machines", "1", "--mixed_precision", "no"]
 LAUNCH += ["--dynamo_backend", "no", "--main_process_port", "0", "-m", "headwise"]
