@@ -18,7 +18,7 @@ from headwise.attention import capture
 from headwise.errors import InputError
 from headwise.experiments.analysis.maps import ExampleMaps, Floats, to_bytes
 from headwise.experiments.analysis.marks import sources_of
-from headwise.experiments.analysis.wanted import wanted_map
+from headwise.experiments.analysis.wanted import WantedMap
 from headwise.experiments.apply import Loaded
 from headwise.ssa import supervision_of
 from headwise.tasks import Collator, Encoded, Split, encode
@@ -81,13 +81,14 @@ def view_examples(
     """
     encoded = encode(split, run.tokenizer, run.recipe.data.max_length, offsets=True)
     collate = Collator.of(run.tokenizer, run.task.kind, max_length=run.recipe.data.max_length)
+    wanted = WantedMap.of(run)
     views = []
     long = 0
     for number, (title, place) in enumerate(zip(titles, places, strict=True)):
         tokens = int(encoded.lengths[number])
         keep = tokens <= WHOLE_TOKENS or place in whole or (not whole and long < WHOLE_LONG)
         long += tokens > WHOLE_TOKENS
-        views.append(_view(run, split, encoded, collate, number, title=title, place=place, whole=keep))
+        views.append(_view(run, split, encoded, collate, number, title=title, place=place, whole=keep, wanted=wanted))
     return views
 
 
@@ -101,6 +102,7 @@ def _view(
     title: str,
     place: int | None,
     whole: bool,
+    wanted: WantedMap | None,
 ) -> ExampleView:
     model: Any = run.model
     inputs = collate([encoded[number]])
@@ -108,10 +110,10 @@ def _view(
     device = next(model.parameters()).device
     inputs = {name: tensor.to(device) for name, tensor in inputs.items()}
     supervision = supervision_of(model)
-    wanted = {} if supervision is None else {"output_ssa": True}
+    more = {} if supervision is None else {"output_ssa": True}
     seen = _Seen()
     with evaluating(model), torch.inference_mode(), capture(model, what="map", digest=seen.digest):
-        output = model(**inputs, **wanted)
+        output = model(**inputs, **more)
     prediction, probabilities = answer_of(run, output.logits[0].float().cpu().numpy())
     sources = sources_of(encoded, number).tolist()
     maps = ExampleMaps(np.stack(seen.maps))
@@ -127,7 +129,7 @@ def _view(
         maps=maps if whole else maps.largest(KEPT),
         mean_map=seen.mean(),
         vectors=np.concatenate(seen.vectors),
-        wanted=wanted_map(run, inputs["input_ids"]),
+        wanted=None if wanted is None else (wanted.name, wanted.rows(inputs["input_ids"])),
     )
     if supervision is None:
         return view
