@@ -39,7 +39,7 @@ def check(answer, folder):
     assert all((folder / name).stat().st_size > 1000 for name in PICTURES)
     assert answer["report"] == str(folder / "report.html")
     page = (folder / "report.html").read_text(encoding="utf-8")
-    assert all(f'"{view}":' in page for view in ("summary", "heads", "examples", "flips", "curves", "diversity"))
+    assert all(f'"{view}":' in page for view in ("summary", "heads", "examples", "curves", "diversity"))
     plain, guided = (record(folder / name)["asked"] for name in ("plain", "guided"))
     assert plain["examples"] == guided["examples"]
     assert plain["recipe"] | {"name": "", "guides": {}} == guided["recipe"] | {"name": "", "guides": {}}
