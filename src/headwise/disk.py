@@ -14,12 +14,12 @@ from headwise.errors import DiskError
 LOCK = ".lock"
 
 
-def write_atomically(path: Path, text: str) -> None:
+def write_atomically(path: Path, content: str | bytes) -> None:
     """Write a file so that a reader, or a kill, sees the old content or the new one."""
     fresh = path.with_name(f".{path.name}.new")
     try:
-        with fresh.open("w", encoding="utf-8") as file:
-            file.write(text)
+        with fresh.open("wb") as file:
+            file.write(content if isinstance(content, bytes) else content.encode("utf-8"))
             file.flush()
             os.fsync(file.fileno())
         fresh.replace(path)
@@ -27,10 +27,10 @@ def write_atomically(path: Path, text: str) -> None:
         fresh.unlink(missing_ok=True)
 
 
-def save_text(path: Path, text: str) -> None:
+def save_content(path: Path, content: str | bytes) -> None:
     """Write a file that the user asked for, whole or not at all; a disk that refuses is told in one sentence."""
     try:
-        write_atomically(path, text)
+        write_atomically(path, content)
     except OSError as error:
         raise DiskError(f"{path} could not be written: {error.strerror or error}.") from error
 

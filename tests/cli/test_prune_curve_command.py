@@ -110,7 +110,7 @@ def test_the_predictions_are_kept_for_every_mask(answer, tmp_path):
         assert (row == arrays["labels/signs"]).mean() == pytest.approx(mask["values"][0])
 
 
-@pytest.mark.parametrize("place", ["save_text", "_save_bytes"])
+@pytest.mark.parametrize("place", ["save_content", "_save_bytes"])
 @pytest.mark.parametrize("trouble", [KeyboardInterrupt, DiskError("no room")])
 def test_what_is_stopped_while_writing_leaves_no_curve_behind(headwise, joint, tmp_path, monkeypatch, place, trouble):
     def stopped(path, content):

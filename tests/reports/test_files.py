@@ -3,6 +3,7 @@
 import subprocess
 import sys
 import xml.etree.ElementTree as ElementTree
+from pathlib import Path
 
 import matplotlib
 import pytest
@@ -42,7 +43,7 @@ def test_a_crash_leaves_the_old_file_and_nothing_else(figure, tmp_path, monkeypa
         raise OSError("disk full")
 
     (tmp_path / "figure.png").write_text("old")
-    monkeypatch.setattr(files.os, "replace", crash)
+    monkeypatch.setattr(Path, "replace", crash)  # by which new content takes its place
     with pytest.raises(OSError, match="disk full"):
         files.save(figure, tmp_path / "figure")
     assert [path.name for path in tmp_path.iterdir()] == ["figure.png"]

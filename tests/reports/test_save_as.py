@@ -1,5 +1,7 @@
 """One file, of the kind that its name ends in, and the same bytes for the same figure."""
 
+from pathlib import Path
+
 import pytest
 
 from headwise.errors import DiskError, InputError
@@ -33,7 +35,7 @@ def test_a_disk_that_refuses_is_told_and_leaves_the_old_file(tmp_path, monkeypat
         raise OSError(28, "No space left on device")
 
     (tmp_path / "figure.pdf").write_text("old")
-    monkeypatch.setattr(files.os, "replace", crash)
+    monkeypatch.setattr(Path, "replace", crash)  # by which new content takes its place
     with pytest.raises(DiskError, match="could not be written: No space left"):
         files.save_as(build_heatmap(TABLE, ["a", "b"]), tmp_path / "figure.pdf")
     assert [path.name for path in tmp_path.iterdir()] == ["figure.pdf"]

@@ -13,6 +13,7 @@ from rich.table import Table
 from headwise.cli.progress import progress
 from headwise.experiments.analysis import AnalysisSettings, analyze
 from headwise.experiments.analysis.analyze import Written
+from headwise.experiments.analysis.store import mean_over_heads
 from headwise.experiments.apply import Source, finished_record
 from headwise.experiments.run_tasks import load_tasks
 from headwise.training.quiet import quiet_libraries
@@ -42,7 +43,7 @@ def _summary(found: Written) -> dict[str, Any]:
     return {
         "split": content["split"],
         "examples": content["examples"],
-        "means": {name: _mean(grid) for name, grid in content["statistics"].items()},
+        "means": {name: mean_over_heads(grid) for name, grid in content["statistics"].items()},
         "files": [str(path) for path in found.paths],
     }
 
@@ -58,14 +59,9 @@ def _table(name: str, content: dict[str, Any]) -> Table:
             _head(min(values, key=lambda key: values[key]), values),
             _head(max(values, key=lambda key: values[key]), values),
         )
-        table.add_row(statistic, f"{_mean(grid):.4g}", *ends)
+        table.add_row(statistic, f"{mean_over_heads(grid):.4g}", *ends)
     return table
 
 
 def _head(place: tuple[int, int], values: dict[tuple[int, int], float]) -> str:
     return f"{values[place]:.4g} (layer {place[0]} head {place[1]})"
-
-
-def _mean(grid: dict[str, Any]) -> float:
-    values = [value for row in grid["mean"] for value in row]
-    return float(sum(values) / len(values))

@@ -16,7 +16,7 @@ from rich.measure import Measurement
 from rich.table import Table as RichTable
 
 from headwise.cli.score import WIDTH
-from headwise.disk import save_text
+from headwise.disk import save_content
 from headwise.errors import InputError, choices
 from headwise.experiments.comparison import Asked, Comparison, compare
 from headwise.reports.comparison import (
@@ -71,7 +71,7 @@ def run_compare(paths: Sequence[Path], asked: Asked, output: Output) -> None:
     form = output.check()
     comparison = compare(paths, asked)
     if output.file is not None:
-        save_text(output.file, as_text(comparison, form, output.style))
+        save_content(output.file, as_text(comparison, form, output.style))
     if output.as_json:
         typer.echo(as_text(comparison, "json", output.style), nl=False)
     elif output.file is not None:

@@ -14,7 +14,7 @@ from rich.table import Table
 
 from headwise.cli.progress import progress
 from headwise.cli.train import INTERRUPTED, command, program
-from headwise.disk import save_text
+from headwise.disk import save_content
 from headwise.errors import InputError
 from headwise.experiments.analysis import AnalysisSettings, analyze, read_analysis
 from headwise.experiments.attention import View, head_summary, view
@@ -110,7 +110,7 @@ def _write_report(output: Path) -> Path:
     """The page of both models; it is the demo's own file, so a new demo in the same folder replaces it."""
     path = output / REPORT
     page = build_page(gather_runs(output / "guided", output / "plain"), title="headwise demo: plain and guided")
-    save_text(path, page.html())
+    save_content(path, page.html())
     return path
 
 

@@ -6,12 +6,10 @@ no leave for other origins) nor find the word; a name that was made to point her
 
 from __future__ import annotations
 
-import base64
 import json
 import secrets
 import sys
 import threading
-import zlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from http import HTTPStatus
@@ -22,6 +20,7 @@ from headwise.errors import HeadwiseError, InputError
 from headwise.experiments.analysis import view_examples
 from headwise.experiments.analysis.examples import check_texts
 from headwise.experiments.apply import Loaded
+from headwise.reports.explorer.assemble import packed
 from headwise.reports.explorer.example_payload import example_payload
 from headwise.reports.explorer.report import Page
 from headwise.tasks import Split
@@ -62,7 +61,7 @@ class Explorer:
             name = f"live{self._asked}"
         exact = len(views[0].tokens) <= WHOLE_TOKENS
         example, arrays = example_payload(list(self._models), views, name, exact=exact)
-        return {"example": example, "arrays": {key: _pressed(content) for key, content in arrays.items()}}
+        return {"example": example, "arrays": {key: packed(content) for key, content in arrays.items()}}
 
     def wait(self) -> None:
         """Until somebody says end."""
@@ -213,8 +212,3 @@ def _texts(body: bytes) -> list[str]:
         if len(text) > LONGEST:
             raise InputError(f"a text has {len(text)} characters: expected at most {LONGEST}; cut it.")
     return texts
-
-
-def _pressed(content: bytes) -> str:
-    press = zlib.compressobj(6, zlib.DEFLATED, -zlib.MAX_WBITS)
-    return base64.b64encode(press.compress(content) + press.flush()).decode()

@@ -13,6 +13,7 @@ import typer
 from headwise.cli.figure_maps import draw_heatmap, draw_pca
 from headwise.cli.figure_names import Drawn
 from headwise.cli.figure_plots import draw_curves, draw_dissociation, draw_layers, draw_sizes
+from headwise.cli.new_file import check_new_file
 from headwise.errors import InputError, choices
 from headwise.reports.files import check_ending, save_as
 
@@ -67,12 +68,7 @@ class FigureOrder:
 
     def _check_output(self, force: bool) -> None:
         check_ending(self.output)
-        if self.output.is_dir():
-            raise InputError(f"--output {self.output} is a folder: name a file in it.")
-        if not self.output.absolute().parent.is_dir():
-            raise InputError(f"--output {self.output}: there is no folder {self.output.absolute().parent}; make it.")
-        if self.output.exists() and not force:
-            raise InputError(f"--output {self.output} exists already: choose another name, or add --force.")
+        check_new_file(self.output, force=force)
 
     def _check_folders(self) -> None:
         seen: set[Path] = set()

@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from headwise.experiments.story.names import names_apart
+
 # A figure of matplotlib, which only reports know by name, and what must be told about it.
 Drawn = tuple[Any, list[str]]
 
@@ -14,9 +16,4 @@ def names_of(folders: Sequence[Path], own: Sequence[str] = ()) -> list[str]:
     """Different names: their own if all differ, else as much of the ends of their paths as tells them apart."""
     if own and len(set(own)) == len(own):
         return list(own)
-    parts = [folder.absolute().parts for folder in folders]
-    for depth in range(1, max(map(len, parts))):
-        names = ["/".join(each[-depth:]) for each in parts]
-        if len(set(names)) == len(names):
-            return names
-    return [str(folder) for folder in folders]
+    return names_apart(folders)

@@ -9,8 +9,9 @@ from pathlib import Path
 
 import typer
 
+from headwise.cli.new_file import check_new_file
 from headwise.cli.progress import progress
-from headwise.disk import save_text
+from headwise.disk import save_content
 from headwise.errors import InputError
 from headwise.experiments.analysis import view_examples
 from headwise.experiments.analysis.analyze import read_examples
@@ -38,20 +39,15 @@ class Sources:
 def check_page(path: Path, *, force: bool) -> None:
     """Refuse a file that cannot be written, before any work is done."""
     if path.suffix.lower() not in ENDINGS:
-        raise InputError(f"-o {path}: expected a name that ends in .html.")
-    if not path.absolute().parent.is_dir():
-        raise InputError(f"-o {path}: there is no folder {path.absolute().parent}; make it first.")
-    if path.is_dir():
-        raise InputError(f"-o {path} is a folder: name a file in it, such as {path / 'report.html'}.")
-    if path.exists() and not force:
-        raise InputError(f"-o {path} exists already: choose another name, or add --force.")
+        raise InputError(f"--output {path}: expected a name that ends in .html.")
+    check_new_file(path, force=force)
 
 
 def run_report(sources: Sources, output: Path, *, title: str | None, force: bool, as_json: bool) -> None:
     """Write the page and name it."""
     check_page(output, force=force)
     page = build_page(gathered(sources), results=sources.results, title=title, exact=sources.exact)
-    save_text(output, page.html())
+    save_content(output, page.html())
     size = output.stat().st_size
     if as_json:
         typer.echo(json.dumps({"report": str(output), "bytes": size, "views": page.views}, indent=2))

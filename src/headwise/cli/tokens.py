@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.style import Style
 from rich.text import Text
 
-from headwise.disk import save_text
+from headwise.disk import save_content
 from headwise.experiments.apply import check_target, load_run
 from headwise.experiments.token_scores import TokenScores, token_scores
 from headwise.reports.token_page import token_page
@@ -33,7 +33,7 @@ def show_tokens(
     if found.cut:
         typer.echo(f"headwise: the text was cut to {run.recipe.data.max_length} tokens, as in training", err=True)
     if page is not None:
-        save_text(page, token_page([scored], f"Tokens that matter to {run.recipe.name}"))
+        save_content(page, token_page([scored], f"Tokens that matter to {run.recipe.name}"))
     if as_json:
         files = {} if page is None else {"html": str(page)}
         typer.echo(json.dumps({"run": str(folder), **scored.as_data(), **files}, indent=2, ensure_ascii=False))

@@ -12,7 +12,7 @@ from typing import Any
 import numpy
 from torch import nn
 
-from headwise.disk import save_text
+from headwise.disk import save_content
 from headwise.errors import InputError
 from headwise.experiments import record
 from headwise.experiments.data import read_split
@@ -46,6 +46,14 @@ class Loaded:
         logits = predict_logits(self.model, encoded, collate, batch=size, after_batch=listener.advance)
         listener.end()
         return logits
+
+    def answer(self, logits: numpy.ndarray) -> tuple[str, dict[str, float]]:
+        """What the model says of one example with these logits [C], and for classes the probability of each."""
+        if not self.labels:
+            return f"{float(logits[0]):.4f}", {}
+        (parts,) = probabilities_of(logits[None])
+        chances = {label: round(float(part), 6) for label, part in zip(self.labels, parts, strict=True)}
+        return self.labels[int(logits.argmax())], chances
 
 
 def load_run(folder: Path, task: str | None = None) -> Loaded:
@@ -142,7 +150,7 @@ def check_target(
 
 def write_rows(rows: list[dict[str, Any]], path: Path) -> None:
     """Write predictions as TSV, CSV or JSONL, by the name of the file; all or nothing."""
-    save_text(path, _text(rows, path.suffix))
+    save_content(path, _text(rows, path.suffix))
 
 
 def _text(rows: list[dict[str, Any]], suffix: str) -> str:

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from safetensors import SafetensorError
 from safetensors.numpy import load, save
 
-from headwise.disk import save_text
+from headwise.disk import save_content
 from headwise.errors import DiskError, InputError
 from headwise.experiments import record
 from headwise.experiments.apply import Loaded, Source
@@ -125,12 +125,12 @@ def write_answers(
         data = save({key: numpy.ascontiguousarray(array) for key, array in arrays.items()})
         content["arrays"] = {"file": f"{name}.safetensors", "sha256": hashlib.sha256(data).hexdigest()}
         paths.append(folder / f"{name}.safetensors")
-        _save_bytes(paths[-1], data)
+        save_content(paths[-1], data)
     if rows:
         paths.append(folder / f"{name}.csv")
-        save_text(paths[-1], csv_text(rows))
+        save_content(paths[-1], csv_text(rows))
     paths.append(folder / f"{name}.json")
-    save_text(paths[-1], json_text(content))
+    save_content(paths[-1], json_text(content))
     return paths
 
 
@@ -193,18 +193,3 @@ def _read_arrays(folder: Path, about: Mapping[str, str]) -> dict[str, NDArray[An
     if hashlib.sha256(data).hexdigest() != about["sha256"]:
         raise ValueError(f"{about['file']} is not the file that belongs to it")
     return dict(load(data))
-
-
-def _save_bytes(path: Path, data: bytes) -> None:
-    """As `save_text` does for texts."""
-    fresh = path.with_name(f".{path.name}.new")
-    try:
-        with fresh.open("wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        fresh.replace(path)
-    except OSError as error:
-        raise DiskError(f"{path} could not be written: {error.strerror or error}.") from error
-    finally:
-        fresh.unlink(missing_ok=True)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from headwise.disk import save_text
+from headwise.disk import save_content
 from headwise.errors import InputError
 from headwise.metrics.ranking import MEASURES, RankingScores
 from headwise.metrics.significance import PairedTest, holm, paired_test
@@ -76,7 +76,7 @@ def check_per_query(path: Path | None, *, overwrite: bool) -> None:
 def write_per_query(path: Path, scores: Mapping[str, RankingScores]) -> None:
     """Write the measures of every claim of every run, all or nothing."""
     content = {"measures": list(MEASURES), "runs": {name: each.as_data() for name, each in scores.items()}}
-    save_text(path, json.dumps(content, indent=2, ensure_ascii=False) + "\n")
+    save_content(path, json.dumps(content, indent=2, ensure_ascii=False) + "\n")
 
 
 def read_per_query(path: Path) -> dict[str, RankingScores]:

@@ -13,8 +13,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
-from safetensors.numpy import load_file, save_file
+from safetensors.numpy import load_file, save
 
+from headwise.disk import write_atomically
 from headwise.errors import InputError
 
 NAME = "snapshots.safetensors"
@@ -44,9 +45,8 @@ def join_snapshots(work: Path, run: Path, examples: int) -> None:
     found = [load_file(path) for path in paths]
     arrays: dict[str, NDArray[Any]] = {name: np.stack([each[name] for each in found]) for name in found[0]}
     arrays["steps"] = np.array([int(path.stem.removeprefix("step-")) for path in paths], dtype=np.int64)
-    fresh = run / f".{NAME}.new"
-    save_file(arrays, fresh, metadata={"headwise": json.dumps({"format": 1, "examples": examples})})
-    fresh.replace(run / NAME)
+    about = {"headwise": json.dumps({"format": 1, "examples": examples})}
+    write_atomically(run / NAME, save(arrays, metadata=about))
 
 
 def read_snapshots(run: Path) -> HeadsOverTraining | None:

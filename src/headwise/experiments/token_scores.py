@@ -9,14 +9,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy
 import torch
 
 from headwise.errors import InputError
 from headwise.experiments.apply import Loaded
 from headwise.ssa import supervision_of
 from headwise.tasks import Collator, Encoded, Split, encode
-from headwise.training.predict import probabilities_of
 
 # What the decoder of a tokenizer tells of how it writes its tokens.
 SPELLINGS = {"WordPiece": "wordpiece", "ByteLevel": "bytes", "Metaspace": "sentencepiece"}
@@ -71,7 +69,7 @@ def token_scores(run: Loaded, folder: Path, text: str, pair: str | None) -> Toke
     if not any(eligible):
         raise InputError("--text holds no token of text: give at least one word.")
     scores, kept = output["ssa_scores"][0].tolist(), output["ssa_kept"][0].tolist()
-    prediction, probabilities = _answer(run, output.logits[0].float().cpu().numpy())
+    prediction, probabilities = run.answer(output.logits[0].float().cpu().numpy())
     return TokenScores(
         tokens=tuple(run.tokenizer.convert_ids_to_tokens(batch["input_ids"][0].tolist())),
         scores=tuple(round(score, 6) if real else None for score, real in zip(scores, eligible, strict=True)),
@@ -92,15 +90,6 @@ def _texts(run: Loaded, text: str, pair: str | None) -> tuple[str, ...]:
     if wanted == 1 and pair is not None:
         raise InputError(f"this run was trained on single texts (task {run.task.name}): leave --pair out.")
     return (text,) if pair is None else (text, pair)
-
-
-def _answer(run: Loaded, logits: numpy.ndarray) -> tuple[str, dict[str, float]]:
-    """What the model says, and for classes the probability of each."""
-    if not run.labels:
-        return f"{logits[0]:.4f}", {}
-    (parts,) = probabilities_of(logits[None])
-    chances = {label: round(float(part), 6) for label, part in zip(run.labels, parts, strict=True)}
-    return run.labels[int(logits.argmax())], chances
 
 
 def _segments(encoded: Encoded) -> tuple[int, ...]:

@@ -6,14 +6,14 @@ No pyplot: a figure belongs to its caller, no window opens, and the user's own s
 from __future__ import annotations
 
 import io
-import os
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from headwise.errors import DiskError, InputError
+from headwise.disk import save_content, write_atomically
+from headwise.errors import InputError
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -60,17 +60,17 @@ def save(figure: Figure, path_without_suffix: Path) -> list[Path]:
     drawn = {suffix: _drawn(figure, suffix) for suffix in (".png", ".svg")}
     path = Path(path_without_suffix)
     path.parent.mkdir(parents=True, exist_ok=True)
-    return [_replace(path.with_name(path.name + suffix), content) for suffix, content in drawn.items()]
+    paths = {path.with_name(path.name + suffix): content for suffix, content in drawn.items()}
+    for each, content in paths.items():
+        write_atomically(each, content)
+    return list(paths)
 
 
 def save_as(figure: Figure, path: Path) -> Path:
     """Write the figure as what the path ends in, .png, .svg or .pdf; the same figure always gives the same bytes."""
     check_ending(path)
-    content = _drawn(figure, path.suffix.lower())
-    try:
-        return _replace(path, content)
-    except OSError as error:
-        raise DiskError(f"{path} could not be written: {error.strerror or error}.") from error
+    save_content(path, _drawn(figure, path.suffix.lower()))
+    return path
 
 
 def check_ending(path: Path) -> None:
@@ -87,14 +87,3 @@ def _drawn(figure: Figure, suffix: str) -> bytes:
         options = {"format": suffix[1:], "bbox_inches": "tight", "facecolor": "white", **KINDS[suffix]}
         figure.savefig(content, dpi=RESOLUTION, **options)
     return content.getvalue()
-
-
-def _replace(path: Path, content: bytes) -> Path:
-    """Write so that a reader, or a run cut short, never meets half a file."""
-    draft = path.with_name(f".{path.name}.{os.getpid()}.part")
-    try:
-        draft.write_bytes(content)
-        os.replace(draft, path)
-    finally:
-        draft.unlink(missing_ok=True)
-    return path

@@ -13,11 +13,12 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors.torch import save_file
+from safetensors.torch import save
 from torch import Tensor, nn
 from transformers import TrainerCallback
 
 from headwise.attention import capture
+from headwise.disk import write_atomically
 from headwise.heads import HeadStatistics, head_vectors
 from headwise.training.predict import evaluating
 
@@ -53,9 +54,7 @@ class Snapshots(TrainerCallback):
             return
         self._folder.mkdir(parents=True, exist_ok=True)
         path = self._folder / f"step-{state.global_step:08d}.safetensors"
-        fresh = path.with_name(f".{path.name}.new")
-        save_file(self._look(), fresh)
-        fresh.replace(path)
+        write_atomically(path, save(self._look()))
 
     def _look(self) -> dict[str, Tensor]:
         statistics, vectors = HeadStatistics(), None

@@ -22,7 +22,7 @@ from headwise.experiments.analysis.wanted import WantedMap
 from headwise.experiments.apply import Loaded
 from headwise.ssa import supervision_of
 from headwise.tasks import Collator, Encoded, Split, encode
-from headwise.training.predict import evaluating, probabilities_of
+from headwise.training.predict import evaluating
 
 # Whole maps of longer texts are kept of the first few only: at 512 tokens and 144 heads one takes 38 MB.
 WHOLE_TOKENS = 128
@@ -114,7 +114,7 @@ def _view(
     seen = _Seen()
     with evaluating(model), torch.inference_mode(), capture(model, what="map", digest=seen.digest):
         output = model(**inputs, **more)
-    prediction, probabilities = answer_of(run, output.logits[0].float().cpu().numpy())
+    prediction, probabilities = run.answer(output.logits[0].float().cpu().numpy())
     sources = sources_of(encoded, number).tolist()
     maps = ExampleMaps(np.stack(seen.maps))
     view = ExampleView(
@@ -170,16 +170,6 @@ class _Seen:
             raise InputError("no attention was seen: the model has no layer that headwise can watch.")
         mean: Floats = (self._sum / self._heads).float().numpy()
         return mean
-
-
-def answer_of(run: Loaded, logits: NDArray[Any]) -> tuple[str, dict[str, float]]:
-    """What the model says of one example, and for classes the probability of each."""
-    if not run.labels:
-        return f"{float(logits[0]):.4f}", {}
-    (parts,) = probabilities_of(logits[None])
-    return run.labels[int(logits.argmax())], {
-        label: round(float(part), 6) for label, part in zip(run.labels, parts, strict=True)
-    }
 
 
 def gold_of(run: Loaded, label: float | int | None) -> str | None:

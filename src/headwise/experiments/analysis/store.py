@@ -38,7 +38,7 @@ class Analysis:
         rows = []
         for name, grid in self.content["statistics"].items():
             values = [value for row in grid["mean"] for value in row]
-            rows.append([name, sum(values) / len(values), min(values), max(values)])
+            rows.append([name, mean_over_heads(grid), min(values), max(values)])
         title = f"Heads of {self.name}, over {self.content['examples']} examples of {self.content['split']}"
         return table_html(title, ["statistic", "mean over heads", "lowest head", "highest head"], rows)
 
@@ -56,6 +56,12 @@ class Analysis:
     def heads(self) -> int:
         """Of each layer."""
         return int(self.content["heads"])
+
+
+def mean_over_heads(grid: Mapping[str, Any]) -> float:
+    """Of a statistic, as `content["statistics"]` has it."""
+    values = [value for row in grid["mean"] for value in row]
+    return float(sum(values) / len(values))
 
 
 def analysis_folder(run: Path, task: str | None = None) -> Path:

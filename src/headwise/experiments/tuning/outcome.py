@@ -10,7 +10,7 @@ from typing import Any
 
 from filelock import FileLock
 
-from headwise.disk import save_text
+from headwise.disk import save_content
 from headwise.experiments.files import recipe_text
 from headwise.experiments.sweeps.axes import label_of
 from headwise.experiments.sweeps.folder import writing
@@ -107,8 +107,8 @@ def save_outcome(outcome: TuneOutcome, space: Space) -> None:
     # Processes that tune together come to the end at the same time.
     with writing(outcome.output), FileLock(outcome.output / "locks" / "folder.lock"):
         if outcome.best is not None:
-            save_text(outcome.output / BEST, best)
-        save_text(outcome.output / TRIALS, _table(outcome, space))
+            save_content(outcome.output / BEST, best)
+        save_content(outcome.output / TRIALS, _table(outcome, space))
 
 
 def _row(trial: Any, space: Space, *, dead: bool) -> TrialRow:

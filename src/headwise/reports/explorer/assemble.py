@@ -75,11 +75,14 @@ def _json(payload: Mapping[str, Any]) -> str:
     return text.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
 
 
-def _array(name: str, content: bytes) -> str:
-    # Raw deflate, without zlib's frame: what a browser's DecompressionStream("deflate-raw") reads.
+def packed(content: bytes) -> str:
+    """An array as the page unpacks it: base64 of raw deflate, which DecompressionStream("deflate-raw") reads."""
     press = zlib.compressobj(9, zlib.DEFLATED, -zlib.MAX_WBITS)
-    packed = base64.b64encode(press.compress(content) + press.flush()).decode("ascii")
+    return base64.b64encode(press.compress(content) + press.flush()).decode("ascii")
+
+
+def _array(name: str, content: bytes) -> str:
     return (
         f'<script type="text/plain" class="array" id="array-{escape(name)}" data-bytes="{len(content)}">'
-        f"{packed}</script>"
+        f"{packed(content)}</script>"
     )

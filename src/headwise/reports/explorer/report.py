@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from headwise import __version__
-from headwise.disk import save_text
+from headwise.disk import save_content
 from headwise.errors import InputError
 from headwise.experiments.analysis import ExampleView
 from headwise.experiments.comparison import Asked, Comparison, compare
@@ -50,7 +50,7 @@ class Page:
         target = Path(path)
         if target.exists() and not force:
             raise InputError(f"{target} exists already: choose another name, or give force=True.")
-        save_text(target, self.html())
+        save_content(target, self.html())
         return target
 
     def _repr_html_(self) -> str:

@@ -11,6 +11,7 @@ from headwise.errors import InputError
 from headwise.experiments import record
 from headwise.experiments.analysis import Analysis, ExampleView, read_analysis
 from headwise.experiments.results import StoredRun, read_stored
+from headwise.experiments.story.names import names_apart
 
 RUN, BASELINE, ALSO = "run", "baseline", "also"
 MOST = 6
@@ -72,14 +73,11 @@ def gather_runs(
 
 def unique_names(folders: Sequence[Path]) -> list[str]:
     """The names of the folders, with as much of their parents as tells them apart."""
-    whole = [folder.expanduser().resolve().parts for folder in folders]
-    if len(set(whole)) < len(whole):
-        raise InputError(f"{next(each for each in folders if folders.count(each) > 1)} is given twice: give two runs.")
-    for length in range(1, max(map(len, whole)) + 1):
-        names = ["/".join(parts[-length:]) for parts in whole]
-        if len(set(names)) == len(names):
-            return names
-    return ["/".join(parts) for parts in whole]
+    whole = [folder.expanduser().resolve() for folder in folders]
+    for place, folder in enumerate(whole):
+        if folder in whole[:place]:
+            raise InputError(f"{folders[place]} is given twice: give different runs.")
+    return names_apart(whole)
 
 
 def check_pair(one: ReportRun, other: ReportRun) -> None:

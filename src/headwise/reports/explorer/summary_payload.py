@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from headwise.errors import InputError
+from headwise.experiments.analysis.store import mean_over_heads
 from headwise.experiments.comparison import Asked, Comparison, compare
 from headwise.experiments.comparison.differences import differing
 from headwise.reports.comparison import Style, text_tables, words_of
@@ -173,7 +174,7 @@ def changed_sentences(runs: Sequence[ReportRun], views: Mapping[str, Any]) -> li
     for name, (title, unit, _) in STATISTICS.items():
         grids = [each.analysis.content["statistics"].get(name) for each in (before, after)]
         if all(grids):
-            old, new = (_mean(grid) for grid in grids)
+            old, new = (mean_over_heads(grid) for grid in grids)
             sentences.append(f"{title}, mean over all heads: {old:.4g} to {new:.4g}{f' {unit}' if unit else ''}.")
     changes = (views.get("heads") or {}).get("changes") or []
     if changes and changes[0]["change"] > 0:
@@ -189,8 +190,3 @@ def changed_sentences(runs: Sequence[ReportRun], views: Mapping[str, Any]) -> li
             f"(of {before.analysis.content['examples']} examples of {flips['split']})."
         )
     return sentences
-
-
-def _mean(grid: Mapping[str, Any]) -> float:
-    values = [value for row in grid["mean"] for value in row]
-    return float(sum(values) / len(values))

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from headwise.disk import save_text
+from headwise.disk import save_content
 from headwise.errors import InputError
 from headwise.tasks.ag_pair.counts import check_pairs, label_of
 from headwise.tasks.ag_pair.news import News, read_news
@@ -32,7 +32,7 @@ def write_pairs(
     news = read_news(source)
     pairs = make_pairs(news, seed=seed, rounds=rounds, slot_order=slot_order)
     counts = check_pairs(news, pairs, rounds=rounds)
-    save_text(target, pairs_table(news, pairs))
+    save_content(target, pairs_table(news, pairs))
     asked = {"news": str(source), "output": str(target), "seed": seed, "rounds": rounds, "slot_order": slot_order}
     return {**asked, **counts.as_dict()}
 
