@@ -21,9 +21,9 @@ demo: $(STAMP)
 test: lint
 	HF_HUB_OFFLINE=1 TOKENIZERS_PARALLELISM=false $(BIN)/python -m pytest -n 2 --dist loadfile
 
-# Tests of several processes and of whole sweeps that would make `make test` too long; .ci/run has both.
+# Tests of several processes, of kills and of whole sweeps that would make `make test` too long; .ci/run has both.
 slow: $(STAMP)
-	HF_HUB_OFFLINE=1 TOKENIZERS_PARALLELISM=false $(BIN)/python -m pytest -m slow tests/cli/test_processes_command.py tests/cli/test_tune_command.py tests/experiments tests/test_examples.py tests/training
+	HF_HUB_OFFLINE=1 TOKENIZERS_PARALLELISM=false $(BIN)/python -m pytest -n 2 --dist loadfile -m slow
 
 lint: $(STAMP)
 	$(BIN)/ruff check $(CODE)

@@ -25,11 +25,13 @@ from headwise.training import needs_of
 DOCS = Path(__file__).parents[1] / "docs"
 
 
+@pytest.mark.slow
 def test_which_guide_is_up_to_date():
     answer = subprocess.run([sys.executable, DOCS / "which_guide.py", "--check"], check=False)
     assert answer.returncode == 0, "run `python docs/which_guide.py`"
 
 
+@pytest.mark.slow
 def test_reproduction_is_up_to_date():
     answer = subprocess.run([sys.executable, DOCS / "reproduction.py", "--check"], check=False)
     assert answer.returncode == 0, "run `python docs/reproduction.py`"

@@ -328,6 +328,11 @@ FORKS = multiprocessing.get_context("forkserver")
 FORKS.set_forkserver_preload(["tiny_runs", "headwise.cli.train", "headwise.cli.rerank", "scipy.stats"])
 
 
+def slowly(*values: Any) -> Any:
+    """One more case of a test that needs seconds: for `make slow`."""
+    return pytest.param(*values, marks=pytest.mark.slow)
+
+
 class Process:
     """`headwise WORDS...` as a process of its own."""
 

@@ -232,6 +232,7 @@ def fresh_compiler():
     torch.compiler.reset()
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("fresh_compiler")
 @pytest.mark.parametrize(("family", "backend"), [("bert", "eager"), ("bert", "aot_eager"), ("modernbert", "aot_eager")])
 def test_compiled_models_give_the_same(family, backend):
@@ -247,6 +248,7 @@ def test_compiled_models_give_the_same(family, backend):
             close(gradients(model), gradients(plain), 1e-4)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("fresh_compiler")
 def test_the_whole_model_is_one_graph_that_is_compiled_once(batch):
     sizes = []
@@ -371,6 +373,7 @@ def distributed_worker(rank, folder):
     leave(folder)
 
 
+@pytest.mark.slow
 def test_two_processes_equal_one_with_the_double_batch(tmp_path):
     torch.multiprocessing.spawn(distributed_worker, args=(str(tmp_path),), nprocs=2)
     model = build_model("bert", dtype=torch.float64)

@@ -39,6 +39,7 @@ def words(write_joint, several, tmp_path):
 # -- stopped and gone on with ------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_killed_in_every_part_and_gone_on_with(headwise, words, with_iat, tmp_path):
     """One run through all of it; the calls are counted anew in each process."""
     kills = [
@@ -61,6 +62,7 @@ def test_killed_in_every_part_and_gone_on_with(headwise, words, with_iat, tmp_pa
     assert json.loads(out)["happened"] == record(tmp_path / "run")["happened"]
 
 
+@pytest.mark.slow
 def test_stopped_by_hand_in_every_part_and_gone_on_with(headwise, words, with_iat, tmp_path):
     """Also in the last step of a part, when the next part has not begun."""
     stops = [

@@ -10,7 +10,7 @@ import pytest
 import torch
 from sentence_transformers import CrossEncoder
 from small_collection import write_collection
-from tiny_runs import Process, assert_one_sentence, build_tokenizer
+from tiny_runs import Process, assert_one_sentence, build_tokenizer, slowly
 from transformers import AutoModelForSequenceClassification
 
 from headwise.errors import DiskError, InputError
@@ -277,10 +277,10 @@ def whole(model, many, tmp_path_factory):
 @pytest.mark.parametrize(
     ("place", "count", "done"),
     [
-        (ADD, 1, 0),  # nothing is kept yet
+        slowly(ADD, 1, 0),  # nothing is kept yet
         (ADD, 3, 2 * PIECE),
-        ("headwise.experiments.partial.os.fsync", 2, 2 * PIECE),  # written, not yet known to be
-        ("headwise.cli.run_output.write_run", 1, None),  # all is kept, nothing is written
+        slowly("headwise.experiments.partial.os.fsync", 2, 2 * PIECE),  # written, not yet known to be
+        slowly("headwise.cli.run_output.write_run", 1, None),  # all is kept, nothing is written
     ],
 )
 def test_a_killed_run_goes_on(long, whole, tmp_path, place, count, done):

@@ -11,7 +11,7 @@ import sys
 from contextlib import suppress
 
 import pytest
-from tiny_runs import Process, assert_one_sentence, log, outcome, record, undisturbed, write_data
+from tiny_runs import Process, assert_one_sentence, log, outcome, record, slowly, undisturbed, write_data
 
 from headwise.cli.train import _go_on
 from headwise.training.checkpoints import MARK, newest
@@ -56,6 +56,7 @@ def test_nothing_of_this_is_trivial(whole):
 # -- SIGKILL -----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", [1, 2])
 def test_kills_at_random_moments(words, assert_same, tmp_path, seed):
     chance, kills, work = random.Random(seed), 0, tmp_path / "run" / "unfinished"
@@ -82,17 +83,17 @@ def test_kills_at_random_moments(words, assert_same, tmp_path, seed):
 @pytest.mark.parametrize(
     ("place", "count"),
     [
-        (STEP, 2),  # before the first checkpoint
-        ("torch.save", 1),  # while the first checkpoint is written
+        slowly(STEP, 2),  # before the first checkpoint
+        slowly("torch.save", 1),  # while the first checkpoint is written
         ("torch.save", 5),  # while the second one is, the first being whole
-        ("headwise.training.checkpoints.MarkCheckpoints.on_save", 2),  # all written, not yet marked
-        ("pathlib.Path.rename", 1),  # the first best model is written, but not yet in its place
-        (STEP, 10),  # the last step of an epoch
+        slowly("headwise.training.checkpoints.MarkCheckpoints.on_save", 2),  # all written, not yet marked
+        slowly("pathlib.Path.rename", 1),  # the first best model is written, but not yet in its place
+        slowly(STEP, 10),  # the last step of an epoch
         (STEP, 11),
-        ("headwise.experiments.single_run.summarise", 1),  # after the last step
-        ("headwise.experiments.single_run.save_classifier", 1),
+        slowly("headwise.experiments.single_run.summarise", 1),  # after the last step
+        slowly("headwise.experiments.single_run.save_classifier", 1),
         ("headwise.experiments.single_run.model_card", 1),  # the model is saved, the record is not
-        ("headwise.experiments.record.write", 2),
+        slowly("headwise.experiments.record.write", 2),
     ],
 )
 def test_kills_at_chosen_moments(words, assert_same, tmp_path, place, count):
@@ -120,6 +121,7 @@ def test_a_kill_in_the_very_first_moment(headwise, words, assert_same, tmp_path)
     assert_same()
 
 
+@pytest.mark.slow
 def test_a_run_that_stopped_early_ends_as_it_would_have(ran, write_recipe, pairs, tmp_path, headwise):
     """Killed after its last step, when there is nothing left to train; and the length is no multiple of an epoch."""
     for name, changes in {
@@ -139,8 +141,8 @@ def test_a_run_that_stopped_early_ends_as_it_would_have(ran, write_recipe, pairs
 # -- Ctrl-C ------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-@pytest.mark.parametrize("step", [1, 10, 14])
+@pytest.mark.parametrize("number", [signal.SIGINT, slowly(signal.SIGTERM)])
+@pytest.mark.parametrize("step", [slowly(1), 10, slowly(14)])
 def test_stopped_by_hand(headwise, words, assert_same, tmp_path, number, step):
     code, out, err = Process(tmp_path / "p1", *words, "--json", at=(STEP, step, number)).result()
     assert (code, out) == (130, "")
@@ -201,6 +203,7 @@ def test_a_program_on_the_path_needs_no_folder(monkeypatch, tmp_path):
     assert _go_on() == "headwise train r --resume"
 
 
+@pytest.mark.slow
 def test_the_printed_line_works_in_a_shell(write_recipe, pairs, assert_same, tmp_path):
     """Everything for real: a fresh process, a signal from outside, names with blanks and quotes."""
     place = tmp_path / 'it\'s a "run" $HOME'
@@ -224,6 +227,7 @@ def test_the_printed_line_works_in_a_shell(write_recipe, pairs, assert_same, tmp
 # -- a full disk -------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("limit", "what"),
     [

@@ -6,7 +6,7 @@ import signal
 import numpy as np
 import pytest
 from safetensors.numpy import load_file
-from tiny_runs import Process, log, outcome, record, undisturbed
+from tiny_runs import Process, log, outcome, record, slowly, undisturbed
 
 from headwise.training.checkpoints import newest
 from headwise.training.relabelling import FILE
@@ -64,11 +64,11 @@ def test_nothing_of_this_is_trivial(whole):
     ("place", "count"),
     [
         (STEP, 7),  # the middle of the second epoch; the checkpoint is of the first
-        (STEP, 10),  # the last step of the second epoch, before it is told
-        (STEP, 14),  # the middle of the third epoch, whose labels were made before the checkpoint of step 12
-        ("headwise.ssa.answers.Asker.ask", 2),  # while the third epoch is labelled
+        slowly(STEP, 10),  # the last step of the second epoch, before it is told
+        slowly(STEP, 14),  # the middle of the third epoch, whose labels were made before the checkpoint of step 12
+        slowly("headwise.ssa.answers.Asker.ask", 2),  # while the third epoch is labelled
         ("headwise.training.relabelling.save_file", 2),  # the model is in the checkpoint, the labels are not
-        ("headwise.experiments.single_run.summarise", 1),  # after the last step
+        slowly("headwise.experiments.single_run.summarise", 1),  # after the last step
     ],
 )
 def test_kills(headwise, words, assert_same, tmp_path, place, count):
@@ -101,6 +101,7 @@ def test_stopped_while_tokens_are_labelled(headwise, words, assert_same, tmp_pat
     assert_same()
 
 
+@pytest.mark.slow
 def test_a_run_that_stopped_early_ends_as_it_would_have(headwise, write_recipe, pairs, tmp_path):
     """Killed when there is nothing left to train, in the middle of an epoch."""
     changes = {"training__evaluate_every": 1, "training__early_stopping": 2, "training__learning_rate": 1e-9}

@@ -30,6 +30,7 @@ def own_pairs(pairs, tmp_path):
     return folder
 
 
+@pytest.mark.slow
 def test_a_sweep_is_planned_made_mended_and_not_repeated(headwise, sweep, own_pairs, tmp_path):
     files = {"train": "bad.tsv", "validation": "validation.tsv"}
     grid = {"system": {"plain": {"guides": {}}, "bad": {"guides": {}, "task": {"name": "pairs", "files": files}}}}

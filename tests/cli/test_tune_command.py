@@ -97,6 +97,7 @@ def undisturbed(tmp_path_factory, encoder, pairs):
     return folder / "out"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
 def test_the_same_command_goes_on(headwise, words, undisturbed, tmp_path, number):
     """Stopped or killed in the sixth step of the second run."""
@@ -125,6 +126,7 @@ def test_the_same_command_goes_on(headwise, words, undisturbed, tmp_path, number
     assert mine == theirs
 
 
+@pytest.mark.slow
 def test_stopped_before_the_first_step(headwise, words, tmp_path):
     at = ("headwise.experiments.prepare.load_classifier", 1, signal.SIGTERM)
     code, out, err = Process(tmp_path / "p", *words(*TWO, **SHORT), at=at).result()

@@ -39,6 +39,7 @@ def in_one_process(tmp_path_factory, encoder, pairs):
     return folder / "out"
 
 
+@pytest.mark.slow
 def test_two_processes_give_the_bytes_of_one_and_an_error_stops_nobody(tmp_path, encoder, pairs, in_one_process):
     bad = {"task.files": {"train": "no-such-file.tsv", "validation": "no"}}
     grid = {"system": {"plain": {"guides": {}}, "ag": None, "bad": bad}}

@@ -76,6 +76,7 @@ def test_an_unreachable_address_is_told_in_seconds(headwise, tmp_path, encoder, 
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.slow
 def test_an_address_that_is_no_cluster_is_told_in_seconds(headwise, tmp_path, encoder, pairs, deaf):
     words = ("sweep", write_sweep(tmp_path / "s.yaml", encoder), "--data", pairs, "--output", tmp_path / "out")
     begin = time.monotonic()

@@ -112,6 +112,7 @@ FEW = ("training.steps=2", "data.max_length=24", "training.evaluation_batch=16")
 LIMITS = {"single": "data.limit={train: 24, validation: 8, test: 8}", "joint": "data.limit={train: 24}"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_every_system_of_a_small_twin_trains(name, tmp_path, encoder, files, monkeypatch):
     monkeypatch.setenv("HEADWISE_CACHE", str(tmp_path / "cache"))

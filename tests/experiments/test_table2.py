@@ -53,6 +53,7 @@ def data(tmp_path_factory):
     return folder
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", FAMILY)
 def test_every_recipe_runs_two_steps(name, small_encoder, data, tmp_path):
     changes = [f"model={small_encoder}", "training.steps=2", "training.batch=8", "training.warmup=0", "share_every=1"]

@@ -77,6 +77,7 @@ def test_some_of_a_grid_and_then_the_rest(tuned, tmp_path):
     assert len(results(tmp_path / "out")) == 2
 
 
+@pytest.mark.slow
 def test_a_hopeless_trial_is_pruned(tuned, tmp_path):
     outcome = tuned(RATES)
     states = {row.parameters["training.learning_rate"]: row for row in outcome.rows}
@@ -130,6 +131,7 @@ def test_seeds_are_averaged(tuned, tmp_path):
     assert read_any_recipe(str(tmp_path / "out" / "best.yaml")).seed == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sampler", ["tpe", "random"])
 def test_a_range_is_not_drawn_twice(tuned, tmp_path, sampler):
     vary = "training.learning_rate={low: 1e-4, high: 1e-2, log: true}"

@@ -124,6 +124,7 @@ def test_of_two_with_the_same_ticket_the_first_stays(study):
     assert not superfluous(other, wanted=2)
 
 
+@pytest.mark.slow
 def test_a_machine_that_died_elsewhere(tuned, tmp_path):
     """Its lock is in no folder of ours: Optuna's heartbeat tells, by the clock of the database."""
     tuned(RATES, trials=1, **SHORT)

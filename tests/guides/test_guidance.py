@@ -301,6 +301,7 @@ def test_frozen_layers_are_refused_with_the_way_out(model, batch):
         model(**batch)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("order", ["guide first", "compile first"])
 def test_torch_compile(batch, order):
     torch.compiler.reset()
@@ -489,6 +490,7 @@ def in_one_of_two_processes(rank, folder):
     leave(folder)
 
 
+@pytest.mark.slow
 def test_data_parallel_training_equals_one_process_with_the_whole_batch(tmp_path):
     torch.multiprocessing.spawn(in_one_of_two_processes, args=(str(tmp_path),), nprocs=2)
     left, right = (torch.load(tmp_path / f"{rank}.pt") for rank in (0, 1))

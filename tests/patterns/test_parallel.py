@@ -89,6 +89,7 @@ def test_an_error_of_the_function_comes_out_as_it_was(workers):
     assert type(caught.value) is InputError
 
 
+@pytest.mark.slow
 def test_a_worker_that_dies_is_a_clear_error():
     with pytest.raises(StateError, match="ended without an answer.*what is done is kept; go on with fewer"):
         list(apply(suicidal, range(8), workers=2))
@@ -167,6 +168,7 @@ def test_only_the_cores_that_we_may_use_count():
         os.sched_setaffinity(0, allowed)
 
 
+@pytest.mark.slow
 def test_no_worker_outlives_its_process():
     program = (
         "import os, sys\nsys.path.insert(0, sys.argv[1])\n"

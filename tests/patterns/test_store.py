@@ -196,6 +196,7 @@ def alone(tmp_path_factory):
     return examples, gather(Letters(), examples, cache=tmp_path_factory.mktemp("alone"), workers=1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("workers", [2, 3])
 def test_the_same_bytes_whatever_the_number_of_workers(cache, alone, workers):
     examples, stored = alone
@@ -216,14 +217,14 @@ def test_the_work_is_done_by_several_processes(cache, traces):
     assert len({path.name for path in traces.iterdir()} - {str(os.getpid())}) == 2
 
 
-@pytest.mark.parametrize(("number", "workers"), [(60, 1), (300, 2)])
+@pytest.mark.parametrize(("number", "workers"), [(60, 1), pytest.param(300, 2, marks=pytest.mark.slow)])
 def test_the_corpus_is_for_those_that_ask(cache, number, workers):
     corpus = sentences(number, seed=2)
     stored = gather(CountedLetters(), EXAMPLES, corpus=corpus, cache=cache, workers=workers)
     assert_right(stored, EXAMPLES, scale=count(corpus))
 
 
-@pytest.mark.parametrize(("number", "workers"), [(60, 1), (300, 2)])
+@pytest.mark.parametrize(("number", "workers"), [(60, 1), pytest.param(300, 2, marks=pytest.mark.slow)])
 def test_progress_counts_examples(cache, number, workers):
     told = []
     gather(Letters(), sentences(number), cache=cache, workers=workers, progress=lambda *each: told.append(each))
@@ -233,7 +234,7 @@ def test_progress_counts_examples(cache, number, workers):
     gather(Letters(), sentences(number), cache=cache, progress=lambda *each: pytest.fail("nothing was to be done"))
 
 
-@pytest.mark.parametrize(("number", "workers"), [(60, 1), (300, 2)])
+@pytest.mark.parametrize(("number", "workers"), [(60, 1), pytest.param(300, 2, marks=pytest.mark.slow)])
 def test_an_error_of_the_builder_comes_out_as_it_was_and_nothing_is_kept(cache, number, workers):
     examples = [*sentences(number), ("one yak",)]
     with pytest.raises(InputError, match=r"^no yak here, please\.$"):
@@ -557,7 +558,7 @@ def stopped(how, *arguments):
                 os.killpg(process.pid, signal.SIGKILL)  # workers that do not know yet
 
 
-@pytest.mark.parametrize(("number", "workers"), [(150, 1), (400, 2)])
+@pytest.mark.parametrize(("number", "workers"), [(150, 1), pytest.param(400, 2, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT])
 def test_a_build_that_was_stopped_goes_on(cache, traces, number, workers, how):
     pattern, examples, told = Letters(traces=str(traces), pause=0.2), sentences(number), []
@@ -652,6 +653,7 @@ def test_rebuild_forgets_the_parts_of_a_stopped_build(cache):
     assert sum(map(len, seen)) == 60
 
 
+@pytest.mark.slow
 def test_two_processes_at_once_build_once(cache, traces):
     both = [start(BUILD, cache, traces, 150, 1, 0.2) for _ in range(2)]
     outputs = [process.communicate(timeout=120) for process in both]

@@ -9,6 +9,8 @@ from two_processes import leave, meet
 import headwise as hw
 from headwise.training.trainer import GuidedTrainer
 
+pytestmark = pytest.mark.slow  # two processes, which take seconds to load their libraries
+
 AUTO = hw.auto(0.3, window=2, every=1)
 # name -> guides, what else the Trainer is told
 RUNS = {

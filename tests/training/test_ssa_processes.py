@@ -9,6 +9,8 @@ from two_processes import leave, meet
 
 from headwise.training.trainer import GuidedTrainer
 
+pytestmark = pytest.mark.slow  # two processes, which take seconds to load their libraries
+
 # A model that stays as it is: only then one process and two, whose batches differ, have the same one to ask.
 STILL = {"learning_rate": 0.0, "num_train_epochs": 4}
 MOVING = {"save_strategy": "steps", "save_steps": 2, "num_train_epochs": 3}

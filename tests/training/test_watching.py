@@ -31,6 +31,7 @@ def test_every_evaluation_with_the_best_so_far(encoder, pairs, tmp_path):
     assert seen[-1][2] == happened["metrics"]["validation"]["accuracy"]
 
 
+@pytest.mark.slow
 def test_a_run_that_goes_on_remembers_the_best(encoder, pairs, tmp_path):
     """The best of all is before the stop, so whoever looks only at what comes after would tell another value."""
     whole, place = [], Place(tmp_path / "whole", Path(pairs))

@@ -54,7 +54,7 @@ class Tab:
     def run(self, script: str, *arguments: Any) -> Any:
         return self.browser.execute_script(script, *arguments)
 
-    def wait(self, done: Callable[[], Any], otherwise: str, seconds: float = 15) -> None:
+    def wait(self, done: Callable[[], Any], otherwise: str, seconds: float = 60) -> None:
         end = time.monotonic() + seconds
         while not done():
             assert time.monotonic() < end, otherwise

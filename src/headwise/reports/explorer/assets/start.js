@@ -74,6 +74,7 @@ async function start() {
     if (view) openView(view, false);
     writeHash();
   });
+  writeHash();   // the address can be handed on at once
   document.documentElement.dataset.ready = "true";
   performance.mark("headwise-ready");
 }
