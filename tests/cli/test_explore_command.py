@@ -83,6 +83,15 @@ def test_questions_have_names_of_their_own(address):
     assert len(set(names)) == 2
 
 
+def test_heads_can_be_switched_off(address):
+    whole, without = (
+        json.loads(ask(address, "look", json.dumps({"texts": TEXTS, "off": off}))[2])["example"]
+        for off in ([], [[0, 0], [1, 1], [0, 0]])
+    )
+    assert without["title"].endswith(" without 2 heads")
+    assert all(whole["answers"][model] != without["answers"][model] for model in ("m0", "m1"))
+
+
 @pytest.mark.parametrize(
     ("body", "status", "part"),
     [
@@ -92,6 +101,9 @@ def test_questions_have_names_of_their_own(address):
         ("no json", 400, "expected"),
         ('{"texts": [1, 2]}', 400, "expected"),
         ("[]", 400, "expected"),
+        ('{"texts": ["a", "b"], "off": [[0, "1"]]}', 400, "expected"),
+        ('{"texts": ["a", "b"], "off": {"0": 1}}', 400, "expected"),
+        ('{"texts": ["a", "b"], "off": [[0, 99]]}', 400, "layer 0, head 99 cannot be switched off"),
         ("[" * 50_000, 400, "expected"),
         (json.dumps({"texts": ["a", "\ud800"]}), 400, "lone surrogate"),
         (question("a", "\u200b"), 400, "nothing that the model can read"),

@@ -9,19 +9,24 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from small_reports import KEPT
+from tiny_runs import assert_one_sentence
 
 import headwise as hw
 from headwise.errors import InputError
-from headwise.experiments.analysis import AnalysisSettings, analyze, read_analysis
+from headwise.experiments.analysis import AnalysisSettings, analyze, read_analysis, view_examples
 from headwise.experiments.analysis.examples import spread
 from headwise.experiments.analysis.maps import ExampleMaps, from_bytes, to_bytes
 from headwise.experiments.analysis.store import analysis_folder
+from headwise.experiments.analysis.wanted import wanted_pattern
 from headwise.experiments.apply import load_run
 from headwise.experiments.data import read_split
 from headwise.experiments.outputs import read_outputs
 from headwise.experiments.run_tasks import load_tasks
+from headwise.patterns import PMI
 from headwise.reports.explorer.example_payload import example_payload
 from headwise.tasks import Collator, encode
+from headwise.training import Silence
+from headwise.training.knowledge import add_knowledge
 
 
 @given(st.lists(st.floats(0, 1), min_size=1, max_size=20))
@@ -150,6 +155,89 @@ def test_the_map_that_a_guide_wants_comes_along(ran, tmp_path):
     described, arrays = example_payload(["m0"], [view], "e0", exact=True)
     assert described["target"] == {"name": name, "array": "e0target"}
     assert np.array_equal(np.frombuffer(arrays["e0target"], np.uint8).reshape(tokens, tokens) > 0, wanted > 0)
+
+
+def test_how_far_heads_follow_what_their_guide_wants(ran):
+    run = ran(guides={"match": {"pattern": "next"}}, training__epochs=1)
+    analyze(load_tasks(run), AnalysisSettings(limit=6, examples=6))
+    found = read_analysis(run)
+    assert found.content["pattern"] == {"name": "next", "options": {}}
+    # Each row but the last wants the token after it.
+    shares = [
+        [
+            [np.diag(view.head_map(layer, head), 1).mean() for head in range(found.heads)]
+            for layer in range(found.layers)
+        ]
+        for view in found.examples
+    ]
+    assert np.allclose(found.content["statistics"]["match"]["mean"], np.mean(shares, 0), atol=0.004)
+    assert found.content["statistics"]["match"]["examples"] == 6
+
+
+def test_what_knowledge_wants_is_worked_out_for_the_examples(ran, tmp_path, monkeypatch):
+    monkeypatch.setenv("HEADWISE_CACHE", str(tmp_path / "cache"))
+    pmi = {"name": "pmi", "window": 4}
+    run = ran(guides={"match": {"pattern": pmi, "on": "map"}}, training__epochs=1)
+    other = ran("other", training__epochs=1)
+    analyze(load_tasks(run), AnalysisSettings(limit=6, examples=3))
+    analyze(load_tasks(other), AnalysisSettings(limit=6, examples=3, pattern=PMI(window=4)))
+    found, same = read_analysis(run), read_analysis(other)
+    assert found.content["pattern"] == same.content["pattern"]
+    loaded = load_run(run)
+    train = read_split(loaded.recipe, loaded.task, "train", loaded.data)
+    for view, again in zip(found.examples, same.examples, strict=True):
+        assert np.array_equal(view.wanted[1], again.wanted[1])
+        data = [dict(loaded.tokenizer(*view.texts, truncation=True, max_length=24))]
+        known = add_knowledge(
+            data, [view.texts], {"match": {"pattern": pmi, "on": "map"}}, tokenizer=loaded.tokenizer, corpus=train.texts
+        )
+        (matrix,) = known[0]["knowledge"].values()
+        shares = matrix / np.maximum(matrix.sum(1, keepdims=True), 1e-30)
+        assert np.allclose(view.wanted[1], shares, atol=1e-6)
+        assert view.wanted[1].sum() > 0
+    assert found.content["statistics"]["match"]["examples"] > 0
+
+
+def test_knowledge_that_cannot_be_worked_out_is_told_and_left_out(ran, tmp_path, monkeypatch):
+    monkeypatch.setenv("HEADWISE_CACHE", str(tmp_path / "cache"))
+    run = ran(guides={"pmi": {}}, training__epochs=1)
+    moved = json.loads((run / "headwise.json").read_text())
+    moved["asked"]["data"] = str(tmp_path / "gone")
+    (run / "headwise.json").write_text(json.dumps(moved))
+    told = []
+
+    class Told(Silence):
+        def tell(self, message):
+            told.append(message)
+
+    assert wanted_pattern(load_run(run), listener=Told()) is None
+    (sentence,) = told
+    assert sentence.startswith("what guide pmi wanted is not shown: ")
+    assert "gone" in sentence
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [("nxt", "next"), ("{name: pmi, windw: 5}", "window"), ("[", "is not YAML"), ("7", "expected a name")],
+)
+def test_a_pattern_that_nobody_knows(two_runs, headwise, text, said):
+    assert_one_sentence(headwise("analyze", two_runs / "plain", "--pattern", text), said)
+
+
+def test_without_some_heads_the_model_answers_as_with_their_gates_shut(two_runs):
+    run = load_run(two_runs / "guided")
+    split = read_split(run.recipe, run.task, "test", run.data).subset([0])
+    (whole,) = view_examples(run, split, ["a"], [0])
+    (view,) = view_examples(run, split, ["a"], [0], silenced=[(0, 1), (1, 0)])
+    gates = torch.ones(2, len(whole.maps.values[0]))
+    gates[0, 1] = gates[1, 0] = 0
+    inputs = run.tokenizer(*view.texts, truncation=True, max_length=24, return_tensors="pt")
+    with torch.inference_mode(), hw.gate(run.model.eval(), gates):
+        chances = run.model(**inputs).logits[0].softmax(0)
+    assert view.probabilities == pytest.approx(dict(zip(run.labels, chances.tolist(), strict=True)), abs=1e-5)
+    assert view.probabilities != whole.probabilities
+    with pytest.raises(InputError, match="layer 5, head 0 cannot be switched off"):
+        view_examples(run, split, ["a"], [0], silenced=[(5, 0)])
 
 
 def test_a_reranker_tells_the_ranks_of_its_candidates(analysed_reranker):

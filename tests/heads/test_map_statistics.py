@@ -14,8 +14,8 @@ from headwise.heads.map_statistics import MapStatistics, Marks
 pytestmark = pytest.mark.filterwarnings("ignore::headwise.HeadwiseWarning")
 
 
-def marks_of(mask):
-    """The first and the last token frame, the rest is two texts."""
+def marks_of(mask, lazy=None):
+    """The first and the last token frame, the rest is two texts; of some tokens a pattern wants something."""
     valid = mask.bool()
     special, texts = torch.zeros_like(valid), torch.full(mask.shape, -1)
     for row in range(len(mask)):
@@ -24,7 +24,11 @@ def marks_of(mask):
         inner = places[1:-1]
         texts[row, inner] = 0
         texts[row, inner[len(inner) // 2 :]] = 1
-    return Marks(valid, special, texts)
+    wanted = torch.rand(*mask.shape, mask.shape[1], generator=torch.Generator().manual_seed(1)) < 0.2
+    wanted[:, 2] = False
+    if lazy is not None:
+        wanted[lazy] = False
+    return Marks(valid, special, texts, wanted)
 
 
 def collect(model, batches):
@@ -57,6 +61,9 @@ def slow(model, batch):
                 a[q][k] for q in text for k in text if marks.texts[example, q] != marks.texts[example, k]
             ) / len(text)
             received[layer, head] = torch.tensor([sum(a[q][k] for q in tokens) for k in tokens])
+            cells = [(q, k) for q in tokens for k in tokens if marks.wanted[example, q, k]]
+            match = sum(a[q][k] for q, k in cells) / len({q for q, _ in cells})
+            found.setdefault("match", {}).setdefault((layer, head), []).append(match)
             for name, value in (("entropy", entropy), ("sink", sink), ("distance", distance), ("cross", cross)):
                 found.setdefault(name, {}).setdefault((layer, head), []).append(value)
         for place, mine in received.items():
@@ -87,7 +94,7 @@ def test_neither_batches_nor_padding_matter():
     model, batch = build_model("bert").eval(), build_batch()
     one_by_one = [{name: tensor[row : row + 1] for name, tensor in build_batch(padding=3).items()} for row in range(3)]
     together, apart = collect(model, [batch]), collect(model, one_by_one)
-    for name in together:
+    for name in set(together) - {"match"}:  # whose wishes are drawn for each batch
         assert together[name].mean == pytest.approx(apart[name].mean, abs=1e-5)
 
 
@@ -100,6 +107,22 @@ def test_texts_without_a_partner_have_no_cross():
         model(input_ids=batch["input_ids"], attention_mask=batch["attention_mask"])
         statistics.add(record)
     assert [each.name for each in statistics.result()] == ["entropy", "sink", "distance", "similarity"]
+
+
+def test_an_example_of_which_nothing_is_wanted_does_not_count():
+    model, batch = build_model("bert").eval(), build_batch()
+    found = {}
+    for lazy in (None, 0):
+        statistics = MapStatistics()
+        with torch.inference_mode(), hw.capture(model, what="map", digest=statistics.digest) as record:
+            statistics.begin(marks_of(batch["attention_mask"], lazy))
+            model(input_ids=batch["input_ids"], attention_mask=batch["attention_mask"])
+            statistics.add(record)
+        found[lazy] = next(each for each in statistics.result() if each.name == "match")
+    alone = slow(model, batch)["match"]
+    assert (found[None].examples, found[0].examples) == (3, 2)
+    for place, values in alone.items():
+        assert found[0].mean[place] == pytest.approx(sum(values[1:]) / 2, abs=2e-5)
 
 
 def test_nothing_seen_and_broken_attention_are_told():

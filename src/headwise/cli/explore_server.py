@@ -19,6 +19,7 @@ from typing import Any
 from headwise.errors import HeadwiseError, InputError
 from headwise.experiments.analysis import view_examples
 from headwise.experiments.analysis.examples import check_texts
+from headwise.experiments.analysis.wanted import wanted_pattern
 from headwise.experiments.apply import Loaded
 from headwise.reports.explorer.assemble import packed
 from headwise.reports.explorer.example_payload import example_payload
@@ -28,10 +29,12 @@ from headwise.tasks import Split
 LOOPBACK = "127.0.0.1"
 LONGEST = 4000
 """Characters of a text."""
-# A body holds two texts, each character up to twelve bytes as JSON writes it, and the words around them.
-LARGEST_BODY = 2 * 12 * LONGEST + 1000
+# A body holds two texts, each character up to twelve bytes as JSON writes it, the heads that are off, and the words
+# around them.
+LARGEST_BODY = 2 * 12 * LONGEST + 20_000
 SECONDS = 30
 CONNECTIONS = 16
+EXPECTED = 'expected {"texts": ["...", "..."]}, and perhaps "off": [[layer, head], ...].'
 # Whole maps up to here; longer texts get the largest weights of each row.
 WHOLE_TOKENS = 128
 
@@ -43,6 +46,7 @@ class Explorer:
         """Make the page live."""
         self.word = secrets.token_urlsafe(24)
         self._models, self._busy, self._ended = models, threading.Lock(), threading.Event()
+        self._wanted = {name: wanted_pattern(run) for name, run in models.items()}
         self._asked = 0
         first = next(iter(models.values()))
         live = {"url": f"/{self.word}/look", "pair": first.task.sentences == 2, "longest_characters": LONGEST}
@@ -50,13 +54,14 @@ class Explorer:
 
     def look(self, body: bytes) -> dict[str, Any]:
         """What the models do with texts that somebody typed; one question at a time."""
-        texts = _texts(body)
+        texts, off = _question(body)
         with self._busy:
             views = []
-            for run in self._models.values():
+            without = f" without {len(off)} {'head' if len(off) == 1 else 'heads'}" if off else ""
+            title = f"typed {self._asked + 1}{without}"
+            for name, run in self._models.items():
                 split = Split((check_texts(run, texts),), (None,))
-                self_made = f"typed {self._asked + 1}"
-                views += view_examples(run, split, [self_made], [None])
+                views += view_examples(run, split, [title], [None], wanted=self._wanted[name], silenced=off)
             self._asked += 1
             name = f"live{self._asked}"
         exact = len(views[0].tokens) <= WHOLE_TOKENS
@@ -199,16 +204,24 @@ class _Handler(BaseHTTPRequestHandler):
         """Requests are nobody's business but the user's, and the word must not stand in a log."""
 
 
-def _texts(body: bytes) -> list[str]:
+def _question(body: bytes) -> tuple[list[str], list[tuple[int, int]]]:
+    """The texts, and the heads that the models have to do without."""
     try:
-        texts = json.loads(body)["texts"]
-    except (ValueError, KeyError, TypeError, RecursionError):
-        raise InputError('expected {"texts": ["...", "..."]}.') from None
+        asked = json.loads(body)
+        texts, off = asked["texts"], asked.get("off", [])
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        raise InputError(EXPECTED) from None
     if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
-        raise InputError('expected {"texts": ["...", "..."]}.')
+        raise InputError(EXPECTED)
     for text in texts:
         if any("\ud800" <= letter <= "\udfff" for letter in text):
             raise InputError("a text holds half of a letter (a lone surrogate): write it anew.")
         if len(text) > LONGEST:
             raise InputError(f"a text has {len(text)} characters: expected at most {LONGEST}; cut it.")
-    return texts
+    if not isinstance(off, list) or not all(_is_head(each) for each in off):
+        raise InputError(EXPECTED)
+    return texts, sorted({(layer, head) for layer, head in off})
+
+
+def _is_head(each: Any) -> bool:
+    return isinstance(each, list) and len(each) == 2 and all(type(number) is int for number in each)

@@ -49,6 +49,14 @@ def analyze(
     importance: Annotated[
         int, typer.Option(min=0, help="Also the importance of heads, over so many labelled examples.")
     ] = 0,
+    pattern: Annotated[
+        str | None,
+        typer.Option(
+            help="Hold heads against this pattern, such as next or '{name: pmi, window: 5}'; by default the one that "
+            "the run was guided to, if any.",
+            show_default=False,
+        ),
+    ] = None,
     data: Annotated[Path | None, typer.Option(help="Folder with the task's files.", show_default=False)] = None,
     batch: Annotated[int | None, typer.Option(min=1, help="Examples at a time.", show_default=False)] = None,
     download: Annotated[
@@ -58,10 +66,12 @@ def analyze(
 ) -> None:
     """Look at what every head of RUN does on a split, and save it for report, explore and figure."""
     from headwise.cli.analyze import run_analyze
-    from headwise.experiments.analysis.settings import AnalysisSettings
+    from headwise.experiments.analysis.settings import AnalysisSettings, read_pattern
     from headwise.experiments.apply import Source
 
-    settings = AnalysisSettings(split, limit, keep, tuple(pick or ()), examples, importance, batch)
+    settings = AnalysisSettings(
+        split, limit, keep, tuple(pick or ()), examples, importance, batch, read_pattern("--pattern", pattern)
+    )
     run_analyze(run, settings, Source(data, download), task=task, as_json=as_json)
 
 

@@ -6,10 +6,12 @@ For an example of T tokens, a head's attention A (every row sums to one), and ro
     sink      = mean over q of  the sum of A[q,k] over special tokens k, such as [CLS] and [SEP]
     distance  = mean over q of  sum_k A[q,k] |q - k|                  in tokens
     cross     = mean over q in a text of the sum of A[q,k] over the tokens k of the other text
+    match     = mean over q with a wish of the sum of A[q,k] over the tokens k that a pattern wants q to look at
     similarity = mean cosine, over all other heads, between what the tokens receive from this head and from that one
 
 Each is a mean over examples, every example counting once, and has a standard error over examples. `cross` is over the
-examples that are pairs; there is none where no example is one. A text of one token has entropy 1.
+examples that are pairs, `match` over those of which a pattern wants something; there is none where no example is one.
+A text of one token has entropy 1.
 
 Maps are digested layer by layer while the model runs (`capture(..., digest=...)`), in single precision; the sums over
 examples are in double precision. Neither the size of a batch nor padding changes a result but for rounding.
@@ -28,7 +30,7 @@ from headwise.attention import AttentionRecord
 from headwise.errors import InputError, StateError
 from headwise.heads.similarity import similarity_to_others
 
-OF_MAPS = ("entropy", "sink", "distance", "cross")
+OF_MAPS = ("entropy", "sink", "distance", "cross", "match")
 NAMES = (*OF_MAPS, "similarity")
 # Below any attention that counts: its logarithm is finite, and times a weight of zero it is nothing.
 LEAST = 1e-30
@@ -44,6 +46,8 @@ class Marks:
     """[B,K] True at tokens that frame the texts."""
     texts: Tensor
     """[B,K] the number of the text of each token, -1 for special tokens and padding."""
+    wanted: Tensor | None = None
+    """[B,Q,K] True where a pattern wants attention to go; None if there is no pattern."""
 
 
 @dataclass(frozen=True)
@@ -77,6 +81,7 @@ class MapStatistics:
         self._heads: dict[int, tuple[int, ...]] | None = None
         self._examples = 0
         self._pairs = 0
+        self._wishes = 0
         self._sums = torch.zeros(0)  # [M, S+1]
         self._squares = torch.zeros(0)
 
@@ -96,7 +101,8 @@ class MapStatistics:
         entropy = entropies @ weights.entropy[rows]  # [B,n,1]
         shares = attention.reshape(size, heads, queries * keys) @ weights.shares[rows]  # [B,n,S-1]
         received = (weights.rows[rows] @ attention).squeeze(2)  # [B,n,K]
-        return torch.cat([entropy, shares, received], 2)
+        nothing = shares.new_zeros(size, heads, len(OF_MAPS) - 1 - shares.shape[2])  # no pattern, no match
+        return torch.cat([entropy, shares, nothing, received], 2)
 
     def add(self, record: AttentionRecord) -> None:
         """Count the examples of one forward pass."""
@@ -109,22 +115,24 @@ class MapStatistics:
             self._sums, self._squares = torch.zeros(2, digest.shape[1], len(NAMES), dtype=torch.float64)
         elif self._heads != record.heads:
             raise InputError("this batch shows other heads than those before it: take a MapStatistics for each choice.")
-        count, pairs = marks.valid.sum(1).cpu(), _is_pair(marks).cpu()  # [B]
+        count, pairs, wishes = marks.valid.sum(1).cpu(), _is_pair(marks).cpu(), _has_wish(marks).cpu()  # [B]
         digest[..., 0] = torch.where((count > 1)[:, None], digest[..., 0], 1.0)
         digest[..., 3] *= pairs[:, None]
         received = digest[..., len(OF_MAPS) :].masked_fill(~marks.valid.cpu()[:, None, :], 0.0)
         values = torch.cat([digest[..., : len(OF_MAPS)], similarity_to_others(received).unsqueeze(2)], 2)
         self._examples += len(values)
         self._pairs += int(pairs.sum())
+        self._wishes += int(wishes.sum())
         self._sums += values.sum(0)
         self._squares += values.square().sum(0)
 
     def result(self) -> list[HeadStatistic]:
-        """The means over all examples so far; without `cross` where no example is a pair."""
+        """The means over all examples so far; without `cross` where no example is a pair, or `match` without wishes."""
         if self._heads is None:
             raise StateError("no batch was added yet: call begin, run the model, call add, then ask for the result.")
         places = [(layer, head) for layer, heads in self._heads.items() for head in heads]
-        counts = [self._pairs if name == "cross" else self._examples for name in NAMES]
+        some = {"cross": self._pairs, "match": self._wishes}
+        counts = [some.get(name, self._examples) for name in NAMES]
         return [
             self._statistic(name, number, count, places)
             for number, (name, count) in enumerate(zip(NAMES, counts, strict=True))
@@ -152,6 +160,13 @@ def _is_pair(marks: Marks) -> Tensor:
     return (marks.texts == 0).any(1) & (marks.texts == 1).any(1)
 
 
+def _has_wish(marks: Marks) -> Tensor:
+    """[B] True where a pattern wants something."""
+    if marks.wanted is None:
+        return torch.zeros(len(marks.valid), dtype=torch.bool)
+    return (marks.wanted & marks.valid.unsqueeze(1) & marks.valid.unsqueeze(2)).flatten(1).any(1)
+
+
 @dataclass(frozen=True)
 class _Weights:
     """What maps are multiplied with, made once for all layers of a batch."""
@@ -161,9 +176,9 @@ class _Weights:
     entropy: Tensor
     """[B,Q,1] the same over minus the largest entropy."""
     shares: Tensor
-    """[B,QK,S-1] such that a map, as one long row, times this is sink, distance and cross of the example.
+    """[B,QK,S-1] such that a map, as one long row, times this is sink, distance, cross and match of the example.
 
-    One matrix product reads the map once for all three, where three masks would read and write it three times.
+    One matrix product reads the map once for all, where masks would read and write it once each.
     """
 
     @classmethod
@@ -185,4 +200,14 @@ def _shares(marks: Marks, rows: Tensor) -> Tensor:
     text_rows = text / text.sum(1, keepdim=True).clamp_min(1)
     other = (marks.texts[:, :, None] != marks.texts[:, None, :]) & (marks.texts >= 0)[:, None, :]
     cross = text_rows[:, :, None] * other.float()
-    return torch.stack([sink, distance, cross], 3).flatten(1, 2)
+    shares = [sink, distance, cross]
+    if marks.wanted is not None:
+        shares.append(_match(marks, marks.wanted))
+    return torch.stack(shares, 3).flatten(1, 2)
+
+
+def _match(marks: Marks, wanted: Tensor) -> Tensor:
+    """[B,Q,K] the wanted cells, rows of every example that have any counting alike."""
+    wanted = wanted & marks.valid.unsqueeze(1) & marks.valid.unsqueeze(2)
+    rows = wanted.any(2).float()  # [B,Q]
+    return (rows / rows.sum(1, keepdim=True).clamp_min(1)).unsqueeze(2) * wanted.float()

@@ -52,6 +52,16 @@ def test_every_task_has_its_heads_and_the_controls_from_left_to_right(run):
             expected = [base, *(np.mean(slow_values(curve, order, task, task, step)) for step in (1, 0))]
             assert series[name]["x"] == [0, 25, 50]
             assert series[name]["mean"] == pytest.approx(expected)
+        for name, order in list(orders.items())[:2]:
+            masks = [
+                each.mask
+                for step in (1, 0)
+                for each in curve.masks
+                if (each.order, each.pruned_for, each.step) == (order, task, step)
+            ]
+            assert series[name]["off"] == [[], *(np.flatnonzero(mask).tolist() for mask in masks)]
+        assert "off" not in series["random"]
+        assert plot["shape"] == list(curve.shape)
         assert "40 examples" in plot["notes"][0]
         assert "means over 4 masks, with 95 % t intervals over masks" in plot["notes"][0]
     json.dumps(plots, allow_nan=False)

@@ -170,7 +170,7 @@ class Maker:
         self.views["layers"] = [self._plot("Accuracy by guided layers", ["0-1", "0-3", "0-5"])]
         self.views["sizes"] = [self._plot("Accuracy by size of training set", None)]
         self.views["weights"] = [self._plot("Accuracy by weight", None)]
-        self.views["pruning"] = [self._plot("Accuracy by heads kept", None)]
+        self.views["pruning"] = [self._plot("Accuracy by heads kept", None, off=True)]
         self.views["dissociation"] = [
             {
                 "title": "Loss by pruning",
@@ -322,7 +322,7 @@ class Maker:
             )
         self.views["curves"] = {"series": series}
 
-    def _plot(self, title: str, categories: list[str] | None) -> dict[str, Any]:
+    def _plot(self, title: str, categories: list[str] | None, off: bool = False) -> dict[str, Any]:
         x = [0, 1, 2] if categories else [10, 100, 1000]
         series = []
         for number, model in enumerate(self.models):
@@ -343,7 +343,14 @@ class Maker:
             "categories": categories,
             "series": series,
             "notes": ["Bands are 95% intervals."],
-        }
+        } | (self._silenced(series) if off else {})
+
+    def _silenced(self, series: list[dict[str, Any]]) -> dict[str, Any]:
+        """At every point one head more is silent, from the last backwards; the last series does not say which."""
+        count = self.layers * self.heads
+        for each in series[: max(1, len(series) - 1)]:
+            each["off"] = [[count - 1 - number for number in range(place)] for place in range(len(each["x"]))]
+        return {"shape": [self.layers, self.heads]}
 
     def payload(self, title: str = "A report") -> Payload:
         views = dict(self.views)

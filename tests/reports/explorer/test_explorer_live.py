@@ -27,8 +27,10 @@ class Answers(BaseHTTPRequestHandler):
         self.reply(self.server.page if self.path == "/t/" else "", "text/html; charset=utf-8")
 
     def do_POST(self):
-        texts = json.loads(self.rfile.read(int(self.headers["Content-Length"])))["texts"]
+        asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        texts = asked["texts"]
         self.server.asked.append((self.path, texts))
+        self.server.off.append(asked["off"])
         self.server.gate.wait(10)
         if texts[0] == "bad":
             self.reply(json.dumps({"error": f"no: {HOSTILE}"}), "application/json", 400)
@@ -55,7 +57,7 @@ class Answers(BaseHTTPRequestHandler):
 @pytest.fixture
 def server():
     with ThreadingHTTPServer(("127.0.0.1", 0), Answers) as opened:
-        opened.asked, opened.made, opened.gate = [], [], threading.Event()
+        opened.asked, opened.off, opened.made, opened.gate = [], [], [], threading.Event()
         opened.gate.set()
         thread = threading.Thread(target=opened.serve_forever, daemon=True)
         thread.start()
@@ -100,7 +102,36 @@ def test_a_text_becomes_an_example(browser, server):
     layer, head = int(tab.hash["layer"]), int(tab.hash["head"])
     wanted = server.made[1].maps["m1", "e0"][2 * layer + head].ravel()
     assert [float(row[5]) for row in rows] == pytest.approx(wanted.tolist(), abs=0.005)
-    assert tab.table("live")[1:] == [["one dog", "one dog | an animal"], ["two dogs", "two dogs | animals"]]
+    assert [row[:2] for row in tab.table("live")[1:]] == [
+        ["one dog", "one dog | an animal"],
+        ["two dogs", "two dogs | animals"],
+    ]
+    assert all("plain: " in row[2] and "guided: " in row[2] for row in tab.table("live")[1:])
+    assert server.off == [[], []]
+    assert (tab.problems(), tab.complaints()) == ([], [])
+
+
+def test_heads_are_clicked_off_and_on_again(browser, server):
+    tab = live_tab(browser, server, tiny())
+    tab.run("document.getElementById('live-heads').open = true")
+    cell = "#live-heads .cell[data-layer='{}'][data-head='{}']"
+    tab.click(cell.format(1, 0))
+    tab.click(cell.format(0, 1))
+    assert tab.text("#live-heads summary") == "Switch heads off (2 of 4 are off)"
+    assert tab.one(cell.format(0, 1)).get_attribute("aria-label") == "layer 0, head 1: off"
+    send(tab, "one dog", "an animal")
+    answered(tab)
+    tab.focus(cell.format(1, 0))
+    tab.press(" ")  # by keyboard, which stays where it is
+    assert tab.run("return document.activeElement.dataset.layer") == "1"
+    send(tab, "one dog", "an animal")
+    answered(tab)
+    tab.click("#live-all-on")
+    tab.click("#live-chosen")
+    send(tab, "one dog", "an animal")
+    answered(tab)
+    chosen = [int(tab.hash["layer"]), int(tab.hash["head"])]
+    assert [sorted(each) for each in server.off] == [[[0, 1], [1, 0]], [[0, 1]], [chosen]]
     assert (tab.problems(), tab.complaints()) == ([], [])
 
 

@@ -272,3 +272,46 @@ def test_help(tab):
     tab.click("#help-open")
     tab.click("#help-close")
     assert not tab.one("#help").is_displayed()
+
+
+def test_a_slider_goes_over_the_weights_that_were_tried(tab):
+    first = tab.texts("#weights .point td")
+    tab.choose("#weights-point-0", "2")
+    assert tab.hash["weight"] == "2"
+    assert tab.text("#weights output") == "what is varied: 1000"
+    plot = MAKER.views["weights"][0]
+    rows = tab.run(
+        "return [...document.querySelectorAll('#weights .point tbody tr')].map((r) => "
+        "[...r.cells].map((c) => c.textContent))"
+    )
+    for row, series in zip(rows, plot["series"], strict=True):
+        assert row == [
+            f"Accuracy by weight: {series['name']}",
+            "accuracy",
+            f"{series['mean'][2]:.3f}",
+            f"{series['low'][2]:.3f} to {series['high'][2]:.3f}",
+            f"+{series['mean'][2] - series['mean'][0]:.3f}",
+        ]
+    assert first != tab.texts("#weights .point td")
+    assert len(tab.all("#weights svg .at")) == 1
+
+
+def test_heads_are_silenced_along_the_pruning_curve(tab):
+    off = "return [...document.querySelectorAll('#pruning .cell.off')].map((e) => [e.dataset.layer, e.dataset.head])"
+    assert tab.run(off) == []
+    tab.choose("#pruning-point-0", "1")
+    assert (tab.hash["silenced"], tab.run(off)) == ("1", [["1", "1"]])
+    tab.click("#pruning .cell[data-layer='1'][data-head='0']")  # goes to the first point without it
+    assert (tab.hash["silenced"], tab.run(off)) == ("2", [["1", "0"], ["1", "1"]])
+    assert "layer 1, head 0 is gone from what is varied 1000 on" in tab.text("#pruning .silenced .note")
+    tab.click("#pruning .cell[data-layer='0'][data-head='0']")
+    assert tab.text("#pruning .silenced .note") == "layer 0, head 0 is never silenced here."
+    assert tab.table("pruning")[1:] == [["plain", "10", ""], ["plain", "100", "1.1"], ["plain", "1000", "1.1 1.0"]]
+
+
+@pytest.mark.parametrize("hash", ["#weight=7", "#silenced=-1", "#weight=x&silenced=3"])
+def test_points_that_are_not_there_are_not_believed(browser, address, hash):
+    tab = Tab(browser, address).open(hash)
+    assert tab.text("#weights output") == "what is varied: 10"
+    assert tab.text("#pruning output") == "what is varied: 10"
+    assert (tab.problems(), tab.complaints()) == ([], [])

@@ -111,5 +111,8 @@ def test_pruning_curves_and_dissociation_join_the_page(browser, headwise, joint,
     assert headwise("heads", "dissociation", run)[0] == 0
     tab = opened(browser, tmp_path / "joint.html", gather_runs(run, task="signs"))
     assert tab.one("#pruning h2").is_displayed()
+    assert len(tab.all("#pruning .cell.off")) == 0
+    tab.choose("#pruning-point-0", "1")
+    assert len(tab.all("#pruning .cell.off")) == len(tab.all("#pruning .cell")) / 4
     assert tab.one("#dissociation h2").is_displayed()
     assert tab.problems() == []

@@ -17,6 +17,7 @@ from headwise.experiments.analysis.examples import ExampleView, gold_of, spread,
 from headwise.experiments.analysis.settings import AnalysisSettings
 from headwise.experiments.analysis.statistics import watch_data
 from headwise.experiments.analysis.store import analysis_folder, write_analysis
+from headwise.experiments.analysis.wanted import wanted_pattern
 from headwise.experiments.apply import Loaded, Source
 from headwise.experiments.data import read_split
 from headwise.experiments.head_files import Examples, identity
@@ -52,7 +53,7 @@ def analyze(
     material = {name: _read(run, settings, source or Source()) for name, run in tasks.runs.items()}
     found = {}
     for name, run in tasks.runs.items():
-        content, views, rows = _analyse(run, material[name], settings, listener)
+        content, views, rows = _analyse(run, material[name], settings, source or Source(), listener)
         folder = analysis_folder(tasks.folder, name if tasks.joint else None)
         content = {"run": identity(tasks.folder), "task": name, **content}
         found[name] = Written(content, write_analysis(folder, content, views, rows))
@@ -106,23 +107,26 @@ def read_examples(run: Loaded, path: Path) -> Split:
 
 
 def _analyse(
-    run: Loaded, material: _Material, settings: AnalysisSettings, listener: Listener
+    run: Loaded, material: _Material, settings: AnalysisSettings, source: Source, listener: Listener
 ) -> tuple[dict[str, Any], list[ExampleView], list[dict[str, Any]]]:
     data, split = run.recipe.data, material.split
     collate = Collator.of(run.tokenizer, run.task.kind, padding=data.padding, max_length=data.max_length)
+    wanted = wanted_pattern(run, settings.pattern, source, listener)
+    targets = None if wanted is None else wanted.of(split.texts, material.encoded, listener)
     listener.start(f"heads of {run.recipe.name}", len(split))
     statistics, logits = watch_data(
         run.model,
         material.encoded,
         collate,
         batch=settings.batch or run.recipe.training.evaluation_batch,
+        wanted=targets,
         after_batch=listener.advance,
     )
     listener.end()
     grids = {each.name: _grid(each) for each in statistics}
     if settings.importance:
         grids["importance"] = _importance(run, material, collate, settings, listener)
-    views = view_examples(run, material.shown, material.titles, material.places, whole=settings.places)
+    views = view_examples(run, material.shown, material.titles, material.places, whole=settings.places, wanted=wanted)
     layers, heads = (len(grids["entropy"]["mean"]), max(len(row) for row in grids["entropy"]["mean"]))
     content = {
         "name": run.recipe.name,
@@ -137,6 +141,7 @@ def _analyse(
         "heads": heads,
         "truncated": material.encoded.truncated,
         "statistics": grids,
+        "pattern": None if wanted is None else wanted.identity(),
         "answers": _answers(run, split, logits),
         "claims": claims_of(split, logits) if run.task.kind == "ranking" else None,
     }

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from headwise.errors import InputError
 from headwise.experiments.analysis.analyze import analyze as analyze_tasks
@@ -10,6 +12,7 @@ from headwise.experiments.analysis.settings import AnalysisSettings
 from headwise.experiments.analysis.store import Analysis, read_analysis
 from headwise.experiments.apply import Source, finished_record
 from headwise.experiments.run_tasks import load_tasks
+from headwise.patterns import Pattern, build_pattern
 
 
 def analyze(
@@ -19,6 +22,7 @@ def analyze(
     limit: int | None = None,
     examples: int = 20,
     importance: int = 0,
+    pattern: Pattern | str | Mapping[str, Any] | None = None,
     task: str | None = None,
     data: Path | str | None = None,
 ) -> Analysis:
@@ -30,6 +34,7 @@ def analyze(
         limit: the first so many examples; None for all.
         examples: how many are kept with all their maps, spread evenly over the split.
         importance: labelled examples over which the importance of heads is measured too; 0 for none.
+        pattern: hold heads against this one, as for `hw.Match`; None for the one that the run was guided to, if any.
         task: of a run on several tasks, which one.
         data: folder with the task's files, if not the one of training.
     """
@@ -40,7 +45,8 @@ def analyze(
     content = finished_record(folder)
     if "tasks" in content["happened"] and task is None:
         raise InputError(f"{folder} has several tasks ({', '.join(content['happened']['tasks'])}): give one as task=.")
-    settings = AnalysisSettings(split=split, limit=limit, examples=examples, importance=importance)
+    chosen = None if pattern is None else build_pattern(pattern)
+    settings = AnalysisSettings(split=split, limit=limit, examples=examples, importance=importance, pattern=chosen)
     tasks = load_tasks(folder, [] if task is None else [task])
     analyze_tasks(tasks, settings, Source(None if data is None else Path(data)))
     return read_analysis(folder, task if tasks.joint else None)

@@ -5,20 +5,21 @@ Shapes: N layers, H heads, M = N H, T tokens of the example.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
+from torch import Tensor, nn
 
-from headwise.attention import capture
+from headwise.attention import capture, encoder_of, family_of, gate
 from headwise.errors import InputError
 from headwise.experiments.analysis.maps import ExampleMaps, Floats, to_bytes
 from headwise.experiments.analysis.marks import sources_of
-from headwise.experiments.analysis.wanted import WantedMap
+from headwise.experiments.analysis.wanted import WantedMaps, WantedPattern
 from headwise.experiments.apply import Loaded
 from headwise.ssa import supervision_of
 from headwise.tasks import Collator, Encoded, Split, encode
@@ -54,7 +55,7 @@ class ExampleView:
     pooled: tuple[bool, ...] | None = None
     threshold: float | None = None
     wanted: tuple[str, Floats] | None = None
-    """Of a run that was guided to a fixed pattern: its name, and the map [T,T] that it wants."""
+    """Of a run that was guided to a pattern, or held against one: its name, and the map [T,T] that it wants."""
 
     def head_map(self, layer: int, head: int) -> Floats:
         """[T,T]; of long texts only the largest weights of each row are there."""
@@ -68,7 +69,14 @@ class ExampleView:
 
 
 def view_examples(
-    run: Loaded, split: Split, titles: Sequence[str], places: Sequence[int | None], *, whole: Collection[int] = ()
+    run: Loaded,
+    split: Split,
+    titles: Sequence[str],
+    places: Sequence[int | None],
+    *,
+    whole: Collection[int] = (),
+    wanted: WantedPattern | None = None,
+    silenced: Sequence[tuple[int, int]] = (),
 ) -> list[ExampleView]:
     """Look at every example of a split.
 
@@ -78,18 +86,41 @@ def view_examples(
         titles: of each.
         places: of each in the split that it was taken from, None if it was typed or read from a file.
         whole: places of examples that keep their whole maps however long they are; else the first few long ones do.
+        wanted: a pattern that the maps are held against.
+        silenced: heads whose outputs count for nothing, as (layer, head).
     """
     encoded = encode(split, run.tokenizer, run.recipe.data.max_length, offsets=True)
     collate = Collator.of(run.tokenizer, run.task.kind, max_length=run.recipe.data.max_length)
-    wanted = WantedMap.of(run)
+    targets = None if wanted is None else wanted.of(split.texts, encoded)
     views = []
     long = 0
     for number, (title, place) in enumerate(zip(titles, places, strict=True)):
         tokens = int(encoded.lengths[number])
         keep = tokens <= WHOLE_TOKENS or place in whole or (not whole and long < WHOLE_LONG)
         long += tokens > WHOLE_TOKENS
-        views.append(_view(run, split, encoded, collate, number, title=title, place=place, whole=keep, wanted=wanted))
+        with _without(run.model, silenced):
+            view = _view(run, split, encoded, collate, number, title=title, place=place, whole=keep, wanted=targets)
+        views.append(view)
     return views
+
+
+@contextmanager
+def _without(model: nn.Module, heads: Sequence[tuple[int, int]]) -> Iterator[None]:
+    """For the time of the block, these heads are silent."""
+    if not heads:
+        yield
+        return
+    shape = layers, per_layer = family_of(encoder_of(model)).shape
+    for layer, head in heads:
+        if not (0 <= layer < layers and 0 <= head < per_layer):
+            raise InputError(
+                f"layer {layer}, head {head} cannot be switched off: the model has layers 0 to {layers - 1} and heads "
+                f"0 to {per_layer - 1}."
+            )
+    gates = torch.ones(shape, device=next(model.parameters()).device)
+    gates[tuple(zip(*heads, strict=True))] = 0.0
+    with gate(model, gates):
+        yield
 
 
 def _view(
@@ -102,7 +133,7 @@ def _view(
     title: str,
     place: int | None,
     whole: bool,
-    wanted: WantedMap | None,
+    wanted: WantedMaps | None,
 ) -> ExampleView:
     model: Any = run.model
     inputs = collate([encoded[number]])
@@ -129,7 +160,7 @@ def _view(
         maps=maps if whole else maps.largest(KEPT),
         mean_map=seen.mean(),
         vectors=np.concatenate(seen.vectors),
-        wanted=None if wanted is None else (wanted.name, wanted.rows(inputs["input_ids"])),
+        wanted=None if wanted is None else (wanted.wanted.name, wanted.rows(number)),
     )
     if supervision is None:
         return view

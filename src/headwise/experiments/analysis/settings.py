@@ -5,6 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+import yaml
+
+from headwise.errors import InputError
+from headwise.patterns import Pattern, build_pattern
+
 
 @dataclass(frozen=True)
 class AnalysisSettings:
@@ -22,3 +27,18 @@ class AnalysisSettings:
     importance: int = 0
     """Examples over which the importance of heads is measured; 0 for none."""
     batch: int | None = None
+    pattern: Pattern | None = None
+    """Heads are held against this pattern; None for the one that the run was guided to, if any."""
+
+
+def read_pattern(option: str, text: str | None) -> Pattern | None:
+    """A pattern as a user writes it: a name, or a name with options in YAML."""
+    if text is None:
+        return None
+    try:
+        choice = yaml.safe_load(text)
+    except yaml.YAMLError:
+        raise InputError(
+            f"{option} {text!r} is not YAML: expected a name such as next, or {{name: pmi, window: 5}}."
+        ) from None
+    return build_pattern(choice)

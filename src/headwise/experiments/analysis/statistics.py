@@ -12,6 +12,7 @@ from torch import nn
 from headwise.attention import capture
 from headwise.errors import StateError
 from headwise.experiments.analysis.marks import marks_of
+from headwise.experiments.analysis.wanted import WantedMaps
 from headwise.heads.map_statistics import HeadStatistic, MapStatistics
 from headwise.tasks import Collator, Encoded
 from headwise.training.predict import evaluating, stretches, tokens_at_a_time
@@ -23,6 +24,7 @@ def watch_data(
     collate: Collator,
     *,
     batch: int,
+    wanted: WantedMaps | None = None,
     after_batch: Callable[[int], None] | None = None,
 ) -> tuple[list[HeadStatistic], numpy.ndarray]:
     """The statistics of all heads, and the logits [N,C] in the order of the data; no map is kept.
@@ -32,6 +34,7 @@ def watch_data(
         encoded: the examples, encoded with offsets.
         collate: makes a batch of them.
         batch: examples at a time; fewer where they are long.
+        wanted: what a pattern wants of each example, to see how far heads follow it.
         after_batch: told how many examples are done.
     """
     lengths = numpy.asarray(encoded.lengths)
@@ -49,7 +52,7 @@ def watch_data(
             inputs: dict[str, Any] = collate([encoded[place] for place in places])
             inputs.pop("labels", None)
             inputs = {name: tensor.to(device) for name, tensor in inputs.items()}
-            statistics.begin(marks_of(encoded, places, inputs["attention_mask"]))
+            statistics.begin(marks_of(encoded, places, inputs["attention_mask"], wanted))
             parts.append(model(**inputs).logits.float().cpu().numpy())
             statistics.add(record)
             if after_batch is not None:

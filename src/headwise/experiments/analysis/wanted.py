@@ -1,52 +1,145 @@
-"""What a guide wants the maps of an example to look like: an outline over what they are.
+"""What a pattern wants the maps of examples to look like: an outline over what they are, and how far they follow it.
 
-Only fixed patterns are shown (first, next, prev, delim, period): what knowledge wants is worked out for training texts.
+Of a run that was guided to a pattern it is that pattern, be it fixed (first, next, ...) or knowledge (pmi, dependency,
+...); of any run it may be one that the user names. Knowledge about words is worked out anew for the examples that are
+looked at, from the same sources and the same training texts as in training.
 
-Shapes: T tokens of the example.
+Shapes: T tokens of an example.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
+from headwise.errors import HeadwiseError, InputError
 from headwise.experiments.analysis.maps import Floats
-from headwise.experiments.apply import Loaded
+from headwise.experiments.apply import Loaded, Source
+from headwise.experiments.data import read_split
+from headwise.experiments.knowledge import embeddings_of
 from headwise.experiments.pattern_scores import missing_marks
 from headwise.guides import build
 from headwise.guides.match import Match
 from headwise.patterns import Pattern, Tokens, find_marks, mark_ids
-from headwise.patterns.knowledge import Knowledge
+from headwise.patterns.base import options_of
+from headwise.patterns.knowledge import Builder, Knowledge, Resources, Texts, WordMatrix
+from headwise.patterns.parallel import Processes, cores
+from headwise.tasks import Encoded
+from headwise.training import Listener, Need, Silence
+from headwise.training.knowledge import WithKnowledge
+
+# Knowledge is worked out for so many examples at a time, between which progress is shown.
+STRETCH = 100
+Marked = NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
-class WantedMap:
-    """The first fixed pattern that a run was guided to."""
+class WantedPattern:
+    """A pattern, and what is needed to tell what it wants of a text."""
 
     name: str
     """The pattern, and where it was wanted."""
     pattern: Pattern
     known: Mapping[str, tuple[int, ...]]
     """Ids of separators and full stops."""
+    resources: Resources = Resources()
+    corpus: Sequence[Texts] = ()
+    """The training texts, for knowledge that counts words in them."""
 
-    @classmethod
-    def of(cls, run: Loaded) -> WantedMap | None:
-        """That of a run; None if it was guided to none. Asked once, since it looks through the whole vocabulary."""
-        guides = [build(name, **options) for name, options in run.recipe.guides.items()]
-        fixed = [each for each in guides if isinstance(each, Match) and not isinstance(each.pattern, Knowledge)]
-        known = mark_ids(run.tokenizer) if fixed else {}
-        for guide in fixed:
-            if not missing_marks(guide.pattern, known):
-                where = f"{guide.pattern.name} (guided: layers {guide.layers}, heads {guide.heads})"
-                return cls(where, guide.pattern, known)
-        return None
+    def identity(self) -> dict[str, Any]:
+        """Tells whether two analyses held heads against the same."""
+        return {"name": self.pattern.name, "options": options_of(self.pattern)}
 
-    def rows(self, ids: torch.Tensor) -> Floats:
-        """[T,T] what it wants of an example with these token ids [1,T]."""
-        ids = ids.cpu()
-        marks = find_marks(ids, self.known, set(self.pattern.marks))
-        target = self.pattern.target(Tokens(valid=torch.ones_like(ids, dtype=torch.bool), marks=marks))
+    def of(self, texts: Sequence[Texts], encoded: Encoded, listener: Listener | None = None) -> WantedMaps:
+        """What it wants of these examples, which were encoded with offsets."""
+        if not isinstance(self.pattern, Knowledge):
+            return WantedMaps(self, encoded)
+        matrices: list[WordMatrix] = []
+        listener = listener or Silence()
+        listener.start(f"knowledge {self.pattern.name}", len(texts))
+        try:
+            for start in range(0, len(texts), STRETCH):
+                matrices += self._builder(texts[start : start + STRETCH])
+                listener.advance(len(matrices))
+        finally:
+            listener.end()
+        need = Need("analysis", self.pattern, "map")
+        return WantedMaps(self, WithKnowledge(encoded, {self.pattern.key: matrices}, [need]))
+
+    @cached_property
+    def _builder(self) -> Builder:
+        """Made once: it may count all training texts, or load a parser."""
+        if not isinstance(self.pattern, Knowledge):
+            raise InputError(f"{self.pattern.name} is not made of knowledge.")
+        return self.pattern.builder(self.corpus, self.resources, Processes(cores()))
+
+
+@dataclass(frozen=True)
+class WantedMaps:
+    """What a pattern wants of each of some examples."""
+
+    wanted: WantedPattern
+    _data: Any
+
+    def rows(self, place: int) -> Floats:
+        """[T,T] where the attention of an example should go; rows without a wish are zero."""
+        item, pattern = self._data[place], self.wanted.pattern
+        ids = torch.as_tensor(item["input_ids"])[None]
+        knowledge = {entry: torch.from_numpy(array)[None] for entry, array in item.get("knowledge", {}).items()}
+        marks = find_marks(ids, self.wanted.known, set(pattern.marks))
+        target = pattern.target(Tokens(torch.ones_like(ids, dtype=torch.bool), marks, knowledge))
         return np.asarray(target.rows[0].float().numpy(), dtype=np.float32)
+
+    def marked(self, place: int) -> Marked:
+        """[T,T] True where it wants most: at least half of the largest wish of the row."""
+        rows = self.rows(place)
+        found: Marked = (rows > 0) & (rows >= rows.max(1, keepdims=True) / 2)
+        return found
+
+
+def wanted_pattern(
+    run: Loaded, chosen: Pattern | None = None, source: Source | None = None, listener: Listener | None = None
+) -> WantedPattern | None:
+    """The pattern that was asked for, or the first one that the run was guided to; None if there is none.
+
+    What is missing for a pattern that was asked for is an error. For one of the run's own it is told, and the run is
+    looked at without. Asked once, since it looks through the whole vocabulary.
+    """
+    source = source or Source()
+    if chosen is not None:
+        return _pattern(run, chosen, chosen.name, source)
+    for name, options in run.recipe.guides.items():
+        guide = build(name, **options)
+        if not isinstance(guide, Match):
+            continue
+        try:
+            where = f"{guide.pattern.name} (guided: layers {guide.layers}, heads {guide.heads})"
+            return _pattern(run, guide.pattern, where, source)
+        except HeadwiseError as error:
+            (listener or Silence()).tell(f"what guide {name} wanted is not shown: {error}")
+    return None
+
+
+def _pattern(run: Loaded, pattern: Pattern, name: str, source: Source) -> WantedPattern:
+    known = mark_ids(run.tokenizer) if pattern.marks else {}
+    if lacking := missing_marks(pattern, known):
+        raise InputError(
+            f"pattern {pattern.name} needs to know each {lacking[0]}, of which the vocabulary of this tokenizer has "
+            "none: leave it out."
+        )
+    if not isinstance(pattern, Knowledge):
+        return WantedPattern(name, pattern, known)
+    data = source.data or run.data
+    own = getattr(pattern, "source", None) == "embeddings"
+    resources = Resources(data, embeddings_of(run.recipe, network=source.network) if own else None)
+    pattern.fingerprint(resources)  # refuses what is missing
+    corpus: Sequence[Texts] = ()
+    if pattern.from_corpus:
+        corpus = read_split(run.recipe, run.task, "train", data, network=source.network).texts
+    return WantedPattern(name, pattern, known, resources, corpus)

@@ -29,7 +29,8 @@ def pruning_plots(folder: Path) -> list[dict[str, Any]]:
         folder: a run with RUN/heads/prune-curve.json.
 
     Returns:
-        A plot for each task; none if the curve was not measured.
+        A plot for each task, whose ranked series also tell which heads they silence; none if the curve was not
+        measured.
     """
     found = read_answers(folder / FOLDER, prune_curve.NAME, folder)
     if found is None:
@@ -51,6 +52,7 @@ def _plot(curve: PruneCurve, task: str) -> dict[str, Any]:
         "x": "percent of all heads silenced" if settings.percent else "heads silenced",
         "y": f"{metric} on {settings.split}",
         "categories": None,
+        "shape": list(curve.shape),
         "series": series,
         "notes": [
             f"{task}, {len(curve.labels[task])} examples; ranked heads: 95 % bootstrap intervals over examples{masks}"
@@ -73,7 +75,8 @@ def _ranked(curve: PruneCurve, task: str) -> Iterator[dict[str, Any]]:
     size = 1 + len(curve.counts)
     for number, (name, places) in enumerate(rows.items()):
         low, high = (ends[number * size : (number + 1) * size] for ends in (within.low, within.high))
-        yield _series(curve, name, curve.values[places, curve.tasks.index(task)], low, high)
+        off = [numpy.flatnonzero(curve.masks[place].mask).tolist() for place in places]
+        yield _series(curve, name, curve.values[places, curve.tasks.index(task)], low, high, off)
 
 
 def _random(curve: PruneCurve, task: str) -> Iterator[dict[str, Any]]:
@@ -96,12 +99,18 @@ def _place(curve: PruneCurve, order: str, task: str, step: int) -> int:
     return places[0]
 
 
-def _series(curve: PruneCurve, name: str, mean: Any, low: Any, high: Any) -> dict[str, Any]:
-    """From left to right, all heads first: steps stand in the order in which they were asked for."""
+def _series(
+    curve: PruneCurve, name: str, mean: Any, low: Any, high: Any, off: list[list[int]] | None = None
+) -> dict[str, Any]:
+    """From left to right, all heads first: steps stand in the order in which they were asked for.
+
+    `off` are the silenced heads of every point, numbered through all layers; random masks are too many to name.
+    """
     x = [0.0, *(float(step) for step in curve.settings.steps)]
     order = sorted(range(len(x)), key=lambda place: x[place])
     columns = {"x": x, "mean": mean, "low": low, "high": high}
-    return {"name": name} | {key: [_number(values[place]) for place in order] for key, values in columns.items()}
+    numbers = {key: [_number(values[place]) for place in order] for key, values in columns.items()}
+    return {"name": name} | numbers | ({} if off is None else {"off": [off[place] for place in order]})
 
 
 def dissociation_matrices(folder: Path) -> list[dict[str, Any]]:

@@ -37,6 +37,7 @@ _SCRIPTS = (
     "view_figures.js",
     "view_diversity.js",
     "view_plots.js",
+    "view_silenced.js",
     "view_tables.js",
     "view_ssa.js",
     "view_retrieval.js",

@@ -12,13 +12,14 @@ import numpy as np
 
 from headwise.experiments.analysis import ExampleView
 from headwise.experiments.head_files import FOLDER, read_answers
-from headwise.reports.explorer.runs import ReportRun
+from headwise.reports.explorer.runs import RUN, ReportRun
 
 STATISTICS = {
     "entropy": ("Entropy", "", "How evenly a token's attention is spread over all tokens: 1 evenly, 0 all on one."),
     "sink": ("Sink mass", "", "Share of attention that goes to special tokens such as [CLS] and [SEP]."),
     "distance": ("Distance", "tokens", "How many tokens away a token looks, on average."),
     "cross": ("Cross-segment share", "", "Share of a text token's attention that goes to the other text of the pair."),
+    "match": ("Match", "", "Share of attention that goes where {pattern} wants it, of the tokens for which it does."),
     "similarity": (
         "Similarity",
         "",
@@ -35,11 +36,17 @@ Grid = dict[str, Any]
 
 def heads_payload(runs: Sequence[ReportRun]) -> dict[str, Any]:
     """Statistics by model; those that no model has are left out."""
+    pattern = _pattern(runs)
     grids = {run.id: _grids(run) for run in runs}
+    for run in runs:
+        if run.analysis.content.get("pattern") != pattern:  # held against something else
+            grids[run.id].pop("match", None)
     names = [name for name in STATISTICS if any(name in found for found in grids.values())]
     content = runs[0].analysis.content
     return {
-        "statistics": [_statistic(name, [found[name] for found in grids.values() if name in found]) for name in names],
+        "statistics": [
+            _statistic(name, [found[name] for found in grids.values() if name in found], pattern) for name in names
+        ],
         "values": {
             model: {name: {"mean": found[name]["mean"], "error": found[name]["error"]} for name in found}
             for model, found in grids.items()
@@ -48,6 +55,13 @@ def heads_payload(runs: Sequence[ReportRun]) -> dict[str, Any]:
         "split": content["split"],
         "changes": None,
     }
+
+
+def _pattern(runs: Sequence[ReportRun]) -> dict[str, Any] | None:
+    """What heads were held against: that of the run itself before those that it is compared with."""
+    first = sorted(runs, key=lambda run: run.role != RUN)
+    found = [run.analysis.content.get("pattern") for run in first]  # an older headwise wrote none
+    return next((each for each in found if each is not None), None)
 
 
 def _grids(run: ReportRun) -> dict[str, Grid]:
@@ -63,8 +77,10 @@ def _grids(run: ReportRun) -> dict[str, Grid]:
     return grids
 
 
-def _statistic(name: str, grids: Sequence[Grid]) -> dict[str, Any]:
+def _statistic(name: str, grids: Sequence[Grid], pattern: dict[str, Any] | None) -> dict[str, Any]:
     title, unit, meaning = STATISTICS[name]
+    if name == "match" and pattern is not None:
+        title, meaning = f"Match with {pattern['name']}", meaning.format(pattern=f"the pattern {pattern['name']}")
     values = [value for grid in grids for row in grid["mean"] for value in row if value is not None]
     return {
         "id": name,

@@ -1,4 +1,5 @@
 // Lines with bands or bars: series = [{name, place, x, y, low, high}]; place decides colour, dash and mark.
+// `at` is a place across that is looked at.
 
 const MARKS = [
   (x, y) => draw("circle", { cx: x, cy: y, r: 3 }),
@@ -27,11 +28,12 @@ function withAxis(chart) {
   if (isGeometric(values)) return { ...chart, powers: true };
   if (!values.includes(0) || !isGeometric(values.filter((value) => value !== 0))) return chart;
   const sorted = [...new Set(values)].sort((one, other) => one - other);
-  return { ...chart, categories: sorted.map(tickText), series: chart.series.map((each) => ({ ...each, x: each.x.map((value) => sorted.indexOf(value)) })) };
+  const at = sorted.includes(chart.at) ? sorted.indexOf(chart.at) : null;
+  return { ...chart, at, categories: sorted.map(tickText), series: chart.series.map((each) => ({ ...each, x: each.x.map((value) => sorted.indexOf(value)) })) };
 }
 
 function lineChart(chart) {
-  const { title, xLabel, yLabel, series, categories = null, width = 330, height = 220, legend = true, powers = false } = withAxis(chart);
+  const { title, xLabel, yLabel, series, categories = null, width = 330, height = 220, legend = true, powers = false, at = null } = withAxis(chart);
   const named = legend ? series : [];
   const rowsOfLegend = legendRows(named, width - 24);
   const lines = title ? wrapped(title, width - 16, 12).slice(0, 2) : [];
@@ -71,6 +73,9 @@ function lineChart(chart) {
   }
   if (yLabel) {
     picture.append(words(12, (top + bottom) / 2, fitted(yLabel, bottom - top + 20, 10), { anchor: "middle", size: 10, turn: -90 }));
+  }
+  if (at !== null) {
+    picture.append(draw("line", { x1: across(at), x2: across(at), y1: top, y2: bottom, stroke: ink("ink"), "stroke-dasharray": "3 3", class: "at" }));
   }
   series.forEach((each, number) => {
     // Bars of several series at one category stand beside each other.

@@ -15,6 +15,8 @@ function startState() {
     models: pair,
     scale: "root",
     step: null,
+    weight: null,
+    silenced: null,
   };
 }
 
@@ -43,6 +45,9 @@ const CHECKS = {
     const value = Number(text);
     return text !== "" && allSteps().includes(value) ? value : undefined;
   },
+  // Which point of the plots is looked at, from the left; a plot with fewer shows its last.
+  weight: (text) => wholeNumber(text, mostPoints("weights")),
+  silenced: (text) => wholeNumber(text, mostPoints("pruning")),
 };
 
 function wholeNumber(text, limit) {
@@ -125,6 +130,10 @@ function moveExample(by) {
   if (!examples.length) return;
   const now = examples.findIndex((example) => example.id === state.example);
   choose({ example: examples[(now + by + examples.length) % examples.length].id });
+}
+
+function mostPoints(view) {
+  return Math.max(0, ...plotGroups(asList(given[view])).map((group) => group.points.length));
 }
 
 function allSteps() {

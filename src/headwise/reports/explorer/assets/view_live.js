@@ -29,6 +29,7 @@ addView({
       make("textarea", { name, rows: "3", maxlength: longest ?? null, required: true, dir: "auto" }));
     this.fields = make("fieldset", null, make("legend", { class: "hidden" }, "Text to look at"),
       area(pair ? "First text" : "Text", "first"), pair ? area("Second text", "second") : null,
+      this.switches(),
       make("button", { type: "submit", id: "live-send" }, "Show its attention"));
     this.status = make("p", { class: "note", role: "status" });
     this.problem = make("p", { class: "problem", role: "alert", id: "live-problem", hidden: true });
@@ -39,7 +40,37 @@ addView({
     this.seen = [];
     body.append(this.form, this.status, this.problem);
   },
+  // Heads that the models have to do without when they read the next text.
+  switches() {
+    this.off = new Set();
+    this.grid = make("div", { class: "scroll" });
+    this.count = make("summary");
+    this.showSwitches();
+    return make("details", { id: "live-heads" }, this.count,
+      make("p", { class: "note" }, "Click heads off, send the text again, and see what the models answer without them."),
+      this.grid, make("div", { class: "controls" },
+        button("The chosen head", () => this.toggle(state.layer, state.head), { id: "live-chosen" }),
+        button("All on", () => {
+          this.off.clear();
+          this.showSwitches();
+        }, { id: "live-all-on" })));
+  },
+  toggle(layer, head) {
+    const name = `${layer}.${head}`;
+    if (!this.off.delete(name)) this.off.add(name);
+    this.showSwitches([layer, head]);
+  },
+  showSwitches(focus = null) {
+    const { layers, heads } = runModel;
+    this.count.textContent = this.off.size ? `Switch heads off (${this.off.size} of ${layers * heads} are off)` : "Switch heads off";
+    const inside = this.grid.contains(document.activeElement);
+    this.grid.replaceChildren(offGrid({ layers, heads, label: `Heads: ${this.off.size} off`, how: "off",
+      off: (layer, head) => this.off.has(`${layer}.${head}`), missing: (layer, head) => isPruned(runModel, layer, head),
+      act: (layer, head) => this.toggle(layer, head) }));
+    if (inside && focus) this.grid.querySelector(`.cell[data-layer="${focus[0]}"][data-head="${focus[1]}"]`)?.focus();
+  },
   async send() {
+    const off = [...this.off].map((name) => name.split(".").map(Number));
     const texts = [...this.form.querySelectorAll("textarea")].map((each) => each.value);
     this.fields.disabled = true;
     this.form.setAttribute("aria-busy", "true");
@@ -47,7 +78,7 @@ addView({
     this.status.textContent = "The models are reading …";
     try {
       const answer = await fetch(payload.live.url, {
-        method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify({ texts }),
+        method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify({ texts, off }),
       });
       const said = await answer.json().catch(() => ({ error: `The server answered ${answer.status} without a reason.` }));
       if (said.error || !said.example) throw new Error(said.error ?? `The server answered ${answer.status} without an example.`);
@@ -65,6 +96,8 @@ addView({
     }
   },
   tables() {
-    return [{ title: "Texts tried", columns: ["Example", "Texts"], rows: this.seen.map((each) => [each.title, (each.texts ?? []).join(" | ")]) }];
+    return [{ title: "Texts tried", columns: ["Example", "Texts", "Answers"],
+      rows: this.seen.map((each) => [each.title, (each.texts ?? []).join(" | "),
+        Object.entries(each.answers ?? {}).map(([id, answer]) => `${nameOf(id)}: ${answer.prediction}`).join(", ")]) }];
   },
 });
