@@ -10,7 +10,7 @@ import pytest
 import torch
 from sentence_transformers import CrossEncoder
 from small_collection import write_collection
-from tiny_runs import Process, assert_one_sentence, build_tokenizer, slowly
+from tiny_runs import Process, assert_one_sentence, build_tokenizer
 from transformers import AutoModelForSequenceClassification
 
 from headwise.errors import DiskError, InputError
@@ -274,13 +274,14 @@ def whole(model, many, tmp_path_factory):
     return (folder / "run.trec").read_bytes()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("place", "count", "done"),
     [
-        slowly(ADD, 1, 0),  # nothing is kept yet
+        (ADD, 1, 0),  # nothing is kept yet
         (ADD, 3, 2 * PIECE),
-        slowly("headwise.experiments.partial.os.fsync", 2, 2 * PIECE),  # written, not yet known to be
-        slowly("headwise.cli.run_output.write_run", 1, None),  # all is kept, nothing is written
+        ("headwise.experiments.partial.os.fsync", 2, 2 * PIECE),  # written, not yet known to be
+        ("headwise.cli.run_output.write_run", 1, None),  # all is kept, nothing is written
     ],
 )
 def test_a_killed_run_goes_on(long, whole, tmp_path, place, count, done):

@@ -170,6 +170,7 @@ def test_stopped_before_the_first_step(words, tmp_path):
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.slow
 def test_stopped_twice_stops_at_once(words, assert_same, tmp_path, headwise):
     code, _, err = Process(tmp_path / "p1", *words, at=(STEP, 8, signal.SIGINT, signal.SIGINT)).result()
     assert code == 130
@@ -255,6 +256,7 @@ def test_a_full_disk(headwise, words, assert_same, tmp_path, limit, what):
     assert_same()
 
 
+@pytest.mark.slow
 def test_a_full_disk_before_the_first_checkpoint(headwise, words, assert_same, tmp_path):
     code, _, err = Process(tmp_path / "p1", *words, file_limit=120_000).result()
     assert code == 2

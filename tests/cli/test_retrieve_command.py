@@ -232,6 +232,7 @@ def test_a_library_that_is_missing_is_named(typed, monkeypatch):
 SETTLE = "headwise.tasks.retrieval.cache._settled"
 
 
+@pytest.mark.slow
 def test_a_build_that_is_killed_is_made_again(typed, papers, cache, tmp_path):
     words = ["retrieve", papers, "--cache", cache, "--output", tmp_path / "run.trec"]
     code, out, _ = Process(tmp_path / "killed", *words, at=(SETTLE, 7, signal.SIGKILL)).result()

@@ -63,7 +63,7 @@ def test_nothing_of_this_is_trivial(whole):
 @pytest.mark.parametrize(
     ("place", "count"),
     [
-        (STEP, 7),  # the middle of the second epoch; the checkpoint is of the first
+        slowly(STEP, 7),  # the middle of the second epoch; the checkpoint is of the first
         slowly(STEP, 10),  # the last step of the second epoch, before it is told
         slowly(STEP, 14),  # the middle of the third epoch, whose labels were made before the checkpoint of step 12
         slowly("headwise.ssa.answers.Asker.ask", 2),  # while the third epoch is labelled
@@ -80,6 +80,7 @@ def test_kills(headwise, words, assert_same, tmp_path, place, count):
     assert_same()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("step", [5, 8])
 def test_stopped_by_hand(headwise, words, assert_same, tmp_path, step):
     """At the very end of an epoch, and in the middle of one."""
@@ -92,6 +93,7 @@ def test_stopped_by_hand(headwise, words, assert_same, tmp_path, step):
     assert_same()
 
 
+@pytest.mark.slow
 def test_stopped_while_tokens_are_labelled(headwise, words, assert_same, tmp_path):
     """The labels are finished, and one step is taken with them."""
     place = ("headwise.ssa.answers.Asker.ask", 1, signal.SIGINT)

@@ -95,6 +95,7 @@ class Interrupt(Silence):
             signal.raise_signal(signal.SIGINT)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("step", [1, 3])
 def test_an_interrupted_run_goes_on_to_the_same_bytes(assignment, tmp_path, step):
     assert perform(assignment("whole"), Silence()).state == "finished"

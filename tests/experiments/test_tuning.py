@@ -103,6 +103,7 @@ def test_a_hopeless_trial_is_pruned(tuned, tmp_path):
     assert len(results(tmp_path / "out")) == 3
 
 
+@pytest.mark.slow
 def test_one_evaluation_is_too_few_to_prune(tuned):
     listener = Lines()
     tuned(RATES, trials=2, training__evaluate_every=2, training__steps=2, listener=listener)
@@ -112,6 +113,7 @@ def test_one_evaluation_is_too_few_to_prune(tuned):
     assert not any("no trial can be pruned" in line for line in listener.told)
 
 
+@pytest.mark.slow
 def test_seeds_are_averaged(tuned, tmp_path):
     outcome = tuned("training.learning_rate=[3e-3]", seeds=[1, 2])
     runs = results(tmp_path / "out")
@@ -161,6 +163,7 @@ def test_a_failed_trial_does_not_stop_the_others(tuned, tmp_path):
     assert len(results(tmp_path / "out")) == 1
 
 
+@pytest.mark.slow
 def test_several_tasks(tmp_path, write_joint, several):
     from headwise.experiments.tuning.objective import TunePlace
     from headwise.experiments.tuning.search import Search

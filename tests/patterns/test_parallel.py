@@ -100,6 +100,7 @@ def test_a_function_that_cannot_travel_is_a_clear_error(tmp_path):
         list(apply(lambda number: file, range(8), workers=2))
 
 
+@pytest.mark.slow
 def test_a_local_function_can_travel():
     offset = 10
     assert list(apply(lambda number: number + offset, range(3), workers=2)) == [10, 11, 12]

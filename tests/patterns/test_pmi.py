@@ -139,6 +139,7 @@ def test_the_parts_do_not_matter():
     np.testing.assert_array_equal(whole.values, pieces.values)
 
 
+@pytest.mark.slow
 def test_other_processes_count_the_same():
     corpus = random_corpus(250)
     here = build(corpus)

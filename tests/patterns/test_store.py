@@ -309,6 +309,7 @@ def test_the_wrong_number_of_matrices_is_the_fault_of_the_pattern(cache, number)
         gather(knowledge_from(lambda examples: [matrix_of()] * number), [("a bee", "ant")] * 2, cache=cache)
 
 
+@pytest.mark.slow
 def test_a_bad_matrix_is_found_in_a_worker_too_and_counted_from_the_first_example(cache):
     examples = [*sentences(250), ("a yak",), *sentences(49)]
     pattern = knowledge_from(lambda part: [letters(texts, -1.0 if texts == ("a yak",) else 1.0) for texts in part])

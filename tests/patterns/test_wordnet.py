@@ -82,6 +82,7 @@ def some_words(reader, kind, count, seed):
     return [name for name in names[: 10 * count] if reader.synsets(name)[0].pos() == kind][:count]
 
 
+@pytest.mark.slow
 def test_equals_nltk_on_random_words(wordnet, reader):
     counts = {"n": 40, "v": 25, "a": 5, "s": 5, "r": 5}
     found = [word for kind, count in counts.items() for word in some_words(reader, kind, count, seed=5)]

@@ -63,6 +63,7 @@ def test_a_watcher_ends_a_run(encoder, pairs, tmp_path):
     assert seen == [2, 4]
 
 
+@pytest.mark.slow
 def test_the_control_of_important_heads_is_not_watched(encoder, several, tmp_path):
     seen = []
     data = small_joint(encoder, among=["type", "score"], training__epochs=1, training__evaluate_every=2, iat=IAT)
