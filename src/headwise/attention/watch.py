@@ -68,8 +68,8 @@ class Call:
         return replace(self, mask=mask, biased=True)
 
 
-# Maps of so many bytes at a time are made and digested: they stay in the cache of a core.
-PART_BYTES = 1 << 20
+# Maps of so many bytes at a time are made and digested: they stay in the caches of a processor.
+PART_BYTES = 1 << 21
 
 
 def digest_in_parts(call: Call, plan: LayerPlan, layer: int, current: Pass) -> Tensor:
@@ -79,13 +79,18 @@ def digest_in_parts(call: Call, plan: LayerPlan, layer: int, current: Pass) -> T
     step = batch
     if call.query.device.type == "cpu" and not torch.is_grad_enabled():
         step = max(1, PART_BYTES // size)
-    made = []
+    if step >= batch:
+        whole, seen = watch(call, plan)
+        current.take(layer, seen, slice(0, batch))
+        return whole
+    made: Tensor | None = None
     for start in range(0, batch, step):
         rows = slice(start, min(start + step, batch))
-        out, seen = watch(call if step >= batch else call.of_examples(rows), plan)
+        part, seen = watch(call.of_examples(rows), plan)
         current.take(layer, seen, rows)
-        made.append(out)
-    return made[0] if len(made) == 1 else torch.cat(made)
+        made = part.new_empty(batch, *part.shape[1:]) if made is None else made
+        made[rows] = part
+    return made if made is not None else call.query.transpose(1, 2)
 
 
 def watch(call: Call, plan: LayerPlan) -> tuple[Tensor, Seen]:

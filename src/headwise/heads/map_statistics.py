@@ -95,14 +95,14 @@ class MapStatistics:
             self._weights = _Weights.of(self._known(), maps.device)
         weights, attention = self._weights, maps.detach().float()
         size, heads, queries, keys = attention.shape
-        # For each query how much it counts: A log A summed over keys, then over queries, is one long product.
-        logarithms = attention.clamp_min(LEAST).log_()
-        entropies = torch.linalg.vecdot(attention, logarithms)  # [B,n,Q]
-        entropy = entropies @ weights.entropy[rows]  # [B,n,1]
-        shares = attention.reshape(size, heads, queries * keys) @ weights.shares[rows]  # [B,n,S-1]
-        received = (weights.rows[rows] @ attention).squeeze(2)  # [B,n,K]
-        nothing = shares.new_zeros(size, heads, len(OF_MAPS) - 1 - shares.shape[2])  # no pattern, no match
-        return torch.cat([entropy, shares, nothing, received], 2)
+        logarithms = attention.clamp_min(LEAST).log_().mul_(attention)
+        entropy = (weights.entropy[rows] @ logarithms).sum(3)  # [B,n,1]
+        gathered = weights.rows[rows] @ attention  # [B,n,4,K]
+        sink, cross, back, _ = (gathered * weights.keys[rows]).sum(3).unbind(2)  # [B,n]
+        cells = attention.reshape(size, heads, queries * keys) @ weights.cells[rows].transpose(1, 2)  # [B,n,1 or 2]
+        match = cells[..., 1] if cells.shape[2] > 1 else torch.zeros_like(sink)
+        statistics = torch.stack([entropy[..., 0], sink, cells[..., 0], cross + back, match], 2)
+        return torch.cat([statistics, gathered[:, :, 0]], 2)
 
     def add(self, record: AttentionRecord) -> None:
         """Count the examples of one forward pass."""
@@ -169,45 +169,45 @@ def _has_wish(marks: Marks) -> Tensor:
 
 @dataclass(frozen=True)
 class _Weights:
-    """What maps are multiplied with, made once for all layers of a batch."""
+    """What maps are multiplied with, made once for all layers of a batch.
+
+    A map is read as seldom as can be: one product gathers what several kinds of rows give to each key, and only what
+    depends on row and key at once needs a product with all of it.
+    """
 
     rows: Tensor
-    """[B,1,1,Q] how much each query counts."""
+    """[B,1,4,Q] how much each query counts among all, in the first text and in the second; the last is nothing, since
+    four rows at once are multiplied faster than three."""
+    keys: Tensor
+    """[B,1,4,K] which keys count for each of these: the special ones, the second text, the first text."""
     entropy: Tensor
-    """[B,Q,1] the same over minus the largest entropy."""
-    shares: Tensor
-    """[B,QK,S-1] such that a map, as one long row, times this is sink, distance, cross and match of the example.
-
-    One matrix product reads the map once for all, where masks would read and write it once each.
-    """
+    """[B,1,1,Q] how much each query counts, over minus the largest entropy."""
+    cells: Tensor
+    """[B,1 or 2,QK] such that a map, as one long row, times this is distance and match of the example; each in one
+    piece, which products read fastest."""
 
     @classmethod
     def of(cls, marks: Marks, device: torch.device) -> _Weights:
         valid = marks.valid.float()
         rows = valid / valid.sum(1, keepdim=True).clamp_min(1)  # [B,Q]
         largest = valid.sum(1).clamp_min(2).log()  # [B]
-        entropy = (-rows / largest[:, None]).unsqueeze(2)
-        return cls(rows[:, None, None, :].to(device), entropy.to(device), _shares(marks, rows).to(device))
+        first, second = (marks.texts == 0).float(), (marks.texts == 1).float()
+        length = (first + second).sum(1, keepdim=True).clamp_min(1)
+        nothing = torch.zeros_like(rows)
+        return cls(
+            torch.stack([rows, first / length, second / length, nothing], 1).unsqueeze(1).to(device),
+            torch.stack([(marks.special & marks.valid).float(), second, first, nothing], 1).unsqueeze(1).to(device),
+            (-rows / largest[:, None])[:, None, None, :].to(device),
+            _cells(marks, rows).to(device),
+        )
 
 
-def _shares(marks: Marks, rows: Tensor) -> Tensor:
-    """[B,QK,S-1], of rows [B,Q] that sum to one."""
-    valid = marks.valid
-    sink = rows[:, :, None] * (marks.special & marks.valid).float()[:, None, :]  # [B,Q,K]
-    places = torch.arange(valid.shape[1], device=valid.device)
-    distance = rows[:, :, None] * (places[:, None] - places[None, :]).abs().float()
-    text = (marks.texts >= 0).float()
-    text_rows = text / text.sum(1, keepdim=True).clamp_min(1)
-    other = (marks.texts[:, :, None] != marks.texts[:, None, :]) & (marks.texts >= 0)[:, None, :]
-    cross = text_rows[:, :, None] * other.float()
-    shares = [sink, distance, cross]
+def _cells(marks: Marks, rows: Tensor) -> Tensor:
+    """[B,1 or 2,QK], of rows [B,Q] that sum to one."""
+    places = torch.arange(rows.shape[1], device=rows.device)
+    cells = [rows[:, :, None] * (places[:, None] - places[None, :]).abs().float()]
     if marks.wanted is not None:
-        shares.append(_match(marks, marks.wanted))
-    return torch.stack(shares, 3).flatten(1, 2)
-
-
-def _match(marks: Marks, wanted: Tensor) -> Tensor:
-    """[B,Q,K] the wanted cells, rows of every example that have any counting alike."""
-    wanted = wanted & marks.valid.unsqueeze(1) & marks.valid.unsqueeze(2)
-    rows = wanted.any(2).float()  # [B,Q]
-    return (rows / rows.sum(1, keepdim=True).clamp_min(1)).unsqueeze(2) * wanted.float()
+        wanted = marks.wanted & marks.valid.unsqueeze(1) & marks.valid.unsqueeze(2)
+        some = wanted.any(2).float()  # [B,Q]
+        cells.append((some / some.sum(1, keepdim=True).clamp_min(1)).unsqueeze(2) * wanted.float())
+    return torch.stack(cells, 1).flatten(2)
