@@ -281,3 +281,12 @@ def test_what_is_not_there_or_damaged_is_told_with_the_command(two_runs, finishe
     shutil.copytree(two_runs / "guided" / "analysis", run / "analysis", dirs_exist_ok=True)
     with pytest.raises(InputError, match="made for another run"):
         read_analysis(run)
+
+
+def test_a_pruned_model_is_refused_with_a_reason(two_runs):
+    tasks = load_tasks(two_runs / "plain")
+    hw.prune(tasks.first.model, {0: [1]})
+    with pytest.raises(
+        InputError, match=r"heads were pruned from .*\(layer 0: 1\): an analysis needs a model with all"
+    ):
+        analyze(tasks, AnalysisSettings())

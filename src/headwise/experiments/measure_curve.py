@@ -13,7 +13,7 @@ from typing import Any
 import numpy
 from numpy.typing import NDArray
 
-from headwise.attention import encoder_of, family_of, pruned_heads
+from headwise.attention import encoder_of, family_of
 from headwise.errors import InputError, choices
 from headwise.experiments.apply import Loaded, Source
 from headwise.experiments.head_files import (
@@ -134,15 +134,8 @@ def _option(name: str, value: Any) -> str:
 
 def _shape(tasks: RunTasks) -> tuple[int, int]:
     """Layers and heads; all must be there."""
-    model = tasks.first.model
-    gone = pruned_heads(model)
-    if gone:
-        layer, heads = next(iter(gone.items()))
-        raise InputError(
-            f"heads were pruned from the model of {tasks.folder} (layer {layer}: {', '.join(map(str, heads))}): a "
-            "curve needs a model with all its heads."
-        )
-    return family_of(encoder_of(model)).shape
+    tasks.refuse_pruned("a curve")
+    return family_of(encoder_of(tasks.first.model)).shape
 
 
 def _pruned_for(tasks: RunTasks, settings: CurveSettings) -> tuple[str, ...]:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from headwise.attention import pruned_heads
 from headwise.errors import InputError, choices
 from headwise.experiments import record
 from headwise.experiments.apply import Loaded, finished_record, load_run, loaded
@@ -27,6 +28,16 @@ class RunTasks:
     def first(self) -> Loaded:
         """Any of them, for what they have in common."""
         return next(iter(self.runs.values()))
+
+    def refuse_pruned(self, what: str) -> None:
+        """For what makes no sense, or is not there, without all heads."""
+        gone = pruned_heads(self.first.model)
+        if gone:
+            layer, heads = next(iter(gone.items()))
+            raise InputError(
+                f"heads were pruned from the model of {self.folder} (layer {layer}: {', '.join(map(str, heads))}): "
+                f"{what} needs a model with all its heads."
+            )
 
 
 def load_tasks(folder: Path, wanted: Sequence[str] = ()) -> RunTasks:

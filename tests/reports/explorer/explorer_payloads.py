@@ -180,6 +180,15 @@ class Maker:
                 "notes": ["Rows are tasks."],
             }
         ]
+        self.views["overlap"] = [
+            {
+                "title": "overlap of heads",
+                "rows": ["nli", "topic"],
+                "columns": ["nli", "topic"],
+                "values": [[1.0, 0.25], [0.25, 1.0]],
+                "notes": ["Chance gives 0.2."],
+            }
+        ]
         self.views["results"] = [
             {
                 "title": "Accuracy over seeds",

@@ -109,10 +109,13 @@ def test_pruning_curves_and_dissociation_join_the_page(browser, headwise, joint,
     words = ("--percent", 25, "--random", 2, "--examples", 12)
     assert headwise("heads", "prune-curve", run, *words)[0] == 0
     assert headwise("heads", "dissociation", run)[0] == 0
+    assert headwise("heads", "similarity", run, "--examples", 12)[0] == 0
     tab = opened(browser, tmp_path / "joint.html", gather_runs(run, task="signs"))
     assert tab.one("#pruning h2").is_displayed()
     assert len(tab.all("#pruning .cell.off")) == 0
     tab.choose("#pruning-point-0", "1")
     assert len(tab.all("#pruning .cell.off")) == len(tab.all("#pruning .cell")) / 4
     assert tab.one("#dissociation h2").is_displayed()
+    assert tab.one("#overlap h2").is_displayed()
+    assert tab.table("overlap", 0)[0] == ["", "signs", "single", "number"]
     assert tab.problems() == []

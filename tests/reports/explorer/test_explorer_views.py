@@ -8,7 +8,7 @@ pytest_plugins = ["explorer_browser"]
 
 VIEWS = [
     "summary", "honesty", "curves", "heads", "detail", "means", "points", "diversity", "layers", "sizes", "weights",
-    "pruning", "dissociation", "results", "times", "ssa", "retrieval", "flips",
+    "pruning", "dissociation", "overlap", "results", "times", "ssa", "retrieval", "flips",
 ]  # fmt: skip
 NEED = {"detail": "examples", "means": "examples", "points": "examples", "ssa": "examples"}
 

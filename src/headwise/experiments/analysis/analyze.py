@@ -50,6 +50,7 @@ def analyze(
     Everything is read before the first model is run.
     """
     listener = listener or Silence()
+    tasks.refuse_pruned("an analysis")
     material = {name: _read(run, settings, source or Source()) for name, run in tasks.runs.items()}
     found = {}
     for name, run in tasks.runs.items():

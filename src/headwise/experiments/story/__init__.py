@@ -6,12 +6,14 @@ A plot is {title, x, y, categories, series: [{name, x, mean, low, high}], notes}
 from headwise.experiments.story.curves import training_curves
 from headwise.experiments.story.head_plots import dissociation_matrices, pruning_plots
 from headwise.experiments.story.results_plots import layer_plots, size_plots, weight_plots
+from headwise.experiments.story.task_matrices import similarity_matrices
 from headwise.experiments.story.time_tables import time_tables
 
 __all__ = [
     "dissociation_matrices",
     "layer_plots",
     "pruning_plots",
+    "similarity_matrices",
     "size_plots",
     "time_tables",
     "training_curves",

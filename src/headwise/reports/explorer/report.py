@@ -16,6 +16,7 @@ from headwise.experiments.comparison import Asked, Comparison, compare
 from headwise.experiments.story.curves import LOG, training_curves
 from headwise.experiments.story.found_sweeps import found_sweeps
 from headwise.experiments.story.head_plots import dissociation_matrices, pruning_plots
+from headwise.experiments.story.task_matrices import similarity_matrices
 from headwise.experiments.story.results_plots import layer_plots, size_plots, weight_plots
 from headwise.experiments.story.time_tables import time_tables
 from headwise.reports.explorer.assemble import page
@@ -95,6 +96,7 @@ def build_page(
     views["retrieval"] = retrieval_payload(runs)
     views["pruning"] = [_named(plot, run, runs) for run in runs for plot in pruning_plots(run.folder)]
     views["dissociation"] = [_named(found, run, runs) for run in runs for found in dissociation_matrices(run.folder)]
+    views["overlap"] = [_named(found, run, runs) for run in runs for found in similarity_matrices(run.folder)]
     sweeps, comparisons = _sweep_views(results, views)
     comparison, refusal = compared(runs)
     views["summary"] = summary_payload(runs, comparison, views)

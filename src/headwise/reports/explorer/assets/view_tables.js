@@ -1,26 +1,32 @@
-// Dissociation of tasks as matrices, results over seeds, and what things cost.
+// Matrices of tasks, results over seeds, and what things cost.
 
-addView({
-  id: "dissociation",
-  title: "Dissociation of tasks",
-  menu: "Dissociation",
-  exists: () => asList(given.dissociation).length > 0,
-  build(body) {
-    this.place = make("div", { class: "charts" });
-    body.append(this.place);
-  },
-  update() {
-    this.shown = asList(given.dissociation).map(matrixChart);
-    this.place.replaceChildren(...this.shown.map((picture, place) => make("figure", null, picture,
-      (asList(given.dissociation)[place].notes ?? []).map((note) => make("p", { class: "note" }, note)))));
-  },
-  pictures() {
-    return this.shown;
-  },
-  tables: () => asList(given.dissociation).map(({ title, rows, columns, values, notes }) => ({
-    title, columns: ["", ...columns], rows: rows.map((name, place) => [name, ...values[place]]), notes,
-  })),
-});
+function matricesView(id, title, menu) {
+  const matrices = asList(given[id]);
+  addView({
+    id,
+    title,
+    menu,
+    exists: () => matrices.length > 0,
+    build(body) {
+      this.place = make("div", { class: "charts" });
+      body.append(this.place);
+    },
+    update() {
+      this.shown = matrices.map(matrixChart);
+      this.place.replaceChildren(...this.shown.map((picture, place) => make("figure", null, picture,
+        (matrices[place].notes ?? []).map((note) => make("p", { class: "note" }, note)))));
+    },
+    pictures() {
+      return this.shown;
+    },
+    tables: () => matrices.map(({ title: name, rows, columns, values, notes }) => ({
+      title: name, columns: ["", ...columns], rows: rows.map((row, place) => [row, ...values[place]]), notes,
+    })),
+  });
+}
+
+matricesView("dissociation", "Dissociation of tasks", "Dissociation");
+matricesView("overlap", "Heads that tasks share", "Shared heads");
 
 addView({
   id: "results",
