@@ -74,7 +74,9 @@ def read_options() -> argparse.Namespace:
     parser.add_argument("--examples", type=int, default=1000, help="pairs of each kind; default: 1000")
     parser.add_argument("--loads", type=int, default=5, help="times that a page is opened; default: 5")
     parser.add_argument("--threads", type=int, default=2, help="default: 2")
-    parser.add_argument("--quick", action="store_true", help="two rounds of 160 pairs, three loads of one page: under 50 s")
+    parser.add_argument(
+        "--quick", action="store_true", help="two rounds of 160 pairs, three loads of one page: under 50 s"
+    )
     parser.add_argument("--check", action="store_true", help="exit 1 if a bar is missed")
     options = parser.parse_args()
     if options.quick:

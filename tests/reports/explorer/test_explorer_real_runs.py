@@ -1,5 +1,6 @@
 """Pages of runs that were really trained, opened in Chromium: all views, right numbers, hostile data."""
 
+import json
 import shutil
 from pathlib import Path
 
@@ -117,5 +118,10 @@ def test_pruning_curves_and_dissociation_join_the_page(browser, headwise, joint,
     assert len(tab.all("#pruning .cell.off")) == len(tab.all("#pruning .cell")) / 4
     assert tab.one("#dissociation h2").is_displayed()
     assert tab.one("#overlap h2").is_displayed()
-    assert tab.table("overlap", 0)[0] == ["", "signs", "single", "number"]
+    written = json.loads((run / "heads" / "similarity.json").read_text())
+    for number, values in enumerate([*written["importance"]["overlap"].values(), written["gradients"]["total"]]):
+        head, *rows = tab.table("overlap", number)
+        assert head == ["", *written["tasks"]]
+        for row, wanted in zip(rows, values, strict=True):
+            assert [float(value) for value in row[1:]] == pytest.approx(wanted, abs=6e-4)
     assert tab.problems() == []

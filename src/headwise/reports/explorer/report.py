@@ -16,8 +16,8 @@ from headwise.experiments.comparison import Asked, Comparison, compare
 from headwise.experiments.story.curves import LOG, training_curves
 from headwise.experiments.story.found_sweeps import found_sweeps
 from headwise.experiments.story.head_plots import dissociation_matrices, pruning_plots
-from headwise.experiments.story.task_matrices import similarity_matrices
 from headwise.experiments.story.results_plots import layer_plots, size_plots, weight_plots
+from headwise.experiments.story.task_matrices import similarity_matrices
 from headwise.experiments.story.time_tables import time_tables
 from headwise.reports.explorer.assemble import page
 from headwise.reports.explorer.example_payload import KEPT, Arrays, examples_payload
