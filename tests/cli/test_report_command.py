@@ -52,6 +52,37 @@ def test_analyze_tells_the_means_and_names_its_files(headwise, two_runs, tmp_pat
     assert f"headwise report {run}" in out
 
 
+def test_ctrl_c_is_one_sentence_and_leaves_the_old_analysis(headwise, two_runs, tmp_path, monkeypatch):
+    run = shutil.copytree(two_runs / "plain", tmp_path / "run")
+    before = {path.name: path.read_bytes() for path in (run / "analysis").iterdir()}
+
+    def stopped(*arguments, **options):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("headwise.experiments.analysis.analyze.watch_data", stopped)
+    code, out, err = headwise("analyze", run)
+    assert (code, out) == (130, "")
+    assert err.strip().splitlines()[-1].startswith("headwise: stopped")
+    assert "Traceback" not in err
+    assert {path.name: path.read_bytes() for path in (run / "analysis").iterdir()} == before
+
+
+def test_a_page_shows_how_far_both_models_follow_a_pattern(headwise, two_runs, tmp_path):
+    folders = {}
+    for name, pattern in (("plain", "prev"), ("guided", "prev"), ("other", "next")):
+        folders[name] = shutil.copytree(two_runs / ("plain" if name == "other" else name), tmp_path / name)
+        assert headwise("analyze", folders[name], "--limit", 4, "--keep", 2, "--pattern", pattern)[0] == 0
+    heads = build_page(runs.gather_runs(folders["guided"], folders["plain"])).payload["views"]["heads"]
+    statistic = next(each for each in heads["statistics"] if each["id"] == "match")
+    assert statistic["name"] == "Match with prev"
+    for model, name in (("m0", "plain"), ("m1", "guided")):
+        grid = read_analysis(folders[name]).content["statistics"]["match"]
+        assert heads["values"][model]["match"]["mean"] == grid["mean"]
+    heads = build_page(runs.gather_runs(folders["guided"], folders["other"])).payload["views"]["heads"]
+    assert "match" not in heads["values"]["m0"]  # held against another pattern: there is nothing to compare
+    assert "match" in heads["values"]["m1"]
+
+
 def test_the_page_holds_what_the_analyses_found(report, two_runs):
     payload = report()
     assert [model["role"] for model in payload["models"]] == ["baseline", "run"]
