@@ -59,7 +59,7 @@ def test_ctrl_c_is_one_sentence_and_leaves_the_old_analysis(headwise, two_runs, 
     def stopped(*arguments, **options):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("headwise.experiments.analysis.analyze.watch_data", stopped)
+    monkeypatch.setattr("headwise.experiments.analysis.statistics.capture", stopped)
     code, out, err = headwise("analyze", run)
     assert (code, out) == (130, "")
     assert err.strip().splitlines()[-1].startswith("headwise: stopped")
