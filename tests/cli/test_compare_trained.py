@@ -19,6 +19,7 @@ def trained(headwise, write_recipe, pairs, tmp_path):
     return folders
 
 
+@pytest.mark.slow
 def test_runs_of_train_are_compared(headwise, trained):
     code, out, err = headwise("compare", *trained, "--json")
     assert (code, err) == (0, "")

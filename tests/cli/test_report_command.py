@@ -81,6 +81,10 @@ def test_a_page_shows_how_far_both_models_follow_a_pattern(headwise, two_runs, t
     heads = build_page(runs.gather_runs(folders["guided"], folders["other"])).payload["views"]["heads"]
     assert "match" not in heads["values"]["m0"]  # held against another pattern: there is nothing to compare
     assert "match" in heads["values"]["m1"]
+    for baseline, told in (("plain", True), ("other", False)):
+        views = build_page(runs.gather_runs(folders["guided"], folders[baseline])).payload["views"]
+        assert any(line.startswith("Match with prev, mean") for line in views["summary"]["changed"]) is told
+        assert views["examples"]["list"][0]["target"]["name"] == "prev"
 
 
 def test_the_page_holds_what_the_analyses_found(report, two_runs):

@@ -16,17 +16,29 @@ from headwise.errors import InputError
 from headwise.experiments.analysis import AnalysisSettings, analyze, read_analysis, view_examples
 from headwise.experiments.analysis.examples import spread
 from headwise.experiments.analysis.maps import ExampleMaps, from_bytes, to_bytes
+from headwise.experiments.analysis.marks import _cells
 from headwise.experiments.analysis.store import analysis_folder
-from headwise.experiments.analysis.wanted import wanted_pattern
+from headwise.experiments.analysis.wanted import pattern_of_analysis, wanted_pattern
 from headwise.experiments.apply import load_run
 from headwise.experiments.data import read_split
 from headwise.experiments.outputs import read_outputs
 from headwise.experiments.run_tasks import load_tasks
-from headwise.patterns import PMI
+from headwise.patterns import PMI, Pattern
+from headwise.patterns.base import as_rows
 from headwise.reports.explorer.example_payload import example_payload
 from headwise.tasks import Collator, encode
 from headwise.training import Silence
 from headwise.training.knowledge import add_knowledge
+
+
+class Told(Silence):
+    """Keeps what is told."""
+
+    def __init__(self):
+        self.messages = []
+
+    def tell(self, message):
+        self.messages.append(message)
 
 
 @given(st.lists(st.floats(0, 1), min_size=1, max_size=20))
@@ -198,27 +210,91 @@ def test_what_knowledge_wants_is_worked_out_for_the_examples(ran, tmp_path, monk
     assert found.content["statistics"]["match"]["examples"] > 0
 
 
+def test_trees_of_the_training_texts_alone_stop_no_analysis(ran, tmp_path, headwise, monkeypatch):
+    monkeypatch.setenv("HEADWISE_CACHE", str(tmp_path / "cache"))
+    run = ran(training__epochs=1)
+    record = json.loads((run / "headwise.json").read_text())
+    trees = tmp_path / "train.conllu"
+    trees.write_text("# text = the cat\n1\tthe\t_\t_\t_\t_\t2\tdet\t_\t_\n2\tcat\t_\t_\t_\t_\t0\troot\t_\t_\n\n")
+    record["asked"]["recipe"]["guides"] = {"dependency": {"pattern": {"source": "conllu", "path": str(trees)}}}
+    (run / "headwise.json").write_text(json.dumps(record))
+    code, _, err = headwise("analyze", run, "--limit", 4, "--keep", 2)
+    assert code == 0, err
+    assert "what the pattern dependency wants is not shown: " in err
+    found = read_analysis(run)
+    assert found.content["pattern"] is None
+    assert found.examples[0].wanted is None
+    page = tmp_path / "page.html"
+    own = tmp_path / "own.tsv"
+    own.write_text("sentence1\tsentence2\nthe cat\ta dog\n")
+    assert headwise("report", run, "--examples", own, "-o", page)[0] == 0
+    asked = f"{{name: dependency, source: conllu, path: {trees}}}"
+    code, out, err = headwise("analyze", run, "--limit", 4, "--pattern", asked)
+    assert (code, out) == (2, "")
+    assert "is not in" in err.splitlines()[-1]
+
+
+def test_wishes_stand_at_tokens_on_whatever_side_the_padding_is():
+    valid = torch.tensor([[0, 0, 1, 1], [1, 1, 1, 0]]).bool()
+    marked = [np.array([[True, False], [True, True]]), np.array([[0, 1, 0], [0, 0, 1], [1, 0, 0]], dtype=bool)]
+    cells = _cells(valid, marked)
+    assert cells[0].nonzero().tolist() == [[2, 2], [3, 2], [3, 3]]
+    assert cells[1].nonzero().tolist() == [[0, 1], [1, 2], [2, 0]]
+
+
+def test_special_tokens_have_no_wish_where_the_guide_leaves_them_out(ran):
+    run = ran(guides={"match": {"pattern": "next", "special_tokens": False}}, training__epochs=1)
+    analyze(load_tasks(run), AnalysisSettings(limit=4, examples=2))
+    for view in read_analysis(run).examples:
+        rows = view.wanted[1].sum(1) > 0
+        assert rows.tolist() == [source >= 0 for source in view.sources]
+
+
+def test_more_examples_are_held_against_the_pattern_of_the_analysis(two_runs, tmp_path, headwise):
+    run = shutil.copytree(two_runs / "plain", tmp_path / "run")
+    assert headwise("analyze", run, "--limit", 4, "--keep", 2, "--pattern", "prev")[0] == 0
+    loaded, content = load_run(run), read_analysis(run).content
+    assert pattern_of_analysis(loaded, content, Silence()).identity() == content["pattern"]
+    assert pattern_of_analysis(loaded, content | {"pattern": None}, Silence()) is None
+
+
+def test_a_pattern_that_wants_nothing_is_told(two_runs, tmp_path):
+    class Nothing(Pattern):
+        name = "nothing"
+
+        def target(self, tokens):
+            return as_rows(torch.zeros(*tokens.valid.shape, tokens.valid.shape[1]))
+
+    run = shutil.copytree(two_runs / "plain", tmp_path / "run")
+    told = Told()
+    analyze(load_tasks(run), AnalysisSettings(limit=4, examples=2, pattern=Nothing()), listener=told)
+    assert told.messages == ["the pattern nothing wants nothing of any of the 4 examples"]
+    assert "match" not in read_analysis(run).content["statistics"]
+
+
 def test_knowledge_that_cannot_be_worked_out_is_told_and_left_out(ran, tmp_path, monkeypatch):
     monkeypatch.setenv("HEADWISE_CACHE", str(tmp_path / "cache"))
     run = ran(guides={"pmi": {}}, training__epochs=1)
     moved = json.loads((run / "headwise.json").read_text())
     moved["asked"]["data"] = str(tmp_path / "gone")
     (run / "headwise.json").write_text(json.dumps(moved))
-    told = []
-
-    class Told(Silence):
-        def tell(self, message):
-            told.append(message)
-
-    assert wanted_pattern(load_run(run), listener=Told()) is None
-    (sentence,) = told
+    told = Told()
+    assert wanted_pattern(load_run(run), listener=told) is None
+    (sentence,) = told.messages
     assert sentence.startswith("what guide pmi wanted is not shown: ")
     assert "gone" in sentence
 
 
 @pytest.mark.parametrize(
     ("text", "said"),
-    [("nxt", "next"), ("{name: pmi, windw: 5}", "window"), ("[", "is not YAML"), ("7", "expected a name")],
+    [
+        ("nxt", "next"),
+        ("{name: pmi, windw: 5}", "window"),
+        ("{name: pmi, on: map}", "on"),
+        ("[", "is not YAML"),
+        ("2020-13-45", "is not YAML"),
+        ("7", "expected a name"),
+    ],
 )
 def test_a_pattern_that_nobody_knows(two_runs, headwise, text, said):
     assert_one_sentence(headwise("analyze", two_runs / "plain", "--pattern", text), said)

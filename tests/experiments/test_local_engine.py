@@ -59,6 +59,7 @@ def test_two_processes_give_the_bytes_of_one_and_an_error_stops_nobody(tmp_path,
     assert all("no-such-file.tsv" in report.message for report in failed)
 
 
+@pytest.mark.slow
 def test_a_second_call_finds_everything_there(encoder, pairs, in_one_process, tmp_path):
     plan = plan_sweep(write_sweep(tmp_path / "s.yaml", encoder))
     outcome = run_sweep(plan, SweepPlace(in_one_process, pairs), LocalEngine(workers=1), Silence())

@@ -163,8 +163,8 @@ def trained(encoder, root, cache, output, **changes):
 @pytest.mark.parametrize(
     "changes",
     [
-        {"task": {"loss": "pairs"}, "training": {"epochs": 20}},
-        {"task": {"loss": "list"}, "training": {"batch": 2}},
+        pytest.param({"task": {"loss": "pairs"}, "training": {"epochs": 20}}, marks=pytest.mark.slow),
+        pytest.param({"task": {"loss": "list"}, "training": {"batch": 2}}, marks=pytest.mark.slow),
         # Once the task is learned its gradient is gone, and any guide's is larger: not measured.
         {"task": {"loss": "list"}, "training": {"batch": 2}, "guides": {"mdg": {}, "pdg": {}}, "share_every": 0},
     ],

@@ -23,6 +23,7 @@ def rate(run):
     return run["asked"]["recipe"]["training"]["learning_rate"]
 
 
+@pytest.mark.slow
 def test_a_grid(tuned, tmp_path):
     """Every combination once, the best is the best, a second call has nothing to do, others are not repeated."""
     folder = tmp_path / "out"

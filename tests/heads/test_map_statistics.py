@@ -24,8 +24,10 @@ def marks_of(mask, lazy=None):
         inner = places[1:-1]
         texts[row, inner] = 0
         texts[row, inner[len(inner) // 2 :]] = 1
-    wanted = torch.rand(*mask.shape, mask.shape[1], generator=torch.Generator().manual_seed(1)) < 0.2
-    wanted[:, 2] = False
+    # By the number of the token in its text, so that neither padding nor the others of the batch matter.
+    number = valid.cumsum(1) - 1
+    wanted = (3 * number.unsqueeze(2) + 5 * number.unsqueeze(1)) % 7 < 2
+    wanted[number == 2] = False
     if lazy is not None:
         wanted[lazy] = False
     return Marks(valid, special, texts, wanted)
@@ -94,7 +96,7 @@ def test_neither_batches_nor_padding_matter():
     model, batch = build_model("bert").eval(), build_batch()
     one_by_one = [{name: tensor[row : row + 1] for name, tensor in build_batch(padding=3).items()} for row in range(3)]
     together, apart = collect(model, [batch]), collect(model, one_by_one)
-    for name in set(together) - {"match"}:  # whose wishes are drawn for each batch
+    for name in together:
         assert together[name].mean == pytest.approx(apart[name].mean, abs=1e-5)
 
 

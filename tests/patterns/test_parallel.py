@@ -56,6 +56,7 @@ class Heavy:
         return os.getpid(), self.calls, int(self.table[number]) + self.words[str(number)], type(base).__name__
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("workers", [1, 2, 3])
 def test_the_answers_do_not_depend_on_the_workers(workers):
     answers = list(apply(squared, range(7), workers=workers))

@@ -206,6 +206,7 @@ def test_the_same_bytes_whatever_the_number_of_workers(cache, alone, workers):
     assert contents(there.folder) == contents(stored.folder)
 
 
+@pytest.mark.slow
 def test_the_work_is_done_by_several_processes(cache, traces):
     def build(examples):
         (traces / str(os.getpid())).touch()

@@ -19,11 +19,12 @@ from typing import Any
 from headwise.errors import HeadwiseError, InputError
 from headwise.experiments.analysis import view_examples
 from headwise.experiments.analysis.examples import check_texts
-from headwise.experiments.analysis.wanted import wanted_pattern
+from headwise.experiments.analysis.wanted import WantedPattern
 from headwise.experiments.apply import Loaded
 from headwise.reports.explorer.assemble import packed
 from headwise.reports.explorer.example_payload import example_payload
 from headwise.reports.explorer.report import Page
+from headwise.reports.explorer.runs import RUN
 from headwise.tasks import Split
 
 LOOPBACK = "127.0.0.1"
@@ -34,6 +35,8 @@ LONGEST = 4000
 LARGEST_BODY = 2 * 12 * LONGEST + 20_000
 SECONDS = 30
 CONNECTIONS = 16
+# So many heads that are off are named in a title.
+FEW = 4
 EXPECTED = 'expected {"texts": ["...", "..."]}, and perhaps "off": [[layer, head], ...].'
 # Whole maps up to here; longer texts get the largest weights of each row.
 WHOLE_TOKENS = 128
@@ -42,11 +45,14 @@ WHOLE_TOKENS = 128
 class Explorer:
     """The page, the models, and the word that opens it."""
 
-    def __init__(self, page: Page, models: Mapping[str, Loaded]) -> None:
-        """Make the page live."""
+    def __init__(
+        self, page: Page, models: Mapping[str, Loaded], wanted: Mapping[str, WantedPattern | None] | None = None
+    ) -> None:
+        """Make the page live; `wanted` are the patterns that the models of the page were held against."""
         self.word = secrets.token_urlsafe(24)
         self._models, self._busy, self._ended = models, threading.Lock(), threading.Event()
-        self._wanted = {name: wanted_pattern(run) for name, run in models.items()}
+        self._wanted = wanted or {}
+        self._foremost = [model["role"] for model in page.payload["models"]].index(RUN)
         self._asked = 0
         first = next(iter(models.values()))
         live = {"url": f"/{self.word}/look", "pair": first.task.sentences == 2, "longest_characters": LONGEST}
@@ -57,15 +63,15 @@ class Explorer:
         texts, off = _question(body)
         with self._busy:
             views = []
-            without = f" without {len(off)} {'head' if len(off) == 1 else 'heads'}" if off else ""
-            title = f"typed {self._asked + 1}{without}"
+            title = f"typed {self._asked + 1}{_without(off)}"
             for name, run in self._models.items():
                 split = Split((check_texts(run, texts),), (None,))
-                views += view_examples(run, split, [title], [None], wanted=self._wanted[name], silenced=off)
+                views += view_examples(run, split, [title], [None], wanted=self._wanted.get(name), silenced=off)
             self._asked += 1
             name = f"live{self._asked}"
         exact = len(views[0].tokens) <= WHOLE_TOKENS
-        example, arrays = example_payload(list(self._models), views, name, exact=exact)
+        example, arrays = example_payload(list(self._models), views, name, exact=exact, foremost=self._foremost)
+        example["off"] = [list(head) for head in off]
         return {"example": example, "arrays": {key: packed(content) for key, content in arrays.items()}}
 
     def wait(self) -> None:
@@ -221,6 +227,13 @@ def _question(body: bytes) -> tuple[list[str], list[tuple[int, int]]]:
     if not isinstance(off, list) or not all(_is_head(each) for each in off):
         raise InputError(EXPECTED)
     return texts, sorted({(layer, head) for layer, head in off})
+
+
+def _without(off: list[tuple[int, int]]) -> str:
+    """The heads by name if they are few."""
+    if len(off) > FEW:
+        return f" without {len(off)} heads"
+    return f" without {', '.join(f'{layer}.{head}' for layer, head in off)}" if off else ""
 
 
 def _is_head(each: Any) -> bool:

@@ -15,7 +15,7 @@ from headwise.disk import save_content
 from headwise.errors import InputError
 from headwise.experiments.analysis import view_examples
 from headwise.experiments.analysis.analyze import read_examples
-from headwise.experiments.analysis.wanted import wanted_pattern
+from headwise.experiments.analysis.wanted import pattern_of_analysis
 from headwise.experiments.apply import load_run
 from headwise.reports.explorer.report import build_page
 from headwise.reports.explorer.runs import ReportRun, gather_runs, with_examples
@@ -69,7 +69,6 @@ def gathered(sources: Sources) -> list[ReportRun]:
             split = read_examples(loaded, sources.examples)
             shown.tell(f"{run.name}: looking at {len(split)} examples of {sources.examples}")
             titles = [f"{sources.examples.name} {number}" for number in range(1, len(split) + 1)]
-            found.append(
-                view_examples(loaded, split, titles, [None] * len(split), wanted=wanted_pattern(loaded, listener=shown))
-            )
+            wanted = pattern_of_analysis(loaded, run.analysis.content, shown)
+            found.append(view_examples(loaded, split, titles, [None] * len(split), wanted=wanted))
     return with_examples(runs, found)

@@ -119,7 +119,7 @@ def build_pattern(choice: Pattern | str | Mapping[str, Any]) -> Pattern:
             f"pattern {choice!r:.200}: expected a name such as 'next', or a name with options such as "
             "{name: pmi, window: 5}."
         )
-    options = {key: value for key, value in choice.items() if key != "name"}
+    options = {str(key): value for key, value in choice.items() if key != "name"}
     pattern = PATTERNS[choice["name"]](**options)
     if not isinstance(pattern, Pattern):
         raise InputError(f"{choice['name']!r} is not a pattern.")

@@ -106,7 +106,7 @@ def test_a_text_becomes_an_example(browser, server):
         ["one dog", "one dog | an animal"],
         ["two dogs", "two dogs | animals"],
     ]
-    assert all("plain: " in row[2] and "guided: " in row[2] for row in tab.table("live")[1:])
+    assert all("plain: " in row[3] and "guided: " in row[3] for row in tab.table("live")[1:])
     assert server.off == [[], []]
     assert (tab.problems(), tab.complaints()) == ([], [])
 
@@ -124,6 +124,7 @@ def test_heads_are_clicked_off_and_on_again(browser, server):
     tab.focus(cell.format(1, 0))
     tab.press(" ")  # by keyboard, which stays where it is
     assert tab.run("return document.activeElement.dataset.layer") == "1"
+    assert tab.run("return document.activeElement.tabIndex") == 0
     send(tab, "one dog", "an animal")
     answered(tab)
     tab.click("#live-all-on")

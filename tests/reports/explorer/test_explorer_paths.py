@@ -275,13 +275,13 @@ def test_help(tab):
 
 
 def test_a_slider_goes_over_the_weights_that_were_tried(tab):
-    first = tab.texts("#weights .point td")
+    first = tab.texts("#weights .at-point td")
     tab.choose("#weights-point-0", "2")
     assert tab.hash["weight"] == "2"
     assert tab.text("#weights output") == "what is varied: 1000"
     plot = MAKER.views["weights"][0]
     rows = tab.run(
-        "return [...document.querySelectorAll('#weights .point tbody tr')].map((r) => "
+        "return [...document.querySelectorAll('#weights .at-point tbody tr')].map((r) => "
         "[...r.cells].map((c) => c.textContent))"
     )
     for row, series in zip(rows, plot["series"], strict=True):
@@ -292,7 +292,7 @@ def test_a_slider_goes_over_the_weights_that_were_tried(tab):
             f"{series['low'][2]:.3f} to {series['high'][2]:.3f}",
             f"+{series['mean'][2] - series['mean'][0]:.3f}",
         ]
-    assert first != tab.texts("#weights .point td")
+    assert first != tab.texts("#weights .at-point td")
     assert len(tab.all("#weights svg .at")) == 1
 
 
@@ -306,10 +306,11 @@ def test_heads_are_silenced_along_the_pruning_curve(tab):
     assert "layer 1, head 0 is gone from what is varied 1000 on" in tab.text("#pruning .silenced .note")
     tab.click("#pruning .cell[data-layer='0'][data-head='0']")
     assert tab.text("#pruning .silenced .note") == "layer 0, head 0 is never silenced here."
+    assert tab.run("return document.activeElement.tabIndex") == 0
     assert tab.table("pruning")[1:] == [["plain", "10", ""], ["plain", "100", "1.1"], ["plain", "1000", "1.1 1.0"]]
 
 
-@pytest.mark.parametrize("hash", ["#weight=7", "#silenced=-1", "#weight=x&silenced=3"])
+@pytest.mark.parametrize("hash", ["#weight=7", "#silenced=-1", "#weight=x&silenced=3&ranking=1"])
 def test_points_that_are_not_there_are_not_believed(browser, address, hash):
     tab = Tab(browser, address).open(hash)
     assert tab.text("#weights output") == "what is varied: 10"

@@ -17,7 +17,7 @@ from headwise.experiments.analysis.examples import ExampleView, gold_of, spread,
 from headwise.experiments.analysis.settings import AnalysisSettings
 from headwise.experiments.analysis.statistics import watch_data
 from headwise.experiments.analysis.store import analysis_folder, write_analysis
-from headwise.experiments.analysis.wanted import wanted_pattern
+from headwise.experiments.analysis.wanted import WantedPattern, wanted_pattern
 from headwise.experiments.apply import Loaded, Source
 from headwise.experiments.data import read_split
 from headwise.experiments.head_files import Examples, identity
@@ -51,10 +51,12 @@ def analyze(
     """
     listener = listener or Silence()
     tasks.refuse_pruned("an analysis")
-    material = {name: _read(run, settings, source or Source()) for name, run in tasks.runs.items()}
+    source = source or Source()
+    material = {name: _read(run, settings, source) for name, run in tasks.runs.items()}
+    wanted = {name: wanted_pattern(run, settings.pattern, source, listener) for name, run in tasks.runs.items()}
     found = {}
     for name, run in tasks.runs.items():
-        content, views, rows = _analyse(run, material[name], settings, source or Source(), listener)
+        content, views, rows = _analyse(run, material[name], settings, wanted[name], listener)
         folder = analysis_folder(tasks.folder, name if tasks.joint else None)
         content = {"run": identity(tasks.folder), "task": name, **content}
         found[name] = Written(content, write_analysis(folder, content, views, rows))
@@ -108,12 +110,12 @@ def read_examples(run: Loaded, path: Path) -> Split:
 
 
 def _analyse(
-    run: Loaded, material: _Material, settings: AnalysisSettings, source: Source, listener: Listener
+    run: Loaded, material: _Material, settings: AnalysisSettings, wanted: WantedPattern | None, listener: Listener
 ) -> tuple[dict[str, Any], list[ExampleView], list[dict[str, Any]]]:
     data, split = run.recipe.data, material.split
     collate = Collator.of(run.tokenizer, run.task.kind, padding=data.padding, max_length=data.max_length)
-    wanted = wanted_pattern(run, settings.pattern, source, listener)
     targets = None if wanted is None else wanted.of(split.texts, material.encoded, listener)
+    wanted = None if targets is None else wanted
     listener.start(f"heads of {run.recipe.name}", len(split))
     statistics, logits = watch_data(
         run.model,
@@ -125,6 +127,8 @@ def _analyse(
     )
     listener.end()
     grids = {each.name: _grid(each) for each in statistics}
+    if wanted is not None and "match" not in grids:
+        listener.tell(f"the pattern {wanted.pattern.name} wants nothing of any of the {len(split)} examples")
     if settings.importance:
         grids["importance"] = _importance(run, material, collate, settings, listener)
     views = view_examples(run, material.shown, material.titles, material.places, whole=settings.places, wanted=wanted)

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from headwise.attention import capture, encoder_of, family_of, gate
 from headwise.errors import InputError
 from headwise.experiments.analysis.maps import ExampleMaps, Floats, to_bytes
-from headwise.experiments.analysis.marks import sources_of
+from headwise.experiments.analysis.tokens import sources_of
 from headwise.experiments.analysis.wanted import WantedMaps, WantedPattern
 from headwise.experiments.apply import Loaded
 from headwise.ssa import supervision_of

@@ -10,18 +10,10 @@ from collections.abc import Sequence
 import numpy
 import torch
 
-from headwise.errors import StateError
+from headwise.experiments.analysis.tokens import sources_of
 from headwise.experiments.analysis.wanted import WantedMaps
 from headwise.heads.map_statistics import Marks
 from headwise.tasks import Encoded
-
-
-def sources_of(encoded: Encoded, place: int) -> numpy.ndarray:
-    """[T] the text of each token of an example, -1 for special tokens."""
-    if encoded.sources is None:
-        raise StateError("the examples were encoded without offsets: this is a fault of headwise, please report it.")
-    part: numpy.ndarray = encoded.sources[encoded.starts[place] : encoded.starts[place + 1]]
-    return part
 
 
 def marks_of(

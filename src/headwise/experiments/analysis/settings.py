@@ -8,6 +8,7 @@ from pathlib import Path
 import yaml
 
 from headwise.errors import InputError
+from headwise.experiments.files import Loader
 from headwise.patterns import Pattern, build_pattern
 
 
@@ -36,8 +37,8 @@ def read_pattern(option: str, text: str | None) -> Pattern | None:
     if text is None:
         return None
     try:
-        choice = yaml.safe_load(text)
-    except yaml.YAMLError:
+        choice = yaml.load(text, Loader)
+    except (yaml.YAMLError, ValueError):
         raise InputError(
             f"{option} {text!r} is not YAML: expected a name such as next, or {{name: pmi, window: 5}}."
         ) from None

@@ -10,7 +10,7 @@ Shapes: T tokens of an example.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -20,14 +20,15 @@ from numpy.typing import NDArray
 
 from headwise.errors import HeadwiseError, InputError
 from headwise.experiments.analysis.maps import Floats
+from headwise.experiments.analysis.tokens import sources_of
 from headwise.experiments.apply import Loaded, Source
 from headwise.experiments.data import read_split
 from headwise.experiments.knowledge import embeddings_of
 from headwise.experiments.pattern_scores import missing_marks
 from headwise.guides import build
 from headwise.guides.match import Match
-from headwise.patterns import Pattern, Tokens, find_marks, mark_ids
-from headwise.patterns.base import options_of
+from headwise.patterns import Pattern, Tokens, build_pattern, find_marks, mark_ids
+from headwise.patterns.base import digest, options_of
 from headwise.patterns.knowledge import Builder, Knowledge, Resources, Texts, WordMatrix
 from headwise.patterns.parallel import Processes, cores
 from headwise.tasks import Encoded
@@ -51,17 +52,33 @@ class WantedPattern:
     resources: Resources = Resources()
     corpus: Sequence[Texts] = ()
     """The training texts, for knowledge that counts words in them."""
+    special_rows: bool = True
+    """Whether special tokens, too, should look where it says."""
+    asked: bool = False
+    """Whether somebody asked for it: then it is an error if it cannot be worked out."""
 
     def identity(self) -> dict[str, Any]:
         """Tells whether two analyses held heads against the same."""
-        return {"name": self.pattern.name, "options": options_of(self.pattern)}
+        found: dict[str, Any] = {"name": self.pattern.name, "options": options_of(self.pattern)}
+        if isinstance(self.pattern, Knowledge):
+            found["sources"] = digest([self.pattern.fingerprint(self.resources), [list(each) for each in self.corpus]])
+        return found
 
-    def of(self, texts: Sequence[Texts], encoded: Encoded, listener: Listener | None = None) -> WantedMaps:
-        """What it wants of these examples, which were encoded with offsets."""
-        if not isinstance(self.pattern, Knowledge):
-            return WantedMaps(self, encoded)
-        matrices: list[WordMatrix] = []
+    def of(self, texts: Sequence[Texts], encoded: Encoded, listener: Listener | None = None) -> WantedMaps | None:
+        """What it wants of these examples, which were encoded with offsets; None, and told, if nobody can know."""
         listener = listener or Silence()
+        try:
+            return self._maps(texts, encoded, listener)
+        except HeadwiseError as error:
+            if self.asked:
+                raise
+            listener.tell(f"what the pattern {self.pattern.name} wants is not shown: {error}")
+            return None
+
+    def _maps(self, texts: Sequence[Texts], encoded: Encoded, listener: Listener) -> WantedMaps:
+        if not isinstance(self.pattern, Knowledge):
+            return WantedMaps(self, encoded, encoded)
+        matrices: list[WordMatrix] = []
         listener.start(f"knowledge {self.pattern.name}", len(texts))
         try:
             for start in range(0, len(texts), STRETCH):
@@ -70,7 +87,7 @@ class WantedPattern:
         finally:
             listener.end()
         need = Need("analysis", self.pattern, "map")
-        return WantedMaps(self, WithKnowledge(encoded, {self.pattern.key: matrices}, [need]))
+        return WantedMaps(self, encoded, WithKnowledge(encoded, {self.pattern.key: matrices}, [need]))
 
     @cached_property
     def _builder(self) -> Builder:
@@ -85,7 +102,9 @@ class WantedMaps:
     """What a pattern wants of each of some examples."""
 
     wanted: WantedPattern
+    _encoded: Encoded
     _data: Any
+    """The same with its knowledge, if it needs any."""
 
     def rows(self, place: int) -> Floats:
         """[T,T] where the attention of an example should go; rows without a wish are zero."""
@@ -94,13 +113,20 @@ class WantedMaps:
         knowledge = {entry: torch.from_numpy(array)[None] for entry, array in item.get("knowledge", {}).items()}
         marks = find_marks(ids, self.wanted.known, set(pattern.marks))
         target = pattern.target(Tokens(torch.ones_like(ids, dtype=torch.bool), marks, knowledge))
-        return np.asarray(target.rows[0].float().numpy(), dtype=np.float32)
+        rows = np.array(target.rows[0].float().numpy(), dtype=np.float32)
+        if not self.wanted.special_rows:
+            rows[sources_of(self._encoded, place) < 0] = 0
+        return rows
 
     def marked(self, place: int) -> Marked:
-        """[T,T] True where it wants most: at least half of the largest wish of the row."""
-        rows = self.rows(place)
-        found: Marked = (rows > 0) & (rows >= rows.max(1, keepdims=True) / 2)
-        return found
+        """[T,T] True where it wants most."""
+        return marked_cells(self.rows(place))
+
+
+def marked_cells(rows: Floats) -> Marked:
+    """[T,T] the cells with at least half of the largest wish of their row."""
+    found: Marked = (rows > 0) & (rows >= rows.max(1, keepdims=True) / 2)
+    return found
 
 
 def wanted_pattern(
@@ -113,17 +139,36 @@ def wanted_pattern(
     """
     source = source or Source()
     if chosen is not None:
-        return _pattern(run, chosen, chosen.name, source)
+        return replace(_pattern(run, chosen, chosen.name, source), asked=True)
     for name, options in run.recipe.guides.items():
         guide = build(name, **options)
         if not isinstance(guide, Match):
             continue
         try:
-            where = f"{guide.pattern.name} (guided: layers {guide.layers}, heads {guide.heads})"
-            return _pattern(run, guide.pattern, where, source)
+            # What tokens receive in all says less than a map: many maps have the same.
+            how = "guided" if guide.on == "map" else "as a map; guided on what tokens receive"
+            where = f"{guide.pattern.name} ({how}: layers {guide.layers}, heads {guide.heads})"
+            return replace(_pattern(run, guide.pattern, where, source), special_rows=guide.special_tokens)
         except HeadwiseError as error:
             (listener or Silence()).tell(f"what guide {name} wanted is not shown: {error}")
     return None
+
+
+def pattern_of_analysis(run: Loaded, content: Mapping[str, Any], listener: Listener) -> WantedPattern | None:
+    """The pattern that an analysis held the heads of a run against, so that more examples are held against the same."""
+    own = wanted_pattern(run, listener=listener)
+    if "pattern" not in content:  # an older headwise wrote none
+        return own
+    about = content["pattern"]
+    if about is None:
+        return None
+    try:
+        if own is not None and own.identity() == about:
+            return own
+        return _pattern(run, build_pattern({"name": about["name"], **about["options"]}), about["name"], Source())
+    except HeadwiseError as error:
+        listener.tell(f"what the pattern {about['name']} wants is not shown: {error}")
+        return None
 
 
 def _pattern(run: Loaded, pattern: Pattern, name: str, source: Source) -> WantedPattern:
@@ -135,7 +180,8 @@ def _pattern(run: Loaded, pattern: Pattern, name: str, source: Source) -> Wanted
         )
     if not isinstance(pattern, Knowledge):
         return WantedPattern(name, pattern, known)
-    data = source.data or run.data
+    # The training texts and the files beside them, wherever the examples come from.
+    data = run.data if run.data is not None and run.data.exists() else source.data or run.data
     own = getattr(pattern, "source", None) == "embeddings"
     resources = Resources(data, embeddings_of(run.recipe, network=source.network) if own else None)
     pattern.fingerprint(resources)  # refuses what is missing

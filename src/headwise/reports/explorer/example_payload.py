@@ -13,6 +13,7 @@ import torch
 
 from headwise.experiments.analysis import ExampleView
 from headwise.experiments.analysis.maps import ExampleMaps, to_bytes
+from headwise.experiments.analysis.wanted import marked_cells
 from headwise.heads import principal_components
 
 # Of examples whose maps are not shown whole, the largest weights of every row.
@@ -28,11 +29,13 @@ def examples_payload(
     *,
     exact_places: Collection[int] = (),
     whole: int = WHOLE,
+    foremost: int = 0,
 ) -> tuple[list[dict[str, Any]], Arrays]:
     """The list of examples, and their arrays.
 
     Examples that are asked for (by their places among these) keep their whole maps, as far as the analysis has them;
-    of the others, the first ones, as far as `whole` bytes go. The rest have the largest weights of every row.
+    of the others, the first ones, as far as `whole` bytes go. The rest have the largest weights of every row. What a
+    pattern wants is shown as the model at the place `foremost` has it, if that has one.
     """
     listed: list[dict[str, Any]] = []
     arrays: Arrays = {}
@@ -42,14 +45,14 @@ def examples_payload(
         if not exact and not exact_places:
             exact = size <= whole
             whole -= size if exact else 0
-        described, own = example_payload(models, views, f"e{number}", exact=exact)
+        described, own = example_payload(models, views, f"e{number}", exact=exact, foremost=foremost)
         listed.append(described)
         arrays |= own
     return listed, arrays
 
 
 def example_payload(
-    models: Sequence[str], views: Sequence[ExampleView], name: str, *, exact: bool
+    models: Sequence[str], views: Sequence[ExampleView], name: str, *, exact: bool, foremost: int = 0
 ) -> tuple[dict[str, Any], Arrays]:
     """One example as all models see it."""
     first = views[0]
@@ -83,10 +86,11 @@ def example_payload(
     }
     if scored:
         described["ssa"] = scored
-    wanted = next((view.wanted for view in views if view.wanted is not None), None)
+    wanted = next((view.wanted for view in (views[foremost], *views) if view.wanted is not None), None)
     if wanted is not None:
         described["target"] = {"name": wanted[0], "array": f"{name}target"}
-        arrays[f"{name}target"] = to_bytes(wanted[1]).tobytes()
+        # The cells themselves: halves of a wish would not be halves on the scale of bytes.
+        arrays[f"{name}target"] = to_bytes(marked_cells(wanted[1])).tobytes()
     return described, arrays
 
 

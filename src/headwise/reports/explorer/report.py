@@ -82,8 +82,10 @@ def build_page(
     """
     models = [run.id for run in runs]
     examples = common_examples(runs)
-    listed, arrays = examples_payload(models, examples, exact_places=_exact(examples, exact))
     sides = {run.role: place for place, run in enumerate(runs) if run.role in (BASELINE, RUN)}
+    listed, arrays = examples_payload(
+        models, examples, exact_places=_exact(examples, exact), foremost=sides.get(RUN, 0)
+    )
     views: dict[str, Any] = {"heads": heads_payload(runs), "examples": {"note": NOTE, "list": listed}}
     if BASELINE in sides:
         before, after = sides[BASELINE], sides[RUN]

@@ -173,7 +173,10 @@ def changed_sentences(runs: Sequence[ReportRun], views: Mapping[str, Any]) -> li
     sentences = []
     for name, (title, unit, _) in STATISTICS.items():
         grids = [each.analysis.content["statistics"].get(name) for each in (before, after)]
-        if all(grids):
+        patterns = [each.analysis.content.get("pattern") for each in (before, after)]
+        if name == "match" and patterns[0] is not None:
+            title = f"{title} with {patterns[0]['name']}"
+        if all(grids) and (name != "match" or patterns[0] == patterns[1]):
             old, new = (mean_over_heads(grid) for grid in grids)
             sentences.append(f"{title}, mean over all heads: {old:.4g} to {new:.4g}{f' {unit}' if unit else ''}.")
     changes = (views.get("heads") or {}).get("changes") or []

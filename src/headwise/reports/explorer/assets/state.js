@@ -17,6 +17,7 @@ function startState() {
     step: null,
     weight: null,
     silenced: null,
+    ranking: null,
   };
 }
 
@@ -48,6 +49,7 @@ const CHECKS = {
   // Which point of the plots is looked at, from the left; a plot with fewer shows its last.
   weight: (text) => wholeNumber(text, mostPoints("weights")),
   silenced: (text) => wholeNumber(text, mostPoints("pruning")),
+  ranking: (text) => wholeNumber(text, Math.max(0, ...plotGroups(asList(given.pruning)).map((group) => silencingSeries(group).length))),
 };
 
 function wholeNumber(text, limit) {

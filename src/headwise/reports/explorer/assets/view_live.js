@@ -66,7 +66,7 @@ addView({
     const inside = this.grid.contains(document.activeElement);
     this.grid.replaceChildren(offGrid({ layers, heads, label: `Heads: ${this.off.size} off`, how: "off",
       off: (layer, head) => this.off.has(`${layer}.${head}`), missing: (layer, head) => isPruned(runModel, layer, head),
-      act: (layer, head) => this.toggle(layer, head) }));
+      act: (layer, head) => this.toggle(layer, head), stop: focus ?? [0, 0] }));
     if (inside && focus) this.grid.querySelector(`.cell[data-layer="${focus[0]}"][data-head="${focus[1]}"]`)?.focus();
   },
   async send() {
@@ -96,8 +96,9 @@ addView({
     }
   },
   tables() {
-    return [{ title: "Texts tried", columns: ["Example", "Texts", "Answers"],
+    return [{ title: "Texts tried", columns: ["Example", "Texts", "Heads off", "Answers"],
       rows: this.seen.map((each) => [each.title, (each.texts ?? []).join(" | "),
+        (each.off ?? []).map(([layer, head]) => `${layer}.${head}`).join(" "),
         Object.entries(each.answers ?? {}).map(([id, answer]) => `${nameOf(id)}: ${answer.prediction}`).join(", ")]) }];
   },
 });

@@ -9,7 +9,7 @@ function plotsView(id, title, menu, slider = null) {
     title,
     menu,
     exists: () => plots.length > 0,
-    on: slider ? [slider] : [],
+    on: slider ? [slider, "ranking"] : [],
     build(body) {
       this.places = groups.map((group, number) => {
         const charts = make("div", { class: "charts" });
@@ -90,7 +90,7 @@ function pointSlider(id, group, number, slider) {
   const values = make("div");
   const said = () => `${first.x}: ${pointName(first, pointOf(group, slider))}`;
   return {
-    element: make("div", { class: "point" }, make("div", { class: "scrubber" }, range, now), values),
+    element: make("div", { class: "at-point" }, make("div", { class: "scrubber" }, range, now), values),
     show() {
       range.value = String(pointPlace(group, slider));
       range.setAttribute("aria-valuetext", said());

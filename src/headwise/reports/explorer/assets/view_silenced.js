@@ -17,18 +17,16 @@ function firstWithout({ each }, place) {
 
 function silencedHeads(id, group, number, slider) {
   const all = silencingSeries(group);
-  let chosen = 0;
+  const chosen = () => all[Math.min(state.ranking ?? 0, all.length - 1)];
   const name = ({ plot, each }) => (group.plots.length > 1 ? `${plot.title}: ${each.name}` : each.name);
   const readout = make("p", { class: "note", role: "status" }, "Click a head to go to the first point without it.");
   const place = make("div", { class: "scroll" });
-  const series = choice("Heads silenced", all.map((one, at) => [String(at), name(one)]), "0", (value) => {
-    chosen = Number(value);
-    shown.show();
-  }, { id: `${id}-series-${number}` });
-  const shown = {
+  const series = choice("Heads silenced", all.map((one, at) => [String(at), name(one)]), "0", (value) => choose({ ranking: Number(value) }), { id: `${id}-series-${number}` });
+  return {
     element: make("div", { class: "silenced" }, make("div", { class: "controls" }, series), readout, place),
     show() {
-      const one = all[chosen];
+      const one = chosen();
+      series.querySelector("select").value = String(all.indexOf(one));
       const x = pointOf(group, slider);
       const gone = silencedAt(one, x);
       const [layers, heads] = one.plot.shape;
@@ -40,16 +38,17 @@ function silencedHeads(id, group, number, slider) {
           : `${headName(layer, head)} is gone from ${one.plot.x} ${pointName(one.plot, first)} on.`;
       };
       place.replaceChildren(offGrid({ layers, heads, label: `${name(one)}: ${gone.size} of ${layers * heads} heads silenced`,
-        off: (layer, head) => gone.has(layer * heads + head), act, how: "silenced" }));
+        off: (layer, head) => gone.has(layer * heads + head), act, how: "silenced",
+        stop: focused ? [Number(focused.layer), Number(focused.head)] : [0, 0] }));
       if (focused) place.querySelector(`.cell[data-layer="${focused.layer}"][data-head="${focused.head}"]`)?.focus();
     },
-    pictures: () => [offPicture(name(all[chosen]), all[chosen].plot.shape, silencedAt(all[chosen], pointOf(group, slider)))],
+    pictures: () => [offPicture(name(chosen()), chosen().plot.shape, silencedAt(chosen(), pointOf(group, slider)))],
   };
-  return shown;
 }
 
-// A grid of heads that are on or off: {layers, heads, label, off(l, h), missing?(l, h), act(l, h), how}. Crosses, not colours alone.
-function offGrid({ layers, heads, label, off, missing = () => false, act, how }) {
+// A grid of heads that are on or off: {layers, heads, label, off(l, h), missing?(l, h), act(l, h), how, stop?}. Crosses, not
+// colours alone. `stop` is the head where Tab enters.
+function offGrid({ layers, heads, label, off, missing = () => false, act, how, stop = [0, 0] }) {
   const rows = [];
   for (let layer = 0; layer < layers; layer += 1) {
     const cells = [make("span", { class: "grid-name", role: "rowheader" }, layer)];
@@ -57,7 +56,7 @@ function offGrid({ layers, heads, label, off, missing = () => false, act, how })
       const gone = off(layer, head);
       const absent = missing(layer, head);
       cells.push(button(gone ? "×" : "", () => act(layer, head), {
-        role: "gridcell", class: absent ? "cell empty" : gone ? "cell off" : "cell on", tabindex: layer || head ? "-1" : "0", disabled: absent,
+        role: "gridcell", class: absent ? "cell empty" : gone ? "cell off" : "cell on", tabindex: layer === stop[0] && head === stop[1] ? "0" : "-1", disabled: absent,
         "data-layer": layer, "data-head": head, "aria-label": `${headName(layer, head)}: ${absent ? "pruned" : gone ? how : "on"}`,
       }));
     }
