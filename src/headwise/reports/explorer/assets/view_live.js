@@ -66,7 +66,7 @@ addView({
     const inside = this.grid.contains(document.activeElement);
     this.grid.replaceChildren(offGrid({ layers, heads, label: `Heads: ${this.off.size} off`, how: "off",
       off: (layer, head) => this.off.has(`${layer}.${head}`), missing: (layer, head) => isPruned(runModel, layer, head),
-      act: (layer, head) => this.toggle(layer, head), stop: focus ?? [0, 0] }));
+      act: (layer, head) => this.toggle(layer, head) }));
     if (inside && focus) this.grid.querySelector(`.cell[data-layer="${focus[0]}"][data-head="${focus[1]}"]`)?.focus();
   },
   async send() {

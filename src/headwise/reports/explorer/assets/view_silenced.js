@@ -38,17 +38,15 @@ function silencedHeads(id, group, number, slider) {
           : `${headName(layer, head)} is gone from ${one.plot.x} ${pointName(one.plot, first)} on.`;
       };
       place.replaceChildren(offGrid({ layers, heads, label: `${name(one)}: ${gone.size} of ${layers * heads} heads silenced`,
-        off: (layer, head) => gone.has(layer * heads + head), act, how: "silenced",
-        stop: focused ? [Number(focused.layer), Number(focused.head)] : [0, 0] }));
+        off: (layer, head) => gone.has(layer * heads + head), act, how: "silenced" }));
       if (focused) place.querySelector(`.cell[data-layer="${focused.layer}"][data-head="${focused.head}"]`)?.focus();
     },
     pictures: () => [offPicture(name(chosen()), chosen().plot.shape, silencedAt(chosen(), pointOf(group, slider)))],
   };
 }
 
-// A grid of heads that are on or off: {layers, heads, label, off(l, h), missing?(l, h), act(l, h), how, stop?}. Crosses, not
-// colours alone. `stop` is the head where Tab enters.
-function offGrid({ layers, heads, label, off, missing = () => false, act, how, stop = [0, 0] }) {
+// A grid of heads that are on or off: {layers, heads, label, off(l, h), missing?(l, h), act(l, h), how}. Crosses, not colours alone.
+function offGrid({ layers, heads, label, off, missing = () => false, act, how }) {
   const rows = [];
   for (let layer = 0; layer < layers; layer += 1) {
     const cells = [make("span", { class: "grid-name", role: "rowheader" }, layer)];
@@ -56,7 +54,7 @@ function offGrid({ layers, heads, label, off, missing = () => false, act, how, s
       const gone = off(layer, head);
       const absent = missing(layer, head);
       cells.push(button(gone ? "×" : "", () => act(layer, head), {
-        role: "gridcell", class: absent ? "cell empty" : gone ? "cell off" : "cell on", tabindex: layer === stop[0] && head === stop[1] ? "0" : "-1", disabled: absent,
+        role: "gridcell", class: absent ? "cell empty" : gone ? "cell off" : "cell on", tabindex: layer || head ? "-1" : "0", disabled: absent,
         "data-layer": layer, "data-head": head, "aria-label": `${headName(layer, head)}: ${absent ? "pruned" : gone ? how : "on"}`,
       }));
     }
@@ -67,6 +65,10 @@ function offGrid({ layers, heads, label, off, missing = () => false, act, how, s
   const element = make("div", { role: "grid", class: "head-grid", "aria-label": label }, top, rows);
   element.style.setProperty("--columns", String(heads));
   element.addEventListener("keydown", (event) => moveInGrid(event, { layers, heads }, element));
+  // Tab comes back to where one was, by whatever way one came there.
+  element.addEventListener("focusin", (event) => {
+    for (const each of element.querySelectorAll(".cell")) each.tabIndex = each === event.target ? 0 : -1;
+  });
   return make("figure", { class: "grid-figure" }, make("figcaption", null, label), element);
 }
 
