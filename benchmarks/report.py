@@ -75,12 +75,12 @@ def read_options() -> argparse.Namespace:
     parser.add_argument("--loads", type=int, default=5, help="times that a page is opened; default: 5")
     parser.add_argument("--threads", type=int, default=2, help="default: 2")
     parser.add_argument(
-        "--quick", action="store_true", help="two rounds of 160 pairs, three loads of one page: under 50 s"
+        "--quick", action="store_true", help="three rounds of 160 pairs, three loads of one page: under 50 s"
     )
     parser.add_argument("--check", action="store_true", help="exit 1 if a bar is missed")
     options = parser.parse_args()
     if options.quick:
-        options.rounds, options.examples, options.loads = 2, 160, 3
+        options.rounds, options.examples, options.loads = 3, 160, 3
     return options
 
 
@@ -115,7 +115,7 @@ def infer(run: Loaded) -> None:
 
 def measure_analysis(options: argparse.Namespace) -> list[Row]:
     rows = []
-    for kind, count in (("short", options.examples), ("long", options.examples // (4 if options.quick else 1))):
+    for kind, count in (("short", options.examples), ("long", options.examples // (2 if options.quick else 1))):
         with tempfile.TemporaryDirectory() as name:
             run = run_of(kind, count, Path(name))
             tasks = RunTasks(Path(name), False, {run.task.name: run})
