@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from filelock import FileLock
+from filelock import FileLock, Timeout
 
-from headwise.errors import DiskError
+from headwise.errors import DiskError, InputError
 
 LOCK = ".lock"
 
@@ -33,6 +33,25 @@ def save_content(path: Path, content: str | bytes) -> None:
         write_atomically(path, content)
     except OSError as error:
         raise DiskError(f"{path} could not be written: {error.strerror or error}.") from error
+
+
+def check_new_file(path: Path, option: str, *, replace: bool, by: str = "--overwrite", example: str = "") -> None:
+    """Refuse a file that cannot be written, before any work is done.
+
+    Args:
+        path: the file.
+        option: what the user called it by.
+        replace: whether a file that is there may be replaced.
+        by: the option that allows that.
+        example: a name for it, for those who gave a folder.
+    """
+    if path.is_dir():
+        such_as = f", such as {path / example}" if example else ""
+        raise InputError(f"{option} {path} is a folder: name a file in it{such_as}.")
+    if not path.absolute().parent.is_dir():
+        raise InputError(f"{option} {path}: there is no folder {path.absolute().parent}; make it first.")
+    if path.exists() and not replace:
+        raise InputError(f"{option} {path} exists already: choose another name, or add {by}.")
 
 
 def cache_folder() -> Path | None:
@@ -61,15 +80,20 @@ def locked(folder: Path, what: str) -> Iterator[None]:
 
 @contextmanager
 def writing(cache: Path, what: str, *also: type[Exception]) -> Iterator[None]:
-    """Errors of the disk, and others that mean as much, in one sentence; `what` the folder is."""
-    troubles: tuple[type[Exception], ...] = (OSError, NotImplementedError, *also)
+    """Errors while a cache is written, and others that mean as much, in one sentence; `what` the folder is."""
+    remedy = "make room or give the right to write, or choose another folder with --cache or HEADWISE_CACHE."
+    with disk_errors(f"{what} {cache} could not be written", remedy, NotImplementedError, *also):
+        yield
+
+
+@contextmanager
+def disk_errors(what: str, remedy: str, *also: type[Exception]) -> Iterator[None]:
+    """Errors of the disk in one sentence: what went wrong, why, and what to do. A lock that is not free is none."""
+    troubles: tuple[type[Exception], ...] = (OSError, *also)
     try:
         yield
+    except (InputError, DiskError, Timeout):
+        raise
     except troubles as error:
-        if isinstance(error, DiskError):
-            raise
         reason = " ".join(str(getattr(error, "strerror", None) or error).split())
-        raise DiskError(
-            f"{what} {cache} could not be written ({reason}): make room or give the right to write, or choose another "
-            "folder with --cache or HEADWISE_CACHE."
-        ) from error
+        raise DiskError(f"{what} ({reason}): {remedy}") from error

@@ -5,22 +5,12 @@ import shutil
 import subprocess
 
 import pytest
+from chromium import FLAGS
 
 from headwise.reports.token_page import token_page
 from headwise.reports.token_text import ScoredText, ScoredToken
 
 CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
-# As few doings of its own as can be: no network, no sandbox (which root may not have), a profile for this test.
-FLAGS = (
-    "--headless",
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-quic",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-)
 HOSTILE = '<script>document.title="owned"</script>'
 
 

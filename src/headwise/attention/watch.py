@@ -79,18 +79,13 @@ def digest_in_parts(call: Call, plan: LayerPlan, layer: int, current: Pass) -> T
     step = batch
     if call.query.device.type == "cpu" and not torch.is_grad_enabled():
         step = max(1, PART_BYTES // size)
-    if step >= batch:
-        whole, seen = watch(call, plan)
-        current.take(layer, seen, slice(0, batch))
-        return whole
-    made: Tensor | None = None
+    made = []
     for start in range(0, batch, step):
         rows = slice(start, min(start + step, batch))
-        part, seen = watch(call.of_examples(rows), plan)
+        out, seen = watch(call if step >= batch else call.of_examples(rows), plan)
         current.take(layer, seen, rows)
-        made = part.new_empty(batch, *part.shape[1:]) if made is None else made
-        made[rows] = part
-    return made if made is not None else call.query.transpose(1, 2)
+        made.append(out)
+    return made[0] if len(made) == 1 else torch.cat(made)
 
 
 def watch(call: Call, plan: LayerPlan) -> tuple[Tensor, Seen]:

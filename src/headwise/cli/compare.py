@@ -16,7 +16,7 @@ from rich.measure import Measurement
 from rich.table import Table as RichTable
 
 from headwise.cli.score import WIDTH
-from headwise.disk import save_content
+from headwise.disk import check_new_file, save_content
 from headwise.errors import InputError, choices
 from headwise.experiments.comparison import Asked, Comparison, compare
 from headwise.reports.comparison import (
@@ -56,14 +56,9 @@ class Output:
         return self.form or ENDINGS[self.file.suffix]
 
     def _check_file(self, file: Path) -> None:
-        if self.form is None and file.suffix not in ENDINGS:
+        if self.form is None and file.suffix not in ENDINGS and not file.is_dir():
             raise InputError(f"--output {file}: expected a name that ends in {', '.join(ENDINGS)}, or --format.")
-        if file.is_dir():
-            raise InputError(f"--output {file} is a folder: name a file in it, such as {file / 'comparison.md'}.")
-        if not file.absolute().parent.is_dir():
-            raise InputError(f"--output {file}: there is no folder {file.absolute().parent}; make it first.")
-        if file.exists() and not self.overwrite:
-            raise InputError(f"--output {file} exists already: choose another name, or add --overwrite.")
+        check_new_file(file, "--output", replace=self.overwrite, example="comparison.md")
 
 
 def run_compare(paths: Sequence[Path], asked: Asked, output: Output) -> None:

@@ -13,7 +13,7 @@ import typer
 from headwise.cli.figure_maps import draw_heatmap, draw_pca
 from headwise.cli.figure_names import Drawn
 from headwise.cli.figure_plots import draw_curves, draw_dissociation, draw_layers, draw_sizes
-from headwise.cli.new_file import check_new_file
+from headwise.disk import check_new_file
 from headwise.errors import InputError, choices
 from headwise.reports.files import check_ending, save_as
 
@@ -68,7 +68,7 @@ class FigureOrder:
 
     def _check_output(self, force: bool) -> None:
         check_ending(self.output)
-        check_new_file(self.output, force=force)
+        check_new_file(self.output, "--output", replace=force, by="--force")
 
     def _check_folders(self) -> None:
         seen: set[Path] = set()

@@ -9,9 +9,8 @@ from pathlib import Path
 
 import typer
 
-from headwise.cli.new_file import check_new_file
 from headwise.cli.progress import progress
-from headwise.disk import save_content
+from headwise.disk import check_new_file, save_content
 from headwise.errors import InputError
 from headwise.experiments.analysis import view_examples
 from headwise.experiments.analysis.analyze import read_examples
@@ -41,7 +40,7 @@ def check_page(path: Path, *, force: bool) -> None:
     """Refuse a file that cannot be written, before any work is done."""
     if path.suffix.lower() not in ENDINGS:
         raise InputError(f"--output {path}: expected a name that ends in .html.")
-    check_new_file(path, force=force)
+    check_new_file(path, "--output", replace=force, by="--force")
 
 
 def run_report(sources: Sources, output: Path, *, title: str | None, force: bool, as_json: bool) -> None:

@@ -12,9 +12,9 @@ from typing import Any
 import typer
 
 from headwise.cli.score import measures_table, print_tables
+from headwise.disk import check_new_file
 from headwise.errors import InputError
 from headwise.experiments.ranking import check_per_query, write_per_query
-from headwise.experiments.retrieve import check_output
 from headwise.metrics.ranking import RankingScores
 from headwise.tasks.retrieval.collection import Run
 from headwise.tasks.retrieval.trec import run_lines, write_run
@@ -32,7 +32,8 @@ class RunOutput:
 
     def check(self) -> None:
         """Refuse what cannot be written, before any work."""
-        check_output(self.output, overwrite=self.overwrite)
+        if self.output is not None:
+            check_new_file(self.output, "--output", replace=self.overwrite, example="run.trec")
         check_per_query(self.per_query, overwrite=self.overwrite)
         if self.output is None:
             if self.as_json:

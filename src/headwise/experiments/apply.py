@@ -12,7 +12,7 @@ from typing import Any
 import numpy
 from torch import nn
 
-from headwise.disk import save_content
+from headwise.disk import check_new_file, save_content
 from headwise.errors import InputError
 from headwise.experiments import record
 from headwise.experiments.data import read_split
@@ -142,10 +142,7 @@ def check_target(
     """Refuse a file that cannot be written, before any work is done; `option` is what the user called it."""
     if path.suffix not in endings:
         raise InputError(f"{option} {path}: expected a name that ends in {', '.join(endings[:-1])} or {endings[-1]}.")
-    if not path.absolute().parent.is_dir():
-        raise InputError(f"{option} {path}: there is no folder {path.absolute().parent}; make it first.")
-    if path.exists() and not overwrite:
-        raise InputError(f"{option} {path} exists already: choose another name, or add --overwrite.")
+    check_new_file(path, option, replace=overwrite)
 
 
 def write_rows(rows: list[dict[str, Any]], path: Path) -> None:

@@ -11,13 +11,14 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any
 
 from filelock import FileLock, Timeout
 
-from headwise.errors import DiskError, InputError
+from headwise.disk import disk_errors
+from headwise.errors import InputError
 
 MARK = "headwise-rerank"
 SUFFIX = ".partial"
@@ -118,15 +119,7 @@ def _piece(line: bytes, size: int) -> list[float] | None:
     return scores if whole else None
 
 
-@contextmanager
-def _writing(path: Path) -> Iterator[None]:
+def _writing(path: Path) -> AbstractContextManager[None]:
     """Errors of the disk in one sentence."""
-    try:
-        yield
-    except (InputError, DiskError, Timeout):
-        raise
-    except OSError as error:
-        raise DiskError(
-            f"the scores so far could not be kept in {path} ({error.strerror or error}): make room, or name another "
-            "place with --output; the same command then goes on."
-        ) from error
+    remedy = "make room, or name another place with --output; the same command then goes on."
+    return disk_errors(f"the scores so far could not be kept in {path}", remedy)

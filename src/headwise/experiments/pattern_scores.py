@@ -44,11 +44,7 @@ def pattern_scores(
     """
     scores, known = PatternScores(patterns), mark_ids(tokenizer)
     for pattern in patterns:
-        if lacking := missing_marks(pattern, known):
-            raise InputError(
-                f"pattern {pattern.name} needs to know each {lacking[0]}, of which the vocabulary of this tokenizer "
-                "has none: leave it out."
-            )
+        check_marks(pattern, known)
     encoded = encode(split, tokenizer, max_length)
     collate = Collator.of(tokenizer, "classification", padding="dynamic", max_length=max_length)
     done = 0
@@ -65,6 +61,15 @@ def pattern_scores(
 def missing_marks(pattern: Pattern, known: Mapping[str, tuple[int, ...]]) -> list[str]:
     """The kinds of tokens that a pattern must be told of, but nobody knows."""
     return [kind for kind in pattern.marks if kind not in known]
+
+
+def check_marks(pattern: Pattern, known: Mapping[str, tuple[int, ...]]) -> None:
+    """Refuse a pattern that must be told of tokens that nobody knows."""
+    if lacking := missing_marks(pattern, known):
+        raise InputError(
+            f"pattern {pattern.name} needs to know each {lacking[0]}, of which the vocabulary of this tokenizer has "
+            "none: leave it out."
+        )
 
 
 def _batches(model: nn.Module, encoded: Encoded, collate: Collator, batch: int) -> Iterator[dict[str, Tensor]]:

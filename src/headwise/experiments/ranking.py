@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from headwise.disk import save_content
+from headwise.disk import check_new_file, save_content
 from headwise.errors import InputError
 from headwise.metrics.ranking import MEASURES, RankingScores
 from headwise.metrics.significance import PairedTest, holm, paired_test
@@ -65,12 +65,7 @@ def check_per_query(path: Path | None, *, overwrite: bool) -> None:
         return
     if path.suffix != ".json":
         raise InputError(f"--per-query {path}: expected a name that ends in .json.")
-    if not path.absolute().parent.is_dir():
-        raise InputError(f"--per-query {path}: there is no folder {path.absolute().parent}; make it first.")
-    if path.is_dir():
-        raise InputError(f"--per-query {path} is a folder: name a file in it, such as {path / 'claims.json'}.")
-    if path.exists() and not overwrite:
-        raise InputError(f"--per-query {path} exists already: choose another name, or add --overwrite.")
+    check_new_file(path, "--per-query", replace=overwrite, example="claims.json")
 
 
 def write_per_query(path: Path, scores: Mapping[str, RankingScores]) -> None:

@@ -104,18 +104,6 @@ def index_of(collection: Collection, searching: Searching, listener: Listener) -
         listener.end()
 
 
-def check_output(path: Path | None, *, overwrite: bool) -> None:
-    """Refuse a place where a run cannot be written, before any work is done."""
-    if path is None:
-        return
-    if path.is_dir():
-        raise InputError(f"--output {path} is a folder: name a file in it, such as {path / 'run.trec'}.")
-    if not path.absolute().parent.is_dir():
-        raise InputError(f"--output {path}: there is no folder {path.absolute().parent}; make it first.")
-    if path.exists() and not overwrite:
-        raise InputError(f"--output {path} exists already: choose another name, or add --overwrite.")
-
-
 def _tell(notes: tuple[str, ...], listener: Listener) -> None:
     for note in notes:
         listener.tell(note)

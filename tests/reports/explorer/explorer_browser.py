@@ -11,20 +11,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-
-# As few doings of its own as can be: no network, no sandbox (which root may not have), a profile for these tests.
-FLAGS = (
-    "--headless=new",
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-dev-shm-usage",
-    "--disable-quic",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-    "--window-size=1280,900",
-)
+from chromium import FLAGS
 
 
 def _missing(what: str) -> None:
@@ -45,7 +32,7 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
         _missing("selenium is not installed")
     options = webdriver.ChromeOptions()
     options.binary_location = chromium
-    for flag in (*FLAGS, f"--user-data-dir={tmp_path_factory.mktemp('profile')}"):
+    for flag in (*FLAGS, "--window-size=1280,900", f"--user-data-dir={tmp_path_factory.mktemp('profile')}"):
         options.add_argument(flag)
     options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
     opened = webdriver.Chrome(options=options, service=webdriver.ChromeService(driver))

@@ -24,7 +24,7 @@ from headwise.experiments.analysis.tokens import sources_of
 from headwise.experiments.apply import Loaded, Source
 from headwise.experiments.data import read_split
 from headwise.experiments.knowledge import embeddings_of
-from headwise.experiments.pattern_scores import missing_marks
+from headwise.experiments.pattern_scores import check_marks
 from headwise.guides import build
 from headwise.guides.match import Match
 from headwise.patterns import Pattern, Tokens, build_pattern, find_marks, mark_ids
@@ -173,11 +173,7 @@ def pattern_of_analysis(run: Loaded, content: Mapping[str, Any], listener: Liste
 
 def _pattern(run: Loaded, pattern: Pattern, name: str, source: Source) -> WantedPattern:
     known = mark_ids(run.tokenizer) if pattern.marks else {}
-    if lacking := missing_marks(pattern, known):
-        raise InputError(
-            f"pattern {pattern.name} needs to know each {lacking[0]}, of which the vocabulary of this tokenizer has "
-            "none: leave it out."
-        )
+    check_marks(pattern, known)
     if not isinstance(pattern, Knowledge):
         return WantedPattern(name, pattern, known)
     # The training texts and the files beside them, wherever the examples come from.

@@ -16,7 +16,7 @@ import json
 import os
 import uuid
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -25,8 +25,8 @@ from typing import Any
 from filelock import FileLock, Timeout
 
 from headwise import __version__
-from headwise.disk import write_atomically
-from headwise.errors import DiskError, InputError
+from headwise.disk import disk_errors, write_atomically
+from headwise.errors import InputError
 
 MARK = "headwise-sweep.json"
 FORMAT = 1
@@ -137,18 +137,10 @@ def run_text(content: Mapping[str, Any]) -> str:
     return "{" + ",\n".join(parts) + "}\n"
 
 
-@contextmanager
-def writing(folder: Path) -> Iterator[None]:
+def writing(folder: Path) -> AbstractContextManager[None]:
     """Errors of the disk in one sentence."""
-    try:
-        yield
-    except (InputError, DiskError, Timeout):
-        raise
-    except OSError as error:
-        raise DiskError(
-            f"{folder} could not be written ({error.strerror or error}): make room, or choose another folder with "
-            "--output; the same command then goes on."
-        ) from error
+    remedy = "make room, or choose another folder with --output; the same command then goes on."
+    return disk_errors(f"{folder} could not be written", remedy)
 
 
 def _write_once(path: Path, text: str) -> bool:

@@ -10,7 +10,6 @@ from headwise.experiments.analysis.store import mean_over_heads
 from headwise.experiments.comparison import Asked, Comparison, compare
 from headwise.experiments.comparison.differences import differing
 from headwise.reports.comparison import Style, text_tables, words_of
-from headwise.reports.explorer.heads_payload import STATISTICS
 from headwise.reports.explorer.runs import BASELINE, RUN, ReportRun
 from headwise.reports.tables import NOTHING, TextTable
 
@@ -171,14 +170,13 @@ def changed_sentences(runs: Sequence[ReportRun], views: Mapping[str, Any]) -> li
         return []
     before, after = sides[BASELINE], sides[RUN]
     sentences = []
-    for name, (title, unit, _) in STATISTICS.items():
-        grids = [each.analysis.content["statistics"].get(name) for each in (before, after)]
-        patterns = [each.analysis.content.get("pattern") for each in (before, after)]
-        if name == "match" and patterns[0] is not None:
-            title = f"{title} with {patterns[0]['name']}"
-        if all(grids) and (name != "match" or patterns[0] == patterns[1]):
+    for each in views["heads"]["statistics"]:
+        grids = [views["heads"]["values"][run.id].get(each["id"]) for run in (before, after)]
+        # Importance from elsewhere may be over other examples in each.
+        if all(grids) and all(each["id"] in run.analysis.content["statistics"] for run in (before, after)):
             old, new = (mean_over_heads(grid) for grid in grids)
-            sentences.append(f"{title}, mean over all heads: {old:.4g} to {new:.4g}{f' {unit}' if unit else ''}.")
+            unit = f" {each['unit']}" if each["unit"] else ""
+            sentences.append(f"{each['name']}, mean over all heads: {old:.4g} to {new:.4g}{unit}.")
     changes = (views.get("heads") or {}).get("changes") or []
     if changes and changes[0]["change"] > 0:
         most, shown = changes[0], len(views["examples"]["list"])

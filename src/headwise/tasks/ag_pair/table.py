@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from headwise.disk import save_content
+from headwise.disk import check_new_file, save_content
 from headwise.errors import InputError
 from headwise.tasks.ag_pair.counts import check_pairs, label_of
 from headwise.tasks.ag_pair.news import News, read_news
@@ -39,11 +39,6 @@ def write_pairs(
 
 def _check_target(path: Path, *, overwrite: bool) -> None:
     """Refuse a place where no table can be written, before any work is done."""
-    if path.is_dir():
-        raise InputError(f"--out {path} is a folder: name a file in it, such as {path / 'train.tsv'}.")
-    if path.suffix != ".tsv":
+    if path.suffix != ".tsv" and not path.is_dir():
         raise InputError(f"--out {path}: pairs are written as TSV; name a file that ends in .tsv.")
-    if not path.absolute().parent.is_dir():
-        raise InputError(f"--out {path}: there is no folder {path.absolute().parent}; make it first.")
-    if path.exists() and not overwrite:
-        raise InputError(f"--out {path} exists already: choose another name, or add --overwrite.")
+    check_new_file(path, "--out", replace=overwrite, example="train.tsv")

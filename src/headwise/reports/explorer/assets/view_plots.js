@@ -114,3 +114,8 @@ function pointTable(group, x) {
   return { title: `${first.x}: ${pointName(first, x)}`,
     columns: ["Series", "What", "Mean", "Interval", `Minus ${pointName(first, group.points[0])}`], rows };
 }
+
+plotsView("layers", "By guided layers", "Layers");
+plotsView("sizes", "By size of the training set", "Sizes");
+plotsView("weights", "By weight of the guides", "Weights", "weight");
+plotsView("pruning", "Pruning heads", "Pruning", "silenced");

@@ -98,8 +98,3 @@ function silencedTable(plot) {
     [each.name, pointName(plot, x), (each.off[place] ?? []).map((head) => `${Math.floor(head / heads)}.${head % heads}`).join(" ")]));
   return { title: `${plot.title}: heads silenced, as layer.head`, columns: ["Series", plot.x, "Heads"], rows };
 }
-
-plotsView("layers", "By guided layers", "Layers");
-plotsView("sizes", "By size of the training set", "Sizes");
-plotsView("weights", "By weight of the guides", "Weights", "weight");
-plotsView("pruning", "Pruning heads", "Pruning", "silenced");
