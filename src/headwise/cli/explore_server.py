@@ -21,6 +21,7 @@ from headwise.experiments.analysis import view_examples
 from headwise.experiments.analysis.examples import check_texts
 from headwise.experiments.analysis.wanted import WantedPattern
 from headwise.experiments.apply import Loaded
+from headwise.json_text import parse_json
 from headwise.reports.explorer.assemble import packed
 from headwise.reports.explorer.example_payload import example_payload
 from headwise.reports.explorer.report import Page
@@ -213,9 +214,9 @@ class _Handler(BaseHTTPRequestHandler):
 def _question(body: bytes) -> tuple[list[str], list[tuple[int, int]]]:
     """The texts, and the heads that the models have to do without."""
     try:
-        asked = json.loads(body)
+        asked = parse_json(body)
         texts, off = asked["texts"], asked.get("off", [])
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+    except (ValueError, KeyError, TypeError, AttributeError):
         raise InputError(EXPECTED) from None
     if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
         raise InputError(EXPECTED)

@@ -25,6 +25,7 @@ from headwise.errors import DiskError, InputError
 from headwise.experiments import record
 from headwise.experiments.apply import Loaded, Source
 from headwise.experiments.data import read_split
+from headwise.json_text import parse_json
 from headwise.tasks import Collator, Encoded, encode
 
 FOLDER = "heads"
@@ -148,7 +149,7 @@ def read_answers(folder: Path, name: str, run: Path) -> tuple[dict[str, Any], di
     if not path.is_file():
         return None
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
+        content = parse_json(path.read_text(encoding="utf-8"))
         if content["format"] != FORMAT or content["kind"] != name:
             raise InputError(
                 f"{path} holds {content['kind']!r:.40} of format {content['format']!r:.20}: {again(name, run, folder)}."

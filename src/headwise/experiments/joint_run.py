@@ -23,6 +23,7 @@ from headwise.experiments.scoring import scorer
 from headwise.heads.iat import IAT
 from headwise.heads.important import important_heads
 from headwise.heads.pruning import top_heads
+from headwise.json_text import parse_json
 from headwise.training import JointMaterial, Listener, Outcome, Part, ReportProgress, fit, processes
 from headwise.training.branch import branch
 from headwise.training.fit import BEST, LAST, load_weights, save_weights
@@ -167,8 +168,7 @@ class JointJob:
     def _choose(self, options: IAT, path: Path, listener: Listener) -> dict[str, Any]:
         """The heads of each task by their importance where the trunk ended; kept, so that a resumed run has them."""
         if path.is_file():
-            kept: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-            return kept
+            return _read_heads(path)
         found = {}
         for task, part in self.prepared.parts.items():
             data = part.encoded[options.split]
@@ -236,3 +236,13 @@ class JointJob:
         write_outputs(folder, best.outputs)
         write_atomically(folder / "README.md", joint_card(content))
         return content
+
+
+def _read_heads(path: Path) -> dict[str, Any]:
+    try:
+        kept = parse_json(path.read_text(encoding="utf-8"))
+        if not isinstance(kept, dict):
+            raise ValueError("it is not a JSON object")
+    except (OSError, ValueError) as error:
+        raise InputError(f"{path} is damaged ({error}): remove it, and resume the run.") from error
+    return kept

@@ -12,6 +12,7 @@ import numpy
 
 from headwise.disk import write_atomically
 from headwise.errors import InputError
+from headwise.json_text import parse_json
 from headwise.metrics.ranking import ranking_per_query
 from headwise.tasks import Split, Task
 from headwise.training import predictions_of
@@ -62,7 +63,7 @@ def read_outputs(folder: Path) -> dict[str, Any]:
     if not path.is_file():
         return {}
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
+        content = parse_json(path.read_text(encoding="utf-8"))
         if content["format"] != FORMAT:
             raise InputError(f"{path} has format {content['format']!r}: this headwise reads format {FORMAT}.")
         outputs: dict[str, Any] = content["outputs"]

@@ -19,6 +19,7 @@ from filelock import FileLock, Timeout
 
 from headwise.disk import disk_errors
 from headwise.errors import InputError
+from headwise.json_text import parse_json
 
 MARK = "headwise-rerank"
 SUFFIX = ".partial"
@@ -99,7 +100,7 @@ def alone(path: Path) -> Iterator[None]:
 def _difference(line: bytes, of: dict[str, Any]) -> str | None:
     """In what the scores of a file are of something else, in a few words."""
     try:
-        head = json.loads(line)
+        head = parse_json(line)
         before = head["of"] if head["mark"] == MARK else None
     except (ValueError, KeyError, TypeError):
         before = None
@@ -112,7 +113,7 @@ def _difference(line: bytes, of: dict[str, Any]) -> str | None:
 def _piece(line: bytes, size: int) -> list[float] | None:
     """The scores of a line, or None if it is not whole."""
     try:
-        scores = json.loads(line)
+        scores = parse_json(line)
     except ValueError:
         return None
     whole = isinstance(scores, list) and len(scores) == size and all(isinstance(score, float) for score in scores)

@@ -17,6 +17,7 @@ from headwise.disk import write_atomically
 from headwise.errors import InputError
 from headwise.experiments.joint_recipe import JointRecipe, check_any_recipe, chosen_task
 from headwise.experiments.recipe import Recipe
+from headwise.json_text import parse_json
 
 NAME = "headwise.json"
 FORMAT = 1
@@ -80,8 +81,8 @@ def read(folder: Path) -> dict[str, Any]:
             f"{folder} is not a run of headwise: it has no {NAME}; give the folder that `headwise train` made."
         )
     try:
-        content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+        content: dict[str, Any] = parse_json(path.read_text(encoding="utf-8"))
+    except ValueError as error:
         raise InputError(f"{path} is damaged ({error}): train again.") from error
     if not isinstance(content, dict) or content.get("format") != FORMAT:
         found = content.get("format") if isinstance(content, dict) else content

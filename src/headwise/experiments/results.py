@@ -18,6 +18,7 @@ from headwise.experiments import record
 from headwise.experiments.outputs import read_outputs
 from headwise.experiments.sweeps.folder import FORMAT, MARK
 from headwise.experiments.sweeps.plan import WORDS
+from headwise.json_text import parse_json
 
 RUNS = "runs"
 SWEEPS = "sweeps"
@@ -87,7 +88,7 @@ def read_stored(path: Path) -> StoredRun | FailedRun:
 def read_json(path: Path) -> dict[str, Any]:
     """A file with one JSON object."""
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
+        content = parse_json(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise InputError(f"{path} could not be read: {error.strerror or error}; check its name.") from error
     except ValueError as error:

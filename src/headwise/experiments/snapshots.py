@@ -17,6 +17,7 @@ from safetensors.numpy import load_file, save
 
 from headwise.disk import write_atomically
 from headwise.errors import InputError
+from headwise.json_text import parse_json
 
 NAME = "snapshots.safetensors"
 FOLDER = "snapshots"
@@ -56,7 +57,7 @@ def read_snapshots(run: Path) -> HeadsOverTraining | None:
         return None
     try:
         with safe_open(path, "numpy") as file:
-            about = json.loads((file.metadata() or {})["headwise"])
+            about = parse_json((file.metadata() or {})["headwise"])
         arrays = load_file(path)
         if about["format"] != 1:
             raise InputError(f"{path} has format {about['format']!r:.20}: this headwise reads format 1; train again.")

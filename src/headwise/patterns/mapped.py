@@ -13,6 +13,7 @@ from typing import Any, BinaryIO
 import numpy as np
 from numpy.typing import NDArray
 
+from headwise.json_text import parse_json
 from headwise.patterns.base import digest
 from headwise.patterns.flat import NAMES, Arrays, inconsistent
 
@@ -93,10 +94,10 @@ def stamp(folder: Path) -> tuple[Any, ...] | None:
 
 def _meta(folder: Path) -> dict[str, Any]:
     try:
-        meta = json.loads((folder / META).read_text(encoding="utf-8"))
+        meta = parse_json((folder / META).read_text(encoding="utf-8"))
     except FileNotFoundError as error:
         raise Damage(f"{META} is missing") from error
-    except (OSError, ValueError, RecursionError) as error:
+    except (OSError, ValueError) as error:
         raise Damage(f"{META} cannot be read ({error})") from error
     if not isinstance(meta, dict):
         raise Damage(f"{META} is not a table")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -10,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from headwise.errors import InputError
+from headwise.json_text import parse_json
 from headwise.tasks.layout import Broken, Row
 from headwise.tasks.text_file import lines
 
@@ -56,8 +56,8 @@ class JsonTable:
 
     def _parsed(self, line: str, number: int) -> dict[str, Any]:
         try:
-            record = json.loads(line)
-        except (ValueError, RecursionError) as error:
+            record = parse_json(line)
+        except ValueError as error:
             raise InputError(
                 f"{self.path} line {number}: expected a JSON object, got invalid JSON ({error}); mend the line."
             ) from None

@@ -9,9 +9,7 @@ from pathlib import Path
 from headwise.disk import write_atomically
 from headwise.errors import StateError
 from headwise.training.best import BestModel
-from headwise.training.checkpoints import MARK, newest
-
-STATE = "trainer_state.json"
+from headwise.training.checkpoints import MARK, STATE, newest, read_state
 
 
 def branch(trunk: Path, arm: Path) -> None:
@@ -30,12 +28,12 @@ def branch(trunk: Path, arm: Path) -> None:
     copy = arm / source.name
     # The mark says that a checkpoint is whole: it comes last.
     shutil.copytree(source, copy, ignore=shutil.ignore_patterns(MARK))
-    _forget_best(copy / STATE)
+    _forget_best(copy)
     shutil.copy2(source / MARK, copy / MARK)
 
 
-def _forget_best(state: Path) -> None:
-    content = json.loads(state.read_text(encoding="utf-8"))
+def _forget_best(checkpoint: Path) -> None:
+    content = read_state(checkpoint)
     memory = content["stateful_callbacks"][BestModel.__name__]["attributes"]
     memory |= {"value": None, "step": 0, "waited": 0}
-    write_atomically(state, json.dumps(content, indent=2) + "\n")
+    write_atomically(checkpoint / STATE, json.dumps(content, indent=2) + "\n")

@@ -15,9 +15,12 @@ from typing import Any
 from transformers import TrainerCallback
 
 from headwise.disk import write_atomically
+from headwise.errors import InputError
+from headwise.json_text import parse_json
 from headwise.training import processes
 
 MARK = "headwise-complete.json"
+STATE = "trainer_state.json"
 
 
 def newest(folder: Path) -> Path | None:
@@ -40,9 +43,20 @@ def clear_broken(folder: Path) -> None:
 
 def saved_callbacks(checkpoint: Path) -> dict[str, Any]:
     """What the callbacks kept in a checkpoint."""
-    state = json.loads((checkpoint / "trainer_state.json").read_text(encoding="utf-8"))
-    callbacks: dict[str, Any] = state.get("stateful_callbacks", {})
+    callbacks: dict[str, Any] = read_state(checkpoint).get("stateful_callbacks", {})
     return callbacks
+
+
+def read_state(checkpoint: Path) -> dict[str, Any]:
+    """The state that the Trainer keeps in a checkpoint."""
+    path = checkpoint / STATE
+    try:
+        state = parse_json(path.read_text(encoding="utf-8"))
+        if not isinstance(state, dict):
+            raise ValueError("it is not a JSON object")
+    except (OSError, ValueError) as error:
+        raise InputError(f"{path} is damaged ({error}): remove the folder {checkpoint}, or train again.") from error
+    return state
 
 
 class MarkCheckpoints(TrainerCallback):

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
 from torch import nn
 
 from headwise.errors import InputError
+from headwise.json_text import parse_json
 from headwise.ssa import supervision_of
 from headwise.training.multitask_saving import load_multitask, load_task, tasks_in
 from headwise.training.saving import holds_classifier, load_model_folder
@@ -47,7 +47,7 @@ def run_settings(folder: Path) -> tuple[str, int | None]:
     if not path.is_file():
         return "pooler", None
     try:
-        recipe = json.loads(path.read_text(encoding="utf-8"))["asked"]["recipe"]
+        recipe = parse_json(path.read_text(encoding="utf-8"))["asked"]["recipe"]
         several = ", ".join(recipe.get("tasks", ()))
         settings = "" if several else str(recipe["head"]), int(recipe["data"]["max_length"])
     except (ValueError, KeyError, TypeError, AttributeError) as error:

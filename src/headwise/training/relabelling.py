@@ -17,6 +17,7 @@ from transformers import Trainer, TrainerCallback
 
 from headwise.attention import encoder_of
 from headwise.errors import InputError, StateError
+from headwise.json_text import parse_json
 from headwise.ssa import Supervision, supervision_of
 from headwise.ssa.labeller import Labeller, Labelling
 from headwise.ssa.token_labels import TokenLabels
@@ -95,7 +96,7 @@ class Relabel(TrainerCallback):
         if not file.is_file():
             return False
         with safe_open(file, "numpy") as opened:
-            values, memory = opened.get_tensor("values"), json.loads(opened.metadata()["memory"])
+            values, memory = opened.get_tensor("values"), _memory(opened.metadata(), file)
         blank = self._labeller.blank()
         if len(values) != len(blank.values):
             raise InputError(f"{file} holds labels of other examples: go on with the data that the run began with.")
@@ -212,6 +213,14 @@ def probing_precision(supervision: Supervision, model: nn.Module) -> str:
 
 def _place(args: Any, state: Any) -> Path:
     return Path(args.output_dir) / f"checkpoint-{state.global_step}"
+
+
+def _memory(metadata: Any, file: Path) -> Any:
+    """What a checkpoint keeps beside the labels."""
+    try:
+        return parse_json(metadata["memory"])
+    except (ValueError, KeyError, TypeError) as error:
+        raise InputError(f"{file} is damaged ({error}): remove the folder {file.parent}, or train again.") from error
 
 
 def _gathered(mine: list[Any]) -> list[Any]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -10,6 +9,7 @@ from typing import Any
 
 from headwise.errors import InputError
 from headwise.experiments import record
+from headwise.json_text import parse_json
 
 LOG = "log.jsonl"
 EVALUATED = "eval_"
@@ -46,7 +46,7 @@ def _read_log(folder: Path) -> list[Entry]:
     entries: list[Entry] = []
     for number, line in enumerate(_lines(path), start=1):
         try:
-            entry = json.loads(line)
+            entry = parse_json(line)
         except ValueError as error:
             raise _damaged(path, number, str(error)) from error
         if not isinstance(entry, dict) or not _is_number(entry.get("step")):

@@ -27,6 +27,7 @@ from filelock import FileLock, Timeout
 from headwise import __version__
 from headwise.disk import disk_errors, write_atomically
 from headwise.errors import InputError
+from headwise.json_text import parse_json
 
 MARK = "headwise-sweep.json"
 FORMAT = 1
@@ -166,7 +167,7 @@ def _write_once(path: Path, text: str) -> bool:
 
 def _read(path: Path) -> dict[str, Any]:
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
+        content = parse_json(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise InputError(f"{path} is damaged ({error}): remove it, or choose another folder with --output.") from error
     if not isinstance(content, dict):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -15,6 +14,7 @@ from typing import Any
 from headwise.errors import HeadwiseError
 from headwise.experiments.joint_recipe import JointRecipe
 from headwise.experiments.recipe import Recipe
+from headwise.experiments.results import read_json
 from headwise.experiments.sweeps.folder import ResultFolder
 from headwise.experiments.sweeps.perform import ABANDONED, BUSY, FAILED, INTERRUPTED, Assignment, Report, perform
 from headwise.experiments.sweeps.plan import run_key
@@ -110,9 +110,7 @@ class TrialRuns:
             time.sleep(LOOK_AGAIN)
             report = perform(assignment, self._listener, self.watch)
         _raise(report)
-        content = report.content or json.loads(
-            ResultFolder(Path(assignment.folder)).result(report.key).read_text(encoding="utf-8")
-        )
+        content = report.content or read_json(ResultFolder(Path(assignment.folder)).result(report.key))
         happened: dict[str, Any] = content["happened"]
         return happened
 

@@ -16,6 +16,7 @@ from filelock import FileLock, Timeout
 
 from headwise.disk import LOCK, cache_folder, locked, user_cache, writing
 from headwise.errors import HeadwiseWarning, InputError
+from headwise.json_text import parse_json
 
 META = "meta.json"
 # Stands in the meta file: a folder with it is ours, and may be replaced.
@@ -71,13 +72,13 @@ def fault(folder: Path, key: str) -> str | None:
     if not os.path.lexists(folder):
         return ""
     try:
-        meta = json.loads((folder / META).read_text(encoding="utf-8"))
+        meta = parse_json((folder / META).read_text(encoding="utf-8"))
         if meta["mark"] != MARK or meta["key"] != key:
             return f"{META} belongs to something else"
         if meta["seal"] != digest({name: value for name, value in meta.items() if name != "seal"}):
             return f"{META} is not what was written"
         return _bad_file(folder, meta["files"])
-    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
+    except (OSError, ValueError, KeyError, TypeError) as error:
         return f"{META} cannot be read ({type(error).__name__})"
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -11,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from headwise.errors import InputError
+from headwise.json_text import parse_json
 from headwise.tasks.retrieval.place import Place
 from headwise.tasks.retrieval.records import claim_of, in_order, number_of, open_delimited, rows
 from headwise.tasks.text_file import lines
@@ -127,8 +127,8 @@ def _splits(name: str) -> list[str]:
 
 def _content(path: Path) -> Any:
     try:
-        return json.loads("".join(lines(path, "utf-8")))
-    except (ValueError, RecursionError) as error:
+        return parse_json("".join(lines(path, "utf-8")))
+    except ValueError as error:
         if isinstance(error, InputError):
             raise
         raise InputError(f"{path}: expected a JSON object, got invalid JSON ({error}); mend the file.") from None
