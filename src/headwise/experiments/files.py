@@ -8,46 +8,15 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from headwise.errors import InputError, choices
 from headwise.experiments.joint_recipe import JointRecipe, check_any_recipe, only_single
 from headwise.experiments.recipe import Recipe
+from headwise.experiments.yaml_text import MAX_CHARACTERS, dump_yaml, parse_yaml
 
-
-class Loader(yaml.SafeLoader):
-    """YAML that reads 1e-5 as a number, `on` as a word, and refuses a key that stands twice."""
-
-    # YAML 1.1 takes on, off, yes and no for true and false; only these two are meant by those who write them today.
-    yaml_implicit_resolvers = {
-        first: [rule for rule in rules if rule[0] != "tag:yaml.org,2002:bool"]
-        for first, rules in yaml.SafeLoader.yaml_implicit_resolvers.items()
-    }
-
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        """As usual, but a second value for a key is a mistake, not an update."""
-        seen = set()
-        for key_node, _ in node.value:
-            if not isinstance(key_node, yaml.ScalarNode) or key_node.tag == "tag:yaml.org,2002:merge":
-                continue  # not for us: the one is refused below, the other brings keys that may be changed
-            key = self.construct_object(key_node, deep=True)
-            if key in seen:
-                raise yaml.constructor.ConstructorError(None, None, f"key {key!r} stands twice", key_node.start_mark)
-            seen.add(key)
-        return super().construct_mapping(node, deep)
-
-
-class Dumper(yaml.SafeDumper):
-    """YAML that our Loader reads as what it was: the text '1e5' in quotes."""
-
-
-Loader.add_implicit_resolver(
-    "tag:yaml.org,2002:bool", re.compile(r"^(true|True|TRUE|false|False|FALSE)$"), list("tTfF")
-)
-for _kind in (Loader, Dumper):
-    _kind.add_implicit_resolver(
-        "tag:yaml.org,2002:float", re.compile(r"^[-+]?(\d+\.?\d*|\.\d+)[eE][-+]?\d+$"), list("-+.0123456789")
-    )
+# Parts of a dotted key, such as the two of training.epochs.
+MAX_PARTS = 50
+# Characters of a change in a message.
+SHOWN = 200
 
 
 def read_recipe(name: str, changes: Sequence[str] = ()) -> Recipe:
@@ -59,7 +28,7 @@ def read_any_recipe(name: str, changes: Sequence[str] = ()) -> Recipe | JointRec
     """A recipe from a file, or one of the package by its name, with changes such as `training.epochs=1`."""
     data = recipe_data(name)
     for change in changes:
-        data = with_change(data, *parse_change(change), f"--set {change!r}")
+        data = with_change(data, *parse_change(change), f"--set {_short(change)}")
     return check_any_recipe(data, name)
 
 
@@ -76,21 +45,11 @@ def recipe_data(name: str, beside: Path | None = None) -> dict[str, Any]:
 def read_yaml(path: Path, name: str) -> Any:
     """What a file of ours says; `name` is what the user called it."""
     try:
-        data = yaml.load(path.read_text(encoding="utf-8"), Loader)  # a SafeLoader
-    except yaml.YAMLError as error:
-        raise InputError(f"{name}: not valid YAML: {_first_line(error)}.") from error
+        with path.open(encoding="utf-8") as file:
+            text = file.read(MAX_CHARACTERS + 1)  # one more than is allowed
     except UnicodeDecodeError as error:
         raise InputError(f"{name}: not UTF-8 text (byte {error.start}): save the file as UTF-8.") from error
-    if _holds_itself(data):
-        raise InputError(f"{name}: a part of it contains itself (a YAML anchor that is cyclic): write it out instead.")
-    return data
-
-
-def _holds_itself(data: Any, above: tuple[int, ...] = ()) -> bool:
-    if not isinstance(data, dict | list):
-        return False
-    inside = data.values() if isinstance(data, dict) else data
-    return id(data) in above or any(_holds_itself(each, (*above, id(data))) for each in inside)
+    return parse_yaml(text, name)
 
 
 def plain_name(text: str) -> str:
@@ -106,8 +65,7 @@ def bundled() -> dict[str, Path]:
 
 def recipe_text(recipe: Recipe | JointRecipe) -> str:
     """The recipe as YAML."""
-    text: str = yaml.dump(recipe.as_data(), Dumper=Dumper, sort_keys=False, allow_unicode=True)
-    return text
+    return dump_yaml(recipe.as_data())
 
 
 def _find(name: str, beside: Path | None = None) -> Path:
@@ -128,12 +86,12 @@ def parse_change(change: str) -> tuple[str, Any]:
     """The key and the value of `KEY=VALUE`, which is YAML."""
     name, equals, text = change.partition("=")
     if not equals or not name.strip():
-        raise InputError(f"--set {change!r}: expected KEY=VALUE, such as training.epochs=1.")
-    try:
-        value = yaml.load(text, Loader)  # a SafeLoader
-    except yaml.YAMLError as error:
-        raise InputError(f"--set {change!r}: the value is not valid YAML: {_first_line(error)}.") from error
-    return name.strip(), value
+        raise InputError(f"--set {_short(change)}: expected KEY=VALUE, such as training.epochs=1.")
+    return name.strip(), parse_yaml(text, f"--set {_short(change)}")
+
+
+def _short(change: str) -> str:
+    return repr(change) if len(change) <= SHOWN else f"{change[:SHOWN]!r}..."
 
 
 def with_change(data: dict[str, Any], key: str, value: Any, place: str) -> dict[str, Any]:
@@ -145,7 +103,13 @@ def with_change(data: dict[str, Any], key: str, value: Any, place: str) -> dict[
         value: what is there from now on.
         place: where the change was written, for messages.
     """
-    return _with(data, key.split("."), value, place)
+    parts = key.split(".")
+    if len(parts) > MAX_PARTS:
+        raise InputError(
+            f"{place}: the key {key[:40]!r}... has {len(parts)} parts: expected at most {MAX_PARTS}, such as the two "
+            "of training.epochs."
+        )
+    return _with(data, parts, value, place)
 
 
 def _with(data: Any, keys: list[str], value: Any, place: str) -> dict[str, Any]:
@@ -166,9 +130,3 @@ def opened(key: str, value: Any) -> Any:
     if key == "guides" and isinstance(value, str | list):
         return {str(name): None for name in ([value] if isinstance(value, str) else value)}
     return value
-
-
-def _first_line(error: yaml.YAMLError) -> str:
-    mark = getattr(error, "problem_mark", None)
-    problem = getattr(error, "problem", None) or str(error).splitlines()[0]
-    return f"{problem} (line {mark.line + 1})" if mark is not None else str(problem)

@@ -13,6 +13,7 @@ from headwise.experiments.recipe import (
     Strict,
     TaskChoice,
     Training,
+    check_depth,
     check_recipe,
     options_or_none,
     or_defaults,
@@ -135,6 +136,7 @@ def check_joint_recipe(data: Any, place: str) -> JointRecipe:
     for key in SINGLE:
         if key in data:
             raise InputError(f"{place}: {key} is for one task, and this recipe has `tasks`: leave {key} out.")
+    check_depth(data, place)
     try:
         recipe = JointRecipe.model_validate(data)
     except ValidationError as error:

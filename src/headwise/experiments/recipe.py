@@ -18,6 +18,7 @@ from pydantic import (
 from headwise.errors import InputError
 from headwise.experiments.recipe_errors import sentence
 from headwise.guides import build
+from headwise.json_text import MAX_DEPTH, deeper_than
 from headwise.ssa import SSA, build_ssa
 from headwise.tasks import Task, build_task
 from headwise.tasks.retrieval.task import RetrievalTask
@@ -181,10 +182,17 @@ class Recipe(Strict):
         return None if options is None or options.only_bert else options
 
 
+def check_depth(data: Any, place: str) -> None:
+    """Refuse data from Python that is nested so deep, or contains itself, that nothing could write it down."""
+    if deeper_than(MAX_DEPTH, data):
+        raise InputError(f"{place}: the recipe is nested deeper than {MAX_DEPTH} levels: write it with fewer.")
+
+
 def check_recipe(data: Any, place: str) -> Recipe:
     """A recipe from plain data; what is wrong is said in one sentence with the place of it."""
     if not isinstance(data, dict):
         raise InputError(f"{place}: a recipe is a list of keys and values, such as `task: sick`; got {data!r:.60}.")
+    check_depth(data, place)
     try:
         recipe = Recipe.model_validate(data)
     except ValidationError as error:

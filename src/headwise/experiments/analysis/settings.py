@@ -5,10 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-import yaml
-
 from headwise.errors import InputError
-from headwise.experiments.files import Loader
+from headwise.experiments.yaml_text import NotYamlError, parse_yaml
 from headwise.patterns import Pattern, build_pattern
 
 
@@ -37,9 +35,9 @@ def read_pattern(option: str, text: str | None) -> Pattern | None:
     if text is None:
         return None
     try:
-        choice = yaml.load(text, Loader)
-    except (yaml.YAMLError, ValueError):
+        choice = parse_yaml(text, f"{option} {text[:60]!r}")
+    except NotYamlError:
         raise InputError(
-            f"{option} {text!r} is not YAML: expected a name such as next, or {{name: pmi, window: 5}}."
+            f"{option} {text[:200]!r} is not YAML: expected a name such as next, or {{name: pmi, window: 5}}."
         ) from None
     return build_pattern(choice)

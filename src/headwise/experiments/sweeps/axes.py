@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -87,7 +88,7 @@ def label_of(value: Any) -> str:
     """A value as people write it."""
     if isinstance(value, str):
         return value
-    return json.dumps(value, ensure_ascii=False)
+    return json.dumps(value, ensure_ascii=False, default=str)  # a date is text
 
 
 def _grid_axis(name: str, points: Any, place: str) -> Axis:
@@ -105,7 +106,7 @@ def _axis(name: str, points: list[Point], place: str) -> Axis:
     labels = [point.label for point in points]
     if not points:
         raise InputError(f"{place}: the axis {name!r} is empty, so there is nothing to run: give it a point.")
-    twice = next((label for label in labels if labels.count(label) > 1), None)
+    twice = next((label for label, count in Counter(labels).items() if count > 1), None)
     if twice is not None:
         raise InputError(f"{place}: the axis {name!r} has the point {twice!r} twice: leave one out.")
     return Axis(str(name), tuple(points))

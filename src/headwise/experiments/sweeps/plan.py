@@ -7,6 +7,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
+from math import prod
 from typing import Any
 
 from headwise.errors import InputError
@@ -19,6 +20,7 @@ from headwise.experiments.sweeps.sweep_file import SweepFile, read_sweep
 # What names a run and decides nothing.
 WORDS = ("name", "description")
 FORMAT = 1
+MAX_RUNS = 10_000
 
 
 @dataclass(frozen=True)
@@ -91,6 +93,12 @@ def plan_sweep(
     _check_compare(sweep, axes, name)
     skipped = [chosen(axes, each, f"{name}: skip") for each in sweep.skip]
     kept = _narrowed(axes, only)
+    total = prod(len(axis.points) for axis in kept)
+    if total > MAX_RUNS:
+        raise InputError(
+            f"{name}: its axes have {total:,} combinations: expected at most {MAX_RUNS:,}; vary less, or choose some "
+            "of the points with --only."
+        )
     base = recipe_data(sweep.recipe, folder) if isinstance(sweep.recipe, str) else dict(sweep.recipe)
     base.setdefault("name", sweep.name)
     base = Point("", sweep.set).apply(base, f"{name}: set")

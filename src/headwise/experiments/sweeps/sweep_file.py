@@ -16,6 +16,7 @@ from headwise.experiments.recipe_errors import sentence
 from headwise.experiments.sweeps.afterwards import check_then
 
 BASE, SCALES = "base", "scales"
+MAX_BASES = 20
 
 
 def _names(value: Any) -> Any:
@@ -103,6 +104,8 @@ def _data(path: Path, name: str, above: tuple[Path, ...]) -> dict[str, Any]:
     if path.resolve() in above:
         chain = " -> ".join(each.name for each in (*above, path))
         raise InputError(f"{name}: its base is cyclic ({chain}): let one of these files stand by itself.")
+    if len(above) >= MAX_BASES:
+        raise InputError(f"{name}: more than {MAX_BASES} files build on each other (base): write it with fewer.")
     data = read_yaml(path, name)
     if not isinstance(data, dict):
         raise InputError(f"{name}: a sweep is a list of keys and values, such as `recipe: sick`; got {data!r:.60}.")

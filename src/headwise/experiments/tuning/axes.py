@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from dataclasses import dataclass
 from math import isfinite
 from typing import Any
@@ -10,6 +11,7 @@ from typing import Any
 from headwise.errors import InputError, choices
 from headwise.experiments.sweeps.axes import label_of
 
+MAX_VALUES = 1000
 RANGE = ("low", "high", "log", "step")
 HOW = "expected a list of values, such as [0.1, 0.01], or a range, such as {low: 1e-5, high: 1e-3, log: true}"
 
@@ -29,7 +31,7 @@ class Choices:
     @property
     def points(self) -> tuple[Any, ...]:
         """The values as Optuna keeps them: lists and mappings as text."""
-        return tuple(json.dumps(each) if isinstance(each, list | dict) else each for each in self.values)
+        return tuple(json.dumps(each, default=str) if isinstance(each, list | dict) else each for each in self.values)
 
     @property
     def examples(self) -> tuple[Any, ...]:
@@ -114,7 +116,9 @@ def axis_of(key: str, value: Any) -> Axis:
     axis = Choices(key, tuple(value))
     if not axis.values:
         raise InputError(f"{place} is empty, so there is nothing to try: give it values.")
-    twice = next((each for each in axis.points if axis.points.count(each) > 1), None)
+    if axis.count > MAX_VALUES:
+        raise InputError(f"{place} has {axis.count} values: expected at most {MAX_VALUES}; give fewer, or a range.")
+    twice = next((each for each, count in Counter(axis.points).items() if count > 1), None)
     if twice is not None:
         raise InputError(f"{place} has {label_of(twice)} twice: leave one out.")
     return axis
