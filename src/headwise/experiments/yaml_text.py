@@ -63,7 +63,7 @@ class Loader(yaml.SafeLoader):
     def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
         """As usual, while everything is counted."""
         event: Any = self.peek_event()  # type: ignore[no-untyped-call]
-        if isinstance(event, yaml.AliasEvent):
+        if self.check_event(yaml.AliasEvent):
             size = self._sizes.get(event.anchor)
             if size is None and event.anchor in self.anchors:
                 problem = "a part of it contains itself (a YAML anchor that is cyclic): write it out instead"

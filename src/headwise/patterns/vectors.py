@@ -26,6 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headwise.errors import InputError
+from headwise.packed import check_member, limited
 from headwise.patterns.words import plain
 
 Found = tuple[NDArray[np.float32], NDArray[np.bool_]]
@@ -175,10 +176,16 @@ def _plain_file(path: Path) -> Iterator[IO[bytes]]:
             yield file
         return
     with tempfile.TemporaryFile() as copy:
-        with gzip.open(path) if path.suffix == ".gz" else _only_member(path) as packed:
+        with _gunzipped(path) if path.suffix == ".gz" else _only_member(path) as packed:
             shutil.copyfileobj(packed, copy, 2**20)
         copy.flush()
         yield copy
+
+
+@contextmanager
+def _gunzipped(path: Path) -> Iterator[IO[bytes]]:
+    with gzip.GzipFile(path) as packed, limited(packed, path.stat().st_size, path) as stream:
+        yield stream
 
 
 @contextmanager
@@ -189,6 +196,7 @@ def _only_member(path: Path) -> Iterator[IO[bytes]]:
             raise InputError(
                 f"{path} holds {len(names)} files: unpack the one with the vectors, and give its path instead."
             )
+        check_member(archive, archive.getinfo(names[0]), path / names[0])
         with archive.open(names[0]) as member:
             yield member
 

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from headwise.errors import InputError
+from headwise.packed import check_member
 
 _KINDS = ("noun", "verb", "adj", "adv")
 _NEEDED = tuple(file for kind in _KINDS for file in (f"data.{kind}", f"index.{kind}", f"{kind}.exc"))
@@ -66,11 +67,19 @@ def _folder(path: Path) -> _Folder:
     return path
 
 
+def _content(folder: _Folder, name: str) -> bytes:
+    """The bytes of a file of WordNet."""
+    file = folder / name
+    if isinstance(file, zipfile.Path):
+        check_member(file.root, file.root.getinfo(file.at), Path(str(file)))
+    return file.read_bytes()
+
+
 @functools.lru_cache
 def _hash(path: Path, stamps: tuple[tuple[int, int], ...]) -> str:
     """Of the contents of the files; `stamps` change when a file does."""
     folder = _folder(path)
-    digests = [hashlib.sha256((folder / name).read_bytes()).digest() for name in _NEEDED]
+    digests = [hashlib.sha256(_content(folder, name)).digest() for name in _NEEDED]
     return hashlib.sha256(b"".join(digests)).hexdigest()
 
 
@@ -92,7 +101,7 @@ def open_reader(path: Path) -> Any:
         def open(self, file: str) -> _Lines:
             if file == "lexnames":
                 return _Lines("".join(f"{number:02d} unnamed 0\n" for number in range(100)).encode())
-            return _Lines((folder / file).read_bytes())
+            return _Lines(_content(folder, file))
 
         def map_wn(self, version: str = "") -> None:
             return None

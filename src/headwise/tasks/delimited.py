@@ -10,7 +10,7 @@ from pathlib import Path
 
 from headwise.errors import InputError
 from headwise.tasks.layout import Broken, Row
-from headwise.tasks.text_file import lines
+from headwise.tasks.text_file import MAX_LINE, lines
 
 DELIMITERS = {"tsv": "\t", "csv": ","}
 QUOTING = {"tsv": "none", "csv": "minimal"}
@@ -70,9 +70,11 @@ class DelimitedTable:
 
     def _unquoted(self) -> Iterator[tuple[int, list[str]]]:
         # Strict, because otherwise a quotation mark that is never closed swallows the rest of the file unnoticed.
-        reader = csv.reader(lines(self.path, self.encoding), delimiter=self.delimiter, strict=True)
+        counted = _Counted(lines(self.path, self.encoding), self.path)
+        reader = csv.reader(counted, delimiter=self.delimiter, strict=True)
         while True:
             line = reader.line_num + 1  # where the row begins; quoted fields may go on over several lines
+            counted.characters = 0
             try:
                 yield line, next(reader)
             except StopIteration:
@@ -81,3 +83,24 @@ class DelimitedTable:
                 raise InputError(
                     f"{self.path} line {line}: {error}; close or double the quotation mark, or set quoting: none."
                 ) from None
+
+
+class _Counted:
+    """Lines, of which those of one row together may not be longer than one line may be."""
+
+    def __init__(self, source: Iterator[str], path: Path) -> None:
+        self._source, self._path = source, path
+        self.characters = 0
+
+    def __iter__(self) -> Iterator[str]:
+        return self
+
+    def __next__(self) -> str:
+        line = next(self._source)
+        self.characters += len(line)
+        if self.characters > MAX_LINE:
+            raise InputError(
+                f"{self._path} has a row of more than {MAX_LINE:,} characters: close its quotation marks, split the "
+                "row, or set quoting: none."
+            )
+        return line

@@ -2,32 +2,63 @@
 
 from __future__ import annotations
 
+import codecs
 import gzip
 import zlib
 from collections.abc import Iterator
 from contextlib import ExitStack
+from functools import partial
 from io import TextIOWrapper
 from pathlib import Path
-from typing import IO, cast
+from typing import IO
 
 from headwise.errors import InputError
-from headwise.tasks.zipped import archive_of, open_member
+from headwise.packed import limited
+from headwise.tasks.zipped import archive_of, open_member, packed_size
+
+CHUNK = 2**20
+MAX_LINE = 20_000_000
+"""Characters of a line."""
+MAX_DOCUMENT = 100_000_000
+"""Characters of a file that is read as one text."""
 
 
-def lines(path: Path, encoding: str) -> Iterator[str]:
-    """The lines of a file with their ends; only a line feed ends a line, as in editors and in `wc`."""
+def lines(path: Path, encoding: str, *, longest: int = MAX_LINE) -> Iterator[str]:
+    """The lines of a file with their ends; only a line feed ends a line, as in editors and in `wc`.
+
+    A line of more than `longest` characters is refused before the rest of it is read.
+    """
     check_file(path)
     try:
         with ExitStack() as stack:
             stream = _opened(path, stack)
-            text = TextIOWrapper(stream, encoding=_skipping_mark(encoding), newline="\n")
-            yield from stack.enter_context(text)
+            text = stack.enter_context(TextIOWrapper(stream, encoding=_skipping_mark(encoding), newline="\n"))
+            for number, line in enumerate(iter(partial(text.readline, longest + 1), ""), 1):
+                if len(line) > longest and not line.endswith("\n"):
+                    raise InputError(
+                        f"{path} line {number} has more than {longest:,} characters: expected text in lines; break it "
+                        "into shorter lines, or check that this is a text file."
+                    )
+                yield line
     except UnicodeDecodeError as error:
         raise _bad_bytes(path, encoding, error) from None
     except (gzip.BadGzipFile, EOFError, zlib.error) as error:
         raise _not_whole(path, error) from None
     except OSError as error:
         raise InputError(f"{path} cannot be read ({error.strerror}): make it readable or name another file.") from None
+
+
+def whole_text(path: Path, encoding: str) -> str:
+    """All of a file that is not read line by line."""
+    parts, left = [], MAX_DOCUMENT
+    for line in lines(path, encoding, longest=MAX_DOCUMENT):
+        parts.append(line)
+        left -= len(line)
+        if left < 0:
+            raise InputError(
+                f"{path} has more than {MAX_DOCUMENT:,} characters, and is read as one text: split it, or name another."
+            )
+    return "".join(parts)
 
 
 def check_file(path: Path) -> None:
@@ -46,7 +77,10 @@ def gzipped(path: Path) -> bool:
 def _opened(path: Path, stack: ExitStack) -> IO[bytes]:
     archive = archive_of(path)
     stream = stack.enter_context(path.open("rb") if archive is None else open_member(path, archive))
-    return cast(IO[bytes], stack.enter_context(gzip.open(stream))) if gzipped(path) else stream
+    if not gzipped(path):
+        return stream
+    packed = path.stat().st_size if archive is None else packed_size(path, archive)
+    return limited(stack.enter_context(gzip.GzipFile(fileobj=stream)), packed, path)
 
 
 def _skipping_mark(encoding: str) -> str:
@@ -62,15 +96,27 @@ def _not_whole(path: Path, error: Exception) -> InputError:
 
 def _bad_bytes(path: Path, encoding: str, error: UnicodeDecodeError) -> InputError:
     """Reads the file once more, since a stream counts bytes from its last chunk only."""
+    decoder = codecs.getincrementaldecoder(encoding)()
+    line, start = 1, 0  # of the bytes that are not decoded yet
     with ExitStack() as stack:
-        data = _opened(path, stack).read()
-    try:
-        data.decode(encoding)
-    except UnicodeDecodeError as whole:
-        error = whole
-    line = data.count(b"\n", 0, error.start) + 1
+        stream = _opened(path, stack)
+        while chunk := stream.read(CHUNK):
+            waiting = decoder.getstate()[0]
+            try:
+                decoder.decode(chunk)
+            except UnicodeDecodeError as again:
+                error = again
+                break
+            start += len(waiting) + len(chunk) - len(decoder.getstate()[0])
+            line += (waiting + chunk).count(b"\n", 0, len(waiting) + len(chunk) - len(decoder.getstate()[0]))
+        else:
+            try:
+                decoder.decode(b"", final=True)
+            except UnicodeDecodeError as again:
+                error = again
+    line += error.object.count(b"\n", 0, error.start)
     return InputError(
-        f"{path} line {line}, byte {error.start}: expected {encoding} text, got the byte "
+        f"{path} line {line}, byte {start + error.start}: expected {encoding} text, got the byte "
         f"0x{error.object[error.start]:02x} ({error.reason}); save the file as {encoding}, or, in the task of a "
         "recipe, pass its own encoding, for example encoding: latin-1."
     )

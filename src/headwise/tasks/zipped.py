@@ -9,6 +9,7 @@ from typing import IO
 from zipfile import BadZipFile, ZipFile
 
 from headwise.errors import InputError
+from headwise.packed import check_member
 
 _ENCRYPTED = 1  # the first of a member's flag bits
 
@@ -30,6 +31,12 @@ def members(archive: Path) -> tuple[str, ...]:
     return tuple(name for name in names if not name.startswith("__MACOSX/"))
 
 
+def packed_size(path: Path, archive: Path) -> int:
+    """Bytes of a file inside a zip as it is packed there."""
+    with _opened(archive) as opened:
+        return min(opened.getinfo(path.relative_to(archive).as_posix()).compress_size, archive.stat().st_size)
+
+
 @contextmanager
 def open_member(path: Path, archive: Path) -> Iterator[IO[bytes]]:
     """The bytes of a file inside a zip, unpacked as they are read."""
@@ -39,6 +46,7 @@ def open_member(path: Path, archive: Path) -> Iterator[IO[bytes]]:
             raise InputError(f"{archive} holds no {name}: correct the name, or put the file into the zip.")
         if opened.getinfo(name).flag_bits & _ENCRYPTED:
             raise InputError(f"{path} is locked with a password: unpack the zip first.")
+        check_member(opened, opened.getinfo(name), path)
         try:
             stream = opened.open(name)
         except NotImplementedError as error:

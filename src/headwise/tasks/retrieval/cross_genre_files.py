@@ -13,7 +13,7 @@ from headwise.errors import InputError
 from headwise.json_text import parse_json
 from headwise.tasks.retrieval.place import Place
 from headwise.tasks.retrieval.records import claim_of, in_order, number_of, open_delimited, rows
-from headwise.tasks.text_file import lines
+from headwise.tasks.text_file import whole_text
 
 COLUMNS = ("Hypothesis", "Premise", "PMID", "Entails")
 SPLITS = ("train", "dev", "validation", "test")
@@ -127,7 +127,7 @@ def _splits(name: str) -> list[str]:
 
 def _content(path: Path) -> Any:
     try:
-        return parse_json("".join(lines(path, "utf-8")))
+        return parse_json(whole_text(path, "utf-8"))
     except ValueError as error:
         if isinstance(error, InputError):
             raise
