@@ -4,12 +4,12 @@ import re
 
 import pytest
 
+from headwise.experiments.markdown import escape_markdown
+from headwise.experiments.spreadsheet import csv_text
 from headwise.reports.tables import (
     Cell,
     TextTable,
-    csv_text,
     escape_latex,
-    escape_markdown,
     latex_table,
     markdown_table,
 )

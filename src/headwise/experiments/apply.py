@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +15,7 @@ from headwise.errors import InputError
 from headwise.experiments import record
 from headwise.experiments.data import read_split
 from headwise.experiments.recipe import Recipe
+from headwise.experiments.spreadsheet import csv_text
 from headwise.tasks import Collator, Split, Task, build_task, encode
 from headwise.training import Listener, Silence, load_classifier_folder, predict_logits, predictions_of, score_logits
 from headwise.training.multitask_saving import load_task
@@ -153,13 +152,7 @@ def write_rows(rows: list[dict[str, Any]], path: Path) -> None:
 def _text(rows: list[dict[str, Any]], suffix: str) -> str:
     if suffix == ".jsonl":
         return "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
-    buffer = io.StringIO()
-    writer = csv.DictWriter(
-        buffer, fieldnames=list(rows[0]), delimiter="\t" if suffix == ".tsv" else ",", lineterminator="\n"
-    )
-    writer.writeheader()
-    writer.writerows(rows)
-    return buffer.getvalue()
+    return csv_text(rows, delimiter="\t" if suffix == ".tsv" else ",")
 
 
 def _takes_labels(recipe: Recipe, labels: tuple[str, ...]) -> bool:

@@ -5,8 +5,7 @@ from __future__ import annotations
 from importlib import resources
 from typing import Any
 
-from jinja2 import Environment, StrictUndefined
-
+from headwise.experiments.markdown import render_markdown
 from headwise.experiments.record import recipe_of
 
 
@@ -15,8 +14,8 @@ def model_card(content: dict[str, Any]) -> str:
     happened = content["happened"]
     scored: dict[str, float] = next((scores for scores in happened["metrics"].values() if scores), {})
     template = resources.files(__package__).joinpath("model_card.md.jinja").read_text(encoding="utf-8")
-    environment = Environment(undefined=StrictUndefined, trim_blocks=True, keep_trailing_newline=True, autoescape=False)
-    return environment.from_string(template).render(
+    return render_markdown(
+        template,
         recipe=content["asked"]["recipe"],
         ssa=_supervision(content),
         knowledge=content["asked"].get("knowledge", {}),

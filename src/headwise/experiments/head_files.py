@@ -5,9 +5,7 @@ Answers lie in RUN/heads. Each file is whole or not there, and the JSON, which s
 
 from __future__ import annotations
 
-import csv
 import hashlib
-import io
 import json
 import os
 from collections.abc import Iterable, Mapping, Sequence
@@ -25,6 +23,7 @@ from headwise.errors import DiskError, InputError
 from headwise.experiments import record
 from headwise.experiments.apply import Loaded, Source
 from headwise.experiments.data import read_split
+from headwise.experiments.spreadsheet import csv_text
 from headwise.json_text import parse_json
 from headwise.tasks import Collator, Encoded, encode
 
@@ -178,15 +177,6 @@ def again(name: str, run: Path, folder: Path) -> str:
         return f"make it again with `headwise analyze {run}`"
     elsewhere = "" if folder == run / FOLDER else f" --output {folder}"
     return f"make it again with `headwise heads {name} {run}{elsewhere}`"
-
-
-def csv_text(rows: Sequence[Mapping[str, Any]]) -> str:
-    """Rows of a table; nothing where there is no value."""
-    buffer = io.StringIO()
-    writer = csv.DictWriter(buffer, fieldnames=list(rows[0]), lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)
-    return buffer.getvalue()
 
 
 def _read_arrays(folder: Path, about: Mapping[str, str]) -> dict[str, NDArray[Any]]:

@@ -5,13 +5,12 @@ from __future__ import annotations
 from importlib import resources
 from typing import Any
 
-from jinja2 import Environment, StrictUndefined
+from headwise.experiments.markdown import render_markdown
 
 
 def joint_card(content: dict[str, Any]) -> str:
     """The card of a finished run, from its record."""
     template = resources.files(__package__).joinpath("joint_card.md.jinja").read_text(encoding="utf-8")
-    environment = Environment(undefined=StrictUndefined, trim_blocks=True, keep_trailing_newline=True, autoescape=False)
-    return environment.from_string(template).render(
-        recipe=content["asked"]["recipe"], happened=content["happened"], world=content["world"]
+    return render_markdown(
+        template, recipe=content["asked"]["recipe"], happened=content["happened"], world=content["world"]
     )

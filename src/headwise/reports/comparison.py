@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from headwise.experiments.comparison import Comparison, Row, Table
+from headwise.experiments.markdown import escape_markdown
+from headwise.experiments.spreadsheet import csv_text
 from headwise.reports.tables import (
     NOTHING,
     Cell,
     TextTable,
-    csv_text,
     escape_latex,
-    escape_markdown,
     latex_table,
     markdown_table,
 )

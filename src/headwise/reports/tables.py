@@ -1,13 +1,12 @@
-"""Tables as text: Markdown, CSV, LaTeX."""
+"""Tables as text: Markdown and LaTeX."""
 
 from __future__ import annotations
 
-import csv
-import io
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+
+from headwise.experiments.markdown import escape_markdown
 
 NOTHING = "\N{EN DASH}"
 
@@ -87,20 +86,6 @@ def latex_table(table: TextTable) -> str:
             "",
         ]
     )
-
-
-def csv_text(rows: Sequence[Mapping[str, Any]]) -> str:
-    """Rows with the same keys, numbers in full precision; what is None is empty."""
-    file = io.StringIO()
-    writer = csv.DictWriter(file, fieldnames=list(rows[0]) if rows else [], lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)
-    return file.getvalue()
-
-
-def escape_markdown(text: str) -> str:
-    """Text that Markdown shows as it is, also in a table."""
-    return re.sub(r"([\\`*_|<>\[\]#~])", r"\\\1", " ".join(text.split()))
 
 
 def escape_latex(text: str) -> str:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,6 +10,7 @@ from filelock import FileLock
 
 from headwise.disk import save_content
 from headwise.experiments.files import recipe_text
+from headwise.experiments.spreadsheet import table_text
 from headwise.experiments.sweeps.axes import label_of
 from headwise.experiments.sweeps.folder import writing
 from headwise.experiments.tuning.space import Space
@@ -131,10 +130,8 @@ def _row(trial: Any, space: Space, *, dead: bool) -> TrialRow:
 def _table(outcome: TuneOutcome, space: Space) -> str:
     """The trials by number, as CSV."""
     keys = [axis.key for axis in space.axes]
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(["number", "state", "value", *keys, "steps", "seconds"])
+    table: list[list[Any]] = [["number", "state", "value", *keys, "steps", "seconds"]]
     for row in sorted(outcome.rows, key=lambda each: each.number):
         values = [label_of(row.parameters[key]) if key in row.parameters else "" for key in keys]
-        writer.writerow([row.number, row.state, row.value, *values, row.steps, row.seconds])
-    return text.getvalue()
+        table.append([row.number, row.state, row.value, *values, row.steps, row.seconds])
+    return table_text(table)

@@ -1,11 +1,14 @@
 // Files made in the browser: CSV of the numbers, SVG of the pictures, PNG of the SVG.
 
-// A spreadsheet would run a text that begins like a formula. Numbers are ours and stay numbers.
+// A spreadsheet would run a text that begins like a formula: it gets a ' in front. Numbers are ours and stay numbers.
+// The last four are the wide forms of the first four.
+const formula = /^'*[=+\-@\t\r\n\uff1d\uff0b\uff0d\uff20]/;
+
 function csvCell(cell) {
   if (cell === null || cell === undefined) return "";
   if (typeof cell === "number") return String(cell);
   let text = String(cell);
-  if (/^[=+\-@\t\r]/.test(text)) text = `'${text}`;
+  if (formula.test(text)) text = `'${text}`;
   return /[",\r\n']/.test(text) || text !== text.trim() ? `"${text.replaceAll('"', '""')}"` : text;
 }
 
