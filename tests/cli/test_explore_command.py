@@ -128,6 +128,11 @@ def test_strangers_are_refused(address):
     assert ask(address, "look", question(*TEXTS), headers={"Content-Length": "many"})[0] == 411
     assert ask(address, "look", question(*TEXTS), headers={"Content-Length": "9" * 5000})[0] == 413
     assert ask(address, "../../etc/passwd")[0] == 404
+    host = "/".join(address.split("/")[:3])
+    assert ask(address, "look", question(*TEXTS), headers={"Origin": "http://evil.example"})[0] == 403
+    assert ask(address, "look", question(*TEXTS), headers={"Origin": "null"})[0] == 403
+    assert ask(address, "look", question(*TEXTS), headers={"Origin": host.replace("http:", "https:")})[0] == 403
+    assert ask(address, "look", question(*TEXTS), headers={"Origin": host})[0] == 200
 
 
 def test_a_body_that_nobody_asked_for_is_not_the_next_question(address):

@@ -1,5 +1,8 @@
 """A small server for one page and one person: loopback only, behind a random word, with limits on what it takes.
 
+Limits: the size of a request, the time that it may take to arrive, and the connections that are open at once (see
+explore_connections.py), so that clients that are idle, slow or many keep nobody from the page.
+
 Who may ask: whoever knows the word in the address. Another page in the same browser cannot read our answers (they carry
 no leave for other origins) nor find the word; a name that was made to point here is refused by the Host header.
 """
@@ -14,8 +17,16 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from io import BufferedReader
 from typing import Any
 
+from headwise.cli.explore_connections import (
+    ANSWER_SECONDS,
+    CONNECTIONS,
+    IDLE_SECONDS,
+    REQUEST_SECONDS,
+    Connections,
+)
 from headwise.errors import HeadwiseError, InputError
 from headwise.experiments.analysis import view_examples
 from headwise.experiments.analysis.examples import check_texts
@@ -34,8 +45,6 @@ LONGEST = 4000
 # A body holds two texts, each character up to twelve bytes as JSON writes it, the heads that are off, and the words
 # around them.
 LARGEST_BODY = 2 * 12 * LONGEST + 20_000
-SECONDS = 30
-CONNECTIONS = 16
 # So many heads that are off are named in a title.
 FEW = 4
 EXPECTED = 'expected {"texts": ["...", "..."]}, and perhaps "off": [[layer, head], ...].'
@@ -106,41 +115,64 @@ def serve(explorer: Explorer, port: int = 0) -> Iterator[str]:
 
 class _Server(ThreadingHTTPServer):
     daemon_threads = True
+    request_queue_size = CONNECTIONS
     explorer: Explorer
 
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
-        self._room = threading.BoundedSemaphore(CONNECTIONS)
+        self.connections = Connections()
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        """A browser opens a few connections: whoever opens many more is sent away."""
-        if self._room.acquire(blocking=False):
+        """One connection, in a thread; refused while all that are open are being answered."""
+        if self.connections.admit(request):
             super().process_request(request, client_address)
         else:
             self.shutdown_request(request)
 
-    def process_request_thread(self, request: Any, client_address: Any) -> None:
-        """One connection, in a thread of its own."""
-        try:
-            super().process_request_thread(request, client_address)
-        finally:
-            self._room.release()
+    def shutdown_request(self, request: Any) -> None:
+        """The end of every connection."""
+        self.connections.remove(request)
+        super().shutdown_request(request)
+
+    def service_actions(self) -> None:
+        """Twice a second."""
+        self.connections.close_late()
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """A page that was closed before its answer came is nothing to tell."""
+        """A page that was closed before its answer came is nothing to report."""
         if not isinstance(sys.exc_info()[1], OSError):
             super().handle_error(request, client_address)
 
 
 class _Handler(BaseHTTPRequestHandler):
     server: _Server
+    rfile: BufferedReader
     server_version, sys_version = "headwise", ""
-    timeout = SECONDS
+    timeout = ANSWER_SECONDS  # of one read, and of a whole answer
     protocol_version = "HTTP/1.1"
+
+    def handle_one_request(self) -> None:
+        """Wait for a request, then for the rest of it, then answer."""
+        self.close_connection = True
+        try:
+            started = self._wait(IDLE_SECONDS) and self.rfile.peek(1) and self._wait(REQUEST_SECONDS)
+        except TimeoutError:
+            return
+        if started:
+            super().handle_one_request()
+
+    def _wait(self, seconds: float) -> bool:
+        return self.server.connections.wait(self.connection, seconds)
+
+    def _received(self) -> bool:
+        """Whether the whole request is here; a connection that was closed meanwhile may have lost its end."""
+        received = self.server.connections.answer(self.connection)
+        self.close_connection = self.close_connection or not received
+        return received
 
     def do_GET(self) -> None:
         """The page, and nothing else."""
-        if not self._allowed("/"):
+        if not self._received() or not self._allowed("/"):
             return
         self._send(HTTPStatus.OK, self.server.explorer.html, "text/html; charset=utf-8")
 
@@ -150,13 +182,17 @@ class _Handler(BaseHTTPRequestHandler):
             return
         length = self.headers.get("Content-Length", "")
         if not (length.isascii() and length.isdecimal()) or "Transfer-Encoding" in self.headers:
-            self._refuse(HTTPStatus.LENGTH_REQUIRED, "the size of the question is not told.")
+            self._refuse(HTTPStatus.LENGTH_REQUIRED, "the request has no Content-Length.")
         elif len(length) > 9 or int(length) > LARGEST_BODY:
             self._refuse(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"a text may have {LONGEST} characters at most: cut it.")
         elif self.headers.get_content_type() != "application/json":
             self._refuse(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "expected a question in JSON.")
         else:
-            self._answer(self.rfile.read(int(length)))
+            body = self.rfile.read(int(length))
+            if self._received() and len(body) == int(length):
+                self._answer(body)
+            else:
+                self.close_connection = True
 
     def _answer(self, body: bytes) -> None:
         try:
@@ -177,6 +213,9 @@ class _Handler(BaseHTTPRequestHandler):
         wanted = f"/{self.server.explorer.word}{path}"
         if host not in (f"{LOOPBACK}:{port}", f"localhost:{port}"):
             self._refuse(HTTPStatus.FORBIDDEN, "this address is for this machine only.")
+            return False
+        if self.headers.get("Origin", f"http://{host}") != f"http://{host}":
+            self._refuse(HTTPStatus.FORBIDDEN, "this address is for its own page only.")
             return False
         if not secrets.compare_digest(self.path.encode(), wanted.encode()):
             self._refuse(HTTPStatus.NOT_FOUND, "there is nothing here: use the whole address that was printed.")
