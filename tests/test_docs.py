@@ -17,7 +17,7 @@ from transformers import (
 
 import headwise as hw
 from headwise.experiments import check_recipe
-from headwise.experiments.files import Loader
+from headwise.experiments.yaml_text import Loader
 from headwise.guides import GUIDES
 from headwise.patterns import PATTERNS
 from headwise.training import needs_of
@@ -113,3 +113,32 @@ def test_the_script_of_the_ssa_page_runs(encoder, tmp_path):
     exec(script, names)
     assert names["scores"].shape == (1, 6)
     assert names["model"].ssa.options == hw.SSA()
+
+
+def test_the_page_of_limits_has_their_values():
+    from headwise import json_text, packed
+    from headwise.cli import explore_connections, explore_server
+    from headwise.experiments import files, yaml_text
+    from headwise.experiments.sweeps import plan, sweep_file
+    from headwise.experiments.tuning import axes, search
+    from headwise.tasks import text_file
+
+    text = " ".join((DOCS / "limits.md").read_text(encoding="utf-8").split())
+    for expected in (
+        f"{yaml_text.MAX_CHARACTERS:,} characters, {yaml_text.MAX_VALUES:,} values, {yaml_text.MAX_DEPTH} levels",
+        f"numbers up to {yaml_text.MAX_DIGITS:,} digits",
+        f"{files.MAX_PARTS} parts",
+        f"{plan.MAX_RUNS:,} combinations, {sweep_file.MAX_BASES} files that build on each other",
+        f"{axes.MAX_VALUES:,} values for a key, {search.LARGEST_GRID:,} combinations of a grid",
+        f"| {json_text.MAX_DEPTH} levels |",
+        f"| {text_file.MAX_LINE:,} characters |",
+        f"| {text_file.MAX_DOCUMENT:,} characters |",
+        f"{packed.MAX_RATIO} times its packed size ({packed.FREE_BYTES // 2**20} MB are always allowed), "
+        f"and {packed.MAX_BYTES // 2**30} GB",
+        f"at most {explore_server.LARGEST_BODY:,} bytes",
+        f"idle for {explore_connections.IDLE_SECONDS:g} seconds",
+        f"may take {explore_connections.REQUEST_SECONDS:g} seconds to arrive",
+        f"an answer {explore_connections.ANSWER_SECONDS:g} seconds",
+        f"At most {explore_connections.CONNECTIONS} connections",
+    ):
+        assert expected in text

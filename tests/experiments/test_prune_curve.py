@@ -12,10 +12,11 @@ from headwise.errors import InputError
 from headwise.experiments import check_recipe
 from headwise.experiments.apply import Source, evaluate, load_run
 from headwise.experiments.data import read_split
-from headwise.experiments.head_files import csv_text, labelled_examples
+from headwise.experiments.head_files import labelled_examples
 from headwise.experiments.measure_curve import find_curve, measure_curve, write_curve
 from headwise.experiments.prune_masks import MATCHED, CurveSettings, planned_masks
 from headwise.experiments.run_tasks import load_tasks
+from headwise.experiments.spreadsheet import csv_text
 from headwise.heads.pruning import ranked_heads
 from headwise.metrics import score
 from headwise.tasks import build_task

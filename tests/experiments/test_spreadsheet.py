@@ -3,6 +3,8 @@
 import csv
 import io
 import json
+import re
+from pathlib import Path
 
 import pytest
 import yaml
@@ -134,3 +136,12 @@ def test_markdown_shows_text_as_it_was_written():
     assert code("a`b``c") == "```a`b``c```"
     assert code("`a") == "`` `a ``"
     assert code("two\nlines") == "`two lines`"
+
+
+def test_the_documented_way_back():
+    page = (Path(__file__).parents[2] / "docs" / "limits.md").read_text(encoding="utf-8")
+    (line,) = re.findall(r"```python\n(.*?)\n```", page, re.DOTALL)
+    for original in [*FORMULAS, *PLAIN, "'-1", "'\uff20x"]:
+        names = {"re": re, "cell": escape_cell(original)}
+        exec(line, names)
+        assert names["text"] == original
