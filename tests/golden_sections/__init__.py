@@ -1,0 +1,1 @@
+"""The sections of tests/golden.py, which go when the restructure is over."""
