@@ -80,6 +80,7 @@ def test_supported_models(saved, headwise, family, route):
         "route": route,
         "layers": layers,
         "heads": heads,
+        "pruned": {},
         "verified": True,
         "loads_offline": True,
         "batch": 5,
