@@ -7,7 +7,7 @@ from typing import Any
 
 from jinja2 import Environment, StrictUndefined
 
-from headwise.experiments.record import recipe_of
+from headwise.experiments.recipe import Recipe
 
 
 def model_card(content: dict[str, Any]) -> str:
@@ -28,5 +28,5 @@ def model_card(content: dict[str, Any]) -> str:
 
 def _supervision(content: dict[str, Any]) -> dict[str, Any] | None:
     """Of SSA the model, and whether it pools; None without it."""
-    options = recipe_of(content).supervision
+    options = Recipe.model_validate(content["asked"]["recipe"]).supervision
     return None if options is None else {"model": options.model, "pools": options.pools}

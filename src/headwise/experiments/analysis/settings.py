@@ -9,7 +9,7 @@ import yaml
 
 from headwise.errors import InputError
 from headwise.experiments.files import Loader
-from headwise.patterns import Pattern, build_pattern
+from headwise.patterns import Pattern, build_pattern, refuse_named_code
 
 
 @dataclass(frozen=True)
@@ -42,4 +42,6 @@ def read_pattern(option: str, text: str | None) -> Pattern | None:
         raise InputError(
             f"{option} {text!r} is not YAML: expected a name such as next, or {{name: pmi, window: 5}}."
         ) from None
-    return build_pattern(choice)
+    pattern = build_pattern(choice)
+    refuse_named_code(pattern, option)
+    return pattern
