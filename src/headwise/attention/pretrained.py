@@ -24,6 +24,7 @@ _CONFIGS = ("config.json", "tokenizer_config.json")
 _ADAPTER = "adapter_config.json"
 _PICKLES = ("pytorch_model*.bin", "model*.bin", "*.pt", "*.pth", "*.ckpt")
 _WEIGHTS = "model*.safetensors"
+_FIX = "copy the file again, or save the model again"
 
 
 def read_config(name: str | Path, *, local_only: bool = True) -> Any:
@@ -54,7 +55,7 @@ def read_model(kind: Any, name: str | Path, *, local_only: bool = True, **option
             name, local_files_only=local_only, trust_remote_code=False, use_safetensors=True, **options
         )
     except Exception:
-        _check_readable(Path(name))
+        check_readable(Path(name))
         raise
 
 
@@ -64,21 +65,26 @@ def build_model(auto: Any, config: Any) -> Any:
 
 
 @contextmanager
-def open_weights(path: Path) -> Iterator[Any]:
-    """A file of weights, opened; a damaged one is named."""
+def open_weights(path: Path, fix: str = _FIX) -> Iterator[Any]:
+    """A file of weights, opened; a damaged one is named, with the fix."""
     try:
         with safe_open(str(path), framework="pt") as file:
             yield file
     except (OSError, ValueError, SafetensorError) as error:
-        raise InputError(
-            f"{path.name} is damaged ({reason_of(error).rstrip('.')}): copy the file again, or save the model again."
-        ) from error
+        raise InputError(f"{path.name} is damaged ({reason_of(error).rstrip('.')}): {fix}.") from error
 
 
 def read_tensors(path: Path, prefix: str = "") -> dict[str, Tensor]:
     """The tensors of a file whose names begin so."""
     with open_weights(path) as file:
         return {name: file.get_tensor(name) for name in file.keys() if name.startswith(prefix)}
+
+
+def check_readable(folder: Path, fix: str = _FIX) -> None:
+    """Name the file of weights that cannot be read, if there is one, and the fix."""
+    for path in sorted(folder.glob("*.safetensors")) if folder.is_dir() else ():
+        with open_weights(path, fix):
+            pass
 
 
 def holds_weights(folder: Path) -> bool:
@@ -130,7 +136,8 @@ def reason_of(error: Exception) -> str:
             "class transformers has"
         )
     line = text.splitlines()[0] if text else type(error).__name__
-    return line if isinstance(error, OSError | ValueError | RuntimeError) else f"{type(error).__name__}, {line}"
+    plain = isinstance(error, OSError | ValueError | RuntimeError | SafetensorError)
+    return line if plain else f"{type(error).__name__}, {line}"
 
 
 def _is_exported(name: Any) -> bool:
@@ -200,10 +207,3 @@ def _check_weight_files(folder: Path) -> None:
             f"its weights are a pickle ({pickles[0]}), which headwise never loads: convert them to safetensors, by "
             "loading the model with transformers and calling save_pretrained."
         )
-
-
-def _check_readable(folder: Path) -> None:
-    """Name the weights file that cannot be read, if there is one."""
-    for path in sorted(folder.glob(_WEIGHTS)) if folder.is_dir() else ():
-        with open_weights(path):
-            pass
