@@ -269,10 +269,10 @@ def test_unguide_twice_is_no_mistake(model, batch):
 @pytest.mark.parametrize("training", [True, False])
 def test_maps_that_a_guided_model_does_not_return_are_warned_of_once(model, batch, training):
     hw.guide(model, hw.MDG(weight=0.1)).train(training)
-    with pytest.warns(HeadwiseWarning, match=r"returns no maps.*hw\.capture\(model, what='map'\)") as told:
+    with pytest.warns(HeadwiseWarning, match=r"returns no maps.*hw\.capture\(model, what='map'\)") as caught:
         answer = model(**batch, output_attentions=True)
     assert not answer.attentions
-    assert [each.filename for each in told] == [__file__]
+    assert [each.filename for each in caught] == [__file__]
     model(**batch, output_attentions=True)  # a second warning would be an error
     with hw.capture(model, what="map") as record:  # what the warning says to use
         model(**batch)
