@@ -10,6 +10,7 @@ import torch
 import transformers
 from conftest import SIZES, build_model
 
+import headwise as hw
 from headwise.attention.doctor import diagnose
 from headwise.cli import main
 from headwise.errors import InputError
@@ -80,6 +81,7 @@ def test_supported_models(saved, headwise, family, route):
         "route": route,
         "layers": layers,
         "heads": heads,
+        "pruned": {},
         "verified": True,
         "loads_offline": True,
         "batch": 5,
@@ -95,6 +97,64 @@ def test_supported_models(saved, headwise, family, route):
     reason = found.pop("reason")
     assert found == expected
     assert reason == "" if route == "fused" else "after dropout" in reason
+
+
+PRUNED = {0: [1, 2], 2: [0, 1, 2, 3]}
+IMAGES = {"image_size": 12, "patch_size": 4, "num_channels": 3}
+
+
+def save_pruned(kind, folder, **options):
+    kind = getattr(transformers, kind)
+    hw.prune(kind(kind.config_class(**{**SIZES, **options})), PRUNED).save_pretrained(folder)
+    return str(folder)
+
+
+@pytest.mark.parametrize(
+    ("kind", "options"),
+    [
+        ("BertForSequenceClassification", {}),
+        ("RobertaForTokenClassification", {}),
+        ("BertForMaskedLM", {}),
+        ("DistilBertModel", {}),
+        ("ViTModel", IMAGES),
+        ("ViTForImageClassification", IMAGES),
+    ],
+)
+def test_pruned_heads_are_listed(tmp_path, headwise, kind, options):
+    folder = save_pruned(kind, tmp_path, **options)
+    code, out, err = headwise("doctor", folder, "--batch", "5", "--length", "7", "--json")
+    assert code == 0, err
+    found = json.loads(out)
+    assert found["pruned"] == {"0": [1, 2], "2": [0, 1, 2, 3]}
+    assert (found["layers"], found["heads"], found["verified"], found["loads_offline"]) == (3, 4, True, True)
+    assert found["map_bytes"] == 5 * 6 * 7 * 7 * 4  # of the heads that are left
+    code, out, err = headwise("doctor", folder, "--length", "7")
+    assert code == 0, err
+    assert "pruned heads" in out
+    assert "6 of 12 (layer 0: 1, 2; layer 2: 0, 1, 2, 3)" in " ".join(out.split())
+
+
+def test_a_pruned_config_without_weights_has_the_same_heads(tmp_path, headwise):
+    folder = save_pruned("BertModel", tmp_path)
+    (tmp_path / "model.safetensors").unlink()
+    found = json.loads(headwise("doctor", folder, "--length", "7", "--json")[1])
+    assert (found["pruned"], found["loads_offline"]) == ({"0": [1, 2], "2": [0, 1, 2, 3]}, False)
+
+
+def test_weights_that_do_not_fit_the_config(tmp_path, headwise):
+    folder = save_pruned("BertModel", tmp_path)
+    content = json.loads((tmp_path / "config.json").read_text())
+    del content["headwise_pruned"]
+    (tmp_path / "config.json").write_text(json.dumps(content))
+    assert_one_sentence(headwise("doctor", folder), folder, "its weights do not fit its config.json")
+
+
+def test_an_image_encoder(tmp_path, headwise):
+    transformers.ViTModel(transformers.ViTConfig(**{**SIZES, **IMAGES})).save_pretrained(tmp_path)
+    code, out, err = headwise("doctor", str(tmp_path), "--length", "7")
+    assert code == 0, err
+    assert "3 x 4" in out
+    assert "pruned" not in out
 
 
 def test_the_memory_is_that_of_the_default_batch(saved):

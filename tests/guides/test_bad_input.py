@@ -8,7 +8,7 @@ import transformers
 from conftest import build_batch, build_model
 
 import headwise as hw
-from headwise.errors import HeadwiseError, InputError, StateError, UnsupportedModelError
+from headwise.errors import HeadwiseError, HeadwiseWarning, InputError, StateError, UnsupportedModelError
 from headwise.guides import build
 
 
@@ -252,10 +252,39 @@ def test_a_model_that_is_already_guided(model, batch):
     assert "pdg" not in hw.last_losses(model)
 
 
-@pytest.mark.parametrize("ask", [hw.unguide, hw.guidance, hw.last_losses])
+@pytest.mark.parametrize("ask", [hw.guidance, hw.last_losses])
 def test_a_model_that_is_not_guided(model, ask):
     with answered(StateError, "this model is not guided"):
         ask(model)
+
+
+def test_unguide_twice_is_no_mistake(model, batch):
+    plain = model(**batch).loss
+    assert hw.unguide(model) is model
+    hw.unguide(hw.guide(model, hw.MDG(weight=0.5)))
+    assert hw.unguide(model) is model
+    assert torch.equal(model(**batch).loss, plain)
+
+
+@pytest.mark.parametrize("training", [True, False])
+def test_maps_that_a_guided_model_does_not_return_are_warned_of_once(model, batch, training):
+    hw.guide(model, hw.MDG(weight=0.1)).train(training)
+    with pytest.warns(HeadwiseWarning, match=r"returns no maps.*hw\.capture\(model, what='map'\)") as caught:
+        answer = model(**batch, output_attentions=True)
+    assert not answer.attentions
+    assert [each.filename for each in caught] == [__file__]
+    model(**batch, output_attentions=True)  # a second warning would be an error
+    with hw.capture(model, what="map") as record:  # what the warning says to use
+        model(**batch)
+    assert record.stacked().shape[:2] == (len(batch["labels"]), 12)
+    hw.unguide(model).set_attn_implementation("eager")
+    assert len(model(**batch, output_attentions=True).attentions) == 3
+
+
+@pytest.mark.filterwarnings("ignore:.*does not call custom attention")
+def test_a_family_that_makes_its_own_maps_still_returns_them(batch):
+    guided = hw.guide(build_model("deberta-v2").train(), hw.MDG(weight=0.1))
+    assert len(guided(**batch, output_attentions=True).attentions) == 3
 
 
 @pytest.mark.parametrize("attempt", [{"layers": 7}, {"heads": 9}])

@@ -9,6 +9,8 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from training.tiny_encoder import save_encoder
 from transformers import AutoModel, AutoTokenizer, PreTrainedTokenizerFast
 
+import headwise as hw
+from headwise.attention import prune
 from headwise.errors import InputError
 from headwise.patterns import WordSimilarity
 from headwise.patterns.knowledge import Resources
@@ -122,6 +124,13 @@ def test_loading_leaves_the_random_numbers_alone(tmp_path):
     made = InputEmbeddings.of(encoder)
     assert torch.rand(1) == expected
     assert made.look_up(["word7", "x"])[1].tolist() == [True, False]
+
+
+def test_those_of_a_pruned_encoder(tmp_path):
+    folder = save_encoder(tmp_path)
+    whole = InputEmbeddings.of(find_encoder(str(folder)))
+    prune(hw.load(folder), {0: [1], 2: [0, 1, 2, 3]}).save_pretrained(folder)
+    assert InputEmbeddings.of(find_encoder(str(folder))).fingerprint == whole.fingerprint
 
 
 def test_weights_that_cannot_be_loaded_are_refused(tmp_path):

@@ -8,7 +8,13 @@ from attention.test_head_weights import DIFFERENT, build
 from conftest import SIZES, build_batch, build_model
 from safetensors.torch import load_file, save_file
 from training.tiny_encoder import build_tokenizer
-from transformers import AutoModel, AutoModelForSequenceClassification, AutoTokenizer, BertForSequenceClassification
+from transformers import (
+    AutoModel,
+    AutoModelForSequenceClassification,
+    AutoTokenizer,
+    BertForSequenceClassification,
+    BertModel,
+)
 
 import headwise as hw
 from headwise.attention import mask, prune, pruned_heads
@@ -16,7 +22,7 @@ from headwise.attention.doctor import diagnose
 from headwise.errors import InputError
 from headwise.training.encoders import find_encoder, load_classifier
 from headwise.training.heads import change_head
-from headwise.training.loading import load
+from headwise.training.loading import load, load_trained
 from headwise.training.saving import load_classifier_folder, save_classifier
 
 HEADS = SIZES["num_attention_heads"]
@@ -110,10 +116,11 @@ def test_a_missing_weight_is_not_made_up(tmp_path):
         load(tmp_path)
 
 
-def test_a_bare_encoder_has_no_classifier(tmp_path):
+def test_a_bare_encoder_is_loaded_as_one_and_is_no_classifier(tmp_path):
     prune(build_model("bert").bert, PRUNED).save_pretrained(tmp_path)
-    with pytest.raises(InputError, match=r"2 of its weights are missing .*classifier"):
-        load(tmp_path)
+    assert type(load(tmp_path)) is BertModel
+    with pytest.raises(InputError, match="holds a BertModel without a trained classifier: name a finished run"):
+        load_trained(tmp_path)
 
 
 def test_a_pruned_encoder_starts_a_run_and_stays_pruned(encoder, tmp_path):

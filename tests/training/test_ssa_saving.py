@@ -8,11 +8,12 @@ import torch
 from conftest import build_batch, build_model
 from safetensors.torch import load_file, save_file
 from training.tiny_encoder import build_tokenizer
-from transformers import AutoModel, AutoModelForSequenceClassification
+from transformers import AutoModel, AutoModelForSequenceClassification, BertModel
 
 import headwise as hw
 from headwise.errors import InputError
 from headwise.training.heads import change_head
+from headwise.training.loading import load_trained
 from headwise.training.saving import HEAD_FILE, load_classifier_folder, save_classifier
 
 TOKENIZER = build_tokenizer(mask_token="[MASK]")
@@ -236,8 +237,9 @@ def test_what_is_no_classifier(tmp_path):
         hw.load(tmp_path / "nowhere")
     build_model("bert").base_model.save_pretrained(tmp_path)
     TOKENIZER.save_pretrained(tmp_path)
+    assert type(hw.load(tmp_path)) is BertModel
     with pytest.raises(InputError, match=r"holds a BertModel without a trained classifier: name a finished run"):
-        hw.load(tmp_path)
+        load_trained(tmp_path)
 
 
 @pytest.mark.parametrize("content", ["", "[]", "{}", '{"asked": {"recipe": {"head": "relu"}}}'])

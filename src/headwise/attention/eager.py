@@ -79,10 +79,20 @@ def warn(name: str) -> None:
     )
 
 
+def warn_of_no_maps(name: str) -> None:
+    """Say that a model whose attention runs in our function returns no maps."""
+    warnings.warn(
+        f"output_attentions=True: the attention implementation of headwise returns no maps, so {name} gives none while "
+        "headwise is attached: use `with hw.capture(model, what='map') as record:`, or call hw.unguide(model) first.",
+        HeadwiseWarning,
+        stacklevel=_level_of_caller(),
+    )
+
+
 def _level_of_caller() -> int:
-    """How many frames up, for a warning, the first line lies that is not ours."""
+    """How many frames up, for a warning, the first line lies that is not ours, nor of those who call us."""
     frame, level = inspect.currentframe(), 0
-    while frame is not None and frame.f_globals["__name__"].partition(".")[0] in ("headwise", "contextlib"):
+    while frame is not None and frame.f_globals["__name__"].partition(".")[0] in ("headwise", "contextlib", "torch"):
         frame, level = frame.f_back, level + 1
     return level
 

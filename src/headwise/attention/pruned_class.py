@@ -24,4 +24,6 @@ def pruned_class(kind: Any, pruned: Mapping[str, Any], ignored: str | None = Non
         prune_structure(self, pruned)
 
     known = [*(kind._keys_to_ignore_on_load_unexpected or ()), *([] if ignored is None else [ignored])]
-    return type(kind.__name__, (kind,), {"__init__": build, "_keys_to_ignore_on_load_unexpected": known})
+    # By name and module transformers knows which weights have other names on disk (those of ViT have).
+    own = {"__init__": build, "__module__": kind.__module__, "_keys_to_ignore_on_load_unexpected": known}
+    return type(kind.__name__, (kind,), own)

@@ -21,7 +21,7 @@ from transformers import PreTrainedModel
 from headwise.attention import private_config
 from headwise.attention.backend import NAME, SITE, register
 from headwise.attention.customer import Customer, Order
-from headwise.attention.eager import EAGER_MODULES, EagerHooks, warn
+from headwise.attention.eager import EAGER_MODULES, EagerHooks, warn, warn_of_no_maps
 from headwise.attention.family import attention_modules, encoder_of, family_of
 from headwise.attention.inputs import check, keep_from_model, read
 from headwise.attention.passes import Inputs, Pass, Seen
@@ -73,6 +73,7 @@ class Seam:
         self._valid_by_mask = WeakTensorKeyDictionary()
         self._undo: list[Callable[[], None]] = []
         self._forward: Callable[..., Any] | None = None
+        self._warned_of_no_maps = False
 
     # -- customers ---------------------------------------------------------------------------------------------------
 
@@ -130,6 +131,7 @@ class Seam:
         """Call the model, seeing and touching what the customers ask for."""
         inputs = read(self.model, args, kwargs)
         keep_from_model(self.model, kwargs)
+        self._check_maps(kwargs)
         asked, idle = self._ask()
         thread = threading.get_ident()
         outer = self._passes.pop(thread, None), self._latest
@@ -158,6 +160,16 @@ class Seam:
         orders = [(customer, customer.requests(), customer.gates()) for customer in self.customers]
         asked = [order for order in orders if order[1] or order[2]]
         return asked, [order[0] for order in orders if not (order[1] or order[2])]
+
+    @untraced
+    def _check_maps(self, kwargs: dict[str, Any]) -> None:
+        """Warn, once, whoever expects maps among the outputs: our attention function returns none."""
+        wanted = kwargs.get("output_attentions")
+        if wanted is None:
+            wanted = getattr(self.model.config, "output_attentions", False)
+        if wanted and self.family.route == "fused" and not self._warned_of_no_maps:
+            self._warned_of_no_maps = True
+            warn_of_no_maps(self.family.name)
 
     @untraced
     def _begin(self, asked: list[Order], inputs: Inputs) -> Pass:

@@ -41,6 +41,8 @@ def _rows(diagnosis: Diagnosis) -> list[tuple[str, str]]:
     ]
     if diagnosis.layers is not None:
         rows.append(("layers x heads", f"{diagnosis.layers} x {diagnosis.heads}"))
+        if diagnosis.pruned:
+            rows.append(("pruned heads", _pruned(diagnosis)))
         rows.append(("attention seen", "yes, every layer and head, in a forward pass just now"))
     if diagnosis.map_bytes is not None and diagnosis.received_bytes is not None:
         size = f"batch {diagnosis.batch} x {diagnosis.length} tokens"
@@ -49,6 +51,13 @@ def _rows(diagnosis: Diagnosis) -> list[tuple[str, str]]:
     rows.append(("loads offline", "yes" if diagnosis.loads_offline else "no"))
     rows += [(name, version) for name, version in diagnosis.versions.items()]
     return rows
+
+
+def _pruned(diagnosis: Diagnosis) -> str:
+    """The heads that are missing, layer by layer."""
+    layers = (f"layer {layer}: {', '.join(map(str, heads))}" for layer, heads in diagnosis.pruned.items())
+    total = (diagnosis.layers or 0) * (diagnosis.heads or 0)
+    return f"{sum(map(len, diagnosis.pruned.values()))} of {total} ({'; '.join(layers)})"
 
 
 def _megabytes(count: int) -> str:

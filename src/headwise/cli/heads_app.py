@@ -8,6 +8,8 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperCommand
 
+from headwise.cli.allow_code import AllowCode
+
 heads = typer.Typer(help="Ask what the heads of a trained model do.", no_args_is_help=True, rich_markup_mode=None)
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of a table.")]
@@ -113,6 +115,7 @@ def patterns(
     top: Annotated[int, typer.Option(min=1, help="Heads to name for each pattern.")] = 3,
     batch: Batch = None,
     download: Download = False,
+    allow_code: AllowCode = False,
     as_json: AsJson = False,
 ) -> None:
     """Tell which heads of RUN follow which pattern.
@@ -142,6 +145,7 @@ def importance(
     data: Data = None,
     output: Output = None,
     download: Download = False,
+    allow_code: AllowCode = False,
     as_json: AsJson = False,
 ) -> None:
     """Tell how much each task of RUN needs each head, and how sure that is.
@@ -178,6 +182,7 @@ def prune_curve(
     data: Data = None,
     output: Output = None,
     download: Download = False,
+    allow_code: AllowCode = False,
     as_json: AsJson = False,
 ) -> None:
     """Silence the heads that each task of RUN needs most, and see what is left of every task.
@@ -230,6 +235,7 @@ def dissociation(
     data: Data = None,
     output: Output = None,
     download: Download = False,
+    allow_code: AllowCode = False,
     as_json: AsJson = False,
 ) -> None:
     """Tell whether losing one task's heads hurts that task, and that task more than the others: D-scores.
@@ -272,6 +278,7 @@ def similarity(
     data: Data = None,
     output: Output = None,
     download: Download = False,
+    allow_code: AllowCode = False,
     as_json: AsJson = False,
 ) -> None:
     """Tell how alike the tasks of RUN are: the heads they need, and where their losses pull the shared encoder.

@@ -17,6 +17,7 @@ from typing import Annotated, Any, NoReturn, TextIO
 import typer
 
 from headwise import __version__
+from headwise.cli.allow_code import AllowCode
 from headwise.cli.compare_app import add_compare
 from headwise.cli.data import data as data_commands
 from headwise.cli.figure_app import add_figure
@@ -85,6 +86,7 @@ def train(
     cache: Cache = None,
     download: Download = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the resolved recipe and stop.")] = False,
+    allow_code: AllowCode = False,
     as_json: AsJson = False,
 ) -> None:
     """Train the model of RECIPE: the best one on validation is kept and scored on test."""
@@ -111,6 +113,7 @@ def evaluate(
     data: Data = None,
     batch: Batch = None,
     download: Download = False,
+    allow_code: AllowCode = False,
     as_json: AsJson = False,
 ) -> None:
     """Score the model of RUN on a split of its task, or of each of its tasks."""
@@ -128,6 +131,7 @@ def predict(
     task: OneTask = None,
     batch: Batch = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the output file.")] = False,
+    allow_code: AllowCode = False,
     as_json: AsJson = False,
 ) -> None:
     """Predict every row of a file with the model of RUN."""
@@ -143,6 +147,7 @@ def tokens(
     pair: Annotated[str | None, typer.Option(help="The second text, for tasks of pairs.", show_default=False)] = None,
     html: Annotated[Path | None, typer.Option(help="Also write a page of HTML.", show_default=False)] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the page.")] = False,
+    allow_code: AllowCode = False,
     as_json: AsJson = False,
 ) -> None:
     """Show how much each token of a text matters to RUN, which was trained with SSA."""
@@ -156,6 +161,7 @@ def export(
     run: Run,
     target: Annotated[Path, typer.Option("--output", help="New folder for the model.", show_default=False)],
     task: OneTask = None,
+    allow_code: AllowCode = False,
     as_json: AsJson = False,
 ) -> None:
     """Write the classifier of RUN as plain transformers knows it, without a token head."""
@@ -230,6 +236,7 @@ def knowledge_build(
     workers: Workers = None,
     rebuild: Annotated[bool, typer.Option("--rebuild", help="Work out again what is there.")] = False,
     download: Download = False,
+    allow_code: AllowCode = False,
     as_json: AsJson = False,
 ) -> None:
     """Work out what the guides of RECIPE know about the words of its training texts; `train` does so if need be."""
@@ -248,6 +255,7 @@ def knowledge_show(
     cache: Cache = None,
     workers: Workers = None,
     download: Download = False,
+    allow_code: AllowCode = False,
     as_json: AsJson = False,
 ) -> None:
     """Print what the guides of RECIPE know about the words of one training example."""

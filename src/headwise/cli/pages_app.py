@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from headwise.cli.allow_code import AllowCode
+
 Run = Annotated[Path, typer.Argument(help="Folder that `headwise train` made.", show_default=False)]
 OneTask = Annotated[
     str | None, typer.Option("--task", help="Of a run on several tasks, which one.", show_default=False)
@@ -62,6 +64,7 @@ def analyze(
     download: Annotated[
         bool, typer.Option("--download", help="Allow the network for models and data that are not here.")
     ] = False,
+    allow_code: AllowCode = False,
     as_json: AsJson = False,
 ) -> None:
     """Look at what every head of RUN does on a split, and save it for report, explore and figure."""
@@ -89,6 +92,7 @@ def report(
     ] = None,
     title: Annotated[str | None, typer.Option(help="Of the page.", show_default=False)] = None,
     force: Annotated[bool, typer.Option("--force", help="Replace a page that is there.")] = False,
+    allow_code: AllowCode = False,
     as_json: AsJson = False,
 ) -> None:
     """Write one HTML file that shows what the heads of RUN do; run `headwise analyze` on each run before."""
@@ -107,6 +111,7 @@ def explore(
     task: OneTask = None,
     port: Annotated[int, typer.Option(min=0, max=65535, help="0 for any that is free.")] = 0,
     browser: Annotated[bool, typer.Option("--open", help="Open it in the browser.")] = False,
+    allow_code: AllowCode = False,
     as_json: AsJson = False,
 ) -> None:
     """Serve the page of `headwise report` on this machine, with a box for sentences of your own."""

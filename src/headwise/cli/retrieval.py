@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from headwise.cli.allow_code import AllowCode
+
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of a table.")]
 Batch = Annotated[int | None, typer.Option(min=1, help="Pairs at a time.", show_default=False)]
 Cache = Annotated[
@@ -91,6 +93,7 @@ def rerank(
     cache: Cache = None,
     per_query: PerQuery = None,
     overwrite: Overwrite = False,
+    allow_code: AllowCode = False,
     as_json: AsJson = False,
 ) -> None:
     """Order the candidates of every claim by the model of RUN: a TREC run. Goes on where it was stopped."""
@@ -145,6 +148,7 @@ def search(
     batch: Batch = None,
     precision: Precision = "fp32",
     cache: Cache = None,
+    allow_code: AllowCode = False,
     as_json: AsJson = False,
 ) -> None:
     """Find the papers behind one claim: BM25, then the model of RUN."""

@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from headwise.cli.allow_code import AllowCode
+
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of a table.")]
 Data = Annotated[Path | None, typer.Option(help="Folder with the tasks' files.", show_default=False)]
 Download = Annotated[bool, typer.Option("--download", help="Allow the network for models and data that are not here.")]
@@ -56,6 +58,7 @@ def sweep(
     cache: Cache = None,
     download: Download = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the runs and stop.")] = False,
+    allow_code: AllowCode = False,
     as_json: AsJson = False,
 ) -> None:
     """Make every run of a sweep FILE: a recipe times a grid, seeds, sizes and layers. What is there is not repeated."""

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from headwise.cli.allow_code import AllowCode
 from headwise.cli.sweeps_app import AsJson, Cache, Change, Data, Download, Threads
 
 
@@ -55,6 +56,7 @@ def tune(
     cache: Cache = None,
     download: Download = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print what would be tried and stop.")] = False,
+    allow_code: AllowCode = False,
     as_json: AsJson = False,
 ) -> None:
     """Find the values that do best on validation, with Optuna; the best recipe is written to FOLDER/best.yaml."""

@@ -18,6 +18,7 @@ from headwise.experiments.recipe import Recipe
 from headwise.experiments.spreadsheet import csv_text
 from headwise.tasks import Collator, Split, Task, build_task, encode
 from headwise.training import Listener, Silence, load_classifier_folder, predict_logits, predictions_of, score_logits
+from headwise.training.loading import check_classifier
 from headwise.training.multitask_saving import load_task
 from headwise.training.predict import probabilities_of
 from headwise.training.saving import load_tokenizer
@@ -61,6 +62,8 @@ def load_run(folder: Path, task: str | None = None) -> Loaded:
     recipe = record.recipe_of(content, task)
     if task is None:
         model, tokenizer = load_classifier_folder(folder, recipe.head)
+        if recipe.head == "pooler":
+            check_classifier(folder, model)
     else:
         model, tokenizer = load_task(folder, task), load_tokenizer(folder)
     return loaded(recipe, content, model, tokenizer, task)

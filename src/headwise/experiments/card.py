@@ -6,7 +6,7 @@ from importlib import resources
 from typing import Any
 
 from headwise.experiments.markdown import render_markdown
-from headwise.experiments.record import recipe_of
+from headwise.experiments.recipe import Recipe
 
 
 def model_card(content: dict[str, Any]) -> str:
@@ -27,5 +27,5 @@ def model_card(content: dict[str, Any]) -> str:
 
 def _supervision(content: dict[str, Any]) -> dict[str, Any] | None:
     """Of SSA the model, and whether it pools; None without it."""
-    options = recipe_of(content).supervision
+    options = Recipe.model_validate(content["asked"]["recipe"]).supervision
     return None if options is None else {"model": options.model, "pools": options.pools}

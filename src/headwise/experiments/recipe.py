@@ -19,6 +19,7 @@ from headwise.errors import InputError
 from headwise.experiments.recipe_errors import sentence
 from headwise.guides import build
 from headwise.json_text import MAX_DEPTH, deeper_than
+from headwise.patterns import Pattern, refuse_named_code
 from headwise.ssa import SSA, build_ssa
 from headwise.tasks import Task, build_task
 from headwise.tasks.retrieval.task import RetrievalTask
@@ -189,7 +190,10 @@ def check_depth(data: Any, place: str) -> None:
 
 
 def check_recipe(data: Any, place: str) -> Recipe:
-    """A recipe from plain data; what is wrong is said in one sentence with the place of it."""
+    """A recipe from plain data; what is wrong is said in one sentence with the place of it.
+
+    One that names Python code needs permission (see `code_permission`).
+    """
     if not isinstance(data, dict):
         raise InputError(f"{place}: a recipe is a list of keys and values, such as `task: sick`; got {data!r:.60}.")
     check_depth(data, place)
@@ -202,7 +206,9 @@ def check_recipe(data: Any, place: str) -> Recipe:
         _check_ranking(recipe, task)
         _check_labels(recipe.supervision, task)
         for name, options in recipe.guides.items():
-            build(name, **options)
+            pattern = getattr(build(name, **options), "pattern", None)
+            if isinstance(pattern, Pattern):
+                refuse_named_code(pattern, f"guides.{name}.pattern")
     except InputError as error:
         raise InputError(f"{place}: {error}") from error
     return recipe

@@ -46,12 +46,13 @@ def guide(
 
 
 def unguide(model: nn.Module) -> nn.Module:
-    """Take the guides away; the model is as it was before `guide`, but for what it has learned."""
-    seam = Seam.of(model)
-    current = _guidance_of(seam)
-    if current is None:
-        raise StateError("this model is not guided: there is nothing to take away.")
-    current.detach()
+    """Take the guides away; the model is as it was before `guide`, but for what it has learned.
+
+    A model without guides stays as it is.
+    """
+    current = _guidance_of(Seam.of(model))
+    if current is not None:
+        current.detach()
     return model
 
 

@@ -8,6 +8,7 @@ from headwise.patterns.base import (
     Target,
     Tokens,
     build_pattern,
+    refuse_named_code,
     register_pattern,
 )
 from headwise.patterns.dependency import Dependency
@@ -38,6 +39,7 @@ __all__ = [
     "find_marks",
     "gather",
     "mark_ids",
+    "refuse_named_code",
     "register_pattern",
     "store_key",
     "token_matrix",

@@ -14,6 +14,7 @@ from typing import Any, ClassVar, Literal, TypeVar, dataclass_transform
 import torch
 from torch import Tensor
 
+from headwise.code_permission import refuse_code
 from headwise.errors import InputError
 from headwise.registry import Registry, politely
 
@@ -75,6 +76,14 @@ class Pattern:
     needs: ClassVar[str] = "nothing"
     """What a user must have, in a few words."""
 
+    @property
+    def named_code(self) -> tuple[str, str]:
+        """An option that names Python code to import, and the code; both empty if there is none.
+
+        Code that a recipe or a record names is imported only with permission (see `code_permission`).
+        """
+        return "", ""
+
     def target(self, tokens: Tokens) -> Target:
         """The rows of the map that this pattern wants."""
         raise NotImplementedError
@@ -124,6 +133,12 @@ def build_pattern(choice: Pattern | str | Mapping[str, Any]) -> Pattern:
     if not isinstance(pattern, Pattern):
         raise InputError(f"{choice['name']!r} is not a pattern.")
     return pattern
+
+
+def refuse_named_code(pattern: Pattern, where: str) -> None:
+    """Refuse a pattern of a file that names Python code, unless that is allowed; `where` is the key of the pattern."""
+    option, code = pattern.named_code
+    refuse_code(code, f"{where}.{option}")
 
 
 def as_shares(weights: Tensor) -> ReceivedTarget:

@@ -55,11 +55,13 @@ class Dependency(Knowledge):
     source: str | ParserFunction | OwnParser = "spacy"
     """Where trees come from: "spacy", "conllu" (a file), a function, or "package.module:function".
 
+    In a recipe, the name of a function needs permission: --allow-code on the command line.
+
     A function takes a text and returns its words as (start, end, head): their characters, and the index of the head
     among the words returned (a root: its own index, or None).
     """
     model: str = DEFAULT_MODEL
-    """For spacy: the pipeline, by the name of its installed package or by its folder."""
+    """For spacy: the pipeline, by the name of its installed package or by its folder; its data alone are loaded."""
     path: str | None = None
     """For conllu: the file, below the data folder unless absolute."""
     punctuation: bool = True
@@ -75,6 +77,12 @@ class Dependency(Knowledge):
         _check_together(self)
         if not isinstance(self.punctuation, bool):
             raise InputError(f"dependency(punctuation={self.punctuation!r}): expected true or false.")
+
+    @property
+    def named_code(self) -> tuple[str, str]:
+        """A function by name; one that was passed as such names nothing."""
+        named = isinstance(self.source, str) and self.source not in ("spacy", "conllu")
+        return ("source", str(self.source)) if named else ("", "")
 
     def fingerprint(self, resources: Resources) -> dict[str, Any]:
         """Versions of spaCy and its model, or a hash of the file, or of the function."""

@@ -6,6 +6,7 @@ Shapes: n words of a text.
 from __future__ import annotations
 
 import functools
+import importlib.util
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -74,7 +75,8 @@ def _pipeline(model: str) -> Language:
     except ImportError:
         raise InputError(f"dependency needs spaCy to parse: install it by {INSTALL}.") from None
     try:
-        nlp = spacy.load(str(Path(model).expanduser()), exclude=NOT_NEEDED)
+        folder = _data_of(model) if spacy.util.is_package(model) else Path(model).expanduser()
+        nlp = spacy.util.load_model_from_path(folder, exclude=NOT_NEEDED)
     except Exception as error:  # whatever a package of that name, or a folder, makes of it
         raise InputError(_cannot_load(model, error)) from error
     if "parser" not in nlp.pipe_names:
@@ -83,6 +85,15 @@ def _pipeline(model: str) -> Language:
             f"{DEFAULT_MODEL} ({INSTALL_MODEL})."
         )
     return nlp
+
+
+def _data_of(package: str) -> Path:
+    """The folder with the data of a pipeline inside its package, which is never imported: a recipe names it."""
+    found = importlib.util.find_spec(package) if package.isidentifier() else None
+    for place in map(Path, (found and found.submodule_search_locations) or ()):
+        for config in place.glob("*/config.cfg") if (place / "meta.json").is_file() else ():
+            return config.parent
+    raise InputError(f"the package {package} holds no spaCy pipeline")
 
 
 def _cannot_load(model: str, error: Exception) -> str:

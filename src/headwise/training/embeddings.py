@@ -14,11 +14,13 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from safetensors import SafetensorError
 from tokenizers import Tokenizer
 from torch import Tensor
-from transformers import AutoModel
+from transformers import MODEL_MAPPING
 
+from headwise.attention.pretrained import class_in, read_model, reason_of
+from headwise.attention.pruned_class import pruned_class
+from headwise.attention.surgery import pruned_in
 from headwise.errors import InputError
 from headwise.training.encoders import Encoder
 
@@ -54,11 +56,11 @@ class InputEmbeddings:
         """Those of an encoder that was found, whose weights are loaded for this."""
         try:
             with torch.random.fork_rng(devices=[]):  # weights that the file lacks, such as a pooler, start at random
-                model = AutoModel.from_pretrained(
-                    encoder.path, local_files_only=encoder.local_only, use_safetensors=True
-                )
-        except (OSError, ValueError, SafetensorError) as error:
-            raise InputError(f"model {encoder.name!r}: its embeddings cannot be loaded ({error}).") from error
+                kind = pruned_class(class_in(MODEL_MAPPING, encoder.config, "text"), pruned_in(encoder.config))
+                model = read_model(kind, encoder.path, local_only=encoder.local_only)
+        except Exception as error:  # other people's files, in which anything may be wrong
+            reason = reason_of(error).rstrip(".")
+            raise InputError(f"model {encoder.name!r}: its embeddings cannot be loaded ({reason}).") from error
         return cls(encoder.tokenizer, model.get_input_embeddings().weight)
 
     @cached_property

@@ -8,19 +8,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from safetensors import SafetensorError
 from torch import nn
-from transformers import (
-    MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING,
-    AutoConfig,
-    AutoModelForSequenceClassification,
-    AutoTokenizer,
-    set_seed,
-)
+from transformers import MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING, set_seed
 
+from headwise.attention.pretrained import class_in, read_config, read_model, read_tokenizer, reason_of
 from headwise.attention.pruned_class import pruned_class
 from headwise.attention.surgery import pruned_in
-from headwise.errors import InputError, choices
+from headwise.errors import InputError, UnsupportedModelError, choices
 from headwise.training.heads import change_head
 from headwise.training.multitask_saving import TASKS_KEY
 
@@ -84,8 +78,8 @@ def find_encoder(name: str, *, network: bool = False) -> Encoder:
     if is_folder and not (Path(path) / "config.json").is_file():
         raise InputError(f"model {name!r}: the folder has no config.json, so it is not a saved model.")
     try:
-        config = AutoConfig.from_pretrained(path, local_files_only=local_only)
-        tokenizer = AutoTokenizer.from_pretrained(path, local_files_only=local_only)
+        config = read_config(path, local_only=local_only)
+        tokenizer = read_tokenizer(path, local_only=local_only)
     except Exception as error:  # other people's files, in which anything may be wrong
         raise InputError(_not_loaded(name, is_folder, network, error)) from error
     if len(tokenizer) <= len(tokenizer.all_special_ids):  # transformers makes an empty one where there are no files
@@ -116,24 +110,24 @@ def load_classifier(
             "label2id": {label: number for number, label in enumerate(labels)},
             "problem_type": "single_label_classification",
         }
-    pruned = pruned_in(encoder.config)
-    whole: Any = MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING[type(encoder.config)] if pruned else None
-    source = pruned_class(whole, pruned) if pruned else AutoModelForSequenceClassification
     try:
-        model, found = source.from_pretrained(
+        whole: Any = class_in(MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING, encoder.config, "text classification")
+        pruned = pruned_in(encoder.config)
+        model, found = read_model(
+            pruned_class(whole, pruned) if pruned else whole,
             encoder.path,
-            local_files_only=encoder.local_only,
-            use_safetensors=True,
+            local_only=encoder.local_only,
             ignore_mismatched_sizes=True,  # a classifier of other labels gives way to a fresh one
             output_loading_info=True,
             **names,
         )
-    except (OSError, ValueError, SafetensorError) as error:
+    except UnsupportedModelError:
+        raise
+    except Exception as error:  # other people's files, in which anything may be wrong
         raise InputError(
             _not_loaded(encoder.name, Path(encoder.path).is_dir(), not encoder.local_only, error)
         ) from error
-    if pruned:
-        model.__class__ = whole
+    model.__class__ = whole
     _check_weights(encoder.name, model, found)
     model.config.__dict__.pop(TASKS_KEY, None)  # of a run on several tasks, which this one is not
     model = model.float()  # half-precision files are trained in float32; bf16 is a matter of autocast
@@ -188,16 +182,14 @@ def _sha256(path: Path) -> str:
 
 
 def _not_loaded(name: str, is_folder: bool, network: bool, error: Exception) -> str:
-    reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-    reason = reason if isinstance(error, OSError | ValueError) else f"{type(error).__name__}, {reason}"
     if is_folder:
-        return f"model {name!r} cannot be loaded: {reason}"
+        return f"model {name!r} cannot be loaded: {reason_of(error)}"
     if not network:
         return (
             f"model {name!r} is no folder here and not in the local Hub cache, and no network was allowed: check the "
             "name, or add --download."
         )
-    return f"model {name!r} cannot be loaded from the Hub: {reason}"
+    return f"model {name!r} cannot be loaded from the Hub: {reason_of(error)}"
 
 
 def hide_loading_bars() -> None:

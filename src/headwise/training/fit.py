@@ -14,6 +14,7 @@ from safetensors.torch import load_model, save_model
 from torch import nn
 from transformers import PrinterCallback, TrainerCallback, TrainerState, TrainingArguments
 
+from headwise.attention.pretrained import check_readable
 from headwise.errors import DiskError, InputError, StateError
 from headwise.guides import guidance_of
 from headwise.training import processes
@@ -93,6 +94,7 @@ def fit(
     material, relabel = _labelled(material, settings)
     clock, stop = Clock(), StopOnRequest()
     checkpoint = newest(folder)
+    _check_checkpoint(checkpoint)
     if processes.first():
         clear_broken(folder)
     with deterministic(), own_forward(material.model), stop.listening():
@@ -137,6 +139,16 @@ def fit(
         relabellings=[entry for each in relabel for entry in each.epochs],
         asked_to_stop=stop.requested,
     )
+
+
+def _check_checkpoint(checkpoint: Path | None) -> None:
+    """Refuse a checkpoint whose weights cannot be read, before anything is changed."""
+    if checkpoint is None:
+        return
+    try:
+        check_readable(checkpoint, "remove this folder, and train again")
+    except InputError as error:
+        raise InputError(f"the checkpoint {checkpoint} cannot be loaded: {error}") from error
 
 
 def _labelled(material: Material, settings: Settings) -> tuple[Material, list[Relabel]]:

@@ -10,20 +10,23 @@ from torch import nn
 from headwise.errors import InputError
 from headwise.json_text import parse_json
 from headwise.ssa import supervision_of
+from headwise.training.multitask import MultiTask
 from headwise.training.multitask_saving import load_multitask, load_task, tasks_in
-from headwise.training.saving import holds_classifier, load_model_folder
+from headwise.training.saving import HEAD_FILE, holds_classifier, load_model_folder
 
 RECORD = "headwise.json"
 
 
 def load(folder: Path | str, task: str | None = None) -> nn.Module:
-    """The classifier of a run, or of any folder that `save_pretrained` made, with all that headwise added to it.
+    """The model of a run, or of any folder that `save_pretrained` made, with all that headwise added to it.
 
         model = hw.load("runs/rte-seed1")
         model = hw.load("runs/joint-seed1", task="rte")
+        model = hw.load("smaller")              # what hw.prune left, of the class that was saved
 
-    An ordinary transformers classifier in evaluation mode; its tokenizer is in the same folder. Of a run on several
-    tasks, one task's classifier; without `task` all of them, as one `MultiTask`.
+    An ordinary model of transformers in evaluation mode, of the class that its config.json names: a classifier, a
+    masked language model, a bare encoder. Of a run on several tasks, one task's classifier; without `task` all of them,
+    as one `MultiTask`.
     """
     folder = Path(folder).expanduser()
     if not (folder / "config.json").is_file():
@@ -34,11 +37,26 @@ def load(folder: Path | str, task: str | None = None) -> nn.Module:
     if task is not None:
         raise InputError(f"{folder} holds one classifier, not several tasks: leave task={task!r} out.")
     head = run_settings(folder)[0]
-    model: Any = load_model_folder(folder, head)
-    if head == "pooler" and supervision_of(model) is None and not holds_classifier(model.config):
-        names = ", ".join(model.config.architectures or ()) or "model"
+    model = load_model_folder(folder, head)
+    if head == "pooler" and (folder / HEAD_FILE).is_file():  # its classifier is there, and nothing says of which kind
+        check_classifier(folder, model)
+    return model
+
+
+def load_trained(folder: Path | str) -> nn.Module:
+    """Like `load`, for those who need a trained classifier: a model without one is refused."""
+    model = load(folder)
+    if not isinstance(model, MultiTask) and run_settings(Path(folder).expanduser())[0] == "pooler":
+        check_classifier(Path(folder), model)
+    return model
+
+
+def check_classifier(folder: Path, model: nn.Module) -> None:
+    """Refuse a model without a trained classifier."""
+    config: Any = model.config
+    if supervision_of(model) is None and not holds_classifier(config):
+        names = ", ".join(map(str, config.architectures or ())) or "model"
         raise InputError(f"{folder} holds a {names} without a trained classifier: name a finished run.")
-    return model  # type: ignore[no-any-return]
 
 
 def run_settings(folder: Path) -> tuple[str, int | None]:

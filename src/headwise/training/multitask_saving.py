@@ -6,10 +6,11 @@ import copy
 from pathlib import Path
 from typing import Any
 
-from safetensors.torch import load_file, save_file
+from safetensors.torch import save_file
 from torch import Tensor
-from transformers import AutoConfig, AutoModelForSequenceClassification
+from transformers import AutoModelForSequenceClassification
 
+from headwise.attention.pretrained import build_model, read_config, read_tensors
 from headwise.attention.surgery import prune_structure, pruned_in
 from headwise.errors import InputError, choices
 from headwise.training.multitask import MultiTask
@@ -56,7 +57,7 @@ def _about(task: str, config: Any) -> dict[str, Any]:
 def tasks_in(folder: Path) -> dict[str, Any]:
     """What the config of a folder says about its tasks, by name; empty if it holds one classifier or none."""
     with in_one_sentence(folder):
-        config = AutoConfig.from_pretrained(folder, local_files_only=True)
+        config = read_config(folder)
     alone = (folder / HEAD_FILE).is_file() and not (folder / HEADS_FILE).is_file()
     if alone or holds_classifier(config):  # one that began as such a folder, and may have its config still
         return {}
@@ -102,15 +103,15 @@ def load_multitask(folder: Path) -> MultiTask:
 
 def _classifier(folder: Path, task: str, about: dict[str, Any], encoder: dict[str, Tensor] | None) -> Any:
     """A task's classifier; without weights for its encoder, that is left to chance."""
-    config = AutoConfig.from_pretrained(folder, local_files_only=True)
+    config = read_config(folder)
     delattr(config, TASKS_KEY)
     config.id2label = dict(enumerate(about["labels"]))
     config.label2id = {label: number for number, label in enumerate(about["labels"])}
     config.problem_type = about["problem"]
-    model: Any = AutoModelForSequenceClassification.from_config(config)
+    model: Any = build_model(AutoModelForSequenceClassification, config)
     prune_structure(model, pruned_in(config))
     model.accepts_loss_kwargs = False
-    heads = load_file(str(folder / HEADS_FILE))
+    heads = read_tensors(folder / HEADS_FILE)
     own = {name.removeprefix(f"{task}/"): tensor for name, tensor in heads.items() if name.startswith(f"{task}/")}
     prefix = model.base_model_prefix
     if encoder is not None:
@@ -122,5 +123,5 @@ def _classifier(folder: Path, task: str, about: dict[str, Any], encoder: dict[st
 def _encoder_weights(folder: Path) -> dict[str, Tensor]:
     weights: dict[str, Tensor] = {}
     for file in sorted(folder.glob("model*.safetensors")):
-        weights |= load_file(str(file))
+        weights |= read_tensors(file)
     return weights

@@ -103,7 +103,7 @@ class Reranker:
 def _check_classifier(folder: Path, config: Any) -> None:
     """Refuse a model whose logit would be a matter of chance."""
     if not holds_classifier(config):
-        names = ", ".join(config.architectures or ()) or "model"
+        names = ", ".join(map(str, config.architectures or ())) or "model"
         raise InputError(
             f"{folder} holds a {names} without a classifier, which cannot order papers: name a trained re-ranker."
         )

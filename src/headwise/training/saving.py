@@ -2,25 +2,29 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import load_file, save_file
+from safetensors.torch import save_file
 from torch import Tensor, nn
-from transformers import (
-    MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING,
-    MODEL_MAPPING,
-    AutoConfig,
-    AutoModelForSequenceClassification,
-    AutoTokenizer,
-)
+from transformers import MODEL_MAPPING, AutoConfig, AutoModelForSequenceClassification
 
 from headwise.attention import prune_structure, pruned_in
+from headwise.attention.pretrained import (
+    build_model,
+    class_in,
+    class_named_in,
+    read_config,
+    read_model,
+    read_tensors,
+    read_tokenizer,
+    reason_of,
+)
 from headwise.attention.pruned_class import pruned_class
-from headwise.errors import InputError
+from headwise.errors import DiskError, InputError, StateError, UnsupportedModelError
 from headwise.ssa import supervision_of
 from headwise.ssa.attach import NAME as TOKEN_HEAD
 from headwise.ssa.attach import reattach, settings_in
@@ -28,6 +32,8 @@ from headwise.training.alignment import align
 from headwise.training.heads import change_head
 
 HEAD_FILE = "headwise_head.safetensors"
+# What encoders call their option for a pooler.
+_POOLS = "add_pooling_layer"
 
 
 # Of sentence-transformers: what its CrossEncoder does with the one logit of a re-ranker. Raw logits order candidates
@@ -90,11 +96,11 @@ def load_classifier_folder(folder: Path, head: str) -> tuple[nn.Module, Any]:
 def load_tokenizer(folder: Path) -> Any:
     """The tokenizer of a run."""
     with in_one_sentence(folder):
-        return AutoTokenizer.from_pretrained(folder, local_files_only=True)
+        return read_tokenizer(folder)
 
 
 def load_model_folder(folder: Path, head: str) -> nn.Module:
-    """The classifier of a run alone, ready to predict."""
+    """The model of a run or of any folder, of the class that its config names, ready to predict."""
     with in_one_sentence(folder):
         return align(_load(folder, head)).eval()
 
@@ -104,40 +110,33 @@ def in_one_sentence(folder: Path) -> Iterator[None]:
     """What is wrong with the files of a model, told by its folder."""
     try:
         yield
-    except (OSError, ValueError, RuntimeError, SafetensorError) as error:
-        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
-        raise InputError(f"the model in {folder} cannot be loaded: {reason}") from error
+    except (UnsupportedModelError, StateError, DiskError):
+        raise
+    except Exception as error:  # other people's files, in which anything may be wrong
+        raise InputError(f"the model in {folder} cannot be loaded: {reason_of(error)}") from error
 
 
 def _load(folder: Path, head: str) -> nn.Module:
-    config = AutoConfig.from_pretrained(folder, local_files_only=True)
+    config = read_config(folder)
     token_head, pruned = settings_in(config), pruned_in(config)
-    if head == "pooler" and token_head is None and not pruned:
-        loaded: nn.Module = AutoModelForSequenceClassification.from_pretrained(
-            folder, local_files_only=True, use_safetensors=True
-        )
-        return loaded
-    if head == "pooler" and (token_head is None or holds_classifier(config)):
-        return _classifier(config, pruned, token_head, folder)
-    model: Any = prune_structure(AutoModelForSequenceClassification.from_config(config), pruned)
+    if head == "pooler" and token_head is None:
+        return _loaded(class_named_in(config), pruned, folder)
+    if head == "pooler" and token_head is not None and holds_classifier(config):
+        model: Any = _loaded(class_named_in(config), pruned, folder)
+        reattach(model, token_head)
+        fill(model, _token_head_weights(folder), lambda name: name.startswith(f"{TOKEN_HEAD}."))
+        return model  # type: ignore[no-any-return]
+    model = prune_structure(build_model(AutoModelForSequenceClassification, config), pruned)
     change_head(model, head)
     if token_head is not None:
         reattach(model, token_head)
-    encoder: Any = _loaded(MODEL_MAPPING[type(config)], pruned, folder, {*model.base_model.state_dict()})
+    kind = class_in(MODEL_MAPPING, config, "text")
+    encoder: Any = _loaded(kind, pruned, folder, {*model.base_model.state_dict()})
     model.to(encoder.dtype)
     wanted = set(model.base_model.state_dict())
     model.base_model.load_state_dict({name: value for name, value in encoder.state_dict().items() if name in wanted})
-    fill(model, load_file(str(folder / HEAD_FILE)), lambda name: not name.startswith(f"{model.base_model_prefix}."))
+    fill(model, read_tensors(folder / HEAD_FILE), lambda name: not name.startswith(f"{model.base_model_prefix}."))
     return model  # type: ignore[no-any-return]
-
-
-def _classifier(config: Any, pruned: Mapping[str, Any], token_head: dict[str, Any] | None, folder: Path) -> nn.Module:
-    """A classifier that plain transformers would not load as it is: without some heads, with a token head, or both."""
-    model = _loaded(MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING[type(config)], pruned, folder)
-    if token_head is not None:
-        reattach(model, token_head)
-        fill(model, _token_head_weights(folder), lambda name: name.startswith(f"{TOKEN_HEAD}."))
-    return model
 
 
 def _loaded(kind: Any, pruned: Mapping[str, Any], folder: Path, wanted: set[str] | None = None) -> nn.Module:
@@ -145,13 +144,26 @@ def _loaded(kind: Any, pruned: Mapping[str, Any], folder: Path, wanted: set[str]
 
     Of a token head, for which it has no place, transformers says nothing. No weight that is wanted may be missing.
     """
-    model, found = pruned_class(kind, pruned, rf"^{TOKEN_HEAD}\.").from_pretrained(
-        folder, local_files_only=True, use_safetensors=True, ignore_mismatched_sizes=True, output_loading_info=True
-    )
+    options: dict[str, Any] = {"ignore_mismatched_sizes": True, "output_loading_info": True}
+    source = pruned_class(kind, pruned, rf"^{TOKEN_HEAD}\.")
+    model, found = read_model(source, folder, **options)
+    missing = _missing(found, wanted)
+    if missing and all(name.startswith("pooler.") for name in missing) and _POOLS in _parameters(kind):
+        model, found = read_model(source, folder, **options, **{_POOLS: False})  # as it was built before it was saved
+        missing = _missing(found, wanted)
     model.__class__ = kind
-    odd = {*found["missing_keys"], *(key[0] for key in found["mismatched_keys"])}
-    _refuse(sorted(odd if wanted is None else odd & wanted))
+    _refuse(missing)
     return model  # type: ignore[no-any-return]
+
+
+def _missing(found: Mapping[str, Any], wanted: set[str] | None) -> list[str]:
+    """The weights, of those that are wanted, that the file has not or has in another size."""
+    odd = {*found["missing_keys"], *(key[0] for key in found["mismatched_keys"])}
+    return sorted(odd if wanted is None else odd & wanted)
+
+
+def _parameters(kind: Any) -> Mapping[str, Any]:
+    return inspect.signature(kind.__init__).parameters
 
 
 def _refuse(odd: list[str]) -> None:
@@ -170,19 +182,13 @@ def fill(model: nn.Module, weights: dict[str, Tensor], wanted: Callable[[str], b
 
 def holds_classifier(config: Any) -> bool:
     """Whether plain transformers finds a trained classifier beside this config."""
-    return any(name.endswith("ForSequenceClassification") for name in config.architectures or ())
+    return any(str(name).endswith("ForSequenceClassification") for name in config.architectures or ())
 
 
 def _token_head_weights(folder: Path) -> dict[str, Tensor]:
     """From the model's own files, where `model.save_pretrained` puts them, or from the one beside them."""
     found: dict[str, Tensor] = {}
     for file in sorted(folder.glob("model*.safetensors")):
-        found |= _named(file, f"{TOKEN_HEAD}.")
+        found |= read_tensors(file, f"{TOKEN_HEAD}.")
     beside = folder / HEAD_FILE
-    return found or (_named(beside, f"{TOKEN_HEAD}.") if beside.is_file() else {})
-
-
-def _named(file: Path, prefix: str) -> dict[str, Tensor]:
-    """The tensors of a file whose names begin so."""
-    with safe_open(str(file), framework="pt") as weights:
-        return {name: weights.get_tensor(name) for name in weights.keys() if name.startswith(prefix)}
+    return found or (read_tensors(beside, f"{TOKEN_HEAD}.") if beside.is_file() else {})

@@ -9,7 +9,7 @@ from torch import nn
 
 from headwise.errors import InputError
 from headwise.ssa.attach import NAME as TOKEN_HEAD
-from headwise.training.loading import load
+from headwise.training.loading import load_trained
 
 
 def start_from(model: nn.Module, folder: str) -> list[str]:
@@ -20,7 +20,7 @@ def start_from(model: nn.Module, folder: str) -> list[str]:
     own tokens from the first epoch on has to know the task.
     """
     try:
-        saved: Any = load(Path(folder))
+        saved: Any = load_trained(Path(folder))
     except InputError as error:
         raise InputError(f"ssa.use_saved: {error}") from error
     _check_labels(folder, _labels(saved), _labels(model))

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from headwise.errors import InputError
-from headwise.training.loading import load
+from headwise.training.loading import load_trained
 from headwise.training.multitask import MultiTask
 
 
@@ -17,7 +17,7 @@ def start_tasks_from(model: MultiTask, folder: Path) -> list[str]:
     about what did not fit).
     """
     try:
-        saved = load(folder)
+        saved = load_trained(folder)
     except InputError as error:
         raise InputError(f"start_from: {error}") from error
     if not isinstance(saved, MultiTask):

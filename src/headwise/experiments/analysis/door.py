@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from headwise.code_permission import allowing_code, code_allowed
 from headwise.errors import InputError
 from headwise.experiments.analysis.analyze import analyze as analyze_tasks
 from headwise.experiments.analysis.settings import AnalysisSettings
@@ -25,6 +26,7 @@ def analyze(
     pattern: Pattern | str | Mapping[str, Any] | None = None,
     task: str | None = None,
     data: Path | str | None = None,
+    allow_code: bool = False,
 ) -> Analysis:
     """Look at what every head of a run does on a split, save it in RUN/analysis, and return it.
 
@@ -37,6 +39,7 @@ def analyze(
         pattern: hold heads against this one, as for `hw.Match`; None for the one that the run was guided to, if any.
         task: of a run on several tasks, which one.
         data: folder with the task's files, if not the one of training.
+        allow_code: import the Python code that the record of the run names, if any.
     """
     for name, value, least in (("limit", limit, 1), ("examples", examples, 1), ("importance", importance, 0)):
         if value is not None and value < least:
@@ -47,6 +50,7 @@ def analyze(
         raise InputError(f"{folder} has several tasks ({', '.join(content['happened']['tasks'])}): give one as task=.")
     chosen = None if pattern is None else build_pattern(pattern)
     settings = AnalysisSettings(split=split, limit=limit, examples=examples, importance=importance, pattern=chosen)
-    tasks = load_tasks(folder, [] if task is None else [task])
-    analyze_tasks(tasks, settings, Source(None if data is None else Path(data)))
+    with allowing_code(allow_code or code_allowed()):
+        tasks = load_tasks(folder, [] if task is None else [task])
+        analyze_tasks(tasks, settings, Source(None if data is None else Path(data)))
     return read_analysis(folder, task if tasks.joint else None)

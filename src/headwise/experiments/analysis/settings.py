@@ -7,7 +7,7 @@ from pathlib import Path
 
 from headwise.errors import InputError
 from headwise.experiments.yaml_text import NotYamlError, parse_yaml
-from headwise.patterns import Pattern, build_pattern
+from headwise.patterns import Pattern, build_pattern, refuse_named_code
 
 
 @dataclass(frozen=True)
@@ -40,4 +40,6 @@ def read_pattern(option: str, text: str | None) -> Pattern | None:
         raise InputError(
             f"{option} {text[:200]!r} is not YAML: expected a name such as next, or {{name: pmi, window: 5}}."
         ) from None
-    return build_pattern(choice)
+    pattern = build_pattern(choice)
+    refuse_named_code(pattern, option)
+    return pattern

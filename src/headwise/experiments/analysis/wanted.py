@@ -27,7 +27,7 @@ from headwise.experiments.knowledge import embeddings_of
 from headwise.experiments.pattern_scores import check_marks
 from headwise.guides import build
 from headwise.guides.match import Match
-from headwise.patterns import Pattern, Tokens, build_pattern, find_marks, mark_ids
+from headwise.patterns import Pattern, Tokens, build_pattern, find_marks, mark_ids, refuse_named_code
 from headwise.patterns.base import digest, options_of
 from headwise.patterns.knowledge import Builder, Knowledge, Resources, Texts, WordMatrix
 from headwise.patterns.parallel import Processes, cores
@@ -165,7 +165,9 @@ def pattern_of_analysis(run: Loaded, content: Mapping[str, Any], listener: Liste
     try:
         if own is not None and own.identity() == about:
             return own
-        return _pattern(run, build_pattern({"name": about["name"], **about["options"]}), about["name"], Source())
+        pattern = build_pattern({"name": about["name"], **about["options"]})
+        refuse_named_code(pattern, "analysis.json, pattern")
+        return _pattern(run, pattern, about["name"], Source())
     except HeadwiseError as error:
         listener.tell(f"what the pattern {about['name']} wants is not shown: {error}")
         return None

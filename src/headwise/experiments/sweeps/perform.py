@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+from headwise.code_permission import allowing_code
 from headwise.errors import HeadwiseError
 from headwise.experiments import record
 from headwise.experiments.job import WORK
@@ -45,6 +46,8 @@ class Assignment:
     keep_model: bool = False
     then: dict[str, dict[str, Any]] | None = None
     engine: str = "local"
+    allow_code: bool = False
+    """Whether the recipe may name Python code: the permission of whoever gave the assignment."""
 
     def as_data(self) -> dict[str, Any]:
         """Plain data."""
@@ -78,7 +81,8 @@ def perform(assignment: Assignment, listener: Listener, watch: Watch | None = No
         if not mine:
             return Report(key, BUSY)
         try:
-            content = _content(assignment, folder, listener, watch)
+            with allowing_code(assignment.allow_code):
+                content = _content(assignment, folder, listener, watch)
         except KeyboardInterrupt:
             return Report(key, INTERRUPTED)
         except AbandonRun:

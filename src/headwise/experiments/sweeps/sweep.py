@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from headwise.code_permission import code_allowed
 from headwise.experiments.engines import Board, Engine, Monitor
 from headwise.experiments.sweeps.available import Shelf, refuse_or_leave_out
 from headwise.experiments.sweeps.folder import ResultFolder
@@ -114,6 +115,7 @@ def _assignment(planned: Planned, plan: SweepPlan, place: SweepPlace, engine: En
         keep_model=place.keep_models,
         then=plan.sweep.then or None,
         engine=engine.name,
+        allow_code=code_allowed(),
     )
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+from headwise.code_permission import code_allowed
 from headwise.errors import HeadwiseError
 from headwise.experiments.joint_recipe import JointRecipe
 from headwise.experiments.recipe import Recipe
@@ -58,6 +59,7 @@ class TunePlace:
             network=self.network,
             threads=self.threads,
             engine=ENGINE,
+            allow_code=code_allowed(),
         )
 
 

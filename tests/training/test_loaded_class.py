@@ -1,0 +1,172 @@
+"""hw.load returns the class that was saved, with all heads or without some."""
+
+import json
+import sys
+
+import pytest
+import torch
+import transformers
+from conftest import SIZES, build_batch, build_model
+from transformers import BertConfig, BertForMaskedLM, BertModel
+
+import headwise as hw
+from headwise.attention import pruned_heads
+from headwise.errors import InputError
+from headwise.training.heads import change_head
+from headwise.training.saving import save_classifier
+
+PRUNED = {0: (1, 2), 1: (0, 1, 2, 3)}
+IMAGES = {"image_size": 12, "patch_size": 4, "num_channels": 3}
+TEXT = [
+    f"{prefix}{suffix}"
+    for prefix in ("Bert", "Roberta", "DistilBert", "Electra")
+    for suffix in ("Model", "ForTokenClassification", "ForQuestionAnswering", "ForMaskedLM", "ForMultipleChoice")
+] + ["BertForSequenceClassification", "BertForPreTraining", "BertForNextSentencePrediction"]
+VISION = ["ViTModel", "ViTForImageClassification", "ViTForMaskedImageModeling"]
+
+
+def build(name, **options):
+    kind = getattr(transformers, name)
+    torch.manual_seed(5)
+    sizes = {**SIZES, **(IMAGES | {"encoder_stride": 4} if name in VISION else {}), "embedding_size": 16}
+    sizes |= {"num_labels": 2} if name.endswith("QuestionAnswering") else {}
+    model = kind(kind.config_class(**sizes), **options).eval()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(0.1 * torch.randn_like(parameter))
+    return model
+
+
+def without(model, pruned):
+    return hw.prune(model, pruned) if pruned else model
+
+
+def answers(model):
+    """Every tensor that the model returns."""
+    name = type(model).__name__
+    if name in VISION:
+        batch = {"pixel_values": torch.rand(2, 3, 12, 12, generator=torch.Generator().manual_seed(3))}
+    else:
+        batch = {key: each for key, each in build_batch().items() if key != "labels"}
+    if name.endswith("MultipleChoice"):
+        batch = {key: each.unsqueeze(0) for key, each in batch.items()}
+    with torch.no_grad():
+        return [each for each in model(**batch).to_tuple() if isinstance(each, torch.Tensor)]
+
+
+def assert_same(loaded, model):
+    assert type(loaded) is type(model)
+    assert not loaded.training
+    expected = answers(model)
+    assert expected
+    for each, other in zip(answers(loaded), expected, strict=True):
+        assert torch.equal(each, other)
+    assert pruned_heads(loaded) == pruned_heads(model)
+
+
+@pytest.mark.parametrize("pruned", [{}, PRUNED], ids=["whole", "pruned"])
+@pytest.mark.parametrize("name", [*TEXT, *VISION])
+def test_the_saved_class_comes_back_and_answers_the_same(name, pruned, tmp_path):
+    model = without(build(name), pruned)
+    model.save_pretrained(tmp_path)
+    loaded = hw.load(tmp_path)
+    assert_same(loaded, model)
+    if name == "BertForMaskedLM":
+        loaded.save_pretrained(tmp_path / "again")
+        assert_same(hw.load(tmp_path / "again"), model)
+
+
+@pytest.mark.parametrize("name", [name for name in TEXT if name.endswith("ForMaskedLM")])
+def test_tied_weights_stay_tied(name, tmp_path):
+    hw.prune(build(name), PRUNED).save_pretrained(tmp_path)
+    loaded = hw.load(tmp_path)
+    table, decoder = loaded.get_input_embeddings().weight, loaded.get_output_embeddings().weight
+    assert decoder is table
+    before = answers(loaded)[0]
+    with torch.no_grad():
+        table.add_(1.0)
+    assert not torch.equal(answers(loaded)[0], before)
+
+
+def test_a_decoder_of_its_own_stays_apart(tmp_path):
+    model = BertForMaskedLM(BertConfig(**SIZES, tie_word_embeddings=False)).eval()
+    hw.prune(model, PRUNED).save_pretrained(tmp_path)
+    loaded = hw.load(tmp_path)
+    assert loaded.get_output_embeddings().weight is not loaded.get_input_embeddings().weight
+    assert_same(loaded, model)
+
+
+@pytest.mark.parametrize("pruned", [{}, PRUNED], ids=["whole", "pruned"])
+def test_an_encoder_without_a_pooler(pruned, tmp_path):
+    model = without(build("BertModel", add_pooling_layer=False), pruned)
+    model.save_pretrained(tmp_path)
+    loaded = hw.load(tmp_path)
+    assert loaded.pooler is None
+    assert_same(loaded, model)
+
+
+def change_config(folder, **changes):
+    path = folder / "config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | changes))
+
+
+@pytest.mark.parametrize(
+    "named",
+    [
+        "os",
+        "utils",
+        "AutoModel",
+        "PreTrainedModel",
+        "BertPreTrainedModel",
+        "BertConfig",
+        "BertTokenizer",
+        "pipeline",
+        "RobertaModel",
+        "canary_of_classes",
+        "canary_of_classes.Model",
+        "__import__",
+        "",
+        7,
+    ],
+)
+@pytest.mark.parametrize("pruned", [{}, PRUNED], ids=["whole", "pruned"])
+def test_only_model_classes_of_transformers_for_this_config_are_loaded(named, pruned, tmp_path, monkeypatch):
+    (tmp_path / "canary_of_classes.py").write_text("raise SystemExit('the config chose a module')")
+    monkeypatch.syspath_prepend(tmp_path)
+    without(build("BertModel"), pruned).save_pretrained(tmp_path)
+    change_config(tmp_path, architectures=[named])
+    with pytest.raises(InputError) as caught:
+        hw.load(tmp_path)
+    assert str(tmp_path) in str(caught.value)
+    assert "\n" not in str(caught.value)
+    assert "canary_of_classes" not in sys.modules
+
+
+@pytest.mark.parametrize("names", [None, [], "BertModel", {}])
+def test_a_config_without_a_class(names, tmp_path):
+    build("BertModel").save_pretrained(tmp_path)
+    change_config(tmp_path, architectures=names)
+    with pytest.raises(InputError, match=r"(names no model class \(architectures\)|architectures).*") as caught:
+        hw.load(tmp_path)
+    assert "\n" not in str(caught.value)
+
+
+def test_weights_that_do_not_fit_the_class_are_not_made_up(tmp_path):
+    build("BertModel").save_pretrained(tmp_path)
+    change_config(tmp_path, architectures=["BertForTokenClassification"])
+    with pytest.raises(InputError, match=r"2 of its weights are missing or of another size, classifier\.bias first"):
+        hw.load(tmp_path)
+
+
+def test_an_encoder_whose_classifier_lies_beside_it_needs_its_record(tmp_path, tokenizer_of_tests):
+    save_classifier(change_head(build_model("bert"), "relu"), tokenizer_of_tests, tmp_path, "relu")
+    with pytest.raises(InputError, match="holds a BertModel without a trained classifier"):
+        hw.load(tmp_path)
+    assert isinstance(transformers.AutoModel.from_pretrained(tmp_path), BertModel)
+
+
+@pytest.fixture
+def tokenizer_of_tests():
+    from training.tiny_encoder import build_tokenizer
+
+    return build_tokenizer(mask_token="[MASK]")
