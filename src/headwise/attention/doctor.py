@@ -93,9 +93,13 @@ def _config(name: str, network: bool) -> tuple[PreTrainedConfig, bool]:
     """The config, and whether it was there without the network."""
     try:
         return AutoConfig.from_pretrained(name, local_files_only=True), True
-    except (OSError, ValueError) as error:
+    except Exception as error:  # a damaged config.json may raise anything
         if Path(name).exists():
-            raise InputError(f"{name}: no model that transformers can read ({_first_line(error)}).") from None
+            raise InputError(
+                f"{name}: no model that transformers can read ({_first_line(error)}); restore its config.json."
+            ) from None
+        if not isinstance(error, OSError | ValueError):
+            raise
         if not network:
             raise InputError(
                 f"{name}: no such folder, and no such model in the local cache; give a path, or add --download to ask "

@@ -7,7 +7,8 @@ from typing import Any
 
 from jinja2 import Environment, StrictUndefined
 
-from headwise.experiments.record import recipe_of
+from headwise.experiments.recipe import check_recipe
+from headwise.experiments.record import NAME
 
 
 def model_card(content: dict[str, Any]) -> str:
@@ -28,5 +29,5 @@ def model_card(content: dict[str, Any]) -> str:
 
 def _supervision(content: dict[str, Any]) -> dict[str, Any] | None:
     """Of SSA the model, and whether it pools; None without it."""
-    options = recipe_of(content).supervision
+    options = check_recipe(content["asked"]["recipe"], NAME).supervision
     return None if options is None else {"model": options.model, "pools": options.pools}

@@ -9,6 +9,7 @@ The file is text. Its first line says what the scores are of, every other holds 
 from __future__ import annotations
 
 import json
+import math
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
@@ -101,7 +102,7 @@ def _difference(line: bytes, of: dict[str, Any]) -> str | None:
     try:
         head = json.loads(line)
         before = head["of"] if head["mark"] == MARK else None
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         before = None
     if not isinstance(before, dict):
         return "it was not written by headwise"
@@ -113,10 +114,11 @@ def _piece(line: bytes, size: int) -> list[float] | None:
     """The scores of a line, or None if it is not whole."""
     try:
         scores = json.loads(line)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
-    whole = isinstance(scores, list) and len(scores) == size and all(isinstance(score, float) for score in scores)
-    return scores if whole else None
+    if not isinstance(scores, list) or len(scores) != size:
+        return None
+    return scores if all(isinstance(score, float) and math.isfinite(score) for score in scores) else None
 
 
 def _writing(path: Path) -> AbstractContextManager[None]:

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from safetensors import SafetensorError, safe_open
+from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 from transformers import (
@@ -20,7 +20,7 @@ from transformers import (
 
 from headwise.attention import prune_structure, pruned_in
 from headwise.attention.pruned_class import pruned_class
-from headwise.errors import InputError
+from headwise.errors import DiskError, HeadwiseError, InputError
 from headwise.ssa import supervision_of
 from headwise.ssa.attach import NAME as TOKEN_HEAD
 from headwise.ssa.attach import reattach, settings_in
@@ -101,12 +101,22 @@ def load_model_folder(folder: Path, head: str) -> nn.Module:
 
 @contextmanager
 def in_one_sentence(folder: Path) -> Iterator[None]:
-    """What is wrong with the files of a model, told by its folder."""
+    """What is wrong with the files of a model, told by its folder.
+
+    Libraries raise all kinds of errors for damaged files, tokenizers a bare Exception.
+    """
     try:
         yield
-    except (OSError, ValueError, RuntimeError, SafetensorError) as error:
-        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
-        raise InputError(f"the model in {folder} cannot be loaded: {reason}") from error
+    except (InputError, DiskError) as error:
+        raise InputError(f"the model in {folder} cannot be loaded: {error}") from error
+    except (HeadwiseError, MemoryError):
+        raise
+    except Exception as error:
+        reason = " ".join(str(error).split())[:240] or type(error).__name__
+        reason = f"{type(error).__name__} {reason}" if isinstance(error, KeyError) else reason.rstrip(".")
+        raise InputError(
+            f"the model in {folder} cannot be loaded: {reason}; restore its files, or save the model again."
+        ) from error
 
 
 def _load(folder: Path, head: str) -> nn.Module:
@@ -170,7 +180,8 @@ def fill(model: nn.Module, weights: dict[str, Tensor], wanted: Callable[[str], b
 
 def holds_classifier(config: Any) -> bool:
     """Whether plain transformers finds a trained classifier beside this config."""
-    return any(name.endswith("ForSequenceClassification") for name in config.architectures or ())
+    names = config.architectures if isinstance(config.architectures, list) else []
+    return any(str(name).endswith("ForSequenceClassification") for name in names)
 
 
 def _token_head_weights(folder: Path) -> dict[str, Tensor]:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from headwise.errors import InputError
-from headwise.experiments import record
+from headwise.experiments import documents, record
 
 LOG = "log.jsonl"
 EVALUATED = "eval_"
@@ -46,7 +45,7 @@ def _read_log(folder: Path) -> list[Entry]:
     entries: list[Entry] = []
     for number, line in enumerate(_lines(path), start=1):
         try:
-            entry = json.loads(line)
+            entry = documents.parse(line, finite=False)
         except ValueError as error:
             raise _damaged(path, number, str(error)) from error
         if not isinstance(entry, dict) or not _is_number(entry.get("step")):

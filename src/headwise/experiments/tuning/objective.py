@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -13,8 +12,10 @@ from statistics import fmean
 from typing import Any
 
 from headwise.errors import HeadwiseError
+from headwise.experiments.documents import read_checked
 from headwise.experiments.joint_recipe import JointRecipe
 from headwise.experiments.recipe import Recipe
+from headwise.experiments.record_schema import TrialRecord
 from headwise.experiments.sweeps.folder import ResultFolder
 from headwise.experiments.sweeps.perform import ABANDONED, BUSY, FAILED, INTERRUPTED, Assignment, Report, perform
 from headwise.experiments.sweeps.plan import run_key
@@ -110,11 +111,12 @@ class TrialRuns:
             time.sleep(LOOK_AGAIN)
             report = perform(assignment, self._listener, self.watch)
         _raise(report)
-        content = report.content or json.loads(
-            ResultFolder(Path(assignment.folder)).result(report.key).read_text(encoding="utf-8")
-        )
-        happened: dict[str, Any] = content["happened"]
-        return happened
+        if report.content is not None:
+            happened: dict[str, Any] = report.content["happened"]
+            return happened
+        path = ResultFolder(Path(assignment.folder)).result(report.key)
+        kept: dict[str, Any] = read_checked(path, TrialRecord, "remove it, and the same command makes it again")
+        return kept["happened"]  # type: ignore[no-any-return]
 
     def _take_in(self, happened: Mapping[str, Any]) -> None:
         """Note the result of a run, and report the evaluations of one that somebody else has made."""
