@@ -24,11 +24,17 @@ LABELS = 3
 TOKENS = ("[CLS]", "a", "cat", "[SEP]")
 
 
+def bare_record(name: str, **happened: Any) -> dict[str, Any]:
+    """The least that a record of a finished run holds."""
+    asked = {"recipe": {"name": name, "seed": 1}, "data": None, "seed": 1}
+    least = {"metrics": {}, "primary": "accuracy", "labels": ["no", "yes"], "steps": 3, "best_step": 3}
+    return {"format": 1, "asked": asked, "happened": {**least, **happened}, "world": {}}
+
+
 def bare_run(folder: Path, **happened: Any) -> Path:
     """A record and a log, and nothing else."""
     folder.mkdir(parents=True)
-    content = {"format": 1, "asked": {"name": folder.name}, "happened": {"primary": "accuracy", **happened}}
-    (folder / "headwise.json").write_text(json.dumps(content | {"world": {}}), encoding="utf-8")
+    (folder / "headwise.json").write_text(json.dumps(bare_record(folder.name, **happened)), encoding="utf-8")
     lines = [{"step": step, "loss": 1 / step} for step in (1, 2, 3)]
     (folder / "log.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
     return folder
@@ -113,6 +119,23 @@ def view(number: int, tokens: Sequence[str] = TOKENS, *, seed: int = 0, gone: Se
 def write_analysis(run: Path, views: Sequence[ExampleView], *, name: str = "demo", heads: int = SHAPE[1]) -> Path:
     """Put kept examples into a run."""
     described, arrays = pack_examples(views)
-    content = {"run": identity(run), "name": name, "layers": SHAPE[0], "heads": heads, "kept": described}
+    content = {
+        "run": identity(run),
+        "task": "pairs",
+        "name": name,
+        "split": "test",
+        "examples": 100,
+        "examples_key": "0",
+        "tokenizer": "0",
+        "max_length": 24,
+        "labels": ["no", "yes"],
+        "task_kind": "classification",
+        "layers": SHAPE[0],
+        "heads": heads,
+        "statistics": {"entropy": {"mean": [[0.5] * heads] * SHAPE[0], "error": None}},
+        "answers": None,
+        "claims": None,
+        "kept": described,
+    }
     write_answers(analysis_folder(run), NAME, content, arrays=arrays)
     return run

@@ -169,6 +169,8 @@ def write_trained(folder: Path, content: Mapping[str, Any]) -> Path:
     content = copy.deepcopy(dict(content))
     outputs = content["happened"].pop("outputs")
     content["happened"]["seconds_per_epoch"] = content["world"].pop("times")["seconds_per_epoch"]
+    content["happened"] |= {"labels": ["no", "maybe", "yes"], "best_step": 40}
+    content["asked"]["data"] = None
     folder.mkdir(parents=True)
     (folder / "headwise.json").write_text(json.dumps(content), encoding="utf-8")
     (folder / "outputs.json").write_text(json.dumps({"format": 1, "outputs": outputs}), encoding="utf-8")

@@ -26,6 +26,10 @@ class DiskError(HeadwiseError, OSError):
     """Something could not be written; what was there before is whole."""
 
 
+class Stopped(KeyboardInterrupt):
+    """Ctrl-C, with what was kept as its message, such as "the scores so far are kept"."""
+
+
 class HeadwiseWarning(UserWarning):
     """Something works, but not as one might think."""
 

@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from typing import Any
 
 MAX_DEPTH = 100
 """Nothing that headwise writes is nested half as deep."""
 
 
-def parse_json(text: str | bytes) -> Any:
+def parse_json(text: str | bytes, *, parse_int: Callable[[str], Any] | None = None) -> Any:
     """What a JSON text holds; a ValueError if it is not JSON, or nested deeper than MAX_DEPTH levels.
 
     Python's own functions that walk nested data, such as repr, raise a RecursionError at about 1,000 levels: text that
     deep is refused before anything walks over it.
     """
     try:
-        content = json.loads(text)
+        content = json.loads(text, parse_int=parse_int)
     except RecursionError:
         deep = True
     else:

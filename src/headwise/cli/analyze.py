@@ -24,12 +24,8 @@ def run_analyze(folder: Path, settings: AnalysisSettings, source: Source, *, tas
     finished_record(folder)
     quiet_libraries()
     tasks = load_tasks(folder, [] if task is None else [task])
-    try:
-        with progress() as shown:
-            found = analyze(tasks, settings, source, shown)
-    except KeyboardInterrupt:
-        typer.echo(f"headwise: stopped; the analysis of {folder} is begun anew by the same command", err=True)
-        raise
+    with progress() as shown:
+        found = analyze(tasks, settings, source, shown)
     if as_json:
         answer = {name: _summary(each) for name, each in found.items()}
         typer.echo(json.dumps({"run": str(folder), "tasks": answer}, indent=2))

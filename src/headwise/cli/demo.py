@@ -13,7 +13,8 @@ from rich.console import Console
 from rich.table import Table
 
 from headwise.cli.progress import progress
-from headwise.cli.train import INTERRUPTED, command, program
+from headwise.cli.stopping import INTERRUPTED, keeping, kept_in
+from headwise.cli.train import command, program
 from headwise.disk import save_content
 from headwise.errors import InputError
 from headwise.experiments.analysis import AnalysisSettings, analyze, read_analysis
@@ -50,7 +51,7 @@ def run_demo(output: Path, *, examples: int, epochs: int, seed: int, as_json: bo
     for variant, recipe in recipes.items():
         check_output(recipe, Place(output / variant), resume=going_on[variant])
     records, heads, views = {}, {}, {}
-    with progress() as shown:
+    with keeping(lambda: kept_in(output)), progress() as shown:
         for variant, recipe in recipes.items():
             folder = output / variant
             result = train(recipe, Place(folder), resume=going_on[variant], command=tuple(command()), listener=shown)

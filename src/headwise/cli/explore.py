@@ -10,6 +10,7 @@ import typer
 from headwise.cli.explore_server import LONGEST, Explorer, serve
 from headwise.cli.progress import progress
 from headwise.cli.report import Sources, gathered
+from headwise.cli.stopping import sentence
 from headwise.experiments.analysis.wanted import pattern_of_analysis
 from headwise.experiments.apply import load_run
 from headwise.reports.explorer.report import build_page
@@ -35,4 +36,4 @@ def run_explore(sources: Sources, *, port: int, browser: bool, as_json: bool) ->
         try:
             explorer.wait()
         except KeyboardInterrupt:
-            typer.echo("headwise: stopped", err=True)
+            typer.echo(sentence(), err=True)  # as it is meant to end

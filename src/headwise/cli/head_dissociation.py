@@ -12,6 +12,7 @@ from rich.table import Table
 
 from headwise.cli.prune_curve import CurveOrder
 from headwise.cli.score import print_tables
+from headwise.cli.stopping import keeping
 from headwise.experiments import record
 from headwise.experiments.head_dissociation import NAME, CurveDissociation, dissociate
 from headwise.experiments.head_files import json_text, several, write_answers
@@ -37,8 +38,9 @@ def show_dissociation(order: CurveOrder, *, resamples: int, as_json: bool) -> No
         typer.echo(f"the curve is saved in {folder}", err=True)
     else:
         typer.echo(f"with the curve in {folder}: {_described(curve)}", err=True)
-    found = dissociate(curve, resamples=resamples, seed=order.seed)
-    paths = write_answers(folder, NAME, found.as_dict(), rows=found.rows())
+    with keeping(lambda: f"the pruning curve in {folder} is kept, and the same command takes it"):
+        found = dissociate(curve, resamples=resamples, seed=order.seed)
+        paths = write_answers(folder, NAME, found.as_dict(), rows=found.rows())
     if as_json:
         typer.echo(json_text({**found.as_dict(), "files": [str(path) for path in paths]}), nl=False)
         return
@@ -80,7 +82,7 @@ def controls_table(found: CurveDissociation) -> Table:
 
 
 def _tasks(order: CurveOrder) -> tuple[str, ...]:
-    recipe = record.any_recipe_of(record.read(order.run))
+    recipe = record.any_recipe_of(record.read(order.run), order.run)
     return tuple(recipe.tasks) if isinstance(recipe, JointRecipe) else (recipe.task.name,)
 
 

@@ -1,7 +1,7 @@
 """The command `headwise`: stdout is the result, stderr the log.
 
-Exit codes: 0 done; 1 failed; 2 something that the caller can put right (bad input, a full disk); 130 stopped by Ctrl-C
-and saved.
+Exit codes: 0 done; 1 failed; 2 something that the caller can put right (bad input, a full disk); 130 stopped by
+Ctrl-C, with one sentence about what was kept.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from headwise.cli.figure_app import add_figure
 from headwise.cli.heads_app import heads
 from headwise.cli.pages_app import add_pages
 from headwise.cli.retrieval import add_commands
+from headwise.cli.stopping import INTERRUPTED, Interrupts, sentence
 from headwise.cli.sweeps_app import add_sweeps
 from headwise.cli.tune_app import add_tune
 from headwise.errors import DiskError, HeadwiseError, HeadwiseWarning, InputError, UnsupportedModelError
@@ -284,20 +285,38 @@ def run() -> None:
     debug = "--debug" in sys.argv[1:]
     if debug:  # also after the command, where people type it
         sys.argv = [argument for argument in sys.argv if argument != "--debug"]
+    interrupts = Interrupts()
     try:
-        with warnings.catch_warnings(), _one_voice():
+        with warnings.catch_warnings(), _one_voice(), interrupts.noted():
             warnings.showwarning = _tell
             app()
     except SystemExit as end:
-        _end(end.code)
-    except HeadwiseError as error:
-        _tell_error(error, str(error), debug)
-        _end(2 if isinstance(error, InputError | DiskError | UnsupportedModelError) else 1)
+        stop = getattr(end.__context__, "__cause__", None)
+        if isinstance(stop, KeyboardInterrupt):  # which typer turns into an exit
+            _tell_stop(stop)
+        _end(INTERRUPTED if isinstance(stop, KeyboardInterrupt) else end.code)
+    except KeyboardInterrupt as stop:  # before or after that
+        _tell_stop(stop)
+        _end(INTERRUPTED)
     except Exception as error:
-        reason = " ".join(str(error).split())[:300]
-        message = f"unexpected {type(error).__name__}: {reason} (add --debug for the traceback)"
-        _tell_error(error, message, debug)
-        _end(1)
+        if interrupts.seen and not isinstance(error, DiskError) and not debug:  # it is what became of Ctrl-C
+            _tell_stop()
+            _end(INTERRUPTED)
+        _tell_error(error, _message(error), debug)
+        _end(2 if isinstance(error, InputError | DiskError | UnsupportedModelError) else 1)
+
+
+def _message(error: Exception) -> str:
+    if isinstance(error, HeadwiseError):
+        return str(error)
+    reason = " ".join(str(error).split())[:300]
+    return f"unexpected {type(error).__name__}: {reason} (add --debug for the traceback)"
+
+
+def _tell_stop(stop: BaseException | None = None) -> None:
+    """One sentence, by the first of several processes."""
+    if os.environ.get("RANK", "0") == "0":
+        typer.echo(sentence(stop), err=True)
 
 
 def _one_voice() -> AbstractContextManager[Any]:

@@ -5,19 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-import typer
-
 from headwise.cli.progress import progress
 from headwise.cli.run_output import RunOutput
 from headwise.errors import InputError, choices
 from headwise.experiments.candidates import Candidates, Chosen, brings_texts, read_candidates, read_given
-from headwise.experiments.rerank import TAG, Scoring, Stopped, rerank
+from headwise.experiments.rerank import TAG, Scoring, rerank
 from headwise.experiments.reranker_run import Named, collection_of, run_folder
 from headwise.training.predict import PRECISIONS
 from headwise.training.progress import Listener
 from headwise.training.quiet import quiet_libraries
-
-INTERRUPTED = 130
 
 
 @dataclass(frozen=True)
@@ -41,15 +37,9 @@ def run_rerank(asked: Asked, *, batch: int | None, precision: str, cache: Path |
     quiet_libraries()
     scoring = Scoring(batch, precision, cache, output.output, output.overwrite)
     with progress() as shown:
-        try:
-            candidates = _read(asked, cache, shown)
-            output.check_judged(candidates.claims.qrels)
-            found = rerank(asked.run, candidates, scoring, shown)
-        except KeyboardInterrupt as stop:
-            shown.end()
-            kept = "the scores so far are kept, and the same command goes on from there"
-            shown.tell(f"headwise: stopped; {kept if isinstance(stop, Stopped) else 'nothing was written'}")
-            raise typer.Exit(INTERRUPTED) from None
+        candidates = _read(asked, cache, shown)
+        output.check_judged(candidates.claims.qrels)
+        found = rerank(asked.run, candidates, scoring, shown)
     output.write(found.run, TAG, found.measures)
     output.show(found.run, TAG, found.measures, {"run": str(asked.run), **found.summary()})
     found.done()

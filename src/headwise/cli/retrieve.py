@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from headwise.cli.progress import progress
 from headwise.cli.run_output import RunOutput
+from headwise.cli.stopping import keeping
 from headwise.experiments.collections import CollectionChoice
 from headwise.experiments.retrieve import TAG, Retrieved, Searching, retrieve
 from headwise.tasks.retrieval.index import IndexOptions
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
 NAME = "bm25"
 # How many of the claims that nothing was found for are named.
 NAMED = 5
+# After Ctrl-C.
+KEPT = "no run was written, and the same command begins again with what the cache has"
 
 
 @dataclass(frozen=True)
@@ -39,17 +42,11 @@ def run_retrieve(asked: Asked, *, stem: str, stop_words: str, k1: float, b: floa
     output.check()
     searching = Searching(IndexOptions(Words(stem, stop_words), k1, b), cache, asked.rebuild)
     with progress() as shown:
-        try:
+        with keeping(lambda: KEPT):
             found = retrieve(asked.choice, asked.split, asked.top, searching, shown)
             scores = {} if found.scores is None else {NAME: found.scores}
             output.check_judged(scores)
             output.write(found.run, TAG, scores)
-        except KeyboardInterrupt:
-            shown.end()
-            shown.tell(
-                "headwise: stopped; no run was written, and the same command begins again with what the cache has"
-            )
-            raise
         _tell_missing(found, shown)
     output.show(found.run, TAG, scores, {**found.summary(), "top": asked.top})
 

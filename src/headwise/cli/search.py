@@ -15,6 +15,7 @@ from rich.text import Text
 
 from headwise.cli.progress import progress
 from headwise.cli.score import WIDTH
+from headwise.cli.stopping import keeping
 from headwise.experiments.explain import Explanation, Word
 from headwise.experiments.reranker_run import Named
 from headwise.experiments.search import Found, Paper, Reading, check_claim, open_searcher
@@ -24,6 +25,8 @@ from headwise.training.quiet import quiet_libraries
 STRONGEST = 10
 # Seen without colours too.
 STYLE = "bold reverse"
+# After Ctrl-C.
+KEPT = "nothing was found yet, and the same command begins again with what the cache has"
 # Where there are no styles: in a file or a pipe.
 MARK = "**"
 
@@ -45,7 +48,7 @@ def run_search(
     claim = check_claim(claim)
     reading = Reading(top, depth, explain, batch, precision)
     quiet_libraries()
-    with progress() as shown:
+    with keeping(lambda: KEPT), progress() as shown:
         searcher = open_searcher(run, named, cache=cache, listener=shown)
         found = searcher.search(claim, reading, shown)
     if as_json:

@@ -13,7 +13,7 @@ from rich.table import Table
 
 from headwise.cli.progress import progress
 from headwise.cli.score import print_tables
-from headwise.cli.stopping import INTERRUPTED, Stops
+from headwise.cli.stopping import INTERRUPTED, Stops, keeping, kept_in
 from headwise.cli.train import program
 from headwise.errors import InputError
 from headwise.experiments.engines import choose_engine
@@ -68,10 +68,11 @@ def run_order(
         _show_plan(plan, place.output, as_json=order.as_json)
         return
     ResultFolder(place.output).check()
-    chosen = choose_engine(engine, workers=workers, threads=threads, address=address)
-    with progress() as shown, Stops(shown.tell).listening() as stops:
-        outcome = run_sweep(plan, place, chosen, shown, stops=stops.count)
-    _show(outcome, as_json=order.as_json)
+    with keeping(lambda: kept_in(place.output)):
+        chosen = choose_engine(engine, workers=workers, threads=threads, address=address)
+        with progress() as shown, Stops(shown.tell).listening() as stops:
+            outcome = run_sweep(plan, place, chosen, shown, stops=stops.count)
+        _show(outcome, as_json=order.as_json)
     if outcome.interrupted:
         typer.echo("headwise: stopped; the same command goes on where it was", err=True)
         raise typer.Exit(INTERRUPTED)

@@ -14,6 +14,8 @@ from rich.console import Console
 from rich.table import Table
 
 from headwise.cli.progress import progress
+from headwise.cli.stopping import INTERRUPTED, NOTHING, keeping
+from headwise.experiments import record
 from headwise.experiments.apply import Source, check_target, load_run, write_rows
 from headwise.experiments.apply import evaluate as evaluate_run
 from headwise.experiments.apply import predict as predict_file
@@ -23,8 +25,6 @@ from headwise.experiments.run import train
 from headwise.experiments.run_tasks import load_tasks
 from headwise.training import processes
 from headwise.training.quiet import quiet_libraries
-
-INTERRUPTED = 130
 
 
 def run_train(
@@ -49,7 +49,7 @@ def run_train(
         typer.echo(as_text.rstrip())
         return
     quiet_libraries()
-    with progress() as shown:
+    with keeping(lambda: _kept(place.output)), progress() as shown:
         result = train(recipe, place, resume=resume, command=tuple(command()), listener=shown)
     if result.interrupted:
         done, total = result.steps
@@ -142,6 +142,15 @@ def program() -> list[str]:
     if name == "__main__.py":
         return [sys.executable, "-m", "headwise"]
     return [name] if shutil.which(name) == sys.argv[0] else [sys.argv[0]]
+
+
+def _kept(output: Path) -> str:
+    """What a run has left in its folder that was stopped at once."""
+    if not (output / record.NAME).is_file():
+        return NOTHING
+    if record.finished(record.read(output)):
+        return f"the run is finished, and saved in {output}"
+    return f"what was saved in {output} is kept; resume with: {_go_on()}"
 
 
 def _go_on() -> str:

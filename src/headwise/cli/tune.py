@@ -16,7 +16,7 @@ from rich.table import Table
 
 from headwise.cli.progress import progress
 from headwise.cli.score import print_tables
-from headwise.cli.stopping import INTERRUPTED
+from headwise.cli.stopping import INTERRUPTED, keeping, kept_in
 from headwise.cli.sweep import parse_seeds
 from headwise.cli.train import program
 from headwise.errors import InputError
@@ -66,7 +66,7 @@ def run_tune(order: Order, space: Space, place: TunePlace, search: Search, *, dr
     if dry_run:
         _show_plan(space, place, search, order)
         return
-    with progress() as shown, _interruptible():
+    with keeping(lambda: kept_in(place.output)), progress() as shown, _interruptible():
         outcome = tune(space, place, search, shown, name=order.name(space), storage=order.storage)
     if order.as_json:
         typer.echo(json.dumps(outcome.as_data(), indent=2, ensure_ascii=False))

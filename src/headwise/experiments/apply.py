@@ -59,7 +59,7 @@ class Loaded:
 def load_run(folder: Path, task: str | None = None) -> Loaded:
     """Load a finished run; of one on several tasks, the classifier of one of them."""
     content = finished_record(folder)
-    recipe = record.recipe_of(content, task)
+    recipe = record.recipe_of(content, folder, task)
     if task is None:
         model, tokenizer = load_classifier_folder(folder, recipe.head)
         if recipe.head == "pooler":
@@ -81,10 +81,21 @@ def loaded(recipe: Recipe, content: dict[str, Any], model: nn.Module, tokenizer:
     """Put a run together from its record and its model."""
     happened = content["happened"]
     labels = tuple((happened if task is None else happened["tasks"][task])["labels"])
+    _check_labels(labels, model)
     options = recipe.task.options | ({"labels": list(labels)} if _takes_labels(recipe, labels) else {})
     data = content["asked"]["data"]
     built = build_task(recipe.task.name, options)
     return Loaded(recipe, built, model, tokenizer, labels, None if data is None else Path(data))
+
+
+def _check_labels(labels: tuple[str, ...], model: nn.Module) -> None:
+    """Refuse a model that answers with more or fewer classes than its record names."""
+    found = int(model.config.num_labels)  # type: ignore[union-attr,arg-type]
+    if labels and found != len(labels):
+        raise InputError(
+            f"the model has {found} classes, and its {record.NAME} names {len(labels)} ({', '.join(labels):.80}): one "
+            "of the two files was changed; restore it, or train again."
+        )
 
 
 @dataclass(frozen=True)

@@ -20,11 +20,10 @@ from safetensors.numpy import load, save
 
 from headwise.disk import save_content
 from headwise.errors import DiskError, InputError
-from headwise.experiments import record
+from headwise.experiments import documents, record
 from headwise.experiments.apply import Loaded, Source
 from headwise.experiments.data import read_split
 from headwise.experiments.spreadsheet import csv_text
-from headwise.json_text import parse_json
 from headwise.tasks import Collator, Encoded, encode
 
 FOLDER = "heads"
@@ -142,33 +141,54 @@ def json_text(content: Mapping[str, Any]) -> str:
     return "{\n" + ",\n".join(parts) + "\n}\n"
 
 
-def read_answers(folder: Path, name: str, run: Path) -> tuple[dict[str, Any], dict[str, NDArray[Any]]] | None:
+class RunIdentity(documents.Document):
+    """As `identity` gives it."""
+
+    folder: str
+    record: str
+
+
+class ArraysFile(documents.Document):
+    """The arrays beside an answer."""
+
+    file: str
+    sha256: str
+
+
+class Answer(documents.Document):
+    """What every answer says of itself; schemas of answers add what they hold."""
+
+    format: int
+    kind: str
+    run: RunIdentity
+    arrays: ArraysFile | None = None
+
+
+def read_answers(
+    folder: Path, name: str, run: Path, schema: type[Answer]
+) -> tuple[dict[str, Any], dict[str, NDArray[Any]]] | None:
     """NAME.json and its arrays; None if it is not there. Refuses damaged files, and those of another run."""
     path = folder / f"{name}.json"
     if not path.is_file():
         return None
+    fix = again(name, run, folder)
+    content = documents.read(path, fix)
+    if isinstance(content, dict) and (content.get("format"), content.get("kind")) != (FORMAT, name):
+        raise InputError(f"{path} holds {content.get('kind')!r:.40} of format {content.get('format')!r:.20}: {fix}.")
+    documents.check(content, schema, path, fix)
+    about = content["run"]
+    if about["record"] != identity(run)["record"]:
+        raise InputError(f"{path} was made for another run ({about['folder']}), not for {run}: {fix}.")
     try:
-        content = parse_json(path.read_text(encoding="utf-8"))
-        if content["format"] != FORMAT or content["kind"] != name:
-            raise InputError(
-                f"{path} holds {content['kind']!r:.40} of format {content['format']!r:.20}: {again(name, run, folder)}."
-            )
-        folder_then, record_then = content["run"]["folder"], content["run"]["record"]
-        arrays = _read_arrays(folder, content["arrays"]) if "arrays" in content else {}
+        return content, _read_arrays(folder, content["arrays"]) if content.get("arrays") else {}
     except (OSError, ValueError, KeyError, TypeError, SafetensorError) as error:
-        if isinstance(error, InputError):
-            raise
         raise damaged(name, run, folder, error) from error
-    if record_then != identity(run)["record"]:
-        raise InputError(f"{path} was made for another run ({folder_then}), not for {run}: {again(name, run, folder)}.")
-    return content, arrays
 
 
 def damaged(name: str, run: Path, folder: Path, error: Exception) -> InputError:
     """What to say of an answer that cannot be read."""
     reason = " ".join(str(error).split())[:120]
-    path = folder / f"{name}.json"
-    return InputError(f"{path} is damaged ({type(error).__name__}: {reason}): {again(name, run, folder)}.")
+    return documents.damaged(folder / f"{name}.json", f"{type(error).__name__}: {reason}", again(name, run, folder))
 
 
 def again(name: str, run: Path, folder: Path) -> str:

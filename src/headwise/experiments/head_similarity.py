@@ -15,6 +15,7 @@ from headwise.experiments.apply import Source
 from headwise.experiments.head_dissociation import NAME as DISSOCIATION
 from headwise.experiments.head_files import Examples, damaged, identity, labelled_examples, read_answers, several
 from headwise.experiments.head_importance import ImportanceSettings, task_importance
+from headwise.experiments.head_schemas import DissociationFile
 from headwise.experiments.run_tasks import RunTasks
 from headwise.heads.dissociation import dissociation
 from headwise.heads.gradient_cosines import GradientCosines, gradient_cosines
@@ -122,7 +123,7 @@ def _gradients(
 def _pair_scores(folder: Path, tasks: RunTasks, listener: Listener) -> dict[tuple[str, str], float | None] | None:
     """From dissociation.json, if it is there and of this run."""
     try:
-        found = read_answers(folder, DISSOCIATION, tasks.folder)
+        found = read_answers(folder, DISSOCIATION, tasks.folder, DissociationFile)
         return None if found is None else _of_pairs(found[0], tuple(tasks.runs))
     except InputError as error:
         listener.tell(f"without D-scores: {error}")

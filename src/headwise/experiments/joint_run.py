@@ -13,17 +13,17 @@ from headwise.attention import family_of
 from headwise.attention.head_weights import head_weights
 from headwise.disk import write_atomically
 from headwise.errors import InputError, StateError
-from headwise.experiments import record
+from headwise.experiments import documents, record
 from headwise.experiments.job import settings_of, write_log
 from headwise.experiments.joint_card import joint_card
 from headwise.experiments.joint_happened import summarise_joint
 from headwise.experiments.joint_prepare import JointPrepared
 from headwise.experiments.outputs import write_outputs
+from headwise.experiments.record_schema import ChosenFile
 from headwise.experiments.scoring import scorer
 from headwise.heads.iat import IAT
 from headwise.heads.important import important_heads
 from headwise.heads.pruning import top_heads
-from headwise.json_text import parse_json
 from headwise.training import JointMaterial, Listener, Outcome, Part, ReportProgress, fit, processes
 from headwise.training.branch import branch
 from headwise.training.fit import BEST, LAST, load_weights, save_weights
@@ -168,7 +168,7 @@ class JointJob:
     def _choose(self, options: IAT, path: Path, listener: Listener) -> dict[str, Any]:
         """The heads of each task by their importance where the trunk ended; kept, so that a resumed run has them."""
         if path.is_file():
-            return _read_heads(path)
+            return self._kept(path)
         found = {}
         for task, part in self.prepared.parts.items():
             data = part.encoded[options.split]
@@ -190,8 +190,18 @@ class JointJob:
             for task, each in found.items()
         }
         chosen = {"step": self.start, "tasks": tasks}
-        write_atomically(path, json.dumps(chosen))
+        write_atomically(path, json.dumps(documents.finite(chosen)))
         return chosen
+
+    def _kept(self, path: Path) -> dict[str, Any]:
+        """The choice of a run that was stopped after it."""
+        fix = "train again, in another folder"
+        kept = documents.read_checked(path, ChosenFile, fix)
+        shape = tuple(family_of(self.prepared.model.encoder).shape)
+        shapes = {task: numpy.shape(each["heads"]) for task, each in kept["tasks"].items()}
+        if shapes != dict.fromkeys(self.prepared.parts, shape):
+            raise documents.damaged(path, "it does not name the heads of the tasks of this run", fix)
+        return kept
 
     def finish(self, outcome: Outcome, asked: dict[str, Any], folder: Path, listener: Listener) -> dict[str, Any]:
         """Score and save the best and the last model; of IAT those of the control too, in a folder of their own."""
@@ -236,13 +246,3 @@ class JointJob:
         write_outputs(folder, best.outputs)
         write_atomically(folder / "README.md", joint_card(content))
         return content
-
-
-def _read_heads(path: Path) -> dict[str, Any]:
-    try:
-        kept = parse_json(path.read_text(encoding="utf-8"))
-        if not isinstance(kept, dict):
-            raise ValueError("it is not a JSON object")
-    except (OSError, ValueError) as error:
-        raise InputError(f"{path} is damaged ({error}): remove it, and resume the run.") from error
-    return kept

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from headwise.errors import Stopped
 from headwise.experiments.recipe import Recipe
 from headwise.experiments.splits import Splits
 from headwise.patterns.keys import about
@@ -148,9 +149,7 @@ def _found(need: Need, splits: Splits, listener: Listener, options: Mapping[str,
     try:
         store = gather(need.pattern, texts, corpus=splits.train.texts, progress=bar, **options)
     except KeyboardInterrupt:
-        bar.end()
-        listener.tell(f"stopped; what is done of {need.pattern.name} is kept, and the same command goes on with it")
-        raise
+        raise Stopped(f"what is done of {need.pattern.name} is kept, and the same command goes on with it") from None
     finally:
         bar.end()
     matrices = store if alone else store.subset(splits.chosen)

@@ -26,6 +26,7 @@ from headwise.experiments.head_files import (
     write_answers,
 )
 from headwise.experiments.head_importance import task_importance
+from headwise.experiments.head_schemas import CurveFile
 from headwise.experiments.prune_curve import NAME, PruneCurve
 from headwise.experiments.prune_masks import CurveSettings, Pruned, planned_masks
 from headwise.experiments.run_tasks import RunTasks
@@ -102,7 +103,7 @@ def find_curve(folder: Path, run: Path, tasks: tuple[str, ...], asked: Mapping[s
         tasks: its tasks.
         asked: settings that the curve must have, by the names of `CurveSettings`.
     """
-    found = read_answers(folder, NAME, run)
+    found = read_answers(folder, NAME, run, CurveFile)
     if found is None:
         return None
     path, remedy = folder / f"{NAME}.json", again(NAME, run, folder)

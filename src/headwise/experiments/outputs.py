@@ -12,7 +12,8 @@ import numpy
 
 from headwise.disk import write_atomically
 from headwise.errors import InputError
-from headwise.json_text import parse_json
+from headwise.experiments import documents, record
+from headwise.experiments.record_schema import OutputsFile
 from headwise.metrics.ranking import ranking_per_query
 from headwise.tasks import Split, Task
 from headwise.training import predictions_of
@@ -62,13 +63,8 @@ def read_outputs(folder: Path) -> dict[str, Any]:
     path = folder / NAME
     if not path.is_file():
         return {}
-    try:
-        content = parse_json(path.read_text(encoding="utf-8"))
-        if content["format"] != FORMAT:
-            raise InputError(f"{path} has format {content['format']!r}: this headwise reads format {FORMAT}.")
-        outputs: dict[str, Any] = content["outputs"]
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        if isinstance(error, InputError):
-            raise
-        raise InputError(f"{path} is damaged ({error}): train again.") from error
+    content = documents.read(path, record.AGAIN)
+    if isinstance(content, dict) and content.get("format") != FORMAT:
+        raise InputError(f"{path} has format {content.get('format')!r:.40}: this headwise reads format {FORMAT}.")
+    outputs: dict[str, Any] = documents.check(content, OutputsFile, path, record.AGAIN)["outputs"]
     return outputs

@@ -9,6 +9,7 @@ The file is text. Its first line says what the scores are of, every other holds 
 from __future__ import annotations
 
 import json
+import math
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
@@ -102,7 +103,7 @@ def _difference(line: bytes, of: dict[str, Any]) -> str | None:
     try:
         head = parse_json(line)
         before = head["of"] if head["mark"] == MARK else None
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         before = None
     if not isinstance(before, dict):
         return "it was not written by headwise"
@@ -116,8 +117,9 @@ def _piece(line: bytes, size: int) -> list[float] | None:
         scores = parse_json(line)
     except ValueError:
         return None
-    whole = isinstance(scores, list) and len(scores) == size and all(isinstance(score, float) for score in scores)
-    return scores if whole else None
+    if not isinstance(scores, list) or len(scores) != size:
+        return None
+    return scores if all(isinstance(score, float) and math.isfinite(score) for score in scores) else None
 
 
 def _writing(path: Path) -> AbstractContextManager[None]:

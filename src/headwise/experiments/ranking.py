@@ -10,7 +10,7 @@ from typing import Any
 
 from headwise.disk import check_new_file, save_content
 from headwise.errors import InputError
-from headwise.json_text import parse_json
+from headwise.experiments.documents import parse
 from headwise.metrics.ranking import MEASURES, RankingScores
 from headwise.metrics.significance import PairedTest, holm, paired_test
 
@@ -78,7 +78,7 @@ def write_per_query(path: Path, scores: Mapping[str, RankingScores]) -> None:
 def read_per_query(path: Path) -> dict[str, RankingScores]:
     """Read what `write_per_query` wrote; the averages are taken again."""
     try:
-        content = parse_json(path.read_text(encoding="utf-8"))
+        content = parse(path.read_text(encoding="utf-8"))
         return {name: _scores(run) for name, run in content["runs"].items()}
     except OSError as error:
         raise InputError(f"{path} could not be read: {error.strerror or error}; check its name.") from error

@@ -23,7 +23,7 @@ def sentence(error: ValidationError, kind: type[BaseModel]) -> str:
     reason = first["msg"].removeprefix("Value error, ")
     if not where:
         return f"{reason}.{more}"
-    return f"{where} is {first['input']!r:.200}: {_expected(first['type'], reason)}.{more}"
+    return f"{where} is {first['input']!r:.200}: {expected(first['type'], reason)}.{more}"
 
 
 def _place(location: tuple[str | int, ...]) -> tuple[str | int, ...]:
@@ -32,7 +32,8 @@ def _place(location: tuple[str | int, ...]) -> tuple[str | int, ...]:
     return location[:-1] if marked else location
 
 
-def _expected(kind: str, reason: str) -> str:
+def expected(kind: str, reason: str) -> str:
+    """What pydantic asks for, in our words."""
     if kind in _WORDS:
         return f"expected {_WORDS[kind]}"
     return "expected " + reason.removeprefix("Input should be ").removeprefix("a valid ")

@@ -15,12 +15,14 @@ import torch
 from headwise import __version__
 from headwise.disk import write_atomically
 from headwise.errors import InputError
+from headwise.experiments import documents
 from headwise.experiments.joint_recipe import JointRecipe, check_any_recipe, chosen_task
 from headwise.experiments.recipe import Recipe
-from headwise.json_text import parse_json
+from headwise.experiments.record_schema import RunRecord
 
 NAME = "headwise.json"
 FORMAT = 1
+AGAIN = "train again"
 PACKAGES = ("torch", "transformers", "accelerate", "tokenizers", "safetensors", "numpy", "scikit-learn")
 
 
@@ -70,7 +72,8 @@ def compose(asked: dict[str, Any], happened: dict[str, Any] | None) -> dict[str,
 
 def write(folder: Path, content: dict[str, Any]) -> None:
     """Write a record."""
-    write_atomically(folder / NAME, json.dumps(content, indent=2, ensure_ascii=False) + "\n")
+    text = json.dumps(documents.finite(content), indent=2, ensure_ascii=False, allow_nan=False)
+    write_atomically(folder / NAME, text + "\n")
 
 
 def read(folder: Path) -> dict[str, Any]:
@@ -80,26 +83,24 @@ def read(folder: Path) -> dict[str, Any]:
         raise InputError(
             f"{folder} is not a run of headwise: it has no {NAME}; give the folder that `headwise train` made."
         )
-    try:
-        content: dict[str, Any] = parse_json(path.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise InputError(f"{path} is damaged ({error}): train again.") from error
+    content = documents.read(path, AGAIN)
     if not isinstance(content, dict) or content.get("format") != FORMAT:
         found = content.get("format") if isinstance(content, dict) else content
         raise InputError(f"{path} has format {found!r:.60}: this headwise reads format {FORMAT}.")
-    if not {"asked", "happened", "world"} <= set(content):
-        raise InputError(f"{path} is damaged (parts are missing): train again.")
-    return content
+    return documents.check(content, RunRecord, path, AGAIN)
 
 
-def any_recipe_of(content: dict[str, Any]) -> Recipe | JointRecipe:
-    """The recipe of a record."""
-    return check_any_recipe(content["asked"]["recipe"], NAME)
+def any_recipe_of(content: dict[str, Any], folder: Path) -> Recipe | JointRecipe:
+    """The recipe of the record of a run in a folder."""
+    try:
+        return check_any_recipe(content["asked"]["recipe"], "asked.recipe")
+    except InputError as error:
+        raise InputError(f"{folder / NAME}: {str(error).rstrip('.')}; correct it, or train again.") from error
 
 
-def recipe_of(content: dict[str, Any], task: str | None = None) -> Recipe:
+def recipe_of(content: dict[str, Any], folder: Path, task: str | None = None) -> Recipe:
     """The recipe of a record; of a run on several tasks that of one, which must be named."""
-    recipe = any_recipe_of(content)
+    recipe = any_recipe_of(content, folder)
     if isinstance(recipe, JointRecipe):
         return recipe.single(chosen_task(recipe, task))
     if task is not None:

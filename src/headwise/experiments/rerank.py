@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from headwise.disk import cache_folder, user_cache
+from headwise.errors import Stopped
 from headwise.experiments.candidates import Candidates
 from headwise.experiments.partial import SUFFIX, Partial, alone
 from headwise.metrics.ranking import RankingScores, score_ranking
@@ -37,10 +38,6 @@ class Scoring:
     output: Path | None = None
     """The scores are kept beside this file; None: in the cache."""
     overwrite: bool = False
-
-
-class Stopped(KeyboardInterrupt):
-    """Stopped by hand, and the scores so far are kept."""
 
 
 @dataclass(frozen=True)
@@ -109,7 +106,7 @@ def _stoppable(partial: Partial) -> Iterator[None]:
         yield
     except KeyboardInterrupt:
         if partial.scores:
-            raise Stopped from None
+            raise Stopped("the scores so far are kept, and the same command goes on from there") from None
         partial.remove()
         raise
 

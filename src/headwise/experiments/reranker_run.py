@@ -62,6 +62,6 @@ def _task(run: Path) -> tuple[RetrievalTask, Path | None] | None:
     content = record.read(run)
     if not record.finished(content):
         raise InputError(f"{run} holds a run that is not finished: go on with `headwise train ... --resume` first.")
-    recipe = record.recipe_of(content)
+    recipe = record.recipe_of(content, run)
     task, root = build_task(recipe.task.name, recipe.task.options), content["asked"]["data"]
     return (task, None if root is None else Path(root)) if isinstance(task, RetrievalTask) else None

@@ -14,15 +14,17 @@ from pathlib import Path
 from typing import Any
 
 from headwise.errors import InputError
-from headwise.experiments import record
+from headwise.experiments import documents, record
 from headwise.experiments.outputs import read_outputs
+from headwise.experiments.record_schema import FailedRecord, StoredRecord
 from headwise.experiments.sweeps.folder import FORMAT, MARK
 from headwise.experiments.sweeps.plan import WORDS
-from headwise.json_text import parse_json
 
 RUNS = "runs"
 SWEEPS = "sweeps"
 FAILED = ".error.json"
+FAILED_RUN = "failed"
+AGAIN = "run it again, or leave it out"
 
 
 @dataclass(frozen=True, eq=False)
@@ -88,7 +90,7 @@ def read_stored(path: Path) -> StoredRun | FailedRun:
 def read_json(path: Path) -> dict[str, Any]:
     """A file with one JSON object."""
     try:
-        content = parse_json(path.read_text(encoding="utf-8"))
+        content = documents.parse(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise InputError(f"{path} could not be read: {error.strerror or error}; check its name.") from error
     except ValueError as error:
@@ -121,30 +123,24 @@ def run_files(folder: Path) -> dict[str, Path]:
 
 def _stored(path: Path, content: dict[str, Any], outputs: dict[str, Any] | None) -> StoredRun | FailedRun:
     """`outputs` are None where they stand in the record itself."""
-    try:
-        asked, happened, world = content["asked"], content["happened"], content["world"]
-        if happened.get("status") == "failed":
-            return FailedRun(path, f"{happened['error']['kind']}: {happened['error']['message']}")
-        run = StoredRun(
-            path=path,
-            recipe=dict(asked["recipe"]),
-            seed=int(asked["recipe"]["seed"]),
-            examples=asked.get("examples"),
-            metrics={split: _numbers(scores) for split, scores in happened["metrics"].items() if scores},
-            primary=str(happened["primary"]),
-            tasks={task: str(each["primary"]) for task, each in happened.get("tasks", {}).items()},
-            outputs=(happened.get("outputs") or {}) if outputs is None else outputs,
-            world=world,
-            seconds=tuple(_seconds(happened, world)),
-        )
-        _check_outputs(run)
-        return run
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        if isinstance(error, InputError):
-            raise
-        raise InputError(
-            f"{path} is damaged ({type(error).__name__}: {error}): run it again, or leave it out."
-        ) from error
+    happened = content.get("happened")
+    if isinstance(happened, dict) and happened.get("status") == FAILED_RUN:
+        error = documents.check(content, FailedRecord, path, AGAIN)["happened"]["error"]
+        return FailedRun(path, f"{error['kind']}: {error['message']}")
+    documents.check(content, StoredRecord, path, AGAIN)
+    asked, happened, world = content["asked"], content["happened"], content["world"]
+    return StoredRun(
+        path=path,
+        recipe=dict(asked["recipe"]),
+        seed=asked["recipe"]["seed"],
+        examples=asked.get("examples"),
+        metrics={split: _numbers(scores) for split, scores in happened["metrics"].items() if scores},
+        primary=happened["primary"],
+        tasks={task: each["primary"] for task, each in happened.get("tasks", {}).items()},
+        outputs=(happened.get("outputs") or {}) if outputs is None else outputs,
+        world=world,
+        seconds=tuple(_seconds(happened, world)),
+    )
 
 
 def _numbers(scores: Mapping[str, Any]) -> dict[str, float]:
@@ -154,11 +150,3 @@ def _numbers(scores: Mapping[str, Any]) -> dict[str, float]:
 def _seconds(happened: Mapping[str, Any], world: Mapping[str, Any]) -> list[float]:
     times = world.get("times") or happened
     return [float(each) for each in times.get("seconds_per_epoch") or []]
-
-
-def _check_outputs(run: StoredRun) -> None:
-    for name, output in run.outputs.items():
-        if output["kind"] != "ranking" and not len(output["gold"]) == len(output["predictions"]) > 0:
-            raise ValueError(f"{len(output['predictions'])} predictions for {len(output['gold'])} examples of {name}")
-        if output["kind"] == "ranking" and not output["per_query"]:
-            raise ValueError(f"no claims in {name}")

@@ -43,7 +43,7 @@ class RunTasks:
 def load_tasks(folder: Path, wanted: Sequence[str] = ()) -> RunTasks:
     """Load a finished run of either kind; `wanted` are the tasks to keep, all if none is named."""
     content = finished_record(folder)
-    recipe = record.any_recipe_of(content)
+    recipe = record.any_recipe_of(content, folder)
     if isinstance(recipe, JointRecipe):
         model, tokenizer = load_multitask(folder), load_tokenizer(folder)
         runs = {

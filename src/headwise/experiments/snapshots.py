@@ -17,7 +17,7 @@ from safetensors.numpy import load_file, save
 
 from headwise.disk import write_atomically
 from headwise.errors import InputError
-from headwise.json_text import parse_json
+from headwise.experiments import documents, record
 
 NAME = "snapshots.safetensors"
 FOLDER = "snapshots"
@@ -57,18 +57,32 @@ def read_snapshots(run: Path) -> HeadsOverTraining | None:
         return None
     try:
         with safe_open(path, "numpy") as file:
-            about = parse_json((file.metadata() or {})["headwise"])
+            about = documents.parse((file.metadata() or {})["headwise"])
         arrays = load_file(path)
         if about["format"] != 1:
             raise InputError(f"{path} has format {about['format']!r:.20}: this headwise reads format 1; train again.")
-        return HeadsOverTraining(
+        found = HeadsOverTraining(
             steps=arrays["steps"],
             similarity=arrays["similarity"],
             entropy=arrays["entropy"],
             vectors=arrays["vectors"],
             examples=int(about["examples"]),
         )
-    except (OSError, ValueError, KeyError, SafetensorError) as error:
+        _check(found)
+        return found
+    except (OSError, ValueError, KeyError, TypeError, SafetensorError) as error:
         if isinstance(error, InputError):
             raise
-        raise InputError(f"{path} is damaged ({' '.join(str(error).split())[:120]}): train again.") from error
+        reason = f"{error} is missing" if isinstance(error, KeyError) else error
+        raise documents.damaged(path, str(reason), record.AGAIN) from error
+
+
+def _check(found: HeadsOverTraining) -> None:
+    """Refuse arrays that do not belong together."""
+    snapshots, heads = found.vectors.shape[:2] if found.vectors.ndim == 3 else (-1, -1)
+    shapes = {"steps": (snapshots,), "similarity": (snapshots, heads), "entropy": (snapshots, heads)}
+    for name, shape in shapes.items():
+        if getattr(found, name).shape != shape:
+            raise ValueError(f"{name} is of shape {list(getattr(found, name).shape)}, expected {list(shape)}")
+    if not all(np.isfinite(getattr(found, name)).all() for name in ("vectors", "similarity", "entropy")):
+        raise ValueError("some values are not finite")

@@ -68,7 +68,7 @@ def run_settings(folder: Path) -> tuple[str, int | None]:
         recipe = parse_json(path.read_text(encoding="utf-8"))["asked"]["recipe"]
         several = ", ".join(recipe.get("tasks", ()))
         settings = "" if several else str(recipe["head"]), int(recipe["data"]["max_length"])
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
         raise InputError(f"{path} is damaged ({type(error).__name__}): train again.") from error
     if several:
         raise InputError(f"{folder} has several tasks ({several}): expected a run on one.")

@@ -75,7 +75,8 @@ def _tells(about: Any) -> bool:
         isinstance(about, dict)
         and isinstance(about.get("name"), str)
         and isinstance(about.get("labels"), list)
-        and "problem" in about
+        and all(isinstance(label, str) for label in about["labels"])
+        and isinstance(about.get("problem", 0), str | None)
     )
 
 

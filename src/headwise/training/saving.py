@@ -24,7 +24,7 @@ from headwise.attention.pretrained import (
     reason_of,
 )
 from headwise.attention.pruned_class import pruned_class
-from headwise.errors import DiskError, InputError, StateError, UnsupportedModelError
+from headwise.errors import DiskError, HeadwiseError, InputError
 from headwise.ssa import supervision_of
 from headwise.ssa.attach import NAME as TOKEN_HEAD
 from headwise.ssa.attach import reattach, settings_in
@@ -107,13 +107,21 @@ def load_model_folder(folder: Path, head: str) -> nn.Module:
 
 @contextmanager
 def in_one_sentence(folder: Path) -> Iterator[None]:
-    """What is wrong with the files of a model, told by its folder."""
+    """What is wrong with the files of a model, told by its folder.
+
+    Libraries raise all kinds of errors for damaged files, tokenizers a bare Exception.
+    """
     try:
         yield
-    except (UnsupportedModelError, StateError, DiskError):
+    except (InputError, DiskError) as error:
+        raise InputError(f"the model in {folder} cannot be loaded: {error}") from error
+    except (HeadwiseError, MemoryError):
         raise
     except Exception as error:  # other people's files, in which anything may be wrong
-        raise InputError(f"the model in {folder} cannot be loaded: {reason_of(error)}") from error
+        raise InputError(
+            f"the model in {folder} cannot be loaded: {reason_of(error).rstrip('.')}; restore its files, or save the "
+            "model again."
+        ) from error
 
 
 def _load(folder: Path, head: str) -> nn.Module:
@@ -182,7 +190,8 @@ def fill(model: nn.Module, weights: dict[str, Tensor], wanted: Callable[[str], b
 
 def holds_classifier(config: Any) -> bool:
     """Whether plain transformers finds a trained classifier beside this config."""
-    return any(str(name).endswith("ForSequenceClassification") for name in config.architectures or ())
+    names = config.architectures if isinstance(config.architectures, list) else []
+    return any(str(name).endswith("ForSequenceClassification") for name in names)
 
 
 def _token_head_weights(folder: Path) -> dict[str, Tensor]:

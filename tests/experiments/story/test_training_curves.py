@@ -3,6 +3,7 @@
 import json
 
 import pytest
+from small_heads import bare_record
 from tiny_runs import log, record
 
 from headwise.errors import InputError
@@ -59,8 +60,7 @@ def made(tmp_path):
     """A run of a record and of lines of a log."""
 
     def write(*lines, **happened):
-        content = {"format": 1, "asked": {}, "happened": {"primary": "accuracy", **happened}, "world": {}}
-        (tmp_path / "headwise.json").write_text(json.dumps(content))
+        (tmp_path / "headwise.json").write_text(json.dumps(bare_record("run", **happened)))
         texts = [line if isinstance(line, str) else json.dumps(line) for line in lines]
         (tmp_path / "log.jsonl").write_text("".join(f"{text}\n" for text in texts))
         return tmp_path

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy
 
-from headwise.errors import InputError
+from headwise.errors import InputError, Stopped
 from headwise.experiments.analysis.claims import claims_of
 from headwise.experiments.analysis.examples import ExampleView, gold_of, spread, view_examples
 from headwise.experiments.analysis.settings import AnalysisSettings
@@ -54,12 +54,16 @@ def analyze(
     source = source or Source()
     material = {name: _read(run, settings, source) for name, run in tasks.runs.items()}
     wanted = {name: wanted_pattern(run, settings.pattern, source, listener) for name, run in tasks.runs.items()}
-    found = {}
-    for name, run in tasks.runs.items():
-        content, views, rows = _analyse(run, material[name], settings, wanted[name], listener)
-        folder = analysis_folder(tasks.folder, name if tasks.joint else None)
-        content = {"run": identity(tasks.folder), "task": name, **content}
-        found[name] = Written(content, write_analysis(folder, content, views, rows))
+    found: dict[str, Written] = {}
+    try:
+        for name, run in tasks.runs.items():
+            content, views, rows = _analyse(run, material[name], settings, wanted[name], listener)
+            folder = analysis_folder(tasks.folder, name if tasks.joint else None)
+            content = {"run": identity(tasks.folder), "task": name, **content}
+            found[name] = Written(content, write_analysis(folder, content, views, rows))
+    except KeyboardInterrupt:
+        kept = f"the analysis of {', '.join(found)} is kept" if found else "nothing was written"
+        raise Stopped(f"{kept}, and the same command begins the analysis of {tasks.folder} again") from None
     return found
 
 

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from headwise.errors import InputError
 from headwise.experiments.analysis.examples import ExampleView
 from headwise.experiments.analysis.maps import ExampleMaps
+from headwise.experiments.analysis.schema import AnalysisFile
 from headwise.experiments.head_files import damaged, read_answers, write_answers
 from headwise.notebook import table_html
 
@@ -82,7 +83,7 @@ def read_analysis(run: Path, task: str | None = None) -> Analysis:
     folder = analysis_folder(run, task)
     if not run.is_dir():
         raise InputError(f"{run} is no folder: expected one that `headwise train` made.")
-    found = read_answers(folder, NAME, run)
+    found = read_answers(folder, NAME, run, AnalysisFile)
     if found is None:
         option = "" if task is None else f" --task {task}"
         tasks = sorted(path.parent.name for path in (run / FOLDER).glob(f"*/{NAME}.json"))
@@ -91,7 +92,10 @@ def read_analysis(run: Path, task: str | None = None) -> Analysis:
         raise InputError(f"{run} has no saved arrays of its heads: make them with `headwise analyze {run}{option}`.")
     content, arrays = found
     try:
-        return Analysis(content, unpack_examples(content["kept"], arrays))
+        examples = unpack_examples(content["kept"], arrays)
+        for view in examples:
+            check_arrays(view, content["layers"], content["heads"])
+        return Analysis(content, examples)
     except (KeyError, TypeError, ValueError, IndexError) as error:
         raise damaged(NAME, run, folder, error) from error
 
@@ -130,6 +134,29 @@ def pack_examples(examples: Sequence[ExampleView]) -> tuple[list[dict[str, Any]]
 def unpack_examples(described: Sequence[Mapping[str, Any]], arrays: Mapping[str, NDArray[Any]]) -> list[ExampleView]:
     """The other way round."""
     return [_unpacked(number, each, arrays) for number, each in enumerate(described)]
+
+
+def check_arrays(view: ExampleView, layers: int, heads: int) -> None:
+    """Refuse, by a ValueError, arrays of an example that are not those of its tokens and of the model's heads."""
+    tokens = len(view.tokens)
+    shapes: dict[str, tuple[NDArray[Any], tuple[int, ...]]] = {
+        "maps": (view.maps.values, (layers, heads, tokens, view.maps.values.shape[-1])),
+        "mean map": (view.mean_map, (tokens, tokens)),
+        "vectors": (view.vectors, (layers * heads, tokens)),
+    }
+    if view.maps.keys is None:
+        shapes["maps"] = (view.maps.values, (layers, heads, tokens, tokens))
+    else:
+        shapes["keys"] = (view.maps.keys, view.maps.values.shape)
+    if view.wanted is not None:
+        shapes["pattern"] = (view.wanted[1], (tokens, tokens))
+    for name, (array, shape) in shapes.items():
+        if array.shape != shape:
+            raise ValueError(f"the {name} of {view.title} are {list(array.shape)}, expected {list(shape)}")
+        if not np.isfinite(array).all():
+            raise ValueError(f"the {name} of {view.title} are not finite")
+    if view.maps.keys is not None and view.maps.keys.size and int(view.maps.keys.max()) >= tokens:
+        raise ValueError(f"the keys of {view.title} go beyond its {tokens} tokens")
 
 
 def _unpacked(number: int, each: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> ExampleView:

@@ -8,8 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from headwise.errors import InputError, choices
+from headwise.experiments import documents
 from headwise.experiments.results import SWEEPS, read_json
 from headwise.experiments.sweeps.folder import FORMAT
+from headwise.experiments.sweeps.schema import ManifestFile
 
 SEED = "seed"
 
@@ -52,12 +54,7 @@ def read_manifest(folder: Path, name: str | None) -> Manifest | None:
     content = read_json(path)
     if content.get("format") != FORMAT:
         raise InputError(f"{path} has format {content.get('format')!r:.40}: this headwise reads format {FORMAT}.")
-    try:
-        return _manifest(content)
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise InputError(
-            f"{path} is damaged ({type(error).__name__}: {error}): `headwise sweep` writes it again."
-        ) from error
+    return _manifest(documents.check(content, ManifestFile, path, "`headwise sweep` writes it again"))
 
 
 def _manifest(content: Mapping[str, Any]) -> Manifest:
@@ -69,9 +66,6 @@ def _manifest(content: Mapping[str, Any]) -> Manifest:
     points = tuple(
         (str(run["key"]), {axis: str(label) for axis, label in run["point"].items()}) for run in content["runs"]
     )
-    for _, point in points:
-        if wrong := [name for name, axis in axes.items() if point.get(name) not in axis.labels]:
-            raise ValueError(f"a run without a place on axis {wrong[0]!r}")
     baseline = compare.get("baseline")
     return Manifest(
         name=str(content["name"]),

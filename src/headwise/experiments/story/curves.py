@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from headwise.errors import InputError
-from headwise.experiments import record
-from headwise.json_text import parse_json
+from headwise.experiments import documents, record
 
 LOG = "log.jsonl"
 EVALUATED = "eval_"
@@ -46,7 +45,7 @@ def _read_log(folder: Path) -> list[Entry]:
     entries: list[Entry] = []
     for number, line in enumerate(_lines(path), start=1):
         try:
-            entry = parse_json(line)
+            entry = documents.parse(line, finite=False)
         except ValueError as error:
             raise _damaged(path, number, str(error)) from error
         if not isinstance(entry, dict) or not _is_number(entry.get("step")):

@@ -13,6 +13,7 @@ import numpy
 
 from headwise.experiments import head_dissociation, prune_curve
 from headwise.experiments.head_files import FOLDER, damaged, read_answers
+from headwise.experiments.head_schemas import CurveFile, DissociationFile
 from headwise.experiments.prune_curve import PruneCurve
 from headwise.experiments.prune_masks import ASCENDING, DESCENDING
 from headwise.heads.bootstrap import RESAMPLES, Interval
@@ -32,7 +33,7 @@ def pruning_plots(folder: Path) -> list[dict[str, Any]]:
         A plot for each task, whose ranked series also tell which heads they silence; none if the curve was not
         measured.
     """
-    found = read_answers(folder / FOLDER, prune_curve.NAME, folder)
+    found = read_answers(folder / FOLDER, prune_curve.NAME, folder, CurveFile)
     if found is None:
         return []
     try:
@@ -123,7 +124,7 @@ def dissociation_matrices(folder: Path) -> list[dict[str, Any]]:
         {title, rows, columns, values, notes}: the mean over all steps, then every step; None where there is no value.
         Nothing if the D-scores were not computed.
     """
-    found = read_answers(folder / FOLDER, head_dissociation.NAME, folder)
+    found = read_answers(folder / FOLDER, head_dissociation.NAME, folder, DissociationFile)
     if found is None:
         return []
     content = found[0]

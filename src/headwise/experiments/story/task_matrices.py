@@ -7,6 +7,7 @@ from typing import Any
 
 from headwise.experiments import head_similarity
 from headwise.experiments.head_files import FOLDER, damaged, read_answers
+from headwise.experiments.head_schemas import SimilarityFile
 from headwise.experiments.story.head_plots import BROKEN
 
 
@@ -19,7 +20,7 @@ def similarity_matrices(folder: Path) -> list[dict[str, Any]]:
     Returns:
         {title, rows, columns, values, notes}; nothing if the similarity was not measured.
     """
-    found = read_answers(folder / FOLDER, head_similarity.NAME, folder)
+    found = read_answers(folder / FOLDER, head_similarity.NAME, folder, SimilarityFile)
     if found is None:
         return []
     content = found[0]

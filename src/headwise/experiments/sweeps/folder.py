@@ -27,7 +27,8 @@ from filelock import FileLock, Timeout
 from headwise import __version__
 from headwise.disk import disk_errors, write_atomically
 from headwise.errors import InputError
-from headwise.json_text import parse_json
+from headwise.experiments.documents import Document, finite, read_checked
+from headwise.experiments.sweeps.schema import ManifestFile, MarkFile
 
 MARK = "headwise-sweep.json"
 FORMAT = 1
@@ -49,7 +50,7 @@ class ResultFolder:
             if names <= {"locks", f".{MARK}.new"}:
                 return  # another sweep is just beginning, or was killed in its first moment
             raise InputError(f"{self.path} holds other files: choose another folder with --output.")
-        made = _read(self.path / MARK)
+        made = _read(self.path / MARK, MarkFile)
         if made.get("format") != FORMAT or made.get("headwise") != __version__:
             raise InputError(
                 f"{self.path} holds results of headwise {made.get('headwise')} (format {made.get('format')}), and this "
@@ -74,7 +75,7 @@ class ResultFolder:
         """Keep which run stands where; runs that an earlier, wider or narrower, call of this sweep had stay in it."""
         path = self.path / "sweeps" / f"{manifest['name']}.json"
         with writing(self.path), FileLock(self.path / "locks" / "folder.lock"):
-            before = _read(path) if path.is_file() else None
+            before = _read(path, ManifestFile) if path.is_file() else None
             write_atomically(path, json.dumps(_merged(before, manifest), indent=2, ensure_ascii=False) + "\n")
 
     def result(self, key: str) -> Path:
@@ -134,7 +135,7 @@ class ResultFolder:
 
 def run_text(content: Mapping[str, Any]) -> str:
     """A run as text, a line for each part, so that parts can be compared byte by byte."""
-    parts = (f"{json.dumps(name)}: {json.dumps(part, ensure_ascii=False)}" for name, part in content.items())
+    parts = (f"{json.dumps(name)}: {json.dumps(finite(part), ensure_ascii=False)}" for name, part in content.items())
     return "{" + ",\n".join(parts) + "}\n"
 
 
@@ -165,14 +166,8 @@ def _write_once(path: Path, text: str) -> bool:
         fresh.unlink(missing_ok=True)
 
 
-def _read(path: Path) -> dict[str, Any]:
-    try:
-        content = parse_json(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise InputError(f"{path} is damaged ({error}): remove it, or choose another folder with --output.") from error
-    if not isinstance(content, dict):
-        raise InputError(f"{path} is damaged (no keys): remove it, or choose another folder with --output.")
-    return content
+def _read(path: Path, schema: type[Document]) -> dict[str, Any]:
+    return read_checked(path, schema, "remove it, or choose another folder with --output")
 
 
 def _merged(before: Mapping[str, Any] | None, now: Mapping[str, Any]) -> dict[str, Any]:

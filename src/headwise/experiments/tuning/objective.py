@@ -13,9 +13,10 @@ from typing import Any
 
 from headwise.code_permission import code_allowed
 from headwise.errors import HeadwiseError
+from headwise.experiments.documents import read_checked
 from headwise.experiments.joint_recipe import JointRecipe
 from headwise.experiments.recipe import Recipe
-from headwise.experiments.results import read_json
+from headwise.experiments.record_schema import TrialRecord
 from headwise.experiments.sweeps.folder import ResultFolder
 from headwise.experiments.sweeps.perform import ABANDONED, BUSY, FAILED, INTERRUPTED, Assignment, Report, perform
 from headwise.experiments.sweeps.plan import run_key
@@ -112,9 +113,12 @@ class TrialRuns:
             time.sleep(LOOK_AGAIN)
             report = perform(assignment, self._listener, self.watch)
         _raise(report)
-        content = report.content or read_json(ResultFolder(Path(assignment.folder)).result(report.key))
-        happened: dict[str, Any] = content["happened"]
-        return happened
+        if report.content is not None:
+            happened: dict[str, Any] = report.content["happened"]
+            return happened
+        path = ResultFolder(Path(assignment.folder)).result(report.key)
+        kept: dict[str, Any] = read_checked(path, TrialRecord, "remove it, and the same command makes it again")
+        return kept["happened"]  # type: ignore[no-any-return]
 
     def _take_in(self, happened: Mapping[str, Any]) -> None:
         """Note the result of a run, and report the evaluations of one that somebody else has made."""

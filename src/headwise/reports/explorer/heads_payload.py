@@ -12,6 +12,7 @@ import numpy as np
 
 from headwise.experiments.analysis import ExampleView
 from headwise.experiments.head_files import FOLDER, read_answers
+from headwise.experiments.head_schemas import ImportanceFile
 from headwise.reports.explorer.runs import RUN, ReportRun
 
 STATISTICS = {
@@ -69,7 +70,7 @@ def _grids(run: ReportRun) -> dict[str, Grid]:
     grids: dict[str, Grid] = dict(run.analysis.content["statistics"])
     if "importance" in grids:
         return grids
-    found = read_answers(run.folder / FOLDER, "importance", run.folder)
+    found = read_answers(run.folder / FOLDER, "importance", run.folder, ImportanceFile)
     measured = {} if found is None else found[0]["tasks"]
     task = run.analysis.content["task"]
     if task in measured:

@@ -64,7 +64,7 @@ def gather_runs(
         if not record.finished(content):
             raise InputError(f"{folder} holds a run that is not finished: go on with `headwise train ... --resume`.")
         if task is not None:
-            record.recipe_of(content, task)  # refuses a task that the run does not have
+            record.recipe_of(content, folder, task)  # refuses a task that the run does not have
         found.append(ReportRun(f"m{number}", names[number], role, folder, content, read_analysis(folder, task)))
     for other in found[1:]:
         check_pair(found[0], other)
@@ -98,7 +98,8 @@ def check_pair(one: ReportRun, other: ReportRun) -> None:
             f"{one.folder} has the labels {_listed(mine['labels'])} and {other.folder} {_listed(theirs['labels'])}: "
             "compare runs of one task."
         )
-    if (mine["split"], mine["examples_key"]) != (theirs["split"], theirs["examples_key"]):
+    same = ("split", "examples", "examples_key")
+    if any(mine[name] != theirs[name] for name in same):
         raise InputError(
             f"{one.folder} was analysed on {mine['examples']} examples of {mine['split']}, and {other.folder} on other "
             f"ones ({theirs['examples']} of {theirs['split']}): analyse both with the same options of headwise analyze."

@@ -1,0 +1,297 @@
+"""What must be in the record of a run: in headwise.json of `headwise train`, and in runs/KEY.json of a sweep."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import Field, model_validator
+
+from headwise.experiments.documents import Count, Document
+
+Scores = dict[str, float]
+Seed = Annotated[int, Field(ge=0)]
+
+
+class RecipeInRecord(Document):
+    """Of a recipe, what those rely on who do not read it as one: comparisons and reports."""
+
+    name: str = ""
+    task: dict[str, Any] = {}
+    tasks: dict[str, dict[str, Any]] = {}
+    model: str = ""
+    guides: dict[str, Any] = {}
+    ssa: dict[str, Any] | None = None
+    data: dict[str, Any] = {}
+    training: dict[str, Any] = {}
+    seed: Seed
+
+
+class World(Document):
+    """Where a run happened."""
+
+    headwise: str = ""
+    threads: Count | None = None
+    processes: Count = 1
+    accelerator: str | None = None
+    precision: str | None = None
+    packages: dict[str, str] = {}
+
+
+# -- answers to every example ------------------------------------------------------------------------------------------
+
+
+class PlainAnswers(Document):
+    """Predictions of a classifier or a regression beside what was right."""
+
+    examples: str
+
+    def _same_length(self, gold: int, predictions: int) -> None:
+        if not gold == predictions > 0:
+            raise ValueError(f"{predictions} predictions for {gold} examples")
+
+
+class Classes(PlainAnswers):
+    """Of a classifier."""
+
+    kind: Literal["classification"]
+    gold: list[Count]
+    predictions: list[Count]
+
+    @model_validator(mode="after")
+    def _fits(self) -> Self:
+        self._same_length(len(self.gold), len(self.predictions))
+        return self
+
+
+class Numbers(PlainAnswers):
+    """Of a regression."""
+
+    kind: Literal["regression"]
+    gold: list[float]
+    predictions: list[float]
+
+    @model_validator(mode="after")
+    def _fits(self) -> Self:
+        self._same_length(len(self.gold), len(self.predictions))
+        return self
+
+
+class Rankings(Document):
+    """The measures of every claim."""
+
+    kind: Literal["ranking"]
+    examples: str
+    per_query: Annotated[dict[str, Scores], Field(min_length=1)]
+
+    @model_validator(mode="after")
+    def _fits(self) -> Self:
+        measures = {frozenset(each) for each in self.per_query.values()}
+        if len(measures) > 1 or frozenset() in measures:
+            raise ValueError("the claims do not have the same measures")
+        return self
+
+
+Outputs = dict[str, Annotated[Classes | Numbers | Rankings, Field(discriminator="kind")]]
+
+
+class OutputsFile(Document):
+    """outputs.json."""
+
+    outputs: Outputs
+
+
+# -- runs of a sweep ---------------------------------------------------------------------------------------------------
+
+
+class StoredAsked(Document):
+    """What was asked for."""
+
+    recipe: RecipeInRecord
+    examples: str | None = None
+
+
+class StoredTask(Document):
+    """One of several tasks."""
+
+    primary: str
+
+
+class StoredHappened(Document):
+    """What happened, as far as comparisons need it."""
+
+    metrics: dict[str, Scores | None]
+    primary: str
+    tasks: dict[str, StoredTask] = {}
+    outputs: Outputs | None = None
+    seconds_per_epoch: list[float] | None = None
+
+
+class Times(Document):
+    """How long it took."""
+
+    seconds_per_epoch: list[float] | None = None
+
+
+class StoredWorld(World):
+    """With the times, which are the machine's."""
+
+    times: Times | None = None
+
+
+class StoredRecord(Document):
+    """A finished run of a sweep."""
+
+    asked: StoredAsked
+    happened: StoredHappened
+    world: StoredWorld
+
+
+class TrialHappened(StoredHappened):
+    """What tuning takes from a run that was made before."""
+
+    steps: Count
+    evaluations: list[dict[str, float]]
+
+    @model_validator(mode="after")
+    def _evaluated(self) -> Self:
+        for place, each in enumerate(self.evaluations):
+            for name in ("step", f"eval_{self.primary}"):
+                if name not in each:
+                    raise ValueError(f"evaluations.{place}.{name} is missing")
+        return self
+
+
+class TrialRecord(StoredRecord):
+    """A finished run of a study."""
+
+    happened: TrialHappened
+
+
+class RunError(Document):
+    """Why a run failed."""
+
+    kind: str
+    message: str
+
+
+class FailedHappened(Document):
+    """What happened to a run that failed."""
+
+    error: RunError
+
+
+class FailedRecord(Document):
+    """A failed run of a sweep."""
+
+    happened: FailedHappened
+
+
+# -- folders of `headwise train` ---------------------------------------------------------------------------------------
+
+
+class Asked(StoredAsked):
+    """What was asked for; on the data it depends what can be evaluated."""
+
+    data: str | None
+    seed: Seed
+    command: list[str] = []
+    knowledge: dict[str, dict[str, Any]] = {}
+
+
+class Task(StoredTask):
+    """One of several tasks."""
+
+    labels: list[str]
+    examples: dict[str, Count] = {}
+
+
+class Guide(Document):
+    """What became of a guide."""
+
+    weight: float | None = None
+    share: float | None = None
+
+
+class Control(Document):
+    """The arm that important-heads training is compared with."""
+
+    metrics: dict[str, Scores | None]
+    last: dict[str, Scores | None]
+
+
+class Happened(Document):
+    """What happened in a run that came to its end."""
+
+    metrics: dict[str, Scores | None]
+    last: dict[str, Scores | None] | None = None
+    control: Control | None = None
+    primary: str
+    labels: list[str] | None = None
+    tasks: Annotated[dict[str, Task], Field(min_length=1)] | None = None
+    steps: Count
+    best_step: Count
+    seconds_per_epoch: list[float] = []
+    seconds_per_step: float | None = None
+    examples: dict[str, Count] = {}
+    guides: dict[str, Guide] = {}
+    evaluations: list[dict[str, float | None]] = []
+
+    @model_validator(mode="after")
+    def _whole(self) -> Self:
+        for name in ("tasks", "last", "control"):
+            if name in self.model_fields_set and getattr(self, name) is None:
+                raise ValueError(f"{name} is null, expected keys with values")
+        if self.tasks is None and self.labels is None:
+            raise ValueError("labels is missing")
+        if self.tasks is None and len({frozenset(each) for each in self.metrics.values() if each}) > 1:
+            raise ValueError("the splits do not have the same metrics")
+        if any("step" not in each for each in self.evaluations):
+            raise ValueError("an evaluation has no step")
+        for other in self._others():
+            if any(set(scores) - set(other.get(split) or {}) for split, scores in self.metrics.items() if scores):
+                raise ValueError("the last model or the control lacks scores that the best one has")
+        return self
+
+    def _others(self) -> list[dict[str, Scores | None]]:
+        """The scores that stand beside the best ones."""
+        if self.tasks is None:
+            return []
+        if self.last is None:
+            raise ValueError("last is missing")
+        return [self.last, *([] if self.control is None else [self.control.metrics, self.control.last])]
+
+
+class RunRecord(Document):
+    """headwise.json."""
+
+    asked: Asked
+    happened: Happened | None
+    world: World
+
+    @model_validator(mode="after")
+    def _same_tasks(self) -> Self:
+        if self.happened is not None and set(self.asked.recipe.tasks) != set(self.happened.tasks or {}):
+            raise ValueError("asked.recipe.tasks and happened.tasks name different tasks")
+        return self
+
+
+# -- important heads, while a run with IAT is not finished -------------------------------------------------------------
+
+
+class ChosenHeads(Document):
+    """Of one task: 1 where a head is important, by layers."""
+
+    heads: Annotated[list[list[Annotated[int, Field(ge=0, le=1)]]], Field(min_length=1)]
+
+    @model_validator(mode="after")
+    def _even(self) -> Self:
+        if len({len(row) for row in self.heads}) > 1:
+            raise ValueError("the layers do not have the same number of heads")
+        return self
+
+
+class ChosenFile(Document):
+    """importance.json in the folder of an unfinished run."""
+
+    step: Count
+    tasks: dict[str, ChosenHeads]

@@ -1,0 +1,324 @@
+"""Damaged files of runs and results: every command that reads one says so in one sentence, or does without it.
+
+The part for every day takes a seeded sample of the damage; `make slow` takes much more of it.
+"""
+
+import hashlib
+import json
+import shutil
+import zlib
+from contextlib import suppress
+
+import pytest
+import small_results
+import yaml
+from damage import damages
+from small_collection import write_collection
+from tiny_runs import assert_one_sentence, small
+
+from headwise.experiments.analysis import AnalysisSettings, analyze
+from headwise.experiments.run_tasks import load_tasks
+
+RECORD, MODEL = ("headwise.json",), ("config.json", "tokenizer.json", "tokenizer_config.json", "model.safetensors")
+CURVE = ("heads/prune-curve.json", "heads/prune-curve.safetensors")
+SWEEP = ("headwise-sweep.json", "sweeps/sizes.json", "runs/*.json")
+PAGE = "-o {new}.html --force"
+# Command -> what it reads, and which of the files there.
+CASES = {
+    "evaluate {at}": ("guided", RECORD + MODEL),
+    "predict {at} --input {root}/texts.tsv --output {new}.tsv": ("guided", RECORD + MODEL),
+    "analyze {at} --limit 2 --keep 1 --importance 2": ("guided", RECORD),
+    "export {at} --output {new}": ("guided", (*RECORD, "config.json")),
+    f"report {{at}} --baseline {{root}}/plain {PAGE}": (
+        "guided",
+        (
+            *RECORD,
+            "outputs.json",
+            "log.jsonl",
+            "snapshots.safetensors",
+            "analysis/analysis.json",
+            "analysis/analysis.safetensors",
+            "heads/importance.json",
+            *CURVE,
+        ),
+    ),
+    "compare {at} {root}/plain --resamples 100 --times --all-metrics": ("guided", (*RECORD, "outputs.json")),
+    "heads importance {at} --examples 4 --output {new}": ("guided", RECORD),
+    "heads prune-curve {at} --percent 50 --random 1 --examples 4 --limit 4 --output {new}": ("guided", RECORD),
+    "heads patterns {at} --limit 2": ("guided", RECORD),
+    "figure pca {at} -o {new}.svg": ("guided", (*RECORD, "analysis/analysis.json", "analysis/analysis.safetensors")),
+    "figure curves {at} -o {new}.svg": ("guided", (*RECORD, "log.jsonl")),
+    "train {recipe} --data {data} --output {at} --resume": ("guided", RECORD),
+    "tokens {at} --text cat --pair dog": ("ssa", (*RECORD, "config.json", "headwise_head.safetensors")),
+    "evaluate {at} --task single": ("joint", (*RECORD, "config.json", "headwise_heads.safetensors")),
+    "export {at} --task signs --output {new}": ("joint", (*RECORD, "config.json")),
+    f"report {{at}} --task signs {PAGE}": (
+        "joint",
+        (*RECORD, "analysis/signs/analysis.json", "heads/dissociation.json", "heads/similarity.json", *CURVE),
+    ),
+    "compare {at} {root}/joint-other --resamples 100 --baseline learning_rate=0.1": (
+        "joint",
+        (*RECORD, "outputs.json"),
+    ),
+    "heads dissociation {at} --resamples 10": ("joint", RECORD + CURVE),
+    "heads similarity {at} --examples 4": ("joint", (*RECORD, "heads/dissociation.json")),
+    "figure dissociation {at} -o {new}.svg": ("joint", (*RECORD, "heads/dissociation.json")),
+    "search {at} cat --collection {root}/papers --depth 3 --top 2 --explain --cache {root}/cache": (
+        "ranking",
+        (*RECORD, "config.json", "tokenizer.json"),
+    ),
+    "rerank {at} --candidates {root}/found.trec --collection {root}/papers --output {new}.trec": ("ranking", RECORD),
+    f"report {{at}} {PAGE}": ("ranking", (*RECORD, "outputs.json", "analysis/analysis.json")),
+    "compare {at} {root}/ranking-other --resamples 100 --baseline learning_rate=0.1": (
+        "ranking",
+        (*RECORD, "outputs.json"),
+    ),
+    "compare {at} --resamples 100 --times --all-metrics": ("results", SWEEP),
+    "figure sizes {at} -o {new}.svg": ("results", SWEEP),
+    f"report {{root}}/guided --results {{at}} {PAGE}": ("results", SWEEP),
+    "score {at}/found.trec --qrels {at}/qrels.txt": (".", ("found.trec", "qrels.txt")),
+    "doctor {at} --length 20": ("guided", ("config.json",)),
+}
+FILES = [(words, place, file) for words, (place, files) in CASES.items() for file in files]
+QUICK, THOROUGH = 1, 60
+
+
+@pytest.fixture(scope="session")
+def root(tmp_path_factory, two_runs, supervised_run, joint, analysed_reranker):
+    """Runs, results and all that the commands read."""
+    folder = tmp_path_factory.mktemp("damaged")
+    runs = {"ssa": supervised_run, "joint": joint, "ranking": analysed_reranker}
+    for name, run in {**runs, "guided": two_runs / "guided", "plain": two_runs / "plain"}.items():
+        shutil.copytree(run, folder / name)
+    analyze(load_tasks(folder / "joint"), AnalysisSettings(examples=2))
+    for name in ("joint", "ranking"):
+        other = shutil.copytree(folder / name, folder / f"{name}-other")
+        small_results.alter(other / "headwise.json", asked__recipe__training__learning_rate=0.1)
+    sizes = {"0.5": {"data__fraction": 0.5}, "1": {"data__fraction": 1.0}}
+    axes = {"system": small_results.SYSTEMS, "size": sizes}
+    compare = {"by": ["system"], "baseline": "plain", "within": ["size"]}
+    small_results.sweep(folder / "results", axes, compare=compare, name="sizes", examples=12)
+    write_collection(folder / "papers")
+    (folder / "texts.tsv").write_text("sentence1\tsentence2\nthe cat\ta dog\n", encoding="utf-8")
+    rows = "".join(f"v{claim} Q0 v{number}-yes {number + 1} {9 - number} t\n" for claim in (0, 1) for number in (0, 1))
+    (folder / "found.trec").write_text(rows, encoding="utf-8")
+    (folder / "qrels.txt").write_text("v0 0 v0-yes 1\nv1 0 v1-yes 1\n", encoding="utf-8")
+    return folder
+
+
+@pytest.fixture
+def measured(root, headwise):
+    """The runs with answers about their heads."""
+    if not (root / "guided" / "heads").is_dir():
+        few = ("--examples", 8)
+        for run in ("guided", "joint"):
+            assert headwise("heads", "importance", root / run, *few)[0] == 0
+            assert headwise("heads", "prune-curve", root / run, "--percent", 50, "--random", 3, *few)[0] == 0
+        assert headwise("heads", "dissociation", root / "joint", "--resamples", 20)[0] == 0
+        assert headwise("heads", "similarity", root / "joint", *few)[0] == 0
+        path = root / "guided" / "analysis" / "analysis.json"
+        content = json.loads(path.read_text(encoding="utf-8"))
+        del content["statistics"]["importance"]  # so that heads/importance.json is read
+        path.write_text(json.dumps(content), encoding="utf-8")
+    return root
+
+
+@pytest.fixture
+def type_in(headwise, encoder, pairs, tmp_path):
+    """Type a command about a folder."""
+    recipe = tmp_path / "recipe.yaml"
+    changes = {"guides": {"mdg": {"weight": {"share": 0.5}}}, "training__snapshots": 4, "training__evaluate_every": 3}
+    recipe.write_text(yaml.safe_dump(small(encoder, **changes)), encoding="utf-8")
+
+    def run(words, root, at):
+        for path in tmp_path.glob("new*"):
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
+        places = {"root": root, "at": at, "new": tmp_path / "new", "recipe": recipe, "data": pairs}
+        return headwise(*(word.format(**places) for word in words.split()))
+
+    return run
+
+
+def sign(run):
+    """Let the answers about a run say that they belong to its record and to their arrays, as they are now."""
+    if not (run / "headwise.json").is_file():
+        return
+    record = hashlib.sha256((run / "headwise.json").read_bytes()).hexdigest()
+    for path in (*run.glob("analysis/**/*.json"), *run.glob("heads/*.json")):
+        with suppress(ValueError, KeyError, TypeError, RecursionError, OSError):
+            content = json.loads(path.read_text(encoding="utf-8"))
+            content["run"]["record"] = record
+            if content.get("arrays"):
+                arrays = (path.parent / content["arrays"]["file"]).read_bytes()
+                content["arrays"]["sha256"] = hashlib.sha256(arrays).hexdigest()
+            path.write_text(json.dumps(content), encoding="utf-8")
+
+
+def told_in_a_sentence(result):
+    """Done without it, or one sentence at the end of the log, for somebody who can do something about it."""
+    code, out, err = result
+    if code == 0:
+        return "NaN" not in out and "Traceback" not in err
+    last = (err.strip().splitlines() or [""])[-1]
+    return code == 2 and last.startswith("headwise: ") and "unexpected" not in last and "Traceback" not in err
+
+
+def survey(type_in, root, words, place, file, *, count, seed):
+    """Damage a file in several ways; returns those that were not told, with what was said instead."""
+    at, copy = root / place, root / "copy"
+    if place != ".":
+        shutil.rmtree(copy, ignore_errors=True)
+        at = shutil.copytree(at, copy)
+    path = min(at.glob(file))
+    whole = {each: each.read_bytes() for each in at.rglob("*") if each.is_file()} if place != "." else {}
+    whole[path] = path.read_bytes()
+    wrong = []
+    for what, content in damages(path, seed, count):
+        path.write_bytes(content)
+        sign(at)
+        result = type_in(words, root, at)
+        if not told_in_a_sentence(result):
+            wrong.append((what, result[0], result[2][-300:]))
+        for each, before in whole.items():
+            each.parent.mkdir(exist_ok=True)
+            each.write_bytes(before)
+    return wrong
+
+
+@pytest.mark.parametrize("words", CASES)
+def test_every_command_works_with_whole_files(type_in, measured, words):
+    place = CASES[words][0]
+    at = measured / place
+    if place != ".":
+        shutil.rmtree(measured / "copy", ignore_errors=True)
+        at = shutil.copytree(at, measured / "copy")
+        sign(at)
+    code, _, err = type_in(words, measured, at)
+    assert code == 0, err
+
+
+@pytest.mark.parametrize(("words", "place", "file"), FILES)
+def test_damage_is_told(type_in, measured, words, place, file):
+    seed = zlib.crc32(f"{words} {file}".encode())  # another kind of damage for each
+    assert survey(type_in, measured, words, place, file, count=QUICK, seed=seed) == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("words", "place", "file"), FILES)
+def test_much_damage_is_told(type_in, measured, words, place, file):
+    assert survey(type_in, measured, words, place, file, count=THOROUGH, seed=11) == []
+
+
+# -- what is said ------------------------------------------------------------------------------------------------------
+
+DAMAGE = {
+    "no labels": ("headwise.json", {"happened__labels": None}, "happened: labels is missing", "train again"),
+    "labels of the wrong type": (
+        "headwise.json",
+        {"happened__labels": "yes"},
+        'happened.labels is "yes", expected list',
+        "train again",
+    ),
+    "a metric in words": (
+        "headwise.json",
+        {"happened__metrics__test__accuracy": "high"},
+        'happened.metrics.test.accuracy is "high", expected a number',
+        "train again",
+    ),
+    "a metric that is no number": (
+        "headwise.json",
+        {"happened__metrics__test__accuracy": float("nan")},
+        "happened.metrics.test.accuracy is nan, expected a finite number",
+        "train again",
+    ),
+    "a recipe of the wrong type": (
+        "headwise.json",
+        {"asked__recipe__guides": 3},
+        "asked.recipe.guides is 3, expected keys with values",
+        "train again",
+    ),
+    "ragged predictions": (
+        "outputs.json",
+        {"outputs__test__predictions": [[1], [1, 2]]},
+        "outputs.test.predictions.0 is [1], expected a whole number",
+        "train again",
+    ),
+    "too few predictions": (
+        "outputs.json",
+        {"outputs__test__predictions": [1, 2]},
+        "outputs.test: 2 predictions for 21 examples",
+        "train again",
+    ),
+    "infinite predictions": (
+        "outputs.json",
+        {"outputs__validation__gold": [float("inf")]},
+        "outputs.validation.gold.0 is inf, expected a finite number",
+        "train again",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", DAMAGE)
+@pytest.mark.parametrize("command", ["compare", "report"])
+def test_the_sentence_names_file_key_and_fix(headwise, two_runs, tmp_path, name, command):
+    file, change, *parts = DAMAGE[name]
+    run = shutil.copytree(two_runs / "guided", tmp_path / "run")
+    small_results.alter(run / file, **change)
+    sign(run)
+    more = (
+        [two_runs / "plain"]
+        if command == "compare"
+        else ["--baseline", two_runs / "plain", "-o", tmp_path / "page.html"]
+    )
+    assert_one_sentence(headwise(command, run, *more), f"{run / file} is damaged (", *parts)
+
+
+@pytest.mark.parametrize("words", ["evaluate", "analyze", "heads importance", "heads patterns", "heads prune-curve"])
+def test_a_record_without_data(headwise, finished, tmp_path, words):
+    run = shutil.copytree(finished, tmp_path / "run")
+    content = json.loads((run / "headwise.json").read_text())
+    del content["asked"]["data"]
+    (run / "headwise.json").write_text(json.dumps(content))
+    result = headwise(*words.split(), run)
+    assert_one_sentence(result, f"{run / 'headwise.json'} is damaged (asked.data is missing): train again.")
+
+
+def test_a_wrong_recipe_in_a_record_is_named_with_its_file(headwise, finished, tmp_path):
+    run = shutil.copytree(finished, tmp_path / "run")
+    small_results.alter(run / "headwise.json", asked__recipe__training__batch=-1)
+    result = headwise("evaluate", run)
+    assert_one_sentence(result, f"{run / 'headwise.json'}: asked.recipe: training.batch is -1", "or train again")
+
+
+def test_other_labels_than_those_of_the_model(headwise, finished, tmp_path):
+    run = shutil.copytree(finished, tmp_path / "run")
+    small_results.alter(run / "headwise.json", happened__labels=["agree", "deny"])
+    assert_one_sentence(headwise("evaluate", run), "the model has 3 classes", "names 2 (agree, deny)", "train again")
+
+
+TOKENIZERS = {
+    "bare exception": ("tokenizer.json", {"model": 3}),
+    "attribute error": ("tokenizer.json", {"added_tokens": [3]}),
+    "type error": ("tokenizer_config.json", {"pad_token": 3}),
+    "strict config": ("config.json", {"hidden_act": 3}),
+    "no kind of model": ("config.json", {"model_type": ["bert"]}),
+}
+
+
+@pytest.mark.parametrize("name", TOKENIZERS)
+def test_damaged_tokenizers_and_configs(headwise, finished, tmp_path, name):
+    file, change = TOKENIZERS[name]
+    run = shutil.copytree(finished, tmp_path / "run")
+    small_results.alter(run / file, **change)
+    assert_one_sentence(headwise("evaluate", run), f"the model in {run} cannot be loaded: ", "save the model again")
+
+
+def test_a_damaged_analysis_says_how_to_make_it_again(headwise, two_runs, tmp_path):
+    run = shutil.copytree(two_runs / "guided", tmp_path / "run")
+    small_results.alter(run / "analysis" / "analysis.json", statistics__entropy=3)
+    assert_one_sentence(
+        headwise("report", run, "-o", tmp_path / "page.html"),
+        "analysis.json is damaged (statistics.entropy is 3, expected keys with values)",
+        f"make it again with `headwise analyze {run}`",
+    )
+    assert not (tmp_path / "page.html").exists()
