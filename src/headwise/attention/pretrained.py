@@ -164,7 +164,7 @@ def _check_folder(folder: Path) -> None:
         for file in _own_files(content.get("auto_map")):
             if (folder / file).is_file():
                 raise InputError(
-                    f"{name} names Python code of its own (auto_map: {file}), which headwise never runs: use a model "
+                    f"{name} names Python code (auto_map: {file}), which headwise never runs: use a model "
                     "whose class transformers has; if it has this one, remove auto_map."
                 )
         kernel = content.get("attn_implementation")
