@@ -62,6 +62,7 @@ def analyze(
     download: Annotated[
         bool, typer.Option("--download", help="Allow the network for models and data that are not here.")
     ] = False,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the analysis that is there.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Look at what every head of RUN does on a split, and save it for report, explore and figure."""
@@ -72,7 +73,7 @@ def analyze(
     settings = AnalysisSettings(
         split, limit, keep, tuple(pick or ()), examples, importance, batch, read_pattern("--pattern", pattern)
     )
-    run_analyze(run, settings, Source(data, download), task=task, as_json=as_json)
+    run_analyze(run, settings, Source(data, download), task=task, overwrite=overwrite, as_json=as_json)
 
 
 def report(
