@@ -75,7 +75,7 @@ def test_a_planted_link_is_not_followed(tmp_path, monkeypatch):
     victim.write_text("precious")
     with monkeypatch.context() as patch:
         patch.setattr(disk.uuid, "uuid4", lambda: type("Known", (), {"hex": "0" * 32}))
-        draft = tmp_path / f"{disk._draft_prefix(path)}{'0' * 32}.new"
+        draft = tmp_path / f"{disk.draft_prefix(path)}{'0' * 32}.new"
         draft.symlink_to(victim)
         with pytest.raises(FileExistsError):
             write_atomically(path, "content")

@@ -66,7 +66,7 @@ def _draft(path: Path, content: str | bytes) -> Iterator[Path]:
 
     Its name is random and must be free, so that writers do not meet and a planted link is not followed.
     """
-    draft = path.with_name(f"{_draft_prefix(path)}{uuid.uuid4().hex}.new")
+    draft = path.with_name(f"{draft_prefix(path)}{uuid.uuid4().hex}.new")
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0)
     descriptor = os.open(draft, flags, 0o666)  # less the umask, as for every ordinary file
     try:
@@ -79,8 +79,8 @@ def _draft(path: Path, content: str | bytes) -> Iterator[Path]:
         draft.unlink(missing_ok=True)
 
 
-def _draft_prefix(path: Path) -> str:
-    """Of the drafts of one file. A hash, since the name may be as long as names can be."""
+def draft_prefix(path: Path) -> str:
+    """What the names of the drafts of one file, or folder, begin with: a hash, since its own name may be long."""
     return f".headwise-{hashlib.sha256(os.fsencode(path.name)).hexdigest()[:12]}-"
 
 
@@ -196,8 +196,8 @@ def new_file(path: Path, option: str, *, replace: bool, by: str = "--overwrite",
     check_new_file(path, option, replace=replace, by=by, example=example)
     with ExitStack() as stack:
         with disk_errors(f"{option} {path} cannot be written", "choose another place, or get the right to write."):
-            stack.enter_context(held(path.with_name(f"{_draft_prefix(path)}file{LOCK}"), path))
-            for left in path.parent.glob(f"{_draft_prefix(path)}*.new"):
+            stack.enter_context(held(path.with_name(f"{draft_prefix(path)}file{LOCK}"), path))
+            for left in path.parent.glob(f"{draft_prefix(path)}*.new"):
                 left.unlink(missing_ok=True)
         check_new_file(path, option, replace=replace, by=by, example=example)  # the last holder may have written it
         yield
@@ -264,7 +264,8 @@ def check_folder(folder: Path) -> None:
     with disk_errors(f"{folder} cannot be used", "choose another folder."):
         there = next(place for place in (folder.absolute(), *folder.absolute().parents) if os.path.lexists(place))
         if not there.is_dir():
-            raise InputError(f"{there} is a file: choose a folder with --output.")
+            below = "" if there == folder.absolute() else f"{folder} cannot be a folder: "
+            raise InputError(f"{below}{there} is a file: choose a folder with --output.")
 
 
 def check_new_file(path: Path, option: str, *, replace: bool, by: str = "--overwrite", example: str = "") -> None:

@@ -120,7 +120,7 @@ def test_every_command_locks_its_output(stopped, headwise, two_runs, pairs, tmp_
     assert process.result()[0] == -signal.SIGKILL
     code, _, err = headwise(*words)
     assert code == 0, err
-    assert not [each for each in files(run) | files(out) if ".headwise" in each]
+    assert [path for path in tmp_path.rglob("*") if path.name.startswith(".headwise")] == []
 
 
 def fill(text, named):

@@ -10,7 +10,7 @@ from typing import Any
 
 from safetensors import SafetensorError
 
-from headwise.disk import disk_errors, folder_lock, holds_nothing, ordinary_modes
+from headwise.disk import disk_errors, draft_prefix, folder_lock, holds_nothing, ordinary_modes
 from headwise.errors import InputError
 from headwise.experiments.apply import Loaded, load_run
 from headwise.ssa import remove_supervision, supervision_of
@@ -35,7 +35,9 @@ def _check_target(target: Path) -> None:
 
 def _export(run: Path, target: Path, task: str | None) -> dict[str, Any]:
     with _writing(target):
-        fresh = Path(tempfile.mkdtemp(dir=target.parent, prefix=".headwise-"))
+        for left in target.parent.glob(f"{draft_prefix(target)}*"):  # of a process that was killed
+            shutil.rmtree(left, ignore_errors=True)
+        fresh = Path(tempfile.mkdtemp(dir=target.parent, prefix=draft_prefix(target)))
     try:
         loaded = load_run(run, task)
         _check(loaded, run)
