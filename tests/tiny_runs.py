@@ -352,6 +352,10 @@ class Process:
         self._process.start()
 
     @property
+    def pid(self) -> int | None:
+        return self._process.pid
+
+    @property
     def running(self) -> bool:
         return self._process.is_alive()
 

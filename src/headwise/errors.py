@@ -14,6 +14,10 @@ class InputError(HeadwiseError, ValueError):
     """A value that the caller gave is wrong."""
 
 
+class BusyError(InputError):
+    """Another process is writing to the same output."""
+
+
 class UnsupportedModelError(HeadwiseError, TypeError):
     """The model has no attention that headwise can see or guide."""
 

@@ -14,6 +14,7 @@ from transformers import AutoModelForSequenceClassification
 import headwise as hw
 from headwise.errors import InputError
 from headwise.training import Reranker
+from headwise.training.checkpoints import marked
 
 STEP = "headwise.training.clock.Clock.on_step_end"
 PLACES = ("", "last", "control", "control/last")
@@ -60,6 +61,29 @@ def test_killed_in_every_part_and_gone_on_with(headwise, words, with_iat, tmp_pa
     code, out, _ = headwise(*words, "--resume", "--json")  # nothing is left to do
     assert code == 0
     assert json.loads(out)["happened"] == record(tmp_path / "run")["happened"]
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("always::headwise.errors.HeadwiseWarning")
+@pytest.mark.parametrize(
+    ("part", "checkpoint", "previous", "at"),
+    [
+        ("trunk", 19, 16, ("headwise.experiments.joint_run.importance_on", 1)),
+        ("trunk", 19, 16, (STEP, 22)),  # the arm has begun
+        ("iat", 20, 19, (STEP, 22)),  # the one before it is the copy from the trunk
+        ("control", 24, 20, ("headwise.experiments.joint_run.save_multitask", 1)),
+    ],
+)
+def test_a_damaged_checkpoint_in_every_part(headwise, words, with_iat, tmp_path, part, checkpoint, previous, at):
+    assert Process(tmp_path / "p", *words, at=(*at, signal.SIGKILL)).result()[0] == -signal.SIGKILL
+    folder = tmp_path / "run" / "unfinished" / part
+    assert [path.name for path in marked(folder)] == [f"checkpoint-{checkpoint}", f"checkpoint-{previous}"]
+    (folder / f"checkpoint-{checkpoint}" / "rng_state.pth").unlink()
+    code, _, err = headwise(*words, "--resume")
+    assert code == 0, err
+    assert f"{part}/checkpoint-{checkpoint} is damaged (rng_state.pth is missing): resuming" in err
+    assert f"going on from step {previous} of" in err
+    assert outcome(tmp_path / "run") == outcome(with_iat)
 
 
 @pytest.mark.slow

@@ -3,6 +3,7 @@
 import json
 import os
 import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -11,11 +12,15 @@ from pathlib import Path
 import pytest
 import yaml
 from safetensors.torch import load_file
-from tiny_runs import FORKS, assert_one_sentence, record, small, type_in_here, write_data
+from tiny_runs import FORKS, assert_one_sentence, outcome, record, small, type_in_here, write_data
+
+from headwise.disk import folder_lock
+from headwise.training.checkpoints import marked
 
 pytestmark = pytest.mark.slow  # each starts three processes, which take seconds to load their libraries
 
 # --multi_gpu stands for several processes also where there is no GPU: --cpu would start one only.
+STEP = "headwise.training.clock.Clock.on_step_end"
 LAUNCH = ["launch", "--multi_gpu", "--num_processes", "2", "--num_machines", "1", "--mixed_precision", "no"]
 LAUNCH += ["--dynamo_backend", "no", "--main_process_port", "0", "-m", "headwise"]
 
@@ -86,31 +91,64 @@ def free_port():
         return free.getsockname()[1]
 
 
-def one_of_two(rank, port, words, out, err):
+def one_of_two(rank, port, words, out, err, at=None):
     """Type a command as a launcher would."""
     place = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": 2, "LOCAL_WORLD_SIZE": 2, "CUDA_VISIBLE_DEVICES": ""}
     place |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "OMP_NUM_THREADS": 1}
     os.environ.update({name: str(value) for name, value in place.items()})
-    type_in_here(words, out, err)
+    type_in_here(words, out, err, at)
 
 
-def test_a_mistake_is_told_once_and_nothing_is_written(recipe, tmp_path):
-    """Without a launcher, which has a code of its own and says much: two processes that know where to meet."""
+@pytest.fixture
+def both(tmp_path):
+    """Type a command in two processes without a launcher, which has a code of its own and says much."""
+
+    def type_in(*words, at=None):
+        said, port = [(tmp_path / f"out{rank}", tmp_path / f"err{rank}") for rank in range(2)], free_port()
+        started = [
+            FORKS.Process(target=one_of_two, args=(rank, port, [*map(str, words)], *map(str, said[rank]), at))
+            for rank in range(2)
+        ]
+        for each in started:
+            each.start()
+        for each in started:
+            each.join(120)
+        return [
+            (each.exitcode, *(path.read_text() for path in paths)) for each, paths in zip(started, said, strict=True)
+        ]
+
+    return type_in
+
+
+def test_a_mistake_is_told_once_and_nothing_is_written(both, recipe, tmp_path):
     data = write_data(tmp_path / "data")
     (data / "validation.tsv").write_text("sentence1\tlabel\n")
-    words, port = ["train", recipe(4), "--data", data, "--output", tmp_path / "run"], free_port()
-    said = [(tmp_path / f"out{rank}", tmp_path / f"err{rank}") for rank in range(2)]
-    started = [
-        FORKS.Process(target=one_of_two, args=(rank, port, [*map(str, words)], *map(str, said[rank])))
-        for rank in range(2)
-    ]
-    for each in started:
-        each.start()
-    for each in started:
-        each.join(120)
-    first, second = (
-        (each.exitcode, *(path.read_text() for path in paths)) for each, paths in zip(started, said, strict=True)
-    )
+    first, second = both("train", recipe(4), "--data", data, "--output", tmp_path / "run")
     assert_one_sentence(first, "validation.tsv", "sentence2")
     assert second == (2, "", "")
     assert not (tmp_path / "run").exists()
+
+
+def test_the_first_process_takes_the_lock_for_both(both, recipe, pairs, tmp_path):
+    words = ["train", recipe(4), "--data", pairs, "--output", tmp_path / "run"]
+    with folder_lock(tmp_path / "run"):
+        first, second = both(*words)
+        assert_one_sentence(first, f"in use by process {os.getpid()} ")
+        assert second == (1, "", "")  # it has no reason of its own
+    assert [code for code, _, _ in both(*words)] == [0, 0]
+    assert not [path for path in (tmp_path / "run").iterdir() if path.name.startswith(".")]
+
+
+def test_a_damaged_checkpoint_of_two_processes(both, recipe, pairs, tmp_path):
+    """The first process reads the files, and both resume from the one before."""
+    words, run = ["train", recipe(4), "--data", pairs, "--output"], tmp_path / "run"
+    assert [code for code, _, _ in both(*words, tmp_path / "whole")] == [0, 0]
+    assert [code for code, _, _ in both(*words, run, at=(STEP, 9, signal.SIGINT))] == [130, 130]
+    assert [path.name for path in marked(run / "unfinished")] == ["checkpoint-9", "checkpoint-8"]
+    damaged = run / "unfinished" / "checkpoint-9" / "rng_state_1.pth"
+    damaged.unlink()
+    (first, _, err), (second, _, more) = both(*words, run, "--resume")
+    assert (first, second) == (0, 0), err + more
+    assert err.count("checkpoint-9 is damaged (rng_state_1.pth is missing): resuming from checkpoint-8") == 1
+    assert "damaged" not in more
+    assert outcome(run) == outcome(tmp_path / "whole")

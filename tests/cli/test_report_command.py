@@ -7,6 +7,8 @@ import shutil
 import pytest
 from tiny_runs import assert_one_sentence, build_tokenizer
 
+import headwise as hw
+from headwise.errors import InputError
 from headwise.experiments.analysis import read_analysis
 from headwise.reports.explorer import runs
 from headwise.reports.explorer.heads_payload import changes_of
@@ -36,7 +38,7 @@ def report(headwise, two_runs, tmp_path):
 
 def test_analyze_tells_the_means_and_names_its_files(headwise, two_runs, tmp_path):
     run = shutil.copytree(two_runs / "plain", tmp_path / "run")
-    code, out, err = headwise("analyze", run, "--limit", 6, "--keep", 2, "--pick", 3, "--json")
+    code, out, err = headwise("analyze", run, "--limit", 6, "--keep", 2, "--pick", 3, "--overwrite", "--json")
     assert code == 0, err
     found = json.loads(out)["tasks"]["pairs"]
     assert found["examples"] == 6
@@ -47,9 +49,24 @@ def test_analyze_tells_the_means_and_names_its_files(headwise, two_runs, tmp_pat
     assert found["means"]["entropy"] == pytest.approx(sum(values) / len(values))
     rows = (run / "analysis" / "analysis.csv").read_text().splitlines()
     assert len(rows) == 1 + len(values)
-    code, out, _ = headwise("analyze", run, "--limit", 6)
+    code, out, _ = headwise("analyze", run, "--limit", 6, "--overwrite")
     assert code == 0
     assert f"headwise report {run}" in out
+
+
+def test_an_analysis_is_replaced_only_if_asked_for(headwise, two_runs, tmp_path, monkeypatch):
+    run = shutil.copytree(two_runs / "plain", tmp_path / "run")
+    before = {path.name: path.read_bytes() for path in (run / "analysis").iterdir()}
+    with monkeypatch.context() as patch:
+        patch.setattr("headwise.cli.analyze.load_tasks", None)  # refused before the model is loaded
+        assert_one_sentence(headwise("analyze", run, "--limit", 2), "analysis.json exists already", "--overwrite")
+    assert {path.name: path.read_bytes() for path in (run / "analysis").iterdir()} == before
+    with pytest.raises(InputError, match="analysis.json exists already: add overwrite=True"):
+        hw.analyze(run, limit=2)
+    assert {path.name: path.read_bytes() for path in (run / "analysis").iterdir()} == before
+    assert headwise("analyze", run, "--limit", 2, "--overwrite")[0] == 0
+    assert read_analysis(run).content["examples"] == 2
+    assert hw.analyze(run, limit=3, overwrite=True).content["examples"] == 3
 
 
 def test_ctrl_c_is_one_sentence_and_leaves_the_old_analysis(headwise, two_runs, tmp_path, monkeypatch):
@@ -60,7 +77,7 @@ def test_ctrl_c_is_one_sentence_and_leaves_the_old_analysis(headwise, two_runs, 
         raise KeyboardInterrupt
 
     monkeypatch.setattr("headwise.experiments.analysis.statistics.capture", stopped)
-    code, out, err = headwise("analyze", run)
+    code, out, err = headwise("analyze", run, "--overwrite")
     assert (code, out) == (130, "")
     assert err.strip().splitlines()[-1].startswith("headwise: stopped")
     assert "Traceback" not in err
@@ -71,7 +88,9 @@ def test_a_page_shows_how_far_both_models_follow_a_pattern(headwise, two_runs, t
     folders = {}
     for name, pattern in (("plain", "prev"), ("guided", "prev"), ("other", "next")):
         folders[name] = shutil.copytree(two_runs / ("plain" if name == "other" else name), tmp_path / name)
-        assert headwise("analyze", folders[name], "--limit", 4, "--keep", 2, "--pattern", pattern)[0] == 0
+        assert (
+            headwise("analyze", folders[name], "--limit", 4, "--keep", 2, "--overwrite", "--pattern", pattern)[0] == 0
+        )
     heads = build_page(runs.gather_runs(folders["guided"], folders["plain"])).payload["views"]["heads"]
     statistic = next(each for each in heads["statistics"] if each["id"] == "match")
     assert statistic["name"] == "Match with prev"
@@ -155,7 +174,7 @@ def test_a_limit_does_not_cut_a_claim(headwise, analysed_reranker, tmp_path):
     run = shutil.copytree(analysed_reranker, tmp_path / "run")
     whole = read_analysis(run).content["claims"]
     first = len(whole[0]["papers"])
-    assert headwise("analyze", run, "--limit", first + 1, "--keep", 1)[0] == 0
+    assert headwise("analyze", run, "--limit", first + 1, "--keep", 1, "--overwrite")[0] == 0
     assert [len(claim["papers"]) for claim in read_analysis(run).content["claims"]] == [first]
 
 
@@ -263,7 +282,7 @@ def test_bad_files_are_refused_before_any_work(headwise, two_runs, tmp_path):
     empty = tmp_path / "empty.tsv"
     empty.write_text("sentence1\tsentence2\n")
     assert_one_sentence(headwise("report", run, "-o", page, "--examples", empty), "empty.tsv")
-    assert_one_sentence(headwise("analyze", run, "--examples", empty), "empty.tsv")
+    assert_one_sentence(headwise("analyze", run, "--overwrite", "--examples", empty), "empty.tsv")
     assert not page.exists()
     page.write_text("mine")
     assert_one_sentence(headwise("report", run, "-o", page), "exists already", "--force")
@@ -274,12 +293,12 @@ def test_bad_files_are_refused_before_any_work(headwise, two_runs, tmp_path):
     assert_one_sentence(headwise("report", tmp_path / "nobody", "-o", tmp_path / "x.html"), "nobody")
     assert_one_sentence(headwise("report", run, "--baseline", run, "-o", tmp_path / "x.html"), "given twice")
     assert_one_sentence(headwise("report", run, "--results", tmp_path, "-o", tmp_path / "x.html"), "headwise sweep")
-    assert_one_sentence(headwise("analyze", run, "--pick", 1000), "--pick 1000")
+    assert_one_sentence(headwise("analyze", run, "--overwrite", "--pick", 1000), "--pick 1000")
     many = tmp_path / "many.tsv"
     many.write_text("sentence1\tsentence2\n" + "a\tb\n" * 201)
-    assert_one_sentence(headwise("analyze", run, "--examples", many), "201 examples", "at most 200")
-    assert_one_sentence(headwise("analyze", run, "--pick", 1, "--examples", many), "--pick")
-    assert_one_sentence(headwise("analyze", run, "--split", "none"), "none")
+    assert_one_sentence(headwise("analyze", run, "--overwrite", "--examples", many), "201 examples", "at most 200")
+    assert_one_sentence(headwise("analyze", run, "--overwrite", "--pick", 1, "--examples", many), "--pick")
+    assert_one_sentence(headwise("analyze", run, "--overwrite", "--split", "none"), "none")
     assert_one_sentence(headwise("analyze", tmp_path), str(tmp_path))
 
 

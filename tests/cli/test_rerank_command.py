@@ -1,6 +1,7 @@
 """`headwise rerank`: what it writes and prints, and that stopping it changes nothing."""
 
 import json
+import os
 import shutil
 import signal
 import zipfile
@@ -372,7 +373,7 @@ def test_a_file_of_somebody_else_is_not_touched(tmp_path):
 
 def test_two_processes_do_not_share_a_file(tmp_path):
     path = tmp_path / "a.partial"
-    with alone(path), pytest.raises(InputError, match="another process is at work on"), alone(path):
+    with alone(path), pytest.raises(InputError, match=rf"a.partial is in use by process {os.getpid()} "), alone(path):
         pass
     with alone(path):
         pass

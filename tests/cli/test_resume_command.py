@@ -113,9 +113,20 @@ def test_a_kill_after_the_record_leaves_a_finished_run(headwise, words, assert_s
     assert_same()
 
 
-def test_a_kill_in_the_very_first_moment(headwise, words, assert_same, tmp_path):
+@pytest.mark.parametrize("at", ["headwise.experiments.run._begin", "headwise.experiments.record.compose"])
+def test_a_real_kill_before_the_record(headwise, words, assert_same, tmp_path, at):
+    """Nothing but a lock is left, which is no obstacle."""
+    assert Process(tmp_path / "p1", *words, at=(at, 1, signal.SIGKILL)).result()[0] == -signal.SIGKILL
+    assert [path.name for path in (tmp_path / "run").iterdir()] == [".headwise.lock"]
+    assert_one_sentence(headwise(*words, "--resume"), "no run to resume")
+    assert headwise(*words)[0] == 0
+    assert_same()
+
+
+@pytest.mark.parametrize("draft", [".headwise.json.new", ".headwise-0123456789ab-cdef.new"])
+def test_a_kill_in_the_very_first_moment(headwise, words, assert_same, tmp_path, draft):
     (tmp_path / "run").mkdir()
-    (tmp_path / "run" / ".headwise.json.new").write_text("{")
+    (tmp_path / "run" / draft).write_text("{")
     assert_one_sentence(headwise(*words, "--resume"), "no run to resume")
     assert headwise(*words)[0] == 0
     assert_same()

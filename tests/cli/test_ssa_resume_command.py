@@ -81,6 +81,21 @@ def test_kills(headwise, words, assert_same, tmp_path, place, count):
 
 
 @pytest.mark.slow
+@pytest.mark.filterwarnings("always::headwise.errors.HeadwiseWarning")
+@pytest.mark.parametrize("name", [FILE, "optimizer.pt"])
+def test_damaged_labels(headwise, words, assert_same, tmp_path, name):
+    """Killed in step 14: the checkpoint of step 12 is of the third epoch, that of step 8 of the second."""
+    assert Process(tmp_path / "p1", *words, at=(STEP, 14, signal.SIGKILL)).result()[0] == -signal.SIGKILL
+    path = tmp_path / "run" / "unfinished" / "checkpoint-12" / name
+    path.write_bytes(path.read_bytes()[:-3])
+    code, _, err = headwise(*words, "--resume")
+    assert code == 0, err
+    assert f"checkpoint-12 is damaged ({name} has" in err
+    assert "going on from step 8 of 15" in err
+    assert_same()
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("step", [5, 8])
 def test_stopped_by_hand(headwise, words, assert_same, tmp_path, step):
     """At the very end of an epoch, and in the middle of one."""

@@ -229,7 +229,7 @@ def test_trees_of_the_training_texts_alone_stop_no_analysis(ran, tmp_path, headw
     own.write_text("sentence1\tsentence2\nthe cat\ta dog\n")
     assert headwise("report", run, "--examples", own, "-o", page)[0] == 0
     asked = f"{{name: dependency, source: conllu, path: {trees}}}"
-    code, out, err = headwise("analyze", run, "--limit", 4, "--pattern", asked)
+    code, out, err = headwise("analyze", run, "--limit", 4, "--overwrite", "--pattern", asked)
     assert (code, out) == (2, "")
     assert "is not in" in err.splitlines()[-1]
 
@@ -252,7 +252,7 @@ def test_special_tokens_have_no_wish_where_the_guide_leaves_them_out(ran):
 
 def test_more_examples_are_held_against_the_pattern_of_the_analysis(two_runs, tmp_path, headwise):
     run = shutil.copytree(two_runs / "plain", tmp_path / "run")
-    assert headwise("analyze", run, "--limit", 4, "--keep", 2, "--pattern", "prev")[0] == 0
+    assert headwise("analyze", run, "--limit", 4, "--overwrite", "--keep", 2, "--pattern", "prev")[0] == 0
     loaded, content = load_run(run), read_analysis(run).content
     assert pattern_of_analysis(loaded, content, Silence()).identity() == content["pattern"]
     assert pattern_of_analysis(loaded, content | {"pattern": None}, Silence()) is None

@@ -6,7 +6,7 @@ import pytest
 
 from headwise.errors import StateError
 from headwise.training.branch import branch
-from headwise.training.checkpoints import MARK, newest
+from headwise.training.checkpoints import MARK, fault, newest
 
 
 def write_checkpoint(folder, step, *, whole=True):
@@ -42,8 +42,10 @@ def test_an_arm_begins_with_the_newest_whole_checkpoint_but_forgets_which_model_
     assert memory == {"value": None, "step": 0, "waited": 0, "history": [{"step": 5, "eval_mean": 0.8}]}
     theirs["stateful_callbacks"]["BestModel"]["attributes"] |= {"value": None, "step": 0, "waited": 0}
     assert mine == theirs
-    same = ("model.safetensors", MARK)
-    assert [(copy / name).read_bytes() for name in same] == [(source / name).read_bytes() for name in same]
+    assert (copy / "model.safetensors").read_bytes() == (source / "model.safetensors").read_bytes()
+    listed = json.loads((copy / MARK).read_text())
+    assert (listed["step"], sorted(listed["files"])) == (5, ["model.safetensors", "trainer_state.json"])
+    assert fault(copy) is None  # the mark lists the state as it is in the copy
     (copy / "model.safetensors").write_bytes(b"changed")
     assert files(trunk) == before  # a copy, no link
 

@@ -1,5 +1,6 @@
 """Checkpoints that can be trusted, files that are whole, and Ctrl-C."""
 
+import hashlib
 import json
 import os
 import resource
@@ -12,13 +13,17 @@ from training.small_task import distance, exact_model, parameters, trainer_of
 from transformers import Trainer, TrainerCallback, TrainerState
 
 from headwise.disk import write_atomically
+from headwise.errors import HeadwiseWarning, InputError
 from headwise.training.checkpoints import (
     MARK,
     MarkCheckpoints,
     StopOnRequest,
     clear_broken,
+    fault,
+    mark,
     newest,
     saved_callbacks,
+    usable,
 )
 
 
@@ -52,17 +57,67 @@ def test_only_broken_ones_are_cleared(tmp_path):
     assert (whole.is_dir(), broken.exists(), other.is_dir()) == (True, False, True)
 
 
-def test_a_mark_comes_last_and_old_ones_go_after_it(tmp_path):
+def test_a_mark_comes_last_and_the_one_before_it_stays(tmp_path):
+    checkpoint(tmp_path, "checkpoint-1")
     checkpoint(tmp_path, "checkpoint-2")
+    checkpoint(tmp_path, "checkpoint-3", whole=False)
     fresh = checkpoint(tmp_path, "checkpoint-4", whole=False)
     (fresh / "adapters").mkdir()
     (fresh / "adapters" / "one.safetensors").write_text("weights")
-    mark = MarkCheckpoints(tmp_path)
-    mark.on_save(None, TrainerState(global_step=4, is_world_process_zero=False), None)
+    callback = MarkCheckpoints(tmp_path)
+    callback.on_save(None, TrainerState(global_step=4, is_world_process_zero=False), None)
     assert not (fresh / MARK).exists()  # another process' business
-    mark.on_save(None, TrainerState(global_step=4, is_world_process_zero=True), None)
-    assert json.loads((fresh / MARK).read_text()) == {"step": 4}
-    assert [path.name for path in tmp_path.iterdir()] == ["checkpoint-4"]
+    callback.on_save(None, TrainerState(global_step=4, is_world_process_zero=True), None)
+    listed = {"size": 7, "sha256": hashlib.sha256(b"weights").hexdigest()}
+    files = {"adapters/one.safetensors": listed, "model.safetensors": listed}
+    assert json.loads((fresh / MARK).read_text()) == {"step": 4, "files": files}
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["checkpoint-2", "checkpoint-4"]
+
+
+def test_damage_is_found(tmp_path):
+    folder = checkpoint(tmp_path, "checkpoint-4", whole=False)
+    (folder / "parts").mkdir()
+    part = folder / "parts" / "rng_state.pth"
+    part.write_bytes(b"random")
+    mark(folder)
+    assert fault(folder) is None
+    part.write_bytes(b"rendom")
+    assert fault(folder) == "the content of parts/rng_state.pth has changed"
+    part.write_bytes(b"rando")
+    assert fault(folder) == "parts/rng_state.pth has 5 bytes instead of 6"
+    part.unlink()
+    assert fault(folder) == "parts/rng_state.pth is missing"
+    for content in ("", "{", "[]", '{"files": 3}', '{"files": {"a": {}}}'):
+        (folder / MARK).write_text(content)
+        assert fault(folder) == f"{MARK} cannot be read"
+
+
+def test_the_newest_whole_one_is_used_and_damaged_ones_go(tmp_path):
+    assert usable(tmp_path / "nowhere") is None
+    for step in (2, 4, 6):
+        mark(checkpoint(tmp_path, f"checkpoint-{step}", whole=False))
+    checkpoint(tmp_path, "checkpoint-8", whole=False)
+    assert usable(tmp_path) == tmp_path / "checkpoint-6"
+    (tmp_path / "checkpoint-6" / "model.safetensors").unlink()
+    with pytest.warns(HeadwiseWarning, match=r"checkpoint-6 is damaged .*missing.*: resuming from checkpoint-4"):
+        assert usable(tmp_path) == tmp_path / "checkpoint-4"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["checkpoint-2", "checkpoint-4"]
+    for step in (2, 4):
+        (tmp_path / f"checkpoint-{step}" / "model.safetensors").write_text("WEIGHTS")
+    with pytest.raises(InputError, match="no other checkpoint to resume from: delete .* start it over"):
+        usable(tmp_path)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["checkpoint-2", "checkpoint-4"]
+
+
+def test_a_mark_of_an_earlier_version_is_accepted_with_a_warning(tmp_path):
+    folder = checkpoint(tmp_path, "checkpoint-4")
+    (folder / MARK).write_text('{"step": 4}')
+    with pytest.raises(InputError, match="optimizer.pt is missing"):
+        usable(tmp_path)
+    for name in ("optimizer.pt", "scheduler.pt", "trainer_state.json", "rng_state_0.pth"):
+        (folder / name).touch()
+    with pytest.warns(HeadwiseWarning, match="earlier version without hashes"):
+        assert usable(tmp_path) == folder
 
 
 def test_the_trainers_checkpoints_are_marked(tmp_path):
@@ -70,7 +125,11 @@ def test_the_trainers_checkpoints_are_marked(tmp_path):
         Trainer, exact_model(), tmp_path, save_strategy="steps", save_steps=1, callbacks=[MarkCheckpoints(tmp_path)]
     )
     trainer.train()
-    assert [path.name for path in tmp_path.glob("checkpoint-*")] == ["checkpoint-3"]
+    assert sorted(path.name for path in tmp_path.glob("checkpoint-*")) == ["checkpoint-2", "checkpoint-3"]
+    assert {"model.safetensors", "optimizer.pt", "scheduler.pt", "rng_state.pth", "trainer_state.json"} <= set(
+        json.loads((newest(tmp_path) / MARK).read_text())["files"]
+    )
+    assert fault(newest(tmp_path)) is None
     assert newest(tmp_path) == tmp_path / "checkpoint-3"
     assert "TrainerControl" in saved_callbacks(newest(tmp_path))
 

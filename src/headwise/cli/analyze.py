@@ -13,19 +13,21 @@ from rich.table import Table
 from headwise.cli.progress import progress
 from headwise.experiments.analysis import AnalysisSettings, analyze
 from headwise.experiments.analysis.analyze import Written
-from headwise.experiments.analysis.store import mean_over_heads
-from headwise.experiments.apply import Source, finished_record
+from headwise.experiments.analysis.store import mean_over_heads, new_analysis
+from headwise.experiments.apply import Source
 from headwise.experiments.run_tasks import load_tasks
 from headwise.training.quiet import quiet_libraries
 
 
-def run_analyze(folder: Path, settings: AnalysisSettings, source: Source, *, task: str | None, as_json: bool) -> None:
+def run_analyze(
+    folder: Path, settings: AnalysisSettings, source: Source, *, task: str | None, overwrite: bool, as_json: bool
+) -> None:
     """Look at the heads, write what was found, and print the means over all heads."""
-    finished_record(folder)
-    quiet_libraries()
-    tasks = load_tasks(folder, [] if task is None else [task])
-    with progress() as shown:
-        found = analyze(tasks, settings, source, shown)
+    with new_analysis(folder, task, overwrite=overwrite, by="--overwrite"):
+        quiet_libraries()
+        tasks = load_tasks(folder, [] if task is None else [task])
+        with progress() as shown:
+            found = analyze(tasks, settings, source, shown)
     if as_json:
         answer = {name: _summary(each) for name, each in found.items()}
         typer.echo(json.dumps({"run": str(folder), "tasks": answer}, indent=2))

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from io import StringIO
 from pathlib import Path
@@ -16,7 +17,7 @@ from rich.measure import Measurement
 from rich.table import Table as RichTable
 
 from headwise.cli.score import WIDTH
-from headwise.disk import check_new_file, save_content
+from headwise.disk import new_file, save_content
 from headwise.errors import InputError, choices
 from headwise.experiments.comparison import Asked, Comparison, compare
 from headwise.reports.comparison import (
@@ -44,29 +45,28 @@ class Output:
     as_json: bool
     style: Style
 
-    def check(self) -> str:
-        """The form to write; refuses, before any work, what cannot be written."""
+    @contextmanager
+    def opened(self) -> Iterator[str]:
+        """The form to write; refuses, before any work, what cannot be written, and locks the file for the block."""
         if self.form is not None and self.form not in ENDINGS.values():
             raise InputError(f"--format {self.form}: {choices(self.form, ENDINGS.values())}.")
         if self.as_json and self.file is None and self.form not in (None, "json"):
             raise InputError(f"--json and --format {self.form}: leave one of them out, or write a file by --output.")
         if self.file is None:
-            return "json" if self.as_json else self.form or "table"
-        self._check_file(self.file)
-        return self.form or ENDINGS[self.file.suffix]
-
-    def _check_file(self, file: Path) -> None:
-        if self.form is None and file.suffix not in ENDINGS and not file.is_dir():
-            raise InputError(f"--output {file}: expected a name that ends in {', '.join(ENDINGS)}, or --format.")
-        check_new_file(file, "--output", replace=self.overwrite, example="comparison.md")
+            yield "json" if self.as_json else self.form or "table"
+            return
+        if self.form is None and self.file.suffix not in ENDINGS and not self.file.is_dir():
+            raise InputError(f"--output {self.file}: expected a name that ends in {', '.join(ENDINGS)}, or --format.")
+        with new_file(self.file, "--output", replace=self.overwrite, example="comparison.md"):
+            yield self.form or ENDINGS[self.file.suffix]
 
 
 def run_compare(paths: Sequence[Path], asked: Asked, output: Output) -> None:
     """Compare runs, and print or write what came out."""
-    form = output.check()
-    comparison = compare(paths, asked)
-    if output.file is not None:
-        save_content(output.file, as_text(comparison, form, output.style))
+    with output.opened() as form:
+        comparison = compare(paths, asked)
+        if output.file is not None:
+            save_content(output.file, as_text(comparison, form, output.style))
     if output.as_json:
         typer.echo(as_text(comparison, "json", output.style), nl=False)
     elif output.file is not None:

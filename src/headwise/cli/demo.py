@@ -15,9 +15,10 @@ from rich.table import Table
 from headwise.cli.progress import progress
 from headwise.cli.stopping import INTERRUPTED, keeping, kept_in
 from headwise.cli.train import command, program
-from headwise.disk import save_content
+from headwise.disk import folder_lock, save_content
 from headwise.errors import InputError
 from headwise.experiments.analysis import AnalysisSettings, analyze, read_analysis
+from headwise.experiments.analysis.store import new_analysis
 from headwise.experiments.attention import View, head_summary, view
 from headwise.experiments.files import read_recipe
 from headwise.experiments.prepare import Place
@@ -50,6 +51,11 @@ def run_demo(output: Path, *, examples: int, epochs: int, seed: int, as_json: bo
     going_on = {variant: (output / variant / NAME).is_file() for variant in VARIANTS}
     for variant, recipe in recipes.items():
         check_output(recipe, Place(output / variant), resume=going_on[variant])
+    with folder_lock(output):
+        _train_and_show(output, recipes, going_on, as_json=as_json)
+
+
+def _train_and_show(output: Path, recipes: dict[str, Any], going_on: dict[str, bool], *, as_json: bool) -> None:
     records, heads, views = {}, {}, {}
     with keeping(lambda: kept_in(output)), progress() as shown:
         for variant, recipe in recipes.items():
@@ -104,7 +110,8 @@ def _analyse(folder: Path, listener: Listener) -> None:
     try:
         read_analysis(folder)
     except InputError:
-        analyze(load_tasks(folder), AnalysisSettings(limit=SAMPLE, importance=IMPORTANCE), listener=listener)
+        with new_analysis(folder, None, overwrite=True, by="--overwrite"):
+            analyze(load_tasks(folder), AnalysisSettings(limit=SAMPLE, importance=IMPORTANCE), listener=listener)
 
 
 def _write_report(output: Path) -> Path:
@@ -179,5 +186,5 @@ def _write_files(folder: Path, task: dict[str, Any]) -> Path:
         lines = ["sentence1\tsentence2\tlabel"]
         for texts, label in zip(data.texts, data.labels, strict=True):
             lines.append("\t".join([*texts, clinic.labels[int(label or 0)]]))
-        (folder / f"{split}.tsv").write_text("\n".join(lines) + "\n", encoding="utf-8")
+        save_content(folder / f"{split}.tsv", "\n".join(lines) + "\n")
     return folder

@@ -13,7 +13,7 @@ import typer
 from headwise.cli.figure_maps import draw_heatmap, draw_pca
 from headwise.cli.figure_names import Drawn
 from headwise.cli.figure_plots import draw_curves, draw_dissociation, draw_layers, draw_sizes
-from headwise.disk import check_new_file
+from headwise.disk import check_new_file, new_file
 from headwise.errors import InputError, choices
 from headwise.reports.files import check_ending, save_as
 
@@ -63,12 +63,9 @@ class FigureOrder:
                 raise InputError(f"--{name} has no meaning for {self.kind}, only for {kinds}: leave it out.")
         if (self.layer is None) != (self.head is None):
             raise InputError("--layer and --head choose one head together: give both, or none for the mean of all.")
-        self._check_output(force)
-        self._check_folders()
-
-    def _check_output(self, force: bool) -> None:
         check_ending(self.output)
         check_new_file(self.output, "--output", replace=force, by="--force")
+        self._check_folders()
 
     def _check_folders(self) -> None:
         seen: set[Path] = set()
@@ -84,8 +81,9 @@ def run_figure(order: FigureOrder, *, force: bool, as_json: bool) -> None:
     """Draw and write a figure, and say where it is."""
     order.check(force)
     options = {name: value for name, value in order.options().items() if name != "baseline"}
-    figure, notes = KINDS[order.kind][0](order.folders, title=order.title, **options)
-    save_as(figure, order.output)
+    with new_file(order.output, "--output", replace=force, by="--force"):
+        figure, notes = KINDS[order.kind][0](order.folders, title=order.title, **options)
+        save_as(figure, order.output)
     if as_json:
         folders = [str(folder) for folder in order.folders]
         told = {"kind": order.kind, "file": str(order.output), "runs": folders, "notes": notes}

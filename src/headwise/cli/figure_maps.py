@@ -101,7 +101,9 @@ def _views(folders: Sequence[Path], example: str | None, task: str | None) -> tu
 def _chosen(folder: Path, analysis: Analysis, example: str | None) -> ExampleView:
     """By its place in the split, by its place among those that are kept (e0, e1, ...), or by its title."""
     if not analysis.examples:
-        raise InputError(f"the analysis of {folder} keeps no example: make it again with `headwise analyze {folder}`.")
+        raise InputError(
+            f"the analysis of {folder} keeps no example: make it again with `headwise analyze {folder} --overwrite`."
+        )
     if example is None:
         return analysis.examples[0]
     for number, view in enumerate(analysis.examples):
@@ -112,7 +114,8 @@ def _chosen(folder: Path, analysis: Analysis, example: str | None) -> ExampleVie
     more = ", ..." if len(known) > MOST_NAMED else ""
     raise InputError(
         f"--example {example} is not among those that the analysis of {folder} keeps: expected one of "
-        f"{', '.join(known[:MOST_NAMED])}{more}, or e0 to e{len(known) - 1}; `headwise analyze` keeps others."
+        f"{', '.join(known[:MOST_NAMED])}{more}, or e0 to e{len(known) - 1}; keep others with `headwise analyze "
+        "--overwrite`."
     )
 
 

@@ -28,19 +28,19 @@ BY_ROW = VARIANTS.index("row")
 
 def show_dissociation(order: CurveOrder, *, resamples: int, as_json: bool) -> None:
     """Find or measure the curve, compute its D-scores, write them, and print them."""
-    settings, folder = order.check()
-    tasks = _tasks(order)
-    several(tasks, "a D-score")
-    curve = find_curve(folder, order.run, tasks, order.asked)
-    if curve is None:
-        curve = order.measure(settings)
-        write_curve(folder, curve)
-        typer.echo(f"the curve is saved in {folder}", err=True)
-    else:
-        typer.echo(f"with the curve in {folder}: {_described(curve)}", err=True)
-    with keeping(lambda: f"the pruning curve in {folder} is kept, and the same command takes it"):
-        found = dissociate(curve, resamples=resamples, seed=order.seed)
-        paths = write_answers(folder, NAME, found.as_dict(), rows=found.rows())
+    with order.opened() as (settings, folder):
+        tasks = _tasks(order)
+        several(tasks, "a D-score")
+        curve = find_curve(folder, order.run, tasks, order.asked)
+        if curve is None:
+            curve = order.measure(settings)
+            write_curve(folder, curve)
+            typer.echo(f"the curve is saved in {folder}", err=True)
+        else:
+            typer.echo(f"with the curve in {folder}: {_described(curve)}", err=True)
+        with keeping(lambda: f"the pruning curve in {folder} is kept, and the same command takes it"):
+            found = dissociate(curve, resamples=resamples, seed=order.seed)
+            paths = write_answers(folder, NAME, found.as_dict(), rows=found.rows())
     if as_json:
         typer.echo(json_text({**found.as_dict(), "files": [str(path) for path in paths]}), nl=False)
         return

@@ -39,13 +39,13 @@ def show_importance(
 ) -> None:
     """Measure importance for the tasks named, or for all; write it, and print the strongest heads."""
     finished_record(run)
-    folder = answers_folder(run, output)
-    quiet_libraries()
-    tasks = load_tasks(run, names)
-    with progress() as shown:
-        found = run_importance(tasks.runs, settings, source, shown)
-    content = importance_content(tasks, settings, found)
-    paths = write_answers(folder, NAME, content, rows=importance_rows(found))
+    with answers_folder(run, output) as folder:
+        quiet_libraries()
+        tasks = load_tasks(run, names)
+        with progress() as shown:
+            found = run_importance(tasks.runs, settings, source, shown)
+        content = importance_content(tasks, settings, found)
+        paths = write_answers(folder, NAME, content, rows=importance_rows(found))
     if as_json:
         typer.echo(json_text({**content, "files": [str(path) for path in paths]}), nl=False)
         return

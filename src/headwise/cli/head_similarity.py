@@ -24,12 +24,12 @@ def show_similarity(
 ) -> None:
     """Measure the similarity of a run's tasks, write it, and print it."""
     finished_record(run)
-    folder = answers_folder(run, output)
-    quiet_libraries()
-    tasks = load_tasks(run)
-    with progress() as shown:
-        found = measure_similarity(tasks, settings, source, answers=folder, listener=shown)
-    paths = write_answers(folder, NAME, found.as_dict())
+    with answers_folder(run, output) as folder:
+        quiet_libraries()
+        tasks = load_tasks(run)
+        with progress() as shown:
+            found = measure_similarity(tasks, settings, source, answers=folder, listener=shown)
+        paths = write_answers(folder, NAME, found.as_dict())
     if as_json:
         typer.echo(json_text({**found.as_dict(), "files": [str(path) for path in paths]}), nl=False)
         return

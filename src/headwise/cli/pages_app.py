@@ -65,6 +65,7 @@ def analyze(
         bool, typer.Option("--download", help="Allow the network for models and data that are not here.")
     ] = False,
     allow_code: AllowCode = False,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the analysis that is there.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Look at what every head of RUN does on a split, and save it for report, explore and figure."""
@@ -75,7 +76,7 @@ def analyze(
     settings = AnalysisSettings(
         split, limit, keep, tuple(pick or ()), examples, importance, batch, read_pattern("--pattern", pattern)
     )
-    run_analyze(run, settings, Source(data, download), task=task, as_json=as_json)
+    run_analyze(run, settings, Source(data, download), task=task, overwrite=overwrite, as_json=as_json)
 
 
 def report(

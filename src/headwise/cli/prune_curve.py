@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -33,11 +34,13 @@ class CurveOrder:
     output: Path | None
     batch: int | None
 
-    def check(self) -> tuple[CurveSettings, Path]:
-        """All settings, and the folder of the results; refuses what can be refused without the model."""
+    @contextmanager
+    def opened(self) -> Iterator[tuple[CurveSettings, Path]]:
+        """All settings, and the folder of the results, locked; refuses what can be refused without the model."""
         settings = CurveSettings(**self.asked, seed=self.seed)
         finished_record(self.run)
-        return settings, answers_folder(self.run, self.output)
+        with answers_folder(self.run, self.output) as folder:
+            yield settings, folder
 
     def measure(self, settings: CurveSettings) -> PruneCurve:
         """Load the run and measure the curve."""
@@ -49,9 +52,9 @@ class CurveOrder:
 
 def show_curve(order: CurveOrder, *, as_json: bool) -> None:
     """Measure a curve, write it, and print it."""
-    settings, folder = order.check()
-    curve = order.measure(settings)
-    paths = write_curve(folder, curve)
+    with order.opened() as (settings, folder):
+        curve = order.measure(settings)
+        paths = write_curve(folder, curve)
     if as_json:
         typer.echo(json_text({**curve.as_dict(), "files": [str(path) for path in paths]}), nl=False)
         return

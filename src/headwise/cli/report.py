@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 
 import typer
 
 from headwise.cli.progress import progress
-from headwise.disk import check_new_file, save_content
+from headwise.disk import new_file, save_content
 from headwise.errors import InputError
 from headwise.experiments.analysis import view_examples
 from headwise.experiments.analysis.analyze import read_examples
@@ -36,18 +37,18 @@ class Sources:
     exact: Sequence[int] = ()
 
 
-def check_page(path: Path, *, force: bool) -> None:
-    """Refuse a file that cannot be written, before any work is done."""
+def new_page(path: Path, *, force: bool) -> AbstractContextManager[None]:
+    """Lock the page for the block that writes it; one that cannot be written is refused before any work is done."""
     if path.suffix.lower() not in ENDINGS:
         raise InputError(f"--output {path}: expected a name that ends in .html.")
-    check_new_file(path, "--output", replace=force, by="--force")
+    return new_file(path, "--output", replace=force, by="--force")
 
 
 def run_report(sources: Sources, output: Path, *, title: str | None, force: bool, as_json: bool) -> None:
     """Write the page and name it."""
-    check_page(output, force=force)
-    page = build_page(gathered(sources), results=sources.results, title=title, exact=sources.exact)
-    save_content(output, page.html())
+    with new_page(output, force=force):
+        page = build_page(gathered(sources), results=sources.results, title=title, exact=sources.exact)
+        save_content(output, page.html())
     size = output.stat().st_size
     if as_json:
         typer.echo(json.dumps({"report": str(output), "bytes": size, "views": page.views}, indent=2))

@@ -29,8 +29,12 @@ class Asked:
 
 def run_rerank(asked: Asked, *, batch: int | None, precision: str, cache: Path | None) -> None:
     """Score the candidates, write the run, and print the measures before and after."""
+    with asked.output.opened():
+        _rerank(asked, batch=batch, precision=precision, cache=cache)
+
+
+def _rerank(asked: Asked, *, batch: int | None, precision: str, cache: Path | None) -> None:
     output = asked.output
-    output.check()
     asked = replace(asked, run=run_folder(asked.run))
     if precision not in PRECISIONS:
         raise InputError(f"--precision {precision}: {choices(precision, PRECISIONS)}.")

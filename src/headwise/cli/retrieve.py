@@ -38,8 +38,12 @@ class Asked:
 
 def run_retrieve(asked: Asked, *, stem: str, stop_words: str, k1: float, b: float, cache: Path | None) -> None:
     """Search, write the run, and print the measures."""
+    with asked.output.opened():
+        _retrieve(asked, stem=stem, stop_words=stop_words, k1=k1, b=b, cache=cache)
+
+
+def _retrieve(asked: Asked, *, stem: str, stop_words: str, k1: float, b: float, cache: Path | None) -> None:
     output = asked.output
-    output.check()
     searching = Searching(IndexOptions(Words(stem, stop_words), k1, b), cache, asked.rebuild)
     with progress() as shown:
         with keeping(lambda: KEPT):

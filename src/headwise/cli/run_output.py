@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,9 +13,9 @@ from typing import Any
 import typer
 
 from headwise.cli.score import measures_table, print_tables
-from headwise.disk import check_new_file
+from headwise.disk import new_file
 from headwise.errors import InputError
-from headwise.experiments.ranking import check_per_query, write_per_query
+from headwise.experiments.ranking import new_per_query, write_per_query
 from headwise.metrics.ranking import RankingScores
 from headwise.tasks.retrieval.collection import Run
 from headwise.tasks.retrieval.trec import run_lines, write_run
@@ -30,11 +31,9 @@ class RunOutput:
     overwrite: bool
     as_json: bool
 
-    def check(self) -> None:
-        """Refuse what cannot be written, before any work."""
-        if self.output is not None:
-            check_new_file(self.output, "--output", replace=self.overwrite, example="run.trec")
-        check_per_query(self.per_query, overwrite=self.overwrite)
+    @contextmanager
+    def opened(self) -> Iterator[None]:
+        """Refuse what cannot be written, before any work, and lock both files for the block."""
         if self.output is None:
             if self.as_json:
                 raise InputError(
@@ -42,6 +41,11 @@ class RunOutput:
                 )
         elif self.per_query is not None and self.output.absolute() == self.per_query.absolute():
             raise InputError(f"--output and --per-query are both {self.output}: name two files.")
+        with ExitStack() as stack:
+            if self.output is not None:
+                stack.enter_context(new_file(self.output, "--output", replace=self.overwrite, example="run.trec"))
+            stack.enter_context(new_per_query(self.per_query, overwrite=self.overwrite))
+            yield
 
     def check_judged(self, scores: object) -> None:
         """Refuse to write measures where no claim is judged."""

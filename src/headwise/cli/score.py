@@ -16,7 +16,7 @@ from rich.table import Table
 
 from headwise.errors import InputError
 from headwise.experiments.collections import Claims, CollectionChoice, choose_claims
-from headwise.experiments.ranking import Comparison, check_per_query, compare_runs, write_per_query
+from headwise.experiments.ranking import Comparison, compare_runs, new_per_query, write_per_query
 from headwise.metrics.ranking import MEASURES, RankingScores, score_ranking
 from headwise.tasks.retrieval.cache import retrieval_cache
 from headwise.tasks.retrieval.collection import Qrels, Run
@@ -40,13 +40,13 @@ def run_score(
     as_json: bool,
 ) -> None:
     """Measure runs, test the others against the first, and print both."""
-    check_per_query(per_query, overwrite=overwrite)
-    names = run_names(runs)
-    judged = _judged(qrels, choice, split, cache)
-    scores = {name: _scored(name, path, judged) for name, path in zip(names, runs, strict=True)}
-    tests = compare_runs(scores)
-    if per_query is not None:
-        write_per_query(per_query, scores)
+    with new_per_query(per_query, overwrite=overwrite):
+        names = run_names(runs)
+        judged = _judged(qrels, choice, split, cache)
+        scores = {name: _scored(name, path, judged) for name, path in zip(names, runs, strict=True)}
+        tests = compare_runs(scores)
+        if per_query is not None:
+            write_per_query(per_query, scores)
     if as_json:
         files = dict(zip(names, map(str, runs), strict=True))
         typer.echo(json.dumps(_as_data(judged, files, scores, tests), indent=2, ensure_ascii=False))

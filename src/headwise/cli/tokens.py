@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import nullcontext
 from pathlib import Path
 
 import typer
@@ -11,7 +12,7 @@ from rich.style import Style
 from rich.text import Text
 
 from headwise.disk import save_content
-from headwise.experiments.apply import check_target, load_run
+from headwise.experiments.apply import load_run, new_target
 from headwise.experiments.token_scores import TokenScores, token_scores
 from headwise.reports.token_page import token_page
 from headwise.reports.token_text import Piece, ScoredText, ScoredToken, lines, printable
@@ -24,16 +25,16 @@ def show_tokens(
     folder: Path, text: str, pair: str | None, *, page: Path | None, overwrite: bool, as_json: bool
 ) -> None:
     """Score the tokens of a text by a run; print them, and write a page if asked."""
-    if page is not None:
-        check_target(page, overwrite=overwrite, option="--html", endings=(".html", ".htm"))
-    quiet_libraries()
-    run = load_run(folder)
-    found = token_scores(run, folder, text, pair)
-    scored = scored_text(found)
-    if found.cut:
-        typer.echo(f"headwise: the text was cut to {run.recipe.data.max_length} tokens, as in training", err=True)
-    if page is not None:
-        save_content(page, token_page([scored], f"Tokens that matter to {run.recipe.name}"))
+    endings = (".html", ".htm")
+    with nullcontext() if page is None else new_target(page, overwrite=overwrite, option="--html", endings=endings):
+        quiet_libraries()
+        run = load_run(folder)
+        found = token_scores(run, folder, text, pair)
+        scored = scored_text(found)
+        if found.cut:
+            typer.echo(f"headwise: the text was cut to {run.recipe.data.max_length} tokens, as in training", err=True)
+        if page is not None:
+            save_content(page, token_page([scored], f"Tokens that matter to {run.recipe.name}"))
     if as_json:
         files = {} if page is None else {"html": str(page)}
         typer.echo(json.dumps({"run": str(folder), **scored.as_data(), **files}, indent=2, ensure_ascii=False))

@@ -16,7 +16,7 @@ from rich.table import Table
 from headwise.cli.progress import progress
 from headwise.cli.stopping import INTERRUPTED, NOTHING, keeping
 from headwise.experiments import record
-from headwise.experiments.apply import Source, check_target, load_run, write_rows
+from headwise.experiments.apply import Source, load_run, new_target, write_rows
 from headwise.experiments.apply import evaluate as evaluate_run
 from headwise.experiments.apply import predict as predict_file
 from headwise.experiments.files import read_any_recipe, recipe_text
@@ -93,12 +93,12 @@ def run_predict(
     as_json: bool,
 ) -> None:
     """Predict a file."""
-    check_target(target, overwrite=overwrite)
-    quiet_libraries()
-    run = load_run(folder, task)
-    with progress() as shown:
-        rows = predict_file(run, source, batch=batch, listener=shown)
-    write_rows(rows, target)
+    with new_target(target, overwrite=overwrite):
+        quiet_libraries()
+        run = load_run(folder, task)
+        with progress() as shown:
+            rows = predict_file(run, source, batch=batch, listener=shown)
+        write_rows(rows, target)
     summary: dict[str, Any] = {"output": str(target), "rows": len(rows)}
     typer.echo(json.dumps(summary) if as_json else f"{len(rows)} predictions written to {target}")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ from typing import Any
 import numpy
 from torch import nn
 
-from headwise.disk import check_new_file, save_content
+from headwise.disk import new_file, save_content
 from headwise.errors import InputError
 from headwise.experiments import record
 from headwise.experiments.data import read_split
@@ -149,13 +150,13 @@ def _check_kind(run: Loaded) -> None:
         )
 
 
-def check_target(
+def new_target(
     path: Path, *, overwrite: bool, option: str = "--output", endings: tuple[str, ...] = (".tsv", ".csv", ".jsonl")
-) -> None:
-    """Refuse a file that cannot be written, before any work is done; `option` is what the user called it."""
+) -> AbstractContextManager[None]:
+    """Lock a file for the block that writes it; one that cannot be written is refused before any work is done."""
     if path.suffix not in endings:
         raise InputError(f"{option} {path}: expected a name that ends in {', '.join(endings[:-1])} or {endings[-1]}.")
-    check_new_file(path, option, replace=overwrite)
+    return new_file(path, option, replace=overwrite)
 
 
 def write_rows(rows: list[dict[str, Any]], path: Path) -> None:

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from safetensors import SafetensorError
 from safetensors.numpy import load, save
 
-from headwise.disk import save_content
+from headwise.disk import folder_lock, save_content
 from headwise.errors import DiskError, InputError
 from headwise.experiments import documents, record
 from headwise.experiments.apply import Loaded, Source
@@ -88,15 +88,12 @@ def several(tasks: Sequence[str], what: str) -> None:
 # -- files -------------------------------------------------------------------------------------------------------------
 
 
-def answers_folder(run: Path, output: Path | None) -> Path:
-    """Where answers go; refuses, before any work, what cannot be a folder to write into."""
+@contextmanager
+def answers_folder(run: Path, output: Path | None) -> Iterator[Path]:
+    """Where answers go, locked for the block; refuses, before any work, what cannot be a folder to write into."""
     folder = run / FOLDER if output is None else output.expanduser()
-    there = next(place for place in (folder.absolute(), *folder.absolute().parents) if place.exists())
-    if not there.is_dir():
-        raise InputError(f"{there} is a file: choose a folder with --output.")
-    if not os.access(there, os.W_OK):
-        raise InputError(f"{there} cannot be written into: choose another folder with --output.")
-    return folder
+    with folder_lock(folder):
+        yield folder
 
 
 def identity(run: Path) -> dict[str, Any]:
@@ -194,7 +191,7 @@ def damaged(name: str, run: Path, folder: Path, error: Exception) -> InputError:
 def again(name: str, run: Path, folder: Path) -> str:
     """How to replace an answer."""
     if name == "analysis":
-        return f"make it again with `headwise analyze {run}`"
+        return f"make it again with `headwise analyze {run} --overwrite`"
     elsewhere = "" if folder == run / FOLDER else f" --output {folder}"
     return f"make it again with `headwise heads {name} {run}{elsewhere}`"
 

@@ -12,19 +12,16 @@ import json
 import math
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
-from filelock import FileLock, Timeout
-
-from headwise.disk import disk_errors
+from headwise.disk import LOCK, disk_errors, held
 from headwise.errors import InputError
 from headwise.json_text import parse_json
 
 MARK = "headwise-rerank"
 SUFFIX = ".partial"
-LOCK = ".lock"
 
 
 class Partial:
@@ -84,18 +81,11 @@ class Partial:
 @contextmanager
 def alone(path: Path) -> Iterator[None]:
     """Only one process may work on a partial file; the lock of one that has died is free."""
-    lock = FileLock(path.with_name(path.name + LOCK))
-    try:
+    with ExitStack() as stack:
         with _writing(path):
             path.parent.mkdir(parents=True, exist_ok=True)
-            lock.acquire(timeout=0)
-    except Timeout:
-        raise InputError(f"another process is at work on {path}: wait for it, or name another --output.") from None
-    try:
+            stack.enter_context(held(path.with_name(path.name + LOCK), path))
         yield
-    finally:
-        Path(lock.lock_file).unlink(missing_ok=True)
-        lock.release()
 
 
 def _difference(line: bytes, of: dict[str, Any]) -> str | None:

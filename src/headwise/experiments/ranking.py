@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from headwise.disk import check_new_file, save_content
+from headwise.disk import new_file, save_content
 from headwise.errors import InputError
 from headwise.experiments.documents import parse
 from headwise.metrics.ranking import MEASURES, RankingScores
@@ -60,13 +61,13 @@ def compare_runs(
     return [Comparison(*each, test, p) for each, test, p in zip(asked, tests, corrected, strict=True)]
 
 
-def check_per_query(path: Path | None, *, overwrite: bool) -> None:
-    """Refuse a place where the measures of every claim cannot be written, before any work is done."""
+def new_per_query(path: Path | None, *, overwrite: bool) -> AbstractContextManager[None]:
+    """Lock the file for the measures of every claim; one that cannot be written is refused before any work is done."""
     if path is None:
-        return
+        return nullcontext()
     if path.suffix != ".json":
         raise InputError(f"--per-query {path}: expected a name that ends in .json.")
-    check_new_file(path, "--per-query", replace=overwrite, example="claims.json")
+    return new_file(path, "--per-query", replace=overwrite, example="claims.json")
 
 
 def write_per_query(path: Path, scores: Mapping[str, RankingScores]) -> None:

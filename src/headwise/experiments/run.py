@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from safetensors import SafetensorError
 
+from headwise.disk import FOLDER_LOCK, check_folder, clear_drafts, folder_lock, holds_nothing, ordinary_modes
 from headwise.errors import DiskError, InputError
 from headwise.experiments import record
 from headwise.experiments.job import WORK, Job
@@ -60,8 +61,21 @@ def train(
             "train runs in several: start this one without the launcher."
         )
     listener = (listener if processes.first() else None) or Silence()
-    with processes.in_company():
-        return _train(recipe, place, resume=resume, command=command, listener=listener, watch=watch)
+    with processes.in_company(), ExitStack() as alone:
+        with processes.agreeing():
+            done = check_output(recipe, place, resume=resume)
+        if done is None:
+            with processes.agreeing():  # the first process writes for all, so it alone takes the lock
+                if processes.first():
+                    alone.enter_context(folder_lock(place.output))
+            with processes.agreeing():  # as it is now that nobody else writes
+                done = check_output(recipe, place, resume=resume)
+        if done is None:
+            return _train(recipe, place, resume=resume, command=command, listener=listener, watch=watch)
+    if processes.first():
+        shutil.rmtree(place.output / WORK, ignore_errors=True)  # a kill may have left it
+    steps = done["happened"]["steps"]
+    return Result(done, interrupted=False, steps=(steps, steps))
 
 
 def _train(
@@ -73,19 +87,12 @@ def _train(
     listener: Listener,
     watch: Watch | None,
 ) -> Result:
-    with processes.agreeing():  # so the folder is made only after all have looked at it
-        done = check_output(recipe, place, resume=resume)
-        if done is None:
-            job = _job(recipe, place, listener)
-            asked = record.asked(recipe, place.data, job.fingerprint, list(command), knowledge=job.knowledge)
-            if resume:
-                _check_same(record.read(place.output), asked, place.output)
-        begun = place.output.exists()
-    if done is not None:
-        if processes.first():
-            shutil.rmtree(place.output / WORK, ignore_errors=True)  # a kill may have left it
-        steps = done["happened"]["steps"]
-        return Result(done, interrupted=False, steps=(steps, steps))
+    """Train, or resume; the folder is locked."""
+    with processes.agreeing():
+        job = _job(recipe, place, listener)
+        asked = record.asked(recipe, place.data, job.fingerprint, list(command), knowledge=job.knowledge)
+        if resume:
+            _check_same(record.read(place.output), asked, place.output)
     with processes.agreeing(), _saving(place.output):
         if processes.first():
             _begin(place.output, asked)
@@ -94,9 +101,9 @@ def _train(
     except DiskError:
         raise
     except Exception:
-        # Nothing to go on with, so nothing is left behind.
-        if processes.first() and not begun and not list((place.output / WORK).rglob(MARK)):
-            shutil.rmtree(place.output, ignore_errors=True)
+        # Nothing to resume, so nothing is left behind.
+        if processes.first() and not resume and not list((place.output / WORK).rglob(MARK)):
+            _empty(place.output)
         raise
     if outcome.interrupted:
         content = record.read(place.output)
@@ -108,14 +115,25 @@ def _train(
 def _begin(folder: Path, asked: dict[str, Any]) -> None:
     """Make the folder, with a record that says that the run is not finished."""
     folder.mkdir(parents=True, exist_ok=True)
+    clear_drafts(folder)
     record.write(folder, record.compose(asked, None))
     (folder / WORK).mkdir(exist_ok=True)
+
+
+def _empty(folder: Path) -> None:
+    """Remove all but the lock, which goes last, and the folder with it if it is new."""
+    for path in folder.iterdir():
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path, ignore_errors=True)
+        elif path.name != FOLDER_LOCK:
+            path.unlink(missing_ok=True)
 
 
 def _finish(job: Job, outcome: Outcome, asked: dict[str, Any], folder: Path, listener: Listener) -> dict[str, Any]:
     """Write the model and all that is told about it."""
     with _saving(folder):
         content = job.finish(outcome, asked, folder, listener)
+        ordinary_modes(folder)
         record.write(folder, content)  # last, since it says that all is there
         shutil.rmtree(folder / WORK, ignore_errors=True)
     return content
@@ -130,10 +148,8 @@ def _job(recipe: Recipe | JointRecipe, place: Place, listener: Listener) -> Job:
 def check_output(recipe: Recipe | JointRecipe, place: Place, *, resume: bool) -> dict[str, Any] | None:
     """Refuse a folder that holds something else; return the record of a run that is already finished."""
     output = place.output
-    if output.exists() and not output.is_dir():
-        raise InputError(f"{output} is a file: choose a folder with --output.")
-    draft = f".{record.NAME}.new"  # a kill in the very first moment may leave it
-    if not output.is_dir() or all(path.name == draft for path in output.iterdir()):
+    check_folder(output)
+    if holds_nothing(output):
         if resume:
             raise InputError(f"{output} holds no run to resume: leave --resume away, or name its folder with --output.")
         return None

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from headwise.disk import save_content, write_atomically
+from headwise.disk import save_content
 from headwise.errors import InputError
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ def save(figure: Figure, path_without_suffix: Path) -> list[Path]:
     path.parent.mkdir(parents=True, exist_ok=True)
     paths = {path.with_name(path.name + suffix): content for suffix, content in drawn.items()}
     for each, content in paths.items():
-        write_atomically(each, content)
+        save_content(each, content)
     return list(paths)
 
 

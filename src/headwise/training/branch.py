@@ -9,7 +9,7 @@ from pathlib import Path
 from headwise.disk import write_atomically
 from headwise.errors import StateError
 from headwise.training.best import BestModel
-from headwise.training.checkpoints import MARK, STATE, newest, read_state
+from headwise.training.checkpoints import MARK, STATE, mark, newest, read_state
 
 
 def branch(trunk: Path, arm: Path) -> None:
@@ -26,10 +26,10 @@ def branch(trunk: Path, arm: Path) -> None:
     shutil.rmtree(arm, ignore_errors=True)  # what a kill left half-copied
     arm.mkdir(parents=True)
     copy = arm / source.name
-    # The mark says that a checkpoint is whole: it comes last.
+    # The mark says that a checkpoint is whole: it comes last, and lists the state as it is in the copy.
     shutil.copytree(source, copy, ignore=shutil.ignore_patterns(MARK))
     _forget_best(copy)
-    shutil.copy2(source / MARK, copy / MARK)
+    mark(copy)
 
 
 def _forget_best(checkpoint: Path) -> None:

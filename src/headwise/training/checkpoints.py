@@ -1,12 +1,17 @@
-"""Checkpoints that can be trusted: a mark is written last, and old ones go only after a new one is marked."""
+"""Checkpoints that can be trusted: a mark with the hash of every file is written last.
+
+The two newest are kept, so that a run whose newest checkpoint is damaged resumes from the one before it.
+"""
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import shutil
 import signal
 import threading
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,23 +20,67 @@ from typing import Any
 from transformers import TrainerCallback
 
 from headwise.disk import write_atomically
-from headwise.errors import InputError
+from headwise.errors import HeadwiseWarning, InputError
 from headwise.json_text import parse_json
 from headwise.training import processes
 
 MARK = "headwise-complete.json"
 STATE = "trainer_state.json"
+# How many marked checkpoints stay.
+KEPT = 2
+# What a checkpoint without a list of its files must at least have.
+ESSENTIAL = ("model.safetensors", "optimizer.pt", "scheduler.pt", STATE)
+
+
+# -- which one to trust ------------------------------------------------------------------------------------------------
+
+
+def marked(folder: Path) -> list[Path]:
+    """The checkpoints with a mark, the newest first; what a kill left half-written has none."""
+    found = [path for path in folder.glob("checkpoint-*") if (path / MARK).is_file() and _step(path) >= 0]
+    return sorted(found, key=_step, reverse=True)
 
 
 def newest(folder: Path) -> Path | None:
-    """The newest whole checkpoint; what a kill left half-written has no mark and is passed over."""
-    whole = [path for path in folder.glob("checkpoint-*") if (path / MARK).is_file()]
-    return max(whole, key=_step, default=None)
+    """The newest checkpoint with a mark; its files are not read."""
+    return next(iter(marked(folder)), None)
 
 
-def _step(path: Path) -> int:
-    number = path.name.rpartition("-")[2]
-    return int(number) if number.isdigit() else -1
+def usable(folder: Path) -> Path | None:
+    """The newest checkpoint whose files are as they were written; None if no checkpoint was saved yet.
+
+    Damaged ones are reported and removed if one before them is whole, and refused if none is. Of several processes the
+    first one reads them and all get its answer.
+    """
+    chosen: str | None = None
+    with processes.agreeing():
+        if processes.first():
+            found = _verified(folder)
+            clear_broken(folder)
+            if found is not None:
+                chosen = found.name
+                for path in marked(folder):
+                    if _step(path) > _step(found):  # damaged
+                        shutil.rmtree(path, ignore_errors=True)
+    chosen = processes.from_first(lambda: chosen)
+    return None if chosen is None else folder / chosen
+
+
+def _verified(folder: Path) -> Path | None:
+    damaged: list[str] = []
+    for checkpoint in marked(folder):
+        problem = fault(checkpoint)
+        if problem is None:
+            for each in damaged:
+                warnings.warn(f"{each}: resuming from {checkpoint.name} instead.", HeadwiseWarning, stacklevel=2)
+            return checkpoint
+        damaged.append(f"{checkpoint} is damaged ({problem})")
+    if damaged:
+        raise InputError(
+            f"{'; '.join(damaged)}, and there is no other checkpoint to resume from: delete the folder of the run and "
+            "start it over."
+        )
+    return None
 
 
 def clear_broken(folder: Path) -> None:
@@ -39,6 +88,72 @@ def clear_broken(folder: Path) -> None:
     for path in folder.glob("checkpoint-*"):
         if not (path / MARK).is_file():
             shutil.rmtree(path, ignore_errors=True)
+
+
+def fault(checkpoint: Path) -> str | None:
+    """What is wrong with the files of a marked checkpoint; None if they are as they were written."""
+    try:
+        mark = json.loads((checkpoint / MARK).read_text(encoding="utf-8"))
+        files = mark.get("files")
+        if files is not None:
+            files = {str(name): (int(about["size"]), str(about["sha256"])) for name, about in files.items()}
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return f"{MARK} cannot be read"
+    if files is None:
+        return _unlisted(checkpoint)
+    for name, (size, sha256) in files.items():
+        path = checkpoint / name
+        try:
+            if not path.is_file():
+                return f"{name} is missing"
+            if (found := path.stat().st_size) != size:
+                return f"{name} has {found} bytes instead of {size}"
+            if file_sha256(path) != sha256:
+                return f"the content of {name} has changed"
+        except OSError as error:
+            return f"{name} cannot be read: {error.strerror or error}"
+    return None
+
+
+def _unlisted(checkpoint: Path) -> str | None:
+    """Of a checkpoint from before marks had a list: missing files are noticed, other damage is not."""
+    missing = [name for name in ESSENTIAL if not (checkpoint / name).is_file()]
+    missing += [] if list(checkpoint.glob("rng_state*.pth")) else ["rng_state.pth"]
+    if missing:
+        return f"{missing[0]} is missing"
+    warnings.warn(
+        f"{checkpoint} was saved by an earlier version without hashes of its files: it is used, but damage to it "
+        "cannot be detected.",
+        HeadwiseWarning,
+        stacklevel=2,
+    )
+    return None
+
+
+def _step(path: Path) -> int:
+    number = path.name.rpartition("-")[2]
+    return int(number) if number.isdigit() else -1
+
+
+def file_sha256(path: Path) -> str:
+    """Of what a file holds."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+# -- what is kept ------------------------------------------------------------------------------------------------------
+
+
+def mark(checkpoint: Path) -> None:
+    """Bring all files of a checkpoint to the disk, and then write the mark that lists them."""
+    files = {}
+    for path in sorted(checkpoint.rglob("*")):
+        if path.is_file() and path.name != MARK:
+            with path.open("rb") as file:
+                os.fsync(file.fileno())
+            name = path.relative_to(checkpoint).as_posix()
+            files[name] = {"size": path.stat().st_size, "sha256": file_sha256(path)}
+    write_atomically(checkpoint / MARK, json.dumps({"step": _step(checkpoint), "files": files}, indent=1) + "\n")
 
 
 def saved_callbacks(checkpoint: Path) -> dict[str, Any]:
@@ -60,7 +175,7 @@ def read_state(checkpoint: Path) -> dict[str, Any]:
 
 
 class MarkCheckpoints(TrainerCallback):
-    """Marks a checkpoint as whole once everything is on the disk, then removes the ones before it."""
+    """Marks a checkpoint as whole once everything is on the disk; it and the one before it stay."""
 
     def __init__(self, folder: Path) -> None:
         """`folder` holds the checkpoints."""
@@ -72,13 +187,10 @@ class MarkCheckpoints(TrainerCallback):
         if not state.is_world_process_zero:
             return
         checkpoint = self._folder / f"checkpoint-{state.global_step}"
-        for path in checkpoint.rglob("*"):
-            if path.is_file():
-                with path.open("rb") as file:
-                    os.fsync(file.fileno())
-        write_atomically(checkpoint / MARK, json.dumps({"step": state.global_step}))
+        mark(checkpoint)
+        kept = marked(self._folder)[:KEPT]
         for path in self._folder.glob("checkpoint-*"):
-            if path != checkpoint:
+            if path not in kept:
                 shutil.rmtree(path, ignore_errors=True)
 
 

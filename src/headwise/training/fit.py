@@ -15,6 +15,7 @@ from torch import nn
 from transformers import PrinterCallback, TrainerCallback, TrainerState, TrainingArguments
 
 from headwise.attention.pretrained import check_readable
+from headwise.disk import write_atomically
 from headwise.errors import DiskError, InputError, StateError
 from headwise.guides import guidance_of
 from headwise.training import processes
@@ -23,9 +24,10 @@ from headwise.training.checkpoints import (
     MarkCheckpoints,
     StopAt,
     StopOnRequest,
-    clear_broken,
+    file_sha256,
     newest,
     saved_callbacks,
+    usable,
 )
 from headwise.training.clock import Clock
 from headwise.training.conditions import deterministic, own_forward
@@ -41,6 +43,7 @@ from headwise.training.watching import TellWatcher, Watch
 # No room, quota used up, file too large, read-only, no permission, broken device.
 CANNOT_WRITE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES, errno.EIO)
 BEST, LAST = "best", "last"
+WEIGHTS, DIGEST = "weights.safetensors", "weights.sha256"
 
 
 @dataclass
@@ -70,7 +73,7 @@ def fit(
     until: int | None = None,
     watch: Watch | None = None,
 ) -> Outcome:
-    """Train, going on from the newest whole checkpoint in `folder` if there is one.
+    """Train, resuming from the newest whole checkpoint in `folder` if there is one.
 
     Afterwards the model has the weights that did best on validation. With the same inputs, versions and number of
     threads the result is the same bit for bit on a CPU, interrupted or not. Of several processes only the first writes,
@@ -93,10 +96,8 @@ def fit(
     )
     material, relabel = _labelled(material, settings)
     clock, stop = Clock(), StopOnRequest()
-    checkpoint = newest(folder)
+    checkpoint = usable(folder)
     _check_checkpoint(checkpoint)
-    if processes.first():
-        clear_broken(folder)
     with deterministic(), own_forward(material.model), stop.listening():
         # Our callbacks come after the Trainer's own, and the mark after them all: it says that everything is saved.
         halt = [] if until is None else [StopAt(until)]
@@ -250,11 +251,18 @@ def save_weights(model: nn.Module, folder: Path) -> None:
     """In the place of what is there."""
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
-    save_model(model, str(folder / "weights.safetensors"))
+    save_model(model, str(folder / WEIGHTS))
+    write_atomically(folder / DIGEST, file_sha256(folder / WEIGHTS) + "\n")
 
 
 def load_weights(model: nn.Module, folder: Path) -> None:
     """What `fit` kept in a folder."""
-    if not (folder / "weights.safetensors").is_file():
+    if not (folder / WEIGHTS).is_file():
         raise StateError(f"{folder} has no weights: was something removed from the run's folder?")
-    load_model(model, str(folder / "weights.safetensors"))
+    digest = folder / DIGEST  # of an earlier version, there is none
+    if digest.is_file() and digest.read_text(encoding="utf-8").strip() != file_sha256(folder / WEIGHTS):
+        raise InputError(
+            f"the content of {folder / WEIGHTS} has changed since it was written: delete the folder of the run and "
+            "start it over."
+        )
+    load_model(model, str(folder / WEIGHTS))

@@ -10,7 +10,7 @@ from headwise.code_permission import allowing_code, code_allowed
 from headwise.errors import InputError
 from headwise.experiments.analysis.analyze import analyze as analyze_tasks
 from headwise.experiments.analysis.settings import AnalysisSettings
-from headwise.experiments.analysis.store import Analysis, read_analysis
+from headwise.experiments.analysis.store import Analysis, new_analysis, read_analysis
 from headwise.experiments.apply import Source, finished_record
 from headwise.experiments.run_tasks import load_tasks
 from headwise.patterns import Pattern, build_pattern
@@ -27,6 +27,7 @@ def analyze(
     task: str | None = None,
     data: Path | str | None = None,
     allow_code: bool = False,
+    overwrite: bool = False,
 ) -> Analysis:
     """Look at what every head of a run does on a split, save it in RUN/analysis, and return it.
 
@@ -40,6 +41,7 @@ def analyze(
         task: of a run on several tasks, which one.
         data: folder with the task's files, if not the one of training.
         allow_code: import the Python code that the record of the run names, if any.
+        overwrite: replace the analysis that is there.
     """
     for name, value, least in (("limit", limit, 1), ("examples", examples, 1), ("importance", importance, 0)):
         if value is not None and value < least:
@@ -50,7 +52,10 @@ def analyze(
         raise InputError(f"{folder} has several tasks ({', '.join(content['happened']['tasks'])}): give one as task=.")
     chosen = None if pattern is None else build_pattern(pattern)
     settings = AnalysisSettings(split=split, limit=limit, examples=examples, importance=importance, pattern=chosen)
-    with allowing_code(allow_code or code_allowed()):
+    with (
+        allowing_code(allow_code or code_allowed()),
+        new_analysis(folder, task, overwrite=overwrite, by="overwrite=True"),
+    ):
         tasks = load_tasks(folder, [] if task is None else [task])
         analyze_tasks(tasks, settings, Source(None if data is None else Path(data)))
     return read_analysis(folder, task if tasks.joint else None)

@@ -7,7 +7,8 @@ Shapes: N layers, H heads, T tokens, k kept keys of a row.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,10 +16,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from headwise.disk import folder_lock
 from headwise.errors import InputError
 from headwise.experiments.analysis.examples import ExampleView
 from headwise.experiments.analysis.maps import ExampleMaps
 from headwise.experiments.analysis.schema import AnalysisFile
+from headwise.experiments.apply import finished_record
 from headwise.experiments.head_files import damaged, read_answers, write_answers
 from headwise.notebook import table_html
 
@@ -68,6 +71,26 @@ def mean_over_heads(grid: Mapping[str, Any]) -> float:
 def analysis_folder(run: Path, task: str | None = None) -> Path:
     """Where the analysis of a run lies, or that of one of its tasks."""
     return run / FOLDER if task is None else run / FOLDER / task
+
+
+@contextmanager
+def new_analysis(run: Path, task: str | None, *, overwrite: bool, by: str) -> Iterator[None]:
+    """Lock RUN/analysis for the block that writes it; refuses, before any work, what must not be replaced.
+
+    Args:
+        run: a finished run.
+        task: of a run on several tasks, which one; None for all.
+        overwrite: whether an analysis that is there may be replaced.
+        by: how the caller allows that.
+    """
+    tasks = finished_record(run)["happened"].get("tasks")
+    names: list[str | None] = [None] if tasks is None else [task] if task is not None else list(tasks)
+    with folder_lock(run / FOLDER):
+        for name in () if overwrite else names:
+            path = analysis_folder(run, name) / f"{NAME}.json"
+            if path.exists():
+                raise InputError(f"{path} exists already: add {by} to replace this analysis.")
+        yield
 
 
 def write_analysis(

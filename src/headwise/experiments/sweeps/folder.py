@@ -14,19 +14,18 @@ from __future__ import annotations
 
 import json
 import os
-import uuid
 from collections.abc import Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from filelock import FileLock, Timeout
+from filelock import FileLock
 
 from headwise import __version__
-from headwise.disk import disk_errors, write_atomically
-from headwise.errors import InputError
+from headwise.disk import check_folder, disk_errors, held, is_leftover, write_atomically, write_once
+from headwise.errors import BusyError, InputError
 from headwise.experiments.documents import Document, finite, read_checked
 from headwise.experiments.sweeps.schema import ManifestFile, MarkFile
 
@@ -43,11 +42,10 @@ class ResultFolder:
 
     def check(self) -> None:
         """Refuse a folder that holds something else, or results of another headwise."""
-        if self.path.exists() and not self.path.is_dir():
-            raise InputError(f"{self.path} is a file: choose a folder with --output.")
+        check_folder(self.path)
         names = {each.name for each in self.path.iterdir()} if self.path.is_dir() else set()
         if MARK not in names:
-            if names <= {"locks", f".{MARK}.new"}:
+            if all(name == "locks" or is_leftover(name) for name in names):
                 return  # another sweep is just beginning, or was killed in its first moment
             raise InputError(f"{self.path} holds other files: choose another folder with --output.")
         made = _read(self.path / MARK, MarkFile)
@@ -101,22 +99,19 @@ class ResultFolder:
     @contextmanager
     def claimed(self, key: str) -> Iterator[bool]:
         """Whether this process alone works on a run within the block; the lock of one that has died is free."""
-        lock = FileLock(self.path / "locks" / f"{key}.lock")
-        try:
-            with writing(self.path):
-                lock.acquire(timeout=0)
-        except Timeout:
-            yield False
-            return
-        try:
-            yield True
-        finally:
-            lock.release()
+        with ExitStack() as stack:
+            try:
+                with writing(self.path):
+                    stack.enter_context(held(self.path / "locks" / f"{key}.lock", self.path))
+            except BusyError:
+                yield False
+            else:
+                yield True
 
     def keep(self, key: str, content: Mapping[str, Any]) -> bool:
         """Keep a finished run, unless it is there already; False if it was."""
         with writing(self.path):
-            kept = _write_once(self.result(key), run_text(content))
+            kept = write_once(self.result(key), run_text(content))
             self.error(key).unlink(missing_ok=True)
         return kept
 
@@ -143,27 +138,6 @@ def writing(folder: Path) -> AbstractContextManager[None]:
     """Errors of the disk in one sentence."""
     remedy = "make room, or choose another folder with --output; the same command then goes on."
     return disk_errors(f"{folder} could not be written", remedy)
-
-
-def _write_once(path: Path, text: str) -> bool:
-    """Write a file that nobody has written yet, whole or not at all."""
-    fresh = path.with_name(f".{path.name}.{uuid.uuid4().hex}.new")
-    try:
-        with fresh.open("w", encoding="utf-8") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        try:
-            os.link(fresh, path)  # unlike a rename, this fails if the name is taken
-        except FileExistsError:
-            return False
-        except OSError:  # a disk without links
-            if path.exists():
-                return False
-            fresh.replace(path)
-        return True
-    finally:
-        fresh.unlink(missing_ok=True)
 
 
 def _read(path: Path, schema: type[Document]) -> dict[str, Any]:

@@ -11,8 +11,8 @@ import math
 from collections.abc import Collection, Container, Iterator
 from pathlib import Path
 
-from headwise.disk import write_atomically
-from headwise.errors import DiskError, InputError
+from headwise.disk import save_content
+from headwise.errors import InputError
 from headwise.tasks.retrieval.collection import Run
 from headwise.tasks.retrieval.find_line import line_of
 from headwise.tasks.text_file import lines
@@ -88,11 +88,7 @@ def run_lines(run: Run, tag: str) -> Iterator[str]:
 
 def write_run(path: Path, run: Run, tag: str) -> None:
     """Write a run file, whole or not at all."""
-    text = "".join(run_lines(run, tag))
-    try:
-        write_atomically(path, text)
-    except OSError as error:
-        raise DiskError(f"{path} could not be written ({error.strerror}): name a place that can.") from None
+    save_content(path, "".join(run_lines(run, tag)))
 
 
 def check_run(run: Run, claims: Container[str], known: Container[str], path: Path | None = None) -> None:

@@ -1,0 +1,156 @@
+"""A damaged checkpoint is reported, the one before it is used, and the end is that of an undisturbed run."""
+
+import json
+import shutil
+import signal
+
+import pytest
+import yaml
+from tiny_runs import Process, assert_one_sentence, digest, log, outcome, record, slowly, small, undisturbed
+
+from headwise.training.checkpoints import MARK, marked
+
+pytestmark = pytest.mark.filterwarnings("always::headwise.errors.HeadwiseWarning")
+
+# Evaluations and checkpoints fall apart, dropout and automatic weights are on, and heads are looked at.
+CHANGES = {
+    "training__batch": 4,
+    "training__checkpoint_every": 3,
+    "training__evaluate_every": 2,
+    "training__snapshots": 4,
+    "share_every": 4,
+}
+STEP = "headwise.training.clock.Clock.on_step_end"
+FILES = ("optimizer.pt", "scheduler.pt", "rng_state.pth", "model.safetensors", "trainer_state.json")
+
+
+def delete(path):
+    path.unlink()
+
+
+def truncate(path):
+    path.write_bytes(path.read_bytes()[:-1])
+
+
+def empty(path):
+    path.write_bytes(b"")
+
+
+def flip(path):
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory, encoder, pairs):
+    """A run that nobody disturbs."""
+    return undisturbed(tmp_path_factory.mktemp("whole") / "run", encoder, pairs, CHANGES)
+
+
+@pytest.fixture(scope="module")
+def killed(tmp_path_factory, encoder, pairs):
+    """The folder of a run that was killed in step 17, after the evaluation of step 16, and its command."""
+    folder = tmp_path_factory.mktemp("killed")
+    recipe = folder / "recipe.yaml"
+    recipe.write_text(yaml.safe_dump(small(encoder, **CHANGES)), encoding="utf-8")
+    words = ["train", recipe, "--data", pairs, "--output"]
+    process = Process(folder / "p", *words, folder / "run", at=(STEP, 17, signal.SIGKILL))
+    assert process.result()[0] == -signal.SIGKILL
+    assert [path.name for path in marked(folder / "run" / "unfinished")] == ["checkpoint-15", "checkpoint-12"]
+    return folder / "run", words
+
+
+@pytest.fixture
+def run(killed, tmp_path):
+    return shutil.copytree(killed[0], tmp_path / "run")
+
+
+@pytest.fixture
+def resume(headwise, killed, run):
+    return lambda: headwise(*killed[1], run, "--resume")
+
+
+@pytest.fixture
+def assert_same(whole, run):
+    def check():
+        assert outcome(run) == outcome(whole)
+        assert digest(run / "snapshots.safetensors") == digest(whole / "snapshots.safetensors")
+        assert record(run)["happened"]["guides"] == record(whole)["happened"]["guides"]
+        steps = [[entry for entry in log(each) if "loss" in entry] for each in (run, whole)]
+        assert steps[0] == steps[1]
+        assert {path.name for path in run.iterdir()} == {path.name for path in whole.iterdir()}
+
+    return check
+
+
+CASES = [(name, damage) for name in FILES for damage in (delete, truncate, flip)]
+FAST = {("optimizer.pt", delete), ("rng_state.pth", delete), ("model.safetensors", flip), ("scheduler.pt", truncate)}
+
+
+@pytest.mark.parametrize(("name", "damage"), [case if case in FAST else slowly(*case) for case in CASES])
+def test_the_previous_checkpoint_is_used(resume, run, assert_same, name, damage):
+    damage(run / "unfinished" / "checkpoint-15" / name)
+    code, _, err = resume()
+    assert code == 0, err
+    said = [line for line in err.splitlines() if line.startswith("headwise: ")]
+    assert len(said) == 1
+    assert "checkpoint-15 is damaged" in said[0]
+    assert name in said[0]
+    assert said[0].endswith("resuming from checkpoint-12 instead.")
+    assert "going on from step 12 of 20" in err
+    assert_same()
+
+
+@pytest.mark.parametrize("damage", [slowly(delete), empty, slowly(flip)])
+def test_a_damaged_mark(resume, run, assert_same, damage):
+    """Without a mark a checkpoint is one that a kill left half-written, which needs no word."""
+    damage(run / "unfinished" / "checkpoint-15" / MARK)
+    code, _, err = resume()
+    assert code == 0, err
+    assert ("is damaged" in err) == (damage is not delete)
+    assert "going on from step 12 of 20" in err
+    assert_same()
+
+
+@pytest.mark.slow
+def test_a_kill_after_the_fall_back(killed, run, resume, assert_same, tmp_path):
+    """The damaged one is gone, so that it is written anew and is not taken for whole meanwhile."""
+    delete(run / "unfinished" / "checkpoint-15" / "optimizer.pt")
+    kill = ("torch.save", 2, signal.SIGKILL)
+    process = Process(tmp_path / "p", *killed[1], run, "--resume", at=kill)
+    assert process.result()[0] == -signal.SIGKILL
+    assert [path.name for path in marked(run / "unfinished")] == ["checkpoint-12"]
+    assert resume()[0] == 0
+    assert_same()
+
+
+def test_nothing_whole_is_left(resume, run):
+    for checkpoint, damage in (("checkpoint-12", truncate), ("checkpoint-15", delete)):
+        damage(run / "unfinished" / checkpoint / "optimizer.pt")
+    before = sorted(path.name for path in run.rglob("*") if path.name != ".headwise.lock")  # which the kill left
+    assert_one_sentence(resume(), "checkpoint-15 is damaged", "checkpoint-12 is damaged", "start it over")
+    assert sorted(path.name for path in run.rglob("*")) == before
+
+
+def test_marks_of_an_earlier_version(resume, run, assert_same):
+    for each in marked(run / "unfinished"):
+        step = json.loads((each / MARK).read_text())["step"]
+        (each / MARK).write_text(json.dumps({"step": step}))
+    delete(run / "unfinished" / "checkpoint-15" / "scheduler.pt")
+    code, _, err = resume()
+    assert code == 0, err
+    assert "scheduler.pt is missing" in err
+    assert "checkpoint-12 was saved by an earlier version without hashes" in err
+    assert_same()
+
+
+@pytest.mark.parametrize("damage", [flip, slowly(truncate)])
+def test_a_damaged_best_model_is_not_passed_off(killed, resume, run, tmp_path, damage):
+    """Killed after the last step, when nothing is trained and the best model is only loaded."""
+    kill = ("headwise.experiments.single_run.summarise", 1, signal.SIGKILL)
+    assert Process(tmp_path / "p", *killed[1], run, "--resume", at=kill).result()[0] == -signal.SIGKILL
+    damage(run / "unfinished" / "best" / "weights.safetensors")
+    code, out, err = resume()
+    assert (code, out) == (2, "")
+    assert "best/weights.safetensors has changed since it was written" in err.splitlines()[-1]

@@ -1,0 +1,137 @@
+"""Two processes on one output: the second one ends at once and names the first, whose end, even a kill, frees it."""
+
+import json
+import shutil
+import signal
+import stat
+
+import pytest
+from tiny_runs import Process, assert_one_sentence, outcome, record, slowly, undisturbed
+
+CHANGES = {"training__batch": 4, "training__checkpoint_every": 3, "training__evaluate_every": 5, "share_every": 4}
+STEP = "headwise.training.clock.Clock.on_step_end"
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory, encoder, pairs):
+    """A run that nobody disturbs."""
+    return undisturbed(tmp_path_factory.mktemp("whole") / "run", encoder, pairs, CHANGES)
+
+
+@pytest.fixture
+def stopped(tmp_path):
+    """Start a command in a process of its own, and hold it at a call of a function; it is killed in the end."""
+    started = []
+
+    def start(*words, at, count=1):
+        process = Process(tmp_path / f"p{len(started)}", *words, at=(at, count, signal.SIGSTOP))
+        started.append(process)
+        process.wait_until(lambda: state_of(process.pid) == "T")
+        return process
+
+    yield start
+    for process in started:
+        process.send(signal.SIGKILL)
+        process.result()
+
+
+def state_of(pid):
+    with open(f"/proc/{pid}/stat", encoding="utf-8") as file:
+        return file.read().rpartition(")")[2].split()[0]
+
+
+def files(folder):
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def test_a_run_is_trained_by_one_process_at_a_time(stopped, headwise, write_recipe, pairs, whole, tmp_path):
+    run = tmp_path / "run"
+    words = ["train", write_recipe(**CHANGES), "--data", pairs, "--output", run]
+    process = stopped(*words, at=STEP, count=8)
+    before = files(run)
+    said = f"{run} is in use by process {process.pid} (headwise train, since "
+    assert_one_sentence(headwise(*words, "--resume"), said)
+    assert_one_sentence(headwise(*words), "an unfinished run")
+    assert files(run) == before
+    process.send(signal.SIGKILL)
+    assert process.result()[0] == -signal.SIGKILL
+    assert headwise(*words, "--resume")[0] == 0
+    assert outcome(run) == outcome(whole)
+    assert {path.name for path in run.iterdir()} == {path.name for path in whole.iterdir()}
+    assert not [name for name in files(run) if name.startswith(".")]
+
+
+def test_the_first_process_goes_on_undisturbed(stopped, headwise, write_recipe, pairs, whole, tmp_path):
+    """Also where it has not written anything yet, and its folder was missing."""
+    run = tmp_path / "above" / "run"
+    words = ["train", write_recipe(**CHANGES), "--data", pairs, "--output", run]
+    process = stopped(*words, at="headwise.experiments.run._job")
+    assert_one_sentence(headwise(*words), f"in use by process {process.pid} ")
+    process.send(signal.SIGCONT)
+    assert process.result()[0] == 0
+    assert outcome(run) == outcome(whole)
+    code, out, _ = headwise(*words, "--resume", "--json")
+    assert (code, json.loads(out)["happened"]["steps"]) == (0, 20)
+
+
+def test_all_files_of_a_run_have_the_same_mode(whole, with_iat):
+    for run in (whole, with_iat):
+        modes = {stat.S_IMODE(path.stat().st_mode) for path in run.rglob("*") if path.is_file()}
+        assert len(modes) == 1
+        assert modes != {0o600}
+
+
+# Words, the function in which the first process stops, and the place that both write.
+COMMANDS = {
+    "analyze": (["analyze", "RUN", "--overwrite"], "headwise.cli.analyze.analyze", "RUN/analysis"),
+    "export": (["export", "RUN", "--output", "OUT/model"], "headwise.experiments.export.save_classifier", "OUT/model"),
+    "report": (["report", "RUN", "-o", "OUT/page.html", "--force"], "headwise.cli.report.build_page", "OUT/page.html"),
+    "predict": (
+        ["predict", "RUN", "--input", "DATA/test.tsv", "--output", "OUT/a.tsv", "--overwrite"],
+        "headwise.cli.train.write_rows",
+        "OUT/a.tsv",
+    ),
+    "figure": (
+        ["figure", "heatmap", "RUN", "-o", "OUT/a.svg", "--force"],
+        "headwise.reports.files.save_content",
+        "OUT/a.svg",
+    ),
+    "importance": (["heads", "importance", "RUN"], "headwise.cli.head_importance.write_answers", "RUN/heads"),
+    "prune-curve": (
+        ["heads", "prune-curve", "RUN", "--output", "OUT/heads", "--percent", "20"],
+        "headwise.cli.prune_curve.load_tasks",
+        "OUT/heads",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", ["analyze", "export", *map(slowly, list(COMMANDS)[2:])])
+def test_every_command_locks_its_output(stopped, headwise, two_runs, pairs, tmp_path, name):
+    run, out = shutil.copytree(two_runs / "plain", tmp_path / "run"), tmp_path / "out"
+    out.mkdir()
+    words, at, place = COMMANDS[name]
+    named = {"RUN": str(run), "OUT": str(out), "DATA": pairs}
+    words, place = ([fill(each, named) for each in words], fill(place, named))
+    process = stopped(*words, at=at)
+    before = files(tmp_path)
+    assert_one_sentence(headwise(*words), f"{place} is in use by process {process.pid} (headwise {words[0]}")
+    assert files(tmp_path) == before
+    process.send(signal.SIGKILL)
+    assert process.result()[0] == -signal.SIGKILL
+    code, _, err = headwise(*words)
+    assert code == 0, err
+    assert [path for path in tmp_path.rglob("*") if path.name.startswith(".headwise")] == []
+
+
+def fill(text, named):
+    for name, value in named.items():
+        text = text.replace(name, value)
+    return text
+
+
+@pytest.mark.slow
+def test_commands_that_write_to_different_folders_of_a_run_do_not_meet(stopped, headwise, two_runs, tmp_path):
+    run = shutil.copytree(two_runs / "plain", tmp_path / "run")
+    stopped("analyze", run, "--overwrite", at="headwise.cli.analyze.analyze")
+    assert headwise("heads", "importance", run, "--examples", 4)[0] == 0
+    assert record(run)["happened"] is not None
