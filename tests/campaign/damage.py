@@ -52,7 +52,8 @@ def attempt(
     order_name, name, kind = planned[number]
     order = next(each for each in ORDERS if each.name == order_name)
     box = place / "box"
-    shutil.rmtree(box, ignore_errors=True)
+    for folder in (box, place / "cache", place / "tmp"):
+        shutil.rmtree(folder, ignore_errors=True)
     box.mkdir(parents=True)
     bench.put(benches, box, order.needs)
     damage(box / name, kind, random.Random(f"{seed}/damage/{number}"))

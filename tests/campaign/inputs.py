@@ -142,7 +142,8 @@ def valid_order(number: int, benches: Path, place: Path) -> dict[str, Any]:
     results = []
     for _ in range(2):
         box = place / "box"
-        shutil.rmtree(box, ignore_errors=True)
+        for folder in (box, place / "cache", place / "tmp"):
+            shutil.rmtree(folder, ignore_errors=True)
         box.mkdir(parents=True)
         bench.put(benches, box, order.needs)
         answer = _forked(order, Case(order.words, "", OPEN), box, place / "logs")

@@ -282,7 +282,7 @@ ORDERS: tuple[Order, ...] = (
     _heads("similarity", "--examples", "8", reads="dissociation"),
     Order(
         "knowledge-build",
-        ("knowledge", "build", "knowing.yaml", *PAIRS, "--workers", "1"),
+        ("knowledge", "build", "knowing.yaml", *PAIRS, "--workers", "1", "--json"),
         ("knowing.yaml", "pairs", "encoder"),
         recipe="knowing.yaml",
         tables=("pairs/train.tsv",),
