@@ -12,7 +12,7 @@ export PYTHONNOUSERSITE := 1
 export PIP_USER := 0
 unexport PYTHONPATH
 
-.PHONY: demo test slow lint clean .venv
+.PHONY: demo test slow campaign lint clean .venv
 
 # Plain and guided MiniLM-L6 on built-in data: no download, a few minutes.
 demo: $(STAMP)
@@ -24,6 +24,11 @@ test: lint
 # Tests of several processes, of kills and of whole sweeps that would make `make test` too long; .ci/run has both.
 slow: $(STAMP)
 	HF_HUB_OFFLINE=1 TOKENIZERS_PARALLELISM=false $(BIN)/python -m pytest -n 2 --dist loadfile -m slow
+
+# Thousands of bad inputs, kills, two writers, full disks and damaged files: about an hour on two cores, not in .ci/run.
+# Writes its figures to docs/reliability.md.
+campaign: $(STAMP)
+	HF_HUB_OFFLINE=1 PYTHONPATH=tests $(BIN)/python -m campaign --write
 
 lint: $(STAMP)
 	$(BIN)/ruff check $(CODE)

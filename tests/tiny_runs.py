@@ -56,7 +56,11 @@ def build_tokenizer() -> PreTrainedTokenizerFast:
 @pytest.fixture(scope="session")
 def encoder(tmp_path_factory: pytest.TempPathFactory) -> str:
     """The folder of a random BERT of two layers, with dropout."""
-    folder = tmp_path_factory.mktemp("encoder")
+    return str(write_encoder(tmp_path_factory.mktemp("encoder")))
+
+
+def write_encoder(folder: Path) -> Path:
+    """Save a random BERT of two layers and its tokenizer."""
     tokenizer = build_tokenizer()
     torch.manual_seed(3)
     config = BertConfig(
@@ -70,7 +74,7 @@ def encoder(tmp_path_factory: pytest.TempPathFactory) -> str:
     )
     BertForMaskedLM(config).save_pretrained(folder)
     tokenizer.save_pretrained(folder)
-    return str(folder)
+    return folder
 
 
 def sentence(chance: random.Random, sign: str) -> str:

@@ -1,0 +1,218 @@
+"""Folders of models with a damaged config, tokenizer or weights."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from campaign.bad_json import mistake
+from campaign.case import BAD, OPEN, Case, Draw
+
+
+def wrong_model(draw: Draw) -> Case | None:
+    """One mistake in a folder of a run or of an encoder."""
+    if not draw.order.runs:
+        return None
+    folder = draw.box / draw.chance.choice(draw.order.runs)
+    if draw.order.command[0] in ("figure", "report"):  # these look at the files of an analysis only
+        return None
+    kind = draw.chance.choice(("config", "tokenizer", "tokenizer_config", "weights", "weights"))
+    if kind == "weights":
+        what, verdict = wrong_weights(folder, draw.chance)
+    else:
+        file = folder / f"{kind}.json"
+        data = json.loads(file.read_text(encoding="utf-8"))
+        what, verdict = (_wrong_config if kind == "config" else _wrong_tokenizer)(data, draw.chance)
+        file.write_text(json.dumps(data), encoding="utf-8")
+        what = f"{file.name}: {what}"
+    if draw.order.name in ("doctor", "data-check-model"):  # these need no weights
+        verdict = OPEN
+    return draw.case(f"{draw.name(folder)}: {what}", verdict)
+
+
+CONFIG: tuple[tuple[str, Any, str], ...] = (
+    ("model_type", "no-such-model", BAD),
+    ("model_type", "gpt2", BAD),
+    ("model_type", None, OPEN),
+    ("hidden_size", 33, BAD),
+    ("hidden_size", 64, BAD),
+    ("hidden_size", 0, BAD),
+    ("hidden_size", -32, BAD),
+    ("hidden_size", "many", BAD),
+    ("num_attention_heads", 5, BAD),
+    ("num_attention_heads", 0, BAD),
+    ("num_hidden_layers", 7, BAD),
+    ("num_hidden_layers", -1, BAD),
+    ("num_hidden_layers", 1, OPEN),
+    ("intermediate_size", 7, BAD),
+    ("vocab_size", 5, BAD),
+    ("vocab_size", 10**6, BAD),
+    ("max_position_embeddings", 4, BAD),
+    ("hidden_act", "no-such-act", BAD),
+    ("hidden_act", "relu", OPEN),
+    ("auto_map", {"AutoConfig": "evil.Config", "AutoModel": "evil.Model"}, OPEN),
+    ("architectures", ["NoSuchModel"], OPEN),
+    ("dtype", "float7", OPEN),
+    ("dtype", "float16", OPEN),
+    ("id2label", {"0": "a"}, OPEN),
+    ("id2label", 3, OPEN),
+    ("problem_type", "no_such_problem", OPEN),
+    ("hidden_dropout_prob", "nan", OPEN),
+    ("hidden_dropout_prob", 7, OPEN),
+    ("layer_norm_eps", -1, OPEN),
+    ("quantization_config", {"quant_method": "no-such"}, OPEN),
+    ("attn_implementation", "no-such", OPEN),
+    ("pad_token_id", 10**6, OPEN),
+)
+
+
+def _wrong_config(data: dict[str, Any], chance: random.Random) -> tuple[str, str]:
+    if chance.random() < 0.4:
+        what, _ = mistake(data, chance)
+        return what, OPEN
+    key, value, verdict = chance.choice(CONFIG)
+    data[key] = value
+    return f"{key}: {value!r:.40}", verdict
+
+
+def _wrong_tokenizer(data: dict[str, Any], chance: random.Random) -> tuple[str, str]:
+    vocabulary = data.get("model", {}).get("vocab")
+    if vocabulary and chance.random() < 0.3:
+        for number in range(200):
+            vocabulary[f"word{number}"] = len(vocabulary)
+        vocabulary["cat"], vocabulary["word199"] = vocabulary["word199"], vocabulary["cat"]
+        return "more words than the model knows", OPEN
+    what, _ = mistake(data, chance)
+    return what, OPEN
+
+
+# -- weights -----------------------------------------------------------------------------------------------------------
+
+
+def wrong_weights(folder: Path, chance: random.Random) -> tuple[str, str]:
+    """A file of weights that does not fit, or is none."""
+    kind = chance.choice(sorted(WEIGHTS))
+    verdict = WEIGHTS[kind](folder / "model.safetensors", chance)
+    return f"model.safetensors: {kind}", verdict
+
+
+def _tensors(path: Path) -> dict[str, Any]:
+    from safetensors.numpy import load_file
+
+    return dict(load_file(path))
+
+
+def _save(path: Path, tensors: dict[str, Any]) -> None:
+    from safetensors.numpy import save_file
+
+    save_file(tensors, path, metadata={"format": "pt"})
+
+
+def _one_less(path: Path, chance: random.Random) -> str:
+    tensors = _tensors(path)
+    del tensors[chance.choice(sorted(name for name in tensors if "encoder" in name))]
+    _save(path, tensors)
+    return BAD
+
+
+def _one_more(path: Path, chance: random.Random) -> str:
+    import numpy
+
+    _save(path, {**_tensors(path), "no.such.tensor": numpy.zeros(3, dtype=numpy.float32)})
+    return OPEN
+
+
+def _other_shape(path: Path, chance: random.Random) -> str:
+    import numpy
+
+    tensors = _tensors(path)
+    name = chance.choice(sorted(name for name in tensors if "encoder" in name))
+    tensors[name] = numpy.zeros((3, 5), dtype=numpy.float32)
+    _save(path, tensors)
+    return BAD
+
+
+def _whole_numbers(path: Path, chance: random.Random) -> str:
+    tensors = _tensors(path)
+    name = chance.choice(sorted(tensors))
+    tensors[name] = tensors[name].astype("int64")
+    _save(path, tensors)
+    return OPEN
+
+
+def _not_a_number(path: Path, chance: random.Random) -> str:
+    tensors = _tensors(path)
+    name = chance.choice(sorted(name for name in tensors if "encoder" in name))
+    tensors[name] = tensors[name] * float("nan")
+    _save(path, tensors)
+    return OPEN
+
+
+def _other_names(path: Path, chance: random.Random) -> str:
+    _save(path, {f"other.{name}": value for name, value in _tensors(path).items()})
+    return BAD
+
+
+def _no_tensors(path: Path, chance: random.Random) -> str:
+    _save(path, {})
+    return BAD
+
+
+def _cut(path: Path, chance: random.Random) -> str:
+    content = path.read_bytes()
+    path.write_bytes(content[: chance.randrange(len(content))])
+    return BAD
+
+
+def _huge_header(path: Path, chance: random.Random) -> str:
+    path.write_bytes((2**62).to_bytes(8, "little") + path.read_bytes()[8:])
+    return BAD
+
+
+def _wrong_header(path: Path, chance: random.Random) -> str:
+    content = bytearray(path.read_bytes())
+    place = chance.randrange(8, 200)
+    content[place] ^= 1 << chance.randrange(7)
+    path.write_bytes(content)
+    return OPEN
+
+
+def _pickle(path: Path, chance: random.Random) -> str:
+    """The old format, which can run code: it must not even be opened."""
+    path.write_bytes(b"\x80\x04cos\nsystem\n(S'touch pickled'\ntR.")
+    if chance.random() < 0.5:
+        path.rename(path.with_name("pytorch_model.bin"))
+    return BAD
+
+
+def _gone(path: Path, chance: random.Random) -> str:
+    path.unlink()
+    return BAD
+
+
+def _sharded(path: Path, chance: random.Random) -> str:
+    """An index of parts that are not there."""
+    index = {"metadata": {}, "weight_map": {"a": "model-00001-of-00002.safetensors", "b": "../../x.safetensors"}}
+    path.with_name("model.safetensors.index.json").write_text(json.dumps(index), encoding="utf-8")
+    path.unlink()
+    return BAD
+
+
+WEIGHTS: dict[str, Callable[[Path, random.Random], str]] = {
+    "a tensor less": _one_less,
+    "a tensor more": _one_more,
+    "another shape": _other_shape,
+    "whole numbers": _whole_numbers,
+    "not a number": _not_a_number,
+    "other names": _other_names,
+    "no tensors": _no_tensors,
+    "cut off": _cut,
+    "a huge header": _huge_header,
+    "a wrong header": _wrong_header,
+    "a pickle": _pickle,
+    "gone": _gone,
+    "missing parts": _sharded,
+}

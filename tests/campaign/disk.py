@@ -1,0 +1,234 @@
+"""A disk that is full: a small tmpfs, or a limit on the size of files where nothing can be mounted."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import random
+import resource
+import shutil
+import subprocess
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from campaign import bench
+from campaign.commands import Answer, command
+from campaign.jobs import Job, differences, outcome
+from campaign.judge import drafts, snapshot
+from campaign.kills import wrong_end
+
+PATIENCE = 300.0
+ROOM = 64 * 2**20
+NEW_NAMESPACE = 0x00020000  # CLONE_NEWNS of unshare(2)
+OUT = "disk/out"
+
+
+def _job(name: str, words: str, needs: str, output: str = "disk", record: str | None = None) -> Job:
+    return Job(name, tuple(words.split()), tuple(needs.split()), output, record)
+
+
+# Every command that writes something.
+JOBS: tuple[Job, ...] = (
+    _job("train", f"train long.yaml --data pairs --output {OUT}", "long.yaml pairs encoder", OUT, "headwise.json"),
+    _job(
+        "train with SSA",
+        f"train long-ssa.yaml --data pairs --output {OUT}",
+        "long-ssa.yaml pairs encoder",
+        OUT,
+        "headwise.json",
+    ),
+    _job(
+        "train on several tasks",
+        f"train long-joint.yaml --data several --output {OUT}",
+        "long-joint.yaml several encoder",
+        OUT,
+        "headwise.json",
+    ),
+    _job("sweep", f"sweep sweep.yaml --data pairs --output {OUT} --workers 1", "sweep.yaml pairs encoder", OUT),
+    _job(
+        "tune",
+        f"tune recipe.yaml --data pairs --output {OUT} --vary training.learning_rate=[3e-3,1e-3]",
+        "recipe.yaml pairs encoder",
+        OUT,
+    ),
+    _job(
+        "rerank",
+        "rerank reranker --candidates candidates.trec --collection papers --output disk/run.trec",
+        "reranker candidates.trec papers",
+    ),
+    _job("retrieve", "retrieve papers --output disk/run.trec --per-query disk/claims.json", "papers"),
+    _job("index", "retrieve papers --cache disk/cache --output run.trec --overwrite", "papers"),
+    _job(
+        "knowledge",
+        "knowledge build knowing.yaml --data pairs --cache disk/cache --workers 1",
+        "knowing.yaml pairs encoder",
+    ),
+    _job(
+        "score",
+        "score candidates.trec bm25.trec --qrels qrels.txt --per-query disk/claims.json",
+        "candidates.trec bm25.trec qrels.txt",
+    ),
+    _job("predict", "predict plain --input texts.tsv --output disk/out.tsv", "plain texts.tsv"),
+    _job("tokens", "tokens supervised --text cat --pair dog --html disk/out.html", "supervised"),
+    _job("export", f"export plain --output {OUT}", "plain"),
+    _job("analyze", "analyze disk/bare-plain --keep 8", "bare-plain"),
+    _job("heads importance", "heads importance joint --output disk/heads", "joint"),
+    _job("heads prune-curve", "heads prune-curve joint --percent 25 --random 1 --output disk/heads", "joint"),
+    _job("report", "report guided -o disk/out.html", "guided"),
+    _job("compare", "compare plain guided --by guides --resamples 100 --output disk/out.md", "plain guided"),
+    _job("figure", "figure curves plain -o disk/out.png", "plain"),
+    _job("data ag-pair", "data ag-pair --news news.csv --out disk/out.tsv", "news.csv"),
+)
+
+
+@dataclass
+class Disk:
+    """A folder with little room."""
+
+    place: Path
+    mounted: bool
+
+    @staticmethod
+    def of(place: Path) -> Disk:
+        """Mount one, seen by this process and its children only, if that is allowed."""
+        place.mkdir(parents=True, exist_ok=True)
+        mounted = os.geteuid() == 0 and _own_namespace() and _mount(place, f"size={ROOM}")
+        return Disk(place, mounted)
+
+    def limit(self, free: int) -> Callable[[], None] | None:
+        """Leave so many bytes free; where nothing is mounted, a limit for the process instead."""
+        if not self.mounted:
+            return lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (free, free))
+        used = os.statvfs(self.place)
+        taken = (used.f_blocks - used.f_bfree) * used.f_frsize
+        _mount(self.place, f"remount,size={taken + free}")
+        return None
+
+    def enlarge(self) -> None:
+        """Make room."""
+        if self.mounted:
+            _mount(self.place, f"remount,size={ROOM}")
+
+    def remove(self) -> None:
+        """Take it away."""
+        if self.mounted:
+            subprocess.run(["umount", str(self.place)], check=False, capture_output=True)
+        shutil.rmtree(self.place, ignore_errors=True)
+
+
+def _own_namespace() -> bool:
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.unshare(NEW_NAMESPACE) != 0:
+        return False
+    private = subprocess.run(["mount", "--make-rprivate", "/"], capture_output=True, check=False)
+    return private.returncode == 0
+
+
+def _mount(place: Path, options: str) -> bool:
+    kind = [] if options.startswith("remount") else ["-t", "tmpfs"]
+    done = subprocess.run(["mount", *kind, "-o", options, "tmpfs", str(place)], capture_output=True, check=False)
+    return done.returncode == 0
+
+
+def _fresh(job: Job, benches: Path, place: Path) -> tuple[Path, Disk]:
+    box = place / "box"
+    if (box / "disk").exists():
+        Disk(box / "disk", True).remove()
+    shutil.rmtree(box, ignore_errors=True)
+    box.mkdir(parents=True)
+    disk = Disk.of(box / "disk")
+    bench.put(benches, box, [name for name in job.needs if not name.startswith("bare")])
+    bench.put(benches, box / "disk", [name for name in job.needs if name.startswith("bare")])
+    return box, disk
+
+
+def reference(number: int, benches: Path, place: Path) -> dict[str, Any]:
+    """A job with all the room it needs."""
+    job = JOBS[number]
+    box, disk = _fresh(job, benches, place)
+    before = _taken(disk.place)
+    answer = command(job.words, box, place / "logs").answer(PATIENCE)
+    complaints = [] if answer.code == 0 else [f"{job.name} ended with {answer.code}: {answer.err[-300:]}"]
+    row = {
+        "number": number,
+        "job": job.name,
+        "outcome": dict(outcome(job, box)),
+        "bytes": _taken(disk.place) - before,
+        "mounted": disk.mounted,
+        "complaints": complaints,
+    }
+    disk.remove()
+    return row
+
+
+def attempt(number: int, seed: int, benches: Path, place: Path, known: Mapping[str, Any]) -> dict[str, Any]:
+    """Run a job with too little room, then make room and run it again."""
+    chance = random.Random(f"{seed}/disk/{number}")
+    job = JOBS[number % len(JOBS)]
+    whole = known[job.name]
+    free = int(chance.uniform(0, 0.95) * whole["bytes"]) // 4096 * 4096
+    box, disk = _fresh(job, benches, place)
+    before = snapshot(box)
+    answer = command(job.words, box, place / "logs", before=disk.limit(free)).answer(PATIENCE)
+    complaints = _refusal(answer)
+    if answer.code == 2:
+        complaints += [f"changed: {name}" for name, content in before.items() if snapshot(box).get(name) != content][:1]
+        complaints += [f"left behind: {name}" for name in drafts(_but_unfinished(snapshot(box)))][:1]
+    disk.enlarge()
+    last = command(job.again(box), box, place / "logs").answer(PATIENCE)
+    if answer.code == 0:
+        complaints += [f"differs: {name}" for name in differences(outcome(job, box), whole["outcome"])]
+    else:
+        complaints += wrong_end(job, box, last, whole["outcome"])
+    disk.remove()
+    return {
+        "number": number,
+        "job": job.name,
+        "command": " ".join(job.words[: 2 if job.words[0] in ("heads", "data", "knowledge") else 1]),
+        "free": free,
+        "full": answer.code != 0,
+        "code": answer.code,
+        "complaints": complaints,
+        "stderr": [answer.err[-400:], last.err[-400:]] if complaints else None,
+    }
+
+
+def _refusal(answer: Answer) -> list[str]:
+    """What is wrong with how a full disk is reported; nothing, where it was not full after all."""
+    found = []
+    if answer.code not in (0, 2) and not (answer.code == 1 and "failed" in answer.out):
+        found.append(f"exit code {answer.code}")
+    if "Traceback (most recent" in answer.err:
+        found.append("a traceback")
+    if "unexpected" in answer.err:
+        found.append("unexpected")
+    lines = [line for line in answer.err.splitlines() if line.strip()]
+    if answer.code == 2 and not (lines and lines[-1].startswith("headwise: ")):
+        found.append("the last line is not of headwise")
+    if answer.code == 2 and sum(line.startswith("headwise: ") for line in lines) > 1:
+        found.append("more than one line")
+    return found
+
+
+def _but_unfinished(files: Mapping[str, str]) -> dict[str, str]:
+    """What a run keeps to be resumed is no draft."""
+    return {name: content for name, content in files.items() if "unfinished/" not in name and ".partial" not in name}
+
+
+def _taken(place: Path) -> int:
+    """Bytes of all files, in whole pages."""
+    sizes = [path.stat().st_size for path in place.rglob("*") if path.is_file()]
+    return sum(-(-size // 4096) * 4096 + 4096 for size in sizes)
+
+
+def summary(rows: Sequence[dict[str, Any]], known: Mapping[str, Any]) -> dict[str, Any]:
+    """Figures of full disks."""
+    return {
+        "attempts": len(rows),
+        "disk_was_full": sum(row["full"] for row in rows),
+        "how": "a small file system" if all(each["mounted"] for each in known.values()) else "a limit on file sizes",
+        "commands": sorted({row["command"] for row in rows}),
+        "failures": sum(bool(row["complaints"]) for row in rows),
+    }

@@ -1,0 +1,183 @@
+"""Bad inputs, drawn by chance from a seed: number N of a seed is the same input on every machine."""
+
+from __future__ import annotations
+
+import random
+import shutil
+import signal
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from campaign import bench
+from campaign.bad_bytes import damaged_file, damaged_recipe
+from campaign.bad_json import wrong_json
+from campaign.bad_models import wrong_model
+from campaign.bad_options import combination, missing_word, unknown_option, wrong_value
+from campaign.bad_paths import wrong_input, wrong_output
+from campaign.bad_rankings import wrong_ranking
+from campaign.bad_recipes import wrong_change, wrong_recipe
+from campaign.bad_tables import wrong_table
+from campaign.bad_yaml import wrong_yaml
+from campaign.bad_zips import wrong_zip
+from campaign.case import BAD, OPEN, Case, Draw
+from campaign.commands import PATIENCE, SECONDS, Answer, command, real
+from campaign.judge import drafts, judge, result, snapshot
+from campaign.orders import ORDERS, Order
+from campaign.rights import give_up_rights
+
+EVERY_REAL = 100  # one of so many inputs goes to a fresh interpreter
+
+
+@dataclass(frozen=True)
+class Family:
+    """A kind of bad input, how often it is drawn, and for which orders it exists."""
+
+    generate: Callable[[Draw], Case | None]
+    weight: int
+    fits: Callable[[Order], bool] = lambda order: True
+
+
+FAMILIES: dict[str, Family] = {
+    "option values": Family(wrong_value, 12),
+    "unknown options": Family(unknown_option, 4),
+    "missing words": Family(missing_word, 3),
+    "combinations of options": Family(combination, 10, lambda order: order.name not in ("demo", "list")),
+    "wrong inputs": Family(wrong_input, 8, lambda order: bool(order.needs)),
+    "wrong outputs": Family(wrong_output, 8, lambda order: bool(order.writes)),
+    "recipes": Family(wrong_recipe, 14, lambda order: order.recipe is not None),
+    "values by --set": Family(wrong_change, 6, lambda order: order.recipe is not None),
+    "YAML": Family(wrong_yaml, 7, lambda order: order.recipe is not None),
+    "damaged recipes": Family(damaged_recipe, 2, lambda order: order.recipe is not None),
+    "data files": Family(wrong_table, 10, lambda order: bool(order.tables)),
+    "zip files": Family(wrong_zip, 2, lambda order: any(each.endswith(".zip") for each in order.reads)),
+    "rankings and collections": Family(
+        wrong_ranking, 6, lambda order: any("papers/" in each or ".trec" in each for each in order.reads)
+    ),
+    "records and answers": Family(wrong_json, 14, lambda order: bool(order.reads or order.runs)),
+    "models": Family(wrong_model, 8, lambda order: bool(order.runs)),
+    "damaged files": Family(damaged_file, 8, lambda order: bool(order.reads or order.tables or order.runs)),
+}
+
+
+def draw(number: int, seed: int, benches: Path, box: Path) -> tuple[str, Order, Case]:
+    """Put the input with this number into a box."""
+    chance = random.Random(f"{seed}/{number}")
+    names, weights = list(FAMILIES), [family.weight for family in FAMILIES.values()]
+    while True:
+        name = chance.choices(names, weights)[0]
+        order = chance.choice([each for each in ORDERS if FAMILIES[name].fits(each)])
+        shutil.rmtree(box, ignore_errors=True)
+        box.mkdir(parents=True)
+        bench.put(benches, box, order.needs)
+        case = FAMILIES[name].generate(Draw(chance, order, box))
+        if case is None or any("\0" in word for word in case.words) or list(case.words) == list(order.words) == []:
+            continue
+        if order.name == "demo" and case.verdict != BAD:  # a valid demo trains for minutes
+            continue
+        return name, order, case
+
+
+def attempt(number: int, seed: int, benches: Path, place: Path, valid: Mapping[str, str]) -> dict[str, Any]:
+    """Draw an input, give it to its command, and judge what comes of it; `valid` has the result of every order."""
+    box, logs = place / "box", place / "logs"
+    name, order, case = draw(number, seed, benches, box)
+    for folder in ("cache", "tmp"):
+        shutil.rmtree(place / folder, ignore_errors=True)
+    before = snapshot(box)
+    in_reality = number % EVERY_REAL == 0 and not (order.serves or case.without_rights)
+    answer = real(case.words, box, logs) if in_reality else _forked(order, case, box, logs)
+    complaints = judge(order, case.verdict, answer, before, snapshot(box), valid=valid[order.name], box=box)
+    complaints += [f"left in the folder for temporary files: {name}" for name in snapshot(place / "tmp")][:1]
+    complaints += [f"left in the cache: {name}" for name in drafts(snapshot(place / "cache"))][:1]
+    _remove(box)
+    return {
+        "number": number,
+        "family": name,
+        "order": order.name,
+        "command": " ".join(order.command),
+        "what": case.what,
+        "verdict": case.verdict,
+        "real": in_reality,
+        "code": answer.code,
+        "seconds": round(answer.seconds, 3),
+        "complaints": complaints,
+        "words": [word[:200] for word in case.words] if complaints else None,
+        "stderr": answer.err[-600:] if complaints else None,
+    }
+
+
+def _forked(order: Order, case: Case, box: Path, logs: Path) -> Answer:
+    before = give_up_rights if case.without_rights else None
+    process = command(case.words, box, logs, before=before, work=SECONDS)
+    if order.serves:
+        stop_when_serving(process)
+    return process.answer()
+
+
+def stop_when_serving(process: Any) -> None:
+    """A page that is served was a valid input: Ctrl-C ends it."""
+    end = time.monotonic() + PATIENCE
+    while process.poll() is None and time.monotonic() < end:
+        if "http://" in process.out.read_text(errors="replace"):
+            time.sleep(0.2)
+            process.send(signal.SIGINT)
+            return
+        time.sleep(0.02)
+
+
+def _remove(box: Path) -> None:
+    shutil.rmtree(box, ignore_errors=True)
+
+
+def valid_order(number: int, benches: Path, place: Path) -> dict[str, Any]:
+    """Give a valid order twice: it must work, with the same result, or the campaign could not judge the others."""
+    order = ORDERS[number]
+    row: dict[str, Any] = {"number": number, "order": order.name, "result": "", "complaints": []}
+    if order.name == "demo":  # takes minutes; of its bad inputs none may begin to train
+        return row
+    results = []
+    for _ in range(2):
+        box = place / "box"
+        for folder in (box, place / "cache", place / "tmp"):
+            shutil.rmtree(folder, ignore_errors=True)
+        box.mkdir(parents=True)
+        bench.put(benches, box, order.needs)
+        answer = _forked(order, Case(order.words, "", OPEN), box, place / "logs")
+        if answer.code != 0:
+            row["complaints"] = [f"the valid order {order.name} ended with {answer.code}: {answer.err[-300:]}"]
+        results.append(result(order, box, answer))
+    if results[0] != results[1]:
+        row["complaints"].append(f"the valid order {order.name} gave two results")
+    return {**row, "result": results[0]}
+
+
+def summary(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """Figures of many inputs."""
+    failures = [row for row in rows if row["complaints"]]
+    codes = Counter(row["code"] for row in rows if not row["complaints"])
+    return {
+        "inputs": len(rows),
+        "real_processes": sum(row["real"] for row in rows),
+        "commands": len({row["command"] for row in rows}),
+        "refused": codes[2],
+        "still_valid": codes[0],
+        "runs_listed_as_failed": codes[1],
+        "failures": len(failures),
+        "slowest_seconds": max((row["seconds"] for row in rows), default=0.0),
+        "by_family": _by(rows, "family"),
+        "by_command": _by(rows, "command"),
+    }
+
+
+def _by(rows: Sequence[dict[str, Any]], key: str) -> dict[str, dict[str, int]]:
+    found: dict[str, dict[str, int]] = {}
+    for row in rows:
+        each = found.setdefault(row[key], {"inputs": 0, "refused": 0, "failures": 0})
+        each["inputs"] += 1
+        each["refused"] += row["code"] == 2
+        each["failures"] += bool(row["complaints"])
+    return dict(sorted(found.items()))
