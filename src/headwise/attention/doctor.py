@@ -14,6 +14,7 @@ from torch import nn
 from transformers import MODEL_MAPPING, AutoConfig, AutoModel, PreTrainedConfig, PreTrainedModel
 
 from headwise.attention.capture import capture
+from headwise.attention.config_sizes import check_sizes
 from headwise.attention.family import encoder_of, family_of
 from headwise.attention.pruned_class import pruned_class
 from headwise.attention.surgery import pruned_in
@@ -92,7 +93,9 @@ def diagnose(name: str, *, batch: int = 16, length: int = 256, network: bool = F
 def _config(name: str, network: bool) -> tuple[PreTrainedConfig, bool]:
     """The config, and whether it was there without the network."""
     try:
-        return AutoConfig.from_pretrained(name, local_files_only=True), True
+        config = AutoConfig.from_pretrained(name, local_files_only=True)
+        check_sizes(config, Path(name))
+        return config, True
     except Exception as error:  # a damaged config.json may raise anything
         if Path(name).exists():
             raise InputError(

@@ -80,6 +80,7 @@ def loaded(recipe: Recipe, content: dict[str, Any], model: nn.Module, tokenizer:
     happened = content["happened"]
     labels = tuple((happened if task is None else happened["tasks"][task])["labels"])
     _check_labels(labels, model)
+    _check_tokens(tokenizer, model)
     options = recipe.task.options | ({"labels": list(labels)} if _takes_labels(recipe, labels) else {})
     data = content["asked"]["data"]
     built = build_task(recipe.task.name, options)
@@ -93,6 +94,16 @@ def _check_labels(labels: tuple[str, ...], model: nn.Module) -> None:
         raise InputError(
             f"the model has {found} classes, and its {record.NAME} names {len(labels)} ({', '.join(labels):.80}): one "
             "of the two files was changed; restore it, or train again."
+        )
+
+
+def _check_tokens(tokenizer: Any, model: Any) -> None:
+    """Refuse a tokenizer that gives numbers for which the model has no embedding."""
+    rows, last = model.get_input_embeddings().num_embeddings, max(tokenizer.get_vocab().values(), default=0)
+    if last >= rows:
+        raise InputError(
+            f"the tokenizer of {tokenizer.name_or_path} has tokens up to number {last}, and the model embeddings for "
+            f"{rows}: its tokenizer.json was changed; restore it, or train again."
         )
 
 

@@ -119,9 +119,8 @@ def _path(location: tuple[str | int, ...], content: Any) -> list[str]:
     """Where in the document: without the names that pydantic adds for alternatives."""
     path: list[str] = []
     for part in location:
-        if (isinstance(content, dict) and part in content) or (
-            isinstance(content, list) and isinstance(part, int) and part < len(content)
-        ):
+        below = dict(enumerate(content)) if isinstance(content, list) else content
+        if isinstance(below, dict) and part in below:
             path.append(str(part))
-            content = content[part]
+            content = below[part]
     return path

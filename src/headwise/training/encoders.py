@@ -18,6 +18,7 @@ from transformers import (
     set_seed,
 )
 
+from headwise.attention.config_sizes import check_sizes
 from headwise.attention.pruned_class import pruned_class
 from headwise.attention.surgery import pruned_in
 from headwise.errors import InputError, choices
@@ -85,6 +86,7 @@ def find_encoder(name: str, *, network: bool = False) -> Encoder:
         raise InputError(f"model {name!r}: the folder has no config.json, so it is not a saved model.")
     try:
         config = AutoConfig.from_pretrained(path, local_files_only=local_only)
+        check_sizes(config, Path(path))
         tokenizer = AutoTokenizer.from_pretrained(path, local_files_only=local_only)
     except Exception as error:  # other people's files, in which anything may be wrong
         raise InputError(_not_loaded(name, is_folder, network, error)) from error

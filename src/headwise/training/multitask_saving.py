@@ -10,6 +10,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 from transformers import AutoConfig, AutoModelForSequenceClassification
 
+from headwise.attention.config_sizes import check_sizes
 from headwise.attention.surgery import prune_structure, pruned_in
 from headwise.errors import InputError, choices
 from headwise.training.multitask import MultiTask
@@ -57,6 +58,7 @@ def tasks_in(folder: Path) -> dict[str, Any]:
     """What the config of a folder says about its tasks, by name; empty if it holds one classifier or none."""
     with in_one_sentence(folder):
         config = AutoConfig.from_pretrained(folder, local_files_only=True)
+        check_sizes(config, folder)
     alone = (folder / HEAD_FILE).is_file() and not (folder / HEADS_FILE).is_file()
     if alone or holds_classifier(config):  # one that began as such a folder, and may have its config still
         return {}

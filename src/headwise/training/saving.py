@@ -19,8 +19,9 @@ from transformers import (
 )
 
 from headwise.attention import prune_structure, pruned_in
+from headwise.attention.config_sizes import check_sizes
 from headwise.attention.pruned_class import pruned_class
-from headwise.errors import DiskError, HeadwiseError, InputError
+from headwise.errors import DiskError, HeadwiseError, InputError, is_panic
 from headwise.ssa import supervision_of
 from headwise.ssa.attach import NAME as TOKEN_HEAD
 from headwise.ssa.attach import reattach, settings_in
@@ -111,7 +112,9 @@ def in_one_sentence(folder: Path) -> Iterator[None]:
         raise InputError(f"the model in {folder} cannot be loaded: {error}") from error
     except (HeadwiseError, MemoryError):
         raise
-    except Exception as error:
+    except BaseException as error:
+        if not (isinstance(error, Exception) or is_panic(error)):
+            raise
         reason = " ".join(str(error).split())[:240] or type(error).__name__
         reason = f"{type(error).__name__} {reason}" if isinstance(error, KeyError) else reason.rstrip(".")
         raise InputError(
@@ -121,6 +124,7 @@ def in_one_sentence(folder: Path) -> Iterator[None]:
 
 def _load(folder: Path, head: str) -> nn.Module:
     config = AutoConfig.from_pretrained(folder, local_files_only=True)
+    check_sizes(config, folder)
     token_head, pruned = settings_in(config), pruned_in(config)
     if head == "pooler" and token_head is None and not pruned:
         loaded: nn.Module = AutoModelForSequenceClassification.from_pretrained(
