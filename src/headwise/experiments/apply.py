@@ -21,7 +21,8 @@ from headwise.tasks import Collator, Split, Task, build_task, encode
 from headwise.training import Listener, Silence, load_classifier_folder, predict_logits, predictions_of, score_logits
 from headwise.training.multitask_saving import load_task
 from headwise.training.predict import probabilities_of
-from headwise.training.saving import load_tokenizer
+from headwise.training.saving import in_one_sentence, load_tokenizer
+from headwise.training.token_numbers import check_vocabulary
 
 
 @dataclass(frozen=True)
@@ -80,7 +81,8 @@ def loaded(recipe: Recipe, content: dict[str, Any], model: nn.Module, tokenizer:
     happened = content["happened"]
     labels = tuple((happened if task is None else happened["tasks"][task])["labels"])
     _check_labels(labels, model)
-    _check_tokens(tokenizer, model)
+    with in_one_sentence(Path(str(tokenizer.name_or_path))):  # a damaged tokenizer may fail on any text
+        check_vocabulary(tokenizer, model)
     options = recipe.task.options | ({"labels": list(labels)} if _takes_labels(recipe, labels) else {})
     data = content["asked"]["data"]
     built = build_task(recipe.task.name, options)
@@ -94,16 +96,6 @@ def _check_labels(labels: tuple[str, ...], model: nn.Module) -> None:
         raise InputError(
             f"the model has {found} classes, and its {record.NAME} names {len(labels)} ({', '.join(labels):.80}): one "
             "of the two files was changed; restore it, or train again."
-        )
-
-
-def _check_tokens(tokenizer: Any, model: Any) -> None:
-    """Refuse a tokenizer that gives numbers for which the model has no embedding."""
-    rows, last = model.get_input_embeddings().num_embeddings, max(tokenizer.get_vocab().values(), default=0)
-    if last >= rows:
-        raise InputError(
-            f"the tokenizer of {tokenizer.name_or_path} has tokens up to number {last}, and the model embeddings for "
-            f"{rows}: its tokenizer.json was changed; restore it, or train again."
         )
 
 

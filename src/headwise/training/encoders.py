@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from safetensors import SafetensorError
 from torch import nn
 from transformers import (
     MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING,
@@ -65,8 +64,10 @@ class Encoder:
         positions = getattr(self.config, "max_position_embeddings", None)
         if positions and self.config.model_type in _OFFSET_FAMILIES:
             positions -= self.config.pad_token_id + 1  # RoBERTa's positions start behind the padding index
-        limits = [limit for limit in (positions, self.tokenizer.model_max_length) if limit and limit < 10**6]
-        return min(limits, default=None)
+        known = (positions, self.tokenizer.model_max_length)
+        return min(
+            (int(limit) for limit in known if isinstance(limit, int | float) and 0 < limit < 10**6), default=None
+        )
 
 
 _OFFSET_FAMILIES = ("roberta", "xlm-roberta", "camembert", "xlm-roberta-xl", "mpnet")
@@ -130,7 +131,7 @@ def load_classifier(
             output_loading_info=True,
             **names,
         )
-    except (OSError, ValueError, SafetensorError) as error:
+    except Exception as error:  # as above
         raise InputError(
             _not_loaded(encoder.name, Path(encoder.path).is_dir(), not encoder.local_only, error)
         ) from error
