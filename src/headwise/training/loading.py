@@ -11,7 +11,7 @@ from torch import nn
 from headwise.errors import InputError
 from headwise.ssa import supervision_of
 from headwise.training.multitask_saving import load_multitask, load_task, tasks_in
-from headwise.training.saving import holds_classifier, load_model_folder
+from headwise.training.saving import architectures_in, holds_classifier, load_model_folder
 
 RECORD = "headwise.json"
 
@@ -36,7 +36,7 @@ def load(folder: Path | str, task: str | None = None) -> nn.Module:
     head = run_settings(folder)[0]
     model: Any = load_model_folder(folder, head)
     if head == "pooler" and supervision_of(model) is None and not holds_classifier(model.config):
-        names = ", ".join(model.config.architectures or ()) or "model"
+        names = ", ".join(architectures_in(model.config)) or "model"
         raise InputError(f"{folder} holds a {names} without a trained classifier: name a finished run.")
     return model  # type: ignore[no-any-return]
 

@@ -184,8 +184,12 @@ def fill(model: nn.Module, weights: dict[str, Tensor], wanted: Callable[[str], b
 
 def holds_classifier(config: Any) -> bool:
     """Whether plain transformers finds a trained classifier beside this config."""
-    names = config.architectures if isinstance(config.architectures, list) else []
-    return any(str(name).endswith("ForSequenceClassification") for name in names)
+    return any(name.endswith("ForSequenceClassification") for name in architectures_in(config))
+
+
+def architectures_in(config: Any) -> list[str]:
+    """The classes of transformers that a config names."""
+    return [str(name) for name in config.architectures] if isinstance(config.architectures, list) else []
 
 
 def _token_head_weights(folder: Path) -> dict[str, Tensor]:
