@@ -16,6 +16,7 @@ VALUES: dict[str, Any] = {
     "true": True,
     "text": "damaged",
     "number": 3,
+    "large number": 100_000,
     "negative": -1,
     "fraction": 0.5,
     "empty list": [],

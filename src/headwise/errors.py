@@ -38,6 +38,11 @@ class HeadwiseWarning(UserWarning):
     """Something works, but not as one might think."""
 
 
+def is_panic(error: BaseException) -> bool:
+    """Whether a library written in Rust gave up, such as tokenizers: no Exception, and of a type nobody can import."""
+    return type(error).__name__ == "PanicException"
+
+
 def choices(name: str, known: Iterable[str]) -> str:
     """Text for an unknown name: the nearest known one, and all of them."""
     names = sorted(known)

@@ -322,3 +322,25 @@ def test_a_damaged_analysis_says_how_to_make_it_again(headwise, two_runs, tmp_pa
         f"make it again with `headwise analyze {run}`",
     )
     assert not (tmp_path / "page.html").exists()
+
+
+def test_a_token_without_an_embedding(headwise, finished, encoder, pairs, write_recipe, tmp_path):
+    run = shutil.copytree(finished, tmp_path / "run")
+    small_results.alter(run / "tokenizer.json", model__vocab__cat=100_000)
+    said = "gives tokens up to number 100000, and the model has embeddings for 28"
+    assert_one_sentence(headwise("evaluate", run), str(run), said, "restore it")
+    own = shutil.copytree(encoder, tmp_path / "encoder")
+    small_results.alter(own / "tokenizer.json", model__vocab__cat=100_000)
+    words = ("train", write_recipe(model=str(own)), "--data", pairs, "--output", tmp_path / "new")
+    assert_one_sentence(headwise(*words), str(own), said, "restore it")
+    assert not (tmp_path / "new").exists()
+
+
+def test_a_tokenizer_that_panics(headwise, finished, tmp_path):
+    """Rust's panics are no Exceptions, and print lines of their own."""
+    run = shutil.copytree(finished, tmp_path / "run")
+    small_results.alter(run / "tokenizer.json", post_processor__special_tokens={})
+    code, out, err = headwise("evaluate", run)
+    assert (code, out) == (2, "")
+    assert err.splitlines()[-1].startswith(f"headwise: the model in {run} cannot be loaded: ")
+    assert "Traceback" not in err

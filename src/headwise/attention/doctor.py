@@ -62,7 +62,12 @@ def diagnose(name: str, *, batch: int = 16, length: int = 256, network: bool = F
             raise InputError(f"--{option} {value}: expected a number of 1 or more.")
     config, offline = _config(name, network)
     try:
-        model, loaded = _model(name, config, network)
+        try:
+            model, loaded = _model(name, config, network)
+        except (AssertionError, AttributeError, KeyError, RuntimeError, TypeError, ValueError) as error:
+            raise InputError(
+                f"{name}: its config.json gives no model ({_reason(error)}); restore the file, or save it again."
+            ) from error
         encoder = encoder_of(model)
         family = family_of(encoder)
         if family.longest is not None and length > family.longest:

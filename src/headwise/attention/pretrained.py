@@ -18,6 +18,7 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
 from transformers import AutoConfig, AutoTokenizer, PreTrainedConfig, PreTrainedModel
 
+from headwise.attention.config_sizes import check_sizes
 from headwise.errors import InputError
 
 _CONFIGS = ("config.json", "tokenizer_config.json")
@@ -30,7 +31,9 @@ _FIX = "copy the file again, or save the model again"
 def read_config(name: str | Path, *, local_only: bool = True) -> Any:
     """The config of a model by folder or Hub name."""
     _check_folder(Path(name))
-    return AutoConfig.from_pretrained(name, local_files_only=local_only, trust_remote_code=False)
+    config = AutoConfig.from_pretrained(name, local_files_only=local_only, trust_remote_code=False)
+    check_sizes(config, Path(name))
+    return config
 
 
 def read_tokenizer(name: str | Path, *, local_only: bool = True) -> Any:
@@ -127,7 +130,7 @@ def class_in(mapping: Mapping[Any, Any], config: PreTrainedConfig, purpose: str)
     return kind
 
 
-def reason_of(error: Exception) -> str:
+def reason_of(error: BaseException) -> str:
     """What is wrong, in one line."""
     text = str(error).strip()
     if "trust_remote_code" in text:

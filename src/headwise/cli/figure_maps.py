@@ -16,6 +16,7 @@ from headwise.cli.figure_names import Drawn, names_of
 from headwise.errors import InputError
 from headwise.experiments import record
 from headwise.experiments.analysis import Analysis, ExampleView, read_analysis
+from headwise.experiments.analysis.store import check_heads
 from headwise.heads.vectors import principal_components
 from headwise.reports.heatmap import TITLE as MEAN_TITLE
 from headwise.reports.heatmap import build_heatmap
@@ -63,6 +64,8 @@ def draw_pca(
     """Heads as points, on axes that all runs have in common."""
     analyses, views = _views(folders, example, task)
     _check_shapes(folders, analyses)
+    for folder, each in zip(folders, analyses, strict=True):
+        check_heads(folder, each, task)
     vectors = np.stack([np.asarray(view.vectors, dtype=np.float64) for view in views])  # [R,M,T]
     there = (vectors.sum(2) > 0).all(0)  # pruned heads look at nothing: they are no points
     if not there.any():

@@ -27,7 +27,7 @@ from headwise.cli.retrieval import add_commands
 from headwise.cli.stopping import INTERRUPTED, Interrupts, sentence
 from headwise.cli.sweeps_app import add_sweeps
 from headwise.cli.tune_app import add_tune
-from headwise.errors import DiskError, HeadwiseError, HeadwiseWarning, InputError, UnsupportedModelError
+from headwise.errors import DiskError, HeadwiseError, HeadwiseWarning, InputError, UnsupportedModelError, is_panic
 
 app = typer.Typer(
     name="headwise",
@@ -298,7 +298,9 @@ def run() -> None:
     except KeyboardInterrupt as stop:  # before or after that
         _tell_stop(stop)
         _end(INTERRUPTED)
-    except Exception as error:
+    except BaseException as error:
+        if not (isinstance(error, Exception) or is_panic(error)):
+            raise
         if interrupts.seen and not isinstance(error, DiskError) and not debug:  # it is what became of Ctrl-C
             _tell_stop()
             _end(INTERRUPTED)
@@ -306,7 +308,7 @@ def run() -> None:
         _end(2 if isinstance(error, InputError | DiskError | UnsupportedModelError) else 1)
 
 
-def _message(error: Exception) -> str:
+def _message(error: BaseException) -> str:
     if isinstance(error, HeadwiseError):
         return str(error)
     reason = " ".join(str(error).split())[:300]
@@ -332,7 +334,7 @@ def _one_voice() -> AbstractContextManager[Any]:
     return stack
 
 
-def _tell_error(error: Exception, message: str, debug: bool) -> None:
+def _tell_error(error: BaseException, message: str, debug: bool) -> None:
     """One sentence, or the traceback; of several processes that have met the same, one tells it."""
     processes = sys.modules.get("headwise.training.processes")
     if processes is not None and not processes.tells(error):

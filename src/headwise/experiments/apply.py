@@ -22,7 +22,8 @@ from headwise.training import Listener, Silence, load_classifier_folder, predict
 from headwise.training.loading import check_classifier
 from headwise.training.multitask_saving import load_task
 from headwise.training.predict import probabilities_of
-from headwise.training.saving import load_tokenizer
+from headwise.training.saving import in_one_sentence, load_tokenizer
+from headwise.training.token_numbers import check_vocabulary
 
 
 @dataclass(frozen=True)
@@ -83,6 +84,8 @@ def loaded(recipe: Recipe, content: dict[str, Any], model: nn.Module, tokenizer:
     happened = content["happened"]
     labels = tuple((happened if task is None else happened["tasks"][task])["labels"])
     _check_labels(labels, model)
+    with in_one_sentence(Path(str(tokenizer.name_or_path))):  # a damaged tokenizer may fail on any text
+        check_vocabulary(tokenizer, model)
     options = recipe.task.options | ({"labels": list(labels)} if _takes_labels(recipe, labels) else {})
     data = content["asked"]["data"]
     built = build_task(recipe.task.name, options)

@@ -117,9 +117,8 @@ def _path(location: tuple[str | int, ...], content: Any) -> list[str]:
     """Where in the document: without the names that pydantic adds for alternatives."""
     path: list[str] = []
     for part in location:
-        within_list = isinstance(content, list) and isinstance(part, int) and part < len(content)
-        if within_list or (isinstance(content, dict) and part in content):
+        below = dict(enumerate(content)) if isinstance(content, list) else content
+        if isinstance(below, dict) and part in below:
             path.append(str(part))
-            inner: Any = content
-            content = inner[part]
+            content = below[part]
     return path

@@ -16,6 +16,7 @@ from headwise.experiments.splits import Splits
 from headwise.tasks import Collator, Encoded, encode
 from headwise.training import Encoder, Listener, MultiTask, check_length, find_encoder, freeze, load_classifier
 from headwise.training.start_tasks import start_tasks_from
+from headwise.training.token_numbers import check_tokens
 
 
 @dataclass(frozen=True)
@@ -65,6 +66,9 @@ def prepare_joint(recipe: JointRecipe, place: Place, listener: Listener) -> Join
         )
         for number, (task, part) in enumerate(parts.items())
     }
+    for task, part in parts.items():
+        for each in part.encoded.values():
+            check_tokens(each.ids, encoder.tokenizer, classifiers[task])
     model = MultiTask(classifiers)
     taken = () if recipe.start_from is None else _start_from(model, recipe.start_from, listener)
     freeze(model.classifier(model.tasks[0]), recipe.training.freeze)

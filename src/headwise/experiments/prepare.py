@@ -33,6 +33,7 @@ from headwise.training import (
 )
 from headwise.training.embeddings import InputEmbeddings
 from headwise.training.start_from import start_from
+from headwise.training.token_numbers import check_tokens
 
 
 @dataclass(frozen=True)
@@ -89,6 +90,8 @@ def prepare(recipe: Recipe, place: Place, listener: Listener | None = None) -> P
         )
         for name, split in named_splits(splits).items()
     }
+    for each in encoded.values():
+        check_tokens(each.ids, encoder.tokenizer, model)
     collate = Collator.of(encoder.tokenizer, kind, padding=recipe.data.padding, max_length=recipe.data.max_length)
     targets = count_targets(recipe.guides, encoded["train"], encoder.tokenizer, listener)
     if not needs:

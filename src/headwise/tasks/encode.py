@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from headwise.errors import InputError
+from headwise.errors import InputError, is_panic
 from headwise.tasks.split import Label, Spans, Split
 
 if TYPE_CHECKING:
@@ -117,13 +117,21 @@ def _check(split: Split, tokenizer: PreTrainedTokenizerBase, max_length: int, *,
 def _encode_part(
     part: Split, tokenizer: PreTrainedTokenizerBase, max_length: int, *, spans: bool, offsets: bool, words: bool
 ) -> Encoded:
-    found = tokenizer(
-        *([texts[place] for texts in part.texts] for place in range(len(part.texts[0]))),
-        truncation="longest_first",
-        max_length=max_length,
-        padding=False,
-        return_attention_mask=False,
-    )
+    try:
+        found = tokenizer(
+            *([texts[place] for texts in part.texts] for place in range(len(part.texts[0]))),
+            truncation="longest_first",
+            max_length=max_length,
+            padding=False,
+            return_attention_mask=False,
+        )
+    except BaseException as error:
+        if not is_panic(error):
+            raise
+        raise InputError(
+            f"the tokenizer of {tokenizer.name_or_path} failed on these texts ({error}): its tokenizer.json is "
+            "damaged; restore it, or save the model again."
+        ) from error
     encodings: list[Encoding] = found.encodings or []
     starts = np.cumsum([0, *(len(ids) for ids in found["input_ids"])], dtype=np.int64)
     types = found.get("token_type_ids")

@@ -58,8 +58,10 @@ class Encoder:
         positions = getattr(self.config, "max_position_embeddings", None)
         if positions and self.config.model_type in _OFFSET_FAMILIES:
             positions -= self.config.pad_token_id + 1  # RoBERTa's positions start behind the padding index
-        limits = [limit for limit in (positions, self.tokenizer.model_max_length) if limit and limit < 10**6]
-        return min(limits, default=None)
+        known = (positions, self.tokenizer.model_max_length)
+        return min(
+            (int(limit) for limit in known if isinstance(limit, int | float) and 0 < limit < 10**6), default=None
+        )
 
 
 _OFFSET_FAMILIES = ("roberta", "xlm-roberta", "camembert", "xlm-roberta-xl", "mpnet")

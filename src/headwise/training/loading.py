@@ -12,7 +12,7 @@ from headwise.json_text import parse_json
 from headwise.ssa import supervision_of
 from headwise.training.multitask import MultiTask
 from headwise.training.multitask_saving import load_multitask, load_task, tasks_in
-from headwise.training.saving import HEAD_FILE, holds_classifier, load_model_folder
+from headwise.training.saving import HEAD_FILE, architectures_in, holds_classifier, load_model_folder
 
 RECORD = "headwise.json"
 
@@ -55,7 +55,7 @@ def check_classifier(folder: Path, model: nn.Module) -> None:
     """Refuse a model without a trained classifier."""
     config: Any = model.config
     if supervision_of(model) is None and not holds_classifier(config):
-        names = ", ".join(map(str, config.architectures or ())) or "model"
+        names = ", ".join(architectures_in(config)) or "model"
         raise InputError(f"{folder} holds a {names} without a trained classifier: name a finished run.")
 
 

@@ -17,7 +17,8 @@ from headwise.training.encoders import Encoder
 from headwise.training.first_token import first_token_only
 from headwise.training.loading import run_settings
 from headwise.training.predict import predict_logits, tokens_at_a_time
-from headwise.training.saving import holds_classifier, load_classifier_folder
+from headwise.training.saving import architectures_in, holds_classifier, in_one_sentence, load_classifier_folder
+from headwise.training.token_numbers import check_vocabulary
 
 # The longest pair where neither model nor tokenizer says so.
 LENGTH = 512
@@ -51,6 +52,8 @@ class Reranker:
             raise InputError(f"{folder} holds no model: expected a folder with a config.json; name a re-ranker's.")
         head, length = run_settings(folder)
         model, tokenizer = load_classifier_folder(folder, head)
+        with in_one_sentence(folder):
+            check_vocabulary(tokenizer, model)
         if head == "pooler" and supervision_of(model) is None:
             _check_classifier(folder, model.config)
         if length is None:
@@ -103,7 +106,7 @@ class Reranker:
 def _check_classifier(folder: Path, config: Any) -> None:
     """Refuse a model whose logit would be a matter of chance."""
     if not holds_classifier(config):
-        names = ", ".join(map(str, config.architectures or ())) or "model"
+        names = ", ".join(architectures_in(config)) or "model"
         raise InputError(
             f"{folder} holds a {names} without a classifier, which cannot order papers: name a trained re-ranker."
         )

@@ -24,7 +24,7 @@ from headwise.attention.pretrained import (
     reason_of,
 )
 from headwise.attention.pruned_class import pruned_class
-from headwise.errors import DiskError, HeadwiseError, InputError
+from headwise.errors import DiskError, HeadwiseError, InputError, is_panic
 from headwise.ssa import supervision_of
 from headwise.ssa.attach import NAME as TOKEN_HEAD
 from headwise.ssa.attach import reattach, settings_in
@@ -117,7 +117,9 @@ def in_one_sentence(folder: Path) -> Iterator[None]:
         raise InputError(f"the model in {folder} cannot be loaded: {error}") from error
     except (HeadwiseError, MemoryError):
         raise
-    except Exception as error:  # other people's files, in which anything may be wrong
+    except BaseException as error:  # other people's files, in which anything may be wrong
+        if not (isinstance(error, Exception) or is_panic(error)):
+            raise
         raise InputError(
             f"the model in {folder} cannot be loaded: {reason_of(error).rstrip('.')}; restore its files, or save the "
             "model again."
@@ -190,8 +192,12 @@ def fill(model: nn.Module, weights: dict[str, Tensor], wanted: Callable[[str], b
 
 def holds_classifier(config: Any) -> bool:
     """Whether plain transformers finds a trained classifier beside this config."""
-    names = config.architectures if isinstance(config.architectures, list) else []
-    return any(str(name).endswith("ForSequenceClassification") for name in names)
+    return any(name.endswith("ForSequenceClassification") for name in architectures_in(config))
+
+
+def architectures_in(config: Any) -> list[str]:
+    """The classes of transformers that a config names."""
+    return [str(name) for name in config.architectures] if isinstance(config.architectures, list) else []
 
 
 def _token_head_weights(folder: Path) -> dict[str, Tensor]:

@@ -117,10 +117,19 @@ def read_analysis(run: Path, task: str | None = None) -> Analysis:
     try:
         examples = unpack_examples(content["kept"], arrays)
         for view in examples:
-            check_arrays(view, content["layers"], content["heads"])
+            _check_arrays(view)
         return Analysis(content, examples)
     except (KeyError, TypeError, ValueError, IndexError) as error:
         raise damaged(NAME, run, folder, error) from error
+
+
+def check_heads(run: Path, analysis: Analysis, task: str | None = None) -> None:
+    """Refuse an analysis whose maps are not of as many heads as it says."""
+    for view in analysis.examples:
+        if view.maps.heads != (analysis.layers, analysis.heads):
+            found, said = (" x ".join(map(str, each)) for each in (view.maps.heads, (analysis.layers, analysis.heads)))
+            error = ValueError(f"the maps of {view.title} are of {found} heads, expected {said}")
+            raise damaged(NAME, run, analysis_folder(run, task), error)
 
 
 def pack_examples(examples: Sequence[ExampleView]) -> tuple[list[dict[str, Any]], dict[str, NDArray[Any]]]:
@@ -159,9 +168,9 @@ def unpack_examples(described: Sequence[Mapping[str, Any]], arrays: Mapping[str,
     return [_unpacked(number, each, arrays) for number, each in enumerate(described)]
 
 
-def check_arrays(view: ExampleView, layers: int, heads: int) -> None:
-    """Refuse, by a ValueError, arrays of an example that are not those of its tokens and of the model's heads."""
-    tokens = len(view.tokens)
+def _check_arrays(view: ExampleView) -> None:
+    """Refuse arrays of an example that do not belong together, or not to its tokens."""
+    tokens, (layers, heads) = len(view.tokens), view.maps.heads
     shapes: dict[str, tuple[NDArray[Any], tuple[int, ...]]] = {
         "maps": (view.maps.values, (layers, heads, tokens, view.maps.values.shape[-1])),
         "mean map": (view.mean_map, (tokens, tokens)),

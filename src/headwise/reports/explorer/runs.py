@@ -10,6 +10,7 @@ from typing import Any
 from headwise.errors import InputError
 from headwise.experiments import record
 from headwise.experiments.analysis import Analysis, ExampleView, read_analysis
+from headwise.experiments.analysis.store import check_heads
 from headwise.experiments.results import StoredRun, read_stored
 from headwise.experiments.story.names import names_apart
 
@@ -68,6 +69,8 @@ def gather_runs(
         found.append(ReportRun(f"m{number}", names[number], role, folder, content, read_analysis(folder, task)))
     for other in found[1:]:
         check_pair(found[0], other)
+    for each in found:
+        check_heads(each.folder, each.analysis, task)
     return found
 
 

@@ -1,0 +1,38 @@
+"""Sizes in a config.json that no model with these weights can have are refused before a model is built."""
+
+from pathlib import Path
+
+import pytest
+from conftest import build_model
+from transformers import AutoConfig
+
+from headwise.attention.config_sizes import MOST_LAYERS, check_sizes
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("num_hidden_layers", 0),
+        ("num_hidden_layers", MOST_LAYERS + 1),
+        ("num_attention_heads", -1),
+        ("hidden_size", 49),
+        ("intermediate_size", 10**25),
+        ("vocab_size", 100_000),
+        ("max_position_embeddings", 0),
+    ],
+)
+def test_sizes_that_cannot_be(encoder, tmp_path, name, value):
+    config = AutoConfig.from_pretrained(encoder)
+    check_sizes(config, Path(encoder))
+    setattr(config, name, value)
+    with pytest.raises(
+        ValueError, match=f"config.json says {name} {str(value)[:20]}.*, expected a whole number from 1"
+    ):
+        check_sizes(config, Path(encoder))
+    if value == 49:  # as wide as this is a matter of the weights
+        check_sizes(config, tmp_path)
+
+
+def test_every_family_passes(family, tmp_path):
+    build_model(family).save_pretrained(tmp_path)
+    check_sizes(AutoConfig.from_pretrained(tmp_path), tmp_path)
