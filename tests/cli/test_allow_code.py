@@ -111,7 +111,9 @@ def test_analyze_with_permission_runs_it(headwise, run, mark):
     assert read_analysis(run).content["pattern"]["options"]["source"] == NAMED
     mark.unlink()
     sys.modules.pop(NAME)
-    assert_one_sentence(headwise("analyze", run, "--limit", 4), *SENTENCE)  # the permission was for that command
+    assert_one_sentence(
+        headwise("analyze", run, "--limit", 4, "--overwrite"), *SENTENCE
+    )  # the permission was for that command
 
 
 def test_analyze_from_python(run, mark):

@@ -27,7 +27,7 @@ PAGE = "-o {new}.html --force"
 CASES = {
     "evaluate {at}": ("guided", RECORD + MODEL),
     "predict {at} --input {root}/texts.tsv --output {new}.tsv": ("guided", RECORD + MODEL),
-    "analyze {at} --limit 2 --keep 1 --importance 2": ("guided", RECORD),
+    "analyze {at} --limit 2 --keep 1 --importance 2 --overwrite": ("guided", RECORD),
     "export {at} --output {new}": ("guided", (*RECORD, "config.json")),
     f"report {{at}} --baseline {{root}}/plain {PAGE}": (
         "guided",
@@ -319,7 +319,7 @@ def test_a_damaged_analysis_says_how_to_make_it_again(headwise, two_runs, tmp_pa
     assert_one_sentence(
         headwise("report", run, "-o", tmp_path / "page.html"),
         "analysis.json is damaged (statistics.entropy is 3, expected keys with values)",
-        f"make it again with `headwise analyze {run}`",
+        f"make it again with `headwise analyze {run} --overwrite`",
     )
     assert not (tmp_path / "page.html").exists()
 

@@ -7,9 +7,9 @@ import pytest
 from tiny_runs import assert_one_sentence
 
 from headwise.errors import InputError
-from headwise.experiments import record
+from headwise.experiments import documents, record
+from headwise.experiments.analysis.schema import AnalysisFile
 from headwise.experiments.head_files import read_answers
-from headwise.experiments.joint_run import _read_heads
 from headwise.experiments.outputs import read_outputs
 from headwise.experiments.partial import Partial
 from headwise.experiments.ranking import read_per_query
@@ -39,8 +39,8 @@ def nested(depth):
         ("outputs.json", read_outputs),
         ("trainer_state.json", saved_callbacks),
         ("headwise-sweep.json", lambda folder: ResultFolder(folder).check()),
-        ("analysis.json", lambda folder: read_answers(folder, "analysis", folder)),
-        ("importance.json", lambda folder: _read_heads(folder / "importance.json")),
+        ("analysis.json", lambda folder: read_answers(folder, "analysis", folder, AnalysisFile)),
+        ("importance.json", lambda folder: documents.read(folder / "importance.json", "train again")),
         ("run.json", lambda folder: read_stored(folder / "run.json")),
         ("any.json", lambda folder: read_json(folder / "any.json")),
         ("claims.json", lambda folder: read_per_query(folder / "claims.json")),

@@ -64,6 +64,8 @@ def diagnose(name: str, *, batch: int = 16, length: int = 256, network: bool = F
     try:
         try:
             model, loaded = _model(name, config, network)
+        except HeadwiseError:
+            raise
         except (AssertionError, AttributeError, KeyError, RuntimeError, TypeError, ValueError) as error:
             raise InputError(
                 f"{name}: its config.json gives no model ({_reason(error)}); restore the file, or save it again."
