@@ -164,7 +164,7 @@ def test_results_that_are_there_are_kept(press, tmp_path):
     code, _, err = press("sweep sweep.yaml --data {data} --output {new}", "headwise.cli.sweep.choose_engine")
     assert code == 130
     assert err.splitlines()[-1] == (
-        f"headwise: stopped; what is finished in {tmp_path / 'new'} is kept, and the same command goes on"
+        f"headwise: stopped; what is finished in {tmp_path / 'new'} is kept, and the same command resumes"
     )
 
 

@@ -154,7 +154,7 @@ def sign(run):
             path.write_text(json.dumps(content), encoding="utf-8")
 
 
-def told_in_a_sentence(result):
+def reported(result):
     """Done without it, or one sentence at the end of the log, for somebody who can do something about it."""
     code, out, err = result
     if code == 0:
@@ -164,7 +164,7 @@ def told_in_a_sentence(result):
 
 
 def survey(type_in, root, words, place, file, *, count, seed):
-    """Damage a file in several ways; returns those that were not told, with what was said instead."""
+    """Damage a file in several ways; returns those that were not reported, with what was said instead."""
     at, copy = root / place, root / "copy"
     if place != ".":
         shutil.rmtree(copy, ignore_errors=True)
@@ -177,7 +177,7 @@ def survey(type_in, root, words, place, file, *, count, seed):
         path.write_bytes(content)
         sign(at)
         result = type_in(words, root, at)
-        if not told_in_a_sentence(result):
+        if not reported(result):
             wrong.append((what, result[0], result[2][-300:]))
         for each, before in whole.items():
             each.parent.mkdir(exist_ok=True)
@@ -198,14 +198,14 @@ def test_every_command_works_with_whole_files(type_in, measured, words):
 
 
 @pytest.mark.parametrize(("words", "place", "file"), FILES)
-def test_damage_is_told(type_in, measured, words, place, file):
+def test_damage_is_reported(type_in, measured, words, place, file):
     seed = zlib.crc32(f"{words} {file}".encode())  # another kind of damage for each
     assert survey(type_in, measured, words, place, file, count=QUICK, seed=seed) == []
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("words", "place", "file"), FILES)
-def test_much_damage_is_told(type_in, measured, words, place, file):
+def test_much_damage_is_reported(type_in, measured, words, place, file):
     assert survey(type_in, measured, words, place, file, count=THOROUGH, seed=11) == []
 
 
@@ -337,7 +337,7 @@ def test_a_token_without_an_embedding(headwise, finished, encoder, pairs, write_
 
 
 def test_a_tokenizer_that_panics(headwise, finished, tmp_path):
-    """Rust's panics are no Exceptions, and print lines of their own."""
+    """Rust's panics are no Exceptions, and print more lines."""
     run = shutil.copytree(finished, tmp_path / "run")
     small_results.alter(run / "tokenizer.json", post_processor__special_tokens={})
     code, out, err = headwise("evaluate", run)

@@ -293,16 +293,16 @@ def run() -> None:
     except SystemExit as end:
         stop = getattr(end.__context__, "__cause__", None)
         if isinstance(stop, KeyboardInterrupt):  # which typer turns into an exit
-            _tell_stop(stop)
+            _say_stopped(stop)
         _end(INTERRUPTED if isinstance(stop, KeyboardInterrupt) else end.code)
     except KeyboardInterrupt as stop:  # before or after that
-        _tell_stop(stop)
+        _say_stopped(stop)
         _end(INTERRUPTED)
     except BaseException as error:
         if not (isinstance(error, Exception) or is_panic(error)):
             raise
         if interrupts.seen and not isinstance(error, DiskError) and not debug:  # it is what became of Ctrl-C
-            _tell_stop()
+            _say_stopped()
             _end(INTERRUPTED)
         _tell_error(error, _message(error), debug)
         _end(2 if isinstance(error, InputError | DiskError | UnsupportedModelError) else 1)
@@ -315,7 +315,7 @@ def _message(error: BaseException) -> str:
     return f"unexpected {type(error).__name__}: {reason} (add --debug for the traceback)"
 
 
-def _tell_stop(stop: BaseException | None = None) -> None:
+def _say_stopped(stop: BaseException | None = None) -> None:
     """One sentence, by the first of several processes."""
     if os.environ.get("RANK", "0") == "0":
         typer.echo(sentence(stop), err=True)

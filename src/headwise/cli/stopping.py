@@ -34,11 +34,11 @@ def keeping(kept: Callable[[], str]) -> Iterator[None]:
 
 def kept_in(folder: Path) -> str:
     """Of a command that finds again what it has finished."""
-    return f"what is finished in {folder} is kept, and the same command goes on" if folder.exists() else NOTHING
+    return f"what is finished in {folder} is kept, and the same command resumes" if folder.exists() else NOTHING
 
 
 class Interrupts:
-    """Notes Ctrl-C: a library that is being imported may turn the KeyboardInterrupt into an error of its own."""
+    """Notes Ctrl-C: a library that is being imported may turn the KeyboardInterrupt into another error."""
 
     def __init__(self) -> None:
         """Nobody has pressed it yet."""

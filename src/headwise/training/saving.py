@@ -107,7 +107,7 @@ def load_model_folder(folder: Path, head: str) -> nn.Module:
 
 @contextmanager
 def in_one_sentence(folder: Path) -> Iterator[None]:
-    """What is wrong with the files of a model, told by its folder.
+    """What is wrong with the files of a model, by its folder.
 
     Libraries raise all kinds of errors for damaged files, tokenizers a bare Exception.
     """
