@@ -17,10 +17,8 @@ from headwise.experiments.head_similarity import measure_similarity
 from headwise.experiments.measure_curve import measure_curve
 from headwise.experiments.prune_masks import CurveSettings
 from headwise.experiments.run_tasks import RunTasks, load_tasks
-from headwise.heads.bootstrap import bootstrap_dissociation
-from headwise.heads.d_scores import VARIANTS
-from headwise.heads.dissociation import dissociation, over_percents
-from headwise.heads.null import layer_matched_null, null_dissociation
+from headwise.heads.dissociation import VARIANTS, dissociation, over_percents
+from headwise.heads.dissociation_tests import bootstrap_dissociation, layer_matched_null, null_dissociation
 from headwise.metrics import score
 from headwise.tasks import build_task
 from headwise.training import MultiTask, Silence

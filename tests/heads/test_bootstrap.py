@@ -7,10 +7,9 @@ import numpy as np
 import pytest
 
 from headwise.errors import InputError
-from headwise.heads import bootstrap
-from headwise.heads.bootstrap import TaskPredictions, bootstrap_dissociation, draw_weights
-from headwise.heads.d_scores import d_scores
-from headwise.heads.dissociation import dissociation, over_percents
+from headwise.heads import dissociation_tests as bootstrap
+from headwise.heads.dissociation import d_scores, dissociation, over_percents
+from headwise.heads.dissociation_tests import TaskPredictions, bootstrap_dissociation, draw_weights
 from headwise.metrics.classification import METRICS
 
 METRIC_OF = {"rte": "accuracy", "cola": "matthews", "stsb": "pearson"}

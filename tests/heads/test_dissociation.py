@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 
 from headwise.errors import InputError
-from headwise.heads.d_scores import d_scores
-from headwise.heads.dissociation import Dissociation, dissociation, over_percents, over_seeds
+from headwise.heads.dissociation import Dissociation, d_scores, dissociation, over_percents, over_seeds
 
 BASE = (0.9, 0.7)
 EXAMPLE = ((0.60, 0.68), (0.88, 0.50))

@@ -8,7 +8,7 @@ import torch
 from conftest import build_model
 
 from headwise.errors import InputError
-from headwise.heads.gradient_cosines import gradient_cosines, shared_parameters
+from headwise.heads.task_similarity import gradient_cosines, shared_parameters
 from headwise.training.multitask import MultiTask
 
 FAMILIES = ("bert", "distilbert", "modernbert")

@@ -13,8 +13,7 @@ from transformers import Adafactor
 
 from headwise.attention.head_weights import head_weights
 from headwise.errors import InputError, StateError
-from headwise.heads.iat import IAT
-from headwise.heads.important import HeadUpdates, important_heads
+from headwise.heads.iat import IAT, HeadUpdates, important_heads
 from headwise.training.multitask import MultiTask
 
 LAYERS, HEADS = 3, 4

@@ -8,7 +8,7 @@ from conftest import FAMILIES, build_batch, build_model
 
 import headwise as hw
 from headwise.errors import InputError, StateError
-from headwise.heads.map_statistics import MapStatistics, Marks
+from headwise.heads.statistics import MapStatistics, Marks
 
 # That such models are watched another way is told, and tested elsewhere.
 pytestmark = pytest.mark.filterwarnings("ignore::headwise.HeadwiseWarning")

@@ -7,9 +7,8 @@ import numpy as np
 import pytest
 
 from headwise.errors import InputError
-from headwise.heads.d_scores import d_scores
-from headwise.heads.dissociation import dissociation, over_percents
-from headwise.heads.null import layer_matched_null, null_dissociation
+from headwise.heads.dissociation import d_scores, dissociation, over_percents
+from headwise.heads.dissociation_tests import layer_matched_null, null_dissociation
 
 
 def slow_null(values, base, choices):

@@ -5,8 +5,7 @@ import pytest
 import torch
 
 from headwise.errors import InputError
-from headwise.heads.pruning import cumulative_masks, exact_masks, head_count, ranked_heads, top_heads
-from headwise.heads.random_masks import random_masks
+from headwise.heads.pruning import cumulative_masks, exact_masks, head_count, random_masks, ranked_heads, top_heads
 
 SHAPES = [(1, 2), (3, 4), (6, 12), (24, 16), (5, 3)]
 

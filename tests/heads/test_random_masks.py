@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 from headwise.errors import InputError
-from headwise.heads.pruning import cumulative_masks
-from headwise.heads.random_masks import layer_matched_masks, random_masks
+from headwise.heads.pruning import cumulative_masks, layer_matched_masks, random_masks
 
 
 def contains(larger, smaller):

@@ -7,8 +7,13 @@ from scipy import stats
 
 from headwise.errors import InputError
 from headwise.metrics import SeedScores, paired_by_seed
-from headwise.metrics.by_seed import EXACT, small_sample_factor, smallest_permutation_p
-from headwise.metrics.power import detectable_effect, t_test_power
+from headwise.metrics.significance import (
+    EXACT,
+    detectable_effect,
+    small_sample_factor,
+    smallest_permutation_p,
+    t_test_power,
+)
 
 
 def scores(count, seed=0, shift=0.02):

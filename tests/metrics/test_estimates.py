@@ -5,7 +5,7 @@ import pytest
 from scipy.stats import binomtest, pearsonr
 
 from headwise.metrics.classification import macro_f1
-from headwise.metrics.estimates import RESAMPLES, estimated_classes, estimated_numbers, fisher, wilson
+from headwise.metrics.resampling import ESTIMATE_RESAMPLES, estimated_classes, estimated_numbers, fisher, wilson
 
 
 @pytest.mark.parametrize(("hits", "count"), [(0, 1), (1, 1), (0, 30), (30, 30), (7, 30), (671, 1000), (1, 100_000)])
@@ -50,7 +50,7 @@ def test_the_bootstrap_of_macro_f1_is_that_of_examples():
     random = np.random.default_rng(1)
     labels = random.choice(3, size=150, p=[0.6, 0.3, 0.1])
     predictions = np.where(random.random(150) < 0.6, labels, random.integers(3, size=150))
-    draws = [random.integers(150, size=150) for _ in range(4 * RESAMPLES)]
+    draws = [random.integers(150, size=150) for _ in range(4 * ESTIMATE_RESAMPLES)]
     slow = np.quantile([macro_f1(predictions[draw], labels[draw]) for draw in draws], [0.025, 0.975])
     found = estimated_classes(predictions, labels, seed=0)["macro_f1"]
     assert (found.low, found.high) == pytest.approx(slow, abs=0.015)

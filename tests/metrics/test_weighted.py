@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from headwise.errors import InputError
-from headwise.metrics.classification import METRICS
-from headwise.metrics.weighted import WEIGHTED, weighted_score
+from headwise.metrics.classification import METRICS, WEIGHTED, weighted_score
 
 NUMBERS = ("pearson", "spearman")
 

@@ -14,10 +14,14 @@ import numpy
 from headwise.experiments.head_files import several
 from headwise.experiments.prune_curve import PruneCurve
 from headwise.experiments.prune_masks import ASCENDING
-from headwise.heads.bootstrap import DissociationIntervals, bootstrap_dissociation
-from headwise.heads.d_scores import VARIANTS
-from headwise.heads.dissociation import Dissociation, dissociation, over_percents
-from headwise.heads.null import NullDissociation, layer_matched_null, null_dissociation
+from headwise.heads.dissociation import VARIANTS, Dissociation, dissociation, over_percents
+from headwise.heads.dissociation_tests import (
+    DissociationIntervals,
+    NullDissociation,
+    bootstrap_dissociation,
+    layer_matched_null,
+    null_dissociation,
+)
 
 NAME = "dissociation"
 # In place of the name of a task; no task can be called so.

@@ -17,9 +17,99 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from headwise.errors import InputError
-from headwise.heads.d_scores import VARIANTS, Values, d_scores, double_dissociation, has_base, retained_share
-from headwise.heads.plain_numbers import named_pairs, named_scores, plain
 from headwise.metrics.significance import mean_interval
+
+# The arithmetic of D-scores, for any number of matrices at once; see dissociation.py for what they mean.
+
+
+Values = NDArray[np.float64]
+
+VARIANTS = ("reference", "row", "column")
+# Retained shares that differ by less than this are the same but for rounding.
+ROUNDING = 1e-12
+
+
+def retained_share(matrix: Values, base: Values) -> Values:
+    """r[...,s,t] = M[...,s,t] / base[...,t]; NaN in the columns of tasks with nothing to retain."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        return np.asarray(matrix / np.where(has_base(base), base, np.nan)[..., None, :])
+
+
+def d_scores(matrix: Values, base: Values) -> Values:
+    """[...,V,T+1]: the three scores of every task and, last, their mean, for any number of matrices at once.
+
+    Args:
+        matrix: [...,S,T] metrics under pruning; a row of NaN is a task that was not pruned.
+        base: [...,T] metrics without.
+    """
+    known = has_base(base)
+    compared = np.where(known[..., :, None] & known[..., None, :], matrix, np.nan)  # [...,S,T]
+    retained = retained_share(compared, base)
+    with np.errstate(over="ignore", invalid="ignore"):
+        leads = (
+            _lead_of_others(compared, -1) / np.where(known, base, np.nan),
+            _lead_of_others(retained, -1),
+            _lead_of_others(retained, -2),
+        )
+        scores = 100 * np.stack(leads, axis=-2)  # [...,V,T]
+    return np.concatenate([scores, _mean_of(scores, np.isfinite(scores), -1)[..., None]], axis=-1)
+
+
+def double_dissociation(retained: Values) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+    """[...,P] whether r[s,s] < r[s,t] and r[t,t] < r[t,s] for each pair s < t, and whether that can be told."""
+    first, second = np.triu_indices(retained.shape[-1], 1)
+    own = np.stack([retained[..., first, first], retained[..., second, second]])
+    other = np.stack([retained[..., first, second], retained[..., second, first]])
+    told = (np.isfinite(own) & np.isfinite(other)).all(0)
+    with np.errstate(invalid="ignore"):
+        hurt_more = (own < other - ROUNDING).all(0)
+    return np.asarray(hurt_more & told), np.asarray(told)
+
+
+def has_base(base: Values) -> NDArray[np.bool_]:
+    """Whether a task has performance that it could retain."""
+    return np.isfinite(base) & (base > 0)
+
+
+def _lead_of_others(values: Values, axis: int) -> Values:
+    """[...,T]: the mean off the diagonal, along a row (-1) or column (-2), minus the diagonal."""
+    own = np.diagonal(values, axis1=-2, axis2=-1)
+    other = np.isfinite(values) & ~np.eye(values.shape[-1], dtype=bool)
+    return _mean_of(values, other, axis) - own
+
+
+def _mean_of(values: Values, which: NDArray[np.bool_], axis: int) -> Values:
+    """The mean of some of the values; NaN where there are none."""
+    count = which.sum(axis)
+    total = np.where(which, values, 0.0).sum(axis)
+    return np.where(count > 0, total / np.maximum(count, 1), np.nan)
+
+
+# Arrays of numbers as plain data, ready for JSON: None for what is not a number, names for places.
+
+
+def plain(values: NDArray[Any]) -> list[Any]:
+    """Nested lists, with None for what is not a number."""
+    return [plain(each) if isinstance(each, np.ndarray) else _number(each) for each in values]
+
+
+def named_scores(scores: NDArray[Any], tasks: Sequence[str]) -> dict[str, Any]:
+    """[V,T+1] as variant -> its mean, and its tasks by name."""
+    return {
+        name: {"mean": _number(row[-1]), "tasks": {task: _number(row[at]) for at, task in enumerate(tasks)}}
+        for name, row in zip(VARIANTS, scores, strict=True)
+    }
+
+
+def named_pairs(values: Sequence[Any], tasks: Sequence[str]) -> list[dict[str, Any]]:
+    """[P] as a list of pairs with their value."""
+    return [{"tasks": list(pair), "holds": each} for pair, each in zip(combinations(tasks, 2), values, strict=True)]
+
+
+def _number(value: Any) -> float | int | None:
+    if not np.isfinite(value):
+        return None
+    return int(value) if np.issubdtype(type(value), np.integer) else float(value)
 
 
 @dataclass(frozen=True, eq=False)

@@ -5,20 +5,266 @@ Shapes: N layers, H heads, T tasks.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import comb
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import ArrayLike, NDArray
+from torch import Tensor, nn
 
-from headwise.errors import InputError
-from headwise.heads.d_scores import Values
-from headwise.heads.plain_numbers import plain
+from headwise.attention import encoder_of
+from headwise.attention.head_weights import head_weights
+from headwise.attention.inputs import keep_from_model
+from headwise.errors import InputError, choices
+from headwise.heads.dissociation import Values, plain
+from headwise.heads.importance import no_trace
 from headwise.heads.pruning import top_heads
 from headwise.heads.stability import SHARES, jaccard
 from headwise.metrics import score
+
+# How alike tasks are, seen from where their losses pull the encoder that they share.
+
+
+# Numbers of each gradient that are compared at a time.
+AT_A_TIME = 1_000_000
+# encoder.layer.3.attention...: what most families call their layers.
+_LAYER = re.compile(r"(?:^|\.)layers?\.(\d+)\.")
+
+Groups = Mapping[str, Sequence[nn.Parameter]]
+Batches = Iterable[Mapping[str, Any]]
+
+
+@dataclass(frozen=True, eq=False)
+class GradientCosines:
+    """How far the losses of tasks pull the shared parameters in the same direction."""
+
+    tasks: tuple[str, ...]
+    parts: str
+    """Which parameters."""
+    examples: tuple[int, ...]
+    """[T] how many examples of each task."""
+    total: Values
+    """[T,T] cosine between the gradients of the mean losses."""
+    ceiling: Values
+    """[T] cosine between two halves of one task's examples. Where it is low, a gradient is mostly noise, and so is
+    the task's cosine with others."""
+    groups: dict[str, Values]
+    """The same as `total` for each layer, and for what is in none; NaN where a gradient is 0."""
+    group_ceilings: dict[str, Values]
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain data, ready for JSON; null where there is no number."""
+        return {
+            "tasks": list(self.tasks),
+            "parts": self.parts,
+            "examples": list(self.examples),
+            "total": plain(self.total),
+            "ceiling": plain(self.ceiling),
+            "groups": {
+                name: {"cosine": plain(self.groups[name]), "ceiling": plain(self.group_ceilings[name])}
+                for name in self.groups
+            },
+        }
+
+
+def gradient_cosines(
+    models: Mapping[str, nn.Module],
+    data: Mapping[str, Batches],
+    *,
+    parts: str = "encoder",
+    after_batch: Callable[[str, int], None] | None = None,
+) -> GradientCosines:
+    """Compare the gradients of tasks with respect to the encoder that they share.
+
+    A gradient is that of the mean loss over all examples, so it does not depend on batch size or order. It is taken in
+    evaluation mode, where dropout adds no noise. Every other example belongs to one half, for the ceiling. The models
+    are left as they were: modes, requires_grad, gradients and random state. Frozen parameters take no part. Two
+    gradients per task are held in memory.
+
+    Args:
+        models: a classifier by task, all on one and the same encoder.
+        data: batches by task, such as a DataLoader gives: tensors by name, "labels" among them.
+        parts: "encoder" for all of the encoder's parameters, "attention" for those of the heads only: query, key, value
+            and output projections.
+        after_batch: told the task and how many of its examples are done.
+
+    Returns:
+        The cosines, in total and layer by layer.
+    """
+    _check_tasks(models, data)
+    groups = _trainable(shared_parameters(models, parts))
+    parameters = [parameter for group in groups.values() for parameter in group]
+    sums, examples = [], []
+    for task, model in models.items():
+        with no_trace(model):
+            told = None if after_batch is None else (lambda count, task=task: after_batch(task, count))
+            halves, count = _half_gradients(model, data[task], parameters, told)
+        _check_gradients(task, halves, count)
+        sums.append(halves)
+        examples.append(count)
+    grams = _grams(groups, [half for halves in sums for half in halves])
+    total, ceiling = _cosines(np.sum(list(grams.values()), axis=0))
+    each = {name: _cosines(gram) for name, gram in grams.items()}
+    return GradientCosines(
+        tasks=tuple(models),
+        parts=parts,
+        examples=tuple(examples),
+        total=total,
+        ceiling=ceiling,
+        groups={name: cosines for name, (cosines, _) in each.items()},
+        group_ceilings={name: ceilings for name, (_, ceilings) in each.items()},
+    )
+
+
+def shared_parameters(models: Mapping[str, nn.Module], parts: str) -> Groups:
+    """The parameters that all tasks share, by layer; what lies in no layer (such as embeddings) by its own name."""
+    if parts not in _PARTS:
+        raise InputError(f"parts {parts!r}: {choices(str(parts), _PARTS)}.")
+    first, *others = models
+    encoder = encoder_of(models[first]).base_model
+    for task in others:
+        if encoder_of(models[task]).base_model is not encoder:
+            raise InputError(
+                f"tasks {first} and {task} have an encoder each: gradients can be compared on a shared encoder only; "
+                "train the tasks together."
+            )
+    return _PARTS[parts](encoder)
+
+
+def _encoder_parameters(encoder: nn.Module) -> Groups:
+    groups: dict[str, list[nn.Parameter]] = {}
+    for name, parameter in encoder.named_parameters():
+        found = _LAYER.search(name)
+        groups.setdefault(f"layer {found[1]}" if found else name.partition(".")[0], []).append(parameter)
+    return groups
+
+
+def _attention_parameters(encoder: nn.Module) -> Groups:
+    # One matrix may hold several parts (query, key and value): it counts once.
+    return {
+        f"layer {layer.layer}": list({id(part.parameter): part.parameter for part in layer.parts}.values())
+        for layer in head_weights(encoder)
+    }
+
+
+_PARTS: dict[str, Callable[[nn.Module], Groups]] = {"encoder": _encoder_parameters, "attention": _attention_parameters}
+
+
+def _trainable(groups: Groups) -> Groups:
+    found = {name: [each for each in group if each.requires_grad] for name, group in groups.items()}
+    found = {name: group for name, group in found.items() if group}
+    if not found:
+        raise InputError(
+            "all of the shared encoder is frozen, so it has no gradient: set requires_grad on its parameters."
+        )
+    return found
+
+
+def _half_gradients(
+    model: nn.Module, data: Batches, parameters: list[nn.Parameter], told: Callable[[int], None] | None
+) -> tuple[list[list[Tensor]], int]:
+    """The gradient of the summed loss over the even and over the odd examples, and how many examples there were."""
+    halves = [[torch.zeros_like(each, dtype=torch.float32) for each in parameters] for _ in range(2)]
+    count = 0
+    for batch in data:
+        size = _batch_size(batch)
+        for half, sums in enumerate(halves):
+            rows = torch.arange((count + half) % 2, size, 2)
+            if len(rows):
+                _add_gradient(model, _rows(batch, rows, size, parameters[0].device), len(rows), parameters, sums)
+        count += size
+        if told is not None:
+            told(count)
+    return halves, count
+
+
+def _add_gradient(
+    model: nn.Module, batch: dict[str, Any], size: int, parameters: list[nn.Parameter], sums: list[Tensor]
+) -> None:
+    keep_from_model(model, batch)
+    loss = getattr(model(**batch), "loss", None)
+    if not isinstance(loss, Tensor) or loss.dim() != 0:
+        raise InputError(
+            f"{type(model).__name__} gave no loss: every batch needs labels, and the model a head that computes a loss."
+        )
+    if not loss.requires_grad:
+        return
+    # The loss is a mean over the batch.
+    for total, gradient in zip(sums, torch.autograd.grad(loss * size, parameters, allow_unused=True), strict=True):
+        if gradient is not None:
+            total += gradient
+
+
+def _batch_size(batch: Any) -> int:
+    if not isinstance(batch, Mapping) or not isinstance(batch.get("input_ids"), Tensor):
+        raise InputError(
+            f"data gave a {type(batch).__name__}: expected batches, mappings from names to tensors with input_ids and "
+            "labels (a single batch goes into a list)."
+        )
+    return len(batch["input_ids"])
+
+
+def _rows(batch: Mapping[str, Any], rows: Tensor, size: int, device: torch.device) -> dict[str, Any]:
+    """Some examples of a batch."""
+    return {
+        name: value[rows].to(device) if isinstance(value, Tensor) and value.shape[:1] == (size,) else value
+        for name, value in batch.items()
+    }
+
+
+def _grams(groups: Groups, gradients: list[list[Tensor]]) -> dict[str, Values]:
+    """Group -> [2T,2T] the products of all half gradients with each other."""
+    grams, start = {}, 0
+    for name, group in groups.items():
+        gram = np.zeros((len(gradients), len(gradients)))
+        for number in range(start, start + len(group)):
+            flat = [gradient[number].flatten() for gradient in gradients]
+            for at in range(0, flat[0].numel(), AT_A_TIME):
+                some = torch.stack([each[at : at + AT_A_TIME] for each in flat]).cpu().double()
+                gram += (some @ some.T).numpy()
+        grams[name], start = gram, start + len(group)
+    return grams
+
+
+def _cosines(gram: Values) -> tuple[Values, Values]:
+    """[T,T] between whole gradients, and [T] between the two halves of each."""
+    tasks = len(gram) // 2
+    blocks = gram.reshape(tasks, 2, tasks, 2)
+    between_halves = _unit(gram).reshape(tasks, 2, tasks, 2)
+    return _unit(blocks.sum((1, 3))), between_halves[np.arange(tasks), 0, np.arange(tasks), 1]
+
+
+def _unit(gram: Values) -> Values:
+    """Products of vectors as cosines; NaN for vectors of length 0."""
+    gram = (gram + gram.T) / 2  # its two halves were summed in different orders
+    length = np.sqrt(np.diagonal(gram))
+    below = np.outer(length, length)
+    cosines = np.divide(gram, below, out=np.full(gram.shape, np.nan), where=below > 0)
+    return np.asarray(np.clip(cosines, -1.0, 1.0))
+
+
+def _check_tasks(models: Mapping[str, nn.Module], data: Mapping[str, Batches]) -> None:
+    if len(models) < 2:
+        raise InputError(f"models of {', '.join(models) or 'no task'}: similarity needs two tasks or more.")
+    if missing := sorted(models.keys() ^ data.keys()):
+        raise InputError(f"tasks {', '.join(missing)} have a model or data only: expected both for every task.")
+
+
+def _check_gradients(task: str, halves: list[list[Tensor]], count: int) -> None:
+    if count < 2:
+        raise InputError(f"task {task} has {count} examples: gradients of two halves need two or more.")
+    for half in halves:
+        length = sum(float(torch.linalg.vector_norm(gradient)) for gradient in half)
+        if not np.isfinite(length):
+            raise InputError(f"the gradient of task {task} is not finite: has training diverged?")
+        if length == 0:
+            raise InputError(
+                f"the loss of task {task} has no gradient in the shared encoder: is the encoder cut off from it?"
+            )
 
 
 @dataclass(frozen=True, eq=False)

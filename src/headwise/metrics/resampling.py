@@ -13,8 +13,94 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headwise.errors import InputError
+from headwise.metrics.classification import accuracy, macro_f1, pearson, spearman, weighted_score
 from headwise.metrics.significance import AT_A_TIME, RESAMPLES, ROUNDING
-from headwise.metrics.weighted import weighted_score
+
+# How well a prediction did, and how sure that is: values with their 95 % intervals.
+
+
+ESTIMATE_RESAMPLES = 1_000
+# 95 % of a normal distribution lie within so many standard deviations.
+WIDTH = 1.959963984540054
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A value and the ends of its 95 % interval."""
+
+    value: float
+    low: float
+    high: float
+
+
+def estimated_classes(predictions: Array, labels: Array, *, seed: int) -> dict[str, Estimate]:
+    """Accuracy with Wilson's interval, macro-F1 with that of a bootstrap over examples."""
+    share, count = accuracy(predictions, labels), len(labels)
+    low, high = wilson(round(share * count), count)
+    return {
+        "accuracy": Estimate(share, low, high),
+        "macro_f1": Estimate(macro_f1(predictions, labels), *_macro_f1_interval(predictions, labels, seed)),
+    }
+
+
+def estimated_numbers(predictions: Array, labels: Array) -> dict[str, Estimate]:
+    """Both correlations with Fisher's interval, and the root of the mean squared error."""
+    linear, ranked, count = pearson(predictions, labels), spearman(predictions, labels), len(labels)
+    return {
+        "pearson": Estimate(linear, *fisher(linear, count)),
+        # Ranks vary more than values (Bonett and Wright 2000).
+        "spearman": Estimate(ranked, *fisher(ranked, count, spread=1 + ranked**2 / 2)),
+        "rmse": _error(predictions, labels),
+    }
+
+
+def wilson(hits: int, count: int) -> tuple[float, float]:
+    """The 95 % interval of a share (Wilson 1927): it stays between 0 and 1, also with few examples."""
+    share, extra = hits / count, WIDTH**2 / count
+    middle = (share + extra / 2) / (1 + extra)
+    half = np.sqrt(share * (1 - share) * extra + extra**2 / 4) / (1 + extra)
+    return max(0.0, float(middle - half)), min(1.0, float(middle + half))
+
+
+def fisher(correlation: float, count: int, *, spread: float = 1.0) -> tuple[float, float]:
+    """The 95 % interval of a correlation by Fisher's z; of three examples or fewer, all there is."""
+    if count <= 3:
+        return -1.0, 1.0
+    inside = float(np.clip(correlation, -1 + 1e-15, 1 - 1e-15))
+    middle, half = np.arctanh(inside), WIDTH * np.sqrt(spread / (count - 3))
+    return float(np.tanh(middle - half)), float(np.tanh(middle + half))
+
+
+def _macro_f1_interval(predictions: Array, labels: Array, seed: int) -> tuple[float, float]:
+    """Percentiles of a bootstrap; drawing examples is drawing cells of their table of labels and predictions."""
+    classes, codes = np.unique(np.concatenate([labels, predictions]), return_inverse=True)
+    count, size = len(labels), len(classes)
+    cells = np.bincount(codes[:count] * size + codes[count:], minlength=size * size)
+    occupied = np.flatnonzero(cells)
+    drawn = np.random.default_rng(seed).multinomial(count, cells[occupied] / count, size=ESTIMATE_RESAMPLES)  # [R,O]
+    low, high = np.quantile(_macro_f1_of(drawn, occupied // size, occupied % size, size), [0.025, 0.975])
+    return float(low), float(high)
+
+
+def _macro_f1_of(drawn: Array, rows: Array, columns: Array, size: int) -> Array:
+    """[R] mean F1 of the classes that occur in each draw."""
+    either = np.zeros((len(drawn), size))
+    right = np.zeros((len(drawn), size))
+    for cell, (row, column) in enumerate(zip(rows, columns, strict=True)):
+        either[:, row] += drawn[:, cell]
+        either[:, column] += drawn[:, cell]
+        if row == column:
+            right[:, row] = drawn[:, cell]
+    scores = np.divide(2 * right, either, out=np.zeros_like(right), where=either > 0)
+    return np.asarray(scores.sum(1) / (either > 0).sum(1))
+
+
+def _error(predictions: Array, labels: Array) -> Estimate:
+    squares = (predictions - labels).astype(np.float64) ** 2
+    mean = float(squares.mean())
+    half = WIDTH * float(squares.std(ddof=1)) / np.sqrt(len(squares)) if len(squares) > 1 else mean
+    return Estimate(mean**0.5, max(0.0, mean - half) ** 0.5, float(mean + half) ** 0.5)
+
 
 Array = NDArray[Any]
 Values = NDArray[np.float64]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -10,6 +11,99 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headwise.errors import InputError
+
+# Two systems on the same examples: McNemar's test, and how the tests of several seeds make one.
+
+
+Array = NDArray[Any]
+
+
+@dataclass(frozen=True)
+class McNemar:
+    """On which examples exactly one of two classifiers is right."""
+
+    better: int
+    """Examples that only the second has right."""
+    worse: int
+    """Examples that only the first has right."""
+    p: float
+    """Two-sided exact test: how unevenly a fair coin would share them out."""
+
+    def as_data(self) -> dict[str, Any]:
+        """Plain data, ready for JSON."""
+        return asdict(self)
+
+
+def mcnemar(first: Array, second: Array, labels: Array) -> McNemar:
+    """McNemar's exact test (1947) of predictions on the same examples.
+
+    Args:
+        first: [n] predicted classes.
+        second: [n] those of the other classifier.
+        labels: [n] what was right.
+    """
+    from scipy.stats import binomtest  # type: ignore[import-untyped]
+
+    first, second, labels = np.asarray(first), np.asarray(second), np.asarray(labels)
+    if not (first.shape == second.shape == labels.shape and labels.ndim == 1 and len(labels)):
+        raise InputError(
+            f"predictions of shape {first.shape} and {second.shape} and labels of shape {labels.shape}: expected three "
+            "rows of the same length, at least 1."
+        )
+    before, after = first == labels, second == labels
+    better, worse = int((after & ~before).sum()), int((before & ~after).sum())
+    p = float(binomtest(better, better + worse).pvalue) if better + worse else 1.0
+    return McNemar(better, worse, p)
+
+
+def twice_the_median(p_values: Sequence[float]) -> float:
+    """One p-value of several for the same question, valid whatever their dependence (Rüger 1978).
+
+    Seeds share their examples, so their p-values are no independent evidence, and Fisher's method would be wrong. One
+    p-value stays as it is.
+    """
+    if not p_values:
+        raise InputError("no p-values to put together: give at least one.")
+    return float(p_values[0]) if len(p_values) == 1 else min(1.0, 2 * float(np.median(p_values)))
+
+
+# What a paired t-test can find at all, given how much the differences scatter.
+
+
+LEVEL = 0.05
+POWER = 0.8
+
+
+def t_test_power(effect: float, count: int, *, level: float = LEVEL) -> float:
+    """How often a two-sided paired t-test finds a true effect.
+
+    Args:
+        effect: the true mean of the differences / their standard deviation.
+        count: how many differences, at least 2.
+        level: the p-value below which the test counts as passed.
+    """
+    from scipy.special import nctdtr, stdtrit  # type: ignore[import-untyped]
+
+    if count < 2:
+        raise InputError(f"a t-test on {count} differences: expected at least 2, since one has no spread.")
+    freedom, shift = count - 1, abs(effect) * math.sqrt(count)
+    critical = float(stdtrit(freedom, 1 - level / 2))
+    wrong_side = float(nctdtr(freedom, shift, -critical))
+    # Far out it is so small that its series breaks down.
+    return 1 - float(nctdtr(freedom, shift, critical)) + (0.0 if math.isnan(wrong_side) else wrong_side)
+
+
+def detectable_effect(count: int, *, level: float = LEVEL, power: float = POWER) -> float:
+    """The smallest true effect (mean / standard deviation) that a paired t-test finds with the given power."""
+    from scipy.optimize import brentq  # type: ignore[import-untyped]
+
+    if not level < power < 1:
+        raise InputError(f"power {power}: expected more than the level {level}, and less than 1.")
+    highest = 1.0
+    while t_test_power(highest, count, level=level) < power:
+        highest *= 2
+    return float(brentq(lambda effect: t_test_power(effect, count, level=level) - power, 0.0, highest, xtol=1e-10))
+
 
 RESAMPLES = 9_999
 # Numbers held at a time while resampling: 16 MB.
@@ -112,7 +206,7 @@ def mean_over_seeds(per_query: Sequence[Mapping[str, Mapping[str, float]]]) -> d
 
 def mean_interval(values: Vector) -> tuple[float, float, float]:
     """Mean, standard deviation of the sample and half of the 95 % t interval of the mean; NaN where too few."""
-    from scipy.special import stdtrit  # type: ignore[import-untyped]
+    from scipy.special import stdtrit
 
     count = len(values)
     if count < 2:
@@ -154,7 +248,7 @@ def _interval(differences: Vector, random: np.random.Generator) -> tuple[float, 
 
 def randomisation_p(differences: Vector, random: np.random.Generator) -> float:
     """Two-sided p-value of flipping signs: over all ways up to 13 differences that are not 0, else over random ones."""
-    from scipy.stats import permutation_test  # type: ignore[import-untyped]
+    from scipy.stats import permutation_test
 
     unequal = differences[differences != 0]
     if len(unequal) < 2:  # one difference is as large either way round
@@ -178,3 +272,113 @@ def paired_t_test_p(mean: float, deviation: float, count: int) -> float | None:
     if deviation == 0:
         return None if mean else 1.0
     return float(2 * stdtr(count - 1, -abs(mean) / deviation * np.sqrt(count)))
+
+
+# Two systems that were trained with the same seeds: do they differ by more than seeds do?
+
+
+# With so many seeds all ways to flip signs are tried: 2^13 is the last power that RESAMPLES has room for.
+EXACT = int(math.log2(RESAMPLES))
+
+
+@dataclass(frozen=True)
+class SeedScores:
+    """The scores of one system over its seeds."""
+
+    values: tuple[float, ...]
+    mean: float
+    deviation: float | None
+    """Standard deviation of the sample; None with one seed."""
+    low: float | None
+    """Lower end of the 95 % t interval of the mean; None with one seed."""
+    high: float | None
+
+    @classmethod
+    def of(cls, values: Sequence[float]) -> SeedScores:
+        """From one score for each seed."""
+        mean, deviation, half_width = mean_interval(np.asarray(values, dtype=np.float64))
+        if math.isnan(deviation):
+            return cls(tuple(values), mean, None, None, None)
+        return cls(tuple(values), mean, deviation, mean - half_width, mean + half_width)
+
+    def as_data(self) -> dict[str, Any]:
+        """Plain data, ready for JSON."""
+        return asdict(self) | {"values": list(self.values)}
+
+
+@dataclass(frozen=True)
+class SeedTest:
+    """How the second system differs from the first over the same seeds.
+
+    With one seed there is a difference and nothing else. Where all differences are the same but not 0 there is no
+    spread, and so no t-test, interval and effect.
+    """
+
+    seeds: int
+    difference: float
+    """Mean of second minus first."""
+    deviation: float | None
+    """Standard deviation of the differences."""
+    low: float | None
+    """Lower end of the 95 % t interval of the difference."""
+    high: float | None
+    t_test_p: float | None
+    """Two-sided paired t-test."""
+    permutation_p: float | None
+    """Two-sided test by flipping the signs of differences: all ways with up to 13 seeds, 9,999 random ones beyond."""
+    smallest_p: float | None
+    """The smallest p-value that the permutation test can give with so many seeds."""
+    effect: float | None
+    """Cohen's d_z: mean of the differences / their standard deviation."""
+    effect_corrected: float | None
+    """The same without the bias of small samples (Hedges 1981); None below 3 seeds."""
+    detectable: float | None
+    """The smallest true difference that the t-test finds in 80 % of cases, with so many seeds and this deviation."""
+
+    def as_data(self) -> dict[str, Any]:
+        """Plain data, ready for JSON."""
+        return asdict(self)
+
+
+def paired_by_seed(first: Sequence[float], second: Sequence[float], *, seed: int = 0) -> SeedTest:
+    """Compare two systems seed by seed.
+
+    Args:
+        first: [S] a score for every seed.
+        second: [S] scores for the same seeds in the same order.
+        seed: decides the random flips beyond 13 seeds.
+
+    Returns:
+        The test; positive differences speak for the second.
+    """
+    differences = paired_differences(first, second)
+    count, mean, deviation = len(differences), float(differences.mean()), sample_deviation(differences)
+    if count < 2:
+        return SeedTest(count, mean, *[None] * 9)
+    half_width = mean_interval(differences)[2] if deviation else 0.0
+    spread = deviation > 0 or mean == 0
+    effect = mean / deviation if deviation else (None if mean else 0.0)
+    return SeedTest(
+        seeds=count,
+        difference=mean,
+        deviation=deviation,
+        low=mean - half_width if spread else None,
+        high=mean + half_width if spread else None,
+        t_test_p=paired_t_test_p(mean, deviation, count),
+        permutation_p=randomisation_p(differences, np.random.default_rng([seed, 1])),
+        smallest_p=smallest_permutation_p(count),
+        effect=effect,
+        effect_corrected=None if effect is None or count < 3 else effect * small_sample_factor(count - 1),
+        detectable=detectable_effect(count) * deviation if deviation else None,
+    )
+
+
+def smallest_permutation_p(count: int) -> float:
+    """The smallest two-sided p-value that flipping the signs of so many differences can give."""
+    return 2.0 ** (1 - count) if count <= EXACT else 2 / (RESAMPLES + 1)
+
+
+def small_sample_factor(freedom: int) -> float:
+    """By how much Cohen's d is too large on average, with so many degrees of freedom, at least 2."""
+    logarithm = math.lgamma(freedom / 2) - math.lgamma((freedom - 1) / 2) - math.log(freedom / 2) / 2
+    return math.exp(logarithm)

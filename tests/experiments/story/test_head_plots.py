@@ -9,7 +9,7 @@ import small_heads as made
 
 from headwise.errors import InputError
 from headwise.experiments.story import dissociation_matrices, pruning_plots
-from headwise.heads.bootstrap import Interval
+from headwise.heads.dissociation_tests import Interval
 from headwise.metrics import bootstrap_scores
 
 

@@ -15,7 +15,7 @@ from headwise.experiments import head_dissociation, prune_curve
 from headwise.experiments.head_files import FOLDER, damaged, read_answers
 from headwise.experiments.prune_curve import PruneCurve
 from headwise.experiments.prune_masks import ASCENDING, DESCENDING
-from headwise.heads.bootstrap import RESAMPLES, Interval
+from headwise.heads.dissociation_tests import RESAMPLES, Interval
 from headwise.metrics import SeedScores, bootstrap_scores
 
 NAMES = {DESCENDING: "most important", ASCENDING: "least important"}

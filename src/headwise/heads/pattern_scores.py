@@ -24,7 +24,7 @@ from torch import Tensor
 
 from headwise.attention import AttentionRecord
 from headwise.errors import InputError, StateError, choices
-from headwise.heads.vectors import TINY, check_kind
+from headwise.heads.similarity import TINY, check_kind
 from headwise.notebook import table_html
 from headwise.patterns.base import Pattern, Tokens
 
