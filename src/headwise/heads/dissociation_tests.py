@@ -1,7 +1,7 @@
-"""How far other validation examples would move a D-score: the bootstrap.
+"""How far other validation examples would move a D-score (the bootstrap), and what it would be by chance.
 
 Shapes: K percentages, S tasks whose heads were pruned, T tasks (S = T and the same order in M), V = 3 variants of the
-score, P pairs of tasks, n examples of a task, R resamples.
+score, P pairs of tasks, n examples of a task, R resamples or random masks, C ways to give random masks to tasks.
 """
 
 from __future__ import annotations
@@ -27,21 +27,24 @@ from headwise.heads.dissociation import (
     plain,
     retained_share,
 )
-from headwise.metrics.classification import weighted_score
+from headwise.metrics.classification import score
+from headwise.metrics.resampling import Interval, bootstrap_scores
 
 RESAMPLES = 1_000
-# Numbers held at a time while resampling: 16 MB.
-AT_A_TIME = 2_000_000
+# Scores, in points, that differ by less than this are the same but for rounding.
+ROUNDING = 1e-9
+
+# -- other examples --------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, eq=False)
 class TaskPredictions:
-    """What was predicted for the validation examples of one task, all in the same order."""
+    """The predictions for the validation examples of one task, all in the same order."""
 
     metric: str
     """The task's primary metric, see METRICS."""
     labels: NDArray[Any]
-    """[n] what was right."""
+    """[n] the true classes or numbers."""
     base: NDArray[Any]
     """[n] predicted classes, or numbers, with all heads."""
     masked: NDArray[Any]
@@ -49,24 +52,8 @@ class TaskPredictions:
 
 
 @dataclass(frozen=True, eq=False)
-class Interval:
-    """The middle 95 % of resamples, number by number."""
-
-    low: Values
-    high: Values
-
-    @classmethod
-    def of(cls, values: Values) -> Interval:
-        """From values whose first axis is the resamples; NaN if there are none."""
-        if not len(values):
-            return cls(np.full(values.shape[1:], np.nan), np.full(values.shape[1:], np.nan))
-        low, high = np.quantile(values, [0.025, 0.975], axis=0)
-        return cls(low, high)
-
-
-@dataclass(frozen=True, eq=False)
 class DissociationIntervals:
-    """95 % percentile intervals of all that a D-score is made of, over validation examples."""
+    """95 % percentile intervals of D-scores and of what they are computed from, over validation examples."""
 
     tasks: tuple[str, ...]
     resamples: int
@@ -81,7 +68,7 @@ class DissociationIntervals:
     mean_scores: Interval
     """[V,T+1] of the means over percentages."""
     double: Values
-    """[K,P] the share of resamples with a double dissociation; NaN where that cannot be told."""
+    """[K,P] the share of resamples with a double dissociation; NaN where that is unknown."""
     mean_double: Values
     """[P] the same, of what is retained on average over percentages."""
 
@@ -130,29 +117,28 @@ def bootstrap_dissociation(
         The intervals.
     """
     names = checked_tasks((len(predictions),) * 2, (len(predictions),), tuple(predictions))
-    rows = [names.index(name) for name in _checked_rows(predictions, pruned, resamples)]
-    compared = has_base(_given_bases(predictions))
+    rows = [names.index(name) for name in _checked_rows(predictions, pruned)]
+    tables = []
+    for name, task in predictions.items():
+        stacked = np.concatenate([np.asarray(task.base)[None], np.reshape(task.masked, (-1, len(task.labels)))])
+        seeds = (seed, *name.encode())  # so that the draws of a task do not depend on the other tasks
+        tables.append(
+            bootstrap_scores(task.metric, stacked, task.labels, resamples=resamples, seed=seeds, by_example=True)
+        )
+    base = np.stack([table[:, 0] for table in tables], axis=1)  # [R,T]
     percents = len(predictions[names[0]].masked)
-    base = np.empty((resamples, len(names)))
     matrix = np.full((resamples, percents, len(names), len(names)), np.nan)  # [R,K,S,T]
-    for number, (name, task) in enumerate(predictions.items()):
-        scores = _resampled(task, resamples, np.random.default_rng([seed, *name.encode()]))  # [R,1+K*S]
-        base[:, number] = scores[:, 0]
-        matrix[:, :, rows, number] = scores[:, 1:].reshape(resamples, percents, len(rows))
-    return _intervals(names, matrix, base, compared)
-
-
-def _intervals(
-    tasks: tuple[str, ...], matrix: Values, base: Values, compared: NDArray[np.bool_]
-) -> DissociationIntervals:
-    """Tasks that have no score in the data have none in any resample; a resample that loses another is dropped."""
+    for number, table in enumerate(tables):
+        matrix[:, :, rows, number] = table[:, 1:].reshape(resamples, percents, len(rows))
+    metrics = [score([task.metric], task.base, task.labels)[task.metric] for task in predictions.values()]
+    compared = has_base(np.array(metrics))
+    # Tasks that have no score in the data have none in any resample; a resample that loses another is dropped.
     whole = (has_base(base) | ~compared).all(1)  # [R]
-    kept_base, kept = np.where(compared, base, np.nan)[whole], matrix[whole]
-    scores = d_scores(kept, kept_base[:, None])  # [R,K,V,T+1]
-    retained = retained_share(kept, kept_base[:, None])  # [R,K,S,T]
+    kept_base, kept = np.where(compared, base, np.nan)[whole][:, None], matrix[whole]
+    scores, retained = d_scores(kept, kept_base), retained_share(kept, kept_base)  # [R,K,V,T+1], [R,K,S,T]
     return DissociationIntervals(
-        tasks=tasks,
-        resamples=len(base),
+        tasks=names,
+        resamples=resamples,
         dropped=int((~whole).sum()),
         base=Interval.of(base),
         matrix=Interval.of(matrix),
@@ -164,72 +150,30 @@ def _intervals(
 
 
 def _share_of_double(retained: Values) -> Values:
-    holds, told = double_dissociation(retained)  # [R,...,P]
-    count = told.sum(0)
+    holds, known = double_dissociation(retained)  # [R,...,P]
+    count = known.sum(0)
     return np.where(count > 0, holds.sum(0) / np.maximum(count, 1), np.nan)
 
 
-def _resampled(task: TaskPredictions, resamples: int, random: np.random.Generator) -> Values:
-    """[R,1+K*S]: the metric of the base and of every mask on each resample."""
-    labels = np.asarray(task.labels)
-    stacked = np.concatenate([np.asarray(task.base)[None], np.reshape(task.masked, (-1, len(labels)))])
-    step = max(1, AT_A_TIME // len(labels))
-    return np.concatenate(
-        [
-            weighted_score(task.metric, stacked, labels, draw_weights(random, len(labels), min(step, resamples - done)))
-            for done in range(0, resamples, step)
-        ]
-    )
-
-
-def draw_weights(random: np.random.Generator, examples: int, resamples: int) -> NDArray[np.int64]:
-    """[R,n] how often each example is drawn in each of some resamples."""
-    drawn = random.integers(examples, size=(resamples, examples))
-    drawn += examples * np.arange(resamples)[:, None]
-    return np.bincount(drawn.ravel(), minlength=resamples * examples).reshape(resamples, examples)
-
-
-def _given_bases(predictions: Mapping[str, TaskPredictions]) -> Values:
-    """[T] the metric of each task on its examples as they are."""
-    return np.array(
-        [
-            weighted_score(task.metric, np.asarray(task.base)[None], task.labels, np.ones((1, len(task.labels)), int))[
-                0, 0
-            ]
-            for task in predictions.values()
-        ]
-    )
-
-
-def _checked_rows(
-    predictions: Mapping[str, TaskPredictions], pruned: Sequence[str] | None, resamples: int
-) -> tuple[str, ...]:
+def _checked_rows(predictions: Mapping[str, TaskPredictions], pruned: Sequence[str] | None) -> tuple[str, ...]:
+    """The tasks whose heads were pruned, if all shapes fit."""
     rows = tuple(predictions if pruned is None else pruned)
-    if resamples < 1:
-        raise InputError(f"{resamples} resamples: expected 1 or more; 1000 make a good interval.")
     if not rows or len(set(rows)) != len(rows) or not set(rows) <= set(predictions):
         raise InputError(
             f"pruned tasks {', '.join(rows) or 'none'}: expected some of {', '.join(predictions)}, each once."
         )
-    shapes = {name: np.shape(task.masked) for name, task in predictions.items()}
-    percents = next(iter(shapes.values()))[:1] or (0,)
+    percents = np.shape(next(iter(predictions.values())).masked)[:1] or (0,)
     for name, task in predictions.items():
-        examples = (len(task.labels),)
-        fits = np.shape(task.base) == examples and shapes[name] == (*percents, len(rows), *examples)
-        if not fits or percents == (0,):
+        labels, base, masked = (np.shape(each) for each in (task.labels, task.base, task.masked))
+        if len(labels) != 1 or base != labels or masked != (*percents, len(rows), *labels) or percents == (0,):
             raise InputError(
-                f"predictions of task {name}: labels {list(np.shape(task.labels))}, base {list(np.shape(task.base))} "
-                f"and masked {list(shapes[name])}, expected [n], [n] and [K,{len(rows)},n], K at least 1 and the same "
-                "for all."
+                f"predictions of task {name}: labels {list(labels)}, base {list(base)} and masked {list(masked)}, "
+                f"expected [n], [n] and [K,{len(rows)},n], K at least 1 and the same for all."
             )
     return rows
 
 
-# What D-scores would be by chance: those of random masks, which belong to no task.
-
-
-# Scores, in points, that differ by less than this are the same but for rounding.
-ROUNDING = 1e-9
+# -- chance: D-scores of random masks, which belong to no task -------------------------------------------------------
 
 
 @dataclass(frozen=True, eq=False)
@@ -303,7 +247,7 @@ def null_dissociation(
     Args:
         random_matrix: [K,R,T] metric of each task under each of R random masks, R at least T.
         base: [T] metric of each task with all heads.
-        observed: [K,S,T] the matrix to judge, if any.
+        observed: [K,S,T] the matrix to test, if any.
         tasks: their names; numbers from 0 if left out.
         draws: at most so many choices.
         seed: decides which, if not all.
@@ -320,12 +264,12 @@ def null_dissociation(
         )
     repeats = values.shape[1]
     if perm(repeats, count) <= draws:
-        chosen = np.array(list(permutations(range(repeats), count)))
+        choices = np.array(list(permutations(range(repeats), count)))
     else:
         random = np.random.default_rng(seed)
-        chosen = np.array([random.permutation(repeats)[:count] for _ in range(draws)])
+        choices = np.array([random.permutation(repeats)[:count] for _ in range(draws)])
     by_row = np.broadcast_to(values[:, None], (len(values), count, *values.shape[1:]))  # [K,S,R,T]
-    return _null(by_row, bases, chosen, observed, tasks)
+    return _null(by_row, bases, choices, observed, tasks)
 
 
 def layer_matched_null(
@@ -345,7 +289,7 @@ def layer_matched_null(
     Args:
         matched_matrix: [K,S,R,T] metric of each task under each of the R random masks that match the mask of task s.
         base: [T] metric of each task with all heads.
-        observed: [K,S,T] the matrix to judge, if any.
+        observed: [K,S,T] the matrix to test, if any.
         tasks: their names; numbers from 0 if left out.
         draws: at most so many choices; all R ** T if they are no more.
         seed: decides which, if not all.
@@ -362,31 +306,32 @@ def layer_matched_null(
         )
     repeats = values.shape[2]
     if repeats**count <= draws:
-        chosen = np.array(list(product(range(repeats), repeat=count)))
+        choices = np.array(list(product(range(repeats), repeat=count)))
     else:
-        chosen = np.random.default_rng(seed).integers(repeats, size=(draws, count))
-    return _null(values, bases, chosen, observed, tasks)
+        choices = np.random.default_rng(seed).integers(repeats, size=(draws, count))
+    return _null(values, bases, choices, observed, tasks)
 
 
 def _null(
-    values: Values, base: Values, chosen: NDArray[np.int64], observed: ArrayLike | None, tasks: Sequence[str]
+    values: Values, base: Values, choices: NDArray[np.int64], observed: ArrayLike | None, tasks: Sequence[str]
 ) -> NullDissociation:
     """From values [K,S,R,T] and choices [C,S] of one of R for each row."""
-    matrices = values[:, np.arange(chosen.shape[1]), chosen]  # [K,C,S,T]
+    matrices = values[:, np.arange(choices.shape[1]), choices]  # [K,C,S,T]
     names = checked_tasks(matrices.shape[2:], base.shape, tasks)
     scores = d_scores(matrices, base)  # [K,C,V,T+1]
-    found = None
+    observed_scores = None
     if observed is not None:
-        given = np.asarray(observed, dtype=np.float64)
-        if given.shape != (len(values), *matrices.shape[2:]):
-            raise InputError(f"an observed matrix {list(given.shape)}: expected {[len(values), *matrices.shape[2:]]}.")
-        found = d_scores(given, base)  # [K,V,T+1]
+        matrix, expected = np.asarray(observed, dtype=np.float64), (len(values), *matrices.shape[2:])
+        if matrix.shape != expected:
+            raise InputError(f"an observed matrix {list(matrix.shape)}: expected {list(expected)}.")
+        observed_scores = d_scores(matrix, base)  # [K,V,T+1]
     return NullDissociation(
         tasks=names,
         masks=values.shape[2],
-        draws=len(chosen),
+        draws=len(choices),
         percentages=tuple(
-            NullSummary.of(each, None if found is None else found[number]) for number, each in enumerate(scores)
+            NullSummary.of(each, None if observed_scores is None else observed_scores[number])
+            for number, each in enumerate(scores)
         ),
-        mean=NullSummary.of(scores.mean(0), None if found is None else found.mean(0)),
+        mean=NullSummary.of(scores.mean(0), None if observed_scores is None else observed_scores.mean(0)),
     )

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from headwise.errors import InputError
 from headwise.metrics.classification import METRICS, Array, Values, pearson, spearman, weighted_score
@@ -18,7 +19,13 @@ from headwise.metrics.significance import AT_A_TIME, RESAMPLES, ROUNDING, TestRe
 
 
 def bootstrap_scores(
-    metric: str, predictions: Array, labels: Array, *, resamples: int = RESAMPLES, seed: tuple[int, ...] = (0,)
+    metric: str,
+    predictions: Array,
+    labels: Array,
+    *,
+    resamples: int = RESAMPLES,
+    seed: tuple[int, ...] = (0,),
+    by_example: bool = False,
 ) -> Values:
     """Score several rows of predictions by one metric on the same resamples of their examples.
 
@@ -28,6 +35,7 @@ def bootstrap_scores(
         labels: [n] the true classes or numbers.
         resamples: how often to draw n examples with replacement.
         seed: the same seed, predictions and labels give the same draws.
+        by_example: draw example by example, which is slower, but the draws depend on nothing but seed and n.
 
     Returns:
         [R,M] the scores.
@@ -38,10 +46,11 @@ def bootstrap_scores(
             f"predictions {list(predictions.shape)} and labels {list(labels.shape)}: expected [M,n] and [n], n at "
             "least 1."
         )
-    table = np.concatenate([labels[None], predictions])
-    return _resampled(
-        table, lambda columns, weights: weighted_score(metric, columns[1:], columns[0], weights), resamples, seed
-    )
+
+    def compute(columns: Array, weights: Array) -> Values:
+        return weighted_score(metric, columns[1:], columns[0], weights)
+
+    return _resampled(np.concatenate([labels[None], predictions]), compute, resamples, seed, by_example)
 
 
 def bootstrap_means(values: Array, *, resamples: int = RESAMPLES, seed: tuple[int, ...] = (0,)) -> Values:
@@ -50,23 +59,48 @@ def bootstrap_means(values: Array, *, resamples: int = RESAMPLES, seed: tuple[in
     return _resampled(table, lambda columns, weights: weights @ columns.T / table.shape[1], resamples, seed)
 
 
-def _resampled(table: Array, score: Callable[[Array, Array], Values], resamples: int, seed: tuple[int, ...]) -> Values:
-    """Score resamples of the columns of a table [.,n].
+def _resampled(
+    table: Array,
+    compute: Callable[[Array, Array], Values],
+    resamples: int,
+    seed: tuple[int, ...],
+    by_example: bool = False,
+) -> Values:
+    """Compute scores on resamples of the n columns of a table.
 
     Equal columns count alike, so drawing n of them is drawing how many of each kind: for classes there are far fewer
     kinds than examples.
     """
     if resamples < 1:
         raise InputError(f"{resamples} resamples: expected 1 or more; {RESAMPLES} make a good interval.")
-    columns, counts = np.unique(table, axis=1, return_counts=True)  # [.,U], [U]
-    random, total = np.random.default_rng(seed), int(counts.sum())
-    step = max(1, AT_A_TIME // len(counts))
-    return np.concatenate(
-        [
-            score(columns, random.multinomial(total, counts / total, size=min(step, resamples - done)))
-            for done in range(0, resamples, step)
-        ]
-    )
+    columns, counts = (table, None) if by_example else np.unique(table, axis=1, return_counts=True)  # [.,U], [U]
+    random, total, kinds = np.random.default_rng(seed), table.shape[1], columns.shape[1]
+
+    def draw(size: int) -> NDArray[np.int64]:
+        """[size,U] how often each column is drawn."""
+        if counts is not None:
+            return random.multinomial(total, counts / total, size=size)
+        drawn = random.integers(total, size=(size, total)) + total * np.arange(size)[:, None]
+        return np.bincount(drawn.ravel(), minlength=size * total).reshape(size, total)
+
+    step = max(1, AT_A_TIME // kinds)
+    return np.concatenate([compute(columns, draw(min(step, resamples - done))) for done in range(0, resamples, step)])
+
+
+@dataclass(frozen=True, eq=False)
+class Interval:
+    """The middle 95 % of resamples, number by number."""
+
+    low: Values
+    high: Values
+
+    @classmethod
+    def of(cls, values: Values) -> Interval:
+        """From values whose first axis is the resamples; NaN if there are none."""
+        if not len(values):
+            return cls(np.full(values.shape[1:], np.nan), np.full(values.shape[1:], np.nan))
+        low, high = np.quantile(values, [0.025, 0.975], axis=0)
+        return cls(low, high)
 
 
 @dataclass(frozen=True)
@@ -85,9 +119,11 @@ class BootstrapTest(TestResult):
 def bootstrap_test(difference: float, resampled: Values) -> BootstrapTest:
     """Test a difference by its values [R] on resamples."""
     values = np.where(np.abs(resampled) <= ROUNDING, 0.0, resampled)
-    low, high = np.quantile(values, [0.025, 0.975])
+    middle = Interval.of(values)
     beyond = min(int((values <= 0).sum()), int((values >= 0).sum()))
-    return BootstrapTest(difference, float(low), float(high), min(1.0, 2 * (beyond + 1) / (len(values) + 1)))
+    return BootstrapTest(
+        difference, float(middle.low), float(middle.high), min(1.0, 2 * (beyond + 1) / (len(values) + 1))
+    )
 
 
 # -- scores with intervals -------------------------------------------------------------------------------------------
@@ -112,10 +148,10 @@ def estimated_classes(predictions: Array, labels: Array, *, seed: int) -> dict[s
 
     wilson = binomtest(int((predictions == labels).sum()), len(labels)).proportion_ci(method="wilson")
     resampled = bootstrap_scores("macro_f1", predictions[None], labels, resamples=ESTIMATE_RESAMPLES, seed=(seed,))
-    low, high = np.quantile(resampled, [0.025, 0.975])
+    middle = Interval.of(resampled[:, 0])
     return {
         "accuracy": Estimate(METRICS["accuracy"](predictions, labels), float(wilson.low), float(wilson.high)),
-        "macro_f1": Estimate(METRICS["macro_f1"](predictions, labels), float(low), float(high)),
+        "macro_f1": Estimate(METRICS["macro_f1"](predictions, labels), float(middle.low), float(middle.high)),
     }
 
 
