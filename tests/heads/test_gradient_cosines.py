@@ -156,7 +156,7 @@ def test_no_trace_is_left(models):
 def test_a_mistake_leaves_no_trace_either(models):
     models["a"].train()
     random = torch.get_rng_state()
-    with pytest.raises(InputError, match="data gave a list"):
+    with pytest.raises(InputError, match="data gave something of type list"):
         gradient_cosines(models, {"a": [[1, 2]], "b": DATA["b"]})
     assert models["a"].training
     assert torch.equal(torch.get_rng_state(), random)

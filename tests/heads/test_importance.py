@@ -14,8 +14,7 @@ from transformers import BertConfig, BertForTokenClassification, BertModel
 import headwise as hw
 from headwise.attention.surgery import prune
 from headwise.errors import InputError, StateError
-from headwise.heads.importance import GRANULARITIES, HeadImportance, head_importance
-from headwise.heads.stability import RunningSums
+from headwise.heads.importance import GRANULARITIES, HeadImportance, RunningSums, head_importance
 
 LAYERS, HEADS = SIZES["num_hidden_layers"], SIZES["num_attention_heads"]
 PADDING = SIZES["pad_token_id"]

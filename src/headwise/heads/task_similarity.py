@@ -1,4 +1,4 @@
-"""How alike tasks are, seen from the heads they need.
+"""How alike tasks are: by the gradients of their losses in the encoder that they share, and by the heads they need.
 
 Shapes: N layers, H heads, T tasks.
 """
@@ -21,21 +21,20 @@ from headwise.attention.head_weights import head_weights
 from headwise.attention.inputs import keep_from_model
 from headwise.errors import InputError, choices
 from headwise.heads.dissociation import Values, plain
-from headwise.heads.importance import no_trace
+from headwise.heads.gradients import examples_of, loss_of, no_trace, prepared_batches
+from headwise.heads.importance import SHARES, jaccard
 from headwise.heads.pruning import top_heads
-from headwise.heads.stability import SHARES, jaccard
 from headwise.metrics import score
 
-# How alike tasks are, seen from where their losses pull the encoder that they share.
-
+# -- by gradients ----------------------------------------------------------------------------------------------------
 
 # Numbers of each gradient that are compared at a time.
 AT_A_TIME = 1_000_000
 # encoder.layer.3.attention...: what most families call their layers.
 _LAYER = re.compile(r"(?:^|\.)layers?\.(\d+)\.")
+_PARTS = ("encoder", "attention")
 
-Groups = Mapping[str, Sequence[nn.Parameter]]
-Batches = Iterable[Mapping[str, Any]]
+Groups = dict[str, list[nn.Parameter]]
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,7 +72,7 @@ class GradientCosines:
 
 def gradient_cosines(
     models: Mapping[str, nn.Module],
-    data: Mapping[str, Batches],
+    data: Mapping[str, Iterable[Mapping[str, Any]]],
     *,
     parts: str = "encoder",
     after_batch: Callable[[str, int], None] | None = None,
@@ -90,33 +89,43 @@ def gradient_cosines(
         data: batches by task, such as a DataLoader gives: tensors by name, "labels" among them.
         parts: "encoder" for all of the encoder's parameters, "attention" for those of the heads only: query, key, value
             and output projections.
-        after_batch: told the task and how many of its examples are done.
+        after_batch: called with the task and the number of its examples that are done.
 
     Returns:
         The cosines, in total and layer by layer.
     """
-    _check_tasks(models, data)
-    groups = _trainable(shared_parameters(models, parts))
+    if len(models) < 2:
+        raise InputError(f"models of {', '.join(models) or 'no task'}: similarity needs two tasks or more.")
+    if missing := sorted(models.keys() ^ data.keys()):
+        raise InputError(f"tasks {', '.join(missing)} have a model or data only: expected both for every task.")
+    shared = {
+        name: [parameter for parameter in group if parameter.requires_grad]
+        for name, group in shared_parameters(models, parts).items()
+    }
+    groups = {name: group for name, group in shared.items() if group}
+    if not groups:
+        raise InputError(
+            "all of the shared encoder is frozen, so it has no gradient: set requires_grad on its parameters."
+        )
     parameters = [parameter for group in groups.values() for parameter in group]
-    sums, examples = [], []
+    gradients, examples = [], []
     for task, model in models.items():
         with no_trace(model):
-            told = None if after_batch is None else (lambda count, task=task: after_batch(task, count))
-            halves, count = _half_gradients(model, data[task], parameters, told)
+            halves, count = _half_gradients(task, model, data[task], parameters, after_batch)
         _check_gradients(task, halves, count)
-        sums.append(halves)
+        gradients += halves
         examples.append(count)
-    grams = _grams(groups, [half for halves in sums for half in halves])
+    grams = _grams(groups, gradients)
     total, ceiling = _cosines(np.sum(list(grams.values()), axis=0))
-    each = {name: _cosines(gram) for name, gram in grams.items()}
+    by_group = {name: _cosines(gram) for name, gram in grams.items()}
     return GradientCosines(
         tasks=tuple(models),
         parts=parts,
         examples=tuple(examples),
         total=total,
         ceiling=ceiling,
-        groups={name: cosines for name, (cosines, _) in each.items()},
-        group_ceilings={name: ceilings for name, (_, ceilings) in each.items()},
+        groups={name: cosines for name, (cosines, _) in by_group.items()},
+        group_ceilings={name: ceilings for name, (_, ceilings) in by_group.items()},
     )
 
 
@@ -132,88 +141,60 @@ def shared_parameters(models: Mapping[str, nn.Module], parts: str) -> Groups:
                 f"tasks {first} and {task} have an encoder each: gradients can be compared on a shared encoder only; "
                 "train the tasks together."
             )
-    return _PARTS[parts](encoder)
-
-
-def _encoder_parameters(encoder: nn.Module) -> Groups:
-    groups: dict[str, list[nn.Parameter]] = {}
+    if parts == "attention":
+        # One matrix may hold several parts (query, key and value): it counts once.
+        return {
+            f"layer {layer.layer}": list({id(part.parameter): part.parameter for part in layer.parts}.values())
+            for layer in head_weights(encoder)
+        }
+    groups: Groups = {}
     for name, parameter in encoder.named_parameters():
-        found = _LAYER.search(name)
-        groups.setdefault(f"layer {found[1]}" if found else name.partition(".")[0], []).append(parameter)
+        layer = _LAYER.search(name)
+        groups.setdefault(f"layer {layer[1]}" if layer else name.partition(".")[0], []).append(parameter)
     return groups
 
 
-def _attention_parameters(encoder: nn.Module) -> Groups:
-    # One matrix may hold several parts (query, key and value): it counts once.
-    return {
-        f"layer {layer.layer}": list({id(part.parameter): part.parameter for part in layer.parts}.values())
-        for layer in head_weights(encoder)
-    }
-
-
-_PARTS: dict[str, Callable[[nn.Module], Groups]] = {"encoder": _encoder_parameters, "attention": _attention_parameters}
-
-
-def _trainable(groups: Groups) -> Groups:
-    found = {name: [each for each in group if each.requires_grad] for name, group in groups.items()}
-    found = {name: group for name, group in found.items() if group}
-    if not found:
-        raise InputError(
-            "all of the shared encoder is frozen, so it has no gradient: set requires_grad on its parameters."
-        )
-    return found
-
-
 def _half_gradients(
-    model: nn.Module, data: Batches, parameters: list[nn.Parameter], told: Callable[[int], None] | None
+    task: str,
+    model: nn.Module,
+    data: Iterable[Any],
+    parameters: list[nn.Parameter],
+    after_batch: Callable[[str, int], None] | None,
 ) -> tuple[list[list[Tensor]], int]:
     """The gradient of the summed loss over the even and over the odd examples, and how many examples there were."""
     halves = [[torch.zeros_like(each, dtype=torch.float32) for each in parameters] for _ in range(2)]
-    count = 0
-    for batch in data:
-        size = _batch_size(batch)
+    count, device = 0, parameters[0].device
+    for batch in prepared_batches(data, device):
+        size = len(batch["input_ids"])
         for half, sums in enumerate(halves):
-            rows = torch.arange((count + half) % 2, size, 2)
-            if len(rows):
-                _add_gradient(model, _rows(batch, rows, size, parameters[0].device), len(rows), parameters, sums)
+            rows = slice((count + half) % 2, size, 2)
+            examples = examples_of(batch, rows, device)
+            if not len(examples["input_ids"]):
+                continue
+            keep_from_model(model, examples)
+            loss = loss_of(model, examples) * len(examples["input_ids"])  # the loss is a mean over the batch
+            if not loss.requires_grad:
+                continue
+            for total, gradient in zip(sums, torch.autograd.grad(loss, parameters, allow_unused=True), strict=True):
+                if gradient is not None:
+                    total += gradient
         count += size
-        if told is not None:
-            told(count)
+        if after_batch is not None:
+            after_batch(task, count)
     return halves, count
 
 
-def _add_gradient(
-    model: nn.Module, batch: dict[str, Any], size: int, parameters: list[nn.Parameter], sums: list[Tensor]
-) -> None:
-    keep_from_model(model, batch)
-    loss = getattr(model(**batch), "loss", None)
-    if not isinstance(loss, Tensor) or loss.dim() != 0:
-        raise InputError(
-            f"{type(model).__name__} gave no loss: every batch needs labels, and the model a head that computes a loss."
-        )
-    if not loss.requires_grad:
-        return
-    # The loss is a mean over the batch.
-    for total, gradient in zip(sums, torch.autograd.grad(loss * size, parameters, allow_unused=True), strict=True):
-        if gradient is not None:
-            total += gradient
-
-
-def _batch_size(batch: Any) -> int:
-    if not isinstance(batch, Mapping) or not isinstance(batch.get("input_ids"), Tensor):
-        raise InputError(
-            f"data gave a {type(batch).__name__}: expected batches, mappings from names to tensors with input_ids and "
-            "labels (a single batch goes into a list)."
-        )
-    return len(batch["input_ids"])
-
-
-def _rows(batch: Mapping[str, Any], rows: Tensor, size: int, device: torch.device) -> dict[str, Any]:
-    """Some examples of a batch."""
-    return {
-        name: value[rows].to(device) if isinstance(value, Tensor) and value.shape[:1] == (size,) else value
-        for name, value in batch.items()
-    }
+def _check_gradients(task: str, halves: list[list[Tensor]], count: int) -> None:
+    if count < 2:
+        raise InputError(f"task {task} has {count} examples: gradients of two halves need two or more.")
+    for half in halves:
+        length = sum(float(torch.linalg.vector_norm(gradient)) for gradient in half)
+        if not np.isfinite(length):
+            raise InputError(f"the gradient of task {task} is not finite: has training diverged?")
+        if length == 0:
+            raise InputError(
+                f"the loss of task {task} has no gradient in the shared encoder: is the encoder cut off from it?"
+            )
 
 
 def _grams(groups: Groups, gradients: list[list[Tensor]]) -> dict[str, Values]:
@@ -247,24 +228,7 @@ def _unit(gram: Values) -> Values:
     return np.asarray(np.clip(cosines, -1.0, 1.0))
 
 
-def _check_tasks(models: Mapping[str, nn.Module], data: Mapping[str, Batches]) -> None:
-    if len(models) < 2:
-        raise InputError(f"models of {', '.join(models) or 'no task'}: similarity needs two tasks or more.")
-    if missing := sorted(models.keys() ^ data.keys()):
-        raise InputError(f"tasks {', '.join(missing)} have a model or data only: expected both for every task.")
-
-
-def _check_gradients(task: str, halves: list[list[Tensor]], count: int) -> None:
-    if count < 2:
-        raise InputError(f"task {task} has {count} examples: gradients of two halves need two or more.")
-    for half in halves:
-        length = sum(float(torch.linalg.vector_norm(gradient)) for gradient in half)
-        if not np.isfinite(length):
-            raise InputError(f"the gradient of task {task} is not finite: has training diverged?")
-        if length == 0:
-            raise InputError(
-                f"the loss of task {task} has no gradient in the shared encoder: is the encoder cut off from it?"
-            )
+# -- by the importance of heads --------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, eq=False)
@@ -306,7 +270,11 @@ def importance_similarity(scores: Mapping[str, ArrayLike], *, shares: Sequence[f
         Correlations and overlaps between all tasks.
     """
     values = {task: np.asarray(each, dtype=np.float64) for task, each in scores.items()}
-    _check_scores(values)
+    if len(values) < 2:
+        raise InputError(f"importance of {', '.join(values) or 'no task'}: similarity needs two tasks or more.")
+    if len({each.shape for each in values.values()}) != 1:
+        shapes = ", ".join(f"{task} {list(each.shape)}" for task, each in values.items())
+        raise InputError(f"importance of {shapes}: expected the same layers and heads for all tasks.")
     flat = [each.ravel() for each in values.values()]
     size = flat[0].size
     tops = {
@@ -332,12 +300,3 @@ def _chance_overlap(chosen: int, size: int) -> float:
     """The mean Jaccard overlap of two random sets: sum_i P(i in both) i / (2 chosen - i)."""
     ways = {both: comb(chosen, both) * comb(size - chosen, chosen - both) for both in range(1, chosen + 1)}
     return sum(count / comb(size, chosen) * both / (2 * chosen - both) for both, count in ways.items())
-
-
-def _check_scores(scores: Mapping[str, Values]) -> None:
-    if len(scores) < 2:
-        raise InputError(f"importance of {', '.join(scores) or 'no task'}: similarity needs two tasks or more.")
-    shapes = {task: values.shape for task, values in scores.items()}
-    if len(set(shapes.values())) != 1:
-        found = ", ".join(f"{task} {list(shape)}" for task, shape in shapes.items())
-        raise InputError(f"importance of {found}: expected the same layers and heads for all tasks.")
