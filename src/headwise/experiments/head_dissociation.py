@@ -19,7 +19,6 @@ from headwise.heads.dissociation_tests import (
     DissociationIntervals,
     NullDissociation,
     bootstrap_dissociation,
-    layer_matched_null,
     null_dissociation,
 )
 
@@ -169,7 +168,7 @@ def _nulls(
         reason = "the curve was made without random masks"
         return None, None, {"random": reason, "layer_matched": reason}
     options: Mapping[str, Any] = {"observed": observed, "tasks": curve.tasks, "seed": seed}
-    matched = layer_matched_null(curve.layer_matched, curve.base, **options)
+    matched = null_dissociation(curve.layer_matched, curve.base, **options)
     if len(curve.pruned_for) < tasks:
         # A random mask for every task would give rows that the observed matrix has not.
         return None, matched, {"random": "not every task's heads were pruned"}

@@ -244,8 +244,13 @@ def null_dissociation(
     choices if there are no more than `draws`, otherwise so many at random. A draw takes the same repeats at every
     percentage, since the masks of one repeat are nested.
 
+    Layer-matched masks have as many heads in each layer as each task's own mask. What is left of an observed score
+    beyond these is about which heads, not about how deep they sit. A draw gives each task any one of the masks that
+    match its own; the masks of different tasks must be drawn independently.
+
     Args:
-        random_matrix: [K,R,T] metric of each task under each of R random masks, R at least T.
+        random_matrix: [K,R,T] metric of each task under each of R random masks, R at least T; or, for layer-matched
+            masks, [K,S,R,T] under each of the R random masks that match the mask of task s.
         base: [T] metric of each task with all heads.
         observed: [K,S,T] the matrix to test, if any.
         tasks: their names; numbers from 0 if left out.
@@ -256,75 +261,39 @@ def null_dissociation(
         The scores of the random masks, and how rare the observed ones are among them.
     """
     values, bases = np.asarray(random_matrix, dtype=np.float64), np.asarray(base, dtype=np.float64)
-    count = bases.size
-    if values.ndim != 3 or not len(values) or values.shape[2] != count or values.shape[1] < count:
-        raise InputError(
-            f"metrics of random masks {list(values.shape)} for {count} tasks: expected [K,R,{count}], with at least "
-            "as many random masks R as tasks, since each draw gives every task another one."
-        )
-    repeats = values.shape[1]
-    if perm(repeats, count) <= draws:
-        choices = np.array(list(permutations(range(repeats), count)))
+    count, random = bases.size, np.random.default_rng(seed)
+    if values.ndim == 4:
+        if values.shape[1::2] != (count, count) or not values.size:
+            raise InputError(
+                f"metrics of layer-matched masks {list(values.shape)} for {count} tasks: expected "
+                f"[K,{count},R,{count}], K and R at least 1."
+            )
+        repeats = values.shape[2]
+        if repeats**count <= draws:
+            choices = np.array(list(product(range(repeats), repeat=count)))
+        else:
+            choices = random.integers(repeats, size=(draws, count))
     else:
-        random = np.random.default_rng(seed)
-        choices = np.array([random.permutation(repeats)[:count] for _ in range(draws)])
-    by_row = np.broadcast_to(values[:, None], (len(values), count, *values.shape[1:]))  # [K,S,R,T]
-    return _null(by_row, bases, choices, observed, tasks)
-
-
-def layer_matched_null(
-    matched_matrix: ArrayLike,
-    base: ArrayLike,
-    *,
-    observed: ArrayLike | None = None,
-    tasks: Sequence[str] = (),
-    draws: int = 1_000,
-    seed: int = 0,
-) -> NullDissociation:
-    """D-scores under random masks with as many heads in each layer as each task's own mask.
-
-    What is left of an observed score beyond these is about which heads, not about how deep they sit. A draw gives each
-    task any one of the masks that match its own; the masks of different tasks must be drawn independently.
-
-    Args:
-        matched_matrix: [K,S,R,T] metric of each task under each of the R random masks that match the mask of task s.
-        base: [T] metric of each task with all heads.
-        observed: [K,S,T] the matrix to test, if any.
-        tasks: their names; numbers from 0 if left out.
-        draws: at most so many choices; all R ** T if they are no more.
-        seed: decides which, if not all.
-
-    Returns:
-        The scores of the random masks, and how rare the observed ones are among them.
-    """
-    values, bases = np.asarray(matched_matrix, dtype=np.float64), np.asarray(base, dtype=np.float64)
-    count = bases.size
-    if values.ndim != 4 or values.shape[1::2] != (count, count) or not values.size:
-        raise InputError(
-            f"metrics of layer-matched masks {list(values.shape)} for {count} tasks: expected "
-            f"[K,{count},R,{count}], K and R at least 1."
-        )
-    repeats = values.shape[2]
-    if repeats**count <= draws:
-        choices = np.array(list(product(range(repeats), repeat=count)))
-    else:
-        choices = np.random.default_rng(seed).integers(repeats, size=(draws, count))
-    return _null(values, bases, choices, observed, tasks)
-
-
-def _null(
-    values: Values, base: Values, choices: NDArray[np.int64], observed: ArrayLike | None, tasks: Sequence[str]
-) -> NullDissociation:
-    """From values [K,S,R,T] and choices [C,S] of one of R for each row."""
+        if values.ndim != 3 or not len(values) or values.shape[2] != count or values.shape[1] < count:
+            raise InputError(
+                f"metrics of random masks {list(values.shape)} for {count} tasks: expected [K,R,{count}], with at "
+                "least as many random masks R as tasks, since each draw gives every task another one."
+            )
+        repeats = values.shape[1]
+        if perm(repeats, count) <= draws:
+            choices = np.array(list(permutations(range(repeats), count)))
+        else:
+            choices = np.array([random.permutation(repeats)[:count] for _ in range(draws)])
+        values = np.broadcast_to(values[:, None], (len(values), count, *values.shape[1:]))  # [K,S,R,T]
     matrices = values[:, np.arange(choices.shape[1]), choices]  # [K,C,S,T]
-    names = checked_tasks(matrices.shape[2:], base.shape, tasks)
-    scores = d_scores(matrices, base)  # [K,C,V,T+1]
+    names = checked_tasks(matrices.shape[2:], bases.shape, tasks)
+    scores = d_scores(matrices, bases)  # [K,C,V,T+1]
     observed_scores = None
     if observed is not None:
         matrix, expected = np.asarray(observed, dtype=np.float64), (len(values), *matrices.shape[2:])
         if matrix.shape != expected:
             raise InputError(f"an observed matrix {list(matrix.shape)}: expected {list(expected)}.")
-        observed_scores = d_scores(matrix, base)  # [K,V,T+1]
+        observed_scores = d_scores(matrix, bases)  # [K,V,T+1]
     return NullDissociation(
         tasks=names,
         masks=values.shape[2],
