@@ -20,6 +20,10 @@ from headwise.errors import InputError
 
 Values = NDArray[np.float64]
 
+# Of task t, in points, with r[s,t] = M[s,t] / base[t]:
+#   reference: the authors' score, 100 [mean_{j != t} M[t,j] - M[t,t]] / base[t]
+#   row: specificity, 100 [mean_{j != t} r[t,j] - r[t,t]], losing t's heads hurts t more than the others
+#   column: selectivity, 100 [mean_{s != t} r[s,t] - r[t,t]], t is hurt more by losing its own heads than others'
 VARIANTS = ("reference", "row", "column")
 # Retained shares that differ by less than this are the same but for rounding.
 ROUNDING = 1e-12
@@ -121,21 +125,6 @@ class Dissociation:
     """Whether each task of a pair is hurt more by losing its own heads than the other task is; None if unknown."""
     undefined: dict[str, str]
     """Tasks that lack a score, and why."""
-
-    @property
-    def reference(self) -> Values:
-        """[T] the authors' D-score: 100 [mean_{j != t} M[t,j] - M[t,t]] / base[t]."""
-        return self.scores[0, :-1]
-
-    @property
-    def row(self) -> Values:
-        """[T] specificity: 100 [mean_{j != t} r[t,j] - r[t,t]], losing t's heads hurts t more than the others."""
-        return self.scores[1, :-1]
-
-    @property
-    def column(self) -> Values:
-        """[T] selectivity: 100 [mean_{s != t} r[s,t] - r[t,t]], t is hurt more by losing its own heads than others'."""
-        return self.scores[2, :-1]
 
     @property
     def means(self) -> dict[str, float]:

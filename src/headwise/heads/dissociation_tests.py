@@ -104,7 +104,7 @@ def bootstrap_dissociation(
 ) -> DissociationIntervals:
     """Intervals of D-scores over validation examples.
 
-    The examples of a task are drawn with replacement, each task by itself. All predictions of a task are scored on
+    The examples of a task are drawn with replacement, each task separately. All predictions of a task are scored on
     the same draw, so what pruning changes is compared within examples.
 
     Args:

@@ -161,7 +161,7 @@ def head_importance(
 
     - "sample" (default): 1/X sum_x |dl(x)/dg|, the usual definition (Michel et al. 2019).
     - "token": 1/Z sum_x sum_s |dl(x)/dg_s|, with a gate for every position s. The authors' ranking: it favours heads
-      that are read at many positions, so the last layer, which a classifier reads at one, comes off badly.
+      that are read at many positions, so the last layer, which a classifier reads at one, scores low.
     - "batch": 1/X |sum_x dl(x)/dg|, over all data, whatever the batches. Examples that pull in opposite directions
       cancel, so this is for diagnosis only.
 
@@ -191,9 +191,7 @@ def head_importance(
     if max_examples is not None and not (whole and max_examples > 0):
         raise InputError(f"max_examples={max_examples!r}: expected a whole number of 1 or more, or None for all.")
     if any(tensor.is_inference() for tensor in (*model.parameters(), *model.buffers())):
-        raise StateError(
-            "the model was made in torch.inference_mode, so nothing can be differentiated through it: load it outside."
-        )
+        raise StateError("the model was created in torch.inference_mode, so it gives no gradients: load it outside.")
     by_token = granularity == "token"
     gates = _Gates(model, mask, by_position=by_token)
     sums = RunningSums(by_token=by_token)

@@ -69,9 +69,7 @@ def cumulative_masks(
         keep_per_layer: of each layer so many heads, those that come last in the ranking, are never silenced.
     """
     values = _checked_scores(scores)
-    check_counts(counts, values.shape, keep_per_layer)
-    order = _candidates(values, np.zeros(values.shape, dtype=bool), ascending, keep_per_layer)
-    return [_mask_of(values.shape, order[:count]) for count in counts]
+    return exact_masks(lambda mask: values, counts, ascending=ascending, keep_per_layer=keep_per_layer)
 
 
 def exact_masks(
@@ -85,7 +83,7 @@ def exact_masks(
 
         exact_masks(lambda mask: hw.head_importance(model, data, mask=mask).scores, [14, 21, 28])
 
-    The heads that a layer keeps are chosen among those that are still there, so a layer never falls below
+    The heads that a layer keeps are taken from those that are still there, so a layer never falls below
     `keep_per_layer`. (The authors' code counted silenced heads, whose importance is 0, as kept.)
 
     Args:
@@ -118,7 +116,7 @@ def top_heads(scores: Any, share: float, *, ascending: bool = False, keep_per_la
         scores: [N,H] importance.
         share: above 0, at most 1.
         ascending: the least important heads first.
-        keep_per_layer: of each layer so many heads, those that come last in the ranking, are never chosen.
+        keep_per_layer: of each layer so many heads, those that come last in the ranking, are left out.
     """
     values = _checked_scores(scores)
     if not _is_number(share) or not 0 < share <= 1:

@@ -296,7 +296,7 @@ def _between(vectors: Sequence[Any], alike: Callable[[Any, Any], float]) -> Valu
     return np.array([[alike(one, other) for other in vectors] for one in vectors])
 
 
-def _chance_overlap(chosen: int, size: int) -> float:
-    """The mean Jaccard overlap of two random sets: sum_i P(i in both) i / (2 chosen - i)."""
-    ways = {both: comb(chosen, both) * comb(size - chosen, chosen - both) for both in range(1, chosen + 1)}
-    return sum(count / comb(size, chosen) * both / (2 * chosen - both) for both, count in ways.items())
+def _chance_overlap(count: int, size: int) -> float:
+    """The mean Jaccard overlap of two random sets: sum_i P(i in both) i / (2 count - i)."""
+    ways = {both: comb(count, both) * comb(size - count, count - both) for both in range(1, count + 1)}
+    return sum(number / comb(size, count) * both / (2 * count - both) for both, number in ways.items())

@@ -13,7 +13,7 @@ Array = NDArray[Any]
 Texts = Sequence[Sequence[str]]
 """For each example its texts, every one as words with blanks between them."""
 
-# Columns for the words and pairs of words of one text; two that share one cannot be told apart.
+# Columns for the words and pairs of words of one text; two that share one count as the same.
 BUCKETS = 2**18
 # Of ridge regression; of 0.3, 1, 3, 10 and 30 the best compromise between SICK and STS-B.
 SHRINKAGE = 3.0
