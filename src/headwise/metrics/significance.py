@@ -253,25 +253,18 @@ class SeedScores:
     @classmethod
     def of(cls, values: Sequence[float]) -> SeedScores:
         """Summarise one score for each seed."""
-        mean, deviation, half_width = mean_interval(np.asarray(values, dtype=np.float64))
-        if math.isnan(deviation):
+        from scipy.special import stdtrit
+
+        count, mean = len(values), float(np.mean(values)) if values else math.nan
+        if count < 2:
             return cls(tuple(values), mean, None, None, None)
+        deviation = float(np.std(values, ddof=1))
+        half_width = float(stdtrit(count - 1, 0.975)) * deviation / float(np.sqrt(count))
         return cls(tuple(values), mean, deviation, mean - half_width, mean + half_width)
 
     def as_data(self) -> dict[str, Any]:
         """Plain data, ready for JSON."""
         return asdict(self) | {"values": list(self.values)}
-
-
-def mean_interval(values: Vector) -> tuple[float, float, float]:
-    """Mean, standard deviation of the sample and half of the 95 % t interval of the mean; NaN where too few."""
-    from scipy.special import stdtrit
-
-    count = len(values)
-    if count < 2:
-        return (float(values[0]) if count else np.nan), np.nan, np.nan
-    deviation = float(np.std(values, ddof=1))
-    return float(np.mean(values)), deviation, float(stdtrit(count - 1, 0.975)) * deviation / float(np.sqrt(count))
 
 
 @dataclass(frozen=True)
@@ -319,13 +312,13 @@ def paired_by_seed(first: Sequence[float], second: Sequence[float], *, seed: int
     count, (mean, deviation, t_test_p, effect) = len(differences), _t_test(differences)
     if count < 2:
         return SeedTest(count, mean, *[None] * 9)
-    half_width = mean_interval(differences)[2] if deviation else 0.0
+    interval = SeedScores.of(differences.tolist())
     return SeedTest(
         seeds=count,
         difference=mean,
         deviation=deviation,
-        low=None if effect is None else mean - half_width,
-        high=None if effect is None else mean + half_width,
+        low=None if effect is None else interval.low,
+        high=None if effect is None else interval.high,
         t_test_p=t_test_p,
         permutation_p=randomisation_p(differences, np.random.default_rng([seed, 1])),
         smallest_p=smallest_permutation_p(count),
