@@ -9,7 +9,7 @@ from headwise.errors import InputError
 from headwise.experiments import check_recipe
 from headwise.experiments.data import read_splits
 from headwise.experiments.files import bundled, read_recipe
-from headwise.ssa.options import SSA, build_ssa
+from headwise.ssa.config import SSA, build_ssa
 
 FAMILY = [name for name in bundled() if name.startswith("ssa/")]
 # Encoder -> its name on the Hub; warm-up and weight decay of the authors' code for it.

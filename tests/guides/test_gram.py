@@ -8,7 +8,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 import headwise as hw
-from headwise.guides import gram
+from headwise.guides import mdg as gram
 
 KEYS = 37
 

@@ -10,7 +10,7 @@ from transformers import PreTrainedTokenizerFast
 
 import headwise as hw
 from headwise.errors import InputError
-from headwise.guides.vocabulary import Vocabulary
+from headwise.guides.match import Vocabulary
 
 WORDS = ["[UNK]", "[PAD]", "[CLS]", "[SEP]", ".", "##.", "heart", "lung"]
 

@@ -6,7 +6,7 @@ import numpy
 import pytest
 
 from headwise.errors import InputError
-from headwise.ssa.judge import Judge
+from headwise.ssa.rules import Judge
 
 CLASSES = Judge("classification")
 RANKS = Judge("ranking")

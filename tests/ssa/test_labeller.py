@@ -8,10 +8,9 @@ import numpy
 import pytest
 
 from headwise.errors import HeadwiseWarning, InputError, StateError
-from headwise.ssa.examples import read_examples
+from headwise.ssa.config import SSA
 from headwise.ssa.labeller import Labeller
-from headwise.ssa.options import SSA
-from headwise.ssa.text_tokens import TextTokens
+from headwise.ssa.token_labels import TextTokens, read_examples
 from headwise.tasks.encode import Encoded
 
 PAD, CLS, SEP, MASK, UNKNOWN, SIGN = 0, 1, 2, 3, 4, 9

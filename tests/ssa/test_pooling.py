@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from headwise.ssa.pooling import blend, kept_tokens, pooled, pooling_weights
+from headwise.ssa.model import blend, kept_tokens, pooled, pooling_weights
 
 # The worked example of the authors' formulas: five tokens, of which the middle three are text.
 SCORES = torch.tensor([[0.9, 0.8, 0.2, 0.6, 0.95]])

@@ -6,9 +6,8 @@ import numpy
 import pytest
 
 from headwise.errors import InputError
-from headwise.ssa.judge import Judge
-from headwise.ssa.options import LABEL_RULES
-from headwise.ssa.rules import build_rule
+from headwise.ssa.config import LABEL_RULES
+from headwise.ssa.rules import Judge, build_rule
 
 NAN = float("nan")
 CLASSES = Judge("classification")

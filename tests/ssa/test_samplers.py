@@ -12,9 +12,16 @@ import pytest
 from numpy.typing import NDArray
 
 from headwise.errors import InputError
-from headwise.ssa.options import SSA
-from headwise.ssa.samplers import ReferenceSampler, Sampler, UniformSampler, build_sampler
-from headwise.ssa.spans import on_ring, span_chances, span_lengths
+from headwise.ssa.config import SSA
+from headwise.ssa.sampling import (
+    ReferenceSampler,
+    Sampler,
+    UniformSampler,
+    build_sampler,
+    on_ring,
+    span_chances,
+    span_lengths,
+)
 
 Texts = list[NDArray[numpy.int64]]
 

@@ -12,7 +12,7 @@ from tokenizers import Tokenizer, models, pre_tokenizers, processors
 from transformers import PreTrainedTokenizerFast
 
 from headwise.errors import InputError
-from headwise.ssa.text_tokens import TextTokens
+from headwise.ssa.token_labels import TextTokens
 
 ROBERTA = ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from headwise.errors import InputError
-from headwise.ssa.head import TokenHead
+from headwise.ssa.model import TokenHead
 
 
 def lively(head):

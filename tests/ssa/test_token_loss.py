@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch.nn.functional import cross_entropy
 
-from headwise.ssa.token_loss import IGNORED, token_loss
+from headwise.ssa.model import IGNORED, token_loss
 
 
 def logits_for(*scores):

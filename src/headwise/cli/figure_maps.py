@@ -16,7 +16,7 @@ from headwise.cli.figure_names import Drawn, names_of
 from headwise.errors import InputError
 from headwise.experiments import record
 from headwise.experiments.analysis import Analysis, ExampleView, read_analysis
-from headwise.heads.vectors import principal_components
+from headwise.heads.similarity import principal_components
 from headwise.reports.heatmap import TITLE as MEAN_TITLE
 from headwise.reports.heatmap import build_heatmap
 from headwise.reports.projection import TITLE as PCA_TITLE

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
@@ -14,15 +14,85 @@ from torch import Tensor
 
 from headwise.attention import AttentionRecord, Customer, Inputs, Request, Seam, select
 from headwise.errors import HeadwiseWarning, InputError, StateError
-from headwise.guides.balance import Balance
-from headwise.guides.base import Guides, weight_at
-from headwise.guides.gathered import Gathered
-from headwise.guides.losses import GuidePart, Losses, loss_of, with_loss
-from headwise.guides.measure import anywhere, gradient_norms
-from headwise.guides.steps import StepCounter
-from headwise.guides.unused import Unused
-from headwise.guides.vocabulary import Vocabulary
-from headwise.guides.weights import Auto
+from headwise.guides.base import GuidePart, Guides, Losses, loss_of, weight_at, with_loss
+from headwise.guides.match import Vocabulary
+from headwise.guides.weights import Auto, Balance, StepCounter, anywhere, gradient_norms
+
+# Several forward passes taken as one.
+
+
+class Gathered:
+    """The guides' values in the forward passes that one loss is made of."""
+
+    def __init__(self) -> None:
+        """Start empty."""
+        self._passes: list[tuple[dict[str, Tensor], int]] = []
+
+    def add(self, raw: Mapping[str, Tensor], examples: int) -> None:
+        """Keep what the guides said of one pass, and of how many examples."""
+        self._passes.append((dict(raw), examples))
+
+    def mean(self) -> dict[str, Tensor]:
+        """Per guide, the mean of its values v over the passes p with n examples each: sum(n_p v_p) / sum(n_p).
+
+        For a guide that is a mean over examples this is its value on all of them in one batch. Passes without
+        gradients, of which a loss may make some to choose its examples, teach nothing and do not count.
+        """
+        counted = [each for each in self._passes if not torch.is_grad_enabled() or _teaches(each[0])]
+        if self._passes and not counted:
+            raise StateError(
+                "this loss calls the model without gradients and once more in the backward pass (a gradient cache), "
+                "where no guide can be added: take the same loss without a cache (without Cached in its name) and "
+                "smaller batches."
+            )
+        if len(counted) == 1:
+            return counted[0][0]
+        examples = sum(count for _, count in counted)
+        names = counted[0][0] if counted else {}
+        return {name: torch.stack([raw[name] * (count / examples) for raw, count in counted]).sum() for name in names}
+
+
+def _teaches(raw: Mapping[str, Tensor]) -> bool:
+    return any(value.requires_grad for value in raw.values())
+
+
+# Notice guides that are computed and then forgotten.
+
+
+class Unused:
+    """Warns, once, of an optimiser step whose guides were computed but never added to any loss.
+
+    One addition in a step is enough: a loop may well call the model again for something else.
+    """
+
+    def __init__(self) -> None:
+        """Start without suspicion."""
+        self._names: tuple[str, ...] = ()
+        self._added = False
+        self._told = False
+
+    def computed(self, names: Iterable[str]) -> None:
+        """Guides were computed in a forward pass without a loss to add them to."""
+        if torch.is_grad_enabled():
+            self._names = tuple(names)
+
+    def added(self) -> None:
+        """Guides were added to a loss."""
+        self._added = True
+
+    def stepped(self) -> None:
+        """The optimiser made a step."""
+        forgotten = self._names if not self._added and not self._told else ()
+        self._names, self._added = (), False
+        if forgotten:
+            self._told = True
+            warnings.warn(
+                f"this step trained without the guides ({', '.join(forgotten)}): the loss is computed outside of the "
+                "model, and nobody added them; wrap it, hw.GuidedLoss(loss) (sentence-transformers), use "
+                "hw.GuidedTrainer (label smoothing, compute_loss_func), or say loss = hw.guidance(model).total(loss).",
+                HeadwiseWarning,
+                stacklevel=2,
+            )
 
 
 class Guidance(Customer):

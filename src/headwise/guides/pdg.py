@@ -8,7 +8,7 @@ from torch import Tensor
 
 from headwise.attention import AttentionRecord, Inputs, What
 from headwise.guides.base import Guide, check_choice, mean_over_examples, register_guide
-from headwise.guides.gram import gram
+from headwise.guides.mdg import gram
 from headwise.guides.weights import Weight
 
 

@@ -10,10 +10,9 @@ from torch import Tensor, nn
 
 from headwise.attention import encoder_of
 from headwise.errors import InputError, StateError, UnsupportedModelError
-from headwise.ssa.head import TokenHead
-from headwise.ssa.options import SSA, build_ssa
-from headwise.ssa.supervision import Supervision, blend_vector, see_states
-from headwise.ssa.text_tokens import TextTokens
+from headwise.ssa.config import SSA, build_ssa
+from headwise.ssa.model import Supervision, TokenHead, blend_vector, see_states
+from headwise.ssa.token_labels import TextTokens
 
 NAME = "ssa"
 CONFIG = "headwise_ssa"

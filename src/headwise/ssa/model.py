@@ -14,13 +14,110 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.functional import gelu, linear
 
 from headwise.errors import HeadwiseWarning, InputError, StateError
-from headwise.ssa.head import TokenHead
-from headwise.ssa.options import SSA
-from headwise.ssa.pooling import blend, kept_tokens, pooled, pooling_weights
-from headwise.ssa.text_tokens import TextTokens
-from headwise.ssa.token_loss import IGNORED, token_loss
+from headwise.ssa.config import SSA
+from headwise.ssa.token_labels import TextTokens
+
+# The token head: how much each token matters, as the model itself would label it.
+
+
+class TokenHead(nn.Module):
+    """Two scores for each token: z = V LayerNorm(gelu(U h + a)) + c; its second softmax entry is P(token matters).
+
+    With `positions` every position has a decoder V, c of its own (the authors' share_weight=0). Theirs has no bias that
+    is ever used, and needs the full length at every call; ours has one, and takes shorter inputs.
+    """
+
+    def __init__(
+        self, size: int, *, positions: int | None = None, spread: float = 0.02, epsilon: float = 1e-12
+    ) -> None:
+        """Fresh weights from N(0, spread)."""
+        super().__init__()
+        self.positions = positions
+        self.transform = nn.Linear(size, size)
+        self.norm = nn.LayerNorm(size, eps=epsilon)
+        places = () if positions is None else (positions,)
+        self.decoder = nn.Parameter(torch.empty(*places, 2, size))  # [2,D] or [S,2,D]
+        self.decoder_bias = nn.Parameter(torch.zeros(*places, 2))
+        nn.init.normal_(self.transform.weight, std=spread)
+        nn.init.zeros_(self.transform.bias)
+        nn.init.normal_(self.decoder, std=spread)
+
+    def forward(self, states: Tensor, places: Tensor) -> Tensor:
+        """[B,T,D] states and [B,T] their positions in the text, from 0 -> [B,T,2]."""
+        hidden = self.norm(gelu(self.transform(states)))
+        if self.positions is None:
+            return linear(hidden, self.decoder, self.decoder_bias)
+        self._check(places, self.positions)
+        decoder, bias = self.decoder[places], self.decoder_bias[places]  # [B,T,2,D], [B,T,2]
+        return torch.einsum("btd,btcd->btc", hidden, decoder.to(hidden.dtype)) + bias
+
+    @staticmethod
+    def _check(places: Tensor, positions: int) -> None:
+        if places.shape[1] <= positions:
+            return  # no need to wait for the device
+        longest = int(places.max()) + 1
+        if longest > positions:
+            raise InputError(
+                f"the batch is {longest} tokens long, and this token head has a decoder for each of {positions} "
+                f"positions (share_weight: false): tokenise with max_length={positions}, or train with share_weight: "
+                "true."
+            )
+
+
+# Pool tokens by how much they matter.
+
+
+def kept_tokens(scores: Tensor, eligible: Tensor, threshold: float) -> Tensor:
+    """[B,T] which tokens are pooled: eligible ones with a score of at least the threshold.
+
+    Where no token reaches it, all eligible ones are (the authors' code then spreads over padding and special tokens).
+    """
+    kept = eligible & (scores >= threshold)
+    return torch.where(kept.any(1, keepdim=True), kept, eligible)
+
+
+def pooling_weights(values: Tensor, kept: Tensor) -> Tensor:
+    """[B,T] softmax of the values over the kept tokens, 0 elsewhere; an example without any has only zeros."""
+    lowest = torch.finfo(values.dtype).min
+    weights = values.masked_fill(~kept, lowest).softmax(1)
+    return weights.masked_fill(~kept, 0.0)
+
+
+def pooled(states: Tensor, weights: Tensor) -> Tensor:
+    """[B,D] the weighted sum of the states."""
+    return torch.einsum("bt,btd->bd", weights.to(states.dtype), states)
+
+
+def blend(own: Tensor, context: Tensor, cls_weight: float, some: Tensor) -> Tensor:
+    """[B,D] cls_weight x own + (1 - cls_weight) x context; where there is no text (`some` [B] is False), own alone."""
+    return torch.where(some[:, None], cls_weight * own + (1 - cls_weight) * context, own)
+
+
+# How far the token head is from the labels.
+
+
+IGNORED = -100.0
+
+
+def token_loss(logits: Tensor, labels: Tensor) -> Tensor:
+    """The mean over all labelled tokens of -(t log s + (1 - t) log(1 - s)); 0 where none is labelled.
+
+    For labels of 0 and 1 it is the cross-entropy of the two logits. A flat mean over the batch, as the authors': long
+    texts weigh more.
+
+    Args:
+        logits: [B,T,2].
+        labels: [B,T] from 0 to 1, or -100 for tokens that are not labelled.
+    """
+    counts = labels != IGNORED
+    target = labels.masked_fill(~counts, 0.0)
+    log = logits.log_softmax(-1)  # [B,T,2]
+    losses = -(target * log[..., 1] + (1 - target) * log[..., 0])
+    return (losses * counts).sum() / counts.sum().clamp(min=1)
+
 
 # The forward pass of each thread. Not in the modules: PEFT copies them together with their hooks, and a hook that knew
 # its Supervision would then know a copy that nobody calls.
