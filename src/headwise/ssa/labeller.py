@@ -165,10 +165,10 @@ class Prober:
         self._originals: NDArray[Any] = numpy.zeros((len(labeller.examples), 0))  # [N,C] once C is known
         self._tried: dict[int, set[bytes]] = {}
 
-    def probe(self, chosen: Indices, turn: int) -> Predictions:
+    def probe(self, examples: Indices, turn: int) -> Predictions:
         """Probe these examples in pass number `turn`."""
         scorer, rule, gold = self._labeller.scorer, self._labeller.options.label_rule, self._labeller.examples.gold
-        new, right = chosen[~self._known[chosen]], 0
+        new, right = examples[~self._known[examples]], 0
         if len(new):
             logits = self._logits(Probes.of(new))
             if not self._known.any():
@@ -176,9 +176,9 @@ class Prober:
             self._originals[new], self._known[new] = logits, True
             right = int(scorer.right(logits, gold[new]).sum())
         worth = numpy.zeros(0, bool)
-        if len(chosen):  # one of several processes may have none
-            worth = worth_probing(rule, scorer, self._originals[chosen], gold[chosen])
-        probes = self._draw(chosen[worth], turn)
+        if len(examples):  # one of several processes may have none
+            worth = worth_probing(rule, scorer, self._originals[examples], gold[examples])
+        probes = self._draw(examples[worth], turn)
         accepted, changed, values = numpy.zeros(0, bool), numpy.zeros(0, bool), numpy.zeros(0, numpy.float32)
         if len(probes):
             before, after = self._originals[probes.examples], self._logits(probes)
@@ -186,13 +186,13 @@ class Prober:
             changed = ~scorer.same(before, after)
             for example in probes.examples[accepted].tolist():  # it will not be probed again
                 self._tried.pop(example, None)
-        return Predictions(len(new), right, chosen[~worth], probes, accepted, changed, values)
+        return Predictions(len(new), right, examples[~worth], probes, accepted, changed, values)
 
-    def _draw(self, chosen: Indices, turn: int) -> Probes:
+    def _draw(self, worth: Indices, turn: int) -> Probes:
         """Up to `probes_per_example` hidden sets of each example."""
         labeller, examples = self._labeller, self._labeller.examples
         drawn: list[tuple[int, Indices]] = []
-        for example in chosen.tolist():
+        for example in worth.tolist():
             segments, tried = examples.segments(example), self._tried.setdefault(example, set())
             words = None if examples.words is None else examples.words[examples.part(example)]
             for probe in range(labeller.options.probes_per_example):
