@@ -1,4 +1,4 @@
-"""What self-supervised attention does inside a classifier.
+"""What self-supervised attention adds to a classifier: a token head, pooled tokens and a second loss.
 
 Shapes: B examples, T tokens, D size of a state.
 """
@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import threading
 import warnings
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,16 +17,17 @@ from torch.nn.functional import gelu, linear
 
 from headwise.errors import HeadwiseWarning, InputError, StateError
 from headwise.ssa.config import SSA
-from headwise.ssa.token_labels import TextTokens
+from headwise.ssa.dataset import TextTokens
 
-# The token head: how much each token matters, as the model itself would label it.
+IGNORED = -100.0
+"""The label of a token that has none, in a batch."""
 
 
 class TokenHead(nn.Module):
     """Two scores for each token: z = V LayerNorm(gelu(U h + a)) + c; its second softmax entry is P(token matters).
 
-    With `positions` every position has a decoder V, c of its own (the authors' share_weight=0). Theirs has no bias that
-    is ever used, and needs the full length at every call; ours has one, and takes shorter inputs.
+    With `positions` every position has a decoder V, c (the authors' share_weight=0). Theirs has no bias that is ever
+    used, and needs the full length at every call; ours has one, and takes shorter inputs.
     """
 
     def __init__(
@@ -38,36 +38,28 @@ class TokenHead(nn.Module):
         self.positions = positions
         self.transform = nn.Linear(size, size)
         self.norm = nn.LayerNorm(size, eps=epsilon)
-        places = () if positions is None else (positions,)
-        self.decoder = nn.Parameter(torch.empty(*places, 2, size))  # [2,D] or [S,2,D]
-        self.decoder_bias = nn.Parameter(torch.zeros(*places, 2))
+        leading = () if positions is None else (positions,)
+        self.decoder = nn.Parameter(torch.empty(*leading, 2, size))  # [2,D] or [S,2,D]
+        self.decoder_bias = nn.Parameter(torch.zeros(*leading, 2))
         nn.init.normal_(self.transform.weight, std=spread)
         nn.init.zeros_(self.transform.bias)
         nn.init.normal_(self.decoder, std=spread)
 
-    def forward(self, states: Tensor, places: Tensor) -> Tensor:
+    def forward(self, states: Tensor, positions: Tensor) -> Tensor:
         """[B,T,D] states and [B,T] their positions in the text, from 0 -> [B,T,2]."""
         hidden = self.norm(gelu(self.transform(states)))
         if self.positions is None:
             return linear(hidden, self.decoder, self.decoder_bias)
-        self._check(places, self.positions)
-        decoder, bias = self.decoder[places], self.decoder_bias[places]  # [B,T,2,D], [B,T,2]
+        if positions.shape[1] > self.positions:  # otherwise there is no need to wait for the device
+            longest = int(positions.max()) + 1
+            if longest > self.positions:
+                raise InputError(
+                    f"the batch is {longest} tokens long, and this token head has a decoder for each of "
+                    f"{self.positions} positions (share_weight: false): tokenise with max_length={self.positions}, or "
+                    "train with share_weight: true."
+                )
+        decoder, bias = self.decoder[positions], self.decoder_bias[positions]  # [B,T,2,D], [B,T,2]
         return torch.einsum("btd,btcd->btc", hidden, decoder.to(hidden.dtype)) + bias
-
-    @staticmethod
-    def _check(places: Tensor, positions: int) -> None:
-        if places.shape[1] <= positions:
-            return  # no need to wait for the device
-        longest = int(places.max()) + 1
-        if longest > positions:
-            raise InputError(
-                f"the batch is {longest} tokens long, and this token head has a decoder for each of {positions} "
-                f"positions (share_weight: false): tokenise with max_length={positions}, or train with share_weight: "
-                "true."
-            )
-
-
-# Pool tokens by how much they matter.
 
 
 def kept_tokens(scores: Tensor, eligible: Tensor, threshold: float) -> Tensor:
@@ -79,27 +71,10 @@ def kept_tokens(scores: Tensor, eligible: Tensor, threshold: float) -> Tensor:
     return torch.where(kept.any(1, keepdim=True), kept, eligible)
 
 
-def pooling_weights(values: Tensor, kept: Tensor) -> Tensor:
-    """[B,T] softmax of the values over the kept tokens, 0 elsewhere; an example without any has only zeros."""
-    lowest = torch.finfo(values.dtype).min
-    weights = values.masked_fill(~kept, lowest).softmax(1)
-    return weights.masked_fill(~kept, 0.0)
-
-
-def pooled(states: Tensor, weights: Tensor) -> Tensor:
-    """[B,D] the weighted sum of the states."""
+def pool(states: Tensor, values: Tensor, kept: Tensor) -> Tensor:
+    """[B,D] the states weighted by a softmax of the values over the kept tokens; 0 for an example without any."""
+    weights = values.masked_fill(~kept, torch.finfo(values.dtype).min).softmax(1).masked_fill(~kept, 0.0)
     return torch.einsum("bt,btd->bd", weights.to(states.dtype), states)
-
-
-def blend(own: Tensor, context: Tensor, cls_weight: float, some: Tensor) -> Tensor:
-    """[B,D] cls_weight x own + (1 - cls_weight) x context; where there is no text (`some` [B] is False), own alone."""
-    return torch.where(some[:, None], cls_weight * own + (1 - cls_weight) * context, own)
-
-
-# How far the token head is from the labels.
-
-
-IGNORED = -100.0
 
 
 def token_loss(logits: Tensor, labels: Tensor) -> Tensor:
@@ -125,15 +100,16 @@ _THREAD = threading.local()
 
 
 @dataclass
-class Passing:
-    """One forward pass: what goes in, and what the token head makes of it."""
+class ForwardPass:
+    """One forward pass: its inputs, and the outputs of the token head."""
 
     supervision: Supervision
     eligible: Tensor
-    places: Tensor
-    wanted: bool
-    """Whether the token head is to run, even where the classifier does not read it."""
+    positions: Tensor
+    token_head: bool
+    """Whether the token head runs, even where the classifier does not read it."""
     logits: Tensor | None = None
+    scores: Tensor | None = None
     kept: Tensor | None = None
     context: Tensor | None = None
 
@@ -148,22 +124,22 @@ class TokenLosses:
 
 
 class Supervision(nn.Module):
-    """The token head of a classifier, and where it takes part in its forward pass.
+    """The token head of a classifier, and its part in the forward pass.
 
     It is a module of the classifier, named `ssa`: its weights are saved, moved and trained with it.
     """
 
     def __init__(self, options: SSA, text: TextTokens, head: TokenHead, dropout: float) -> None:
-        """Of these parts."""
+        """Build it from its parts."""
         super().__init__()
         self.options = options
         self.text = text
         self.head = head
-        # The authors make a dropout for the hybrid model and never use it; the classifier's own vector has one.
+        # The authors create a dropout for the hybrid model and never use it; the classifier's own vector has one.
         self.dropout = nn.Dropout(dropout)
         self.losses: TokenLosses | None = None
         self.kept: Tensor | int = 0
-        """Tokens that reached the threshold in training, since the last reset; `seen` of them in all."""
+        """Tokens that reached the threshold in training, since the last reset; `seen` counts all of them."""
         self.seen: Tensor | int = 0
         self.token_weight = 1.0
         """How much more than the task's loss the token loss counts, where several processes share a batch."""
@@ -175,75 +151,73 @@ class Supervision(nn.Module):
         """For copies: without the graph of the last step, which cannot be copied."""
         return {**self.__dict__, "_token": None, "_waiting": False}
 
-    # -- a forward pass ----------------------------------------------------------------------------------------------
+    @property
+    def pools(self) -> bool:
+        """Whether the classifier reads pooled tokens."""
+        return self.options.pools
 
     def run(self, call: Callable[[], Any], inputs: dict[str, Any], *, labels: Tensor | None, output_ssa: bool) -> Any:
-        """Call the classifier, see its states, and add the token loss to its own."""
-        current = self._begin(inputs, wanted=output_ssa or labels is not None)
-        with _under_way(current):
+        """Call the classifier, score its tokens on the way, and add the token loss to its loss."""
+        ids, mask, special = (inputs.get(name) for name in ("input_ids", "attention_mask", "special_tokens_mask"))
+        if ids is None:
+            raise InputError("a model with SSA needs input_ids, to know text from special tokens; it got none.")
+        eligible = self.text.eligible(ids, mask, special)
+        real = torch.ones_like(ids) if mask is None or mask.dim() != 2 else mask
+        current = ForwardPass(self, eligible, (real.cumsum(1) - 1).clamp(min=0), output_ssa or labels is not None)
+        outer, _THREAD.current = getattr(_THREAD, "current", None), current
+        try:
             output = call()
-        if self.training:
-            self._count(current)
+        finally:
+            _THREAD.current = outer
+        if self.training and current.scores is not None:
+            reached = current.scores.detach() >= self.options.attention_threshold
+            self.kept = self.kept + (reached & eligible).sum()
+            self.seen = self.seen + eligible.sum()
         self._token = None if labels is None else self._token_loss(current, labels)
         output = self._with_loss(output)
         if not output_ssa or current.logits is None:
             return output
-        more = {"ssa_logits": current.logits, "ssa_scores": scores_of(current.logits), "ssa_kept": current.kept}
+        more = {"ssa_logits": current.logits, "ssa_scores": current.scores, "ssa_kept": current.kept}
         if isinstance(output, tuple):
             return (*output, *more.values())
         for name, value in more.items():
             output[name] = value
         return output
 
-    def _begin(self, inputs: dict[str, Any], *, wanted: bool) -> Passing:
-        ids, mask, special = (inputs.get(name) for name in ("input_ids", "attention_mask", "special_tokens_mask"))
-        if ids is None:
-            raise InputError("a model with SSA needs input_ids, to tell text from special tokens; it got none.")
-        eligible = self.text.eligible(ids, mask, special)
-        real = torch.ones_like(ids) if mask is None or mask.dim() != 2 else mask
-        return Passing(self, eligible, (real.cumsum(1) - 1).clamp(min=0), wanted)
-
-    def see(self, current: Passing, states: Tensor) -> None:
-        """Score the tokens, and pool them if the classifier will read that."""
-        if not (current.wanted or self.pools):
+    def score(self, current: ForwardPass, states: Tensor) -> None:
+        """Score the tokens by the last states of the encoder, and pool them if the classifier reads that."""
+        if not (current.token_head or self.pools):
             return
         if states.dim() != 3:
             raise StateError(
                 f"the encoder gives states of shape {list(states.shape)}, expected [batch, tokens, size]: load it with "
                 "attn_implementation='sdpa'."
             )
-        logits = self.head(states, current.places)
-        current.logits = logits.to(torch.promote_types(logits.dtype, torch.float32))  # the softmax needs all its digits
-        scores = scores_of(current.logits)
-        current.kept = kept_tokens(scores, current.eligible, self.options.attention_threshold)
+        logits = self.head(states, current.positions)
+        logits = logits.to(torch.promote_types(logits.dtype, torch.float32))  # the softmax needs all its digits
+        scores = logits.softmax(-1)[..., 1]  # [B,T] P(token matters)
+        kept = kept_tokens(scores, current.eligible, self.options.attention_threshold)
+        current.logits, current.scores, current.kept = logits, scores, kept
         if self.pools:
             values = {
                 "probabilities": scores,
-                "logits": current.logits[..., 1] - current.logits[..., 0],
+                "logits": logits[..., 1] - logits[..., 0],
                 "uniform": torch.zeros_like(scores),
             }
-            weights = pooling_weights(values[self.options.pool_softmax], current.kept)
-            current.context = self.dropout(pooled(states, weights))
-
-    @property
-    def pools(self) -> bool:
-        """Whether the classifier reads pooled tokens."""
-        return self.options.pools
-
-    # -- the loss ----------------------------------------------------------------------------------------------------
+            current.context = self.dropout(pool(states, values[self.options.pool_softmax], kept))
 
     def total(self, task: Tensor) -> Tensor:
         """(1 - w) task + w token loss of the last forward pass, w = aug_loss_weight.
 
         Called for you where the model computes its own loss. Call it yourself where the loss is computed outside of the
-        model (label smoothing, a loss function of your own). A batch without ssa_labels keeps the task's loss; one
-        whose tokens all have none (-100) has a token loss of 0.
+        model (label smoothing, a custom loss function). A batch without ssa_labels keeps the task's loss; one whose
+        tokens all have none (-100) has a token loss of 0.
         """
         token, self._token, self._waiting = self._token, None, False  # nothing of the graph is kept
         token = None if token is None else token * self.token_weight
         self.losses = TokenLosses(task.detach(), None if token is None else token.detach())
         if token is None:
-            if self.training and self.options.labels_wanted:
+            if self.training and self.options.learns_labels:
                 self._warn(
                     "this model learns token labels, and a training batch came without ssa_labels: train with "
                     "hw.relabel(trainer), or pass them."
@@ -252,8 +226,12 @@ class Supervision(nn.Module):
         weight = self.options.aug_loss_weight
         return (1 - weight) * task + weight * token
 
-    def _token_loss(self, current: Passing, labels: Tensor) -> Tensor | None:
-        """Of text alone: whatever stands at special tokens and padding does not count."""
+    def reset_counts(self, kept: int = 0, seen: int = 0) -> None:
+        """Restart counting, or continue from these counts."""
+        self.kept, self.seen = kept, seen
+
+    def _token_loss(self, current: ForwardPass, labels: Tensor) -> Tensor | None:
+        """Of text alone: labels at special tokens and padding do not count."""
         if labels.shape != current.eligible.shape:
             raise InputError(
                 f"ssa_labels has the shape {list(labels.shape)}, expected one label for each of the input_ids, "
@@ -282,51 +260,23 @@ class Supervision(nn.Module):
             self._warned.add(message)
             warnings.warn(message, HeadwiseWarning, stacklevel=3)
 
-    # -- counting ----------------------------------------------------------------------------------------------------
 
-    def _count(self, current: Passing) -> None:
-        if current.kept is not None and current.logits is not None:
-            reached = scores_of(current.logits.detach()) >= self.options.attention_threshold
-            self.kept = self.kept + (reached & current.eligible).sum()
-            self.seen = self.seen + current.eligible.sum()
-
-    def kept_fraction(self) -> float | None:
-        """Part of the text tokens of training that reached the threshold, since the last reset; None if none came."""
-        seen = int(self.seen)
-        return int(self.kept) / seen if seen else None
-
-    def reset_counts(self, kept: int = 0, seen: int = 0) -> None:
-        """Start counting anew, or go on from these counts."""
-        self.kept, self.seen = kept, seen
-
-
-@contextmanager
-def _under_way(current: Passing) -> Iterator[None]:
-    outer = getattr(_THREAD, "current", None)
-    _THREAD.current = current
-    try:
-        yield
-    finally:
-        _THREAD.current = outer
-
-
-def see_states(_: nn.Module, __: Any, output: Any) -> None:
-    """Hook behind the encoder: the token head looks at its last states."""
+def score_states(_: nn.Module, __: Any, output: Any) -> None:
+    """Hook behind the encoder: score the tokens by its last states."""
     current = getattr(_THREAD, "current", None)
     if current is not None:
-        current.supervision.see(current, output[0])
+        current.supervision.score(current, output[0])
 
 
 def blend_vector(_: nn.Module, inputs: tuple[Tensor, ...]) -> tuple[Tensor, ...] | None:
-    """Hook before the last linear map: what it reads, blended with what was pooled."""
+    """Hook before the last linear layer: blend its input p with the pooled tokens c, w p + (1 - w) c, w = cls_weight.
+
+    An example without text keeps p.
+    """
     current = getattr(_THREAD, "current", None)
     if current is None or current.context is None:
         return None
     own, *rest = inputs
-    cls_weight = current.supervision.options.cls_weight
-    return (blend(own, current.context.to(own.dtype), cls_weight, current.eligible.any(1)), *rest)
-
-
-def scores_of(logits: Tensor) -> Tensor:
-    """[B,T] P(token matters), from [B,T,2]."""
-    return logits.softmax(-1)[..., 1]
+    weight = current.supervision.options.cls_weight
+    blended = weight * own + (1 - weight) * current.context.to(own.dtype)
+    return (torch.where(current.eligible.any(1)[:, None], blended, own), *rest)
