@@ -23,8 +23,7 @@ from outcome import Bar, UsageError, machine, make_bar, progress, versions
 from ssa import LENGTH, texts_of
 
 from headwise.attention import gate
-from headwise.heads.pruning import cumulative_masks, head_count
-from headwise.heads.random_masks import random_masks
+from headwise.heads.pruning import cumulative_masks, head_count, random_masks
 from headwise.tasks import Collator, Encoded, encode
 from headwise.training import find_encoder, load_classifier, predict_logits
 from headwise.training.masked_predictions import predict_under_masks

@@ -31,7 +31,7 @@ from step import Parser
 from torch.utils.data import DataLoader
 
 from headwise.errors import HeadwiseError
-from headwise.heads.important import HeadUpdates
+from headwise.heads.iat import HeadUpdates
 from headwise.tasks import Collator, Split, encode
 from headwise.training import MultiTask, find_encoder, load_classifier
 from headwise.training.batches import LengthBuckets

@@ -3,6 +3,7 @@
 import re
 import subprocess
 import sys
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
@@ -89,7 +90,7 @@ def test_the_recipe_of_the_ssa_page_is_one():
 
 def test_the_ssa_page_has_every_option_with_its_default():
     text = (DOCS / "ssa.md").read_text(encoding="utf-8")
-    for name, value in hw.SSA().as_data().items():
+    for name, value in asdict(hw.SSA()).items():
         (row,) = (line for line in text.splitlines() if re.match(rf"\| .*`{name}`", line))
         shown = {"true": True, "false": False, "": None}.get(cells := row.split("|")[2].strip(), cells)
         if name != "most_hidden":  # depends on the rule

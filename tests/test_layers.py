@@ -42,6 +42,7 @@ DOORS = {
     "sentence_transformers": set(),
     "scipy": {"metrics"},
     "sklearn": {"metrics"},
+    "statsmodels": {"metrics"},
     "yaml": {"experiments"},
     "optuna": {"experiments"},
     "sqlalchemy": {"experiments"},

@@ -14,7 +14,7 @@ from tiny_runs import assert_one_sentence
 
 from headwise.cli import figure_maps, figure_plots
 from headwise.cli.figure_names import names_of
-from headwise.heads.vectors import principal_components
+from headwise.heads.similarity import principal_components
 
 AXES = {
     "system": small_results.SYSTEMS,

@@ -66,7 +66,7 @@ def test_nothing_of_this_is_trivial(whole):
         slowly(STEP, 7),  # the middle of the second epoch; the checkpoint is of the first
         slowly(STEP, 10),  # the last step of the second epoch, before it is told
         slowly(STEP, 14),  # the middle of the third epoch, whose labels were made before the checkpoint of step 12
-        slowly("headwise.ssa.answers.Asker.ask", 2),  # while the third epoch is labelled
+        slowly("headwise.ssa.labeller.Prober.probe", 2),  # while the third epoch is labelled
         ("headwise.training.relabelling.save_file", 2),  # the model is in the checkpoint, the labels are not
         slowly("headwise.experiments.single_run.summarise", 1),  # after the last step
     ],
@@ -111,7 +111,7 @@ def test_stopped_by_hand(headwise, words, assert_same, tmp_path, step):
 @pytest.mark.slow
 def test_stopped_while_tokens_are_labelled(headwise, words, assert_same, tmp_path):
     """The labels are finished, and one step is taken with them."""
-    place = ("headwise.ssa.answers.Asker.ask", 1, signal.SIGINT)
+    place = ("headwise.ssa.labeller.Prober.probe", 1, signal.SIGINT)
     assert Process(tmp_path / "p1", *words, at=place).result()[0] == 130
     assert newest(tmp_path / "run" / "unfinished").name == "checkpoint-6"
     assert headwise(*words, "--resume")[0] == 0

@@ -13,8 +13,7 @@ from scipy import stats
 
 from headwise.experiments.comparison import Asked, compare
 from headwise.metrics import holm, mcnemar, mean_over_seeds, paired_by_seed, paired_test
-from headwise.metrics.by_seed import smallest_permutation_p
-from headwise.metrics.power import detectable_effect
+from headwise.metrics.significance import detectable_effect, smallest_permutation_p
 from headwise.reports.comparison import Style, columns_of
 
 PAGE = Path(__file__).parents[2] / "docs" / "compare.md"

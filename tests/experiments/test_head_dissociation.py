@@ -17,10 +17,8 @@ from headwise.experiments.head_similarity import measure_similarity
 from headwise.experiments.measure_curve import measure_curve
 from headwise.experiments.prune_masks import CurveSettings
 from headwise.experiments.run_tasks import RunTasks, load_tasks
-from headwise.heads.bootstrap import bootstrap_dissociation
-from headwise.heads.d_scores import VARIANTS
-from headwise.heads.dissociation import dissociation, over_percents
-from headwise.heads.null import layer_matched_null, null_dissociation
+from headwise.heads.dissociation import VARIANTS, dissociation, over_percents
+from headwise.heads.dissociation_tests import bootstrap_dissociation, null_dissociation
 from headwise.metrics import score
 from headwise.tasks import build_task
 from headwise.training import MultiTask, Silence
@@ -154,7 +152,7 @@ def test_every_part_is_what_the_library_says(curve, found):
     assert found.intervals.as_dict() == intervals.as_dict()
     options = {"observed": observed, "tasks": curve.tasks, "seed": 3}
     assert found.random.as_dict() == null_dissociation(curve.random, curve.base, **options).as_dict()
-    matched = layer_matched_null(curve.layer_matched, curve.base, **options)
+    matched = null_dissociation(curve.layer_matched, curve.base, **options)
     assert found.layer_matched.as_dict() == matched.as_dict()
     ascending = [dissociation(matrix, curve.base, tasks=curve.tasks) for matrix in curve.matrix("ascending")]
     assert [each.as_dict() for each in found.ascending[:-1]] == [each.as_dict() for each in ascending]

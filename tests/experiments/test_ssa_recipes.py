@@ -1,5 +1,6 @@
 """The recipes of SSA: the authors' values for GLUE, the controls, and one that composes."""
 
+from dataclasses import asdict
 from functools import cache
 
 import pytest
@@ -9,7 +10,7 @@ from headwise.errors import InputError
 from headwise.experiments import check_recipe
 from headwise.experiments.data import read_splits
 from headwise.experiments.files import bundled, read_recipe
-from headwise.ssa.options import SSA, build_ssa
+from headwise.ssa.config import SSA, build_ssa
 
 FAMILY = [name for name in bundled() if name.startswith("ssa/")]
 # Encoder -> its name on the Hub; warm-up and weight decay of the authors' code for it.
@@ -60,7 +61,7 @@ recipe = cache(read_recipe)
 
 
 def options(name):
-    return build_ssa(recipe(name).ssa).as_data()
+    return asdict(build_ssa(recipe(name).ssa))
 
 
 def test_there_is_one_for_every_setting_and_control():
@@ -83,7 +84,7 @@ def test_the_values_are_the_authors(name):
     chosen = {"cls_weight": float(weight), "attention_threshold": float(threshold), "share_weight": shared == "1"}
     common = {"aug_loss_weight": 0.3, "aug_threshold": 0.1, "rm_threshold": 0.7}
     reference = {"sampler": "reference", "label_rule": "reference", "pool_softmax": "probabilities"}
-    assert options(name) == {**SSA().as_data(), **chosen, **common, **reference}
+    assert options(name) == {**asdict(SSA()), **chosen, **common, **reference}
 
 
 @pytest.mark.parametrize("name", SETTINGS)
@@ -112,7 +113,7 @@ def test_what_has_no_script_says_so():
 def test_a_control_differs_from_hybrid_only_where_it_says(task, control):
     hybrid, other = recipe(f"ssa/{task}/hybrid").as_data(), recipe(f"ssa/{task}/{control}").as_data()
     assert {key for key in hybrid if hybrid[key] != other[key]} <= {"name", "description", "ssa"}
-    assert options(f"ssa/{task}/{control}") == {**SSA().as_data(), **CONTROLS[control]}
+    assert options(f"ssa/{task}/{control}") == {**asdict(SSA()), **CONTROLS[control]}
 
 
 def test_the_checks_train_alike():
@@ -123,7 +124,7 @@ def test_the_checks_train_alike():
 
 
 def test_controls_without_labels_ask_for_none():
-    wanted = {control: build_ssa(recipe(f"ssa/rte/{control}").ssa).labels_wanted for control in CONTROLS}
+    wanted = {control: build_ssa(recipe(f"ssa/rte/{control}").ssa).learns_labels for control in CONTROLS}
     assert [control for control in wanted if not wanted[control]] == ["plain", "mean-pool"]
 
 

@@ -52,12 +52,8 @@ def test_an_option_without_a_name():
     ("kind", "option", "value", "allowed"),
     [
         (hw.MDG, "reduction", "median", "'mean', 'sum'"),
-        (hw.PDG, "reduction", None, "'mean', 'sum'"),
         (hw.MDG, "contrast", "head", "'model', 'layer'"),
         (hw.MDG, "dropout", "during", "'before', 'after'"),
-        (hw.MDG, "reduce", "taken", "'received', 'given'"),
-        (hw.PDG, "reduce", 1, "'received', 'given'"),
-        (hw.MDG, "preset", "mine", "'paper', 'released'"),
         (hw.PDG, "preset", "mine", "'paper', 'released'"),
         (hw.PDG, "normalise", 1, "True, False"),
         (hw.PDG, "special_tokens", "no", "True, False"),
@@ -68,17 +64,16 @@ def test_an_option_out_of_its_choices(kind, option, value, allowed):
         kind(**{option: value})
 
 
-@pytest.mark.parametrize("tau", [0, 0.0, -1.0, float("nan"), float("inf"), "1", True, None], ids=repr)
+@pytest.mark.parametrize("tau", [0, float("nan"), float("inf"), "1", True], ids=repr)
 def test_a_tau_that_is_not_above_zero(tau):
     with answered(InputError, f"mdg(tau={tau!r})", "a number above 0"):
         hw.MDG(tau=tau)
 
 
-@pytest.mark.parametrize("weight", [-0.1, float("nan"), float("inf"), True, "heavy", "0.1", None, [0.1]], ids=repr)
-@pytest.mark.parametrize("kind", [hw.MDG, hw.PDG])
-def test_a_weight_that_is_no_number_of_zero_or_more(kind, weight):
-    with answered(InputError, f"weight of {kind.name} is {weight!r}", "a number of 0 or more", "auto(share)"):
-        kind(weight=weight)
+@pytest.mark.parametrize("weight", [-0.1, float("nan"), float("inf"), True, "0.1", None], ids=repr)
+def test_a_weight_that_is_no_number_of_zero_or_more(weight):
+    with answered(InputError, f"weight of pdg is {weight!r}", "a number of 0 or more", "auto(share)"):
+        hw.PDG(weight=weight)
 
 
 @pytest.mark.parametrize(
@@ -86,21 +81,14 @@ def test_a_weight_that_is_no_number_of_zero_or_more(kind, weight):
     [
         (lambda: hw.warm_up(-1.0, steps=2), ["-1.0", "0 or more"]),
         (lambda: hw.warm_up(1.0, steps=0), ["steps=0", "1 or more"]),
-        (lambda: hw.warm_up(1.0, steps=True), ["steps=True", "1 or more"]),
         (lambda: hw.decay(1.0, steps=1.5), ["steps=1.5", "1 or more"]),
         (lambda: hw.decay(1.0, steps=2, start=-1), ["(-1, 1.0)", "from 0 or more"]),
-        (lambda: hw.decay(1.0, steps=2, to=float("nan")), ["nan", "0 or more"]),
         (lambda: hw.piecewise(), ["piecewise weight ()", "points (step, weight)"]),
-        (lambda: hw.piecewise((2, 1.0), (2, 0.0)), ["(2, 1.0), (2, 0.0)", "steps that rise"]),
         (lambda: hw.piecewise((2, 1.0), (1, 0.0)), ["(2, 1.0), (1, 0.0)", "steps that rise"]),
-        (lambda: hw.piecewise((0, -1.0)), ["-1.0", "0 or more"]),
         (lambda: hw.piecewise(0.5), ["0.5", "points (step, weight)"]),
-        (lambda: hw.piecewise((0, 1.0, 2.0)), ["(0, 1.0, 2.0)", "points (step, weight)"]),
         (lambda: hw.auto(-0.1), ["share", "-0.1", "0 or more"]),
-        (lambda: hw.auto("much"), ["share", "'much'", "0 or more"]),
         (lambda: hw.auto(0.1, every=0), ["auto(every=0)", "1 or more"]),
         (lambda: hw.auto(0.1, window=True), ["auto(window=True)", "1 or more"]),
-        (lambda: hw.auto(0.1, window=2.0), ["auto(window=2.0)", "1 or more"]),
     ],
 )
 def test_schedules_that_make_no_sense(make, facts):
@@ -116,128 +104,34 @@ def test_a_written_weight_that_makes_no_sense(weight):
         hw.MDG(weight=weight)
 
 
-@pytest.mark.parametrize("guides", [None, 3, [], {}, [hw.MDG(), None], [1], hw.MDG], ids=repr)
+@pytest.mark.parametrize("guides", [None, {}, [hw.MDG(), None], hw.MDG], ids=repr)
 def test_something_that_is_no_guide(model, guides):
     with answered(InputError, "guides=", "hw.MDG(weight=1e-3)"):
         hw.guide(model, guides)
 
 
-@pytest.mark.parametrize("options", [0.1, "heavy", [1, 2]], ids=repr)
+@pytest.mark.parametrize("options", [0.1, [1, 2]], ids=repr)
 def test_a_recipe_whose_options_are_no_mapping(model, options):
     with answered(InputError, "mdg", repr(options)):
         hw.guide(model, {"mdg": options})
 
 
-@pytest.mark.parametrize("share_every", [-1, 1.5, True, None, "2"], ids=repr)
+@pytest.mark.parametrize("share_every", [-1, 1.5, True], ids=repr)
 def test_share_every_is_a_number_of_steps(model, share_every):
     with answered(InputError, f"share_every={share_every!r}", "0 or more"):
         hw.guide(model, hw.MDG(), share_every=share_every)
 
 
-# -- layers and heads --------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("layers", [3, -4, [0, 3]], ids=repr)
-def test_a_layer_out_of_range(model, layers):
-    wrong = layers if isinstance(layers, int) else 3
-    with answered(InputError, f"layer {wrong} is out of range", "layers 0 to 2"):
-        hw.guide(model, hw.MDG(layers=layers))
-
-
-@pytest.mark.parametrize("heads", [4, [0, 4], {1: [4]}], ids=repr)
-def test_a_head_out_of_range(model, heads):
-    with answered(InputError, "head 4 is out of range", "heads 0 to 3"):
-        hw.guide(model, hw.PDG(heads=heads))
-
-
-def test_a_mapping_from_a_layer_out_of_range(model):
-    with answered(InputError, "layer 3 is out of range", "layers 0 to 2"):
-        hw.guide(model, hw.PDG(heads={3: [0]}))
-
-
-@pytest.mark.parametrize("layers", ["last:9", "first:4"])
-def test_more_layers_than_there_are(model, layers):
-    with answered(InputError, repr(layers), "3 layers"):
-        hw.guide(model, hw.MDG(layers=layers))
-
-
-@pytest.mark.parametrize("layers", ["middle", "last:", "last:0", 1.5, True, None], ids=repr)
-def test_layers_that_are_no_choice(model, layers):
-    with answered(InputError, repr(layers), "'all', 'first:N', 'last:N'"):
-        hw.guide(model, hw.MDG(layers=layers))
-
-
-def test_a_choice_of_nothing(model):
-    with answered(InputError, "no layers chosen", "at least one"):
-        hw.guide(model, hw.MDG(layers=[]))
-    with answered(InputError, "no heads chosen", "at least one"):
-        hw.guide(model, hw.MDG(heads=[]))
-    with answered(InputError, "no heads chosen", "at least one"):
-        hw.guide(model, hw.MDG(layers=[0], heads={1: [2]}))
-
-
 # -- models ------------------------------------------------------------------------------------------------------------
 
 
-def decoder(name):
-    sizes = {"vocab_size": 20, "pad_token_id": 0}
-    if name == "gpt2":
-        return transformers.GPT2ForSequenceClassification(
-            transformers.GPT2Config(n_embd=8, n_layer=1, n_head=2, **sizes)
-        )
-    if name == "bert":
-        return transformers.BertLMHeadModel(
-            transformers.BertConfig(
-                hidden_size=8,
-                num_hidden_layers=1,
-                num_attention_heads=2,
-                intermediate_size=8,
-                is_decoder=True,
-                **sizes,
-            )
-        )
-    return transformers.LlamaForSequenceClassification(
-        transformers.LlamaConfig(
-            hidden_size=8,
-            num_hidden_layers=1,
-            num_attention_heads=2,
-            num_key_value_heads=2,
-            intermediate_size=8,
-            **sizes,
-        )
-    )
-
-
-@pytest.mark.parametrize("name", ["gpt2", "llama", "bert"])
-def test_a_decoder(name):
-    model = decoder(name)
+def test_a_model_that_cannot_be_guided():
+    config = transformers.T5Config(vocab_size=20, d_model=8, d_kv=4, d_ff=8, num_layers=1, num_heads=2)
+    model = transformers.T5Model(config)
     before = set(model.__dict__)
-    with answered(UnsupportedModelError, f"{name} is a decoder", "encoders", "BERT-like"):
+    with answered(UnsupportedModelError, "t5 is an encoder-decoder", "BERT-like"):
         hw.guide(model, hw.MDG())
     assert set(model.__dict__) == before
-
-
-def test_an_encoder_decoder():
-    config = transformers.T5Config(vocab_size=20, d_model=8, d_kv=4, d_ff=8, num_layers=1, num_heads=2)
-    with answered(UnsupportedModelError, "t5 is an encoder-decoder", "BERT-like"):
-        hw.guide(transformers.T5Model(config), hw.MDG())
-
-
-def test_a_model_that_is_not_of_transformers():
-    with answered(UnsupportedModelError, "Sequential holds no transformers model", "AutoModel"):
-        hw.guide(torch.nn.Sequential(torch.nn.Linear(2, 2)), hw.MDG())
-
-
-@pytest.mark.parametrize("model", ["bert-base-uncased", None], ids=repr)
-def test_something_that_is_no_model(model):
-    with answered(UnsupportedModelError, "expected a torch model", type(model).__name__, "transformers"):
-        hw.guide(model, hw.MDG())
-
-
-def test_a_model_without_attention():
-    config = transformers.ResNetConfig(embedding_size=8, hidden_sizes=[8], depths=[1], num_channels=3)
-    with answered(UnsupportedModelError, "resnet", "no attention that headwise can see", "headwise doctor"):
-        hw.guide(transformers.ResNetModel(config), hw.MDG())
 
 
 # -- the wrong time ----------------------------------------------------------------------------------------------------
@@ -287,10 +181,17 @@ def test_a_family_that_makes_its_own_maps_still_returns_them(batch):
     assert len(guided(**batch, output_attentions=True).attentions) == 3
 
 
-@pytest.mark.parametrize("attempt", [{"layers": 7}, {"heads": 9}])
-def test_a_refused_guide_leaves_the_model_alone(model, attempt):
+@pytest.mark.parametrize(
+    ("attempt", "facts"),
+    [
+        ({"layers": 7}, ["layer 7 is out of range", "layers 0 to 2"]),
+        ({"heads": {1: [4]}}, ["head 4 is out of range", "heads 0 to 3"]),
+        ({"layers": [0], "heads": {1: [2]}}, ["no heads chosen", "at least one"]),
+    ],
+)
+def test_a_refused_guide_leaves_the_model_alone(model, attempt, facts):
     before, config = set(model.__dict__), model.config
-    with answered(InputError, "out of range"):
+    with answered(InputError, *facts):
         hw.guide(model, hw.MDG(**attempt))
     assert set(model.__dict__) == before
     assert model.config is config
@@ -316,7 +217,7 @@ def test_a_fully_masked_example(model, batch):
         model(**batch)
 
 
-@pytest.mark.parametrize(("family", "longest"), [("bert", 40), ("roberta", 38), ("distilbert", 40)])
+@pytest.mark.parametrize(("family", "longest"), [("bert", 40), ("roberta", 38)])
 def test_a_sequence_longer_than_the_model(family, longest):
     model = hw.guide(build_model(family).train(), hw.MDG())
     assert model(**build_batch(length=longest)).loss.isfinite()

@@ -1,4 +1,4 @@
-"""MDG: numbers worked out by hand, and its options one by one."""
+"""MDG: numbers by hand, and its options one by one."""
 
 import math
 
@@ -25,7 +25,7 @@ def looking_at(*keys):
     return torch.stack([torch.nn.functional.one_hot(torch.full((size,), key), size).double() for key in keys])[None]
 
 
-@pytest.mark.parametrize("tau", [1.0, 0.5, 2.0, 3])
+@pytest.mark.parametrize("tau", [0.5, 3])
 def test_by_hand(tau):
     assert mdg(BY_HAND, tau=tau) == pytest.approx(math.log(1 + math.exp(-0.4 / tau)), rel=1e-12)
 
@@ -42,14 +42,14 @@ def test_a_padded_query_has_no_vote():
     assert mdg(padded, valid) == pytest.approx(math.log(1 + math.exp(-0.4)), rel=1e-12)
 
 
-@pytest.mark.parametrize("count", [1, 2, 7])
+@pytest.mark.parametrize("count", [1, 7])
 def test_equal_maps_give_the_log_of_their_number(count):
     valid = torch.ones(1, 5, dtype=torch.bool)
     assert mdg(random_maps(valid, 1).expand(-1, count, -1, -1), valid) == pytest.approx(math.log(count), abs=1e-12)
 
 
-@pytest.mark.parametrize("tau", [1.0, 0.1])
-def test_maps_that_share_no_key_give_the_least_value(tau):
+def test_maps_that_share_no_key_give_the_least_value():
+    tau = 0.1
     valid = torch.ones(1, 4, dtype=torch.bool)
     least = math.log(1 + 3 * math.exp(-1 / tau))
     assert mdg(looking_at(0, 1, 2, 3), valid, tau=tau) == pytest.approx(least, rel=1e-12)
@@ -62,34 +62,19 @@ def test_contrast_within_a_layer_leaves_other_layers_alone():
     assert mdg(maps, layers=2, contrast="layer") == pytest.approx(math.log(2), rel=1e-12)
 
 
-def test_an_example_counts_once_whatever_its_length():
-    valid = torch.tensor([[1, 1, 1, 1, 1, 1], [1, 1, 0, 0, 0, 0]]).bool()
-    maps = random_maps(valid)
-    long, short = (mdg(maps[[example]], valid[[example]]) for example in (0, 1))
-    assert long != short
-    assert mdg(maps, valid) == pytest.approx((long + short) / 2, rel=1e-12)
-
-
 @pytest.mark.parametrize(
     "options",
-    [
-        {},
-        {"tau": 0.3},
-        {"reduction": "sum"},
-        {"contrast": "layer"},
-        {"contrast": "layer", "reduction": "sum", "tau": 2.0},
-    ],
+    [{"reduction": "sum"}, {"contrast": "layer", "tau": 2.0}],
     ids=str,
 )
-@pytest.mark.parametrize("what", ["received", "map"])
-def test_equals_the_slow_reference_in_value_and_gradient(options, what):
+def test_on_maps_it_equals_the_slow_reference_in_value_and_gradient(options):
     valid = torch.tensor([[1, 1, 1, 1, 1], [0, 1, 1, 1, 0]]).bool()
     maps = random_maps(valid, 6)
-    asked = {name: value for name, value in options.items() if name != "contrast"}
+    others = {name: value for name, value in options.items() if name != "contrast"}
     layer_of = [0, 0, 1, 1, 2, 2] if options.get("contrast") == "layer" else None
-    actual = hw.MDG(**options)(record_of(maps, valid, layers=3, what=what), NO_INPUTS)
-    expected = slow_mdg(maps, valid, layer_of=layer_of, **asked)
+    actual = hw.MDG(**options)(record_of(maps, valid, layers=3, what="map"), NO_INPUTS)
+    expected = slow_mdg(maps, valid, layer_of=layer_of, **others)
     torch.testing.assert_close(actual, expected, rtol=1e-10, atol=0)
-    (gradient,), (wanted,) = torch.autograd.grad(actual, maps), torch.autograd.grad(expected, maps)
-    assert wanted.abs().max() > 1e-3
-    torch.testing.assert_close(gradient, wanted, rtol=1e-10, atol=1e-12)
+    (gradient,), (slow,) = torch.autograd.grad(actual, maps), torch.autograd.grad(expected, maps)
+    assert slow.abs().max() > 1e-3
+    torch.testing.assert_close(gradient, slow, rtol=1e-10, atol=1e-12)

@@ -1,14 +1,13 @@
 """Match: plain loops over examples, maps and rows; cases worked by hand; what it costs and what it refuses."""
 
 import copy
-import dataclasses
 import json
 import math
 import pickle
 
 import pytest
 import torch
-from conftest import EAGER, FAMILIES, build_batch, build_model
+from conftest import EAGER, build_batch, build_model
 from guides.reference import NO_INPUTS, assert_same_gradients, gradients, record_of, slow_maps
 from tokenizers import Tokenizer, models
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
@@ -93,28 +92,28 @@ def all_guided(model, guides, batch):
 # -- the slow reference ------------------------------------------------------------------------------------------------
 
 
-def slow_row(pattern, query, places, ids, knowledge):
+def slow_row(pattern, query, tokens, ids, knowledge):
     """Weights over the keys that one query should look at, by key; empty if there is no target."""
-    turn = places.index(query)
+    turn = tokens.index(query)
     if pattern == "first":
-        return {places[0]: 1.0}
+        return {tokens[0]: 1.0}
     if pattern == "next":
-        return {places[turn + 1]: 1.0} if turn + 1 < len(places) else {}
+        return {tokens[turn + 1]: 1.0} if turn + 1 < len(tokens) else {}
     if pattern == "prev":
-        return {places[turn - 1]: 1.0} if turn > 0 else {}
+        return {tokens[turn - 1]: 1.0} if turn > 0 else {}
     if pattern == "own":
-        return {key: float(knowledge[query, key]) for key in places if knowledge[query, key] > 0}
-    return {key: 1.0 for key in places if ids[key] == {"delim": SEP, "period": STOP}[pattern]}
+        return {key: float(knowledge[query, key]) for key in tokens if knowledge[query, key] > 0}
+    return {key: 1.0 for key in tokens if ids[key] == {"delim": SEP, "period": STOP}[pattern]}
 
 
-def slow_shares(pattern, places, ids, knowledge):
+def slow_shares(pattern, tokens, ids, knowledge):
     """Weights over the keys, whoever looks at them."""
     if pattern == "own":
         means = knowledge.mean(0)
-        return {key: float(means[key]) for key in places if means[key] > 0}
+        return {key: float(means[key]) for key in tokens if means[key] > 0}
     shares = {}
-    for query in places:
-        row = slow_row(pattern, query, places, ids, knowledge)
+    for query in tokens:
+        row = slow_row(pattern, query, tokens, ids, knowledge)
         for key, weight in row.items():
             shares[key] = shares.get(key, 0.0) + weight / sum(row.values())
     return shares
@@ -136,14 +135,14 @@ def slow_distance(distance, attention, target, keys):
     return 1 - seen @ wanted / lengths.clamp_min(torch.finfo(seen.dtype).tiny).sqrt()
 
 
-def slow_one(one, pattern, on, distance, places, counted, ids, knowledge):
+def slow_one(one, pattern, on, distance, tokens, counted, ids, knowledge):
     """Of one map [Q,K] of one example; None if it has no target."""
     if on == "received":
-        received = sum(one[query] for query in places)
+        received = sum(one[query] for query in tokens)
         shares = received / received[counted].sum()
-        return slow_distance(distance, shares, slow_shares(pattern, places, ids, knowledge), counted)
+        return slow_distance(distance, shares, slow_shares(pattern, tokens, ids, knowledge), counted)
     rows = [
-        slow_distance(distance, one[query], slow_row(pattern, query, places, ids, knowledge), places)
+        slow_distance(distance, one[query], slow_row(pattern, query, tokens, ids, knowledge), tokens)
         for query in counted
     ]
     rows = [row for row in rows if row is not None]
@@ -156,9 +155,9 @@ def slow_match(maps, batch, pattern, on, distance, *, layers=3, reduction="mean"
     for example, ids, mask, knowledge in zip(
         maps, batch["input_ids"].tolist(), batch["attention_mask"].tolist(), known(batch), strict=True
     ):
-        places = [place for place, token in enumerate(mask) if token]
-        counted = [place for place in places if special_tokens or ids[place] not in (CLS, SEP)]
-        each = [slow_one(one, pattern, on, distance, places, counted, ids, knowledge) for one in example]
+        tokens = [index for index, valid in enumerate(mask) if valid]
+        counted = [index for index in tokens if special_tokens or ids[index] not in (CLS, SEP)]
+        each = [slow_one(one, pattern, on, distance, tokens, counted, ids, knowledge) for one in example]
         if each[0] is not None:
             examples.append(torch.stack(each).mean() * (layers if reduction == "sum" else 1))
     return sum(examples) / len(examples)
@@ -178,8 +177,12 @@ def exact(family="bert"):
     return build_model(family, dtype=torch.float64)
 
 
-@pytest.mark.parametrize("pattern", [*FIXED, "own"])
-@pytest.mark.parametrize("family", ["bert", "roberta", "modernbert", "deberta-v2", "mpnet"])
+# Every pattern on one family, and one family for each other way to maps.
+CASES = [("bert", pattern) for pattern in (*FIXED, "own")]
+CASES += [("roberta", "own"), ("modernbert", "period"), ("deberta-v2", "own"), ("mpnet", "next")]
+
+
+@pytest.mark.parametrize(("family", "pattern"), CASES)
 def test_equals_the_slow_reference_in_value_and_gradient(family, pattern):
     model, twin, batch = exact(family), exact(family), sentences()
     maps = first_half(slow_maps(twin.eval(), batch, eager=family in EAGER))
@@ -193,11 +196,11 @@ def test_equals_the_slow_reference_in_value_and_gradient(family, pattern):
             assert_same_gradients(gradients(model, added), gradients(twin, expected), 1e-6)
 
 
-OPTIONS = [{"special_tokens": False}, {"reduction": "sum"}, {"special_tokens": False, "reduction": "sum"}]
+OPTIONS = [{"special_tokens": False}, {"reduction": "sum"}]
 
 
 @pytest.mark.parametrize("options", OPTIONS, ids=str)
-@pytest.mark.parametrize("pattern", ["next", "period", "own"])
+@pytest.mark.parametrize("pattern", ["period", "own"])
 def test_every_option_equals_the_slow_reference(pattern, options):
     model, twin, batch = exact(), exact(), sentences()
     maps = first_half(slow_maps(twin.eval(), batch, eager=False))
@@ -211,14 +214,13 @@ def test_every_option_equals_the_slow_reference(pattern, options):
             assert_same_gradients(gradients(model, added), gradients(twin, expected), 1e-6)
 
 
-@pytest.mark.parametrize("distance", DISTANCES)
-@pytest.mark.parametrize("on", FORMS)
 @pytest.mark.parametrize("pattern", ["first", "next", "period"])
-def test_padding_on_the_left_is_padding_too(pattern, on, distance):
+def test_padding_on_the_left_is_padding_too(pattern):
     model, twin, batch = exact(), exact(), sentences(left=True)
     maps = first_half(slow_maps(twin.eval(), batch, eager=False))
-    value, _ = guided(model, hw.Match(pattern, on=on, distance=distance), batch)
-    same(value, slow_match(maps, batch, pattern, on, distance))
+    for on in FORMS:
+        value, _ = guided(model, hw.Match(pattern, on=on, distance="kl"), batch)
+        same(value, slow_match(maps, batch, pattern, on, "kl"))
 
 
 def test_the_sum_over_layers_is_that_of_their_means_over_heads():
@@ -305,8 +307,7 @@ def test_an_example_counts_once_whatever_its_length():
 # -- nothing to match --------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("distance", DISTANCES)
-@pytest.mark.parametrize("on", FORMS)
+@pytest.mark.parametrize(("on", "distance"), [("map", "cosine"), ("received", "kl")])
 def test_an_example_without_a_full_stop_changes_nothing(on, distance):
     model, batch = exact(), sentences()
     guide = hw.Match("period", on=on, distance=distance, weight=1.0)
@@ -317,9 +318,10 @@ def test_an_example_without_a_full_stop_changes_nothing(on, distance):
     assert_same_gradients(gradients(model, added), gradients(model, alone))
 
 
-@pytest.mark.parametrize("weight", [1.0, hw.auto(0.5)], ids=["fixed", "auto"])
-@pytest.mark.parametrize("distance", DISTANCES)
-@pytest.mark.parametrize("on", FORMS)
+@pytest.mark.parametrize(
+    ("on", "distance", "weight"),
+    [("map", "mse", 1.0), ("map", "kl", hw.auto(0.5)), ("received", "cosine", 1.0), ("received", "kl", hw.auto(0.5))],
+)
 def test_a_batch_without_any_full_stop_gives_zero_and_trains_on(on, distance, weight):
     plain, model = exact().train(), exact().train()
     batch = sentences()
@@ -404,7 +406,7 @@ def test_guided_heads_are_the_first_half_of_every_layer_unless_told_otherwise():
     assert select(guide.layers, guide.heads, (1, 1)) == {0: (0,)}
 
 
-@pytest.mark.parametrize(("heads", "rest"), [("first:half", 2), ([0, 2, 3], 1), ([1], 3)])
+@pytest.mark.parametrize(("heads", "rest"), [("first:half", 2), ([1], 3)])
 def test_heads_that_are_not_guided_stay_on_sdpa(heads, rest, sdpa, plain, explicit, counting):
     guided(build_model("bert"), hw.Match("next", layers=[0, 2], heads=heads), sentences())
     assert len(plain.calls) == 1  # layer 1
@@ -452,8 +454,8 @@ TOGETHER = {
 }
 
 
-@pytest.mark.parametrize("names", [("mdg", "match"), ("match", "period"), tuple(TOGETHER)], ids="+".join)
-@pytest.mark.parametrize("family", ["bert", "modernbert", "deberta-v2"])
+@pytest.mark.parametrize("names", [("mdg", "match"), tuple(TOGETHER)], ids="+".join)
+@pytest.mark.parametrize("family", ["bert", "deberta-v2"])
 def test_together_they_are_the_sum_of_each_alone(family, names):
     batch = sentences()
     expected, sums = {}, {}
@@ -521,7 +523,7 @@ def learn(guide, tokenizer, steps=20):
     return *seen, batch
 
 
-@pytest.mark.parametrize("distance", DISTANCES)
+@pytest.mark.parametrize("distance", ["mse", "kl"])
 def test_guided_heads_learn_to_look_at_separators(distance, minilm_tokenizer):
     before, after, batch = learn(hw.Match("delim", weight=30.0, distance=distance), minilm_tokenizer)
     separators = batch["input_ids"] == minilm_tokenizer.sep_token_id
@@ -588,21 +590,6 @@ def test_a_guide_for_every_pattern():
     assert build("next") != hw.Match("next")  # another name in the log
 
 
-def test_equal_guides_are_equal_keys():
-    guides = {hw.Match("next"), hw.Match({"name": "next"}), hw.Match("prev"), hw.Match("next", distance="kl")}
-    assert len(guides) == 3
-    assert build("next") == build("next")
-
-
-def test_replace_and_factors_keep_the_rest():
-    guide = hw.Match("next", weight=0.5, on="received", distance="kl", layers=[1])
-    stronger = 3 * guide
-    assert stronger == hw.Match("next", weight=1.5, on="received", distance="kl", layers=[1])
-    assert dataclasses.replace(guide, pattern="prev").pattern == build_pattern("prev")
-    assert [each.name for each in hw.Match("next") + build("prev") + hw.MDG()] == ["match", "prev", "mdg"]
-    assert dataclasses.replace(build("next"), weight=2.0).weight == 2.0
-
-
 @pytest.mark.parametrize(
     "guide", [hw.Match("next"), build("next"), build("delim", distance="kl")], ids=lambda g: g.name
 )
@@ -651,7 +638,7 @@ def test_wrong_choices_say_what_was_expected(make, message):
 
 @pytest.mark.parametrize(("pattern", "kind"), [("delim", "separator"), ("period", "full-stop")])
 def test_without_a_tokenizer_it_says_to_pass_one(pattern, kind):
-    with pytest.raises(InputError, match=f"guide match cannot tell which tokens are a {kind}: pass tokenizer="):
+    with pytest.raises(InputError, match=f"guide match does not know the {kind} tokens: pass tokenizer="):
         hw.guide(build_model("bert").train(), hw.Match(pattern))
     model = hw.guide(build_model("bert").train(), hw.Match(pattern), tokenizer=tokenizer())
     batch = sentences()
@@ -662,7 +649,7 @@ def test_without_a_tokenizer_it_says_to_pass_one(pattern, kind):
 
 @pytest.mark.parametrize("pattern", ["first", "delim"])
 def test_received_by_special_tokens_without_special_tokens_is_refused(pattern):
-    with pytest.raises(InputError, match=f"{pattern} wants special tokens to be looked at"):
+    with pytest.raises(InputError, match=f"{pattern} has special tokens as its target"):
         hw.Match(pattern, on="received", special_tokens=False)
     hw.Match(pattern, on="map", special_tokens=False)  # the rows of special tokens are left out, not their columns
 
@@ -700,9 +687,5 @@ def test_a_batch_without_the_knowledge_is_refused(on):
 
 
 def test_special_tokens_need_somebody_who_knows_them():
-    with pytest.raises(InputError, match=r"match\(special_tokens=False\) cannot tell"):
+    with pytest.raises(InputError, match=r"match\(special_tokens=False\) does not know"):
         hw.Match("next", special_tokens=False)(record_of(BY_HAND, THREE, what="map"), NO_INPUTS)
-
-
-def test_the_families_of_these_tests_are_there():
-    assert {"bert", "roberta", "modernbert", "deberta-v2", "mpnet"} <= set(FAMILIES)

@@ -10,7 +10,7 @@ from transformers import PreTrainedTokenizerFast
 
 import headwise as hw
 from headwise.errors import InputError
-from headwise.guides.vocabulary import Vocabulary
+from headwise.guides.match import Vocabulary
 
 WORDS = ["[UNK]", "[PAD]", "[CLS]", "[SEP]", ".", "##.", "heart", "lung"]
 
@@ -25,7 +25,7 @@ def tokenizer(words=WORDS, **names):
 IDS = torch.tensor([[2, 6, 4, 3, 7, 5, 3, 1]])
 
 
-def test_special_tokens_and_kinds_are_told():
+def test_special_tokens_and_kinds_are_known():
     vocabulary = Vocabulary.of(tokenizer())
     assert vocabulary.special_ids == (1, 2, 3)
     assert vocabulary.ids == {"separator": (3,), "full-stop": (4, 5)}
@@ -35,7 +35,7 @@ def test_special_tokens_and_kinds_are_told():
     assert marks["full-stop"].nonzero()[:, 1].tolist() == [2, 5]
 
 
-def test_only_what_is_wanted_is_looked_for():
+def test_only_the_requested_kinds_are_computed():
     vocabulary = Vocabulary.of(tokenizer())
     assert list(vocabulary.marks(IDS, ["full-stop"])) == ["full-stop"]
     assert vocabulary.marks(IDS, []) == {}
@@ -45,13 +45,13 @@ def test_the_end_of_the_text_separates_where_nothing_else_does():
     assert Vocabulary.of(tokenizer(sep_token=None, eos_token="[SEP]")).ids["separator"] == (3,)
 
 
-def test_without_a_tokenizer_nothing_can_be_told():
+def test_without_a_tokenizer_nothing_is_known():
     vocabulary = Vocabulary.of(None)
     assert vocabulary == Vocabulary()
     assert vocabulary.special(IDS) is None
     assert vocabulary.marks(IDS, ["separator"]) == {}
     vocabulary.check("next", [])
-    with pytest.raises(InputError, match="guide delim cannot tell which tokens are a separator: pass tokenizer="):
+    with pytest.raises(InputError, match="guide delim does not know the separator tokens: pass tokenizer="):
         vocabulary.check("delim", ["separator"])
 
 
@@ -61,7 +61,7 @@ def test_what_is_no_tokenizer_is_refused(given):
         Vocabulary.of(given)
 
 
-def test_without_ids_nothing_can_be_told():
+def test_without_ids_nothing_is_known():
     vocabulary = Vocabulary.of(tokenizer())
     assert vocabulary.special(None) is None
     assert vocabulary.marks(None, ["separator"]) == {}
@@ -83,7 +83,7 @@ def test_a_guide_whose_tokens_are_missing_is_refused():
     vocabulary.check("mdg", [])
 
 
-def test_marks_that_nobody_wants_are_not_looked_for(monkeypatch):
+def test_marks_that_no_guide_needs_are_not_computed(monkeypatch):
     """A guide that does not count at a step asks for nothing."""
     asked = []
     marks = Vocabulary.marks

@@ -48,12 +48,10 @@ def weight_of(model, name="mdg"):
     ("schedule", "values"),
     [
         (constant(0.5), {0: 0.5, 1: 0.5, 1000: 0.5}),
-        (constant(0), {0: 0.0}),
         (hw.warm_up(0.8, steps=4), {0: 0.0, 1: 0.2, 2: 0.4, 3: 0.6, 4: 0.8, 5: 0.8, 1000: 0.8}),
         (hw.decay(0.8, steps=4), {0: 0.8, 1: 0.6, 2: 0.4, 3: 0.2, 4: 0.0, 5: 0.0}),
         (hw.decay(0.8, steps=2, start=3, to=0.4), {0: 0.8, 3: 0.8, 4: 0.6, 5: 0.4, 99: 0.4}),
         (hw.piecewise((2, 1.0), (4, 3.0), (5, 0.0)), {0: 1.0, 2: 1.0, 3: 2.0, 4: 3.0, 5: 0.0, 6: 0.0}),
-        (hw.piecewise((3, 0.25)), {0: 0.25, 3: 0.25, 7: 0.25}),
     ],
     ids=str,
 )
@@ -66,7 +64,7 @@ points = st.dictionaries(st.integers(0, 10**6), st.floats(0, 1e6), min_size=1, m
 )
 
 
-@settings(deadline=None, max_examples=200)
+@settings(deadline=None, max_examples=100)
 @given(points, st.integers(0, 2 * 10**6))
 def test_piecewise_meets_its_points_and_stays_between_them(points, step):
     schedule = hw.piecewise(*points)
@@ -77,8 +75,7 @@ def test_piecewise_meets_its_points_and_stays_between_them(points, step):
     assert min(around) * (1 - 1e-12) <= schedule.at(step) <= max(around) * (1 + 1e-12)
 
 
-@pytest.mark.parametrize("fused", [False, True])
-@pytest.mark.parametrize("kind", [torch.optim.AdamW, torch.optim.SGD])
+@pytest.mark.parametrize(("kind", "fused"), [(torch.optim.AdamW, True), (torch.optim.SGD, False)])
 def test_schedules_count_optimiser_steps(kind, fused):
     model = guided(hw.MDG(weight=hw.warm_up(1.0, steps=2)), dtype=torch.float32)
     optimiser = kind(model.parameters(), lr=1e-3, fused=fused)
@@ -106,7 +103,7 @@ def test_the_optimiser_of_another_model_does_not_count():
     assert hw.guidance(model).step == 1
 
 
-def test_of_several_optimisers_one_gives_the_beat():
+def test_of_several_optimisers_one_is_counted():
     model = guided(hw.MDG(weight=hw.decay(1.0, steps=2)))
     both = [torch.optim.SGD(part.parameters(), lr=0.1) for part in (model.bert, model.classifier)]
     for _ in range(2):
@@ -114,6 +111,16 @@ def test_of_several_optimisers_one_gives_the_beat():
         for optimiser in both:
             optimiser.step()
     assert hw.guidance(model).step == 2
+
+
+def test_a_second_run_counts_its_own_optimiser():
+    """In a notebook, where the optimiser of the first run is still alive."""
+    model = guided(hw.MDG(weight=hw.decay(1.0, steps=9)))
+    first, second = (torch.optim.SGD(model.parameters(), lr=0.01) for _ in range(2))
+    for optimiser, count in ((first, 1), (second, 1), (second, 3), (second, 4), (first, 4), (second, 5)):
+        forward(model).backward()
+        optimiser.step()
+        assert hw.guidance(model).step == count
 
 
 def test_an_evaluation_does_not_count():
@@ -144,7 +151,7 @@ def test_a_schedule_at_zero_is_plain_training(monkeypatch):
 # -- auto --------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("share", [0.05, 0.5, 1])
+@pytest.mark.parametrize("share", [0.05, 1])
 def test_auto_sets_the_share_of_the_gradient(share):
     model = guided(hw.MDG(weight=hw.auto(share, window=1)) + hw.PDG(weight=hw.auto(share / 2, window=1)))
     loss = forward(model)
@@ -186,18 +193,6 @@ def test_auto_is_refreshed_at_its_interval_and_not_between():
     assert len(set(seen)) == 3
 
 
-def test_auto_is_deterministic():
-    def weights():
-        torch.manual_seed(4)
-        model = guided(hw.MDG(weight=hw.auto(0.2, every=1, window=2)), dtype=torch.float32, dropout=0.1)
-        optimiser = torch.optim.AdamW(model.parameters(), lr=1e-3)
-        return [train_step(model, optimiser, step) for step in range(4)]
-
-    first = weights()
-    assert first == weights()
-    assert len({weight for _, weight in first}) == 4
-
-
 def train_step(model, optimiser, step):
     torch.manual_seed(step)
     loss = forward(model, step)
@@ -207,17 +202,16 @@ def train_step(model, optimiser, step):
     return loss.item(), weight_of(model)
 
 
-@pytest.mark.parametrize("stop", [1, 3])
 @pytest.mark.parametrize(
-    "guide",
+    ("guide", "stop"),
     [
-        hw.MDG(weight=hw.auto(0.2, every=2, window=2)),
-        hw.MDG(weight=hw.auto(0.2, every=4, window=1)),
-        hw.MDG(weight=hw.decay(0.5, steps=5)) + hw.PDG(weight=hw.auto(0.1)),
+        (hw.MDG(weight=hw.auto(0.2, every=2, window=2)), 1),
+        (hw.MDG(weight=hw.auto(0.2, every=4, window=1)), 3),
+        (hw.MDG(weight=hw.decay(0.5, steps=5)) + hw.PDG(weight=hw.auto(0.1)), 3),
     ],
     ids=["auto 2 2", "auto 4 1", "decay and auto"],
 )
-def test_a_resumed_run_goes_on_bit_for_bit(guide, stop):
+def test_a_resumed_run_continues_bit_for_bit(guide, stop):
     whole = guided(guide, dtype=torch.float32, dropout=0.1)
     optimiser = torch.optim.AdamW(whole.parameters(), lr=1e-2)
     expected = []
@@ -235,14 +229,17 @@ def test_a_resumed_run_goes_on_bit_for_bit(guide, stop):
     assert [train_step(resumed, optimiser, step) for step in range(stop, 6)] == expected[stop:]
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize(
-    "guide",
-    [hw.MDG(preset="released"), hw.PDG(preset="released"), hw.MDG(layers=0, heads=0)],
+    ("guide", "dtype"),
+    [
+        (hw.MDG(preset="released"), torch.float32),
+        (hw.PDG(preset="released"), torch.float64),
+        (hw.MDG(layers=0, heads=0), torch.float32),
+    ],
     ids=["released mdg", "released pdg", "one map against nothing"],
 )
 def test_a_guide_without_a_gradient_gets_weight_zero(guide, dtype):
-    # The gradient of the released code is rounding noise: nothing that may be blown up to a share of the task's.
+    # The gradient of the released code is rounding noise: nothing that may be scaled up to a share of the task's.
     model = guided(dataclasses.replace(guide, weight=hw.auto(0.5, window=1)), dtype=dtype)
     loss = forward(model)
     assert hw.last_losses(model)[f"{guide.name}_weight"] == 0.0

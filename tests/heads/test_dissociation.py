@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 
 from headwise.errors import InputError
-from headwise.heads.d_scores import d_scores
-from headwise.heads.dissociation import Dissociation, dissociation, over_percents, over_seeds
+from headwise.heads.dissociation import VARIANTS, d_scores, dissociation, over_percents
 
 BASE = (0.9, 0.7)
 EXAMPLE = ((0.60, 0.68), (0.88, 0.50))
@@ -31,6 +30,10 @@ def slow_scores(matrix, base):
     }
 
 
+def of(found, variant):
+    return found.scores[VARIANTS.index(variant), :-1]
+
+
 def random_case(tasks, seed=0):
     chance = np.random.default_rng([seed, tasks])
     return chance.random((tasks, tasks)), chance.uniform(0.2, 1, tasks)
@@ -38,9 +41,9 @@ def random_case(tasks, seed=0):
 
 def test_no_effect_is_no_dissociation_except_by_the_authors_formula():
     found = dissociation([BASE, BASE], BASE)
-    assert (found.row == 0).all()
-    assert (found.column == 0).all()
-    assert found.reference == pytest.approx([-22.222, 28.571], abs=1e-3)
+    assert (of(found, "row") == 0).all()
+    assert (of(found, "column") == 0).all()
+    assert of(found, "reference") == pytest.approx([-22.222, 28.571], abs=1e-3)
     assert found.means["reference"] == pytest.approx(3.17, abs=0.005)
     assert found.double == {("0", "1"): False}
 
@@ -54,21 +57,21 @@ def test_all_tasks_falling_to_the_same_share_is_no_dissociation():
 
 def test_the_example_of_the_specification():
     found = dissociation(EXAMPLE, BASE, tasks=["qnli", "sst-2"])
-    assert found.reference == pytest.approx([8.89, 54.29], abs=0.005)
-    assert found.row == pytest.approx([30.476, 26.349], abs=0.001)
-    assert found.column == pytest.approx([31.11, 25.71], abs=0.005)
+    assert of(found, "reference") == pytest.approx([8.89, 54.29], abs=0.005)
+    assert of(found, "row") == pytest.approx([30.476, 26.349], abs=0.001)
+    assert of(found, "column") == pytest.approx([31.11, 25.71], abs=0.005)
     assert found.means == pytest.approx({"reference": 31.59, "row": 28.41, "column": 28.41}, abs=0.005)
     assert found.retained == pytest.approx(np.array([[2 / 3, 0.68 / 0.7], [0.88 / 0.9, 5 / 7]]))
     assert found.double == {("qnli", "sst-2"): True}
     assert found.undefined == {}
 
 
-@pytest.mark.parametrize("tasks", range(2, 7))
+@pytest.mark.parametrize("tasks", [2, 5])
 def test_scores_follow_their_formulas_and_row_and_column_have_one_mean(tasks):
     matrix, base = random_case(tasks)
     found = dissociation(matrix, base)
     for variant, expected in slow_scores(matrix, base).items():
-        assert getattr(found, variant) == pytest.approx(expected)
+        assert of(found, variant) == pytest.approx(expected)
         assert found.means[variant] == pytest.approx(sum(expected) / tasks)
     assert found.means["row"] == pytest.approx(found.means["column"], abs=1e-10)
 
@@ -150,18 +153,18 @@ def test_a_task_that_was_not_pruned_has_no_score_but_is_compared_with():
     assert found.undefined == {"b": "its heads were not pruned"}
     assert np.isnan(found.scores[:, 1]).all()
     kept = matrix / base
-    assert found.row[0] == pytest.approx(100 * ((kept[0, 1] + kept[0, 2]) / 2 - kept[0, 0]))
-    assert found.column[0] == pytest.approx(100 * (kept[2, 0] - kept[0, 0]))
-    assert found.means["row"] == pytest.approx(found.row[[0, 2]].mean())
+    assert of(found, "row")[0] == pytest.approx(100 * ((kept[0, 1] + kept[0, 2]) / 2 - kept[0, 0]))
+    assert of(found, "column")[0] == pytest.approx(100 * (kept[2, 0] - kept[0, 0]))
+    assert found.means["row"] == pytest.approx(of(found, "row")[[0, 2]].mean())
     assert [flag is None for flag in found.double.values()] == [True, False, True]
 
 
 def test_a_single_pruned_task_has_scores_by_row_only():
     found = dissociation([[0.6, 0.68], [NAN, NAN]], BASE, tasks="ab")
-    assert found.row[0] == pytest.approx(30.476, abs=1e-3)
-    assert np.isnan(found.column[0])
+    assert of(found, "row")[0] == pytest.approx(30.476, abs=1e-3)
+    assert np.isnan(of(found, "column")[0])
     assert "by column" in found.undefined["a"]
-    assert found.means["row"] == found.row[0]
+    assert found.means["row"] == of(found, "row")[0]
 
 
 def test_a_tiny_base_gives_no_warning():
@@ -193,37 +196,6 @@ def test_the_mean_over_percentages_is_that_of_the_mean_matrix():
     assert found.undefined == expected.undefined
 
 
-def test_over_seeds_by_hand():
-    parts = [dissociation([[1 - lost, 1.0], [1.0, 1.0]], (1.0, 1.0), tasks="ab") for lost in (0.1, 0.2, 0.3)]
-    parts.append(dissociation(EXAMPLE, (0.0, 1.0), tasks="ab"))
-    found = over_seeds(parts)
-    assert (found.seeds, found.defined[1, 0]) == (4, 3)
-    assert found.mean[1] == pytest.approx([20.0, 0.0, 10.0])
-    assert found.deviation[1] == pytest.approx([10.0, 0.0, 5.0])
-    # The quantile of Student's t for two degrees of freedom, from a table.
-    assert found.half_width[1, 0] == pytest.approx(4.303 * 10 / math.sqrt(3), abs=0.01)
-    assert found.double == {("a", "b"): 0.0}
-    assert found.as_dict()["mean"]["row"] == {
-        "mean": pytest.approx(10.0),
-        "tasks": pytest.approx({"a": 20.0, "b": 0.0}),
-    }
-
-
-def test_the_share_of_seeds_with_a_double_dissociation():
-    parts = [dissociation(EXAMPLE, BASE), dissociation([BASE, BASE], BASE), dissociation(EXAMPLE, (0.0, 1.0))]
-    assert over_seeds(parts).double == {("0", "1"): 0.5}
-
-
-def test_one_seed_has_no_deviation_and_no_seed_no_mean():
-    data = json.loads(json.dumps(over_seeds([dissociation(EXAMPLE, BASE)]).as_dict(), allow_nan=False))
-    assert data["deviation"]["row"]["mean"] is None
-    assert data["half_width"]["row"]["mean"] is None
-    assert data["mean"]["row"]["mean"] == pytest.approx(28.41, abs=0.005)
-    lost = over_seeds([dissociation(EXAMPLE, (0.0, 0.0))])
-    assert np.isnan(lost.mean).all()
-    assert lost.double == {("0", "1"): None}
-
-
 @pytest.mark.parametrize(
     ("matrix", "base", "tasks", "message"),
     [
@@ -231,11 +203,9 @@ def test_one_seed_has_no_deviation_and_no_seed_no_mean():
         (np.empty((0, 0)), [], [], "expected two or more, got none"),
         ([[0.5, 0.6]], BASE, [], r"a matrix \[1, 2\], a base \[2\]"),
         (EXAMPLE, [0.9], [], r"a base \[1\]"),
-        (EXAMPLE, 0.9, [], r"a base \[\]"),
         (EXAMPLE, BASE, ["rte"], "1 task names"),
         (EXAMPLE, BASE, ["rte", "rte"], "each name once"),
         ([[0.5, NAN], [0.5, 0.5]], BASE, ["a", "b"], r"the row of task a is \[0.5, nan\]"),
-        ([[0.5, 0.5], [math.inf, 0.5]], BASE, ["a", "b"], "the row of task b"),
         (np.zeros((1, 2, 2)), BASE, [], r"a matrix \[1, 2, 2\]"),
     ],
 )
@@ -244,15 +214,8 @@ def test_bad_input_is_refused_in_one_sentence(matrix, base, tasks, message):
         dissociation(matrix, base, tasks=tasks)
 
 
-@pytest.mark.parametrize("mean", [over_percents, over_seeds])
-def test_means_need_the_same_tasks(mean):
-    with pytest.raises(InputError, match="no (percentages|seeds) to take the mean of"):
-        mean([])
+def test_means_need_the_same_tasks():
+    with pytest.raises(InputError, match="no percentages to take the mean of"):
+        over_percents([])
     with pytest.raises(InputError, match="tasks a, b and a, c: expected the same tasks"):
-        mean([dissociation(EXAMPLE, BASE, tasks="ab"), dissociation(EXAMPLE, BASE, tasks="ac")])
-
-
-def test_a_dissociation_cannot_be_changed():
-    with pytest.raises(AttributeError):
-        dissociation(EXAMPLE, BASE).tasks = ()  # type: ignore[misc]
-    assert isinstance(dissociation(EXAMPLE, BASE), Dissociation)
+        over_percents([dissociation(EXAMPLE, BASE, tasks="ab"), dissociation(EXAMPLE, BASE, tasks="ac")])

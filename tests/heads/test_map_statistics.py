@@ -8,7 +8,7 @@ from conftest import FAMILIES, build_batch, build_model
 
 import headwise as hw
 from headwise.errors import InputError, StateError
-from headwise.heads.map_statistics import MapStatistics, Marks
+from headwise.heads.statistics import MapStatistics, Marks
 
 # That such models are watched another way is told, and tested elsewhere.
 pytestmark = pytest.mark.filterwarnings("ignore::headwise.HeadwiseWarning")
@@ -63,7 +63,7 @@ def slow(model, batch):
                 a[q][k] for q in text for k in text if marks.texts[example, q] != marks.texts[example, k]
             ) / len(text)
             received[layer, head] = torch.tensor([sum(a[q][k] for q in tokens) for k in tokens])
-            cells = [(q, k) for q in tokens for k in tokens if marks.wanted[example, q, k]]
+            cells = [(q, k) for q in tokens for k in tokens if marks.pattern[example, q, k]]
             match = sum(a[q][k] for q, k in cells) / len({q for q, _ in cells})
             found.setdefault("match", {}).setdefault((layer, head), []).append(match)
             for name, value in (("entropy", entropy), ("sink", sink), ("distance", distance), ("cross", cross)):

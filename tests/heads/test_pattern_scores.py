@@ -113,13 +113,13 @@ def test_even_attention_has_a_lift_of_one_everywhere():
         assert score.share == approximately(score.even)
 
 
-@pytest.mark.parametrize("pattern", PATTERNS, ids=lambda pattern: pattern.name)
-def test_a_head_that_is_the_pattern_has_a_share_of_one(pattern):
+def test_a_head_that_is_the_pattern_has_a_share_of_one():
     _, tokens = random_case()
-    maps = pattern.target(tokens).rows.unsqueeze(1)
-    found = summary(record_of(maps, tokens.valid, what="map"), tokens)
-    assert found.patterns[pattern.name].share_by_head == [[approximately(1)]]
-    assert found.strongest(pattern.name)[0].share == approximately(1)
+    for pattern in PATTERNS:
+        maps = pattern.target(tokens).rows.unsqueeze(1)
+        found = summary(record_of(maps, tokens.valid, what="map"), tokens)
+        assert found.patterns[pattern.name].share_by_head == [[approximately(1)]]
+        assert found.strongest(pattern.name)[0].share == approximately(1)
 
 
 def test_a_long_example_counts_as_much_as_a_short_one():

@@ -1,4 +1,4 @@
-"""Head statistics against plain loops, by hand, and whatever the batches look like."""
+"""Head statistics against plain loops and by hand, whatever the batches; vectors and mean maps of one example."""
 
 import json
 import math
@@ -11,7 +11,7 @@ from guides.reference import random_maps, record_of
 import headwise as hw
 from headwise.attention import AttentionRecord, Request
 from headwise.errors import InputError, StateError
-from headwise.heads import HeadStatistics
+from headwise.heads import HeadStatistics, head_vectors, mean_map, principal_components
 
 HEADS, LAYERS = 4, 3
 
@@ -78,16 +78,6 @@ def slow_share(record, chosen):
     return mean(shares), mean(lifts), len(shares)
 
 
-def test_similarity_equals_the_slow_loops():
-    record = random_record()
-    examples = [
-        mean(slow_cosine(a, b) for i, a in enumerate(vectors) for j, b in enumerate(vectors) if i != j)
-        for vectors in slow_vectors(record)
-    ]
-    assert summary(record).similarity == approximately(mean(examples))
-    assert summary(record).examples == 3
-
-
 def test_similarity_of_each_head_equals_the_slow_loops():
     record = random_record()
     cosines = [
@@ -95,7 +85,10 @@ def test_similarity_of_each_head_equals_the_slow_loops():
         for vectors in slow_vectors(record)
     ]
     expected = [mean(column) for column in zip(*cosines, strict=True)]
-    assert summary(record).similarity_by_head == [approximately(expected[:3]), approximately(expected[3:])]
+    found = summary(record)
+    assert found.similarity_by_head == [approximately(expected[:3]), approximately(expected[3:])]
+    assert found.similarity == approximately(mean(expected))
+    assert found.examples == 3
 
 
 def test_entropy_equals_the_slow_loops():
@@ -190,15 +183,6 @@ def assert_same(first, second, tolerance=1e-10):
         )
 
 
-def test_shape_of_a_models_result(batch):
-    found = of_model([batch])
-    assert found["layers"] == list(range(LAYERS))
-    assert found["heads"] == [list(range(HEADS))] * LAYERS
-    assert 0 < found["similarity"] < 1
-    assert 0 < found["entropy"] < 1
-    assert found["deciding_examples"] == found["special_examples"] == 3
-
-
 def test_padding_changes_nothing(batch):
     assert_same(of_model([build_batch(padding=7)]), of_model([batch]))
 
@@ -267,3 +251,110 @@ def test_other_heads_are_refused():
     with pytest.raises(InputError, match="for each choice of heads"):
         statistics.add(by_hand(PAIR, heads={0: (1, 2)}))
     assert statistics.result().examples == 1
+
+
+# -- one example -------------------------------------------------------------------------------------------------------
+
+MAPS = 12
+
+
+def captured(batch, what):
+    model = build_model("bert", dtype=torch.float64).eval()
+    with torch.no_grad(), hw.capture(model, what=what) as record:
+        model(**batch)
+    return record
+
+
+def close(first, second):
+    torch.testing.assert_close(first, second, rtol=1e-10, atol=1e-10)
+
+
+@pytest.mark.parametrize(("example", "tokens"), [(0, 12), (2, 6)])
+def test_vectors_are_received_attention_that_sums_to_one(batch, example, tokens):
+    record = captured(batch, "received")
+    vectors = head_vectors(record, example)
+    assert vectors.shape == (MAPS, tokens)
+    close(vectors, record.stacked()[example, :, :tokens] / tokens)  # every token gives one, so `tokens` come in
+    close(vectors.sum(1), torch.ones(MAPS).double())
+
+
+@pytest.mark.parametrize("example", [0, 2])
+def test_mean_map_is_the_mean_over_heads_and_layers(batch, example):
+    record = captured(batch, "map")
+    tokens = int(record.valid[example].sum())
+    total = torch.zeros(tokens, tokens).double()
+    for layer, head in record.maps:
+        total += record[layer][example, head, :tokens, :tokens]
+    close(mean_map(record, example), total / MAPS)
+    close(mean_map(record, example).sum(1), torch.ones(tokens).double())
+
+
+def test_padding_and_the_rest_of_the_batch_change_nothing_for_an_example(batch):
+    padded = build_batch(padding=5)
+    alone = {name: value[1:2, :9] if value.dim() == 2 else value[1:2] for name, value in batch.items()}
+    close(head_vectors(captured(padded, "received"), 1), head_vectors(captured(alone, "received"), 0))
+    close(mean_map(captured(padded, "map"), 1), mean_map(captured(alone, "map"), 0))
+
+
+def test_padding_on_the_left_is_cut_too():
+    valid = torch.tensor([[False, False, True, True]])
+    maps = random_maps(valid).detach()
+    close(mean_map(record_of(maps, valid, what="map"), 0), maps[0, :, 2:, 2:].mean(0))
+    close(head_vectors(record_of(maps, valid), 0), maps[0, :, 2:, 2:].sum(1) / 2)
+
+
+@pytest.mark.parametrize(("question", "what"), [(head_vectors, "received"), (mean_map, "map")])
+def test_other_records_and_examples_are_refused(batch, question, what):
+    other = {"received": "map", "map": "received"}[what]
+    with pytest.raises(InputError, match=f"capture it with what='{what}'"):
+        question(captured(batch, other), 0)
+    for example in (-1, 3):
+        with pytest.raises(InputError, match="it holds 0 to 2"):
+            question(captured(batch, what), example)
+
+
+# -- principal components ----------------------------------------------------------------------------------------------
+
+
+def test_components_equal_the_eigenvectors_of_the_covariance():
+    vectors = torch.randn(20, 7, dtype=torch.float64)
+    coordinates, explained = principal_components(vectors, 3)
+    centred = vectors - vectors.mean(0)
+    values, axes = torch.linalg.eigh(centred.T @ centred)  # ascending
+    close(coordinates.abs(), (centred @ axes[:, -3:].flip(1)).abs())
+    close(explained, values[-3:].flip(0) / values.sum())
+
+
+def test_points_on_a_line_worked_by_hand():
+    vectors = torch.tensor([[0.0, 0.0], [3.0, 4.0], [6.0, 8.0]])
+    coordinates, explained = principal_components(vectors, 2)
+    close(coordinates, torch.tensor([[-5.0, 0.0], [0.0, 0.0], [5.0, 0.0]]).double())
+    close(explained, torch.tensor([1.0, 0.0]).double())
+
+
+def test_the_sign_does_not_depend_on_the_order_of_the_points():
+    vectors, order = torch.rand(30, 8), torch.randperm(30)
+    close(principal_components(vectors[order])[0], principal_components(vectors)[0][order])
+
+
+def test_of_equal_entries_the_first_is_positive():
+    # Two tokens: what one gets the other loses, so both entries of the axis are equal but for rounding.
+    for first in torch.rand(50, 6, dtype=torch.float64):
+        coordinates, _ = principal_components(torch.stack([first, 1 - first], 1))
+        assert (coordinates[:, 0].argsort() == first.argsort()).all()
+
+
+def test_points_that_agree_and_axes_that_are_missing_give_zero():
+    coordinates, explained = principal_components(torch.ones(4, 3), 2)
+    assert coordinates.shape == (4, 2)
+    assert not coordinates.any()
+    assert not explained.any()
+    coordinates, explained = principal_components(torch.tensor([[1.0], [3.0]]), 2)
+    close(coordinates, torch.tensor([[-1.0, 0.0], [1.0, 0.0]]).double())
+    close(explained, torch.tensor([1.0, 0.0]).double())
+
+
+@pytest.mark.parametrize(("shape", "count"), [((3,), 2), ((0, 3), 2), ((3, 3), 0)])
+def test_bad_vectors_are_refused(shape, count):
+    with pytest.raises(InputError, match=r"expected vectors \[M,T\]"):
+        principal_components(torch.ones(shape), count)

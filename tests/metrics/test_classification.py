@@ -1,62 +1,15 @@
-"""Metrics against slow references that read like their definitions, and against scikit-learn and scipy."""
+"""Metrics against scikit-learn, scipy and slow references, and under weights against repeated examples."""
 
 import math
+from functools import partial
 
 import numpy as np
 import pytest
+from scipy import stats
+from sklearn import metrics
 
 from headwise.errors import InputError
-from headwise.metrics.classification import METRICS, score
-
-
-def counts(predictions, labels, name):
-    pairs = list(zip(predictions, labels, strict=True))
-    hit = sum(p == name and y == name for p, y in pairs)
-    false = sum(p == name and y != name for p, y in pairs)
-    missed = sum(p != name and y == name for p, y in pairs)
-    return hit, false, missed
-
-
-def ratio(above, below):
-    return above / below if below else 0.0
-
-
-def slow_accuracy(predictions, labels):
-    return sum(p == y for p, y in zip(predictions, labels, strict=True)) / len(labels)
-
-
-def slow_macro(predictions, labels, one):
-    classes = sorted({*predictions, *labels})
-    return sum(one(*counts(predictions, labels, name)) for name in classes) / len(classes)
-
-
-def slow_precision(hit, false, missed):
-    return ratio(hit, hit + false)
-
-
-def slow_recall(hit, false, missed):
-    return ratio(hit, hit + missed)
-
-
-def slow_f1(hit, false, missed):
-    precision, recall = slow_precision(hit, false, missed), slow_recall(hit, false, missed)
-    return ratio(2 * precision * recall, precision + recall)
-
-
-def slow_matthews(predictions, labels):
-    """The covariance of indicator vectors, class by class."""
-    classes = sorted({*predictions, *labels})
-
-    def covariance(first, second):
-        total = 0.0
-        for name in classes:
-            one, two = [float(x == name) for x in first], [float(x == name) for x in second]
-            mean_one, mean_two = sum(one) / len(one), sum(two) / len(two)
-            total += sum((a - mean_one) * (b - mean_two) for a, b in zip(one, two, strict=True)) / len(one)
-        return total
-
-    spread = covariance(predictions, predictions) * covariance(labels, labels)
-    return covariance(predictions, labels) / math.sqrt(spread) if spread > 1e-12 else 0.0
+from headwise.metrics.classification import METRICS, score, weighted_score
 
 
 def slow_pearson(predictions, labels):
@@ -76,13 +29,18 @@ def slow_spearman(predictions, labels):
     return slow_pearson(slow_ranks(predictions), slow_ranks(labels))
 
 
-SLOW = {
-    "accuracy": slow_accuracy,
-    "macro_precision": lambda p, y: slow_macro(p, y, slow_precision),
-    "macro_recall": lambda p, y: slow_macro(p, y, slow_recall),
-    "macro_f1": lambda p, y: slow_macro(p, y, slow_f1),
-    "f1": lambda p, y: slow_f1(*counts(p, y, 1)),
-    "matthews": slow_matthews,
+def of_library(function, labels, predictions):
+    return function(labels, predictions, average="macro", zero_division=0)
+
+
+# Labels before predictions.
+EXPECTED = {
+    "accuracy": metrics.accuracy_score,
+    "macro_precision": partial(of_library, metrics.precision_score),
+    "macro_recall": partial(of_library, metrics.recall_score),
+    "macro_f1": partial(of_library, metrics.f1_score),
+    "f1": lambda labels, found: metrics.f1_score(np.equal(labels, 1), np.equal(found, 1), zero_division=0),
+    "matthews": metrics.matthews_corrcoef,
     "pearson": slow_pearson,
     "spearman": slow_spearman,
 }
@@ -91,54 +49,38 @@ NUMBERS = ["pearson", "spearman"]
 
 
 def test_every_metric_has_a_reference():
-    assert set(SLOW) == set(METRICS) == {*CLASSES, *NUMBERS}
+    assert set(EXPECTED) == set(METRICS) == {*CLASSES, *NUMBERS}
 
 
+@pytest.mark.filterwarnings("ignore:A single label was found")
 @pytest.mark.parametrize("name", CLASSES)
-@pytest.mark.parametrize("classes", [1, 2, 3, 5])
-@pytest.mark.parametrize("size", [1, 2, 7, 60])
-def test_classes_against_the_slow_reference(name, classes, size):
-    draw = np.random.default_rng([classes, size])
-    for _ in range(5):
-        predictions, labels = draw.integers(0, classes, size), draw.integers(0, classes, size)
-        expected = SLOW[name](predictions.tolist(), labels.tolist())
-        assert score([name], predictions, labels)[name] == pytest.approx(expected, abs=1e-12)
+def test_classes_against_the_library(name):
+    for classes in (1, 2, 3, 5):
+        for size in (1, 2, 7, 60):
+            draw = np.random.default_rng([classes, size])
+            predictions, labels = draw.integers(0, classes, (2, size))
+            expected = EXPECTED[name](labels.tolist(), predictions.tolist())
+            assert score([name], predictions, labels)[name] == pytest.approx(expected, abs=1e-12)
 
 
 @pytest.mark.parametrize("name", NUMBERS)
-@pytest.mark.parametrize("size", [1, 2, 7, 60])
-@pytest.mark.parametrize("ties", [True, False])
-def test_numbers_against_the_slow_reference(name, size, ties):
-    draw = np.random.default_rng([size, ties])
-    for _ in range(5):
-        predictions, labels = draw.normal(size=size), draw.normal(size=size)
-        if ties:
-            predictions, labels = predictions.round(), labels.round()
-        expected = SLOW[name](predictions.tolist(), labels.tolist())
-        assert score([name], predictions, labels)[name] == pytest.approx(expected, abs=1e-9)
+def test_numbers_against_the_slow_reference(name):
+    for size in (1, 2, 7, 60):
+        draw = np.random.default_rng(size)
+        for decimals in (0, 9):  # with ties, and without
+            predictions, labels = draw.normal(size=(2, size)).round(decimals)
+            expected = EXPECTED[name](labels.tolist(), predictions.tolist())
+            assert score([name], predictions, labels)[name] == pytest.approx(expected, abs=1e-9)
 
 
-def test_against_the_libraries():
-    from scipy import stats
-    from sklearn import metrics
-
-    draw = np.random.default_rng(0)
-    labels = draw.integers(0, 4, 300)
-    predictions = np.where(draw.random(300) < 0.6, labels, draw.integers(0, 4, 300))
-    found = score([*CLASSES[:4], "matthews", *NUMBERS], predictions, labels)
-    assert found == pytest.approx(
+def test_numbers_against_the_library():
+    labels, predictions = np.random.default_rng(0).normal(size=(2, 300)).round(1)
+    assert score(NUMBERS, predictions, labels) == pytest.approx(
         {
-            "accuracy": metrics.accuracy_score(labels, predictions),
-            "macro_precision": metrics.precision_score(labels, predictions, average="macro"),
-            "macro_recall": metrics.recall_score(labels, predictions, average="macro"),
-            "macro_f1": metrics.f1_score(labels, predictions, average="macro"),
-            "matthews": metrics.matthews_corrcoef(labels, predictions),
             "pearson": stats.pearsonr(labels, predictions).statistic,
             "spearman": stats.spearmanr(labels, predictions).statistic,
         }
     )
-    binary = score(["f1"], predictions % 2, labels % 2)["f1"]
-    assert binary == pytest.approx(metrics.f1_score(labels % 2, predictions % 2))
 
 
 def test_by_hand():
@@ -152,14 +94,11 @@ def test_by_hand():
     assert found["matthews"] == pytest.approx(1 / math.sqrt(3))
 
 
-@pytest.mark.parametrize("name", [*CLASSES, *NUMBERS])
 @pytest.mark.parametrize(("predictions", "labels"), [([0, 0, 0], [0, 1, 2]), ([0, 1, 2], [1, 1, 1]), ([0, 0], [0, 0])])
-def test_constant_sides_have_a_score_and_no_warning(name, predictions, labels):
-    value = score([name], np.array(predictions), np.array(labels))[name]
-    assert isinstance(value, float)
-    assert 0.0 <= value <= 1.0
-    if name in ("matthews", *NUMBERS):
-        assert value == 0.0
+def test_constant_sides_have_a_score_and_no_warning(predictions, labels):
+    values = score(list(METRICS), np.array(predictions), np.array(labels))
+    assert all(isinstance(value, float) and 0.0 <= value <= 1.0 for value in values.values())
+    assert [values[name] for name in ("matthews", *NUMBERS)] == [0.0] * 3
 
 
 def test_very_large_and_nearly_constant_numbers():
@@ -190,3 +129,89 @@ def test_the_worst_case_is_minus_one():
 def test_bad_input(names, predictions, labels, words):
     with pytest.raises(InputError, match=words):
         score(names, np.array(predictions), np.array(labels))
+
+
+# -- weights -----------------------------------------------------------------------------------------------------------
+
+
+def repeated(name, predictions, labels, weights):
+    """The plain metric on examples repeated as often as their weight says."""
+    rows = [np.repeat(np.arange(len(labels)), each) for each in weights]
+    return np.array([[METRICS[name](each[row], labels[row]) for each in predictions] for row in rows])
+
+
+def resamples(chance, count, examples):
+    return np.stack([np.bincount(chance.integers(examples, size=examples), minlength=examples) for _ in range(count)])
+
+
+@pytest.mark.parametrize("name", METRICS)
+def test_a_weighted_metric_is_the_plain_one_on_the_resample(name):
+    for examples, classes in [(1, 2), (3, 2), (7, 3), (200, 5)]:
+        chance = np.random.default_rng([examples, classes])
+        labels = chance.integers(classes, size=examples)
+        predictions = np.where(chance.random((4, examples)) < 0.6, labels, chance.integers(classes, size=(4, examples)))
+        predictions[3] = 1  # a collapsed model
+        if name in NUMBERS:
+            predictions = predictions + np.where(np.arange(4)[:, None] < 2, chance.normal(size=(4, examples)), 0)
+        weights = np.concatenate([np.ones((1, examples), dtype=int), resamples(chance, 40, examples)])
+        found = weighted_score(name, predictions, labels, weights)
+        assert found.shape == (41, 4)
+        np.testing.assert_allclose(found, repeated(name, predictions, labels, weights), rtol=1e-9, atol=1e-12)
+
+
+def test_f1_and_macro_f1_by_hand():
+    labels, predictions, weights = np.array([1, 1, 0]), np.array([[1, 0, 0]]), np.array([[2, 1, 3], [0, 0, 2]])
+    # First: 2 hits, 2 predicted and 3 right of class 1; 3 hits, 4 predicted and 3 right of class 0.
+    np.testing.assert_allclose(weighted_score("f1", predictions, labels, weights)[:, 0], [4 / 5, 0.0])
+    # Second: class 1 was not drawn, so it has no part in the mean.
+    np.testing.assert_allclose(
+        weighted_score("macro_f1", predictions, labels, weights)[:, 0], [(4 / 5 + 6 / 7) / 2, 1.0]
+    )
+
+
+@pytest.mark.parametrize("name", NUMBERS)
+def test_a_resample_without_the_one_example_that_differs_is_constant(name):
+    predictions, labels = np.array([[0.3, 0.3, 0.3, 0.3, 7.1]]), np.array([1.0, 2.0, 3.0, 4.0, 5.0])
+    weights = np.array([[1, 1, 2, 1, 0], [1, 1, 1, 1, 1]])
+    found = weighted_score(name, predictions, labels, weights)[:, 0]
+    assert found[0] == 0.0
+    assert found[1] > 0.5
+
+
+def test_pearson_is_exact_where_moments_cancel():
+    """Without the outlier all that is left are differences far below it."""
+    chance = np.random.default_rng(0)
+    labels = chance.normal(size=50)
+    predictions = labels[None] + 0.5 * chance.normal(size=(1, 50)) + 100
+    predictions[0, -1] = 1e9
+    weights = np.stack([np.ones(50, dtype=int), np.array([2, *[1] * 48, 0])])
+    np.testing.assert_allclose(
+        weighted_score("pearson", predictions, labels, weights),
+        repeated("pearson", predictions, labels, weights),
+        rtol=1e-9,
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "shapes", "message"),
+    [
+        ("acuracy", ((2, 3), (3,), (4, 3)), "unknown metric 'acuracy': did you mean 'accuracy'"),
+        ("accuracy", ((3,), (3,), (4, 3)), r"predictions \[3\]"),
+        ("accuracy", ((2, 3), (3,), (3,)), r"weights \[3\]"),
+        ("accuracy", ((2, 0), (0,), (4, 0)), "n at least 1"),
+    ],
+)
+def test_wrong_shapes_and_names_of_weighted_scores_are_refused(name, shapes, message):
+    with pytest.raises(InputError, match=message):
+        weighted_score(name, *(np.ones(shape, dtype=int) for shape in shapes))
+
+
+@pytest.mark.parametrize("weights", [[[0.5, 0.5]], [[-1, 2]], [[0, 0]]])
+def test_weights_are_counts(weights):
+    with pytest.raises(InputError, match="whole numbers from 0"):
+        weighted_score("accuracy", np.array([[0, 1]]), np.array([0, 1]), np.array(weights))
+
+
+def test_predictions_must_be_numbers():
+    with pytest.raises(InputError, match="1 of 2 predictions are not finite"):
+        weighted_score("pearson", np.array([[0.5, math.nan]]), np.array([0, 1]), np.ones((1, 2), dtype=int))

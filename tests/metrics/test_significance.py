@@ -1,4 +1,7 @@
+"""Tests of differences against scipy, against enumeration and by hand."""
+
 import itertools
+import math
 import random
 import time
 
@@ -7,8 +10,16 @@ import pytest
 from scipy import stats
 
 from headwise.errors import InputError
-from headwise.metrics import holm, mean_over_seeds, paired_test
-from headwise.metrics.significance import mean_interval
+from headwise.metrics import (
+    SeedScores,
+    holm,
+    mcnemar,
+    mean_over_seeds,
+    paired_by_seed,
+    paired_test,
+    twice_the_median,
+)
+from headwise.metrics.significance import EXACT, detectable_effect, small_sample_factor, smallest_permutation_p
 
 # Six pairs; on one the systems are equal.
 FIRST = [0.5, 1.0, 0.0, 0.25, 1.0, 0.2]
@@ -25,23 +36,21 @@ def enumerated(first, second):
     """The two-sided p-value over all ways to swap the systems, one by one."""
     differences = [b - a for a, b in zip(first, second, strict=True)]
     sums = [
-        sum(s * d for s, d in zip(signs, differences, strict=True)) for signs in itertools.product((1, -1), repeat=6)
+        sum(s * d for s, d in zip(signs, differences, strict=True))
+        for signs in itertools.product((1, -1), repeat=len(first))
     ]
     return sum(abs(value) >= abs(sum(differences)) - 1e-12 for value in sums) / len(sums)
 
 
 def test_six_pairs_are_tested_exactly():
+    for seed in range(5):
+        chance = random.Random(seed)
+        first, second = ([chance.choice([0, 1 / 3, 0.5, 1.0]) for _ in range(6)] for _ in range(2))
+        assert paired_test(first, second).p == pytest.approx(enumerated(first, second))
     test = paired_test(FIRST, SECOND)
     assert test.p == pytest.approx(enumerated(FIRST, SECOND))
     assert test.difference == pytest.approx(2.05 / 6)
     assert (test.better, test.worse, test.equal) == (4, 1, 1)
-
-
-@pytest.mark.parametrize("seed", range(5))
-def test_any_six_pairs_are_tested_exactly(seed):
-    chance = random.Random(seed)
-    first, second = ([chance.choice([0, 1 / 3, 0.5, 1.0]) for _ in range(6)] for _ in range(2))
-    assert paired_test(first, second).p == pytest.approx(enumerated(first, second))
 
 
 def test_pairs_that_are_equal_do_not_cost_exactness():
@@ -166,10 +175,10 @@ def test_holm_rejects_what_the_step_by_step_rule_rejects():
         assert {place for place, value in enumerate(holm(p_values)) if value <= level} == rejected
 
 
-@pytest.mark.parametrize("bad", [-0.1, 1.1, float("nan")])
-def test_holm_refuses_what_is_no_p_value(bad):
-    with pytest.raises(InputError, match="from 0 to 1"):
-        holm([0.5, bad])
+def test_holm_refuses_what_is_no_p_value():
+    for bad in (-0.1, 1.1, float("nan")):
+        with pytest.raises(InputError, match="from 0 to 1"):
+            holm([0.5, bad])
 
 
 # -- seeds -------------------------------------------------------------------------------------------------------------
@@ -187,18 +196,181 @@ def test_seeds_on_other_claims_are_refused():
         mean_over_seeds([])
 
 
-# -- a mean ------------------------------------------------------------------------------------------------------------
+# -- examples ----------------------------------------------------------------------------------------------------------
 
 
-def test_the_interval_of_a_mean_is_that_of_scipy():
-    values = np.array([61.2, 63.0, 60.1, 62.4])
-    mean, deviation, half_width = mean_interval(values)
-    low, high = stats.t.interval(0.95, 3, loc=values.mean(), scale=stats.sem(values))
-    assert (mean, deviation) == pytest.approx((values.mean(), values.std(ddof=1)))
-    assert (mean - half_width, mean + half_width) == pytest.approx((low, high))
+def by_counting(better, worse):
+    """Twice the smaller tail of a fair coin."""
+    total = better + worse
+    tail = sum(math.comb(total, k) for k in range(min(better, worse) + 1)) / 2**total
+    return min(1.0, 2 * tail)
 
 
-def test_one_value_has_no_interval():
-    assert mean_interval(np.array([3.0]))[0] == 3.0
-    assert np.isnan(mean_interval(np.array([3.0]))[1:]).all()
-    assert np.isnan(mean_interval(np.array([]))).all()
+def test_mcnemar_counts_the_examples_that_one_has_right():
+    chance = np.random.default_rng(0)
+    labels = chance.integers(3, size=60)
+    first, second = (np.where(chance.random(60) < 0.7, labels, chance.integers(3, size=60)) for _ in range(2))
+    better = sum(a != y == b for a, b, y in zip(first, second, labels, strict=True))
+    worse = sum(a == y != b for a, b, y in zip(first, second, labels, strict=True))
+    test = mcnemar(first, second, labels)
+    assert (test.better, test.worse) == (better, worse)
+    assert test.p == pytest.approx(by_counting(better, worse))
+
+
+def test_mcnemar_the_other_way_round_is_the_same_test():
+    labels, first, second = np.zeros(9, int), np.array([0] * 3 + [1] * 6), np.array([1] * 3 + [0] * 6)
+    one, other = mcnemar(first, second, labels), mcnemar(second, first, labels)
+    assert (one.better, one.worse) == (other.worse, other.better) == (6, 3)
+    assert one.p == pytest.approx(other.p)
+
+
+def test_classifiers_that_are_right_on_the_same_examples_do_not_differ():
+    assert mcnemar(np.array([0, 1]), np.array([0, 2]), np.array([0, 0])).p == 1
+
+
+def test_mcnemar_refuses_rows_that_do_not_fit():
+    with pytest.raises(InputError, match="three rows of the same length"):
+        mcnemar(np.array([0]), np.array([0, 1]), np.array([0, 1]))
+
+
+def test_twice_the_median_by_hand():
+    assert twice_the_median([0.03]) == 0.03  # one test is what it is
+    assert twice_the_median([0.9, 0.01, 0.04]) == pytest.approx(0.08)
+    assert twice_the_median([0.01, 0.03, 0.05, 0.9]) == pytest.approx(0.08)
+    assert twice_the_median([0.6, 0.7]) == 1
+    with pytest.raises(InputError, match="at least one"):
+        twice_the_median([])
+
+
+@pytest.mark.parametrize("dependence", ["none", "the same", "opposite"])
+def test_twice_the_median_is_valid_whatever_the_dependence(dependence):
+    chance = np.random.default_rng(3)
+    one = chance.random(20_000)
+    others = {"none": chance.random((2, 20_000)), "the same": [one, one], "opposite": [1 - one, one]}
+    seeds = np.stack([one, *others[dependence]])  # [3,trials]
+    combined = np.array([twice_the_median(column) for column in seeds.T.tolist()])
+    for level in (0.01, 0.05, 0.2):
+        assert (combined <= level).mean() <= level * 1.1
+
+
+# -- scores over seeds -------------------------------------------------------------------------------------------------
+
+
+def scores(count, seed=0, shift=0.02):
+    chance = np.random.default_rng([seed, count])
+    first = 0.8 + 0.01 * chance.normal(size=count)
+    return first.tolist(), (first + shift + 0.02 * chance.normal(size=count)).tolist()
+
+
+@pytest.mark.parametrize("count", [2, 5])
+def test_it_is_the_paired_t_test_of_scipy(count):
+    first, second = scores(count)
+    test, slow = paired_by_seed(first, second), stats.ttest_rel(second, first)
+    differences = np.array(second) - np.array(first)
+    assert test.seeds == count
+    assert test.t_test_p == pytest.approx(slow.pvalue)
+    assert (test.low, test.high) == pytest.approx(tuple(slow.confidence_interval(0.95)))
+    assert (test.difference, test.deviation) == pytest.approx((differences.mean(), differences.std(ddof=1)))
+    assert test.effect == pytest.approx(differences.mean() / differences.std(ddof=1))
+
+
+def test_all_flips_are_tried():
+    for count, seed in itertools.product((2, 3, 5, 8), range(3)):
+        first, second = scores(count, seed, shift=0.01)
+        assert paired_by_seed(first, second).permutation_p == pytest.approx(enumerated(first, second))
+
+
+def test_the_smallest_p_is_reached_when_all_seeds_agree():
+    for count in (2, 3, 5, 13):
+        first, second = scores(count)
+        test = paired_by_seed(first, [0.5 + 0.01 * place + value for place, value in enumerate(first)])
+        assert test.permutation_p == pytest.approx(2 / 2**count) == pytest.approx(test.smallest_p)
+    assert smallest_permutation_p(3) == 0.25
+
+
+def test_beyond_thirteen_seeds_flips_are_sampled():
+    first, second = scores(EXACT + 1, shift=0.008)
+    test = paired_by_seed(first, second)
+    assert test.smallest_p == pytest.approx(2e-4)
+    assert test.permutation_p == pytest.approx(enumerated(first, second), abs=0.02)
+    assert paired_by_seed(first, second) == test
+
+
+def test_seeds_the_other_way_round_are_the_same_test():
+    first, second = scores(5)
+    one, other = paired_by_seed(first, second), paired_by_seed(second, first)
+    assert (other.difference, other.low, other.high) == pytest.approx((-one.difference, -one.high, -one.low))
+    assert (other.effect, other.effect_corrected) == pytest.approx((-one.effect, -one.effect_corrected))
+    for name in ("t_test_p", "permutation_p", "deviation", "detectable"):
+        assert getattr(other, name) == pytest.approx(getattr(one, name))
+
+
+def test_one_seed_has_a_difference_only():
+    test = paired_by_seed([0.7], [0.8])
+    assert test.difference == pytest.approx(0.1)
+    assert set(test.as_data().values()) - {test.difference} == {1, None}
+
+
+def test_equal_seeds_do_not_differ():
+    test = paired_by_seed([0.7, 0.8, 0.75], [0.7, 0.8, 0.75])
+    assert (test.difference, test.low, test.high, test.effect) == (0, 0, 0, 0)
+    assert (test.t_test_p, test.permutation_p) == (1, 1)
+    assert test.detectable is None
+
+
+def test_seeds_that_all_differ_alike_have_no_spread():
+    test = paired_by_seed([0.1, 0.2, 0.3], [0.2, 0.3, 0.4])
+    assert test.difference == pytest.approx(0.1)
+    assert (test.t_test_p, test.low, test.high, test.effect, test.detectable) == (None,) * 5
+    assert test.permutation_p == 0.25
+
+
+def test_scores_over_seeds():
+    values = [0.61, 0.63, 0.60, 0.62]
+    found = SeedScores.of(values)
+    low, high = stats.t.interval(0.95, 3, loc=np.mean(values), scale=stats.sem(values))
+    assert (found.mean, found.deviation) == pytest.approx((np.mean(values), np.std(values, ddof=1)))
+    assert (found.low, found.high) == pytest.approx((low, high))
+    assert found.as_data()["values"] == values
+    assert SeedScores.of([0.5]) == SeedScores((0.5,), 0.5, None, None, None)
+
+
+# -- effects -----------------------------------------------------------------------------------------------------------
+
+
+def test_the_detectable_effect_has_the_power_by_the_non_central_t():
+    for count in (2, 3, 4, 5, 10, 40):
+        critical = stats.t.ppf(0.975, count - 1)
+        shifted = stats.nct(count - 1, detectable_effect(count) * math.sqrt(count))
+        assert shifted.sf(critical) == pytest.approx(0.8, abs=3e-6)  # the other side adds less than that
+
+
+def test_the_detectable_effect_has_the_power_by_simulation():
+    chance, count = np.random.default_rng(1), 5
+    samples = chance.normal(detectable_effect(count), 1.0, size=(20_000, count))
+    found = stats.ttest_1samp(samples, 0, axis=1).pvalue < 0.05
+    assert found.mean() == pytest.approx(0.8, abs=0.015)
+
+
+def test_the_detectable_difference_is_in_units_of_the_score():
+    first, second = scores(4)
+    test = paired_by_seed(first, second)
+    assert test.detectable == pytest.approx(detectable_effect(4) * test.deviation)
+
+
+def test_the_correction_takes_the_bias_away():
+    """The mean of d over many small samples is the true effect only with the correction."""
+    chance, true = np.random.default_rng(2), 0.7
+    samples = chance.normal(true, 1.0, size=(200_000, 5))
+    effects = samples.mean(1) / samples.std(1, ddof=1)
+    assert effects.mean() > 1.1 * true
+    assert (effects * small_sample_factor(4)).mean() == pytest.approx(true, abs=0.01)
+
+
+def test_the_correction_by_hand():
+    # Two degrees of freedom: gamma(1) / (sqrt(1) gamma(1/2)) = 1 / sqrt(pi).
+    assert small_sample_factor(2) == pytest.approx(1 / math.sqrt(math.pi))
+    first, second = scores(3)
+    test = paired_by_seed(first, second)
+    assert test.effect_corrected == pytest.approx(test.effect / math.sqrt(math.pi))
+    assert paired_by_seed(first[:2], second[:2]).effect_corrected is None

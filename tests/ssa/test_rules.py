@@ -1,4 +1,4 @@
-"""Label rules: the truth table of accepting a probe, row by row."""
+"""Predictions of the three kinds of task, and the truth table of label rules, row by row."""
 
 import math
 
@@ -6,60 +6,125 @@ import numpy
 import pytest
 
 from headwise.errors import InputError
-from headwise.ssa.judge import Judge
-from headwise.ssa.options import LABEL_RULES
-from headwise.ssa.rules import build_rule
+from headwise.ssa.rules import Scorer, background_label, score_labels, worth_probing
 
+CLASSES, RANKS, NUMBERS = Scorer("classification"), Scorer("ranking"), Scorer("regression", 0.3, 5.0)
 NAN = float("nan")
-CLASSES = Judge("classification")
-NUMBERS = Judge("regression", 0.3, 5.0)
+
+
+def column(*numbers):
+    return numpy.array(numbers, numpy.float32)[:, None]
+
+
+def probability(row, gold):
+    return math.exp(row[gold]) / sum(math.exp(each) for each in row)
+
+
+def test_the_largest_logit_is_the_prediction_of_a_classification():
+    before = numpy.array([[2.0, 1.0, 0.0], [0.0, 1.0, 3.0], [0.0, 1.0, 0.5]], numpy.float32)
+    after = numpy.array([[9.0, 1.0, 8.0], [0.0, 3.1, 3.0], [0.6, 0.5, 0.4]], numpy.float32)
+    assert CLASSES.right(before, numpy.array([0.0, 1.0, 1.0])).tolist() == [True, False, True]
+    assert CLASSES.same(before, after).tolist() == [True, False, False]
+
+
+def test_a_logit_above_zero_is_label_1_of_a_ranking():
+    gold = numpy.array([1.0, 1.0, 0.0, 0.0, 0.0])
+    assert RANKS.right(column(0.1, -0.1, -0.1, 0.1, 0.0), gold).tolist() == [True, False, True, False, True]
+    assert RANKS.same(column(3.0, 3.0, -1.0), column(0.1, -0.1, -9.0)).tolist() == [True, False, True]
+
+
+def test_numbers_that_are_the_tolerance_apart_are_the_same():
+    """STS-B: labels from 0 to 5, the authors' tolerance of 0.3.
+
+    Every pair is 0.3 apart in decimal, and one float32 step or more on either side of it in binary.
+    """
+    scorer = Scorer.of("regression", numpy.array([0.0, 3.0, 5.0]), 0.06)
+    one, other = numpy.array([(0.3, 0.0), (2.7, 3.0), (3.3, 3.0), (4.1, 3.8), (4.7, 5.0), (-0.3, 0.0)]).T
+    further = one + numpy.copysign(1e-5, one - other)
+    assert scorer.right(column(*one), other).all()
+    assert scorer.same(column(*one), column(*other)).all()
+    assert not scorer.right(column(*further), other).any()
+    assert not scorer.same(column(*other), column(*further)).any()
+
+
+def test_the_tolerance_is_a_fraction_of_the_range_of_the_labels():
+    scorer = Scorer.of("regression", numpy.array([1.0, -1.0, 3.0]), 0.25)
+    assert (scorer.tolerance, scorer.span) == (1.0, 4.0)
+    equal = Scorer.of("regression", numpy.array([2.0, 2.0]), 0.1)
+    assert equal.right(column(2.1, 2.2), numpy.array([2.0, 2.0])).tolist() == [True, False]
+
+
+def test_the_drop_of_a_classification_is_the_probability_that_the_label_lost():
+    random = numpy.random.default_rng(1)
+    before, after = random.normal(0, 3, (2, 50, 4))
+    gold = random.integers(0, 4, 50)
+    slow = [max(0, probability(old, y) - probability(new, y)) for old, new, y in zip(before, after, gold, strict=True)]
+    assert 0 in slow
+    numpy.testing.assert_allclose(CLASSES.drop(before, after, gold.astype(float)), slow, atol=1e-12)
+
+
+def test_a_drop_by_hand():
+    # p = (3/4, 1/4) before and (1/4, 3/4) after: class 0 loses one half, class 1 nothing.
+    before, after = numpy.log([[3.0, 1.0], [3.0, 1.0]]), numpy.log([[1.0, 3.0], [1.0, 3.0]])
+    numpy.testing.assert_allclose(CLASSES.drop(before, after, numpy.array([0, 1])), [0.5, 0.0], atol=1e-12)
+    ranked = RANKS.drop(column(math.log(3), math.log(3)), column(-math.log(3), -math.log(3)), numpy.array([1, 0]))
+    numpy.testing.assert_allclose(ranked, [0.5, 0.0], atol=1e-7)
+    numbers = NUMBERS.drop(column(1.0, 4.0, 0.0), column(2.0, 3.0, 9.0), numpy.ones(3))
+    numpy.testing.assert_allclose(numbers, [0.2, 0.2, 1])
+    # and of huge logits
+    assert CLASSES.drop(numpy.array([[1e4, 0.0]]), numpy.array([[0.0, 1e4]]), numpy.array([0])).tolist() == [1.0]
+    assert RANKS.drop(column(1e4, -1e4), column(-1e4, 1e4), numpy.array([1, 0])).tolist() == [1.0, 1.0]
+
+
+def test_bad_input_is_refused_with_a_sentence():
+    with pytest.raises(InputError, match="unknown kind of task 'regresion': did you mean 'regression'"):
+        Scorer("regresion")
+    with pytest.raises(InputError, match=r"logits of shape \[2, 1\] for a classification.*two or more"):
+        CLASSES.right(column(1, 2), numpy.zeros(2))
+    with pytest.raises(InputError, match=r"logits of shape \[1, 2\] for a ranking.*one"):
+        RANKS.right(numpy.zeros((1, 2)), numpy.zeros(1))
+    with pytest.raises(InputError, match="label 2 for a model of 2 classes: expected 0 to 1; set num_labels"):
+        CLASSES.right(numpy.zeros((2, 2)), numpy.array([1.0, 2.0]))
+    with pytest.raises(InputError, match="label -100 for a model"):
+        CLASSES.drop(numpy.zeros((1, 2)), numpy.zeros((1, 2)), numpy.array([-100]))
+
 
 A, B, C = [2.0, 0.0, 0.0], [0.0, 2.0, 0.0], [0.0, 0.0, 2.0]
-# (answer before, answer after, label): what each rule accepts, and the label of hidden tokens. The label is class 0.
-TABLE = {
-    "right, same": ((A, A), {"reference": (True, 0.0), "probe": (True, 0.0)}),
-    "right, other": ((A, B), {"reference": (False, NAN), "probe": (True, 1.0)}),
-    "wrong, same": ((B, B), {"reference": (False, NAN), "probe": (False, NAN)}),
-    "wrong, then right": ((B, A), {"reference": (False, NAN), "probe": (False, NAN)}),
-    "wrong, other wrong": ((B, C), {"reference": (False, NAN), "probe": (False, NAN)}),
-}
-
-
-@pytest.mark.parametrize("row", TABLE)
-@pytest.mark.parametrize("name", ["reference", "probe"])
-def test_the_truth_table_of_a_classification(name, row):
-    (before, after), expected = TABLE[row]
-    accepted, values = build_rule(name).judge_probes(
-        CLASSES, numpy.array([before]), numpy.array([after]), numpy.array([0.0])
-    )
-    assert values.dtype == numpy.float32
-    numpy.testing.assert_equal((accepted.item(), values.item()), expected[name])
-
-
-# The label is 3.0, the tolerance 0.3; the edges themselves are accepted.
+# Predictions before and after, then for `reference` and `probe`: is it accepted, and the label of hidden tokens.
+# The gold label is class 0.
+CLASS_TABLE = [
+    ((A, A), (True, 0.0), (True, 0.0)),  # right, same
+    ((A, B), (False, NAN), (True, 1.0)),  # right, other
+    ((B, B), (False, NAN), (False, NAN)),  # wrong, same
+    ((B, A), (False, NAN), (False, NAN)),  # wrong, then right
+    ((B, C), (False, NAN), (False, NAN)),  # wrong, other wrong
+]
+# The gold label is 3.0, the tolerance 0.3; the edges themselves are accepted.
 NUMBER_TABLE = [
-    ((3.3, 3.6), {"reference": (True, 0.0), "probe": (True, 0.0)}),
-    ((2.7, 2.4), {"reference": (True, 0.0), "probe": (True, 0.0)}),
-    ((3.3, 3.60001), {"reference": (False, NAN), "probe": (True, 1.0)}),
-    ((2.7, 2.39999), {"reference": (False, NAN), "probe": (True, 1.0)}),
-    ((3.30001, 3.0), {"reference": (False, NAN), "probe": (False, NAN)}),
-    ((2.69999, 3.0), {"reference": (False, NAN), "probe": (False, NAN)}),
-    ((0.0, 0.0), {"reference": (False, NAN), "probe": (False, NAN)}),
+    (([3.3], [3.6]), (True, 0.0), (True, 0.0)),
+    (([2.7], [2.4]), (True, 0.0), (True, 0.0)),
+    (([3.3], [3.60001]), (False, NAN), (True, 1.0)),
+    (([2.7], [2.39999]), (False, NAN), (True, 1.0)),
+    (([3.30001], [3.0]), (False, NAN), (False, NAN)),
+    (([2.69999], [3.0]), (False, NAN), (False, NAN)),
+    (([0.0], [0.0]), (False, NAN), (False, NAN)),
 ]
 
 
-@pytest.mark.parametrize(("answers", "expected"), NUMBER_TABLE)
-@pytest.mark.parametrize("name", ["reference", "probe"])
-def test_the_truth_table_of_a_regression(name, answers, expected):
-    before, after = (numpy.array([[each]], numpy.float32) for each in answers)
-    accepted, values = build_rule(name).judge_probes(NUMBERS, before, after, numpy.array([3.0]))
-    numpy.testing.assert_equal((accepted.item(), values.item()), expected[name])
+@pytest.mark.parametrize("rule", ["reference", "probe"])
+@pytest.mark.parametrize(("scorer", "gold", "table"), [(CLASSES, 0.0, CLASS_TABLE), (NUMBERS, 3.0, NUMBER_TABLE)])
+def test_the_truth_table(rule, scorer, gold, table):
+    before, after = (numpy.array([row[0][side] for row in table], numpy.float32) for side in (0, 1))
+    accepted, values = score_labels(rule, scorer, before, after, numpy.full(len(table), gold))
+    assert values.dtype == numpy.float32
+    expected = [row[1] if rule == "reference" else row[2] for row in table]
+    numpy.testing.assert_equal(list(zip(accepted.tolist(), values.tolist(), strict=True)), expected)
 
 
 def test_the_soft_rule_accepts_all_and_gives_the_lost_probability():
     before = numpy.log([[3.0, 1.0], [1.0, 3.0], [1.0, 3.0]])
     after = numpy.log([[1.0, 1.0], [1.0, 7.0], [3.0, 1.0]])
-    accepted, values = build_rule("soft").judge_probes(CLASSES, before, after, numpy.zeros(3))
+    accepted, values = score_labels("soft", CLASSES, before, after, numpy.zeros(3))
     assert accepted.all()
     # From 3/4 to 1/2; from 1/4 to 1/8; and a rise is no drop.
     numpy.testing.assert_allclose(values, [0.25, 0.125, 0.0], atol=1e-7)
@@ -68,18 +133,11 @@ def test_the_soft_rule_accepts_all_and_gives_the_lost_probability():
 
 def test_right_examples_are_worth_a_probe_and_for_the_soft_rule_all():
     original, gold = numpy.array([A, B]), numpy.zeros(2)
-    worth = {name: build_rule(name).worth(CLASSES, original, gold).tolist() for name in LABEL_RULES}
+    worth = {rule: worth_probing(rule, CLASSES, original, gold).tolist() for rule in ("probe", "reference", "soft")}
     assert worth == {"probe": [True, False], "reference": [True, False], "soft": [True, True]}
 
 
-def test_only_the_reference_rule_speaks_of_tokens_that_were_not_hidden():
-    reference = build_rule("reference")
-    assert (reference.rest, reference.unprobed) == (1.0, 1.0)
-    for name in ("probe", "soft"):
-        assert math.isnan(build_rule(name).rest)
-        assert math.isnan(build_rule(name).unprobed)
-
-
-def test_an_unknown_rule_is_refused():
-    with pytest.raises(InputError, match="unknown label_rule 'prob': did you mean 'probe'"):
-        build_rule("prob")
+def test_only_the_reference_rule_labels_tokens_that_were_not_hidden():
+    assert background_label("reference") == 1.0
+    assert math.isnan(background_label("probe"))
+    assert math.isnan(background_label("soft"))

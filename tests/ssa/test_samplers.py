@@ -12,15 +12,21 @@ import pytest
 from numpy.typing import NDArray
 
 from headwise.errors import InputError
-from headwise.ssa.options import SSA
-from headwise.ssa.samplers import ReferenceSampler, Sampler, UniformSampler, build_sampler
-from headwise.ssa.spans import on_ring, span_chances, span_lengths
+from headwise.ssa.config import SSA
+from headwise.ssa.sampling import (
+    ReferenceSampler,
+    Sampler,
+    UniformSampler,
+    build_sampler,
+    on_ring,
+    span_lengths,
+)
 
 Texts = list[NDArray[numpy.int64]]
 
 
 def texts(*lengths: int) -> Texts:
-    """Places of texts as in [CLS] A [SEP] B [SEP]."""
+    """Positions of texts as in [CLS] A [SEP] B [SEP]."""
     ends = numpy.cumsum(numpy.array(lengths) + 1)
     return [numpy.arange(end - length, end) for length, end in zip(lengths, ends, strict=True)]
 
@@ -44,7 +50,7 @@ def draw(
 def assert_chances(counts: NDArray[Any], chances: NDArray[Any] | float, draws: int) -> None:
     """Counts of a binomial with these chances.
 
-    Four sigmas, not three: some hundreds of places are looked at, of which one in 370 is beyond three by chance.
+    Four sigmas, not three: some hundreds of positions are checked, of which one in 370 is beyond three by chance.
     """
     spread = numpy.sqrt(draws * chances * (1 - chances))
     assert numpy.all(numpy.abs(counts - draws * chances) <= 4 * spread + 1e-9), (counts / draws, chances)
@@ -55,17 +61,12 @@ def assert_chances(counts: NDArray[Any], chances: NDArray[Any] | float, draws: i
 # lengths of the texts, options, and the chance of each token by hand
 EVEN: dict[str, tuple[tuple[int, ...], dict[str, Any], float]] = {
     "single": ((15,), {}, 0.15),
-    "pair": ((15, 7), {}, 0.15),
     "three texts, one of them of one token": ((6, 1, 9), {}, 0.15),
     "single tokens": ((12,), {"rm_threshold": 1.0}, 0.15),
     "spans of two and three": ((12, 5), {"rm_threshold": 0.5, "mask_fraction": 0.3}, 0.3),
-    "spans of three only": ((11,), {"rm_threshold": 0.0, "mask_fraction": 0.4}, 0.4),
-    "nearly all": ((9, 4), {"mask_fraction": 0.85}, 0.85),
     "fraction of less than one token": ((4, 2), {"mask_fraction": 0.01}, 1 / 6),
     "fraction of all": ((4, 2), {"mask_fraction": 1.0}, 5 / 6),
-    "at most three of a single": ((15,), {"mask_fraction": 0.5, "most_hidden": 3}, 3 / 15),
     "at most three of a pair": ((12, 8), {"mask_fraction": 0.5, "most_hidden": 3}, 3 / 20),
-    "less than the most": ((9, 6), {"most_hidden": 3}, 0.15),
     "at most one": ((9, 6), {"most_hidden": 1}, 1 / 15),
     # P(A) : P(B) = 2/2 : 12/3, so that A's chance is 1/5 and B's 4/5 * 3/12
     "a text shorter than the most": ((2, 12), {"mask_fraction": 0.5, "most_hidden": 3}, 1 / 5),
@@ -114,15 +115,6 @@ def test_whole_words_need_words() -> None:
         uniform(whole_words=True).hidden(texts(5), numpy.random.default_rng(0))
 
 
-def test_each_text_gets_its_part_rounded_up_or_down() -> None:
-    segments = texts(20, 10)
-    hidden = draw(uniform(), segments, 2000)
-    first, second = (hidden[:, segment].sum(1) for segment in segments)
-    assert set(first) == {3}
-    assert set(second) == {1, 2}
-    assert_chances(numpy.array([(second == 2).sum()]), 0.5, 2000)
-
-
 def test_the_parts_of_two_texts_add_up_to_the_rounded_whole() -> None:
     # 0.15 * 14 = 2.1 tokens; rounding each text by itself would also give 0, 1 and 4.
     assert set(draw(uniform(), texts(7, 7), 2000).sum(1)) == {2, 3}
@@ -143,7 +135,7 @@ def test_with_a_bound_all_is_hidden_in_one_text() -> None:
 def test_something_is_hidden_and_something_stays_whatever_the_example(most: int | None, whole_words: bool) -> None:
     random = numpy.random.default_rng(5)
     for _ in range(400):
-        segments = texts(*random.integers(0, 7, size=random.integers(1, 4)))
+        segments = texts(*random.integers(0, 7, size=random.integers(1, 4)))[:: int(random.choice([1, -1]))]
         words = random.integers(0, 2, size=30).cumsum()
         fraction, threshold = random.choice([0.01, 0.15, 0.5, 0.97, 1.0]), random.choice([0, 0.3, 0.5, 0.7, 1])
         sampler = uniform(mask_fraction=fraction, rm_threshold=threshold, most_hidden=most, whole_words=whole_words)
@@ -171,21 +163,6 @@ def test_examples_without_text_have_nothing_to_hide(sampler: Sampler) -> None:
         assert hidden.dtype == numpy.int64
 
 
-@pytest.mark.parametrize("lengths", [(0, 9), (9, 0)])
-@pytest.mark.parametrize("sampler", [uniform(), uniform(most_hidden=3), ReferenceSampler(1.0, 0.7)])
-def test_an_empty_text_beside_another_is_passed_over(sampler: Sampler, lengths: tuple[int, int]) -> None:
-    assert draw(sampler, texts(*lengths), 50).any(1).all()
-
-
-def test_places_are_those_of_the_texts_wherever_they_are() -> None:
-    moved = [numpy.array([40, 41, 42, 43, 44, 45]), numpy.array([3, 5, 7, 9])]  # neither in order nor side by side
-    for sampler in (uniform(mask_fraction=0.6), ReferenceSampler(1.0, 0.7)):
-        seen = draw(sampler, moved, 100).any(0)
-        assert set(numpy.flatnonzero(seen)) <= {40, 41, 42, 43, 44, 45, 3, 5, 7, 9}
-        assert seen[40:46].any()
-        assert seen[3:10].any()
-
-
 @pytest.mark.parametrize("sampler", [uniform(), uniform(most_hidden=3), ReferenceSampler(0.2, 0.7)])
 def test_the_given_generator_decides_and_no_other(sampler: Sampler) -> None:
     legacy, standard = numpy.random.get_state()[1].tolist(), python_random.getstate()
@@ -201,10 +178,9 @@ def test_the_given_generator_decides_and_no_other(sampler: Sampler) -> None:
 
 @pytest.mark.parametrize(
     ("threshold", "chances"),
-    [(0.7, (0.4, 0.3, 0.3)), (0.9, (0.8, 0.1, 0.1)), (0.5, (0, 0.5, 0.5)), (0.2, (0, 0.2, 0.8)), (1.0, (1, 0, 0))],
+    [(0.7, (0.4, 0.3, 0.3)), (0.2, (0, 0.2, 0.8)), (1.0, (1, 0, 0))],
 )
 def test_spans_have_one_two_or_three_units(threshold: float, chances: tuple[float, float, float]) -> None:
-    assert span_chances(threshold) == pytest.approx(chances)
     found: Counter[int] = Counter()
     for hidden in draw(uniform(rm_threshold=threshold), texts(2000), 30):
         ring = numpy.roll(hidden[1:], -int(numpy.argmin(hidden[1:])))  # from a token that is not hidden
@@ -248,7 +224,6 @@ TABLE = {
     60: ((0.161, 0.00), (0.119, None), (0.204, None), (0.298, 0.00)),
 }
 SETTINGS = ((0.1, 0.7), (0.1, 0.9), (0.1, 0.5), (0.2, 0.7))
-CELLS = [(tokens, setting, cell) for tokens, row in TABLE.items() for setting, cell in zip(SETTINGS, row, strict=True)]
 
 
 def reference_draws(sampler: ReferenceSampler, tokens: int, draws: int) -> NDArray[Any]:
@@ -279,34 +254,27 @@ def exact_chances(tokens: int, trigger: float, threshold: float) -> tuple[NDArra
     return 1 - spared, empty
 
 
-@pytest.mark.parametrize(("tokens", "setting", "cell"), CELLS)
-def test_the_reference_sampler_meets_the_table_of_the_released_code(
-    tokens: int, setting: tuple[float, float], cell: tuple[float, float | None]
-) -> None:
-    hidden = reference_draws(ReferenceSampler(*setting), tokens, 5000)
-    # In the digits of the table: its 0.89 for three tokens is 0.9 by the rules.
-    assert abs(round(hidden.mean(), 3) - cell[0]) <= 0.01 + 1e-9
-    if cell[1] is not None:
-        assert abs(round((~hidden.any(1)).mean(), 2) - cell[1]) <= 0.01 + 1e-9
+@pytest.mark.parametrize("column", range(4))
+def test_the_reference_sampler_meets_the_table_of_the_released_code(column: int) -> None:
+    for tokens, row in TABLE.items():
+        fraction, empty = row[column]
+        hidden = reference_draws(ReferenceSampler(*SETTINGS[column]), tokens, 5000)
+        # In the digits of the table: its 0.89 for three tokens is 0.9 by the rules.
+        assert abs(round(hidden.mean(), 3) - fraction) <= 0.01 + 1e-9
+        assert empty is None or abs(round((~hidden.any(1)).mean(), 2) - empty) <= 0.01 + 1e-9
+        exact = exact_chances(tokens, *SETTINGS[column])
+        assert abs(exact[0].mean() - fraction) <= 0.01
+        assert empty is None or abs(exact[1] - empty) <= 0.01 + 1e-9
 
 
-@pytest.mark.parametrize(("tokens", "setting", "cell"), CELLS)
-def test_the_rules_place_by_place_meet_the_same_table(
-    tokens: int, setting: tuple[float, float], cell: tuple[float, float | None]
-) -> None:
-    chances, empty = exact_chances(tokens, *setting)
-    assert abs(chances.mean() - cell[0]) <= 0.01
-    assert cell[1] is None or abs(empty - cell[1]) <= 0.01 + 1e-9
-
-
-@pytest.mark.parametrize("tokens", [2, 3, 6, 10, 15, 17])
-@pytest.mark.parametrize("setting", [(0.1, 0.7), (0.3, 0.4), (1.0, 1.0)])
-def test_the_reference_sampler_has_the_chances_of_the_rules(tokens: int, setting: tuple[float, float]) -> None:
+@pytest.mark.parametrize("setting", [(0.0, 0.7), (0.1, 0.7), (0.3, 0.4), (1.0, 1.0)])
+def test_the_reference_sampler_has_the_chances_of_the_rules(setting: tuple[float, float]) -> None:
     draws = 4000
-    hidden = reference_draws(ReferenceSampler(*setting), tokens, draws)
-    chances, empty = exact_chances(tokens, *setting)
-    assert_chances(hidden.sum(0), chances, draws)
-    assert_chances(numpy.array([(~hidden.any(1)).sum()]), empty, draws)
+    for tokens in (2, 3, 6, 10, 15, 17):
+        hidden = reference_draws(ReferenceSampler(*setting), tokens, draws)
+        chances, empty = exact_chances(tokens, *setting)
+        assert_chances(hidden.sum(0), chances, draws)
+        assert_chances(numpy.array([(~hidden.any(1)).sum()]), empty, draws)
 
 
 def test_the_reference_sampler_prefers_places() -> None:
@@ -315,22 +283,11 @@ def test_the_reference_sampler_prefers_places() -> None:
     assert rates.max() == pytest.approx(0.21, abs=0.01)
 
 
-@pytest.mark.parametrize("threshold", [0.5, 0.7, 0.9])
+@pytest.mark.parametrize("threshold", [0.5, 0.9])
 def test_the_mean_span_of_the_reference_sampler_away_from_borders(threshold: float) -> None:
     hidden = reference_draws(ReferenceSampler(0.001, threshold), 4000, 1000)  # so few that they hardly ever meet
     begins = hidden[:, 1:] & ~hidden[:, :-1]
     assert hidden.sum() / begins.sum() == pytest.approx(4 - 3 * threshold, abs=0.05)
-
-
-def test_the_places_of_the_reference_sampler_ascend_without_repeats() -> None:
-    segments = [numpy.arange(1000, 1060), numpy.arange(3, 40)]
-    hidden = ReferenceSampler(1.0, 0.5).hidden(segments, numpy.random.default_rng(0))
-    assert hidden.dtype == numpy.int64
-    assert (numpy.diff(hidden) > 0).all()
-
-
-def test_nothing_triggers_at_zero() -> None:
-    assert not reference_draws(ReferenceSampler(0.0, 0.7), 20, 100).any()
 
 
 # -- options -----------------------------------------------------------------------------------------------------------

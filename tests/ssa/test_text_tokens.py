@@ -12,7 +12,7 @@ from tokenizers import Tokenizer, models, pre_tokenizers, processors
 from transformers import PreTrainedTokenizerFast
 
 from headwise.errors import InputError
-from headwise.ssa.text_tokens import TextTokens
+from headwise.ssa.dataset import TextTokens, read_examples
 
 ROBERTA = ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]
 
@@ -31,7 +31,7 @@ def build_roberta_tokenizer(**changes: Any) -> PreTrainedTokenizerFast:
 
 
 TOKENIZERS = {"bert": build_tokenizer(), "roberta": build_roberta_tokenizer()}
-# The tokens of ("the cat", "a red dog") by hand: 0 for frames.
+# The tokens of ("the cat", "a red dog") by hand: 0 for special tokens.
 PAIRS = {"bert": [0, 1, 1, 0, 1, 1, 1, 0], "roberta": [0, 1, 1, 0, 0, 1, 1, 1, 0]}
 
 
@@ -46,9 +46,11 @@ def ids_of(kind: str, *texts: str) -> list[int]:
 
 
 def segments(kind: str, *texts: str) -> list[list[int]]:
-    found = TextTokens.of(TOKENIZERS[kind]).segments(numpy.array(ids_of(kind, *texts)))
-    assert all(part.dtype == numpy.int64 for part in found)
-    return [part.tolist() for part in found]
+    """The texts of an example, among others."""
+    data = [{"input_ids": ids_of(kind, *each), "labels": 0} for each in (("the cat",), texts, ("a red dog",))]
+    examples = read_examples(data, TextTokens.of(TOKENIZERS[kind]), whole_words=False)
+    assert all(part.dtype == numpy.int64 for part in examples.segments(1))
+    return [part.tolist() for part in examples.segments(1)]
 
 
 def eligible(kind: str, ids: list[int], mask: list[int] | None = None, special: list[int] | None = None) -> list[int]:
@@ -59,28 +61,19 @@ def eligible(kind: str, ids: list[int], mask: list[int] | None = None, special: 
     return row
 
 
-def test_frames_and_the_mask_token_are_asked_of_the_tokenizer() -> None:
-    assert TextTokens.of(TOKENIZERS["bert"]) == TextTokens(frame_ids=(0, 2, 3), mask_id=4)
-    assert TextTokens.of(TOKENIZERS["roberta"]) == TextTokens(frame_ids=(0, 1, 2), mask_id=4)
+def test_the_ids_are_those_of_the_tokenizer() -> None:
+    assert TextTokens.of(TOKENIZERS["bert"]) == TextTokens(special_ids=(0, 2, 3), mask_id=4)
+    assert TextTokens.of(TOKENIZERS["roberta"]) == TextTokens(special_ids=(0, 1, 2), mask_id=4)
 
 
 def test_a_pair_has_two_texts_and_nothing_else_is_text(kind: str) -> None:
     ids = ids_of(kind, "the cat", "a red dog")
     assert eligible(kind, ids) == PAIRS[kind]
-    places = numpy.flatnonzero(PAIRS[kind]).tolist()
-    assert segments(kind, "the cat", "a red dog") == [places[:2], places[2:]]
-
-
-def test_the_second_separator_of_roberta_is_no_text() -> None:
-    ids = ids_of("roberta", "the cat", "a dog")
-    assert ids[3:5] == [2, 2]
-    assert eligible("roberta", ids)[3:5] == [0, 0]
-    assert segments("roberta", "the cat", "a dog") == [[1, 2], [5, 6]]
-
-
-def test_a_single_sentence_is_one_text(kind: str) -> None:
+    positions = numpy.flatnonzero(PAIRS[kind]).tolist()
+    assert segments(kind, "the cat", "a red dog") == [positions[:2], positions[2:]]
     assert segments(kind, "the old man") == [[1, 2, 3]]
-    assert eligible(kind, ids_of(kind, "the old man")) == [0, 1, 1, 1, 0]
+    assert segments(kind, "a dog", "") == [[1, 2]]
+    assert [len(part) for part in segments(kind, "", "a dog")] == [2]
 
 
 def test_ids_and_the_special_tokens_mask_of_the_tokenizer_agree(kind: str) -> None:
@@ -111,9 +104,9 @@ def test_padding_is_no_text_on_either_side(kind: str) -> None:
     assert eligible(kind, [*ids, 7, 7], [1, 1, 1, 1, 0, 0]) == [0, 1, 1, 0, 0, 0]  # and by the mask alone
 
 
-def test_a_mask_of_more_dimensions_is_left_aside(kind: str) -> None:
-    ids = torch.tensor([ids_of(kind, "the cat")])
-    found = TextTokens.of(TOKENIZERS[kind]).eligible(ids, torch.zeros(1, 1, 4, 4))
+def test_a_mask_of_more_dimensions_is_ignored() -> None:
+    ids = torch.tensor([ids_of("bert", "the cat")])
+    found = TextTokens.of(TOKENIZERS["bert"]).eligible(ids, torch.zeros(1, 1, 4, 4))
     assert found.tolist() == [[False, True, True, False]]
 
 
@@ -123,31 +116,15 @@ def test_the_special_tokens_mask_wins_when_given(kind: str) -> None:
     assert eligible(kind, ids, mask=[1, 1, 1, 0, 0], special=[0, 1, 0, 0, 1]) == [1, 0, 1, 0, 0]
 
 
-def test_inputs_are_not_changed(kind: str) -> None:
-    given = [torch.tensor([ids_of(kind, "the cat")]), torch.tensor([[1, 1, 1, 0]]), torch.tensor([[1, 0, 0, 1]])]
-    copies = [each.clone() for each in given]
-    TextTokens.of(TOKENIZERS[kind]).eligible(*given)
-    assert all(torch.equal(each, copy) for each, copy in zip(given, copies, strict=True))
-
-
 def test_a_tokenizer_without_a_mask_token_is_refused() -> None:
     with pytest.raises(InputError, match=r"mask token.* has none: use an encoder .*, or set tokenizer\.mask_token\."):
         TextTokens.of(build_roberta_tokenizer(mask=None))
 
 
 def test_names_that_a_tokenizer_lacks_are_passed_over() -> None:
-    assert TextTokens.of(build_roberta_tokenizer(bos=None, eos=None, pad=None)).frame_ids == (0, 2)
-    assert TextTokens.of(build_roberta_tokenizer(cls=None, sep=None, pad=None)).frame_ids == (0, 2)
+    assert TextTokens.of(build_roberta_tokenizer(bos=None, eos=None, pad=None)).special_ids == (0, 2)
+    assert TextTokens.of(build_roberta_tokenizer(cls=None, sep=None, pad=None)).special_ids == (0, 2)
 
 
 def test_a_mask_token_with_a_second_name_is_still_text() -> None:
-    assert TextTokens.of(build_roberta_tokenizer(pad="<mask>")) == TextTokens(frame_ids=(0, 2), mask_id=4)
-
-
-def test_empty_texts_have_no_tokens(kind: str) -> None:
-    assert segments(kind, "") == []
-    assert segments(kind, "", "") == []
-    assert eligible(kind, ids_of(kind, "", "")) == [0] * len(ids_of(kind, "", ""))
-    assert [len(part) for part in segments(kind, "", "a dog")] == [2]
-    assert segments(kind, "a dog", "") == [[1, 2]]
-    assert TextTokens.of(TOKENIZERS[kind]).segments(numpy.zeros(0, dtype=numpy.int64)) == []
+    assert TextTokens.of(build_roberta_tokenizer(pad="<mask>")) == TextTokens(special_ids=(0, 2), mask_id=4)

@@ -1,12 +1,13 @@
-"""The token head, with one decoder for all positions or one for each."""
+"""The token head, pooling by its scores, and the token loss: each against a slow reference."""
 
 import math
 
 import pytest
 import torch
+from torch.nn.functional import cross_entropy
 
 from headwise.errors import InputError
-from headwise.ssa.head import TokenHead
+from headwise.ssa.model import IGNORED, TokenHead, kept_tokens, pool, token_loss
 
 
 def lively(head):
@@ -17,7 +18,7 @@ def lively(head):
     return head
 
 
-def slowly(head, state, place):
+def slowly(head, state, position):
     """The two numbers of one token, from the formula: z = V LayerNorm(gelu(U h + a)) + c."""
     inner = [
         sum(float(weight) * float(value) for weight, value in zip(row, state, strict=True)) + float(bias)
@@ -33,7 +34,7 @@ def slowly(head, state, place):
     ]
     decoder, bias = head.decoder, head.decoder_bias
     if head.positions is not None:
-        decoder, bias = decoder[place], bias[place]
+        decoder, bias = decoder[position], bias[position]
     return [
         sum(float(weight) * each for weight, each in zip(row, hidden, strict=True)) + float(add)
         for row, add in zip(decoder, bias, strict=True)
@@ -43,12 +44,12 @@ def slowly(head, state, place):
 @pytest.mark.parametrize("positions", [None, 4])
 def test_it_is_a_slow_loop_over_tokens(positions):
     head = lively(TokenHead(6, positions=positions).double()).requires_grad_(False)
-    states, places = torch.randn(2, 3, 6, dtype=torch.float64), torch.tensor([[0, 1, 2], [3, 0, 1]])
-    found = head(states, places)
+    states, where = torch.randn(2, 3, 6, dtype=torch.float64), torch.tensor([[0, 1, 2], [3, 0, 1]])
+    found = head(states, where)
     assert found.shape == (2, 3, 2)
     for example in range(2):
         for token in range(3):
-            expected = slowly(head, states[example, token], int(places[example, token]))
+            expected = slowly(head, states[example, token], int(where[example, token]))
             assert found[example, token].tolist() == pytest.approx(expected, abs=1e-10)
 
 
@@ -66,12 +67,12 @@ def test_fresh_weights():
     assert not head.decoder_bias.any()
 
 
-def test_without_positions_of_their_own_the_place_does_not_matter():
+def test_without_whereof_their_own_the_place_does_not_matter():
     head, states = lively(TokenHead(6)), torch.randn(1, 3, 6)
     assert torch.equal(head(states, torch.tensor([[0, 1, 2]])), head(states, torch.tensor([[2, 999, 0]])))
 
 
-def test_only_the_decoders_of_places_that_were_there_learn():
+def test_only_the_decoders_of_where_that_were_there_learn():
     head = TokenHead(6, positions=5)
     head(torch.randn(1, 3, 6), torch.tensor([[0, 1, 3]])).sum().backward()
     assert head.decoder.grad.flatten(1).any(1).tolist() == [True, True, False, True, False]
@@ -84,3 +85,100 @@ def test_a_longer_text_than_there_are_decoders():
     assert head(torch.randn(1, 5, 6), torch.tensor([[0, 1, 2, 2, 2]])).shape == (1, 5, 2)
     with pytest.raises(InputError, match=r"4 tokens long.*each of 3 positions \(share_weight: false\).*max_length=3"):
         head(torch.randn(1, 5, 6), torch.tensor([[0, 1, 2, 3, 3]]))
+
+
+# -- pooling -------------------------------------------------------------------------------------------------------
+
+# The example of the authors' formulas: five tokens, of which the middle three are text.
+SCORES = torch.tensor([[0.9, 0.8, 0.2, 0.6, 0.95]])
+TEXT = torch.tensor([[False, True, True, True, False]])
+
+
+def weights_of(values, kept):
+    """The pooling weights, by pooling unit vectors."""
+    return pool(torch.eye(values.shape[1], dtype=values.dtype).expand(len(values), -1, -1), values, kept)
+
+
+def slow_pooling(values, scores, eligible, threshold):
+    """One example, one token at a time."""
+    kept = [index for index in range(len(scores)) if eligible[index] and scores[index] >= threshold]
+    kept = kept or [index for index in range(len(scores)) if eligible[index]]
+    total = sum(math.exp(values[index]) for index in kept)
+    return [math.exp(values[index]) / total if index in kept else 0.0 for index in range(len(scores))]
+
+
+def test_pooling_is_the_slow_reference_on_random_input():
+    scores, values = torch.rand(6, 9, dtype=torch.float64), 5 * torch.randn(6, 9, dtype=torch.float64)
+    eligible, states = torch.rand(6, 9) < 0.7, torch.randn(6, 9, 4, dtype=torch.float64)
+    scores[0], eligible[1] = 0.1, False  # none reaches the threshold; no text
+    kept = kept_tokens(scores, eligible, 0.4)
+    assert not kept[1].any()
+    assert torch.equal(kept[0], eligible[0])
+    for row in range(6):
+        weights = slow_pooling(values[row].tolist(), scores[row].tolist(), eligible[row].tolist(), 0.4)
+        assert weights_of(values, kept)[row].tolist() == pytest.approx(weights, abs=1e-12)
+        context = torch.tensor(weights, dtype=torch.float64) @ states[row]
+        assert pool(states, values, kept)[row].tolist() == pytest.approx(context.tolist(), abs=1e-12)
+
+
+def test_tokens_at_the_threshold_are_kept_and_all_text_where_none_reaches_it():
+    assert kept_tokens(torch.tensor([[0.5, 0.25]]), torch.ones(1, 2, dtype=torch.bool), 0.5).tolist() == [[True, False]]
+    assert torch.equal(kept_tokens(SCORES, TEXT, 0.99), TEXT)
+    assert weights_of(SCORES, TEXT)[~TEXT].tolist() == [0, 0]
+
+
+def test_probabilities_get_similar_weights_as_in_the_authors_softmax():
+    """At most e^(1 - k) between the largest and the smallest weight."""
+    weights = weights_of(torch.tensor([[0.3, 1.0]]), torch.ones(1, 2, dtype=torch.bool))
+    assert float(weights[0, 1] / weights[0, 0]) == pytest.approx(math.exp(0.7), rel=1e-6)
+
+
+def test_pooling_has_a_finite_gradient_to_the_scores_but_not_through_the_threshold():
+    scores = torch.tensor([[0.2, 0.5, 0.9], [0.2, 0.5, 0.9]], dtype=torch.float64, requires_grad=True)
+    text = torch.tensor([[True] * 3, [False] * 3])
+    weights = weights_of(scores, kept_tokens(scores, text, 0.3))
+    (weights[0, 1] + weights[1].sum()).backward()
+    first = weights[0, 1].item()
+    assert scores.grad[0].tolist() == pytest.approx([0, first * (1 - first), -first * (1 - first)])
+    assert scores.grad[1].tolist() == weights[1].tolist() == [0, 0, 0]  # an example without text
+
+
+# -- the token loss ------------------------------------------------------------------------------------------------
+
+
+def logits_for(*scores):
+    """[1,T,2] logits whose second softmax entry is the score."""
+    return torch.tensor([[[0.0, math.log(score / (1 - score))] for score in scores]])
+
+
+def test_the_loss_by_hand():
+    """-(log .8 + log .7 + (.25 log .6 + .75 log .4)) / 3; the last token is not labelled."""
+    loss = token_loss(logits_for(0.8, 0.3, 0.6, 0.9), torch.tensor([[1.0, 0.0, 0.25, IGNORED]]))
+    soft = 0.25 * math.log(0.6) + 0.75 * math.log(0.4)
+    assert float(loss) == pytest.approx(-(math.log(0.8) + math.log(0.7) + soft) / 3, rel=1e-6)
+
+
+@pytest.mark.parametrize("kind", [torch.float32, torch.int64])
+def test_with_hard_labels_it_is_the_cross_entropy_over_all_labelled_tokens(kind):
+    """A flat mean over the batch, not a mean of the examples' means."""
+    logits = torch.randn(4, 7, 2, requires_grad=True)
+    labels = torch.randint(0, 2, (4, 7)).masked_fill(torch.rand(4, 7) < 0.4, -100)
+    expected = cross_entropy(logits.flatten(0, 1), labels.flatten())
+    actual = token_loss(logits, labels.to(kind))
+    torch.testing.assert_close(actual, expected)
+    gradients = [torch.autograd.grad(each, logits)[0] for each in (actual, expected)]
+    torch.testing.assert_close(*gradients)
+    assert not gradients[0][labels == -100].any()
+
+
+def test_without_a_labelled_token_the_loss_is_0_and_has_no_gradient():
+    logits = torch.randn(2, 3, 2, requires_grad=True)
+    loss = token_loss(logits, torch.full((2, 3), IGNORED))
+    loss.backward()
+    assert loss.item() == 0
+    assert not logits.grad.any()
+
+
+def test_the_loss_is_finite_where_the_head_is_sure_and_wrong():
+    logits = torch.tensor([[[60.0, -60.0], [-60.0, 60.0]]])
+    assert float(token_loss(logits, torch.tensor([[1.0, 1.0]]))) == pytest.approx(60)

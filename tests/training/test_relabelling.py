@@ -29,7 +29,7 @@ import headwise as hw
 from headwise.errors import HeadwiseWarning, InputError, StateError
 from headwise.ssa import supervision
 from headwise.ssa.labeller import Labeller
-from headwise.ssa.token_loss import token_loss
+from headwise.ssa.model import token_loss
 from headwise.training.relabelling import FILE, Relabel
 from headwise.training.trainer import GuidedTrainer
 

@@ -8,7 +8,7 @@ from torch import nn
 from transformers import DataCollatorWithPadding, default_data_collator
 
 from headwise.errors import InputError
-from headwise.ssa.token_labels import TokenLabels
+from headwise.ssa.dataset import TokenLabels
 from headwise.tasks import Collator
 from headwise.training.probeable import Probeable, WithoutWords
 from headwise.training.token_labels import TokenLabelCollator, WithTokenLabels

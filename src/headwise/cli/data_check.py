@@ -18,7 +18,7 @@ from headwise.experiments.data_check.duplicates import Found
 from headwise.experiments.data_check.folds import FOLDS
 from headwise.experiments.data_check.leakage import Leak, Shared
 from headwise.experiments.data_check.lengths import PERCENTS, Lengths
-from headwise.metrics.estimates import Estimate
+from headwise.metrics.resampling import Estimate
 from headwise.training.quiet import quiet_libraries
 
 # Classes that a table shows; --json shows all.

@@ -17,7 +17,7 @@ from headwise.errors import InputError
 from headwise.experiments import record
 from headwise.experiments.analysis import Analysis, ExampleView, read_analysis
 from headwise.experiments.analysis.store import check_heads
-from headwise.heads.vectors import principal_components
+from headwise.heads.similarity import principal_components
 from headwise.reports.heatmap import TITLE as MEAN_TITLE
 from headwise.reports.heatmap import build_heatmap
 from headwise.reports.projection import TITLE as PCA_TITLE

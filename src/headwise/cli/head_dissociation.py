@@ -19,8 +19,8 @@ from headwise.experiments.head_files import json_text, several, write_answers
 from headwise.experiments.joint_recipe import JointRecipe
 from headwise.experiments.measure_curve import find_curve, write_curve
 from headwise.experiments.prune_curve import PruneCurve
-from headwise.heads.d_scores import VARIANTS
-from headwise.heads.null import NullDissociation
+from headwise.heads.dissociation import VARIANTS
+from headwise.heads.dissociation_tests import NullDissociation
 
 # Of the variants the one whose mean over tasks the controls are shown for; by column the mean is the same.
 BY_ROW = VARIANTS.index("row")

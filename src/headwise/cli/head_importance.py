@@ -20,9 +20,8 @@ from headwise.experiments.head_importance import (
     run_importance,
 )
 from headwise.experiments.run_tasks import load_tasks
-from headwise.heads.importance import HeadImportance
+from headwise.heads.importance import SHARES, HeadImportance
 from headwise.heads.pruning import ranked_heads
-from headwise.heads.stability import SHARES
 from headwise.heads.task_similarity import ImportanceSimilarity, importance_similarity
 from headwise.training.quiet import quiet_libraries
 

@@ -14,10 +14,13 @@ import numpy
 from headwise.experiments.head_files import several
 from headwise.experiments.prune_curve import PruneCurve
 from headwise.experiments.prune_masks import ASCENDING
-from headwise.heads.bootstrap import DissociationIntervals, bootstrap_dissociation
-from headwise.heads.d_scores import VARIANTS
-from headwise.heads.dissociation import Dissociation, dissociation, over_percents
-from headwise.heads.null import NullDissociation, layer_matched_null, null_dissociation
+from headwise.heads.dissociation import VARIANTS, Dissociation, dissociation, over_percents
+from headwise.heads.dissociation_tests import (
+    DissociationIntervals,
+    NullDissociation,
+    bootstrap_dissociation,
+    null_dissociation,
+)
 
 NAME = "dissociation"
 # In place of the name of a task; no task can be called so.
@@ -165,7 +168,7 @@ def _nulls(
         reason = "the curve was made without random masks"
         return None, None, {"random": reason, "layer_matched": reason}
     options: Mapping[str, Any] = {"observed": observed, "tasks": curve.tasks, "seed": seed}
-    matched = layer_matched_null(curve.layer_matched, curve.base, **options)
+    matched = null_dissociation(curve.layer_matched, curve.base, **options)
     if len(curve.pruned_for) < tasks:
         # A random mask for every task would give rows that the observed matrix has not.
         return None, matched, {"random": "not every task's heads were pruned"}

@@ -18,8 +18,12 @@ from headwise.experiments.head_importance import ImportanceSettings, task_import
 from headwise.experiments.head_schemas import DissociationFile
 from headwise.experiments.run_tasks import RunTasks
 from headwise.heads.dissociation import dissociation
-from headwise.heads.gradient_cosines import GradientCosines, gradient_cosines
-from headwise.heads.task_similarity import ImportanceSimilarity, importance_similarity
+from headwise.heads.task_similarity import (
+    GradientCosines,
+    ImportanceSimilarity,
+    gradient_cosines,
+    importance_similarity,
+)
 from headwise.training import Listener
 from headwise.training.importance_pass import sorted_batches
 

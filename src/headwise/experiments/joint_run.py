@@ -21,8 +21,7 @@ from headwise.experiments.joint_prepare import JointPrepared
 from headwise.experiments.outputs import write_outputs
 from headwise.experiments.record_schema import ChosenFile
 from headwise.experiments.scoring import scorer
-from headwise.heads.iat import IAT
-from headwise.heads.important import important_heads
+from headwise.heads.iat import IAT, important_heads
 from headwise.heads.pruning import top_heads
 from headwise.training import JointMaterial, Listener, Outcome, Part, ReportProgress, fit, processes
 from headwise.training.branch import branch

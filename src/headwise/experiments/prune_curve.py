@@ -15,9 +15,9 @@ import numpy
 from numpy.typing import NDArray
 
 from headwise.experiments.prune_masks import MATCHED, RANDOM, CurveSettings, Pruned
-from headwise.heads.bootstrap import TaskPredictions
+from headwise.heads.dissociation import plain
+from headwise.heads.dissociation_tests import TaskPredictions
 from headwise.heads.importance import HeadImportance
-from headwise.heads.plain_numbers import plain
 
 NAME = "prune-curve"
 

@@ -15,8 +15,16 @@ import numpy
 from headwise.errors import InputError, choices
 from headwise.experiments.head_importance import ImportanceSettings
 from headwise.heads.importance import HeadImportance
-from headwise.heads.pruning import Mask, check_percent, check_whole, cumulative_masks, exact_masks, head_count
-from headwise.heads.random_masks import layer_matched_masks, random_masks
+from headwise.heads.pruning import (
+    Mask,
+    check_percent,
+    check_whole,
+    cumulative_masks,
+    exact_masks,
+    head_count,
+    layer_matched_masks,
+    random_masks,
+)
 
 PERCENTS = (20.0, 30.0, 40.0)
 DESCENDING, ASCENDING, RANDOM, MATCHED, BASE = "descending", "ascending", "random", "layer-matched", "none"

@@ -226,7 +226,7 @@ def _check_ranking(recipe: Recipe, task: Task) -> None:
 
 def _check_labels(options: SSA | None, task: Task) -> None:
     """Refuse token labels where nobody can say whether one pair alone was answered rightly."""
-    if options is not None and options.labels_wanted and isinstance(task, RetrievalTask) and task.loss == "list":
+    if options is not None and options.learns_labels and isinstance(task, RetrievalTask) and task.loss == "list":
         raise InputError(
             "ssa asks whether the model is right about each pair, and with task.loss: list only the order of a claim's "
             "candidates counts: use loss: pairs."

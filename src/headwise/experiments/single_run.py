@@ -57,7 +57,7 @@ class SingleJob:
             material = by_claim(material, splits.train.groups or ())
         report = ReportProgress(listener, prepared.recipe.name)
         supervision = prepared.recipe.supervision
-        if supervision is not None and supervision.labels_wanted:
+        if supervision is not None and supervision.learns_labels:
             collate = prepared.collate.collate if isinstance(prepared.collate, KnowledgeCollator) else prepared.collate
             material = replace(material, probing=Probing(prepared.encoded["train"], collate, task.kind, report.probing))
         return fit(material, settings_of(prepared.recipe), work, [*self._snapshots(work), report], watch=watch)

@@ -1,13 +1,12 @@
 """Guides: differentiable pressure on attention. A new one is one file and one line here."""
 
-from headwise.guides.attach import as_guides, guidance, guidance_of, guide, last_losses, unguide
+from headwise.guides.attach import GuidedLoss, as_guides, guidance, guidance_of, guide, last_losses, unguide
 from headwise.guides.base import GUIDES, Guide, Guides, build, mean_over_examples, register_guide
 from headwise.guides.disagreement import Disagreement
 from headwise.guides.guidance import Guidance
-from headwise.guides.map_discrimination import MapDiscrimination
 from headwise.guides.match import Match
-from headwise.guides.outside import GuidedLoss
-from headwise.guides.pattern_decorrelation import PatternDecorrelation
+from headwise.guides.mdg import MapDiscrimination
+from headwise.guides.pdg import PatternDecorrelation
 from headwise.guides.weights import auto, constant, decay, piecewise, warm_up
 
 MDG = MapDiscrimination

@@ -1,4 +1,4 @@
-"""What a guide is: a frozen dataclass that turns attention into a number to minimise. It never holds a model."""
+"""A guide: a frozen dataclass that turns attention into a number to minimise. It never holds a model."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from torch import Tensor
 
 from headwise.attention import AttentionRecord, Inputs, What
 from headwise.errors import InputError
-from headwise.guides.weights import Auto, Schedule, Weight, checked_weight, scaled
+from headwise.guides.weights import Auto, Weight, checked_weight, scaled
 from headwise.registry import Registry, politely
 
 GUIDES = Registry("guide")
@@ -20,9 +20,9 @@ Kind = TypeVar("Kind", bound="type[Guide]")
 
 @dataclass(frozen=True, kw_only=True)
 class Guide:
-    """Base of all guides: what to look at, and how much it counts.
+    """Base of all guides: which attention it reads, and how much it counts.
 
-    A subclass says how to turn attention into a scalar:
+    A subclass turns attention into a scalar:
 
         @hw.register_guide("mine")
         class Mine(hw.Guide):
@@ -31,25 +31,25 @@ class Guide:
 
     `maps` is an AttentionRecord (`maps.stacked()` is [B,M,K] for received attention, [B,M,Q,K] for maps), `inputs`
     holds input_ids and the attention mask. The value must not change when padding is added or examples are reordered:
-    `self.positions(maps)` tells which positions count, `mean_over_examples` averages.
+    `self.positions(maps)` says which positions count, `mean_over_examples` averages.
     """
 
     name: ClassVar[str] = "guide"
     positional: ClassVar[tuple[str, ...]] = ()
     """Options that may be given without their names."""
     padding_rows: ClassVar[bool] = False
-    """Whether it leaves the rows of padded queries out by itself, which saves a copy of every map."""
+    """Whether it ignores the rows of padded queries, which saves a copy of every map."""
 
     weight: Weight = Auto(0.03)
     """Factor in the loss: a number, a schedule (warm_up, decay, piecewise) or auto(share).
 
-    The default is a share, since a good number for one guide, model and length ruins another; its size is that of
-    docs/results.md.
+    The default is a share, since a good number for one guide, model and length ruins another; docs/results.md has the
+    measurements behind its size.
     """
     layers: Any = "all"
     """Guided layers: "all", "first:N", "last:N", "first:half", a number or numbers, from 0."""
     heads: Any = "all"
-    """Guided heads of these layers, likewise, or a mapping from layer to heads."""
+    """Guided heads of these layers: the same forms, or a mapping from layer to heads."""
     dropout: Literal["before", "after"] = "before"
     """Attention before dropout (a distribution) or after it (rows no longer sum to one)."""
     special_tokens: bool = True
@@ -63,17 +63,17 @@ class Guide:
 
     @property
     def what(self) -> What:
-        """What the guide looks at: received attention costs nothing to speak of, maps cost time and memory."""
+        """The attention that the guide reads: received attention costs almost nothing, maps cost time and memory."""
         return "received"
 
     @property
     def needs(self) -> str:
-        """What a user must have for it, in a few words."""
+        """The extra data or packages that it needs, in a few words."""
         return "nothing"
 
     @property
     def marks(self) -> tuple[str, ...]:
-        """The kinds of tokens that it must be told of by a tokenizer, such as separator."""
+        """The kinds of tokens that it needs from a tokenizer, such as separator."""
         return ()
 
     def __call__(self, maps: AttentionRecord, inputs: Inputs) -> Tensor:
@@ -86,18 +86,20 @@ class Guide:
             return maps.valid
         if maps.special is None:
             raise InputError(
-                f"{self.name}(special_tokens=False) cannot tell which tokens are special: pass tokenizer=... to "
+                f"{self.name}(special_tokens=False) does not know which tokens are special: pass tokenizer=... to "
                 "guide(), or special_tokens_mask=... with the batch."
             )
         return maps.valid & ~maps.special
 
     def __add__(self, other: Guide | Guides) -> Guides:
-        """Both."""
+        """This guide and others."""
         return Guides((self,)) + other
 
     def __mul__(self, factor: float) -> Guide:
         """The same guide, `factor` times as strong."""
-        return replace(self, weight=scaled(self.weight, checked_factor(factor)))
+        if isinstance(factor, bool) or not isinstance(factor, int | float) or factor < 0 or factor != factor:
+            raise InputError(f"a guide times {factor!r}: expected a number of 0 or more.")
+        return replace(self, weight=scaled(self.weight, float(factor)))
 
     __rmul__ = __mul__
 
@@ -106,7 +108,7 @@ class Guides(tuple[Guide, ...]):
     """Several guides together; `+` adds more, `*` scales all."""
 
     def __add__(self, other: Any) -> Guides:
-        """These and others."""
+        """These guides and others."""
         if isinstance(other, Guide):
             return Guides((*self, other))
         if isinstance(other, Guides):
@@ -120,7 +122,7 @@ class Guides(tuple[Guide, ...]):
     __rmul__ = __mul__
 
     def named(self) -> Iterator[tuple[str, Guide]]:
-        """Each guide with a name of its own: mdg, and mdg-2 for a second one."""
+        """Each guide with a unique name: mdg, and mdg-2 for a second one."""
         counts: dict[str, int] = {}
         for guide in self:
             counts[guide.name] = counts.get(guide.name, 0) + 1
@@ -129,20 +131,20 @@ class Guides(tuple[Guide, ...]):
 
 @dataclass_transform(frozen_default=True, kw_only_default=True)
 def register_guide(name: str) -> Callable[[Kind], Kind]:
-    """Make a class a guide: a frozen dataclass under a name, with unknown options answered by the known ones."""
+    """Register a class as a guide: a frozen dataclass with a name, which answers unknown options by the known ones."""
 
     def decorate(kind: Kind) -> Kind:
-        made: Any = dataclass(frozen=True, kw_only=True)(kind)
-        made.name = name
-        made.__init__ = politely(made, name, kind.positional)
-        GUIDES.add(name, made)
+        guide: Any = dataclass(frozen=True, kw_only=True)(kind)
+        guide.name = name
+        guide.__init__ = politely(guide, name, kind.positional)
+        GUIDES.add(name, guide)
         return kind
 
     return decorate
 
 
 def build(name: str, **options: Any) -> Guide:
-    """A guide by its name in the registry, as recipes give it."""
+    """A guide by its name in the registry and its options, as in recipes."""
     guide = GUIDES[name](**options)
     if not isinstance(guide, Guide):
         raise InputError(f"{name!r} is not a guide.")
@@ -164,18 +166,3 @@ def check_choice(guide: Guide, option: str, allowed: tuple[Any, ...]) -> None:
     if not any(value is choice or (isinstance(choice, str) and value == choice) for choice in allowed):
         names = ", ".join(repr(choice) for choice in allowed)
         raise InputError(f"{guide.name}({option}={value!r}): expected one of {names}.")
-
-
-def checked_factor(factor: Any) -> float:
-    """A number that a guide may be multiplied with."""
-    if isinstance(factor, bool) or not isinstance(factor, int | float) or factor < 0 or factor != factor:
-        raise InputError(f"a guide times {factor!r}: expected a number of 0 or more.")
-    return float(factor)
-
-
-def weight_at(guide: Guide, step: int) -> float | None:
-    """The weight at a step; None if it is still to be measured."""
-    weight = guide.weight
-    if isinstance(weight, Auto):
-        return None if weight.share > 0 else 0.0
-    return weight.at(step) if isinstance(weight, Schedule) else weight

@@ -24,7 +24,7 @@ class Disagreement(Guide):
         on="position"   sum over keys k of A_isk A_jsk
         on="output"     cosine of their outputs O_is, O_js
 
-    The sum over pairs is never formed: with unit vectors u_i it is |sum_i u_i|^2 - H, likewise for maps.
+    The sum over pairs is never formed: with unit vectors u_i it is |sum_i u_i|^2 - H, and the same for maps.
 
     Relations: MDG and PDG compare what keys receive from all heads of the model; this compares neighbours only, and
     also what they read (subspace) and write (output). Only "position" needs maps. The values of a layer do not depend
@@ -43,7 +43,7 @@ class Disagreement(Guide):
     """Mean over pairs of different heads, or over all H^2 pairs."""
 
     def __post_init__(self) -> None:
-        """Check."""
+        """Check the options."""
         super().__post_init__()
         check_choice(self, "on", tuple(WHAT))
         check_choice(self, "reduction", ("pairs", "paper"))
@@ -74,7 +74,7 @@ class Disagreement(Guide):
             unit = parts / length.clamp_min(torch.finfo(parts.dtype).eps)
             inner = unit.sum(1).square().sum(2)
             if pairs:
-                inner = inner - (length > 0).sum((1, 3))  # a head that dropout has left nothing of agrees with none
+                inner = inner - (length > 0).sum((1, 3))  # a head that dropout has zeroed agrees with none
         return inner / (count * (count - 1) if pairs else count**2)
 
 
@@ -83,7 +83,7 @@ class _Inner(torch.autograd.Function):
 
         sum over i, j of A_i . A_j = |sum_i A_i|^2,   without i = j  - sum_i |A_i|^2
 
-    Its own slope, so that of each map no more than one copy is there at a time.
+    With an explicit gradient, so that there is never more than one copy of each map at a time.
     """
 
     @staticmethod
@@ -98,5 +98,5 @@ class _Inner(torch.autograd.Function):
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
         rows, total = ctx.saved_tensors
         total = total.unsqueeze(1)
-        slope = total - rows if ctx.different else total.expand_as(rows).clone()
-        return slope.mul_(2 * gradient[:, None, :, None]), None
+        derivative = total - rows if ctx.different else total.expand_as(rows).clone()
+        return derivative.mul_(2 * gradient[:, None, :, None]), None

@@ -1,4 +1,4 @@
-"""How far attention is from where it should go: one number per distribution, by a formula with its own slope.
+"""How far attention is from its target: one number per distribution, by formulas with an explicit derivative.
 
 The formulas keep nothing for the backward pass but the two tensors that are there anyway; composed of torch's own
 operations each would keep one or two more copies of every map.
@@ -22,10 +22,10 @@ class Distance:
 
     value: Callable[[Tensor, Tensor], Tensor]
     """(attention [...,K], target [...,K]) -> [...]"""
-    slope: Callable[[Tensor, Tensor], Tensor]
+    derivative: Callable[[Tensor, Tensor], Tensor]
     """Its derivative by attention, [...,K]."""
     per_key: bool = False
-    """Whether the value is still to be divided by the number of keys."""
+    """Whether the value must be divided by the number of keys."""
 
     def __call__(self, attention: Tensor, target: Tensor) -> Tensor:
         """[...] in the graph of attention; the target (whose leading dimensions may be 1) has no gradient."""
@@ -42,33 +42,33 @@ class _Apply(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:
-        return ctx.distance.slope(*ctx.saved_tensors).mul_(gradient.unsqueeze(-1)), None, None
+        return ctx.distance.derivative(*ctx.saved_tensors).mul_(gradient.unsqueeze(-1)), None, None
 
 
 def _squares(attention: Tensor, target: Tensor) -> Tensor:
     return (attention - target).square_().sum(-1)
 
 
-def _squares_slope(attention: Tensor, target: Tensor) -> Tensor:
+def _squares_derivative(attention: Tensor, target: Tensor) -> Tensor:
     return (attention - target).mul_(2)
 
 
 def _divergence(attention: Tensor, target: Tensor) -> Tensor:
-    seen = attention.clamp_min(torch.finfo(attention.dtype).tiny).log_()
-    return torch.xlogy(target, target).sum(-1) - seen.mul_(target).sum(-1)
+    log = attention.clamp_min(torch.finfo(attention.dtype).tiny).log_()
+    return torch.xlogy(target, target).sum(-1) - log.mul_(target).sum(-1)
 
 
-def _divergence_slope(attention: Tensor, target: Tensor) -> Tensor:
-    # Attention of exactly 0 is what dropout or a mask left: no step brings it back, so it has no slope either.
-    slope = (-target / attention.clamp_min(torch.finfo(attention.dtype).tiny)).expand_as(attention)
-    return slope.masked_fill(attention == 0, 0.0)
+def _divergence_derivative(attention: Tensor, target: Tensor) -> Tensor:
+    # Attention of exactly 0 is dropped or masked: no step changes it, so it has no derivative either.
+    derivative = (-target / attention.clamp_min(torch.finfo(attention.dtype).tiny)).expand_as(attention)
+    return derivative.masked_fill(attention == 0, 0.0)
 
 
 def _angle(attention: Tensor, target: Tensor) -> Tensor:
     return 1 - (attention * target).sum(-1) / _lengths(attention, target)
 
 
-def _angle_slope(attention: Tensor, target: Tensor) -> Tensor:
+def _angle_derivative(attention: Tensor, target: Tensor) -> Tensor:
     lengths = _lengths(attention, target).unsqueeze(-1)
     inner = (attention * target).sum(-1, keepdim=True)
     square = attention.square().sum(-1, keepdim=True)
@@ -83,7 +83,7 @@ def _lengths(attention: Tensor, target: Tensor) -> Tensor:
 
 
 DISTANCES = {
-    "mse": Distance(_squares, _squares_slope, per_key=True),
-    "kl": Distance(_divergence, _divergence_slope),
-    "cosine": Distance(_angle, _angle_slope),
+    "mse": Distance(_squares, _squares_derivative, per_key=True),
+    "kl": Distance(_divergence, _divergence_derivative),
+    "cosine": Distance(_angle, _angle_derivative),
 }

@@ -1,4 +1,4 @@
-"""Attach guides to a model: its own loss then includes them while it trains."""
+"""The guides of a model: its own loss includes them while it trains."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import copy
 import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -14,19 +14,52 @@ from torch import Tensor
 
 from headwise.attention import AttentionRecord, Customer, Inputs, Request, Seam, select
 from headwise.errors import HeadwiseWarning, InputError, StateError
-from headwise.guides.balance import Balance
-from headwise.guides.base import Guides, weight_at
-from headwise.guides.gathered import Gathered
-from headwise.guides.losses import GuidePart, Losses, loss_of, with_loss
-from headwise.guides.measure import anywhere, gradient_norms
-from headwise.guides.steps import StepCounter
-from headwise.guides.unused import Unused
-from headwise.guides.vocabulary import Vocabulary
-from headwise.guides.weights import Auto
+from headwise.guides.base import Guides
+from headwise.guides.match import Vocabulary
+from headwise.guides.weights import Auto, Balance, StepCounter, any_nonzero, gradient_norms, weight_at
+
+UNUSED = "unused guides"  # the key of a warning, beside those by the name of a guide
+
+
+@dataclass
+class GuidePart:
+    """One guide's part in the last training step."""
+
+    raw: Tensor
+    """The guide's own value, without its weight (detached)."""
+    weight: float
+    share: float | None = None
+    """Weighted gradient norm on the query/key projections, as a share of the task's; None if not measured."""
+
+    @property
+    def weighted(self) -> Tensor:
+        """The part of the loss."""
+        return self.raw * self.weight
+
+
+@dataclass
+class Losses:
+    """Task loss and guides of the last training step."""
+
+    task: Tensor | None = None
+    """The task's own loss (detached); None if the model was called without labels."""
+    guides: dict[str, GuidePart] = field(default_factory=dict)
+    """By name; a guide whose weight is 0 at this step is not computed and not listed."""
+
+    def as_dict(self) -> dict[str, float]:
+        """Plain numbers for a log: task; per guide NAME, NAME_weighted, NAME_weight and, once measured, its share."""
+        numbers = {} if self.task is None else {"task": float(self.task)}
+        for name, part in self.guides.items():
+            numbers[name] = float(part.raw)
+            numbers[f"{name}_weighted"] = float(part.weighted)
+            numbers[f"{name}_weight"] = part.weight
+            if part.share is not None:
+                numbers[f"{name}_share"] = part.share
+        return numbers
 
 
 class Guidance(Customer):
-    """The guides of one model, and what they did in the last training step."""
+    """The guides of one model, and their values in the last training step."""
 
     def __init__(self, seam: Seam, guides: Guides, vocabulary: Vocabulary, share_every: int) -> None:
         """Resolve the guides' choices of layers and heads for this model."""
@@ -36,89 +69,93 @@ class Guidance(Customer):
         self._vocabulary = vocabulary
         self._share_every = share_every
         self._named = dict(guides.named())
-        self._requests = {
-            name: Request.of(
+        self._requests: dict[str, Request] = {}
+        self._balances: dict[str, Balance] = {}
+        for name, guide in self._named.items():
+            vocabulary.check(name, guide.marks)
+            self._requests[name] = Request.of(
                 guide.what,
                 select(guide.layers, guide.heads, seam.family.shape),
                 after_dropout=guide.dropout == "after",
                 padding_rows=guide.what == "map" and guide.padding_rows,
             )
-            for name, guide in self._named.items()
-        }
-        for name, guide in self._named.items():
-            vocabulary.check(name, guide.marks)
-        self._balances = {
-            name: Balance(guide.weight)
-            for name, guide in self._named.items()
-            if isinstance(guide.weight, Auto) and guide.weight.share > 0
-        }
-        self._unused = Unused()
-        self._steps = StepCounter(seam.model, self._unused.stepped)
+            if isinstance(guide.weight, Auto) and guide.weight.share > 0:
+                self._balances[name] = Balance(guide.weight)
+        self._steps = StepCounter(seam.model, self._warn_if_unused)
         self._shares_at = -1
         self._warned: set[str] = set()
+        # Of the current optimiser step: the guides that were computed without a loss, and whether any were added.
+        self._unused: tuple[str, ...] = ()
+        self._added = False
+        # Of the last forward pass: the guides' values and the task's loss, with their graph.
         self._raw: dict[str, Tensor] = {}
         self._task: Tensor | None = None
-        self._gathered: Gathered | None = None
+        # Inside of `gathering`: the values of each pass, and its number of examples.
+        self._passes: list[tuple[dict[str, Tensor], int]] | None = None
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Guidance:
-        """A copied model is guided too, but the graph of the last step, which cannot be copied, stays behind."""
+        """A copied model is guided too, but without the graph of the last step, which cannot be copied."""
         twin = object.__new__(Guidance)
         memo[id(self)] = twin
-        for name, value in self.__dict__.items():
-            if name not in ("_raw", "_task", "_gathered"):
-                setattr(twin, name, copy.deepcopy(value, memo))
-        twin._raw, twin._task, twin._gathered = {}, None, None
+        without_graph = {**self.__dict__, "_raw": {}, "_task": None, "_passes": None}
+        for name, value in without_graph.items():
+            setattr(twin, name, copy.deepcopy(value, memo))
         return twin
 
-    # -- what the seam asks ------------------------------------------------------------------------------------------
+    # -- called by the seam ------------------------------------------------------------------------------------------
 
     def requests(self) -> tuple[Request, ...]:
         """In training, what the guides that count at this step need; in evaluation nothing."""
         self._raw, self._task = {}, None  # the graph of the step before must not outlive it
-        if not self.training:
-            return ()
-        return tuple(dict.fromkeys(self._requests[name] for name in self._active()))
+        return self._active_requests() if self.training else ()
 
     def after(self, seen: list[dict[int, Tensor]], valid: Tensor, inputs: Inputs, output: Any) -> Any:
         """Add the guides to the model's loss, if it has one."""
-        special = self._special(inputs)
-        inputs = replace(inputs, marks={**self._marks(inputs), **inputs.marks})
-        requests = tuple(dict.fromkeys(self._requests[name] for name in self._active()))
+        active, ids = self._active(), inputs.input_ids
+        special = self._vocabulary.special(ids)
+        if inputs.special_tokens_mask is not None:
+            special = inputs.special_tokens_mask != 0
+        marks = self._vocabulary.marks(ids, sorted({mark for name in active for mark in self._named[name].marks}))
+        inputs = replace(inputs, marks={**marks, **inputs.marks})
         records = {
             request: AttentionRecord(request).fill(layers, valid, special)
-            for request, layers in zip(requests, seen, strict=True)
+            for request, layers in zip(self._active_requests(), seen, strict=True)
         }
-        self._raw = {name: self._named[name](records[self._requests[name]], inputs) for name in self._active()}
-        self._check(self._raw)
-        if self._gathered is not None:
-            self._gathered.add(self._raw, len(valid))
+        self._raw = {name: self._named[name](records[self._requests[name]], inputs) for name in active}
+        self._check_values()
+        if self._passes is not None:
+            self._passes.append((self._raw, len(valid)))
             return output
-        task = loss_of(output)
+        task = _loss_of(output)
         if task is None:
             self.losses = Losses()
-            self._unused.computed(self._raw)
+            if torch.is_grad_enabled():
+                self._unused = tuple(self._raw)
             return output
-        return with_loss(output, self.total(task))
+        if isinstance(output, tuple):
+            return (self.total(task), *output[1:])
+        output.loss = self.total(task)
+        return output
 
     def idle(self, output: Any) -> None:
-        """In training without a guide that counts, there still is a task loss to tell."""
-        task = loss_of(output)
+        """In training without a guide that counts, there still is a task loss to report."""
+        task = _loss_of(output)
         if self.training and task is not None:
             self.total(task)
 
-    # -- what users ask ----------------------------------------------------------------------------------------------
+    # -- called by users ---------------------------------------------------------------------------------------------
 
     def total(self, task: Tensor) -> Tensor:
         """The task's loss plus the weighted guides of the last forward pass.
 
         Called for you where the model computes its own loss. Call it yourself where the loss is computed outside of the
-        model (label smoothing, a loss function of your own).
+        model (label smoothing, a custom loss function).
 
         Args:
             task: the task's loss as a mean over the batch, which is what a guide is.
         """
         self._task = task
-        self._unused.added()
+        self._added = True
         if not self._raw:
             self.losses = Losses(task.detach())
             return task
@@ -135,35 +172,43 @@ class Guidance(Customer):
 
     @contextmanager
     def gathering(self) -> Iterator[None]:
-        """Take the forward passes inside as one; `total`, called behind it, adds their mean over all examples.
+        """Treat the forward passes inside as one; `total`, called afterwards, adds their mean over all examples.
 
-        For a loss that calls the model more than once. A loss of the model's own stays without guides inside.
+        For a loss that calls the model more than once. The model's own loss stays without guides inside.
         """
         self._raw, self._task = {}, None
-        gathered = self._gathered = Gathered()
+        passes = self._passes = []
         try:
             yield
         finally:
-            self._gathered = None
-        self._raw = gathered.mean()
+            self._passes = None
+        self._raw = _mean_of(passes)
 
     def gradient_share(self) -> dict[str, float]:
         """Each guide's weighted gradient norm on the query/key projections, as a share of the task's.
 
-        To be called between a training forward pass and its backward pass. A share above 1 means that the guide, not
-        the task, decides where attention goes: it warns.
+        Call it between a training forward pass and its backward pass. A share above 1 means that the guide, not the
+        task, decides where attention goes: it warns.
         """
         if self._task is None or not self._raw:
             raise StateError(
                 "there is no guided training step to measure: call the model in training mode with labels, then ask "
                 "for the gradient share before the backward pass."
             )
-        names = list(self._raw)
-        task, *guides = gradient_norms(self._seam.model, [self._task, *(self._raw[name] for name in names)])
-        shares = {name: _ratio(self._weight(name) * norm, task) for name, norm in zip(names, guides, strict=True)}
-        for name, share in shares.items():
+        task, *norms = gradient_norms(self._seam.model, [self._task, *self._raw.values()])
+        shares = {}
+        for name, norm in zip(self._raw, norms, strict=True):
+            part = self._weight(name) * norm
+            shares[name] = share = part / task if task > 0 else 0.0 if part == 0 else float("inf")
             self.losses.guides[name].share = share
-            self._warn_if_strong(name, share)
+            if share > 1 and name not in self._warned:
+                self._warned.add(name)
+                warnings.warn(
+                    f"the gradient of guide {name} is {share:.2g} times the task's on the query/key projections at "
+                    f"step {self.step}: it will overrule the task; lower its weight, or use weight=auto(0.1).",
+                    HeadwiseWarning,
+                    stacklevel=2,
+                )
         return shares
 
     @property
@@ -182,11 +227,11 @@ class Guidance(Customer):
         self._seam.leave(self)
 
     def state_dict(self) -> dict[str, Any]:
-        """What a checkpoint must keep: plain numbers, fit for JSON."""
+        """The state for a checkpoint: plain numbers, fit for JSON."""
         return {"step": self.step, "auto": {name: balance.state() for name, balance in self._balances.items()}}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on from a checkpoint of the same guides."""
+        """Resume from a checkpoint of the same guides."""
         if set(state.get("auto", {})) != set(self._balances) or "step" not in state:
             raise InputError(
                 f"the guidance state is of other guides: expected automatic weights {sorted(self._balances)}, got "
@@ -196,14 +241,17 @@ class Guidance(Customer):
         for name, balance in self._balances.items():
             balance.load(state["auto"][name])
 
-    # -- within ------------------------------------------------------------------------------------------------------
+    # -- internal ----------------------------------------------------------------------------------------------------
 
     def _active(self) -> list[str]:
         """The guides that count at this step; a weight of 0 leaves the model's own attention untouched."""
-        return [name for name, guide in self._named.items() if weight_at(guide, self.step) != 0.0]
+        return [name for name, guide in self._named.items() if weight_at(guide.weight, self.step) != 0.0]
+
+    def _active_requests(self) -> tuple[Request, ...]:
+        return tuple(dict.fromkeys(self._requests[name] for name in self._active()))
 
     def _weight(self, name: str) -> float:
-        fixed = weight_at(self._named[name], self.step)
+        fixed = weight_at(self._named[name].weight, self.step)
         return self._balances[name].weight if fixed is None else fixed
 
     def _rebalance(self, task: Tensor) -> None:
@@ -211,26 +259,17 @@ class Guidance(Customer):
         if not due or not torch.is_grad_enabled() or not task.requires_grad:
             return
         # A batch without a target has the value 0 and says nothing about the guide's gradient.
-        due = [name for name, some in zip(due, anywhere([self._raw[name] for name in due]), strict=True) if some]
+        due = [name for name, some in zip(due, any_nonzero([self._raw[name] for name in due]), strict=True) if some]
         if not due:
             return
         norm, *others = gradient_norms(self._seam.model, [task, *(self._raw[name] for name in due)])
         for name, other in zip(due, others, strict=True):
-            # A gradient that is rounding noise is none: it must not be blown up to a share of the task's.
+            # A gradient that is rounding noise is none: it must not be scaled up to a share of the task's.
             noise = torch.finfo(self._raw[name].dtype).eps * abs(float(self._raw[name].detach()))
-            self._balances[name].note(self.step, norm, other if other > noise else 0.0)
+            self._balances[name].add(self.step, norm, other if other > noise else 0.0)
 
-    def _special(self, inputs: Inputs) -> Tensor | None:
-        if inputs.special_tokens_mask is not None:
-            return inputs.special_tokens_mask != 0
-        return self._vocabulary.special(inputs.input_ids)
-
-    def _marks(self, inputs: Inputs) -> dict[str, Tensor]:
-        wanted = {mark for name in self._active() for mark in self._named[name].marks}
-        return self._vocabulary.marks(inputs.input_ids, sorted(wanted))
-
-    def _check(self, raw: Mapping[str, Tensor]) -> None:
-        for name, value in raw.items():
+    def _check_values(self) -> None:
+        for name, value in self._raw.items():
             if not isinstance(value, Tensor) or value.dim() != 0:
                 raise InputError(f"guide {name} returned {value!r}: expected a scalar tensor.")
             if torch.is_grad_enabled() and not value.requires_grad:
@@ -240,18 +279,50 @@ class Guidance(Customer):
                     "(pass gradient_checkpointing_kwargs={'use_reentrant': False})."
                 )
 
-    def _warn_if_strong(self, name: str, share: float) -> None:
-        if share > 1 and name not in self._warned:
-            self._warned.add(name)
+    def _warn_if_unused(self) -> None:
+        """After an optimiser step: warn, once, if its guides were computed but never added to any loss.
+
+        One addition in a step is enough: a loop may well call the model again for something else.
+        """
+        unused = () if self._added else self._unused
+        self._unused, self._added = (), False
+        if unused and UNUSED not in self._warned:
+            self._warned.add(UNUSED)
             warnings.warn(
-                f"the gradient of guide {name} is {share:.2g} times the task's on the query/key projections at step "
-                f"{self.step}: it will overrule the task; lower its weight, or use weight=auto(0.1).",
+                f"this step trained without the guides ({', '.join(unused)}): the loss is computed outside of the "
+                "model, and nothing added them; wrap it, hw.GuidedLoss(loss) (sentence-transformers), use "
+                "hw.GuidedTrainer (label smoothing, compute_loss_func), or call hw.guidance(model).total(loss).",
                 HeadwiseWarning,
-                stacklevel=3,
+                stacklevel=2,
             )
 
 
-def _ratio(part: float, whole: float) -> float:
-    if whole > 0:
-        return part / whole
-    return 0.0 if part == 0 else float("inf")
+def _loss_of(output: Any) -> Tensor | None:
+    """The loss in a model's output: its field, or the first entry of a plain tuple if that is a scalar."""
+    if isinstance(output, tuple):
+        first = output[0] if output else None
+        return first if isinstance(first, Tensor) and first.dim() == 0 else None
+    loss = getattr(output, "loss", None)
+    return loss if isinstance(loss, Tensor) else None
+
+
+def _mean_of(passes: list[tuple[dict[str, Tensor], int]]) -> dict[str, Tensor]:
+    """Per guide, the mean of its values v over the passes p with n examples each: sum(n_p v_p) / sum(n_p).
+
+    For a guide that is a mean over examples this is its value on all of them in one batch. Passes without gradients,
+    which a loss may make to choose its examples, teach nothing and do not count.
+    """
+    counted = [
+        each for each in passes if not torch.is_grad_enabled() or any(raw.requires_grad for raw in each[0].values())
+    ]
+    if passes and not counted:
+        raise StateError(
+            "this loss calls the model without gradients and once more in the backward pass (a gradient cache), "
+            "where no guide can be added: take the same loss without a cache (without Cached in its name) and "
+            "smaller batches."
+        )
+    if len(counted) == 1:
+        return counted[0][0]
+    examples = sum(count for _, count in counted)
+    names = counted[0][0] if counted else {}
+    return {name: torch.stack([raw[name] * (count / examples) for raw, count in counted]).sum() for name in names}

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
 import torch
@@ -13,7 +14,49 @@ from headwise.attention import AttentionRecord, Inputs, What
 from headwise.errors import InputError, choices
 from headwise.guides.base import Guide, check_choice, mean_over_examples, register_guide
 from headwise.guides.distances import DISTANCES
-from headwise.patterns import PATTERNS, Pattern, Tokens, build_pattern
+from headwise.patterns import PATTERNS, Pattern, Tokens, build_pattern, find_marks, mark_ids
+
+
+@dataclass(frozen=True)
+class Vocabulary:
+    """Which ids of a tokenizer are special, and which are tokens of a kind; empty without a tokenizer."""
+
+    name: str = ""
+    special_ids: tuple[int, ...] = ()
+    ids: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    """By the kind of token, such as separator."""
+
+    @classmethod
+    def of(cls, tokenizer: Any) -> Vocabulary:
+        """Read the ids from a tokenizer."""
+        if tokenizer is None:
+            return cls()
+        special = getattr(tokenizer, "all_special_ids", None)
+        if special is None:
+            raise InputError(
+                f"tokenizer={tokenizer!r:.80}: expected a tokenizer of transformers, such as "
+                "AutoTokenizer.from_pretrained(...)."
+            )
+        known = mark_ids(tokenizer) if hasattr(tokenizer, "get_vocab") else {}
+        return cls(type(tokenizer).__name__, tuple(sorted(set(special))), known)
+
+    def check(self, guide: str, marks: Sequence[str]) -> None:
+        """Refuse a guide that needs a kind of token without a tokenizer, or with one that has none."""
+        for mark in marks:
+            if not self.name:
+                raise InputError(f"guide {guide} does not know the {mark} tokens: pass tokenizer=... to guide().")
+            if mark not in self.ids:
+                raise InputError(f"guide {guide} needs a {mark} token, and {self.name} has none: leave the guide out.")
+
+    def special(self, ids: Tensor | None) -> Tensor | None:
+        """[B,K] True at special tokens; None if they are not known."""
+        if not self.name or ids is None:
+            return None
+        return torch.isin(ids, torch.tensor(self.special_ids, device=ids.device))
+
+    def marks(self, ids: Tensor | None, kinds: Sequence[str]) -> dict[str, Tensor]:
+        """[B,K] True at the tokens of each kind that is known."""
+        return {} if ids is None else find_marks(ids, self.ids, kinds)
 
 
 @register_guide("match")
@@ -36,7 +79,7 @@ class Match(Guide):
     special tokens on maps, and special tokens as keys on received attention. Only heads that are guided on their maps
     get explicit maps; the others of their layer stay on SDPA. Received attention needs no maps at all.
 
-    Relations: MDG and PDG want heads to differ, no matter how; Match says what they should do. Fixed patterns are due
+    Relations: MDG and PDG make heads differ, no matter how; Match says what they should do. Fixed patterns are due
     to Deshpande and Narasimhan (2020), who guide some heads of every layer, sum the mean squared difference over layers
     (`reduction="sum"`) and let the weight decay (`weight=decay(...)`). Knowledge (arXiv 2204.02922, Table 2) is
     compared with what is received.
@@ -57,38 +100,38 @@ class Match(Guide):
     distance: Literal["mse", "kl", "cosine"] = "mse"
     """How far attention is from the pattern."""
     on: Literal["map", "received"] | None = None
-    """What is compared: whole maps, or received attention. If not given, as suits the pattern."""
+    """What is compared: whole maps, or received attention. By default that of the pattern."""
     reduction: Literal["mean", "sum"] = "mean"
     """Over maps: mean of all, or sum over layers of the mean over heads."""
 
     def __post_init__(self) -> None:
-        """Check, and find the pattern."""
+        """Check the options, and build the pattern."""
         super().__post_init__()
-        object.__setattr__(self, "pattern", self._found(self.pattern))
+        object.__setattr__(self, "pattern", self._build(self.pattern))
         object.__setattr__(self, "on", self.pattern.form if self.on is None else self.on)
         check_choice(self, "distance", tuple(DISTANCES))
         check_choice(self, "on", ("map", "received"))
         check_choice(self, "reduction", ("mean", "sum"))
         if self.on == "received" and not self.special_tokens and self.pattern.on_special:
             raise InputError(
-                f"{self.name}(on='received', special_tokens=False): {self.pattern.name} wants special tokens to be "
-                "looked at, which special_tokens=False leaves out; leave one of the two away."
+                f"{self.name}(on='received', special_tokens=False): {self.pattern.name} has special tokens as its "
+                "target, which special_tokens=False leaves out; drop one of the two."
             )
 
     @property
     def what(self) -> What:
-        """Maps, or what is received."""
+        """Maps, or received attention."""
         return "map" if self.on == "map" else "received"
 
     @property
     def needs(self) -> str:
-        """What its pattern needs."""
+        """The needs of its pattern."""
         needs: str = self.pattern.needs
         return needs
 
     @property
     def marks(self) -> tuple[str, ...]:
-        """What its pattern must be told of."""
+        """The kinds of tokens that its pattern needs."""
         marks: tuple[str, ...] = self.pattern.marks
         return marks
 
@@ -126,46 +169,42 @@ class Match(Guide):
         received = received.to(torch.promote_types(received.dtype, torch.float32)) * positions.unsqueeze(1)
         tiny = torch.finfo(received.dtype).tiny
         shares = received / received.sum(2, keepdim=True).clamp_min(tiny)
-        wanted = (target.shares * positions).to(received.dtype)  # [B,K]
-        total = wanted.sum(1, keepdim=True)
-        wanted = wanted / total.clamp_min(tiny)
+        expected = (target.shares * positions).to(received.dtype)  # [B,K]
+        total = expected.sum(1, keepdim=True)
+        expected = expected / total.clamp_min(tiny)
         distance = DISTANCES[self.distance]
-        values = distance(shares, wanted.unsqueeze(1))  # [B,M]
+        values = distance(shares, expected.unsqueeze(1))  # [B,M]
         if distance.per_key:
             values = values / positions.sum(1, keepdim=True).clamp_min(1)
         return values, target.present & (total[:, 0] > 0)
 
     @property
     def _shared(self) -> Any:
-        """What guides of the same pattern have in common; a pattern with a list among its options shares nothing."""
+        """The cache key of guides of the same pattern; a pattern with a list among its options shares nothing."""
         try:
             hash(self.pattern)
         except TypeError:
             return id(self.pattern)
         return self.pattern
 
-    def _found(self, choice: Any) -> Pattern:
+    def _build(self, choice: Any) -> Pattern:
         if choice is None and self.only is None:
             raise InputError(f"{self.name} needs a pattern: {choices('', PATTERNS)}.")
         if self.only is not None and (choice is None or isinstance(choice, Mapping)):
             choice = {"name": self.only, **(choice or {})}
-        found = build_pattern(choice)
-        if self.only is not None and found.name != self.only:
-            raise InputError(f"guide {self.name} has its own pattern, not {found.name!r}: use match for others.")
-        return found
+        pattern = build_pattern(choice)
+        if self.only is not None and pattern.name != self.only:
+            raise InputError(f"guide {self.name} has its own pattern, not {pattern.name!r}: use match for others.")
+        return pattern
 
 
 def _named(pattern: str) -> type[Match]:
-    """The guide that is called by the name of its pattern."""
-    told = inspect.cleandoc(PATTERNS[pattern].__doc__ or "")
-    made = type(
-        f"Match{pattern.capitalize()}",
-        (Match,),
-        {"__doc__": f"{told}\n\nThe same as match with this pattern.", "__module__": __name__, "only": pattern},
-    )
-    return register_guide(pattern)(made)
+    """The guide that has the name of its pattern."""
+    text = inspect.cleandoc(PATTERNS[pattern].__doc__ or "")
+    members = {"__doc__": f"{text}\n\nThe same as match with this pattern.", "__module__": __name__, "only": pattern}
+    return register_guide(pattern)(type(f"Match{pattern.capitalize()}", (Match,), members))
 
 
 # A guide for every pattern, under its name; as names of this module too, so that they can be pickled.
 NAMED = {pattern: _named(pattern) for pattern in PATTERNS}
-globals().update({made.__name__: made for made in NAMED.values()})
+globals().update({guide.__name__: guide for guide in NAMED.values()})

@@ -2,54 +2,30 @@
 
 from __future__ import annotations
 
+import copy
 import math
-from collections.abc import Mapping
+import weakref
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
-from headwise.errors import InputError
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+from torch.optim.optimizer import register_optimizer_step_post_hook
+
+from headwise.attention import query_key_projections
+from headwise.errors import InputError, StateError
 
 
 @dataclass(frozen=True)
-class Schedule:
-    """A weight that depends on the optimiser step (counted from 0)."""
-
-    def at(self, step: int) -> float:
-        """The weight at this step."""
-        raise NotImplementedError
-
-    def scaled(self, factor: float) -> Schedule:
-        """The same schedule, `factor` times as strong."""
-        raise NotImplementedError
-
-
-@dataclass(frozen=True)
-class Constant(Schedule):
-    """Always the same."""
-
-    value: float
-
-    def __post_init__(self) -> None:
-        """Check."""
-        _check_number("weight", self.value)
-
-    def at(self, step: int) -> float:
-        """The weight at this step."""
-        return self.value
-
-    def scaled(self, factor: float) -> Constant:
-        """The same schedule, `factor` times as strong."""
-        return Constant(self.value * factor)
-
-
-@dataclass(frozen=True)
-class Piecewise(Schedule):
-    """Straight lines between points (step, weight); before the first and after the last point, level."""
+class Piecewise:
+    """A schedule over optimiser steps, from 0: straight lines between points (step, weight), level outside of them."""
 
     points: tuple[tuple[int, float], ...]
 
     def __post_init__(self) -> None:
-        """Check."""
+        """Refuse points that are no schedule."""
         if not all(isinstance(point, tuple) and len(point) == 2 for point in self.points):
             raise InputError(f"piecewise weight {self.points!r}: expected points (step, weight).")
         steps = [step for step, _ in self.points]
@@ -72,10 +48,6 @@ class Piecewise(Schedule):
             before = point
         return before[1]
 
-    def scaled(self, factor: float) -> Piecewise:
-        """The same schedule, `factor` times as strong."""
-        return Piecewise(tuple((step, value * factor) for step, value in self.points))
-
 
 @dataclass(frozen=True)
 class Auto:
@@ -90,34 +62,30 @@ class Auto:
     window: int = 4
 
     def __post_init__(self) -> None:
-        """Check."""
+        """Refuse values that cannot work."""
         _check_number("the share of auto", self.share)
         for name in ("every", "window"):
             value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+            if type(value) is not int or value < 1:
                 raise InputError(f"auto({name}={value!r}): expected a whole number of 1 or more.")
 
-    def scaled(self, factor: float) -> Auto:
-        """The same, `factor` times as strong."""
-        return replace(self, share=self.share * factor)
+
+Weight = float | Piecewise | Auto
 
 
-Weight = float | Schedule | Auto
-
-
-def constant(value: float) -> Constant:
+def constant(value: float) -> Piecewise:
     """The same weight at every step."""
-    return Constant(value)
+    return Piecewise(((0, value),))
 
 
 def warm_up(value: float, steps: int) -> Piecewise:
     """From 0 to `value` over the first `steps` optimiser steps, then level."""
-    return Piecewise(((0, 0.0), (_steps(steps), value)))
+    return Piecewise(((0, 0.0), (_check_steps(steps), value)))
 
 
 def decay(value: float, steps: int, *, start: int = 0, to: float = 0.0) -> Piecewise:
     """Level until `start`, then down to `to` over `steps` optimiser steps, then level."""
-    return Piecewise(((start, value), (start + _steps(steps), to)))
+    return Piecewise(((start, value), (start + _check_steps(steps), to)))
 
 
 def piecewise(*points: tuple[int, float]) -> Piecewise:
@@ -131,33 +99,38 @@ def auto(share: float, *, every: int = 50, window: int = 4) -> Auto:
 
 
 def checked_weight(weight: Any, guide: str) -> Weight:
-    """A weight as a number, a schedule or an auto; also as plain data, which is how a file holds the last two."""
-    if isinstance(weight, Schedule | Auto):
+    """A weight as a number, a schedule or an auto; also as plain data, as in a recipe: {share: ...}, {points: ...}."""
+    if isinstance(weight, Piecewise | Auto):
         return weight
-    if isinstance(weight, Mapping):
-        return _from_data(weight, guide)
-    _check_number(f"weight of {guide}", weight)
-    return float(weight)
+    if not isinstance(weight, Mapping):
+        _check_number(f"weight of {guide}", weight)
+        return float(weight)
+    options = dict(weight)
+    if "share" in options and set(options) <= {each.name for each in fields(Auto)}:
+        return Auto(**options)
+    if set(options) == {"value"}:
+        return constant(options["value"])
+    if set(options) == {"points"} and isinstance(options["points"], list | tuple):
+        return Piecewise(tuple(tuple(each) if isinstance(each, list) else each for each in options["points"]))
+    raise InputError(
+        f"weight of {guide} is {options!r}: expected a number, {{share: 0.03}} or {{points: [[step, weight], ...]}}."
+    )
 
 
 def scaled(weight: Weight, factor: float) -> Weight:
     """A weight, `factor` times as strong."""
-    return weight.scaled(factor) if isinstance(weight, Schedule | Auto) else weight * factor
+    if isinstance(weight, Auto):
+        return replace(weight, share=weight.share * factor)
+    if isinstance(weight, Piecewise):
+        return Piecewise(tuple((step, value * factor) for step, value in weight.points))
+    return weight * factor
 
 
-def _from_data(data: Mapping[str, Any], guide: str) -> Weight:
-    for kind in (Auto, Piecewise, Constant):
-        known = [each.name for each in fields(kind)]
-        if known[0] in data and set(data) <= set(known):
-            options = dict(data)
-            if kind is Piecewise:
-                if not isinstance(data["points"], list | tuple):
-                    break
-                options["points"] = tuple(tuple(each) if isinstance(each, list) else each for each in data["points"])
-            return kind(**options)
-    raise InputError(
-        f"weight of {guide} is {dict(data)!r}: expected a number, {{share: 0.03}} or {{points: [[step, weight], ...]}}."
-    )
+def weight_at(weight: Weight, step: int) -> float | None:
+    """The weight at an optimiser step; None for an automatic one, which is measured."""
+    if isinstance(weight, Auto):
+        return None if weight.share > 0 else 0.0
+    return weight.at(step) if isinstance(weight, Piecewise) else weight
 
 
 def _check_number(what: str, value: Any) -> None:
@@ -165,7 +138,154 @@ def _check_number(what: str, value: Any) -> None:
         raise InputError(f"{what} is {value!r}: expected a number of 0 or more, a schedule, or auto(share).")
 
 
-def _steps(steps: Any) -> int:
-    if isinstance(steps, bool) or not isinstance(steps, int) or steps < 1:
+def _check_steps(steps: Any) -> int:
+    if type(steps) is not int or steps < 1:
         raise InputError(f"steps={steps!r}: expected a whole number of 1 or more.")
     return steps
+
+
+class Balance:
+    """The measurements of one guide with an automatic weight."""
+
+    def __init__(self, rule: Auto) -> None:
+        """Start without measurements."""
+        self._rule = rule
+        self._norms: list[tuple[float, float]] = []  # (task, guide)
+        self._measured_at = 0
+
+    def due(self, step: int) -> bool:
+        """Whether to measure at this optimiser step."""
+        return len(self._norms) < self._rule.window or step - self._measured_at >= self._rule.every
+
+    def add(self, step: int, task: float, guide: float) -> None:
+        """Add a measurement: two gradient norms."""
+        self._norms = [*self._norms, (task, guide)][-self._rule.window :]
+        self._measured_at = step
+
+    @property
+    def weight(self) -> float:
+        """Share * task norm / guide norm over the last measurements; 0 if the guide has no gradient at all."""
+        task = sum(norm for norm, _ in self._norms)
+        guide = sum(norm for _, norm in self._norms)
+        return self._rule.share * task / guide if guide > 0 else 0.0
+
+    def state(self) -> dict[str, Any]:
+        """The part of a checkpoint."""
+        return {"norms": [list(pair) for pair in self._norms], "measured_at": self._measured_at}
+
+    def load(self, state: dict[str, Any]) -> None:
+        """Resume from a checkpoint."""
+        self._norms = [(float(task), float(guide)) for task, guide in state["norms"]]
+        self._measured_at = int(state["measured_at"])
+
+
+def gradient_norms(model: nn.Module, losses: Sequence[Tensor]) -> list[float]:
+    """The gradient norm of each loss on the query and key projections; the graph stays usable.
+
+    In data-parallel training the gradients are averaged over the processes first, so that all get the same numbers.
+    """
+    projections = query_key_projections(model)
+    if not projections:
+        raise StateError(
+            "no query or key projection is trainable, so no guide can change where attention goes: unfreeze them (or "
+            "give them adapters), or use a number as weight."
+        )
+    parameters, norms = [projection.parameter for projection in projections], []
+    for loss in losses:
+        parts: list[Tensor] = []
+        if loss.requires_grad:
+            try:
+                gradients = torch.autograd.grad(loss, parameters, retain_graph=True, allow_unused=True)
+            except RuntimeError as error:
+                raise StateError(_reason(str(error))) from error
+            pairs = zip(projections, gradients, strict=True)
+            parts = _averaged([projection.part(gradient) for projection, gradient in pairs if gradient is not None])
+        squares = [part.double().square().sum() for part in parts]
+        norms.append(float(torch.stack(squares).sum().sqrt()) if squares else 0.0)
+    return norms
+
+
+def any_nonzero(values: Sequence[Tensor]) -> list[bool]:
+    """Which values are not 0 in some process of data-parallel training: all must agree, or one waits forever."""
+    sizes = torch.stack([value.detach().abs().float() for value in values])
+    return [bool(size != 0) for size in _averaged([sizes])[0]]
+
+
+def _averaged(parts: list[Tensor]) -> list[Tensor]:
+    if not parts or not (torch.distributed.is_available() and torch.distributed.is_initialized()):
+        return parts
+    flat = torch.cat([part.flatten() for part in parts])
+    torch.distributed.all_reduce(flat)
+    return [flat / torch.distributed.get_world_size()]
+
+
+def _reason(error: str) -> str:
+    if "donated" in error:
+        return (
+            "gradient shares cannot be measured on a compiled model: use a number as weight, or measure before "
+            "torch.compile."
+        )
+    if "second time" in error or "freed" in error:
+        return "the graph of the last forward pass is gone: ask for the gradient share between forward and backward."
+    return f"the gradient share cannot be measured: {error}"
+
+
+class StepCounter:
+    """Counts the steps of the optimiser that trains a model, in any loop, so that schedules mean optimiser steps.
+
+    The count can be set, to resume.
+    """
+
+    def __init__(self, model: nn.Module, after_step: Callable[[], None]) -> None:
+        """Start at 0, and call `after_step` after every step that counts."""
+        self.count = 0
+        self._model = model
+        self._after_step = after_step
+        self._optimiser: weakref.ref[Optimizer] | None = None
+        self._other: weakref.ref[Optimizer] | None = None
+        self._listen()
+
+    def stop(self) -> None:
+        """Stop counting."""
+        self._handle.remove()
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> StepCounter:
+        """The counter of a copied model continues from the same count with the optimiser of the copy."""
+        twin = object.__new__(StepCounter)
+        memo[id(self)] = twin
+        twin.count, twin._optimiser, twin._other = self.count, None, None
+        twin._model = copy.deepcopy(self._model, memo)
+        twin._after_step = copy.deepcopy(self._after_step, memo)
+        twin._listen()
+        return twin
+
+    def _listen(self) -> None:
+        # torch calls such a hook for every optimiser of the process, so it must not keep an unused model alive. It
+        # cannot remove itself either, since torch is iterating over the hooks: a dead one stays and does nothing.
+        counter = weakref.ref(self)
+
+        def stepped(optimiser: Optimizer, args: Any, kwargs: Any) -> None:
+            alive = counter()
+            if alive is not None:
+                alive._stepped(optimiser)
+
+        self._handle = register_optimizer_step_post_hook(stepped)
+
+    def _stepped(self, optimiser: Optimizer) -> None:
+        """With several optimisers on one model the first is counted, until another steps twice without it.
+
+        That is a second training run, in a notebook say, where the optimiser of the first is still alive.
+        """
+        known = None if self._optimiser is None else self._optimiser()
+        other = None if self._other is None else self._other()
+        if known is not optimiser:
+            trained = {id(parameter) for group in optimiser.param_groups for parameter in group["params"]}
+            if not any(id(parameter) in trained for parameter in self._model.parameters()):
+                return
+            if known is not None and other is not optimiser:
+                self._other = weakref.ref(optimiser)
+                return
+            self._optimiser = weakref.ref(optimiser)
+        self.count += 2 if known is not None and known is not optimiser else 1
+        self._other = None
+        self._after_step()

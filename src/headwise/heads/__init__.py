@@ -2,9 +2,8 @@
 
 from headwise.heads.iat import IAT, build_iat
 from headwise.heads.importance import HeadImportance, head_importance
-from headwise.heads.patterns import HeadScore, PatternScore, PatternScores, PatternSummary
-from headwise.heads.similarity import HeadStatistics, HeadSummary
-from headwise.heads.vectors import head_vectors, mean_map, principal_components
+from headwise.heads.pattern_scores import HeadScore, PatternScore, PatternScores, PatternSummary
+from headwise.heads.similarity import HeadStatistics, HeadSummary, head_vectors, mean_map, principal_components
 
 __all__ = [
     "IAT",

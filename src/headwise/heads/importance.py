@@ -1,33 +1,76 @@
 """How much a task needs each head: the slope of its loss when the head's output is turned down.
 
-Shapes: N layers, H heads, B batch, S positions.
+No value of a single example is kept, so memory does not grow with the data.
+
+Shapes: N layers, H heads, B batch, S positions, M heads of all layers in one row.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
-from torch import nn
+from torch import Tensor, nn
 
+from headwise.attention import Customer, Seam
+from headwise.attention.masks import heads_of
 from headwise.errors import InputError, StateError, choices
-from headwise.heads.no_trace import no_trace
+from headwise.heads.gradients import loss_of, no_trace, prepared_batches
 from headwise.heads.pruning import Head, ranked_heads, top_heads
-from headwise.heads.slopes import Gates, prepared_batches, token_counts
-from headwise.heads.stability import RunningSums, Stability
+from headwise.metrics import score
 from headwise.notebook import grid_html
 
 GRANULARITIES = ("token", "sample", "batch")
 NORMALISATIONS = ("none", "layer")
+# The shares of heads for which overlaps of the most important heads are reported.
+SHARES = (0.1, 0.2, 0.3, 0.5)
 # Half the width of a 95 % interval, in standard errors.
 NORMAL_95 = 1.96
 # Keeps a layer without any importance from being divided by 0.
 TINY = 1e-20
+# Labels that the loss leaves out.
+IGNORED = -100
 
 Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Stability:
+    """How alike the rankings from the even and from the odd examples are."""
+
+    spearman: float
+    """Rank correlation of the two halves over all heads."""
+    overlap: dict[float, float]
+    """Share of heads -> Jaccard overlap of the two halves' most important heads, |both| / |either|."""
+
+    @classmethod
+    def between(cls, first: Array, second: Array) -> Stability:
+        """Compare two vectors [M] of scores of the same heads; shares that mean no head are left out."""
+        overlap = {}
+        for share in (each for each in SHARES if each * first.size >= 1):
+            one, other = top_heads(first[None], share), top_heads(second[None], share)
+            overlap[share] = jaccard(one, other)
+        return cls(score(["spearman"], first, second)["spearman"], overlap)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain data, ready for JSON."""
+        return {"spearman": self.spearman, "overlap": {str(share): value for share, value in self.overlap.items()}}
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Stability:
+        """From the output of `as_dict`."""
+        overlap = {float(share): float(value) for share, value in data["overlap"].items()}
+        return cls(float(data["spearman"]), overlap)
+
+
+def jaccard(one: NDArray[np.bool_], other: NDArray[np.bool_]) -> float:
+    """The overlap of two choices of heads, |both| / |either|."""
+    return float((one & other).sum() / (one | other).sum())
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -37,8 +80,8 @@ class HeadImportance:
     scores: Array
     """[N,H]"""
     half_width: Array | None
-    """[N,H] half the width of the 95 % interval of each score, were other examples of this kind drawn. With "batch" it
-    is that of the mean before its sign is dropped: a smaller score cannot be told from 0. None for one example."""
+    """[N,H] half the width of the 95 % interval of each score over examples. With "batch" it is that of the mean before
+    its sign is dropped: a smaller score does not differ from 0. None for one example."""
     granularity: str
     normalise: str
     examples: int
@@ -69,7 +112,7 @@ class HeadImportance:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> HeadImportance:
-        """What `as_dict` gave."""
+        """From the output of `as_dict`."""
         try:
             width, stability = data["half_width"], data["stability"]
             return cls(
@@ -118,7 +161,7 @@ def head_importance(
 
     - "sample" (default): 1/X sum_x |dl(x)/dg|, the usual definition (Michel et al. 2019).
     - "token": 1/Z sum_x sum_s |dl(x)/dg_s|, with a gate for every position s. The authors' ranking: it favours heads
-      that are read at many positions, so the last layer, which a classifier reads at one, comes off badly.
+      that are read at many positions, so the last layer, which a classifier reads at one, scores low.
     - "batch": 1/X |sum_x dl(x)/dg|, over all data, whatever the batches. Examples that pull in opposite directions
       cancel, so this is for diagnosis only.
 
@@ -138,11 +181,19 @@ def head_importance(
         max_examples: take the first so many; None for all.
         mask: heads to silence meanwhile, as `hw.mask` takes them, or a bool array [N,H]; they score 0, as pruned heads
             do, and have no part in the stability.
-        after_batch: told how many examples are done.
+        after_batch: called with the number of examples that are done.
     """
-    _check(model, granularity, normalise, max_examples)
+    if granularity not in GRANULARITIES:
+        raise InputError(f"granularity={granularity!r}: {choices(str(granularity), GRANULARITIES)}.")
+    if normalise not in NORMALISATIONS:
+        raise InputError(f"normalise={normalise!r}: {choices(str(normalise), NORMALISATIONS)}.")
+    whole = isinstance(max_examples, int) and not isinstance(max_examples, bool)
+    if max_examples is not None and not (whole and max_examples > 0):
+        raise InputError(f"max_examples={max_examples!r}: expected a whole number of 1 or more, or None for all.")
+    if any(tensor.is_inference() for tensor in (*model.parameters(), *model.buffers())):
+        raise StateError("the model was created in torch.inference_mode, so it gives no gradients: load it outside.")
     by_token = granularity == "token"
-    gates = Gates(model, mask, by_position=by_token)
+    gates = _Gates(model, mask, by_position=by_token)
     sums = RunningSums(by_token=by_token)
     with no_trace(model, freeze=True), gates.attached():
         for batch in prepared_batches(data, next(model.parameters()).device, max_examples):
@@ -151,18 +202,14 @@ def head_importance(
                 slopes = slopes.abs().sum(2)
             elif granularity == "sample":
                 slopes = slopes.abs()
-            sums.add(slopes, token_counts(batch))
+            sums.add(slopes, _token_counts(batch))
             if after_batch is not None:
                 after_batch(sums.examples)
     if sums.examples == 0:
         raise InputError("the data gave no example: importance needs at least one.")
-    return _result(sums, granularity, normalise, gates.there)
-
-
-def _result(sums: RunningSums, granularity: str, normalise: str, there: NDArray[np.bool_]) -> HeadImportance:
-    means = sums.results()
+    means, present = sums.results(), gates.present
     scores, scale = _scaled(means.mean, normalise)
-    halves = None if means.halves is None else [_scaled(half, normalise)[0][there] for half in means.halves]
+    halves = None if means.halves is None else [_scaled(half, normalise)[0][present] for half in means.halves]
     return HeadImportance(
         scores=scores,
         half_width=None if means.error is None else NORMAL_95 * means.error / scale,
@@ -170,7 +217,7 @@ def _result(sums: RunningSums, granularity: str, normalise: str, there: NDArray[
         normalise=normalise,
         examples=sums.examples,
         tokens=means.tokens,
-        stability=Stability.between(*halves) if halves is not None and there.any() else None,
+        stability=Stability.between(*halves) if halves is not None and present.any() else None,
     )
 
 
@@ -183,18 +230,134 @@ def _scaled(means: Array, normalise: str) -> tuple[Array, Array]:
     return scores / scale, scale
 
 
-# -- checks ----------------------------------------------------------------------------------------------------------
+def _token_counts(batch: Mapping[str, Any]) -> Tensor:
+    """[B] how many tokens each example has."""
+    ids, mask = batch["input_ids"], batch.get("attention_mask")
+    if isinstance(mask, Tensor) and mask.dim() == 2:
+        return (mask != 0).sum(1)
+    return torch.full((len(ids),), ids.shape[1], device=ids.device)
 
 
-def _check(model: nn.Module, granularity: str, normalise: str, max_examples: int | None) -> None:
-    if granularity not in GRANULARITIES:
-        raise InputError(f"granularity={granularity!r}: {choices(str(granularity), GRANULARITIES)}.")
-    if normalise not in NORMALISATIONS:
-        raise InputError(f"normalise={normalise!r}: {choices(str(normalise), NORMALISATIONS)}.")
-    whole = isinstance(max_examples, int) and not isinstance(max_examples, bool)
-    if max_examples is not None and not (whole and max_examples > 0):
-        raise InputError(f"max_examples={max_examples!r}: expected a whole number of 1 or more, or None for all.")
-    if any(tensor.is_inference() for tensor in (*model.parameters(), *model.buffers())):
-        raise StateError(
-            "the model was made in torch.inference_mode, so nothing can be differentiated through it: load it outside."
-        )
+class _Gates(Customer):
+    """Gates of 1 on the heads' outputs that get gradients, new ones for every batch; attached once for all batches."""
+
+    def __init__(self, model: nn.Module, mask: Any, *, by_position: bool) -> None:
+        """Gates for each head of a model; those of the mask, and of heads that are pruned, are 0."""
+        self._model = model
+        self._seam = Seam.of(model)
+        self._by_position = by_position
+        self._current: Tensor | None = None
+        family = self._seam.family
+        self.present = np.zeros(family.shape, dtype=bool)
+        """[N,H] the heads that are neither pruned nor silenced."""
+        for layer, heads in enumerate(family.left):
+            self.present[layer, list(heads)] = True
+        # The first step of exact pruning has a mask of nothing.
+        empty = isinstance(mask, np.ndarray | Tensor) and tuple(mask.shape) == family.shape and not mask.any()
+        for layer, silenced in {} if mask is None or empty else heads_of(model, mask).items():
+            self.present[layer, list(silenced)] = False
+
+    @contextmanager
+    def attached(self) -> Iterator[None]:
+        """Add the gates to the model's attention within a `with`."""
+        self._seam.enter(self)
+        try:
+            yield
+        finally:
+            self._seam.leave(self)
+
+    def gates(self) -> Mapping[int, Tensor]:
+        """The gates of each layer, while slopes are computed."""
+        return {} if self._current is None else dict(enumerate(self._current))
+
+    def slopes(self, batch: Mapping[str, Any]) -> Tensor:
+        """[N,B,H] or, by position, [N,B,S,H]: the slope of the sum of the examples' losses by each gate."""
+        layers, heads = self.present.shape
+        ids, labels = batch["input_ids"], batch.get("labels")
+        size = ids.shape[: 2 if self._by_position else 1]  # B or B,S
+        weight = next(self._model.parameters())
+        # A gate of bf16 would round the slopes once more.
+        precise = torch.promote_types(weight.dtype, torch.float32)
+        leaf = torch.ones(layers, *size, heads, dtype=precise, device=weight.device, requires_grad=True)
+        present = torch.as_tensor(self.present, device=leaf.device).view(layers, *(1 for _ in size), heads)
+        self._current = leaf if self.present.all() else leaf * present
+        # The loss is a mean over examples, or over labelled tokens where every token has a label.
+        count: Tensor | int = len(ids)
+        if isinstance(labels, Tensor) and not labels.is_floating_point() and labels.shape in (ids.shape[:1], ids.shape):
+            count = (labels != IGNORED).sum()
+        try:
+            loss = loss_of(self._model, batch)
+            if not loss.requires_grad:
+                name = type(self._model).__name__
+                raise StateError(f"the loss of {name} does not depend on its heads: is it cut off by no_grad?")
+            (slopes,) = torch.autograd.grad(loss.to(precise) * count, leaf)
+        finally:
+            self._current = None
+        return slopes
+
+
+class Means(NamedTuple):
+    """The means of running sums."""
+
+    mean: Array
+    """[N,H]"""
+    error: Array | None
+    """[N,H] standard error of the mean; None for a single example."""
+    halves: Array | None
+    """[2,N,H] the means of the even and of the odd examples; None for a single example."""
+    tokens: int
+
+
+class RunningSums:
+    """Sums over examples x of a value a(x) per head, and of a size n(x).
+
+    The size is the number of tokens, or 1. The mean is sum a / sum n; with n = 1 it is the plain mean. Its standard
+    error is sqrt(sum (a - mean * n)^2 / (X (X - 1))) / (sum n / X) over X examples: for n = 1 the usual one, else that
+    of a ratio by the delta method.
+    """
+
+    def __init__(self, *, by_token: bool) -> None:
+        """Start with no example."""
+        self.examples = 0
+        self._by_token = by_token
+        self._sums: list[Tensor] = []
+
+    def add(self, values: Tensor, tokens: Tensor) -> None:
+        """Count one batch; everything stays on the model's device, so that nothing waits for it.
+
+        Args:
+            values: [N,B,H] a of every example.
+            tokens: [B] how many tokens every example has.
+        """
+        precise = torch.float32 if values.device.type == "mps" else torch.float64  # mps knows no float64
+        values, tokens = values.to(precise), tokens.to(precise)
+        sizes = tokens if self._by_token else torch.ones_like(tokens)
+        even = (torch.arange(len(sizes), device=sizes.device) + self.examples) % 2 == 0
+        halves = torch.stack([even, ~even]).to(precise)  # [2,B]
+        new = [
+            torch.einsum("zb,nbh->znh", halves, values),
+            halves @ sizes,
+            torch.einsum("nbh,nbh->nh", values, values),
+            torch.einsum("nbh,b->nh", values, sizes),
+            sizes @ sizes,
+            tokens.sum(),
+        ]
+        self._sums = [old + more for old, more in zip(self._sums, new, strict=True)] if self._sums else new
+        self.examples += len(sizes)
+
+    def results(self) -> Means:
+        """The means over all examples so far; at least one must have been added."""
+        values, sizes, *squares, tokens = (each.double().cpu().numpy() for each in self._sums)
+        if not all(np.isfinite(each).all() for each in (values, *squares)):
+            raise StateError(
+                "the gradients of the gates are not finite: has training diverged, or is the model in fp16? "
+                "Use fp32 or bf16."
+            )
+        mean = values.sum(0) / sizes.sum()
+        if self.examples == 1:
+            return Means(mean, None, None, int(tokens))
+        of_values, of_both, of_sizes = squares
+        # Rounding may leave a little less than nothing.
+        spread = np.maximum(of_values - 2 * mean * of_both + mean**2 * of_sizes, 0.0)
+        error = np.sqrt(spread * self.examples / (self.examples - 1)) / sizes.sum()
+        return Means(mean, error, values / sizes[:, None, None], int(tokens))

@@ -1,9 +1,9 @@
-"""Which heads to silence: by importance, measured once or anew before each step.
+"""Which heads to silence: by importance, measured once or anew before each step, or at random.
 
 A mask is a bool array [N,H]; True means that the head is silenced. Nothing here runs a model.
 
-All masks obey the same protection, those of random_masks.py too: of every layer at least `keep_per_layer` heads stay.
-(The authors' random masks always kept one head of a layer, their ranked ones none.)
+All masks obey the same protection: of every layer at least `keep_per_layer` heads stay. (The authors' random masks
+always kept one head of a layer, their ranked ones none.)
 
 Shapes: N layers, H heads.
 """
@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from fractions import Fraction
-from math import ceil, isfinite
+from math import ceil, comb, isfinite
 from numbers import Integral, Real
 from typing import Any, TypeGuard
 
@@ -31,14 +31,14 @@ def head_count(total: int, percent: float) -> int:
 
         head_count(144, 30)  # 43
 
-    The percentage is taken as it reads: in floating point 100 * 0.29 is a little less than 29.
+    The percentage is taken as a decimal fraction: in floating point 100 * 0.29 is a little less than 29.
 
     Args:
         total: heads of the model.
         percent: above 0 and below 100.
     """
     check_percent(percent)
-    count = int(total * _exact(percent) / 100)
+    count = int(total * Fraction(str(percent)) / 100)
     if count == 0:
         raise InputError(f"--percent {percent} of {total} heads is none: give {_percent(1, total)} or more.")
     return count
@@ -69,9 +69,7 @@ def cumulative_masks(
         keep_per_layer: of each layer so many heads, those that come last in the ranking, are never silenced.
     """
     values = _checked_scores(scores)
-    check_counts(counts, values.shape, keep_per_layer)
-    order = _candidates(values, np.zeros(values.shape, dtype=bool), ascending, keep_per_layer)
-    return [_mask_of(values.shape, order[:count]) for count in counts]
+    return exact_masks(lambda mask: values, counts, ascending=ascending, keep_per_layer=keep_per_layer)
 
 
 def exact_masks(
@@ -85,7 +83,7 @@ def exact_masks(
 
         exact_masks(lambda mask: hw.head_importance(model, data, mask=mask).scores, [14, 21, 28])
 
-    The heads that a layer keeps are chosen among those that are still there, so a layer never falls below
+    The heads that a layer keeps are taken from those that are still there, so a layer never falls below
     `keep_per_layer`. (The authors' code counted silenced heads, whose importance is 0, as kept.)
 
     Args:
@@ -118,12 +116,12 @@ def top_heads(scores: Any, share: float, *, ascending: bool = False, keep_per_la
         scores: [N,H] importance.
         share: above 0, at most 1.
         ascending: the least important heads first.
-        keep_per_layer: of each layer so many heads, those that come last in the ranking, are never chosen.
+        keep_per_layer: of each layer so many heads, those that come last in the ranking, are left out.
     """
     values = _checked_scores(scores)
     if not _is_number(share) or not 0 < share <= 1:
         raise InputError(f"a share of heads of {share}: expected a number above 0, at most 1.")
-    count = int(values.size * _exact(share))
+    count = int(values.size * Fraction(str(share)))
     if count == 0:
         least = ceil(Fraction(10_000, values.size)) / 10_000
         raise InputError(f"a share of {share} of {values.size} heads is none: give {least:g} or more.")
@@ -137,16 +135,12 @@ def top_heads(scores: Any, share: float, *, ascending: bool = False, keep_per_la
     return _mask_of(values.shape, order[:count])
 
 
-# -- the ranking -----------------------------------------------------------------------------------------------------
-
-
 def _candidates(values: Scores, gone: Mask, ascending: bool, keep_per_layer: int) -> list[Head]:
     """The ranking of the heads that are still there, without the last `keep_per_layer` of each layer."""
-    there = [head for head in ranked_heads(values, ascending=ascending) if not gone[head]]
     left = values.shape[1] - gone.sum(1)  # [N]
     order = []
-    for layer, head in there:
-        if left[layer] > keep_per_layer:
+    for layer, head in ranked_heads(values, ascending=ascending):
+        if not gone[layer, head] and left[layer] > keep_per_layer:
             order.append((layer, head))
             left[layer] -= 1
     return order
@@ -157,6 +151,93 @@ def _mask_of(shape: tuple[int, ...], heads: Sequence[Head]) -> Mask:
     for head in heads:
         mask[head] = True
     return mask
+
+
+# -- at random -------------------------------------------------------------------------------------------------------
+
+
+def random_masks(
+    shape: tuple[int, int], counts: Sequence[int], repeats: int, seed: int, *, keep_per_layer: int = 0
+) -> list[list[Mask]]:
+    """[K][R] random masks: each uniform among all masks of its count that leave `keep_per_layer` heads per layer.
+
+    Within a repeat the smaller masks lie within the larger, as with ranked masks; repeats are independent.
+
+    Drawing head after head and skipping those of a full layer would not be uniform. So first the number of heads of
+    each layer is drawn, p(c) = C(H,c) * ways(later layers, rest - c) / ways(this and later layers, rest), always by the
+    same uniform number u: as C(H,c) is log-concave in c, a larger count then never takes fewer heads of any layer
+    (Efron 1965). A random order of each layer's heads says which.
+
+    Args:
+        shape: layers and heads.
+        counts: how many heads to silence, in any order: the masks come in that order.
+        repeats: how many masks of each count.
+        seed: the same seed gives the same masks.
+        keep_per_layer: so many heads of each layer always stay.
+    """
+    check_counts(counts, shape, keep_per_layer)
+    check_whole("repeats", repeats, 1)
+    layers, heads = shape
+    ways = _ways(layers, heads, heads - keep_per_layer)
+    draws = []
+    for repeat in range(repeats):
+        random = _generator(seed, repeat, 0)
+        draws.append((random.random(layers), _random_ranks(random, shape)))  # [N], [N,H]
+    return [
+        [ranks < np.array(_per_layer(count, chances, ways, heads))[:, None] for chances, ranks in draws]
+        for count in counts
+    ]
+
+
+def layer_matched_masks(like: Any, repeats: int, seed: int) -> list[Mask]:
+    """[R] random masks with as many heads in each layer as `like`, so that they differ in which heads, not how deep.
+
+    Args:
+        like: [N,H] the mask to match.
+        repeats: how many masks.
+        seed: the same seed gives the same masks.
+    """
+    mask = np.asarray(like)
+    if mask.dtype != np.bool_ or mask.ndim != 2:
+        raise InputError(f"the mask to match is {mask.dtype} {mask.shape}: expected bool [layers,heads].")
+    check_whole("repeats", repeats, 1)
+    counts = mask.sum(1, keepdims=True)
+    return [_random_ranks(_generator(seed, repeat, 1), mask.shape) < counts for repeat in range(repeats)]
+
+
+def _generator(seed: int, repeat: int, purpose: int) -> np.random.Generator:
+    check_whole("seed", seed, 0)
+    return np.random.default_rng([seed, repeat, purpose])
+
+
+def _random_ranks(random: np.random.Generator, shape: tuple[int, ...]) -> NDArray[np.int64]:
+    """[N,H] each head's rank in a random order of its layer."""
+    return random.permuted(np.tile(np.arange(shape[1]), (shape[0], 1)), axis=1)
+
+
+def _ways(layers: int, heads: int, most: int) -> list[list[int]]:
+    """[n][r] in how many ways the last n layers can lose r heads, at most `most` each; whole numbers, so exact."""
+    one = [comb(heads, lost) for lost in range(most + 1)]
+    ways = [[1]]
+    for _ in range(layers):
+        longer = np.convolve(np.array(ways[-1], dtype=object), np.array(one, dtype=object))
+        ways.append(longer.tolist())
+    return ways
+
+
+def _per_layer(count: int, chances: NDArray[np.float64], ways: list[list[int]], heads: int) -> list[int]:
+    """[N] how many heads each layer loses: the smallest number whose cumulative probability exceeds the chance."""
+    lost: list[int] = []
+    for later in range(len(chances) - 1, -1, -1):
+        total, below = ways[later + 1][count], 0
+        fewest = max(0, count - len(ways[later]) + 1)
+        for here in range(fewest, count + 1):
+            below += comb(heads, here) * ways[later][count - here]
+            if below / total > chances[len(lost)]:
+                break
+        lost.append(here)
+        count -= here
+    return lost
 
 
 # -- checks ----------------------------------------------------------------------------------------------------------
@@ -211,11 +292,6 @@ def check_whole(name: str, value: object, least: int) -> None:
 
 def _is_number(value: object) -> TypeGuard[float]:
     return isinstance(value, Real) and not isinstance(value, bool | np.bool_) and isfinite(value)
-
-
-def _exact(value: float) -> Fraction:
-    """The number as it reads, 0.3 as 3/10, not as the nearest binary fraction."""
-    return Fraction(str(value))
 
 
 def _percent(count: int, total: int) -> str:

@@ -1,9 +1,9 @@
-"""How alike the heads are, and which tokens their attention goes to; numbers and arrays only, others draw them.
+"""How alike the heads are, and which tokens their attention goes to: numbers and arrays only, no figures.
 
 Everything is computed in float64 on the CPU, over the tokens of an example and never over its padding, so neither the
 size of a batch nor the length that it was padded to changes a result.
 
-Shapes: B batch, M maps = recorded heads of all recorded layers, K keys.
+Shapes: B batch, M maps = recorded heads of all recorded layers, K keys, T tokens of an example.
 """
 
 from __future__ import annotations
@@ -17,16 +17,108 @@ from torch.nn import functional
 
 from headwise.attention import AttentionRecord
 from headwise.errors import InputError, StateError
-from headwise.heads.vectors import TINY, check_kind
 from headwise.notebook import grid_html
+
+TINY = torch.finfo(torch.float64).tiny
+# Entries of an axis this near to the largest count as equal to it: rounding must not decide between them.
+TIE = 1 - 1e-6
+
+# -- one example -----------------------------------------------------------------------------------------------------
+
+
+def head_vectors(record: AttentionRecord, example: int) -> Tensor:
+    """[M,T]: how each head's attention is shared out over the tokens of one example; every row sums to one."""
+    received, tokens = _of_example(record, "received", example)
+    received = received[:, tokens]
+    return received / received.sum(1, keepdim=True).clamp_min(TINY)
+
+
+def mean_map(record: AttentionRecord, example: int) -> Tensor:
+    """[T,T]: the mean of all recorded maps of one example; rows are the tokens that look, columns those looked at."""
+    maps, tokens = _of_example(record, "map", example)
+    return maps.mean(0)[tokens][:, tokens]
+
+
+def _of_example(record: AttentionRecord, what: str, example: int) -> tuple[Tensor, Tensor]:
+    """[M,K] or [M,Q,K] of one example, and [K] True at its tokens."""
+    check_kind(record, what)
+    size = record.valid.shape[0]
+    if not 0 <= example < size:
+        raise InputError(f"example {example} is not in the record: it holds 0 to {size - 1}.")
+    # Layer by layer, so that the batch is not copied for one example.
+    attention = torch.cat([record[layer][example].detach().cpu().double() for layer in record.heads])
+    return attention, record.valid[example].cpu()
+
+
+def principal_components(vectors: Tensor, count: int = 2) -> tuple[Tensor, Tensor]:
+    """The vectors as points on the axes along which they differ most.
+
+    The sign of such an axis is arbitrary, so a rule sets it: its largest entry, the first of equals, is positive.
+
+    Args:
+        vectors: [M,T] one row per point.
+        count: how many axes; those that the points do not have stay zero.
+
+    Returns:
+        coordinates [M,count], and the share of the variance that each axis explains, [count].
+    """
+    if vectors.dim() != 2 or 0 in vectors.shape or count < 1:
+        raise InputError(f"expected vectors [M,T] and a count of 1 or more, not {list(vectors.shape)} and {count}.")
+    values = vectors.detach().cpu().double()
+    left, lengths, axes = torch.linalg.svd(values - values.mean(0), full_matrices=False)
+    size = axes.abs()
+    largest = (size >= TIE * size.amax(1, keepdim=True)).byte().argmax(1, keepdim=True)
+    signs = axes.gather(1, largest).squeeze(1).sign()
+    explained = lengths.square() / lengths.square().sum().clamp_min(TINY)
+    missing = (0, max(0, count - len(lengths)))
+    coordinates = left * (lengths * signs)
+    return functional.pad(coordinates[:, :count], missing), functional.pad(explained[:count], missing)
+
+
+# -- sums over many examples -----------------------------------------------------------------------------------------
+
+
+def check_kind(record: AttentionRecord, what: str) -> None:
+    """Refuse a record of the other kind."""
+    if record.what != what:
+        raise InputError(f"the record holds {record.what!r}: capture it with what={what!r}.")
+
+
+def check_finite(attention: Tensor) -> None:
+    """Refuse attention [B,...] that is not finite."""
+    broken = ~attention.flatten(1).isfinite().all(1)  # [B]
+    if bool(broken.any()):
+        raise InputError(f"the attention of example {int(broken.nonzero()[0])} is not finite: has training diverged?")
+
+
+class HeadSums:
+    """The base of classes that add up values of the same heads, batch by batch."""
+
+    _heads: dict[int, tuple[int, ...]] | None = None
+
+    def _check_heads(self, record: AttentionRecord) -> None:
+        if self._heads is not None and self._heads != record.heads:
+            raise InputError(
+                f"this record has the heads {record.heads}, the ones before it {self._heads}: "
+                f"take a {type(self).__name__} for each choice of heads."
+            )
+
+    def _known_heads(self) -> dict[int, tuple[int, ...]]:
+        if self._heads is None:
+            raise StateError("no batch was added yet: call add after a forward pass, then ask for the result.")
+        return self._heads
+
+    def _by_layer(self, values: Tensor) -> list[list[float]]:
+        """[M] as a list of heads for each layer."""
+        return [part.tolist() for part in values.split([len(heads) for heads in self._known_heads().values()])]
 
 
 @dataclass(frozen=True)
 class HeadSummary:
-    """What `HeadStatistics` found. Every example counts once, whatever its length."""
+    """The result of `HeadStatistics`. Every example counts once, whatever its length."""
 
     examples: int
-    """How many examples were seen."""
+    """How many examples were added."""
     similarity: float
     """Mean cosine between the received attention of two different heads: 1 if all heads are alike."""
     entropy: float
@@ -40,7 +132,7 @@ class HeadSummary:
     special_examples: int
     """How many examples had a token known to be special, such as [CLS]."""
     special_share: float | None
-    """Share of all attention that special tokens receive; None if nobody said which are special."""
+    """Share of all attention that special tokens receive; None if the special tokens are unknown."""
     special_lift: float | None
     """That share over the tokens' share of positions."""
     layers: list[int]
@@ -62,8 +154,8 @@ class HeadSummary:
         return grid_html(title, self.similarity_by_head, [f"mean {self.similarity:.4g}, entropy {self.entropy:.4g}"])
 
 
-class HeadStatistics:
-    """Collects batch by batch what `HeadSummary` tells; keeps a few sums, no attention.
+class HeadStatistics(HeadSums):
+    """Collects batch by batch what `HeadSummary` reports; keeps a few sums, no attention.
 
         statistics = HeadStatistics()
         with hw.capture(model) as record:
@@ -76,13 +168,12 @@ class HeadStatistics:
     """
 
     def __init__(self) -> None:
-        """Nothing seen yet."""
-        self._heads: dict[int, tuple[int, ...]] | None = None
+        """Start with no example."""
         self._examples = 0
         self._similarity = torch.zeros(0)
         self._entropy = torch.zeros(0)
-        self._deciding = _Shares()
-        self._special = _Shares()
+        # Of the examples that have such a token: their number, and the sums of its share of attention and of its lift.
+        self._shares: dict[str, list[float]] = {"deciding": [0, 0.0, 0.0], "special": [0, 0.0, 0.0]}
 
     def add(self, record: AttentionRecord, deciding: Tensor | None = None) -> None:
         """Count the examples of one forward pass.
@@ -91,88 +182,53 @@ class HeadStatistics:
             record: what="received", of the same heads each time.
             deciding: [B,K] True at the tokens that decide the label; None if that is not known.
         """
-        received, valid = _received(record), record.valid.cpu()
+        check_kind(record, "received")
+        valid = record.valid.cpu()
+        received = record.stacked().detach().cpu().double().masked_fill(~valid.unsqueeze(1), 0.0)  # [B,M,K]
+        check_finite(received)
         similarity, entropy = similarity_to_others(received), _entropy(received, valid)  # [B,M]
-        wanted = None if deciding is None else _checked_mask(deciding, valid)
-        self._same_heads(record, received.shape[1])
+        if deciding is not None and (deciding.dtype != torch.bool or deciding.shape != valid.shape):
+            got = f"{str(deciding.dtype).removeprefix('torch.')} {list(deciding.shape)}"
+            raise InputError(f"deciding is {got}: expected a bool mask {list(valid.shape)}, like the batch.")
+        self._check_heads(record)
+        if self._heads is None:
+            self._heads = dict(record.heads)
+            self._similarity, self._entropy = torch.zeros(2, received.shape[1], dtype=torch.float64)
         self._examples += received.shape[0]
         self._similarity += similarity.sum(0)
         self._entropy += entropy.sum(0)
-        if wanted is not None:
-            self._deciding.add(received, valid, wanted)
-        if record.special is not None:
-            self._special.add(received, valid, record.special.cpu())
+        for name, mask in (("deciding", deciding), ("special", record.special)):
+            if mask is not None:
+                self._add_share(self._shares[name], received, valid, mask.cpu() & valid)
+
+    @staticmethod
+    def _add_share(sums: list[float], received: Tensor, valid: Tensor, mask: Tensor) -> None:
+        some = mask.any(1)  # [B]
+        total = received.sum(2).clamp_min(TINY)  # [B,M]
+        share = ((received * mask.unsqueeze(1)).sum(2) / total).mean(1)[some]
+        sums[0] += int(some.sum())
+        sums[1] += float(share.sum())
+        sums[2] += float((share * valid.sum(1)[some] / mask.sum(1)[some]).sum())
 
     def result(self) -> HeadSummary:
         """The means over all examples so far."""
-        if self._heads is None:
-            raise StateError("no batch was added yet: call add(record) after a forward pass, then ask for the result.")
+        heads = self._known_heads()
         similarity, entropy = self._similarity / self._examples, self._entropy / self._examples  # [M]
+        shares: dict[str, Any] = {}
+        for name, (count, share, lift) in self._shares.items():
+            shares[f"{name}_examples"] = count
+            shares[f"{name}_share"] = share / count if count else None
+            shares[f"{name}_lift"] = lift / count if count else None
         return HeadSummary(
             examples=self._examples,
             similarity=float(similarity.mean()),
             entropy=float(entropy.mean()),
-            deciding_examples=self._deciding.examples,
-            deciding_share=self._deciding.mean_share,
-            deciding_lift=self._deciding.mean_lift,
-            special_examples=self._special.examples,
-            special_share=self._special.mean_share,
-            special_lift=self._special.mean_lift,
-            layers=list(self._heads),
-            heads=[list(heads) for heads in self._heads.values()],
+            **shares,
+            layers=list(heads),
+            heads=[list(each) for each in heads.values()],
             similarity_by_head=self._by_layer(similarity),
             entropy_by_head=self._by_layer(entropy),
         )
-
-    def _same_heads(self, record: AttentionRecord, maps: int) -> None:
-        if self._heads is None:
-            self._heads = dict(record.heads)
-            self._similarity, self._entropy = torch.zeros(2, maps, dtype=torch.float64)
-        elif self._heads != record.heads:
-            raise InputError(
-                f"this record has the heads {record.heads}, the ones before it {self._heads}: "
-                "take a HeadStatistics for each choice of heads."
-            )
-
-    def _by_layer(self, values: Tensor) -> list[list[float]]:
-        sizes = [len(heads) for heads in (self._heads or {}).values()]
-        return [part.tolist() for part in values.split(sizes)]
-
-
-@dataclass
-class _Shares:
-    """Sums over the examples that have a chosen token."""
-
-    examples: int = 0
-    share: float = 0.0
-    lift: float = 0.0
-
-    def add(self, received: Tensor, valid: Tensor, chosen: Tensor) -> None:
-        chosen = chosen & valid  # [B,K]
-        some = chosen.any(1)  # [B]
-        total = received.sum(2).clamp_min(TINY)  # [B,M]
-        share = ((received * chosen.unsqueeze(1)).sum(2) / total).mean(1)[some]
-        self.examples += int(some.sum())
-        self.share += float(share.sum())
-        self.lift += float((share * valid.sum(1)[some] / chosen.sum(1)[some]).sum())
-
-    @property
-    def mean_share(self) -> float | None:
-        return self.share / self.examples if self.examples else None
-
-    @property
-    def mean_lift(self) -> float | None:
-        return self.lift / self.examples if self.examples else None
-
-
-def _received(record: AttentionRecord) -> Tensor:
-    """[B,M,K], exactly zero on padding."""
-    check_kind(record, "received")
-    received = record.stacked().detach().cpu().double().masked_fill(~record.valid.cpu().unsqueeze(1), 0.0)
-    broken = ~received.isfinite().all(2).all(1)  # [B]
-    if bool(broken.any()):
-        raise InputError(f"the attention of example {int(broken.nonzero()[0])} is not finite: has training diverged?")
-    return received
 
 
 def similarity_to_others(received: Tensor) -> Tensor:
@@ -191,10 +247,3 @@ def _entropy(received: Tensor, valid: Tensor) -> Tensor:
     entropy = -torch.xlogy(shares, shares).sum(2)
     count = valid.sum(1, keepdim=True).double()  # [B,1]
     return torch.where(count > 1, entropy / count.clamp_min(2).log(), 1.0)
-
-
-def _checked_mask(deciding: Tensor, valid: Tensor) -> Tensor:
-    if deciding.dtype != torch.bool or deciding.shape != valid.shape:
-        found = f"{str(deciding.dtype).removeprefix('torch.')} {list(deciding.shape)}"
-        raise InputError(f"deciding is {found}: expected a bool mask {list(valid.shape)}, like the batch.")
-    return deciding.cpu()

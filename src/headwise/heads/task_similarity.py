@@ -1,24 +1,234 @@
-"""How alike tasks are, seen from the heads they need.
+"""How alike tasks are: by the gradients of their losses in the encoder that they share, and by the heads they need.
 
 Shapes: N layers, H heads, T tasks.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import comb
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import ArrayLike, NDArray
+from torch import Tensor, nn
 
-from headwise.errors import InputError
-from headwise.heads.d_scores import Values
-from headwise.heads.plain_numbers import plain
+from headwise.attention import encoder_of
+from headwise.attention.head_weights import head_weights
+from headwise.attention.inputs import keep_from_model
+from headwise.errors import InputError, choices
+from headwise.heads.dissociation import Values, plain
+from headwise.heads.gradients import examples_of, loss_of, no_trace, prepared_batches
+from headwise.heads.importance import SHARES, jaccard
 from headwise.heads.pruning import top_heads
-from headwise.heads.stability import SHARES, jaccard
 from headwise.metrics import score
+
+# -- by gradients ----------------------------------------------------------------------------------------------------
+
+# Numbers of each gradient that are compared at a time.
+AT_A_TIME = 1_000_000
+# encoder.layer.3.attention...: what most families call their layers.
+_LAYER = re.compile(r"(?:^|\.)layers?\.(\d+)\.")
+_PARTS = ("encoder", "attention")
+
+Groups = dict[str, list[nn.Parameter]]
+
+
+@dataclass(frozen=True, eq=False)
+class GradientCosines:
+    """How far the losses of tasks pull the shared parameters in the same direction."""
+
+    tasks: tuple[str, ...]
+    parts: str
+    """Which parameters."""
+    examples: tuple[int, ...]
+    """[T] how many examples of each task."""
+    total: Values
+    """[T,T] cosine between the gradients of the mean losses."""
+    ceiling: Values
+    """[T] cosine between two halves of one task's examples. Where it is low, a gradient is mostly noise, and so is
+    the task's cosine with others."""
+    groups: dict[str, Values]
+    """The same as `total` for each layer, and for what is in none; NaN where a gradient is 0."""
+    group_ceilings: dict[str, Values]
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain data, ready for JSON; null where there is no number."""
+        return {
+            "tasks": list(self.tasks),
+            "parts": self.parts,
+            "examples": list(self.examples),
+            "total": plain(self.total),
+            "ceiling": plain(self.ceiling),
+            "groups": {
+                name: {"cosine": plain(self.groups[name]), "ceiling": plain(self.group_ceilings[name])}
+                for name in self.groups
+            },
+        }
+
+
+def gradient_cosines(
+    models: Mapping[str, nn.Module],
+    data: Mapping[str, Iterable[Mapping[str, Any]]],
+    *,
+    parts: str = "encoder",
+    after_batch: Callable[[str, int], None] | None = None,
+) -> GradientCosines:
+    """Compare the gradients of tasks with respect to the encoder that they share.
+
+    A gradient is that of the mean loss over all examples, so it does not depend on batch size or order. It is taken in
+    evaluation mode, where dropout adds no noise. Every other example belongs to one half, for the ceiling. The models
+    are left as they were: modes, requires_grad, gradients and random state. Frozen parameters take no part. Two
+    gradients per task are held in memory.
+
+    Args:
+        models: a classifier by task, all on one and the same encoder.
+        data: batches by task, such as a DataLoader gives: tensors by name, "labels" among them.
+        parts: "encoder" for all of the encoder's parameters, "attention" for those of the heads only: query, key, value
+            and output projections.
+        after_batch: called with the task and the number of its examples that are done.
+
+    Returns:
+        The cosines, in total and layer by layer.
+    """
+    if len(models) < 2:
+        raise InputError(f"models of {', '.join(models) or 'no task'}: similarity needs two tasks or more.")
+    if missing := sorted(models.keys() ^ data.keys()):
+        raise InputError(f"tasks {', '.join(missing)} have a model or data only: expected both for every task.")
+    shared = {
+        name: [parameter for parameter in group if parameter.requires_grad]
+        for name, group in shared_parameters(models, parts).items()
+    }
+    groups = {name: group for name, group in shared.items() if group}
+    if not groups:
+        raise InputError(
+            "all of the shared encoder is frozen, so it has no gradient: set requires_grad on its parameters."
+        )
+    parameters = [parameter for group in groups.values() for parameter in group]
+    gradients, examples = [], []
+    for task, model in models.items():
+        with no_trace(model):
+            halves, count = _half_gradients(task, model, data[task], parameters, after_batch)
+        _check_gradients(task, halves, count)
+        gradients += halves
+        examples.append(count)
+    grams = _grams(groups, gradients)
+    total, ceiling = _cosines(np.sum(list(grams.values()), axis=0))
+    by_group = {name: _cosines(gram) for name, gram in grams.items()}
+    return GradientCosines(
+        tasks=tuple(models),
+        parts=parts,
+        examples=tuple(examples),
+        total=total,
+        ceiling=ceiling,
+        groups={name: cosines for name, (cosines, _) in by_group.items()},
+        group_ceilings={name: ceilings for name, (_, ceilings) in by_group.items()},
+    )
+
+
+def shared_parameters(models: Mapping[str, nn.Module], parts: str) -> Groups:
+    """The parameters that all tasks share, by layer; what lies in no layer (such as embeddings) by its own name."""
+    if parts not in _PARTS:
+        raise InputError(f"parts {parts!r}: {choices(str(parts), _PARTS)}.")
+    first, *others = models
+    encoder = encoder_of(models[first]).base_model
+    for task in others:
+        if encoder_of(models[task]).base_model is not encoder:
+            raise InputError(
+                f"tasks {first} and {task} have an encoder each: gradients can be compared on a shared encoder only; "
+                "train the tasks together."
+            )
+    if parts == "attention":
+        # One matrix may hold several parts (query, key and value): it counts once.
+        return {
+            f"layer {layer.layer}": list({id(part.parameter): part.parameter for part in layer.parts}.values())
+            for layer in head_weights(encoder)
+        }
+    groups: Groups = {}
+    for name, parameter in encoder.named_parameters():
+        layer = _LAYER.search(name)
+        groups.setdefault(f"layer {layer[1]}" if layer else name.partition(".")[0], []).append(parameter)
+    return groups
+
+
+def _half_gradients(
+    task: str,
+    model: nn.Module,
+    data: Iterable[Any],
+    parameters: list[nn.Parameter],
+    after_batch: Callable[[str, int], None] | None,
+) -> tuple[list[list[Tensor]], int]:
+    """The gradient of the summed loss over the even and over the odd examples, and how many examples there were."""
+    halves = [[torch.zeros_like(each, dtype=torch.float32) for each in parameters] for _ in range(2)]
+    count, device = 0, parameters[0].device
+    for batch in prepared_batches(data, device):
+        size = len(batch["input_ids"])
+        for half, sums in enumerate(halves):
+            rows = slice((count + half) % 2, size, 2)
+            examples = examples_of(batch, rows, device)
+            if not len(examples["input_ids"]):
+                continue
+            keep_from_model(model, examples)
+            loss = loss_of(model, examples) * len(examples["input_ids"])  # the loss is a mean over the batch
+            if not loss.requires_grad:
+                continue
+            for total, gradient in zip(sums, torch.autograd.grad(loss, parameters, allow_unused=True), strict=True):
+                if gradient is not None:
+                    total += gradient
+        count += size
+        if after_batch is not None:
+            after_batch(task, count)
+    return halves, count
+
+
+def _check_gradients(task: str, halves: list[list[Tensor]], count: int) -> None:
+    if count < 2:
+        raise InputError(f"task {task} has {count} examples: gradients of two halves need two or more.")
+    for half in halves:
+        length = sum(float(torch.linalg.vector_norm(gradient)) for gradient in half)
+        if not np.isfinite(length):
+            raise InputError(f"the gradient of task {task} is not finite: has training diverged?")
+        if length == 0:
+            raise InputError(
+                f"the loss of task {task} has no gradient in the shared encoder: is the encoder cut off from it?"
+            )
+
+
+def _grams(groups: Groups, gradients: list[list[Tensor]]) -> dict[str, Values]:
+    """Group -> [2T,2T] the products of all half gradients with each other."""
+    grams, start = {}, 0
+    for name, group in groups.items():
+        gram = np.zeros((len(gradients), len(gradients)))
+        for number in range(start, start + len(group)):
+            flat = [gradient[number].flatten() for gradient in gradients]
+            for at in range(0, flat[0].numel(), AT_A_TIME):
+                some = torch.stack([each[at : at + AT_A_TIME] for each in flat]).cpu().double()
+                gram += (some @ some.T).numpy()
+        grams[name], start = gram, start + len(group)
+    return grams
+
+
+def _cosines(gram: Values) -> tuple[Values, Values]:
+    """[T,T] between whole gradients, and [T] between the two halves of each."""
+    tasks = len(gram) // 2
+    blocks = gram.reshape(tasks, 2, tasks, 2)
+    between_halves = _unit(gram).reshape(tasks, 2, tasks, 2)
+    return _unit(blocks.sum((1, 3))), between_halves[np.arange(tasks), 0, np.arange(tasks), 1]
+
+
+def _unit(gram: Values) -> Values:
+    """Products of vectors as cosines; NaN for vectors of length 0."""
+    gram = (gram + gram.T) / 2  # its two halves were summed in different orders
+    length = np.sqrt(np.diagonal(gram))
+    below = np.outer(length, length)
+    cosines = np.divide(gram, below, out=np.full(gram.shape, np.nan), where=below > 0)
+    return np.asarray(np.clip(cosines, -1.0, 1.0))
+
+
+# -- by the importance of heads --------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,7 +270,11 @@ def importance_similarity(scores: Mapping[str, ArrayLike], *, shares: Sequence[f
         Correlations and overlaps between all tasks.
     """
     values = {task: np.asarray(each, dtype=np.float64) for task, each in scores.items()}
-    _check_scores(values)
+    if len(values) < 2:
+        raise InputError(f"importance of {', '.join(values) or 'no task'}: similarity needs two tasks or more.")
+    if len({each.shape for each in values.values()}) != 1:
+        shapes = ", ".join(f"{task} {list(each.shape)}" for task, each in values.items())
+        raise InputError(f"importance of {shapes}: expected the same layers and heads for all tasks.")
     flat = [each.ravel() for each in values.values()]
     size = flat[0].size
     tops = {
@@ -82,16 +296,7 @@ def _between(vectors: Sequence[Any], alike: Callable[[Any, Any], float]) -> Valu
     return np.array([[alike(one, other) for other in vectors] for one in vectors])
 
 
-def _chance_overlap(chosen: int, size: int) -> float:
-    """The mean Jaccard overlap of two random sets: sum_i P(i in both) i / (2 chosen - i)."""
-    ways = {both: comb(chosen, both) * comb(size - chosen, chosen - both) for both in range(1, chosen + 1)}
-    return sum(count / comb(size, chosen) * both / (2 * chosen - both) for both, count in ways.items())
-
-
-def _check_scores(scores: Mapping[str, Values]) -> None:
-    if len(scores) < 2:
-        raise InputError(f"importance of {', '.join(scores) or 'no task'}: similarity needs two tasks or more.")
-    shapes = {task: values.shape for task, values in scores.items()}
-    if len(set(shapes.values())) != 1:
-        found = ", ".join(f"{task} {list(shape)}" for task, shape in shapes.items())
-        raise InputError(f"importance of {found}: expected the same layers and heads for all tasks.")
+def _chance_overlap(count: int, size: int) -> float:
+    """The mean Jaccard overlap of two random sets: sum_i P(i in both) i / (2 count - i)."""
+    ways = {both: comb(count, both) * comb(size - count, count - both) for both in range(1, count + 1)}
+    return sum(number / comb(size, count) * both / (2 * count - both) for both, number in ways.items())

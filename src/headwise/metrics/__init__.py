@@ -1,11 +1,20 @@
 """Metrics: predictions and labels to numbers, and whether two rows of numbers differ."""
 
-from headwise.metrics.by_example import McNemar, mcnemar, twice_the_median
-from headwise.metrics.by_seed import SeedScores, SeedTest, paired_by_seed
 from headwise.metrics.classification import METRICS, score
 from headwise.metrics.ranking import MEASURES, RankingScores, ranking_scores_of, score_ranking
 from headwise.metrics.resampling import BootstrapTest, bootstrap_means, bootstrap_scores, bootstrap_test
-from headwise.metrics.significance import PairedTest, holm, mean_over_seeds, paired_test
+from headwise.metrics.significance import (
+    McNemar,
+    PairedTest,
+    SeedScores,
+    SeedTest,
+    holm,
+    mcnemar,
+    mean_over_seeds,
+    paired_by_seed,
+    paired_test,
+    twice_the_median,
+)
 
 __all__ = [
     "MEASURES",

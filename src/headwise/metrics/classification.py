@@ -1,8 +1,15 @@
-"""How well classes and numbers were predicted. Every case has a defined score; where a ratio is 0/0 it is 0."""
+"""Scores of predicted classes and numbers. Every case has a defined score: a ratio of 0/0 counts as 0.
+
+Every metric exists for plain predictions (`score`) and for many weightings of the same examples at once
+(`weighted_score`), which is what a bootstrap needs. Metrics of classes are computed by the same formula in both cases.
+
+Shapes: n examples, C classes that occur, M systems, R weightings.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -11,51 +18,154 @@ from numpy.typing import NDArray
 from headwise.errors import InputError, choices
 
 Array = NDArray[Any]
+Values = NDArray[np.float64]
+
+# A variance below this part of the mean square is mostly rounding: it is computed again, centred.
+CANCELLED = 1e-6
 
 
-def accuracy(predictions: Array, labels: Array) -> float:
-    """Share of the predictions that are right."""
-    return float(np.mean(predictions == labels))
+def score(names: Sequence[str], predictions: Array, labels: Array) -> dict[str, float]:
+    """Score predictions by each of the named metrics.
+
+    Args:
+        names: metrics, see METRICS.
+        predictions: [n] predicted classes, or numbers for pearson and spearman.
+        labels: [n] the true classes or numbers.
+
+    Returns:
+        The scores by name.
+    """
+    _check_names(names)
+    predictions, labels = np.asarray(predictions), np.asarray(labels)
+    if predictions.ndim != 1 or predictions.shape != labels.shape or not len(labels):
+        raise InputError(
+            f"predictions of shape {predictions.shape} and labels of shape {labels.shape}: expected two rows of "
+            "the same length, at least 1; of logits, take the argmax first."
+        )
+    _check_finite(predictions, labels)
+    return {name: METRICS[name](predictions, labels) for name in names}
 
 
-def macro_precision(predictions: Array, labels: Array) -> float:
-    """Mean precision of the classes that occur among labels or predictions."""
-    table = _confusion(predictions, labels)
-    return float(_ratio(table.diagonal(), table.sum(0)).mean())
+def weighted_score(name: str, predictions: Array, labels: Array, weights: Array) -> Values:
+    """Score several systems by one metric under several weightings of the same examples.
+
+    Args:
+        name: the metric, see METRICS.
+        predictions: [M,n] predicted classes or numbers, one row per system.
+        labels: [n] the true classes or numbers.
+        weights: [R,n] whole numbers: how often each example counts.
+
+    Returns:
+        [R,M] the scores.
+    """
+    _check_names([name])
+    predictions, labels, weights = np.asarray(predictions), np.asarray(labels), np.asarray(weights)
+    ranks = (predictions.ndim, labels.ndim, weights.ndim)
+    if ranks != (2, 1, 2) or not 0 < len(labels) == predictions.shape[1] == weights.shape[1]:
+        raise InputError(
+            f"predictions {list(predictions.shape)}, labels {list(labels.shape)} and weights {list(weights.shape)}: "
+            "expected [M,n], [n] and [R,n], n at least 1; of logits, take the argmax first."
+        )
+    if not np.issubdtype(weights.dtype, np.integer) or (weights < 0).any() or (weights.sum(1) == 0).any():
+        raise InputError("weights: expected whole numbers from 0, and one above 0 in each row.")
+    _check_finite(predictions, labels)
+    weights = weights.astype(np.float64)  # once: products with whole numbers are slow
+    compute = _WEIGHTED_NUMBERS.get(name) or partial(_class_score, name)
+    columns = [compute(row, labels, weights) for row in predictions]
+    return np.stack(columns, axis=1) if columns else np.empty((len(weights), 0))
 
 
-def macro_recall(predictions: Array, labels: Array) -> float:
-    """Mean recall of the classes that occur among labels or predictions."""
-    table = _confusion(predictions, labels)
-    return float(_ratio(table.diagonal(), table.sum(1)).mean())
+def _check_names(names: Sequence[str]) -> None:
+    for name in names:
+        if name not in METRICS:
+            raise InputError(f"unknown metric {name!r}: {choices(str(name), METRICS)}.")
 
 
-def macro_f1(predictions: Array, labels: Array) -> float:
-    """Mean F1 of the classes that occur among labels or predictions."""
-    table = _confusion(predictions, labels)
-    return float(_ratio(2 * table.diagonal(), table.sum(0) + table.sum(1)).mean())
+def _check_finite(predictions: Array, labels: Array) -> None:
+    for what, values in {"predictions": predictions, "labels": labels}.items():
+        if not np.isfinite(values).all():
+            raise InputError(
+                f"{int((~np.isfinite(values)).sum())} of {values.size} {what} are not finite, so they cannot be "
+                "scored: check the training, for example with a smaller learning rate."
+            )
 
 
-def f1(predictions: Array, labels: Array) -> float:
+def _ratio(above: Array, below: Array) -> Values:
+    return np.divide(above, below, out=np.zeros(np.shape(below)), where=below != 0)
+
+
+# -- classes ---------------------------------------------------------------------------------------------------------
+
+
+def _accuracy(hits: Values, predicted: Values, true: Values, classes: Array) -> Values:
+    return _ratio(hits.sum(1), true.sum(1))
+
+
+def _macro_precision(hits: Values, predicted: Values, true: Values, classes: Array) -> Values:
+    return _mean_of_occurring(_ratio(hits, predicted), predicted + true)
+
+
+def _macro_recall(hits: Values, predicted: Values, true: Values, classes: Array) -> Values:
+    return _mean_of_occurring(_ratio(hits, true), predicted + true)
+
+
+def _macro_f1(hits: Values, predicted: Values, true: Values, classes: Array) -> Values:
+    return _mean_of_occurring(_ratio(2 * hits, predicted + true), predicted + true)
+
+
+def _f1(hits: Values, predicted: Values, true: Values, classes: Array) -> Values:
     """F1 of class 1, the positive one of two."""
-    right = np.sum((predictions == 1) & (labels == 1))
-    return float(_ratio(2 * right, np.sum(predictions == 1) + np.sum(labels == 1)))
+    positive = classes == 1
+    return _ratio(2 * hits[:, positive].sum(1), (predicted + true)[:, positive].sum(1))
 
 
-def matthews(predictions: Array, labels: Array) -> float:
-    """Matthews' correlation of classes, for two of them or more (Gorodkin 2004)."""
-    table = _confusion(predictions, labels)
-    total, predicted, true = table.sum(), table.sum(0), table.sum(1)
-    shared = table.trace() * total - predicted @ true
-    spread = (total**2 - predicted @ predicted) * (total**2 - true @ true)
-    return float(_ratio(shared, np.sqrt(spread)))
+def _matthews(hits: Values, predicted: Values, true: Values, classes: Array) -> Values:
+    """Matthews' correlation of two or more classes (Gorodkin 2004)."""
+    total = true.sum(1)
+    shared = hits.sum(1) * total - (predicted * true).sum(1)
+    spread = (total**2 - (predicted**2).sum(1)) * (total**2 - (true**2).sum(1))
+    return _ratio(shared, np.sqrt(spread))
+
+
+# From [R,C] counts of the examples of each class that are right, predicted and true, and the [C] classes.
+_CLASS_METRICS: dict[str, Callable[[Values, Values, Values, Array], Values]] = {
+    "accuracy": _accuracy,
+    "macro_precision": _macro_precision,
+    "macro_recall": _macro_recall,
+    "macro_f1": _macro_f1,
+    "f1": _f1,
+    "matthews": _matthews,
+}
+
+
+def _class_score(name: str, predictions: Array, labels: Array, weights: Values | None = None) -> Values:
+    """[R] one metric of one system; R is 1 without weights."""
+    count = len(labels)
+    classes, codes = np.unique(np.concatenate([labels, predictions]), return_inverse=True)
+    size, true, predicted = len(classes), codes[:count], codes[count:]
+    if weights is None:  # no table of examples by classes, which may be large
+        counts = [np.bincount(each, minlength=size) for each in (true[true == predicted], predicted, true)]
+        table = np.concatenate(counts, dtype=np.float64)[None]  # [1,3C]
+    else:
+        is_true, is_predicted = (each[:, None] == np.arange(size) for each in (true, predicted))  # [n,C]
+        columns = np.concatenate([is_predicted & is_true, is_predicted, is_true], axis=1)
+        table = weights @ columns.astype(np.float64)  # [R,3C]
+    return _CLASS_METRICS[name](table[:, :size], table[:, size : 2 * size], table[:, 2 * size :], classes)
+
+
+def _mean_of_occurring(values: Values, occurrences: Values) -> Values:
+    """[R] the mean over the classes that occur, as label or prediction; the others are 0/0, and so 0."""
+    return np.asarray(values.sum(1) / (occurrences > 0).sum(1))
+
+
+# -- numbers ---------------------------------------------------------------------------------------------------------
 
 
 def pearson(predictions: Array, labels: Array) -> float:
     """Linear correlation; 0 if either side is constant."""
     if np.ptp(predictions) == 0 or np.ptp(labels) == 0:
         return 0.0
-    first, second = _standard(predictions), _standard(labels)
+    first, second = (each / np.linalg.norm(each) for each in (_scaled(predictions), _scaled(labels)))
     return float(np.clip(first @ second, -1.0, 1.0))
 
 
@@ -66,65 +176,63 @@ def spearman(predictions: Array, labels: Array) -> float:
     return pearson(rankdata(predictions), rankdata(labels))
 
 
-METRICS: dict[str, Callable[[Array, Array], float]] = {
-    "accuracy": accuracy,
-    "macro_precision": macro_precision,
-    "macro_recall": macro_recall,
-    "macro_f1": macro_f1,
-    "f1": f1,
-    "matthews": matthews,
-    "pearson": pearson,
-    "spearman": spearman,
+def _weighted_pearson(predictions: Array, labels: Array, weights: Values) -> Values:
+    """By weighted moments; a resample in which they nearly cancel, as when it is constant, by the plain metric."""
+    first, second = _scaled(predictions), _scaled(labels)
+    moments = np.stack([first, second, first**2, second**2, first * second], axis=1)  # [n,5]
+    one, two, one_squared, two_squared, product = (weights @ moments).T / weights.sum(1)  # each [R]
+    spread_one, spread_two = one_squared - one**2, two_squared - two**2
+    result = _ratio(product - one * two, np.sqrt(np.maximum(spread_one * spread_two, 0.0)))
+    for number in np.flatnonzero((spread_one <= CANCELLED * one_squared) | (spread_two <= CANCELLED * two_squared)):
+        drawn = np.repeat(np.arange(len(labels)), weights[number].astype(np.int64))
+        result[number] = pearson(predictions[drawn], labels[drawn])
+    return np.clip(result, -1.0, 1.0)
+
+
+def _weighted_spearman(predictions: Array, labels: Array, weights: Values) -> Values:
+    first, first_spread = _centred_ranks(predictions, weights)
+    second, second_spread = _centred_ranks(labels, weights)
+    first *= second
+    first *= weights
+    return np.clip(_ratio(first.sum(1), np.sqrt(first_spread) * np.sqrt(second_spread)), -1.0, 1.0)
+
+
+_WEIGHTED_NUMBERS: dict[str, Callable[[Array, Array, Values], Values]] = {
+    "pearson": _weighted_pearson,
+    "spearman": _weighted_spearman,
 }
 
 
-def score(names: Sequence[str], predictions: Array, labels: Array) -> dict[str, float]:
-    """Score predictions by each of the named metrics.
-
-    Args:
-        names: metrics, see METRICS.
-        predictions: [N] predicted classes, or numbers for pearson and spearman.
-        labels: [N] what was right.
-
-    Returns:
-        The scores by name.
-    """
-    for name in names:
-        if name not in METRICS:
-            raise InputError(f"unknown metric {name!r}: {choices(str(name), METRICS)}.")
-    predictions, labels = np.asarray(predictions), np.asarray(labels)
-    _check(predictions, labels)
-    return {name: METRICS[name](predictions, labels) for name in names}
-
-
-def _check(predictions: Array, labels: Array) -> None:
-    if predictions.ndim != 1 or predictions.shape != labels.shape or not len(labels):
-        raise InputError(
-            f"predictions of shape {predictions.shape} and labels of shape {labels.shape}: expected two rows of "
-            "the same length, at least 1; of logits, take the argmax first."
-        )
-    for what, values in {"predictions": predictions, "labels": labels}.items():
-        if not np.isfinite(values).all():
-            raise InputError(
-                f"{int((~np.isfinite(values)).sum())} of {len(values)} {what} are not finite, so they cannot be "
-                "scored: check the training, for example with a smaller learning rate."
-            )
-
-
-def _confusion(predictions: Array, labels: Array) -> NDArray[np.float64]:
-    """[C,C] how often a class (row) was taken for a class (column), of the classes that occur."""
-    classes, codes = np.unique(np.concatenate([labels, predictions]), return_inverse=True)
-    count = len(classes)
-    pairs = codes[: len(labels)] * count + codes[len(labels) :]
-    return np.bincount(pairs, minlength=count * count).reshape(count, count).astype(np.float64)
-
-
-def _ratio(above: Any, below: Any) -> Any:
-    return np.divide(above, below, out=np.zeros_like(below, dtype=np.float64), where=np.asarray(below) != 0)
-
-
-def _standard(values: Array) -> NDArray[np.float64]:
-    """Centred and of length 1; scaled first, so that squares of very large or small numbers stay in range."""
+def _scaled(values: Array) -> Values:
+    """Centred, and at most 1 from there, so that squares of very large or small numbers stay in range."""
     centred = values.astype(np.float64) - values.mean(dtype=np.float64)
-    centred /= np.abs(centred).max()
-    return np.asarray(centred / np.linalg.norm(centred))
+    largest = np.abs(centred).max()
+    return np.asarray(centred / largest if largest else centred)
+
+
+def _centred_ranks(values: Array, weights: Values) -> tuple[Values, Values]:
+    """The rank [R,n] of each example among those drawn, minus the mean rank, and the sum [R] of their squares.
+
+    Ties share their rank. All ranks are whole numbers and halves, so a constant row has a sum of exactly 0.
+    """
+    order = np.argsort(values, kind="stable")
+    ordered = values[order]
+    starts = np.flatnonzero(np.concatenate([[True], ordered[1:] != ordered[:-1]]))  # [U]
+    drawn = np.add.reduceat(weights[:, order], starts, axis=1)  # [R,U]
+    ranks = np.cumsum(drawn, axis=1)
+    ranks -= (drawn - 1) / 2  # the mean of the ranks that a value takes
+    ranks -= (weights.sum(1, keepdims=True) + 1) / 2
+    index = np.empty(len(values), dtype=np.int64)
+    index[order] = np.repeat(np.arange(len(starts)), np.diff([*starts, len(values)]))
+    return ranks[:, index], (drawn * ranks**2).sum(1)
+
+
+def _plain_class_score(name: str, predictions: Array, labels: Array) -> float:
+    return float(_class_score(name, predictions, labels)[0])
+
+
+METRICS: dict[str, Callable[[Array, Array], float]] = {
+    **{name: partial(_plain_class_score, name) for name in _CLASS_METRICS},
+    "pearson": pearson,
+    "spearman": spearman,
+}

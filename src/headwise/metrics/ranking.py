@@ -1,9 +1,9 @@
-"""How high the answers of claims stand in a ranking.
+"""How high the gold documents of claims rank.
 
-Of a claim whose gold documents (grade above 0) stand at the ranks r of its candidates, counted from 1:
+For a claim whose gold documents (grade above 0) have the ranks r among its candidates, counted from 1:
 
     mrr        1 / the smallest r, 0 if there is none
-    recall@k   how many r are at most k / all gold documents of the claim, found or not
+    recall@k   how many r are at most k / all gold documents of the claim, retrieved or not
     ndcg@10    sum of grade / log2(r + 1) over r up to 10 / the same sum in the best possible order
 
 Gold documents that are not among the candidates count in the denominators.
@@ -36,7 +36,7 @@ Array = NDArray[Any]
 
 @dataclass(frozen=True)
 class RankingScores:
-    """What a ranking is worth, claim by claim and in two averages.
+    """The scores of a ranking, claim by claim and in two averages.
 
     The authors of Cross-genre-IR average over the claims that a re-ranker can get right (`found`). That hides what the
     first stage missed, so the average over all claims (`strict`) stands beside it.
@@ -53,11 +53,15 @@ class RankingScores:
 
     @classmethod
     def of(cls, per_query: Mapping[str, Mapping[str, float]], reachable: Iterable[str]) -> RankingScores:
-        """Take the two averages of values that are known claim by claim, such as means over seeds."""
+        """Average values that are known claim by claim, such as means over seeds."""
         if not per_query:
             raise InputError("the values of no claim have no mean: expected at least one claim.")
         values, reachable = {claim: dict(row) for claim, row in per_query.items()}, tuple(reachable)
-        return cls(values, reachable, _means(values, reachable) if reachable else None, _means(values, values))
+
+        def means(claims: Sequence[str]) -> dict[str, float]:
+            return {name: math.fsum(values[claim][name] for claim in claims) / len(claims) for name in MEASURES}
+
+        return cls(values, reachable, means(reachable) if reachable else None, means(list(values)))
 
     def as_data(self) -> dict[str, Any]:
         """Plain data, ready for JSON."""
@@ -71,86 +75,47 @@ class RankingScores:
 
 
 def score_ranking(qrels: Grades, run: Scores) -> RankingScores:
-    """Score a ranking with trec_eval, by way of ir-measures.
+    """Score a ranking with trec_eval, through ir-measures.
 
-    Only scores decide the order, whatever order they are given in. Of documents with equal scores, the one whose name
-    comes later in the alphabet stands first: arbitrary, but so does trec_eval. Unlike trec_eval we compare scores in
-    double precision; it rounds them to about seven digits first, which makes ties of its own.
+    Only the scores decide the order. Of documents with equal scores, the one whose name comes later in the alphabet
+    ranks first, as in trec_eval. Unlike trec_eval we compare scores in double precision; it rounds them to about seven
+    digits first, which creates further ties.
 
     Args:
         qrels: claim -> document -> grade; 0 and below are no answers, and claims without an answer are left out.
-        run: claim -> candidate -> score, the higher the better. Claims that are not judged are passed over; judged
+        run: claim -> candidate -> score, the higher the better. Claims that are not judged are ignored; judged
             claims that are missing here count 0 in every measure.
 
     Returns:
         The scores; claims in the order of `qrels`.
     """
     gold = _gold(qrels)
-    ranked = {claim: _ranked(claim, run[claim]) for claim in gold if run.get(claim)}
-    per_query = _per_query(gold, ranked)
-    reachable = tuple(claim for claim in gold if not gold[claim].keys().isdisjoint(ranked.get(claim, {})))
-    return RankingScores.of(per_query, reachable)
-
-
-def ranking_scores_of(
-    logits: Array, labels: Array, groups: Sequence[str], *, gold: Mapping[str, int] | None = None
-) -> dict[str, float]:
-    """The measures by name over all groups (strict), without ir-measures, for validation while training.
-
-    Where scores are equal the ranking is the worst possible one: a model that gives every pair the same score is not
-    to look good. Otherwise this is `strict` of `score_ranking` for grades of 0 and 1.
-
-    Args:
-        logits: [N] scores of the pairs, the higher the better.
-        labels: [N] above 0 where the candidate answers its claim; all answers count alike.
-        groups: [N] the claim of each pair, in any order.
-        gold: how many gold documents each claim has, candidates or not. Claims that it lacks, or to which it gives 0,
-            are left out; claims without candidates count 0. If not given, the gold documents are those among the
-            candidates, and a claim without any counts 0.
-
-    Returns:
-        Mean over the claims of each of MEASURES.
-    """
-    names, values = _by_group(logits, labels, groups, gold)
-    count = len(names) if gold is None else sum(number > 0 for number in gold.values())
-    return {name: float(each.sum() / count) for name, each in values.items()}
-
-
-def ranking_per_query(
-    logits: Array, labels: Array, groups: Sequence[str], *, gold: Mapping[str, int]
-) -> dict[str, dict[str, float]]:
-    """The measures of every claim that has a gold document, whose means `ranking_scores_of` gives.
-
-    Args:
-        logits: [N] scores of the pairs.
-        labels: [N] above 0 where the candidate answers its claim.
-        groups: [N] the claim of each pair.
-        gold: how many gold documents each claim has; the order of the claims.
-    """
-    names, values = _by_group(logits, labels, groups, gold)
-    rows = {name: {measure: float(each[place]) for measure, each in values.items()} for place, name in enumerate(names)}
-    return {claim: rows.get(claim) or dict.fromkeys(MEASURES, 0.0) for claim, number in gold.items() if number > 0}
-
-
-def _by_group(
-    logits: Array, labels: Array, groups: Sequence[str], gold: Mapping[str, int] | None
-) -> tuple[Array, dict[str, Array]]:
-    """[G] the claims with candidates, and of each measure [G] their values."""
-    logits, labels = np.asarray(logits), np.asarray(labels)
-    _check(logits, labels, groups)
-    names, codes = np.unique(np.array(list(groups), dtype=object), return_inverse=True)  # [G], [N]
-    ranks, owners = _ranks_of_answers(logits, labels > 0, codes)  # [H], [H]
-    answers = np.bincount(owners, minlength=len(names))  # [G]
-    totals = answers if gold is None else _totals(names, answers, gold)
-    return names, _values(ranks, owners, np.maximum(totals, 1))  # 1: a claim without gold has 0 of it, not 0/0
-
-
-def _means(per_query: Mapping[str, Mapping[str, float]], claims: Iterable[str]) -> dict[str, float]:
-    rows = [per_query[claim] for claim in claims]
-    return {name: math.fsum(row[name] for row in rows) / len(rows) for name in MEASURES}
+    ranked = {}
+    for claim in gold:
+        scores = run.get(claim) or {}
+        if any(math.isnan(score) for score in scores.values()):
+            raise InputError(
+                f"a candidate of claim {claim!r} has a score that is not a number, so it has no rank: score it again."
+            )
+        order = sorted(scores, key=lambda document: (scores[document], document), reverse=True)
+        # Minus their ranks for scores: numbers that differ in single precision too.
+        ranked[claim] = {document: -float(rank) for rank, document in enumerate(order, start=1)}
+    try:
+        import ir_measures
+    except ImportError:
+        raise InputError(
+            "measures of rankings need ir-measures: install it by pip install 'headwise[retrieval]'."
+        ) from None
+    measures = [ir_measures.RR, *(ir_measures.R @ depth for depth in DEPTHS), ir_measures.nDCG @ DEEPEST_GAIN]
+    names = dict(zip(measures, MEASURES, strict=True))
+    per_query = {claim: dict.fromkeys(MEASURES, 0.0) for claim in gold}
+    for metric in ir_measures.iter_calc(measures, gold, {claim: each for claim, each in ranked.items() if each}):
+        per_query[metric.query_id][names[metric.measure]] = float(metric.value)
+    return RankingScores.of(per_query, [claim for claim in gold if not gold[claim].keys().isdisjoint(ranked[claim])])
 
 
 def _gold(qrels: Grades) -> dict[str, dict[str, int]]:
+    """Claim -> gold document -> grade, of the claims that have one."""
     answers = {
         claim: {document: grade for document, grade in grades.items() if grade > 0} for claim, grades in qrels.items()
     }
@@ -169,32 +134,51 @@ def _gold(qrels: Grades) -> dict[str, dict[str, int]]:
     return gold
 
 
-def _ranked(claim: str, scores: Mapping[str, float]) -> dict[str, float]:
-    """Candidates with minus their ranks for scores, which single precision can tell apart."""
-    if any(math.isnan(score) for score in scores.values()):
-        raise InputError(
-            f"a candidate of claim {claim!r} has a score that is not a number, so it has no rank: score it again."
-        )
-    order = sorted(scores, key=lambda document: (scores[document], document), reverse=True)
-    return {document: -float(rank) for rank, document in enumerate(order, start=1)}
+def ranking_scores_of(
+    logits: Array, labels: Array, groups: Sequence[str], *, gold: Mapping[str, int] | None = None
+) -> dict[str, float]:
+    """The measures by name over all groups (strict), without ir-measures, for validation while training.
+
+    Where scores are equal the ranking is the worst possible one, so that a model that gives every pair the same score
+    does not look good. Otherwise this is `strict` of `score_ranking` for grades of 0 and 1.
+
+    Args:
+        logits: [N] scores of the pairs, the higher the better.
+        labels: [N] above 0 where the candidate answers its claim; all answers count alike.
+        groups: [N] the claim of each pair, in any order.
+        gold: how many gold documents each claim has, candidates or not. Claims that it lacks, or to which it gives 0,
+            are left out; claims without candidates count 0. By default, the gold documents are those among the
+            candidates, and a claim without any counts 0.
+
+    Returns:
+        Mean over the claims of each of MEASURES.
+    """
+    names, values = _by_group(logits, labels, groups, gold)
+    count = len(names) if gold is None else sum(number > 0 for number in gold.values())
+    return {name: float(each.sum() / count) for name, each in values.items()}
 
 
-def _per_query(gold: dict[str, dict[str, int]], ranked: dict[str, dict[str, float]]) -> dict[str, dict[str, float]]:
-    try:
-        import ir_measures
-    except ImportError:
-        raise InputError(
-            "measures of rankings need ir-measures: install it by pip install 'headwise[retrieval]'."
-        ) from None
-    measures = [ir_measures.RR, *(ir_measures.R @ depth for depth in DEPTHS), ir_measures.nDCG @ DEEPEST_GAIN]
-    names = dict(zip(measures, MEASURES, strict=True))
-    per_query = {claim: dict.fromkeys(MEASURES, 0.0) for claim in gold}
-    for metric in ir_measures.iter_calc(measures, gold, ranked):
-        per_query[metric.query_id][names[metric.measure]] = float(metric.value)
-    return per_query
+def ranking_per_query(
+    logits: Array, labels: Array, groups: Sequence[str], *, gold: Mapping[str, int]
+) -> dict[str, dict[str, float]]:
+    """The measures of every claim that has a gold document; `ranking_scores_of` gives their means.
+
+    Args:
+        logits: [N] scores of the pairs.
+        labels: [N] above 0 where the candidate answers its claim.
+        groups: [N] the claim of each pair.
+        gold: how many gold documents each claim has; the order of the claims.
+    """
+    names, values = _by_group(logits, labels, groups, gold)
+    rows = {name: {measure: float(each[at]) for measure, each in values.items()} for at, name in enumerate(names)}
+    return {claim: rows.get(claim) or dict.fromkeys(MEASURES, 0.0) for claim, number in gold.items() if number > 0}
 
 
-def _check(logits: Array, labels: Array, groups: Sequence[str]) -> None:
+def _by_group(
+    logits: Array, labels: Array, groups: Sequence[str], gold: Mapping[str, int] | None
+) -> tuple[Array, dict[str, Array]]:
+    """[G] the claims with candidates, and of each measure [G] their values."""
+    logits, labels = np.asarray(logits), np.asarray(labels)
     if not (logits.ndim == labels.ndim == 1 and len(logits) == len(labels) == len(groups) > 0):
         raise InputError(
             f"logits of shape {logits.shape}, labels of shape {labels.shape} and {len(groups)} groups: expected one of "
@@ -205,18 +189,29 @@ def _check(logits: Array, labels: Array, groups: Sequence[str]) -> None:
             f"{int(np.isnan(logits).sum())} of {len(logits)} logits are not numbers, so they cannot be ranked: check "
             "the training, for example with a smaller learning rate."
         )
-
-
-def _ranks_of_answers(logits: Array, answers: Array, codes: Array) -> tuple[Array, Array]:
-    """[H] the rank of every gold document within its group, and [H] its group."""
+    names, codes = np.unique(np.array(list(groups), dtype=object), return_inverse=True)  # [G], [N]
+    count, answers = len(names), labels > 0
     order = np.lexsort((answers, -logits, codes))  # by group, then the best first, then the wrong ones first
-    owners, starts = codes[order], np.searchsorted(codes[order], np.arange(codes.max() + 1))
-    ranks = np.arange(len(order)) - starts[owners] + 1  # [N]
-    return ranks[answers[order]], owners[answers[order]]
+    is_answer, sorted_codes = answers[order], codes[order]
+    starts = np.searchsorted(sorted_codes, np.arange(count))
+    ranks = (np.arange(len(order)) - starts[sorted_codes] + 1)[is_answer]  # [H] of the answers in their groups
+    owners = sorted_codes[is_answer]  # [H] and these groups
+    totals = np.bincount(owners, minlength=count)  # [G] gold documents
+    if gold is not None:
+        totals = _checked_totals(names, totals, gold)
+    totals = np.maximum(totals, 1)  # a claim without gold has 0 of it, not 0/0
+    gains = 1 / np.log2(np.arange(1, DEEPEST_GAIN + 1) + 1)  # of ranks 1 to 10
+    best = np.cumsum(gains)[np.minimum(totals, DEEPEST_GAIN) - 1]  # [G]
+    reciprocal = np.zeros(count)
+    np.maximum.at(reciprocal, owners, 1 / ranks)
+    recalls = [np.bincount(owners[ranks <= depth], minlength=count) / totals for depth in DEPTHS]
+    high = ranks <= DEEPEST_GAIN
+    gained = np.bincount(owners[high], weights=gains[ranks[high] - 1], minlength=count)
+    return names, dict(zip(MEASURES, [reciprocal, *recalls, gained / best], strict=True))
 
 
-def _totals(names: Array, answers: Array, gold: Mapping[str, int]) -> Array:
-    """[G] how many gold documents each group has."""
+def _checked_totals(names: Array, answers: Array, gold: Mapping[str, int]) -> Array:
+    """[G] how many gold documents each group has, at least those among its candidates."""
     if not any(number > 0 for number in gold.values()):
         raise InputError(
             f"none of the {len(gold)} claims has a gold document: expected at least one, else there is nothing to "
@@ -224,22 +219,9 @@ def _totals(names: Array, answers: Array, gold: Mapping[str, int]) -> Array:
         )
     totals = np.array([gold.get(name, 0) for name in names])
     if (totals < answers).any():
-        place = int((totals < answers).argmax())
+        first = int((totals < answers).argmax())
         raise InputError(
-            f"claim {names[place]!r} has {answers[place]} gold documents among its candidates but {totals[place]} "
+            f"claim {names[first]!r} has {answers[first]} gold documents among its candidates but {totals[first]} "
             "altogether: expected as many or more; count the gold of every claim."
         )
     return totals
-
-
-def _values(ranks: Array, owners: Array, totals: Array) -> dict[str, Array]:
-    """[G] for every measure, of groups with these numbers of gold documents."""
-    groups = len(totals)
-    gains = 1 / np.log2(np.arange(1, DEEPEST_GAIN + 1) + 1)  # of ranks 1 to 10
-    best = np.cumsum(gains)[np.minimum(totals, DEEPEST_GAIN) - 1]  # [G]
-    first = np.zeros(groups)
-    np.maximum.at(first, owners, 1 / ranks)
-    recalls = [np.bincount(owners[ranks <= depth], minlength=groups) / totals for depth in DEPTHS]
-    high = ranks <= DEEPEST_GAIN
-    gained = np.bincount(owners[high], weights=gains[ranks[high] - 1], minlength=groups)
-    return dict(zip(MEASURES, [first, *recalls, gained / best], strict=True))

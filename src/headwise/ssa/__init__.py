@@ -1,9 +1,9 @@
 """Self-supervised attention: the model labels its own tokens, learns the labels, and pools by them."""
 
-from headwise.ssa.attach import remove_supervision, self_supervise, supervision, supervision_of
-from headwise.ssa.options import SSA, build_ssa
-from headwise.ssa.supervision import Supervision
-from headwise.ssa.text_tokens import TextTokens
+from headwise.ssa.config import SSA, build_ssa
+from headwise.ssa.dataset import TextTokens
+from headwise.ssa.model import Supervision
+from headwise.ssa.supervise import remove_supervision, self_supervise, supervision, supervision_of
 
 __all__ = [
     "SSA",

@@ -9,8 +9,7 @@ from torch import nn
 from transformers import TrainerCallback
 
 from headwise.errors import InputError
-from headwise.heads.iat import IAT
-from headwise.heads.important import HeadUpdates
+from headwise.heads.iat import IAT, HeadUpdates
 
 
 class TrainImportantHeads(TrainerCallback):

@@ -19,8 +19,8 @@ from headwise.attention import encoder_of
 from headwise.errors import InputError, StateError
 from headwise.json_text import parse_json
 from headwise.ssa import Supervision, supervision_of
+from headwise.ssa.dataset import TokenLabels
 from headwise.ssa.labeller import Labeller, Labelling
-from headwise.ssa.token_labels import TokenLabels
 from headwise.training import processes
 from headwise.training.predict import predict_logits, tokens_at_a_time
 from headwise.training.probeable import Probeable, WithoutWords, check_data, columns_of, kind_of
@@ -182,7 +182,7 @@ def relabel(trainer: Trainer, *, kind: str | None = None) -> Trainer:
     if found is None:
         raise StateError("the trainer's model has no SSA: call self_supervise(model, ...) first.")
     log_token_losses(trainer)
-    if not found.options.labels_wanted:
+    if not found.options.learns_labels:
         return trainer
     data: Any = trainer.train_dataset
     check_data(trainer, data)

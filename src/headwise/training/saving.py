@@ -26,8 +26,7 @@ from headwise.attention.pretrained import (
 from headwise.attention.pruned_class import pruned_class
 from headwise.errors import DiskError, HeadwiseError, InputError, is_panic
 from headwise.ssa import supervision_of
-from headwise.ssa.attach import NAME as TOKEN_HEAD
-from headwise.ssa.attach import reattach, settings_in
+from headwise.ssa.supervise import TOKEN_HEAD, reattach, settings_in
 from headwise.training.alignment import align
 from headwise.training.heads import change_head
 

@@ -8,7 +8,7 @@ from typing import Any
 from torch import nn
 
 from headwise.errors import InputError
-from headwise.ssa.attach import NAME as TOKEN_HEAD
+from headwise.ssa.supervise import TOKEN_HEAD
 from headwise.training.loading import load_trained
 
 

@@ -14,8 +14,8 @@ import torch
 from torch import Tensor
 
 from headwise.errors import InputError
-from headwise.ssa.token_labels import TokenLabels
-from headwise.ssa.token_loss import IGNORED
+from headwise.ssa.dataset import TokenLabels
+from headwise.ssa.model import IGNORED
 
 Item = dict[str, Any]
 

@@ -9,8 +9,8 @@ import small_heads as made
 
 from headwise.errors import InputError
 from headwise.experiments.story import dissociation_matrices, pruning_plots
-from headwise.heads.bootstrap import Interval
 from headwise.metrics import bootstrap_scores
+from headwise.metrics.resampling import Interval
 
 
 @pytest.fixture

@@ -24,7 +24,7 @@ from headwise.experiments.head_files import Examples, identity
 from headwise.experiments.head_importance import ImportanceSettings, task_importance
 from headwise.experiments.outputs import examples_key
 from headwise.experiments.run_tasks import RunTasks
-from headwise.heads.map_statistics import HeadStatistic
+from headwise.heads.statistics import HeadStatistic
 from headwise.tasks import Collator, Encoded, Split, encode
 from headwise.training import Listener, Silence, predictions_of
 

@@ -12,7 +12,7 @@ import torch
 
 from headwise.experiments.analysis.tokens import sources_of
 from headwise.experiments.analysis.wanted import WantedMaps
-from headwise.heads.map_statistics import Marks
+from headwise.heads.statistics import Marks
 from headwise.tasks import Encoded
 
 

@@ -13,7 +13,7 @@ from headwise.attention import capture
 from headwise.errors import StateError
 from headwise.experiments.analysis.marks import marks_of
 from headwise.experiments.analysis.wanted import WantedMaps
-from headwise.heads.map_statistics import HeadStatistic, MapStatistics
+from headwise.heads.statistics import HeadStatistic, MapStatistics
 from headwise.tasks import Collator, Encoded
 from headwise.training.predict import evaluating, stretches, tokens_at_a_time
 

@@ -9,7 +9,7 @@ from headwise.experiments.comparison.differences import Difference
 from headwise.experiments.comparison.gather import Gathered
 from headwise.experiments.comparison.seeds import progress_note
 from headwise.experiments.comparison.tables import Row, Table
-from headwise.metrics.by_seed import smallest_permutation_p
+from headwise.metrics.significance import smallest_permutation_p
 
 # A permutation test that cannot go below this is told of.
 TOO_FEW = 0.01

@@ -13,7 +13,7 @@ from headwise.experiments.data_check.data_file import DataFile
 from headwise.experiments.data_check.folds import Examples, Places, Plan, plan
 from headwise.experiments.data_check.words import words
 from headwise.metrics.baselines import bag_of_words, length_only, usual
-from headwise.metrics.estimates import Estimate, estimated_classes, estimated_numbers
+from headwise.metrics.resampling import Estimate, estimated_classes, estimated_numbers
 from headwise.training import Listener
 
 MAJORITY, MEAN, BAG, FIRST, SECOND, LENGTH = "majority", "mean", "bag_of_words", "first_text", "second_text", "length"

@@ -16,8 +16,9 @@ from headwise.experiments.head_files import FOLDER, damaged, read_answers
 from headwise.experiments.head_schemas import CurveFile, DissociationFile
 from headwise.experiments.prune_curve import PruneCurve
 from headwise.experiments.prune_masks import ASCENDING, DESCENDING
-from headwise.heads.bootstrap import RESAMPLES, Interval
+from headwise.heads.dissociation_tests import RESAMPLES
 from headwise.metrics import SeedScores, bootstrap_scores
+from headwise.metrics.resampling import Interval
 
 NAMES = {DESCENDING: "most important", ASCENDING: "least important"}
 BROKEN = (KeyError, TypeError, ValueError, IndexError, AttributeError)

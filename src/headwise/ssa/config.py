@@ -1,27 +1,35 @@
-"""What decides self-supervised attention: every choice of it, under the names of the authors where they have one."""
+"""The options of self-supervised attention, under the names of the authors where they have one."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 from headwise.errors import InputError, choices
 from headwise.registry import politely
 
-MODELS = ("hybrid", "cotraining")
-SAMPLERS = ("uniform", "reference")
-LABEL_RULES = ("probe", "reference", "soft")
-POOL_SOFTMAX = ("probabilities", "logits", "uniform")
-PRECISIONS = ("auto", "fp32", "bf16")
+CHOICES: dict[str, tuple[str, ...]] = {
+    "model": ("hybrid", "cotraining"),
+    "pool_softmax": ("probabilities", "logits", "uniform"),
+    "sampler": ("uniform", "reference"),
+    "label_rule": ("probe", "reference", "soft"),
+    "precision": ("auto", "fp32", "bf16"),
+}
+FRACTIONS = (
+    *("cls_weight", "attention_threshold", "aug_loss_weight", "aug_threshold", "rm_threshold"),
+    *("mask_fraction", "ratio_step", "ratio_max"),
+)
+POSITIVE = ("mask_fraction", "ratio_step", "regression_tolerance")
+FLAGS = ("whole_words", "shuffle_labels", "share_weight", "only_bert")
 
 
 @dataclass(frozen=True, kw_only=True)
 class SSA:
     """Self-supervised attention (SSA), as an option of fine-tuning.
 
-    The model hides tokens of its own training sentences, watches its prediction and labels the tokens by what happens
-    (`sampler`, `label_rule`). A token head learns these labels beside the task,
+    The model predicts its training sentences with and without some of their tokens, and labels the hidden tokens by
+    whether the prediction changes (`sampler`, `label_rule`). A token head learns these labels beside the task,
 
         L = (1 - aug_loss_weight) L_task + aug_loss_weight L_token,
 
@@ -32,8 +40,8 @@ class SSA:
 
     with p the vector that the classifier reads anyway. `cotraining` has the second loss and no pooling.
 
-    Where we differ from the authors' code: the defaults are `uniform` and `probe`; every example is seen once per
-    epoch; dropout stays on; nothing is pooled outside of the text. Their samplers, labels and softmax are options.
+    Where we differ from the authors' code: the defaults are `uniform` and `probe`; every example is used once per
+    epoch; dropout stays on; nothing outside of the text is pooled. Their samplers, labels and softmax are options.
     """
 
     model: str = "hybrid"
@@ -55,16 +63,16 @@ class SSA:
     mask_fraction: float = 0.15
     """Of the uniform sampler: the expected part of the tokens that is hidden."""
     most_hidden: int | None = None
-    """Of the uniform sampler: most tokens (or words) hidden at a time; None: 3 for probe and soft, whose labels need a
-    culprit, else any."""
+    """Of the uniform sampler: most tokens (or words) hidden at a time; None: 3 for probe and soft, whose labels must be
+    attributable, else any."""
     whole_words: bool = False
     """Of the uniform sampler: hide words, not pieces of them."""
     label_rule: str = "probe"
     """probe: hidden tokens get 1 if the prediction changed, else 0. reference: 0 if it did not change, and all others
     1. soft: how much probability the right class lost."""
     shuffle_labels: bool = False
-    """A control: the labels of an epoch dealt anew to its examples and thrown among their tokens. Same base rate and
-    amount, no meaning."""
+    """A control: the labels of an epoch, shuffled over its examples and over their tokens. Same base rate and amount,
+    no meaning."""
     regression_tolerance: float = 0.06
     """For tasks with a number: how far two numbers may be apart to count as the same, as a part of the labels' range
     (0.06 of STS-B's 5 is the authors' 0.3)."""
@@ -86,45 +94,43 @@ class SSA:
     """A control: no SSA at all, the same training otherwise."""
 
     def __post_init__(self) -> None:
-        """Refuse what cannot work."""
-        _one_of("model", self.model, MODELS)
-        _one_of("pool_softmax", self.pool_softmax, POOL_SOFTMAX)
-        _one_of("sampler", self.sampler, SAMPLERS)
-        _one_of("label_rule", self.label_rule, LABEL_RULES)
-        _one_of("precision", self.precision, PRECISIONS)
-        for name in ("cls_weight", "attention_threshold", "aug_loss_weight", "aug_threshold", "rm_threshold"):
-            _part(name, getattr(self, name))
-        for name in ("mask_fraction", "ratio_step", "ratio_max"):
-            _part(name, getattr(self, name))
-        _positive("mask_fraction", self.mask_fraction)
-        _positive("ratio_step", self.ratio_step)
-        _positive("regression_tolerance", self.regression_tolerance)
-        for name in ("probes_per_example", "max_passes", *(["most_hidden"] if self.most_hidden is not None else [])):
-            _count(name, getattr(self, name))
+        """Refuse values that cannot work."""
+        for name, known in CHOICES.items():
+            if getattr(self, name) not in known:
+                raise self._error(name, choices(str(getattr(self, name)), known))
+        for name in (*FRACTIONS, *POSITIVE):
+            value: Any = getattr(self, name)
+            number = isinstance(value, int | float) and not isinstance(value, bool)
+            if name in FRACTIONS and not (number and 0 <= value <= 1):
+                raise self._error(name, "expected a number from 0 to 1")
+            if name in POSITIVE and not (number and 0 < value < float("inf")):
+                raise self._error(name, "expected a number above 0")
+        for name in ("probes_per_example", "max_passes", "most_hidden"):
+            value = getattr(self, name)
+            if (name, value) != ("most_hidden", None) and (type(value) is not int or value < 1):
+                raise self._error(name, "expected a whole number of 1 or more")
+        for name in FLAGS:  # the authors write 1 and 0
+            if not isinstance(getattr(self, name), int) or getattr(self, name) not in (0, 1):
+                raise self._error(name, "expected true or false")
+            object.__setattr__(self, name, bool(getattr(self, name)))
+        folder: Any = self.use_saved
+        if folder == 0:  # the authors' way to say that there is none
+            object.__setattr__(self, "use_saved", None)
+        elif folder is not None and not (isinstance(folder, str) and folder):
+            raise self._error("use_saved", "expected the folder of a fine-tuned classifier")
         if self.aug_loss_weight == 1:
             raise InputError("ssa.aug_loss_weight is 1, so the task itself would not be learned: set it below 1.")
-        for name in ("whole_words", "shuffle_labels", "share_weight", "only_bert"):
-            self._as_truth(name)
         if self.ratio_max < self.ratio_step:
             raise InputError(
                 f"ssa.ratio_max is {self.ratio_max}, less than one step (ratio_step: {self.ratio_step}), so nothing "
                 "would ever be labelled: set it to the step or more."
             )
-        folder: Any = self.use_saved
-        if folder == 0:  # how the authors say that there is none
-            object.__setattr__(self, "use_saved", None)
-        if self.use_saved is not None and not (isinstance(self.use_saved, str) and self.use_saved):
-            raise InputError(f"ssa.use_saved is {self.use_saved!r}: expected the folder of a fine-tuned classifier.")
         for name in ("whole_words", "most_hidden"):
             if getattr(self, name) and self.sampler != "uniform":
                 raise InputError(f"ssa.{name} is for the uniform sampler: set sampler: uniform, or leave it out.")
 
-    def _as_truth(self, name: str) -> None:
-        """True or false; the authors write 1 and 0."""
-        value = getattr(self, name)
-        if not isinstance(value, int) or value not in (0, 1):
-            raise InputError(f"ssa.{name} is {value!r}: expected true or false.")
-        object.__setattr__(self, name, bool(value))
+    def _error(self, name: str, expected: str) -> InputError:
+        return InputError(f"ssa.{name} is {getattr(self, name)!r}: {expected}.")
 
     @property
     def hidden_at_most(self) -> int | None:
@@ -139,25 +145,21 @@ class SSA:
         return self.model == "hybrid" and self.cls_weight < 1
 
     @property
-    def labels_wanted(self) -> bool:
-        """Whether anything is learned from labels, so that probing is worth its time."""
+    def learns_labels(self) -> bool:
+        """Whether training uses token labels, so that probing is needed."""
         return not self.only_bert and self.aug_loss_weight > 0
 
     def share(self, epoch: int) -> float:
         """Part of the training set that is labelled in an epoch, from 0: 0, .2, .4, .6, .8, .8 ...
 
         r_0 = 0; r_{e+1} = r_e + ratio_step while that is at most ratio_max. A model that was fine-tuned before
-        (use_saved) can be asked at once, so it starts with ratio_step.
+        (use_saved) can be probed at once, so it starts with ratio_step.
         """
-        if not self.labels_wanted:
+        if not self.learns_labels:
             return 0.0
         steps = epoch + (1 if self.use_saved is not None else 0)
         most = int(self.ratio_max / self.ratio_step + 1e-9)  # 0.6 / 0.2 is a little less than 3
         return round(min(steps, most) * self.ratio_step, 9)
-
-    def as_data(self) -> dict[str, Any]:
-        """Plain data, as a file would have it."""
-        return asdict(self)
 
 
 SSA.__init__ = politely(SSA, "ssa")  # type: ignore[method-assign]
@@ -170,27 +172,3 @@ def build_ssa(options: Any) -> SSA:
     if not isinstance(options, Mapping):
         raise InputError(f"ssa is {options!r:.60}: expected options with values, such as model: hybrid.")
     return SSA(**{str(name): value for name, value in options.items()})
-
-
-def _one_of(name: str, value: Any, known: tuple[str, ...]) -> None:
-    if value not in known:
-        raise InputError(f"ssa.{name} is {value!r}: {choices(str(value), known)}.")
-
-
-def _number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
-
-
-def _part(name: str, value: Any) -> None:
-    if not _number(value) or not 0 <= value <= 1:
-        raise InputError(f"ssa.{name} is {value!r}: expected a number from 0 to 1.")
-
-
-def _positive(name: str, value: Any) -> None:
-    if not _number(value) or not 0 < value < float("inf"):
-        raise InputError(f"ssa.{name} is {value!r}: expected a number above 0.")
-
-
-def _count(name: str, value: Any) -> None:
-    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-        raise InputError(f"ssa.{name} is {value!r}: expected a whole number of 1 or more.")

@@ -1,4 +1,4 @@
-"""Which heads follow a pattern already: how much of their attention lies where the pattern wants it.
+"""Which heads follow a pattern already: how much of their attention lies on the targets of the pattern.
 
 For a pattern with target T, a row q with a target, and attention A:
 
@@ -23,8 +23,8 @@ import torch
 from torch import Tensor
 
 from headwise.attention import AttentionRecord
-from headwise.errors import InputError, StateError, choices
-from headwise.heads.vectors import TINY, check_kind
+from headwise.errors import InputError, choices
+from headwise.heads.similarity import TINY, HeadSums, check_finite, check_kind
 from headwise.notebook import table_html
 from headwise.patterns.base import Pattern, Tokens
 
@@ -49,34 +49,34 @@ class PatternScore:
     share: float | None
     """The mean of all heads' shares."""
     share_by_head: list[list[float]] | None
-    """For each head of each layer, the share of its attention that lies where the pattern wants it."""
+    """For each head of each layer, the share of its attention that lies on the targets."""
     lift_by_head: list[list[float]] | None
     """These shares over `even`: 1 if the head does no better than even attention."""
 
 
 @dataclass(frozen=True)
 class PatternSummary:
-    """What `PatternScores` found."""
+    """The result of `PatternScores`."""
 
     examples: int
-    """How many examples were seen."""
+    """How many examples were added."""
     layers: list[int]
     """The layers, one for each row of the tables by head."""
     heads: list[list[int]]
     """The heads of each layer."""
     patterns: dict[str, PatternScore]
-    """What was found of each pattern, by its name."""
+    """The score of each pattern, by its name."""
 
     def strongest(self, pattern: str, count: int = 3) -> list[HeadScore]:
         """The heads with the largest shares, largest first; fewer if there are fewer, none without a target."""
         if pattern not in self.patterns:
             raise InputError(f"no scores of pattern {pattern!r} were taken: {choices(pattern, self.patterns)}.")
-        found = self.patterns[pattern]
-        if found.share_by_head is None or found.lift_by_head is None:
+        tables = self.patterns[pattern]
+        if tables.share_by_head is None or tables.lift_by_head is None:
             return []
         scores = [
             HeadScore(layer, *score)
-            for layer, *rows in zip(self.layers, self.heads, found.share_by_head, found.lift_by_head, strict=True)
+            for layer, *rows in zip(self.layers, self.heads, tables.share_by_head, tables.lift_by_head, strict=True)
             for score in zip(*rows, strict=True)
         ]
         return sorted(scores, key=lambda score: -score.share)[:count]
@@ -92,8 +92,8 @@ class PatternSummary:
         return table_html(title, ["pattern", "layer", "head", "share", "lift"], rows)
 
 
-class PatternScores:
-    """Collects batch by batch what `PatternSummary` tells; keeps a few sums, no attention.
+class PatternScores(HeadSums):
+    """Collects batch by batch what `PatternSummary` reports; keeps a few sums, no attention.
 
         scores = PatternScores([First(), Next()])
         with hw.capture(model, what="map") as record:
@@ -107,7 +107,7 @@ class PatternScores:
     """
 
     def __init__(self, patterns: Sequence[Pattern]) -> None:
-        """Nothing seen yet.
+        """Start with no example.
 
         Args:
             patterns: what to look for, each name once.
@@ -116,9 +116,8 @@ class PatternScores:
         if not patterns or len(self._patterns) < len(patterns):
             names = ", ".join(pattern.name for pattern in patterns) or "none"
             raise InputError(f"patterns {names}: expected one or more, each name once; take a PatternScores for each.")
-        self._heads: dict[int, tuple[int, ...]] | None = None
-        self._seen = 0
-        self._examples = torch.zeros(len(patterns), dtype=torch.long)  # [P]
+        self._total = 0
+        self._examples = torch.zeros(len(patterns), dtype=torch.long)  # [P] those with a target
         self._even = torch.zeros(len(patterns), dtype=torch.float64)  # [P]
         self._shares = torch.zeros(0)  # [M,P]
 
@@ -127,38 +126,46 @@ class PatternScores:
 
         Args:
             record: what="map", of the same heads each time.
-            tokens: the same batch, with the marks and the knowledge that the patterns ask for.
+            tokens: the same batch, with the marks and the knowledge that the patterns need.
         """
         check_kind(record, "map")
         self._check_heads(record)
-        valid = _checked_valid(record, tokens)
+        valid = record.valid.cpu()
+        if tokens.valid.shape != valid.shape or not torch.equal(tokens.valid.cpu(), valid):
+            raise InputError(
+                f"the tokens {list(tokens.valid.shape)} are not those of the record {list(valid.shape)}: "
+                "give Tokens(valid=record.valid) of the same forward pass."
+            )
         weights = torch.stack([_weights(pattern, tokens) for pattern in self._patterns.values()], 3)  # [B,Q,K,P]
-        shares = torch.cat([_shares(record[layer], valid, weights) for layer in record.heads])  # [M,P]
+        both = (valid.unsqueeze(1) & valid.unsqueeze(2)).unsqueeze(1)  # [B,1,Q,K]
+        layers = []
+        for layer in record.heads:
+            attention = record[layer].detach().cpu().double().masked_fill(~both, 0.0)  # [B,n,Q,K]
+            check_finite(attention)
+            layers.append((attention.flatten(2) @ weights.flatten(1, 2)).sum(0))  # [n,P]
+        shares = torch.cat(layers)
         per_row = weights.sum(2) / valid.sum(1).clamp_min(1)[:, None, None]  # [B,Q,P] of even attention
         self._heads = dict(record.heads)
-        self._seen += len(valid)
+        self._total += len(valid)
         self._examples += (weights > 0).any(2).any(1).sum(0)
         self._even += per_row.sum((0, 1))
         self._shares = shares if not self._shares.numel() else self._shares + shares
 
     def result(self) -> PatternSummary:
         """The means over all examples so far."""
-        if self._heads is None:
-            raise StateError(
-                "no batch was added yet: call add(record, tokens) after a forward pass, then ask for the result."
-            )
+        heads = self._known_heads()
         return PatternSummary(
-            examples=self._seen,
-            layers=list(self._heads),
-            heads=[list(heads) for heads in self._heads.values()],
-            patterns={name: self._score(place) for place, name in enumerate(self._patterns)},
+            examples=self._total,
+            layers=list(heads),
+            heads=[list(each) for each in heads.values()],
+            patterns={name: self._score(number) for number, name in enumerate(self._patterns)},
         )
 
-    def _score(self, place: int) -> PatternScore:
-        examples = int(self._examples[place])
+    def _score(self, pattern: int) -> PatternScore:
+        examples = int(self._examples[pattern])
         if not examples:
             return PatternScore(examples=0, even=None, share=None, share_by_head=None, lift_by_head=None)
-        even, shares = self._even[place] / examples, self._shares[:, place] / examples  # [], [M]
+        even, shares = self._even[pattern] / examples, self._shares[:, pattern] / examples  # [], [M]
         return PatternScore(
             examples=examples,
             even=float(even),
@@ -167,45 +174,13 @@ class PatternScores:
             lift_by_head=self._by_layer(shares / even.clamp_min(TINY)),
         )
 
-    def _check_heads(self, record: AttentionRecord) -> None:
-        if self._heads is not None and self._heads != record.heads:
-            raise InputError(
-                f"this record has the heads {record.heads}, the ones before it {self._heads}: "
-                "take a PatternScores for each choice of heads."
-            )
-
-    def _by_layer(self, values: Tensor) -> list[list[float]]:
-        sizes = [len(heads) for heads in (self._heads or {}).values()]
-        return [part.tolist() for part in values.split(sizes)]
-
-
-def _checked_valid(record: AttentionRecord, tokens: Tokens) -> Tensor:
-    """[B,K], the same for both."""
-    valid = record.valid.cpu()
-    if tokens.valid.shape != valid.shape or not torch.equal(tokens.valid.cpu(), valid):
-        raise InputError(
-            f"the tokens {list(tokens.valid.shape)} are not those of the record {list(valid.shape)}: "
-            "give Tokens(valid=record.valid) of the same forward pass."
-        )
-    return valid
-
 
 def _weights(pattern: Pattern, tokens: Tokens) -> Tensor:
-    """[B,Q,K] 1 / (rows with a target) where the pattern wants attention, 0 elsewhere.
+    """[B,Q,K] 1 / (rows with a target) at the targets of the pattern, 0 elsewhere.
 
     The sum of attention times this is the share of one example.
     """
     target = pattern.target(tokens)
-    wanted = (target.rows.cpu() > 0) & target.present.cpu().unsqueeze(2)
-    rows = target.present.cpu().sum(1).clamp_min(1)
-    return wanted.double() / rows[:, None, None]
-
-
-def _shares(maps: Tensor, valid: Tensor, weights: Tensor) -> Tensor:
-    """[n,P] the sum over examples of the shares of one layer's maps [B,n,Q,K]."""
-    attention = maps.detach().cpu().double()
-    attention = attention.masked_fill(~(valid.unsqueeze(1) & valid.unsqueeze(2)).unsqueeze(1), 0.0)
-    broken = ~attention.flatten(1).isfinite().all(1)  # [B]
-    if bool(broken.any()):
-        raise InputError(f"the attention of example {int(broken.nonzero()[0])} is not finite: has training diverged?")
-    return (attention.flatten(2) @ weights.flatten(1, 2)).sum(0)
+    present = target.present.cpu()  # [B,Q]
+    cells = (target.rows.cpu() > 0) & present.unsqueeze(2)
+    return cells.double() / present.sum(1).clamp_min(1)[:, None, None]

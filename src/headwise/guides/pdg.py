@@ -6,14 +6,14 @@ from typing import Literal
 
 from torch import Tensor
 
-from headwise.attention import AttentionRecord, Inputs, What
-from headwise.guides.base import Guide, check_choice, mean_over_examples, register_guide
-from headwise.guides.gram import gram
+from headwise.attention import AttentionRecord, Inputs
+from headwise.guides.base import check_choice, mean_over_examples, register_guide
+from headwise.guides.mdg import GramGuide
 from headwise.guides.weights import Weight
 
 
 @register_guide("pdg")
-class PatternDecorrelation(Guide):
+class PatternDecorrelation(GramGuide):
     """PDG: no two positions should be attended to by the same maps (Eq. 12 of arXiv 2204.02922).
 
     With the maps' received attention as rows of a matrix U [M,K], each of length one:
@@ -23,7 +23,7 @@ class PatternDecorrelation(Guide):
     The K x K matrix is never built: with G = U U^T (M x M, shared with MDG) the value is ||G||^2 - 2 tr G + K.
 
     Relations: see MDG. PDG is large (about 170 for 72 maps and 25 tokens) and depends on both numbers, so its weight is
-    usually much smaller than MDG's; `auto(share)` finds one.
+    usually much smaller than MDG's; `auto(share)` computes one.
 
     Differences from the authors' released code, which `preset="released"` brings back: maps averaged over keys, which
     leaves no gradient without dropout, and maps after dropout. Its factor 1/K is our reduction "mean".
@@ -35,35 +35,20 @@ class PatternDecorrelation(Guide):
     """Over positions: mean (divided by K) or sum (Eq. 12 as printed)."""
     normalise: bool = True
     """Whether each map's vector is scaled to length one first; without it the value explodes."""
-    reduce: Literal["received", "given"] = "received"
-    """The vector of a map: attention received by each key, or given by each query (released code)."""
-    preset: Literal["paper", "released"] = "paper"
-    """"released" sets dropout after, reduce given."""
 
     def __post_init__(self) -> None:
-        """Check, and apply the preset."""
+        """Check the options, and apply the preset."""
         super().__post_init__()
-        check_choice(self, "preset", ("paper", "released"))
-        if self.preset == "released":
-            object.__setattr__(self, "dropout", "after")
-            object.__setattr__(self, "reduce", "given")
-        check_choice(self, "reduction", ("mean", "sum"))
         check_choice(self, "normalise", (True, False))
-        check_choice(self, "reduce", ("received", "given"))
-
-    @property
-    def what(self) -> What:
-        """Only the released variant needs maps."""
-        return "received" if self.reduce == "received" else "map"
 
     def __call__(self, maps: AttentionRecord, inputs: Inputs) -> Tensor:
         """The loss of one batch."""
-        shared = gram(maps, self.positions(maps), self.reduce, self.special_tokens)
-        inner = shared.cosine  # [B,M,M]
+        gram = self.gram(maps)
+        inner = gram.cosine  # [B,M,M]
         if not self.normalise:
-            inner = inner * shared.norm.unsqueeze(1) * shared.norm.unsqueeze(2)
+            inner = inner * gram.norm.unsqueeze(1) * gram.norm.unsqueeze(2)
         trace = inner.diagonal(dim1=1, dim2=2).sum(1)
-        value = inner.square().sum((1, 2)) - 2 * trace + shared.count  # [B]
+        value = inner.square().sum((1, 2)) - 2 * trace + gram.count  # [B]
         if self.reduction == "mean":
-            value = value / shared.count.clamp_min(1)
-        return mean_over_examples(value, shared.count)
+            value = value / gram.count.clamp_min(1)
+        return mean_over_examples(value, gram.count)

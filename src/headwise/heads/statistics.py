@@ -1,4 +1,4 @@
-"""What each head does over a data set, from its maps but without keeping any: a few numbers per head and example.
+"""Statistics of each head over a data set, from its maps but without keeping any: a few numbers per head and example.
 
 For an example of T tokens, a head's attention A (every row sums to one), and rows q of tokens:
 
@@ -6,11 +6,11 @@ For an example of T tokens, a head's attention A (every row sums to one), and ro
     sink      = mean over q of  the sum of A[q,k] over special tokens k, such as [CLS] and [SEP]
     distance  = mean over q of  sum_k A[q,k] |q - k|                  in tokens
     cross     = mean over q in a text of the sum of A[q,k] over the tokens k of the other text
-    match     = mean over q with a wish of the sum of A[q,k] over the tokens k that a pattern wants q to look at
+    match     = mean over q with a target of the sum of A[q,k] over the tokens k that are targets of q in a pattern
     similarity = mean cosine, over all other heads, between what the tokens receive from this head and from that one
 
 Each is a mean over examples, every example counting once, and has a standard error over examples. `cross` is over the
-examples that are pairs, `match` over those of which a pattern wants something; there is none where no example is one.
+examples that are pairs, `match` over those in which a pattern has a target; there is none where no example is one.
 A text of one token has entropy 1.
 
 Maps are digested layer by layer while the model runs (`capture(..., digest=...)`), in single precision; the sums over
@@ -27,8 +27,8 @@ import torch
 from torch import Tensor
 
 from headwise.attention import AttentionRecord
-from headwise.errors import InputError, StateError
-from headwise.heads.similarity import similarity_to_others
+from headwise.errors import StateError
+from headwise.heads.similarity import HeadSums, check_finite, similarity_to_others
 
 OF_MAPS = ("entropy", "sink", "distance", "cross", "match")
 NAMES = (*OF_MAPS, "similarity")
@@ -46,8 +46,14 @@ class Marks:
     """[B,K] True at tokens that frame the texts."""
     texts: Tensor
     """[B,K] the number of the text of each token, -1 for special tokens and padding."""
-    wanted: Tensor | None = None
-    """[B,Q,K] True where a pattern wants attention to go; None if there is no pattern."""
+    pattern: Tensor | None = None
+    """[B,Q,K] True at the targets of a pattern; None if there is no pattern."""
+
+    def targets(self) -> Tensor | None:
+        """[B,Q,K] the targets between tokens."""
+        if self.pattern is None:
+            return None
+        return self.pattern & self.valid.unsqueeze(1) & self.valid.unsqueeze(2)
 
 
 @dataclass(frozen=True)
@@ -62,7 +68,7 @@ class HeadStatistic:
     """Standard error of the mean over examples; None where there is one example only."""
 
 
-class MapStatistics:
+class MapStatistics(HeadSums):
     """Collects the statistics of the heads batch by batch.
 
     statistics = MapStatistics()
@@ -75,24 +81,21 @@ class MapStatistics:
     """
 
     def __init__(self) -> None:
-        """Nothing seen yet."""
+        """Start with no example."""
         self._marks: Marks | None = None
         self._weights: _Weights | None = None
-        self._heads: dict[int, tuple[int, ...]] | None = None
-        self._examples = 0
-        self._pairs = 0
-        self._wishes = 0
+        self._counts = dict.fromkeys(NAMES, 0)  # examples that have the statistic
         self._sums = torch.zeros(0)  # [M, S+1]
         self._squares = torch.zeros(0)
 
     def begin(self, marks: Marks) -> None:
-        """Say which tokens the coming batch has."""
+        """Set the tokens of the coming batch."""
         self._marks, self._weights = marks, None
 
     def digest(self, layer: int, rows: slice, maps: Tensor) -> Tensor:
         """[B,n,S+K]: the statistics of the maps of one layer, and behind them what each key received."""
         if self._weights is None:
-            self._weights = _Weights.of(self._known(), maps.device)
+            self._weights = _Weights.of(self._known_marks(), maps.device)
         weights, attention = self._weights, maps.detach().float()
         size, heads, queries, keys = attention.shape
         logarithms = attention.clamp_min(LEAST).log_().mul_(attention)
@@ -106,72 +109,52 @@ class MapStatistics:
 
     def add(self, record: AttentionRecord) -> None:
         """Count the examples of one forward pass."""
-        marks = self._known()
+        marks = self._known_marks()
         digest = record.stacked().detach().cpu().double()  # [B,M,S+K]
-        if not bool(digest.isfinite().all()):
-            raise InputError("the attention of an example is not finite: has training diverged?")
+        check_finite(digest)
+        self._check_heads(record)
         if self._heads is None:
             self._heads = dict(record.heads)
             self._sums, self._squares = torch.zeros(2, digest.shape[1], len(NAMES), dtype=torch.float64)
-        elif self._heads != record.heads:
-            raise InputError("this batch shows other heads than those before it: take a MapStatistics for each choice.")
-        count, pairs, wishes = marks.valid.sum(1).cpu(), _is_pair(marks).cpu(), _has_wish(marks).cpu()  # [B]
-        digest[..., 0] = torch.where((count > 1)[:, None], digest[..., 0], 1.0)
+        valid, pairs = marks.valid.cpu(), ((marks.texts == 0).any(1) & (marks.texts == 1).any(1)).cpu()  # [B,K], [B]
+        digest[..., 0] = torch.where((valid.sum(1) > 1)[:, None], digest[..., 0], 1.0)
         digest[..., 3] *= pairs[:, None]
-        received = digest[..., len(OF_MAPS) :].masked_fill(~marks.valid.cpu()[:, None, :], 0.0)
+        received = digest[..., len(OF_MAPS) :].masked_fill(~valid[:, None, :], 0.0)
         values = torch.cat([digest[..., : len(OF_MAPS)], similarity_to_others(received).unsqueeze(2)], 2)
-        self._examples += len(values)
-        self._pairs += int(pairs.sum())
-        self._wishes += int(wishes.sum())
+        targets = marks.targets()
+        counts = {"cross": int(pairs.sum()), "match": 0 if targets is None else int(targets.flatten(1).any(1).sum())}
+        for name in NAMES:
+            self._counts[name] += counts.get(name, len(values))
         self._sums += values.sum(0)
         self._squares += values.square().sum(0)
 
     def result(self) -> list[HeadStatistic]:
-        """The means over all examples so far; without `cross` where no example is a pair, or `match` without wishes."""
-        if self._heads is None:
-            raise StateError("no batch was added yet: call begin, run the model, call add, then ask for the result.")
-        places = [(layer, head) for layer, heads in self._heads.items() for head in heads]
-        some = {"cross": self._pairs, "match": self._wishes}
-        counts = [some.get(name, self._examples) for name in NAMES]
-        return [
-            self._statistic(name, number, count, places)
-            for number, (name, count) in enumerate(zip(NAMES, counts, strict=True))
-            if count
-        ]
+        """The means over all examples; `cross` only if some are pairs, `match` only if some have a target."""
+        heads = [(layer, head) for layer, heads in self._known_heads().items() for head in heads]
+        statistics = []
+        for number, (name, count) in enumerate(self._counts.items()):
+            if not count:
+                continue
+            mean = self._sums[:, number] / count
+            error: list[float | None] = [None] * len(heads)
+            if count > 1:
+                variance = (self._squares[:, number] / count - mean.square()).clamp_min(0) * count / (count - 1)
+                error = list((variance / count).sqrt().tolist())
+            means, errors = dict(zip(heads, mean.tolist(), strict=True)), dict(zip(heads, error, strict=True))
+            statistics.append(HeadStatistic(name, count, means, errors))
+        return statistics
 
-    def _statistic(self, name: str, number: int, count: int, places: list[tuple[int, int]]) -> HeadStatistic:
-        mean = self._sums[:, number] / count
-        error: list[float | None] = [None] * len(places)
-        if count > 1:
-            variance = (self._squares[:, number] / count - mean.square()).clamp_min(0) * count / (count - 1)
-            error = list((variance / count).sqrt().tolist())
-        return HeadStatistic(
-            name, count, dict(zip(places, mean.tolist(), strict=True)), dict(zip(places, error, strict=True))
-        )
-
-    def _known(self) -> Marks:
+    def _known_marks(self) -> Marks:
         if self._marks is None:
             raise StateError("the tokens of the batch are not known: call begin(marks) before the model runs.")
         return self._marks
 
 
-def _is_pair(marks: Marks) -> Tensor:
-    """[B] True where two texts have a token each."""
-    return (marks.texts == 0).any(1) & (marks.texts == 1).any(1)
-
-
-def _has_wish(marks: Marks) -> Tensor:
-    """[B] True where a pattern wants something."""
-    if marks.wanted is None:
-        return torch.zeros(len(marks.valid), dtype=torch.bool)
-    return (marks.wanted & marks.valid.unsqueeze(1) & marks.valid.unsqueeze(2)).flatten(1).any(1)
-
-
 @dataclass(frozen=True)
 class _Weights:
-    """What maps are multiplied with, made once for all layers of a batch.
+    """What maps are multiplied with, computed once for all layers of a batch.
 
-    A map is read as seldom as can be: one product gathers what several kinds of rows give to each key, and only what
+    A map is read as seldom as possible: one product gathers what several kinds of rows give to each key, and only what
     depends on row and key at once needs a product with all of it.
     """
 
@@ -194,20 +177,14 @@ class _Weights:
         first, second = (marks.texts == 0).float(), (marks.texts == 1).float()
         length = (first + second).sum(1, keepdim=True).clamp_min(1)
         nothing = torch.zeros_like(rows)
+        index = torch.arange(rows.shape[1], device=rows.device)
+        cells = [rows[:, :, None] * (index[:, None] - index[None, :]).abs().float()]
+        if (targets := marks.targets()) is not None:
+            some = targets.any(2).float()  # [B,Q]
+            cells.append((some / some.sum(1, keepdim=True).clamp_min(1)).unsqueeze(2) * targets.float())
         return cls(
             torch.stack([rows, first / length, second / length, nothing], 1).unsqueeze(1).to(device),
             torch.stack([(marks.special & marks.valid).float(), second, first, nothing], 1).unsqueeze(1).to(device),
             (-rows / largest[:, None])[:, None, None, :].to(device),
-            _cells(marks, rows).to(device),
+            torch.stack(cells, 1).flatten(2).to(device),
         )
-
-
-def _cells(marks: Marks, rows: Tensor) -> Tensor:
-    """[B,1 or 2,QK], of rows [B,Q] that sum to one."""
-    places = torch.arange(rows.shape[1], device=rows.device)
-    cells = [rows[:, :, None] * (places[:, None] - places[None, :]).abs().float()]
-    if marks.wanted is not None:
-        wanted = marks.wanted & marks.valid.unsqueeze(1) & marks.valid.unsqueeze(2)
-        some = wanted.any(2).float()  # [B,Q]
-        cells.append((some / some.sum(1, keepdim=True).clamp_min(1)).unsqueeze(2) * wanted.float())
-    return torch.stack(cells, 1).flatten(2)
