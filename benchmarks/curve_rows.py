@@ -23,10 +23,10 @@ from outcome import Bar, UsageError, machine, make_bar, progress, versions
 from ssa import LENGTH, texts_of
 
 from headwise.attention import gate
+from headwise.data import Collator, Encoded, encode
 from headwise.heads.pruning import cumulative_masks, head_count, random_masks
-from headwise.tasks import Collator, Encoded, encode
 from headwise.training import find_encoder, load_classifier, predict_logits
-from headwise.training.masked_predictions import predict_under_masks
+from headwise.training.predict import predict_under_masks
 
 LIMIT = round(1 / 1.5, 4)  # 1.5 times faster
 BATCH, SHARE = 64, 3

@@ -77,8 +77,8 @@ def read_options() -> argparse.Namespace:
 def make_work(examples: int, shape: str) -> Work:
     """Pairs of random words with the lengths of SICK, random labels, and MiniLM's tokenizer."""
     try:
+        from headwise.data import Split
         from headwise.errors import InputError
-        from headwise.tasks import Split
         from headwise.training.encoders import find_encoder
     except ImportError as error:
         raise UsageError(f"headwise cannot be used ({error}): install it with 'pip install -e .'.") from None
@@ -100,7 +100,7 @@ def sentence(random: np.random.Generator, rate: float, words: list[str]) -> str:
 
 def make_loader(work: Work, variant: str, epoch: int) -> DataLoader[Any]:
     """Tokenise, and prepare the batches of an epoch."""
-    from headwise.tasks import Collator, encode
+    from headwise.data import Collator, encode
     from headwise.training.batches import LengthBuckets
 
     encoded = encode(work.split, work.tokenizer, FIXED_LENGTH)
@@ -163,7 +163,7 @@ def make_row(work: Work, epochs: dict[str, list[Epoch]], threads: int) -> Row:
 
 
 def token_counts(work: Work) -> dict[str, float]:
-    from headwise.tasks import encode
+    from headwise.data import encode
 
     lengths = encode(work.split, work.tokenizer, FIXED_LENGTH).lengths
     found = {"mean": lengths.mean(), "deviation": lengths.std(), "shortest": lengths.min(), "longest": lengths.max()}

@@ -30,13 +30,13 @@ from ssa import texts_of
 from step import Parser
 from torch.utils.data import DataLoader
 
+from headwise.data import Collator, Split, encode
 from headwise.errors import HeadwiseError
 from headwise.heads.iat import HeadUpdates
-from headwise.tasks import Collator, Split, encode
 from headwise.training import MultiTask, find_encoder, load_classifier
 from headwise.training.batches import LengthBuckets
 from headwise.training.encoders import hide_loading_bars
-from headwise.training.importance_pass import importance_on
+from headwise.training.iat_training import importance_on
 
 IMPORTANCE_LIMIT, STEP_LIMIT = 0.75, 1.03
 LENGTH, BATCH = 128, 32

@@ -23,18 +23,16 @@ from real_check import spread
 from table2 import half_width
 
 from headwise.errors import HeadwiseError
-from headwise.experiments.apply import Source
-from headwise.experiments.files import read_any_recipe
-from headwise.experiments.head_dissociation import dissociate
-from headwise.experiments.head_importance import ImportanceSettings
-from headwise.experiments.head_similarity import measure_similarity
-from headwise.experiments.measure_curve import find_curve, measure_curve, write_curve
+from headwise.experiments.apply import RunTasks, Source, load_tasks
+from headwise.experiments.head_studies.head_dissociation import dissociate
+from headwise.experiments.head_studies.head_importance import ImportanceSettings
+from headwise.experiments.head_studies.head_similarity import measure_similarity
+from headwise.experiments.head_studies.measure_curve import find_curve, measure_curve, write_curve
+from headwise.experiments.head_studies.prune_curve import ASCENDING, DESCENDING, CurveSettings, PruneCurve
 from headwise.experiments.prepare import Place
-from headwise.experiments.prune_curve import PruneCurve
-from headwise.experiments.prune_masks import ASCENDING, DESCENDING, CurveSettings
+from headwise.experiments.recipe_files import read_any_recipe
 from headwise.experiments.record import NAME
 from headwise.experiments.run import train
-from headwise.experiments.run_tasks import RunTasks, load_tasks
 from headwise.heads.dissociation import dissociation
 from headwise.training import Silence
 

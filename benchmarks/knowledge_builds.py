@@ -11,12 +11,12 @@ from guide_variants import encoder
 from joblib.externals.loky import get_reusable_executor
 from measure import Row, code_version
 
+from headwise.data import build_task
 from headwise.errors import InputError
 from headwise.patterns import PMI, Dependency, Stored, WordSimilarity, gather
 from headwise.patterns.knowledge import Knowledge, Resources, Texts
 from headwise.patterns.parallel import SMALL, cores
-from headwise.tasks import build_task
-from headwise.training.embeddings import InputEmbeddings
+from headwise.training.word_knowledge import InputEmbeddings
 
 SOURCES: dict[str, Knowledge] = {
     "pmi": PMI(),

@@ -14,8 +14,8 @@ from typing import Any
 from outcome import finish, progress, put_between
 
 from headwise.errors import HeadwiseError
-from headwise.experiments.files import read_recipe
 from headwise.experiments.prepare import Place
+from headwise.experiments.recipe_files import read_recipe
 from headwise.experiments.record import NAME
 from headwise.experiments.run import train
 

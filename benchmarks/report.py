@@ -34,21 +34,19 @@ from ssa import texts_of as generated
 from step import Parser
 from transformers import AutoTokenizer, BertConfig, BertModel
 
+from headwise.data import Collator, build_task, encode
 from headwise.errors import HeadwiseError
-from headwise.experiments.analysis import AnalysisSettings, analyze
-from headwise.experiments.apply import Loaded
-from headwise.experiments.data import read_split
+from headwise.experiments.analysis import AnalysisSettings, analyze_tasks
+from headwise.experiments.apply import Loaded, RunTasks, load_tasks
 from headwise.experiments.prepare import Place
 from headwise.experiments.recipe import check_recipe
 from headwise.experiments.run import train
-from headwise.experiments.run_tasks import RunTasks, load_tasks
-from headwise.reports.explorer.report import build_page
-from headwise.reports.explorer.runs import gather_runs
-from headwise.tasks import Collator, build_task, encode
+from headwise.experiments.splits import read_split
+from headwise.reports.explorer.page import build_page
+from headwise.reports.explorer.report_runs import gather_runs
 from headwise.training import find_encoder, load_classifier, predict_logits
-from headwise.training.encoders import hide_loading_bars
+from headwise.training.encoders import hide_loading_bars, quiet_libraries
 from headwise.training.predict import tokens_at_a_time
-from headwise.training.quiet import quiet_libraries
 
 ANALYSIS_LIMIT = 1.3
 READY_LIMIT = 1.5  # seconds
@@ -122,7 +120,7 @@ def measure_analysis(options: argparse.Namespace) -> list[Row]:
             kept = AnalysisSettings(batch=BATCH, examples=max(1, count // 50))  # 20 of 1,000, whatever the size
             ways: dict[str, Callable[[], Any]] = {
                 "plain": lambda run=run: infer(run),
-                "analysis": lambda tasks=tasks, kept=kept: analyze(tasks, kept),
+                "analysis": lambda tasks=tasks, kept=kept: analyze_tasks(tasks, kept),
             }
             ratios = []
             for number in range(options.rounds):
@@ -173,7 +171,7 @@ def make_pages(folder: Path, options: argparse.Namespace) -> dict[str, Path]:
                 "training": {"steps": 1, "epochs": None, "batch": 4},
             }
             train(check_recipe(recipe, "benchmark"), Place(place / run, place / "data"))
-            analyze(load_tasks(place / run), AnalysisSettings(examples=count))
+            analyze_tasks(load_tasks(place / run), AnalysisSettings(examples=count))
         page = build_page(gather_runs(place / "guided", place / "plain"))
         lengths = {len(example["tokens"]) for example in page.payload["views"]["examples"]["list"]}
         if lengths != {tokens}:

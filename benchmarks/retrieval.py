@@ -54,7 +54,7 @@ Row = dict[str, Any]
 
 def make_vocabulary() -> list[str]:
     """Words by rank: the stop words, then made-up ones, all different."""
-    from headwise.tasks.retrieval.words import Words
+    from headwise.retrieval.bm25 import Words
 
     words = sorted(Words("none", "english").left_out())
     base = len(SYLLABLES)
@@ -101,8 +101,8 @@ def write_collection(folder: Path, abstracts: int, claims: int) -> None:
 
 
 def index_part(folder: Path, cache: Path) -> Row:
-    from headwise.tasks.retrieval.index import open_index
-    from headwise.tasks.retrieval.read import read_collection
+    from headwise.retrieval.bm25 import open_index
+    from headwise.retrieval.retrieval_task import read_collection
 
     imports, begin = peak_memory(), time.perf_counter()
     index = open_index(read_collection(folder), cache=cache)
@@ -111,8 +111,8 @@ def index_part(folder: Path, cache: Path) -> Row:
 
 
 def search_part(folder: Path, cache: Path) -> Row:
-    from headwise.tasks.retrieval.index import open_index
-    from headwise.tasks.retrieval.read import read_collection
+    from headwise.retrieval.bm25 import open_index
+    from headwise.retrieval.retrieval_task import read_collection
 
     imports = peak_memory()
     collection = read_collection(folder)

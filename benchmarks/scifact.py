@@ -14,20 +14,19 @@ from typing import Any
 from outcome import finish, progress, put_between, write_rows
 
 from headwise.errors import HeadwiseError
-from headwise.experiments.candidates import Chosen, read_candidates
-from headwise.experiments.collections import CollectionChoice, choose_claims
-from headwise.experiments.files import read_recipe
 from headwise.experiments.prepare import Place
-from headwise.experiments.ranking import Comparison, compare_runs
+from headwise.experiments.recipe_files import read_recipe
 from headwise.experiments.record import NAME
-from headwise.experiments.rerank import Scoring, rerank
-from headwise.experiments.retrieve import TAG, Searching, retrieve
 from headwise.experiments.run import train
 from headwise.metrics.ranking import MEASURES, RankingScores, score_ranking
 from headwise.metrics.significance import mean_over_seeds
-from headwise.tasks.retrieval.index import IndexOptions
-from headwise.tasks.retrieval.trec import read_run, write_run
-from headwise.training.progress import Silence
+from headwise.retrieval.bm25 import IndexOptions
+from headwise.retrieval.candidates import Chosen, read_candidates
+from headwise.retrieval.ranking_tests import Comparison, compare_runs
+from headwise.retrieval.rerank import Scoring, rerank
+from headwise.retrieval.retrieve import BM25_TAG, CollectionChoice, Searching, choose_claims, retrieve
+from headwise.retrieval.trec import read_run, write_run
+from headwise.training.callbacks import Silence
 
 SETTINGS = ("plain", "guided")
 GOLDS = {"cited": "cited papers", "evidence": "papers with evidence"}
@@ -59,7 +58,7 @@ def find_candidates(options: argparse.Namespace) -> Path:
         found = retrieve(
             CollectionChoice(options.data / "scifact", gold="cited"), SPLIT, options.top, searching, Silence()
         )
-        write_run(path, found.run, TAG)
+        write_run(path, found.run, BM25_TAG)
     return path
 
 

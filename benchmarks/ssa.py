@@ -35,15 +35,15 @@ from outcome import Bar, UsageError, fail, finish, machine, make_bar, progress, 
 from step import Parser
 from torch.utils.data import DataLoader
 
+from headwise.data import Collator, Encoded, Split, encode
 from headwise.errors import HeadwiseError
 from headwise.ssa import SSA, self_supervise
-from headwise.tasks import Collator, Encoded, Split, encode
 from headwise.training import find_encoder, load_classifier, predict_logits
 from headwise.training.batches import LengthBuckets
 from headwise.training.encoders import hide_loading_bars
 from headwise.training.predict import tokens_at_a_time
 from headwise.training.relabelling import Probing, Relabel
-from headwise.training.token_labels import TokenLabelCollator, WithTokenLabels
+from headwise.training.ssa_data import TokenLabelCollator, WithTokenLabels
 
 LIMIT = 0.5
 LENGTH, BATCH = 128, 32

@@ -18,8 +18,8 @@ from real_check import spread, values
 from table2 import half_width
 
 from headwise.errors import HeadwiseError
-from headwise.experiments.files import read_recipe
 from headwise.experiments.prepare import Place
+from headwise.experiments.recipe_files import read_recipe
 from headwise.experiments.record import NAME
 from headwise.experiments.run import train
 

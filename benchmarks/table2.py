@@ -16,8 +16,8 @@ from real_check import row_of, spread, values
 from scipy import stats
 
 from headwise.errors import HeadwiseError
-from headwise.experiments.files import bundled, read_recipe
 from headwise.experiments.prepare import Place
+from headwise.experiments.recipe_files import bundled, read_recipe
 from headwise.experiments.record import NAME
 from headwise.experiments.run import train
 

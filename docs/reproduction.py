@@ -24,9 +24,9 @@ from typing import Any
 
 import yaml
 
+from headwise.data import build_task
 from headwise.experiments.joint_recipe import JointRecipe
 from headwise.experiments.sweeps.plan import Planned, SweepPlan, plan_sweep
-from headwise.tasks import build_task
 
 HERE = Path(__file__).parent
 PAGE = HERE / "reproduction.md"

@@ -9,14 +9,13 @@ from typing import Any
 
 import numpy as np
 
-from headwise.experiments import head_dissociation, prune_curve
-from headwise.experiments.analysis.examples import ExampleView
-from headwise.experiments.analysis.maps import ExampleMaps, to_bytes
-from headwise.experiments.analysis.store import NAME, analysis_folder, pack_examples
-from headwise.experiments.head_dissociation import dissociate
-from headwise.experiments.head_files import FOLDER, identity, write_answers
-from headwise.experiments.prune_curve import PruneCurve
-from headwise.experiments.prune_masks import BASE, MATCHED, RANDOM, CurveSettings, Pruned
+from headwise.experiments.analysis.analysis_files import NAME, analysis_folder, pack_examples
+from headwise.experiments.analysis.example_views import ExampleView
+from headwise.experiments.analysis.expected_maps import ExampleMaps, to_bytes
+from headwise.experiments.head_studies import head_dissociation, prune_curve
+from headwise.experiments.head_studies.head_dissociation import dissociate
+from headwise.experiments.head_studies.head_files import FOLDER, identity, write_answers
+from headwise.experiments.head_studies.prune_curve import BASE, MATCHED, RANDOM, CurveSettings, PruneCurve, Pruned
 from headwise.metrics import METRICS
 
 SHAPE = (2, 4)

@@ -10,11 +10,11 @@ import torch
 from small_collection import write_collection
 from tiny_runs import small
 
-from headwise.experiments.analysis import AnalysisSettings, analyze
+from headwise.experiments.analysis import AnalysisSettings, analyze_tasks
+from headwise.experiments.apply import load_tasks
 from headwise.experiments.prepare import Place
 from headwise.experiments.recipe import check_recipe
 from headwise.experiments.run import train
-from headwise.experiments.run_tasks import load_tasks
 
 KEPT = 4
 
@@ -23,7 +23,7 @@ def analysed(folder: Path, recipe: dict[str, Any], place: Place, **settings: Any
     """Train, then analyse."""
     torch.set_num_threads(1)
     train(check_recipe(recipe, "test"), place)
-    analyze(load_tasks(folder), AnalysisSettings(**{"examples": KEPT, **settings}))
+    analyze_tasks(load_tasks(folder), AnalysisSettings(**{"examples": KEPT, **settings}))
     return folder
 
 

@@ -9,12 +9,10 @@ from typing import Any
 import optuna
 import pytest
 
-from headwise.experiments.tuning.objective import TunePlace
-from headwise.experiments.tuning.outcome import TuneOutcome
-from headwise.experiments.tuning.search import Search
-from headwise.experiments.tuning.space import plan_space
-from headwise.experiments.tuning.storage import file_url
-from headwise.experiments.tuning.tune import tune
+from headwise.experiments.tuning.search_space import Search, plan_space
+from headwise.experiments.tuning.study import file_url
+from headwise.experiments.tuning.tune import TuneOutcome, tune
+from headwise.experiments.tuning.tuner import TunePlace
 
 # Twelve steps with four evaluations.
 QUICK = {

@@ -18,7 +18,7 @@ from transformers import (
 
 import headwise as hw
 from headwise.experiments import check_recipe
-from headwise.experiments.yaml_text import Loader
+from headwise.experiments.recipe_files import Loader
 from headwise.guides import GUIDES
 from headwise.patterns import PATTERNS
 from headwise.training import needs_of
@@ -117,12 +117,16 @@ def test_the_script_of_the_ssa_page_runs(encoder, tmp_path):
 
 
 def test_the_page_of_limits_has_their_values():
-    from headwise import json_text, packed
-    from headwise.cli import explore_connections, explore_server
-    from headwise.experiments import files, yaml_text
+    from headwise import limits as json_text
+    from headwise import limits as packed
+    from headwise.cli import explore_server
+    from headwise.cli import explore_server as explore_connections
+    from headwise.data import text_files as text_file
+    from headwise.experiments import recipe_files as files
+    from headwise.experiments import recipe_files as yaml_text
     from headwise.experiments.sweeps import plan, sweep_file
-    from headwise.experiments.tuning import axes, search
-    from headwise.tasks import text_file
+    from headwise.experiments.tuning import search_space as axes
+    from headwise.experiments.tuning import search_space as search
 
     text = " ".join((DOCS / "limits.md").read_text(encoding="utf-8").split())
     for expected in (

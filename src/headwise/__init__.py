@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from headwise.attention import AttentionRecord, capture, gate, mask, prune
     from headwise.errors import HeadwiseError, HeadwiseWarning
-    from headwise.experiments.analysis.door import analyze
+    from headwise.experiments.analysis.analyze import analyze
     from headwise.experiments.comparison import compare
     from headwise.guides import (
         MDG,
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
         warm_up,
     )
     from headwise.heads import IAT, HeadImportance, head_importance
-    from headwise.reports.explorer.door import report
+    from headwise.reports.explorer.page import report
     from headwise.ssa import SSA, self_supervise, supervision
     from headwise.training import GuidedTrainer, MultiTask, Reranker, load, log_losses, relabel
 
@@ -40,7 +40,7 @@ __version__ = "0.1.0"
 _HOMES = {
     "headwise.attention": ("AttentionRecord", "capture", "gate", "mask", "prune"),
     "headwise.errors": ("HeadwiseError", "HeadwiseWarning"),
-    "headwise.experiments.analysis.door": ("analyze",),
+    "headwise.experiments.analysis.analyze": ("analyze",),
     "headwise.experiments.comparison": ("compare",),
     "headwise.guides": (
         "MDG",
@@ -60,7 +60,7 @@ _HOMES = {
         "warm_up",
     ),
     "headwise.heads": ("IAT", "HeadImportance", "head_importance"),
-    "headwise.reports.explorer.door": ("report",),
+    "headwise.reports.explorer.page": ("report",),
     "headwise.ssa": ("SSA", "self_supervise", "supervision"),
     "headwise.training": ("GuidedTrainer", "MultiTask", "Reranker", "load", "log_losses", "relabel"),
 }

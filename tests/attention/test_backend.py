@@ -12,7 +12,8 @@ from transformers.masking_utils import (
 )
 
 import headwise as hw
-from headwise.attention import backend, watch
+from headwise.attention import backend
+from headwise.attention import backend as watch
 
 
 @pytest.mark.parametrize("family", sorted(FUSED))

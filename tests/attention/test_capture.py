@@ -7,7 +7,8 @@ from conftest import EAGER, FUSED, SIZES, build_batch, build_model
 from slow_attention import model_maps
 
 import headwise as hw
-from headwise.attention import backend, received, watch
+from headwise.attention import backend, received
+from headwise.attention import backend as watch
 from headwise.errors import InputError, StateError
 
 LAYERS, HEADS = SIZES["num_hidden_layers"], SIZES["num_attention_heads"]

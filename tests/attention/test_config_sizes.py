@@ -6,7 +6,7 @@ import pytest
 from conftest import build_model
 from transformers import AutoConfig
 
-from headwise.attention.config_sizes import MOST_LAYERS, check_sizes
+from headwise.attention.pretrained import MOST_LAYERS, check_sizes
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,9 @@ import pytest
 import torch
 from slow_attention import slow_attention
 
-from headwise.attention import attention_with_received, dense, loops, received, tiles
+from headwise.attention import attention_with_received, received, tiles
+from headwise.attention import received as dense
+from headwise.attention import tiles as loops
 
 BATCH, HEADS, LENGTH, SIZE = 3, 3, 10, 5
 HUGE = 1 << 40

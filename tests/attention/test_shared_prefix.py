@@ -8,8 +8,7 @@ from torch import nn
 from torch.nn import functional
 
 import headwise as hw
-from headwise.attention.layer_halves import FirstTokenHalves, LayerHalves
-from headwise.attention.shared_prefix import can_share_layers, first_tokens_under_masks
+from headwise.attention.shared_prefix import FirstTokenHalves, LayerHalves, can_share_layers, first_tokens_under_masks
 
 LAYERS, HEADS, SIZE = 3, 4, 8
 

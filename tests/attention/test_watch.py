@@ -9,10 +9,11 @@ from slow_attention import slow_maps
 from transformers import BertForSequenceClassification
 
 import headwise as hw
-from headwise.attention import select, watch
+from headwise.attention import backend as watch
+from headwise.attention import select
+from headwise.attention.backend import Call
 from headwise.attention.maps import attention_with_maps
 from headwise.attention.passes import LayerPlan, Request, pick
-from headwise.attention.watch import Call
 from headwise.errors import InputError
 
 pytestmark = pytest.mark.filterwarnings("ignore::headwise.HeadwiseWarning")

@@ -61,8 +61,8 @@ def _interrupt(folder: Path) -> None:
     ranking = [*RANKING[:-1], "partial/run.trec"]
     (folder / "partial").mkdir()
     for words, place, number, code in (
-        (stopped, ("headwise.training.clock.Clock.on_step_end", 11), signal.SIGINT, 130),
-        (ranking, ("headwise.experiments.partial.Partial.add", 4), signal.SIGKILL, -signal.SIGKILL),
+        (stopped, ("headwise.training.callbacks.Clock.on_step_end", 11), signal.SIGINT, 130),
+        (ranking, ("headwise.retrieval.rerank.Partial.add", 4), signal.SIGKILL, -signal.SIGKILL),
     ):
         before = functools.partial(signal_at, *place, number)
         answer = command(words, folder, folder / ".logs" / "last", before=before).answer(240)

@@ -14,9 +14,10 @@ from tiny_runs import assert_one_sentence, record, small, small_joint
 
 import headwise as hw
 from headwise.code_permission import allowing_code
+from headwise.data.options import OPTIONS
 from headwise.errors import HeadwiseError, InputError
 from headwise.experiments.analysis import read_analysis
-from headwise.experiments.analysis.wanted import pattern_of_analysis
+from headwise.experiments.analysis.expected_maps import pattern_of_analysis
 from headwise.experiments.apply import load_run
 from headwise.experiments.joint_recipe import JointRecipe, check_any_recipe
 from headwise.experiments.prepare import Place, prepare
@@ -27,7 +28,6 @@ from headwise.guides import GUIDES
 from headwise.heads.iat import IAT
 from headwise.patterns import PATTERNS, Dependency
 from headwise.ssa import SSA
-from headwise.tasks.options import OPTIONS
 from headwise.training import Silence
 
 NAME = "canary_of_code"

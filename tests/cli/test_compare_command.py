@@ -71,7 +71,7 @@ def test_the_table(answer, folder, comparison):
 
 
 def test_a_narrow_table_becomes_two(answer, folder, monkeypatch):
-    monkeypatch.setattr("headwise.cli.compare.WIDTH", 90)
+    monkeypatch.setattr("headwise.cli.compare_output.WIDTH", 90)
     lines = answer(folder, "--only", "set=one").splitlines()
     assert lines.count("set one: accuracy on test, against plain") == 2
     tables = [line for line in lines if line.split()[:1] == ["system"]]

@@ -63,37 +63,42 @@ COMMANDS = {
     "train {recipe} --data {data} --output {new}": "headwise.experiments.run.check_output",
     "evaluate guided": "headwise.experiments.apply.predict_logits",
     "predict guided --input texts.tsv --output {new}.tsv": "headwise.experiments.apply.predict_logits",
-    "tokens ssa --text cat --pair dog --html {new}.html": "headwise.cli.tokens.token_scores",
-    "export guided --output {new}": "headwise.experiments.export.save_classifier",
+    "tokens ssa --text cat --pair dog --html {new}.html": "headwise.cli.train_commands.token_scores",
+    "export guided --output {new}": "headwise.experiments.apply.save_classifier",
     "list tasks": "headwise.cli.listing.show",
     "demo --output {new}": "headwise.cli.demo.check_output",
-    "doctor encoder": "headwise.cli.doctor.diagnose",
-    "score found.trec --collection papers": "headwise.cli.score.read_run",
-    "rerank guided --candidates found.trec --output {new}.trec --collection papers": "headwise.cli.rerank._read",
-    "sweep sweep.yaml --data {data} --output {new}": "headwise.cli.sweep.choose_engine",
-    "tune {recipe} --vary training.batch=[4,8] --data {data} --output {new}": "headwise.cli.tune.tune",
-    "compare guided plain --output {new}.md": "headwise.cli.compare.compare",
-    "figure heatmap guided -o {new}.png": "headwise.cli.figure_maps.build_heatmap",
-    "report guided -o {new}.html": "headwise.cli.report.build_page",
-    "explore guided": "headwise.cli.explore.build_page",
-    "data check texts.tsv --task pairs": "headwise.cli.data_check.check_files",
-    "data ag-pair --news texts.tsv --out {new}.tsv": "headwise.tasks.ag_pair.write_pairs",
-    "heads patterns guided": "headwise.cli.heads.load_run",
-    "heads importance guided --output {new}": "headwise.cli.head_importance.run_importance",
-    "heads prune-curve guided --output {new}": "headwise.cli.prune_curve.measure_curve",
-    "heads dissociation joint --output {new}": "headwise.cli.prune_curve.measure_curve",
-    "heads similarity joint --output {new}": "headwise.cli.head_similarity.measure_similarity",
-    "knowledge build {recipe} --data {data}": "headwise.cli.knowledge.read_splits",
-    "knowledge show {recipe} --data {data}": "headwise.cli.knowledge.read_splits",
+    "doctor encoder": "headwise.cli.listing.diagnose",
+    "score found.trec --collection papers": "headwise.cli.search_output.read_run",
+    "rerank guided --candidates found.trec --output {new}.trec --collection papers": (
+        "headwise.cli.ranking_output._read"
+    ),
+    "sweep sweep.yaml --data {data} --output {new}": "headwise.cli.sweep_output.choose_engine",
+    "tune {recipe} --vary training.batch=[4,8] --data {data} --output {new}": "headwise.cli.tune_output.tune",
+    "compare guided plain --output {new}.md": "headwise.cli.compare_output.compare",
+    "figure heatmap guided -o {new}.png": "headwise.cli.figure_output.build_heatmap",
+    "report guided -o {new}.html": "headwise.cli.pages_output.build_page",
+    "explore guided": "headwise.cli.pages_output.build_page",
+    "data check texts.tsv --task pairs": "headwise.cli.data_check_output.check_files",
+    "data ag-pair --news texts.tsv --out {new}.tsv": "headwise.data.ag_pair.write_pairs",
+    "heads patterns guided": "headwise.cli.heads_output.load_run",
+    "heads importance guided --output {new}": "headwise.cli.heads_output.run_importance",
+    "heads prune-curve guided --output {new}": "headwise.cli.heads_output.measure_curve",
+    "heads dissociation joint --output {new}": "headwise.cli.heads_output.measure_curve",
+    "heads similarity joint --output {new}": "headwise.cli.heads_output.measure_similarity",
+    "knowledge build {recipe} --data {data}": "headwise.cli.knowledge_output.read_splits",
+    "knowledge show {recipe} --data {data}": "headwise.cli.knowledge_output.read_splits",
 }
 # Those that keep something, or find it again.
 KEEPING = {
     "analyze joint": (
-        "headwise.experiments.analysis.statistics.capture",
+        "headwise.experiments.analysis.analyze.capture",
         "nothing was written, and the same command begins the analysis of joint again",
     ),
-    "retrieve papers --output {new}.trec": ("headwise.cli.retrieve.retrieve", "begins again with what the cache has"),
-    "search guided cat --collection papers": ("headwise.cli.search.open_searcher", "with what the cache has"),
+    "retrieve papers --output {new}.trec": (
+        "headwise.cli.ranking_output.retrieve",
+        "begins again with what the cache has",
+    ),
+    "search guided cat --collection papers": ("headwise.cli.search_output.open_searcher", "with what the cache has"),
 }
 
 
@@ -151,7 +156,7 @@ def test_of_several_tasks_those_that_are_done_are_kept(monkeypatch, press, place
 
 def test_the_curve_of_a_stopped_dissociation_is_kept(press, tmp_path):
     words = "heads dissociation joint --percent 50 --random 0 --examples 4 --limit 4 --output {new}"
-    code, out, err = press(words, "headwise.cli.head_dissociation.dissociate")
+    code, out, err = press(words, "headwise.cli.heads_output.dissociate")
     assert (code, out) == (130, "")
     kept = f"headwise: stopped; the pruning curve in {tmp_path / 'new'} is kept, and the same command takes it"
     assert err.splitlines()[-1] == kept
@@ -161,7 +166,7 @@ def test_the_curve_of_a_stopped_dissociation_is_kept(press, tmp_path):
 
 def test_results_that_are_there_are_kept(press, tmp_path):
     (tmp_path / "new").mkdir()
-    code, _, err = press("sweep sweep.yaml --data {data} --output {new}", "headwise.cli.sweep.choose_engine")
+    code, _, err = press("sweep sweep.yaml --data {data} --output {new}", "headwise.cli.sweep_output.choose_engine")
     assert code == 130
     assert err.splitlines()[-1] == (
         f"headwise: stopped; what is finished in {tmp_path / 'new'} is kept, and the same command resumes"
@@ -204,7 +209,7 @@ def test_stopped_is_a_keyboard_interrupt_for_others():
 
 def test_train_that_is_stopped_at_once_says_how_to_resume(write_recipe, pairs, tmp_path):
     words = ["train", write_recipe(), "--data", pairs, "--output", tmp_path / "run"]
-    step = ("headwise.training.clock.Clock.on_step_end", 6, signal.SIGINT, signal.SIGINT)
+    step = ("headwise.training.callbacks.Clock.on_step_end", 6, signal.SIGINT, signal.SIGINT)
     code, out, err = Process(tmp_path / "p", *words, at=step).result()
     assert (code, out) == (130, "")
     last = err.splitlines()[-1]
@@ -218,8 +223,8 @@ def test_train_that_is_stopped_at_once_says_how_to_resume(write_recipe, pairs, t
     ("words", "function"),
     [
         (("evaluate", "guided"), "headwise.experiments.apply.predict_logits"),
-        slowly(("export", "guided", "--output", "exported"), "headwise.experiments.export.save_classifier"),
-        slowly(("report", "guided", "-o", "page.html"), "headwise.reports.explorer.report.page"),
+        slowly(("export", "guided", "--output", "exported"), "headwise.experiments.apply.save_classifier"),
+        slowly(("report", "guided", "-o", "page.html"), "headwise.reports.explorer.page.page"),
     ],
 )
 def test_real_signals(place, tmp_path, words, function):

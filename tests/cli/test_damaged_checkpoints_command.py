@@ -20,7 +20,7 @@ CHANGES = {
     "training__snapshots": 4,
     "share_every": 4,
 }
-STEP = "headwise.training.clock.Clock.on_step_end"
+STEP = "headwise.training.callbacks.Clock.on_step_end"
 FILES = ("optimizer.pt", "scheduler.pt", "rng_state.pth", "model.safetensors", "trainer_state.json")
 
 
@@ -148,7 +148,7 @@ def test_marks_of_an_earlier_version(resume, run, assert_same):
 @pytest.mark.parametrize("damage", [flip, slowly(truncate)])
 def test_a_damaged_best_model_is_not_passed_off(killed, resume, run, tmp_path, damage):
     """Killed after the last step, when nothing is trained and the best model is only loaded."""
-    kill = ("headwise.experiments.single_run.summarise", 1, signal.SIGKILL)
+    kill = ("headwise.experiments.run.summarise", 1, signal.SIGKILL)
     assert Process(tmp_path / "p", *killed[1], run, "--resume", at=kill).result()[0] == -signal.SIGKILL
     damage(run / "unfinished" / "best" / "weights.safetensors")
     code, out, err = resume()

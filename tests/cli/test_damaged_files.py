@@ -16,8 +16,8 @@ from damage import damages
 from small_collection import write_collection
 from tiny_runs import assert_one_sentence, small
 
-from headwise.experiments.analysis import AnalysisSettings, analyze
-from headwise.experiments.run_tasks import load_tasks
+from headwise.experiments.analysis import AnalysisSettings, analyze_tasks
+from headwise.experiments.apply import load_tasks
 
 RECORD, MODEL = ("headwise.json",), ("config.json", "tokenizer.json", "tokenizer_config.json", "model.safetensors")
 CURVE = ("heads/prune-curve.json", "heads/prune-curve.safetensors")
@@ -90,7 +90,7 @@ def root(tmp_path_factory, two_runs, supervised_run, joint, analysed_reranker):
     runs = {"ssa": supervised_run, "joint": joint, "ranking": analysed_reranker}
     for name, run in {**runs, "guided": two_runs / "guided", "plain": two_runs / "plain"}.items():
         shutil.copytree(run, folder / name)
-    analyze(load_tasks(folder / "joint"), AnalysisSettings(examples=2))
+    analyze_tasks(load_tasks(folder / "joint"), AnalysisSettings(examples=2))
     for name in ("joint", "ranking"):
         other = shutil.copytree(folder / name, folder / f"{name}-other")
         small_results.alter(other / "headwise.json", asked__recipe__training__learning_rate=0.1)

@@ -7,7 +7,7 @@ import pytest
 from tiny_runs import LONGEST, assert_one_sentence, record, weights
 
 from headwise.cli import demo
-from headwise.experiments.files import read_recipe
+from headwise.experiments.recipe_files import read_recipe
 
 PICTURES = ["heatmap.png", "heatmap.svg", "heads.png", "heads.svg"]
 

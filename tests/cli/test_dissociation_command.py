@@ -44,7 +44,7 @@ def test_without_a_curve_it_is_measured_first_and_kept(ask, answer, tmp_path, mo
         "prune-curve.json",
         "prune-curve.safetensors",
     ]
-    monkeypatch.setattr("headwise.cli.prune_curve.measure_curve", None)
+    monkeypatch.setattr("headwise.cli.heads_output.measure_curve", None)
     code, out, err = ask("dissociation", "--json", "--resamples", 50)
     assert code == 0, err
     assert json.loads(out) == first

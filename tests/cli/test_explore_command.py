@@ -15,10 +15,10 @@ import pytest
 
 from headwise.cli import explore_server
 from headwise.cli.explore_server import LONGEST, Explorer, serve
-from headwise.experiments.analysis.maps import to_bytes
+from headwise.experiments.analysis.expected_maps import to_bytes
 from headwise.experiments.apply import load_run
-from headwise.reports.explorer.report import build_page
-from headwise.reports.explorer.runs import gather_runs
+from headwise.reports.explorer.page import build_page
+from headwise.reports.explorer.report_runs import gather_runs
 
 TEXTS = ["the cat surely sees a dog", "a dog never likes it"]
 
@@ -58,8 +58,8 @@ def test_the_page_is_there_and_tells_where_to_ask(address):
 
 
 def test_both_models_answer_a_pair_as_they_do_elsewhere(address, two_runs):
+    from headwise.data import Split
     from headwise.experiments.analysis import view_examples
-    from headwise.tasks import Split
 
     status, _, content = ask(address, "look", question(*TEXTS))
     assert status == 200

@@ -9,12 +9,12 @@ from contextlib import ExitStack, contextmanager
 
 import pytest
 
-from headwise.cli import explore_connections, explore_server
-from headwise.cli.explore_connections import CONNECTIONS, Connections
-from headwise.cli.explore_server import Explorer, serve
+from headwise.cli import explore_server
+from headwise.cli import explore_server as explore_connections
+from headwise.cli.explore_server import CONNECTIONS, Connections, Explorer, serve
 from headwise.experiments.apply import load_run
-from headwise.reports.explorer.report import build_page
-from headwise.reports.explorer.runs import gather_runs
+from headwise.reports.explorer.page import build_page
+from headwise.reports.explorer.report_runs import gather_runs
 
 TEXTS = ["the cat surely sees a dog", "a dog never likes it"]
 CROWD = 50

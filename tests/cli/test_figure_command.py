@@ -12,8 +12,9 @@ import torch
 from matplotlib.figure import Figure
 from tiny_runs import assert_one_sentence
 
-from headwise.cli import figure_maps, figure_plots
-from headwise.cli.figure_names import names_of
+from headwise.cli import figure_output as figure_maps
+from headwise.cli import figure_output as figure_plots
+from headwise.cli.figure_output import names_of
 from headwise.heads.similarity import principal_components
 
 AXES = {

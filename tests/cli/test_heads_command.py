@@ -6,7 +6,7 @@ import pytest
 from tiny_runs import assert_one_sentence, rows, write_table
 
 from headwise.experiments.apply import load_run
-from headwise.experiments.pattern_scores import pattern_scores
+from headwise.experiments.head_studies.head_importance import pattern_scores
 from headwise.patterns import PATTERNS, Delim, First, Next, Prev
 from headwise.patterns.knowledge import Knowledge
 
@@ -75,7 +75,7 @@ def test_the_batch_size_is_obeyed(ask, monkeypatch):
     def watched(*args, after_batch, **options):
         return pattern_scores(*args, after_batch=done.append, **options)
 
-    monkeypatch.setattr("headwise.cli.heads.pattern_scores", watched)
+    monkeypatch.setattr("headwise.cli.heads_output.pattern_scores", watched)
     assert ask("--batch", 8)[0] == 0
     assert done == [8, 16, 21]
 

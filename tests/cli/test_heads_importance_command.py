@@ -8,12 +8,11 @@ import numpy as np
 import pytest
 from tiny_runs import assert_one_sentence
 
-from headwise.experiments.apply import Source
-from headwise.experiments.head_files import labelled_examples
-from headwise.experiments.run_tasks import load_tasks
+from headwise.experiments.apply import Source, load_tasks
+from headwise.experiments.head_studies.head_files import labelled_examples
 from headwise.heads.importance import HeadImportance
 from headwise.heads.task_similarity import importance_similarity
-from headwise.training.importance_pass import importance_on
+from headwise.training.iat_training import importance_on
 
 TASKS = ["signs", "single", "number"]
 

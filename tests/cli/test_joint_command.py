@@ -16,7 +16,7 @@ from headwise.errors import InputError
 from headwise.training import Reranker
 from headwise.training.checkpoints import marked
 
-STEP = "headwise.training.clock.Clock.on_step_end"
+STEP = "headwise.training.callbacks.Clock.on_step_end"
 PLACES = ("", "last", "control", "control/last")
 
 
@@ -47,7 +47,7 @@ def test_killed_in_every_part_and_gone_on_with(headwise, words, with_iat, tmp_pa
         (STEP, 6),  # in the trunk
         ("headwise.experiments.joint_run.importance_on", 2),  # between two tasks
         (STEP, 2),  # with important heads only: step 21, with a checkpoint at 20
-        ("headwise.training.branch._forget_best", 1),  # while the control's first checkpoint is copied
+        ("headwise.training.checkpoints._forget_best", 1),  # while the control's first checkpoint is copied
         (STEP, 1),  # in the control
         ("headwise.experiments.joint_run.save_multitask", 3),  # the control is saved, the run is not
     ]

@@ -8,10 +8,11 @@ import sys
 import pytest
 from tiny_runs import assert_one_sentence
 
+import headwise.retrieval  # noqa: F401 (adds its task to the table)
+from headwise.data import TASKS
 from headwise.errors import HeadwiseError, InputError, StateError
-from headwise.experiments.files import bundled
+from headwise.experiments.recipe_files import bundled
 from headwise.guides import GUIDES
-from headwise.tasks import TASKS
 from headwise.training import BUILTIN
 
 KINDS = {"guides": list(GUIDES), "tasks": list(TASKS), "recipes": list(bundled()), "models": list(BUILTIN)}

@@ -9,7 +9,7 @@ import pytest
 from tiny_runs import Process, assert_one_sentence, outcome, record, slowly, undisturbed
 
 CHANGES = {"training__batch": 4, "training__checkpoint_every": 3, "training__evaluate_every": 5, "share_every": 4}
-STEP = "headwise.training.clock.Clock.on_step_end"
+STEP = "headwise.training.callbacks.Clock.on_step_end"
 
 
 @pytest.fixture(scope="module")
@@ -83,23 +83,27 @@ def test_all_files_of_a_run_have_the_same_mode(whole, with_iat):
 
 # Words, the function in which the first process stops, and the place that both write.
 COMMANDS = {
-    "analyze": (["analyze", "RUN", "--overwrite"], "headwise.cli.analyze.analyze", "RUN/analysis"),
-    "export": (["export", "RUN", "--output", "OUT/model"], "headwise.experiments.export.save_classifier", "OUT/model"),
-    "report": (["report", "RUN", "-o", "OUT/page.html", "--force"], "headwise.cli.report.build_page", "OUT/page.html"),
+    "analyze": (["analyze", "RUN", "--overwrite"], "headwise.cli.pages_output.analyze", "RUN/analysis"),
+    "export": (["export", "RUN", "--output", "OUT/model"], "headwise.experiments.apply.save_classifier", "OUT/model"),
+    "report": (
+        ["report", "RUN", "-o", "OUT/page.html", "--force"],
+        "headwise.cli.pages_output.build_page",
+        "OUT/page.html",
+    ),
     "predict": (
         ["predict", "RUN", "--input", "DATA/test.tsv", "--output", "OUT/a.tsv", "--overwrite"],
-        "headwise.cli.train.write_rows",
+        "headwise.cli.train_commands.write_rows",
         "OUT/a.tsv",
     ),
     "figure": (
         ["figure", "heatmap", "RUN", "-o", "OUT/a.svg", "--force"],
-        "headwise.reports.files.save_content",
+        "headwise.reports.figure_files.save_content",
         "OUT/a.svg",
     ),
-    "importance": (["heads", "importance", "RUN"], "headwise.cli.head_importance.write_answers", "RUN/heads"),
+    "importance": (["heads", "importance", "RUN"], "headwise.cli.heads_output.write_answers", "RUN/heads"),
     "prune-curve": (
         ["heads", "prune-curve", "RUN", "--output", "OUT/heads", "--percent", "20"],
-        "headwise.cli.prune_curve.load_tasks",
+        "headwise.cli.heads_output.load_tasks",
         "OUT/heads",
     ),
 }
@@ -132,6 +136,6 @@ def fill(text, named):
 @pytest.mark.slow
 def test_commands_that_write_to_different_folders_of_a_run_do_not_meet(stopped, headwise, two_runs, tmp_path):
     run = shutil.copytree(two_runs / "plain", tmp_path / "run")
-    stopped("analyze", run, "--overwrite", at="headwise.cli.analyze.analyze")
+    stopped("analyze", run, "--overwrite", at="headwise.cli.pages_output.analyze")
     assert headwise("heads", "importance", run, "--examples", 4)[0] == 0
     assert record(run)["happened"] is not None

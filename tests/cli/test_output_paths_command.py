@@ -9,11 +9,11 @@ from tiny_runs import assert_one_sentence
 # Words, and the first function of the work. OUT is the output, without an ending where that is not part of it.
 FOLDERS = {
     "train": (["train", "RECIPE", "--data", "DATA", "--output", "OUT"], "headwise.experiments.run._job"),
-    "export": (["export", "RUN", "--output", "OUT"], "headwise.experiments.export.load_run"),
-    "importance": (["heads", "importance", "RUN", "--output", "OUT"], "headwise.cli.head_importance.load_tasks"),
-    "similarity": (["heads", "similarity", "RUN", "--output", "OUT"], "headwise.cli.head_similarity.load_tasks"),
-    "prune-curve": (["heads", "prune-curve", "RUN", "--output", "OUT"], "headwise.cli.prune_curve.load_tasks"),
-    "dissociation": (["heads", "dissociation", "RUN", "--output", "OUT"], "headwise.cli.head_dissociation._tasks"),
+    "export": (["export", "RUN", "--output", "OUT"], "headwise.experiments.apply.load_run"),
+    "importance": (["heads", "importance", "RUN", "--output", "OUT"], "headwise.cli.heads_output.load_tasks"),
+    "similarity": (["heads", "similarity", "RUN", "--output", "OUT"], "headwise.cli.heads_output.load_tasks"),
+    "prune-curve": (["heads", "prune-curve", "RUN", "--output", "OUT"], "headwise.cli.heads_output.load_tasks"),
+    "dissociation": (["heads", "dissociation", "RUN", "--output", "OUT"], "headwise.cli.heads_output._tasks"),
     "sweep": (["sweep", "SWEEP", "--data", "DATA", "--output", "OUT"], "headwise.experiments.sweeps.sweep.Board"),
     "tune": (
         ["tune", "RECIPE", "--data", "DATA", "--vary", "training.learning_rate=[1e-3]", "--output", "OUT"],
@@ -24,17 +24,20 @@ FOLDERS = {
 FILES = {
     "predict": (
         ["predict", "RUN", "--input", "DATA/test.tsv", "--output", "OUT.tsv"],
-        "headwise.cli.train.load_run",
+        "headwise.cli.train_commands.load_run",
     ),
-    "tokens": (["tokens", "RUN", "--text", "a", "--html", "OUT.html"], "headwise.cli.tokens.load_run"),
-    "report": (["report", "RUN", "-o", "OUT.html"], "headwise.cli.report.gather_runs"),
-    "figure": (["figure", "heatmap", "RUN", "-o", "OUT.svg"], "headwise.cli.figure_maps._views"),
-    "compare": (["compare", "RUN", "RUN", "--output", "OUT.md"], "headwise.cli.compare.compare"),
-    "score": (["score", "a.trec", "--qrels", "q", "--per-query", "OUT.json"], "headwise.cli.score.read_qrels"),
-    "retrieve": (["retrieve", "papers", "--output", "OUT.trec"], "headwise.cli.retrieve.retrieve"),
-    "retrieve --per-query": (["retrieve", "papers", "--per-query", "OUT.json"], "headwise.cli.retrieve.retrieve"),
-    "rerank": (["rerank", "RUN", "--candidates", "c.trec", "--output", "OUT.trec"], "headwise.cli.rerank._read"),
-    "ag-pair": (["data", "ag-pair", "--news", "n.csv", "--out", "OUT.tsv"], "headwise.tasks.ag_pair.table.read_news"),
+    "tokens": (["tokens", "RUN", "--text", "a", "--html", "OUT.html"], "headwise.cli.train_commands.load_run"),
+    "report": (["report", "RUN", "-o", "OUT.html"], "headwise.cli.pages_output.gather_runs"),
+    "figure": (["figure", "heatmap", "RUN", "-o", "OUT.svg"], "headwise.cli.figure_output._views"),
+    "compare": (["compare", "RUN", "RUN", "--output", "OUT.md"], "headwise.cli.compare_output.compare"),
+    "score": (["score", "a.trec", "--qrels", "q", "--per-query", "OUT.json"], "headwise.cli.search_output.read_qrels"),
+    "retrieve": (["retrieve", "papers", "--output", "OUT.trec"], "headwise.cli.ranking_output.retrieve"),
+    "retrieve --per-query": (["retrieve", "papers", "--per-query", "OUT.json"], "headwise.cli.ranking_output.retrieve"),
+    "rerank": (
+        ["rerank", "RUN", "--candidates", "c.trec", "--output", "OUT.trec"],
+        "headwise.cli.ranking_output._read",
+    ),
+    "ag-pair": (["data", "ag-pair", "--news", "n.csv", "--out", "OUT.tsv"], "headwise.data.ag_pair.read_news"),
 }
 
 
@@ -83,4 +86,4 @@ def test_files(refused, tmp_path, name):
 def test_the_folder_of_an_analysis(refused, finished, tmp_path):
     run = shutil.copytree(finished, tmp_path / "run")
     (run / "analysis").touch()
-    assert "analysis is a file" in refused(["analyze", "OUT"], "headwise.cli.analyze.load_tasks", run)
+    assert "analysis is a file" in refused(["analyze", "OUT"], "headwise.cli.pages_output.load_tasks", run)

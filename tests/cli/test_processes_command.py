@@ -20,7 +20,7 @@ from headwise.training.checkpoints import marked
 pytestmark = pytest.mark.slow  # each starts three processes, which take seconds to load their libraries
 
 # --multi_gpu stands for several processes also where there is no GPU: --cpu would start one only.
-STEP = "headwise.training.clock.Clock.on_step_end"
+STEP = "headwise.training.callbacks.Clock.on_step_end"
 LAUNCH = ["launch", "--multi_gpu", "--num_processes", "2", "--num_machines", "1", "--mixed_precision", "no"]
 LAUNCH += ["--dynamo_backend", "no", "--main_process_port", "0", "-m", "headwise"]
 

@@ -121,7 +121,7 @@ def test_what_is_stopped_while_writing_leaves_no_curve_behind(
             raise trouble
         save_content(path, content)
 
-    monkeypatch.setattr("headwise.experiments.head_files.save_content", stopped)
+    monkeypatch.setattr("headwise.experiments.head_studies.head_files.save_content", stopped)
     code, out, _ = headwise(
         "heads", "prune-curve", joint, "--no-controls", "--percent", 25, "--limit", 2, "--output", tmp_path / "found"
     )
@@ -135,7 +135,7 @@ def test_ctrl_c_during_the_work_leaves_nothing_behind(headwise, joint, tmp_path,
     def stopped(*args, **options):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("headwise.experiments.measure_curve.predict_under_masks", stopped)
+    monkeypatch.setattr("headwise.experiments.head_studies.measure_curve.predict_under_masks", stopped)
     code, out, err = headwise("heads", "prune-curve", joint, "--output", tmp_path / "found")
     assert (code, out) == (130, "")
     assert "Traceback" not in err

@@ -10,9 +10,9 @@ from tiny_runs import assert_one_sentence, build_tokenizer
 import headwise as hw
 from headwise.errors import InputError
 from headwise.experiments.analysis import read_analysis
-from headwise.reports.explorer import runs
+from headwise.reports.explorer import report_runs as runs
 from headwise.reports.explorer.heads_payload import changes_of
-from headwise.reports.explorer.report import build_page
+from headwise.reports.explorer.page import build_page
 
 
 def payload_of(page):
@@ -58,7 +58,7 @@ def test_an_analysis_is_replaced_only_if_asked_for(headwise, two_runs, tmp_path,
     run = shutil.copytree(two_runs / "plain", tmp_path / "run")
     before = {path.name: path.read_bytes() for path in (run / "analysis").iterdir()}
     with monkeypatch.context() as patch:
-        patch.setattr("headwise.cli.analyze.load_tasks", None)  # refused before the model is loaded
+        patch.setattr("headwise.cli.pages_output.load_tasks", None)  # refused before the model is loaded
         assert_one_sentence(headwise("analyze", run, "--limit", 2), "analysis.json exists already", "--overwrite")
     assert {path.name: path.read_bytes() for path in (run / "analysis").iterdir()} == before
     with pytest.raises(InputError, match="analysis.json exists already: add overwrite=True"):
@@ -76,7 +76,7 @@ def test_ctrl_c_is_one_sentence_and_leaves_the_old_analysis(headwise, two_runs, 
     def stopped(*arguments, **options):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("headwise.experiments.analysis.statistics.capture", stopped)
+    monkeypatch.setattr("headwise.experiments.analysis.analyze.capture", stopped)
     code, out, err = headwise("analyze", run, "--overwrite")
     assert (code, out) == (130, "")
     assert err.strip().splitlines()[-1].startswith("headwise: stopped")

@@ -16,17 +16,16 @@ from transformers import AutoModelForSequenceClassification
 
 from headwise.errors import DiskError, InputError
 from headwise.experiments import check_recipe
-from headwise.experiments.collections import CollectionChoice
-from headwise.experiments.partial import Partial, alone
 from headwise.experiments.prepare import Place
-from headwise.experiments.rerank import PIECE, _ordered
 from headwise.experiments.run import train
 from headwise.metrics.ranking import score_ranking
-from headwise.tasks.retrieval.trec import read_run
+from headwise.retrieval.rerank import PIECE, Partial, _ordered, alone
+from headwise.retrieval.retrieve import CollectionChoice
+from headwise.retrieval.trec import read_run
 from headwise.training.reranking import Reranker
 from headwise.training.saving import prepare_reranker, save_classifier
 
-ADD = "headwise.experiments.partial.Partial.add"
+ADD = "headwise.retrieval.rerank.Partial.add"
 
 
 @pytest.fixture(scope="module")
@@ -281,8 +280,8 @@ def whole(model, many, tmp_path_factory):
     [
         (ADD, 1, 0),  # nothing is kept yet
         (ADD, 3, 2 * PIECE),
-        ("headwise.experiments.partial.os.fsync", 2, 2 * PIECE),  # written, not yet known to be
-        ("headwise.cli.run_output.write_run", 1, None),  # all is kept, nothing is written
+        ("headwise.retrieval.rerank.os.fsync", 2, 2 * PIECE),  # written, not yet known to be
+        ("headwise.cli.ranking_output.write_run", 1, None),  # all is kept, nothing is written
     ],
 )
 def test_a_killed_run_goes_on(long, whole, tmp_path, place, count, done):
@@ -423,7 +422,7 @@ def test_a_folder_at_home_is_the_same_model(headwise, words, model, tmp_path, mo
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     target = tmp_path / "run.trec"
     with monkeypatch.context() as patched:
-        patched.setattr("headwise.cli.run_output.write_run", full_disk)
+        patched.setattr("headwise.cli.ranking_output.write_run", full_disk)
         assert headwise(*words, "--output", target)[0] != 0
     words[1] = "~/model"
     code, _, err = headwise(*words, "--output", target)

@@ -13,12 +13,12 @@ from contextlib import suppress
 import pytest
 from tiny_runs import Process, assert_one_sentence, log, outcome, record, slowly, undisturbed, write_data
 
-from headwise.cli.train import _go_on
+from headwise.cli.train_commands import _go_on
 from headwise.training.checkpoints import MARK, newest
 
 # Two epochs of ten steps; dropout and automatic weights are on, and evaluations and checkpoints fall apart.
 CHANGES = {"training__batch": 4, "training__checkpoint_every": 3, "training__evaluate_every": 5, "share_every": 4}
-STEP = "headwise.training.clock.Clock.on_step_end"
+STEP = "headwise.training.callbacks.Clock.on_step_end"
 
 
 @pytest.fixture(scope="module")
@@ -90,9 +90,9 @@ def test_kills_at_random_moments(words, assert_same, tmp_path, seed):
         slowly("pathlib.Path.rename", 1),  # the first best model is written, but not yet in its place
         slowly(STEP, 10),  # the last step of an epoch
         (STEP, 11),
-        slowly("headwise.experiments.single_run.summarise", 1),  # after the last step
-        slowly("headwise.experiments.single_run.save_classifier", 1),
-        ("headwise.experiments.single_run.model_card", 1),  # the model is saved, the record is not
+        slowly("headwise.experiments.run.summarise", 1),  # after the last step
+        slowly("headwise.experiments.run.save_classifier", 1),
+        ("headwise.experiments.run.model_card", 1),  # the model is saved, the record is not
         slowly("headwise.experiments.record.write", 2),
     ],
 )
@@ -141,7 +141,7 @@ def test_a_run_that_stopped_early_ends_as_it_would_have(ran, write_recipe, pairs
     }.items():
         changes |= {"training__checkpoint_every": 1}
         command = ["train", write_recipe(**changes), "--data", pairs, "--output", tmp_path / name]
-        kill = ("headwise.experiments.single_run.summarise", 1, signal.SIGKILL)
+        kill = ("headwise.experiments.run.summarise", 1, signal.SIGKILL)
         assert Process(tmp_path / f"p-{name}", *command, at=kill).result()[0] == -signal.SIGKILL
         assert headwise(*command, "--resume")[0] == 0
         whole = ran(f"{name}-whole", **changes)
@@ -281,7 +281,7 @@ def test_a_full_disk_at_the_very_end(headwise, words, assert_same, monkeypatch):
         raise OSError(errno.ENOSPC, "No space left on device")
 
     with monkeypatch.context() as patch:
-        patch.setattr("headwise.experiments.single_run.save_classifier", full)
+        patch.setattr("headwise.experiments.run.save_classifier", full)
         code, _, err = headwise(*words)
     assert code == 2
     assert "No space left on device" in err.splitlines()[-1]

@@ -7,11 +7,11 @@ import sys
 import pytest
 from tiny_runs import Process, assert_one_sentence
 
-from headwise.experiments.ranking import read_per_query
 from headwise.metrics.ranking import MEASURES, score_ranking
-from headwise.tasks.retrieval.index import open_index
-from headwise.tasks.retrieval.read import read_collection
-from headwise.tasks.retrieval.trec import read_run
+from headwise.retrieval.bm25 import open_index
+from headwise.retrieval.ranking_tests import read_per_query
+from headwise.retrieval.retrieval_task import read_collection
+from headwise.retrieval.trec import read_run
 
 PAPERS = {
     "p1": ("Vitamin D", "Vitamin D lowers the risk of flu in adults."),
@@ -229,7 +229,7 @@ def test_a_library_that_is_missing_is_named(typed, monkeypatch):
 # -- real processes ----------------------------------------------------------------------------------------------------
 
 # Called for every file of a store that is about to be finished.
-SETTLE = "headwise.tasks.retrieval.cache._settled"
+SETTLE = "headwise.cache._settled"
 
 
 @pytest.mark.slow

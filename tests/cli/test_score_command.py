@@ -6,9 +6,9 @@ import pytest
 from tiny_runs import assert_one_sentence
 
 from headwise.errors import InputError
-from headwise.experiments.ranking import compare_runs, read_per_query, write_per_query
 from headwise.metrics import MEASURES, RankingScores, holm, paired_test, score_ranking
-from headwise.tasks.retrieval.trec import read_qrels, read_run
+from headwise.retrieval.ranking_tests import compare_runs, read_per_query, write_per_query
+from headwise.retrieval.trec import read_qrels, read_run
 
 CLAIMS = [f"c{number}" for number in range(20)]
 # `first` finds the answer at ranks 1 to 4 in turn, and misses every fifth; `second` has it always at rank 1.

@@ -8,12 +8,11 @@ from small_collection import write_collection
 from tiny_runs import assert_one_sentence
 
 from headwise.experiments import check_recipe
-from headwise.experiments.explain import explain
 from headwise.experiments.prepare import Place
 from headwise.experiments.run import train
-from headwise.tasks.retrieval.index import IndexOptions, open_index
-from headwise.tasks.retrieval.read import read_collection
-from headwise.tasks.retrieval.words import Words
+from headwise.retrieval.bm25 import IndexOptions, Words, open_index
+from headwise.retrieval.explain import explain
+from headwise.retrieval.retrieval_task import read_collection
 from headwise.training.reranking import Reranker
 
 # Other than the defaults, so that it shows whether they are used.

@@ -18,7 +18,7 @@ CHANGES = {
     "training__checkpoint_every": 4,
     "training__evaluate_every": 3,
 }
-STEP = "headwise.training.clock.Clock.on_step_end"
+STEP = "headwise.training.callbacks.Clock.on_step_end"
 
 
 @pytest.fixture(scope="module")
@@ -68,7 +68,7 @@ def test_nothing_of_this_is_trivial(whole):
         slowly(STEP, 14),  # the middle of the third epoch, whose labels were made before the checkpoint of step 12
         slowly("headwise.ssa.labeller.Prober.probe", 2),  # while the third epoch is labelled
         ("headwise.training.relabelling.save_file", 2),  # the model is in the checkpoint, the labels are not
-        slowly("headwise.experiments.single_run.summarise", 1),  # after the last step
+        slowly("headwise.experiments.run.summarise", 1),  # after the last step
     ],
 )
 def test_kills(headwise, words, assert_same, tmp_path, place, count):
@@ -124,7 +124,7 @@ def test_a_run_that_stopped_early_ends_as_it_would_have(headwise, write_recipe, 
     changes = {"training__evaluate_every": 1, "training__early_stopping": 2, "training__learning_rate": 1e-9}
     recipe = write_recipe(**CHANGES | changes | {"training__checkpoint_every": 1})
     runs = [["train", recipe, "--data", pairs, "--output", tmp_path / name] for name in ("run", "whole")]
-    kill = ("headwise.experiments.single_run.summarise", 1, signal.SIGKILL)
+    kill = ("headwise.experiments.run.summarise", 1, signal.SIGKILL)
     assert Process(tmp_path / "p1", *runs[0], at=kill).result()[0] == -signal.SIGKILL
     assert headwise(*runs[0], "--resume")[0] == 0
     assert headwise(*runs[1])[0] == 0

@@ -8,8 +8,8 @@ import pytest
 from small_sweeps import results, write_sweep
 from tiny_runs import assert_one_sentence
 
-from headwise.experiments.sweeps.available import Shelf, refuse_or_leave_out
 from headwise.experiments.sweeps.plan import plan_sweep
+from headwise.experiments.sweeps.sweep import Shelf, refuse_or_leave_out
 
 
 @pytest.fixture

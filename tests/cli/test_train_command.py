@@ -11,9 +11,9 @@ import torch
 from tiny_runs import Process, record, write_data
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
-from headwise.cli.progress import Bar, progress
+from headwise.cli.progress_bar import Bar, progress
 from headwise.experiments.apply import load_run
-from headwise.experiments.files import read_recipe
+from headwise.experiments.recipe_files import read_recipe
 
 
 def test_an_ordinary_folder_of_transformers(trained, pairs):

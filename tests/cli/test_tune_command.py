@@ -13,7 +13,7 @@ from small_sweeps import differences, finished_counts, results
 from small_tunes import QUICK, RATES, SHORT, trials_of
 from tiny_runs import Process, assert_one_sentence, small
 
-STEP = "headwise.training.clock.Clock.on_step_end"
+STEP = "headwise.training.callbacks.Clock.on_step_end"
 # Two runs of twelve steps, with a checkpoint now and then.
 SAVED = {**QUICK, "training__checkpoint_every": 4}
 TWO = ("--vary", "training.learning_rate=[3e-3, 1e-3]")

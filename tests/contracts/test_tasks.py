@@ -6,10 +6,11 @@ from pathlib import Path
 import pytest
 from tasks.files import FILE_TASKS, LAYOUTS, write_layout
 
+import headwise.retrieval  # noqa: F401 (adds its task to the table)
+from headwise.data import TASKS, build_task
 from headwise.errors import InputError
 from headwise.metrics.classification import METRICS
 from headwise.metrics.ranking import MEASURES
-from headwise.tasks import TASKS, build_task
 
 
 @pytest.fixture(params=list(TASKS))

@@ -12,23 +12,27 @@ from small_reports import KEPT
 from tiny_runs import assert_one_sentence
 
 import headwise as hw
+from headwise.data import Collator, encode
 from headwise.errors import InputError
-from headwise.experiments.analysis import AnalysisSettings, analyze, read_analysis, view_examples
-from headwise.experiments.analysis.examples import spread
-from headwise.experiments.analysis.maps import ExampleMaps, from_bytes, to_bytes
-from headwise.experiments.analysis.marks import _cells
-from headwise.experiments.analysis.store import analysis_folder
-from headwise.experiments.analysis.wanted import pattern_of_analysis, wanted_pattern
-from headwise.experiments.apply import load_run
-from headwise.experiments.data import read_split
+from headwise.experiments.analysis import AnalysisSettings, analyze_tasks, read_analysis, view_examples
+from headwise.experiments.analysis.analysis_files import analysis_folder
+from headwise.experiments.analysis.example_views import spread
+from headwise.experiments.analysis.expected_maps import (
+    ExampleMaps,
+    _cells,
+    from_bytes,
+    pattern_of_analysis,
+    to_bytes,
+    wanted_pattern,
+)
+from headwise.experiments.apply import load_run, load_tasks
 from headwise.experiments.outputs import read_outputs
-from headwise.experiments.run_tasks import load_tasks
+from headwise.experiments.splits import read_split
 from headwise.patterns import PMI, Pattern
 from headwise.patterns.base import as_rows
 from headwise.reports.explorer.example_payload import example_payload
-from headwise.tasks import Collator, encode
 from headwise.training import Silence
-from headwise.training.knowledge import add_knowledge
+from headwise.training.word_knowledge import add_knowledge
 
 
 class Told(Silence):
@@ -125,7 +129,7 @@ def test_kept_examples_hold_the_maps_of_the_model(two_runs):
 
 
 def test_long_texts_keep_their_largest_weights_only(two_runs, monkeypatch):
-    from headwise.experiments.analysis import examples
+    from headwise.experiments.analysis import example_views as examples
 
     monkeypatch.setattr(examples, "WHOLE_TOKENS", 4)
     monkeypatch.setattr(examples, "WHOLE_LONG", 1)
@@ -141,7 +145,7 @@ def test_a_file_of_examples_takes_the_place_of_the_split(two_runs, tmp_path):
     run = shutil.copytree(two_runs / "plain", tmp_path / "run")
     file = tmp_path / "own.tsv"
     file.write_text("sentence1\tsentence2\nthe cat\ta dog\n")
-    analyze(load_tasks(run), AnalysisSettings(file=file, limit=5))
+    analyze_tasks(load_tasks(run), AnalysisSettings(file=file, limit=5))
     analysis = read_analysis(run)
     assert [view.texts for view in analysis.examples] == [("the cat", "a dog")]
     assert analysis.examples[0].gold is None
@@ -158,7 +162,7 @@ def test_ssa_scores_come_along(supervised_run):
 
 def test_the_map_that_a_guide_wants_comes_along(ran, tmp_path):
     run = ran(guides={"match": {"pattern": "next"}}, training__epochs=1)
-    analyze(load_tasks(run), AnalysisSettings(examples=2, limit=4))
+    analyze_tasks(load_tasks(run), AnalysisSettings(examples=2, limit=4))
     view = read_analysis(run).examples[0]
     name, wanted = view.wanted
     assert name == "next (guided: layers all, heads first:half)"
@@ -171,7 +175,7 @@ def test_the_map_that_a_guide_wants_comes_along(ran, tmp_path):
 
 def test_how_far_heads_follow_what_their_guide_wants(ran):
     run = ran(guides={"match": {"pattern": "next"}}, training__epochs=1)
-    analyze(load_tasks(run), AnalysisSettings(limit=6, examples=6))
+    analyze_tasks(load_tasks(run), AnalysisSettings(limit=6, examples=6))
     found = read_analysis(run)
     assert found.content["pattern"] == {"name": "next", "options": {}}
     # Each row but the last wants the token after it.
@@ -191,8 +195,8 @@ def test_what_knowledge_wants_is_worked_out_for_the_examples(ran, tmp_path, monk
     pmi = {"name": "pmi", "window": 4}
     run = ran(guides={"match": {"pattern": pmi, "on": "map"}}, training__epochs=1)
     other = ran("other", training__epochs=1)
-    analyze(load_tasks(run), AnalysisSettings(limit=6, examples=3))
-    analyze(load_tasks(other), AnalysisSettings(limit=6, examples=3, pattern=PMI(window=4)))
+    analyze_tasks(load_tasks(run), AnalysisSettings(limit=6, examples=3))
+    analyze_tasks(load_tasks(other), AnalysisSettings(limit=6, examples=3, pattern=PMI(window=4)))
     found, same = read_analysis(run), read_analysis(other)
     assert found.content["pattern"] == same.content["pattern"]
     loaded = load_run(run)
@@ -244,7 +248,7 @@ def test_wishes_stand_at_tokens_on_whatever_side_the_padding_is():
 
 def test_special_tokens_have_no_wish_where_the_guide_leaves_them_out(ran):
     run = ran(guides={"match": {"pattern": "next", "special_tokens": False}}, training__epochs=1)
-    analyze(load_tasks(run), AnalysisSettings(limit=4, examples=2))
+    analyze_tasks(load_tasks(run), AnalysisSettings(limit=4, examples=2))
     for view in read_analysis(run).examples:
         rows = view.wanted[1].sum(1) > 0
         assert rows.tolist() == [source >= 0 for source in view.sources]
@@ -267,7 +271,7 @@ def test_a_pattern_that_wants_nothing_is_told(two_runs, tmp_path):
 
     run = shutil.copytree(two_runs / "plain", tmp_path / "run")
     told = Told()
-    analyze(load_tasks(run), AnalysisSettings(limit=4, examples=2, pattern=Nothing()), listener=told)
+    analyze_tasks(load_tasks(run), AnalysisSettings(limit=4, examples=2, pattern=Nothing()), listener=told)
     assert told.messages == ["the pattern nothing wants nothing of any of the 4 examples"]
     assert "match" not in read_analysis(run).content["statistics"]
 
@@ -330,7 +334,7 @@ def test_a_reranker_tells_the_ranks_of_its_candidates(analysed_reranker):
 
 def test_each_of_several_tasks_has_an_analysis_of_its_own(joint, tmp_path):
     run = shutil.copytree(joint, tmp_path / "run")
-    found = analyze(load_tasks(run), AnalysisSettings(examples=2))
+    found = analyze_tasks(load_tasks(run), AnalysisSettings(examples=2))
     assert set(found) == {"signs", "single", "number"}
     assert "cross" not in read_analysis(run, "single").content["statistics"]
     assert read_analysis(run, "number").content["labels"] == []
@@ -363,4 +367,4 @@ def test_a_pruned_model_is_refused_with_a_reason(two_runs):
     tasks = load_tasks(two_runs / "plain")
     hw.prune(tasks.first.model, {0: [1]})
     with pytest.raises(InputError, match=r"heads were pruned from .*\(layer 0: 1\): an analysis needs"):
-        analyze(tasks, AnalysisSettings())
+        analyze_tasks(tasks, AnalysisSettings())

@@ -14,7 +14,7 @@ from scipy import stats
 from headwise.experiments.comparison import Asked, compare
 from headwise.metrics import holm, mcnemar, mean_over_seeds, paired_by_seed, paired_test
 from headwise.metrics.significance import detectable_effect, smallest_permutation_p
-from headwise.reports.comparison import Style, columns_of
+from headwise.reports.comparison_text import Style, columns_of
 
 PAGE = Path(__file__).parents[2] / "docs" / "compare.md"
 QUICK = {"resamples": 400}

@@ -5,8 +5,10 @@ import random
 import numpy as np
 import pytest
 
-from headwise.experiments.data_check import baselines, check_files, folds
-from headwise.experiments.data_check.folds import FOLDS, fold_numbers
+from headwise.experiments.data_check import check_files
+from headwise.experiments.data_check import simple_baselines as baselines
+from headwise.experiments.data_check import simple_baselines as folds
+from headwise.experiments.data_check.simple_baselines import FOLDS, fold_numbers
 
 FILLERS = "cat dog bird man woman house tree river sees likes finds holds".split()
 SIGNS = {"agree": "surely", "deny": "never"}

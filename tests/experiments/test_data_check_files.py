@@ -8,8 +8,8 @@ import pytest
 
 from headwise.errors import InputError
 from headwise.experiments.data_check import CheckSettings, Choice, check_files
-from headwise.experiments.data_check.lengths import PERCENTS, summary
-from headwise.experiments.data_check.roles import given_files
+from headwise.experiments.data_check.balance import PERCENTS, summary
+from headwise.experiments.data_check.data_files import given_files
 
 HEADER = ("sentence1", "sentence2", "label")
 ROWS = [("a cat", "a dog", "x"), ("the old man", "a man", "y"), ("A  cat", "a dog", "y"), ("one", "two", "x")]

@@ -7,11 +7,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headwise.experiments.data_check import near
-from headwise.experiments.data_check.data_file import DataFile
-from headwise.experiments.data_check.duplicates import find_duplicates
-from headwise.experiments.data_check.leakage import find_leaks
-from headwise.experiments.data_check.near import Similar, grams, near_duplicates, similarity
+from headwise.experiments.data_check import leakage as near
+from headwise.experiments.data_check.data_files import DataFile
+from headwise.experiments.data_check.leakage import (
+    Similar,
+    find_duplicates,
+    find_leaks,
+    grams,
+    near_duplicates,
+    similarity,
+)
 from headwise.training import Silence
 
 

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 from pydantic import Field
 
+from headwise import documents
+from headwise.documents import Count, Document
 from headwise.errors import InputError
-from headwise.experiments import documents
-from headwise.experiments.documents import Count, Document
 
 PLACE = Path("run") / "file.json"
 

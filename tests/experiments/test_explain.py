@@ -10,7 +10,7 @@ from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processor
 from transformers import PreTrainedTokenizerFast
 
 from headwise.errors import InputError
-from headwise.experiments.explain import explain
+from headwise.retrieval.explain import explain
 
 PIECES = "vit ##amin d low ##ers the risk of dia ##bet ##es in a trial , . - ( ) 2 type men wo ##men".split()
 CLAIM = "Vitamin D lowers diabetes."

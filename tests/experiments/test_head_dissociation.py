@@ -9,18 +9,17 @@ import torch
 from tiny_runs import WORDS, build_tokenizer, small, write_table
 from transformers import BertConfig, BertForSequenceClassification
 
+from headwise.data import build_task
 from headwise.errors import InputError
 from headwise.experiments import check_recipe
-from headwise.experiments.apply import Loaded, Source
-from headwise.experiments.head_dissociation import MEAN, dissociate
-from headwise.experiments.head_similarity import measure_similarity
-from headwise.experiments.measure_curve import measure_curve
-from headwise.experiments.prune_masks import CurveSettings
-from headwise.experiments.run_tasks import RunTasks, load_tasks
+from headwise.experiments.apply import Loaded, RunTasks, Source, load_tasks
+from headwise.experiments.head_studies.head_dissociation import MEAN, dissociate
+from headwise.experiments.head_studies.head_similarity import measure_similarity
+from headwise.experiments.head_studies.measure_curve import measure_curve
+from headwise.experiments.head_studies.prune_curve import CurveSettings
 from headwise.heads.dissociation import VARIANTS, dissociation, over_percents
 from headwise.heads.dissociation_tests import bootstrap_dissociation, null_dissociation
 from headwise.metrics import score
-from headwise.tasks import build_task
 from headwise.training import MultiTask, Silence
 
 # Task -> the two words that tell its classes apart, and the place of their difference in a word's vector.

@@ -7,9 +7,9 @@ import yaml
 from tiny_runs import small_joint
 
 from headwise.errors import InputError
-from headwise.experiments.files import bundled, read_any_recipe, read_recipe, recipe_text
 from headwise.experiments.joint_recipe import JointRecipe, check_any_recipe
 from headwise.experiments.recipe import Recipe
+from headwise.experiments.recipe_files import bundled, read_any_recipe, read_recipe, recipe_text
 
 
 def joint(**changes):

@@ -16,16 +16,13 @@ from transformers import AutoModel, AutoModelForSequenceClassification
 import headwise as hw
 from headwise.errors import InputError, UnsupportedModelError
 from headwise.experiments import check_recipe
-from headwise.experiments.apply import evaluate, load_run, loaded
-from headwise.experiments.export import export
-from headwise.experiments.joint_prepare import prepare_joint
+from headwise.experiments.apply import evaluate, export, load_run, load_tasks, loaded
 from headwise.experiments.joint_recipe import check_any_recipe
-from headwise.experiments.prepare import Place
+from headwise.experiments.prepare import Place, prepare_joint
 from headwise.experiments.run import train
-from headwise.experiments.run_tasks import load_tasks
 from headwise.training import MultiTask, Silence
-from headwise.training.multitask_saving import HEADS_FILE, load_multitask
-from headwise.training.task_schedule import tasks_of_epoch
+from headwise.training.batches import tasks_of_epoch
+from headwise.training.saving import HEADS_FILE, load_multitask
 
 START, TOTAL = 19, 24
 

@@ -6,20 +6,21 @@ import time
 import pytest
 from tiny_runs import assert_one_sentence
 
+from headwise import documents
 from headwise.errors import InputError
-from headwise.experiments import documents, record
-from headwise.experiments.analysis.schema import AnalysisFile
-from headwise.experiments.head_files import read_answers
+from headwise.experiments import record
+from headwise.experiments.head_studies.head_files import read_answers
+from headwise.experiments.head_studies.head_schemas import AnalysisFile
 from headwise.experiments.outputs import read_outputs
-from headwise.experiments.partial import Partial
-from headwise.experiments.ranking import read_per_query
+from headwise.experiments.plots.training_curves import training_curves
 from headwise.experiments.results import read_json, read_stored
-from headwise.experiments.story.curves import training_curves
-from headwise.experiments.sweeps.folder import ResultFolder
-from headwise.json_text import MAX_DEPTH, deeper_than, parse_json
-from headwise.tasks.retrieval.cross_genre_files import read_answers as read_claims
+from headwise.experiments.sweeps.sweep_folder import ResultFolder
+from headwise.limits import MAX_DEPTH, deeper_than, parse_json
+from headwise.retrieval.cross_genre import read_answers as read_claims
+from headwise.retrieval.ranking_tests import read_per_query
+from headwise.retrieval.rerank import Partial
 from headwise.training.checkpoints import saved_callbacks
-from headwise.training.loading import run_settings
+from headwise.training.saving import run_settings
 
 # Python's parser gives up on the one, and what walks over the data afterwards on the other.
 DEPTHS = (500, 2000, 100_000)

@@ -20,7 +20,7 @@ from small_sweeps import (
 )
 
 from headwise.experiments.engines import Board, Monitor
-from headwise.experiments.engines.board import RETRIES
+from headwise.experiments.engines.engine import RETRIES
 from headwise.experiments.engines.local import LocalEngine
 from headwise.experiments.sweeps.perform import Assignment, Report, perform
 from headwise.experiments.sweeps.plan import plan_sweep

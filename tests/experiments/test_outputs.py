@@ -7,13 +7,13 @@ import pytest
 from small_collection import write_collection
 from tiny_runs import record, small
 
+from headwise.data import Split
 from headwise.errors import InputError
 from headwise.experiments import check_recipe
 from headwise.experiments.outputs import examples_key, read_outputs
 from headwise.experiments.prepare import Place
 from headwise.experiments.run import train
 from headwise.metrics import score
-from headwise.tasks import Split
 
 
 def test_the_outputs_of_a_classifier_give_its_metrics(finished):

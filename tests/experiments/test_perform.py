@@ -12,11 +12,11 @@ from tiny_runs import record, small
 from headwise.experiments import check_recipe
 from headwise.experiments.prepare import Place
 from headwise.experiments.run import train
-from headwise.experiments.sweeps.folder import ResultFolder
 from headwise.experiments.sweeps.perform import Assignment, perform
 from headwise.experiments.sweeps.plan import plan_sweep, run_key
+from headwise.experiments.sweeps.sweep_folder import ResultFolder
 from headwise.training import Silence
-from headwise.training.best import BestModel
+from headwise.training.callbacks import BestModel
 
 
 @pytest.fixture

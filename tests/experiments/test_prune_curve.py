@@ -8,20 +8,19 @@ from safetensors.numpy import load_file, save_file
 
 import headwise as hw
 from headwise.attention import mask
+from headwise.data import build_task
 from headwise.errors import InputError
 from headwise.experiments import check_recipe
-from headwise.experiments.apply import Source, evaluate, load_run
-from headwise.experiments.data import read_split
-from headwise.experiments.head_files import labelled_examples
-from headwise.experiments.measure_curve import find_curve, measure_curve, write_curve
-from headwise.experiments.prune_masks import MATCHED, CurveSettings, planned_masks
-from headwise.experiments.run_tasks import load_tasks
-from headwise.experiments.spreadsheet import csv_text
+from headwise.experiments.apply import Source, evaluate, load_run, load_tasks
+from headwise.experiments.head_studies.head_files import labelled_examples
+from headwise.experiments.head_studies.measure_curve import find_curve, measure_curve, write_curve
+from headwise.experiments.head_studies.prune_curve import MATCHED, CurveSettings, planned_masks
+from headwise.experiments.splits import read_split
+from headwise.experiments.text_formats import csv_text
 from headwise.heads.pruning import ranked_heads
 from headwise.metrics import score
-from headwise.tasks import build_task
 from headwise.training import Silence
-from headwise.training.importance_pass import importance_on
+from headwise.training.iat_training import importance_on
 
 TASKS = ("signs", "single", "number")
 PERCENTS = (50.0, 25.0)  # not in order: labels must follow
@@ -285,7 +284,7 @@ def test_a_curve_with_other_settings_than_asked_for_is_refused(curve, joint, tmp
     ],
 )
 def test_bad_settings_are_refused_before_any_work(tasks, changes, message, monkeypatch):
-    monkeypatch.setattr("headwise.experiments.measure_curve.task_importance", None)
+    monkeypatch.setattr("headwise.experiments.head_studies.measure_curve.task_importance", None)
     with pytest.raises(InputError, match=message.replace("?", r"\?")):
         measure_curve(tasks, CurveSettings(**changes), Source(), listener=Silence())
 
@@ -318,8 +317,8 @@ def test_unlabelled_examples_are_refused(tasks, monkeypatch):
         split = read_split(*args, **options)
         return replace(split, labels=(None, *split.labels[1:])) if args[2] == "test" else split
 
-    monkeypatch.setattr("headwise.experiments.head_files.read_split", hiding)
-    monkeypatch.setattr("headwise.experiments.measure_curve.task_importance", None)
+    monkeypatch.setattr("headwise.experiments.head_studies.head_files.read_split", hiding)
+    monkeypatch.setattr("headwise.experiments.head_studies.measure_curve.task_importance", None)
     with pytest.raises(InputError, match="the test set of signs has no labels"):
         measured(tasks, split="test")
 

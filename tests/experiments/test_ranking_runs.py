@@ -5,15 +5,15 @@ import json
 import pytest
 from small_collection import write_collection
 
+from headwise.data import build_task
 from headwise.errors import InputError
 from headwise.experiments import check_recipe
-from headwise.experiments.collections import CollectionChoice
-from headwise.experiments.data import read_split, read_splits
 from headwise.experiments.prepare import Place
-from headwise.experiments.reranker_run import Named, collection_of, index_options_of
 from headwise.experiments.run import train
-from headwise.tasks import build_task
-from headwise.tasks.retrieval.holdout import without_leaks
+from headwise.experiments.searcher import Named, collection_of, index_options_of
+from headwise.experiments.splits import read_split, read_splits
+from headwise.retrieval.holdout import without_leaks
+from headwise.retrieval.retrieve import CollectionChoice
 
 
 @pytest.fixture(scope="module")

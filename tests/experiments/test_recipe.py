@@ -6,7 +6,7 @@ import yaml
 from headwise.errors import InputError
 from headwise.experiments import check_recipe
 from headwise.guides import guide
-from headwise.training.settings import Settings
+from headwise.training.arguments import Settings
 
 
 def recipe(**parts):

@@ -6,7 +6,7 @@ import pytest
 import yaml
 
 from headwise.errors import InputError
-from headwise.experiments.files import bundled, read_any_recipe, read_recipe, recipe_text
+from headwise.experiments.recipe_files import bundled, read_any_recipe, read_recipe, recipe_text
 from headwise.guides import build
 
 

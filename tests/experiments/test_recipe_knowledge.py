@@ -6,20 +6,20 @@ import numpy as np
 import pytest
 from tiny_runs import Process, assert_one_sentence, log, outcome, record, small, write_data, write_table
 
+from headwise.data import Collator, Encoded, Split
 from headwise.errors import InputError
 from headwise.experiments import check_recipe
-from headwise.experiments.data import Splits
-from headwise.experiments.knowledge import Sources, embeddings_of, gather_knowledge, strongest
+from headwise.experiments.gather_knowledge import Sources, embeddings_of, gather_knowledge, strongest
 from headwise.experiments.prepare import Place, prepare
 from headwise.experiments.run import train
+from headwise.experiments.splits import Splits
 from headwise.patterns import PMI, Dependency, Stored, gather, token_vector, words_of_tokens
 from headwise.patterns.knowledge import WordMatrix
-from headwise.tasks import Collator, Encoded, Split
 from headwise.training import KnowledgeCollator, Silence, WithKnowledge, needs_of
 
 WEIGHT = {"share": 0.1, "every": 3, "window": 4}
 PMI_GUIDE = {"pmi": {"weight": WEIGHT, "pattern": {"minimum": 1}}}
-STEP = "headwise.training.clock.Clock.on_step_end"
+STEP = "headwise.training.callbacks.Clock.on_step_end"
 
 
 @pytest.fixture(autouse=True)

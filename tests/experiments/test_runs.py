@@ -9,12 +9,12 @@ import torch
 from safetensors.torch import load_file
 from tiny_runs import log, outcome, record, rows, small, weights, write_data, write_table
 
+from headwise.data import Collator
 from headwise.errors import InputError, StateError
 from headwise.experiments import check_recipe
 from headwise.experiments.apply import evaluate, load_run, predict
 from headwise.experiments.prepare import Place, prepare
 from headwise.experiments.run import train
-from headwise.tasks import Collator
 
 
 def tensors(run):

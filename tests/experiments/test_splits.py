@@ -3,10 +3,10 @@
 import pytest
 from tiny_runs import write_data, write_table
 
+from headwise.data import build_task
 from headwise.errors import InputError
 from headwise.experiments import check_recipe
-from headwise.experiments.data import read_split, read_splits
-from headwise.tasks import build_task
+from headwise.experiments.splits import read_split, read_splits
 
 
 @pytest.fixture

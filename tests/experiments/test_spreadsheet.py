@@ -11,10 +11,9 @@ import yaml
 from tiny_runs import rows, write_data, write_table
 
 from headwise.experiments.apply import write_rows
-from headwise.experiments.card import model_card
-from headwise.experiments.joint_card import joint_card
-from headwise.experiments.markdown import code, escape_markdown, paragraph
-from headwise.experiments.spreadsheet import csv_text, escape_cell, table_text
+from headwise.experiments.joint_run import joint_card
+from headwise.experiments.run import model_card
+from headwise.experiments.text_formats import code, csv_text, escape_cell, escape_markdown, paragraph, table_text
 
 FORMULAS = ["=1+1", "+cmd|' /C calc'!A0", "-2+3", "@SUM(A1)", "\t=1", "\r=1", "\n=1", "\uff1d1+1", "-", "'=1", "''@x"]
 PLAIN = ["", "a", "a=b", "'quoted'", "it's", " =1", "1", "-1", "+1", "-0.5", "1e-5", "-1.5E+3", ".5", "x-1"]

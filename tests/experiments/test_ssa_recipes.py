@@ -8,8 +8,8 @@ from tiny_runs import write_table
 
 from headwise.errors import InputError
 from headwise.experiments import check_recipe
-from headwise.experiments.data import read_splits
-from headwise.experiments.files import bundled, read_recipe
+from headwise.experiments.recipe_files import bundled, read_recipe
+from headwise.experiments.splits import read_splits
 from headwise.ssa.config import SSA, build_ssa
 
 FAMILY = [name for name in bundled() if name.startswith("ssa/")]

@@ -7,7 +7,7 @@ import pytest
 
 from headwise import __version__
 from headwise.errors import DiskError, InputError
-from headwise.experiments.sweeps.folder import FORMAT, MARK, ResultFolder, run_text
+from headwise.experiments.sweeps.sweep_folder import FORMAT, MARK, ResultFolder, run_text
 
 
 @pytest.fixture

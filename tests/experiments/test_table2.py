@@ -6,8 +6,8 @@ import pytest
 import torch
 from transformers import AutoTokenizer, BertConfig, BertForMaskedLM
 
-from headwise.experiments.files import bundled, read_recipe
 from headwise.experiments.prepare import Place
+from headwise.experiments.recipe_files import bundled, read_recipe
 from headwise.experiments.run import train
 from headwise.guides import GUIDES
 from headwise.training.encoders import builtin_folder

@@ -2,8 +2,8 @@
 
 import pytest
 
-from headwise.experiments.targets import count_targets
-from headwise.tasks import Split, encode
+from headwise.data import Split, encode
+from headwise.experiments.gather_knowledge import count_targets
 from headwise.training import Silence
 from headwise.training.encoders import find_encoder
 

@@ -11,7 +11,7 @@ from small_sweeps import finished_counts, results
 from small_tunes import FOUR, HOPELESS, RATES, SHORT, Lines, trials_of
 
 from headwise.errors import InputError
-from headwise.experiments.files import read_any_recipe
+from headwise.experiments.recipe_files import read_any_recipe
 from headwise.experiments.sweeps.plan import run_key
 
 
@@ -166,10 +166,9 @@ def test_a_failed_trial_does_not_stop_the_others(tuned, tmp_path):
 
 @pytest.mark.slow
 def test_several_tasks(tmp_path, write_joint, several):
-    from headwise.experiments.tuning.objective import TunePlace
-    from headwise.experiments.tuning.search import Search
-    from headwise.experiments.tuning.space import plan_space
+    from headwise.experiments.tuning.search_space import Search, plan_space
     from headwise.experiments.tuning.tune import tune
+    from headwise.experiments.tuning.tuner import TunePlace
 
     space = plan_space(
         write_joint(among=["type", "score"], training__epochs=1, training__evaluate_every=3),

@@ -11,9 +11,7 @@ import yaml
 from tiny_runs import small
 
 from headwise.errors import InputError
-from headwise.experiments.tuning.axes import Choices, Range, axis_of
-from headwise.experiments.tuning.search import Search
-from headwise.experiments.tuning.space import PAPER, plan_space
+from headwise.experiments.tuning.search_space import PAPER, Choices, Range, Search, axis_of, plan_space
 
 
 def drawn(axis, count=60):

@@ -10,10 +10,9 @@ from filelock import FileLock
 from small_sweeps import finished_counts, results
 from small_tunes import RATES, SHORT, Lines, trials_of
 
-from headwise.experiments.sweeps.folder import ResultFolder
-from headwise.experiments.tuning import trials as tickets
-from headwise.experiments.tuning.storage import GRACE, Storage, file_url
-from headwise.experiments.tuning.workers import Worker
+from headwise.experiments.sweeps.sweep_folder import ResultFolder
+from headwise.experiments.tuning import study as tickets
+from headwise.experiments.tuning.study import GRACE, Storage, Worker, file_url
 
 
 @pytest.fixture

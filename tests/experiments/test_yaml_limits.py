@@ -7,12 +7,11 @@ import yaml
 from tiny_runs import assert_one_sentence
 
 from headwise.errors import InputError
-from headwise.experiments.analysis.settings import read_pattern
-from headwise.experiments.files import read_any_recipe, with_change
+from headwise.experiments.analysis.analyze import read_pattern
 from headwise.experiments.recipe import check_recipe
+from headwise.experiments.recipe_files import MAX_DEPTH, MAX_VALUES, parse_yaml, read_any_recipe, with_change
 from headwise.experiments.sweeps.plan import plan_sweep
-from headwise.experiments.tuning.space import plan_space
-from headwise.experiments.yaml_text import MAX_DEPTH, MAX_VALUES, parse_yaml
+from headwise.experiments.tuning.search_space import plan_space
 
 
 def aliases(first, next_one, levels=9):

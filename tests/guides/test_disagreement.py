@@ -6,7 +6,8 @@ from conftest import EAGER, build_batch, build_model
 from guides.reference import NO_INPUTS, assert_same_gradients, gradients, slow_maps
 
 import headwise as hw
-from headwise.attention import AttentionRecord, Request, backend, watch
+from headwise.attention import AttentionRecord, Request, backend
+from headwise.attention import backend as watch
 from headwise.errors import InputError
 
 pytestmark = pytest.mark.filterwarnings("ignore:.* does not call custom attention:headwise.HeadwiseWarning")

@@ -25,7 +25,7 @@ QUERY = "bert.encoder.layer.0.attention.self.query.weight"
 @pytest.fixture
 def calls(monkeypatch):
     """The calls of the kernel that watches."""
-    from headwise.attention import watch
+    from headwise.attention import backend as watch
 
     made, original = [], watch.attention_with_received
     monkeypatch.setattr(

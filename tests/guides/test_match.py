@@ -13,7 +13,8 @@ from tokenizers import Tokenizer, models
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
 import headwise as hw
-from headwise.attention import Inputs, backend, select, watch
+from headwise.attention import Inputs, backend, select
+from headwise.attention import backend as watch
 from headwise.errors import InputError
 from headwise.guides import GUIDES, build
 from headwise.guides.match import NAMED

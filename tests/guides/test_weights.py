@@ -141,7 +141,7 @@ def test_unguide_stops_the_count():
 
 
 def test_a_schedule_at_zero_is_plain_training(monkeypatch):
-    from headwise.attention import watch
+    from headwise.attention import backend as watch
 
     model = guided(hw.MDG(weight=hw.warm_up(1.0, steps=2)))
     monkeypatch.setattr(watch, "attention_with_received", None)

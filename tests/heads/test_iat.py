@@ -11,10 +11,10 @@ import torch
 from conftest import build_batch, build_model
 from transformers import Adafactor
 
-from headwise.attention.head_weights import head_weights
+from headwise.attention.families import head_weights
 from headwise.errors import InputError, StateError
 from headwise.heads.iat import IAT, HeadUpdates, build_iat, important_heads
-from headwise.training.multitask import MultiTask
+from headwise.training.classifier import MultiTask
 
 LAYERS, HEADS = 3, 4
 QKV = ("query", "key", "value")

@@ -11,11 +11,11 @@ from tiny_runs import build_tokenizer
 
 import headwise as hw
 from headwise.attention import AttentionRecord, Request
+from headwise.data import Split
 from headwise.errors import InputError, StateError
-from headwise.experiments.pattern_scores import pattern_scores
+from headwise.experiments.head_studies.head_importance import pattern_scores
 from headwise.heads import PatternScores
 from headwise.patterns import Delim, First, Next, Period, Prev, Tokens
-from headwise.tasks import Split
 
 PATTERNS = (First(), Next(), Prev(), Delim(), Period())
 
@@ -310,7 +310,7 @@ def test_progress_ends_with_all_examples():
 def test_the_batch_is_made_small_for_long_examples(monkeypatch):
     done = []
     # 12 heads, 11 tokens at most, 4 bytes: two examples fit, three do not
-    monkeypatch.setattr("headwise.experiments.pattern_scores.MAP_BYTES", 2 * 12 * 11 * 11 * 4)
+    monkeypatch.setattr("headwise.experiments.head_studies.head_importance.MAP_BYTES", 2 * 12 * 11 * 11 * 4)
     over_split(after_batch=done.append)
     assert done == [2, 4]
 

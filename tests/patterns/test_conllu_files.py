@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from headwise.errors import InputError
 from headwise.patterns import Dependency
-from headwise.patterns.conllu_files import read_conllu
+from headwise.patterns.conllu_trees import read_conllu
 from headwise.patterns.knowledge import Resources
 
 TEXTS = [

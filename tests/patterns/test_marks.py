@@ -6,7 +6,7 @@ from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers,
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
 from headwise.patterns import Delim, Period, Tokens, find_marks, mark_ids
-from headwise.patterns.marks import STOPS
+from headwise.patterns.fixed import STOPS
 from headwise.training.encoders import builtin_folder
 
 TEXTS = [

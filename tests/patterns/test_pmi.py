@@ -11,9 +11,9 @@ import pytest
 
 from headwise.errors import InputError
 from headwise.patterns import PMI, build_pattern
+from headwise.patterns.align import words
 from headwise.patterns.knowledge import Resources
 from headwise.patterns.parallel import Processes
-from headwise.patterns.words import words
 
 
 def in_parts(size):

@@ -18,10 +18,11 @@ import pytest
 from patterns.small_knowledge import CountedLetters, Letters, count, knowledge_from, letters, sentences, wait_for
 
 from headwise.errors import DiskError, HeadwiseWarning, InputError, StateError
-from headwise.patterns import PMI, default_cache, gather, mapped, store_key
-from headwise.patterns.flat import flatten
+from headwise.patterns import PMI, default_cache, gather, store_key
+from headwise.patterns import arrays as mapped
+from headwise.patterns.arrays import flatten
 from headwise.patterns.knowledge import Resources, WordMatrix
-from headwise.patterns.parts import Parts
+from headwise.patterns.store import Parts
 
 EXAMPLES = sentences(60)
 NAMES = ("spans", "rows", "columns", "values")

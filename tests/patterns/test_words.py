@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headwise.patterns.words import plain, words, words_of
+from headwise.patterns.align import plain, words, words_of
 
 # Words that already stand apart, as in the many data sets whose texts are split.
 APART = [

@@ -9,8 +9,7 @@ from headwise.errors import InputError
 from headwise.patterns import WordSimilarity, build_pattern
 from headwise.patterns.knowledge import Resources
 from headwise.patterns.vectors import PackagedVectors
-from headwise.patterns.wordnet import open_wordnet
-from headwise.patterns.wordnet_files import find_wordnet
+from headwise.patterns.wordnet import find_wordnet, open_wordnet
 
 
 class Plane:

@@ -3,7 +3,7 @@
 import pytest
 
 from headwise.errors import InputError
-from headwise.reports.curves_figure import build_curves
+from headwise.reports.lines import build_curves
 
 
 def series(model, group, name, kind="raw", y=(3.0, 2.0)):

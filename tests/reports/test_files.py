@@ -10,7 +10,8 @@ import pytest
 from matplotlib.figure import Figure
 
 from headwise.errors import InputError
-from headwise.reports import files, heatmap, projection
+from headwise.reports import figure_files as files
+from headwise.reports import heatmap, projection
 
 TABLE = {"plain": [[0.1, 0.9], [0.5, 0.5]]}
 

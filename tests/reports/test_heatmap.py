@@ -8,8 +8,7 @@ import pytest
 
 from headwise.errors import InputError
 from headwise.reports import heatmap
-from headwise.reports.colours import Colours
-from headwise.reports.heatmap import build_heatmap
+from headwise.reports.heatmap import Colours, build_heatmap
 from headwise.reports.panels import plain
 
 TOKENS = ["[CLS]", "a", "$x$", "b_c", "##ing", "[SEP]"]

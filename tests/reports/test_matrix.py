@@ -3,7 +3,7 @@
 import pytest
 
 from headwise.errors import InputError
-from headwise.reports.matrix import build_matrices
+from headwise.reports.panels import build_matrices
 
 FIRST = {
     "title": "20 %",

@@ -4,8 +4,7 @@ import re
 
 import pytest
 
-from headwise.experiments.markdown import escape_markdown
-from headwise.experiments.spreadsheet import csv_text
+from headwise.experiments.text_formats import csv_text, escape_markdown
 from headwise.reports.tables import (
     Cell,
     TextTable,

@@ -7,8 +7,7 @@ from html.parser import HTMLParser
 import pytest
 
 from headwise.errors import InputError
-from headwise.reports.token_page import token_page
-from headwise.reports.token_text import PART, ScoredText, ScoredToken, guessed_spelling, lines, pieces
+from headwise.reports.token_page import PART, ScoredText, ScoredToken, guessed_spelling, lines, pieces, token_page
 
 VOID = {"meta"}
 

@@ -7,8 +7,7 @@ import subprocess
 import pytest
 from chromium import FLAGS
 
-from headwise.reports.token_page import token_page
-from headwise.reports.token_text import ScoredText, ScoredToken
+from headwise.reports.token_page import ScoredText, ScoredToken, token_page
 
 CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
 HOSTILE = '<script>document.title="owned"</script>'

@@ -7,11 +7,11 @@ import warnings
 import numpy
 import pytest
 
+from headwise.data.encode import Encoded
 from headwise.errors import HeadwiseWarning, InputError, StateError
 from headwise.ssa.config import SSA
 from headwise.ssa.dataset import TextTokens
 from headwise.ssa.labeller import Labeller
-from headwise.tasks.encode import Encoded
 
 PAD, CLS, SEP, MASK, UNKNOWN, SIGN = 0, 1, 2, 3, 4, 9
 TOKENS = TextTokens((PAD, CLS, SEP), MASK)

@@ -3,8 +3,8 @@
 import json
 from pathlib import Path
 
-from headwise.tasks import TASKS
-from headwise.tasks.file_task import FileTask
+from headwise.data import TASKS
+from headwise.data.task import FileTask
 
 
 def write(path: Path, content: str, encoding: str = "utf-8") -> Path:

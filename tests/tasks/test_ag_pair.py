@@ -7,18 +7,9 @@ from itertools import combinations, groupby
 import pytest
 from tasks.files import json_lines, table, write
 
+from headwise.data import build_task
+from headwise.data.ag_pair import News, Pair, check_pairs, count_pairs, make_pairs, pairs_table, read_news, write_pairs
 from headwise.errors import InputError
-from headwise.tasks import build_task
-from headwise.tasks.ag_pair import (
-    News,
-    Pair,
-    check_pairs,
-    count_pairs,
-    make_pairs,
-    pairs_table,
-    read_news,
-    write_pairs,
-)
 
 
 def made_up(*sizes, shuffled=True):

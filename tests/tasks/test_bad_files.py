@@ -6,8 +6,8 @@ import sys
 import pytest
 from tasks.files import json_lines, table, write
 
+from headwise.data import build_task
 from headwise.errors import InputError
-from headwise.tasks import build_task
 
 HEADER = ("sentence1", "sentence2", "label")
 GOOD = table(HEADER, ("a", "b", "x"), ("c", "d", "y"))

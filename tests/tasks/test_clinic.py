@@ -18,15 +18,14 @@ from scipy.sparse import hstack
 from sklearn.feature_extraction.text import CountVectorizer
 from sklearn.linear_model import LogisticRegression
 
+from headwise.data import build_task
+from headwise.data.clinic import ClinicTask, clinic_task
+from headwise.data.clinic.entities import Dice
+from headwise.data.clinic.frames import OPENERS, Filling
+from headwise.data.clinic.frames import frames as parsed
+from headwise.data.clinic.generate import KINDS, PHENOMENA
+from headwise.data.clinic.lexicon import COUNTS, DOSES, LEXICONS, MOMENTS, ONSETS
 from headwise.errors import InputError
-from headwise.tasks import build_task
-from headwise.tasks.clinic import ClinicTask, clinic_task
-from headwise.tasks.clinic.dice import Dice
-from headwise.tasks.clinic.frames import Filling
-from headwise.tasks.clinic.frames import frames as parsed
-from headwise.tasks.clinic.kinds import KINDS, PHENOMENA
-from headwise.tasks.clinic.lexicon import COUNTS, DOSES, LEXICONS, MOMENTS, ONSETS
-from headwise.tasks.clinic.openers import OPENERS
 
 SPLITS = ("train", "validation", "test")
 SEEDS = (0, 1)
@@ -104,7 +103,7 @@ def test_an_unknown_split_is_named():
 
 
 def test_importing_it_is_cheap():
-    code = "import sys, headwise.tasks.clinic; sys.exit(', '.join({'torch', 'transformers'} & set(sys.modules)))"
+    code = "import sys, headwise.data.clinic; sys.exit(', '.join({'torch', 'transformers'} & set(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.stderr.strip() == ""
 

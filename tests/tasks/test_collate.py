@@ -6,8 +6,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from headwise.data import Collator
 from headwise.errors import InputError
-from headwise.tasks import Collator
 
 EXAMPLES = st.lists(st.lists(st.integers(5, 99), min_size=1, max_size=12), min_size=1, max_size=6)
 

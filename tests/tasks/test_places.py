@@ -3,8 +3,8 @@
 import pytest
 from tasks.files import table, write, write_layout
 
+from headwise.data import build_task
 from headwise.errors import InputError
-from headwise.tasks import build_task
 
 RTE = table(("index", "sentence1", "sentence2", "label"), (0, "a", "b", "entailment"), (1, "c", "d", "not_entailment"))
 

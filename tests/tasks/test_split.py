@@ -1,7 +1,7 @@
 import pytest
 
+from headwise.data import Split
 from headwise.errors import InputError
-from headwise.tasks import Split
 
 SPLIT = Split((("a",), ("b",), ("c",)), (0, 1, None), (((0, 0, 1),), (), ((0, 1, 2),)))
 

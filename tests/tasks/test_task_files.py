@@ -8,7 +8,7 @@ import sys
 import pytest
 from tasks.files import json_lines, table, write, write_layout
 
-from headwise.tasks import build_task
+from headwise.data import build_task
 
 HEADER = ("sentence1", "sentence2", "label")
 
@@ -20,7 +20,7 @@ def pairs(path, **options):
 def test_importing_tasks_loads_nothing_heavy():
     heavy = ["torch", "transformers", "datasets", "sklearn", "scipy", "yaml", "pyarrow"]
     code = (
-        f"import sys, headwise.tasks as t; list(t.TASKS); sys.exit(str([n for n in {heavy} if n in sys.modules] or ''))"
+        f"import sys, headwise.data as t; list(t.TASKS); sys.exit(str([n for n in {heavy} if n in sys.modules] or ''))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.stderr.strip() == ""

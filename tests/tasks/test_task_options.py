@@ -3,8 +3,8 @@
 import pytest
 from tasks.files import table, write
 
+from headwise.data import build_task
 from headwise.errors import InputError
-from headwise.tasks import build_task
 
 # task, options, words of the refusal
 REFUSED = [

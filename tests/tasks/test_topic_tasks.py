@@ -3,10 +3,10 @@
 import pytest
 from tasks.files import AG_PAIR, XNLI, json_lines, table, write, write_layout
 
+from headwise.data import TASKS, build_task
+from headwise.data.catalogue import SPELLINGS, task_name
 from headwise.errors import InputError
 from headwise.metrics.classification import METRICS
-from headwise.tasks import TASKS, build_task
-from headwise.tasks.catalogue import SPELLINGS, task_name
 
 LANGUAGES = "ar bg de el en es fr hi ru sw th tr ur vi zh".split()
 # As the study lists them: name -> classes, texts, the metric that counts; None are as many as train has.

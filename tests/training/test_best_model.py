@@ -7,7 +7,7 @@ import torch
 from training.small_task import exact_model, parameters, trainer_of
 from transformers import Trainer, TrainerControl, TrainerState
 
-from headwise.training.best import BestModel
+from headwise.training.callbacks import BestModel
 
 
 def feed(best, *values, start=1, zero=True):

@@ -5,8 +5,7 @@ import json
 import pytest
 
 from headwise.errors import StateError
-from headwise.training.branch import branch
-from headwise.training.checkpoints import MARK, fault, newest
+from headwise.training.checkpoints import MARK, branch, fault, newest
 
 
 def write_checkpoint(folder, step, *, whole=True):
@@ -75,7 +74,7 @@ def test_the_mark_comes_last(tmp_path, monkeypatch):
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr("headwise.training.branch.write_atomically", killed)
+        patch.setattr("headwise.training.checkpoints.write_atomically", killed)
         with pytest.raises(KeyboardInterrupt):
             branch(tmp_path / "trunk", tmp_path / "arm")
     assert newest(tmp_path / "arm") is None

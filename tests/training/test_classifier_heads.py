@@ -6,7 +6,7 @@ from conftest import FAMILIES, build_batch, build_model
 
 import headwise as hw
 from headwise.errors import InputError
-from headwise.training.heads import change_head
+from headwise.training.classifier import change_head
 
 WITH_RELU = {"bert", "roberta", "xlm-roberta", "camembert", "electra", "ernie", "mobilebert", "mpnet"}
 

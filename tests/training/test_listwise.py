@@ -7,7 +7,7 @@ import numpy
 import pytest
 import torch
 
-from headwise.training.listwise import GroupCollator, Groups, listwise_loss
+from headwise.training.reranking import GroupCollator, Groups, listwise_loss
 
 
 def loss_of(scores, labels, items=None):

@@ -12,7 +12,7 @@ from transformers import BertConfig, BertForMaskedLM, BertModel
 import headwise as hw
 from headwise.attention import pruned_heads
 from headwise.errors import InputError
-from headwise.training.heads import change_head
+from headwise.training.classifier import change_head
 from headwise.training.saving import save_classifier
 
 PRUNED = {0: (1, 2), 1: (0, 1, 2, 3)}

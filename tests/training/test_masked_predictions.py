@@ -8,12 +8,11 @@ from conftest import FAMILIES, build_model
 import headwise as hw
 from headwise.attention import prune
 from headwise.attention.shared_prefix import can_share_layers
+from headwise.data import Collator
+from headwise.data.encode import Encoded
 from headwise.errors import InputError, StateError
-from headwise.tasks import Collator
-from headwise.tasks.encode import Encoded
-from headwise.training.first_token import FAMILIES as SHARING
-from headwise.training.masked_predictions import predict_under_masks
-from headwise.training.predict import predict_logits
+from headwise.training.predict import FAMILIES as SHARING
+from headwise.training.predict import predict_logits, predict_under_masks
 
 pytestmark = pytest.mark.filterwarnings("ignore::headwise.HeadwiseWarning")
 

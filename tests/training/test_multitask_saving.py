@@ -13,9 +13,8 @@ from transformers import AutoModel, AutoModelForSequenceClassification, AutoToke
 import headwise as hw
 from headwise.errors import InputError
 from headwise.training import MultiTask, save_classifier
-from headwise.training.multitask_saving import HEADS_FILE, load_task, save_multitask, tasks_in
-from headwise.training.saving import HEAD_FILE
-from headwise.training.start_tasks import start_tasks_from
+from headwise.training.fit import start_tasks_from
+from headwise.training.saving import HEAD_FILE, HEADS_FILE, load_task, save_multitask, tasks_in
 
 # Not in the order of the alphabet; the labels of the regression are none.
 LABELS = {"zeta": ("no", "maybe", "yes"), "alpha": (), "items": ("b", "a")}

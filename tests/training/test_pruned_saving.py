@@ -20,10 +20,9 @@ import headwise as hw
 from headwise.attention import mask, prune, pruned_heads
 from headwise.attention.doctor import diagnose
 from headwise.errors import InputError
+from headwise.training.classifier import change_head
 from headwise.training.encoders import find_encoder, load_classifier
-from headwise.training.heads import change_head
-from headwise.training.loading import load, load_trained
-from headwise.training.saving import load_classifier_folder, save_classifier
+from headwise.training.saving import load, load_classifier_folder, load_trained, save_classifier
 
 HEADS = SIZES["num_attention_heads"]
 PRUNED = {0: (1, 2), 1: tuple(range(HEADS))}

@@ -13,10 +13,9 @@ from tiny_encoder import WORDS, build_tokenizer, save_encoder
 
 import headwise as hw
 from headwise.errors import InputError, StateError
-from headwise.training.first_token import FAMILIES as FIRST_TOKEN
-from headwise.training.first_token import first_token_only
-from headwise.training.heads import change_head
-from headwise.training.predict import predict_logits, stretches
+from headwise.training.classifier import change_head
+from headwise.training.predict import FAMILIES as FIRST_TOKEN
+from headwise.training.predict import first_token_only, predict_logits, stretches
 from headwise.training.reranking import Reranker
 from headwise.training.saving import prepare_reranker, save_classifier
 
@@ -274,7 +273,7 @@ def test_scores_that_are_not_numbers_are_refused(reranker, pairs):
 
 def test_predictions_of_others_are_as_they_were(reranker, pairs):
     """Without a budget of tokens, batches are of equal size, as evaluation has them."""
-    from headwise.tasks import Collator, Split, encode
+    from headwise.data import Collator, Split, encode
 
     encoded = encode(Split(tuple(pairs), (None,) * len(pairs)), reranker.tokenizer, LENGTH)
     sizes = []

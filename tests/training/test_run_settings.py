@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from training.small_task import exact_model, examples, trainer_of
 from transformers import Trainer
 
-from headwise.training.settings import Settings
+from headwise.training.arguments import Settings
 
 SETTINGS = Settings(
     seed=1,

@@ -13,7 +13,7 @@ from transformers import AutoModel, AutoModelForSequenceClassification, AutoToke
 
 import headwise as hw
 from headwise.errors import InputError
-from headwise.training.heads import change_head
+from headwise.training.classifier import change_head
 from headwise.training.saving import HEAD_FILE, load_classifier_folder, save_classifier
 from headwise.training.trainer import GuidedTrainer
 

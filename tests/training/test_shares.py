@@ -7,9 +7,8 @@ from hypothesis import strategies as st
 from torch.nn.functional import mse_loss
 from torch.utils.data import DataLoader
 
-from headwise.training.batches import LengthBuckets
-from headwise.training.shares import SHARE, SharedCollator, SharedData, Shares, weighed_gradients
-from headwise.training.task_schedule import TaskBatches
+from headwise.training.batches import LengthBuckets, TaskBatches
+from headwise.training.distributed import SHARE, SharedCollator, SharedData, Shares, weighed_gradients
 
 LENGTHS = st.lists(st.integers(1, 60), min_size=1, max_size=90)
 

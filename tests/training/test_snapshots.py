@@ -9,16 +9,16 @@ from tiny_runs import record as record_of
 from tiny_runs import small
 
 import headwise as hw
+from headwise.data import Collator, encode
 from headwise.errors import InputError
 from headwise.experiments.apply import load_run
-from headwise.experiments.data import read_split
-from headwise.experiments.files import read_recipe
 from headwise.experiments.prepare import Place
 from headwise.experiments.recipe import check_recipe
+from headwise.experiments.recipe_files import read_recipe
 from headwise.experiments.run import train
-from headwise.experiments.snapshots import NAME, read_snapshots
+from headwise.experiments.splits import read_split
+from headwise.experiments.token_scores import NAME, read_snapshots
 from headwise.heads import HeadStatistics
-from headwise.tasks import Collator, encode
 
 
 @pytest.fixture(scope="module")

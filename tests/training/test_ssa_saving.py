@@ -12,9 +12,8 @@ from transformers import AutoModel, AutoModelForSequenceClassification, BertMode
 
 import headwise as hw
 from headwise.errors import InputError
-from headwise.training.heads import change_head
-from headwise.training.loading import load_trained
-from headwise.training.saving import HEAD_FILE, load_classifier_folder, save_classifier
+from headwise.training.classifier import change_head
+from headwise.training.saving import HEAD_FILE, load_classifier_folder, load_trained, save_classifier
 
 TOKENIZER = build_tokenizer(mask_token="[MASK]")
 NAMES = {"id2label": {0: "no", 1: "maybe", 2: "yes"}, "label2id": {"no": 0, "maybe": 1, "yes": 2}}

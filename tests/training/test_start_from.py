@@ -7,8 +7,8 @@ from training.tiny_encoder import build_tokenizer
 
 import headwise as hw
 from headwise.errors import InputError
+from headwise.training.fit import start_from
 from headwise.training.saving import save_classifier
-from headwise.training.start_from import start_from
 
 TOKENIZER = build_tokenizer(mask_token="[MASK]")
 

@@ -6,7 +6,7 @@ import pytest
 from training.small_task import exact_model, trainer_of
 from transformers import Trainer, TrainerCallback, TrainerState
 
-from headwise.training.clock import Clock
+from headwise.training.callbacks import Clock
 
 
 class Slow(TrainerCallback):

@@ -7,11 +7,10 @@ from tiny_runs import build_tokenizer
 from torch import nn
 from transformers import DataCollatorWithPadding, default_data_collator
 
+from headwise.data import Collator
 from headwise.errors import InputError
 from headwise.ssa.dataset import TokenLabels
-from headwise.tasks import Collator
-from headwise.training.probeable import Probeable, WithoutWords
-from headwise.training.token_labels import TokenLabelCollator, WithTokenLabels
+from headwise.training.ssa_data import Probeable, TokenLabelCollator, WithoutWords, WithTokenLabels
 
 NONE = float("nan")
 # Of two examples of five and three tokens; frames have none.

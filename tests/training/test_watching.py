@@ -10,7 +10,7 @@ from headwise.experiments import check_recipe
 from headwise.experiments.joint_recipe import check_any_recipe
 from headwise.experiments.prepare import Place
 from headwise.experiments.run import train
-from headwise.training.watching import AbandonRun
+from headwise.training.callbacks import AbandonRun
 
 EVERY_TWO = {"training__evaluate_every": 2}
 

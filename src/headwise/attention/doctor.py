@@ -14,10 +14,9 @@ from torch import Tensor, nn
 from transformers import MODEL_MAPPING, AutoModel, PreTrainedConfig, PreTrainedModel
 
 from headwise.attention.capture import capture
-from headwise.attention.family import encoder_of, family_of
+from headwise.attention.families import encoder_of, family_of
 from headwise.attention.pretrained import build_model, class_in, holds_weights, read_config, read_model, reason_of
-from headwise.attention.pruned_class import pruned_class
-from headwise.attention.surgery import prune_structure, pruned_in
+from headwise.attention.surgery import prune_structure, pruned_class, pruned_in
 from headwise.errors import HeadwiseError, HeadwiseWarning, InputError, UnsupportedModelError
 
 BYTES_PER_NUMBER = 4

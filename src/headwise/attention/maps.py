@@ -11,8 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from headwise.attention.passes import pick
-from headwise.attention.selection import without
+from headwise.attention.passes import pick, without
 from headwise.attention.visibility import additive, blind_rows
 
 # Attention of the other heads: (query, key, value, mask) -> out [B,Q,m,D].

@@ -8,25 +8,127 @@ from __future__ import annotations
 
 import copy
 import functools
+import inspect
 import threading
 import types
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar, cast
 
 import torch
 from torch import Tensor, nn
 from torch.utils.weak import WeakTensorKeyDictionary
 from transformers import PreTrainedModel
 
-from headwise.attention import private_config
 from headwise.attention.backend import NAME, SITE, register
-from headwise.attention.customer import Customer, Order
 from headwise.attention.eager import EAGER_MODULES, EagerHooks, warn, warn_of_no_maps
-from headwise.attention.family import attention_modules, encoder_of, family_of
-from headwise.attention.inputs import check, keep_from_model, read
-from headwise.attention.passes import Inputs, Pass, Seen
-from headwise.attention.tracing import skipped, untraced
-from headwise.errors import StateError
+from headwise.attention.families import Family, attention_modules, encoder_of, family_of
+from headwise.attention.passes import Customer, Inputs, Order, Pass, Seen
+from headwise.errors import InputError, StateError
+
+# Name our attention in the config of one model without touching other models made from the same config object.
+
+
+Configs = list[tuple[Any, Any]]
+
+
+def switch(model: PreTrainedModel, implementation: str) -> Configs:
+    """Give a model configs of its own that name this attention; returns pairs of a shared and its private config.
+
+    A model has one config object as a rule; a classifier put on another model's encoder has two.
+    """
+    pairs: dict[int, tuple[Any, Any]] = {}
+    for module in model.modules():
+        shared = getattr(module, "config", None)
+        if shared is None or not hasattr(shared, "_attn_implementation_internal"):
+            continue
+        if id(shared) not in pairs:
+            private = copy.copy(shared)
+            private._attn_implementation_internal = implementation
+            pairs[id(shared)] = (shared, private)
+        module.__dict__["config"] = pairs[id(shared)][1]
+    return list(pairs.values())
+
+
+def switch_back(model: nn.Module, configs: Configs) -> None:
+    """Give the shared configs back, with whatever the model noted in its own meanwhile (such as the problem type)."""
+    back = {}
+    for shared, private in configs:
+        implementation = shared._attn_implementation_internal
+        shared.__dict__.update(private.__dict__)
+        shared._attn_implementation_internal = implementation
+        back[id(private)] = shared
+    for module in model.modules():
+        config = module.__dict__.get("config")
+        if id(config) in back:
+            module.__dict__["config"] = back[id(config)]
+
+
+# torch.compile is to trace the model, not our bookkeeping around it.
+
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+
+def untraced(function: Function) -> Function:
+    """Keep torch.compile out of a function and of all that it calls."""
+    return cast(Function, torch.compiler.disable(function))
+
+
+def skipped(function: Function) -> Function:
+    """Keep torch.compile out of a function, but not out of what it calls: the model."""
+    return cast(Function, torch.compiler.disable(function, recursive=False))
+
+
+# What a model is called with, read and checked before it runs.
+
+
+# What a batch may carry for headwise alone.
+NOT_FOR_THE_MODEL = ("special_tokens_mask", "knowledge")
+
+
+@untraced
+def read(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Inputs:
+    """Find the tensors that matter among the arguments of a forward pass."""
+    special = kwargs.get("special_tokens_mask")
+    knowledge = kwargs.get("knowledge")
+    if knowledge is not None and not isinstance(knowledge, Mapping):
+        raise InputError(
+            f"knowledge={type(knowledge).__name__}: expected tensors by name, as KnowledgeCollator puts into a batch."
+        )
+    knowledge = {} if knowledge is None else knowledge
+    given = {name: value for name, value in kwargs.items() if name not in NOT_FOR_THE_MODEL}
+    try:
+        arguments = inspect.signature(type(model).forward).bind_partial(model, *args, **given).arguments
+    except TypeError:  # a wrong call: let the model itself say so
+        return Inputs(None, None, special, knowledge)
+    return Inputs(arguments.get("input_ids"), arguments.get("attention_mask"), special, knowledge)
+
+
+def keep_from_model(model: nn.Module, kwargs: dict[str, Any]) -> None:
+    """Take out what the batch carries for headwise alone, unless the model asks for it by name (one with SSA does)."""
+    carried = [name for name in NOT_FOR_THE_MODEL if name in kwargs]
+    known = inspect.signature(type(model).forward).parameters if carried else {}
+    for name in carried:
+        if name not in known:
+            del kwargs[name]
+
+
+def check(inputs: Inputs, family: Family) -> None:
+    """Refuse what would give wrong attention, or an error that nobody understands."""
+    ids, mask, longest = inputs.input_ids, inputs.attention_mask, family.longest
+    if ids is not None and longest is not None and ids.shape[-1] > longest:
+        raise InputError(
+            f"the batch is {ids.shape[-1]} tokens long; {family.name} here takes at most {longest}: "
+            f"tokenize with truncation=True, max_length={longest}."
+        )
+    if mask is not None and mask.dim() == 2:
+        empty = (mask != 0).sum(1) == 0
+        if bool(empty.any()):
+            raise InputError(
+                f"example {int(empty.nonzero()[0])} of the batch is fully masked (its attention_mask is all 0): "
+                "leave empty texts out of the batch."
+            )
+
 
 _ATTRIBUTE = "_headwise_seam"
 _LOCK = threading.RLock()  # customers come and go one at a time
@@ -238,10 +340,10 @@ class Seam:
 
     def _install_sites(self) -> None:
         register()
-        configs = private_config.switch(self.model, NAME)
+        configs = switch(self.model, NAME)
         for module in attention_modules(self.model):
             module.__dict__[SITE] = Site(self)
-        self._undo.append(functools.partial(private_config.switch_back, self.model, configs))
+        self._undo.append(functools.partial(switch_back, self.model, configs))
 
     def _install_hooks(self) -> None:
         warn(self.family.name)

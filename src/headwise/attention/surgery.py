@@ -13,9 +13,8 @@ from transformers import PreTrainedModel
 
 from headwise.attention.backend import SITE, WITHOUT_HEADS, register
 from headwise.attention.eager import HeadlessSelfAttention
-from headwise.attention.family import LEFT, Family, encoder_of, family_of, module_of
-from headwise.attention.head_weights import AttentionParts, attention_parts
-from headwise.attention.masks import Heads, heads_of
+from headwise.attention.families import LEFT, AttentionParts, Family, attention_parts, encoder_of, family_of, module_of
+from headwise.attention.gates import Heads, heads_of
 from headwise.errors import InputError, StateError, UnsupportedModelError
 
 CONFIG = "headwise_pruned"
@@ -190,3 +189,27 @@ def _note(model: nn.Module) -> None:
         if isinstance(module, PreTrainedModel):
             for config in (module.config, *module.__dict__.get(_SHARERS, ())):
                 setattr(config, CONFIG, pruned)
+
+
+# Classes of transformers that lose heads as soon as they are built, for loading weights of pruned models.
+
+
+def pruned_class(kind: Any, pruned: Mapping[str, Any], ignored: str | None = None) -> Any:
+    """A class like `kind`, of the same name, whose models are built without some heads.
+
+    Give the loaded model its own class back (`model.__class__ = kind`).
+
+    Args:
+        kind: a class of transformers.
+        pruned: the heads that are gone, by layer; none for `kind` as it is.
+        ignored: a pattern of weights for which transformers has no place, and of which it shall say nothing.
+    """
+
+    def build(self: Any, *args: Any, **options: Any) -> None:
+        kind.__init__(self, *args, **options)
+        prune_structure(self, pruned)
+
+    known = [*(kind._keys_to_ignore_on_load_unexpected or ()), *([] if ignored is None else [ignored])]
+    # By name and module transformers knows which weights have other names on disk (those of ViT have).
+    own = {"__init__": build, "__module__": kind.__module__, "_keys_to_ignore_on_load_unexpected": known}
+    return type(kind.__name__, (kind,), own)

@@ -15,15 +15,237 @@ as one more column: -lse in the scores ([q, -lse] [k, 1]^T), and the gradient g 
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from functools import lru_cache, wraps
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from headwise.attention.loops import backward_piece, fast, forward_piece
 from headwise.attention.visibility import Visibility
 from headwise.attention.workers import run_pieces
+
+# The two loops over score tiles, written so that torch can run them without the interpreter.
+
+
+def keep_mask(result: Tensor, rate: float, seed: int, generator: torch.Generator) -> Tensor:
+    """Fill with 0 where an attention weight is dropped and 1 where it is kept; the same for the same seed.
+
+    Sixteen random bits decide each number, several times faster than `bernoulli_` here; `rate` is a multiple of 2^-16.
+    """
+    generator.manual_seed(seed)
+    count = result.numel()
+    bits = torch.empty((count + 3) // 4, dtype=torch.int64)
+    bits.random_(-9223372036854775807, 9223372036854775807, generator=generator)
+    lowest_kept = int(rate * 65536) - 32768
+    torch.ge(torch.view_copy(bits, dtype=torch.int16)[:count], lowest_kept, out=result.view(count))
+    return result
+
+
+def forward_piece(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    valid: Tensor,
+    bias: Tensor | None,
+    blind: Tensor | None,
+    out: Tensor,
+    received: Tensor,
+    lse: Tensor,
+    scale: float,
+    step: int,
+    rows: int,
+    rate: float,
+    seed: int,
+    after_dropout: bool,
+    generator: torch.Generator,
+) -> None:
+    """Attention of some heads of one example; the mathematics is in `tiles`.
+
+    Args:
+        query: [n,Q,D]; key, value: [n,K,D].
+        key: see `query`.
+        value: see `query`.
+        valid: [Q,1] one where a query has a vote, else zero.
+        bias: [1 or n, 1 or Q, K] added to the scores.
+        blind: [1 or n, Q, 1] true where a query sees no key.
+        out: [Q,n,D] is written.
+        received: [n,K] is added to.
+        lse: [n,Q] is written.
+        scale: factor on the scores.
+        step: heads of a tile.
+        rows: query rows of a tile.
+        rate: dropout rate.
+        seed: names the dropout mask of the first tile; the others count up.
+        after_dropout: whether `received` sums what dropout left.
+        generator: of this call alone; made inside, TorchScript would fold it into one that all threads share.
+    """
+    heads, queries, keys = query.shape[0], query.shape[1], key.shape[1]
+    dtype = lse.dtype
+    query, key, value = query.to(dtype), key.to(dtype).transpose(1, 2), value.to(dtype)
+    product = torch.empty(heads, queries, value.shape[2], dtype=dtype)
+    buffer = torch.empty(step * rows * keys, dtype=dtype)
+    keep_buffer = torch.empty(step * rows * keys if rate > 0 else 0, dtype=dtype)
+    factor = 1 / (1 - rate)
+    tile_number = 0
+    for first in range(0, heads, step):
+        last = min(heads, first + step)
+        for top in range(0, queries, rows):
+            bottom = min(queries, top + rows)
+            size = (last - first) * (bottom - top) * keys
+            tile = buffer[:size].view(last - first, bottom - top, keys)
+            if bias is None:
+                torch.baddbmm(tile, query[first:last, top:bottom], key[first:last], beta=0, alpha=scale, out=tile)
+            else:
+                part = bias if bias.shape[0] == 1 else bias[first:last]
+                part = part if part.shape[1] == 1 else part[:, top:bottom]
+                torch.baddbmm(part, query[first:last, top:bottom], key[first:last], beta=1, alpha=scale, out=tile)
+            highest = tile.amax(-1, keepdim=True)
+            total = tile.sub_(highest).exp_().sum(-1, keepdim=True)
+            if blind is not None:
+                part = blind if blind.shape[0] == 1 else blind[first:last]
+                total = total.masked_fill(part[:, top:bottom], torch.inf)
+            lse[first:last, top:bottom] = (highest + total.log()).squeeze(-1)
+            votes = (valid[top:bottom] / total).transpose(1, 2)
+            if rate > 0:
+                if not after_dropout:
+                    received[first:last] += torch.bmm(votes, tile).squeeze(1)
+                tile.mul_(keep_mask(keep_buffer[:size].view_as(tile), rate, seed + tile_number, generator))
+                total = total / factor
+                if after_dropout:
+                    received[first:last] += torch.bmm(votes, tile).squeeze(1).mul_(factor)
+            else:
+                received[first:last] += torch.bmm(votes, tile).squeeze(1)
+            torch.div(torch.bmm(tile, value[first:last]), total, out=product[first:last, top:bottom])
+            tile_number += 1
+    out.copy_(product.transpose(0, 1))
+
+
+def backward_piece(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    valid: Tensor,
+    bias: Tensor | None,
+    lse: Tensor,
+    out_gradient: Tensor,
+    received_gradient: Tensor,
+    query_gradient: Tensor,
+    key_gradient: Tensor,
+    value_gradient: Tensor,
+    scale: float,
+    step: int,
+    rows: int,
+    rate: float,
+    seed: int,
+    after_dropout: bool,
+    generator: torch.Generator,
+) -> None:
+    """Gradients of `forward_piece`; the mathematics is in `tiles`.
+
+    Args:
+        query: as in `forward_piece`, like the other arguments of the same names.
+        key: as in `forward_piece`.
+        value: as in `forward_piece`.
+        valid: as in `forward_piece`.
+        bias: as in `forward_piece`.
+        lse: [n,Q] from the forward pass.
+        out_gradient: [Q,n,D].
+        received_gradient: [n,K].
+        query_gradient: [Q,n,D] is written.
+        key_gradient: [K,n,D] is written.
+        value_gradient: [K,n,D] is written.
+        scale: as in `forward_piece`.
+        step: as in `forward_piece`.
+        rows: as in `forward_piece`.
+        rate: as in `forward_piece`.
+        seed: as in `forward_piece`.
+        after_dropout: as in `forward_piece`.
+        generator: as in `forward_piece`.
+    """
+    heads, queries, keys = query.shape[0], query.shape[1], key.shape[1]
+    size_query, size_value = query.shape[2], value.shape[2]
+    dtype = lse.dtype
+    factor = 1 / (1 - rate)
+    # One more column each, as the docstring of `tiles` says: [n,Q,D+1] and [n,K,D+1].
+    queries_and_lse = torch.cat([query.to(dtype) * scale, lse.neg().unsqueeze(-1)], -1)
+    keys_and_ones = torch.cat([key.to(dtype), torch.ones(heads, keys, 1, dtype=dtype)], -1)
+    slope = out_gradient.transpose(0, 1).to(dtype) * factor
+    votes = (valid * factor if after_dropout else valid).expand(heads, queries, 1)
+    slope_and_votes = torch.cat([slope, votes], -1)
+    values_and_slope = torch.cat([value.to(dtype), received_gradient.unsqueeze(-1)], -1)
+    key_columns, value_columns = keys_and_ones.transpose(1, 2), values_and_slope.transpose(1, 2)
+    to_query = torch.empty(heads, queries, size_query, dtype=dtype)
+    to_key = torch.empty(heads, keys, size_query, dtype=dtype)
+    to_value = torch.empty(heads, keys, size_value, dtype=dtype)
+    buffers = torch.empty(2, step * rows * keys, dtype=dtype)
+    drop_buffers = torch.empty(2, step * rows * keys if rate > 0 else 0, dtype=dtype)
+    tile_number = 0
+    for first in range(0, heads, step):
+        last = min(heads, first + step)
+        for top in range(0, queries, rows):
+            bottom = min(queries, top + rows)
+            beta = 0.0 if top == 0 else 1.0
+            size = (last - first) * (bottom - top) * keys
+            attention = buffers[0, :size].view(last - first, bottom - top, keys)
+            change = buffers[1, :size].view(last - first, bottom - top, keys)  # of the attention, then of the scores
+            if bias is None:
+                torch.bmm(queries_and_lse[first:last, top:bottom], key_columns[first:last], out=attention)
+            else:
+                part = bias if bias.shape[0] == 1 else bias[first:last]
+                part = part if part.shape[1] == 1 else part[:, top:bottom]
+                left = queries_and_lse[first:last, top:bottom]
+                torch.baddbmm(part, left, key_columns[first:last], beta=1, alpha=1, out=attention)
+            attention.exp_()
+            mixed = attention
+            if rate > 0:
+                keep = keep_mask(drop_buffers[0, :size].view_as(attention), rate, seed + tile_number, generator)
+                mixed = torch.mul(attention, keep, out=drop_buffers[1, :size].view_as(attention))
+                if after_dropout:
+                    torch.bmm(slope_and_votes[first:last, top:bottom], value_columns[first:last], out=change)
+                    change.mul_(keep)
+                else:
+                    torch.bmm(slope[first:last, top:bottom], value_columns[first:last, :-1], out=change)
+                    change.mul_(keep)
+                    change.addcmul_(votes[first:last, top:bottom], value_columns[first:last, -1:])
+            else:
+                torch.bmm(slope_and_votes[first:last, top:bottom], value_columns[first:last], out=change)
+            target = to_value[first:last]
+            torch.baddbmm(target, mixed.transpose(1, 2), slope[first:last, top:bottom], beta=beta, alpha=1, out=target)
+            torch._softmax_backward_data(change, attention, -1, attention.dtype, grad_input=change)
+            to_query[first:last, top:bottom] = torch.bmm(change, keys_and_ones[first:last, :, :size_query])
+            target = to_key[first:last]
+            left = change.transpose(1, 2)
+            right = queries_and_lse[first:last, top:bottom, :size_query]
+            torch.baddbmm(target, left, right, beta=beta, alpha=1, out=target)
+            tile_number += 1
+    query_gradient.copy_(to_query.mul_(scale).transpose(0, 1))
+    key_gradient.copy_(to_key.transpose(0, 1))
+    value_gradient.copy_(to_value.transpose(0, 1))
+
+
+@lru_cache(maxsize=8)
+def fast(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The function without the interpreter if torch still offers that, else the function itself."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)
+            scripted: Callable[..., Any] = torch.jit.script(function)
+        optimized: Callable[[bool], AbstractContextManager[None]] = vars(torch.jit)["optimized_execution"]
+    except (AttributeError, KeyError, RuntimeError, NotImplementedError, TypeError):
+        return function
+
+    @wraps(function)
+    def run(*arguments: Any) -> None:
+        # torch's optimiser finds nothing to gain in these loops and keeps four megabytes of its own for the attempt.
+        with optimized(False):
+            scripted(*arguments)
+
+    return run
+
 
 # Bytes of one score tile: the backward pass holds two, which should fit a core's own cache.
 TILE_BYTES = 1 << 20

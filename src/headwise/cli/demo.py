@@ -12,25 +12,24 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from headwise.cli.progress import progress
-from headwise.cli.stopping import INTERRUPTED, keeping, kept_in
-from headwise.cli.train import command, program
+from headwise.cli.progress_bar import INTERRUPTED, keeping, kept_in, progress
+from headwise.cli.train_commands import command, program
+from headwise.data import Split, build_task
 from headwise.disk import folder_lock, save_content
 from headwise.errors import InputError
-from headwise.experiments.analysis import AnalysisSettings, analyze, read_analysis
-from headwise.experiments.analysis.store import new_analysis
-from headwise.experiments.attention import View, head_summary, view
-from headwise.experiments.files import read_recipe
+from headwise.experiments.analysis import AnalysisSettings, analyze_tasks, read_analysis
+from headwise.experiments.analysis.analysis_files import new_analysis
+from headwise.experiments.apply import load_tasks
 from headwise.experiments.prepare import Place
+from headwise.experiments.recipe_files import read_recipe
 from headwise.experiments.record import NAME
 from headwise.experiments.run import check_output, train
-from headwise.experiments.run_tasks import load_tasks
+from headwise.experiments.token_scores import View, head_summary, view
 from headwise.reports import heatmap, projection
-from headwise.reports.explorer.report import build_page
-from headwise.reports.explorer.runs import gather_runs
-from headwise.tasks import Split, build_task
+from headwise.reports.explorer.page import build_page
+from headwise.reports.explorer.report_runs import gather_runs
 from headwise.training import Listener, load_classifier_folder
-from headwise.training.quiet import quiet_libraries
+from headwise.training.encoders import quiet_libraries
 
 VARIANTS = ("plain", "guided")
 # Examples for the statistics of heads: enough for two digits, a few seconds.
@@ -111,7 +110,7 @@ def _analyse(folder: Path, listener: Listener) -> None:
         read_analysis(folder)
     except InputError:
         with new_analysis(folder, None, overwrite=True, by="--overwrite"):
-            analyze(load_tasks(folder), AnalysisSettings(limit=SAMPLE, importance=IMPORTANCE), listener=listener)
+            analyze_tasks(load_tasks(folder), AnalysisSettings(limit=SAMPLE, importance=IMPORTANCE), listener=listener)
 
 
 def _write_report(output: Path) -> Path:

@@ -13,31 +13,93 @@ import json
 import secrets
 import sys
 import threading
+import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from io import BufferedReader
+from socket import SHUT_RDWR, socket
 from typing import Any
 
-from headwise.cli.explore_connections import (
-    ANSWER_SECONDS,
-    CONNECTIONS,
-    IDLE_SECONDS,
-    REQUEST_SECONDS,
-    Connections,
-)
+from headwise.data import Split
 from headwise.errors import HeadwiseError, InputError
 from headwise.experiments.analysis import view_examples
-from headwise.experiments.analysis.examples import check_texts
-from headwise.experiments.analysis.wanted import WantedPattern
+from headwise.experiments.analysis.example_views import check_texts
+from headwise.experiments.analysis.expected_maps import WantedPattern
 from headwise.experiments.apply import Loaded
-from headwise.json_text import parse_json
-from headwise.reports.explorer.assemble import packed
+from headwise.limits import parse_json
 from headwise.reports.explorer.example_payload import example_payload
-from headwise.reports.explorer.report import Page
-from headwise.reports.explorer.runs import RUN
-from headwise.tasks import Split
+from headwise.reports.explorer.page import Page, packed
+from headwise.reports.explorer.report_runs import RUN
+
+# The open connections of the explorer's server: how many there may be, and how long each may wait.
+
+
+CONNECTIONS = 32
+"""Open at once; a browser opens about six."""
+IDLE_SECONDS = 30.0
+"""From the start, or from the last answer, to the first byte of a request."""
+REQUEST_SECONDS = 10.0
+"""From the first byte of a request to its last."""
+ANSWER_SECONDS = 30.0
+"""For the client to take an answer; not for the models to find it."""
+
+
+class Connections:
+    """Each waits for a request until some time, or is being answered."""
+
+    def __init__(self) -> None:
+        """None yet."""
+        self._lock = threading.Lock()
+        # Until when it may wait, None while it is being answered; those that wait are in the order of their waiting.
+        self._open: dict[socket, float | None] = {}
+
+    def admit(self, connection: socket) -> bool:
+        """Take one more, in place of the one that has waited longest if there are too many; False if none waits."""
+        with self._lock:
+            if len(self._open) >= CONNECTIONS:
+                longest = next((each for each, until in self._open.items() if until is not None), None)
+                if longest is None:
+                    return False
+                self._close(longest)
+            self._open[connection] = time.monotonic() + IDLE_SECONDS
+            return True
+
+    def wait(self, connection: socket, seconds: float) -> bool:
+        """Give it so long from now on; False if it was closed."""
+        return self._set(connection, time.monotonic() + seconds)
+
+    def answer(self, connection: socket) -> bool:
+        """Its request is here: it is not closed until it waits again; False if it was closed before."""
+        return self._set(connection, None)
+
+    def remove(self, connection: socket) -> None:
+        """It has ended."""
+        with self._lock:
+            self._open.pop(connection, None)
+
+    def close_late(self) -> None:
+        """Close those that have waited too long."""
+        now = time.monotonic()
+        with self._lock:
+            for connection in [each for each, until in self._open.items() if until is not None and until < now]:
+                self._close(connection)
+
+    def _set(self, connection: socket, until: float | None) -> bool:
+        with self._lock:
+            if connection not in self._open:
+                return False
+            del self._open[connection]  # to come last
+            self._open[connection] = until
+            return True
+
+    def _close(self, connection: socket) -> None:
+        """Wake its thread, which then ends."""
+        del self._open[connection]
+        with suppress(OSError):
+            connection.shutdown(SHUT_RDWR)
+
 
 LOOPBACK = "127.0.0.1"
 LONGEST = 4000

@@ -123,7 +123,7 @@ def patterns(
     For each pattern, such as looking at the next token: the share of attention that lies where the pattern wants it, if
     attention were even, for the mean of all heads, and for the strongest. Layers and heads count from 0.
     """
-    from headwise.cli.heads import show_patterns
+    from headwise.cli.heads_output import show_patterns
     from headwise.experiments.apply import Source
 
     source = Source(data, download)
@@ -152,9 +152,9 @@ def importance(
 
     A head's score is the slope of the loss when its output is turned down. Writes importance.json and importance.csv.
     """
-    from headwise.cli.head_importance import show_importance
+    from headwise.cli.heads_output import show_importance
     from headwise.experiments.apply import Source
-    from headwise.experiments.head_importance import ImportanceSettings
+    from headwise.experiments.head_studies.head_importance import ImportanceSettings
 
     settings = ImportanceSettings(granularity, normalise, examples, split, seed)
     show_importance(run, task or [], settings, Source(data, download), top=top, output=output, as_json=as_json)
@@ -190,7 +190,7 @@ def prune_curve(
     Beside them, as controls: the heads that a task needs least, random heads, and random heads of the same layers.
     Writes prune-curve.json, prune-curve.csv and prune-curve.safetensors (the predictions).
     """
-    from headwise.cli.prune_curve import CurveOrder, show_curve
+    from headwise.cli.heads_output import CurveOrder, show_curve
     from headwise.experiments.apply import Source
 
     asked = given(
@@ -243,8 +243,7 @@ def dissociation(
     Takes the curve that `headwise heads prune-curve` left; without one it is measured first, with the same options.
     Writes dissociation.json and dissociation.csv.
     """
-    from headwise.cli.head_dissociation import show_dissociation
-    from headwise.cli.prune_curve import CurveOrder
+    from headwise.cli.heads_output import CurveOrder, show_dissociation
     from headwise.experiments.apply import Source
 
     asked = given(
@@ -285,9 +284,9 @@ def similarity(
 
     Shows the D-scores of `headwise heads dissociation` beside them, if they are there. Writes similarity.json.
     """
-    from headwise.cli.head_similarity import show_similarity
+    from headwise.cli.heads_output import show_similarity
     from headwise.experiments.apply import Source
-    from headwise.experiments.head_importance import ImportanceSettings
+    from headwise.experiments.head_studies.head_importance import ImportanceSettings
 
     settings = ImportanceSettings(granularity, normalise, examples, split, seed)
     show_similarity(run, settings, Source(data, download), output=output, as_json=as_json)

@@ -18,15 +18,12 @@ import typer
 
 from headwise import __version__
 from headwise.cli.allow_code import AllowCode
-from headwise.cli.compare_app import add_compare
-from headwise.cli.data import data as data_commands
-from headwise.cli.figure_app import add_figure
+from headwise.cli.data_app import data as data_commands
+from headwise.cli.experiments_app import add_compare, add_sweeps, add_tune
 from headwise.cli.heads_app import heads
-from headwise.cli.pages_app import add_pages
-from headwise.cli.retrieval import add_commands
-from headwise.cli.stopping import INTERRUPTED, Interrupts, sentence
-from headwise.cli.sweeps_app import add_sweeps
-from headwise.cli.tune_app import add_tune
+from headwise.cli.pages_app import add_figure, add_pages
+from headwise.cli.progress_bar import INTERRUPTED, Interrupts, sentence
+from headwise.cli.retrieval_app import add_commands
 from headwise.errors import DiskError, HeadwiseError, HeadwiseWarning, InputError, UnsupportedModelError, is_panic
 
 app = typer.Typer(
@@ -91,7 +88,7 @@ def train(
     as_json: AsJson = False,
 ) -> None:
     """Train the model of RECIPE: the best one on validation is kept and scored on test."""
-    from headwise.cli.train import run_train
+    from headwise.cli.train_commands import run_train
 
     run_train(
         recipe,
@@ -118,7 +115,7 @@ def evaluate(
     as_json: AsJson = False,
 ) -> None:
     """Score the model of RUN on a split of its task, or of each of its tasks."""
-    from headwise.cli.train import run_evaluate
+    from headwise.cli.train_commands import run_evaluate
     from headwise.experiments.apply import Source
 
     run_evaluate(run, split, Source(data, download), task=task, batch=batch, as_json=as_json)
@@ -136,7 +133,7 @@ def predict(
     as_json: AsJson = False,
 ) -> None:
     """Predict every row of a file with the model of RUN."""
-    from headwise.cli.train import run_predict
+    from headwise.cli.train_commands import run_predict
 
     run_predict(run, source, target, task=task, batch=batch, overwrite=overwrite, as_json=as_json)
 
@@ -152,7 +149,7 @@ def tokens(
     as_json: AsJson = False,
 ) -> None:
     """Show how much each token of a text matters to RUN, which was trained with SSA."""
-    from headwise.cli.tokens import show_tokens
+    from headwise.cli.train_commands import show_tokens
 
     show_tokens(run, text, pair, page=html, overwrite=overwrite, as_json=as_json)
 
@@ -166,7 +163,7 @@ def export(
     as_json: AsJson = False,
 ) -> None:
     """Write the classifier of RUN as plain transformers knows it, without a token head."""
-    from headwise.cli.export import run_export
+    from headwise.cli.train_commands import run_export
 
     run_export(run, target, task=task, as_json=as_json)
 
@@ -205,7 +202,7 @@ def doctor(
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of a table.")] = False,
 ) -> None:
     """Tell whether headwise can see the attention of MODEL, by which route, and what that costs."""
-    from headwise.cli.doctor import show  # torch loads only when a command needs it
+    from headwise.cli.listing import show_diagnosis as show  # torch loads only when a command needs it
 
     show(model, batch=batch, length=length, download=download, as_json=as_json)
 
@@ -241,7 +238,7 @@ def knowledge_build(
     as_json: AsJson = False,
 ) -> None:
     """Work out what the guides of RECIPE know about the words of its training texts; `train` does so if need be."""
-    from headwise.cli.knowledge import Choice, build
+    from headwise.cli.knowledge_output import Choice, build
 
     build(Choice(recipe, change or [], data, cache, workers, download), rebuild=rebuild, as_json=as_json)
 
@@ -260,7 +257,7 @@ def knowledge_show(
     as_json: AsJson = False,
 ) -> None:
     """Print what the guides of RECIPE know about the words of one training example."""
-    from headwise.cli.knowledge import Choice, show
+    from headwise.cli.knowledge_output import Choice, show
 
     show(Choice(recipe, change or [], data, cache, workers, download), example, top=top, as_json=as_json)
 
@@ -336,7 +333,7 @@ def _one_voice() -> AbstractContextManager[Any]:
 
 def _tell_error(error: BaseException, message: str, debug: bool) -> None:
     """One sentence, or the traceback; of several processes that have met the same, one tells it."""
-    processes = sys.modules.get("headwise.training.processes")
+    processes = sys.modules.get("headwise.training.distributed")
     if processes is not None and not processes.tells(error):
         return
     if not debug:
@@ -349,7 +346,7 @@ def _tell_error(error: BaseException, message: str, debug: bool) -> None:
 
 def _end(code: Any) -> NoReturn:
     """End with a code; several processes cannot end as one does."""
-    processes = sys.modules.get("headwise.training.processes")  # not imported: nothing to end
+    processes = sys.modules.get("headwise.training.distributed")  # not imported: nothing to end
     if processes is not None:
         processes.leave(code if isinstance(code, int) else int(code is not None))
     sys.exit(code)

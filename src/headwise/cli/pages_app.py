@@ -9,6 +9,72 @@ import typer
 
 from headwise.cli.allow_code import AllowCode
 
+# The command `headwise figure`.
+
+
+def add_figure(app: typer.Typer) -> None:
+    """Put the command on the command line."""
+    app.command()(figure)
+
+
+def figure(
+    kind: Annotated[
+        str,
+        typer.Argument(help="heatmap, pca, layers, sizes, curves or dissociation.", show_default=False),
+    ],
+    runs: Annotated[
+        list[Path],
+        typer.Argument(
+            metavar="RUN",
+            help="Folders of `headwise train`; for layers and sizes, results of `headwise sweep`.",
+            show_default=False,
+        ),
+    ],
+    output: Annotated[
+        Path, typer.Option("--output", "-o", help="File to write: .png, .svg or .pdf.", show_default=False)
+    ],
+    example: Annotated[
+        str | None,
+        typer.Option(help="Which example: its number in the split, or e0, e1 ... as kept.", show_default=False),
+    ] = None,
+    layer: Annotated[
+        int | None, typer.Option(min=0, help="With --head: the map of one head, from 0.", show_default=False)
+    ] = None,
+    head: Annotated[int | None, typer.Option(min=0, help="See --layer.", show_default=False)] = None,
+    task: Annotated[str | None, typer.Option(help="Of a run on several tasks, which one.", show_default=False)] = None,
+    sweep: Annotated[
+        str | None, typer.Option(help="Which sweep, if the folder holds several.", show_default=False)
+    ] = None,
+    baseline: Annotated[
+        Path | None, typer.Option(metavar="RUN", help="A run to put before the others.", show_default=False)
+    ] = None,
+    title: Annotated[str | None, typer.Option(help="Above the figure; '' for none.", show_default=False)] = None,
+    force: Annotated[bool, typer.Option("--force", help="Replace the output file.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of a sentence.")] = False,
+) -> None:
+    """Draw a figure from what RUN left on disk; several runs become several panels.
+
+    heatmap: who looks at whom, of two runs also the difference. pca: heads as points. layers, sizes: scores over guided
+    layers and sizes of the training set. curves: losses, guides and scores by step. dissociation: who is hurt by losing
+    whose heads.
+    """
+    from headwise.cli.figure_output import FigureOrder, run_figure
+
+    order = FigureOrder(
+        kind=kind,
+        runs=tuple(runs),
+        output=output,
+        example=example,
+        layer=layer,
+        head=head,
+        task=task,
+        sweep=sweep,
+        baseline=baseline,
+        title=title,
+    )
+    run_figure(order, force=force, as_json=as_json)
+
+
 Run = Annotated[Path, typer.Argument(help="Folder that `headwise train` made.", show_default=False)]
 OneTask = Annotated[
     str | None, typer.Option("--task", help="Of a run on several tasks, which one.", show_default=False)
@@ -69,8 +135,8 @@ def analyze(
     as_json: AsJson = False,
 ) -> None:
     """Look at what every head of RUN does on a split, and save it for report, explore and figure."""
-    from headwise.cli.analyze import run_analyze
-    from headwise.experiments.analysis.settings import AnalysisSettings, read_pattern
+    from headwise.cli.pages_output import run_analyze
+    from headwise.experiments.analysis.analyze import AnalysisSettings, read_pattern
     from headwise.experiments.apply import Source
 
     settings = AnalysisSettings(
@@ -97,7 +163,7 @@ def report(
     as_json: AsJson = False,
 ) -> None:
     """Write one HTML file that shows what the heads of RUN do; run `headwise analyze` on each run before."""
-    from headwise.cli.report import Sources, run_report
+    from headwise.cli.pages_output import Sources, run_report
 
     sources = Sources(run, baseline, tuple(also or ()), results, examples, task, tuple(exact or ()))
     run_report(sources, output, title=title, force=force, as_json=as_json)
@@ -116,8 +182,7 @@ def explore(
     as_json: AsJson = False,
 ) -> None:
     """Serve the page of `headwise report` on this machine, with a box for sentences of your own."""
-    from headwise.cli.explore import run_explore
-    from headwise.cli.report import Sources
+    from headwise.cli.pages_output import Sources, run_explore
 
     sources = Sources(run, baseline, tuple(also or ()), results, examples, task)
     run_explore(sources, port=port, browser=browser, as_json=as_json)

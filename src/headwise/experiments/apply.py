@@ -3,26 +3,39 @@
 from __future__ import annotations
 
 import json
+import shutil
+import tempfile
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy
+from safetensors import SafetensorError
 from torch import nn
 
-from headwise.disk import new_file, save_content
-from headwise.errors import InputError
+from headwise.attention import pruned_heads
+from headwise.data import Collator, Split, Task, build_task, encode
+from headwise.disk import disk_errors, draft_prefix, folder_lock, holds_nothing, new_file, ordinary_modes, save_content
+from headwise.errors import InputError, choices
 from headwise.experiments import record
-from headwise.experiments.data import read_split
+from headwise.experiments.joint_recipe import JointRecipe
 from headwise.experiments.recipe import Recipe
-from headwise.experiments.spreadsheet import csv_text
-from headwise.tasks import Collator, Split, Task, build_task, encode
-from headwise.training import Listener, Silence, load_classifier_folder, predict_logits, predictions_of, score_logits
-from headwise.training.loading import check_classifier
-from headwise.training.multitask_saving import load_task
+from headwise.experiments.splits import read_split
+from headwise.experiments.text_formats import csv_text
+from headwise.ssa import remove_supervision, supervision_of
+from headwise.training import (
+    Listener,
+    Silence,
+    load_classifier_folder,
+    predict_logits,
+    predictions_of,
+    save_classifier,
+    score_logits,
+)
 from headwise.training.predict import probabilities_of
-from headwise.training.saving import in_one_sentence, load_tokenizer
+from headwise.training.saving import check_classifier, in_one_sentence, load_multitask, load_task, load_tokenizer
 from headwise.training.token_numbers import check_vocabulary
 
 
@@ -176,3 +189,113 @@ def _text(rows: list[dict[str, Any]], suffix: str) -> str:
 def _takes_labels(recipe: Recipe, labels: tuple[str, ...]) -> bool:
     """Whether the task found its labels in the training file, so that they must be given to it again."""
     return bool(labels) and not build_task(recipe.task.name, recipe.task.options).labels
+
+
+# All tasks of a finished run, ready to predict: several that share an encoder, or the one that there is.
+
+
+@dataclass(frozen=True)
+class RunTasks:
+    """The tasks of a run by name; the models of a joint run share one encoder object."""
+
+    folder: Path
+    joint: bool
+    runs: dict[str, Loaded]
+
+    @property
+    def first(self) -> Loaded:
+        """Any of them, for what they have in common."""
+        return next(iter(self.runs.values()))
+
+    def refuse_pruned(self, what: str) -> None:
+        """For what makes no sense, or is not there, without all heads."""
+        gone = pruned_heads(self.first.model)
+        if gone:
+            layer, heads = next(iter(gone.items()))
+            raise InputError(
+                f"heads were pruned from the model of {self.folder} (layer {layer}: {', '.join(map(str, heads))}): "
+                f"{what} needs a model with all its heads."
+            )
+
+
+def load_tasks(folder: Path, wanted: Sequence[str] = ()) -> RunTasks:
+    """Load a finished run of either kind; `wanted` are the tasks to keep, all if none is named."""
+    content = finished_record(folder)
+    recipe = record.any_recipe_of(content, folder)
+    if isinstance(recipe, JointRecipe):
+        model, tokenizer = load_multitask(folder), load_tokenizer(folder)
+        runs = {
+            task: loaded(recipe.single(task), content, model.classifier(task), tokenizer, task) for task in recipe.tasks
+        }
+    else:
+        runs = {recipe.task.name: load_run(folder)}
+    return RunTasks(folder, isinstance(recipe, JointRecipe), _kept(runs, wanted))
+
+
+def _kept(runs: dict[str, Any], wanted: Sequence[str]) -> dict[str, Any]:
+    for task in wanted:
+        if task not in runs:
+            raise InputError(f"--task {task}: {choices(task, runs)}.")
+    return {task: run for task, run in runs.items() if not wanted or task in wanted}
+
+
+# A run as a plain classifier of transformers, with nothing of headwise in it.
+
+
+def export(run: Path, target: Path, task: str | None = None) -> dict[str, Any]:
+    """Write the classifier of a run, or of one of its tasks, to a new folder; all of it or nothing.
+
+    What a plain classifier cannot compute is refused: the pooling of the hybrid model, and the ReLU head.
+    """
+    _check_target(target)
+    with folder_lock(target):
+        _check_target(target)  # the last holder of the lock may have written it
+        return _export(run, target, task)
+
+
+def _check_target(target: Path) -> None:
+    if (target.exists() and not target.is_dir()) or not holds_nothing(target):
+        raise InputError(f"--output {target} exists already: choose another folder.")
+
+
+def _export(run: Path, target: Path, task: str | None) -> dict[str, Any]:
+    with _writing(target):
+        for left in target.parent.glob(f"{draft_prefix(target)}*"):  # of a process that was killed
+            shutil.rmtree(left, ignore_errors=True)
+        fresh = Path(tempfile.mkdtemp(dir=target.parent, prefix=draft_prefix(target)))
+    try:
+        loaded = load_run(run, task)
+        _check(loaded, run)
+        removed = supervision_of(loaded.model) is not None
+        if removed:
+            remove_supervision(loaded.model)
+        with _writing(target):
+            save_classifier(loaded.model, loaded.tokenizer, fresh, "pooler")
+            ordinary_modes(fresh)
+            fresh.chmod(target.stat().st_mode & 0o777)  # mkdtemp's are for the user alone
+            for left in target.iterdir():  # the lock: a folder can take the place of an empty one only
+                left.unlink()
+            fresh.replace(target)
+    finally:
+        shutil.rmtree(fresh, ignore_errors=True)
+    return {"run": str(run), "output": str(target), "token_head_removed": removed}
+
+
+def _writing(target: Path) -> AbstractContextManager[None]:
+    """Errors of the disk in one sentence."""
+    return disk_errors(f"{target} could not be written", "make room, or choose another folder.", SafetensorError)
+
+
+def _check(loaded: Loaded, run: Path) -> None:
+    supervision = supervision_of(loaded.model)
+    if supervision is not None and supervision.pools:
+        raise InputError(
+            f"{run} is a hybrid model of SSA, whose classifier reads pooled tokens (cls_weight "
+            f"{supervision.options.cls_weight:g}): plain transformers would give other answers; load it with "
+            "headwise.load, or train with `ssa: {model: cotraining}`."
+        )
+    if loaded.recipe.head != "pooler":
+        raise InputError(
+            f"{run} has the head {loaded.recipe.head!r}, which no classifier of transformers has: use `headwise "
+            "predict`, or train with head: pooler."
+        )

@@ -6,6 +6,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, ValidationError, model_validator
 
+from headwise.data import build_task
+from headwise.documents import sentence
 from headwise.errors import InputError, choices
 from headwise.experiments.recipe import (
     Data,
@@ -18,9 +20,7 @@ from headwise.experiments.recipe import (
     options_or_none,
     or_defaults,
 )
-from headwise.experiments.recipe_errors import sentence
 from headwise.heads.iat import IAT, build_iat
-from headwise.tasks import build_task
 
 # What tasks of one batch size and one model have in common.
 SHARED = ("max_length", "padding", "buckets")

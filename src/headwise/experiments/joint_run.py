@@ -4,33 +4,170 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, replace
+from importlib import resources
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy
 
+from headwise import documents
 from headwise.attention import family_of
-from headwise.attention.head_weights import head_weights
+from headwise.attention.families import head_weights
 from headwise.disk import write_atomically
 from headwise.errors import InputError, StateError
-from headwise.experiments import documents, record
-from headwise.experiments.job import settings_of, write_log
-from headwise.experiments.joint_card import joint_card
-from headwise.experiments.joint_happened import summarise_joint
-from headwise.experiments.joint_prepare import JointPrepared
-from headwise.experiments.outputs import write_outputs
+from headwise.experiments import record
+from headwise.experiments.joint_recipe import JointRecipe
+from headwise.experiments.outputs import output_of, scorer, write_outputs
+from headwise.experiments.prepare import JointPart, JointPrepared, named_splits
+from headwise.experiments.recipe import Recipe
 from headwise.experiments.record_schema import ChosenFile
-from headwise.experiments.scoring import scorer
+from headwise.experiments.text_formats import render_markdown
 from headwise.heads.iat import IAT, important_heads
 from headwise.heads.pruning import top_heads
-from headwise.training import JointMaterial, Listener, Outcome, Part, ReportProgress, fit, processes
-from headwise.training.branch import branch
+from headwise.training import JointMaterial, Listener, Outcome, Part, ReportProgress, Settings, fit, predict_logits
+from headwise.training import distributed as processes
+from headwise.training.arguments import MEAN
+from headwise.training.callbacks import Watch
+from headwise.training.checkpoints import branch
+from headwise.training.classifier import fit_linear
 from headwise.training.fit import BEST, LAST, load_weights, save_weights
-from headwise.training.importance_pass import importance_on
-from headwise.training.important_heads import TrainImportantHeads
-from headwise.training.linear_probe import fit_linear
-from headwise.training.multitask_saving import save_multitask
-from headwise.training.watching import Watch
+from headwise.training.iat_training import TrainImportantHeads, importance_on
+from headwise.training.saving import save_multitask
+
+# What a run needs to know of a recipe's kind: one task, or several.
+
+
+# Below the folder of a run, until it is finished.
+WORK = "unfinished"
+
+
+class Job(Protocol):
+    """Everything read and checked, ready to be trained."""
+
+    @property
+    def fingerprint(self) -> str:
+        """A short hash of all examples, so that a run goes on with those that it began with."""
+
+    @property
+    def knowledge(self) -> dict[str, dict[str, Any]]:
+        """For each guide that needs knowledge, what tells it from other knowledge."""
+
+    def fit(self, work: Path, listener: Listener, watch: Watch | None = None) -> Outcome:
+        """Train in a folder of its own, going on with what is there; `watch` is told of each evaluation."""
+
+    def finish(self, outcome: Outcome, asked: dict[str, Any], folder: Path, listener: Listener) -> dict[str, Any]:
+        """Score the model, write all but the record, and return the record."""
+
+
+def settings_of(recipe: Recipe | JointRecipe) -> Settings:
+    """The recipe's choices for training."""
+    training = recipe.training
+    names = set(Settings.__dataclass_fields__) & set(type(training).model_fields)
+    chosen = {name: getattr(training, name) for name in names}
+    return Settings(
+        **chosen,
+        seed=recipe.seed,
+        share_every=recipe.share_every if isinstance(recipe, Recipe) else 0,
+        by_length=recipe.data.buckets and recipe.data.padding == "dynamic",
+        report_to=recipe.report_to,
+    )
+
+
+def write_log(folder: Path, outcome: Outcome) -> None:
+    """Every logged step, one per line."""
+    write_atomically(folder / "log.jsonl", "".join(json.dumps(entry) + "\n" for entry in outcome.log))
+
+
+# The model card of a run on several tasks.
+
+
+def joint_card(content: dict[str, Any]) -> str:
+    """The card of a finished run, from its record."""
+    template = resources.files(__package__).joinpath("joint_card.md.jinja").read_text(encoding="utf-8")
+    return render_markdown(
+        template, recipe=content["asked"]["recipe"], happened=content["happened"], world=content["world"]
+    )
+
+
+# What happened in a run on several tasks.
+
+
+Scores = dict[str, float]
+
+
+@dataclass(frozen=True)
+class Summary:
+    """How a model did on every labelled split but train."""
+
+    tasks: dict[str, dict[str, Any]]
+    """Of each task what is known about it, and its metrics by split."""
+    metrics: dict[str, Scores | None]
+    """By split: the mean of the main metrics, and each task's metrics as TASK/METRIC."""
+    outputs: dict[str, Any]
+    """What the model answered to every example that was scored, by TASK/SPLIT."""
+
+    def happened(self, outcome: Outcome, last: Summary) -> dict[str, Any]:
+        """The record of a run whose best model this is."""
+        return {
+            "metrics": self.metrics,
+            "last": last.metrics,
+            "primary": MEAN,
+            "tasks": self.tasks,
+            "steps": outcome.steps,
+            "best_step": outcome.best_step,
+            "seconds_per_epoch": [round(seconds, 3) for seconds in outcome.seconds_per_epoch],
+            "seconds_per_step": outcome.seconds_per_step,
+            "evaluations": outcome.evaluations,
+        }
+
+
+def summarise_joint(prepared: JointPrepared, listener: Listener) -> Summary:
+    """Score the model as it is now."""
+    batch = prepared.recipe.training.evaluation_batch
+    outputs: dict[str, Any] = {}
+    tasks = {
+        task: _task(prepared, task, part, batch, outputs, listener=listener) for task, part in prepared.parts.items()
+    }
+    splits = dict.fromkeys(name for each in tasks.values() for name in each["metrics"])
+    return Summary(tasks, {split: _joined(tasks, split) for split in splits}, outputs)
+
+
+def _task(
+    prepared: JointPrepared, name: str, part: JointPart, batch: int, outputs: dict[str, Any], *, listener: Listener
+) -> dict[str, Any]:
+    """One task; what the model answered goes to `outputs`."""
+    task = part.splits.task
+    metrics: dict[str, Scores | None] = {}
+    for split, examples in named_splits(part.splits).items():
+        if split == "train":
+            continue
+        metrics[split] = None
+        if examples.labelled:
+            logits = predict_logits(prepared.model.classifier(name), part.encoded[split], part.collate, batch=batch)
+            metrics[split] = scorer(task, examples, {})(logits)
+            outputs[f"{name}/{split}"] = output_of(task, examples, logits, {})
+        else:
+            listener.tell(f"the {split} set of {name} has no labels: it is not scored")
+    return {
+        "task": task.name,
+        "kind": task.kind,
+        "primary": task.primary,
+        "labels": list(task.labels),
+        "examples": {split: len(encoded) for split, encoded in part.encoded.items()},
+        "truncated": {split: encoded.truncated for split, encoded in part.encoded.items()},
+        "metrics": metrics,
+    }
+
+
+def _joined(tasks: dict[str, dict[str, Any]], split: str) -> Scores | None:
+    scored = {name: each["metrics"][split] for name, each in tasks.items() if each["metrics"].get(split)}
+    if not scored:
+        return None
+    named = {f"{name}/{metric}": value for name, scores in scored.items() for metric, value in scores.items()}
+    main = float(numpy.mean([scores[tasks[name]["primary"]] for name, scores in scored.items()]))
+    # A mean over some of the tasks would be taken for one over all.
+    return ({MEAN: main} if len(scored) == len(tasks) else {}) | named
+
 
 TRUNK, ARM, CONTROL = "trunk", "iat", "control"
 IMPORTANCE = "importance.json"

@@ -4,19 +4,44 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy
 
+from headwise import documents
+from headwise.data import Split, Task
 from headwise.disk import write_atomically
 from headwise.errors import InputError
-from headwise.experiments import documents, record
+from headwise.experiments import record
+from headwise.experiments.prepare import Prepared, named_splits
 from headwise.experiments.record_schema import OutputsFile
-from headwise.metrics.ranking import ranking_per_query
-from headwise.tasks import Split, Task
-from headwise.training import predictions_of
+from headwise.experiments.splits import Splits
+from headwise.guides import guidance_of, unguide
+from headwise.metrics.ranking import ranking_per_query, ranking_scores_of
+from headwise.training import Listener, Outcome, predict_logits, predictions_of, score_logits
+
+# How the outputs of a model on a split are scored.
+
+
+Scorer = Callable[[numpy.ndarray], dict[str, float]]
+
+
+def scorer(task: Task, split: Split, gold: Mapping[str, int]) -> Scorer:
+    """A function from the logits on a labelled split, [N,C], to the metrics of its task.
+
+    Args:
+        task: says which metrics.
+        split: the examples, in the order of the logits.
+        gold: of ranking, how many papers answer each claim of the split, found or not.
+    """
+    labels = [float(label or 0) for label in split.labels]
+    if task.kind != "ranking":
+        return lambda logits: score_logits(logits, labels, task.metrics)
+    groups = split.groups or ()
+    return lambda logits: ranking_scores_of(logits[:, 0], numpy.asarray(labels), groups, gold=gold)
+
 
 NAME = "outputs.json"
 FORMAT = 1
@@ -68,3 +93,72 @@ def read_outputs(folder: Path) -> dict[str, Any]:
         raise InputError(f"{path} has format {content.get('format')!r:.40}: this headwise reads format {FORMAT}.")
     outputs: dict[str, Any] = documents.check(content, OutputsFile, path, record.AGAIN)["outputs"]
     return outputs
+
+
+# What happened in a run: scores of its best model, times, and what the guides did.
+
+
+def summarise(prepared: Prepared, outcome: Outcome, listener: Listener) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Take the guides off, score the model on every labelled split but train, and put all numbers together.
+
+    Returns:
+        What happened, and what the model answered to every example that was scored.
+    """
+    if guidance_of(prepared.model) is not None:
+        unguide(prepared.model)
+    task, batch = prepared.splits.task, prepared.recipe.training.evaluation_batch
+    metrics: dict[str, Any] = {}
+    outputs: dict[str, Any] = {}
+    for name, split in named_splits(prepared.splits).items():
+        if name == "train":
+            continue
+        if not split.labelled:
+            listener.tell(f"the {name} set has no labels: it is not scored")
+            metrics[name] = None
+            continue
+        logits = predict_logits(prepared.model, prepared.encoded[name], prepared.collate, batch=batch)
+        gold = prepared.splits.gold.get(name, {})
+        metrics[name] = scorer(task, split, gold)(logits)
+        outputs[name] = output_of(task, split, logits, gold)
+    happened = {
+        "metrics": metrics,
+        "primary": task.primary,
+        "labels": list(task.labels),
+        "steps": outcome.steps,
+        "best_step": outcome.best_step,
+        "seconds_per_epoch": [round(seconds, 3) for seconds in outcome.seconds_per_epoch],
+        "seconds_per_step": outcome.seconds_per_step,
+        "examples": {name: len(split) for name, split in named_splits(prepared.splits).items()},
+        **_claims(prepared.splits),
+        "truncated": {name: encoded.truncated for name, encoded in prepared.encoded.items()},
+        "guides": _guides(outcome.log),
+        "targets": prepared.targets,
+        **({"ssa": outcome.relabellings} if outcome.relabellings else {}),
+        "evaluations": outcome.evaluations,
+    }
+    return happened, outputs
+
+
+def _claims(splits: Splits) -> dict[str, dict[str, int]]:
+    """Of ranking: how many claims the pairs belong to."""
+    groups = {name: split.groups for name, split in named_splits(splits).items() if split.groups is not None}
+    return {"claims": {name: len(set(each)) for name, each in groups.items()}} if groups else {}
+
+
+def _guides(log: list[dict[str, Any]]) -> dict[str, dict[str, float | None]]:
+    """Per guide: its last weight, and its gradient share as the mean over all measurements."""
+    names = sorted(
+        {key[6:-7] for entry in log for key in entry if key.startswith("guide/") and key.endswith("_weight")}
+    )
+    found: dict[str, dict[str, float | None]] = {}
+    for name in names:
+        shares = [entry[f"guide/{name}_share"] for entry in log if f"guide/{name}_share" in entry]
+        weights = [entry[f"guide/{name}_weight"] for entry in log if f"guide/{name}_weight" in entry]
+        values = [entry[f"guide/{name}"] for entry in log if f"guide/{name}" in entry]
+        found[name] = {
+            "weight": weights[-1],
+            "share": sum(shares) / len(shares) if shares else None,
+            "first": values[0],
+            "last": values[-1],
+        }
+    return found

@@ -15,14 +15,14 @@ from pydantic import (
     model_validator,
 )
 
+from headwise.data import Task, build_task
+from headwise.documents import sentence
 from headwise.errors import InputError
-from headwise.experiments.recipe_errors import sentence
 from headwise.guides import build
-from headwise.json_text import MAX_DEPTH, deeper_than
+from headwise.limits import MAX_DEPTH, deeper_than
 from headwise.patterns import Pattern, refuse_named_code
+from headwise.retrieval.retrieval_task import RetrievalTask
 from headwise.ssa import SSA, build_ssa
-from headwise.tasks import Task, build_task
-from headwise.tasks.retrieval.task import RetrievalTask
 
 Schedule = Literal["linear", "cosine", "constant", "constant_with_warmup", "polynomial", "inverse_sqrt"]
 

@@ -12,10 +12,9 @@ from typing import Any
 
 import torch
 
-from headwise import __version__
+from headwise import __version__, documents
 from headwise.disk import write_atomically
 from headwise.errors import InputError
-from headwise.experiments import documents
 from headwise.experiments.joint_recipe import JointRecipe, check_any_recipe, chosen_task
 from headwise.experiments.recipe import Recipe
 from headwise.experiments.record_schema import RunRecord
@@ -48,7 +47,9 @@ def asked(
 
 def world() -> dict[str, Any]:
     """Where the run happens: versions and hardware, by kind and not by name."""
-    from headwise.training import processes  # loads the Trainer, which those who only read records do not need
+    from headwise.training import (
+        distributed as processes,  # loads the Trainer, which those who only read records do not need
+    )
 
     device = torch.cuda.get_device_name() if torch.cuda.is_available() else None
     return {

@@ -13,12 +13,13 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from headwise import documents
 from headwise.errors import InputError
-from headwise.experiments import documents, record
+from headwise.experiments import record
 from headwise.experiments.outputs import read_outputs
 from headwise.experiments.record_schema import FailedRecord, StoredRecord
-from headwise.experiments.sweeps.folder import FORMAT, MARK
 from headwise.experiments.sweeps.plan import WORDS
+from headwise.experiments.sweeps.sweep_folder import FORMAT, MARK
 
 RUNS = "runs"
 SWEEPS = "sweeps"

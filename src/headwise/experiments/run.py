@@ -5,25 +5,137 @@ from __future__ import annotations
 import shutil
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from importlib import resources
 from pathlib import Path
 from typing import Any
 
 from safetensors import SafetensorError
 
-from headwise.disk import FOLDER_LOCK, check_folder, clear_drafts, folder_lock, holds_nothing, ordinary_modes
+from headwise.disk import (
+    FOLDER_LOCK,
+    check_folder,
+    clear_drafts,
+    folder_lock,
+    holds_nothing,
+    ordinary_modes,
+    write_atomically,
+)
 from headwise.errors import DiskError, InputError
 from headwise.experiments import record
-from headwise.experiments.job import WORK, Job
-from headwise.experiments.joint_prepare import prepare_joint
 from headwise.experiments.joint_recipe import JointRecipe
-from headwise.experiments.joint_run import JointJob
-from headwise.experiments.prepare import Place, prepare
+from headwise.experiments.joint_run import WORK, Job, JointJob, settings_of, write_log
+from headwise.experiments.outputs import scorer, summarise, write_outputs
+from headwise.experiments.prepare import Place, Prepared, fingerprint, prepare, prepare_joint
 from headwise.experiments.recipe import Recipe
-from headwise.experiments.single_run import SingleJob
-from headwise.training import Listener, Outcome, Silence, processes
+from headwise.experiments.text_formats import render_markdown
+from headwise.experiments.token_scores import FOLDER as SNAPSHOTS
+from headwise.experiments.token_scores import join_snapshots
+from headwise.retrieval.retrieval_task import RetrievalTask
+from headwise.training import (
+    KnowledgeCollator,
+    Listener,
+    Material,
+    Outcome,
+    ReportProgress,
+    Silence,
+    fit,
+    save_classifier,
+)
+from headwise.training import distributed as processes
+from headwise.training.callbacks import Snapshots, Watch
 from headwise.training.checkpoints import MARK
-from headwise.training.watching import Watch
+from headwise.training.relabelling import Probing
+from headwise.training.reranking import by_claim
+from headwise.training.saving import prepare_reranker
+
+# The model card that lies beside a trained model.
+
+
+def model_card(content: dict[str, Any]) -> str:
+    """The card of a finished run, from its record."""
+    happened = content["happened"]
+    scored: dict[str, float] = next((scores for scores in happened["metrics"].values() if scores), {})
+    template = resources.files(__package__).joinpath("model_card.md.jinja").read_text(encoding="utf-8")
+    return render_markdown(
+        template,
+        recipe=content["asked"]["recipe"],
+        ssa=_supervision(content),
+        knowledge=content["asked"].get("knowledge", {}),
+        happened=happened,
+        world=content["world"],
+        names=list(scored),
+    )
+
+
+def _supervision(content: dict[str, Any]) -> dict[str, Any] | None:
+    """Of SSA the model, and whether it pools; None without it."""
+    options = Recipe.model_validate(content["asked"]["recipe"]).supervision
+    return None if options is None else {"model": options.model, "pools": options.pools}
+
+
+# A run on one task.
+
+
+@dataclass(frozen=True)
+class SingleJob:
+    """One task, ready to be trained."""
+
+    prepared: Prepared
+
+    @property
+    def fingerprint(self) -> str:
+        """A short hash of all examples."""
+        return fingerprint(self.prepared.encoded)
+
+    @property
+    def knowledge(self) -> dict[str, dict[str, Any]]:
+        """For each guide that needs knowledge, what tells it from other knowledge."""
+        return self.prepared.knowledge
+
+    def fit(self, work: Path, listener: Listener, watch: Watch | None = None) -> Outcome:
+        """Train."""
+        prepared = self.prepared
+        splits, task = prepared.splits, prepared.splits.task
+        material = Material(
+            model=prepared.model,
+            train=prepared.train,
+            validation=prepared.encoded["validation"],
+            collate=prepared.collate,
+            score=scorer(task, splits.validation, splits.gold.get("validation", {})),
+            primary=task.primary,
+        )
+        if isinstance(task, RetrievalTask) and task.loss == "list":
+            material = by_claim(material, splits.train.groups or ())
+        report = ReportProgress(listener, prepared.recipe.name)
+        supervision = prepared.recipe.supervision
+        if supervision is not None and supervision.learns_labels:
+            collate = prepared.collate.collate if isinstance(prepared.collate, KnowledgeCollator) else prepared.collate
+            material = replace(material, probing=Probing(prepared.encoded["train"], collate, task.kind, report.probing))
+        return fit(material, settings_of(prepared.recipe), work, [*self._snapshots(work), report], watch=watch)
+
+    def _snapshots(self, work: Path) -> list[Snapshots]:
+        """What looks at the heads from time to time, if the recipe asks for it."""
+        prepared, count = self.prepared, self.prepared.recipe.training.snapshots
+        if not count:
+            return []
+        collate = prepared.collate.collate if isinstance(prepared.collate, KnowledgeCollator) else prepared.collate
+        return [Snapshots(prepared.model, prepared.encoded["validation"], collate, count, work / SNAPSHOTS)]
+
+    def finish(self, outcome: Outcome, asked: dict[str, Any], folder: Path, listener: Listener) -> dict[str, Any]:
+        """Score and save."""
+        prepared = self.prepared
+        happened, outputs = summarise(prepared, outcome, listener)
+        content = record.compose(asked, happened)
+        if prepared.splits.task.kind == "ranking":
+            prepare_reranker(prepared.model, prepared.encoder.tokenizer, prepared.recipe.data.max_length)
+        save_classifier(prepared.model, prepared.encoder.tokenizer, folder, prepared.recipe.head)
+        write_log(folder, outcome)
+        write_outputs(folder, outputs)
+        looked_at = min(prepared.recipe.training.snapshots, len(prepared.encoded["validation"]))
+        join_snapshots(folder / WORK, folder, looked_at)
+        write_atomically(folder / "README.md", model_card(content))
+        return content
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from headwise.attention import encoder_of, family_of
-from headwise.attention.head_weights import head_weights
+from headwise.attention.families import head_weights
 from headwise.errors import InputError, StateError, choices
 from headwise.heads.pruning import Mask, random_masks, top_heads
 from headwise.registry import politely

@@ -17,8 +17,8 @@ from numpy.typing import ArrayLike, NDArray
 from torch import Tensor, nn
 
 from headwise.attention import encoder_of
-from headwise.attention.head_weights import head_weights
-from headwise.attention.inputs import keep_from_model
+from headwise.attention.families import head_weights
+from headwise.attention.seam import keep_from_model
 from headwise.errors import InputError, choices
 from headwise.heads.dissociation import Values, plain
 from headwise.heads.gradients import examples_of, loss_of, no_trace, prepared_batches

@@ -12,11 +12,9 @@ from headwise.patterns.base import (
     register_pattern,
 )
 from headwise.patterns.dependency import Dependency
-from headwise.patterns.marks import find_marks, mark_ids
+from headwise.patterns.fixed import Delim, First, Next, Period, Prev, find_marks, mark_ids
 from headwise.patterns.pmi import PMI
-from headwise.patterns.position import First, Next, Prev
 from headwise.patterns.store import Stored, default_cache, gather, store_key
-from headwise.patterns.tokens import Delim, Period
 from headwise.patterns.wordsim import WordSimilarity
 
 __all__ = [

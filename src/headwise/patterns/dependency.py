@@ -18,10 +18,9 @@ from numpy.typing import NDArray
 
 from headwise.errors import InputError, choices
 from headwise.patterns.base import register_pattern
-from headwise.patterns.conllu_files import file_hash, read_conllu
+from headwise.patterns.conllu_trees import file_hash, read_conllu
 from headwise.patterns.knowledge import Builder, Knowledge, Resources, Spread, Texts, WordMatrix
-from headwise.patterns.own_parser import OwnParser, ParserFunction, find_function
-from headwise.patterns.spacy_parser import DEFAULT_MODEL, SpacyParser
+from headwise.patterns.parsers import DEFAULT_MODEL, OwnParser, ParserFunction, SpacyParser, find_function
 
 FUNCTION_NAME = re.compile(r"\w+(\.\w+)*:\w+(\.\w+)*")
 

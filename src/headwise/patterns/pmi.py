@@ -15,9 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headwise.errors import InputError
+from headwise.patterns.align import RULES, plain, words_of
 from headwise.patterns.base import register_pattern
 from headwise.patterns.knowledge import Builder, Knowledge, Resources, Spread, Texts, WordMatrix
-from headwise.patterns.words import RULES, plain, words_of
 
 Keys = NDArray[np.int64]
 # A part of the corpus counted: its words, and of each pair of them (x << 32 | y with x <= y) how often it was seen.

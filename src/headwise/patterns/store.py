@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import os
+import re
+import shutil
 import warnings
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, overload
 
@@ -14,12 +18,124 @@ import numpy as np
 
 from headwise.disk import cache_folder, locked, user_cache, writing
 from headwise.errors import HeadwiseWarning, InputError, StateError
-from headwise.patterns import mapped
-from headwise.patterns.flat import Arrays, flatten
-from headwise.patterns.keys import about, store_key
+from headwise.patterns import arrays as mapped
+from headwise.patterns.arrays import FORMAT, Arrays, flatten, join
+from headwise.patterns.base import options_of
 from headwise.patterns.knowledge import Builder, Knowledge, Resources, Texts, WordMatrix
 from headwise.patterns.parallel import SMALL, Processes, apply, checked_workers, cut, end_workers
-from headwise.patterns.parts import Parts
+
+# The name of a store: a hash of all that decides what it holds.
+
+
+def store_key(pattern: Knowledge, examples: Sequence[Texts], corpus: Sequence[Texts], resources: Resources) -> str:
+    """A hash of the pattern, its options, its sources, and the texts in their order.
+
+    The corpus counts only for patterns that draw on it. Model, seed and longest length never do.
+    """
+    content = hashlib.sha256(_plain(pattern, about(pattern, resources)).encode())
+    _add(content, examples, f"pattern {pattern.name}: example")
+    if pattern.from_corpus:
+        _add(content, corpus, f"pattern {pattern.name}: corpus example")
+    return content.hexdigest()[:32]
+
+
+def about(pattern: Knowledge, resources: Resources) -> dict[str, Any]:
+    """What decides the values besides the texts."""
+    return {
+        "format": FORMAT,
+        "name": pattern.name,
+        "options": options_of(pattern),
+        "fingerprint": pattern.fingerprint(resources),
+    }
+
+
+def _plain(pattern: Knowledge, data: dict[str, Any]) -> str:
+    try:
+        return json.dumps(data, sort_keys=True)
+    except (TypeError, ValueError) as error:
+        raise StateError(f"pattern {pattern.name}: its options and fingerprint must be plain data: {error}.") from error
+
+
+def _add(content: Any, examples: Sequence[Texts], what: str) -> None:
+    """Lengths go in as well: otherwise ("ab", "c") and ("a", "bc") would be the same."""
+    content.update(b"%d:" % len(examples))
+    for number, texts in enumerate(examples):
+        if not isinstance(texts, tuple | list) or not all(isinstance(text, str) for text in texts):
+            raise InputError(f"{what} {number}: expected a tuple of texts such as ('one', 'two'), got {texts!r:.100}.")
+        content.update(b"%d:" % len(texts))
+        for text in texts:
+            encoded = text.encode("utf-8", "surrogatepass")
+            content.update(b"%d:" % len(encoded))
+            content.update(encoded)
+
+
+# An unfinished store: its finished parts, each in a folder of its own, so that a kill costs only what was running.
+
+
+@dataclass(frozen=True)
+class Parts:
+    """The parts of one store. A part is a range of examples; the next build may cut the rest otherwise."""
+
+    folder: Path
+    key: str
+    total: int
+    places: list[range] = field(default_factory=list)
+    """Which examples are done."""
+
+    @property
+    def done(self) -> int:
+        """How many examples are done."""
+        return sum(map(len, self.places))
+
+    def restore(self) -> None:
+        """Find the parts that an earlier build has left; what is damaged counts as not done."""
+        found = map(_range, self.folder.iterdir() if self.folder.is_dir() else ())
+        for place in sorted(filter(None, found), key=lambda place: place.start):
+            if place.start < max((each.stop for each in self.places), default=0):
+                continue
+            try:
+                self._read(place)
+            except mapped.Damage:
+                continue
+            self.places.append(place)
+
+    def gaps(self) -> Iterator[tuple[int, int]]:
+        """First and one after last of the examples that are still to be done."""
+        start = 0
+        for place in sorted([*self.places, range(self.total, self.total)], key=lambda place: place.start):
+            if start < place.start:
+                yield start, place.start
+            start = place.stop
+
+    def save(self, place: range, arrays: Arrays) -> None:
+        """Keep a finished part."""
+        mapped.write(self.folder / _name(place), arrays, {"key": self._key(place)})
+        self.places.append(place)
+
+    def joined(self) -> Arrays:
+        """All parts as one."""
+        return join([self._read(place) for place in sorted(self.places, key=lambda place: place.start)])
+
+    def remove(self) -> None:
+        """Forget all parts."""
+        shutil.rmtree(self.folder, ignore_errors=True)
+        self.places.clear()
+
+    def _read(self, place: range) -> Arrays:
+        return mapped.read(self.folder / _name(place), self._key(place), len(place))
+
+    def _key(self, place: range) -> str:
+        return f"{self.key}:{_name(place)}:{self.total}"
+
+
+def _name(place: range) -> str:
+    return f"{place.start:09d}-{place.stop:09d}"
+
+
+def _range(path: Path) -> range | None:
+    match = re.fullmatch(r"(\d{9,})-(\d{9,})", path.name)
+    return range(int(match[1]), int(match[2])) if match else None
+
 
 __all__ = ["Stored", "default_cache", "gather", "store_key"]
 

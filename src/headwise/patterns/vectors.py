@@ -26,8 +26,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headwise.errors import InputError
-from headwise.packed import check_member, limited
-from headwise.patterns.words import plain
+from headwise.limits import check_member, limited
+from headwise.patterns.align import plain
 
 Found = tuple[NDArray[np.float32], NDArray[np.bool_]]
 

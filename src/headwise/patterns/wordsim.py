@@ -14,12 +14,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headwise.errors import InputError, choices
+from headwise.patterns.align import RULES, words_of
 from headwise.patterns.base import register_pattern
 from headwise.patterns.knowledge import Builder, Knowledge, Resources, Spread, Texts, WordMatrix, WordVectors
 from headwise.patterns.vectors import PackagedVectors, VectorFile
-from headwise.patterns.wordnet import open_wordnet
-from headwise.patterns.wordnet_files import find_wordnet, wordnet_fingerprint
-from headwise.patterns.words import RULES, words_of
+from headwise.patterns.wordnet import find_wordnet, open_wordnet, wordnet_fingerprint
 
 SOURCES = ("wordnet", "vectors", "embeddings")
 

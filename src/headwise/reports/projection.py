@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from headwise.errors import InputError
-from headwise.reports.files import INK, house_style, save
+from headwise.reports.figure_files import INK, house_style, save
 from headwise.reports.panels import Array, Numbers, colour_bar, panels, plain, tables
 
 if TYPE_CHECKING:

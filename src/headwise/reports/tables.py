@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from headwise.experiments.markdown import escape_markdown
+from headwise.experiments.text_formats import escape_markdown
 
 NOTHING = "\N{EN DASH}"
 

@@ -1,9 +1,17 @@
 """Training: the only place that knows transformers' Trainer."""
 
-from headwise.training.encoders import BUILTIN, Encoder, check_length, find_encoder, load_classifier
+from headwise.training.arguments import JointMaterial, Material, Part, Settings
+from headwise.training.callbacks import Listener, ReportProgress, Silence
+from headwise.training.classifier import MultiTask
+from headwise.training.encoders import BUILTIN, Encoder, check_length, find_encoder, freeze, load_classifier
 from headwise.training.fit import Outcome, fit
-from headwise.training.freezing import freeze
-from headwise.training.knowledge import (
+from headwise.training.logs import GuideLog, log_losses
+from headwise.training.predict import predict_logits, predictions_of, score_logits
+from headwise.training.relabelling import relabel
+from headwise.training.reranking import Reranker
+from headwise.training.saving import load, load_classifier_folder, save_classifier
+from headwise.training.trainer import GuidedTrainer
+from headwise.training.word_knowledge import (
     KnowledgeCollator,
     Need,
     WithKnowledge,
@@ -12,17 +20,6 @@ from headwise.training.knowledge import (
     check_sources,
     needs_of,
 )
-from headwise.training.loading import load
-from headwise.training.logs import GuideLog, log_losses
-from headwise.training.material import JointMaterial, Material, Part
-from headwise.training.multitask import MultiTask
-from headwise.training.predict import predict_logits, predictions_of, score_logits
-from headwise.training.progress import Listener, ReportProgress, Silence
-from headwise.training.relabelling import relabel
-from headwise.training.reranking import Reranker
-from headwise.training.saving import load_classifier_folder, save_classifier
-from headwise.training.settings import Settings
-from headwise.training.trainer import GuidedTrainer
 
 __all__ = [
     "BUILTIN",

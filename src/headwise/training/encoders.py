@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import importlib.util
+import logging
+import os
+import warnings
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,12 +15,70 @@ from typing import Any
 from torch import nn
 from transformers import MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING, set_seed
 
+from headwise.attention import Seam
 from headwise.attention.pretrained import class_in, read_config, read_model, read_tokenizer, reason_of
-from headwise.attention.pruned_class import pruned_class
-from headwise.attention.surgery import pruned_in
+from headwise.attention.surgery import pruned_class, pruned_in
 from headwise.errors import InputError, UnsupportedModelError, choices
-from headwise.training.heads import change_head
-from headwise.training.multitask_saving import TASKS_KEY
+from headwise.training.classifier import change_head
+from headwise.training.saving import TASKS_KEY
+
+# Keep the libraries below us from talking over the result.
+
+
+def quiet_libraries() -> None:
+    """No progress bars, hints and warnings of other libraries; their errors stay, and so do our own warnings."""
+    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+    os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
+    logging.getLogger("transformers").setLevel(logging.ERROR)
+    logging.getLogger("accelerate").setLevel(logging.ERROR)
+    warnings.filterwarnings("ignore", module=r"(transformers|accelerate|torch)\b")
+    pass
+
+    hide_loading_bars()
+
+
+# Which parameters stay as they are.
+
+
+def freeze(model: nn.Module, parts: Sequence[str | int]) -> int:
+    """Freeze parts of an encoder and return how many parameters that are.
+
+    A part is "embeddings", "encoder" (everything but the classifier), or the number of a layer, from 0.
+    """
+    frozen = 0
+    for part in parts:
+        for parameter in _parameters(model, part):
+            frozen += parameter.numel() if parameter.requires_grad else 0
+            parameter.requires_grad_(False)
+    if not any(parameter.requires_grad for parameter in model.parameters()):
+        raise InputError("training.freeze leaves nothing to train: leave some part out of it.")
+    return frozen
+
+
+def _parameters(model: nn.Module, part: str | int) -> list[nn.Parameter]:
+    base = getattr(model, "base_model", model)
+    if part == "encoder":
+        return list(base.parameters())
+    if part == "embeddings":
+        embeddings = getattr(base, "embeddings", None)
+        if embeddings is None:
+            raise InputError("training.freeze: this model has no part named embeddings.")
+        return list(embeddings.parameters())
+    count = Seam.of(model).family.shape[0]
+    if isinstance(part, bool) or not isinstance(part, int) or not 0 <= part < count:
+        raise InputError(
+            f"training.freeze names {part!r}: expected embeddings, encoder, or layers from 0 to {count - 1}."
+        )
+    layers = _layers(base, count)
+    return list(layers[part].parameters())
+
+
+def _layers(base: nn.Module, count: int) -> nn.ModuleList:
+    """The list of the encoder's layers: the outermost module list of the right length."""
+    for module in base.modules():
+        if isinstance(module, nn.ModuleList) and len(module) == count:
+            return module
+    raise InputError("training.freeze: the layers of this model share weights, so single ones cannot be frozen.")
 
 
 @dataclass(frozen=True)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import errno
 import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -18,8 +20,10 @@ from headwise.attention.pretrained import check_readable
 from headwise.disk import write_atomically
 from headwise.errors import DiskError, InputError, StateError
 from headwise.guides import guidance_of
-from headwise.training import processes
-from headwise.training.best import BestModel
+from headwise.ssa.supervise import TOKEN_HEAD
+from headwise.training import distributed as processes
+from headwise.training.arguments import Material, Settings
+from headwise.training.callbacks import BestModel, Clock, TellWatcher, Watch
 from headwise.training.checkpoints import (
     MarkCheckpoints,
     StopAt,
@@ -29,16 +33,127 @@ from headwise.training.checkpoints import (
     saved_callbacks,
     usable,
 )
-from headwise.training.clock import Clock
-from headwise.training.conditions import deterministic, own_forward
-from headwise.training.logs import log_losses
-from headwise.training.material import Material
+from headwise.training.classifier import MultiTask
+from headwise.training.logs import log_losses, log_token_losses
 from headwise.training.relabelling import Relabel
-from headwise.training.run_trainer import RunTrainer
-from headwise.training.settings import Settings
-from headwise.training.token_labels import TokenLabelCollator, WithTokenLabels
-from headwise.training.token_log import log_token_losses
-from headwise.training.watching import TellWatcher, Watch
+from headwise.training.saving import load_trained
+from headwise.training.ssa_data import TokenLabelCollator, WithTokenLabels
+from headwise.training.trainer import RunTrainer
+
+# Under which conditions a run trains; all undone afterwards.
+
+
+@contextmanager
+def deterministic() -> Iterator[None]:
+    """The same bits for the same work, whatever else the machine does; undone afterwards."""
+    before = torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()
+    memory: Any = torch.utils.deterministic
+    fill = memory.fill_uninitialized_memory
+    torch.use_deterministic_algorithms(True, warn_only=True)
+    memory.fill_uninitialized_memory = False  # costs time and changes no result of ours
+    try:
+        yield
+    finally:
+        torch.use_deterministic_algorithms(before[0], warn_only=before[1])
+        memory.fill_uninitialized_memory = fill
+
+
+@contextmanager
+def own_forward(model: nn.Module) -> Iterator[None]:
+    """For bf16, accelerate replaces the model's forward; afterwards the model computes as it will once it is saved."""
+    before = model.__dict__.get("forward")
+    try:
+        yield
+    finally:
+        # With this mark accelerate would leave the model alone the next time, and that training would be in fp32.
+        for name in ("_original_forward", "forward", "_is_accelerate_prepared"):
+            model.__dict__.pop(name, None)
+        if before is not None:
+            model.__dict__["forward"] = before
+
+
+# Start from a classifier that was fine-tuned before.
+
+
+def start_from(model: nn.Module, folder: str) -> list[str]:
+    """Take every weight that fits from a saved classifier (the authors' use_saved); returns the names that did not.
+
+    Encoder and classifier have to fit, and the labels have to be the same; a token head is taken where both have one.
+    The authors take encoder and pooler alone, and let what is missing pass in silence: but a model that is to label its
+    own tokens from the first epoch on has to know the task.
+    """
+    try:
+        saved: Any = load_trained(Path(folder))
+    except InputError as error:
+        raise InputError(f"ssa.use_saved: {error}") from error
+    _check_labels(folder, _labels(saved), _labels(model))
+    theirs, mine = saved.state_dict(), model.state_dict()
+    fits = {name: value for name, value in theirs.items() if name in mine and value.shape == mine[name].shape}
+    lost = sorted(name for name in {*theirs, *mine} - set(fits) if not name.startswith(f"{TOKEN_HEAD}."))
+    if lost:
+        raise InputError(
+            f"ssa.use_saved {folder}: {len(lost)} weights are missing there or here, or of another size, {lost[0]} "
+            "first; name a classifier that was fine-tuned from the same model."
+        )
+    model.load_state_dict(fits, strict=False)
+    return sorted(name for name in mine if name not in fits)
+
+
+def _labels(model: Any) -> list[str]:
+    return [str(label) for _, label in sorted(model.config.id2label.items())]
+
+
+def _check_labels(folder: str, theirs: list[str], ours: list[str]) -> None:
+    """Labels without names of their own (LABEL_0) may be any, as long as there are as many."""
+    named = not any(label.startswith("LABEL_") for label in (*theirs, *ours))
+    if len(theirs) != len(ours) or (named and theirs != ours):
+        raise InputError(
+            f"ssa.use_saved {folder}: its classifier tells {', '.join(theirs)} apart, and this task {', '.join(ours)}; "
+            "name one that was fine-tuned on the same labels."
+        )
+
+
+# Start several tasks from a run on several tasks.
+
+
+def start_tasks_from(model: MultiTask, folder: Path) -> list[str]:
+    """Take the encoder of a saved run, and the heads of tasks that it knows by the same name and labels.
+
+    Returns the tasks whose heads were taken; the others start fresh (the authors' init_model, without its silence
+    about what did not fit).
+    """
+    try:
+        saved = load_trained(folder)
+    except InputError as error:
+        raise InputError(f"start_from: {error}") from error
+    if not isinstance(saved, MultiTask):
+        raise InputError(
+            f"start_from {folder} holds one classifier: name a run on several tasks, or give it as `model` to start "
+            "from its encoder."
+        )
+    mine, theirs = model.encoder.state_dict(), saved.encoder.state_dict()
+    odd = sorted(name for name in {*mine, *theirs} if _shape(mine, name) != _shape(theirs, name))
+    if odd:
+        raise InputError(
+            f"start_from {folder}: {len(odd)} weights of its encoder are of another size or missing, {odd[0]} first; "
+            "name a run of the same model."
+        )
+    model.encoder.load_state_dict(theirs)
+    taken = [task for task in model.tasks if task in saved.tasks and _same_labels(model, saved, task)]
+    for task in taken:
+        head, source = (each.heads[each.tasks.index(task)] for each in (model, saved))
+        head.load_state_dict(source.state_dict())
+    return taken
+
+
+def _shape(weights: dict[str, Any], name: str) -> tuple[int, ...] | None:
+    return tuple(weights[name].shape) if name in weights else None
+
+
+def _same_labels(model: MultiTask, saved: MultiTask, task: str) -> bool:
+    mine, theirs = model.classifier(task).config, saved.classifier(task).config
+    return bool(mine.id2label == theirs.id2label and mine.problem_type == theirs.problem_type)
+
 
 # No room, quota used up, file too large, read-only, no permission, broken device.
 CANNOT_WRITE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES, errno.EIO)

@@ -17,15 +17,22 @@ from transformers import Trainer, TrainerCallback
 
 from headwise.attention import encoder_of
 from headwise.errors import InputError, StateError
-from headwise.json_text import parse_json
+from headwise.limits import parse_json
 from headwise.ssa import Supervision, supervision_of
 from headwise.ssa.dataset import TokenLabels
 from headwise.ssa.labeller import Labeller, Labelling
-from headwise.training import processes
+from headwise.training import distributed as processes
+from headwise.training.logs import log_token_losses
 from headwise.training.predict import predict_logits, tokens_at_a_time
-from headwise.training.probeable import Probeable, WithoutWords, check_data, columns_of, kind_of
-from headwise.training.token_labels import TokenLabelCollator, WithTokenLabels
-from headwise.training.token_log import log_token_losses
+from headwise.training.ssa_data import (
+    Probeable,
+    TokenLabelCollator,
+    WithoutWords,
+    WithTokenLabels,
+    check_data,
+    columns_of,
+    kind_of,
+)
 
 FILE = "headwise_ssa.safetensors"
 # Tokens at a time on a processor: of sentences and pairs fewer are faster than of documents (512 to 4096 were tried).

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import inspect
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -12,7 +13,6 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 from transformers import MODEL_MAPPING, AutoConfig, AutoModelForSequenceClassification
 
-from headwise.attention import prune_structure, pruned_in
 from headwise.attention.pretrained import (
     build_model,
     class_in,
@@ -23,12 +23,32 @@ from headwise.attention.pretrained import (
     read_tokenizer,
     reason_of,
 )
-from headwise.attention.pruned_class import pruned_class
-from headwise.errors import DiskError, HeadwiseError, InputError, is_panic
+from headwise.attention.surgery import prune_structure, pruned_class, pruned_in
+from headwise.errors import DiskError, HeadwiseError, InputError, choices, is_panic
+from headwise.limits import parse_json
 from headwise.ssa import supervision_of
 from headwise.ssa.supervise import TOKEN_HEAD, reattach, settings_in
-from headwise.training.alignment import align
-from headwise.training.heads import change_head
+from headwise.training.classifier import MultiTask, change_head
+
+# Weights where training would have put them in memory.
+
+
+# What torch's own allocator gives, in bytes.
+ALIGNED = 64
+
+
+def align(model: nn.Module) -> nn.Module:
+    """Move weights that a file left at an odd address; returns the model.
+
+    Loading maps the file into memory, where a tensor may begin anywhere. On some processors a product of a matrix and
+    a vector, such as a classifier of one output, has other last bits there, so that a saved model would not answer to
+    the last digit as it did when it was trained.
+    """
+    for parameter in model.parameters():
+        if parameter.data_ptr() % ALIGNED:
+            parameter.data = parameter.data.clone()
+    return model
+
 
 HEAD_FILE = "headwise_head.safetensors"
 # What encoders call their option for a pooler.
@@ -206,3 +226,182 @@ def _token_head_weights(folder: Path) -> dict[str, Tensor]:
         found |= read_tensors(file, f"{TOKEN_HEAD}.")
     beside = folder / HEAD_FILE
     return found or (read_tensors(beside, f"{TOKEN_HEAD}.") if beside.is_file() else {})
+
+
+# Several tasks on disk: the shared encoder as an ordinary folder of transformers, and the tasks' heads in one file.
+
+
+HEADS_FILE = "headwise_heads.safetensors"
+# In the config: the tasks in their order (transformers sorts keys), with what a config of transformers says about one.
+TASKS_KEY = "headwise_tasks"
+_OF_A_TASK = ("id2label", "label2id", "problem_type")
+
+
+def save_multitask(model: MultiTask, tokenizer: Any, folder: Path) -> None:
+    """Write encoder, heads and tokenizer."""
+    save_model(model, folder)
+    save_tokenizer(tokenizer, folder)
+
+
+def save_model(model: MultiTask, folder: Path) -> None:
+    """Write encoder and heads.
+
+    Plain transformers loads the encoder (AutoModel); `load_task` puts a task's head on it.
+    """
+    encoder = model.encoder
+    encoder.save_pretrained(folder)
+    config = copy.deepcopy(encoder.config)
+    for name in _OF_A_TASK:
+        config.__dict__.pop(name, None)
+    config.architectures = [type(encoder).__name__]
+    setattr(config, TASKS_KEY, [_about(task, model.classifier(task).config) for task in model.tasks])
+    config.save_pretrained(folder)
+    heads = {
+        f"{task}/{name}": tensor.contiguous()
+        for task, head in zip(model.tasks, model.heads, strict=True)
+        for name, tensor in head.state_dict().items()
+    }
+    save_file(heads, str(folder / HEADS_FILE))
+
+
+def _about(task: str, config: Any) -> dict[str, Any]:
+    labels = [config.id2label[number] for number in range(config.num_labels)]
+    return {"name": task, "labels": labels, "problem": config.problem_type}
+
+
+def tasks_in(folder: Path) -> dict[str, Any]:
+    """What the config of a folder says about its tasks, by name; empty if it holds one classifier or none."""
+    with in_one_sentence(folder):
+        config = read_config(folder)
+    alone = (folder / HEAD_FILE).is_file() and not (folder / HEADS_FILE).is_file()
+    if alone or holds_classifier(config):  # one that began as such a folder, and may have its config still
+        return {}
+    found = getattr(config, TASKS_KEY, None) or []
+    if not isinstance(found, list) or not all(_tells(about) for about in found):
+        raise InputError(
+            f"the config in {folder} has a damaged {TASKS_KEY} ({f'{found!r}':.60}): save the model again."
+        )
+    return {about["name"]: about for about in found}
+
+
+def _tells(about: Any) -> bool:
+    """Whether this is what `_about` wrote."""
+    return (
+        isinstance(about, dict)
+        and isinstance(about.get("name"), str)
+        and isinstance(about.get("labels"), list)
+        and all(isinstance(label, str) for label in about["labels"])
+        and isinstance(about.get("problem", 0), str | None)
+    )
+
+
+def load_task(folder: Path, task: str) -> Any:
+    """The classifier of one task, as plain transformers has it, in evaluation mode."""
+    tasks = tasks_in(folder)
+    if task not in tasks:
+        raise InputError(f"{folder} has no task {task!r}: {choices(str(task), tasks)}.")
+    with in_one_sentence(folder):
+        return _task_classifier(folder, task, tasks[task], _encoder_weights(folder))
+
+
+def load_multitask(folder: Path) -> MultiTask:
+    """All tasks on one encoder, in evaluation mode."""
+    tasks = tasks_in(folder)
+    with in_one_sentence(folder):
+        weights = _encoder_weights(folder)
+        parts: dict[str, Any] = {}
+        for task, about in tasks.items():  # of their encoders only the first stays
+            parts[task] = _task_classifier(folder, task, about, None if parts else weights)
+        model = MultiTask(parts)
+    model.eval()
+    return model
+
+
+def _task_classifier(folder: Path, task: str, about: dict[str, Any], encoder: dict[str, Tensor] | None) -> Any:
+    """A task's classifier; without weights for its encoder, that is left to chance."""
+    config = read_config(folder)
+    delattr(config, TASKS_KEY)
+    config.id2label = dict(enumerate(about["labels"]))
+    config.label2id = {label: number for number, label in enumerate(about["labels"])}
+    config.problem_type = about["problem"]
+    model: Any = build_model(AutoModelForSequenceClassification, config)
+    prune_structure(model, pruned_in(config))
+    model.accepts_loss_kwargs = False
+    heads = read_tensors(folder / HEADS_FILE)
+    own = {name.removeprefix(f"{task}/"): tensor for name, tensor in heads.items() if name.startswith(f"{task}/")}
+    prefix = model.base_model_prefix
+    if encoder is not None:
+        fill(model.base_model, encoder, lambda name: True)
+    fill(model, own, lambda name: not name.startswith(f"{prefix}."))
+    return model.eval()
+
+
+def _encoder_weights(folder: Path) -> dict[str, Tensor]:
+    weights: dict[str, Tensor] = {}
+    for file in sorted(folder.glob("model*.safetensors")):
+        weights |= read_tensors(file)
+    return weights
+
+
+# Load what headwise saved, whatever it has beyond plain transformers.
+
+
+RECORD = "headwise.json"
+
+
+def load(folder: Path | str, task: str | None = None) -> nn.Module:
+    """The model of a run, or of any folder that `save_pretrained` made, with all that headwise added to it.
+
+        model = hw.load("runs/rte-seed1")
+        model = hw.load("runs/joint-seed1", task="rte")
+        model = hw.load("smaller")              # what hw.prune left, of the class that was saved
+
+    An ordinary model of transformers in evaluation mode, of the class that its config.json names: a classifier, a
+    masked language model, a bare encoder. Of a run on several tasks, one task's classifier; without `task` all of them,
+    as one `MultiTask`.
+    """
+    folder = Path(folder).expanduser()
+    if not (folder / "config.json").is_file():
+        raise InputError(f"{folder} holds no model: expected a folder with a config.json; name a finished run.")
+    tasks = tasks_in(folder)
+    if tasks:
+        return load_multitask(folder) if task is None else load_task(folder, task)
+    if task is not None:
+        raise InputError(f"{folder} holds one classifier, not several tasks: leave task={task!r} out.")
+    head = run_settings(folder)[0]
+    model = load_model_folder(folder, head)
+    if head == "pooler" and (folder / HEAD_FILE).is_file():  # its classifier is there, and nothing says of which kind
+        check_classifier(folder, model)
+    return model
+
+
+def load_trained(folder: Path | str) -> nn.Module:
+    """Like `load`, for those who need a trained classifier: a model without one is refused."""
+    model = load(folder)
+    if not isinstance(model, MultiTask) and run_settings(Path(folder).expanduser())[0] == "pooler":
+        check_classifier(Path(folder), model)
+    return model
+
+
+def check_classifier(folder: Path, model: nn.Module) -> None:
+    """Refuse a model without a trained classifier."""
+    config: Any = model.config
+    if supervision_of(model) is None and not holds_classifier(config):
+        names = ", ".join(architectures_in(config)) or "model"
+        raise InputError(f"{folder} holds a {names} without a trained classifier: name a finished run.")
+
+
+def run_settings(folder: Path) -> tuple[str, int | None]:
+    """The head and the longest input of a run of headwise; the usual head and None for other folders."""
+    path = folder / RECORD
+    if not path.is_file():
+        return "pooler", None
+    try:
+        recipe = parse_json(path.read_text(encoding="utf-8"))["asked"]["recipe"]
+        several = ", ".join(recipe.get("tasks", ()))
+        settings = "" if several else str(recipe["head"]), int(recipe["data"]["max_length"])
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
+        raise InputError(f"{path} is damaged ({type(error).__name__}): train again.") from error
+    if several:
+        raise InputError(f"{folder} has several tasks ({several}): expected a run on one.")
+    return settings

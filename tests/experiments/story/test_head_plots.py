@@ -8,7 +8,7 @@ import scipy.stats
 import small_heads as made
 
 from headwise.errors import InputError
-from headwise.experiments.story import dissociation_matrices, pruning_plots
+from headwise.experiments.plots import dissociation_matrices, pruning_plots
 from headwise.metrics import bootstrap_scores
 from headwise.metrics.resampling import Interval
 

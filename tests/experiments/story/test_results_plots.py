@@ -9,7 +9,7 @@ import scipy.stats
 import small_results as made
 
 from headwise.errors import InputError
-from headwise.experiments.story import layer_plots, size_plots, weight_plots
+from headwise.experiments.plots import layer_plots, size_plots, weight_plots
 
 SIZES = {f"{part:g}": {"data__fraction": part} for part in (1.0, 0.2, 0.6)}
 BY_SYSTEM = {"by": ["system"], "baseline": "plain", "within": ["size"]}

@@ -7,7 +7,7 @@ import pytest
 import scipy.stats
 import small_results as made
 
-from headwise.experiments.story import time_tables
+from headwise.experiments.plots import time_tables
 
 AXES = {"set": {"one": {"task__name": "one"}, "two": {"task__name": "two"}}, "system": made.SYSTEMS}
 COMPARE = {"by": ["system"], "baseline": "plain", "within": ["set"]}

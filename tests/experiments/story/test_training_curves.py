@@ -7,7 +7,7 @@ from small_heads import bare_record
 from tiny_runs import log, record
 
 from headwise.errors import InputError
-from headwise.experiments.story import training_curves
+from headwise.experiments.plots import training_curves
 
 
 def pick(series, group, name, kind="raw"):

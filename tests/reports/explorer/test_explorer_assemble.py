@@ -9,7 +9,8 @@ from importlib.resources import files
 import pytest
 from explorer_payloads import HOSTILE, big, tiny
 
-from headwise.reports.explorer import assemble, page
+from headwise.reports.explorer import page
+from headwise.reports.explorer import page as assemble
 
 ASSETS = files("headwise.reports.explorer") / "assets"
 PAYLOAD = re.compile(r'<script type="application/json" id="payload">(.*?)</script>', re.DOTALL)

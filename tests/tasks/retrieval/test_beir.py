@@ -7,8 +7,8 @@ import pytest
 from tasks.files import json_lines, table, write
 from tasks.retrieval.small_collections import BEIR, CORPUS, QRELS_HEADER, QUERIES, lay_out, pack, refusal
 
-from headwise.tasks.retrieval.collection import Document
-from headwise.tasks.retrieval.read import read_collection
+from headwise.retrieval.collections import Document
+from headwise.retrieval.retrieval_task import read_collection
 
 DOCUMENTS = [
     Document("d1", "Sleep", "Sleep helps."),

@@ -5,8 +5,8 @@ import pickle
 import pytest
 
 from headwise.errors import InputError
-from headwise.tasks.retrieval.collection import Collection, Document
-from headwise.tasks.retrieval.corpus import Corpus, documents_key, open_corpus
+from headwise.retrieval.collections import Collection, Document
+from headwise.retrieval.corpus import Corpus, documents_key, open_corpus
 
 DOCUMENTS = [
     Document("9", "Fever", "It is high.\nVery high."),

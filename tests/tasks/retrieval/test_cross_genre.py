@@ -7,8 +7,8 @@ import pytest
 from tasks.files import table, write
 from tasks.retrieval.small_collections import CORPUS, CROSS_GENRE, PAIRS, lay_out, pack, refusal
 
-from headwise.tasks.retrieval.collection import Document, GivenPair
-from headwise.tasks.retrieval.read import read_collection
+from headwise.retrieval.collections import Document, GivenPair
+from headwise.retrieval.retrieval_task import read_collection
 
 
 def made_id(text):

@@ -8,8 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headwise.errors import InputError
-from headwise.tasks.retrieval.claim_words import claim_words
-from headwise.tasks.retrieval.duplicates import near_duplicates, nearest_duplicates
+from headwise.retrieval.holdout import claim_words, near_duplicates, nearest_duplicates
 
 # Few words, so that many sets overlap; a Zipf-like choice, so that some are rare.
 texts_of_few_words = st.lists(

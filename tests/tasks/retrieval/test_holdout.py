@@ -7,9 +7,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from headwise.errors import InputError
-from headwise.tasks.retrieval.claim_words import claim_words
-from headwise.tasks.retrieval.duplicates import near_duplicates
-from headwise.tasks.retrieval.holdout import split_claims, without_leaks
+from headwise.retrieval.holdout import claim_words, near_duplicates, split_claims, without_leaks
 
 words = st.sampled_from("ant bee cat dog elk fox gnu hen raises lowers not".split())
 claims_of_few_words = st.lists(st.lists(words, min_size=1, max_size=6).map(" ".join), max_size=16).map(

@@ -10,11 +10,10 @@ from dataclasses import replace
 
 import pytest
 
+from headwise.cache import META, digest
 from headwise.errors import DiskError, HeadwiseWarning, InputError
-from headwise.tasks.retrieval.cache import META, digest
-from headwise.tasks.retrieval.collection import Collection, Document
-from headwise.tasks.retrieval.index import IndexOptions, open_index
-from headwise.tasks.retrieval.words import Words
+from headwise.retrieval.bm25 import IndexOptions, Words, open_index
+from headwise.retrieval.collections import Collection, Document
 
 PLAIN = IndexOptions(Words("none", "none"))
 
@@ -304,7 +303,7 @@ def test_a_kill_while_the_old_one_is_deleted_does_not_stand_in_the_way(opened, m
         delete(folder, **options)
 
     with monkeypatch.context() as patched:
-        patched.setattr("headwise.tasks.retrieval.cache.shutil.rmtree", killed)
+        patched.setattr("headwise.cache.shutil.rmtree", killed)
         with pytest.raises(SystemExit):
             opened(["fever"], rebuild=True)
     assert list((tmp_path / "cache" / "retrieval").glob("*.old.draft"))

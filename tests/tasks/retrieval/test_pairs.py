@@ -6,8 +6,8 @@ from collections import Counter
 import pytest
 
 from headwise.errors import InputError
-from headwise.tasks.retrieval.collection import Collection, Document, GivenPair
-from headwise.tasks.retrieval.pairs import PairOptions, candidate_pairs, given_pairs, training_pairs
+from headwise.retrieval.collections import Collection, Document, GivenPair
+from headwise.retrieval.pairs import PairOptions, candidate_pairs, given_pairs, training_pairs
 
 IDS = [f"d{number}" for number in range(40)]
 TEXTS = {name: f"Title of {name} First of {name}. Second of {name}. Third of {name}. Last of {name}." for name in IDS}
@@ -273,7 +273,7 @@ def test_bad_input(case):
 
 def test_pairs_from_a_real_search(tmp_path):
     pytest.importorskip("bm25s")
-    from headwise.tasks.retrieval.index import open_index
+    from headwise.retrieval.bm25 import open_index
 
     topics = {"zinc": "appetite", "copper": "colour", "iron": "strength", "tin": "sound"}
     documents = [

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headwise.errors import InputError
-from headwise.tasks.retrieval.passages import passages, split_sentences
+from headwise.retrieval.pairs import passages, split_sentences
 
 # Sentences that one splitter or another breaks; a bar stands between two.
 TEXTS = {

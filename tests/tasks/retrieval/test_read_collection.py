@@ -16,8 +16,8 @@ from tasks.retrieval.small_collections import (
     refusal,
 )
 
-from headwise.tasks.retrieval.read import LAYOUTS, check_documents, read_collection
-from headwise.tasks.text_file import lines
+from headwise.data.text_files import lines
+from headwise.retrieval.retrieval_task import LAYOUTS, check_documents, read_collection
 
 ALL = {"beir": BEIR, "scifact": SCIFACT, "cross-genre": CROSS_GENRE}
 

@@ -2,9 +2,10 @@
 
 import pytest
 
+import headwise.retrieval  # noqa: F401 (adds its task to the table)
+from headwise.data import build_task
 from headwise.errors import InputError
 from headwise.metrics.ranking import MEASURES
-from headwise.tasks import build_task
 
 
 @pytest.mark.parametrize(

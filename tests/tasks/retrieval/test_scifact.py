@@ -5,9 +5,9 @@ import pytest
 from tasks.files import json_lines
 from tasks.retrieval.small_collections import ALLENAI, CLAIMS, SCIFACT, lay_out, pack, refusal
 
-from headwise.tasks.retrieval.collection import Document
-from headwise.tasks.retrieval.numpy_text import numbers, strings
-from headwise.tasks.retrieval.read import read_collection
+from headwise.retrieval.collections import Document
+from headwise.retrieval.retrieval_task import read_collection
+from headwise.retrieval.scifact import numbers, strings
 
 DOCUMENTS = [
     Document("10", "On sleep", "Sleep helps. It's so. Really."),

@@ -7,7 +7,7 @@ import pytest
 import Stemmer
 
 from headwise.errors import InputError
-from headwise.tasks.retrieval.words import Words, plain_words
+from headwise.retrieval.bm25 import Words, plain_words
 
 PLAIN = Words("none", "none")
 

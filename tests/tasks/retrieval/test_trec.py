@@ -8,14 +8,7 @@ from tasks.files import table, write
 from tasks.retrieval.small_collections import refusal
 
 from headwise.errors import DiskError
-from headwise.tasks.retrieval.trec import (
-    check_run,
-    claims_without_candidates,
-    read_qrels,
-    read_run,
-    run_lines,
-    write_run,
-)
+from headwise.retrieval.trec import check_run, claims_without_candidates, read_qrels, read_run, run_lines, write_run
 
 BEIR = "query-id\tcorpus-id\tscore\n"
 RUN = "c2 Q0 d1 1 9.5 own\nc2 Q0 d2 2 9.5 own\nc1 Q0 d2 1 -0.5 own\n"

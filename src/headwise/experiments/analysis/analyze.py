@@ -4,29 +4,165 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy
+import torch
+from torch import nn
 
-from headwise.errors import InputError, Stopped
-from headwise.experiments.analysis.claims import claims_of
-from headwise.experiments.analysis.examples import ExampleView, gold_of, spread, view_examples
-from headwise.experiments.analysis.settings import AnalysisSettings
-from headwise.experiments.analysis.statistics import watch_data
-from headwise.experiments.analysis.store import analysis_folder, write_analysis
-from headwise.experiments.analysis.wanted import WantedPattern, wanted_pattern
-from headwise.experiments.apply import Loaded, Source
-from headwise.experiments.data import read_split
-from headwise.experiments.head_files import Examples, identity
-from headwise.experiments.head_importance import ImportanceSettings, task_importance
+from headwise.attention import capture
+from headwise.code_permission import allowing_code, code_allowed
+from headwise.data import Collator, Encoded, Split, encode
+from headwise.errors import InputError, StateError, Stopped
+from headwise.experiments.analysis.analysis_files import (
+    Analysis,
+    analysis_folder,
+    new_analysis,
+    read_analysis,
+    write_analysis,
+)
+from headwise.experiments.analysis.example_views import ExampleView, gold_of, spread, view_examples
+from headwise.experiments.analysis.expected_maps import WantedMaps, WantedPattern, marks_of, wanted_pattern
+from headwise.experiments.apply import Loaded, RunTasks, Source, finished_record, load_tasks
+from headwise.experiments.head_studies.head_files import Examples, identity
+from headwise.experiments.head_studies.head_importance import ImportanceSettings, task_importance
 from headwise.experiments.outputs import examples_key
-from headwise.experiments.run_tasks import RunTasks
-from headwise.heads.statistics import HeadStatistic
-from headwise.tasks import Collator, Encoded, Split, encode
+from headwise.experiments.recipe_files import NotYamlError, parse_yaml
+from headwise.experiments.splits import read_split
+from headwise.heads.statistics import HeadStatistic, MapStatistics
+from headwise.patterns import Pattern, build_pattern, refuse_named_code
 from headwise.training import Listener, Silence, predictions_of
+from headwise.training.predict import evaluating, stretches, tokens_at_a_time
+
+# What to analyse.
+
+
+@dataclass(frozen=True)
+class AnalysisSettings:
+    """Which examples are looked at, and how closely."""
+
+    split: str = "test"
+    limit: int | None = None
+    """The first so many examples; None for all."""
+    examples: int = 20
+    """How many are kept with their maps, spread evenly over the split."""
+    places: tuple[int, ...] = ()
+    """These are kept in any case, by their places in the split, from 0."""
+    file: Path | None = None
+    """A file in the task's format whose rows are kept with their maps instead."""
+    importance: int = 0
+    """Examples over which the importance of heads is measured; 0 for none."""
+    batch: int | None = None
+    pattern: Pattern | None = None
+    """Heads are held against this pattern; None for the one that the run was guided to, if any."""
+
+
+def read_pattern(option: str, text: str | None) -> Pattern | None:
+    """A pattern as a user writes it: a name, or a name with options in YAML."""
+    if text is None:
+        return None
+    try:
+        choice = parse_yaml(text, f"{option} {text[:60]!r}")
+    except NotYamlError:
+        raise InputError(
+            f"{option} {text[:200]!r} is not YAML: expected a name such as next, or {{name: pmi, window: 5}}."
+        ) from None
+    pattern = build_pattern(choice)
+    refuse_named_code(pattern, option)
+    return pattern
+
+
+# One pass over a data set: what every head does, and what the model answers.
+
+
+def watch_data(
+    model: nn.Module,
+    encoded: Encoded,
+    collate: Collator,
+    *,
+    batch: int,
+    wanted: WantedMaps | None = None,
+    after_batch: Callable[[int], None] | None = None,
+) -> tuple[list[HeadStatistic], numpy.ndarray]:
+    """The statistics of all heads, and the logits [N,C] in the order of the data; no map is kept.
+
+    Args:
+        model: a classifier; its mode is restored afterwards.
+        encoded: the examples, encoded with offsets.
+        collate: makes a batch of them.
+        batch: examples at a time; fewer where they are long.
+        wanted: what a pattern wants of each example, to see how far heads follow it.
+        after_batch: told how many examples are done.
+    """
+    lengths = numpy.asarray(encoded.lengths)
+    order = numpy.argsort(-lengths, kind="stable")
+    device = next(model.parameters()).device
+    statistics = MapStatistics()
+    parts = []
+    with (
+        evaluating(model),
+        torch.inference_mode(),
+        capture(model, what="map", digest=statistics.digest) as record,
+    ):
+        for start, end in stretches(lengths[order].tolist(), batch, tokens_at_a_time(model)):
+            places = order[start:end].tolist()
+            inputs: dict[str, Any] = collate([encoded[place] for place in places])
+            inputs.pop("labels", None)
+            inputs = {name: tensor.to(device) for name, tensor in inputs.items()}
+            statistics.begin(marks_of(encoded, places, inputs["attention_mask"], wanted))
+            parts.append(model(**inputs).logits.float().cpu().numpy())
+            statistics.add(record)
+            if after_batch is not None:
+                after_batch(end)
+    logits = numpy.concatenate(parts)
+    if not numpy.isfinite(logits).all():
+        raise StateError("the model's outputs are not finite: has training diverged?")
+    restored: numpy.ndarray = numpy.empty_like(logits)
+    restored[order] = logits
+    return statistics.result(), restored
+
+
+# How a re-ranker orders the candidates of some claims.
+
+
+CLAIMS = 20
+LONGEST_CLAIM_TEXT = 300
+
+
+def claims_of(split: Split, logits: numpy.ndarray) -> list[dict[str, Any]]:
+    """The first claims with the ranks and scores of all their candidates.
+
+    Papers with equal scores keep the order of the candidates.
+    """
+    groups = split.groups or ()
+    places: dict[str, list[int]] = {}
+    for place, group in enumerate(groups):
+        places.setdefault(group, []).append(place)
+    return [_claim(group, members, split, logits[:, 0]) for group, members in list(places.items())[:CLAIMS]]
+
+
+def _claim(group: str, members: list[int], split: Split, scores: numpy.ndarray) -> dict[str, Any]:
+    order = sorted(members, key=lambda place: -float(scores[place]))
+    ranks = {place: rank for rank, place in enumerate(order, start=1)}
+    # By their numbers among the candidates, which two models of one collection share.
+    return {
+        "id": group,
+        "text": split.texts[members[0]][0][:LONGEST_CLAIM_TEXT],
+        "papers": [
+            {
+                "id": str(number),
+                "text": split.texts[place][1][:LONGEST_CLAIM_TEXT],
+                "relevant": bool(split.labels[place]),
+                "rank": ranks[place],
+                "score": round(float(scores[place]), 4),
+            }
+            for number, place in enumerate(members)
+        ],
+    }
+
 
 # Texts are for lists of examples whose prediction changed: the beginning is enough to know one by.
 LONGEST_TEXT = 400
@@ -42,7 +178,7 @@ class Written:
     paths: list[Path]
 
 
-def analyze(
+def analyze_tasks(
     tasks: RunTasks, settings: AnalysisSettings, source: Source | None = None, listener: Listener | None = None
 ) -> dict[str, Written]:
     """Analyse each of these tasks of a run and write what was found into RUN/analysis.
@@ -218,3 +354,51 @@ def _rows(grids: dict[str, dict[str, Any]]) -> Iterator[dict[str, Any]]:
                     for name, grid in grids.items()
                 },
             }
+
+
+# `hw.analyze`: the analysis of a run in one call.
+
+
+def analyze(
+    run: Path | str,
+    *,
+    split: str = "test",
+    limit: int | None = None,
+    examples: int = 20,
+    importance: int = 0,
+    pattern: Pattern | str | Mapping[str, Any] | None = None,
+    task: str | None = None,
+    data: Path | str | None = None,
+    allow_code: bool = False,
+    overwrite: bool = False,
+) -> Analysis:
+    """Look at what every head of a run does on a split, save it in RUN/analysis, and return it.
+
+    Args:
+        run: a folder of `headwise train`.
+        split: train, validation, test, or another split of its task.
+        limit: the first so many examples; None for all.
+        examples: how many are kept with all their maps, spread evenly over the split.
+        importance: labelled examples over which the importance of heads is measured too; 0 for none.
+        pattern: hold heads against this one, as for `hw.Match`; None for the one that the run was guided to, if any.
+        task: of a run on several tasks, which one.
+        data: folder with the task's files, if not the one of training.
+        allow_code: import the Python code that the record of the run names, if any.
+        overwrite: replace the analysis that is there.
+    """
+    for name, value, least in (("limit", limit, 1), ("examples", examples, 1), ("importance", importance, 0)):
+        if value is not None and value < least:
+            raise InputError(f"{name}={value}: expected {least} or more.")
+    folder = Path(run)
+    content = finished_record(folder)
+    if "tasks" in content["happened"] and task is None:
+        raise InputError(f"{folder} has several tasks ({', '.join(content['happened']['tasks'])}): give one as task=.")
+    chosen = None if pattern is None else build_pattern(pattern)
+    settings = AnalysisSettings(split=split, limit=limit, examples=examples, importance=importance, pattern=chosen)
+    with (
+        allowing_code(allow_code or code_allowed()),
+        new_analysis(folder, task, overwrite=overwrite, by="overwrite=True"),
+    ):
+        tasks = load_tasks(folder, [] if task is None else [task])
+        analyze_tasks(tasks, settings, Source(None if data is None else Path(data)))
+    return read_analysis(folder, task if tasks.joint else None)

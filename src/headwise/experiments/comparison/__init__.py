@@ -1,9 +1,8 @@
 """Comparison: finished runs of several systems and seeds become tables with tests."""
 
-from headwise.experiments.comparison.asked import Asked
-from headwise.experiments.comparison.comparing import Comparison, compare
-from headwise.experiments.comparison.examples import ExampleTest
-from headwise.experiments.comparison.tables import Row, Table
-from headwise.experiments.comparison.times import Times
+from headwise.experiments.comparison.comparison import Comparison, compare
+from headwise.experiments.comparison.comparison_tables import Row, Table, Times
+from headwise.experiments.comparison.example_tests import ExampleTest
+from headwise.experiments.comparison.gather import Asked
 
 __all__ = ["Asked", "Comparison", "ExampleTest", "Row", "Table", "Times", "compare"]

@@ -21,11 +21,11 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from headwise.errors import InputError
-from headwise.experiments.engines.board import Board
-from headwise.experiments.sweeps.folder import ResultFolder
+from headwise.experiments.engines.engine import Board
 from headwise.experiments.sweeps.perform import FINISHED, Assignment, Report, perform
+from headwise.experiments.sweeps.sweep_folder import ResultFolder
 from headwise.training import Silence
-from headwise.training.quiet import quiet_libraries
+from headwise.training.encoders import quiet_libraries
 
 # Seconds to wait for a connection, and for an answer that a Ray cluster would give at once.
 CONNECT, ANSWER = 5.0, 10.0

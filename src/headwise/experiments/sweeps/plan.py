@@ -11,11 +11,10 @@ from math import prod
 from typing import Any
 
 from headwise.errors import InputError
-from headwise.experiments.files import parse_change, recipe_data
 from headwise.experiments.joint_recipe import JointRecipe, check_any_recipe
 from headwise.experiments.recipe import Recipe
-from headwise.experiments.sweeps.axes import SEED, Axis, Point, axes_of, chosen
-from headwise.experiments.sweeps.sweep_file import SweepFile, read_sweep
+from headwise.experiments.recipe_files import parse_change, recipe_data
+from headwise.experiments.sweeps.sweep_file import SEED, Axis, Point, SweepFile, axes_of, chosen, read_sweep
 
 # What names a run and decides nothing.
 WORDS = ("name", "description")

@@ -1,0 +1,196 @@
+"""JSON documents that headwise wrote: read strictly, and checked against a schema, in the place where they are read.
+
+What comes after may then rely on every key that the schema names, on its type, and on every number being finite.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Annotated, Any, get_args, get_origin
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from headwise.errors import InputError, choices
+from headwise.limits import parse_json
+
+# What pydantic found in a recipe, as one sentence of ours.
+
+
+def sentence(error: ValidationError, kind: type[BaseModel]) -> str:
+    """What is wrong first, and where; `kind` is what was checked."""
+    found = {_place(each["loc"]): each for each in reversed(error.errors())}  # the first of each place
+    location, first = next(reversed(found.items()))
+    where = ".".join(str(part) for part in location)
+    more = f" ({len(found) - 1} more)" if len(found) > 1 else ""
+    if first["type"] == "extra_forbidden":
+        known = _keys_at(location[:-1], kind)
+        return f"unknown key {where!r}: {choices(str(location[-1]), known)}.{more}"
+    if first["type"] == "missing":
+        return f"key {where!r} is missing: every recipe needs it.{more}"
+    reason = first["msg"].removeprefix("Value error, ")
+    if not where:
+        return f"{reason}.{more}"
+    return f"{where} is {first['input']!r:.200}: {expected(first['type'], reason)}.{more}"
+
+
+def _place(location: tuple[str | int, ...]) -> tuple[str | int, ...]:
+    """Where in the file: without the marks that pydantic adds for the key of a mapping and for alternatives."""
+    marked = location[-1:] == ("[key]",) or (len(location) > 1 and isinstance(location[-2], int))
+    return location[:-1] if marked else location
+
+
+def expected(kind: str, reason: str) -> str:
+    """What pydantic asks for, in our words."""
+    if kind in _WORDS:
+        return f"expected {_WORDS[kind]}"
+    return "expected " + reason.removeprefix("Input should be ").removeprefix("a valid ")
+
+
+# Where pydantic's own words are those of a Python programmer.
+_WORDS = {
+    "bool_type": "true or false",
+    "dict_type": "keys with values",
+    "int_type": "a whole number",
+    "invalid_key": "a text as the key",
+    "model_type": "keys with values",
+    "string_pattern_mismatch": "letters, digits, dots, hyphens and underscores, starting with a letter or digit",
+    "string_type": "text",
+    "too_short": "at least one",
+    "tuple_type": "a list, in brackets",
+    "float_type": "a number",
+}
+
+
+def _keys_at(location: tuple[str | int, ...], whole: type[BaseModel]) -> list[str]:
+    kind: Any = whole
+    for part in location:
+        if not _is_model(kind):  # a mapping, and this a key of it
+            kind = next((each for each in get_args(kind) if _is_model(each)), None)
+            if kind is None:
+                return []
+            continue
+        annotation = kind.model_fields[str(part)].annotation if str(part) in kind.model_fields else None
+        inner = next((each for each in (annotation, *get_args(annotation)) if _leads_on(each)), None)
+        if inner is None:
+            return []
+        kind = inner
+    return list(kind.model_fields) if _is_model(kind) else []
+
+
+def _is_model(kind: Any) -> bool:
+    return isinstance(kind, type) and issubclass(kind, BaseModel)
+
+
+def _leads_on(kind: Any) -> bool:
+    """Whether there are keys below: of a model, or of models by name."""
+    return _is_model(kind) or (get_origin(kind) is dict and any(_is_model(each) for each in get_args(kind)))
+
+
+# Larger ones fit into no array.
+LARGEST = 2**63 - 1
+LONGEST_VALUE = 60
+
+Count = Annotated[int, Field(ge=0, le=LARGEST)]
+
+
+class Document(BaseModel):
+    """A JSON object; keys that are not named here are allowed, and nothing may rely on them."""
+
+    model_config = ConfigDict(strict=True, extra="allow", allow_inf_nan=False)
+
+
+def parse(text: str, *, finite: bool = True) -> Any:
+    """The value of a JSON text; what is not JSON, or has no finite numbers, is a ValueError with the reason."""
+    content = parse_json(text, parse_int=_whole)
+    try:
+        json.dumps(content, ensure_ascii=False, allow_nan=not finite).encode()
+    except UnicodeEncodeError:
+        raise ValueError("a half of a surrogate pair in a text") from None
+    except ValueError:
+        raise ValueError(_first_infinite(content)) from None
+    return content
+
+
+def read(path: Path, fix: str) -> Any:
+    """The value of a JSON file; `fix` is what the user can do about a damaged one."""
+    try:
+        return parse(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise damaged(path, error, fix) from error
+
+
+def read_checked(path: Path, schema: type[Document], fix: str) -> dict[str, Any]:
+    """The JSON object of a file that has all that a schema asks for."""
+    return check(read(path, fix), schema, path, fix)
+
+
+def check(content: Any, schema: type[Document], path: Path, fix: str) -> dict[str, Any]:
+    """The content of a file, if it has all that a schema asks for; the first thing that is wrong is named."""
+    try:
+        schema.model_validate(content)
+    except ValidationError as error:
+        raise damaged(path, _sentence(error, content), fix) from error
+    checked: dict[str, Any] = content
+    return checked
+
+
+def damaged(path: Path, reason: Exception | str, fix: str) -> InputError:
+    """What to say about a file that cannot be used as it is."""
+    if isinstance(reason, OSError):
+        reason = reason.strerror or str(reason)
+    said = " ".join(str(reason).split())[:240]
+    return InputError(f"{path} is damaged ({said}): {fix}.")
+
+
+def finite(content: Any) -> Any:
+    """The same plain data with null in the place of numbers that JSON does not know."""
+    if isinstance(content, dict):
+        return {name: finite(value) for name, value in content.items()}
+    if isinstance(content, list | tuple):
+        return [finite(value) for value in content]
+    return None if isinstance(content, float) and not math.isfinite(content) else content
+
+
+def _whole(digits: str) -> int:
+    number = int(digits)
+    if abs(number) > LARGEST:
+        raise ValueError(f"the number {digits[:12]}... has {len(digits)} digits, expected a smaller one")
+    return number
+
+
+def _first_infinite(content: Any, where: str = "") -> str:
+    """The place of the first number that is not finite, in words; nothing if all are."""
+    if isinstance(content, float) and not math.isfinite(content):
+        return f"{where or 'the content'} is {content}, expected a finite number"
+    parts = content.items() if isinstance(content, dict) else enumerate(content) if isinstance(content, list) else ()
+    found = (_first_infinite(value, f"{where}.{name}" if where else str(name)) for name, value in parts)
+    return next((each for each in found if each), "")
+
+
+def _sentence(error: ValidationError, content: Any) -> str:
+    """The first thing that pydantic found, by its key path."""
+    first = error.errors()[0]
+    location = first["loc"]
+    missing = [str(location[-1])] if first["type"] == "missing" else []
+    where = ".".join([*_path(location[: len(location) - len(missing)], content), *missing])
+    if missing:
+        return f"{where} is missing"
+    reason = first["msg"].removeprefix("Value error, ")
+    if first["type"] == "value_error":
+        return f"{where}: {reason}" if where else reason
+    shown = json.dumps(first["input"], ensure_ascii=False)
+    shown = shown if len(shown) <= LONGEST_VALUE else f"{shown[:LONGEST_VALUE]}..."
+    return f"{where or 'the content'} is {shown}, {expected(first['type'], reason)}"
+
+
+def _path(location: tuple[str | int, ...], content: Any) -> list[str]:
+    """Where in the document: without the names that pydantic adds for alternatives."""
+    path: list[str] = []
+    for part in location:
+        below = dict(enumerate(content)) if isinstance(content, list) else content
+        if isinstance(below, dict) and part in below:
+            path.append(str(part))
+            content = below[part]
+    return path

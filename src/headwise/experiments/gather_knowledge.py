@@ -1,0 +1,206 @@
+"""The knowledge that a recipe's guides need: worked out from its training texts, or found where it was before."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from headwise.data import Encoded
+from headwise.errors import InputError, Stopped
+from headwise.experiments.recipe import Recipe
+from headwise.experiments.splits import Splits
+from headwise.guides import as_guides
+from headwise.patterns import mark_ids
+from headwise.patterns.knowledge import Resources, Texts, WordMatrix, WordVectors
+from headwise.patterns.store import Stored, about, gather
+from headwise.training import Listener, Need, check_known, check_sources, find_encoder
+from headwise.training.word_knowledge import InputEmbeddings
+
+
+@dataclass(frozen=True)
+class Sources:
+    """What knowledge is made of besides texts, and where it is kept."""
+
+    embeddings: Callable[[], WordVectors]
+    """Gives the encoder's input embeddings, if a pattern draws on them."""
+    data: Path | None = None
+    """The folder below which the files that a recipe names lie."""
+    cache: Path | None = None
+    """None: HEADWISE_CACHE or the user's cache folder."""
+
+
+@dataclass(frozen=True)
+class Found:
+    """The knowledge of one guide."""
+
+    need: Need
+    store: Stored
+    """Of the whole training file, or of the training examples alone."""
+    matrices: Sequence[WordMatrix]
+    """Of the training examples."""
+    about: dict[str, Any]
+    """What decided it besides the texts: options, and versions and hashes of what it comes from."""
+    seconds: float
+    """That it took to build or find it."""
+
+    def as_data(self) -> dict[str, Any]:
+        """For the record of a run."""
+        about = {name: self.about[name] for name in ("name", "options", "fingerprint")}
+        return {"key": self.store.key, "form": self.need.form, **about, "examples": len(self.matrices)}
+
+    @property
+    def pairs(self) -> int:
+        """How many pairs of words have a value; a word with itself is no pair."""
+        return sum(int(np.count_nonzero(matrix.rows != matrix.columns)) for matrix in self.matrices)
+
+
+@dataclass(frozen=True)
+class Word:
+    """A word of an example: the number of its text, its own number in it, its first character and the one after."""
+
+    word: str
+    text: int
+    index: int
+    start: int
+    end: int
+
+
+@dataclass(frozen=True)
+class Pair:
+    """Two words, and what is known of them."""
+
+    first: Word
+    second: Word
+    value: float
+    across: bool
+    """Whether they stand in different texts."""
+
+
+def gather_knowledge(
+    needs: Sequence[Need],
+    splits: Splits,
+    sources: Sources,
+    *,
+    listener: Listener,
+    workers: int | None = None,
+    rebuild: bool = False,
+) -> list[Found]:
+    """Build or find what guides need to know about the training examples, which are the corpus as well.
+
+    What does not depend on a corpus is built for the whole training file if at least half of it is used, so that seeds
+    which hold out or leave out other parts of it share one store.
+
+    Args:
+        needs: of the guides, in their order.
+        splits: the training examples. Where a limit cuts them, only those are looked at.
+        sources: what else it is made of.
+        listener: shows progress.
+        workers: processes; None: as many as there are cores.
+        rebuild: build anew what could be found.
+    """
+    wanted = any(getattr(need.pattern, "source", None) == "embeddings" for need in needs)
+    resources = Resources(sources.data, sources.embeddings() if wanted else None)
+    check_sources(needs, resources)
+    options = {"resources": resources, "cache": sources.cache, "workers": workers, "rebuild": rebuild}
+    found: dict[str, Found] = {}  # by pattern, since guides may share one
+    for need in needs:
+        if need.pattern.key not in found:
+            found[need.pattern.key] = _found(need, splits, listener, options)
+    return [replace(found[need.pattern.key], need=need) for need in needs]
+
+
+def embeddings_of(recipe: Recipe, *, network: bool = False) -> WordVectors:
+    """The input embeddings of a recipe's encoder, as it is before training."""
+    return InputEmbeddings.of(find_encoder(recipe.model, network=network))
+
+
+def strongest(matrix: WordMatrix, texts: Texts) -> list[Pair]:
+    """The pairs of words of an example, those with the largest values first, equal ones in the order of the text."""
+    words = _words(matrix, texts)
+    order = np.lexsort((matrix.columns, matrix.rows, -matrix.values))
+    found = []
+    for row, column, value in zip(
+        *(array[order] for array in (matrix.rows, matrix.columns, matrix.values)), strict=True
+    ):
+        if row != column:  # a word with itself is no pair
+            first, second = words[row], words[column]
+            found.append(Pair(first, second, float(value), first.text != second.text))
+    return found
+
+
+def _words(matrix: WordMatrix, texts: Texts) -> list[Word]:
+    counts = [0] * len(texts)
+    words = []
+    for text, start, end in matrix.spans.tolist():
+        words.append(Word(texts[text][start:end], text, counts[text], start, end))
+        counts[text] += 1
+    return words
+
+
+def _found(need: Need, splits: Splits, listener: Listener, options: Mapping[str, Any]) -> Found:
+    """The knowledge of one guide."""
+    begin, bar = time.perf_counter(), _Bar(listener, f"knowledge {need.pattern.name}")
+    few = 2 * len(splits.chosen) < len(splits.whole)  # then the rest of the file is not worth the time
+    alone = need.pattern.from_corpus or splits.limited or few
+    texts = splits.train.texts if alone else splits.whole.texts
+    try:
+        store = gather(need.pattern, texts, corpus=splits.train.texts, progress=bar, **options)
+    except KeyboardInterrupt:
+        raise Stopped(f"what is done of {need.pattern.name} is kept, and the same command goes on with it") from None
+    finally:
+        bar.end()
+    matrices = store if alone else store.subset(splits.chosen)
+    check_known(need, matrices)
+    return Found(need, store, matrices, about(need.pattern, options["resources"]), time.perf_counter() - begin)
+
+
+class _Bar:
+    """Shows a build; what is merely found needs no bar."""
+
+    def __init__(self, listener: Listener, what: str) -> None:
+        self._listener, self._what, self._begun = listener, what, False
+
+    def __call__(self, done: int, total: int) -> None:
+        if self._begun:
+            self._listener.advance(done)
+        else:
+            self._begun = True
+            self._listener.start(self._what, total, done)
+
+    def end(self) -> None:
+        if self._begun:
+            self._listener.end()
+
+
+# How many training examples have what a guide looks for: a guide to full stops needs full stops.
+
+
+# Below this share of the examples a guide is hardly there, which is worth a word.
+FEW = 0.1
+
+
+def count_targets(
+    guides: Mapping[str, Mapping[str, Any]], train: Encoded, tokenizer: Any, listener: Listener
+) -> dict[str, int]:
+    """For each guide that looks for tokens of a kind, in how many training examples there are any; none is refused."""
+    if not guides:
+        return {}
+    known, counts = mark_ids(tokenizer), {}
+    for name, guide in as_guides(guides).named():
+        for mark in guide.marks:
+            found = np.isin(train.ids, known.get(mark, ()))
+            count = int(np.count_nonzero(np.add.reduceat(found, train.starts[:-1])))
+            if not count:
+                raise InputError(
+                    f"guide {name}: none of the {len(train)} training examples has a {mark} token, so it would guide "
+                    "nothing; take it away."
+                )
+            if count < FEW * len(train):
+                listener.tell(f"guide {name}: only {count} of {len(train)} training examples have a {mark} token")
+            counts[name] = count
+    return counts

@@ -1,0 +1,92 @@
+"""Text from users inside Markdown: shown as it was written, and nothing else."""
+
+from __future__ import annotations
+
+import csv
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from jinja2 import Environment, StrictUndefined
+from markupsafe import Markup
+
+# What begins something in Markdown or HTML; & only where it would begin an entity, such as &lt;.
+_SIGNS = re.compile(r"([\\`*_|<>\[\]#~]|&(?=#?\w+;))")
+
+
+def escape_markdown(text: str) -> str:
+    """Text on one line that Markdown shows as it is, also in a table."""
+    return _SIGNS.sub(r"\\\1", " ".join(text.split()))
+
+
+def paragraph(text: str) -> str:
+    """Text that begins a line: it starts no list, heading, rule or front matter either."""
+    escaped = re.sub(r"^([-+=])", r"\\\1", escape_markdown(text))
+    return re.sub(r"^(\d+)([.)])", r"\1\\\2", escaped)
+
+
+def code(text: str) -> str:
+    """Text in a code span, whatever backticks it holds."""
+    line = " ".join(text.split())
+    fence = "`" * (1 + max((len(run) for run in re.findall("`+", line)), default=0))
+    space = " " if line.startswith("`") or line.endswith("`") or not line else ""
+    return f"{fence}{space}{line}{space}{fence}"
+
+
+def render_markdown(template: str, **values: Any) -> str:
+    """A Jinja template of Markdown. Every value is escaped unless the template says `safe`, `paragraph` or `code`."""
+    environment = Environment(
+        undefined=StrictUndefined, trim_blocks=True, keep_trailing_newline=True, autoescape=False, finalize=_escaped
+    )
+    environment.filters |= {
+        "paragraph": lambda text: Markup(paragraph(str(text))),
+        "code": lambda text: Markup(code(str(text))),
+    }
+    return environment.from_string(template).render(**values)
+
+
+def _escaped(value: Any) -> Any:
+    return value if isinstance(value, Markup) else escape_markdown(str(value))
+
+
+# CSV and TSV files for people, who open them in a spreadsheet program.
+
+
+# Quotation marks in front count as well, so that whoever takes one away gets back what there was. The last four are the
+# wide forms of the first four, which spreadsheet programs in East Asian languages take for the same.
+_FORMULA = re.compile("'*[=+\\-@\t\r\n\uff1d\uff0b\uff0d\uff20]")
+_NUMBER = re.compile(r"[-+]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][-+]?[0-9]+)?")
+
+
+def escape_cell(cell: Any) -> Any:
+    """The cell as a spreadsheet program may have it: text that begins like a formula gets a ' in front."""
+    if isinstance(cell, str) and _FORMULA.match(cell) and not _NUMBER.fullmatch(cell):
+        return f"'{cell}"
+    return cell
+
+
+def csv_text(rows: Sequence[Mapping[str, Any]], *, delimiter: str = ",") -> str:
+    """Rows with the same keys under their names, numbers in full precision; what is None is empty."""
+    names = list(rows[0]) if rows else []
+    return table_text([names, *([row[name] for name in names] for row in rows)], delimiter=delimiter)
+
+
+def table_text(rows: Iterable[Iterable[Any]], *, delimiter: str = ",") -> str:
+    """Rows of cells, the names of the columns first."""
+    lines: list[str] = []
+    # With both signs as the end of a line, a cell that holds one of them is quoted: else a carriage return in a cell
+    # would begin a row. The end itself is a line feed.
+    writer = csv.writer(_Lines(lines), delimiter=delimiter, lineterminator="\r\n")
+    writer.writerows([escape_cell(cell) for cell in row] for row in rows)
+    return "".join(f"{line[:-2]}\n" for line in lines)
+
+
+@dataclass(frozen=True)
+class _Lines:
+    """A file for the writer, which writes a row at a time."""
+
+    rows: list[str]
+
+    def write(self, text: str) -> None:
+        self.rows.append(text)

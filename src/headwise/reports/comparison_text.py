@@ -1,0 +1,213 @@
+"""A comparison as tables of text, and in full as Markdown, LaTeX and CSV."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from headwise.experiments.comparison import Comparison, Row, Table
+from headwise.experiments.text_formats import csv_text, escape_markdown
+from headwise.reports.tables import (
+    NOTHING,
+    Cell,
+    TextTable,
+    escape_latex,
+    latex_table,
+    markdown_table,
+)
+
+# By kind of test, the heading of its p-values; Holm's stands beside the t-test only, the others are in JSON and CSV.
+TESTS = {
+    "t": "t",
+    "permutation": "flips",
+    "mcnemar": "McNemar",
+    "bootstrap": "bootstrap",
+    "randomisation": "swaps",
+}
+
+TIMES = (
+    "s/epoch: seconds of an epoch, mean over epochs and seeds ± standard deviation over seeds; × time: that over the "
+    "baseline's. Times depend on the machine and on what else ran there."
+)
+
+
+@dataclass(frozen=True)
+class Style:
+    """How numbers are shown."""
+
+    percent: bool = True
+    """Scores times 100."""
+    times: bool = False
+    """With the seconds of an epoch."""
+
+    def score(self, value: float | None, sign: str = "") -> str:
+        """A score, or a difference of scores, with a sign if asked for."""
+        if value is None:
+            return NOTHING
+        return format(100 * value, f"{sign}.2f") if self.percent else format(value, f"{sign}.4f")
+
+    def interval(self, low: float | None, high: float | None, sign: str = "") -> str:
+        """From, to."""
+        return NOTHING if low is None or high is None else f"{self.score(low, sign)} to {self.score(high, sign)}"
+
+    def mean(self, row: Row) -> str:
+        """With its standard deviation."""
+        spread = row.scores.deviation
+        return self.score(row.scores.mean) + ("" if spread is None else f" ± {self.score(spread)}")
+
+    def difference(self, row: Row) -> str:
+        """With its interval."""
+        test = row.by_seed
+        if test is None:
+            return NOTHING
+        interval = "" if test.low is None else f" ({self.interval(test.low, test.high, '+')})"
+        return self.score(test.difference, "+") + interval
+
+
+@dataclass(frozen=True)
+class Column:
+    """A heading, and what stands below it."""
+
+    heading: str
+    cell: Callable[[Row], Cell]
+    test: bool = False
+    """Whether it belongs to the tests, and not to the scores."""
+
+
+def columns_of(table: Table, style: Style) -> list[Column]:
+    """The columns of a table: tests that no row has are left out."""
+    scores = [
+        Column("system", lambda row: Cell(row.system)),
+        Column("seeds", lambda row: Cell(str(len(row.seeds)))),
+        Column("mean ± sd", lambda row: Cell(style.mean(row), row.stars)),
+        Column("95 % interval", lambda row: Cell(style.interval(row.scores.low, row.scores.high))),
+        Column("difference (95 %)", lambda row: Cell(style.difference(row))),
+    ]
+    tests = [column for kind in TESTS if any(kind in row.p for row in table.rows) for column in _p_columns(kind)]
+    effects = [
+        Column("d_z", lambda row: Cell(_number(row.by_seed.effect if row.by_seed else None, "+.2f")), test=True),
+        Column("MDE", lambda row: Cell(style.score(row.by_seed.detectable if row.by_seed else None)), test=True),
+    ]
+    times = [Column("s/epoch", lambda row: Cell(_seconds(row))), Column("× time", lambda row: Cell(_ratio(row)))]
+    return [
+        *scores,
+        *(times if style.times else []),
+        *tests,
+        *(effects if any("permutation" in row.p for row in table.rows) else []),
+    ]
+
+
+def detail(comparison: Comparison, table: Table, style: Style) -> TextTable:
+    """One table in full."""
+    columns = columns_of(table, style)
+    rows = tuple(tuple(column.cell(row) for column in columns) for row in table.rows)
+    title = f"{table.metric} on {comparison.split}, against {comparison.baseline}"
+    return TextTable(_titled(table, title), tuple(column.heading for column in columns), rows)
+
+
+def overviews(comparison: Comparison, style: Style) -> dict[int, TextTable]:
+    """Of blocks with several metrics, all of them side by side; by the place of the first of its tables."""
+    blocks: dict[tuple[str, ...], list[int]] = {}
+    for place, table in enumerate(comparison.tables):
+        blocks.setdefault(tuple(table.within.values()), []).append(place)
+    return {
+        places[0]: _overview(comparison, [comparison.tables[place] for place in places], style)
+        for places in blocks.values()
+        if len(places) > 1
+    }
+
+
+def text_tables(comparison: Comparison, style: Style) -> list[TextTable]:
+    """All tables in order."""
+    above = overviews(comparison, style)
+    found = []
+    for place, table in enumerate(comparison.tables):
+        found += [above[place]] if place in above else []
+        found.append(detail(comparison, table, style))
+    return found
+
+
+def words_of(comparison: Comparison, style: Style) -> list[str]:
+    """Notes and legend, one sentence or two each."""
+    return [*comparison.notes, *comparison.legend, *([TIMES] if style.times else [])]
+
+
+def comparison_markdown(comparison: Comparison, style: Style) -> str:
+    """Tables, notes and legend as Markdown."""
+    tables = [markdown_table(table) for table in text_tables(comparison, style)]
+    lines = "".join(f"- {escape_markdown(line)}\n" for line in words_of(comparison, style))
+    return "\n".join([*tables, lines])
+
+
+def comparison_latex(comparison: Comparison, style: Style) -> str:
+    r"""Tables, notes and legend as LaTeX; needs \usepackage{booktabs}."""
+    tables = [latex_table(table) for table in text_tables(comparison, style)]
+    lines = [escape_latex(line) for line in words_of(comparison, style)]
+    return "\n".join(["% needs \\usepackage{booktabs}", *tables, r"{\footnotesize", "\n\n".join(lines), r"\par}", ""])
+
+
+def comparison_csv(comparison: Comparison) -> str:
+    """A row for each system of each table, in full precision."""
+    return csv_text([_csv_row(comparison, table, row) for table in comparison.tables for row in table.rows])
+
+
+def _csv_row(comparison: Comparison, table: Table, row: Row) -> dict[str, Any]:
+    seed, example, times = row.by_seed, row.by_example, row.times
+    return {
+        **{f"within.{name}": table.within[name] for name in comparison.within},
+        "metric": table.metric,
+        "split": comparison.split,
+        "system": row.system,
+        "baseline": comparison.baseline,
+        "seeds": len(row.seeds),
+        **{name: getattr(row.scores, name) for name in ("mean", "deviation", "low", "high")},
+        **{f"difference{end}": getattr(seed, f"{name}", None) for end, name in _DIFFERENCE.items()},
+        **{f"p_{kind}{end}": values.get(kind) for kind in TESTS for end, values in (("", row.p), ("_holm", row.holm))},
+        **{name: getattr(seed, name, None) for name in ("smallest_p", "effect", "effect_corrected", "detectable")},
+        "examples": getattr(example, "examples", None),
+        "bootstrap_low": getattr(example, "low", None),
+        "bootstrap_high": getattr(example, "high", None),
+        "stars": row.stars,
+        "seconds_per_epoch": getattr(times, "seconds", None),
+        "seconds_deviation": getattr(times, "deviation", None),
+        "seconds_ratio": getattr(times, "ratio", None),
+    }
+
+
+_DIFFERENCE = {"": "difference", "_deviation": "deviation", "_low": "low", "_high": "high"}
+
+
+def _p_columns(kind: str) -> list[Column]:
+    columns = [Column(TESTS[kind], lambda row: Cell(_number(row.p.get(kind), ".4f")), test=True)]
+    if kind == "t":
+        columns.append(Column("Holm", lambda row: Cell(_number(row.holm.get(kind), ".4f")), test=True))
+    return columns
+
+
+def _overview(comparison: Comparison, tables: list[Table], style: Style) -> TextTable:
+    rows = tuple(
+        (Cell(row.system), *(Cell(style.mean(table.rows[place]), table.rows[place].stars) for table in tables))
+        for place, row in enumerate(tables[0].rows)
+    )
+    title = _titled(tables[0], f"all metrics on {comparison.split}")
+    return TextTable(title, ("system", *(table.metric for table in tables)), rows)
+
+
+def _titled(table: Table, title: str) -> str:
+    return f"{table.title}: {title}" if table.title else title
+
+
+def _number(value: float | None, form: str) -> str:
+    return NOTHING if value is None else format(value, form)
+
+
+def _seconds(row: Row) -> str:
+    if row.times is None:
+        return NOTHING
+    spread = row.times.deviation
+    return f"{row.times.seconds:.2f}" + ("" if spread is None else f" ± {spread:.2f}")
+
+
+def _ratio(row: Row) -> str:
+    return NOTHING if row.times is None else _number(row.times.ratio, ".2f")

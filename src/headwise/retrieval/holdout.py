@@ -1,0 +1,222 @@
+"""Keeping claims for training and claims for testing apart, near-duplicates included."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from headwise.errors import InputError
+from headwise.retrieval.bm25 import plain_words
+
+# What a claim is about: its words without grammar, numbers and the direction of the effect.
+
+
+# In IL-10 the number is part of a name: IL10.
+NAME_HYPHEN = re.compile(r"(?<=[^\W\d_])[-\u2010\u2011](?=\d)")
+GRAMMAR = (
+    "a about after against all also among an and any are as at be been before being between both but by can could "
+    "did do does during each either for from had has have having if in into is it its may might of on only or other "
+    "over per same shall should so some such than that the their them then there these they this those through to "
+    "under up upon very via was were what when where whether which while who will with within would "
+    "cannot fail fails incapable lack lacking lacks neither never no none nor not unable without"
+)
+# Two claims that differ only in these say that the same thing goes up, goes down or does not move.
+DEGREES = (
+    "better effect effective effectively fewer greater high higher highest highly ineffective led less low lower "
+    "lowest more most much negative negatively poorer positive positively significantly stronger weaker worse "
+    "associated association correlated correlation correlates linked related unrelated thousand million"
+)
+VERBS = (
+    "activate affect attenuate block cause decline decrease diminish downregulate elevate enhance exacerbate "
+    "facilitate impair impede improve increase induce inhibit lead lower prevent promote protect raise reduce "
+    "repress rise stimulate suppress upregulate worsen"
+)
+
+
+def _forms(verb: str) -> set[str]:
+    stem = verb.removesuffix("e")
+    return {verb, f"{verb}s", *(stem + ending for ending in ("es", "ed", "ing"))}
+
+
+IGNORED = frozenset([*GRAMMAR.split(), *DEGREES.split(), *(form for verb in VERBS.split() for form in _forms(verb))])
+
+
+def claim_words(text: str) -> frozenset[str]:
+    """The words that say what a text is about: never empty, and equal for "X raises Y" and "X lowers Y by 5%".
+
+    These are the words of the search, without plural endings, numbers, grammar, negations and words for the direction
+    of an effect. A text of nothing else keeps all of its words, and one without words stands for itself. The lists are
+    English; in another language every word counts.
+    """
+    words = plain_words(NAME_HYPHEN.sub("", text))
+    about = {_singular(word) for word in words if word not in IGNORED and not word.isdecimal()}
+    return frozenset(about or words or [text.strip()])
+
+
+def _singular(word: str) -> str:
+    if len(word) > 4 and word.endswith("ies"):
+        return f"{word[:-3]}y"
+    return word[:-1] if len(word) > 3 and word.endswith("s") and not word.endswith("ss") else word
+
+
+# Texts that say almost the same, found without comparing every one with every other.
+
+
+Words = frozenset[str]
+THRESHOLD = 0.6
+
+
+def similarity(first: Words, second: Words) -> float:
+    """Words in both, of the words in either (Jaccard)."""
+    return len(first & second) / len(first | second)
+
+
+def near_duplicates(texts: Sequence[str], *, threshold: float = THRESHOLD) -> list[int]:
+    """For every text the number of its cluster, which is the smallest place in it.
+
+    Two texts are near-duplicates if |A ∩ B| / |A ∪ B| ≥ threshold for the sets A and B of what they are about
+    (`claim_words`); clusters are the connected parts. At the default of 0.6 one word in four may differ, and which
+    way the effect goes always may. Measured on SciFact's claims: pairs just above it are rewrites of one another,
+    pairs just below it are mostly different findings of one paper.
+    """
+    sets = [claim_words(text) for text in texts]
+    index = _Prefixes(sets, threshold)
+    parents = list(range(len(sets)))
+    first: dict[Words, int] = {}
+    for place, words in enumerate(sets):
+        if words in first:
+            parents[place] = first[words]
+            continue
+        for other in index.near(words):
+            _join(parents, place, other)
+        first[words] = place
+        index.add(words, place)
+    return [_root(parents, place) for place in range(len(parents))]
+
+
+def nearest_duplicates(
+    texts: Sequence[str], others: Sequence[str], *, threshold: float = THRESHOLD
+) -> list[int | None]:
+    """For every text the place of its most similar near-duplicate among the others, None where there is none."""
+    sets, known = ([claim_words(text) for text in group] for group in (texts, others))
+    index = _Prefixes([*sets, *known], threshold)
+    first: dict[Words, int] = {}
+    for place, words in enumerate(known):
+        if first.setdefault(words, place) == place:
+            index.add(words, place)
+    return [index.nearest(words) for words in sets]
+
+
+class _Prefixes:
+    """Sets of words, found by the few rarest words of each.
+
+    Sets of a and b words with a similarity of t or more share at least t·a and t·b words. So with the words in one
+    order, they share one among the first a - ⌈t·a⌉ + 1 and b - ⌈t·b⌉ + 1: only those are looked up.
+    """
+
+    def __init__(self, sets: Iterable[Words], threshold: float) -> None:
+        if not 0 < threshold <= 1:
+            raise InputError(f"threshold: expected a number above 0 and at most 1, got {threshold!r}; 0.6 is usual.")
+        self.threshold = threshold
+        self._counts = Counter(word for words in sets for word in words)
+        self._places: dict[str, list[int]] = defaultdict(list)
+        self._sets: dict[int, Words] = {}
+
+    def add(self, words: Words, place: int) -> None:
+        self._sets[place] = words
+        for word in self._rarest(words):
+            self._places[word].append(place)
+
+    def near(self, words: Words) -> Iterator[int]:
+        """The places of all sets that are similar enough."""
+        met = {place for word in self._rarest(words) for place in self._places.get(word, ())}
+        return (place for place in met if similarity(words, self._sets[place]) >= self.threshold)
+
+    def nearest(self, words: Words) -> int | None:
+        """The place of the most similar one; of equals, the first."""
+        return min(self.near(words), key=lambda place: (-similarity(words, self._sets[place]), place), default=None)
+
+    def _rarest(self, words: Words) -> list[str]:
+        # Slack for the rounding of t·a: one word too many costs a little time, one too few would lose a pair.
+        shared = math.ceil(self.threshold * len(words) - 1e-9)
+        return sorted(words, key=lambda word: (self._counts[word], word))[: len(words) - shared + 1]
+
+
+def _join(parents: list[int], first: int, second: int) -> None:
+    low, high = sorted((_root(parents, first), _root(parents, second)))
+    parents[high] = low
+
+
+def _root(parents: list[int], place: int) -> int:
+    while parents[place] != place:
+        parents[place] = parents[parents[place]]
+        place = parents[place]
+    return place
+
+
+@dataclass(frozen=True)
+class Leaks:
+    """Training claims without, and with, a near-duplicate among the claims to test on."""
+
+    kept: tuple[str, ...]
+    """Ids that may be trained on, in their order."""
+    removed: Mapping[str, str]
+    """Id -> id of the most similar claim on the other side."""
+
+
+def without_leaks(train: Mapping[str, str], others: Mapping[str, str], *, threshold: float = THRESHOLD) -> Leaks:
+    """The claims (id -> text) that are no near-duplicate of one of the others, and those that are.
+
+    A claim that is like a removed one, but like none of the others, stays.
+    """
+    names = list(others)
+    places = nearest_duplicates(list(train.values()), list(others.values()), threshold=threshold)
+    removed = {claim: names[place] for claim, place in zip(train, places, strict=True) if place is not None}
+    return Leaks(tuple(claim for claim in train if claim not in removed), removed)
+
+
+def split_claims(
+    claims: Mapping[str, str], fraction: float, seed: int, *, threshold: float = THRESHOLD
+) -> tuple[list[str], list[str]]:
+    """Ids of the claims that stay, and of those held out: whole clusters of near-duplicates, drawn by the seed.
+
+    As many are held out as come nearest to the fraction, but at least one cluster is on each side. Both lists are in
+    the order of the claims.
+    """
+    if not 0 < fraction < 1:
+        raise InputError(f"fraction: expected a number between 0 and 1, got {fraction!r}; 0.1 holds out a tenth.")
+    if seed < 0:
+        raise InputError(f"seed: expected 0 or more, got {seed}; give another.")
+    clusters: dict[int, list[str]] = defaultdict(list)
+    for claim, cluster in zip(claims, near_duplicates(list(claims.values()), threshold=threshold), strict=True):
+        clusters[cluster].append(claim)
+    if len(clusters) < 2:
+        raise InputError(
+            f"{len(claims)} claims to split: expected two or more that are no near-duplicates of each other, got "
+            f"{len(clusters)}; add claims."
+        )
+    groups = list(clusters.values())
+    order = np.random.default_rng(seed).permutation(len(groups))
+    held = _nearest_to(fraction * len(claims), [groups[place] for place in order])
+    return [claim for claim in claims if claim not in held], [claim for claim in claims if claim in held]
+
+
+def _nearest_to(wanted: float, clusters: Sequence[Sequence[str]]) -> set[str]:
+    """The claims of some of the clusters, as near to the wanted number as any choice of clusters comes."""
+    # reachable[n] has bit s set if some of the first n clusters hold s claims together: all choices at once.
+    reachable = [1]
+    for cluster in clusters:
+        reachable.append(reachable[-1] | reachable[-1] << len(cluster))
+    every = sum(map(len, clusters))
+    left = min((size for size in range(1, every) if reachable[-1] >> size & 1), key=lambda size: abs(size - wanted))
+    held: set[str] = set()
+    for before, cluster in zip(reversed(reachable[:-1]), reversed(clusters), strict=True):
+        if left >= len(cluster) and before >> left - len(cluster) & 1:
+            held.update(cluster)
+            left -= len(cluster)
+    return held
