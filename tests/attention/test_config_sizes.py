@@ -33,6 +33,14 @@ def test_sizes_that_cannot_be(encoder, tmp_path, name, value):
         check_sizes(config, tmp_path)
 
 
+@pytest.mark.parametrize("value", [float("nan"), float("-inf")])
+def test_numbers_that_are_not_finite(encoder, value):
+    config = AutoConfig.from_pretrained(encoder)
+    config.hidden_dropout_prob = value
+    with pytest.raises(ValueError, match=f"config.json says hidden_dropout_prob {value}, expected a finite number"):
+        check_sizes(config, Path(encoder))
+
+
 def test_every_family_passes(family, tmp_path):
     build_model(family).save_pretrained(tmp_path)
     check_sizes(AutoConfig.from_pretrained(tmp_path), tmp_path)

@@ -8,6 +8,7 @@ caller puts the name of the model before it.
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -36,7 +37,10 @@ MOST_POSITIONS = 10_000_000
 
 
 def check_sizes(config: Any, folder: Path) -> None:
-    """Refuse, by a ValueError, sizes that no model with these weights can have."""
+    """Refuse, by a ValueError, sizes that no model with these weights can have, and numbers that are not finite."""
+    for name, value in config.to_dict().items():
+        if isinstance(value, float) and not math.isfinite(value):
+            raise ValueError(f"config.json says {name} {value}, expected a finite number")
     widest = _widest(folder) or WIDEST
     limits = {LAYERS: MOST_LAYERS, **dict.fromkeys(WIDTHS, widest)}
     limits |= {"vocab_size": MOST_TOKENS, "max_position_embeddings": MOST_POSITIONS}
