@@ -30,7 +30,8 @@ WIDTHS = ("hidden_size", "num_attention_heads", "intermediate_size", "embedding_
 MOST_LAYERS = 1000
 # Without weights to look at.
 WIDEST = 10_000_000
-# Image encoders may name a vocabulary that they do not have, so no weight has to have as many rows.
+# Image encoders may name a vocabulary that they do not have: only a model with one of these must have its rows.
+TOKEN_WEIGHTS = ("word_embeddings", "embed_tokens", "tok_embeddings", "wte")
 MOST_TOKENS = 2_000_000
 # Positions may be computed, so no weight has to have as many rows.
 MOST_POSITIONS = 10_000_000
@@ -41,26 +42,27 @@ def check_sizes(config: Any, folder: Path) -> None:
     for name, value in config.to_dict().items():
         if isinstance(value, float) and not math.isfinite(value):
             raise ValueError(f"config.json says {name} {value}, expected a finite number")
-    widest = _widest(folder) or WIDEST
+    sides = _largest_sides(folder)
+    widest = max(sides.values(), default=WIDEST)
+    has_tokens = any(part in name for name in sides for part in TOKEN_WEIGHTS)
     limits = {LAYERS: MOST_LAYERS, **dict.fromkeys(WIDTHS, widest)}
-    limits |= {"vocab_size": MOST_TOKENS, "max_position_embeddings": MOST_POSITIONS}
+    limits |= {"vocab_size": widest if has_tokens else MOST_TOKENS, "max_position_embeddings": MOST_POSITIONS}
     for name, limit in limits.items():
         value = getattr(config, name, None)
         if isinstance(value, int) and not 1 <= value <= limit:
             raise ValueError(f"config.json says {name} {f'{value}':.30}, expected a whole number from 1 to {limit}")
 
 
-def _widest(folder: Path) -> int:
-    """The largest side of any weight; 0 if no weights can be read, which is reported where they are loaded."""
-    widest = 0
+def _largest_sides(folder: Path) -> dict[str, int]:
+    """The largest side of every weight; none if they cannot be read, which is reported where they are loaded."""
+    sides: dict[str, int] = {}
     for path in folder.glob("*.safetensors"):
         try:
             with safe_open(str(path), framework="pt") as weights:
-                for name in weights.keys():
-                    widest = max([widest, *weights.get_slice(name).get_shape()])
+                sides |= {name: max(weights.get_slice(name).get_shape(), default=1) for name in weights.keys()}
         except (OSError, SafetensorError):
-            return 0
-    return widest
+            return {}
+    return sides
 
 
 _CONFIGS = ("config.json", "tokenizer_config.json")
