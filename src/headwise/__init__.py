@@ -31,7 +31,7 @@ if TYPE_CHECKING:
         warm_up,
     )
     from headwise.heads import IAT, HeadImportance, head_importance
-    from headwise.reports.explorer.page import report
+    from headwise.reports.explorer.report_page import report
     from headwise.ssa import SSA, self_supervise, supervision
     from headwise.training import GuidedTrainer, MultiTask, Reranker, load, log_losses, relabel
 
@@ -60,7 +60,7 @@ _HOMES = {
         "warm_up",
     ),
     "headwise.heads": ("IAT", "HeadImportance", "head_importance"),
-    "headwise.reports.explorer.page": ("report",),
+    "headwise.reports.explorer.report_page": ("report",),
     "headwise.ssa": ("SSA", "self_supervise", "supervision"),
     "headwise.training": ("GuidedTrainer", "MultiTask", "Reranker", "load", "log_losses", "relabel"),
 }

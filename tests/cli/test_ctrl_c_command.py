@@ -224,7 +224,7 @@ def test_train_that_is_stopped_at_once_says_how_to_resume(write_recipe, pairs, t
     [
         (("evaluate", "guided"), "headwise.experiments.apply.predict_logits"),
         slowly(("export", "guided", "--output", "exported"), "headwise.experiments.apply.save_classifier"),
-        slowly(("report", "guided", "-o", "page.html"), "headwise.reports.explorer.page.page"),
+        slowly(("report", "guided", "-o", "page.html"), "headwise.reports.explorer.report_page.page"),
     ],
 )
 def test_real_signals(place, tmp_path, words, function):

@@ -12,7 +12,7 @@ from headwise.errors import InputError
 from headwise.experiments.analysis import read_analysis
 from headwise.reports.explorer import report_runs as runs
 from headwise.reports.explorer.heads_payload import changes_of
-from headwise.reports.explorer.page import build_page
+from headwise.reports.explorer.report_page import build_page
 
 
 def payload_of(page):

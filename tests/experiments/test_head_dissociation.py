@@ -116,7 +116,7 @@ def test_two_heads_that_serve_one_task_each_dissociate(wired):
     assert [each.tolist() for each in found.curve.matrix("descending")[0]] == [[0.5, 1.0], [1.0, 0.5]]
     assert found.curve.base.tolist() == [1.0, 1.0]
     for name in VARIANTS:
-        assert getattr(found.steps[0], name).tolist() == [50.0, 50.0]
+        assert found.steps[0].scores[VARIANTS.index(name), :-1].tolist() == [50.0, 50.0]
     assert found.steps[0].double == {("mood", "animal"): True}
     assert (found.intervals.mean_scores.low[:, -1] > 35).all()
     assert found.intervals.mean_double.tolist() == [1.0]

@@ -30,7 +30,7 @@ from headwise.experiments.analysis.expected_maps import WantedPattern
 from headwise.experiments.apply import Loaded
 from headwise.limits import parse_json
 from headwise.reports.explorer.example_payload import example_payload
-from headwise.reports.explorer.page import Page, packed
+from headwise.reports.explorer.report_page import Page, packed
 from headwise.reports.explorer.report_runs import RUN
 
 # The open connections of the explorer's server: how many there may be, and how long each may wait.

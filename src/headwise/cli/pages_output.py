@@ -23,7 +23,7 @@ from headwise.experiments.analysis.analysis_files import mean_over_heads, new_an
 from headwise.experiments.analysis.analyze import Written, read_examples
 from headwise.experiments.analysis.expected_maps import pattern_of_analysis
 from headwise.experiments.apply import Source, load_run, load_tasks
-from headwise.reports.explorer.page import build_page
+from headwise.reports.explorer.report_page import build_page
 from headwise.reports.explorer.report_runs import ReportRun, gather_runs, with_examples
 from headwise.training.encoders import quiet_libraries
 

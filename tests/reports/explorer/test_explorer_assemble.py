@@ -10,7 +10,7 @@ import pytest
 from explorer_payloads import HOSTILE, big, tiny
 
 from headwise.reports.explorer import page
-from headwise.reports.explorer import page as assemble
+from headwise.reports.explorer import report_page as assemble
 
 ASSETS = files("headwise.reports.explorer") / "assets"
 PAYLOAD = re.compile(r'<script type="application/json" id="payload">(.*?)</script>', re.DOTALL)
