@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from campaign.case import BAD, OPEN, SAME, Case, Draw
+from campaign.orders import Order
 
 # Files of a model, of which transformers keeps no hash.
 MODEL = {
@@ -19,6 +20,8 @@ MODEL = {
     "headwise_heads.safetensors",
     "snapshots.safetensors",
 }
+# Older runs have no outputs, and what the heads do is measured again where it is missing.
+OPTIONAL = {"outputs.json", "prune-curve.json", "dissociation.json"}
 # Kinds after which nothing of a file's structure is left: no reader can take it for whole.
 FATAL = ("empty", "random bytes", "zeros", "a folder", "packed by zlib")
 
@@ -118,9 +121,15 @@ def damaged_file(draw: Draw) -> Case | None:
         return None
     kind = draw.chance.choice(sorted(KINDS))
     damage(path, kind, draw.chance)
-    return draw.case(
-        f"{draw.name(path)}: {kind}", SAME if every_byte_counts(path) and not draw.order.failed_runs else OPEN
-    )
+    return draw.case(f"{draw.name(path)}: {kind}", verdict_of(draw.order, path, kind))
+
+
+def verdict_of(order: Order, path: Path, kind: str) -> str:
+    """What a command may do with a file that was damaged in this way."""
+    gone = kind in ("gone", "a folder", "a link to itself")
+    if order.failed_runs or (path.name in OPTIONAL and gone):
+        return OPEN
+    return SAME if every_byte_counts(path) else OPEN
 
 
 def every_byte_counts(path: Path) -> bool:

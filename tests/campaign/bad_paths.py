@@ -18,12 +18,14 @@ def wrong_input(draw: Draw) -> Case | None:
     before = draw.words[place]
     value, what = _wrong(draw, before)
     draw.words[place] = value
-    # A second text, a title or a label may be the name of a file, too.
-    return draw.case(f"{before} is {what}", BAD)
+    data = draw.order.dry and not before.endswith(".yaml")
+    return draw.case(f"{before} is {what}", OPEN if data else BAD)
 
 
 def _is_input(draw: Draw, place: int) -> bool:
     word = draw.words[place]
+    if word in draw.order.caches:  # any folder will do
+        return False
     return (draw.box / word).exists() and draw.words[place - 1] not in OUTPUTS and word not in draw.order.writes
 
 

@@ -10,8 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from campaign import bench
-from campaign.bad_bytes import KINDS, damage, every_byte_counts
-from campaign.case import OPEN, SAME
+from campaign.bad_bytes import KINDS, damage, verdict_of
 from campaign.commands import SECONDS, command
 from campaign.inputs import stop_when_serving
 from campaign.judge import judge, snapshot
@@ -62,7 +61,7 @@ def attempt(
     if order.serves:
         stop_when_serving(process)
     answer = process.answer()
-    verdict = SAME if every_byte_counts(box / name) and not order.failed_runs else OPEN
+    verdict = verdict_of(order, box / name, kind)
     complaints = judge(order, verdict, answer, before, snapshot(box), valid=valid[order.name], box=box)
     return {
         "number": number,

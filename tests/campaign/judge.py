@@ -21,13 +21,14 @@ REFUSED = 2
 LIBRARY = re.compile(r"\w+Warning: ")
 # How a command says that it does without a file.
 SAID = re.compile(r"is damaged|was made for another run")
+DIVERGED = "headwise: the model's outputs are not finite"  # a failure of training, not of the input
 LONGEST = 1500  # characters of an error: what, where, expected, got, fix
 # Files that a command keeps only while it works.
 DRAFT = re.compile(r"(^|/)\.[^/]*\.(new|tmp)$|\.(tmp|partial|new)$|(^|/)unfinished/.|\.(incomplete|draft)")
 # Of which nothing but the presence of a lock says that somebody is at work: they may stay.
 LOCK = re.compile(r"\.lock$")
 # Keys whose values differ from run to run, though nothing else does.
-VOLATILE = re.compile(r"second|runtime|^(written|command|times?|world|process|total_flos|train_loss)$")
+VOLATILE = re.compile(r"second|runtime|^(written|command|times?|world|process|record|total_flos|train_loss)$")
 SECONDS = re.compile(r"\d+(\.\d+)?(e-?\d+)? ?(ms|s|sec|seconds?|pairs/s|kB|MB|B)\b")
 
 
@@ -68,13 +69,14 @@ def judge(
     found = _wrong_words(answer)
     if answer.code == REFUSED:
         found += _wrong_refusal(answer)
-        found += _changes(_outside(before, order.caches), _outside(after, order.caches))
+        free = (*order.caches, *(order.writes if order.continues else ()))
+        found += _changes(_outside(before, free), _outside(after, free))
     elif answer.code == 0:
         found += _wrong_success(order, verdict, answer, before, after)
         # A command may do without a damaged file if it says so.
         if not found and verdict == SAME and not SAID.search(answer.err) and result(order, box, answer) != valid:
             found.append("a damaged input was accepted, with another result")
-    elif not (answer.code == 1 and order.failed_runs and "failed" in answer.out):
+    elif not (answer.code == 1 and (DIVERGED in answer.err or (order.failed_runs and "failed" in answer.out))):
         found.append(f"exit code {answer.code}")
     return found
 
@@ -124,7 +126,9 @@ def _wrong_success(order: Order, verdict: str, answer: Answer, before: Files, af
     if verdict == BAD:
         return ["a wrong input was accepted"]
     found = [f"left behind: {name}" for name in drafts(after) if name not in before][:1]
-    changed = [name for name in _outside(before, order.caches) if before[name] != after.get(name)]
+    kept = _outside(before, order.caches)
+    # A link that was named as output is replaced.
+    changed = [name for name in kept if before[name] != after.get(name) and not before[name].startswith("link to")]
     found += [f"changed: {name}" for name in changed if not _inside(name, (*order.writes, *_outputs(answer)))][:1]
     return found
 

@@ -29,6 +29,10 @@ class Order:
     """Patterns of other files that it reads."""
     caches: tuple[str, ...] = ()
     """Folders of what can be computed again: damage there may be repaired."""
+    dry: bool = False
+    """It plans only, and needs no data."""
+    continues: bool = False
+    """It continues what is in its output, and may get further before it meets what is wrong."""
     serves: bool = False
     """It runs until Ctrl-C."""
     failed_runs: bool = False
@@ -99,6 +103,7 @@ ORDERS: tuple[Order, ...] = (
         recipe="long.yaml",
         tables=("pairs/train.tsv",),
         reads=("stopped/*", "stopped/unfinished/*", "stopped/unfinished/*/*"),
+        continues=True,
     ),
     Order("evaluate", ("evaluate", "plain", *PAIRS), ("plain", "pairs"), tables=("pairs/test.tsv",), runs=("plain",)),
     Order("evaluate-joint", ("evaluate", "joint"), ("joint",), runs=("joint",)),
@@ -148,6 +153,7 @@ ORDERS: tuple[Order, ...] = (
         ("partial",),
         runs=("reranker",),
         reads=("partial/*",),
+        continues=True,
     ),
     Order(
         "retrieve-cached",
@@ -185,6 +191,7 @@ ORDERS: tuple[Order, ...] = (
         ("sweep", "sweep.yaml", *PAIRS, "--output", "out", "--dry-run"),
         ("sweep.yaml", "pairs", "encoder"),
         recipe="sweep.yaml",
+        dry=True,
     ),
     Order(
         "tune",
@@ -200,6 +207,7 @@ ORDERS: tuple[Order, ...] = (
         ("tune", "guided.yaml", *PAIRS, "--output", "out", "--dry-run"),
         ("guided.yaml", "pairs", "encoder"),
         recipe="guided.yaml",
+        dry=True,
     ),
     Order(
         "compare-sweep",
