@@ -156,7 +156,8 @@ def test_two_processes_train_as_one_with_the_double_batch(root, name):
     indifferent = ("key.bias", "classifier.bias") if name == "list" else ("key.bias",)
     expected, found = parameters(one, indifferent), parameters(two, indifferent)
     assert set(found) == set(expected)
-    assert max(float((found[each] - expected[each]).abs().max()) for each in found) < 1e-6
+    # Rounding: another order of sums. It is below 1e-6 on processors with AVX2 and was 1.34e-6 with AVX-512.
+    assert max(float((found[each] - expected[each]).abs().max()) for each in found) < 2e-6
     before, after = (record(folder)["happened"] for folder in (one, two))
     assert (after["steps"], after["best_step"]) == (STEPS[name], before["best_step"])
     for split, scores in before["metrics"].items():
