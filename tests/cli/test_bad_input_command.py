@@ -38,6 +38,11 @@ def data(tmp_path):
     return write_data(tmp_path / "data")
 
 
+@pytest.mark.parametrize("command", ["compare", "score", "doctor"])
+def test_a_name_that_is_too_long(headwise, command):
+    assert_one_sentence(headwise(command, "n" * 300), "nnnn")
+
+
 # -- data --------------------------------------------------------------------------------------------------------------
 
 

@@ -6,6 +6,7 @@ Ctrl-C, with one sentence about what was kept.
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 import traceback
@@ -302,12 +303,20 @@ def run() -> None:
             _say_stopped()
             _end(INTERRUPTED)
         _tell_error(error, _message(error), debug)
-        _end(2 if isinstance(error, InputError | DiskError | UnsupportedModelError) else 1)
+        mistake = isinstance(error, InputError | DiskError | UnsupportedModelError) or _is_bad_path(error)
+        _end(2 if mistake else 1)
+
+
+def _is_bad_path(error: BaseException) -> bool:
+    """Whether a path that the user gave can never be opened: too long a name, or a link to itself."""
+    return isinstance(error, OSError) and error.errno in (errno.ENAMETOOLONG, errno.ELOOP)
 
 
 def _message(error: BaseException) -> str:
     if isinstance(error, HeadwiseError):
         return str(error)
+    if isinstance(error, OSError) and _is_bad_path(error):
+        return f"the path {str(error.filename)[:80]!r} cannot be used ({error.strerror}): give another one."
     reason = " ".join(str(error).split())[:300]
     return f"unexpected {type(error).__name__}: {reason} (add --debug for the traceback)"
 
