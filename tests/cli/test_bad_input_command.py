@@ -38,9 +38,10 @@ def data(tmp_path):
     return write_data(tmp_path / "data")
 
 
-@pytest.mark.parametrize("command", ["compare", "score", "doctor"])
+@pytest.mark.parametrize("command", ["compare", "report", "doctor"])
 def test_a_name_that_is_too_long(headwise, command):
-    assert_one_sentence(headwise(command, "n" * 300), "nnnn")
+    words = ["-o", "page.html"] if command == "report" else []
+    assert_one_sentence(headwise(command, "n" * 300, *words), "nnnn")
 
 
 # -- data --------------------------------------------------------------------------------------------------------------
