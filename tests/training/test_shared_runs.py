@@ -115,6 +115,13 @@ def worker(rank, root):
     leave(root)
 
 
+def alone(rank, root):
+    """The one process that the two are compared with."""
+    torch.set_num_threads(1)
+    for name in RUNS:
+        run(name, root, "one", batch=8)
+
+
 @pytest.fixture(scope="module")
 def root(tmp_path_factory, encoder, several):
     """A folder with data, and with the runs of two processes."""
@@ -129,8 +136,11 @@ def root(tmp_path_factory, encoder, several):
     # One process draws other random numbers than two do.
     config |= {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
     (folder / "encoder" / "config.json").write_text(json.dumps(config))
-    # From the server that tiny_runs has prepared.
-    torch.multiprocessing.start_processes(worker, args=(str(folder),), nprocs=2, start_method="forkserver")
+    with pytest.MonkeyPatch.context() as patch:
+        # Kernels without vector instructions: how sums are rounded then does not depend on the processor or the batch.
+        patch.setenv("ATEN_CPU_CAPABILITY", "default")  # read when torch is imported, so both start from nothing
+        torch.multiprocessing.start_processes(worker, args=(str(folder),), nprocs=2, start_method="spawn")
+        torch.multiprocessing.start_processes(alone, args=(str(folder),), nprocs=1, start_method="spawn")
     return folder
 
 
@@ -151,13 +161,11 @@ def parameters(folder, indifferent):
 
 @pytest.mark.parametrize("name", RUNS)
 def test_two_processes_train_as_one_with_the_double_batch(root, name):
-    run(name, root, "one", batch=8)
     one, two = root / "one" / name, root / "two" / name
     indifferent = ("key.bias", "classifier.bias") if name == "list" else ("key.bias",)
     expected, found = parameters(one, indifferent), parameters(two, indifferent)
     assert set(found) == set(expected)
-    # Rounding: another order of sums. It is below 1e-6 on processors with AVX2 and was 1.34e-6 with AVX-512.
-    assert max(float((found[each] - expected[each]).abs().max()) for each in found) < 2e-6
+    assert max(float((found[each] - expected[each]).abs().max()) for each in found) < 1e-6
     before, after = (record(folder)["happened"] for folder in (one, two))
     assert (after["steps"], after["best_step"]) == (STEPS[name], before["best_step"])
     for split, scores in before["metrics"].items():
@@ -168,8 +176,6 @@ def test_two_processes_train_as_one_with_the_double_batch(root, name):
 
 @pytest.mark.parametrize("name", RUNS)
 def test_the_log_is_that_of_one_process_too(root, name):
-    if not (root / "one" / name).exists():
-        run(name, root, "one", batch=8)
     first, second = (
         [
             {key: value for key, value in entry.items() if key.startswith(PARTS)}
