@@ -48,7 +48,7 @@ def sweep(
     address: Annotated[
         str | None, typer.Option(help="Of a Ray cluster; default a small one on this machine.", show_default=False)
     ] = None,
-    change: Change = None,
+    changes: Change = None,
     only: Annotated[
         list[str] | None, typer.Option(metavar="AXIS=LABEL", help="Only these points: system=plain,ag.")
     ] = None,
@@ -104,7 +104,7 @@ def tune(
             min=1, help="Finished and pruned trials in all; default the whole grid, or 20.", show_default=False
         ),
     ] = None,
-    change: Change = None,
+    changes: Change = None,
     seeds: Annotated[
         str | None,
         typer.Option(help="Train each combination with these and take the mean: 1,2,3.", show_default=False),

@@ -78,7 +78,7 @@ OneTask = Annotated[
 @app.command()
 def train(
     recipe: Recipe,
-    change: Change = None,
+    changes: Change = None,
     data: Data = None,
     output: Annotated[
         Path | None, typer.Option(help="Folder for the run; default runs/NAME-seedN.", show_default=False)
@@ -95,7 +95,7 @@ def train(
 
     run_train(
         recipe,
-        change or [],
+        changes or [],
         data=data,
         output=output,
         resume=resume,
@@ -231,7 +231,7 @@ Workers = Annotated[int | None, typer.Option(min=1, help="Processes; default one
 @knowledge.command("build")
 def knowledge_build(
     recipe: Recipe,
-    change: Change = None,
+    changes: Change = None,
     data: Data = None,
     cache: Cache = None,
     workers: Workers = None,
@@ -243,7 +243,7 @@ def knowledge_build(
     """Work out what the guides of RECIPE know about the words of its training texts; `train` does so if need be."""
     from headwise.cli.knowledge_output import Choice, build
 
-    build(Choice(recipe, change or [], data, cache, workers, download), rebuild=rebuild, as_json=as_json)
+    build(Choice(recipe, changes or [], data, cache, workers, download), rebuild=rebuild, as_json=as_json)
 
 
 @knowledge.command("show")
@@ -251,7 +251,7 @@ def knowledge_show(
     recipe: Recipe,
     example: Annotated[int, typer.Option(help="Which training example, from 0.")] = 0,
     top: Annotated[int, typer.Option(min=1, help="How many pairs of words, the strongest first.")] = 10,
-    change: Change = None,
+    changes: Change = None,
     data: Data = None,
     cache: Cache = None,
     workers: Workers = None,
@@ -262,7 +262,7 @@ def knowledge_show(
     """Print what the guides of RECIPE know about the words of one training example."""
     from headwise.cli.knowledge_output import Choice, show
 
-    show(Choice(recipe, change or [], data, cache, workers, download), example, top=top, as_json=as_json)
+    show(Choice(recipe, changes or [], data, cache, workers, download), example, top=top, as_json=as_json)
 
 
 def _tell(
@@ -335,7 +335,7 @@ def as_options(message: str, command: TyperCommand | TyperGroup) -> str:
             return f"{option.opts[0]} {match[2]}"
         return option.opts[0] if match[2] == "True" else "".join(option.secondary_opts) or f"no {option.opts[0]}"
 
-    return re.sub(r"\b([a-z]\w*)=([\w/.\-]*\w|\.\.\.)", option, message)
+    return re.sub(r"\b([a-z]\w*)=('[^']*'|[\w/.\-]*\w|\.\.\.)", option, message)
 
 
 def _command(words: list[str]) -> TyperCommand | TyperGroup:

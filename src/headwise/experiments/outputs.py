@@ -1,4 +1,7 @@
-"""What a model answered to every example of a split: what tests between runs, example by example, need."""
+"""How a model is scored on the splits of a task, and what it answered to every example (outputs.json).
+
+Tests between runs, example by example, need the answers.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,7 @@ import hashlib
 import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy
 
@@ -14,28 +17,28 @@ from headwise import documents
 from headwise.data import Split, Task
 from headwise.disk import write_atomically
 from headwise.errors import InputError
-from headwise.experiments import record
-from headwise.experiments.prepare import Prepared, named_splits
 from headwise.experiments.record_schema import OutputsFile
-from headwise.experiments.splits import Splits
-from headwise.guides import guidance_of, unguide
-from headwise.metrics.ranking import ranking_per_query, ranking_scores_of
-from headwise.training import Listener, Outcome, predict_logits, predictions_of, score_logits
 
-# How the outputs of a model on a split are scored.
+if TYPE_CHECKING:
+    from headwise.experiments.prepare import Prepared
+    from headwise.training import Listener, Outcome
+
+NAME = "outputs.json"
+FORMAT = 1
+AGAIN = "train again"
 
 
-Scorer = Callable[[numpy.ndarray], dict[str, float]]
-
-
-def scorer(task: Task, split: Split, gold: Mapping[str, int]) -> Scorer:
+def scorer(task: Task, split: Split, gold: Mapping[str, int]) -> Callable[[numpy.ndarray], dict[str, float]]:
     """A function from the logits on a labelled split, [N,C], to the metrics of its task.
 
     Args:
-        task: says which metrics.
+        task: decides which metrics.
         split: the examples, in the order of the logits.
-        gold: of ranking, how many papers answer each claim of the split, found or not.
+        gold: of ranking, how many papers answer each claim of the split, among the candidates or not.
     """
+    from headwise.metrics.ranking import ranking_scores_of
+    from headwise.training import score_logits
+
     labels = [float(label or 0) for label in split.labels]
     if task.kind != "ranking":
         return lambda logits: score_logits(logits, labels, task.metrics)
@@ -43,25 +46,16 @@ def scorer(task: Task, split: Split, gold: Mapping[str, int]) -> Scorer:
     return lambda logits: ranking_scores_of(logits[:, 0], numpy.asarray(labels), groups, gold=gold)
 
 
-NAME = "outputs.json"
-FORMAT = 1
-
-
 def output_of(task: Task, split: Split, logits: numpy.ndarray, gold: Mapping[str, int]) -> dict[str, Any]:
-    """Predictions beside what was right; of ranking, the measures of every claim.
+    """Predictions beside the labels; of ranking, the measures of every claim. Arguments as of `scorer`."""
+    from headwise.metrics.ranking import ranking_per_query
+    from headwise.training import predictions_of
 
-    Args:
-        task: its kind decides the form.
-        split: the examples, in the order of the logits; all labelled.
-        logits: [N,C].
-        gold: of ranking, how many papers answer each claim, found or not.
-    """
     labels = [float(label or 0) for label in split.labels]
     known = {"kind": task.kind, "examples": examples_key(split)}
     if task.kind == "ranking":
-        return known | {
-            "per_query": ranking_per_query(logits[:, 0], numpy.asarray(labels), split.groups or (), gold=gold)
-        }
+        measures = ranking_per_query(logits[:, 0], numpy.asarray(labels), split.groups or (), gold=gold)
+        return known | {"per_query": measures}
     plain = int if task.kind == "classification" else float
     return known | {
         "gold": [plain(label) for label in labels],
@@ -88,77 +82,98 @@ def read_outputs(folder: Path) -> dict[str, Any]:
     path = folder / NAME
     if not path.is_file():
         return {}
-    content = documents.read(path, record.AGAIN)
+    content = documents.read(path, AGAIN)
     if isinstance(content, dict) and content.get("format") != FORMAT:
         raise InputError(f"{path} has format {content.get('format')!r:.40}: this headwise reads format {FORMAT}.")
-    outputs: dict[str, Any] = documents.check(content, OutputsFile, path, record.AGAIN)["outputs"]
+    outputs: dict[str, Any] = documents.check(content, OutputsFile, path, AGAIN)["outputs"]
     return outputs
 
 
-# What happened in a run: scores of its best model, times, and what the guides did.
+# -- the results of a run ----------------------------------------------------------------------------------------------
 
 
-def summarise(prepared: Prepared, outcome: Outcome, listener: Listener) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Take the guides off, score the model on every labelled split but train, and put all numbers together.
+def score_splits(prepared: Prepared, listener: Listener) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Score the model as it is now on every labelled split except train.
 
     Returns:
-        What happened, and what the model answered to every example that was scored.
+        The results: of one task `metrics` by split, `primary`, `labels`, `examples` and so on; of several the same by
+        task in `tasks`, and in `metrics` the mean of the main metrics and all metrics as TASK/METRIC.
+        The outputs: by split, of several tasks by TASK/SPLIT.
     """
-    if guidance_of(prepared.model) is not None:
-        unguide(prepared.model)
-    task, batch = prepared.splits.task, prepared.recipe.training.evaluation_batch
-    metrics: dict[str, Any] = {}
+    from headwise.training import predict_logits
+
+    tasks: dict[str, dict[str, Any]] = {}
     outputs: dict[str, Any] = {}
-    for name, split in named_splits(prepared.splits).items():
-        if name == "train":
-            continue
-        if not split.labelled:
-            listener.tell(f"the {name} set has no labels: it is not scored")
-            metrics[name] = None
-            continue
-        logits = predict_logits(prepared.model, prepared.encoded[name], prepared.collate, batch=batch)
-        gold = prepared.splits.gold.get(name, {})
-        metrics[name] = scorer(task, split, gold)(logits)
-        outputs[name] = output_of(task, split, logits, gold)
-    happened = {
-        "metrics": metrics,
-        "primary": task.primary,
-        "labels": list(task.labels),
+    several, batch = prepared.recipe.several, prepared.recipe.training.per_device_eval_batch_size
+    for name, each in prepared.tasks.items():
+        task, model = each.splits.task, prepared.model.classifier(name) if several else prepared.model
+        metrics: dict[str, dict[str, float] | None] = {}
+        for split, examples in each.named_splits.items():
+            if split == "train":
+                continue
+            metrics[split] = None
+            if not examples.labelled:
+                of_task = f" of {name}" if several else ""
+                listener.tell(f"the {split} set{of_task} has no labels: it is not scored")
+                continue
+            logits = predict_logits(model, each.encoded[split], each.collate, batch=batch)
+            gold = each.splits.gold.get(split, {})
+            metrics[split] = scorer(task, examples, gold)(logits)
+            outputs[f"{name}/{split}" if several else split] = output_of(task, examples, logits, gold)
+        tasks[name] = {
+            "task": task.name,
+            "kind": task.kind,
+            "primary": task.primary,
+            "labels": list(task.labels),
+            "examples": {split: len(encoded) for split, encoded in each.encoded.items()},
+            "truncated": {split: encoded.truncated for split, encoded in each.encoded.items()},
+            "metrics": metrics,
+        }
+    if not several:
+        (only,) = tasks.values()
+        groups = {split: part.groups for split, part in prepared.only.named_splits.items() if part.groups is not None}
+        claims = {"claims": {split: len(set(group)) for split, group in groups.items()}} if groups else {}
+        return {key: only[key] for key in ("metrics", "primary", "labels", "examples", "truncated")} | claims, outputs
+    splits = dict.fromkeys(split for each in tasks.values() for split in each["metrics"])
+    return {"metrics": {split: _joined(tasks, split) for split in splits}, "primary": "mean", "tasks": tasks}, outputs
+
+
+def _joined(tasks: Mapping[str, Mapping[str, Any]], split: str) -> dict[str, float] | None:
+    scored = {name: each["metrics"][split] for name, each in tasks.items() if each["metrics"].get(split)}
+    if not scored:
+        return None
+    named = {f"{name}/{metric}": value for name, scores in scored.items() for metric, value in scores.items()}
+    if len(scored) < len(tasks):  # a mean over some of the tasks would be taken for one over all
+        return named
+    return {"mean": float(numpy.mean([scores[tasks[name]["primary"]] for name, scores in scored.items()]))} | named
+
+
+def training_results(outcome: Outcome, *, guides: bool) -> dict[str, Any]:
+    """Steps, times, evaluations, and what guides and SSA did."""
+    results: dict[str, Any] = {
         "steps": outcome.steps,
         "best_step": outcome.best_step,
         "seconds_per_epoch": [round(seconds, 3) for seconds in outcome.seconds_per_epoch],
         "seconds_per_step": outcome.seconds_per_step,
-        "examples": {name: len(split) for name, split in named_splits(prepared.splits).items()},
-        **_claims(prepared.splits),
-        "truncated": {name: encoded.truncated for name, encoded in prepared.encoded.items()},
-        "guides": _guides(outcome.log),
-        "targets": prepared.targets,
-        **({"ssa": outcome.relabellings} if outcome.relabellings else {}),
-        "evaluations": outcome.evaluations,
     }
-    return happened, outputs
-
-
-def _claims(splits: Splits) -> dict[str, dict[str, int]]:
-    """Of ranking: how many claims the pairs belong to."""
-    groups = {name: split.groups for name, split in named_splits(splits).items() if split.groups is not None}
-    return {"claims": {name: len(set(each)) for name, each in groups.items()}} if groups else {}
+    if guides:
+        results["guides"] = _guides(outcome.log)
+    if outcome.relabellings:
+        results["ssa"] = outcome.relabellings
+    return results | {"evaluations": outcome.evaluations}
 
 
 def _guides(log: list[dict[str, Any]]) -> dict[str, dict[str, float | None]]:
-    """Per guide: its last weight, and its gradient share as the mean over all measurements."""
+    """Per guide: its last weight, its gradient share as the mean over all measurements, first and last value."""
     names = sorted(
         {key[6:-7] for entry in log for key in entry if key.startswith("guide/") and key.endswith("_weight")}
     )
-    found: dict[str, dict[str, float | None]] = {}
+    guides: dict[str, dict[str, float | None]] = {}
     for name in names:
-        shares = [entry[f"guide/{name}_share"] for entry in log if f"guide/{name}_share" in entry]
-        weights = [entry[f"guide/{name}_weight"] for entry in log if f"guide/{name}_weight" in entry]
-        values = [entry[f"guide/{name}"] for entry in log if f"guide/{name}" in entry]
-        found[name] = {
-            "weight": weights[-1],
-            "share": sum(shares) / len(shares) if shares else None,
-            "first": values[0],
-            "last": values[-1],
-        }
-    return found
+        shares, weights, values = (
+            [entry[key] for entry in log if key in entry]
+            for key in (f"guide/{name}_share", f"guide/{name}_weight", f"guide/{name}")
+        )
+        share = sum(shares) / len(shares) if shares else None
+        guides[name] = {"weight": weights[-1], "share": share, "first": values[0], "last": values[-1]}
+    return guides

@@ -1,45 +1,64 @@
-"""A recipe: everything that decides a run, checked key by key."""
+"""A recipe: everything that decides a run on one task, or on several that share an encoder, checked key by key.
+
+The `training` block has fields of `transformers.TrainingArguments` under their own names. This module loads no torch, so
+that commands that only read files start fast; what a task, a guide or SSA accepts is checked by their own modules.
+"""
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+import warnings
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from pydantic import (
-    BaseModel,
-    BeforeValidator,
-    ConfigDict,
-    Field,
-    SerializerFunctionWrapHandler,
-    ValidationError,
-    model_serializer,
-    model_validator,
-)
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
-from headwise.data import Task, build_task
 from headwise.documents import sentence
-from headwise.errors import InputError
-from headwise.guides import build
+from headwise.errors import HeadwiseWarning, InputError, StateError, choices
 from headwise.limits import MAX_DEPTH, deeper_than
-from headwise.patterns import Pattern, refuse_named_code
-from headwise.retrieval.retrieval_task import RetrievalTask
-from headwise.ssa import SSA, build_ssa
 
-Schedule = Literal["linear", "cosine", "constant", "constant_with_warmup", "polynomial", "inverse_sqrt"]
+if TYPE_CHECKING:
+    from headwise.data import Task
+    from headwise.heads import IAT
+    from headwise.ssa import SSA
+
+# Names that headwise 0.1 used in `training`, and what they are called now.
+OLD_TRAINING_KEYS = {
+    "epochs": "num_train_epochs",
+    "steps": "max_steps",
+    "batch": "per_device_train_batch_size",
+    "evaluation_batch": "per_device_eval_batch_size",
+    "accumulation": "gradient_accumulation_steps",
+    "schedule": "lr_scheduler_type",
+    "warmup": "warmup_steps",
+    "warmup_ratio": "warmup_steps",
+    "clip": "max_grad_norm",
+    "precision": "bf16",
+    "label_smoothing": "label_smoothing_factor",
+    "early_stopping": "early_stopping_patience",
+    "evaluate_every": "eval_steps",
+    "checkpoint_every": "save_steps",
+    "log_every": "logging_steps",
+}
+# Keys of a recipe for one task only, and for several only.
+ONE_TASK_KEYS = ("head", "guides", "ssa", "share_every")
+SEVERAL_TASKS_KEYS = ("sampling", "start_from", "linear", "iat")
+# Keys of `data` that all tasks have in common.
+SHARED_DATA_KEYS = ("max_length", "padding", "buckets")
 
 
 class Strict(BaseModel):
-    """Unknown keys are errors, true is no number, and values do not change afterwards."""
+    """Unknown keys are errors, true is not a number, and values do not change afterwards."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
 
 
 def or_defaults(value: Any) -> Any:
-    """A part whose keys are all commented out is as it comes."""
+    """A block whose keys are all commented out has its default values."""
     return {} if value is None else value
 
 
 class TaskChoice(Strict):
-    """Which task, with the user's own options for it (files, columns, labels; see `headwise list tasks`)."""
+    """Which task, and the user's options for it (files, columns, labels; see `headwise list tasks`)."""
 
     name: str
     options: dict[str, Any] = {}
@@ -47,12 +66,32 @@ class TaskChoice(Strict):
     @model_validator(mode="before")
     @classmethod
     def _short_forms(cls, value: Any) -> Any:
-        """`task: sick` and `task: {name: pairs, texts: [...]}` are how people write it."""
+        """People write `task: sick` and `task: {name: pairs, texts: [...]}`."""
         if isinstance(value, str):
             return {"name": value}
         if isinstance(value, dict) and "options" not in value:
             rest = {key: each for key, each in value.items() if key != "name"}
             return ({"name": value["name"]} if "name" in value else {}) | {"options": rest}
+        return value
+
+
+class SharedTask(Strict):
+    """One of several tasks: which, the user's options for it, and what differs from the recipe's `data`."""
+
+    name: str | None = None
+    """In the list of tasks; the task's key if not given."""
+    options: dict[str, Any] = {}
+    data: dict[str, Any] = {}
+
+    @model_validator(mode="before")
+    @classmethod
+    def _short_forms(cls, value: Any) -> Any:
+        """People write `rte: ` and `rte: {files: ..., data: {...}}`."""
+        if value is None:
+            return {}
+        if isinstance(value, dict) and "options" not in value:
+            own = {key: value[key] for key in ("name", "data") if value.get(key) is not None}
+            return own | {"options": {key: each for key, each in value.items() if key not in ("name", "data")}}
         return value
 
 
@@ -74,63 +113,103 @@ class Data(Strict):
 
 
 class Training(Strict):
-    """How to train."""
+    """How to train: fields of `transformers.TrainingArguments`, and the last three, which are ours."""
 
-    epochs: float | None = Field(3.0, gt=0)
-    steps: int | None = Field(None, ge=1)
-    """Optimiser steps; if given, `epochs` has no say."""
-    batch: int = Field(16, ge=1)
-    accumulation: int = Field(1, ge=1)
-    evaluation_batch: int = Field(64, ge=1)
+    num_train_epochs: float | None = Field(3.0, gt=0)
+    max_steps: int | None = Field(None, ge=1)
+    """Optimizer steps; if given, `num_train_epochs` is not used."""
+    per_device_train_batch_size: int = Field(16, ge=1)
+    per_device_eval_batch_size: int = Field(64, ge=1)
+    gradient_accumulation_steps: int = Field(1, ge=1)
     learning_rate: float = Field(5e-5, gt=0, lt=1)
-    schedule: Schedule = "linear"
-    warmup: float = Field(0.1, ge=0)
+    lr_scheduler_type: Literal[
+        "linear", "cosine", "constant", "constant_with_warmup", "polynomial", "inverse_sqrt"
+    ] = "linear"
+    warmup_steps: float = Field(0.1, ge=0)
     """Part of all steps if below 1, else steps."""
     weight_decay: float = Field(0.01, ge=0)
-    clip: float = Field(1.0, ge=0)
+    max_grad_norm: float = Field(1.0, ge=0)
     """Largest gradient norm; 0 for none."""
-    precision: Literal["fp32", "bf16"] = "fp32"
-    label_smoothing: float = Field(0.0, ge=0, lt=1)
-    early_stopping: int | None = Field(None, ge=1)
+    bf16: bool = False
+    label_smoothing_factor: float = Field(0.0, ge=0, lt=1)
+    eval_steps: int | None = Field(None, ge=1)
+    """Optimizer steps between evaluations; once per epoch if not given."""
+    save_steps: int = Field(200, ge=1)
+    """Optimizer steps between checkpoints."""
+    logging_steps: int = Field(20, ge=1)
+    early_stopping_patience: int | None = Field(None, ge=1)
     """Evaluations without a better one after which training stops."""
-    evaluate_every: int | None = Field(None, ge=1)
-    """Optimiser steps between evaluations; once per epoch if not given."""
-    checkpoint_every: int = Field(200, ge=1)
-    log_every: int = Field(20, ge=1)
     freeze: Annotated[tuple[str | int, ...], Field(strict=False)] = ()
     """embeddings, encoder, or numbers of layers."""
     snapshots: int = Field(0, ge=0)
-    """Validation examples on which the heads are looked at before training and at each evaluation; 0 for none."""
+    """Validation examples on which the heads are captured before training and at each evaluation; 0 for none."""
 
-    @model_serializer(mode="wrap")
-    def _without_nothing(self, as_usual: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Snapshots change no result: a recipe without them is the recipe that it was before there were any."""
-        data: dict[str, Any] = as_usual(self)
-        if not self.snapshots:
-            del data["snapshots"]
-        return data
+    @model_validator(mode="before")
+    @classmethod
+    def _old_names(cls, value: Any) -> Any:
+        return new_training_names(value, warn=True) if isinstance(value, dict) else value
+
+    def as_data(self) -> dict[str, Any]:
+        """Plain data. Snapshots change no result, so a recipe without them does not mention them."""
+        data = self.model_dump(mode="json")
+        return data if self.snapshots else {key: value for key, value in data.items() if key != "snapshots"}
 
 
-def _plain_guides(value: Any) -> Any:
-    """`guides: [mdg, pdg]` and `guides: {mdg: }` mean the guides as they come."""
+def new_training_names(training: Mapping[str, Any], *, warn: bool = False) -> dict[str, Any]:
+    """A `training` block with the names of TrainingArguments instead of those of headwise 0.1.
+
+    A block that sets a value under both names is refused: it is not clear which one is meant.
+    """
+    result: dict[str, Any] = {}
+    renamed = []
+    for key, value in training.items():
+        name = OLD_TRAINING_KEYS.get(str(key), key)
+        if name in result or (name != key and name in training):
+            raise ValueError(f"training sets {name} twice, once as {key}: take one of them away")
+        if name != key:
+            renamed.append(f"{key} is {name}")
+        result[name] = value == "bf16" if key == "precision" and value in ("fp32", "bf16") else value
+    if result.get("max_steps") == -1:  # how TrainingArguments writes "by epochs"
+        result["max_steps"] = None
+    if renamed and warn:
+        warnings.warn(
+            f"training has names of an earlier version ({', '.join(renamed)}): use the new ones.",
+            HeadwiseWarning,
+            stacklevel=2,
+        )
+    return result
+
+
+def _guides(value: Any) -> Any:
+    """`guides: [mdg, pdg]` and `guides: {mdg: }` are guides with their defaults.
+
+    JSON writes the layers of `heads: {0: [1, 2]}` as text: they become numbers again.
+    """
     if value is None:
         return {}
-    if isinstance(value, str):
-        value = [value]
+    value = [value] if isinstance(value, str) else value
     if isinstance(value, list) and all(isinstance(name, str) for name in value):
         return {name: {} for name in value}
-    if isinstance(value, dict):
-        return {name: _plain_options(options) for name, options in value.items()}
+    if not isinstance(value, dict):
+        return value
+    guides = {}
+    for name, options in value.items():
+        heads = options.get("heads") if isinstance(options, dict) else None
+        if isinstance(heads, dict):
+            layers = {int(key) if str(key).removeprefix("-").isdecimal() else key: heads[key] for key in heads}
+            options = {**options, "heads": layers}
+        guides[name] = {} if options is None else options
+    return guides
+
+
+def _tasks(value: Any) -> Any:
+    """`tasks: [sst2, rte]` are tasks with their defaults."""
+    if isinstance(value, list) and all(isinstance(name, str) for name in value):
+        twice = sorted({name for name in value if value.count(name) > 1})
+        if twice:
+            raise ValueError(f"each task once, but {twice[0]} is listed twice; give each task its own name")
+        return {name: None for name in value}
     return value
-
-
-def _plain_options(options: Any) -> Any:
-    """JSON writes the layers of `heads: {0: [1, 2]}` as text: they are numbers again."""
-    heads = options.get("heads") if isinstance(options, dict) else None
-    if not isinstance(heads, dict):
-        return {} if options is None else options
-    layers = {int(layer) if str(layer).removeprefix("-").isdecimal() else layer: each for layer, each in heads.items()}
-    return {**options, "heads": layers}
 
 
 def options_or_none(example: str) -> BeforeValidator:
@@ -138,25 +217,35 @@ def options_or_none(example: str) -> BeforeValidator:
 
     def check(value: Any) -> Any:
         if value is not None and not isinstance(value, dict):
-            raise ValueError(f"options with values, such as {example}, or {{}} for all as they come")
+            raise ValueError(f"options with values, such as {example}, or {{}} for the defaults")
         return value
 
     return BeforeValidator(check)
 
 
 class Recipe(Strict):
-    """A whole run. Guides are by name with their options, as in `hw.guide`."""
+    """A whole run: `task` for one task, or `tasks` for several that share an encoder."""
 
     name: str = Field("run", pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")
     description: str = ""
-    task: TaskChoice
+    task: TaskChoice | None = None
+    tasks: Annotated[dict[str, SharedTask] | None, BeforeValidator(_tasks)] = Field(None, min_length=1)
+    sampling: Literal["proportional", "square_root", "annealed"] = "proportional"
+    """Which task comes next: by the tasks' sizes, by their square roots, or annealed from the first to nearly even."""
     model: str = "builtin:minilm-l6"
+    start_from: str | None = None
+    """A run on several tasks whose encoder, and heads of the same names, this one starts from."""
+    linear: bool = False
+    """Train nothing: fit each task's classifier by least squares on the vectors of the encoder."""
+    iat: Annotated[dict[str, Any] | None, options_or_none("{start: 0.9}")] = None
+    """Important attention-head training, by the options of `hw.IAT`; none if not given, the defaults if empty ({})."""
     head: Literal["pooler", "relu"] = "pooler"
-    guides: Annotated[dict[str, dict[str, Any]], BeforeValidator(_plain_guides)] = {}
+    guides: Annotated[dict[str, dict[str, Any]], BeforeValidator(_guides)] = {}
+    """By name with their options, as in `hw.guide`."""
     ssa: Annotated[dict[str, Any] | None, options_or_none("{model: hybrid}")] = None
     """Self-supervised attention, by the options of `hw.SSA`; none if not given, the defaults if empty ({})."""
     share_every: int = Field(50, ge=0)
-    """Optimiser steps between two measurements of the guides' gradient shares; 0 for never."""
+    """Optimizer steps between two measurements of the guides' gradient shares; 0 for never."""
     data: Annotated[Data, BeforeValidator(or_defaults)] = Field(default_factory=Data)
     training: Annotated[Training, BeforeValidator(or_defaults)] = Field(default_factory=Training)
     seed: int = Field(1, ge=0, lt=2**32)
@@ -164,70 +253,212 @@ class Recipe(Strict):
 
     @model_validator(mode="after")
     def _some_length(self) -> Recipe:
-        if self.training.epochs is None and self.training.steps is None:
-            raise ValueError("training needs epochs or steps")
+        if self.training.num_train_epochs is None and self.training.max_steps is None:
+            raise ValueError("training needs num_train_epochs or max_steps")
         return self
 
-    def as_data(self) -> dict[str, Any]:
-        """Plain data, as a file would have it."""
-        data = self.model_dump(mode="json")
-        data["task"] = {"name": self.task.name, **data["task"]["options"]}
-        if self.ssa is None:
-            del data["ssa"]
-        return data
+    @property
+    def several(self) -> bool:
+        """Whether the recipe is written with `tasks`: the model is a `MultiTask`, be there one task or more."""
+        return self.task is None
+
+    @property
+    def only(self) -> TaskChoice:
+        """The task of a recipe with `task`."""
+        if self.task is None:
+            raise StateError(f"the recipe has several tasks ({', '.join(self.tasks or {})}): choose one of parts.")
+        return self.task
+
+    @property
+    def parts(self) -> dict[str, Recipe]:
+        """For each task, the recipe that it would have if it were trained alone."""
+        if self.task is not None:
+            return {self.task.name: self}
+        return {name: self.single(name) for name in self.tasks or {}}
+
+    def single(self, name: str) -> Recipe:
+        """The recipe that one of several tasks would have if it were trained alone."""
+        part = (self.tasks or {})[name]
+        common, own = self.data.model_dump(), dict(part.data)
+        if isinstance(own.get("limit"), dict):
+            own["limit"] = common["limit"] | own["limit"]
+        return Recipe(
+            name=f"{self.name}-{name}",
+            description=self.description,
+            task=TaskChoice(name=part.name or name, options=part.options),
+            model=self.model,
+            data=Data(**(common | own)),
+            training=self.training,
+            seed=self.seed,
+            report_to=self.report_to,
+        )
+
+    def build_task(self) -> Task:
+        """The task of a recipe with `task`."""
+        from headwise.data import build_task
+
+        return build_task(self.only.name, self.only.options)
 
     @property
     def supervision(self) -> SSA | None:
         """The options of SSA; None without it, or if they say so (only_bert)."""
+        from headwise.ssa import build_ssa
+
         options = None if self.ssa is None else build_ssa(self.ssa)
         return None if options is None or options.only_bert else options
 
+    @property
+    def important(self) -> IAT | None:
+        """The options of IAT; None without it."""
+        from headwise.heads.iat import build_iat
 
-def check_depth(data: Any, place: str) -> None:
-    """Refuse data from Python that is nested so deep, or contains itself, that nothing could write it down."""
-    if deeper_than(MAX_DEPTH, data):
-        raise InputError(f"{place}: the recipe is nested deeper than {MAX_DEPTH} levels: write it with fewer.")
+        return None if self.iat is None else build_iat(self.iat)
+
+    def as_data(self) -> dict[str, Any]:
+        """Plain data, as a file would have it: without keys of the other kind of recipe, and without optional ones."""
+        data = self.model_dump(mode="json")
+        data["training"] = self.training.as_data()
+        optional = [key for key in ("iat", "start_from", "ssa", "linear") if data[key] in (None, False)]
+        if self.task is not None:
+            data["task"] = {"name": self.task.name, **data["task"]["options"]}
+            left_out = ("tasks", *SEVERAL_TASKS_KEYS, *optional)
+        else:
+            data["tasks"] = {
+                key: {
+                    **({} if part["name"] is None else {"name": part["name"]}),
+                    **part["options"],
+                    **({"data": part["data"]} if part["data"] else {}),
+                }
+                for key, part in data["tasks"].items()
+            }
+            left_out = ("task", *ONE_TASK_KEYS, *optional)
+        return {key: value for key, value in data.items() if key not in left_out}
 
 
-def check_recipe(data: Any, place: str) -> Recipe:
-    """A recipe from plain data; what is wrong is said in one sentence with the place of it.
+# -- checks ------------------------------------------------------------------------------------------------------------
 
-    One that names Python code needs permission (see `code_permission`).
+
+def check_recipe(data: Any, where: str, *, several: bool | None = None) -> Recipe:
+    """A recipe from plain data; what is wrong is one sentence that names the key.
+
+    A recipe that names Python code needs permission (see `code_permission`).
+
+    Args:
+        data: keys and values.
+        where: the file, for messages.
+        several: whether it must have `tasks` (True) or `task` (False); None: either.
     """
     if not isinstance(data, dict):
-        raise InputError(f"{place}: a recipe is a list of keys and values, such as `task: sick`; got {data!r:.60}.")
-    check_depth(data, place)
+        raise InputError(f"{where}: a recipe is a list of keys and values, such as `task: sick`; got {data!r:.60}.")
+    if deeper_than(MAX_DEPTH, data):
+        raise InputError(f"{where}: the recipe is nested deeper than {MAX_DEPTH} levels: write it with fewer.")
+    _check_kind(data, where, several)
     try:
         recipe = Recipe.model_validate(data)
     except ValidationError as error:
-        raise InputError(f"{place}: {sentence(error, Recipe)}") from error
-    try:  # tasks and guides know their own options
-        task = build_task(recipe.task.name, recipe.task.options)
-        _check_ranking(recipe, task)
-        _check_labels(recipe.supervision, task)
-        for name, options in recipe.guides.items():
-            pattern = getattr(build(name, **options), "pattern", None)
-            if isinstance(pattern, Pattern):
-                refuse_named_code(pattern, f"guides.{name}.pattern")
+        raise InputError(f"{where}: {sentence(error, Recipe)}") from error
+    try:
+        if recipe.several:
+            _check_several(recipe)
+        else:
+            _check_one(recipe)
     except InputError as error:
-        raise InputError(f"{place}: {error}") from error
+        raise InputError(f"{where}: {error}") from error
     return recipe
 
 
-def _check_ranking(recipe: Recipe, task: Task) -> None:
-    """Refuse what makes no sense for one logit and for candidates."""
-    if task.kind == "ranking" and recipe.training.label_smoothing:
-        raise InputError("training.label_smoothing is for classes, not for rankings: leave it out.")
-    if isinstance(task, RetrievalTask) and recipe.data.test_fraction is not None:
-        raise InputError("test claims of a re-ranker are a split of the collection: set task.splits.test instead.")
-    if isinstance(task, RetrievalTask) and "test" in recipe.data.limit and "test" not in task.splits_of:
-        raise InputError("data.limit.test has nothing to limit: name the test claims with task.splits.test.")
+def _check_kind(data: Mapping[str, Any], where: str, several: bool | None) -> None:
+    """Refuse keys of the other kind of recipe."""
+    if "task" in data and "tasks" in data:
+        raise InputError(f"{where}: the recipe has both task and tasks: take one of them away.")
+    if several is not None and several != ("tasks" in data):
+        named = ", ".join(data.get("tasks") or ()) if "tasks" in data else ""
+        kind = f"several tasks ({named}): expected a recipe with `task:`" if named else "one task: expected `tasks:`"
+        raise InputError(f"{where} is for {kind}.")
+    if "tasks" in data:
+        for key in ONE_TASK_KEYS:
+            if key in data:
+                raise InputError(f"{where}: {key} is for one task, and this recipe has `tasks`: leave {key} out.")
+    elif "task" not in data:
+        raise InputError(f"{where}: key 'task' is missing: every recipe needs it, or `tasks`.")
+    else:
+        for key in SEVERAL_TASKS_KEYS:
+            if key in data:
+                raise InputError(f"{where}: {key} is for several tasks, and this recipe has `task`: leave {key} out.")
 
 
-def _check_labels(options: SSA | None, task: Task) -> None:
-    """Refuse token labels where nobody can say whether one pair alone was answered rightly."""
-    if options is not None and options.learns_labels and isinstance(task, RetrievalTask) and task.loss == "list":
+def _check_one(recipe: Recipe) -> None:
+    """Tasks, guides and SSA know their own options; here, what does not go together."""
+    from headwise.guides import build
+    from headwise.patterns import Pattern, refuse_named_code
+    from headwise.retrieval.retrieval_task import RetrievalTask
+
+    task, supervision = recipe.build_task(), recipe.supervision
+    if task.kind == "ranking" and recipe.training.label_smoothing_factor:
+        raise InputError("training.label_smoothing_factor is for classes, not for rankings: leave it out.")
+    if isinstance(task, RetrievalTask):
+        if recipe.data.test_fraction is not None:
+            raise InputError("test claims of a re-ranker are a split of the collection: set task.splits.test instead.")
+        if "test" in recipe.data.limit and "test" not in task.splits_of:
+            raise InputError("data.limit.test has nothing to limit: name the test claims with task.splits.test.")
+        if supervision is not None and supervision.learns_labels and task.loss == "list":
+            raise InputError(
+                "ssa needs to know whether the model is right about each pair, and with task.loss: list only the order "
+                "of a claim's candidates counts: use loss: pairs."
+            )
+    for name, options in recipe.guides.items():
+        pattern = getattr(build(name, **options), "pattern", None)
+        if isinstance(pattern, Pattern):
+            refuse_named_code(pattern, f"guides.{name}.pattern")
+
+
+def _check_several(recipe: Recipe) -> None:
+    for name, part in (recipe.tasks or {}).items():
+        if not name.replace("-", "").replace("_", "").isalnum() or not name.isascii():
+            raise InputError(f"tasks names {name!r}: expected letters, digits, hyphens and underscores; rename it.")
+        for key in part.data:
+            if key in SHARED_DATA_KEYS:
+                raise InputError(f"tasks.{name}.data.{key} is the same for all tasks: set data.{key} instead.")
+        try:
+            single = recipe.single(name)
+        except ValidationError as error:
+            raise InputError(f"tasks.{name}.data: {sentence(error, Data)}") from error
+        try:
+            _check_one(single)
+        except InputError as error:
+            raise InputError(f"tasks.{name}: {error}") from error
+        kind = single.build_task().kind
+        if recipe.training.snapshots:
+            raise InputError(f"training.snapshots is for runs on one task, and {name} is one of several: leave it out.")
+        if kind == "ranking":
+            raise InputError(f"tasks.{name} ranks candidates, which needs batches of its kind: train it alone.")
+        if kind == "regression" and recipe.training.label_smoothing_factor:
+            raise InputError(
+                f"training.label_smoothing_factor is for classes, and tasks.{name} is a regression: leave it out."
+            )
+    important = recipe.important
+    if important is None:
+        return
+    if recipe.linear:
+        raise InputError("linear trains nothing, so there is no iat: leave one of them out.")
+    if recipe.training.early_stopping_patience is not None:
+        raise InputError("iat starts at a given part of all steps: leave training.early_stopping_patience out.")
+    if not important.shared and len(recipe.tasks or {}) == 1:
         raise InputError(
-            "ssa asks whether the model is right about each pair, and with task.loss: list only the order of a claim's "
-            "candidates counts: use loss: pairs."
+            "iat.shared is false, which leaves out heads that are important to all tasks, and with one task those are "
+            "all: set shared: true, or add a task."
         )
+
+
+def chosen_task(recipe: Recipe, task: str | None) -> Recipe:
+    """The recipe of the task that the user named; a recipe with one task needs no name."""
+    if not recipe.several:
+        if task is not None:
+            raise InputError(f"task={task}: this run has one task only ({recipe.only.name}); do not give task.")
+        return recipe
+    names = list(recipe.tasks or {})
+    if task is None:
+        raise InputError(f"this run has several tasks ({', '.join(names)}), and one is needed: give task=NAME.")
+    if task not in names:
+        raise InputError(f"task={task}: {choices(task, names)}.")
+    return recipe.single(task)

@@ -11,8 +11,7 @@ from typing import Any, NamedTuple
 import yaml
 
 from headwise.errors import InputError, choices
-from headwise.experiments.joint_recipe import JointRecipe, check_any_recipe, only_single
-from headwise.experiments.recipe import Recipe
+from headwise.experiments.recipe import OLD_TRAINING_KEYS, Recipe, check_recipe, new_training_names
 
 # YAML from users: read with limits, so that a small text never becomes a large value; and written.
 
@@ -169,23 +168,24 @@ def _first_line(error: yaml.YAMLError) -> str:
     return f"{problem} (line {mark.line + 1})" if mark is not None else str(problem)
 
 
-# Parts of a dotted key, such as the two of training.epochs.
+# Parts of a dotted key, such as the two of training.num_train_epochs.
 MAX_PARTS = 50
 # Characters of a change in a message.
 SHOWN = 200
 
 
-def read_recipe(name: str, changes: Sequence[str] = ()) -> Recipe:
-    """A recipe for one task; see `read_any_recipe`."""
-    return only_single(read_any_recipe(name, changes), name)
+def read_recipe(name: str, changes: Sequence[str] = (), *, several: bool | None = None) -> Recipe:
+    """A recipe from a file, or one of the package by its name, with changes such as `training.num_train_epochs=1`.
 
-
-def read_any_recipe(name: str, changes: Sequence[str] = ()) -> Recipe | JointRecipe:
-    """A recipe from a file, or one of the package by its name, with changes such as `training.epochs=1`."""
+    Args:
+        name: a YAML file, or a name of the package's recipes.
+        changes: `KEY=VALUE`, the value in YAML.
+        several: whether it must have `tasks` (True) or `task` (False); None: either.
+    """
     data = recipe_data(name)
     for change in changes:
-        data = with_change(data, *parse_change(change), f"--set {_short(change)}")
-    return check_any_recipe(data, name)
+        data = with_change(data, *parse_change(change), f"changes={_short(change)}")
+    return check_recipe(data, name, several=several)
 
 
 def recipe_data(name: str, beside: Path | None = None) -> dict[str, Any]:
@@ -195,6 +195,11 @@ def recipe_data(name: str, beside: Path | None = None) -> dict[str, Any]:
     if not isinstance(data, dict):
         raise InputError(f"{name}: a recipe is a list of keys and values, such as `task: sick`; got {data!r:.60}.")
     data.setdefault("name", plain_name(path.stem))
+    if isinstance(data.get("training"), dict):
+        try:
+            data["training"] = new_training_names(data["training"], warn=True)
+        except ValueError as error:
+            raise InputError(f"{name}: {error}.") from error
     return data
 
 
@@ -219,7 +224,7 @@ def bundled() -> dict[str, Path]:
     return {path.relative_to(folder).with_suffix("").as_posix(): path for path in sorted(folder.rglob("*.yaml"))}
 
 
-def recipe_text(recipe: Recipe | JointRecipe) -> str:
+def recipe_text(recipe: Recipe) -> str:
     """The recipe as YAML."""
     return dump_yaml(recipe.as_data())
 
@@ -242,8 +247,8 @@ def parse_change(change: str) -> tuple[str, Any]:
     """The key and the value of `KEY=VALUE`, which is YAML."""
     name, equals, text = change.partition("=")
     if not equals or not name.strip():
-        raise InputError(f"--set {_short(change)}: expected KEY=VALUE, such as training.epochs=1.")
-    return name.strip(), parse_yaml(text, f"--set {_short(change)}")
+        raise InputError(f"changes={_short(change)}: expected KEY=VALUE, such as training.num_train_epochs=1.")
+    return name.strip(), parse_yaml(text, f"changes={_short(change)}")
 
 
 def _short(change: str) -> str:
@@ -255,15 +260,17 @@ def with_change(data: dict[str, Any], key: str, value: Any, place: str) -> dict[
 
     Args:
         data: a recipe's keys and values, not yet checked.
-        key: such as training.epochs.
+        key: such as training.num_train_epochs.
         value: what is there from now on.
         place: where the change was written, for messages.
     """
     parts = key.split(".")
+    if len(parts) == 2 and parts[0] == "training" and parts[1] in OLD_TRAINING_KEYS:
+        ((parts[1], value),) = new_training_names({parts[1]: value}, warn=True).items()
     if len(parts) > MAX_PARTS:
         raise InputError(
             f"{place}: the key {key[:40]!r}... has {len(parts)} parts: expected at most {MAX_PARTS}, such as the two "
-            "of training.epochs."
+            "of training.num_train_epochs."
         )
     return _with(data, parts, value, place)
 

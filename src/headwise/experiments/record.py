@@ -1,57 +1,79 @@
-"""The record of a run, headwise.json: what was asked, what happened, in which world."""
+"""The record of a run, headwise.json: its recipe, its results, and the environment in which it ran.
+
+Runs of sweeps are records too (runs/KEY.json), with the outputs inside. This module loads no torch, so that commands
+that only read records start fast.
+"""
 
 from __future__ import annotations
 
 import json
 import os
 import platform
+import sys
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import cached_property
 from importlib import metadata
 from pathlib import Path
-from typing import Any
-
-import torch
+from typing import TYPE_CHECKING, Any
 
 from headwise import __version__, documents
 from headwise.disk import write_atomically
 from headwise.errors import InputError
-from headwise.experiments.joint_recipe import JointRecipe, check_any_recipe, chosen_task
-from headwise.experiments.recipe import Recipe
-from headwise.experiments.record_schema import RunRecord
+from headwise.experiments.recipe import Recipe, check_recipe, chosen_task, new_training_names
+from headwise.experiments.record_schema import FailedRecord, RunRecord, StoredRecord
+
+if TYPE_CHECKING:
+    import pandas
 
 NAME = "headwise.json"
-FORMAT = 1
+FORMAT = 2
 AGAIN = "train again"
 PACKAGES = ("torch", "transformers", "accelerate", "tokenizers", "safetensors", "numpy", "scikit-learn")
+# Keys of a recipe that are for people and change no result.
+LABEL_KEYS = ("name", "description", "report_to")
 
 
-def asked(
-    recipe: Recipe | JointRecipe,
-    data_root: Path | None,
-    fingerprint: str,
-    command: list[str],
+def start(
+    recipe: Recipe,
     *,
-    knowledge: dict[str, dict[str, Any]] | None = None,
+    data: Path | None,
+    examples: str,
+    knowledge: Mapping[str, Mapping[str, Any]],
+    command: list[str],
 ) -> dict[str, Any]:
-    """What decides the run; the fingerprint is that of its examples, the knowledge that of each guide that has some."""
-    known = {"knowledge": knowledge} if knowledge else {}
+    """The record of a run that begins.
+
+    Args:
+        recipe: what is trained.
+        data: the folder with the task's files.
+        examples: a hash of all examples.
+        knowledge: of each guide that needs knowledge, what identifies it.
+        command: the command line.
+    """
     return {
+        "format": FORMAT,
         "recipe": recipe.as_data(),
-        "data": None if data_root is None else str(data_root.expanduser().resolve()),
-        "examples": fingerprint,
-        **known,
-        "seed": recipe.seed,
+        "data": None if data is None else str(data.expanduser().resolve()),
+        "examples": examples,
+        **({"knowledge": dict(knowledge)} if knowledge else {}),
         "command": command,
+        "results": None,
+        "environment": environment(),
     }
 
 
-def world() -> dict[str, Any]:
-    """Where the run happens: versions and hardware, by kind and not by name."""
-    from headwise.training import (
-        distributed as processes,  # loads the Trainer, which those who only read records do not need
-    )
+def finish(started: Mapping[str, Any], results: Mapping[str, Any]) -> dict[str, Any]:
+    """The record of a run that has ended."""
+    return {**started, "results": dict(results), "environment": environment()}
 
-    device = torch.cuda.get_device_name() if torch.cuda.is_available() else None
+
+def environment() -> dict[str, Any]:
+    """Versions and hardware, by kind and not by name."""
+    import torch
+
+    distributed = sys.modules.get("headwise.training.distributed")  # not imported: one process
     return {
         "headwise": __version__,
         "python": platform.python_version(),
@@ -59,56 +81,203 @@ def world() -> dict[str, Any]:
         "processor": platform.machine(),
         "cores": os.cpu_count(),
         "threads": torch.get_num_threads(),
-        "processes": processes.count(),
-        "accelerator": device,
+        "processes": 1 if distributed is None else distributed.count(),
+        "accelerator": torch.cuda.get_device_name() if torch.cuda.is_available() else None,
         "packages": {name: metadata.version(name) for name in PACKAGES},
         "written": datetime.now(UTC).isoformat(timespec="seconds"),
     }
 
 
-def compose(asked: dict[str, Any], happened: dict[str, Any] | None) -> dict[str, Any]:
-    """A record; `happened` is None while the run is going on."""
-    return {"format": FORMAT, "asked": asked, "happened": happened, "world": world()}
-
-
-def write(folder: Path, content: dict[str, Any]) -> None:
+def write(folder: Path, content: Mapping[str, Any]) -> None:
     """Write a record."""
     text = json.dumps(documents.finite(content), indent=2, ensure_ascii=False, allow_nan=False)
     write_atomically(folder / NAME, text + "\n")
 
 
 def read(folder: Path) -> dict[str, Any]:
-    """The record of a run."""
+    """The record of a run, finished or not; records of headwise 0.1 are read as well."""
     path = folder / NAME
     if not path.is_file():
-        raise InputError(
-            f"{folder} is not a run of headwise: it has no {NAME}; give the folder that `headwise train` made."
-        )
-    content = documents.read(path, AGAIN)
+        raise InputError(f"{folder} is not a run of headwise: it has no {NAME}; give the folder of a training run.")
+    content = upgrade(documents.read(path, AGAIN))
     if not isinstance(content, dict) or content.get("format") != FORMAT:
-        found = content.get("format") if isinstance(content, dict) else content
-        raise InputError(f"{path} has format {found!r:.60}: this headwise reads format {FORMAT}.")
+        version = content.get("format") if isinstance(content, dict) else content
+        raise InputError(f"{path} has format {version!r:.60}: this headwise reads format {FORMAT}.")
     return documents.check(content, RunRecord, path, AGAIN)
 
 
-def any_recipe_of(content: dict[str, Any], folder: Path) -> Recipe | JointRecipe:
-    """The recipe of the record of a run in a folder."""
+def upgrade(content: Any) -> Any:
+    """A record of format 1 (asked, happened, world) in the present format; anything else stays as it is."""
+    if not isinstance(content, dict) or content.get("format") != 1 or not isinstance(content.get("asked"), dict):
+        return content
+    asked: dict[str, Any] = content["asked"]
+    recipe = asked.get("recipe")
+    if isinstance(recipe, dict) and isinstance(recipe.get("training"), dict):
+        try:
+            recipe = recipe | {"training": new_training_names(recipe["training"])}
+        except ValueError:
+            return content
+    rest = {key: value for key, value in asked.items() if key not in ("recipe", "seed")}
+    return {
+        "format": FORMAT,
+        **({"recipe": recipe} if "recipe" in asked else {}),
+        **rest,
+        **({"results": content["happened"]} if "happened" in content else {}),
+        **({"environment": content["world"]} if "world" in content else {}),
+    }
+
+
+def finished(content: Mapping[str, Any]) -> bool:
+    """Whether the run came to its end."""
+    return content["results"] is not None
+
+
+def finished_record(folder: Path) -> dict[str, Any]:
+    """The record of a run that came to its end."""
+    content = read(folder)
+    if not finished(content):
+        raise InputError(f"{folder} holds a run that is not finished: resume it first (`headwise train ... resume`).")
+    return content
+
+
+def recipe_of(content: Mapping[str, Any], folder: Path) -> Recipe:
+    """The recipe in the record of a run."""
     try:
-        return check_any_recipe(content["asked"]["recipe"], "asked.recipe")
+        return check_recipe(content["recipe"], "recipe")
     except InputError as error:
         raise InputError(f"{folder / NAME}: {str(error).rstrip('.')}; correct it, or train again.") from error
 
 
-def recipe_of(content: dict[str, Any], folder: Path, task: str | None = None) -> Recipe:
-    """The recipe of a record; of a run on several tasks that of one, which must be named."""
-    recipe = any_recipe_of(content, folder)
-    if isinstance(recipe, JointRecipe):
-        return recipe.single(chosen_task(recipe, task))
-    if task is not None:
-        raise InputError(f"--task {task}: this run has one task only ({recipe.task.name}); leave --task out.")
-    return recipe
+def task_recipe(content: Mapping[str, Any], folder: Path, task: str | None = None) -> Recipe:
+    """The recipe of one task of a run; of a run on several tasks it must be named."""
+    return chosen_task(recipe_of(content, folder), task)
 
 
-def finished(content: dict[str, Any]) -> bool:
-    """Whether the run came to its end."""
-    return content["happened"] is not None
+# -- finished runs as rows ---------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class StoredRun:
+    """A finished run: a folder of `headwise train`, or runs/KEY.json of a sweep."""
+
+    path: Path
+    recipe: Mapping[str, Any]
+    examples: str | None
+    """A hash of all that it was trained, validated and tested on, as token ids."""
+    metrics: Mapping[str, Mapping[str, float]]
+    """By split, of those that were scored."""
+    primary: str
+    tasks: Mapping[str, str]
+    """Of a run on several tasks, the main metric of each."""
+    outputs: Mapping[str, Any]
+    """What was answered to every example, by split, or by TASK/SPLIT; none of runs of an older headwise."""
+    environment: Mapping[str, Any]
+    seconds: tuple[float, ...]
+    """Of each epoch."""
+
+    @property
+    def seed(self) -> int:
+        """The recipe's."""
+        return int(self.recipe["seed"])
+
+    @cached_property
+    def identity(self) -> str:
+        """The same text for the same recipe, whatever its name."""
+        return canonical({key: value for key, value in self.recipe.items() if key not in LABEL_KEYS})
+
+    def same_results(self, other: StoredRun) -> bool:
+        """Whether another run has the same numbers and answers on the same examples."""
+        mine, theirs = ((run.examples, run.metrics, run.outputs) for run in (self, other))
+        return mine == theirs
+
+
+@dataclass(frozen=True)
+class FailedRun:
+    """A run of a sweep that ended with an error."""
+
+    path: Path
+    reason: str
+
+
+def canonical(value: Any) -> str:
+    """Plain data as text, the same for equal data."""
+    return json.dumps(value, sort_keys=True, ensure_ascii=False)
+
+
+def read_stored(path: Path) -> StoredRun | FailedRun:
+    """A run from its file, or from a folder of `headwise train`."""
+    from headwise.experiments.outputs import read_outputs
+
+    if path.is_dir():
+        return _stored(path, finished_record(path), read_outputs(path))
+    content = upgrade(read_json(path))
+    if content.get("format") != FORMAT or not isinstance(content.get("recipe"), dict):
+        raise InputError(
+            f"{path} does not hold a run in format {FORMAT}: expected runs/KEY.json of a sweep's folder, or the folder "
+            "of a training run."
+        )
+    return _stored(path, content, None)
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """A file with one JSON object."""
+    try:
+        content = documents.parse(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise InputError(f"{path} could not be read: {error.strerror or error}; check its name.") from error
+    except ValueError as error:
+        raise InputError(f"{path} is no JSON ({error}): write it again, or leave it out.") from error
+    if not isinstance(content, dict):
+        raise InputError(f"{path} holds {content!r:.40}: expected a JSON object.")
+    return content
+
+
+def _stored(path: Path, content: dict[str, Any], outputs: dict[str, Any] | None) -> StoredRun | FailedRun:
+    """`outputs` are None where they are in the record itself."""
+    again, results = "run it again, or leave it out", content.get("results")
+    if isinstance(results, dict) and results.get("status") == "failed":
+        error = documents.check(content, FailedRecord, path, again)["results"]["error"]
+        return FailedRun(path, f"{error['kind']}: {error['message']}")
+    documents.check(content, StoredRecord, path, again)
+    results, where = content["results"], content["environment"]
+    seconds = (where.get("times") or results).get("seconds_per_epoch") or []
+    return StoredRun(
+        path=path,
+        recipe=dict(content["recipe"]),
+        examples=content.get("examples"),
+        metrics={
+            split: {name: float(value) for name, value in scores.items()}
+            for split, scores in results["metrics"].items()
+            if scores
+        },
+        primary=results["primary"],
+        tasks={task: each["primary"] for task, each in results.get("tasks", {}).items()},
+        outputs=(results.get("outputs") or {}) if outputs is None else outputs,
+        environment=where,
+        seconds=tuple(float(each) for each in seconds),
+    )
+
+
+def runs_frame(runs: Iterable[StoredRun]) -> pandas.DataFrame:
+    """One row per run: what it was (path, name, model, task, guides, seed) and its metrics as SPLIT/METRIC."""
+    import pandas
+
+    rows = []
+    for run in runs:
+        recipe = run.recipe
+        task = recipe.get("task", {}).get("name") or ",".join(recipe.get("tasks", {}))
+        rows.append(
+            {
+                "path": str(run.path),
+                "name": recipe.get("name", ""),
+                "model": recipe.get("model", ""),
+                "task": task,
+                "guides": ",".join(recipe.get("guides", {})),
+                "ssa": recipe.get("ssa") is not None,
+                "seed": run.seed,
+                "primary": run.primary,
+                "seconds": sum(run.seconds),
+                **{f"{split}/{name}": value for split, each in run.metrics.items() for name, value in each.items()},
+            }
+        )
+    return pandas.DataFrame(rows)

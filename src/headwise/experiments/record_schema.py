@@ -75,7 +75,7 @@ class RecipeInRecord(Document):
     seed: Seed
 
 
-class World(Document):
+class Environment(Document):
     """Where a run happened."""
 
     headwise: str = ""
@@ -152,25 +152,18 @@ class OutputsFile(Document):
 # -- runs of a sweep ---------------------------------------------------------------------------------------------------
 
 
-class StoredAsked(Document):
-    """What was asked for."""
-
-    recipe: RecipeInRecord
-    examples: str | None = None
-
-
-class StoredTask(Document):
+class TaskResults(Document):
     """One of several tasks."""
 
     primary: str
 
 
-class StoredHappened(Document):
-    """What happened, as far as comparisons need it."""
+class StoredResults(Document):
+    """The results of a run, as far as comparisons need them."""
 
     metrics: dict[str, Scores | None]
     primary: str
-    tasks: dict[str, StoredTask] = {}
+    tasks: dict[str, TaskResults] = {}
     outputs: Outputs | None = None
     seconds_per_epoch: list[float] | None = None
 
@@ -181,8 +174,8 @@ class Times(Document):
     seconds_per_epoch: list[float] | None = None
 
 
-class StoredWorld(World):
-    """With the times, which are the machine's."""
+class StoredEnvironment(Environment):
+    """With the times, which depend on the machine."""
 
     times: Times | None = None
 
@@ -190,12 +183,13 @@ class StoredWorld(World):
 class StoredRecord(Document):
     """A finished run of a sweep."""
 
-    asked: StoredAsked
-    happened: StoredHappened
-    world: StoredWorld
+    recipe: RecipeInRecord
+    examples: str | None = None
+    results: StoredResults
+    environment: StoredEnvironment
 
 
-class TrialHappened(StoredHappened):
+class TrialResults(StoredResults):
     """What tuning takes from a run that was made before."""
 
     steps: Count
@@ -203,17 +197,17 @@ class TrialHappened(StoredHappened):
 
     @model_validator(mode="after")
     def _evaluated(self) -> Self:
-        for place, each in enumerate(self.evaluations):
+        for number, each in enumerate(self.evaluations):
             for name in ("step", f"eval_{self.primary}"):
                 if name not in each:
-                    raise ValueError(f"evaluations.{place}.{name} is missing")
+                    raise ValueError(f"evaluations.{number}.{name} is missing")
         return self
 
 
 class TrialRecord(StoredRecord):
     """A finished run of a study."""
 
-    happened: TrialHappened
+    results: TrialResults
 
 
 class RunError(Document):
@@ -223,8 +217,8 @@ class RunError(Document):
     message: str
 
 
-class FailedHappened(Document):
-    """What happened to a run that failed."""
+class FailedResults(Document):
+    """The results of a run that failed."""
 
     error: RunError
 
@@ -232,102 +226,94 @@ class FailedHappened(Document):
 class FailedRecord(Document):
     """A failed run of a sweep."""
 
-    happened: FailedHappened
+    results: FailedResults
 
 
 # -- folders of `headwise train` ---------------------------------------------------------------------------------------
 
 
-class Asked(StoredAsked):
-    """What was asked for; on the data it depends what can be evaluated."""
-
-    data: str | None
-    seed: Seed
-    command: list[str] = []
-    knowledge: dict[str, dict[str, Any]] = {}
-
-
-class Task(StoredTask):
+class RunTaskResults(TaskResults):
     """One of several tasks."""
 
     labels: list[str]
     examples: dict[str, Count] = {}
 
 
-class Guide(Document):
-    """What became of a guide."""
+class GuideResults(Document):
+    """Weight and gradient share of a guide."""
 
     weight: float | None = None
     share: float | None = None
 
 
-class Control(Document):
+class ControlResults(Document):
     """The arm that important-heads training is compared with."""
 
     metrics: dict[str, Scores | None]
     last: dict[str, Scores | None]
 
 
-class Happened(Document):
-    """What happened in a run that came to its end."""
+class Results(Document):
+    """The results of a run that came to its end."""
 
     metrics: dict[str, Scores | None]
     last: dict[str, Scores | None] | None = None
-    control: Control | None = None
+    control: ControlResults | None = None
     primary: str
     labels: list[str] | None = None
-    tasks: Annotated[dict[str, Task], Field(min_length=1)] | None = None
+    tasks: Annotated[dict[str, RunTaskResults], Field(min_length=1)] | None = None
     steps: Count
     best_step: Count
     seconds_per_epoch: list[float] = []
     seconds_per_step: float | None = None
     examples: dict[str, Count] = {}
-    guides: dict[str, Guide] = {}
+    guides: dict[str, GuideResults] = {}
     evaluations: list[dict[str, float | None]] = []
 
     @model_validator(mode="after")
-    def _whole(self) -> Self:
+    def _complete(self) -> Self:
         for name in ("tasks", "last", "control"):
             if name in self.model_fields_set and getattr(self, name) is None:
                 raise ValueError(f"{name} is null, expected keys with values")
-        if self.tasks is None and self.labels is None:
-            raise ValueError("labels is missing")
-        if self.tasks is None and len({frozenset(each) for each in self.metrics.values() if each}) > 1:
-            raise ValueError("the splits do not have the same metrics")
         if any("step" not in each for each in self.evaluations):
             raise ValueError("an evaluation has no step")
-        for other in self._others():
+        if self.tasks is None:
+            if self.labels is None:
+                raise ValueError("labels is missing")
+            if len({frozenset(each) for each in self.metrics.values() if each}) > 1:
+                raise ValueError("the splits do not have the same metrics")
+            return self
+        if self.last is None:
+            raise ValueError("last is missing")
+        others = [self.last, *([] if self.control is None else [self.control.metrics, self.control.last])]
+        for other in others:
             if any(set(scores) - set(other.get(split) or {}) for split, scores in self.metrics.items() if scores):
                 raise ValueError("the last model or the control lacks scores that the best one has")
         return self
-
-    def _others(self) -> list[dict[str, Scores | None]]:
-        """The scores that stand beside the best ones."""
-        if self.tasks is None:
-            return []
-        if self.last is None:
-            raise ValueError("last is missing")
-        return [self.last, *([] if self.control is None else [self.control.metrics, self.control.last])]
 
 
 class RunRecord(Document):
     """headwise.json."""
 
-    asked: Asked
-    happened: Happened | None
-    world: World
+    recipe: RecipeInRecord
+    data: str | None
+    examples: str | None = None
+    knowledge: dict[str, dict[str, Any]] = {}
+    command: list[str] = []
+    results: Results | None
+    environment: Environment
 
     @model_validator(mode="after")
     def _same_tasks(self) -> Self:
-        if self.happened is not None and set(self.asked.recipe.tasks) != set(self.happened.tasks or {}):
-            raise ValueError("asked.recipe.tasks and happened.tasks name different tasks")
+        if self.results is not None and set(self.recipe.tasks) != set(self.results.tasks or {}):
+            raise ValueError("recipe.tasks and results.tasks name different tasks")
         return self
 
 
 # -- important heads, while a run with IAT is not finished -------------------------------------------------------------
 
 
-class ChosenHeads(Document):
+class TaskHeads(Document):
     """Of one task: 1 where a head is important, by layers."""
 
     heads: Annotated[list[list[Annotated[int, Field(ge=0, le=1)]]], Field(min_length=1)]
@@ -339,8 +325,8 @@ class ChosenHeads(Document):
         return self
 
 
-class ChosenFile(Document):
+class ImportanceFile(Document):
     """importance.json in the folder of an unfinished run."""
 
     step: Count
-    tasks: dict[str, ChosenHeads]
+    tasks: dict[str, TaskHeads]

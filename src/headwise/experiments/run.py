@@ -1,11 +1,12 @@
-"""A recipe becomes a trained model and a record of how it came about."""
+"""A recipe becomes a trained model and a record of the run."""
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -23,119 +24,23 @@ from headwise.disk import (
 )
 from headwise.errors import DiskError, InputError
 from headwise.experiments import record
-from headwise.experiments.joint_recipe import JointRecipe
-from headwise.experiments.joint_run import WORK, Job, JointJob, settings_of, write_log
-from headwise.experiments.outputs import scorer, summarise, write_outputs
-from headwise.experiments.prepare import Place, Prepared, fingerprint, prepare, prepare_joint
+from headwise.experiments.iat_arms import ARM, CONTROL, IATResult, check_iat, fit_arms
+from headwise.experiments.outputs import score_splits, training_results, write_outputs
+from headwise.experiments.prepare import Place, Prepared, prepare
 from headwise.experiments.recipe import Recipe
 from headwise.experiments.text_formats import render_markdown
 from headwise.experiments.token_scores import FOLDER as SNAPSHOTS
 from headwise.experiments.token_scores import join_snapshots
-from headwise.retrieval.retrieval_task import RetrievalTask
-from headwise.training import (
-    KnowledgeCollator,
-    Listener,
-    Material,
-    Outcome,
-    ReportProgress,
-    Silence,
-    fit,
-    save_classifier,
-)
-from headwise.training import distributed as processes
+from headwise.guides import guidance_of, unguide
+from headwise.training import Listener, Material, Outcome, ReportProgress, Silence, distributed, fit, save_classifier
 from headwise.training.callbacks import Snapshots, Watch
 from headwise.training.checkpoints import MARK
-from headwise.training.relabelling import Probing
-from headwise.training.reranking import by_claim
-from headwise.training.saving import prepare_reranker
+from headwise.training.classifier import fit_linear
+from headwise.training.fit import BEST, LAST, load_weights, save_weights
+from headwise.training.saving import prepare_reranker, save_multitask
 
-# The model card that lies beside a trained model.
-
-
-def model_card(content: dict[str, Any]) -> str:
-    """The card of a finished run, from its record."""
-    happened = content["happened"]
-    scored: dict[str, float] = next((scores for scores in happened["metrics"].values() if scores), {})
-    template = resources.files(__package__).joinpath("model_card.md.jinja").read_text(encoding="utf-8")
-    return render_markdown(
-        template,
-        recipe=content["asked"]["recipe"],
-        ssa=_supervision(content),
-        knowledge=content["asked"].get("knowledge", {}),
-        happened=happened,
-        world=content["world"],
-        names=list(scored),
-    )
-
-
-def _supervision(content: dict[str, Any]) -> dict[str, Any] | None:
-    """Of SSA the model, and whether it pools; None without it."""
-    options = Recipe.model_validate(content["asked"]["recipe"]).supervision
-    return None if options is None else {"model": options.model, "pools": options.pools}
-
-
-# A run on one task.
-
-
-@dataclass(frozen=True)
-class SingleJob:
-    """One task, ready to be trained."""
-
-    prepared: Prepared
-
-    @property
-    def fingerprint(self) -> str:
-        """A short hash of all examples."""
-        return fingerprint(self.prepared.encoded)
-
-    @property
-    def knowledge(self) -> dict[str, dict[str, Any]]:
-        """For each guide that needs knowledge, what tells it from other knowledge."""
-        return self.prepared.knowledge
-
-    def fit(self, work: Path, listener: Listener, watch: Watch | None = None) -> Outcome:
-        """Train."""
-        prepared = self.prepared
-        splits, task = prepared.splits, prepared.splits.task
-        material = Material(
-            model=prepared.model,
-            train=prepared.train,
-            validation=prepared.encoded["validation"],
-            collate=prepared.collate,
-            score=scorer(task, splits.validation, splits.gold.get("validation", {})),
-            primary=task.primary,
-        )
-        if isinstance(task, RetrievalTask) and task.loss == "list":
-            material = by_claim(material, splits.train.groups or ())
-        report = ReportProgress(listener, prepared.recipe.name)
-        supervision = prepared.recipe.supervision
-        if supervision is not None and supervision.learns_labels:
-            collate = prepared.collate.collate if isinstance(prepared.collate, KnowledgeCollator) else prepared.collate
-            material = replace(material, probing=Probing(prepared.encoded["train"], collate, task.kind, report.probing))
-        return fit(material, settings_of(prepared.recipe), work, [*self._snapshots(work), report], watch=watch)
-
-    def _snapshots(self, work: Path) -> list[Snapshots]:
-        """What looks at the heads from time to time, if the recipe asks for it."""
-        prepared, count = self.prepared, self.prepared.recipe.training.snapshots
-        if not count:
-            return []
-        collate = prepared.collate.collate if isinstance(prepared.collate, KnowledgeCollator) else prepared.collate
-        return [Snapshots(prepared.model, prepared.encoded["validation"], collate, count, work / SNAPSHOTS)]
-
-    def finish(self, outcome: Outcome, asked: dict[str, Any], folder: Path, listener: Listener) -> dict[str, Any]:
-        """Score and save."""
-        prepared = self.prepared
-        happened, outputs = summarise(prepared, outcome, listener)
-        content = record.compose(asked, happened)
-        if prepared.splits.task.kind == "ranking":
-            prepare_reranker(prepared.model, prepared.encoder.tokenizer, prepared.recipe.data.max_length)
-        save_classifier(prepared.model, prepared.encoder.tokenizer, folder, prepared.recipe.head)
-        write_log(folder, outcome)
-        write_outputs(folder, outputs)
-        looked_at = min(prepared.recipe.training.snapshots, len(prepared.encoded["validation"]))
-        join_snapshots(folder / WORK, folder, looked_at)
-        write_atomically(folder / "README.md", model_card(content))
-        return content
+# Inside the folder of a run, until it is finished.
+WORK = "unfinished"
 
 
 @dataclass(frozen=True)
@@ -149,7 +54,7 @@ class Result:
 
 
 def train(
-    recipe: Recipe | JointRecipe,
+    recipe: Recipe,
     place: Place,
     *,
     resume: bool = False,
@@ -160,38 +65,38 @@ def train(
     """Train as the recipe says and leave a model, a record and a model card in `place.output`.
 
     Args:
-        recipe: what to do.
-        place: where.
-        resume: go on with an unfinished run in the output folder.
+        recipe: what to train, on one task or on several.
+        place: where to read and write.
+        resume: resume an unfinished run in the output folder.
         command: the command line, for the record.
         listener: shows progress.
-        watch: is told how the run stands after each evaluation, and may end it by an AbandonRun.
+        watch: is called after each evaluation, and may end the run with an AbandonRun.
     """
-    if processes.launched() > 1 and processes.count() == 1:
+    if distributed.launched() > 1 and distributed.count() == 1:
         raise InputError(
-            f"a launcher has started {processes.launched()} processes (WORLD_SIZE), and of the commands only headwise "
+            f"a launcher has started {distributed.launched()} processes (WORLD_SIZE), and of the commands only headwise "
             "train runs in several: start this one without the launcher."
         )
-    listener = (listener if processes.first() else None) or Silence()
-    with processes.in_company(), ExitStack() as alone:
-        with processes.agreeing():
-            done = check_output(recipe, place, resume=resume)
-        if done is None:
-            with processes.agreeing():  # the first process writes for all, so it alone takes the lock
-                if processes.first():
-                    alone.enter_context(folder_lock(place.output))
-            with processes.agreeing():  # as it is now that nobody else writes
-                done = check_output(recipe, place, resume=resume)
-        if done is None:
+    listener = (listener if distributed.first() else None) or Silence()
+    with distributed.lost_process_errors(), ExitStack() as lock:
+        with distributed.all_or_none():
+            finished = check_output(recipe, place, resume=resume)
+        if finished is None:
+            with distributed.all_or_none():  # the first process writes for all, so it alone takes the lock
+                if distributed.first():
+                    lock.enter_context(folder_lock(place.output))
+            with distributed.all_or_none():  # again, now that nobody else writes
+                finished = check_output(recipe, place, resume=resume)
+        if finished is None:
             return _train(recipe, place, resume=resume, command=command, listener=listener, watch=watch)
-    if processes.first():
+    if distributed.first():
         shutil.rmtree(place.output / WORK, ignore_errors=True)  # a kill may have left it
-    steps = done["happened"]["steps"]
-    return Result(done, interrupted=False, steps=(steps, steps))
+    steps = finished["results"]["steps"]
+    return Result(finished, interrupted=False, steps=(steps, steps))
 
 
 def _train(
-    recipe: Recipe | JointRecipe,
+    recipe: Recipe,
     place: Place,
     *,
     resume: bool,
@@ -200,36 +105,38 @@ def _train(
     watch: Watch | None,
 ) -> Result:
     """Train, or resume; the folder is locked."""
-    with processes.agreeing():
-        job = _job(recipe, place, listener)
-        asked = record.asked(recipe, place.data, job.fingerprint, list(command), knowledge=job.knowledge)
+    output = place.output
+    with distributed.all_or_none():
+        run = _Run(prepare(recipe, place, listener), output, listener)
+        start = record.start(
+            recipe,
+            data=place.data,
+            examples=run.prepared.fingerprint,
+            knowledge=run.prepared.knowledge,
+            command=list(command),
+        )
         if resume:
-            _check_same(record.read(place.output), asked, place.output)
-    with processes.agreeing(), _saving(place.output):
-        if processes.first():
-            _begin(place.output, asked)
+            _check_same(record.read(output), start, output)
+    with distributed.all_or_none(), _disk_errors(output):
+        if distributed.first():
+            output.mkdir(parents=True, exist_ok=True)
+            clear_drafts(output)
+            record.write(output, start)
+            (output / WORK).mkdir(exist_ok=True)
     try:
-        outcome = job.fit(place.output / WORK, listener, watch)
+        outcome = run.fit(watch)
     except DiskError:
         raise
     except Exception:
         # Nothing to resume, so nothing is left behind.
-        if processes.first() and not resume and not list((place.output / WORK).rglob(MARK)):
-            _empty(place.output)
+        if distributed.first() and not resume and not list((output / WORK).rglob(MARK)):
+            _empty(output)
         raise
     if outcome.interrupted:
-        content = record.read(place.output)
+        content = record.read(output)
     else:
-        content = processes.from_first(lambda: _finish(job, outcome, asked, place.output, listener))
+        content = distributed.from_first(lambda: _finish(run, start))
     return Result(content, interrupted=outcome.interrupted, steps=(outcome.steps, outcome.total_steps))
-
-
-def _begin(folder: Path, asked: dict[str, Any]) -> None:
-    """Make the folder, with a record that says that the run is not finished."""
-    folder.mkdir(parents=True, exist_ok=True)
-    clear_drafts(folder)
-    record.write(folder, record.compose(asked, None))
-    (folder / WORK).mkdir(exist_ok=True)
 
 
 def _empty(folder: Path) -> None:
@@ -241,74 +148,184 @@ def _empty(folder: Path) -> None:
             path.unlink(missing_ok=True)
 
 
-def _finish(job: Job, outcome: Outcome, asked: dict[str, Any], folder: Path, listener: Listener) -> dict[str, Any]:
-    """Write the model and all that is told about it."""
-    with _saving(folder):
-        content = job.finish(outcome, asked, folder, listener)
-        ordinary_modes(folder)
-        record.write(folder, content)  # last, since it says that all is there
-        shutil.rmtree(folder / WORK, ignore_errors=True)
+def _finish(run: _Run, start: dict[str, Any]) -> dict[str, Any]:
+    """Score and save the model, and write the record last, since it says that everything is there."""
+    with _disk_errors(run.output):
+        content = run.save(start)
+        ordinary_modes(run.output)
+        record.write(run.output, content)
+        shutil.rmtree(run.output / WORK, ignore_errors=True)
     return content
 
 
-def _job(recipe: Recipe | JointRecipe, place: Place, listener: Listener) -> Job:
-    if isinstance(recipe, JointRecipe):
-        return JointJob.of(prepare_joint(recipe, place, listener))
-    return SingleJob(prepare(recipe, place, listener))
-
-
-def check_output(recipe: Recipe | JointRecipe, place: Place, *, resume: bool) -> dict[str, Any] | None:
+def check_output(recipe: Recipe, place: Place, *, resume: bool) -> dict[str, Any] | None:
     """Refuse a folder that holds something else; return the record of a run that is already finished."""
     output = place.output
     check_folder(output)
     if holds_nothing(output):
         if resume:
-            raise InputError(f"{output} holds no run to resume: leave --resume away, or name its folder with --output.")
+            raise InputError(f"{output} holds no run to resume: do not pass resume=True, or give its folder as output.")
         return None
     if not (output / record.NAME).is_file():
-        raise InputError(f"{output} holds other files: choose another folder with --output.")
+        raise InputError(f"{output} holds other files: choose another output folder.")
     content = record.read(output)
-    if content["asked"]["recipe"] != recipe.as_data():
+    if content["recipe"] != recipe.as_data():
         raise InputError(
-            f"{output} holds another run ({content['asked']['recipe']['name']}, seed {content['asked']['seed']}): "
-            "choose another folder with --output."
+            f"{output} holds another run ({content['recipe']['name']}, seed {content['recipe']['seed']}): choose "
+            "another output folder."
         )
     if not resume:
         state = "a finished" if record.finished(content) else "an unfinished"
         raise InputError(
-            f"{output} holds {state} run of this recipe: add --resume to go on with it, or choose another folder with "
-            "--output."
+            f"{output} holds {state} run of this recipe: pass resume=True to resume it, or choose another output "
+            "folder."
         )
     return content if record.finished(content) else None
 
 
-def _check_same(kept: dict[str, Any], now: dict[str, Any], output: Path) -> None:
-    """Refuse to go on with other examples, with other knowledge about them, or in other company."""
-    before, together = kept["asked"], kept["world"].get("processes", 1)
-    if together != processes.count():
+def _check_same(before: dict[str, Any], now: dict[str, Any], output: Path) -> None:
+    """Refuse to resume with other examples, other knowledge about them, or another number of processes."""
+    processes = before["environment"].get("processes", 1)
+    if processes != distributed.count():
         raise InputError(
-            f"{output} holds a run of {together} {'process' if together == 1 else 'processes'}, and here "
-            f"{'is' if processes.count() == 1 else 'are'} {processes.count()}: go on with as many as it began with, or "
-            "choose another folder with --output."
+            f"{output} holds a run of {processes} {'process' if processes == 1 else 'processes'}, and here "
+            f"{'is' if distributed.count() == 1 else 'are'} {distributed.count()}: resume with as many as it began "
+            "with, or choose another output folder."
         )
     if before.get("examples") != now["examples"]:
         raise InputError(
-            f"{output} holds a run on other examples: give the --data that it began with, or choose another folder "
-            "with --output."
+            f"{output} holds a run on other examples: give the data folder that it began with, or choose another "
+            "output folder."
         )
     if before.get("knowledge") != now.get("knowledge"):
         raise InputError(
             f"{output} holds a run with other knowledge: a file, a model or a package that it comes from has changed; "
-            "bring that back, or choose another folder with --output."
+            "restore it, or choose another output folder."
         )
 
 
 @contextmanager
-def _saving(folder: Path) -> Iterator[None]:
+def _disk_errors(folder: Path) -> Iterator[None]:
     try:
         yield
     except (OSError, SafetensorError) as error:
         reason = " ".join(str(error).split())
         raise DiskError(
-            f"{folder} could not be written ({reason}): make room or choose another folder, then add --resume."
+            f"{folder} could not be written ({reason}): make room or choose another folder, then pass resume=True."
         ) from error
+
+
+class _Run:
+    """A prepared recipe: trains it, then scores and saves it."""
+
+    def __init__(self, prepared: Prepared, output: Path, listener: Listener) -> None:
+        self.prepared, self.output, self.listener = prepared, output, listener
+        self.work = output / WORK
+        self.report = ReportProgress(listener, prepared.recipe.name)
+        self.material: Material = prepared.material(self.report)
+        self.arms: IATResult | None = None
+        check_iat(prepared, prepared.arguments(self.material, self.work).max_steps)
+
+    def fit(self, watch: Watch | None) -> Outcome:
+        """Train, resuming from what is in the work folder."""
+        prepared, recipe = self.prepared, self.prepared.recipe
+        options = recipe.important
+        if recipe.linear:
+            self.outcome = self._fit_linear()
+        elif options is not None:
+            self.arms = fit_arms(prepared, self.material, options, self.work, self.listener, watch)
+            self.outcome = self.arms.outcome
+        else:
+            callbacks: list[Any] = [self.report]
+            if recipe.training.snapshots:
+                data, collate = prepared.only.encoded["validation"], prepared.only.collate
+                folder = self.work / SNAPSHOTS
+                callbacks.insert(0, Snapshots(prepared.model, data, collate, recipe.training.snapshots, folder))
+            arguments = prepared.arguments(self.material, self.work)
+            self.outcome = fit(self.material, arguments, callbacks, watch=watch)
+        return self.outcome
+
+    def _fit_linear(self) -> Outcome:
+        """Fit every classifier by least squares: no steps, and the best model is also the last."""
+        for number, (task, each) in enumerate(self.prepared.tasks.items()):
+            self.listener.start(f"least squares for {task}", len(self.prepared.tasks), number)
+            fit_linear(self.prepared.model.classifier(task), each.encoded["train"], each.collate)
+        self.listener.end()
+        for name in (BEST, LAST) if distributed.first() else ():  # all processes have computed the same
+            save_weights(self.prepared.model, self.work / name)
+        return Outcome(
+            interrupted=False,
+            steps=0,
+            total_steps=0,
+            best_step=0,
+            seconds_per_epoch=[],
+            seconds_per_step=None,
+            evaluations=[],
+        )
+
+    def save(self, start: dict[str, Any]) -> dict[str, Any]:
+        """Score and save the model; with IAT also that of the control. Returns the record."""
+        recipe, more = self.prepared.recipe, {}
+        if self.arms is None:
+            return self._save(self.outcome, self.work, start, self.output, {})
+        more["iat"] = self.arms.heads
+        if self.arms.control is not None:
+            folder = self.output / CONTROL
+            folder.mkdir(exist_ok=True)
+            plain = start | {"recipe": recipe.model_copy(update={"iat": None}).as_data()}
+            control = self._save(self.arms.control, self.work / CONTROL, plain, folder, {})
+            record.write(folder, control)
+            more["control"] = {name: control["results"][name] for name in ("metrics", "last", "best_step")}
+        return self._save(self.outcome, self.work / ARM, start, self.output, more)
+
+    def _save(
+        self, outcome: Outcome, work: Path, start: dict[str, Any], folder: Path, more: dict[str, Any]
+    ) -> dict[str, Any]:
+        """Write the best model to a folder, of several tasks also the last one; return the record."""
+        prepared, recipe = self.prepared, self.prepared.recipe
+        model, tokenizer = prepared.model, prepared.encoder.tokenizer
+        extra: dict[str, Any] = {}
+        if recipe.several:
+            load_weights(model, work / LAST)
+            last, _ = score_splits(prepared, self.listener)
+            (folder / LAST).mkdir(exist_ok=True)
+            save_multitask(model, tokenizer, folder / LAST)
+            load_weights(model, work / BEST)
+            extra = {"last": last["metrics"]}
+            if recipe.start_from is not None:
+                extra["heads_taken"] = list(prepared.heads_taken)
+        else:
+            extra = {"targets": prepared.targets}
+            if guidance_of(model) is not None:
+                unguide(model)
+        scores, outputs = score_splits(prepared, self.listener)
+        results = scores | training_results(outcome, guides=not recipe.several) | extra | more
+        content = record.finish(start, results)
+        if recipe.several:
+            save_multitask(model, tokenizer, folder)
+        else:
+            if prepared.only.splits.task.kind == "ranking":
+                prepare_reranker(model, tokenizer, recipe.data.max_length)
+            save_classifier(model, tokenizer, folder, recipe.head)
+            looked_at = min(recipe.training.snapshots, len(prepared.only.encoded["validation"]))
+            join_snapshots(folder / WORK, folder, looked_at)
+        write_atomically(folder / "log.jsonl", "".join(json.dumps(entry) + "\n" for entry in outcome.log))
+        write_outputs(folder, outputs)
+        write_atomically(folder / "README.md", model_card(content))
+        return content
+
+
+def model_card(content: dict[str, Any]) -> str:
+    """The model card of a finished run, from its record."""
+    results, recipe = content["results"], content["recipe"]
+    template = resources.files(__package__).joinpath("model_card.md.jinja").read_text(encoding="utf-8")
+    options = Recipe.model_validate(recipe).supervision
+    return render_markdown(
+        template,
+        recipe=recipe,
+        ssa=None if options is None else {"model": options.model, "pools": options.pools},
+        knowledge=content.get("knowledge", {}),
+        results=results,
+        environment=content["environment"],
+        names=list(next((scores for scores in results["metrics"].values() if scores), {})),
+    )

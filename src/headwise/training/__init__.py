@@ -1,11 +1,11 @@
 """Training: the only place that knows transformers' Trainer."""
 
-from headwise.training.arguments import JointMaterial, Material, Part, Settings
+from headwise.training.arguments import Material, RunArguments, TaskData, run_arguments
 from headwise.training.callbacks import Listener, ReportProgress, Silence
 from headwise.training.classifier import MultiTask
 from headwise.training.encoders import BUILTIN, Encoder, check_length, find_encoder, freeze, load_classifier
 from headwise.training.fit import Outcome, fit
-from headwise.training.logs import GuideLog, log_losses
+from headwise.training.loss_callbacks import GuideCallback, log_losses
 from headwise.training.predict import predict_logits, predictions_of, score_logits
 from headwise.training.relabelling import relabel
 from headwise.training.reranking import Reranker
@@ -24,20 +24,19 @@ from headwise.training.word_knowledge import (
 __all__ = [
     "BUILTIN",
     "Encoder",
-    "GuideLog",
+    "GuideCallback",
     "GuidedTrainer",
-    "JointMaterial",
     "KnowledgeCollator",
     "Listener",
     "Material",
     "MultiTask",
     "Need",
     "Outcome",
-    "Part",
     "ReportProgress",
     "Reranker",
-    "Settings",
+    "RunArguments",
     "Silence",
+    "TaskData",
     "WithKnowledge",
     "add_knowledge",
     "check_known",
@@ -54,6 +53,7 @@ __all__ = [
     "predict_logits",
     "predictions_of",
     "relabel",
+    "run_arguments",
     "save_classifier",
     "score_logits",
 ]

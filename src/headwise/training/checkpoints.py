@@ -22,7 +22,7 @@ from transformers import TrainerCallback
 from headwise.disk import write_atomically
 from headwise.errors import HeadwiseWarning, InputError, StateError
 from headwise.limits import parse_json
-from headwise.training import distributed as processes
+from headwise.training import distributed
 from headwise.training.callbacks import BestModel
 
 MARK = "headwise-complete.json"
@@ -54,8 +54,8 @@ def usable(folder: Path) -> Path | None:
     first one reads them and all get its answer.
     """
     chosen: str | None = None
-    with processes.agreeing():
-        if processes.first():
+    with distributed.all_or_none():
+        if distributed.first():
             found = _verified(folder)
             clear_broken(folder)
             if found is not None:
@@ -63,7 +63,7 @@ def usable(folder: Path) -> Path | None:
                 for path in marked(folder):
                     if _step(path) > _step(found):  # damaged
                         shutil.rmtree(path, ignore_errors=True)
-    chosen = processes.from_first(lambda: chosen)
+    chosen = distributed.from_first(lambda: chosen)
     return None if chosen is None else folder / chosen
 
 
@@ -184,7 +184,7 @@ class MarkCheckpoints(TrainerCallback):
 
     def on_save(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Mark and tidy."""
-        processes.wait()  # the others save their random state, too
+        distributed.barrier()  # the others save their random state, too
         if not state.is_world_process_zero:
             return
         checkpoint = self._folder / f"checkpoint-{state.global_step}"
@@ -220,7 +220,7 @@ class StopOnRequest(TrainerCallback):
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Save and stop if that was asked."""
-        if processes.count() > 1 and any(processes.summed([self.requested])):
+        if distributed.count() > 1 and any(distributed.all_sum([self.requested])):
             self.requested = True
         if self.requested and state.global_step < state.max_steps:
             control.should_save = control.should_training_stop = True

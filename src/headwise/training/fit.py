@@ -14,15 +14,15 @@ import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_model, save_model
 from torch import nn
-from transformers import PrinterCallback, TrainerCallback, TrainerState, TrainingArguments
+from transformers import PrinterCallback, TrainerCallback, TrainerState
 
 from headwise.attention.pretrained import check_readable
 from headwise.disk import write_atomically
 from headwise.errors import DiskError, InputError, StateError
 from headwise.guides import guidance_of
 from headwise.ssa.supervise import TOKEN_HEAD
-from headwise.training import distributed as processes
-from headwise.training.arguments import Material, Settings
+from headwise.training import distributed
+from headwise.training.arguments import Material, RunArguments
 from headwise.training.callbacks import BestModel, Clock, TellWatcher, Watch
 from headwise.training.checkpoints import (
     MarkCheckpoints,
@@ -34,7 +34,7 @@ from headwise.training.checkpoints import (
     usable,
 )
 from headwise.training.classifier import MultiTask
-from headwise.training.logs import log_losses, log_token_losses
+from headwise.training.loss_callbacks import add_loss_callbacks
 from headwise.training.relabelling import Relabel
 from headwise.training.saving import load_trained
 from headwise.training.ssa_data import TokenLabelCollator, WithTokenLabels
@@ -181,35 +181,34 @@ class Outcome:
 
 def fit(
     material: Material,
-    settings: Settings,
-    folder: Path,
+    arguments: RunArguments,
     callbacks: list[TrainerCallback],
     *,
     until: int | None = None,
     watch: Watch | None = None,
 ) -> Outcome:
-    """Train, resuming from the newest whole checkpoint in `folder` if there is one.
+    """Train, resuming from the newest whole checkpoint in the output folder if there is one.
 
     Afterwards the model has the weights that did best on validation. With the same inputs, versions and number of
     threads the result is the same bit for bit on a CPU, interrupted or not. Of several processes only the first writes,
-    but for the random state of each in the Trainer's checkpoints.
+    except the random state of each in the Trainer's checkpoints.
 
     Args:
         material: model (guided or not), data and metrics.
-        settings: how to train.
-        folder: where checkpoints and the best model lie until the run is finished.
+        arguments: how to train; checkpoints and the best model are in its output_dir until the run is finished.
         callbacks: more callbacks, such as a progress bar.
-        until: stop after this step, evaluated and saved, so that others go on from there; the model is then as it was
-            left by that step.
-        watch: is told how the run stands after each evaluation, and may end it by an AbandonRun.
+        until: stop after this step, evaluated and saved, so that others can start from there; the model then has the
+            weights of that step.
+        watch: is called after each evaluation, and may end the run with an AbandonRun.
     """
+    folder = Path(str(arguments.output_dir))
     best = BestModel(
         material.primary,
         folder / BEST,
         lambda path: save_weights(material.model, path),
-        patience=settings.early_stopping,
+        patience=arguments.early_stopping_patience,
     )
-    material, relabel = _labelled(material, settings)
+    material, relabel = _labelled(material, arguments)
     clock, stop = Clock(), StopOnRequest()
     checkpoint = usable(folder)
     _check_checkpoint(checkpoint)
@@ -218,10 +217,10 @@ def fit(
         halt = [] if until is None else [StopAt(until)]
         watching = [] if watch is None else [TellWatcher(best, watch)]
         more = [*relabel, *callbacks, *watching, *halt, MarkCheckpoints(folder)]
-        trainer = _trainer(material, settings, folder, [clock, best, stop, *more])
+        trainer = _trainer(material, arguments, [clock, best, stop, *more])
         for each in relabel:
             each.log = trainer.log
-        total = settings.total_steps(material.steps_per_epoch(settings, trainer.args.world_size))
+        total = arguments.max_steps
         if checkpoint is not None:
             trainer.state = TrainerState.load_from_json(str(checkpoint / "trainer_state.json"))
             best.restore(saved_callbacks(checkpoint))
@@ -237,8 +236,8 @@ def fit(
     steps = trainer.state.global_step
     interrupted = stop.requested and steps < total and not best.exhausted
     if not interrupted and until is None:
-        processes.wait()  # the first one has saved the best
-        if material.keep_last and processes.first():
+        distributed.barrier()  # the first one has saved the best
+        if material.several and distributed.first():
             save_weights(material.model, folder / LAST)
         load_weights(material.model, folder / BEST)
     seconds = [clock.epochs[name] for name in sorted(clock.epochs, key=int)]
@@ -267,78 +266,41 @@ def _check_checkpoint(checkpoint: Path | None) -> None:
         raise InputError(f"the checkpoint {checkpoint} cannot be loaded: {error}") from error
 
 
-def _labelled(material: Material, settings: Settings) -> tuple[Material, list[Relabel]]:
-    """Training examples with token labels, and what renews these; both as they were where nothing is to be labelled."""
+def _labelled(material: Material, arguments: RunArguments) -> tuple[Material, list[Relabel]]:
+    """Training examples with token labels, and the callback that renews these, if the model learns from labels."""
     if material.probing is None:
         return material, []
-    data = WithTokenLabels(material.train)
-    collate = TokenLabelCollator(material.collate_train or material.collate)
-    relabel = Relabel(material.model, data, material.probing, settings.seed)
-    return replace(material, train=data, collate_train=collate), [relabel]
+    ((name, task),) = material.tasks.items()
+    data = WithTokenLabels(task.train)
+    relabel = Relabel(material.model, data, material.probing, arguments.seed)
+    collate = TokenLabelCollator(task.collate_train or task.collate)
+    labelled = replace(task, train=data, collate_train=collate)
+    return replace(material, tasks={name: labelled}), [relabel]
 
 
-def _trainer(material: Material, settings: Settings, folder: Path, callbacks: list[TrainerCallback]) -> RunTrainer:
+def _trainer(material: Material, arguments: RunArguments, callbacks: list[TrainerCallback]) -> RunTrainer:
     try:
         trainer = RunTrainer(
             model=material.model,
-            args=_arguments(settings, folder, material),
+            args=arguments,
             train_dataset=material.train,
-            eval_dataset=material.validation,
+            eval_dataset=material.only.validation,
             data_collator=material.collate,
             callbacks=callbacks,
             compute_loss_func=material.loss,
         )
     except (ImportError, RuntimeError, ValueError) as error:
-        if not settings.report_to:
+        if not arguments.report_to:
             raise
         # A reporter that transformers does not know, or that is not installed.
         reason = " ".join(str(error).split()).rstrip(".")
         raise InputError(
-            f"report_to is {', '.join(settings.report_to)}: {reason}; change it or leave it out."
+            f"report_to is {', '.join(arguments.report_to)}: {reason}; change it or leave it out."
         ) from error
-    trainer.material, trainer.settings = material, settings
-    trainer.remove_callback(PrinterCallback)  # it would write to standard output, which is the result's
-    if guidance_of(material.model) is not None:
-        log_losses(trainer)
-    log_token_losses(trainer)
+    trainer.material = material
+    trainer.remove_callback(PrinterCallback)  # it would write to standard output, which is for results
+    add_loss_callbacks(trainer)
     return trainer
-
-
-def _arguments(settings: Settings, folder: Path, material: Material) -> TrainingArguments:
-    per_epoch = material.steps_per_epoch(settings, processes.count())
-    total = settings.total_steps(per_epoch)
-    every = settings.evaluate_every or per_epoch
-    return TrainingArguments(
-        output_dir=str(folder),
-        seed=settings.seed,
-        data_seed=settings.seed,
-        max_steps=total,
-        per_device_train_batch_size=settings.batch,
-        per_device_eval_batch_size=settings.evaluation_batch,
-        gradient_accumulation_steps=settings.accumulation,
-        learning_rate=settings.learning_rate,
-        lr_scheduler_type=settings.schedule,
-        warmup_steps=settings.warmup_steps(total),
-        weight_decay=settings.weight_decay,
-        max_grad_norm=settings.clip,
-        use_cpu=not torch.accelerator.is_available(),  # without this word, bf16 is refused where there is no GPU
-        bf16=settings.precision == "bf16",
-        label_smoothing_factor=settings.label_smoothing,
-        optim="adamw_torch_fused",
-        eval_strategy="steps",
-        # Evaluation counts steps, not epochs: so it always comes before the checkpoint of the same step, and a run that
-        # is killed between the two repeats it.
-        eval_steps=min(every, total),
-        save_strategy="steps",
-        save_steps=min(settings.checkpoint_every, total),
-        logging_strategy="steps",
-        logging_steps=settings.log_every,
-        logging_first_step=True,
-        report_to=list(settings.report_to) or "none",
-        disable_tqdm=True,
-        remove_unused_columns=False,
-        dataloader_pin_memory=torch.cuda.is_available(),
-    )
 
 
 def _train(trainer: RunTrainer, checkpoint: Path | None) -> None:

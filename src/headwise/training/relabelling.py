@@ -21,8 +21,8 @@ from headwise.limits import parse_json
 from headwise.ssa import Supervision, supervision_of
 from headwise.ssa.dataset import TokenLabels
 from headwise.ssa.labeller import Labeller, Labelling
-from headwise.training import distributed as processes
-from headwise.training.logs import log_token_losses
+from headwise.training import distributed
+from headwise.training.loss_callbacks import add_loss_callbacks
 from headwise.training.predict import predict_logits, tokens_at_a_time
 from headwise.training.ssa_data import (
     Probeable,
@@ -109,7 +109,7 @@ class Relabel(TrainerCallback):
             raise InputError(f"{file} holds labels of other examples: go on with the data that the run began with.")
         self._labelled.labels = TokenLabels(values, blank.starts)
         self._epoch, self._current, self.history = memory["epoch"], memory["current"], memory["history"]
-        if processes.first():  # they are those of all processes
+        if distributed.first():  # they are those of all processes
             self._supervision.reset_counts(*memory["counts"])
         return True
 
@@ -155,7 +155,7 @@ class Relabel(TrainerCallback):
 
     def _counts(self) -> list[int]:
         """Tokens that reached the threshold, and all, of all processes."""
-        return [int(number) for number in processes.summed([int(self._supervision.kept), int(self._supervision.seen)])]
+        return [int(number) for number in distributed.all_sum([int(self._supervision.kept), int(self._supervision.seen)])]
 
     def _predict(self, view: Any) -> numpy.ndarray:
         """[n,C] by the newest model, in evaluation mode; its mode comes back afterwards."""
@@ -188,7 +188,7 @@ def relabel(trainer: Trainer, *, kind: str | None = None) -> Trainer:
     found = None if model is None else supervision_of(model)
     if found is None:
         raise StateError("the trainer's model has no SSA: call self_supervise(model, ...) first.")
-    log_token_losses(trainer)
+    add_loss_callbacks(trainer)
     if not found.options.learns_labels:
         return trainer
     data: Any = trainer.train_dataset
@@ -232,4 +232,4 @@ def _memory(metadata: Any, file: Path) -> Any:
 
 def _gathered(mine: list[Any]) -> list[Any]:
     """The results of all processes, in their order."""
-    return [each for part in processes.gathered(mine) for each in part]
+    return [each for part in distributed.gather(mine) for each in part]

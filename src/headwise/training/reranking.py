@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain, groupby
 from pathlib import Path
@@ -17,7 +17,6 @@ from torch.nn.functional import softplus
 from headwise.data import Collator, Split, encode
 from headwise.errors import InputError
 from headwise.ssa import supervision_of
-from headwise.training.arguments import Material
 from headwise.training.encoders import Encoder
 from headwise.training.predict import first_token_only, predict_logits, tokens_at_a_time
 from headwise.training.saving import (
@@ -90,16 +89,6 @@ class Groups:
     def __getitem__(self, index: int) -> list[Item]:
         """The pairs of a claim."""
         return [self.data[place] for place in self._parts[index]]
-
-
-def by_claim(material: Material, groups: Sequence[str]) -> Material:
-    """The same training, but in batches of whole claims (`batch` then counts claims) and with `listwise_loss`."""
-    return replace(
-        material,
-        train=Groups(material.train, groups),
-        collate_train=GroupCollator(material.collate),
-        loss=listwise_loss,
-    )
 
 
 @dataclass(frozen=True)

@@ -1,25 +1,19 @@
-"""A Trainer for losses that are computed outside of the model."""
+"""A Trainer for losses that are computed outside of the model, and the Trainer of a run."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import replace
 from typing import Any
 
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
 from transformers import Trainer, TrainerCallback
 
-from headwise.errors import StateError
 from headwise.guides import guidance_of
-from headwise.ssa import Supervision, supervision_of
-from headwise.training import distributed as processes
-from headwise.training.arguments import JointMaterial, Material, Settings
+from headwise.ssa import supervision_of
+from headwise.training import distributed
+from headwise.training.arguments import Material
 from headwise.training.batches import LengthBuckets, TaskBatches
-from headwise.training.distributed import SHARE, Share, SharedCollator, SharedData, Shares, weighed_gradients
-from headwise.training.logs import GuideLog, TokenLog, log_losses
-from headwise.training.ssa_data import WithTokenLabels
+from headwise.training.loss_callbacks import add_loss_callbacks
 
 
 class GuidedTrainer(Trainer):
@@ -45,7 +39,7 @@ class GuidedTrainer(Trainer):
         """The task's loss plus the weighted guides."""
         guidance = guidance_of(model)
         if guidance is not None:
-            log_losses(self)
+            add_loss_callbacks(self)
         # A compute_loss_func gets the number of items and is expected to divide by it; everything else here is a mean.
         self.loss_is_scaled_for_ga = self.compute_loss_func is not None
         items = num_items_in_batch if self.compute_loss_func is not None else None
@@ -68,34 +62,26 @@ class GuidedTrainer(Trainer):
         return mine * processes / float(items)
 
 
-# The Trainer of a run: our batches, our evaluation, and updates that weigh their examples alike.
-
-
 class RunTrainer(GuidedTrainer):
-    """A GuidedTrainer with our batches and our evaluation; only `fit` makes one.
+    """A GuidedTrainer with the batches and the evaluation of a run; only `fit` builds one.
 
-    Several processes with a batch each train as one does with a batch of that many times the size.
+    Several processes with a batch each train as one does with a batch of that many times the size, if batches are full.
     """
 
     material: Material
-    settings: Settings
     _examples = 0
-    """Of the update at hand, in all processes."""
-    _share: Share | None = None
-    """Of several processes, what this one does of the batch at hand."""
+    """Of this process, in the current update."""
 
     def get_train_dataloader(self) -> DataLoader[Any]:
-        """Batches of similar lengths, decided by seed and epoch alone; of several processes, a share of each."""
-        together = self.args.world_size
-        sampler = self.material.batches(replace(self.settings, batch=self.settings.batch * together))
+        """Batches of similar lengths, decided by seed and epoch alone; each process takes its part of each batch."""
+        arguments: Any = self.args
+        world = arguments.world_size
+        sampler = self.material.batches(arguments, arguments.per_device_train_batch_size * world)
         self.add_callback(OrderOfEpoch(sampler))
-        data, collate = self.material.train, self.material.collate_train or self.material.collate
-        if together > 1:
-            # Not by accelerate, which fills up the last batches with examples of the first.
-            shares = Shares(sampler, self.args.process_index, together, getattr(data, "sizes", None))
-            if self.material.loss is not None:
-                self.compute_loss_func = self._loss_of_share
-            return DataLoader(SharedData(data), batch_sampler=shares, collate_fn=SharedCollator(collate))  # type: ignore[arg-type]
+        data, collate = self.material.train, self.material.collate
+        if world > 1:  # not by accelerate, which gives processes batches of different tasks
+            parts = distributed.PartOfBatches(sampler, arguments.process_index, world)
+            return DataLoader(data, batch_sampler=parts, collate_fn=collate)
         loader: DataLoader[Any] = DataLoader(data, batch_sampler=sampler, collate_fn=collate)
         prepared: DataLoader[Any] = self.accelerator.prepare(loader)
         return prepared
@@ -103,74 +89,30 @@ class RunTrainer(GuidedTrainer):
     def get_batch_samples(self, *args: Any, **options: Any) -> tuple[list[Any], Any]:
         """The micro-batches of an update, whose examples are counted."""
         batches, items = super().get_batch_samples(*args, **options)
-        self._examples = sum(_examples_of(batch, batch.get(SHARE)) for batch in batches)
+        self._examples = sum(len(batch["input_ids"]) for batch in batches)
         return batches, items
-
-    def training_step(self, model: Any, inputs: dict[str, Any], num_items_in_batch: Any = None) -> Tensor:
-        """Of several processes, each one's gradients and numbers count by its part of the examples."""
-        self._share = inputs.pop(SHARE, None)
-        if self._share is None:
-            return super().training_step(model, inputs, num_items_in_batch)
-        weight = self._share.weight
-        for each in self.callback_handler.callbacks:
-            if isinstance(each, GuideLog | TokenLog):
-                each.weight = weight
-        supervision = supervision_of(model)
-        if supervision is not None and isinstance(self.material.train, WithTokenLabels):
-            labelled = [self.material.train.labelled(places) for places in (self._share.places, self._share.of_places)]
-            supervision.token_weight = self._share.beside(*labelled)
-        with weighed_gradients(model, weight), _uncounted(None if weight else supervision):
-            return super().training_step(model, inputs, num_items_in_batch) * weight
 
     def compute_loss(
         self, model: Any, inputs: dict[str, Any], return_outputs: bool = False, num_items_in_batch: Any = None
     ) -> Any:
-        """Of several tasks, weighed by the examples: the last update of a pass has micro-batches of different sizes."""
-        share, batches = self._share, self.current_gradient_accumulation_steps
-        examples = _examples_of(inputs, share)
-        if share is not None and self.material.loss is not None:
-            # The part of the micro-batch in its update, as if all processes had as many examples as this one: how many
-            # they have, the weight of the gradients says.
-            mine = inputs["labels"].numel()
-            num_items_in_batch = mine * share.processes * self._examples / examples
+        """Of several tasks, weighted by examples: the last update of a pass has micro-batches of different sizes."""
+        examples, batches = len(inputs["input_ids"]), self.current_gradient_accumulation_steps
         loss, outputs = super().compute_loss(model, inputs, True, num_items_in_batch)
-        if isinstance(self.material, JointMaterial) and batches > 1:
+        if self.material.several and batches > 1:
             loss = loss * (examples * batches / self._examples)
         return (loss, outputs) if return_outputs else loss
 
-    def _loss_of_share(self, outputs: Any, labels: Any, num_items_in_batch: Any = None) -> Tensor:
-        """The loss outside of the model, which is a mean over items: over claims, not over their pairs."""
-        if self.material.loss is None or self._share is None:
-            raise StateError("only a share of a batch, with a loss outside of the model, has such a loss.")
-        return self.material.loss(outputs, labels, num_items_in_batch=num_items_in_batch) * self._share.item_weight
-
     def evaluate(self, *args: Any, **kwargs: Any) -> dict[str, float]:
-        """The metrics on validation; of several processes, the first one finds them and all go by them."""
-        found = processes.from_first(lambda: self.material.validate(self.settings))
-        metrics = {f"eval_{name}": value for name, value in found.items()}
+        """The metrics on validation; of several processes, the first one computes them for all."""
+        scores = distributed.from_first(lambda: self.material.validate(self.args.per_device_eval_batch_size))
+        metrics = {f"eval_{name}": value for name, value in scores.items()}
         self.log(dict(metrics))
         self.control = self.callback_handler.on_evaluate(self.args, self.state, self.control, metrics)
         return metrics
 
 
-def _examples_of(batch: dict[str, Any], share: Share | None) -> int:
-    """Of a micro-batch, in all processes."""
-    return len(batch["input_ids"]) if share is None else share.of_examples
-
-
-@contextmanager
-def _uncounted(supervision: Supervision | None) -> Iterator[None]:
-    """The tokens of a stand-in are counted in another process."""
-    if supervision is None:
-        yield
-        return
-    before = int(supervision.kept), int(supervision.seen)
-    yield
-    supervision.reset_counts(*before)
-
-
 class OrderOfEpoch(TrainerCallback):
-    """Tells the sampler which epoch it is: the Trainer does not reach it when it resumes with several processes."""
+    """Sets the sampler's epoch: the Trainer does not reach the sampler when it resumes with several processes."""
 
     def __init__(self, sampler: LengthBuckets | TaskBatches) -> None:
         """For this sampler."""
