@@ -30,7 +30,7 @@ from headwise.experiments.head_studies.head_similarity import measure_similarity
 from headwise.experiments.head_studies.measure_curve import find_curve, measure_curve, write_curve
 from headwise.experiments.head_studies.prune_curve import ASCENDING, DESCENDING, CurveSettings, PruneCurve
 from headwise.experiments.prepare import Place
-from headwise.experiments.recipe_files import read_any_recipe
+from headwise.experiments.recipe_files import read_recipe
 from headwise.experiments.record import NAME
 from headwise.experiments.run import train
 from headwise.heads.dissociation import dissociation
@@ -63,12 +63,12 @@ def read_options() -> argparse.Namespace:
 
 
 def run(seed: int, options: argparse.Namespace) -> Row:
-    recipe = read_any_recipe("heads/check", [f"seed={seed}", *options.set])
+    recipe = read_recipe("heads/check", [f"seed={seed}", *options.set])
     folder = options.work / f"seed{seed}"
     result = train(recipe, Place(folder, options.data), resume=(folder / NAME).is_file(), command=("heads_check.py",))
     if result.interrupted:
         raise KeyboardInterrupt
-    happened = result.record["happened"]
+    happened = result.record["results"]
     progress(f"seed {seed}: trained, {happened['steps']} steps")
     arms = {arm: look(folder / place, arm, options) for arm, place in ARMS.items()}
     return {
@@ -263,7 +263,7 @@ def main() -> int:
         options.seeds = options.seeds[:1]
         options.percent, options.examples, options.resamples = options.percent[:1], 16, 50
         per_task = [f"tasks.{task}.{small}" for task in ("sst2", "rte", "sick")]
-        options.set = [*options.set, "training.epochs=2", "iat.start=0.5", *per_task]
+        options.set = [*options.set, "training.num_train_epochs=2", "iat.start=0.5", *per_task]
     try:
         rows = saved(options.rows) if options.rows else [run(seed, options) for seed in options.seeds]
     except HeadwiseError as error:

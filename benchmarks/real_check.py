@@ -57,7 +57,7 @@ def run(recipe: str, setting: str, seed: int, changes: list[str], options: argpa
     result = train(asked, Place(folder, options.data), resume=(folder / NAME).is_file(), command=("real_check.py",))
     if result.interrupted:
         raise KeyboardInterrupt
-    happened = result.record["happened"]
+    happened = result.record["results"]
     row = row_of(happened, setting, seed) | {
         "task": recipe,
         "seconds_per_step": happened["seconds_per_step"],
@@ -133,7 +133,7 @@ def main() -> int:
     options = read_options()
     if options.quick:
         options.seeds = options.seeds[:1]
-        small = ["training.epochs=1", "data.limit={train: 60, validation: 40, test: 40}"]
+        small = ["training.num_train_epochs=1", "data.limit={train: 60, validation: 40, test: 40}"]
         options.sick, options.rte = [*options.sick, *small], [*options.rte, *small]
     try:
         sick = [run("sick", name, seed, options.sick, options) for name in settings() for seed in options.seeds]

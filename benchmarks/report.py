@@ -168,7 +168,7 @@ def make_pages(folder: Path, options: argparse.Namespace) -> dict[str, Path]:
                 "model": str(encoder),
                 "guides": guides,
                 "data": {"max_length": tokens},
-                "training": {"steps": 1, "epochs": None, "batch": 4},
+                "training": {"max_steps": 1, "num_train_epochs": None, "per_device_train_batch_size": 4},
             }
             train(check_recipe(recipe, "benchmark"), Place(place / run, place / "data"))
             analyze_tasks(load_tasks(place / run), AnalysisSettings(examples=count))

@@ -61,14 +61,14 @@ def runs(folder: Path, manifest: dict[str, Any]) -> list[tuple[dict[str, str], d
 
 def minutes(folder: Path, manifest: dict[str, Any]) -> float:
     """What its trainings took together, each on one core, whatever ran beside them."""
-    seconds = {run["key"]: run["world"]["times"]["seconds"] for _, run in runs(folder, manifest)}
+    seconds = {run["key"]: run["environment"]["times"]["seconds"] for _, run in runs(folder, manifest)}
     return round(sum(seconds.values()) / 60, 1)
 
 
 def times(folder: Path, manifest: dict[str, Any]) -> list[Row]:
     found: dict[tuple[Any, ...], dict[str, dict[str, float]]] = {}
     for point, run in runs(folder, manifest):
-        seconds = run["world"]["times"]["seconds_per_epoch"]
+        seconds = run["environment"]["times"]["seconds_per_epoch"]
         at, system = block_of(point, manifest)
         found.setdefault(at, {}).setdefault(system, {})[point["seed"]] = sum(seconds) / len(seconds)
     return by_seed(found, "seconds_per_epoch", manifest)
@@ -78,7 +78,7 @@ def scores(folder: Path, manifest: dict[str, Any]) -> list[Row]:
     """D-scores, of sweeps that measure heads."""
     found: dict[tuple[Any, ...], dict[str, dict[str, float]]] = {}
     for point, run in runs(folder, manifest):
-        heads = run["happened"].get("heads", {}).get("dissociation")
+        heads = run["results"].get("heads", {}).get("dissociation")
         score = None if heads is None else heads["mean"]["row"]["mean"]
         if score is not None:
             at, system = block_of(point, manifest)

@@ -60,7 +60,7 @@ def run(task: str, setting: str, seed: int, options: argparse.Namespace) -> Row:
     result = train(recipe, Place(folder, options.data), resume=(folder / NAME).is_file(), command=("ssa_check.py",))
     if result.interrupted:
         raise KeyboardInterrupt
-    happened = result.record["happened"]
+    happened = result.record["results"]
     row = row_of(happened, task, setting, seed)
     progress(f"{recipe.name} seed {seed}: validation {row['validation']:.4f}, test {row['test']:.4f}")
     return row
@@ -128,7 +128,7 @@ def main() -> int:
     options = read_options()
     if options.quick:
         options.seeds, options.tasks = options.seeds[:1], options.tasks[-1:]
-        options.set = [*options.set, "training.epochs=2", "data.limit={train: 24, validation: 16, test: 16}"]
+        options.set = [*options.set, "training.num_train_epochs=2", "data.limit={train: 24, validation: 16, test: 16}"]
     wanted = [(task, seed, setting) for task in options.tasks for seed in options.seeds for setting in options.settings]
     try:
         rows = [run(task, setting, seed, options) for task, seed, setting in wanted]

@@ -68,7 +68,7 @@ def assignments(folder: Path, runs: int, steps: int) -> list[Assignment]:
             "name": "run",
             "task": {"name": "clinic", "sizes": {"train": 16 * steps, "validation": 30, "test": 30}},
             "guides": GUIDES if number % 2 else {},
-            "training": {"epochs": 1, "batch": 16, "learning_rate": 2e-4, "freeze": ["embeddings"]},
+            "training": {"num_train_epochs": 1, "per_device_train_batch_size": 16, "learning_rate": 2e-4, "freeze": ["embeddings"]},
             "seed": 1 + number // 2,
         }
         recipe = check_recipe(data, "benchmark")
@@ -100,7 +100,7 @@ def timed(workers: int, options: argparse.Namespace) -> dict[str, Any]:
             raise UsageError(f"a run failed: {failed[0]}")
         files = Path(folder) / "out" / "runs"
         own = [
-            json.loads((files / f"{report.key}.json").read_text())["world"]["times"]["seconds"]
+            json.loads((files / f"{report.key}.json").read_text())["environment"]["times"]["seconds"]
             for _, report in watch.reports
         ]
     moments = [moment for moment, _ in watch.reports]

@@ -52,7 +52,7 @@ def run(setting: str, seed: int, options: argparse.Namespace) -> Row:
     result = train(recipe, place, resume=(folder / NAME).is_file(), command=("table2.py",))
     if result.interrupted:
         raise KeyboardInterrupt
-    happened = result.record["happened"]
+    happened = result.record["results"]
     row = row_of(happened, setting, seed) | {"targets": happened.get("targets", {})}
     progress(f"{recipe.name} seed {seed}: validation {row['validation']:.4f}, test {row['test']:.4f}")
     return row
@@ -98,7 +98,7 @@ def main() -> int:
     options = read_options()
     if options.quick:
         options.seeds = options.seeds[:1]
-        options.set = [*options.set, "training.epochs=1", "data.limit={train: 60, validation: 40, test: 40}"]
+        options.set = [*options.set, "training.num_train_epochs=1", "data.limit={train: 60, validation: 40, test: 40}"]
     try:
         rows = [run(setting, seed, options) for seed in options.seeds for setting in settings()]
     except HeadwiseError as error:

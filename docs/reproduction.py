@@ -25,7 +25,6 @@ from typing import Any
 import yaml
 
 from headwise.data import build_task
-from headwise.experiments.joint_recipe import JointRecipe
 from headwise.experiments.sweeps.plan import Planned, SweepPlan, plan_sweep
 
 HERE = Path(__file__).parent

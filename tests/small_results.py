@@ -47,7 +47,7 @@ def recipe(**changes: Any) -> dict[str, Any]:
         "model": "builtin:minilm-l6",
         "guides": {},
         "data": {"max_length": 128, "fraction": 1.0, "limit": {}},
-        "training": {"epochs": 3.0, "batch": 16, "learning_rate": 1e-5, "freeze": []},
+        "training": {"num_train_epochs": 3.0, "per_device_train_batch_size": 16, "learning_rate": 1e-5, "freeze": []},
         "seed": 1,
     }
     return changed(plain, **changes)
@@ -134,7 +134,7 @@ def joint_run(recipe: Mapping[str, Any], qualities: Mapping[str, tuple[str, floa
     primaries = {task: next(iter(each)) for task, each in scores.items()}
     named = {f"{task}/{name}": value for task, each in scores.items() for name, value in each.items()}
     content = run(recipe)
-    content["happened"] |= {
+    content["results"] |= {
         "metrics": {"test": {"mean": float(np.mean([scores[task][primaries[task]] for task in qualities])), **named}},
         "primary": "mean",
         "tasks": {task: {"primary": primary} for task, primary in primaries.items()},
@@ -158,7 +158,7 @@ def folder_for(place: Path) -> Path:
 
 def write(folder: Path, content: Mapping[str, Any]) -> Path:
     """Put a run into a folder of results."""
-    ending = ".error.json" if content["happened"]["status"] == "failed" else ".json"
+    ending = ".error.json" if content["results"]["status"] == "failed" else ".json"
     path = folder / "runs" / f"{content['key']}{ending}"
     path.write_text(json.dumps(content), encoding="utf-8")
     return path
@@ -167,10 +167,10 @@ def write(folder: Path, content: Mapping[str, Any]) -> Path:
 def write_trained(folder: Path, content: Mapping[str, Any]) -> Path:
     """The same run as a folder of `headwise train`."""
     content = copy.deepcopy(dict(content))
-    outputs = content["happened"].pop("outputs")
-    content["happened"]["seconds_per_epoch"] = content["world"].pop("times")["seconds_per_epoch"]
-    content["happened"] |= {"labels": ["no", "maybe", "yes"], "best_step": 40}
-    content["asked"]["data"] = None
+    outputs = content["results"].pop("outputs")
+    content["results"]["seconds_per_epoch"] = content["environment"].pop("times")["seconds_per_epoch"]
+    content["results"] |= {"labels": ["no", "maybe", "yes"], "best_step": 40}
+    content["data"] = None
     folder.mkdir(parents=True)
     (folder / "headwise.json").write_text(json.dumps(content), encoding="utf-8")
     (folder / "outputs.json").write_text(json.dumps({"format": 1, "outputs": outputs}), encoding="utf-8")
@@ -238,7 +238,7 @@ def runs_of(folder: Path) -> list[Path]:
 def run_of(folder: Path, **wanted: Any) -> Path:
     """The file of the run whose recipe has these values at the top."""
     for path in runs_of(folder):
-        found = json.loads(path.read_text(encoding="utf-8"))["asked"]["recipe"]
+        found = json.loads(path.read_text(encoding="utf-8"))["recipe"]
         if all(found[name] == value for name, value in wanted.items()):
             return path
     raise LookupError(wanted)

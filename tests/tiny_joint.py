@@ -9,8 +9,8 @@ import pytest
 import torch
 from tiny_runs import write_data
 
-from headwise.experiments.joint_recipe import check_joint_recipe
 from headwise.experiments.prepare import Place
+from headwise.experiments.recipe import check_recipe
 from headwise.experiments.run import train
 
 KINDS = {"signs": "pairs", "single": "sentences", "number": "pairs-regression"}
@@ -24,7 +24,12 @@ def joint_recipe(encoder: str, tasks: tuple[str, ...] = tuple(KINDS)) -> dict[st
         "tasks": {task: {"name": KINDS[task], "files": files[task]} for task in tasks},
         "model": encoder,
         "data": {"max_length": 24},
-        "training": {"epochs": 6, "batch": 8, "learning_rate": 3e-3, "log_every": 20},
+        "training": {
+            "num_train_epochs": 6,
+            "per_device_train_batch_size": 8,
+            "learning_rate": 3e-3,
+            "logging_steps": 20,
+        },
     }
 
 
@@ -42,5 +47,5 @@ def joint(tmp_path_factory: pytest.TempPathFactory, encoder: str, joint_data: Pa
     """The finished run; copy it before you write into it."""
     folder = tmp_path_factory.mktemp("joint") / "run"
     torch.set_num_threads(1)
-    train(check_joint_recipe(joint_recipe(encoder), "test"), Place(folder, joint_data))
+    train(check_recipe(joint_recipe(encoder), "test"), Place(folder, joint_data))
     return folder

@@ -25,8 +25,8 @@ from transformers import BertConfig, BertForMaskedLM, PreTrainedTokenizerFast
 
 from headwise.cli import main
 from headwise.experiments import check_recipe
-from headwise.experiments.joint_recipe import check_any_recipe
 from headwise.experiments.prepare import Place
+from headwise.experiments.recipe import OLD_TRAINING_KEYS
 from headwise.experiments.run import train
 
 WORDS = "the a cat dog bird man woman house tree river sees likes finds holds red green old new and with".split()
@@ -122,14 +122,20 @@ def small(encoder: str, **changes: Any) -> dict[str, Any]:
         "task": "pairs",
         "model": encoder,
         "data": {"max_length": 24},
-        "training": {"epochs": 2, "batch": 8, "learning_rate": 1e-3, "log_every": 1, "checkpoint_every": 4},
+        "training": {
+            "num_train_epochs": 2,
+            "per_device_train_batch_size": 8,
+            "learning_rate": 1e-3,
+            "logging_steps": 1,
+            "save_steps": 4,
+        },
         # Measured again and again, so that the weights move all along.
         "guides": {name: {"weight": {"share": 0.1, "every": 3, "window": 4}} for name in ("mdg", "pdg")},
         "share_every": 3,
     }
     for name, value in changes.items():
         part, _, key = name.rpartition("__")
-        (recipe[part] if part else recipe)[key] = value
+        (recipe[part] if part else recipe)[OLD_TRAINING_KEYS.get(key, key) if part == "training" else key] = value
     return recipe
 
 
@@ -158,12 +164,17 @@ def small_joint(encoder: str, among: Iterable[str] = JOINT, **changes: Any) -> d
         "tasks": {task: {"name": JOINT[task][0], "files": files[task]} for task in among},
         "model": encoder,
         "data": {"max_length": 24},
-        "training": {"epochs": 2, "batch": 8, "learning_rate": 1e-3, "log_every": 1},
+        "training": {
+            "num_train_epochs": 2,
+            "per_device_train_batch_size": 8,
+            "learning_rate": 1e-3,
+            "logging_steps": 1,
+        },
     }
-    recipe["training"] |= {"checkpoint_every": 4, "evaluate_every": 7}
+    recipe["training"] |= {"save_steps": 4, "eval_steps": 7}
     for name, value in changes.items():
         part, _, key = name.rpartition("__")
-        (recipe[part] if part else recipe)[key] = value
+        (recipe[part] if part else recipe)[OLD_TRAINING_KEYS.get(key, key) if part == "training" else key] = value
     return recipe
 
 
@@ -174,7 +185,7 @@ IAT = {"start": 0.8, "heads": 0.3}
 def ran_jointly(folder: Path, encoder: str, data: str | Path, **changes: Any) -> Path:
     """Train a small recipe for several tasks, without the command line, and return its folder."""
     torch.set_num_threads(1)
-    recipe = check_any_recipe(small_joint(encoder, **changes), "test")
+    recipe = check_recipe(small_joint(encoder, **changes), "test")
     assert not train(recipe, Place(folder, Path(data))).interrupted
     return folder
 
@@ -229,7 +240,7 @@ def log(run: Path | str) -> list[dict[str, Any]]:
 
 def outcome(run: Path | str) -> tuple[Any, ...]:
     """All that must not depend on how often a run was stopped."""
-    happened = record(run)["happened"]
+    happened = record(run)["results"]
     kept = ("metrics", "best_step", "steps", "labels", "examples", "evaluations")
     return weights(run), *(happened[name] for name in kept)
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import math
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated, Any, get_args, get_origin
 
@@ -25,8 +26,10 @@ def sentence(error: ValidationError, kind: type[BaseModel]) -> str:
     where = ".".join(str(part) for part in location)
     more = f" ({len(found) - 1} more)" if len(found) > 1 else ""
     if first["type"] == "extra_forbidden":
-        known = _keys_at(location[:-1], kind)
-        return f"unknown key {where!r}: {choices(str(location[-1]), known)}.{more}"
+        known, old = _keys_at(location[:-1], kind)
+        near = get_close_matches(str(location[-1]), [*known, *old], n=1)
+        key = old.get(near[0], near[0]) if near else str(location[-1])
+        return f"unknown key {where!r}: {choices(key, known)}.{more}"
     if first["type"] == "missing":
         return f"key {where!r} is missing: every recipe needs it.{more}"
     reason = first["msg"].removeprefix("Value error, ")
@@ -63,20 +66,21 @@ _WORDS = {
 }
 
 
-def _keys_at(location: tuple[str | int, ...], whole: type[BaseModel]) -> list[str]:
+def _keys_at(location: tuple[str | int, ...], whole: type[BaseModel]) -> tuple[list[str], dict[str, str]]:
+    """The keys that a part of a recipe may have, and names that some of them had in earlier versions."""
     kind: Any = whole
     for part in location:
         if not _is_model(kind):  # a mapping, and this a key of it
             kind = next((each for each in get_args(kind) if _is_model(each)), None)
             if kind is None:
-                return []
+                return [], {}
             continue
         annotation = kind.model_fields[str(part)].annotation if str(part) in kind.model_fields else None
         inner = next((each for each in (annotation, *get_args(annotation)) if _leads_on(each)), None)
         if inner is None:
-            return []
+            return [], {}
         kind = inner
-    return list(kind.model_fields) if _is_model(kind) else []
+    return (list(kind.model_fields), getattr(kind, "old_names", {})) if _is_model(kind) else ([], {})
 
 
 def _is_model(kind: Any) -> bool:

@@ -117,12 +117,12 @@ def test_damage_changes_a_file(tmp_path, kind):
 def test_an_input_is_the_same_for_the_same_seed(tmp_path):
     import random
 
-    (tmp_path / "recipe.yaml").write_text("task: pairs\ntraining: {batch: 8}\n")
+    (tmp_path / "recipe.yaml").write_text("task: pairs\ntraining: {per_device_train_batch_size: 8}\n")
     order = next(each for each in ORDERS if each.name == "train")
     for family in ("recipes", "YAML", "option values", "values by --set"):
         cases = []
         for _ in range(2):
-            (tmp_path / "recipe.yaml").write_text("task: pairs\ntraining: {batch: 8}\n")
+            (tmp_path / "recipe.yaml").write_text("task: pairs\ntraining: {per_device_train_batch_size: 8}\n")
             case = FAMILIES[family].generate(Draw(random.Random(5), order, tmp_path))
             cases.append((case, (tmp_path / "recipe.yaml").read_bytes()))
         assert cases[0] == cases[1]

@@ -19,9 +19,8 @@ from headwise.errors import HeadwiseError, InputError
 from headwise.experiments.analysis import read_analysis
 from headwise.experiments.analysis.expected_maps import pattern_of_analysis
 from headwise.experiments.apply import load_run
-from headwise.experiments.joint_recipe import JointRecipe, check_any_recipe
 from headwise.experiments.prepare import Place, prepare
-from headwise.experiments.recipe import Data, Recipe, TaskChoice, Training
+from headwise.experiments.recipe import Data, Recipe, TaskChoice, Training, check_recipe
 from headwise.experiments.sweeps.plan import plan_sweep
 from headwise.experiments.sweeps.sweep_file import SweepFile
 from headwise.guides import GUIDES
@@ -67,7 +66,7 @@ def run(finished, tmp_path):
     """A finished run whose record somebody has changed."""
     folder = shutil.copytree(finished, tmp_path / "run")
     content = record(folder)
-    content["asked"]["recipe"]["guides"] = GUIDE
+    content["recipe"]["guides"] = GUIDE
     (folder / "headwise.json").write_text(json.dumps(content))
     return folder
 
@@ -272,7 +271,7 @@ def recipe_places(encoder):
             match = small(encoder, task={"name": "pairs"}, guides={"match": {"pattern": {"name": name}}})
             yield match, ("guides", "match", "pattern", each.name)
     joint = small_joint(encoder)
-    yield from ((joint, (name,)) for name in JointRecipe.model_fields)
+    yield from ((joint, (name,)) for name in Recipe.model_fields)
     yield from ((joint, ("iat", each.name)) for each in fields(IAT))
     yield from ((joint, ("tasks", "agree", name)) for name in ("name", "data", *OPTIONS))
 
@@ -283,7 +282,7 @@ def test_no_field_of_a_recipe_runs_code(encoder, pairs, tmp_path, mark):
     for base, path in recipe_places(encoder):
         for payload in PAYLOADS if path[-1] in ("source", "model", "pattern") else PAYLOADS[:2]:
             try:
-                recipe = check_any_recipe(changed(base, path, payload), "test")
+                recipe = check_recipe(changed(base, path, payload), "test")
                 accepted.append(path)
                 if isinstance(recipe, Recipe):
                     prepare(recipe, Place(tmp_path / "out", tmp_path if path[0] == "task" else Path(pairs)))
@@ -315,7 +314,7 @@ def test_no_field_of_a_sweep_runs_code(encoder, tmp_path, mark):
 def test_no_field_of_a_record_runs_code(headwise, finished, tmp_path, mark):
     folder = shutil.copytree(finished, tmp_path / "run")
     base = record(folder)
-    base["asked"]["recipe"] |= {"guides": {"dependency": {"pattern": {"source": "spacy", "model": "x"}}}}
+    base["recipe"] |= {"guides": {"dependency": {"pattern": {"source": "spacy", "model": "x"}}}}
     places = [path for path in leaves(base) if path[:2] != ("happened", "evaluations")]
     assert len(places) > 40
     for path in places:

@@ -138,7 +138,10 @@ def test_a_data_set_of_the_hub_while_offline(refused):
         ({"training__freeze": [2]}, ("training.freeze", "2", "0 to 1")),
         ({"training__freeze": ["embedings"]}, ("training.freeze", "'embedings'")),
         ({"training__freeze": ["embeddings", "encoder"]}, ("frozen",)),
-        ({"training__batch": "many"}, ("training.batch is 'many'", "a whole number")),
+        (
+            {"training__batch": "many"},
+            ("training.per_device_train_batch_size is 'many'", "a whole number"),
+        ),
         ({"model": "builtin:minilm"}, ("builtin:minilm", "did you mean 'builtin:minilm-l6'")),
         ({"model": "/no/such/folder"}, ("'/no/such/folder'", "no such folder")),
         ({"model": "no-such/model"}, ("'no-such/model'", "no network was allowed", "--download")),

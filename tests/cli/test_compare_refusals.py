@@ -40,10 +40,10 @@ def guided(folder, seed=2):
 
 def test_one_run_that_differs_from_the_other_seeds(refused, fine, folder):
     made.alter(guided(folder), asked__recipe__training__epochs=5.0)
-    parts = "the seeds of ag differ in training.epochs (3.0 and 5.0)", "--ignore"
+    parts = "the seeds of ag differ in training.num_train_epochs (3.0 and 5.0)", "--ignore"
     refused(folder, parts=parts)
-    notes = fine(folder, "--ignore", "training.epochs")["notes"]
-    assert any("training.epochs (3.0 and 5.0); passed over" in note for note in notes)
+    notes = fine(folder, "--ignore", "training.num_train_epochs")["notes"]
+    assert any("training.num_train_epochs (3.0 and 5.0); passed over" in note for note in notes)
 
 
 def test_systems_that_differ_in_more_than_the_sweep_says(refused, folder):
@@ -53,9 +53,18 @@ def test_systems_that_differ_in_more_than_the_sweep_says(refused, folder):
 
 
 def test_an_axis_that_nobody_named(refused, fine, tmp_path):
-    axes = {"batch": {"8": {"training__batch": 8}, "16": {"training__batch": 16}}, "system": made.SYSTEMS}
+    axes = {
+        "batch": {
+            "8": {"training__batch": 8},
+            "16": {"training__batch": 16},
+        },
+        "system": made.SYSTEMS,
+    }
     folder = made.sweep(tmp_path / "results", axes)
-    refused(folder, parts=["plain has several runs of seed 1", "training.batch (8 and 16)", "--within"])
+    refused(
+        folder,
+        parts=["plain has several runs of seed 1", "training.per_device_train_batch_size (8 and 16)", "--within"],
+    )
     assert len(fine(folder, "--within", "batch")["tables"]) == 2
     assert len(fine(folder, "--only", "batch=8")["tables"]) == 1
 
@@ -71,7 +80,10 @@ def test_blocks_that_differ_in_more_than_their_axis(refused, tmp_path):
 
 def test_loose_files_that_differ_in_several_choices(refused, folder):
     made.alter(guided(folder), asked__recipe__training__batch=8)
-    refused(*made.runs_of(folder), parts=["the runs differ in guides, training.batch", "--by", "--within"])
+    refused(
+        *made.runs_of(folder),
+        parts=["the runs differ in guides, training.per_device_train_batch_size", "--by", "--within"],
+    )
 
 
 @pytest.mark.parametrize(
@@ -114,7 +126,7 @@ def test_other_test_examples(refused, folder):
 
 def test_other_answers_under_the_same_hash(refused, folder):
     path = guided(folder)
-    gold = json.loads(path.read_text(encoding="utf-8"))["happened"]["outputs"]["test"]["gold"]
+    gold = json.loads(path.read_text(encoding="utf-8"))["results"]["outputs"]["test"]["gold"]
     made.alter(path, happened__outputs__test__gold=[(label + 1) % 3 for label in gold])
     refused(folder, parts=[path.name, "different answers to find in test"])
 
@@ -204,7 +216,7 @@ def test_a_system_without_any_run_beside_others(refused, tmp_path):
 
 
 def test_nothing_finished(refused, folder):
-    recipes = [json.loads(path.read_text(encoding="utf-8"))["asked"]["recipe"] for path in made.runs_of(folder)]
+    recipes = [json.loads(path.read_text(encoding="utf-8"))["recipe"] for path in made.runs_of(folder)]
     for path, recipe in zip(made.runs_of(folder), recipes, strict=True):
         path.unlink()
         made.write(folder, made.failed(recipe))
@@ -254,7 +266,13 @@ def test_several_sweeps_in_one_folder(refused, fine, folder):
 
 
 def test_a_sweep_that_does_not_say_what_to_compare(refused, fine, tmp_path):
-    axes = {"batch": {"8": {"training__batch": 8}, "16": {"training__batch": 16}}, "system": made.SYSTEMS}
+    axes = {
+        "batch": {
+            "8": {"training__batch": 8},
+            "16": {"training__batch": 16},
+        },
+        "system": made.SYSTEMS,
+    }
     folder = made.sweep(tmp_path / "results", axes, compare={})
     refused(folder, parts=["the sweep table does not say what to compare", "batch, system", "--by"])
     assert fine(folder, "--by", "system", "--within", "batch")["baseline"] == "plain"

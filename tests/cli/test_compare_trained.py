@@ -26,7 +26,7 @@ def test_runs_of_train_are_compared(headwise, trained):
     data = json.loads(out)
     assert (data["by"], data["baseline"], data["split"]) == (["guides"], "plain", "test")
     plain, guided = data["tables"][0]["rows"]
-    scores = [record(folder)["happened"]["metrics"]["test"]["accuracy"] for folder in trained]
+    scores = [record(folder)["results"]["metrics"]["test"]["accuracy"] for folder in trained]
     assert (plain["values"], guided["values"]) == (scores[:2], scores[2:])
     assert guided["by_example"]["examples"] == 21
     assert guided["by_example"]["difference"] == pytest.approx(guided["by_seed"]["difference"])
@@ -39,7 +39,7 @@ def test_a_run_on_several_tasks_is_compared_with_its_control(headwise, with_iat)
     data = json.loads(out)
     assert (data["by"], data["baseline"]) == (["iat"], "without")
     control, iat = data["tables"][0]["rows"]
-    assert control["values"] == [record(with_iat / "control")["happened"]["metrics"]["test"]["mean"]]
+    assert control["values"] == [record(with_iat / "control")["results"]["metrics"]["test"]["mean"]]
     assert iat["by_example"]["kind"] == "mean"
     assert iat["by_example"]["examples"] == 21 + 15 + 9
     assert iat["by_example"]["difference"] == pytest.approx(iat["by_seed"]["difference"])

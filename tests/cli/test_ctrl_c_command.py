@@ -73,7 +73,7 @@ COMMANDS = {
         "headwise.cli.ranking_output._read"
     ),
     "sweep sweep.yaml --data {data} --output {new}": "headwise.cli.sweep_output.choose_engine",
-    "tune {recipe} --vary training.batch=[4,8] --data {data} --output {new}": "headwise.cli.tune_output.tune",
+    "tune {recipe} --vary seed=[4,8] --data {data} --output {new}": "headwise.cli.tune_output.tune",
     "compare guided plain --output {new}.md": "headwise.cli.compare_output.compare",
     "figure heatmap guided -o {new}.png": "headwise.cli.figure_output.build_heatmap",
     "report guided -o {new}.html": "headwise.cli.pages_output.build_page",
@@ -216,7 +216,7 @@ def test_train_that_is_stopped_at_once_says_how_to_resume(write_recipe, pairs, t
     assert last.startswith(f"headwise: stopped; what was saved in {tmp_path / 'run'} is kept; resume with: headwise ")
     assert last.endswith(" --resume")
     assert "Traceback" not in err
-    assert json.loads((tmp_path / "run" / "headwise.json").read_text())["happened"] is None
+    assert json.loads((tmp_path / "run" / "headwise.json").read_text())["results"] is None
 
 
 @pytest.mark.parametrize(

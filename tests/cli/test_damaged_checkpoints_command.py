@@ -76,7 +76,7 @@ def assert_same(whole, run):
     def check():
         assert outcome(run) == outcome(whole)
         assert digest(run / "snapshots.safetensors") == digest(whole / "snapshots.safetensors")
-        assert record(run)["happened"]["guides"] == record(whole)["happened"]["guides"]
+        assert record(run)["results"]["guides"] == record(whole)["results"]["guides"]
         steps = [[entry for entry in log(each) if "loss" in entry] for each in (run, whole)]
         assert steps[0] == steps[1]
         assert {path.name for path in run.iterdir()} == {path.name for path in whole.iterdir()}
@@ -148,7 +148,7 @@ def test_marks_of_an_earlier_version(resume, run, assert_same):
 @pytest.mark.parametrize("damage", [flip, slowly(truncate)])
 def test_a_damaged_best_model_is_not_passed_off(killed, resume, run, tmp_path, damage):
     """Killed after the last step, when nothing is trained and the best model is only loaded."""
-    kill = ("headwise.experiments.run.summarise", 1, signal.SIGKILL)
+    kill = ("headwise.experiments.run.score_splits", 1, signal.SIGKILL)
     assert Process(tmp_path / "p", *killed[1], run, "--resume", at=kill).result()[0] == -signal.SIGKILL
     damage(run / "unfinished" / "best" / "weights.safetensors")
     code, out, err = resume()

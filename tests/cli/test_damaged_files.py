@@ -277,7 +277,7 @@ def test_the_sentence_names_file_key_and_fix(headwise, two_runs, tmp_path, name,
 def test_a_record_without_data(headwise, finished, tmp_path, words):
     run = shutil.copytree(finished, tmp_path / "run")
     content = json.loads((run / "headwise.json").read_text())
-    del content["asked"]["data"]
+    del content["data"]
     (run / "headwise.json").write_text(json.dumps(content))
     result = headwise(*words.split(), run)
     assert_one_sentence(result, f"{run / 'headwise.json'} is damaged (asked.data is missing): train again.")
@@ -287,7 +287,9 @@ def test_a_wrong_recipe_in_a_record_is_named_with_its_file(headwise, finished, t
     run = shutil.copytree(finished, tmp_path / "run")
     small_results.alter(run / "headwise.json", asked__recipe__training__batch=-1)
     result = headwise("evaluate", run)
-    assert_one_sentence(result, f"{run / 'headwise.json'}: asked.recipe: training.batch is -1", "or train again")
+    assert_one_sentence(
+        result, f"{run / 'headwise.json'}: asked.recipe: training.per_device_train_batch_size is -1", "or train again"
+    )
 
 
 def test_other_labels_than_those_of_the_model(headwise, finished, tmp_path):

@@ -21,7 +21,7 @@ def _small(monkeypatch, encoder):
         f"data.max_length={LONGEST}",
         "task.sizes.validation=20",
         "task.sizes.test=30",
-        "training.log_every=1",
+        "training.logging_steps=1",
         "share_every=1",
     ]
     monkeypatch.setattr(demo, "read_recipe", lambda name, own: read_recipe(name, [*own, *changes]))
@@ -62,11 +62,11 @@ def test_the_whole_of_it(headwise, tmp_path):
         "--set",
         "data.max_length=40",
         "--set",
-        "training.steps=1",
+        "training.max_steps=1",
     )
     assert code == 0, err
-    assert record(folder / "own")["happened"]["examples"] == {"train": 60, "validation": 20, "test": 30}
-    assert record(folder / "own")["happened"]["labels"] == sorted(record(folder / "plain")["happened"]["labels"])
+    assert record(folder / "own")["results"]["examples"] == {"train": 60, "validation": 20, "test": 30}
+    assert record(folder / "own")["results"]["labels"] == sorted(record(folder / "plain")["results"]["labels"])
     # A second time nothing is trained again, and the table says the same.
     before = weights(folder / "guided")
     code, out, err = headwise(*words)

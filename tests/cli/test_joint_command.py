@@ -24,7 +24,7 @@ def outcome(run):
     """All that must not depend on how often a run was stopped."""
     found = [digest(run / place / f"{name}.safetensors") for place in PLACES for name in ("model", "headwise_heads")]
     for folder in (run, run / "control"):
-        happened = record(folder)["happened"]
+        happened = record(folder)["results"]
         found.append({key: each for key, each in happened.items() if not key.startswith("seconds")})
         found.append([entry for entry in log(folder) if "loss" in entry])
     found.append(sorted(str(path.relative_to(run)) for path in run.rglob("*")))
@@ -55,12 +55,12 @@ def test_killed_in_every_part_and_gone_on_with(headwise, words, with_iat, tmp_pa
         resume = ["--resume"] if number else []
         code, _, err = Process(tmp_path / f"p{number}", *words, *resume, at=(place, count, signal.SIGKILL)).result()
         assert code == -signal.SIGKILL, (place, err)
-        assert record(tmp_path / "run")["happened"] is None
+        assert record(tmp_path / "run")["results"] is None
     assert headwise(*words, "--resume")[0] == 0
     assert outcome(tmp_path / "run") == outcome(with_iat)
     code, out, _ = headwise(*words, "--resume", "--json")  # nothing is left to do
     assert code == 0
-    assert json.loads(out)["happened"] == record(tmp_path / "run")["happened"]
+    assert json.loads(out)["results"] == record(tmp_path / "run")["results"]
 
 
 @pytest.mark.slow
@@ -128,7 +128,7 @@ def test_the_table_after_training(headwise, words, with_iat, tmp_path):
     code, out, _ = headwise(*words, "--resume")
     assert code == 0
     lines = [line.split() for line in out.splitlines()]
-    happened = record(with_iat)["happened"]
+    happened = record(with_iat)["results"]
     four = [happened["metrics"], happened["last"], happened["control"]["metrics"], happened["control"]["last"]]
     assert ["test", "mean", *(f"{each['test']['mean']:.4f}" for each in four)] in lines
     assert ["validation", "score/pearson", *(f"{each['validation']['score/pearson']:.4f}" for each in four)] in lines
@@ -138,7 +138,7 @@ def test_evaluate_gives_the_recorded_metrics(headwise, with_iat):
     for folder in (with_iat, with_iat / "control"):
         code, out, err = headwise("evaluate", folder, "--split", "validation", "--json")
         assert code == 0, err
-        answer, happened = json.loads(out), record(folder)["happened"]
+        answer, happened = json.loads(out), record(folder)["results"]
         assert list(answer["tasks"]) == list(JOINT)
         for task, each in answer["tasks"].items():
             assert each["metrics"] == happened["tasks"][task]["metrics"]["validation"]

@@ -8,7 +8,12 @@ import stat
 import pytest
 from tiny_runs import Process, assert_one_sentence, outcome, record, slowly, undisturbed
 
-CHANGES = {"training__batch": 4, "training__checkpoint_every": 3, "training__evaluate_every": 5, "share_every": 4}
+CHANGES = {
+    "training__batch": 4,
+    "training__checkpoint_every": 3,
+    "training__evaluate_every": 5,
+    "share_every": 4,
+}
 STEP = "headwise.training.callbacks.Clock.on_step_end"
 
 
@@ -71,7 +76,7 @@ def test_the_first_process_goes_on_undisturbed(stopped, headwise, write_recipe, 
     assert process.result()[0] == 0
     assert outcome(run) == outcome(whole)
     code, out, _ = headwise(*words, "--resume", "--json")
-    assert (code, json.loads(out)["happened"]["steps"]) == (0, 20)
+    assert (code, json.loads(out)["results"]["steps"]) == (0, 20)
 
 
 def test_all_files_of_a_run_have_the_same_mode(whole, with_iat):
@@ -138,4 +143,4 @@ def test_commands_that_write_to_different_folders_of_a_run_do_not_meet(stopped, 
     run = shutil.copytree(two_runs / "plain", tmp_path / "run")
     stopped("analyze", run, "--overwrite", at="headwise.cli.pages_output.analyze_tasks")
     assert headwise("heads", "importance", run, "--examples", 4)[0] == 0
-    assert record(run)["happened"] is not None
+    assert record(run)["results"] is not None

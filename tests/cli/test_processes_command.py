@@ -70,13 +70,13 @@ def test_two_processes_are_one_with_the_double_batch(launch, headwise, recipe, t
     assert "Warning" not in err
     assert headwise("train", recipe(8), "--data", data, "--output", tmp_path / "one")[0] == 0
     one, two = record(tmp_path / "one"), record(tmp_path / "two")
-    assert (one["world"]["processes"], two["world"]["processes"]) == (1, 2)
+    assert (one["environment"]["processes"], two["environment"]["processes"]) == (1, 2)
     for name in ("steps", "best_step", "examples"):
-        assert two["happened"][name] == one["happened"][name]
-    assert two["happened"]["steps"] == 12
-    for split, scores in one["happened"]["metrics"].items():
-        assert two["happened"]["metrics"][split] == pytest.approx(scores, abs=1e-6)
-    for mine, theirs in zip(two["happened"]["evaluations"], one["happened"]["evaluations"], strict=True):
+        assert two["results"][name] == one["results"][name]
+    assert two["results"]["steps"] == 12
+    for split, scores in one["results"]["metrics"].items():
+        assert two["results"]["metrics"][split] == pytest.approx(scores, abs=1e-6)
+    for mine, theirs in zip(two["results"]["evaluations"], one["results"]["evaluations"], strict=True):
         assert mine == pytest.approx(theirs, abs=1e-6)
     expected, weights = (load_file(tmp_path / run / "model.safetensors") for run in ("one", "two"))
     for name, value in expected.items():

@@ -160,7 +160,7 @@ def test_a_run_knows_its_collection_and_is_a_cross_encoder(headwise, encoder, co
         "task": {"name": "retrieval", "collection": collection.name, "negatives": 2, "validation_candidates": 3},
         "model": encoder,
         "data": {"max_length": 20, "limit": {"train": 4, "validation": 1}},
-        "training": {"epochs": 1, "batch": 8, "learning_rate": 0.003},
+        "training": {"num_train_epochs": 1, "per_device_train_batch_size": 8, "learning_rate": 0.003},
     }
     train(check_recipe(recipe, "test"), Place(tmp_path / "trained", collection.parent, cache=tmp_path / "cache"))
     words = "--candidates", candidates, "--cache", tmp_path / "cache"

@@ -17,7 +17,12 @@ from headwise.cli.train_commands import _go_on
 from headwise.training.checkpoints import MARK, newest
 
 # Two epochs of ten steps; dropout and automatic weights are on, and evaluations and checkpoints fall apart.
-CHANGES = {"training__batch": 4, "training__checkpoint_every": 3, "training__evaluate_every": 5, "share_every": 4}
+CHANGES = {
+    "training__batch": 4,
+    "training__checkpoint_every": 3,
+    "training__evaluate_every": 5,
+    "share_every": 4,
+}
 STEP = "headwise.training.callbacks.Clock.on_step_end"
 
 
@@ -37,7 +42,7 @@ def words(write_recipe, pairs, tmp_path):
 def assert_same(whole, tmp_path):
     def check(folder=tmp_path / "run"):
         assert outcome(folder) == outcome(whole)
-        assert record(folder)["happened"]["guides"] == record(whole)["happened"]["guides"]
+        assert record(folder)["results"]["guides"] == record(whole)["results"]["guides"]
         steps = [[entry for entry in log(run) if "loss" in entry] for run in (folder, whole)]
         assert steps[0] == steps[1]
         assert {path.name for path in folder.iterdir()} == {path.name for path in whole.iterdir()}
@@ -46,7 +51,7 @@ def assert_same(whole, tmp_path):
 
 
 def test_nothing_of_this_is_trivial(whole):
-    happened = record(whole)["happened"]
+    happened = record(whole)["results"]
     assert happened["steps"] == 20
     assert len(happened["seconds_per_epoch"]) == 2
     assert len({entry["guide/mdg_weight"] for entry in log(whole) if "loss" in entry}) > 5
@@ -90,7 +95,7 @@ def test_kills_at_random_moments(words, assert_same, tmp_path, seed):
         slowly("pathlib.Path.rename", 1),  # the first best model is written, but not yet in its place
         slowly(STEP, 10),  # the last step of an epoch
         (STEP, 11),
-        slowly("headwise.experiments.run.summarise", 1),  # after the last step
+        slowly("headwise.experiments.run.score_splits", 1),  # after the last step
         slowly("headwise.experiments.run.save_classifier", 1),
         ("headwise.experiments.run.model_card", 1),  # the model is saved, the record is not
         slowly("headwise.experiments.record.write", 2),
@@ -99,10 +104,10 @@ def test_kills_at_random_moments(words, assert_same, tmp_path, seed):
 def test_kills_at_chosen_moments(words, assert_same, tmp_path, place, count):
     code, _, err = Process(tmp_path / "p1", *words, at=(place, count, signal.SIGKILL)).result()
     assert code == -signal.SIGKILL, err
-    assert record(tmp_path / "run")["happened"] is None
+    assert record(tmp_path / "run")["results"] is None
     code, out, err = Process(tmp_path / "p2", *words, "--resume", "--json").result()
     assert code == 0, err
-    assert json.loads(out)["happened"]["steps"] == 20
+    assert json.loads(out)["results"]["steps"] == 20
     assert_same()
 
 
@@ -141,12 +146,12 @@ def test_a_run_that_stopped_early_ends_as_it_would_have(ran, write_recipe, pairs
     }.items():
         changes |= {"training__checkpoint_every": 1}
         command = ["train", write_recipe(**changes), "--data", pairs, "--output", tmp_path / name]
-        kill = ("headwise.experiments.run.summarise", 1, signal.SIGKILL)
+        kill = ("headwise.experiments.run.score_splits", 1, signal.SIGKILL)
         assert Process(tmp_path / f"p-{name}", *command, at=kill).result()[0] == -signal.SIGKILL
         assert headwise(*command, "--resume")[0] == 0
         whole = ran(f"{name}-whole", **changes)
         assert outcome(tmp_path / name) == outcome(whole)
-        assert record(tmp_path / name)["happened"]["guides"] == record(whole)["happened"]["guides"]
+        assert record(tmp_path / name)["results"]["guides"] == record(whole)["results"]["guides"]
 
 
 # -- Ctrl-C ------------------------------------------------------------------------------------------------------------
@@ -159,7 +164,7 @@ def test_stopped_by_hand(headwise, words, assert_same, tmp_path, number, step):
     assert (code, out) == (130, "")
     last = err.splitlines()[-1]
     assert last.startswith(f"headwise: stopped after step {step} of 20, saved; go on with: headwise train ")
-    assert record(tmp_path / "run")["happened"] is None
+    assert record(tmp_path / "run")["results"] is None
     assert newest(tmp_path / "run" / "unfinished").name == f"checkpoint-{step}"
     command = shlex.split(last.partition("go on with: ")[2])
     code, out, err = headwise(*command[1:])
@@ -262,7 +267,7 @@ def test_a_full_disk(headwise, words, assert_same, tmp_path, limit, what):
     assert newest(run / "unfinished") == kept
     assert {path.name: path.read_bytes() for path in kept.iterdir()} == before
     assert MARK in before
-    assert record(run)["happened"] is None
+    assert record(run)["results"] is None
     assert headwise(*words, "--resume")[0] == 0
     assert_same()
 

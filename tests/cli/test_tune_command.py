@@ -50,8 +50,8 @@ def test_the_command(headwise, words, pairs, tmp_path):
     code, out, err = headwise(*command[1:], "--output", tmp_path / "best", "--json")
     assert code == 0, err
     run = json.loads(out)
-    assert run["asked"]["recipe"]["name"] == "small-best"
-    assert run["happened"]["metrics"]["validation"]["accuracy"] == told["best"]["value"]
+    assert run["recipe"]["name"] == "small-best"
+    assert run["results"]["metrics"]["validation"]["accuracy"] == told["best"]["value"]
     code, out, err = headwise("compare", tmp_path / "out", "--json", "--baseline", "learning_rate=0.001")
     assert (code, bool(json.loads(out))) == (0, True), err
 
@@ -66,7 +66,9 @@ def test_a_dry_run(headwise, write_recipe, tmp_path, monkeypatch):
     code, out, _ = headwise("tune", write_recipe(), "--dry-run", "--json", "--trials", 3, "--seeds", "1,2")
     told = json.loads(out)
     assert (told["trials"], told["combinations"], told["seeds"]) == (3, 16, [1, 2])
-    code, out, _ = headwise("tune", write_recipe(), "--dry-run", "--vary", "training.clip={low: 0.5, high: 1.0}")
+    code, out, _ = headwise(
+        "tune", write_recipe(), "--dry-run", "--vary", "training.max_grad_norm={low: 0.5, high: 1.0}"
+    )
     assert "20 trials (tpe) of endless combinations" in out
     assert not (tmp_path / "tunes").exists()
 
@@ -161,8 +163,8 @@ def test_two_processes_share_the_work(words, tmp_path):
     ("more", "parts"),
     [
         (["--vary", "training.bach=[1]"], ["training.bach", "batch"]),
-        (["--vary", "training.batch=[]"], ["empty"]),
-        (["--vary", "training.batch=[0]"], ["value 0"]),
+        (["--vary", "training.per_device_train_batch_size=[]"], ["empty"]),
+        (["--vary", "training.per_device_train_batch_size=[0]"], ["value 0"]),
         ([], ["no guides", "--vary"]),
         ([*TWO, "--sampler", "gird"], ["did you mean 'grid'"]),
         ([*TWO, "--seeds", "a"], ["--seeds a"]),

@@ -220,7 +220,7 @@ def test_trees_of_the_training_texts_alone_stop_no_analysis(ran, tmp_path, headw
     record = json.loads((run / "headwise.json").read_text())
     trees = tmp_path / "train.conllu"
     trees.write_text("# text = the cat\n1\tthe\t_\t_\t_\t_\t2\tdet\t_\t_\n2\tcat\t_\t_\t_\t_\t0\troot\t_\t_\n\n")
-    record["asked"]["recipe"]["guides"] = {"dependency": {"pattern": {"source": "conllu", "path": str(trees)}}}
+    record["recipe"]["guides"] = {"dependency": {"pattern": {"source": "conllu", "path": str(trees)}}}
     (run / "headwise.json").write_text(json.dumps(record))
     code, _, err = headwise("analyze", run, "--limit", 4, "--keep", 2)
     assert code == 0, err
@@ -280,7 +280,7 @@ def test_knowledge_that_cannot_be_worked_out_is_told_and_left_out(ran, tmp_path,
     monkeypatch.setenv("HEADWISE_CACHE", str(tmp_path / "cache"))
     run = ran(guides={"pmi": {}}, training__epochs=1)
     moved = json.loads((run / "headwise.json").read_text())
-    moved["asked"]["data"] = str(tmp_path / "gone")
+    moved["data"] = str(tmp_path / "gone")
     (run / "headwise.json").write_text(json.dumps(moved))
     told = Told()
     assert wanted_pattern(load_run(run), listener=told) is None

@@ -27,8 +27,8 @@ def contents(folder):
     found = {}
     for path in made.runs_of(folder):
         content = json.loads(path.read_text(encoding="utf-8"))
-        recipe = content["asked"]["recipe"]
-        found["+".join(recipe["guides"]) or "plain", recipe["seed"]] = content["happened"]
+        recipe = content["recipe"]
+        found["+".join(recipe["guides"]) or "plain", recipe["seed"]] = content["results"]
     return found
 
 
@@ -125,7 +125,7 @@ def joint(folder, quality, seed, **changes):
     del recipe["task"]
     recipe["task"] = {"name": "joint"}
     content = made.joint_run(recipe, {task: (kind, quality) for task, kind in TASKS.items()})
-    return made.write(folder, content), content["happened"]
+    return made.write(folder, content), content["results"]
 
 
 def test_several_tasks_are_compared_by_their_mean_or_one_by_one(tmp_path):
@@ -135,7 +135,7 @@ def test_several_tasks_are_compared_by_their_mean_or_one_by_one(tmp_path):
         for name, quality, batch in (("16", 0.5, 16), ("32", 0.7, 32))
         for seed in (1, 2)
     }
-    asked = {"by": ("training.batch",), "baseline": "batch=16", **QUICK}
+    asked = {"by": ("training.per_device_train_batch_size",), "baseline": "batch=16", **QUICK}
     mean = rows_of(compare([folder], Asked(**asked)))["batch=32"]
     assert mean.scores.values == tuple(stored["32", seed]["metrics"]["test"]["mean"] for seed in (1, 2))
     assert (mean.by_example.kind, mean.by_example.examples) == ("mean", 60 + 80)
@@ -269,7 +269,10 @@ def test_loose_files_differ_in_one_choice_and_that_is_compared(folder):
         ),
         ([{"model": "org/one"}, {"model": "/files/two"}], ["one", "two"]),
         ([{"model": "a/same"}, {"model": "b/same"}], ["a/same", "b/same"]),
-        ([{"training__batch": 8}, {"training__batch": 16}], ["batch=8", "batch=16"]),
+        (
+            [{"training__batch": 8}, {"training__batch": 16}],
+            ["batch=8", "batch=16"],
+        ),
         ([{}, {"ssa": {"model": "hybrid"}}], ["ssa", "without"]),
         ([{"task": {"name": "one"}}, {"task": {"name": "two"}}], ["one", "two"]),
     ],
@@ -289,7 +292,13 @@ def test_a_key_of_the_recipe_may_stand_for_an_axis(folder):
 
 
 def test_several_axes_may_tell_systems_apart(tmp_path):
-    axes = {"batch": {"8": {"training__batch": 8}, "16": {"training__batch": 16}}, "system": made.SYSTEMS}
+    axes = {
+        "batch": {
+            "8": {"training__batch": 8},
+            "16": {"training__batch": 16},
+        },
+        "system": made.SYSTEMS,
+    }
     folder = made.sweep(tmp_path / "results", axes, compare={"by": ["system", "batch"], "baseline": "plain, 8"})
     comparison = compare([folder], Asked(**QUICK))
     assert [row.system for row in comparison.tables[0].rows] == ["plain, 8", "plain, 16", "ag, 8", "ag, 16"]
@@ -371,7 +380,7 @@ def test_failed_and_missing_runs_are_told_of(tmp_path):
     folder = made.sweep(tmp_path / "results")
     for guides in ({}, made.GUIDED):
         path = made.run_of(folder, guides=guides, seed=3)
-        recipe = json.loads(path.read_text(encoding="utf-8"))["asked"]["recipe"]
+        recipe = json.loads(path.read_text(encoding="utf-8"))["recipe"]
         path.unlink()
     made.write(folder, made.failed(recipe, "a tensor\nis too large"))
     comparison = compare([folder], Asked(**QUICK))
@@ -383,7 +392,7 @@ def test_failed_and_missing_runs_are_told_of(tmp_path):
 
 
 def test_a_run_that_failed_once_and_finished_later_is_finished(folder):
-    recipe = json.loads(made.runs_of(folder)[0].read_text(encoding="utf-8"))["asked"]["recipe"]
+    recipe = json.loads(made.runs_of(folder)[0].read_text(encoding="utf-8"))["recipe"]
     made.write(folder, made.failed(recipe))
     for paths in ([folder], [folder, folder / "runs" / f"{made.key_of(recipe)}.json"]):
         assert not any("failed" in line for line in compare(paths, Asked(**QUICK)).notes)
@@ -441,8 +450,8 @@ def test_seeds_with_examples_of_their_own_are_tested_one_by_one(tmp_path):
 def test_differences_that_are_passed_over_are_told_of(folder):
     made.alter(made.runs_of(folder)[0], world__packages__torch="2.10.0")
     made.alter(made.runs_of(folder)[1], asked__recipe__training__batch=8)
-    comparison = compare([folder], Asked(ignore=("torch", "training.batch"), **QUICK))
-    for part in ('torch ("2.10.0" and "2.9.0")', "training.batch (16 and 8)"):
+    comparison = compare([folder], Asked(ignore=("torch", "training.per_device_train_batch_size"), **QUICK))
+    for part in ('torch ("2.10.0" and "2.9.0")', "training.per_device_train_batch_size (16 and 8)"):
         values = part.partition("(")[2].rstrip(")").split(" and ")
         found = note(comparison, part.partition(" ")[0])
         assert all(value in found for value in values)
@@ -454,7 +463,7 @@ def test_a_difference_that_is_the_same_for_every_seed_has_no_t_test(tmp_path):
     for guides, value in (({}, 0.5), (made.GUIDED, 0.625)):
         for seed in (1, 2):
             content = made.run(made.recipe(seed=seed, guides=guides))
-            content["happened"] |= {"metrics": {"test": {"accuracy": value}}, "outputs": {}}
+            content["results"] |= {"metrics": {"test": {"accuracy": value}}, "outputs": {}}
             made.write(folder, content)
     comparison = compare([folder], Asked(**QUICK))
     assert "no t-test" in note(comparison, "same for every seed")

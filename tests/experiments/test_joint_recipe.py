@@ -7,13 +7,12 @@ import yaml
 from tiny_runs import small_joint
 
 from headwise.errors import InputError
-from headwise.experiments.joint_recipe import JointRecipe, check_any_recipe
-from headwise.experiments.recipe import Recipe
-from headwise.experiments.recipe_files import bundled, read_any_recipe, read_recipe, recipe_text
+from headwise.experiments.recipe import check_recipe
+from headwise.experiments.recipe_files import bundled, read_recipe, recipe_text
 
 
 def joint(**changes):
-    return check_any_recipe(small_joint("folder", **changes), "R")
+    return check_recipe(small_joint("folder", **changes), "R")
 
 
 def with_task(**options):
@@ -24,11 +23,11 @@ def with_task(**options):
 
 
 def test_names_alone_or_with_options():
-    short = check_any_recipe({"tasks": ["sst2", "rte"]}, "R")
-    assert isinstance(short, JointRecipe)
-    assert short == check_any_recipe({"tasks": {"sst2": None, "rte": {"data": None}}}, "R")
+    short = check_recipe({"tasks": ["sst2", "rte"]}, "R")
+    assert short.several
+    assert short == check_recipe({"tasks": {"sst2": None, "rte": {"data": None}}}, "R")
     assert list(short.tasks) == ["sst2", "rte"]
-    assert isinstance(check_any_recipe({"task": "rte"}, "R"), Recipe)
+    assert not check_recipe({"task": "rte"}, "R").several
     assert joint().sampling == "proportional"
     assert joint().important is None
     assert joint(iat={}).important.start == 0.9
@@ -53,11 +52,10 @@ def test_plain_data_and_back_keeps_the_order():
     )
     data = recipe.as_data()
     assert json.loads(json.dumps(data)) == data
-    for again in (check_any_recipe(data, "R"), check_any_recipe(yaml.safe_load(recipe_text(recipe)), "R")):
+    for again in (check_recipe(data, "R"), check_recipe(yaml.safe_load(recipe_text(recipe)), "R")):
         assert again == recipe
         assert list(again.tasks) == ["sst2", "rte", "cola"]
     assert not {"iat", "start_from"} & set(joint().as_data())
-    assert recipe.without_iat().as_data() == {key: each for key, each in data.items() if key != "iat"}
     # As a record has it, whatever Python gave.
     tuples = joint(tasks={"pairs": {"texts": ("a", "b"), "labels": ("x", "y")}})
     assert json.loads(json.dumps(tuples.as_data())) == tuples.as_data()
@@ -66,21 +64,21 @@ def test_plain_data_and_back_keeps_the_order():
 def test_changes_on_top(tmp_path):
     path = tmp_path / "two.yaml"
     path.write_text("tasks: [sst2, rte]\n")
-    recipe = read_any_recipe(str(path), ["tasks.rte.data.limit.train=10", "iat.heads=0.5", "sampling=square_root"])
+    recipe = read_recipe(str(path), ["tasks.rte.data.limit.train=10", "iat.heads=0.5", "sampling=square_root"])
     assert recipe.name == "two"
     assert recipe.single("rte").data.limit == {"train": 10}
     assert recipe.single("sst2").data.limit == {}
     assert (recipe.important.heads, recipe.sampling) == (0.5, "square_root")
-    assert list(read_any_recipe(str(path), ["tasks.mnli="]).tasks) == ["sst2", "rte", "mnli"]
+    assert list(read_recipe(str(path), ["tasks.mnli="]).tasks) == ["sst2", "rte", "mnli"]
 
 
 @pytest.mark.parametrize("name", [name for name in bundled() if name.startswith("heads/")])
 def test_the_recipes_of_the_package(name):
-    recipe = read_any_recipe(name)
-    assert isinstance(recipe, JointRecipe)
+    recipe = read_recipe(name)
+    assert recipe.several
     assert recipe.description
     with pytest.raises(InputError, match=rf"^{name} is for several tasks \({', '.join(recipe.tasks)}\): expected"):
-        read_recipe(name)
+        read_recipe(name, several=False)
 
 
 # -- what is wrong -----------------------------------------------------------------------------------------------------
@@ -89,7 +87,7 @@ def test_the_recipes_of_the_package(name):
 @pytest.mark.parametrize(
     ("changes", "expected"),
     [
-        ({"tasks": ["rte", "sst2", "rte"]}, "tasks is .*: expected each task once, but rte stands there twice"),
+        ({"tasks": ["rte", "sst2", "rte"]}, "tasks is .*: expected each task once, but rte is listed twice"),
         ({"task": "rte"}, "the recipe has both task and tasks: take one of them away"),
         ({"tasks": {}}, "tasks is {}: expected at least one"),
         ({"tasks": "rte"}, "tasks is 'rte': expected keys with values"),
@@ -97,14 +95,14 @@ def test_the_recipes_of_the_package(name):
         ({"tasks": {1: None}}, "tasks.1 is 1: expected text"),
         ({"tasks": {"rtee": None}}, "tasks.rtee: unknown task 'rtee': did you mean 'rte'"),
         ({"tasks": {"a/b": {"name": "rte"}}}, "tasks names 'a/b': expected letters, digits, hyphens and underscores"),
-        ({"tasks": {"retrieval": None}}, "tasks.retrieval ranks candidates.*: train it by itself"),
+        ({"tasks": {"retrieval": None}}, "tasks.retrieval ranks candidates.*: train it alone"),
         ({"samplng": "annealed"}, "unknown key 'samplng': did you mean 'sampling'"),
         ({"sampling": "anealed"}, "sampling is 'anealed': expected 'proportional', 'square_root' or 'annealed'"),
-        ({"training__epocs": 3}, "unknown key 'training.epocs': did you mean 'epochs'"),
-        ({"training__epochs": None}, "training needs epochs or steps"),
+        ({"training__epocs": 3}, "unknown key 'training.epocs': did you mean 'num_train_epochs'"),
+        ({"training__epochs": None}, "training needs num_train_epochs or max_steps"),
         (
             {"training__label_smoothing": 0.1},
-            "training.label_smoothing is for classes, and tasks.score is a regression",
+            "training.label_smoothing_factor is for classes, and tasks.score is a regression",
         ),
         ({"data__maxlength": 3}, "unknown key 'data.maxlength': did you mean 'max_length'"),
         ({"start_from": 3}, "start_from is 3: expected text"),
@@ -116,7 +114,10 @@ def test_the_recipes_of_the_package(name):
         ({"iat": {"heads": 0}}, "iat.heads is 0: expected a number above 0 and below 1"),
         ({"iat": {"strt": 0.5}}, "iat has no option 'strt': did you mean 'start'"),
         ({"iat": {"mode": "skp"}}, "iat.mode is 'skp': did you mean 'skip'"),
-        ({"iat": {}, "training__early_stopping": 2}, "iat starts at a given part .* leave training.early_stopping out"),
+        (
+            {"iat": {}, "training__early_stopping": 2},
+            "iat starts at a given part .* leave training.early_stopping_patience out",
+        ),
         (
             {"iat": {"shared": False}, "tasks": ["rte"]},
             "iat.shared is false, .* with one task those are all: set shared",
@@ -153,4 +154,4 @@ def test_a_key_twice_in_the_file(tmp_path):
     path = tmp_path / "twice.yaml"
     path.write_text("tasks:\n  rte:\n  sst2:\n  rte:\n")
     with pytest.raises(InputError, match=r"not valid YAML: key 'rte' stands twice \(line 4\)"):
-        read_any_recipe(str(path))
+        read_recipe(str(path))

@@ -17,8 +17,7 @@ import headwise as hw
 from headwise.errors import InputError, UnsupportedModelError
 from headwise.experiments import check_recipe
 from headwise.experiments.apply import evaluate, export, load_run, load_tasks, loaded
-from headwise.experiments.joint_recipe import check_any_recipe
-from headwise.experiments.prepare import Place, prepare_joint
+from headwise.experiments.prepare import Place, prepare
 from headwise.experiments.run import train
 from headwise.training import MultiTask, Silence
 from headwise.training.batches import tasks_of_epoch
@@ -69,7 +68,7 @@ def test_iat_changes_only_what_comes_after_its_start(with_iat, plain):
 
 
 def test_the_record_tells_the_heads_and_the_control(with_iat):
-    happened = record(with_iat)["happened"]
+    happened = record(with_iat)["results"]
     assert happened["iat"]["step"] == START
     for name, chosen in happened["iat"]["tasks"].items():
         scores, heads = numpy.array(chosen["importance"]["scores"]), numpy.array(chosen["heads"], dtype=bool)
@@ -77,10 +76,10 @@ def test_the_record_tells_the_heads_and_the_control(with_iat):
         assert scores[heads].min() > scores[~heads].max()
         assert chosen["importance"]["examples"] == JOINT[name][1][0]
     control = record(with_iat / "control")
-    assert "iat" not in control["asked"]["recipe"]
-    assert happened["control"] == {key: control["happened"][key] for key in ("metrics", "last", "best_step")}
+    assert "iat" not in control["recipe"]
+    assert happened["control"] == {key: control["results"][key] for key in ("metrics", "last", "best_step")}
     # An arm keeps the best model of its own; the evaluation where it began belongs to both.
-    for each in (happened, control["happened"]):
+    for each in (happened, control["results"]):
         assert each["best_step"] > START
         assert [entry["step"] for entry in each["evaluations"]] == [7, 14, START, 21, TOTAL]
         assert max(each["evaluations"], key=lambda entry: entry["eval_mean"])["step"] < START
@@ -117,13 +116,13 @@ def test_where_the_arms_begin_does_not_matter_to_the_control(ran, plain):
     """Between two epochs, away from checkpoints, with the head sets of other options."""
     options = {"start": 0.5, "heads": 0.5, "mode": "grad_mask", "others": False, "protect": "qkvo"}
     run = ran(iat=options, training__checkpoint_every=7)
-    assert record(run)["happened"]["iat"]["step"] == 12
+    assert record(run)["results"]["iat"]["step"] == 12
     assert bits(run / "control" / "last") == bits(plain / "last")
 
 
 def test_the_control_is_fair_in_lower_precision_too(ran, plain):
     """Where accelerate changes the model's forward, for the trunk and for each of the arms."""
-    lower = {"training__precision": "bf16", "training__steps": 6}
+    lower = {"training__bf16": True, "training__steps": 6}
     run, alone = ran("iat", iat={"start": 0.5}, **lower), ran("alone", **lower)
     assert bits(run / "control" / "last") == bits(alone / "last")
     assert steps(run)[3]["loss"] == steps(alone)[3]["loss"]
@@ -132,9 +131,9 @@ def test_the_control_is_fair_in_lower_precision_too(ran, plain):
 
 def test_without_a_control(ran):
     run = ran(iat=IAT | {"control": False}, training__steps=4)
-    assert record(run)["happened"]["iat"]["step"] == 3
+    assert record(run)["results"]["iat"]["step"] == 3
     assert not (run / "control").exists()
-    assert "control" not in record(run)["happened"]
+    assert "control" not in record(run)["results"]
 
 
 # -- updates -----------------------------------------------------------------------------------------------------------
@@ -149,7 +148,11 @@ def test_accumulation_is_a_larger_batch(ran, encoder, tmp_path):
     (still / "config.json").write_text(json.dumps(config | rates))
     logs = []
     for size in (8, 4):
-        parts = {"training__batch": size, "training__accumulation": 8 // size, "training__epochs": 1}
+        parts = {
+            "training__batch": size,
+            "training__accumulation": 8 // size,
+            "training__epochs": 1,
+        }
         run = ran(f"{size}", model=str(still), **parts)
         logs.append([[entry[name] for name in ("loss", "grad_norm")] for entry in steps(run)])
     assert len(logs[0]) == 12
@@ -158,7 +161,7 @@ def test_accumulation_is_a_larger_batch(ran, encoder, tmp_path):
 
 def test_the_sampling_decides_whose_turn_it_is(ran, watched):
     run = ran(sampling="annealed", training__epochs=1, training__steps=None)
-    assert record(run)["happened"]["steps"] == len(watched) == 12
+    assert record(run)["results"]["steps"] == len(watched) == 12
     turns = [task for task, *_ in watched]
     expected = tasks_of_epoch([5, 4, 3], "annealed", 0, 1, seed=1)
     assert turns == [list(JOINT)[number] for number in expected]
@@ -170,7 +173,7 @@ def test_the_sampling_decides_whose_turn_it_is(ran, watched):
 
 def test_the_recorded_metrics_come_back(with_iat):
     for folder in (with_iat, with_iat / "control"):
-        happened = record(folder)["happened"]
+        happened = record(folder)["results"]
         tasks = load_tasks(folder)
         assert tasks.joint
         assert list(tasks.runs) == list(JOINT)
@@ -190,7 +193,7 @@ def test_the_recorded_metrics_come_back(with_iat):
 
 
 def test_the_best_model_has_the_best_mean(plain):
-    happened = record(plain)["happened"]
+    happened = record(plain)["results"]
     best = max(happened["evaluations"], key=lambda entry: entry["eval_mean"])
     assert happened["best_step"] == best["step"] < TOTAL
     assert {name.removeprefix("eval_"): value for name, value in best.items() if name != "step"} == pytest.approx(
@@ -202,11 +205,11 @@ def test_the_last_models_are_kept_with_their_metrics(with_iat, plain):
     assert bits(plain) != bits(plain / "last")
     for folder in (plain, with_iat, with_iat / "control"):
         content, model = record(folder), load_multitask(folder / "last")
-        recipe = check_any_recipe(content["asked"]["recipe"], "test")
+        recipe = check_recipe(content["recipe"], "test")
         for name, run in load_tasks(folder).runs.items():
             last = loaded(recipe.single(name), content, model.classifier(name), run.tokenizer, name)
             scores = evaluate(last, "test")["metrics"]
-            assert {f"{name}/{metric}": each for metric, each in scores.items()}.items() <= content["happened"]["last"][
+            assert {f"{name}/{metric}": each for metric, each in scores.items()}.items() <= content["results"]["last"][
                 "test"
             ].items()
 
@@ -223,9 +226,7 @@ def test_plain_transformers_loads_the_encoder_and_an_exported_task(with_iat, tmp
         for other in (hw.load(with_iat, task=task), model.classifier(task)):
             assert torch.equal(exported(**inputs).logits, other(**inputs).logits)
     assert exported.config.problem_type == "regression"
-    with pytest.raises(
-        InputError, match=r"several tasks \(agree, type, score\), and one is needed: name it with --task"
-    ):
+    with pytest.raises(InputError, match=r"several tasks \(agree, type, score\), and one is needed: give task=NAME"):
         export(with_iat, tmp_path / "none")
 
 
@@ -233,7 +234,7 @@ def test_the_model_cards(with_iat, plain):
     card = (with_iat / "README.md").read_text()
     assert f"From step {START} on, each task changed only the heads" in card
     assert "the folder `control` holds" in card
-    best, last = (record(with_iat)["happened"][key]["test"]["score/pearson"] for key in ("metrics", "last"))
+    best, last = (record(with_iat)["results"][key]["test"]["score/pearson"] for key in ("metrics", "last"))
     assert f"| score | test | 9 | pearson | {best:.4f} | {last:.4f} |" in card
     for folder in (plain, with_iat / "control"):
         card = (folder / "README.md").read_text()
@@ -255,12 +256,12 @@ def test_a_run_starts_from_another(ran, with_iat, encoder, several, tmp_path):
     run = ran(among=("score", "agree"), start_from=str(with_iat), training__steps=1, training__learning_rate=1e-9)
     before, after = hw.load(with_iat), hw.load(run)
     assert after.tasks == ("score", "agree")
-    assert record(run)["happened"]["heads_taken"] == ["score", "agree"]
+    assert record(run)["results"]["heads_taken"] == ["score", "agree"]
     for task in after.tasks:
         weights = [model.classifier(task).state_dict() for model in (before, after)]
         assert all(torch.allclose(each, weights[1][name], atol=1e-6) for name, each in weights[0].items())
     for wrong, words in ((tmp_path / "nothing", "holds no model"), (encoder, "without a trained classifier")):
-        recipe = check_any_recipe(small_joint(encoder, start_from=str(wrong)), "test")
+        recipe = check_recipe(small_joint(encoder, start_from=str(wrong)), "test")
         with pytest.raises(InputError, match=f"start_from: .*{words}"):
             train(recipe, Place(tmp_path / "bad", Path(several)))
     assert not (tmp_path / "bad").exists()
@@ -275,8 +276,8 @@ def test_which_heads_were_taken_and_which_start_fresh_is_told(with_iat, encoder,
 
     data = small_joint(encoder, start_from=str(with_iat))
     data["tasks"]["other"] = data["tasks"].pop("type")
-    prepared = prepare_joint(check_any_recipe(data, "test"), Place(tmp_path, Path(several)), Listening())
-    assert prepared.taken == ("agree", "score")
+    prepared = prepare(check_recipe(data, "test"), Place(tmp_path, Path(several)), Listening())
+    assert prepared.heads_taken == ("agree", "score")
     assert told[-1] == (f"the encoder is that of {with_iat}; heads taken: agree, score; heads that start fresh: other")
 
 
@@ -312,10 +313,10 @@ def test_tasks_have_limits_of_their_own(ran, encoder):
     tasks = small_joint(encoder)["tasks"]
     tasks["agree"]["data"] = {"limit": {"train": 9}}
     run = ran(tasks=tasks, training__epochs=1, data__limit={"train": 20, "test": 5})
-    examples = {name: each["examples"] for name, each in record(run)["happened"]["tasks"].items()}
+    examples = {name: each["examples"] for name, each in record(run)["results"]["tasks"].items()}
     assert {name: each["train"] for name, each in examples.items()} == {"agree": 9, "type": 20, "score": 17}
     assert {each["test"] for each in examples.values()} == {5}
-    assert record(run)["happened"]["steps"] == 2 + 3 + 3
+    assert record(run)["results"]["steps"] == 2 + 3 + 3
 
 
 def test_a_test_set_without_labels_is_not_part_of_a_mean(ran, several, tmp_path):
@@ -323,7 +324,7 @@ def test_a_test_set_without_labels_is_not_part_of_a_mean(ran, several, tmp_path)
     shutil.copytree(several, data)
     lines = (data / "type" / "test.tsv").read_text().splitlines()
     (data / "type" / "test.tsv").write_text("".join(f"{line.split(chr(9))[0]}\n" for line in lines))
-    happened = record(ran(data=data, training__steps=1))["happened"]
+    happened = record(ran(data=data, training__steps=1))["results"]
     assert happened["tasks"]["type"]["metrics"]["test"] is None
     assert "mean" in happened["metrics"]["validation"]
     assert set(happened["metrics"]["test"]) == {
@@ -348,7 +349,7 @@ def test_a_test_set_without_labels_is_not_part_of_a_mean(ran, several, tmp_path)
 )
 def test_what_cannot_be_is_refused_at_once(changes, expected, encoder, several, tmp_path):
     with pytest.raises(InputError, match=expected):
-        train(check_any_recipe(small_joint(encoder, **changes), "test"), Place(tmp_path / "run", Path(several)))
+        train(check_recipe(small_joint(encoder, **changes), "test"), Place(tmp_path / "run", Path(several)))
     assert not (tmp_path / "run").exists()
 
 
@@ -356,7 +357,7 @@ def test_shared_layers_are_refused_at_once(several, tmp_path):
     tokenizer = build_tokenizer()
     build_model("albert", vocab_size=len(tokenizer), pad_token_id=0).save_pretrained(tmp_path / "albert")
     tokenizer.save_pretrained(tmp_path / "albert")
-    recipe = check_any_recipe(small_joint(str(tmp_path / "albert"), iat={}), "test")
+    recipe = check_recipe(small_joint(str(tmp_path / "albert"), iat={}), "test")
     with pytest.raises(UnsupportedModelError, match="albert shares its weights between layers"):
         train(recipe, Place(tmp_path / "run", Path(several)))
     assert not (tmp_path / "run").exists()
@@ -367,8 +368,8 @@ def test_a_mistake_in_the_data_names_its_task(encoder, several, tmp_path):
     shutil.copytree(several, data)
     (data / "type" / "validation.tsv").unlink()
     with pytest.raises(InputError, match=r"^tasks\.type: .*validation"):
-        train(check_any_recipe(small_joint(encoder), "test"), Place(tmp_path / "run", data))
+        train(check_recipe(small_joint(encoder), "test"), Place(tmp_path / "run", data))
     write_data(data / "type", "pairs")
     with pytest.raises(InputError, match=r"^tasks\.type: "):
-        train(check_any_recipe(small_joint(encoder), "test"), Place(tmp_path / "run", data))
+        train(check_recipe(small_joint(encoder), "test"), Place(tmp_path / "run", data))
     assert not (tmp_path / "run").exists()

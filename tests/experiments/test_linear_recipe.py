@@ -5,7 +5,7 @@ from transformers import AutoModel
 
 import headwise as hw
 from headwise.errors import InputError
-from headwise.experiments.joint_recipe import check_joint_recipe
+from headwise.experiments.recipe import check_recipe
 
 
 def test_a_linear_run_fits_the_tasks_and_leaves_the_encoder_alone(encoder, several, tmp_path):
@@ -14,7 +14,7 @@ def test_a_linear_run_fits_the_tasks_and_leaves_the_encoder_alone(encoder, sever
     for name, tensor in before.state_dict().items():
         if "pooler" not in name:  # fresh: the encoder on disk has none
             assert torch.equal(after.state_dict()[name], tensor)
-    happened = record(run)["happened"]
+    happened = record(run)["results"]
     assert happened["steps"] == 0
     assert happened["metrics"] == happened["last"]
     assert set(hw.load(run).tasks) == set(happened["tasks"])
@@ -22,4 +22,4 @@ def test_a_linear_run_fits_the_tasks_and_leaves_the_encoder_alone(encoder, sever
 
 def test_linear_and_iat_are_refused_together(encoder):
     with pytest.raises(InputError, match="linear trains nothing, so there is no iat: leave one of them out"):
-        check_joint_recipe(small_joint(encoder, linear=True, iat={}), "recipe")
+        check_recipe(small_joint(encoder, linear=True, iat={}), "recipe")

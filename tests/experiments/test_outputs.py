@@ -17,7 +17,7 @@ from headwise.metrics import score
 
 
 def test_the_outputs_of_a_classifier_give_its_metrics(finished):
-    outputs, happened = read_outputs(finished), record(finished)["happened"]
+    outputs, happened = read_outputs(finished), record(finished)["results"]
     assert set(outputs) == {"validation", "test"}
     for split, output in outputs.items():
         assert output["kind"] == "classification"
@@ -28,7 +28,7 @@ def test_the_outputs_of_a_classifier_give_its_metrics(finished):
 
 
 def test_the_outputs_of_several_tasks_stand_under_task_and_split(with_iat):
-    outputs, happened = read_outputs(with_iat), record(with_iat)["happened"]
+    outputs, happened = read_outputs(with_iat), record(with_iat)["results"]
     assert set(outputs) == {f"{task}/{split}" for task in happened["tasks"] for split in ("validation", "test")}
     assert {outputs[f"{task}/test"]["kind"] for task in happened["tasks"]} == {"classification", "regression"}
     for task, about in happened["tasks"].items():
@@ -51,7 +51,7 @@ def reranker(tmp_path_factory, encoder):
 
 
 def test_a_reranker_is_tested_on_the_claims_of_a_split(reranker):
-    outputs, happened = read_outputs(reranker), record(reranker)["happened"]
+    outputs, happened = read_outputs(reranker), record(reranker)["results"]
     assert happened["claims"]["test"] == 5
     for split, output in outputs.items():
         rows = output["per_query"].values()

@@ -45,11 +45,11 @@ def test_a_run_leaves_one_json_with_what_training_says(assignment, tmp_path, ran
     assert content == json.loads(json.dumps(report.content))
     assert set(content) == {"format", "key", "asked", "happened", "world"}
     trained = record(ran("alone", training__epochs=1))
-    assert content["happened"]["metrics"] == trained["happened"]["metrics"]
-    assert content["asked"]["examples"] == trained["asked"]["examples"]
-    assert set(content["happened"]["outputs"]) == {"validation", "test"}
-    assert content["world"]["times"]["seconds_per_epoch"]
-    assert not any("seconds" in name for name in content["happened"])
+    assert content["results"]["metrics"] == trained["results"]["metrics"]
+    assert content["examples"] == trained["examples"]
+    assert set(content["results"]["outputs"]) == {"validation", "test"}
+    assert content["environment"]["times"]["seconds_per_epoch"]
+    assert not any("seconds" in name for name in content["results"])
     assert sorted(path.name for path in (tmp_path / "out" / "unfinished").iterdir()) == []
 
 
@@ -67,10 +67,10 @@ def test_a_failed_run_leaves_its_error_until_it_succeeds(assignment, tmp_path, p
     report = perform(made, Silence())
     assert report.state == "failed"
     error = json.loads((tmp_path / "out" / "runs" / f"{made.key}.error.json").read_text())
-    assert error["happened"]["status"] == "failed"
-    assert error["happened"]["error"]["kind"] == "InputError"
-    assert "nowhere" in error["happened"]["error"]["message"]
-    assert error["asked"]["recipe"] == made.recipe
+    assert error["results"]["status"] == "failed"
+    assert error["results"]["error"]["kind"] == "InputError"
+    assert "nowhere" in error["results"]["error"]["message"]
+    assert error["recipe"] == made.recipe
     assert perform(assignment(), Silence()).state == "finished"
     assert [path.name for path in (tmp_path / "out" / "runs").iterdir()] == [f"{made.key}.json"]
 
@@ -115,7 +115,7 @@ def test_a_run_that_was_trained_but_not_kept_is_not_trained_again(assignment, tm
 
     monkeypatch.setattr(BestModel, "on_evaluate", trains)
     assert perform(made, Silence()).state == "finished"
-    assert results(tmp_path / "out")[made.key]["happened"]["outputs"]
+    assert results(tmp_path / "out")[made.key]["results"]["outputs"]
 
 
 def test_bytes_do_not_depend_on_what_the_process_did_before(assignment, tmp_path):
@@ -142,9 +142,9 @@ def test_the_times_of_labelling_are_of_the_world(assignment, tmp_path):
     made = assignment(ssa={}, guides={}, training__epochs=2)
     assert perform(made, Silence()).state == "finished"
     content = results(tmp_path / "out")[made.key]
-    assert len(content["happened"]["ssa"]) == 2
-    assert not any("seconds" in epoch for epoch in content["happened"]["ssa"])
-    assert content["world"]["times"]["labelling"][1] > 0
+    assert len(content["results"]["ssa"]) == 2
+    assert not any("seconds" in epoch for epoch in content["results"]["ssa"])
+    assert content["environment"]["times"]["labelling"][1] > 0
 
 
 def test_several_tasks_are_measured_head_by_head(tmp_path, encoder, several):
@@ -162,7 +162,7 @@ def test_several_tasks_are_measured_head_by_head(tmp_path, encoder, several):
     )
     report = perform(made, Silence())
     assert report.state == "finished", report
-    heads = results(tmp_path / "out")[made.key]["happened"]["heads"]
+    heads = results(tmp_path / "out")[made.key]["results"]["heads"]
     tasks = list(planned.recipe.tasks)
     assert heads["prune-curve"]["tasks"] == heads["dissociation"]["tasks"] == tasks
     assert heads["prune-curve"]["counts"] == [4]

@@ -153,7 +153,13 @@ def trained(encoder, root, cache, output, **changes):
         "task": {"name": "retrieval", "collection": "papers", "negatives": 3, "validation_candidates": 6},
         "model": encoder,
         "data": {"max_length": 40, "validation_fraction": 0.2},
-        "training": {"epochs": 12, "batch": 8, "learning_rate": 0.003, "warmup": 0, "evaluation_batch": 16},
+        "training": {
+            "num_train_epochs": 12,
+            "per_device_train_batch_size": 8,
+            "learning_rate": 0.003,
+            "warmup_steps": 0,
+            "per_device_eval_batch_size": 16,
+        },
     }
     for name, value in changes.items():
         recipe[name] = {**recipe[name], **value} if isinstance(recipe.get(name), dict) else value
@@ -163,33 +169,40 @@ def trained(encoder, root, cache, output, **changes):
 @pytest.mark.parametrize(
     "changes",
     [
-        pytest.param({"task": {"loss": "pairs"}, "training": {"epochs": 20}}, marks=pytest.mark.slow),
-        pytest.param({"task": {"loss": "list"}, "training": {"batch": 2}}, marks=pytest.mark.slow),
+        pytest.param({"task": {"loss": "pairs"}, "training": {"num_train_epochs": 20}}, marks=pytest.mark.slow),
+        pytest.param(
+            {"task": {"loss": "list"}, "training": {"per_device_train_batch_size": 2}}, marks=pytest.mark.slow
+        ),
         # Once the task is learned its gradient is gone, and any guide's is larger: not measured.
-        {"task": {"loss": "list"}, "training": {"batch": 2}, "guides": {"mdg": {}, "pdg": {}}, "share_every": 0},
+        {
+            "task": {"loss": "list"},
+            "training": {"per_device_train_batch_size": 2},
+            "guides": {"mdg": {}, "pdg": {}},
+            "share_every": 0,
+        },
     ],
 )
 def test_a_re_ranker_learns_what_bm25_cannot_see(encoder, root, cache, tmp_path, changes):
-    happened = trained(encoder, root, cache, tmp_path / "run", **changes).record["happened"]
+    happened = trained(encoder, root, cache, tmp_path / "run", **changes).record["results"]
     assert happened["metrics"]["validation"]["mrr"] == 1.0
     assert happened["claims"] == {"train": 16, "validation": 4}
 
 
 def test_the_record_says_which_collection_and_which_words(encoder, root, cache, tmp_path):
-    trained(encoder, root, cache, tmp_path / "run", task={"stem": "none"}, training={"epochs": 1})
+    trained(encoder, root, cache, tmp_path / "run", task={"stem": "none"}, training={"num_train_epochs": 1})
     found = collection_of(tmp_path / "run", Named(gold="cited", drop_unknown=True))
     assert found == CollectionChoice(root / "papers", None, "cited", True)
     assert collection_of(tmp_path / "run", Named(tmp_path)).folder == tmp_path
     assert index_options_of(tmp_path / "run").words.stem == "none"
     content = json.loads((tmp_path / "run" / "headwise.json").read_text())
-    content["asked"]["data"] = str(tmp_path / "moved")
+    content["data"] = str(tmp_path / "moved")
     (tmp_path / "run" / "headwise.json").write_text(json.dumps(content))
     with pytest.raises(InputError, match="no longer there: name it with --collection"):
         collection_of(tmp_path / "run", Named())
 
 
 def test_the_saved_model_has_one_logit_and_cuts_where_the_recipe_says(encoder, root, cache, tmp_path):
-    trained(encoder, root, cache, tmp_path / "run", training={"epochs": 1}, data={"max_length": 24})
+    trained(encoder, root, cache, tmp_path / "run", training={"num_train_epochs": 1}, data={"max_length": 24})
     config = json.loads((tmp_path / "run" / "config.json").read_text())
     assert len(config["id2label"]) == 1
     assert config["sentence_transformers"]["activation_fn"].endswith("Identity")

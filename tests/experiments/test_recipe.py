@@ -3,10 +3,11 @@
 import pytest
 import yaml
 
-from headwise.errors import InputError
+from headwise.errors import HeadwiseWarning, InputError
 from headwise.experiments import check_recipe
+from headwise.experiments.recipe import OLD_TRAINING_KEYS
 from headwise.guides import guide
-from headwise.training.arguments import Settings
+from headwise.training import RunArguments
 
 
 def recipe(**parts):
@@ -47,23 +48,38 @@ def test_an_unknown_name_is_answered_with_the_nearest(parts, unknown, nearest):
 @pytest.mark.parametrize(
     ("parts", "facts"),
     [
-        ({"training": {"batch": 0}}, ("training.batch is 0", "greater than or equal to 1")),
-        ({"training": {"batch": True}}, ("training.batch is True", "a whole number")),
-        ({"training": {"batch": "16"}}, ("training.batch is '16'", "a whole number")),
-        ({"training": {"batch": 1.5}}, ("training.batch is 1.5", "a whole number")),
+        (
+            {"training": {"per_device_train_batch_size": 0}},
+            ("training.per_device_train_batch_size is 0", "greater than or equal to 1"),
+        ),
+        (
+            {"training": {"per_device_train_batch_size": True}},
+            ("training.per_device_train_batch_size is True", "a whole number"),
+        ),
+        (
+            {"training": {"per_device_train_batch_size": "16"}},
+            ("training.per_device_train_batch_size is '16'", "a whole number"),
+        ),
+        (
+            {"training": {"per_device_train_batch_size": 1.5}},
+            ("training.per_device_train_batch_size is 1.5", "a whole number"),
+        ),
         ({"training": {"learning_rate": "fast"}}, ("training.learning_rate is 'fast'", "a number")),
         ({"training": {"learning_rate": -1}}, ("training.learning_rate is -1", "greater than 0")),
         ({"training": {"learning_rate": 1}}, ("training.learning_rate is 1", "less than 1")),
-        ({"training": {"warmup": float("inf")}}, ("training.warmup is inf", "a finite number")),
-        ({"training": {"clip": float("nan")}}, ("training.clip is nan", "a finite number")),
-        ({"training": {"label_smoothing": 1.0}}, ("training.label_smoothing is 1.0", "less than 1")),
-        ({"training": {"schedule": "linaer"}}, ("training.schedule is 'linaer'", "'linear'")),
-        ({"training": {"precision": "fp16"}}, ("training.precision is 'fp16'", "'bf16'")),
-        ({"training": {"early_stopping": 0}}, ("training.early_stopping is 0", "greater than or equal to 1")),
+        ({"training": {"warmup_steps": float("inf")}}, ("training.warmup_steps is inf", "a finite number")),
+        ({"training": {"max_grad_norm": float("nan")}}, ("training.max_grad_norm is nan", "a finite number")),
+        ({"training": {"label_smoothing_factor": 1.0}}, ("training.label_smoothing_factor is 1.0", "less than 1")),
+        ({"training": {"lr_scheduler_type": "linaer"}}, ("training.lr_scheduler_type is 'linaer'", "'linear'")),
+        ({"training": {"bf16": "fp16"}}, ("training.bf16 is 'fp16'", "true or false")),
+        (
+            {"training": {"early_stopping_patience": 0}},
+            ("training.early_stopping_patience is 0", "greater than or equal to 1"),
+        ),
         ({"training": {"freeze": "embeddings"}}, ("training.freeze is 'embeddings'", "a list")),
         ({"training": {"freeze": [True]}}, ("training.freeze.0 is True", "expected")),
         ({"training": 5}, ("training is 5", "keys with values")),
-        ({"training": {"epochs": None}}, ("epochs or steps",)),
+        ({"training": {"num_train_epochs": None}}, ("num_train_epochs or max_steps",)),
         ({"data": {"max_length": 3}}, ("data.max_length is 3", "greater than or equal to 4")),
         ({"data": {"fraction": 0}}, ("data.fraction is 0", "greater than 0")),
         ({"data": {"fraction": 1.5}}, ("data.fraction is 1.5", "less than or equal to 1")),
@@ -95,7 +111,9 @@ def test_a_wrong_value_is_answered_with_key_value_and_expectation(parts, facts):
 
 
 def test_several_mistakes_are_counted():
-    assert answer({"modle": "x", "training": {"batch": 0, "epochs": -1}}).endswith(" (2 more)")
+    assert answer({"modle": "x", "training": {"per_device_train_batch_size": 0, "num_train_epochs": -1}}).endswith(
+        " (2 more)"
+    )
 
 
 @pytest.mark.parametrize("data", [None, [], "sick", 3])
@@ -113,14 +131,14 @@ def test_short_forms_mean_the_long_ones():
     assert recipe(guides=["mdg"]) == recipe(guides={"mdg": None}) == recipe(guides={"mdg": {}}) == recipe(guides="mdg")
     assert recipe() == recipe(task={"name": "pairs"}) == recipe(task={"name": "pairs", "options": {}})
     assert recipe(training=None, data=None, guides=None) == recipe()
-    assert recipe(training={"epochs": 2}) == recipe(training={"epochs": 2.0})
+    assert recipe(training={"num_train_epochs": 2}) == recipe(training={"num_train_epochs": 2.0})
 
 
 def test_plain_data_is_the_same_recipe_again():
     chosen = recipe(
         task={"name": "pairs", "labels": ["1e5", "no"], "files": {"train": "a b.tsv"}},
         guides={"mdg": {"weight": {"share": 0.1}, "heads": {0: [1, 2], -1: "all"}}},
-        training={"freeze": ["embeddings", 0], "learning_rate": 1e-5, "steps": 3},
+        training={"freeze": ["embeddings", 0], "learning_rate": 1e-5, "max_steps": 3},
         report_to=["tensorboard"],
         description="Über “Köpfe” 🙂: a # b",
     )
@@ -133,16 +151,40 @@ def test_heads_by_layer_still_work_after_a_journey_through_json(model):
     guide(model, check_recipe(chosen.as_data(), "again").guides)
 
 
-def test_every_choice_of_training_reaches_the_settings():
-    """A key of the recipe that nobody reads would be a promise that nobody keeps."""
-    from headwise.experiments.recipe import Data, Training
+def test_the_training_block_has_fields_of_the_training_arguments():
+    from headwise.experiments.recipe import Training
 
-    elsewhere = {"freeze", "snapshots"}  # of the model before training, and of a callback of the run
-    assert set(Training.model_fields) - elsewhere <= set(Settings.__dataclass_fields__)
-    assert set(Settings.__dataclass_fields__) - set(Training.model_fields) == {
-        "seed",
-        "share_every",
-        "by_length",
-        "report_to",
-    }
-    assert "padding" in Data.model_fields
+    ours = {"freeze", "snapshots"}  # of the model before training, and of a callback of the run
+    assert set(Training.model_fields) - ours <= set(RunArguments.__dataclass_fields__)
+
+
+OLD = {
+    "epochs": 2,
+    "steps": 7,
+    "batch": 4,
+    "evaluation_batch": 8,
+    "accumulation": 2,
+    "schedule": "cosine",
+    "warmup": 5,
+    "clip": 0.5,
+    "precision": "bf16",
+    "label_smoothing": 0.1,
+    "early_stopping": 3,
+    "evaluate_every": 6,
+    "checkpoint_every": 9,
+    "log_every": 1,
+}
+
+
+def test_old_names_still_work_with_one_warning():
+    with pytest.warns(HeadwiseWarning, match="names of an earlier version .epochs is num_train_epochs") as caught:
+        old = recipe(training=OLD)
+    assert len(caught) == 1
+    new = {OLD_TRAINING_KEYS[key]: value for key, value in OLD.items()} | {"bf16": True}
+    assert old == recipe(training=new)
+    with pytest.warns(HeadwiseWarning):
+        assert recipe(training={"warmup_ratio": 0.2, "precision": "fp32"}) == recipe(training={"warmup_steps": 0.2})
+
+
+def test_one_value_under_two_names_is_refused():
+    assert "num_train_epochs twice" in answer({"training": {"epochs": 2, "num_train_epochs": 3}})

@@ -6,7 +6,7 @@ import pytest
 import yaml
 
 from headwise.errors import InputError
-from headwise.experiments.recipe_files import bundled, read_any_recipe, read_recipe, recipe_text
+from headwise.experiments.recipe_files import bundled, read_recipe, recipe_text
 from headwise.guides import build
 
 
@@ -90,8 +90,8 @@ def test_the_name_comes_from_the_file(file, name, expected):
 def test_changes(file):
     changes = [
         "task.files.train=a=b.tsv",
-        "training.epochs=null",
-        "training.steps=7",
+        "training.num_train_epochs=null",
+        "training.max_steps=7",
         "training.freeze=[embeddings, 0]",
         "guides.mdg.weight.share=0.5",
         "data.limit={train: 3}",
@@ -100,7 +100,11 @@ def test_changes(file):
     ]
     chosen = read_recipe(file("task: pairs\nguides: {mdg: {weight: {share: 0.1, every: 9}}, pdg: }"), changes)
     assert chosen.task.options == {"files": {"train": "a=b.tsv"}}
-    assert (chosen.training.epochs, chosen.training.steps, chosen.training.freeze) == (None, 7, ("embeddings", 0))
+    assert (chosen.training.num_train_epochs, chosen.training.max_steps, chosen.training.freeze) == (
+        None,
+        7,
+        ("embeddings", 0),
+    )
     assert chosen.guides == {"mdg": {"weight": {"share": 0.5, "every": 9}}, "pdg": {}}
     assert chosen.data.limit == {"train": 3}
     assert chosen.description == "two words"
@@ -139,7 +143,7 @@ def test_an_option_of_a_guide_in_short_form(file, guides):
         ("epochs", ("KEY=VALUE",)),
         ("=1", ("KEY=VALUE",)),
         ("seed=[", ("not valid YAML",)),
-        ("training.epoch=1", ("unknown key 'training.epoch'", "'epochs'")),
+        ("training.epoch=1", ("unknown key 'training.epoch'", "'num_train_epochs'")),
         ("seed.x=1", ("seed",)),
         ("seed=x", ("seed is 'x'", "a whole number")),
         ("task.labls=[a, b]", ("'labls'", "'labels'")),
@@ -159,7 +163,7 @@ name: odd
 description: "é “x” 🙂: # not a comment"
 task: {name: pairs, labels: ['1e5', 'no', '3'], label_names: {0: 'no'}, unlabelled: {values: ['-'], rule: drop}}
 guides: {mdg: {weight: {share: 1e-2}, heads: {0: [1, 2]}, layers: [0, -1]}, pdg: {weight: 1e-4}}
-training: {learning_rate: 1e-5, steps: 3, freeze: [embeddings, 1]}
+training: {learning_rate: 1e-5, max_steps: 3, freeze: [embeddings, 1]}
 data: {limit: {train: 5}}
 """
 
@@ -167,9 +171,9 @@ data: {limit: {train: 5}}
 @pytest.mark.parametrize("form", ["yaml", "json"])
 @pytest.mark.parametrize("source", ["odd", *bundled()])
 def test_what_is_written_is_read_as_the_same_recipe(file, source, form):
-    chosen = read_any_recipe(file(ODD) if source == "odd" else source)
+    chosen = read_recipe(file(ODD) if source == "odd" else source)
     text = recipe_text(chosen) if form == "yaml" else json.dumps(chosen.as_data(), ensure_ascii=False)
-    again = read_any_recipe(file(text, "again.yaml"))
+    again = read_recipe(file(text, "again.yaml"))
     assert again.as_data() == chosen.as_data()
     if source != "odd":  # whose label_names begin as numbers and end as text, which is the same to the task
         assert again == chosen
@@ -177,7 +181,7 @@ def test_what_is_written_is_read_as_the_same_recipe(file, source, form):
 
 @pytest.mark.parametrize("name", bundled())
 def test_the_recipes_of_the_package(name):
-    chosen = read_any_recipe(name)
+    chosen = read_recipe(name)
     assert chosen.name == name.replace("/", "-")
     assert chosen.description
     for guide, options in getattr(chosen, "guides", {}).items():

@@ -107,7 +107,7 @@ def test_seeds_share_what_was_built(ran, data, cache):
     assert len(before) == 1
     second = ran("two", data, guides=PMI_GUIDE, seed=2)
     assert built(cache) == before
-    assert record(first)["asked"]["knowledge"] == record(second)["asked"]["knowledge"]
+    assert record(first)["knowledge"] == record(second)["knowledge"]
     ran("three", data, guides={"pmi": {"pattern": {"window": 2}}})
     assert len(built(cache)) == 2
 
@@ -125,7 +125,7 @@ def test_the_cache_may_lie_elsewhere(tmp_path, encoder, data, cache):
         {"training__label_smoothing": 0.1},
         {"data__padding": "fixed", "data__max_length": 12},
         {"training__accumulation": 2},
-        {"training__precision": "bf16"},
+        {"training__bf16": True},
     ],
     ids=str,
 )
@@ -139,7 +139,7 @@ def test_other_ways_to_train(ran, data, changes):
 
 def test_single_texts(ran, tmp_path):
     data = write_data(tmp_path / "single", "sentences")
-    assert record(ran("run", data, task="sentences", guides=PMI_GUIDE))["asked"]["knowledge"]
+    assert record(ran("run", data, task="sentences", guides=PMI_GUIDE))["knowledge"]
 
 
 def test_embeddings_are_those_of_the_encoder_before_training(prepared, ran, data, tmp_path, encoder):
@@ -150,7 +150,7 @@ def test_embeddings_are_those_of_the_encoder_before_training(prepared, ran, data
     splits = prepared(guides=guides).splits
     (found,) = gather_knowledge(needs_of(recipe.guides), splits, sources, listener=Silence())
     assert not found.store.built
-    assert record(run)["asked"]["knowledge"]["wordsim"] == found.as_data()
+    assert record(run)["knowledge"]["wordsim"] == found.as_data()
 
 
 def test_guides_may_share_knowledge(tmp_path, cache):
@@ -311,4 +311,4 @@ def test_train_needs_no_knowledge_after_the_end(tmp_path, encoder, data, cache):
     train(recipe, place)
     for path in cache.rglob("*.npy"):
         path.unlink()
-    assert train(recipe, place, resume=True).record["happened"]["steps"] == 10
+    assert train(recipe, place, resume=True).record["results"]["steps"] == 10

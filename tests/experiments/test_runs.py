@@ -23,13 +23,13 @@ def tensors(run):
 
 def prepared(run):
     """As it was before its first step."""
-    asked = record(run)["asked"]
+    asked = record(run)
     return prepare(check_recipe(asked["recipe"], "test"), Place(run, Path(asked["data"])))
 
 
 def assert_metrics_come_back(run):
     """`evaluate` finds to the last digit what was recorded."""
-    loaded, happened = load_run(run), record(run)["happened"]
+    loaded, happened = load_run(run), record(run)["results"]
     for split, recorded in happened["metrics"].items():
         assert evaluate(loaded, split)["metrics"] == recorded
 
@@ -63,7 +63,7 @@ def test_plain_and_guided_runs_see_the_same_batches(ran, batches):
     plain = ran("plain", guides={})
     assert guided == batches
     assert len(guided) > 10
-    assert not record(plain)["happened"]["guides"]
+    assert not record(plain)["results"]["guides"]
 
 
 def test_every_epoch_has_every_example_once_in_another_order(ran, batches):
@@ -94,7 +94,7 @@ def test_every_epoch_has_every_example_once_in_another_order(ran, batches):
 )
 def test_steps(ran, changes, steps):
     run = ran(**changes)
-    happened = record(run)["happened"]
+    happened = record(run)["results"]
     assert happened["steps"] == steps
     assert happened["evaluations"][-1]["step"] == steps
     assert max(entry["step"] for entry in log(run)) == steps
@@ -116,8 +116,13 @@ def test_two_accumulated_halves_are_one_whole(ran, encoder, tmp_path):
 
 
 def test_early_stopping_stops(ran):
-    run = ran(training__steps=40, training__evaluate_every=1, training__early_stopping=2, training__learning_rate=1e-9)
-    happened = record(run)["happened"]
+    run = ran(
+        training__steps=40,
+        training__evaluate_every=1,
+        training__early_stopping=2,
+        training__learning_rate=1e-9,
+    )
+    happened = record(run)["results"]
     assert happened["steps"] == 3
     assert happened["best_step"] == 1
     assert len(happened["evaluations"]) == 3
@@ -125,7 +130,7 @@ def test_early_stopping_stops(ran):
 
 def test_the_best_model_is_kept_and_not_the_last(ran):
     run = ran(training__steps=16, training__evaluate_every=1, training__learning_rate=1e-2, guides={})
-    happened = record(run)["happened"]
+    happened = record(run)["results"]
     scores = {each["step"]: each["eval_accuracy"] for each in happened["evaluations"]}
     assert len(scores) == 16
     assert scores[16] < max(scores.values())  # else this run proves nothing
@@ -185,11 +190,11 @@ def test_fixed_padding(ran):
     run = ran(data__padding="fixed")
     assert_metrics_come_back(run)
     again = prepared(run)
-    assert again.collate([again.encoded["train"][0]])["input_ids"].shape == (1, 24)
+    assert again.only.collate([again.only.encoded["train"][0]])["input_ids"].shape == (1, 24)
 
 
 def test_bf16(ran, finished):
-    run = ran(training__precision="bf16")
+    run = ran(training__bf16=True)
     assert weights(run) != weights(finished)
     assert all(tensor.dtype == torch.float32 for tensor in tensors(run).values())
     assert_metrics_come_back(run)
@@ -198,7 +203,7 @@ def test_bf16(ran, finished):
 def test_bf16_scores_are_those_of_the_saved_model(ran, tmp_path):
     """A regression, whose scores show every bit."""
     data = write_data(tmp_path / "data", "pairs-regression")
-    assert_metrics_come_back(ran(data=data, task="pairs-regression", training__precision="bf16"))
+    assert_metrics_come_back(ran(data=data, task="pairs-regression", training__bf16=True))
 
 
 # -- kinds of tasks ----------------------------------------------------------------------------------------------------
@@ -217,7 +222,7 @@ def test_bf16_scores_are_those_of_the_saved_model(ran, tmp_path):
 def test_other_tasks_and_heads(ran, tmp_path, kind, head, padding):
     data = write_data(tmp_path / "data", kind)
     run = ran(data=data, task=kind, head=head, data__padding=padding, training__epochs=1)
-    happened = record(run)["happened"]
+    happened = record(run)["results"]
     names = ["pearson", "spearman"] if kind.endswith("regression") else ["accuracy", "macro_precision"]
     assert list(happened["metrics"]["test"])[:2] == names
     assert_metrics_come_back(run)
@@ -232,7 +237,7 @@ def test_a_test_set_without_labels_is_not_scored(ran, tmp_path):
     data = write_data(tmp_path / "data")
     write_table(data / "test.tsv", [row[:2] for row in rows(9, 5)])
     run = ran(data=data)
-    assert record(run)["happened"]["metrics"]["test"] is None
+    assert record(run)["results"]["metrics"]["test"] is None
     assert "| validation |" in (run / "README.md").read_text()
     with pytest.raises(InputError, match="no labels"):
         evaluate(load_run(run), "test")
@@ -244,7 +249,7 @@ def test_held_out_splits_are_scored_again_as_they_were(ran, tmp_path):
     (data / "validation.tsv").unlink()
     (data / "test.tsv").unlink()
     run = ran(data=data, data__validation_fraction=0.3, data__test_fraction=0.2, data__fraction=0.5)
-    assert record(run)["happened"]["examples"] == {"train": 15, "validation": 18, "test": 12}
+    assert record(run)["results"]["examples"] == {"train": 15, "validation": 18, "test": 12}
     assert_metrics_come_back(run)
 
 
@@ -253,15 +258,15 @@ def test_held_out_splits_are_scored_again_as_they_were(ran, tmp_path):
 
 def test_the_record(finished):
     content = record(finished)
-    assert set(content) == {"format", "asked", "happened", "world"}
-    assert content["asked"]["seed"] == 1
-    happened = content["happened"]
+    assert set(content) == {"format", "recipe", "data", "examples", "command", "results", "environment"}
+    assert content["recipe"]["seed"] == 1
+    happened = content["results"]
     assert len(happened["seconds_per_epoch"]) == 2
     assert all(seconds > 0 for seconds in happened["seconds_per_epoch"])
     assert happened["examples"] == {"train": 40, "validation": 24, "test": 21}
     assert happened["labels"] == ["agree", "deny", "open"]
-    assert {"headwise", "python", "packages", "threads"} <= set(content["world"])
-    assert "torch" in content["world"]["packages"]
+    assert {"headwise", "python", "packages", "threads"} <= set(content["environment"])
+    assert "torch" in content["environment"]["packages"]
     assert happened["guides"]["mdg"]["share"] == pytest.approx(0.1, rel=0.5)
 
 

@@ -7,7 +7,6 @@ import pytest
 from small_sweeps import results
 from tiny_runs import SIGNS, WORDS, assert_one_sentence, sentence, write_table
 
-from headwise.experiments.joint_recipe import JointRecipe
 from headwise.experiments.sweeps.perform import Assignment, perform
 from headwise.experiments.sweeps.plan import plan_sweep
 from headwise.experiments.sweeps.sweep_file import scales_of, shipped_sweeps
@@ -46,14 +45,14 @@ def test_every_run_is_valid_and_says_where_it_comes_from(name):
 def test_table_1_has_the_papers_encoders_and_settings():
     runs = plan_sweep("table1").runs
     assert {run.recipe.model for run in runs} == ENCODERS
-    assert {(run.point["set"], run.recipe.training.epochs) for run in runs} == {
+    assert {(run.point["set"], run.recipe.training.num_train_epochs) for run in runs} == {
         ("multinli", 5),
         ("mednli", 20),
         ("cross-genre", 5),
     }
     assert {run.recipe.training.learning_rate for run in runs} == {1e-5}
     assert {run.recipe.data.max_length for run in runs} == {256}
-    batches = {(run.recipe.model, run.recipe.training.batch) for run in runs}
+    batches = {(run.recipe.model, run.recipe.training.per_device_train_batch_size) for run in runs}
     assert batches == {(model, 56 if model.startswith("albert") else 64) for model in ENCODERS}
 
 
@@ -108,7 +107,7 @@ def write_scifact(folder: Path, chance: random.Random) -> None:
 
 
 # A tiny encoder, two steps, few examples; the encoder has two layers.
-FEW = ("training.steps=2", "data.max_length=24", "training.evaluation_batch=16")
+FEW = ("training.max_steps=2", "data.max_length=24", "training.per_device_eval_batch_size=16")
 LIMITS = {"single": "data.limit={train: 24, validation: 8, test: 8}", "joint": "data.limit={train: 24}"}
 
 
@@ -117,7 +116,7 @@ LIMITS = {"single": "data.limit={train: 24, validation: 8, test: 8}", "joint": "
 def test_every_system_of_a_small_twin_trains(name, tmp_path, encoder, files, monkeypatch):
     monkeypatch.setenv("HEADWISE_CACHE", str(tmp_path / "cache"))
     whole = plan_sweep(name, scale="small", seeds=[1])
-    joint = isinstance(whole.runs[0].recipe, JointRecipe)
+    joint = whole.runs[0].recipe.several
     changes = (*FEW, LIMITS["joint" if joint else "single"], f"model={encoder}")
     plan = plan_sweep(name, scale="small", seeds=[1], only=_some(name, whole.axes), changes=changes)
     for planned in plan.unique:
@@ -133,8 +132,8 @@ def test_every_system_of_a_small_twin_trains(name, tmp_path, encoder, files, mon
         assert report.state == "finished", (planned.name, report.message)
     found = results(tmp_path / "out")
     assert set(found) == {planned.key for planned in plan.runs}
-    assert all(run["happened"]["steps"] == 2 for run in found.values())
-    assert all(run["happened"]["outputs"] for run in found.values())
+    assert all(run["results"]["steps"] == 2 for run in found.values())
+    assert all(run["results"]["outputs"] for run in found.values())
 
 
 def _some(name, axes):
@@ -148,11 +147,11 @@ def _some(name, axes):
 @pytest.mark.slow
 def test_the_small_twin_of_table_1_runs_on_the_real_encoder(headwise, tmp_path):
     words = ("sweep", "table1", "--scale", "small", "--output", tmp_path / "out", "--workers", 1)
-    few = ("--available", "--seeds", "1", "--only", "system=ag", "--set", "training.steps=2")
+    few = ("--available", "--seeds", "1", "--only", "system=ag", "--set", "training.max_steps=2")
     code, shown, err = headwise(*words, *few, "--set", "data.limit={train: 32, validation: 8, test: 8}")
     assert code == 0, err
     assert "1 runs: 1 made now, 2 left out" in shown
     (found,) = results(tmp_path / "out").values()
-    assert found["asked"]["recipe"]["model"] == "builtin:minilm-l6"
+    assert found["recipe"]["model"] == "builtin:minilm-l6"
     code, shown, err = headwise("compare", tmp_path / "out")
     assert code == 2  # one system is no comparison

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 import yaml
+from headwise.experiments.joint_run import joint_card
 from tiny_runs import rows, write_data, write_table
 
 from headwise.experiments.apply import write_rows
-from headwise.experiments.joint_run import joint_card
 from headwise.experiments.run import model_card
 from headwise.experiments.text_formats import code, csv_text, escape_cell, escape_markdown, paragraph, table_text
 
@@ -101,17 +101,17 @@ def test_a_hostile_label_and_description_from_training_to_the_files(headwise, wr
 def test_every_text_in_the_cards_is_escaped(finished, with_iat):
     bad = "a\n\n<b>x</b>`|_y_"
     single = json.loads((finished / "headwise.json").read_text())
-    recipe = single["asked"]["recipe"]
+    recipe = single["recipe"]
     recipe |= {"description": bad, "model": bad}
-    single["asked"]["knowledge"] = {bad: {"name": bad, "options": {bad: bad, "path": bad}}}
-    single["happened"]["primary"] = bad
-    single["happened"]["metrics"] = {bad: {bad: 0.5}}
-    single["happened"]["examples"][bad] = 3
-    single["happened"]["guides"] = {bad: next(iter(single["happened"]["guides"].values()))}
-    single["happened"]["targets"] = {bad: 4}
+    single["knowledge"] = {bad: {"name": bad, "options": {bad: bad, "path": bad}}}
+    single["results"]["primary"] = bad
+    single["results"]["metrics"] = {bad: {bad: 0.5}}
+    single["results"]["examples"][bad] = 3
+    single["results"]["guides"] = {bad: next(iter(single["results"]["guides"].values()))}
+    single["results"]["targets"] = {bad: 4}
     joint = json.loads((with_iat / "headwise.json").read_text())
-    joint["asked"]["recipe"] |= {"description": bad, "model": bad, "name": bad}
-    happened = joint["happened"]
+    joint["recipe"] |= {"description": bad, "model": bad, "name": bad}
+    happened = joint["results"]
     name, task = next(iter(happened["tasks"].items()))
     happened["tasks"] = {bad: task}
     for scores in happened["last"].values():

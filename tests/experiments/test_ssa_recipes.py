@@ -95,9 +95,13 @@ def test_the_training_is_the_authors(name):
     assert (read.model, read.task.name, read.guides) == (model, task, {})
     assert (read.data.max_length, read.data.validation_fraction, read.data.limit) == (128, 0.1, {})
     training = read.training
-    assert training.epochs == (5 if task == "rte" and encoder.startswith("bert") else 3)
-    assert (training.batch, training.learning_rate, training.schedule) == (32, 2e-5, "linear")
-    assert (training.warmup, training.weight_decay, training.clip) == (warmup, decay, 1.0)
+    assert training.num_train_epochs == (5 if task == "rte" and encoder.startswith("bert") else 3)
+    assert (training.per_device_train_batch_size, training.learning_rate, training.lr_scheduler_type) == (
+        32,
+        2e-5,
+        "linear",
+    )
+    assert (training.warmup_steps, training.weight_decay, training.max_grad_norm) == (warmup, decay, 1.0)
 
 
 def test_what_has_no_script_says_so():
@@ -120,7 +124,11 @@ def test_the_checks_train_alike():
     for task, length in (("rte", 96), ("sst2", 64)):
         read = recipe(f"ssa/{task}/hybrid")
         assert (read.model, read.guides, read.data.max_length) == ("builtin:minilm-l6", {}, length)
-        assert (read.training.epochs, read.training.batch, read.training.learning_rate) == (4, 32, 5e-5)
+        assert (
+            read.training.num_train_epochs,
+            read.training.per_device_train_batch_size,
+            read.training.learning_rate,
+        ) == (4, 32, 5e-5)
 
 
 def test_controls_without_labels_ask_for_none():

@@ -26,7 +26,7 @@ def steps(run):
 
 def told(run):
     """What is recorded of each epoch's labels, but for the clock."""
-    entries = record(run)["happened"]["ssa"]
+    entries = record(run)["results"]["ssa"]
     return [{name: value for name, value in each.items() if name != "seconds"} for each in entries]
 
 
@@ -67,7 +67,7 @@ def test_every_part_of_the_loss_is_logged(supervised):
 
 def test_the_learning_rate_ends_at_nothing_and_never_below(supervised):
     rates = [entry["learning_rate"] for entry in steps(supervised)]
-    assert len(rates) == record(supervised)["happened"]["steps"] == 3 * 5
+    assert len(rates) == record(supervised)["results"]["steps"] == 3 * 5
     assert min(rates) >= 0
     assert rates[-1] < 0.1 * max(rates)
 
@@ -79,7 +79,7 @@ def test_the_same_seed_gives_the_same_bits(ran, supervised):
 
 
 def test_a_saved_run_has_its_token_head(supervised):
-    for split, recorded in record(supervised)["happened"]["metrics"].items():
+    for split, recorded in record(supervised)["results"]["metrics"].items():
         assert evaluate(load_run(supervised), split)["metrics"] == recorded
 
 
@@ -107,7 +107,7 @@ def test_listeners_are_told(encoder, pairs, tmp_path):
 def test_an_epoch_that_training_stopped_in_is_recorded(ran):
     changes = {"training__evaluate_every": 1, "training__early_stopping": 2, "training__learning_rate": 1e-9}
     run = ran(ssa=SOFT, **changes)
-    assert record(run)["happened"]["steps"] == 3
+    assert record(run)["results"]["steps"] == 3
     assert [each["epoch"] for each in told(run)] == [0]
     assert "kept" in told(run)[0]
 
@@ -119,14 +119,14 @@ def test_only_bert_is_a_run_without_ssa_bit_for_bit(ran, finished):
     run = ran("plain", ssa={"only_bert": True})
     assert outcome(run) == outcome(finished)
     assert [entry for entry in log(run) if "loss" in entry] == steps(finished)
-    assert "ssa" not in record(run)["happened"]
-    assert record(run)["asked"]["recipe"]["ssa"] == {"only_bert": True}
-    assert "ssa" not in record(finished)["asked"]["recipe"]
+    assert "ssa" not in record(run)["results"]
+    assert record(run)["recipe"]["ssa"] == {"only_bert": True}
+    assert "ssa" not in record(finished)["recipe"]
 
 
 def test_without_a_weight_nothing_is_probed(ran, finished):
     run = ran(ssa={"aug_loss_weight": 0})
-    assert "ssa" not in record(run)["happened"]
+    assert "ssa" not in record(run)["results"]
     assert not [entry for entry in log(run) if "ssa/share" in entry or "ssa/token_loss" in entry]
     assert all("ssa/task_loss" in entry for entry in steps(run))
     assert weights(run) != weights(finished)  # it pools all the same
@@ -149,7 +149,7 @@ def test_a_model_that_knows_the_task_labels_at_once(ran, finished):
         ("pairs", {"whole_words": True, "probes_per_example": 2}, {"data__padding": "fixed"}),
         ("pairs", {"shuffle_labels": True}, {"training__accumulation": 2, "head": "relu"}),
         ("pairs", {"pool_softmax": "logits"}, {"training__label_smoothing": 0.1}),
-        ("pairs", {"precision": "bf16"}, {"training__precision": "bf16"}),
+        ("pairs", {"precision": "bf16"}, {"training__bf16": True}),
         ("pairs-regression", {"regression_tolerance": 0.3}, {}),
     ],
     ids=str,
@@ -159,7 +159,7 @@ def test_other_tasks_and_ways_to_train(ran, tmp_path, kind, ssa, changes):
     run = ran(data=data, task=kind, ssa={**SOFT, **ssa}, **PLAIN, **changes)
     assert [each["share"] for each in told(run)][1] > 0
     assert steps(run)[-1]["ssa/token_loss"] > 0
-    for split, recorded in record(run)["happened"]["metrics"].items():
+    for split, recorded in record(run)["results"]["metrics"].items():
         assert evaluate(load_run(run), split)["metrics"] == recorded
     if "training__label_smoothing" in changes:
         for entry in steps(run):

@@ -13,8 +13,8 @@ from headwise.experiments.sweeps.sweep_file import read_sweep
 RECIPE = {"task": "pairs", "guides": {"mdg": {"weight": 0.1}, "pdg": {"weight": 0.2}}}
 SWEEP = {
     "recipe": RECIPE,
-    "set": {"training.epochs": 1},
-    "grid": {"system": {"plain": {"guides": {}}, "ag": None}, "training.batch": [8, 16]},
+    "set": {"training.num_train_epochs": 1},
+    "grid": {"system": {"plain": {"guides": {}}, "ag": None}, "training.per_device_train_batch_size": [8, 16]},
     "seeds": [1, 2, 3],
 }
 
@@ -41,11 +41,11 @@ def test_every_combination_is_a_run_with_all_its_changes(plan):
     found = plan()
     assert len(found.runs) == len(found.unique) == 2 * 2 * 3
     points = [dict(run.point) for run in found.runs]
-    assert points[0] == {"system": "plain", "training.batch": "8", "seed": "1"}
-    assert points[-1] == {"system": "ag", "training.batch": "16", "seed": "3"}
+    assert points[0] == {"system": "plain", "training.per_device_train_batch_size": "8", "seed": "1"}
+    assert points[-1] == {"system": "ag", "training.per_device_train_batch_size": "16", "seed": "3"}
     for run in found.runs:
-        assert run.recipe.training.epochs == 1
-        assert run.recipe.training.batch == int(run.point["training.batch"])
+        assert run.recipe.training.num_train_epochs == 1
+        assert run.recipe.training.per_device_train_batch_size == int(run.point["training.per_device_train_batch_size"])
         assert run.recipe.seed == int(run.point["seed"])
         assert set(run.recipe.guides) == (set() if run.point["system"] == "plain" else {"mdg", "pdg"})
 
@@ -66,18 +66,21 @@ def test_layers_go_to_the_guides_and_plain_runs_are_made_once(plan):
 
 
 def test_combinations_can_be_skipped_and_chosen(plan):
-    skipped = plan(skip=[{"system": "ag", "training.batch": 16}, {"seed": [2, 3]}])
-    assert [(run.point["system"], run.point["training.batch"]) for run in skipped.runs] == [
+    skipped = plan(skip=[{"system": "ag", "training.per_device_train_batch_size": 16}, {"seed": [2, 3]}])
+    assert [(run.point["system"], run.point["training.per_device_train_batch_size"]) for run in skipped.runs] == [
         ("plain", "8"),
         ("plain", "16"),
         ("ag", "8"),
     ]
-    only = plan(only=["system=plain", "training.batch=8,16"], seeds_=[7])
+    only = plan(only=["system=plain", "training.per_device_train_batch_size=8,16"], seeds_=[7])
     assert [(run.point["system"], run.recipe.seed) for run in only.runs] == [("plain", 7), ("plain", 7)]
 
 
 def test_changes_from_the_command_line_come_last(plan):
-    assert {run.recipe.training.batch for run in plan(set_=["training.batch=4"]).runs} == {4}
+    assert {
+        run.recipe.training.per_device_train_batch_size
+        for run in plan(set_=["training.per_device_train_batch_size=4"]).runs
+    } == {4}
 
 
 def test_a_scale_replaces_keys_and_a_base_is_built_on(plan, write):
@@ -107,17 +110,26 @@ def test_the_key_is_that_of_what_decides_the_run(plan):
 
 
 def test_the_manifest_says_where_each_run_stands(plan):
-    manifest = plan(compare={"by": "system", "baseline": "plain", "within": ["training.batch"]}).manifest()
+    manifest = plan(
+        compare={"by": "system", "baseline": "plain", "within": ["training.per_device_train_batch_size"]}
+    ).manifest()
     assert manifest == json.loads(json.dumps(manifest))
     assert manifest["axes"]["system"] == {"labels": ["plain", "ag"], "keys": ["guides"]}
     assert manifest["axes"]["seed"] == {"labels": ["1", "2", "3"], "keys": ["seed"]}
-    assert manifest["compare"] == {"by": ["system"], "baseline": "plain", "within": ["training.batch"]}
+    assert manifest["compare"] == {
+        "by": ["system"],
+        "baseline": "plain",
+        "within": ["training.per_device_train_batch_size"],
+    }
     assert len(manifest["runs"]) == 12
 
 
 MISTAKES = [
     ({"grid": {}}, "the grid is empty"),
-    ({"grid": {"training.batch": []}}, "the axis 'training.batch' is empty"),
+    (
+        {"grid": {"training.per_device_train_batch_size": []}},
+        "the axis 'training.per_device_train_batch_size' is empty",
+    ),
     ({"grid": {"system": {}}}, "the axis 'system' is empty"),
     ({"seeds": []}, "the axis 'seed' is empty"),
     ({"sizes": []}, "the axis 'size' is empty"),
@@ -125,8 +137,8 @@ MISTAKES = [
     ({"grid": {"system": {"a": {"gides": {}}}}}, "unknown key 'gides'"),
     ({"grid": {"system": {"a": 3}}}, "expected changes by key"),
     ({"grid": {"system": 3}}, "expected a list of values for this key, or named points"),
-    ({"grid": {"training.batch": [8, 8]}}, "has the point '8' twice"),
-    ({"grid": {"training.batch": [0]}}, "training.batch is 0"),
+    ({"grid": {"training.per_device_train_batch_size": [8, 8]}}, "has the point '8' twice"),
+    ({"grid": {"training.per_device_train_batch_size": [0]}}, "training.per_device_train_batch_size is 0"),
     ({"grid": {"seed": [1]}}, "two axes 'seed'"),
     ({"skip": [{"sistem": "ag"}]}, "unknown axis 'sistem': did you mean 'system'"),
     ({"skip": [{"system": "agg"}]}, "axis 'system' has no point 'agg'"),
@@ -163,7 +175,7 @@ def test_a_mistake_is_told_in_a_sentence(plan, changes, reason):
         ({"only": ["system"]}, "expected AXIS=LABEL"),
         ({"only": ["systm=ag"]}, "--only: unknown axis 'systm'"),
         ({"only": ["system=agg"]}, "no point 'agg'"),
-        ({"set_": ["training.epochs"]}, "expected KEY=VALUE"),
+        ({"set_": ["training.num_train_epochs"]}, "expected KEY=VALUE"),
     ],
 )
 def test_a_mistake_on_the_command_line_is_told(plan, options, reason):

@@ -56,9 +56,15 @@ def data(tmp_path_factory):
 @pytest.mark.slow
 @pytest.mark.parametrize("name", FAMILY)
 def test_every_recipe_runs_two_steps(name, small_encoder, data, tmp_path):
-    changes = [f"model={small_encoder}", "training.steps=2", "training.batch=8", "training.warmup=0", "share_every=1"]
+    changes = [
+        f"model={small_encoder}",
+        "training.max_steps=2",
+        "training.per_device_train_batch_size=8",
+        "training.warmup_steps=0",
+        "share_every=1",
+    ]
     result = train(read_recipe(name, changes), Place(tmp_path / "run", data, cache=tmp_path / "cache"))
-    happened = result.record["happened"]
+    happened = result.record["results"]
     assert happened["steps"] == 2
     assert set(happened["guides"]) == set(read_recipe(name).guides)
     for guide in happened["guides"].values():

@@ -11,16 +11,16 @@ from small_sweeps import finished_counts, results
 from small_tunes import FOUR, HOPELESS, RATES, SHORT, Lines, trials_of
 
 from headwise.errors import InputError
-from headwise.experiments.recipe_files import read_any_recipe
+from headwise.experiments.recipe_files import read_recipe
 from headwise.experiments.sweeps.plan import run_key
 
 
 def value(run):
-    return run["happened"]["metrics"]["validation"][run["happened"]["primary"]]
+    return run["results"]["metrics"]["validation"][run["results"]["primary"]]
 
 
 def rate(run):
-    return run["asked"]["recipe"]["training"]["learning_rate"]
+    return run["recipe"]["training"]["learning_rate"]
 
 
 @pytest.mark.slow
@@ -37,7 +37,7 @@ def test_a_grid(tuned, tmp_path):
     assert {row.runs[0]: row.value for row in outcome.rows} == {key: value(run) for key, run in runs.items()}
     assert [row.value for row in outcome.rows] == sorted(map(value, runs.values()), reverse=True)
 
-    best = read_any_recipe(str(folder / "best.yaml"))
+    best = read_recipe(str(folder / "best.yaml"))
     assert best.name == "small-best"
     assert run_key(best) == outcome.best.runs[0]
     with (folder / "trials.csv").open(encoding="utf-8") as file:
@@ -64,7 +64,7 @@ def test_a_grid(tuned, tmp_path):
     assert {row.runs: (row.value, row.evaluations) for row in other.rows} == {
         row.runs: (row.value, row.evaluations) for row in outcome.rows
     }
-    evaluations = next(iter(runs.values()))["happened"]["evaluations"]
+    evaluations = next(iter(runs.values()))["results"]["evaluations"]
     assert [each["step"] for each in evaluations] == list(outcome.rows[0].evaluations) == [3, 6, 9, 12]
 
 
@@ -118,20 +118,20 @@ def test_one_evaluation_is_too_few_to_prune(tuned):
 def test_seeds_are_averaged(tuned, tmp_path):
     outcome = tuned("training.learning_rate=[3e-3]", seeds=[1, 2])
     runs = results(tmp_path / "out")
-    assert {run["asked"]["seed"] for run in runs.values()} == {1, 2}
+    assert {run["recipe"]["seed"] for run in runs.values()} == {1, 2}
     (row,) = outcome.rows
-    by_seed = {run["asked"]["seed"]: run for run in runs.values()}
+    by_seed = {run["recipe"]["seed"]: run for run in runs.values()}
     values = [value(by_seed[seed]) for seed in (1, 2)]
     assert values[0] != values[1]
     assert row.value == pytest.approx(sum(values) / 2)
-    assert [runs[key]["asked"]["seed"] for key in row.runs] == [1, 2]
+    assert [runs[key]["recipe"]["seed"] for key in row.runs] == [1, 2]
     assert row.steps == 24
     # What the trial would be worth if it ended there: the mean of the first seed's best and the second's so far.
-    accuracies = [each["eval_accuracy"] for each in by_seed[2]["happened"]["evaluations"]]
+    accuracies = [each["eval_accuracy"] for each in by_seed[2]["results"]["evaluations"]]
     so_far = [max(accuracies[: place + 1]) for place in range(4)]
     assert list(row.evaluations) == [3, 6, 9, 12, 15, 18, 21, 24]
     assert list(row.evaluations.values())[4:] == pytest.approx([(values[0] + each) / 2 for each in so_far])
-    assert read_any_recipe(str(tmp_path / "out" / "best.yaml")).seed == 1
+    assert read_recipe(str(tmp_path / "out" / "best.yaml")).seed == 1
 
 
 @pytest.mark.slow
@@ -156,7 +156,7 @@ def test_a_failed_trial_does_not_stop_the_others(tuned, tmp_path):
     assert "400" in error
     assert outcome.best.parameters == {"data.max_length": 24}
     (kept,) = (tmp_path / "out" / "runs").glob("*.error.json")
-    assert json.loads(kept.read_text(encoding="utf-8"))["happened"]["status"] == "failed"
+    assert json.loads(kept.read_text(encoding="utf-8"))["results"]["status"] == "failed"
     # The next call tries it again, once, and nothing else.
     again = tuned(vary, **SHORT)
     assert len(again.rows) == 2
@@ -178,16 +178,22 @@ def test_several_tasks(tmp_path, write_joint, several):
     outcome = tune(space, place, Search.of(space, None, None), Lines(), name="joint")
     runs = results(tmp_path / "out")
     assert outcome.primary == "mean"
-    assert outcome.best.value == max(run["happened"]["metrics"]["validation"]["mean"] for run in runs.values())
-    assert {run["asked"]["recipe"]["sampling"] for run in runs.values()} == {"proportional", "square_root"}
+    assert outcome.best.value == max(run["results"]["metrics"]["validation"]["mean"] for run in runs.values())
+    assert {run["recipe"]["sampling"] for run in runs.values()} == {"proportional", "square_root"}
 
 
 # -- the same study ----------------------------------------------------------------------------------------------------
 
 
 OTHERS = [
-    ({"training__batch": 8}, ["another recipe", "training.batch is 16 there and 8 here"]),
-    ({"training__batch": 8, "data": {"max_length": 20}}, ["data.max_length is 24", "1 other key"]),
+    (
+        {"training__batch": 8},
+        ["another recipe", "training.per_device_train_batch_size is 16 there and 8 here"],
+    ),
+    (
+        {"training__batch": 8, "data": {"max_length": 20}},
+        ["data.max_length is 24", "1 other key"],
+    ),
     ({"vary": "training.learning_rate=[3e-3]"}, ["another space", "training.learning_rate"]),
     ({"vary": "training.weight_decay=[0.1]"}, ["another", "training"]),
     ({"seeds": [1, 2]}, ["--seeds 1, and here it is 1,2"]),

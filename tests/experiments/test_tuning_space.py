@@ -72,7 +72,7 @@ def test_a_range(plan):
 
 
 def test_a_range_of_whole_numbers(plan):
-    values = drawn(plan("training.batch={low: 2, high: 5}").axes[0])
+    values = drawn(plan("training.per_device_train_batch_size={low: 2, high: 5}").axes[0])
     assert set(values) == {2, 3, 4, 5}
     assert all(isinstance(value, int) for value in values)
 
@@ -101,13 +101,16 @@ def test_as_data_tells_axes_apart():
 @pytest.mark.parametrize(
     ("vary", "parts"),
     [
-        ("training.batch", ["--vary 'training.batch'", "KEY=VALUES"]),
-        ("training.batch=[1,", ["--vary", "not valid YAML"]),
-        ("training.batch=8", ["--vary training.batch is 8", "list of values"]),
-        ("training.batch=[]", ["training.batch is empty"]),
-        ("training.batch=[8, 8]", ["has 8 twice"]),
-        ("training.batch=[8, 0]", ["value 0", "training.batch"]),
-        ("training.batch=[8, many]", ["value many", "training.batch"]),
+        ("training.per_device_train_batch_size", ["--vary 'training.per_device_train_batch_size'", "KEY=VALUES"]),
+        ("training.per_device_train_batch_size=[1,", ["--vary", "not valid YAML"]),
+        (
+            "training.per_device_train_batch_size=8",
+            ["--vary training.per_device_train_batch_size is 8", "list of values"],
+        ),
+        ("training.per_device_train_batch_size=[]", ["training.per_device_train_batch_size is empty"]),
+        ("training.per_device_train_batch_size=[8, 8]", ["has 8 twice"]),
+        ("training.per_device_train_batch_size=[8, 0]", ["value 0", "training.per_device_train_batch_size"]),
+        ("training.per_device_train_batch_size=[8, many]", ["value many", "training.per_device_train_batch_size"]),
         ("training.bach=[8]", ["training.bach", "batch"]),
         ("guides.mgd.weight=[0.1]", ["mgd", "mdg"]),
         ("guides.mdg.weight=[0.1, -1]", ["value -1", "weight"]),
@@ -123,7 +126,7 @@ def test_as_data_tells_axes_apart():
         ("training.learning_rate={low: 1, high: 2, log: 3}", ["log is 3"]),
         ("training.learning_rate={low: 1, high: 2, lgo: true}", ["'lgo'", "log"]),
         ("training.learning_rate={low: -1.0, high: 1.0}", ["value -1.0", "learning_rate"]),
-        ("training.batch={low: 2.0, high: 8.0}", ["training.batch"]),
+        ("training.per_device_train_batch_size={low: 2.0, high: 8.0}", ["training.per_device_train_batch_size"]),
         ("seed=[1, 2]", ["--seeds"]),
         ("name=[a, b]", ["decides nothing"]),
     ],
@@ -136,10 +139,13 @@ def test_what_cannot_be_meant(plan, vary, parts):
     assert "\n" not in str(error.value)
 
 
-@pytest.mark.parametrize("second", ["training.batch=[16]", "training={epochs: 1}", "training=[{epochs: 1, batch: 4}]"])
+@pytest.mark.parametrize(
+    "second",
+    ["training.per_device_train_batch_size=[16]", "training={num_train_epochs: 1}", "training=[{epochs: 1, batch: 4}]"],
+)
 def test_a_key_varies_once(plan, second):
     with pytest.raises(InputError, match="stands twice|a range"):
-        plan("training.batch=[8]", second)
+        plan("training.per_device_train_batch_size=[8]", second)
 
 
 def test_without_guides_somebody_must_say_what_to_try(plan):
@@ -179,8 +185,8 @@ def test_how_to_search(plan):
 
 
 def test_changes_come_first(plan):
-    space = plan(changes=["training.epochs=5"])
-    assert {space.recipe_with(space.values(point)).training.epochs for point in space.points()} == {5}
+    space = plan(changes=["training.num_train_epochs=5"])
+    assert {space.recipe_with(space.values(point)).training.num_train_epochs for point in space.points()} == {5}
 
 
 def test_one_of_the_package(tmp_path, encoder):

@@ -9,7 +9,7 @@ from tiny_runs import assert_one_sentence
 from headwise.errors import InputError
 from headwise.experiments.analysis.analyze import read_pattern
 from headwise.experiments.recipe import check_recipe
-from headwise.experiments.recipe_files import MAX_DEPTH, MAX_VALUES, parse_yaml, read_any_recipe, with_change
+from headwise.experiments.recipe_files import MAX_DEPTH, MAX_VALUES, parse_yaml, read_recipe, with_change
 from headwise.experiments.sweeps.plan import plan_sweep
 from headwise.experiments.tuning.search_space import plan_space
 
@@ -70,11 +70,11 @@ def test_every_reader_of_yaml_refuses_at_once(tmp_path, case, reader):
     (tmp_path / "good.yaml").write_text("task: pairs\n")
     (tmp_path / "above.yaml").write_text("base: bad.yaml\n")
     calls = {
-        "recipe": lambda: read_any_recipe(str(path)),
+        "recipe": lambda: read_recipe(str(path)),
         "sweep": lambda: plan_sweep(str(path)),
         "base": lambda: plan_sweep(str(tmp_path / "above.yaml")),
-        "set": lambda: read_any_recipe(str(tmp_path / "good.yaml"), [f"description={text}"]),
-        "vary": lambda: plan_space(str(tmp_path / "good.yaml"), vary=[f"training.batch={text}"]),
+        "set": lambda: read_recipe(str(tmp_path / "good.yaml"), [f"description={text}"]),
+        "vary": lambda: plan_space(str(tmp_path / "good.yaml"), vary=[f"training.per_device_train_batch_size={text}"]),
         "pattern": lambda: read_pattern("--pattern", text),
     }
     message = refusal(calls[reader])
@@ -96,7 +96,7 @@ def test_what_people_write_is_far_from_the_limits():
 def test_a_key_with_thousands_of_parts(tmp_path):
     (tmp_path / "good.yaml").write_text("task: pairs\n")
     change = ".".join(["a"] * 2000) + "=1"
-    assert "has 2000 parts" in refusal(lambda: read_any_recipe(str(tmp_path / "good.yaml"), [change]))
+    assert "has 2000 parts" in refusal(lambda: read_recipe(str(tmp_path / "good.yaml"), [change]))
     assert "has 2000 parts" in refusal(lambda: with_change({}, ".".join(["a"] * 2000), 1, "grid"))
 
 
@@ -134,5 +134,5 @@ def test_more_combinations_than_anybody_runs(tmp_path):
     grid = {f"training.{key}": list(range(1, 101)) for key in ("batch", "accumulation", "log_every", "steps")}
     (tmp_path / "sweep.yaml").write_text(yaml.safe_dump({"recipe": "good.yaml", "grid": grid}))
     assert "100,000,000 combinations" in refusal(lambda: plan_sweep(str(tmp_path / "sweep.yaml")))
-    values = f"training.batch={list(range(1, 3000))}"
+    values = f"training.per_device_train_batch_size={list(range(1, 3000))}"
     assert "2999 values" in refusal(lambda: plan_space(str(tmp_path / "good.yaml"), vary=[values]))

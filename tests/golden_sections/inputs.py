@@ -144,7 +144,13 @@ def recipe(**changes: Any) -> dict[str, Any]:
         "model": "encoder",
         "share_every": 5,
         "data": {"max_length": 32},
-        "training": {"epochs": 3, "batch": 8, "learning_rate": 3e-3, "log_every": 1, "checkpoint_every": 5},
+        "training": {
+            "num_train_epochs": 3,
+            "per_device_train_batch_size": 8,
+            "learning_rate": 3e-3,
+            "logging_steps": 1,
+            "save_steps": 5,
+        },
     }
     for name, value in changes.items():
         part, _, key = name.rpartition("__")

@@ -47,7 +47,7 @@ def mistakes(lab: Lab) -> Any:
     }
     lines |= {
         "unknown recipe": "train sickk",
-        "bad --set": f"{plain} --data pairs --set training.epochs",
+        "bad --set": f"{plain} --data pairs --set training.num_train_epochs",
         "no files": f"{plain} --data empty --output never",
         "no label": f"{plain} --data bad-label --output never",
         "no column": f"{plain} --data bad-column --output never",

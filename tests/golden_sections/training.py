@@ -25,7 +25,7 @@ for _name in RUNS:
 def train_set(lab: Lab) -> Any:
     """--set and --dry-run."""
     file = write_yaml("set.yaml", recipe())
-    line = f"train {file} --data pairs --set training.epochs=1 --set guides.pdg.weight=0.01"
+    line = f"train {file} --data pairs --set training.num_train_epochs=1 --set guides.pdg.weight=0.01"
     shown, run = lab.json(f"{line} --dry-run"), lab.json(f"{line} --output set")
     return {"guides": holder(shown, "guides")["guides"], "run": summary(run, "set")}
 

@@ -6,7 +6,7 @@ from transformers import DefaultFlowCallback, Trainer, TrainerCallback
 
 import headwise as hw
 from headwise.errors import StateError
-from headwise.training.logs import GuideLog
+from headwise.training.loss_callbacks import GuideCallback
 from headwise.training.trainer import GuidedTrainer
 
 ALWAYS = {"task_loss", "guide/mdg", "guide/mdg_weighted", "guide/mdg_weight"}
@@ -62,7 +62,7 @@ def test_transformers_puts_reporters_behind_its_flow_callback_and_before_the_use
     kinds = [type(each) for each in trainer.callback_handler.callbacks]
     assert kinds[:3] == [DefaultFlowCallback, Reporter, TrainerCallback]
     hw.log_losses(trainer)
-    assert type(trainer.callback_handler.callbacks[0]) is GuideLog
+    assert type(trainer.callback_handler.callbacks[0]) is GuideCallback
     reporter = trainer.callback_handler.callbacks[2]
     trainer.train()
     assert all(ALWAYS <= set(entry) for entry in reporter.shown if "loss" in entry)
@@ -153,12 +153,12 @@ def test_it_is_in_the_row_once_and_in_front(tmp_path):
     assert hw.log_losses(hw.log_losses(trainer)) is trainer
     trainer.train()
     kinds = [type(each) for each in trainer.callback_handler.callbacks]
-    assert kinds.count(GuideLog) == 1
-    assert kinds[0] is GuideLog
+    assert kinds.count(GuideCallback) == 1
+    assert kinds[0] is GuideCallback
     callbacks = trainer.callback_handler.callbacks
     callbacks.append(callbacks.pop(0))
     hw.log_losses(trainer)
-    assert type(callbacks[0]) is GuideLog
+    assert type(callbacks[0]) is GuideCallback
 
 
 def test_a_model_that_is_guided_anew_is_logged_anew(tmp_path):

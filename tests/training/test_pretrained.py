@@ -254,5 +254,5 @@ def test_a_damaged_checkpoint(encoder, pairs, tmp_path):
         (checkpoint / "model.safetensors").write_bytes(b"")
     with pytest.raises(InputError, match=r"checkpoint-8 is damaged \(model\.safetensors has 0 bytes.*start it over"):
         train(recipe, place, resume=True)
-    assert record(tmp_path / "run")["happened"] is None
+    assert record(tmp_path / "run")["results"] is None
     assert all((checkpoint / MARK).is_file() for checkpoint in checkpoints)

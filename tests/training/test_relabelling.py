@@ -508,7 +508,7 @@ def test_a_checkpoint_from_before_the_token_log(whole, tmp_path):
     trainer.train()
     path = tmp_path / "checkpoint-4" / "trainer_state.json"
     state = json.loads(path.read_text())
-    del state["stateful_callbacks"]["TokenLog"]
+    del state["stateful_callbacks"]["TokenLossCallback"]
     path.write_text(json.dumps(state))
     again = build_new(tmp_path, max_steps=6)
     again.train(resume_from_checkpoint=str(path.parent))

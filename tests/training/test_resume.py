@@ -73,7 +73,7 @@ def test_without_its_state_it_would_have_been_another_run(tmp_path):
     whole.train()
     path = tmp_path / "checkpoint-3" / "trainer_state.json"
     state = json.loads(path.read_text())
-    del state["stateful_callbacks"]["GuideLog"]
+    del state["stateful_callbacks"]["GuideCallback"]
     path.write_text(json.dumps(state))
     again = build(Trainer, tmp_path)
     again.train(resume_from_checkpoint=str(tmp_path / "checkpoint-3"))
@@ -84,9 +84,11 @@ def test_the_checkpoint_holds_the_guides_state(tmp_path):
     trainer = build(GuidedTrainer, tmp_path, max_steps=3)
     trainer.train()
     state = json.loads((tmp_path / "checkpoint-3" / "trainer_state.json").read_text())
-    assert state["stateful_callbacks"]["GuideLog"]["attributes"]["saved"] == hw.guidance(trainer.model).state_dict()
-    assert state["stateful_callbacks"]["GuideLog"]["attributes"]["saved"]["step"] == 3
-    assert len(state["stateful_callbacks"]["GuideLog"]["attributes"]["saved"]["auto"]["mdg"]["norms"]) == 2
+    assert (
+        state["stateful_callbacks"]["GuideCallback"]["attributes"]["saved"] == hw.guidance(trainer.model).state_dict()
+    )
+    assert state["stateful_callbacks"]["GuideCallback"]["attributes"]["saved"]["step"] == 3
+    assert len(state["stateful_callbacks"]["GuideCallback"]["attributes"]["saved"]["auto"]["mdg"]["norms"]) == 2
 
 
 @pytest.mark.parametrize("kind", [Trainer, GuidedTrainer])
@@ -125,4 +127,4 @@ def test_a_checkpoint_from_before_the_guides_starts_them_afresh(tmp_path):
     again.train(resume_from_checkpoint=str(tmp_path / "checkpoint-3"))
     assert hw.guidance(again.model).step == 3
     state = json.loads((tmp_path / "checkpoint-6" / "trainer_state.json").read_text())
-    assert state["stateful_callbacks"]["GuideLog"]["attributes"]["saved"]["step"] == 3
+    assert state["stateful_callbacks"]["GuideCallback"]["attributes"]["saved"]["step"] == 3

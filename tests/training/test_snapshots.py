@@ -25,7 +25,7 @@ from headwise.heads import HeadStatistics
 def runs(tmp_path_factory, encoder, pairs):
     folder = tmp_path_factory.mktemp("snapshots")
     for name, count in (("with", 5), ("without", 0)):
-        training = {"epochs": 1, "batch": 16, "evaluate_every": 2, "snapshots": count}
+        training = {"num_train_epochs": 1, "per_device_train_batch_size": 16, "eval_steps": 2, "snapshots": count}
         recipe = check_recipe(small(encoder, training=training), "test")
         train(recipe, Place(folder / name, Path(pairs)))
     return folder
@@ -52,7 +52,7 @@ def test_that_of_the_best_step_is_what_the_saved_model_does(runs):
             run.model(**inputs)
             statistics.add(record)
     expected = [value for row in statistics.result().similarity_by_head for value in row]
-    place = found.steps.tolist().index(record_of(runs / "with")["happened"]["best_step"])
+    place = found.steps.tolist().index(record_of(runs / "with")["results"]["best_step"])
     assert found.similarity[place].tolist() == pytest.approx(expected, abs=1e-5)
 
 

@@ -7,7 +7,6 @@ import pytest
 from tiny_runs import IAT, small, small_joint
 
 from headwise.experiments import check_recipe
-from headwise.experiments.joint_recipe import check_any_recipe
 from headwise.experiments.prepare import Place
 from headwise.experiments.run import train
 from headwise.training.callbacks import AbandonRun
@@ -22,7 +21,7 @@ def recipe(encoder):
 def test_every_evaluation_with_the_best_so_far(encoder, pairs, tmp_path):
     seen = []
     result = train(recipe(encoder), Place(tmp_path / "run", Path(pairs)), watch=lambda *each: seen.append(each))
-    happened = result.record["happened"]
+    happened = result.record["results"]
     values = [each["eval_accuracy"] for each in happened["evaluations"]]
     expected = [(each["step"], 10, max(values[: place + 1])) for place, each in enumerate(happened["evaluations"])]
     assert seen == expected
@@ -46,7 +45,7 @@ def test_a_run_that_goes_on_remembers_the_best(encoder, pairs, tmp_path):
     assert train(recipe(encoder), place, watch=stop).interrupted
     result = train(recipe(encoder), place, resume=True, watch=lambda *each: rest.append(each))
     assert [*first, *rest] == whole
-    last = [each["eval_accuracy"] for each in result.record["happened"]["evaluations"]][-len(rest) :]
+    last = [each["eval_accuracy"] for each in result.record["results"]["evaluations"]][-len(rest) :]
     assert max(last) < rest[-1][2]
 
 
@@ -68,8 +67,8 @@ def test_the_control_of_important_heads_is_not_watched(encoder, several, tmp_pat
     seen = []
     data = small_joint(encoder, among=["type", "score"], training__epochs=1, training__evaluate_every=2, iat=IAT)
     result = train(
-        check_any_recipe(data, "test"), Place(tmp_path / "run", Path(several)), watch=lambda *each: seen.append(each[0])
+        check_recipe(data, "test"), Place(tmp_path / "run", Path(several)), watch=lambda *each: seen.append(each[0])
     )
-    assert "control" in result.record["happened"]
+    assert "control" in result.record["results"]
     assert seen == sorted(set(seen))
-    assert seen[-1] == result.record["happened"]["steps"]
+    assert seen[-1] == result.record["results"]["steps"]

@@ -65,7 +65,7 @@ def _train_and_show(output: Path, recipes: dict[str, Any], going_on: dict[str, b
                 raise typer.Exit(INTERRUPTED)
             records[variant] = result.record
             model, tokenizer = load_classifier_folder(folder, recipe.head)
-            test = build_task("clinic", recipe.task.options).read("test", None)
+            test = build_task("clinic", recipe.only.options).read("test", None)
             shown.tell(f"{variant}: looking at the heads")
             sample = test.subset(range(min(SAMPLE, len(test))))
             longest = recipe.data.max_length
@@ -75,7 +75,7 @@ def _train_and_show(output: Path, recipes: dict[str, Any], going_on: dict[str, b
     rows = {variant: _row(records[variant], heads[variant].as_dict()) for variant in VARIANTS}
     pictures = _draw(views, output)
     report = _write_report(output)
-    folder = _write_files(output / "data", records["plain"]["asked"]["recipe"]["task"])
+    folder = _write_files(output / "data", records["plain"]["recipe"]["task"])
     line = shlex.join([*program(), "train", "pairs", "--data", str(folder), "--output", str(output / "own")])
     if as_json:
         typer.echo(json.dumps(_answer(rows, pictures, report, line), indent=2))
@@ -93,13 +93,13 @@ def _recipe(variant: str, examples: int, epochs: int, seed: int) -> Any:
     changes = [
         f"task.sizes.train={examples}",
         f"task.seed={seed}",
-        f"training.epochs={epochs}",
+        f"training.num_train_epochs={epochs}",
         f"training.snapshots={WATCHED}",
         f"seed={seed}",
         f"name=demo-{variant}",
     ]
     recipe = read_recipe("demo", changes + (["guides={}"] if variant == "plain" else []))
-    every = max(1, round(examples * epochs / recipe.training.batch / LOOKS))
+    every = max(1, round(examples * epochs / recipe.training.per_device_train_batch_size / LOOKS))
     training = recipe.training.model_copy(update={"evaluate_every": every})
     return recipe.model_copy(update={"training": training})
 
@@ -126,7 +126,7 @@ def _answer(rows: dict[str, Any], pictures: list[Path], report: Path, line: str)
 
 
 def _row(record: dict[str, Any], heads: dict[str, Any]) -> dict[str, Any]:
-    happened = record["happened"]
+    happened = record["results"]
     return {
         "accuracy": happened["metrics"]["test"]["accuracy"],
         "macro_f1": happened["metrics"]["test"]["macro_f1"],

@@ -13,7 +13,8 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object inst
 Data = Annotated[Path | None, typer.Option(help="Folder with the tasks' files.", show_default=False)]
 Download = Annotated[bool, typer.Option("--download", help="Allow the network for models and data that are not here.")]
 Change = Annotated[
-    list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change a value of every run: training.epochs=1.")
+    list[str] | None,
+    typer.Option("--set", metavar="KEY=VALUE", help="Change a value of every run: training.num_train_epochs=1."),
 ]
 Cache = Annotated[
     Path | None,
@@ -66,7 +67,7 @@ def sweep(
     from headwise.experiments.sweeps.sweep import SweepPlace
 
     order = Order(
-        file=file, scale=scale, changes=tuple(change or ()), only=tuple(only or ()), seeds=seeds, as_json=as_json
+        file=file, scale=scale, changes=tuple(changes or ()), only=tuple(only or ()), seeds=seeds, as_json=as_json
     )
     plan = order.plan()
     place = SweepPlace(
@@ -138,7 +139,7 @@ def tune(
     order = Order(
         recipe=recipe,
         vary=tuple(vary or ()),
-        changes=tuple(change or ()),
+        changes=tuple(changes or ()),
         seeds=seeds,
         study=study,
         storage=storage,

@@ -19,7 +19,7 @@ from headwise.cli.progress_bar import keeping, progress
 from headwise.cli.search_output import print_tables
 from headwise.errors import InputError
 from headwise.experiments import record
-from headwise.experiments.apply import Loaded, Source, finished_record, load_run, load_tasks
+from headwise.experiments.apply import Loaded, Source, load_run, load_tasks
 from headwise.experiments.head_studies.head_dissociation import NAME as DISSOCIATION
 from headwise.experiments.head_studies.head_dissociation import CurveDissociation, dissociate
 from headwise.experiments.head_studies.head_files import answers_folder, json_text, several, write_answers
@@ -36,7 +36,6 @@ from headwise.experiments.head_studies.head_similarity import NAME as SIMILARITY
 from headwise.experiments.head_studies.head_similarity import TaskSimilarity, measure_similarity
 from headwise.experiments.head_studies.measure_curve import find_curve, measure_curve, write_curve
 from headwise.experiments.head_studies.prune_curve import CurveSettings, PruneCurve
-from headwise.experiments.joint_recipe import JointRecipe
 from headwise.experiments.splits import read_split
 from headwise.heads import PatternScore, PatternSummary
 from headwise.heads.dissociation import VARIANTS
@@ -60,7 +59,7 @@ def show_importance(
     as_json: bool,
 ) -> None:
     """Measure importance for the tasks named, or for all; write it, and print the strongest heads."""
-    finished_record(run)
+    record.finished_record(run)
     with answers_folder(run, output) as folder:
         quiet_libraries()
         tasks = load_tasks(run, names)
@@ -127,7 +126,7 @@ def show_similarity(
     run: Path, settings: ImportanceSettings, source: Source, *, output: Path | None, as_json: bool
 ) -> None:
     """Measure the similarity of a run's tasks, write it, and print it."""
-    finished_record(run)
+    record.finished_record(run)
     with answers_folder(run, output) as folder:
         quiet_libraries()
         tasks = load_tasks(run)
@@ -191,7 +190,7 @@ class CurveOrder:
     def opened(self) -> Iterator[tuple[CurveSettings, Path]]:
         """All settings, and the folder of the results, locked; refuses what can be refused without the model."""
         settings = CurveSettings(**self.asked, seed=self.seed)
-        finished_record(self.run)
+        record.finished_record(self.run)
         with answers_folder(self.run, self.output) as folder:
             yield settings, folder
 
@@ -320,8 +319,8 @@ def controls_table(found: CurveDissociation) -> Table:
 
 
 def _tasks(order: CurveOrder) -> tuple[str, ...]:
-    recipe = record.any_recipe_of(record.read(order.run), order.run)
-    return tuple(recipe.tasks) if isinstance(recipe, JointRecipe) else (recipe.task.name,)
+    recipe = record.recipe_of(record.read(order.run), order.run)
+    return tuple(recipe.parts)
 
 
 def _described(curve: PruneCurve) -> str:

@@ -122,16 +122,16 @@ def _models() -> list[dict[str, Any]]:
 
 
 def _recipes() -> list[dict[str, Any]]:
-    from headwise.experiments.recipe_files import bundled, read_any_recipe
+    from headwise.experiments.recipe_files import bundled, read_recipe
 
-    return [{"name": name, **_about(read_any_recipe(name))} for name in bundled()]
+    return [{"name": name, **_about(read_recipe(name))} for name in bundled()]
 
 
 def _about(recipe: Any) -> dict[str, Any]:
     """What a recipe does; of one for several tasks, which have no guides and no SSA, their names."""
     several = hasattr(recipe, "tasks")
     return {
-        "task": ", ".join(recipe.tasks) if several else recipe.task.name,
+        "task": ", ".join(recipe.tasks) if several else recipe.only.name,
         "guides": [] if several else list(recipe.guides),
         "ssa": "" if several or recipe.supervision is None else recipe.supervision.model,
         "description": recipe.description,

@@ -60,7 +60,7 @@ Download = Annotated[bool, typer.Option("--download", help="Allow the network fo
 Batch = Annotated[int | None, typer.Option(min=1, help="Examples at a time.", show_default=False)]
 Recipe = Annotated[str, typer.Argument(help="YAML file, or a name of `headwise list recipes`.", show_default=False)]
 Change = Annotated[
-    list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change a value: training.epochs=1.")
+    list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change a value: training.num_train_epochs=1.")
 ]
 Cache = Annotated[
     Path | None,
@@ -369,7 +369,7 @@ def _one_voice() -> AbstractContextManager[Any]:
 def _tell_error(error: BaseException, message: str, debug: bool) -> None:
     """One sentence, or the traceback; of several processes that have met the same, one tells it."""
     processes = sys.modules.get("headwise.training.distributed")
-    if processes is not None and not processes.tells(error):
+    if processes is not None and not processes.reports(error):
         return
     if not debug:
         typer.echo(f"headwise: {message}", err=True)
@@ -383,5 +383,5 @@ def _end(code: Any) -> NoReturn:
     """End with a code; several processes cannot end as one does."""
     processes = sys.modules.get("headwise.training.distributed")  # not imported: nothing to end
     if processes is not None:
-        processes.leave(code if isinstance(code, int) else int(code is not None))
+        processes.exit_together(code if isinstance(code, int) else int(code is not None))
     sys.exit(code)

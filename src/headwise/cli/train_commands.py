@@ -23,7 +23,7 @@ from headwise.experiments.apply import Source, export, load_run, load_tasks, new
 from headwise.experiments.apply import evaluate as evaluate_run
 from headwise.experiments.apply import predict as predict_file
 from headwise.experiments.prepare import Place
-from headwise.experiments.recipe_files import read_any_recipe, recipe_text
+from headwise.experiments.recipe_files import read_recipe, recipe_text
 from headwise.experiments.run import train
 from headwise.experiments.token_scores import TokenScores, token_scores
 from headwise.reports.token_page import Piece, ScoredText, ScoredToken, lines, printable, token_page
@@ -44,9 +44,9 @@ def run_train(
     as_json: bool,
 ) -> None:
     """Train a recipe and print its metrics."""
-    processes.begin()
-    with processes.agreeing():
-        recipe = read_any_recipe(name, changes)
+    processes.initialize()
+    with processes.all_or_none():
+        recipe = read_recipe(name, changes)
     place = Place(output or Path("runs") / f"{recipe.name}-seed{recipe.seed}", data, download, cache)
     if dry_run:
         as_text = json.dumps(recipe.as_data(), indent=2, ensure_ascii=False) if as_json else recipe_text(recipe)
@@ -62,7 +62,7 @@ def run_train(
     if as_json:
         typer.echo(json.dumps({"output": str(place.output), **result.record}, indent=2, ensure_ascii=False))
         return
-    happened = result.record["happened"]
+    happened = result.record["results"]
     Console().print(joint_table(happened) if "tasks" in happened else metrics_table(_scored(happened["metrics"])))
     typer.echo(f"saved in {place.output}")
 

@@ -20,7 +20,6 @@ from headwise.data import Collator, Split, Task, build_task, encode
 from headwise.disk import disk_errors, draft_prefix, folder_lock, holds_nothing, new_file, ordinary_modes, save_content
 from headwise.errors import InputError, choices
 from headwise.experiments import record
-from headwise.experiments.joint_recipe import JointRecipe
 from headwise.experiments.recipe import Recipe
 from headwise.experiments.splits import read_split
 from headwise.experiments.text_formats import csv_text
@@ -55,7 +54,7 @@ class Loaded:
         listener = listener or Silence()
         encoded = encode(split, self.tokenizer, self.recipe.data.max_length)
         # As in training, since more padding or another batch would change the last bits.
-        data, size = self.recipe.data, batch or self.recipe.training.evaluation_batch
+        data, size = self.recipe.data, batch or self.recipe.training.per_device_eval_batch_size
         collate = Collator.of(self.tokenizer, self.task.kind, padding=data.padding, max_length=data.max_length)
         listener.start(self.recipe.name, len(split))
         logits = predict_logits(self.model, encoded, collate, batch=size, after_batch=listener.advance)
@@ -73,8 +72,8 @@ class Loaded:
 
 def load_run(folder: Path, task: str | None = None) -> Loaded:
     """Load a finished run; of one on several tasks, the classifier of one of them."""
-    content = finished_record(folder)
-    recipe = record.recipe_of(content, folder, task)
+    content = record.finished_record(folder)
+    recipe = record.task_recipe(content, folder, task)
     if task is None:
         model, tokenizer = load_classifier_folder(folder, recipe.head)
         if recipe.head == "pooler":
@@ -84,24 +83,16 @@ def load_run(folder: Path, task: str | None = None) -> Loaded:
     return loaded(recipe, content, model, tokenizer, task)
 
 
-def finished_record(folder: Path) -> dict[str, Any]:
-    """The record of a run that came to its end."""
-    content = record.read(folder)
-    if not record.finished(content):
-        raise InputError(f"{folder} holds a run that is not finished: go on with `headwise train ... --resume` first.")
-    return content
-
-
 def loaded(recipe: Recipe, content: dict[str, Any], model: nn.Module, tokenizer: Any, task: str | None) -> Loaded:
     """Put a run together from its record and its model."""
-    happened = content["happened"]
+    happened = content["results"]
     labels = tuple((happened if task is None else happened["tasks"][task])["labels"])
     _check_labels(labels, model)
     with in_one_sentence(Path(str(tokenizer.name_or_path))):  # a damaged tokenizer may fail on any text
         check_vocabulary(tokenizer, model)
-    options = recipe.task.options | ({"labels": list(labels)} if _takes_labels(recipe, labels) else {})
-    data = content["asked"]["data"]
-    built = build_task(recipe.task.name, options)
+    built, data = recipe.build_task(), content["data"]
+    if labels and not built.labels:  # the task took them from the training file, so they must be given to it again
+        built = build_task(recipe.only.name, recipe.only.options | {"labels": list(labels)})
     return Loaded(recipe, built, model, tokenizer, labels, None if data is None else Path(data))
 
 
@@ -186,11 +177,6 @@ def _text(rows: list[dict[str, Any]], suffix: str) -> str:
     return csv_text(rows, delimiter="\t" if suffix == ".tsv" else ",")
 
 
-def _takes_labels(recipe: Recipe, labels: tuple[str, ...]) -> bool:
-    """Whether the task found its labels in the training file, so that they must be given to it again."""
-    return bool(labels) and not build_task(recipe.task.name, recipe.task.options).labels
-
-
 # All tasks of a finished run, ready to predict: several that share an encoder, or the one that there is.
 
 
@@ -220,16 +206,16 @@ class RunTasks:
 
 def load_tasks(folder: Path, wanted: Sequence[str] = ()) -> RunTasks:
     """Load a finished run of either kind; `wanted` are the tasks to keep, all if none is named."""
-    content = finished_record(folder)
-    recipe = record.any_recipe_of(content, folder)
-    if isinstance(recipe, JointRecipe):
+    content = record.finished_record(folder)
+    recipe = record.recipe_of(content, folder)
+    if recipe.several:
         model, tokenizer = load_multitask(folder), load_tokenizer(folder)
         runs = {
-            task: loaded(recipe.single(task), content, model.classifier(task), tokenizer, task) for task in recipe.tasks
+            task: loaded(part, content, model.classifier(task), tokenizer, task) for task, part in recipe.parts.items()
         }
     else:
-        runs = {recipe.task.name: load_run(folder)}
-    return RunTasks(folder, isinstance(recipe, JointRecipe), _kept(runs, wanted))
+        runs = {recipe.only.name: load_run(folder)}
+    return RunTasks(folder, recipe.several, _kept(runs, wanted))
 
 
 def _kept(runs: dict[str, Any], wanted: Sequence[str]) -> dict[str, Any]:

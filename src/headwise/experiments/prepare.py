@@ -127,7 +127,8 @@ class Prepared:
             data = replace(data, train=self.train, collate_train=KnowledgeCollator(self.only.collate))
         if isinstance(task, RetrievalTask) and task.loss == "list":  # batches of whole claims, so `batch` counts claims
             groups, collate = self.only.splits.train.groups or (), data.collate_train or data.collate
-            data, loss = replace(data, train=Groups(data.train, groups), collate_train=GroupCollator(collate)), listwise_loss
+            data = replace(data, train=Groups(data.train, groups), collate_train=GroupCollator(collate))
+            loss = listwise_loss
         supervision = self.recipe.supervision
         if supervision is not None and supervision.learns_labels:
             probing = Probing(self.only.encoded["train"], self.only.collate, task.kind, report.probing)
@@ -195,9 +196,7 @@ def prepare(recipe: Recipe, place: Place, listener: Listener | None = None) -> P
     return Prepared(recipe, encoder, model, tasks, train, knowledge, targets, taken)
 
 
-def _prepare_task(
-    recipe: Recipe, encoder: Encoder, place: Place, listener: Listener, *, offsets: bool
-) -> PreparedTask:
+def _prepare_task(recipe: Recipe, encoder: Encoder, place: Place, listener: Listener, *, offsets: bool) -> PreparedTask:
     splits = read_splits(recipe, place.data, network=place.network, cache=place.cache, listener=listener)
     data, tokenizer, supervision = recipe.data, encoder.tokenizer, recipe.supervision
     collate = Collator.of(tokenizer, splits.task.kind, padding=data.padding, max_length=data.max_length)

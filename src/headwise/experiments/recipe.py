@@ -1,14 +1,14 @@
 """A recipe: everything that decides a run on one task, or on several that share an encoder, checked key by key.
 
-The `training` block has fields of `transformers.TrainingArguments` under their own names. This module loads no torch, so
-that commands that only read files start fast; what a task, a guide or SSA accepts is checked by their own modules.
+The `training` block has fields of `transformers.TrainingArguments` under their own names. This module loads no torch,
+so that commands that only read files start fast; what a task, a guide or SSA accepts is checked by their own modules.
 """
 
 from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
@@ -115,6 +115,8 @@ class Data(Strict):
 class Training(Strict):
     """How to train: fields of `transformers.TrainingArguments`, and the last three, which are ours."""
 
+    old_names: ClassVar[dict[str, str]] = OLD_TRAINING_KEYS
+
     num_train_epochs: float | None = Field(3.0, gt=0)
     max_steps: int | None = Field(None, ge=1)
     """Optimizer steps; if given, `num_train_epochs` is not used."""
@@ -122,9 +124,9 @@ class Training(Strict):
     per_device_eval_batch_size: int = Field(64, ge=1)
     gradient_accumulation_steps: int = Field(1, ge=1)
     learning_rate: float = Field(5e-5, gt=0, lt=1)
-    lr_scheduler_type: Literal[
-        "linear", "cosine", "constant", "constant_with_warmup", "polynomial", "inverse_sqrt"
-    ] = "linear"
+    lr_scheduler_type: Literal["linear", "cosine", "constant", "constant_with_warmup", "polynomial", "inverse_sqrt"] = (
+        "linear"
+    )
     warmup_steps: float = Field(0.1, ge=0)
     """Part of all steps if below 1, else steps."""
     weight_decay: float = Field(0.01, ge=0)
@@ -376,9 +378,13 @@ def _check_kind(data: Mapping[str, Any], where: str, several: bool | None) -> No
         kind = f"several tasks ({named}): expected a recipe with `task:`" if named else "one task: expected `tasks:`"
         raise InputError(f"{where} is for {kind}.")
     if "tasks" in data:
+        if data["tasks"] is None:
+            raise InputError(f"{where}: tasks is None: expected keys with values.")
         for key in ONE_TASK_KEYS:
             if key in data:
                 raise InputError(f"{where}: {key} is for one task, and this recipe has `tasks`: leave {key} out.")
+    elif "task" in data and data["task"] is None:
+        raise InputError(f"{where}: task is None: expected keys with values.")
     elif "task" not in data:
         raise InputError(f"{where}: key 'task' is missing: every recipe needs it, or `tasks`.")
     else:
@@ -403,7 +409,7 @@ def _check_one(recipe: Recipe) -> None:
             raise InputError("data.limit.test has nothing to limit: name the test claims with task.splits.test.")
         if supervision is not None and supervision.learns_labels and task.loss == "list":
             raise InputError(
-                "ssa needs to know whether the model is right about each pair, and with task.loss: list only the order "
+                "ssa asks whether the model is right about each pair, and with task.loss: list only the order "
                 "of a claim's candidates counts: use loss: pairs."
             )
     for name, options in recipe.guides.items():

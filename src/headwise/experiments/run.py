@@ -74,8 +74,8 @@ def train(
     """
     if distributed.launched() > 1 and distributed.count() == 1:
         raise InputError(
-            f"a launcher has started {distributed.launched()} processes (WORLD_SIZE), and of the commands only headwise "
-            "train runs in several: start this one without the launcher."
+            f"a launcher has started {distributed.launched()} processes (WORLD_SIZE), and of the commands only "
+            "`headwise train` runs in several: start this one without the launcher."
         )
     listener = (listener if distributed.first() else None) or Silence()
     with distributed.lost_process_errors(), ExitStack() as lock:

@@ -7,7 +7,6 @@ from pathlib import Path
 from textwrap import shorten
 from typing import Any
 
-from headwise.data import build_task
 from headwise.errors import InputError, choices
 from headwise.experiments import record
 from headwise.experiments.splits import options_of
@@ -72,7 +71,7 @@ def _task(run: Path) -> tuple[RetrievalTask, Path | None] | None:
     if not record.finished(content):
         raise InputError(f"{run} holds a run that is not finished: go on with `headwise train ... --resume` first.")
     recipe = record.recipe_of(content, run)
-    task, root = build_task(recipe.task.name, recipe.task.options), content["asked"]["data"]
+    task, root = recipe.build_task(), content["data"]
     return (task, None if root is None else Path(root)) if isinstance(task, RetrievalTask) else None
 
 

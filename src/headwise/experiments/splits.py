@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 import numpy
 
-from headwise.data import Split, Task, build_task
+from headwise.data import Split, Task
 from headwise.errors import InputError, choices
 from headwise.experiments.recipe import Recipe
 from headwise.retrieval.bm25 import Index, IndexOptions, Words
@@ -200,7 +200,7 @@ def read_splits(
     listener: Listener | None = None,
 ) -> Splits:
     """Read the data of a recipe; parts are held out and left out by the recipe's seed."""
-    task = build_task(recipe.task.name, recipe.task.options)
+    task = recipe.build_task()
     if isinstance(task, RetrievalTask):
         return read_ranking_splits(recipe, task, RankingSource(root, cache, listener or Silence()))
     data = recipe.data
@@ -218,7 +218,7 @@ def read_splits(
     if validation is None:
         validation = task.read("validation", root, network=network)
     # A test file that the user names must be there; one that the task merely knows of need not.
-    if test is None and ("test" in recipe.task.options.get("files", {}) or "test" in task.available(root)):
+    if test is None and ("test" in recipe.only.options.get("files", {}) or "test" in task.available(root)):
         test = task.read("test", root, network=network)
     if not validation.labelled:
         raise InputError(
@@ -242,7 +242,7 @@ def read_splits(
 
 def _check_sources(recipe: Recipe) -> None:
     """A split comes from a file or out of train, not from both."""
-    files = recipe.task.options.get("files") or {}
+    files = recipe.only.options.get("files") or {}
     for name in ("validation", "test"):
         if name in files and getattr(recipe.data, f"{name}_fraction") is not None:
             raise InputError(

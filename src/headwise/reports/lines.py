@@ -176,7 +176,9 @@ def build_curves(series: Sequence[Series], names: Mapping[str, str], *, title: s
         title: stands above all panels; "" for none.
     """
     if not series:
-        raise InputError("nothing was logged, so there is no curve to draw: train with steps, and training.log_every.")
+        raise InputError(
+            "nothing was logged, so there is no curve to draw: train with steps, and training.logging_steps."
+        )
     unknown = [each["model"] for each in series if each["model"] not in names]
     if unknown:
         raise InputError(f"there is no name for the model {unknown[0]!r}: expected one of {', '.join(names)}.")

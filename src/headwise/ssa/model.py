@@ -141,8 +141,6 @@ class Supervision(nn.Module):
         self.kept: Tensor | int = 0
         """Tokens that reached the threshold in training, since the last reset; `seen` counts all of them."""
         self.seen: Tensor | int = 0
-        self.token_weight = 1.0
-        """How much more than the task's loss the token loss counts, where several processes share a batch."""
         self._token: Tensor | None = None
         self._waiting = False
         self._warned: set[str] = set()
@@ -214,7 +212,6 @@ class Supervision(nn.Module):
         tokens all have none (-100) has a token loss of 0.
         """
         token, self._token, self._waiting = self._token, None, False  # nothing of the graph is kept
-        token = None if token is None else token * self.token_weight
         self.losses = TokenLosses(task.detach(), None if token is None else token.detach())
         if token is None:
             if self.training and self.options.learns_labels:

@@ -19,7 +19,6 @@ from transformers import PrinterCallback, TrainerCallback, TrainerState
 from headwise.attention.pretrained import check_readable
 from headwise.disk import write_atomically
 from headwise.errors import DiskError, InputError, StateError
-from headwise.guides import guidance_of
 from headwise.ssa.supervise import TOKEN_HEAD
 from headwise.training import distributed
 from headwise.training.arguments import Material, RunArguments

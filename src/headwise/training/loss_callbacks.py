@@ -172,7 +172,8 @@ class TokenLossCallback(LossCallback):
         losses = None if supervision is None else supervision.losses
         if losses is None:
             return {}
-        return {"ssa/task_loss": losses.task} | ({} if losses.token is None else {"ssa/token_loss": losses.token})
+        parts: dict[str, Tensor | float] = {"ssa/task_loss": losses.task}
+        return parts if losses.token is None else parts | {"ssa/token_loss": losses.token}
 
 
 def add_loss_callbacks(trainer: Trainer) -> None:

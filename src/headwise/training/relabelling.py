@@ -155,7 +155,9 @@ class Relabel(TrainerCallback):
 
     def _counts(self) -> list[int]:
         """Tokens that reached the threshold, and all, of all processes."""
-        return [int(number) for number in distributed.all_sum([int(self._supervision.kept), int(self._supervision.seen)])]
+        return [
+            int(number) for number in distributed.all_sum([int(self._supervision.kept), int(self._supervision.seen)])
+        ]
 
     def _predict(self, view: Any) -> numpy.ndarray:
         """[n,C] by the newest model, in evaluation mode; its mode comes back afterwards."""

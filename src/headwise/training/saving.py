@@ -397,7 +397,8 @@ def run_settings(folder: Path) -> tuple[str, int | None]:
     if not path.is_file():
         return "pooler", None
     try:
-        recipe = parse_json(path.read_text(encoding="utf-8"))["asked"]["recipe"]
+        content = parse_json(path.read_text(encoding="utf-8"))
+        recipe = content["asked"]["recipe"] if "asked" in content else content["recipe"]  # the former by headwise 0.1
         several = ", ".join(recipe.get("tasks", ()))
         settings = "" if several else str(recipe["head"]), int(recipe["data"]["max_length"])
     except (OSError, ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:

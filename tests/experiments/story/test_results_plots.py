@@ -22,7 +22,7 @@ def slow_scores(folder, sweep, metric="accuracy", split="test", **point):
     for run in manifest["runs"]:
         path = folder / "runs" / f"{run['key']}.json"
         if path.exists() and all(run["point"][axis] == label for axis, label in point.items()):
-            scores[run["point"]["seed"]] = json.loads(path.read_text())["happened"]["metrics"][split][metric]
+            scores[run["point"]["seed"]] = json.loads(path.read_text())["results"]["metrics"][split][metric]
     return list(scores.values())
 
 
@@ -90,7 +90,7 @@ def test_failed_runs_are_counted(sizes, tmp_path):
     path = made.runs_of(folder)[0]
     content = json.loads(path.read_text())
     path.unlink()
-    made.write(folder, made.failed(content["asked"]["recipe"]))
+    made.write(folder, made.failed(content["recipe"]))
     (plot,) = size_plots(folder)
     assert "1 failed run is left out." in plot["notes"]
 

@@ -28,7 +28,7 @@ def slow_seconds(folder, **point):
     found = []
     for run in json.loads((folder / "sweeps" / "table.json").read_text())["runs"]:
         if all(run["point"][axis] == label for axis, label in point.items()):
-            times = json.loads((folder / "runs" / f"{run['key']}.json").read_text())["world"]["times"]
+            times = json.loads((folder / "runs" / f"{run['key']}.json").read_text())["environment"]["times"]
             found.append(sum(times["seconds_per_epoch"]) / 2)
     return found
 

@@ -39,7 +39,7 @@ def test_a_guided_run_has_both_losses_and_all_parts_of_its_guides(finished):
 
 def test_scores_come_from_the_evaluations_with_the_main_metric_first(finished):
     series = [each for each in training_curves(finished, "m0") if each["group"] == "validation"]
-    happened = record(finished)["happened"]
+    happened = record(finished)["results"]
     assert series[0]["name"] == happened["primary"] == "accuracy"
     assert {each["name"] for each in series} == set(happened["metrics"]["validation"])
     assert pick(series, "validation", "macro_f1") == slow_points(happened["evaluations"], "eval_macro_f1")
@@ -50,7 +50,7 @@ def test_a_run_on_several_tasks_has_the_scores_of_each(with_iat):
     assert [each["name"] for each in series][:5] == [
         *("task loss", "mean", "agree/accuracy", "type/accuracy", "score/pearson")
     ]
-    evaluations = record(with_iat)["happened"]["evaluations"]
+    evaluations = record(with_iat)["results"]["evaluations"]
     assert pick(series, "validation", "score/spearman") == slow_points(evaluations, "eval_score/spearman")
     assert pick(series, "loss", "task loss") == slow_points(log(with_iat), "loss")
 

@@ -20,9 +20,9 @@ from headwise.disk import folder_lock
 from headwise.errors import InputError
 from headwise.experiments.analysis.example_views import ExampleView
 from headwise.experiments.analysis.expected_maps import ExampleMaps
-from headwise.experiments.apply import finished_record
 from headwise.experiments.head_studies.head_files import damaged, read_answers, write_answers
 from headwise.experiments.head_studies.head_schemas import AnalysisFile
+from headwise.experiments.record import finished_record
 from headwise.notebook import table_html
 
 FOLDER = "analysis"
@@ -83,7 +83,7 @@ def new_analysis(run: Path, task: str | None, *, overwrite: bool, by: str) -> It
         overwrite: whether an analysis that is there may be replaced.
         by: how the caller allows that.
     """
-    tasks = finished_record(run)["happened"].get("tasks")
+    tasks = finished_record(run)["results"].get("tasks")
     names: list[str | None] = [None] if tasks is None else [task] if task is not None else list(tasks)
     with folder_lock(run / FOLDER):
         for name in () if overwrite else names:

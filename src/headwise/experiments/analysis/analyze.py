@@ -26,11 +26,12 @@ from headwise.experiments.analysis.analysis_files import (
 )
 from headwise.experiments.analysis.example_views import ExampleView, gold_of, spread, view_examples
 from headwise.experiments.analysis.expected_maps import WantedMaps, WantedPattern, marks_of, wanted_pattern
-from headwise.experiments.apply import Loaded, RunTasks, Source, finished_record, load_tasks
+from headwise.experiments.apply import Loaded, RunTasks, Source, load_tasks
 from headwise.experiments.head_studies.head_files import Examples, identity
 from headwise.experiments.head_studies.head_importance import ImportanceSettings, task_importance
 from headwise.experiments.outputs import examples_key
 from headwise.experiments.recipe_files import NotYamlError, parse_yaml
+from headwise.experiments.record import finished_record
 from headwise.experiments.splits import read_split
 from headwise.heads.statistics import HeadStatistic, MapStatistics
 from headwise.patterns import Pattern, build_pattern, refuse_named_code
@@ -261,7 +262,7 @@ def _analyse(
         run.model,
         material.encoded,
         collate,
-        batch=settings.batch or run.recipe.training.evaluation_batch,
+        batch=settings.batch or run.recipe.training.per_device_eval_batch_size,
         wanted=targets,
         after_batch=listener.advance,
     )
@@ -391,8 +392,8 @@ def analyze(
             raise InputError(f"{name}={value}: expected {least} or more.")
     folder = Path(run)
     content = finished_record(folder)
-    if "tasks" in content["happened"] and task is None:
-        raise InputError(f"{folder} has several tasks ({', '.join(content['happened']['tasks'])}): give one as task=.")
+    if "tasks" in content["results"] and task is None:
+        raise InputError(f"{folder} has several tasks ({', '.join(content['results']['tasks'])}): give one as task=.")
     chosen = None if pattern is None else build_pattern(pattern)
     settings = AnalysisSettings(split=split, limit=limit, examples=examples, importance=importance, pattern=chosen)
     with (

@@ -49,17 +49,17 @@ CHANGES_EXAMPLES = ("task", "tasks", "data", "model")
 
 
 def _package(name: str) -> Callable[[StoredRun], Any]:
-    return lambda run: (run.world.get("packages") or {}).get(name)
+    return lambda run: (run.environment.get("packages") or {}).get(name)
 
 
 WORLD: dict[str, Callable[[StoredRun], Any]] = {
-    "headwise": lambda run: run.world.get("headwise"),
+    "headwise": lambda run: run.environment.get("headwise"),
     "torch": _package("torch"),
     "transformers": _package("transformers"),
-    "accelerator": lambda run: run.world.get("accelerator"),
-    "threads": lambda run: run.world.get("threads"),
-    "processes": lambda run: run.world.get("processes", 1),  # a batch of each makes one step
-    "precision": lambda run: run.world.get("precision"),
+    "accelerator": lambda run: run.environment.get("accelerator"),
+    "threads": lambda run: run.environment.get("threads"),
+    "processes": lambda run: run.environment.get("processes", 1),  # a batch of each makes one step
+    "precision": lambda run: run.environment.get("precision"),
 }
 
 

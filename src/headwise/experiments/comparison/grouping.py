@@ -111,7 +111,7 @@ PARTS = ("data", "training")
 
 
 def groups_of(keys: Iterable[str]) -> tuple[str, ...]:
-    """What keys belong to as one choice: `guides`, `model`, but `training.batch`."""
+    """What keys belong to as one choice: `guides`, `model`, but `training.per_device_train_batch_size`."""
     names = []
     for key in keys:
         first, _, rest = key.partition(".")

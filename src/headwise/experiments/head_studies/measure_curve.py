@@ -160,7 +160,7 @@ def _predictions(
         examples.encoded,
         examples.collate,
         different,
-        batch=batch or run.recipe.training.evaluation_batch,
+        batch=batch or run.recipe.training.per_device_eval_batch_size,
         after_batch=listener.advance,
     )  # [P',n,C]
     listener.end()

@@ -35,7 +35,7 @@ def training_curves(folder: Path, model: str) -> list[dict[str, Any]]:
     if not record.finished(content):
         raise InputError(f"{folder} holds a run that is not finished: go on with `headwise train ... --resume`.")
     log = [entry for entry in _read_log(folder) if "loss" in entry]
-    found = [*_losses(log), *_guides(log), *_validation(folder, content["happened"])]
+    found = [*_losses(log), *_guides(log), *_validation(folder, content["results"])]
     return [{"model": model, **each} for each in found if each["x"]]
 
 

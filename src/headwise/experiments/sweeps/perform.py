@@ -20,12 +20,11 @@ from headwise.experiments.head_studies.head_dissociation import dissociate
 from headwise.experiments.head_studies.measure_curve import measure_curve
 from headwise.experiments.head_studies.prune_curve import NAME as CURVE
 from headwise.experiments.head_studies.prune_curve import CurveSettings
-from headwise.experiments.joint_recipe import check_any_recipe
-from headwise.experiments.joint_run import WORK
 from headwise.experiments.outputs import read_outputs
 from headwise.experiments.prepare import Place
-from headwise.experiments.run import train
-from headwise.experiments.sweeps.sweep_folder import FORMAT, ResultFolder
+from headwise.experiments.recipe import check_recipe
+from headwise.experiments.run import WORK, train
+from headwise.experiments.sweeps.sweep_folder import ResultFolder
 from headwise.training import Listener
 from headwise.training.callbacks import AbandonRun, Watch
 
@@ -148,7 +147,7 @@ def perform(assignment: Assignment, listener: Listener, watch: Watch | None = No
         folder.keep(key, content)
         folder.note(key, FINISHED, assignment.engine)
         _tidy(assignment, folder)
-        return Report(key, FINISHED, main_result(content["happened"]), content)
+        return Report(key, FINISHED, main_result(content["results"]), content)
 
 
 def fail(assignment: Assignment, error: BaseException) -> Report:
@@ -156,7 +155,7 @@ def fail(assignment: Assignment, error: BaseException) -> Report:
     message = " ".join(str(error).split()) or type(error).__name__
     said = message if isinstance(error, HeadwiseError) else f"unexpected {type(error).__name__}: {message}"
     happened = {"status": FAILED, "error": {"kind": type(error).__name__, "message": said}}
-    asked = {"recipe": assignment.recipe, "seed": assignment.recipe.get("seed")}
+    asked = {"recipe": assignment.recipe}
     content = _composed(assignment, asked, happened, {})
     folder = ResultFolder(Path(assignment.folder))
     folder.keep_error(assignment.key, content)
@@ -177,17 +176,17 @@ def _content(
     """Train and put the JSON together; None if it was interrupted and can go on."""
     work, data = folder.work(assignment.key), None if assignment.data is None else Path(assignment.data)
     cache = None if assignment.cache is None else Path(assignment.cache)
-    recipe = check_any_recipe(assignment.recipe, assignment.name)
+    recipe = check_recipe(assignment.recipe, assignment.name)
     begin = time.perf_counter()
     begun = (work / record.NAME).is_file()
     result = train(recipe, Place(work, data, assignment.network, cache), resume=begun, listener=listener, watch=watch)
     if result.interrupted:
         return None
     seconds = time.perf_counter() - begin
-    happened = {"status": FINISHED, **result.record["happened"], "outputs": read_outputs(work)}
+    happened = {"status": FINISHED, **result.record["results"], "outputs": read_outputs(work)}
     if assignment.then:
         happened["heads"] = measure_heads(work, assignment.then, data, network=assignment.network, listener=listener)
-    asked = {name: each for name, each in result.record["asked"].items() if name not in ("data", "command")}
+    asked = {name: each for name, each in result.record.items() if name in ("recipe", "examples", "knowledge")}
     return _composed(assignment, asked, happened, {"seconds": round(seconds, 3)})
 
 
@@ -203,8 +202,8 @@ def _composed(
         happened["ssa"] = [
             {name: each for name, each in epoch.items() if name != "seconds"} for epoch in happened["ssa"]
         ]
-    world = {**record.world(), "data": assignment.data, "engine": assignment.engine, "times": times}
-    return {"format": FORMAT, "key": assignment.key, "asked": dict(asked), "happened": happened, "world": world}
+    world = {**record.environment(), "data": assignment.data, "engine": assignment.engine, "times": times}
+    return {"format": record.FORMAT, "key": assignment.key, **asked, "results": happened, "environment": world}
 
 
 def _tidy(assignment: Assignment, folder: ResultFolder) -> None:

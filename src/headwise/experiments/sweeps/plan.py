@@ -11,8 +11,7 @@ from math import prod
 from typing import Any
 
 from headwise.errors import InputError
-from headwise.experiments.joint_recipe import JointRecipe, check_any_recipe
-from headwise.experiments.recipe import Recipe
+from headwise.experiments.recipe import Recipe, check_recipe
 from headwise.experiments.recipe_files import parse_change, recipe_data
 from headwise.experiments.sweeps.sweep_file import SEED, Axis, Point, SweepFile, axes_of, chosen, read_sweep
 
@@ -28,7 +27,7 @@ class Planned:
 
     point: Mapping[str, str]
     """The label on each axis."""
-    recipe: Recipe | JointRecipe
+    recipe: Recipe
     key: str
     """A hash of the resolved recipe, by which the result is found."""
 
@@ -114,7 +113,7 @@ def plan_sweep(
     return SweepPlan(sweep, scale, kept, tuple(runs))
 
 
-def run_key(recipe: Recipe | JointRecipe, then: Mapping[str, Any] | None = None) -> str:
+def run_key(recipe: Recipe, then: Mapping[str, Any] | None = None) -> str:
     """A hash of all that decides a run; its name and description do not."""
     content: dict[str, Any] = {name: value for name, value in recipe.as_data().items() if name not in WORDS}
     if then:
@@ -139,8 +138,8 @@ def _planned(
     for each in sorted(combination, key=lambda one: one.layer is not None):
         data = each.apply(data, where)
     data = Point("", changes).apply(data, "--set")
-    recipe = check_any_recipe(data, where)
-    if sweep.then and not isinstance(recipe, JointRecipe):
+    recipe = check_recipe(data, where)
+    if sweep.then and not recipe.several:
         raise InputError(f"{where}: then is for recipes with several tasks, and this one has one: leave then out.")
     return Planned(point, recipe, run_key(recipe, sweep.then))
 
@@ -164,8 +163,8 @@ def _matches(skip: Mapping[str, tuple[str, ...]], axes: Sequence[Axis], combinat
     return all(labels[name] in wanted for name, wanted in skip.items())
 
 
-def _guided(recipe: Recipe | JointRecipe) -> bool:
-    return isinstance(recipe, Recipe) and bool(recipe.guides)
+def _guided(recipe: Recipe) -> bool:
+    return bool(recipe.guides)
 
 
 def _check_compare(sweep: SweepFile, axes: Sequence[Axis], place: str) -> None:

@@ -8,11 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from headwise.code_permission import code_allowed
-from headwise.data import build_task
 from headwise.data.task import FileTask
 from headwise.errors import InputError
 from headwise.experiments.engines import Board, Engine, Monitor
-from headwise.experiments.joint_recipe import JointRecipe
 from headwise.experiments.recipe import Recipe
 from headwise.experiments.sweeps.perform import FAILED, FINISHED, INTERRUPTED, PRESENT, Assignment, Report
 from headwise.experiments.sweeps.plan import Planned, SweepPlan
@@ -33,9 +31,9 @@ class Shelf:
         self._models: dict[str, bool] = {}
         self._files: dict[str, str | None] = {}
 
-    def lacks(self, recipe: Recipe | JointRecipe) -> list[str]:
+    def lacks(self, recipe: Recipe) -> list[str]:
         """What a recipe needs and is not here, in a few words each."""
-        parts = [recipe.single(task) for task in recipe.tasks] if isinstance(recipe, JointRecipe) else [recipe]
+        parts = list(recipe.parts.values())
         missing = [] if self._has_model(recipe.model) else [f"model {recipe.model}"]
         return missing + [lack for part in parts for lack in self._lacking_files(part)]
 
@@ -49,7 +47,7 @@ class Shelf:
         return self._models[name]
 
     def _lacking_files(self, recipe: Recipe) -> list[str]:
-        task = build_task(recipe.task.name, recipe.task.options)
+        task = recipe.build_task()
         if isinstance(task, RetrievalTask):
             folder = task.folder(self._data)
             here = self._data is not None and folder.exists()

@@ -13,9 +13,8 @@ from typing import Any
 
 from headwise.errors import InputError, choices
 from headwise.experiments.comparison.grouping import covered
-from headwise.experiments.joint_recipe import JointRecipe, check_any_recipe
-from headwise.experiments.recipe import Recipe
-from headwise.experiments.recipe_files import parse_change, read_any_recipe, with_change
+from headwise.experiments.recipe import Recipe, check_recipe
+from headwise.experiments.recipe_files import parse_change, read_recipe, with_change
 from headwise.experiments.sweeps.plan import WORDS
 from headwise.experiments.sweeps.sweep_file import label_of
 from headwise.experiments.tuning.study import optuna
@@ -175,7 +174,7 @@ Point = dict[str, Any]
 class Space:
     """All that may be tried."""
 
-    recipe: Recipe | JointRecipe
+    recipe: Recipe
     axes: tuple[Axis, ...]
     seeds: tuple[int, ...]
     default: bool = False
@@ -202,7 +201,7 @@ class Space:
         """What the recipe has at a combination, by dotted key."""
         return {axis.key: axis.value(point[axis.key]) for axis in self.axes if axis.key in point}
 
-    def recipe_with(self, changes: Mapping[str, Any]) -> Recipe | JointRecipe:
+    def recipe_with(self, changes: Mapping[str, Any]) -> Recipe:
         """The recipe with changes by dotted key."""
         return _changed(self.recipe, changes, words(changes))
 
@@ -210,7 +209,7 @@ class Space:
         """Plain data."""
         return {axis.key: axis.as_data() for axis in self.axes}
 
-    def corners(self) -> Iterator[Recipe | JointRecipe]:
+    def corners(self) -> Iterator[Recipe]:
         """Recipes that together have every value of every key, the other keys being at their first value."""
         first = {axis.key: axis.examples[0] for axis in self.axes}
         for axis in self.axes:
@@ -229,7 +228,7 @@ def plan_space(
         changes: `KEY=VALUE`, made to the recipe before all else.
         seeds: each combination is trained with all of them; default that of the recipe.
     """
-    recipe = read_any_recipe(name, changes)
+    recipe = read_recipe(name, changes)
     axes = tuple(axis_of(key, values) for key, values in map(_parsed, vary)) or _weights(recipe, name)
     _check_keys([axis.key for axis in axes])
     chosen = tuple(seeds) if seeds is not None else (recipe.seed,)
@@ -255,11 +254,11 @@ def _parsed(text: str) -> tuple[str, Any]:
     except InputError as error:
         said = str(error).replace("--set", "--vary", 1)
         example = "KEY=VALUES, such as guides.mdg.weight=[0.1, 0.01]"
-        raise InputError(said.replace("KEY=VALUE, such as training.epochs=1", example)) from error
+        raise InputError(said.replace("KEY=VALUE, such as training.num_train_epochs=1", example)) from error
 
 
-def _weights(recipe: Recipe | JointRecipe, name: str) -> tuple[Axis, ...]:
-    guides = recipe.guides if isinstance(recipe, Recipe) else {}
+def _weights(recipe: Recipe, name: str) -> tuple[Axis, ...]:
+    guides = recipe.guides
     if not guides:
         raise InputError(
             f"{name} has no guides, whose weights would be tried: say what to try, such as "
@@ -279,11 +278,11 @@ def _check_keys(keys: Sequence[str]) -> None:
             raise InputError(f"--vary {key} decides nothing: leave it out.")
 
 
-def _changed(recipe: Recipe | JointRecipe, changes: Mapping[str, Any], place: str) -> Recipe | JointRecipe:
+def _changed(recipe: Recipe, changes: Mapping[str, Any], place: str) -> Recipe:
     data = recipe.as_data()
     for key, value in changes.items():
         data = with_change(data, key, value, f"--vary {key}")
-    return check_any_recipe(data, place)
+    return check_recipe(data, place)
 
 
 # How the next combination is chosen, how many are tried, and which are given up early.

@@ -14,7 +14,6 @@ from typing import Any
 from headwise.code_permission import code_allowed
 from headwise.documents import read_checked
 from headwise.errors import HeadwiseError
-from headwise.experiments.joint_recipe import JointRecipe
 from headwise.experiments.recipe import Recipe
 from headwise.experiments.record_schema import TrialRecord
 from headwise.experiments.sweeps.perform import ABANDONED, BUSY, FAILED, INTERRUPTED, Assignment, Report, perform
@@ -48,7 +47,7 @@ SPARED = 3
 # Seconds until it is looked again whether somebody else has finished a run.
 LOOK_AGAIN = 0.5
 ENGINE = "tune"
-ONE_EVALUATION = "a run is evaluated only at its end, so no trial can be pruned: set training.evaluate_every"
+ONE_EVALUATION = "a run is evaluated only at its end, so no trial can be pruned: set training.eval_steps"
 
 
 class TrialFailed(Exception):
@@ -65,7 +64,7 @@ class TunePlace:
     network: bool = False
     threads: int = 1
 
-    def assignment(self, recipe: Recipe | JointRecipe, name: str) -> Assignment:
+    def assignment(self, recipe: Recipe, name: str) -> Assignment:
         """A run for whoever makes those of sweeps, too."""
         data, cache = (None if path is None else str(path.expanduser().resolve()) for path in (self.data, self.cache))
         return Assignment(
@@ -132,11 +131,11 @@ class TrialRuns:
             report = perform(assignment, self._listener, self.watch)
         _raise(report)
         if report.content is not None:
-            happened: dict[str, Any] = report.content["happened"]
+            happened: dict[str, Any] = report.content["results"]
             return happened
         path = ResultFolder(Path(assignment.folder)).result(report.key)
         kept: dict[str, Any] = read_checked(path, TrialRecord, "remove it, and the same command makes it again")
-        return kept["happened"]  # type: ignore[no-any-return]
+        return kept["results"]  # type: ignore[no-any-return]
 
     def _take_in(self, happened: Mapping[str, Any]) -> None:
         """Note the result of a run, and report the evaluations of one that somebody else has made."""

@@ -32,13 +32,13 @@ class ReportRun:
     @property
     def recipe(self) -> Mapping[str, Any]:
         """What was asked for."""
-        recipe: Mapping[str, Any] = self.record["asked"]["recipe"]
+        recipe: Mapping[str, Any] = self.record["recipe"]
         return recipe
 
     @property
     def happened(self) -> Mapping[str, Any]:
         """What came of it."""
-        happened: Mapping[str, Any] = self.record["happened"]
+        happened: Mapping[str, Any] = self.record["results"]
         return happened
 
     def stored(self) -> StoredRun:
@@ -65,7 +65,7 @@ def gather_runs(
         if not record.finished(content):
             raise InputError(f"{folder} holds a run that is not finished: go on with `headwise train ... --resume`.")
         if task is not None:
-            record.recipe_of(content, folder, task)  # refuses a task that the run does not have
+            record.task_recipe(content, folder, task)  # refuses a task that the run does not have
         found.append(ReportRun(f"m{number}", names[number], role, folder, content, read_analysis(folder, task)))
     for other in found[1:]:
         check_pair(found[0], other)

@@ -44,7 +44,7 @@ def honesty_payload(
 
 
 def _seeds(runs: Sequence[ReportRun], comparisons: Sequence[Comparison]) -> str:
-    seeds = sorted({int(run.record["asked"]["seed"]) for run in runs})
+    seeds = sorted({int(run.record["recipe"]["seed"]) for run in runs})
     shown = f"The heads shown are those of one training each (seed {', '.join(map(str, seeds))})."
     most = max((len(row.seeds) for each in comparisons for table in each.tables for row in table.rows), default=1)
     if most > 1:
@@ -180,7 +180,7 @@ def _guides(run: ReportRun) -> str:
         numbers = [f"weight {weight:.3g}"] if weight is not None else []
         numbers += [f"gradient share {share:.3f}"] if share is not None else []
         told.append(f"{name} ({', '.join(numbers)})" if numbers else name)
-    seed = run.record["asked"]["seed"]
+    seed = run.record["recipe"]["seed"]
     supervised = ["SSA"] if run.recipe.get("ssa") is not None else []
     return f"{', '.join([*told, *supervised]) or 'no guides'}; seed {seed}"
 
