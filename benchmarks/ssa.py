@@ -42,7 +42,7 @@ from headwise.training import find_encoder, load_classifier, predict_logits
 from headwise.training.batches import LengthBuckets
 from headwise.training.encoders import hide_loading_bars
 from headwise.training.predict import tokens_at_a_time
-from headwise.training.relabelling import Probing, Relabel
+from headwise.training.relabelling import Probing, SSACallback
 from headwise.training.ssa_data import TokenLabelCollator, WithTokenLabels
 
 LIMIT = 0.5
@@ -59,7 +59,7 @@ class Material:
     encoded: Encoded
     collate: Collator
     labelled: WithTokenLabels
-    relabel: Relabel
+    relabel: SSACallback
 
 
 def read_options() -> argparse.Namespace:
@@ -93,9 +93,8 @@ def make_material(kind: str, count: int, rule: str, precision: str) -> Material:
     plain = encode(split, encoder.tokenizer, LENGTH)
     answers = predict_logits(model, plain, collate, batch=count, tokens=tokens_at_a_time(model)).argmax(1)
     encoded = encode(Split(split.texts, tuple(answers.tolist())), encoder.tokenizer, LENGTH)
-    labelled = WithTokenLabels(encoded)
-    relabel = Relabel(model, labelled, Probing(encoded, collate, "classification"), SEED)
-    return Material(model, encoded, collate, labelled, relabel)
+    relabel = SSACallback(model, encoded, collate, probing=Probing(encoded, collate, "classification"), seed=SEED)
+    return Material(model, encoded, collate, relabel.dataset, relabel)
 
 
 def label(material: Material, number: int) -> tuple[float, dict[str, float]]:

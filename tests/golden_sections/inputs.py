@@ -13,6 +13,8 @@ import transformers
 import yaml
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
 
+from headwise.experiments.recipe import OLD_TRAINING_KEYS
+
 WORDS = "the a cat dog bird man woman house tree river sees likes finds holds red green old new and with".split()
 SIGNS = {"agree": "surely", "deny": "never", "open": "perhaps"}  # the word that decides an example's label
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
@@ -154,7 +156,7 @@ def recipe(**changes: Any) -> dict[str, Any]:
     }
     for name, value in changes.items():
         part, _, key = name.rpartition("__")
-        (data[part] if part else data)[key] = value
+        (data[part] if part else data)[OLD_TRAINING_KEYS.get(key, key) if part == "training" else key] = value
     return data
 
 

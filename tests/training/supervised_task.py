@@ -17,6 +17,8 @@ from transformers import (
 )
 
 import headwise as hw
+from headwise.ssa import supervision_of
+from headwise.training import GuideCallback, SSACallback
 
 TOKENIZER = build_tokenizer()
 # Every probe gives labels, from the first epoch on where `use_saved` says that the model was trained before.
@@ -56,9 +58,13 @@ def build(model, folder: object, *, kind: type[Trainer] = Trainer, **changes: ob
     own = {name: changes.pop(name) for name in names if name in changes}
     own = {"train_dataset": examples(), "data_collator": DataCollatorWithPadding(TOKENIZER), **own}
     options = {"max_steps": -1, "num_train_epochs": 3, "learning_rate": 1e-2, **changes}
-    trainer = kind(model=model, args=arguments(folder, **options), **own)
+    callbacks: list[TrainerCallback] = [GuideCallback()]
+    if supervision_of(model).options.learns_labels:
+        callbacks.append(SSACallback(model, own["train_dataset"], own["data_collator"]))
+        own |= {"train_dataset": callbacks[1].dataset, "data_collator": callbacks[1].collator}
+    trainer = kind(model=model, args=arguments(folder, **options), callbacks=callbacks, **own)
     trainer.remove_callback(PrinterCallback)
-    return hw.relabel(trainer)
+    return trainer
 
 
 class Watch(TrainerCallback):

@@ -6,7 +6,7 @@ from transformers import DefaultFlowCallback, Trainer, TrainerCallback
 
 import headwise as hw
 from headwise.errors import StateError
-from headwise.training.loss_callbacks import GuideCallback
+from headwise.training.guide_callback import GuideCallback
 from headwise.training.trainer import GuidedTrainer
 
 ALWAYS = {"task_loss", "guide/mdg", "guide/mdg_weighted", "guide/mdg_weight"}

@@ -100,7 +100,7 @@ def _recipe(variant: str, examples: int, epochs: int, seed: int) -> Any:
     ]
     recipe = read_recipe("demo", changes + (["guides={}"] if variant == "plain" else []))
     every = max(1, round(examples * epochs / recipe.training.per_device_train_batch_size / LOOKS))
-    training = recipe.training.model_copy(update={"evaluate_every": every})
+    training = recipe.training.model_copy(update={"eval_steps": every})
     return recipe.model_copy(update={"training": training})
 
 

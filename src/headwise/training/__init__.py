@@ -5,9 +5,9 @@ from headwise.training.callbacks import Listener, ReportProgress, Silence
 from headwise.training.classifier import MultiTask
 from headwise.training.encoders import BUILTIN, Encoder, check_length, find_encoder, freeze, load_classifier
 from headwise.training.fit import Outcome, fit
-from headwise.training.loss_callbacks import GuideCallback, log_losses
+from headwise.training.guide_callback import GuideCallback, log_losses
 from headwise.training.predict import predict_logits, predictions_of, score_logits
-from headwise.training.relabelling import relabel
+from headwise.training.relabelling import SSACallback, relabel
 from headwise.training.reranking import Reranker
 from headwise.training.saving import load, load_classifier_folder, save_classifier
 from headwise.training.trainer import GuidedTrainer
@@ -35,6 +35,7 @@ __all__ = [
     "ReportProgress",
     "Reranker",
     "RunArguments",
+    "SSACallback",
     "Silence",
     "TaskData",
     "WithKnowledge",

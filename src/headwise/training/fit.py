@@ -33,10 +33,9 @@ from headwise.training.checkpoints import (
     usable,
 )
 from headwise.training.classifier import MultiTask
-from headwise.training.loss_callbacks import add_loss_callbacks
-from headwise.training.relabelling import Relabel
+from headwise.training.guide_callback import add_guide_callback
+from headwise.training.relabelling import SSACallback
 from headwise.training.saving import load_trained
-from headwise.training.ssa_data import TokenLabelCollator, WithTokenLabels
 from headwise.training.trainer import RunTrainer
 
 # Under which conditions a run trains; all undone afterwards.
@@ -217,8 +216,6 @@ def fit(
         watching = [] if watch is None else [TellWatcher(best, watch)]
         more = [*relabel, *callbacks, *watching, *halt, MarkCheckpoints(folder)]
         trainer = _trainer(material, arguments, [clock, best, stop, *more])
-        for each in relabel:
-            each.log = trainer.log
         total = arguments.max_steps
         if checkpoint is not None:
             trainer.state = TrainerState.load_from_json(str(checkpoint / "trainer_state.json"))
@@ -265,16 +262,17 @@ def _check_checkpoint(checkpoint: Path | None) -> None:
         raise InputError(f"the checkpoint {checkpoint} cannot be loaded: {error}") from error
 
 
-def _labelled(material: Material, arguments: RunArguments) -> tuple[Material, list[Relabel]]:
+def _labelled(material: Material, arguments: RunArguments) -> tuple[Material, list[SSACallback]]:
     """Training examples with token labels, and the callback that renews these, if the model learns from labels."""
     if material.probing is None:
         return material, []
     ((name, task),) = material.tasks.items()
-    data = WithTokenLabels(task.train)
-    relabel = Relabel(material.model, data, material.probing, arguments.seed)
-    collate = TokenLabelCollator(task.collate_train or task.collate)
-    labelled = replace(task, train=data, collate_train=collate)
-    return replace(material, tasks={name: labelled}), [relabel]
+    collate = task.collate_train or task.collate
+    callback = SSACallback(
+        material.model, task.train, collate, kind=material.probing.kind, probing=material.probing, seed=arguments.seed
+    )
+    labelled = replace(task, train=callback.dataset, collate_train=callback.collator)
+    return replace(material, tasks={name: labelled}), [callback]
 
 
 def _trainer(material: Material, arguments: RunArguments, callbacks: list[TrainerCallback]) -> RunTrainer:
@@ -298,7 +296,7 @@ def _trainer(material: Material, arguments: RunArguments, callbacks: list[Traine
         ) from error
     trainer.material = material
     trainer.remove_callback(PrinterCallback)  # it would write to standard output, which is for results
-    add_loss_callbacks(trainer)
+    add_guide_callback(trainer)
     return trainer
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -22,14 +23,14 @@ from headwise.ssa import Supervision, supervision_of
 from headwise.ssa.dataset import TokenLabels
 from headwise.ssa.labeller import Labeller, Labelling
 from headwise.training import distributed
-from headwise.training.loss_callbacks import add_loss_callbacks
+from headwise.training.guide_callback import add_guide_callback, handler_of
 from headwise.training.predict import predict_logits, tokens_at_a_time
 from headwise.training.ssa_data import (
     Probeable,
     TokenLabelCollator,
     WithoutWords,
     WithTokenLabels,
-    check_data,
+    check_dataset,
     columns_of,
     kind_of,
 )
@@ -52,33 +53,79 @@ class Probing:
     """Told the step of training, and how many examples the model was asked about since it stopped there."""
 
 
-class Relabel(TrainerCallback):
-    """Labels before each epoch; labels and counts are part of the checkpoints, so that resumption is exact.
+class SSACallback(TrainerCallback):
+    """Labels the tokens of the training set before each epoch, with the model as it is then.
 
-    The log gets one entry per epoch with what the labelling gave (`ssa/share`, `ssa/acceptance`, `ssa/base_rate`, ...)
-    and `ssa/kept`, the part of the text tokens that reached the threshold in training.
+        callback = hw.SSACallback(model, train_dataset, data_collator)
+        trainer = Trainer(
+            model=model, args=args, callbacks=[callback],
+            train_dataset=callback.dataset, data_collator=callback.collator,
+        )
+
+    `dataset` is the training set with token labels, `collator` puts them into batches; order and batches stay the
+    Trainer's. Labels and counts are part of the checkpoints, so that a resumed run is exact. The log gets one entry per
+    epoch with what the labelling gave (`ssa/share`, `ssa/acceptance`, `ssa/base_rate`, ...) and `ssa/kept`, the part of
+    the text tokens that reached the threshold in training. `hw.GuideCallback()` logs both parts of the loss.
     """
 
-    def __init__(self, model: nn.Module, labelled: WithTokenLabels, probing: Probing, seed: int) -> None:
-        """Read the examples; nothing is labelled yet."""
-        found = supervision_of(model)
-        if found is None:
+    def __init__(
+        self,
+        model: nn.Module,
+        dataset: Any,
+        data_collator: Callable[[list[Any]], Any],
+        *,
+        kind: str | None = None,
+        probing: Probing | None = None,
+        seed: int | None = None,
+    ) -> None:
+        """Read nothing yet; the examples are read when training begins.
+
+        Args:
+            model: a classifier that `hw.self_supervise` was called on.
+            dataset: the training examples; indexable, with input_ids and labels.
+            data_collator: builds a batch of examples.
+            kind: classification, regression, or ranking (one logit, labels 0 and 1); by default the model's config.
+            probing: what the model is asked about, if not the examples of `dataset`.
+            seed: of the labelling; the Trainer's if not given.
+        """
+        supervision = supervision_of(model)
+        if supervision is None:
             raise StateError("this model has no SSA: call self_supervise(model, ...) first.")
-        self._model, self._supervision, self._labelled, self._probing = model, found, labelled, probing
-        self._labeller = Labeller(probing.data, found.options, found.text, kind=probing.kind, seed=seed)
+        check_dataset(dataset)
+        self.dataset, self.collator = WithTokenLabels(dataset), TokenLabelCollator(data_collator)
+        self._model, self._supervision, self._probing, self._seed = model, supervision, probing, seed
+        self._kind = kind or kind_of(encoder_of(model).config)
+        self._labeller: Labeller | None = None
         self._epoch = -1
         self._current: dict[str, Any] = {}
         self._asked = 0
-        self._tell: Callable[[int], None] | None = None
+        self._after: Callable[[int], None] | None = None
         self.history: list[dict[str, Any]] = []
-        self.log: Callable[[dict[str, Any]], None] | None = None
-        """The Trainer's own log."""
+        if probing is not None and seed is not None:  # mistakes are found before training
+            self._labeller = Labeller(probing.data, supervision.options, supervision.text, kind=probing.kind, seed=seed)
+
+    def labeller(self, args: Any) -> Labeller:
+        """The labeller, which is built when the Trainer's arguments are known."""
+        if self._labeller is None:
+            if args.dataloader_persistent_workers and args.dataloader_num_workers:
+                raise InputError(
+                    "dataloader_persistent_workers keeps copies of the training set, in which token labels would never "
+                    "change: set it to False."
+                )
+            columns = columns_of(self._model) if args.remove_unused_columns else None
+            if self._probing is None:
+                data = Probeable(self.dataset.data, columns)
+                self._probing = Probing(data, WithoutWords(self.collator.collate), self._kind)
+            seed = args.seed if self._seed is None else self._seed
+            options, text = self._supervision.options, self._supervision.text
+            self._labeller = Labeller(self._probing.data, options, text, kind=self._probing.kind, seed=seed)
+        return self._labeller
 
     # -- what checkpoints keep ---------------------------------------------------------------------------------------
 
     def on_save(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Write the labels of this epoch beside the model, and all that is known about it."""
-        labels = self._labelled.labels
+        labels = self.dataset.labels
         if labels is None:
             return
         counts = self._counts()
@@ -88,7 +135,8 @@ class Relabel(TrainerCallback):
         save_file({"values": labels.values}, _place(args, state) / FILE, metadata={"memory": json.dumps(memory)})
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Begin anew, or go on from the checkpoint that the Trainer resumed from."""
+        """Begin anew, or resume from the checkpoint that the Trainer resumed from."""
+        self.labeller(args)
         self._epoch, self._current, self.history = -1, {}, []
         place = _place(args, state)
         if state.global_step and not self.restore(place) and not float(state.epoch).is_integer():
@@ -98,16 +146,18 @@ class Relabel(TrainerCallback):
             )
 
     def restore(self, checkpoint: Path) -> bool:
-        """Go on from a checkpoint, if it has labels."""
+        """Resume from a checkpoint, if it has labels."""
         file = checkpoint / FILE
         if not file.is_file():
             return False
         with safe_open(file, "numpy") as opened:
             values, memory = opened.get_tensor("values"), _memory(opened.metadata(), file)
+        if self._labeller is None:
+            raise StateError("restore() was called before training began.")
         blank = self._labeller.blank()
         if len(values) != len(blank.values):
-            raise InputError(f"{file} holds labels of other examples: go on with the data that the run began with.")
-        self._labelled.labels = TokenLabels(values, blank.starts)
+            raise InputError(f"{file} holds labels of other examples: resume with the data that the run began with.")
+        self.dataset.labels = TokenLabels(values, blank.starts)
         self._epoch, self._current, self.history = memory["epoch"], memory["current"], memory["history"]
         if distributed.first():  # they are those of all processes
             self._supervision.reset_counts(*memory["counts"])
@@ -120,29 +170,33 @@ class Relabel(TrainerCallback):
         epoch = int(state.epoch or 0)
         if epoch == self._epoch:
             return
-        told = self._probing.after
-        self._tell = None if told is None else lambda asked: told(state.global_step, asked)
+        after = None if self._probing is None else self._probing.after
+        self._after = None if after is None else lambda asked: after(state.global_step, asked)
         share = self._supervision.options.share(epoch)
         found = self.label(epoch, share, (args.process_index, args.world_size))
-        self._labelled.labels, self._epoch, self._current = found.labels, epoch, dict(found.statistics)
+        self.dataset.labels, self._epoch, self._current = found.labels, epoch, dict(found.statistics)
         self._supervision.reset_counts()
 
     def label(self, epoch: int, share: float, split: tuple[int, int] = (0, 1)) -> Labelling:
         """The labels that the model as it stands gives to this share of the examples; `split` is (rank, world)."""
+        if self._labeller is None:
+            raise StateError("label() was called before training began.")
         self._asked = 0
         gather = _gathered if split[1] > 1 else None
         return self._labeller.label(self._predict, epoch=epoch, share=share, split=split, gather=gather)
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """At the last step of an epoch, tell what it was like; before a checkpoint of the same step."""
+        """At the last step of an epoch, log what it was like; before a checkpoint of the same step."""
         over = float(state.epoch or 0).is_integer() or state.global_step >= state.max_steps
         if not over or not self._current:
             return
         self.history, self._current = self.epochs, {}
-        if self.log is not None:
-            wanted = control.should_log
-            self.log({f"ssa/{name}": value for name, value in self.history[-1].items()})
-            control.should_log = wanted  # or the Trainer would take it that the loss of this step is logged, too
+        logs = {f"ssa/{name}": value for name, value in self.history[-1].items()} | {"epoch": state.epoch}
+        state.log_history.append({**logs, "step": state.global_step})
+        handler, should_log = handler_of(inspect.currentframe()), control.should_log
+        if handler is not None:
+            handler.on_log(args, state, control, logs)
+            control.should_log = should_log  # or the Trainer would not log the loss of this step
 
     @property
     def epochs(self) -> list[dict[str, Any]]:
@@ -161,49 +215,34 @@ class Relabel(TrainerCallback):
 
     def _predict(self, view: Any) -> numpy.ndarray:
         """[n,C] by the newest model, in evaluation mode; its mode comes back afterwards."""
-        before, tell = self._asked, self._tell
+        before, after, probing = self._asked, self._after, self._probing
+        if probing is None:
+            raise StateError("nothing to predict: training has not begun.")
         self._asked += len(view)
         return predict_logits(
             self._model,
             view,
-            self._probing.collate,
+            probing.collate,
             batch=len(view),
             tokens=tokens_at_a_time(self._model, TOKENS),
             precision=probing_precision(self._supervision, self._model),
-            after_batch=None if tell is None else lambda done: tell(before + done),
+            after_batch=None if after is None else lambda done: after(before + done),
         )
 
 
 def relabel(trainer: Trainer, *, kind: str | None = None) -> Trainer:
-    """Let any Trainer of a model with SSA label its training set before each epoch.
-
-        trainer = hw.relabel(Trainer(model=model, train_dataset=..., data_collator=..., args=...))
-
-    The training set must be indexable, with input_ids and labels; its order and batches stay the Trainer's. Checkpoints
-    hold the labels, so a resumed run goes on exactly.
-
-    Args:
-        trainer: of a model that `hw.self_supervise` was called on.
-        kind: classification, regression, or ranking (one logit, labels 0 and 1); by the model's config if not given.
-    """
+    """Deprecated: pass an `SSACallback` with its data set and collator to the Trainer instead."""
     model: Any = trainer.model
-    found = None if model is None else supervision_of(model)
-    if found is None:
+    supervision = None if model is None else supervision_of(model)
+    if supervision is None:
         raise StateError("the trainer's model has no SSA: call self_supervise(model, ...) first.")
-    add_loss_callbacks(trainer)
-    if not found.options.learns_labels:
-        return trainer
-    data: Any = trainer.train_dataset
-    check_data(trainer, data)
-    collate: Any = trainer.data_collator
-    labelled = WithTokenLabels(data)
-    kind = kind or kind_of(encoder_of(model).config)
-    probing = Probing(Probeable(data, columns_of(trainer)), WithoutWords(collate), kind)
-    callback = Relabel(model, labelled, probing, trainer.args.seed)
-    callback.log = trainer.log
-    trainer.train_dataset = labelled
-    trainer.data_collator = TokenLabelCollator(collate)
-    trainer.add_callback(callback)
+    add_guide_callback(trainer)
+    if supervision.options.learns_labels:
+        collate: Any = trainer.data_collator
+        callback = SSACallback(model, trainer.train_dataset, collate, kind=kind)
+        callback.labeller(trainer.args)
+        trainer.train_dataset, trainer.data_collator = callback.dataset, callback.collator
+        trainer.add_callback(callback)
     return trainer
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, cast
+from typing import Any
 
 import numpy
 import numpy as np
@@ -13,7 +13,6 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.utils.data import IterableDataset
-from transformers import Trainer
 
 from headwise.attention import encoder_of
 from headwise.data import Encoded, Split, encode
@@ -132,11 +131,6 @@ class WithTokenLabels:
         """Tokens of each example."""
         return self.data.lengths
 
-    def labelled(self, places: Sequence[int]) -> int:
-        """How many tokens of these examples have a label."""
-        labels = self.labels
-        return 0 if labels is None else sum(int((~numpy.isnan(labels.of(place))).sum()) for place in places)
-
     def __len__(self) -> int:
         """How many examples there are."""
         return len(self.data)
@@ -221,26 +215,18 @@ class WithoutWords:
         return self.collate([{name: value for name, value in item.items() if name != "word_ids"} for item in items])
 
 
-def check_data(trainer: Trainer, data: Any) -> None:
-    """Refuse what cannot be labelled, or would never see its labels."""
+def check_dataset(data: Any) -> None:
+    """Refuse a training set that cannot be labelled."""
     if isinstance(data, WithTokenLabels):
-        raise StateError("this trainer labels its training set already: call relabel(trainer) once.")
+        raise StateError("this training set has token labels already: wrap it once.")
     indexable = hasattr(data, "__getitem__") and hasattr(data, "__len__")
     if not indexable or isinstance(data, IterableDataset):
-        raise InputError("SSA labels the training set by number: give the trainer one with a length, not a stream.")
-    if trainer.args.dataloader_persistent_workers and trainer.args.dataloader_num_workers:
-        raise InputError(
-            "dataloader_persistent_workers keeps copies of the training set, in which token labels would never change: "
-            "set it to False."
-        )
+        raise InputError("SSA labels the training set by number: give one with a length, not a stream.")
 
 
-def columns_of(trainer: Trainer) -> set[str] | None:
-    """The entries of examples that the Trainer leaves in; None for all."""
-    if not trainer.args.remove_unused_columns:
-        return None
-    model: Any = encoder_of(cast("nn.Module", trainer.model))
-    return {*inspect.signature(model.forward).parameters, *LABELS}
+def columns_of(model: nn.Module) -> set[str]:
+    """The entries of examples that a Trainer with remove_unused_columns leaves in."""
+    return {*inspect.signature(encoder_of(model).forward).parameters, *LABELS}
 
 
 def kind_of(config: Any) -> str:

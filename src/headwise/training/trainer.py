@@ -13,7 +13,7 @@ from headwise.ssa import supervision_of
 from headwise.training import distributed
 from headwise.training.arguments import Material
 from headwise.training.batches import LengthBuckets, TaskBatches
-from headwise.training.loss_callbacks import add_loss_callbacks
+from headwise.training.guide_callback import add_guide_callback
 
 
 class GuidedTrainer(Trainer):
@@ -39,7 +39,7 @@ class GuidedTrainer(Trainer):
         """The task's loss plus the weighted guides."""
         guidance = guidance_of(model)
         if guidance is not None:
-            add_loss_callbacks(self)
+            add_guide_callback(self)
         # A compute_loss_func gets the number of items and is expected to divide by it; everything else here is a mean.
         self.loss_is_scaled_for_ga = self.compute_loss_func is not None
         items = num_items_in_batch if self.compute_loss_func is not None else None

@@ -1,0 +1,172 @@
+"""The callback that logs every part of the loss of a model with guides or SSA."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping
+from types import FrameType
+from typing import Any
+
+from torch import Tensor
+from transformers import Trainer, TrainerCallback
+from transformers.trainer_callback import CallbackHandler, ExportableState
+
+from headwise.errors import StateError
+from headwise.guides import Guidance, guidance_of
+from headwise.ssa import supervision_of
+from headwise.training import distributed
+
+# What the class was called in checkpoints of headwise 0.1, when there were two.
+OLD_NAMES = ("GuideLog", "TokenLog")
+
+
+class RunningMeans:
+    """Sums numbers by name until their means are taken; tensors stay on their device until then."""
+
+    def __init__(self) -> None:
+        """Start empty."""
+        self._sums: dict[str, Tensor | float] = {}
+        self._counts: dict[str, int] = {}
+
+    def __len__(self) -> int:
+        """How many numbers there are means of."""
+        return len(self._counts)
+
+    def add(self, numbers: Mapping[str, Tensor | float]) -> None:
+        """Add one value of each."""
+        for name, number in numbers.items():
+            self._sums[name] = self._sums.get(name, 0.0) + number
+            self._counts[name] = self._counts.get(name, 0) + 1
+
+    def take(self) -> dict[str, float]:
+        """The means, also over all processes of data-parallel training; then start again."""
+        means = {name: float(total) / self._counts[name] for name, total in self._sums.items()}
+        self._sums, self._counts = {}, {}
+        totals = distributed.all_sum(list(means.values()))
+        return {name: total / distributed.count() for name, total in zip(means, totals, strict=True)}
+
+    def state(self) -> dict[str, Any]:
+        """Plain data, fit for JSON."""
+        return {name: [float(total), self._counts[name]] for name, total in self._sums.items()}
+
+    def load(self, state: Mapping[str, Any]) -> None:
+        """Resume from a state."""
+        for name, (total, count) in state.items():
+            self._sums[name], self._counts[name] = total, count
+
+
+class GuideCallback(TrainerCallback, ExportableState):
+    """Logs every part of the loss of a model with guides or SSA, and keeps the guides' state in checkpoints.
+
+        trainer = Trainer(model=hw.guide(model, "mdg"), ..., callbacks=[hw.GuideCallback()])
+
+    The parts go to the Trainer's log, and so to every reporter of `report_to`, averaged over the steps since the last
+    log. Names: task_loss; per guide NAME: guide/NAME, guide/NAME_weighted, guide/NAME_weight and, when measured,
+    guide/NAME_share; of SSA: ssa/task_loss and ssa/token_loss.
+    """
+
+    def __init__(self) -> None:
+        """A Trainer that restores its callbacks builds one without arguments, too."""
+        self.model: Any = None
+        self._means = RunningMeans()
+
+    @property
+    def guidance(self) -> Guidance | None:
+        """The guides of the model that is trained."""
+        return None if self.model is None else guidance_of(self.model)
+
+    def parts(self) -> dict[str, Tensor | float]:
+        """The parts of the loss of the latest forward pass by name."""
+        parts: dict[str, Tensor | float] = {}
+        guidance = self.guidance
+        if guidance is not None and guidance.losses.task is not None:
+            parts["task_loss"] = guidance.losses.task
+            for name, part in guidance.losses.guides.items():
+                parts[f"guide/{name}"] = part.raw
+                parts[f"guide/{name}_weighted"] = part.weighted
+                parts[f"guide/{name}_weight"] = part.weight
+                if part.share is not None:
+                    parts[f"guide/{name}_share"] = part.share
+        supervision = None if self.model is None else supervision_of(self.model)
+        if supervision is not None and supervision.losses is not None:
+            parts["ssa/task_loss"] = supervision.losses.task
+            if supervision.losses.token is not None:
+                parts["ssa/token_loss"] = supervision.losses.token
+        return parts
+
+    def state(self) -> dict[str, Any]:
+        """What the Trainer keeps in trainer_state.json: sums since the last log, steps and weights of the guides."""
+        saved = None if self.guidance is None else self.guidance.state_dict()
+        return {"args": {}, "attributes": {"saved": saved, "running": self._means.state()}}
+
+    def load(self, callbacks: dict[str, Any]) -> None:
+        """Resume from a checkpoint's callbacks, and make sure that the next checkpoint has this one."""
+        self._means = RunningMeans()
+        for name in (type(self).__name__, *OLD_NAMES):
+            found = callbacks.get(name)
+            attributes = found.get("attributes", {}) if isinstance(found, dict) else {}
+            self._means.load(attributes.get("running", {}))
+            if attributes.get("saved") is not None and self.guidance is not None:
+                self.guidance.load_state_dict(attributes["saved"])
+            callbacks.pop(name if name in OLD_NAMES else "", None)
+        callbacks.setdefault(type(self).__name__, self.state())  # the Trainer saves only callbacks with an entry here
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """Resume from the checkpoint that the Trainer resumed from, if any."""
+        handler = handler_of(inspect.currentframe())
+        if handler is not None:
+            _move_to_front(handler.callbacks, self)
+        self.model = kwargs.get("model") or self.model
+        self.load(state.stateful_callbacks)
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """Remember the parts of this step."""
+        self._means.add(self.parts())
+
+    def on_substep_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """Remember the parts of this part of an accumulated step."""
+        self._means.add(self.parts())
+
+    def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **kwargs: Any) -> None:
+        """Add the means to a training log; evaluation logs stay as they are."""
+        if not len(self._means) or logs is None or "loss" not in logs:
+            return
+        means = self._means.take()
+        logs.update(means)
+        if state.log_history:
+            state.log_history[-1].update(means)
+
+
+def handler_of(frame: FrameType | None) -> CallbackHandler | None:
+    """The handler that calls the callback whose frame this is: the Trainer passes it to nobody."""
+    caller = None if frame is None or frame.f_back is None else frame.f_back.f_locals.get("self")
+    return caller if isinstance(caller, CallbackHandler) else None
+
+
+def _move_to_front(callbacks: list[TrainerCallback], callback: TrainerCallback) -> None:
+    """The Trainer puts its reporters before the callbacks of users; they must see the logs after this one did."""
+    if callbacks[0] is not callback:
+        callbacks[:] = [callback, *(each for each in callbacks if each is not callback)]
+
+
+def add_guide_callback(trainer: Trainer) -> None:
+    """Add a GuideCallback if the trainer's model has guides or SSA, in front of the reporters."""
+    model, callbacks = trainer.model, trainer.callback_handler.callbacks
+    if model is None or (guidance_of(model) is None and supervision_of(model) is None):
+        return
+    callback = next((each for each in callbacks if isinstance(each, GuideCallback)), None)
+    if callback is None:
+        callback = GuideCallback()
+        callback.model = model
+        kept: Any = trainer.state.stateful_callbacks  # a dict by now, whatever its annotation says
+        callback.load(kept)
+        callbacks.append(callback)
+    _move_to_front(callbacks, callback)
+
+
+def log_losses(trainer: Trainer) -> Trainer:
+    """Deprecated: pass `callbacks=[hw.GuideCallback()]` to the Trainer instead."""
+    if trainer.model is None or guidance_of(trainer.model) is None:
+        raise StateError("the trainer's model is not guided: call guide(model, ...) first.")
+    add_guide_callback(trainer)
+    return trainer
