@@ -7,13 +7,13 @@ from transformers import BertConfig, BertForSequenceClassification
 import headwise as hw
 
 
-@hw.register_guide("no-sink")
+@hw.guides.register_guide("no-sink")
 class NoSink(hw.Guide):
     """Mean share of attention that goes to the first token, where heads park what they do not need."""
 
     position: int = 0
 
-    def __call__(self, maps: hw.AttentionRecord, inputs: object) -> Tensor:
+    def __call__(self, maps: hw.attention.AttentionRecord, inputs: object) -> Tensor:
         received = maps.stacked()  # [B,M,K], zero at padding
         share = received[..., self.position] / received.sum(-1)  # [B,M]
         return share.mean()
@@ -33,7 +33,7 @@ def main() -> list[float]:
         model(input_ids=ids, labels=torch.arange(8) % 2).loss.backward()
         optimizer.step()
         optimizer.zero_grad()
-        values.append(hw.last_losses(model)["no-sink"])
+        values.append(hw.guides.last_losses(model)["no-sink"])
     return values
 
 

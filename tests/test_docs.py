@@ -74,11 +74,11 @@ def test_the_scripts_of_the_knowledge_page_run(encoder, tmp_path, monkeypatch):
     names = {"model": model, "tokenizer": tokenizer, "train": train, "texts": texts}
     short = "max_steps=2, report_to=[], dataloader_pin_memory=False"
     exec(script.replace('TrainingArguments("run"', f'TrainingArguments("run", {short}'), names)
-    assert hw.last_losses(model)["match"] > 0
+    assert hw.guides.last_losses(model)["match"] > 0
     hw.unguide(model)
     exec(pattern, names)
     model.train()(**tokenizer("a cat", return_tensors="pt"), labels=torch.tensor([0])).loss.backward()
-    assert hw.last_losses(model)["match"] > 0
+    assert hw.guides.last_losses(model)["match"] > 0
 
 
 def test_the_recipe_of_the_ssa_page_is_one():

@@ -13,7 +13,7 @@ from headwise.errors import InputError, StateError
 
 LAYERS, HEADS = SIZES["num_hidden_layers"], SIZES["num_attention_heads"]
 # That maps are seen after dropout is another test's matter.
-pytestmark = pytest.mark.filterwarnings("ignore::headwise.HeadwiseWarning")
+pytestmark = pytest.mark.filterwarnings("ignore::headwise.errors.HeadwiseWarning")
 
 
 def run(model, batch, **choice):

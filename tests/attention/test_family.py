@@ -117,7 +117,7 @@ def test_padding_has_no_vote_where_a_mask_is_only_very_low():
 # -- models that make their maps themselves ----------------------------------------------------------------------
 
 
-@pytest.mark.filterwarnings("always::headwise.HeadwiseWarning")
+@pytest.mark.filterwarnings("always::headwise.errors.HeadwiseWarning")
 @pytest.mark.parametrize("family", EAGER)
 def test_one_warning_says_what_is_seen(family, batch):
     model = build_model(family)
@@ -153,7 +153,7 @@ OTHERS = {
 }
 
 
-@pytest.mark.filterwarnings("ignore::headwise.HeadwiseWarning")
+@pytest.mark.filterwarnings("ignore::headwise.errors.HeadwiseWarning")
 @pytest.mark.parametrize("name", OTHERS)
 def test_their_own_maps_are_what_we_see(name, batch):
     torch.manual_seed(7)
@@ -173,7 +173,7 @@ def test_their_own_maps_are_what_we_see(name, batch):
     assert record.stacked().shape[1] == LAYERS * HEADS
 
 
-@pytest.mark.filterwarnings("ignore::headwise.HeadwiseWarning")
+@pytest.mark.filterwarnings("ignore::headwise.errors.HeadwiseWarning")
 @pytest.mark.parametrize("name", OTHERS)
 def test_their_heads_can_be_closed(name, batch):
     torch.manual_seed(7)
@@ -189,7 +189,7 @@ def test_their_heads_can_be_closed(name, batch):
     assert not torch.allclose(closed, logits)
 
 
-@pytest.mark.filterwarnings("ignore::headwise.HeadwiseWarning")
+@pytest.mark.filterwarnings("ignore::headwise.errors.HeadwiseWarning")
 @pytest.mark.parametrize("family", EAGER)
 def test_who_asks_for_maps_still_gets_them(family, batch):
     model = build_model(family).eval()
@@ -201,7 +201,7 @@ def test_who_asks_for_maps_still_gets_them(family, batch):
     assert all(torch.equal(mine, theirs) for mine, theirs in zip(asked, expected, strict=True))
 
 
-@pytest.mark.filterwarnings("ignore::headwise.HeadwiseWarning")
+@pytest.mark.filterwarnings("ignore::headwise.errors.HeadwiseWarning")
 @pytest.mark.parametrize("family", EAGER)
 def test_in_training_their_maps_are_after_dropout(family, batch):
     model = build_model(family, dropout=0.4).train()
@@ -242,7 +242,7 @@ def test_more_calls_than_layers_are_noticed(model, batch):
             model(**batch)
 
 
-@pytest.mark.filterwarnings("ignore::headwise.HeadwiseWarning")
+@pytest.mark.filterwarnings("ignore::headwise.errors.HeadwiseWarning")
 @pytest.mark.parametrize("family", ["bert", "mpnet"])
 @pytest.mark.parametrize("what", ["received", "map"])
 def test_other_heads_than_the_config_says_are_noticed(family, batch, what):

@@ -9,7 +9,7 @@ from headwise.errors import InputError
 
 LAYERS, HEADS = SIZES["num_hidden_layers"], SIZES["num_attention_heads"]
 WIDTH = SIZES["hidden_size"] // HEADS
-pytestmark = pytest.mark.filterwarnings("ignore::headwise.HeadwiseWarning")
+pytestmark = pytest.mark.filterwarnings("ignore::headwise.errors.HeadwiseWarning")
 
 # Where each family keeps the projection that takes the heads' outputs, side by side, as its input.
 PROJECTIONS = {

@@ -11,7 +11,7 @@ from headwise.errors import UnsupportedModelError
 
 LAYERS, HEADS = SIZES["num_hidden_layers"], SIZES["num_attention_heads"]
 WIDTH = SIZES["hidden_size"] // HEADS
-pytestmark = pytest.mark.filterwarnings("ignore::headwise.HeadwiseWarning")
+pytestmark = pytest.mark.filterwarnings("ignore::headwise.errors.HeadwiseWarning")
 
 # The other families that make their maps themselves, and two that headwise does not know by name.
 OTHERS = {

@@ -30,7 +30,7 @@ def test_every_way_to_name_heads_means_the_same(model, way):
 
 
 @pytest.mark.parametrize("family", ["bert", "modernbert", "mpnet"])
-@pytest.mark.filterwarnings("ignore::headwise.HeadwiseWarning")
+@pytest.mark.filterwarnings("ignore::headwise.errors.HeadwiseWarning")
 def test_a_mask_is_gates_of_zero_inside_the_block_only(family, batch):
     model = build_model(family).eval()
     gates = torch.from_numpy(1.0 - CHOSEN)

@@ -14,7 +14,7 @@ from headwise.attention.backend import SITE
 LAYERS, HEADS = SIZES["num_hidden_layers"], SIZES["num_attention_heads"]
 WIDTH = SIZES["hidden_size"] // HEADS
 PARTS = ("value", "output")
-pytestmark = pytest.mark.filterwarnings("ignore::headwise.HeadwiseWarning")
+pytestmark = pytest.mark.filterwarnings("ignore::headwise.errors.HeadwiseWarning")
 
 # Where a family makes its values, and where it takes the heads' outputs, side by side, if not as BERT does.
 VALUES = {

@@ -7,7 +7,7 @@ from conftest import build_batch, build_model
 import headwise as hw
 from headwise.attention import query_key_projections
 
-pytestmark = pytest.mark.filterwarnings("ignore::headwise.HeadwiseWarning")
+pytestmark = pytest.mark.filterwarnings("ignore::headwise.errors.HeadwiseWarning")
 
 # A shared layer has one pair; ModernBERT keeps query, key and value in one matrix.
 COUNTS = {"albert": 2, "modernbert": 3}

@@ -13,7 +13,7 @@ from two_processes import leave
 
 import headwise as hw
 
-pytestmark = pytest.mark.filterwarnings("ignore::headwise.HeadwiseWarning")
+pytestmark = pytest.mark.filterwarnings("ignore::headwise.errors.HeadwiseWarning")
 
 
 def gradients(model):

@@ -15,7 +15,7 @@ from headwise.attention import head_weights, mask, prune, prune_structure, prune
 from headwise.errors import InputError, StateError, UnsupportedModelError
 
 LAYERS, HEADS = SIZES["num_hidden_layers"], SIZES["num_attention_heads"]
-pytestmark = pytest.mark.filterwarnings("ignore::headwise.HeadwiseWarning")
+pytestmark = pytest.mark.filterwarnings("ignore::headwise.errors.HeadwiseWarning")
 
 CHOICES = {
     "some heads": {0: [1], 2: [0, 3]},

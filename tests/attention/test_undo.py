@@ -13,7 +13,7 @@ from transformers import AutoModelForSequenceClassification, BertConfig, BertFor
 import headwise as hw
 from headwise.errors import HeadwiseWarning, InputError, StateError
 
-pytestmark = pytest.mark.filterwarnings("ignore::headwise.HeadwiseWarning")
+pytestmark = pytest.mark.filterwarnings("ignore::headwise.errors.HeadwiseWarning")
 
 ONES = torch.ones(3, 4)
 

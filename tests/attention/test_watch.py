@@ -16,7 +16,7 @@ from headwise.attention.maps import attention_with_maps
 from headwise.attention.passes import LayerPlan, Request, pick
 from headwise.errors import InputError
 
-pytestmark = pytest.mark.filterwarnings("ignore::headwise.HeadwiseWarning")
+pytestmark = pytest.mark.filterwarnings("ignore::headwise.errors.HeadwiseWarning")
 
 B, H, S, D = 2, 4, 6, 5
 SCALE = 0.7
@@ -399,7 +399,7 @@ def step(model, heads, batch):
     hw.guide(model.train(), hw.Match("next", heads=heads, weight=1.0))
     model(**batch).loss.backward()
     assert all(each.grad.isfinite().all() for each in model.parameters() if each.grad is not None)
-    return hw.last_losses(model)["match"]
+    return hw.guides.last_losses(model)["match"]
 
 
 # -- what the model never sees -----------------------------------------------------------------------------------------
@@ -514,4 +514,4 @@ def test_a_model_of_one_head_can_be_guided(batch):
     model = build_model("bert", num_attention_heads=1)
     hw.guide(model.train(), hw.Match("next", weight=1.0))
     model(**batch).loss.backward()
-    assert hw.last_losses(model)["match"] > 0
+    assert hw.guides.last_losses(model)["match"] > 0

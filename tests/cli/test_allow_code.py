@@ -155,7 +155,7 @@ def test_the_pattern_of_an_analysis(headwise, finished, tmp_path, mark):
 
 def test_python_may_name_a_function(model, mark):
     hw.guide(model, GUIDE)
-    (entry,) = hw.guidance(model).guides
+    (entry,) = hw.guides.guidance(model).guides
     assert entry.pattern.fingerprint(None)["qualname"] == "parse"
     assert mark.exists()
 

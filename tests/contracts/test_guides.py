@@ -115,7 +115,9 @@ def by_name(name, **options):
 @pytest.fixture(autouse=True)
 def _eager_families_warn_elsewhere():
     with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message=".* does not call custom attention", category=hw.HeadwiseWarning)
+        warnings.filterwarnings(
+            "ignore", message=".* does not call custom attention", category=hw.errors.HeadwiseWarning
+        )
         yield
 
 

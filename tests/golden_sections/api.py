@@ -130,7 +130,7 @@ def families(_: Lab) -> Any:
 # -- guides ------------------------------------------------------------------------------------------------------------
 
 
-@hw.register_guide("golden")
+@hw.guides.register_guide("golden")
 class FirstToken(hw.Guide):
     """A guide of the user: the share of attention that a token receives."""
 
@@ -154,14 +154,14 @@ def guide(_: Lab) -> Any:
         "own": FirstToken(weight=0.5),
         "sum": 2 * hw.MDG(weight=0.1) + hw.PDG(weight=0.1),
     }
-    guides |= {f"disagree {on}": hw.Disagreement(weight=0.5, on=on) for on in ("subspace", "position", "output")}
+    guides |= {f"disagree {on}": hw.guides.Disagreement(weight=0.5, on=on) for on in ("subspace", "position", "output")}
     guides |= {f"match {name}": hw.Match(name, weight=0.5) for name in ("first", "next", "prev", "delim", "period")}
     found = {}
     for name, each in guides.items():
         model = hw.guide(classifier().train(), each, tokenizer=build_tokenizer())
         loss = model(**batch()).loss
         loss.backward()
-        parts, gradient = hw.last_losses(model), take_gradient(model)
+        parts, gradient = hw.guides.last_losses(model), take_gradient(model)
         hw.unguide(model)
         found[name] = {"loss": float(loss), "parts": parts, "gradient": gradient, "after": float(model(**batch()).loss)}
     return found
@@ -173,9 +173,9 @@ def guide_weights(_: Lab) -> Any:
     found = {}
     for name, weight in {
         "auto": hw.auto(0.2, every=2, window=2),
-        "warm_up": hw.warm_up(0.4, 4),
-        "decay": hw.decay(0.4, 3, start=1, to=0.1),
-        "piecewise": hw.piecewise((0, 0.0), (2, 0.3), (5, 0.1)),
+        "warm_up": hw.guides.warm_up(0.4, 4),
+        "decay": hw.guides.decay(0.4, 3, start=1, to=0.1),
+        "piecewise": hw.guides.piecewise((0, 0.0), (2, 0.3), (5, 0.1)),
     }.items():
         model = hw.guide(classifier().train(), hw.PDG(weight=weight) + hw.MDG(weight=0.01))
         optimizer, rows = torch.optim.SGD(model.parameters(), lr=0.05), []
@@ -183,9 +183,9 @@ def guide_weights(_: Lab) -> Any:
             model(**batch()).loss.backward()
             optimizer.step()
             optimizer.zero_grad()
-            rows.append(hw.last_losses(model))
+            rows.append(hw.guides.last_losses(model))
         model(**batch())
-        found[name] = {"steps": columns(rows), "share": hw.guidance(model).gradient_share()}
+        found[name] = {"steps": columns(rows), "share": hw.guides.guidance(model).gradient_share()}
     return found
 
 
@@ -203,30 +203,33 @@ class OutsideLoss(nn.Module):
 @section("api.trainer")
 def trainer(_: Lab) -> Any:
     guides = hw.MDG(weight=hw.auto(0.1, every=3)) + hw.PDG(weight=0.01)
-    plain = hw.log_losses(trainer_of(transformers.Trainer, hw.guide(classifier(), guides), "plain-trainer"))
+    plain = trainer_of(transformers.Trainer, hw.guide(classifier(), guides), "plain-trainer")
+    plain.add_callback(hw.GuideCallback())
     smooth = {"label_smoothing_factor": 0.1, "gradient_accumulation_steps": 2, "max_steps": 5}
     guided = trainer_of(hw.GuidedTrainer, hw.guide(classifier(), guides), "guided-trainer", **smooth)
-    outside = hw.GuidedLoss(OutsideLoss(hw.guide(classifier().train(), hw.PDG(weight=0.5))))
+    outside = hw.guides.GuidedLoss(OutsideLoss(hw.guide(classifier().train(), hw.PDG(weight=0.5))))
     loss = float(outside(inputs(), batch()["labels"]))
     return {"Trainer": train(plain), "GuidedTrainer": train(guided), "GuidedLoss": loss}
 
 
 @section("api.ssa")
 def ssa(_: Lab) -> Any:
-    """Labels by hw.relabel, then scores of tokens, by the saved and loaded model."""
+    """Labels by SSACallback, then scores of tokens, by the saved and loaded model."""
     found = {}
     for name, options in {
         "hybrid": hw.SSA(model="hybrid", attention_threshold=0.4),
         "soft": hw.SSA(model="cotraining", label_rule="soft", share_weight=False, aug_loss_weight=0.5),
     }.items():
         model = hw.self_supervise(classifier(), options, tokenizer=build_tokenizer(), max_length=32)
-        found[name] = train(hw.relabel(trainer_of(transformers.Trainer, model, name, max_steps=15, learning_rate=3e-3)))
+        found[name] = train(
+            hw.training.relabel(trainer_of(transformers.Trainer, model, name, max_steps=15, learning_rate=3e-3))
+        )
         model.eval().save_pretrained(f"ssa-{name}")
         loaded = hw.load(f"ssa-{name}")
         with torch.no_grad():
             output = loaded(**inputs(), output_ssa=True)
         found[name] |= {"logits": output.logits.tolist(), "kept": int(output["ssa_kept"].sum())}
-        found[name] |= {"scores": stats(output["ssa_scores"]), "options": repr(hw.supervision(loaded).options)}
+        found[name] |= {"scores": stats(output["ssa_scores"]), "options": repr(hw.ssa.supervision(loaded).options)}
     return found
 
 
@@ -241,7 +244,7 @@ def load(lab: Lab) -> Any:
     for task in ("agree", "type", "score"):
         found[f"joint {task}"] = logits(hw.load(lab.run("joint-iat"), task=task))
         found[f"several {task}"] = logits(several, task=task)
-    own = hw.MultiTask({"one": classifier(3, 5), "two": classifier(2, 6)}).eval()
+    own = hw.training.MultiTask({"one": classifier(3, 5), "two": classifier(2, 6)}).eval()
     hw.prune(own, {0: [0]})
     own.save_pretrained("multitask")
     return found | {"own": logits(own, task="two"), "own loaded": logits(hw.load("multitask"), task="two")}

@@ -98,7 +98,7 @@ def mistakes_in_python(lab: Lab) -> Any:
         "pruning a guided model": lambda: hw.prune(guided, {0: [0]}),
         "no model": lambda: hw.load("no-folder"),
         "unknown task": lambda: hw.load(lab.run("joint"), task="tipe"),
-        "no SSA": lambda: hw.supervision(model),
+        "no SSA": lambda: hw.ssa.supervision(model),
         "no re-ranker": lambda: hw.Reranker.load(lab.run("plain")),
         "several tasks": lambda: hw.analyze(lab.run("joint")),
         "no labels": lambda: hw.head_importance(model, [{"input_ids": torch.ones(1, 4, dtype=torch.long)}]),

@@ -59,7 +59,7 @@ def test_equal_names_get_numbers():
 def test_two_guides_of_a_kind_both_count():
     model = hw.guide(build_model("bert").train(), hw.MDG(weight=0.1, layers=0) + hw.MDG(weight=0.2, layers=2))
     loss = model(**build_batch()).loss
-    parts = hw.last_losses(model)
+    parts = hw.guides.last_losses(model)
     assert parts["mdg"] != parts["mdg-2"]
     assert loss.item() == pytest.approx(parts["task"] + 0.1 * parts["mdg"] + 0.2 * parts["mdg-2"], rel=1e-6)
 
@@ -81,7 +81,7 @@ def test_scaling_changes_the_weight_alone():
 
 
 def test_schedules_and_shares_scale():
-    warm = hw.MDG(weight=hw.warm_up(1.0, steps=4)) * 3
+    warm = hw.MDG(weight=hw.guides.warm_up(1.0, steps=4)) * 3
     assert [at(warm, step) for step in (0, 2, 4, 9)] == [0.0, 1.5, 3.0, 3.0]
     assert (hw.MDG(weight=constant(0.5)) * 2).weight == constant(1.0)
     assert (hw.MDG(weight=hw.auto(0.1, every=7, window=3)) * 2).weight == hw.auto(0.2, every=7, window=3)
@@ -98,7 +98,7 @@ def test_a_factor_is_a_number_of_zero_or_more(factor):
     [
         hw.MDG(weight=0.1, tau=0.5, layers=[0, 2], special_tokens=False),
         hw.PDG(reduction="sum", heads="first:2", preset="released"),
-        hw.PDG(weight=hw.warm_up(0.1, steps=3)),
+        hw.PDG(weight=hw.guides.warm_up(0.1, steps=3)),
         hw.MDG(weight=hw.auto(0.1, every=5)),
     ],
     ids=["number", "default", "schedule", "auto"],
@@ -117,7 +117,7 @@ def test_a_bad_name_is_refused(names, name):
     before = list(names)
     with pytest.raises(InputError, match=r"^guide name .*: expected lower-case letters, digits and hyphens[^\n]*\.$"):
 
-        @hw.register_guide(name)
+        @hw.guides.register_guide(name)
         class Mine(hw.Guide):
             pass
 
@@ -127,7 +127,7 @@ def test_a_bad_name_is_refused(names, name):
 def test_a_taken_name_is_refused(names):
     with pytest.raises(InputError, match=r"^guide name 'mdg' is taken by MapDiscrimination: choose another\.$"):
 
-        @hw.register_guide("mdg")
+        @hw.guides.register_guide("mdg")
         class Mine(hw.Guide):
             pass
 
@@ -139,7 +139,7 @@ def test_a_taken_name_is_refused(names):
 
 @pytest.fixture
 def flatness(names):
-    @hw.register_guide("flatness")
+    @hw.guides.register_guide("flatness")
     class Flatness(hw.Guide):
         """Attention received should be spread evenly over the tokens."""
 
@@ -174,7 +174,7 @@ def test_a_guide_written_by_a_user_trains(flatness):
         optimiser.zero_grad()
         model(**build_batch()).loss.backward()
         optimiser.step()
-        values.append(hw.last_losses(model)["flatness"])
+        values.append(hw.guides.last_losses(model)["flatness"])
     assert values[-1] < 0.8 * values[0]
 
 
@@ -185,7 +185,7 @@ def test_a_guide_written_by_a_user_ignores_padding_with_the_helpers(flatness):
 
 
 def test_a_guide_may_ask_for_maps(names):
-    @hw.register_guide("diagonal")
+    @hw.guides.register_guide("diagonal")
     class Diagonal(hw.Guide):
         what = "map"
 
@@ -195,7 +195,7 @@ def test_a_guide_may_ask_for_maps(names):
 
     model = hw.guide(build_model("bert").train(), Diagonal(weight=1.0, heads=[1]))
     loss = model(**build_batch()).loss
-    parts = hw.last_losses(model)
+    parts = hw.guides.last_losses(model)
     assert loss.item() == pytest.approx(parts["task"] + parts["diagonal"], rel=1e-6)
     with hw.capture(model.eval(), heads=[1], what="map") as record:
         model(**build_batch())
@@ -204,7 +204,7 @@ def test_a_guide_may_ask_for_maps(names):
 
 @pytest.mark.parametrize("returned", [3.0, torch.ones(1)], ids=str)
 def test_a_guide_that_returns_no_scalar_is_refused(names, returned):
-    @hw.register_guide("broken")
+    @hw.guides.register_guide("broken")
     class Broken(hw.Guide):
         def __call__(self, maps, inputs):
             return returned

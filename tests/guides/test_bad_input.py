@@ -79,13 +79,13 @@ def test_a_weight_that_is_no_number_of_zero_or_more(weight):
 @pytest.mark.parametrize(
     ("make", "facts"),
     [
-        (lambda: hw.warm_up(-1.0, steps=2), ["-1.0", "0 or more"]),
-        (lambda: hw.warm_up(1.0, steps=0), ["steps=0", "1 or more"]),
-        (lambda: hw.decay(1.0, steps=1.5), ["steps=1.5", "1 or more"]),
-        (lambda: hw.decay(1.0, steps=2, start=-1), ["(-1, 1.0)", "from 0 or more"]),
-        (lambda: hw.piecewise(), ["piecewise weight ()", "points (step, weight)"]),
-        (lambda: hw.piecewise((2, 1.0), (1, 0.0)), ["(2, 1.0), (1, 0.0)", "steps that rise"]),
-        (lambda: hw.piecewise(0.5), ["0.5", "points (step, weight)"]),
+        (lambda: hw.guides.warm_up(-1.0, steps=2), ["-1.0", "0 or more"]),
+        (lambda: hw.guides.warm_up(1.0, steps=0), ["steps=0", "1 or more"]),
+        (lambda: hw.guides.decay(1.0, steps=1.5), ["steps=1.5", "1 or more"]),
+        (lambda: hw.guides.decay(1.0, steps=2, start=-1), ["(-1, 1.0)", "from 0 or more"]),
+        (lambda: hw.guides.piecewise(), ["piecewise weight ()", "points (step, weight)"]),
+        (lambda: hw.guides.piecewise((2, 1.0), (1, 0.0)), ["(2, 1.0), (1, 0.0)", "steps that rise"]),
+        (lambda: hw.guides.piecewise(0.5), ["0.5", "points (step, weight)"]),
         (lambda: hw.auto(-0.1), ["share", "-0.1", "0 or more"]),
         (lambda: hw.auto(0.1, every=0), ["auto(every=0)", "1 or more"]),
         (lambda: hw.auto(0.1, window=True), ["auto(window=True)", "1 or more"]),
@@ -142,11 +142,11 @@ def test_a_model_that_is_already_guided(model, batch):
     with answered(StateError, "already guided", "unguide(model) first"):
         hw.guide(model, hw.PDG())
     model(**batch)
-    assert "mdg" in hw.last_losses(model)
-    assert "pdg" not in hw.last_losses(model)
+    assert "mdg" in hw.guides.last_losses(model)
+    assert "pdg" not in hw.guides.last_losses(model)
 
 
-@pytest.mark.parametrize("ask", [hw.guidance, hw.last_losses])
+@pytest.mark.parametrize("ask", [hw.guides.guidance, hw.guides.last_losses])
 def test_a_model_that_is_not_guided(model, ask):
     with answered(StateError, "this model is not guided"):
         ask(model)
@@ -201,10 +201,10 @@ def test_a_refused_guide_leaves_the_model_alone(model, attempt, facts):
 def test_the_state_of_other_guides(model):
     hw.guide(model, hw.MDG(weight=hw.auto(0.1)))
     with answered(InputError, "of other guides", "['mdg']", "['pdg']", "attach the guides that were saved"):
-        hw.guidance(model).load_state_dict({"step": 3, "auto": {"pdg": {}}})
+        hw.guides.guidance(model).load_state_dict({"step": 3, "auto": {"pdg": {}}})
     with answered(InputError, "of other guides"):
-        hw.guidance(model).load_state_dict({})
-    assert hw.guidance(model).step == 0
+        hw.guides.guidance(model).load_state_dict({})
+    assert hw.guides.guidance(model).step == 0
 
 
 # -- batches -----------------------------------------------------------------------------------------------------------
@@ -238,4 +238,4 @@ def test_after_a_bad_batch_the_next_one_works(model, batch):
     with pytest.raises(IndexError):
         model(**{**batch, "input_ids": batch["input_ids"] + 100})
     model(**batch).loss.backward()
-    assert "mdg" in hw.last_losses(model)
+    assert "mdg" in hw.guides.last_losses(model)

@@ -10,7 +10,7 @@ from headwise.attention import AttentionRecord, Request, backend
 from headwise.attention import backend as watch
 from headwise.errors import InputError
 
-pytestmark = pytest.mark.filterwarnings("ignore:.* does not call custom attention:headwise.HeadwiseWarning")
+pytestmark = pytest.mark.filterwarnings("ignore:.* does not call custom attention:headwise.errors.HeadwiseWarning")
 
 HEADS = 4
 ON = ("subspace", "position", "output")
@@ -78,7 +78,7 @@ def guided(model, guide, batch):
     """(the raw value, the same in the graph) of one training pass."""
     hw.guide(model.train(), guide)
     model(**{name: each for name, each in batch.items() if name != "labels"})
-    guidance = hw.guidance(model)
+    guidance = hw.guides.guidance(model)
     added = guidance.total(torch.zeros((), dtype=model.dtype))
     hw.unguide(model)
     return guidance.losses.guides["disagreement"].raw, added
@@ -99,7 +99,7 @@ def test_equals_the_slow_reference_in_value_and_gradient(family, special_tokens)
         counted = counted & (special == 0)
     for on in ON:
         for reduction in REDUCTIONS:
-            guide = hw.Disagreement(on=on, reduction=reduction, special_tokens=special_tokens, weight=1.0)
+            guide = hw.guides.Disagreement(on=on, reduction=reduction, special_tokens=special_tokens, weight=1.0)
             value, added = guided(model, guide, {**batch, "special_tokens_mask": special})
             expected = slow_disagreement(apart[on], counted, on, reduction)
             same(value, expected)
@@ -111,7 +111,7 @@ def test_some_heads_of_some_layers(on):
     batch = build_batch()
     model, twin = (build_model("bert", dtype=torch.float64) for _ in range(2))
     parts = seen_apart(twin.eval(), "bert", batch)[on]
-    value, _ = guided(model, hw.Disagreement(on=on, heads={0: [0, 3], 2: [1, 2, 3]}), batch)
+    value, _ = guided(model, hw.guides.Disagreement(on=on, heads={0: [0, 3], 2: [1, 2, 3]}), batch)
     chosen = [parts[0][:, [0, 3]], parts[2][:, [1, 2, 3]]]
     expected = torch.stack(
         [slow_disagreement([each], batch["attention_mask"].bool(), on, "pairs") for each in chosen]
@@ -124,7 +124,7 @@ def test_some_heads_of_some_layers(on):
 
 def by_hand(parts, valid=None, *, layers=1, **options):
     """Of values or outputs [B,n,S,D] that are given."""
-    guide = hw.Disagreement(**options)
+    guide = hw.guides.Disagreement(**options)
     chunks = parts.chunk(layers, 1)
     request = Request.of(guide.what, {layer: tuple(range(each.shape[1])) for layer, each in enumerate(chunks)})
     valid = torch.ones(parts.shape[0], parts.shape[2], dtype=torch.bool) if valid is None else valid
@@ -189,7 +189,7 @@ def test_a_head_that_says_nothing_agrees_with_none(reduction):
 
 def test_a_head_that_says_nothing_has_a_finite_gradient():
     parts = torch.zeros(1, 3, 1, 2, requires_grad=True)
-    guide = hw.Disagreement()
+    guide = hw.guides.Disagreement()
     record = AttentionRecord(Request.of("output", {0: (0, 1, 2)}))
     guide(record.fill({0: parts}, torch.ones(1, 1, dtype=torch.bool), None), NO_INPUTS).backward()
     assert parts.grad.isfinite().all()
@@ -205,14 +205,14 @@ def test_half_precision_is_compared_in_float32():
 
 
 def test_trained_heads_agree_less(batch):
-    model = hw.guide(build_model("bert").train(), hw.Disagreement(weight=20.0))
+    model = hw.guide(build_model("bert").train(), hw.guides.Disagreement(weight=20.0))
     optimiser = torch.optim.Adam(model.parameters(), 1e-2)
     values = []
     for _ in range(15):
         optimiser.zero_grad()
         model(**batch).loss.backward()
         optimiser.step()
-        values.append(hw.last_losses(model)["disagreement"])
+        values.append(hw.guides.last_losses(model)["disagreement"])
     assert values[-1] < values[0] - 0.1
 
 
@@ -230,7 +230,7 @@ def test_values_and_outputs_need_no_maps(on, batch, monkeypatch):
         backend, "sdpa_attention_forward", lambda *args, **kwargs: calls.append(1) or plain(*args, **kwargs)
     )
     monkeypatch.setattr(backend, "watch", refuse)
-    guided(build_model("bert"), hw.Disagreement(on=on), batch)
+    guided(build_model("bert"), hw.guides.Disagreement(on=on), batch)
     assert len(calls) == 3
 
 
@@ -240,7 +240,7 @@ def test_positions_need_the_maps_of_the_chosen_heads_only(batch, monkeypatch):
     monkeypatch.setattr(
         watch, "attention_with_maps", lambda *args, **kwargs: calls.append(list(args[3])) or explicit(*args, **kwargs)
     )
-    guided(build_model("bert"), hw.Disagreement(on="position", heads=[1, 2]), batch)
+    guided(build_model("bert"), hw.guides.Disagreement(on="position", heads=[1, 2]), batch)
     assert calls == [[1, 2]] * 3
 
 
@@ -248,7 +248,7 @@ def test_positions_need_the_maps_of_the_chosen_heads_only(batch, monkeypatch):
 
 
 def test_one_head_has_nobody_to_disagree_with(batch):
-    model = hw.guide(build_model("bert").train(), hw.Disagreement(heads={0: [1, 2], 2: [3]}))
+    model = hw.guide(build_model("bert").train(), hw.guides.Disagreement(heads={0: [1, 2], 2: [3]}))
     with pytest.raises(InputError, match="disagreement on one head of layer 2: choose two or more with heads"):
         model(**batch)
 
@@ -263,4 +263,4 @@ def test_one_head_has_nobody_to_disagree_with(batch):
 )
 def test_wrong_options_say_what_was_expected(options, message):
     with pytest.raises(InputError, match=message):
-        hw.Disagreement(**options)
+        hw.guides.Disagreement(**options)

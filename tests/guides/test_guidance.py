@@ -52,7 +52,7 @@ def footprint(model):
 def test_the_training_loss_is_task_plus_weighted_guides(model, batch):
     expected_task = build_model("bert").train()(**batch).loss
     loss = hw.guide(model, BOTH)(**batch).loss
-    parts = hw.guidance(model).losses
+    parts = hw.guides.guidance(model).losses
     assert list(parts.guides) == ["mdg", "pdg"]
     assert torch.equal(loss, parts.task + 0.1 * parts.guides["mdg"].raw + 0.01 * parts.guides["pdg"].raw)
     torch.testing.assert_close(parts.task, expected_task)
@@ -63,7 +63,7 @@ def test_the_gradient_of_the_loss_is_that_of_its_parts(batch):
     plain = gradients(twin := exact(), twin(**batch).loss)
     model = hw.guide(exact(), BOTH)
     loss = model(**batch).loss
-    raw = hw.guidance(model)._raw
+    raw = hw.guides.guidance(model)._raw
     pieces = [gradients(model, 0.1 * raw["mdg"]), gradients(model, 0.01 * raw["pdg"]), plain]
     summed = {name: sum(piece[name] for piece in pieces) for name in plain}
     assert_same_gradients(gradients(model, loss), summed)
@@ -72,7 +72,7 @@ def test_the_gradient_of_the_loss_is_that_of_its_parts(batch):
 
 def test_the_parts_are_readable(model, batch):
     loss = hw.guide(model, BOTH)(**batch).loss
-    parts = hw.last_losses(model)
+    parts = hw.guides.last_losses(model)
     assert list(parts) == ["task", "mdg", "mdg_weighted", "mdg_weight", "pdg", "pdg_weighted", "pdg_weight"]
     assert all(type(value) is float for value in parts.values())
     assert (parts["mdg_weight"], parts["pdg_weight"]) == (0.1, 0.01)
@@ -81,32 +81,32 @@ def test_the_parts_are_readable(model, batch):
 
 
 def test_the_parts_of_a_step_with_weight_zero_are_the_task_alone(model, batch):
-    hw.guide(model, hw.MDG(weight=hw.decay(0.1, steps=1)))
+    hw.guide(model, hw.MDG(weight=hw.guides.decay(0.1, steps=1)))
     optimiser = torch.optim.SGD(model.parameters(), lr=0.1)
     model(**batch).loss.backward()
-    assert "mdg" in hw.last_losses(model)
+    assert "mdg" in hw.guides.last_losses(model)
     optimiser.step()
     loss = model(**batch).loss
-    assert hw.last_losses(model) == {"task": loss.item()}
+    assert hw.guides.last_losses(model) == {"task": loss.item()}
 
 
 def test_without_labels_there_is_no_loss_to_add_to(model, batch):
     hw.guide(model, BOTH)
     del batch["labels"]
     assert model(**batch).loss is None
-    assert hw.last_losses(model) == {}
+    assert hw.guides.last_losses(model) == {}
 
 
 def test_a_custom_loss_gets_the_guides_from_total(batch):
     labels = batch.pop("labels")
     model = hw.guide(exact(), BOTH)
     task = torch.nn.functional.cross_entropy(model(**batch).logits, labels, label_smoothing=0.2)
-    total = hw.guidance(model).total(task)
-    parts = hw.last_losses(model)
+    total = hw.guides.guidance(model).total(task)
+    parts = hw.guides.last_losses(model)
     assert total.item() == pytest.approx(task.item() + 0.1 * parts["mdg"] + 0.01 * parts["pdg"], rel=1e-12)
     assert parts["task"] == task.item()
     bare = hw.guide(exact(), hw.MDG(weight=0.0))
-    assert torch.equal(hw.guidance(bare).total(task), task)
+    assert torch.equal(hw.guides.guidance(bare).total(task), task)
 
 
 def test_in_eval_mode_the_loss_is_the_tasks_alone(batch, calls):
@@ -164,12 +164,15 @@ def test_forward_keeps_its_signature(model):
 )
 def test_guides_can_be_given_in_several_ways(model, batch, guides):
     hw.guide(model, guides)(**batch)
-    assert {name: part.weight for name, part in hw.guidance(model).losses.guides.items()} == {"mdg": 0.1, "pdg": 0.01}
+    assert {name: part.weight for name, part in hw.guides.guidance(model).losses.guides.items()} == {
+        "mdg": 0.1,
+        "pdg": 0.01,
+    }
 
 
 @pytest.mark.parametrize("guides", ["mdg", {"mdg": None}], ids=str)
 def test_a_name_alone_means_the_defaults(model, guides):
-    assert tuple(hw.guidance(hw.guide(model, guides)).guides) == (hw.MDG(),)
+    assert tuple(hw.guides.guidance(hw.guide(model, guides)).guides) == (hw.MDG(),)
 
 
 # -- training ----------------------------------------------------------------------------------------------------------
@@ -187,7 +190,7 @@ def test_it_works_in_a_custom_loop(batch):
             model(**batch).loss.backward()
             optimiser.step()
         model(**batch)
-        return hw.last_losses(model)
+        return hw.guides.last_losses(model)
 
     weak, strong = train(1e-9), train(10.0)
     assert strong[kind.name] < 0.95 * weak[kind.name]
@@ -202,12 +205,12 @@ def test_two_models_of_one_config_have_separate_guides(batch):
     hw.guide(first, hw.MDG(weight=0.1))
     hw.guide(second, hw.PDG(weight=0.01, layers=0))
     first(**batch), second(**batch)
-    assert set(hw.last_losses(first)) == {"task", "mdg", "mdg_weighted", "mdg_weight"}
-    assert set(hw.last_losses(second)) == {"task", "pdg", "pdg_weighted", "pdg_weight"}
+    assert set(hw.guides.last_losses(first)) == {"task", "mdg", "mdg_weighted", "mdg_weight"}
+    assert set(hw.guides.last_losses(second)) == {"task", "pdg", "pdg_weighted", "pdg_weight"}
     hw.unguide(first)
     plain = first(**batch).loss
     loss = second(**batch).loss
-    assert loss > hw.guidance(second).losses.task
+    assert loss > hw.guides.guidance(second).losses.task
     torch.testing.assert_close(plain, build_model("bert").train()(**batch).loss)
     hw.unguide(second)
     assert first.config is second.config is config
@@ -216,7 +219,7 @@ def test_two_models_of_one_config_have_separate_guides(batch):
 @pytest.mark.parametrize("family", ["bert", "mpnet"])
 @pytest.mark.filterwarnings("ignore:.*does not call custom attention")
 def test_a_copy_of_a_guided_model_trains_alone(batch, family):
-    model = hw.guide(build_model(family).train(), hw.MDG(weight=hw.warm_up(1.0, steps=4)) + hw.PDG(weight=0.01))
+    model = hw.guide(build_model(family).train(), hw.MDG(weight=hw.guides.warm_up(1.0, steps=4)) + hw.PDG(weight=0.01))
     model(**batch)  # a copy must not stumble over the graph of this pass
     before = [parameter.clone() for parameter in model.parameters()]
     twin = copy.deepcopy(model)
@@ -225,15 +228,15 @@ def test_a_copy_of_a_guided_model_trains_alone(batch, family):
         twin(**batch).loss.backward()
         optimiser.step()
     twin(**batch)
-    assert (hw.guidance(twin).step, hw.guidance(model).step) == (2, 0)
-    assert hw.last_losses(twin)["mdg_weight"] == 0.5
-    assert "mdg" not in hw.last_losses(model)
+    assert (hw.guides.guidance(twin).step, hw.guides.guidance(model).step) == (2, 0)
+    assert hw.guides.last_losses(twin)["mdg_weight"] == 0.5
+    assert "mdg" not in hw.guides.last_losses(model)
     assert all(torch.equal(old, new) for old, new in zip(before, model.parameters(), strict=True))
     hw.unguide(twin)
-    hw.guidance(model)  # still guided
+    hw.guides.guidance(model)  # still guided
     assert footprint_keys(twin) == footprint_keys(build_model(family))
     loss = model(**batch).loss
-    assert loss > hw.guidance(model).losses.task
+    assert loss > hw.guides.guidance(model).losses.task
     hw.unguide(model)
 
 
@@ -261,7 +264,7 @@ def test_gradient_checkpointing_changes_no_gradient(batch):
         model = hw.guide(exact(dropout=0.2), BOTH)
         if checkpointing:
             model.gradient_checkpointing_enable({"use_reentrant": False})
-        return gradients(model, model(**batch).loss), hw.last_losses(model)
+        return gradients(model, model(**batch).loss), hw.guides.last_losses(model)
 
     (actual, parts), (expected, wanted) = guided(True), guided(False)
     assert parts == wanted
@@ -317,7 +320,7 @@ def test_torch_compile(batch, order):
             loss = each(**batch).loss
             loss.backward()
             optimiser.step()
-    assert hw.last_losses(model) == pytest.approx(hw.last_losses(plain), rel=1e-5)
+    assert hw.guides.last_losses(model) == pytest.approx(hw.guides.last_losses(plain), rel=1e-5)
     for actual, expected in zip(model.parameters(), plain.parameters(), strict=True):
         torch.testing.assert_close(actual, expected, rtol=1e-4, atol=1e-5)
 
@@ -370,7 +373,7 @@ def test_capture_on_a_guided_model_leaves_it_guided(model, batch):
         loss = model(**batch).loss
     assert record[0].shape == (3, 4, 12, 12)
     torch.testing.assert_close(model(**batch).loss, loss)
-    assert "mdg" in hw.last_losses(model)
+    assert "mdg" in hw.guides.last_losses(model)
 
 
 def test_a_saved_model_shows_no_trace(model, batch, tmp_path):
@@ -401,8 +404,8 @@ def test_adapters(batch, order):
     else:
         wrapped = hw.guide(get_peft_model(model, config), BOTH)
     loss = wrapped.train()(**batch).loss
-    assert set(hw.last_losses(wrapped)) >= {"task", "mdg", "pdg"}
-    (loss - hw.guidance(wrapped)._task).backward()  # the guides alone
+    assert set(hw.guides.last_losses(wrapped)) >= {"task", "mdg", "pdg"}
+    (loss - hw.guides.guidance(wrapped)._task).backward()  # the guides alone
     adapters = {name: parameter for name, parameter in wrapped.named_parameters() if "lora_" in name}
     assert len(adapters) == 12
     assert all(parameter.grad.norm() > 1e-6 for parameter in adapters.values())
@@ -444,7 +447,9 @@ def steps(model, batch):
         optimiser.zero_grad()
         model(**batch).loss.backward()
         inner = getattr(model, "module", model)
-        seen.append(({name: each.grad.clone() for name, each in inner.named_parameters()}, hw.last_losses(model)))
+        seen.append(
+            ({name: each.grad.clone() for name, each in inner.named_parameters()}, hw.guides.last_losses(model))
+        )
         optimiser.step()
     return seen
 

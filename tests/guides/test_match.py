@@ -22,7 +22,7 @@ from headwise.patterns import PATTERNS, Next, Pattern, build_pattern, register_p
 from headwise.patterns.knowledge import Knowledge
 from headwise.training.encoders import builtin_folder
 
-pytestmark = pytest.mark.filterwarnings("ignore:.* does not call custom attention:headwise.HeadwiseWarning")
+pytestmark = pytest.mark.filterwarnings("ignore:.* does not call custom attention:headwise.errors.HeadwiseWarning")
 
 PAD, CLS, SEP, STOP = 1, 2, 3, 4
 FIXED = ("first", "next", "prev", "delim", "period")
@@ -84,7 +84,7 @@ def all_guided(model, guides, batch):
     """(the raw values by name, what they add to a loss that is nothing)."""
     hw.guide(model.train(), guides, tokenizer=tokenizer())
     model(**{name: each for name, each in batch.items() if name != "labels"})
-    guidance = hw.guidance(model)
+    guidance = hw.guides.guidance(model)
     added = guidance.total(torch.zeros((), dtype=model.dtype))
     hw.unguide(model)
     return {name: part.raw for name, part in guidance.losses.guides.items()}, added
@@ -332,11 +332,11 @@ def test_a_batch_without_any_full_stop_gives_zero_and_trains_on(on, distance, we
         for each in (plain, model):
             each(**batch).loss.backward()
             torch.optim.SGD(each.parameters(), 0.1).step()
-        assert hw.last_losses(model)["match"] == 0.0
+        assert hw.guides.last_losses(model)["match"] == 0.0
     for ours, theirs in zip(model.parameters(), plain.parameters(), strict=True):
         torch.testing.assert_close(ours, theirs, rtol=1e-9, atol=1e-12)
     # and the next batch with full stops is guided
-    assert model(**sentences()).loss > hw.guidance(model).losses.task
+    assert model(**sentences()).loss > hw.guides.guidance(model).losses.task
 
 
 @pytest.mark.parametrize("distance", DISTANCES)
@@ -451,7 +451,7 @@ TOGETHER = {
     "match": hw.Match("next", weight=1.0, heads=[1, 2]),
     "delim": build("delim", weight=1.0, layers=[1], heads=[0, 1], distance="kl"),
     "period": build("period", weight=1.0, on="received", heads="last:1"),
-    "disagreement": hw.Disagreement(weight=1.0),
+    "disagreement": hw.guides.Disagreement(weight=1.0),
 }
 
 
@@ -489,7 +489,7 @@ def test_two_guides_can_share_out_the_heads_of_a_layer():
     maps = slow_maps(twin.eval(), batch, eager=False)
     model = hw.guide(exact().train(), hw.Match("next", heads=[0, 2]) + hw.Match("prev", heads=[3, 1]))
     model(**batch)
-    found = hw.guidance(model).losses.guides
+    found = hw.guides.guidance(model).losses.guides
     same(found["match"].raw, slow_match(maps[:, [0, 2, 4, 6, 8, 10]], batch, "next", "map", "mse"))
     same(found["match-2"].raw, slow_match(maps[:, [1, 3, 5, 7, 9, 11]], batch, "prev", "map", "mse"))
 
@@ -603,8 +603,8 @@ def test_it_can_be_made_from_plain_data():
     plain = {"match": {"pattern": {"name": "next"}, "distance": "kl", "heads": "last:1"}, "delim": {}, "period": None}
     model = hw.guide(build_model("bert").train(), json.loads(json.dumps(plain)), tokenizer=tokenizer())
     model(**sentences())
-    assert hw.guidance(model).guides[0] == hw.Match("next", distance="kl", heads="last:1")
-    assert list(hw.guidance(model).losses.guides) == ["match", "delim", "period"]
+    assert hw.guides.guidance(model).guides[0] == hw.Match("next", distance="kl", heads="last:1")
+    assert list(hw.guides.guidance(model).losses.guides) == ["match", "delim", "period"]
 
 
 # -- refusals ----------------------------------------------------------------------------------------------------------
@@ -666,7 +666,7 @@ def test_a_pattern_may_have_lists_among_its_options(batch):
     try:
         model = hw.guide(build_model("bert").train(), hw.Match({"name": "lists", "ids": [1, 2]}, weight=1.0))
         model(**batch)
-        assert hw.last_losses(model)["match"] > 0
+        assert hw.guides.last_losses(model)["match"] > 0
     finally:
         PATTERNS.remove("lists")
 

@@ -12,7 +12,10 @@ from torch.nn.functional import cross_entropy
 import headwise as hw
 from headwise.errors import HeadwiseWarning, InputError, StateError
 
-FORGOTTEN = r"trained without the guides \(mdg\).*hw.GuidedLoss\(loss\).*hw.GuidedTrainer.*hw.guidance\(model\).total"
+FORGOTTEN = (
+    r"trained without the guides \(mdg\).*hw.guides.GuidedLoss\(loss\).*hw.GuidedTrainer.*"
+    r"hw.guides.guidance\(model\).total"
+)
 
 
 class Outside(nn.Module):
@@ -79,7 +82,7 @@ def inputs():
 
 def expected():
     model = exact()
-    return gradients(model, model(**build_batch(size=3)).loss), hw.last_losses(model)
+    return gradients(model, model(**build_batch(size=3)).loss), hw.guides.last_losses(model)
 
 
 @pytest.mark.parametrize(
@@ -95,22 +98,22 @@ def expected():
 )
 def test_a_guided_loss_is_what_the_model_would_have_made_of_one_batch(loss_of):
     model = exact()
-    mine = gradients(model, hw.GuidedLoss(loss_of(model))(*inputs()))
+    mine = gradients(model, hw.guides.GuidedLoss(loss_of(model))(*inputs()))
     theirs, parts = expected()
     assert_same_gradients(mine, theirs)
-    assert hw.last_losses(model) == pytest.approx(parts, rel=1e-12)
+    assert hw.guides.last_losses(model) == pytest.approx(parts, rel=1e-12)
 
 
 def test_layers_that_are_computed_once_more_belong_to_their_own_pass():
     model = exact()
     model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
-    loss = hw.GuidedLoss(Outside(model, 1, 2))(*inputs())
+    loss = hw.guides.GuidedLoss(Outside(model, 1, 2))(*inputs())
     assert_same_gradients(gradients(model, loss), expected()[0])
 
 
 def test_a_loss_in_parts_gets_the_guides_as_one_more():
     model = exact()
-    parts = hw.GuidedLoss(InParts(model))(*inputs())
+    parts = hw.guides.GuidedLoss(InParts(model))(*inputs())
     theirs, numbers = expected()
     assert_same_gradients(gradients(model, sum(parts.values())), theirs)
     assert list(parts) == ["most", "rest", "guides"]
@@ -119,42 +122,42 @@ def test_a_loss_in_parts_gets_the_guides_as_one_more():
 
 def test_automatic_weights_measure_the_mean_of_all_passes():
     whole, cut = (hw.guide(hw.unguide(exact()), hw.MDG(weight=hw.auto(0.2))) for _ in range(2))
-    losses = [hw.GuidedLoss(Outside(model, *sizes))(*inputs()) for model, sizes in ((whole, ()), (cut, (1, 2)))]
-    assert hw.guidance(cut).gradient_share()["mdg"] == pytest.approx(0.2)
-    assert hw.guidance(whole).gradient_share()["mdg"] == pytest.approx(0.2)
-    assert hw.last_losses(cut) == pytest.approx(hw.last_losses(whole))
+    losses = [hw.guides.GuidedLoss(Outside(model, *sizes))(*inputs()) for model, sizes in ((whole, ()), (cut, (1, 2)))]
+    assert hw.guides.guidance(cut).gradient_share()["mdg"] == pytest.approx(0.2)
+    assert hw.guides.guidance(whole).gradient_share()["mdg"] == pytest.approx(0.2)
+    assert hw.guides.last_losses(cut) == pytest.approx(hw.guides.last_losses(whole))
     assert_same_gradients(gradients(cut, losses[1]), gradients(whole, losses[0]))
 
 
 def test_evaluation_is_the_loss_alone():
     model = exact()
-    before, loss = hw.guidance(model).losses, Outside(model)
+    before, loss = hw.guides.guidance(model).losses, Outside(model)
     model.eval()
-    assert torch.equal(hw.GuidedLoss(loss)(*inputs()), loss(*inputs()))
-    assert hw.guidance(model).losses is before
+    assert torch.equal(hw.guides.GuidedLoss(loss)(*inputs()), loss(*inputs()))
+    assert hw.guides.guidance(model).losses is before
 
 
 def test_a_loss_that_fails_leaves_the_model_as_it_should_be():
     model = exact()
     with pytest.raises(ValueError, match="batch_size"):
-        hw.GuidedLoss(Outside(model))(inputs()[0], torch.zeros(5, dtype=torch.long))
+        hw.guides.GuidedLoss(Outside(model))(inputs()[0], torch.zeros(5, dtype=torch.long))
     assert_same_gradients(gradients(model, model(**build_batch(size=3)).loss), expected()[0])
 
 
 def test_it_shows_the_model_of_its_loss_if_that_has_one():
     model = exact()
-    assert hw.GuidedLoss(Outside(model)).model is model
-    assert not hasattr(hw.GuidedLoss(nn.CrossEntropyLoss()), "model")
+    assert hw.guides.GuidedLoss(Outside(model)).model is model
+    assert not hasattr(hw.guides.GuidedLoss(nn.CrossEntropyLoss()), "model")
 
 
 def test_a_gradient_cache_is_refused():
     with pytest.raises(StateError, match=r"once more in the backward pass.*without Cached in its name"):
-        hw.GuidedLoss(Cached(exact()))(*inputs())
+        hw.guides.GuidedLoss(Cached(exact()))(*inputs())
 
 
 def test_a_model_without_guides_is_refused_where_it_would_train():
     model = hw.unguide(exact())
-    loss = hw.GuidedLoss(Outside(model))
+    loss = hw.guides.GuidedLoss(Outside(model))
     with pytest.raises(StateError, match=r"the model of Outside is not guided: call guide\(model"):
         loss(*inputs())
     with torch.no_grad():
@@ -163,16 +166,16 @@ def test_a_model_without_guides_is_refused_where_it_would_train():
 
 def test_what_is_no_loss_is_refused():
     with pytest.raises(InputError, match="expected a loss that holds the model"):
-        hw.GuidedLoss(cross_entropy)
+        hw.guides.GuidedLoss(cross_entropy)
     with pytest.raises(InputError, match="would add the guides twice"):
-        hw.GuidedLoss(nn.Sequential(hw.GuidedLoss(Outside(exact()))))
+        hw.guides.GuidedLoss(nn.Sequential(hw.guides.GuidedLoss(Outside(exact()))))
 
     class Vector(Outside):
         def forward(self, batch, labels):
             return self.model(input_ids=batch[0]).logits[0]
 
     with pytest.raises(InputError, match="expected a scalar tensor, or scalar tensors by name"):
-        hw.GuidedLoss(Vector(exact()))(*inputs())
+        hw.guides.GuidedLoss(Vector(exact()))(*inputs())
 
 
 # -- forgotten guides --------------------------------------------------------------------------------------------------
@@ -180,7 +183,7 @@ def test_what_is_no_loss_is_refused():
 
 def train(model, optimiser, batch, *, total=False):
     loss = model(**batch).logits.square().mean()
-    (hw.guidance(model).total(loss) if total else loss).backward()
+    (hw.guides.guidance(model).total(loss) if total else loss).backward()
     optimiser.step()
     optimiser.zero_grad()
 
@@ -220,7 +223,7 @@ def test_no_false_alarm_where_a_loop_accumulates():
     model, optimiser, batch = lonely()
     for _ in range(2):
         for _ in range(2):
-            hw.guidance(model).total(model(**batch).logits.square().mean()).backward()
+            hw.guides.guidance(model).total(model(**batch).logits.square().mean()).backward()
         optimiser.step()
 
 

@@ -31,7 +31,7 @@ def test_special_tokens_can_be_left_out(kind, slow, source):
     model(**batch, **({} if tokenizer else {"special_tokens_mask": special.long()}))
     valid = batch["attention_mask"] != 0
     maps = slow_maps(twin, batch, eager=False)
-    actual = hw.guidance(model).losses.guides[kind.name].raw
+    actual = hw.guides.guidance(model).losses.guides[kind.name].raw
     torch.testing.assert_close(actual, slow(maps, valid, valid & ~special), rtol=1e-10, atol=0)
     assert not torch.isclose(actual, slow(maps, valid), rtol=1e-3)
 
@@ -43,9 +43,9 @@ def test_the_mask_of_the_batch_comes_before_the_tokenizer():
         build_model("bert").train(), kind(special_tokens=False), tokenizer=SimpleNamespace(all_special_ids=[])
     )
     model(**batch)
-    none_special = hw.last_losses(model)[kind.name]
+    none_special = hw.guides.last_losses(model)[kind.name]
     model(**batch, special_tokens_mask=special)
-    assert hw.last_losses(model)[kind.name] != pytest.approx(none_special, rel=1e-4)
+    assert hw.guides.last_losses(model)[kind.name] != pytest.approx(none_special, rel=1e-4)
 
 
 @KINDS

@@ -38,7 +38,7 @@ def pull(model, loss):
 
 
 def weight_of(model, name="mdg"):
-    return hw.last_losses(model).get(f"{name}_weight", 0.0)
+    return hw.guides.last_losses(model).get(f"{name}_weight", 0.0)
 
 
 # -- schedules ---------------------------------------------------------------------------------------------------------
@@ -48,10 +48,10 @@ def weight_of(model, name="mdg"):
     ("schedule", "values"),
     [
         (constant(0.5), {0: 0.5, 1: 0.5, 1000: 0.5}),
-        (hw.warm_up(0.8, steps=4), {0: 0.0, 1: 0.2, 2: 0.4, 3: 0.6, 4: 0.8, 5: 0.8, 1000: 0.8}),
-        (hw.decay(0.8, steps=4), {0: 0.8, 1: 0.6, 2: 0.4, 3: 0.2, 4: 0.0, 5: 0.0}),
-        (hw.decay(0.8, steps=2, start=3, to=0.4), {0: 0.8, 3: 0.8, 4: 0.6, 5: 0.4, 99: 0.4}),
-        (hw.piecewise((2, 1.0), (4, 3.0), (5, 0.0)), {0: 1.0, 2: 1.0, 3: 2.0, 4: 3.0, 5: 0.0, 6: 0.0}),
+        (hw.guides.warm_up(0.8, steps=4), {0: 0.0, 1: 0.2, 2: 0.4, 3: 0.6, 4: 0.8, 5: 0.8, 1000: 0.8}),
+        (hw.guides.decay(0.8, steps=4), {0: 0.8, 1: 0.6, 2: 0.4, 3: 0.2, 4: 0.0, 5: 0.0}),
+        (hw.guides.decay(0.8, steps=2, start=3, to=0.4), {0: 0.8, 3: 0.8, 4: 0.6, 5: 0.4, 99: 0.4}),
+        (hw.guides.piecewise((2, 1.0), (4, 3.0), (5, 0.0)), {0: 1.0, 2: 1.0, 3: 2.0, 4: 3.0, 5: 0.0, 6: 0.0}),
     ],
     ids=str,
 )
@@ -67,7 +67,7 @@ points = st.dictionaries(st.integers(0, 10**6), st.floats(0, 1e6), min_size=1, m
 @settings(deadline=None, max_examples=100)
 @given(points, st.integers(0, 2 * 10**6))
 def test_piecewise_meets_its_points_and_stays_between_them(points, step):
-    schedule = hw.piecewise(*points)
+    schedule = hw.guides.piecewise(*points)
     assert all(schedule.at(at) == value for at, value in points)
     before = [value for at, value in points if at <= step][-1:]
     after = [value for at, value in points if at >= step][:1]
@@ -77,7 +77,7 @@ def test_piecewise_meets_its_points_and_stays_between_them(points, step):
 
 @pytest.mark.parametrize(("kind", "fused"), [(torch.optim.AdamW, True), (torch.optim.SGD, False)])
 def test_schedules_count_optimiser_steps(kind, fused):
-    model = guided(hw.MDG(weight=hw.warm_up(1.0, steps=2)), dtype=torch.float32)
+    model = guided(hw.MDG(weight=hw.guides.warm_up(1.0, steps=2)), dtype=torch.float32)
     optimiser = kind(model.parameters(), lr=1e-3, fused=fused)
     seen = []
     for number in range(12):
@@ -87,53 +87,53 @@ def test_schedules_count_optimiser_steps(kind, fused):
             optimiser.step()
             optimiser.zero_grad()
     assert seen == [0.0] * 4 + [0.5] * 4 + [1.0] * 4
-    assert hw.guidance(model).step == 3
+    assert hw.guides.guidance(model).step == 3
 
 
 def test_the_optimiser_of_another_model_does_not_count():
-    model = guided(hw.MDG(weight=hw.decay(1.0, steps=2)))
+    model = guided(hw.MDG(weight=hw.guides.decay(1.0, steps=2)))
     other = torch.nn.Linear(2, 2)
     stranger, own = (torch.optim.SGD(each.parameters(), lr=0.1) for each in (other, model))
     for _ in range(3):
         other(torch.ones(2)).sum().backward()
         stranger.step()
-    assert hw.guidance(model).step == 0
+    assert hw.guides.guidance(model).step == 0
     forward(model).backward()
     own.step()
-    assert hw.guidance(model).step == 1
+    assert hw.guides.guidance(model).step == 1
 
 
 def test_of_several_optimisers_one_is_counted():
-    model = guided(hw.MDG(weight=hw.decay(1.0, steps=2)))
+    model = guided(hw.MDG(weight=hw.guides.decay(1.0, steps=2)))
     both = [torch.optim.SGD(part.parameters(), lr=0.1) for part in (model.bert, model.classifier)]
     for _ in range(2):
         forward(model).backward()
         for optimiser in both:
             optimiser.step()
-    assert hw.guidance(model).step == 2
+    assert hw.guides.guidance(model).step == 2
 
 
 def test_a_second_run_counts_its_own_optimiser():
     """In a notebook, where the optimiser of the first run is still alive."""
-    model = guided(hw.MDG(weight=hw.decay(1.0, steps=9)))
+    model = guided(hw.MDG(weight=hw.guides.decay(1.0, steps=9)))
     first, second = (torch.optim.SGD(model.parameters(), lr=0.01) for _ in range(2))
     for optimiser, count in ((first, 1), (second, 1), (second, 3), (second, 4), (first, 4), (second, 5)):
         forward(model).backward()
         optimiser.step()
-        assert hw.guidance(model).step == count
+        assert hw.guides.guidance(model).step == count
 
 
 def test_an_evaluation_does_not_count():
-    model = guided(hw.MDG(weight=hw.decay(1.0, steps=2)))
+    model = guided(hw.MDG(weight=hw.guides.decay(1.0, steps=2)))
     forward(model.eval())
     forward(model.train())
-    assert hw.guidance(model).step == 0
+    assert hw.guides.guidance(model).step == 0
     assert weight_of(model) == 1.0
 
 
 def test_unguide_stops_the_count():
-    model = guided(hw.MDG(weight=hw.decay(1.0, steps=2)))
-    guidance = hw.guidance(model)
+    model = guided(hw.MDG(weight=hw.guides.decay(1.0, steps=2)))
+    guidance = hw.guides.guidance(model)
     hw.unguide(model)
     forward(model).backward()
     torch.optim.SGD(model.parameters(), lr=0.1).step()
@@ -143,7 +143,7 @@ def test_unguide_stops_the_count():
 def test_a_schedule_at_zero_is_plain_training(monkeypatch):
     from headwise.attention import backend as watch
 
-    model = guided(hw.MDG(weight=hw.warm_up(1.0, steps=2)))
+    model = guided(hw.MDG(weight=hw.guides.warm_up(1.0, steps=2)))
     monkeypatch.setattr(watch, "attention_with_received", None)
     forward(model).backward()  # would fail if anything watched
 
@@ -155,8 +155,8 @@ def test_a_schedule_at_zero_is_plain_training(monkeypatch):
 def test_auto_sets_the_share_of_the_gradient(share):
     model = guided(hw.MDG(weight=hw.auto(share, window=1)) + hw.PDG(weight=hw.auto(share / 2, window=1)))
     loss = forward(model)
-    assert hw.guidance(model).gradient_share() == pytest.approx({"mdg": share, "pdg": share / 2}, rel=1e-6)
-    guidance = hw.guidance(model)
+    assert hw.guides.guidance(model).gradient_share() == pytest.approx({"mdg": share, "pdg": share / 2}, rel=1e-6)
+    guidance = hw.guides.guidance(model)
     task, mdg = pull(model, guidance._task), pull(model, weight_of(model) * guidance._raw["mdg"])
     assert mdg / task == pytest.approx(share, rel=1e-6)
     assert loss.item() == pytest.approx(
@@ -169,7 +169,7 @@ def test_auto_uses_the_sums_over_its_window():
     pulls = []
     for step in range(4):
         forward(model, step)
-        guidance = hw.guidance(model)
+        guidance = hw.guides.guidance(model)
         pulls.append((pull(model, guidance._task), pull(model, guidance._raw["mdg"])))
         tasks, guides = zip(*pulls[:2], strict=False)
         assert weight_of(model) == pytest.approx(0.2 * sum(tasks) / sum(guides), rel=1e-6)
@@ -183,7 +183,7 @@ def test_auto_is_refreshed_at_its_interval_and_not_between():
     for step in range(5):
         for piece in range(2):  # two batches for one optimiser step
             loss = forward(model, 2 * step + piece)
-            guidance = hw.guidance(model)
+            guidance = hw.guides.guidance(model)
             seen.append(weight_of(model))
             measured.append(0.2 * pull(model, guidance._task) / pull(model, guidance._raw["mdg"]))
             loss.backward()
@@ -207,7 +207,7 @@ def train_step(model, optimiser, step):
     [
         (hw.MDG(weight=hw.auto(0.2, every=2, window=2)), 1),
         (hw.MDG(weight=hw.auto(0.2, every=4, window=1)), 3),
-        (hw.MDG(weight=hw.decay(0.5, steps=5)) + hw.PDG(weight=hw.auto(0.1)), 3),
+        (hw.MDG(weight=hw.guides.decay(0.5, steps=5)) + hw.PDG(weight=hw.auto(0.1)), 3),
     ],
     ids=["auto 2 2", "auto 4 1", "decay and auto"],
 )
@@ -217,13 +217,13 @@ def test_a_resumed_run_continues_bit_for_bit(guide, stop):
     expected = []
     for step in range(6):
         if step == stop:
-            saved = copy.deepcopy((hw.guidance(whole).state_dict(), whole.state_dict(), optimiser.state_dict()))
+            saved = copy.deepcopy((hw.guides.guidance(whole).state_dict(), whole.state_dict(), optimiser.state_dict()))
         expected.append(train_step(whole, optimiser, step))
     resumed = guided(guide, dtype=torch.float32, dropout=0.1)
     optimiser = torch.optim.AdamW(resumed.parameters(), lr=1e-2)
     state, weights, moments = saved
     assert json.loads(json.dumps(state)) == state
-    hw.guidance(resumed).load_state_dict(json.loads(json.dumps(state)))
+    hw.guides.guidance(resumed).load_state_dict(json.loads(json.dumps(state)))
     resumed.load_state_dict(weights)
     optimiser.load_state_dict(moments)
     assert [train_step(resumed, optimiser, step) for step in range(stop, 6)] == expected[stop:]
@@ -242,8 +242,8 @@ def test_a_guide_without_a_gradient_gets_weight_zero(guide, dtype):
     # The gradient of the released code is rounding noise: nothing that may be scaled up to a share of the task's.
     model = guided(dataclasses.replace(guide, weight=hw.auto(0.5, window=1)), dtype=dtype)
     loss = forward(model)
-    assert hw.last_losses(model)[f"{guide.name}_weight"] == 0.0
-    assert torch.equal(loss, hw.guidance(model).losses.task)
+    assert hw.guides.last_losses(model)[f"{guide.name}_weight"] == 0.0
+    assert torch.equal(loss, hw.guides.guidance(model).losses.task)
     loss.backward()
     assert all(parameter.grad.isfinite().all() for parameter in model.parameters())
 
@@ -258,7 +258,7 @@ def test_auto_measures_nothing_where_no_gradient_is_wanted():
     with torch.no_grad():
         forward(model)
     forward(model)
-    assert hw.guidance(model).gradient_share()["mdg"] == pytest.approx(0.2, rel=1e-6)
+    assert hw.guides.guidance(model).gradient_share()["mdg"] == pytest.approx(0.2, rel=1e-6)
 
 
 def test_auto_works_under_gradient_checkpointing():
@@ -283,12 +283,12 @@ def test_the_share_is_the_ratio_of_gradient_norms():
     optimiser = torch.optim.SGD(model.parameters(), lr=0.01)
     for step in range(3):
         loss = forward(model, step)
-        shares = hw.guidance(model).gradient_share()
-        guidance = hw.guidance(model)
+        shares = hw.guides.guidance(model).gradient_share()
+        guidance = hw.guides.guidance(model)
         task = pull(model, guidance._task)
         expected = {"mdg": 0.01 * pull(model, guidance._raw["mdg"]), "pdg": 1e-5 * pull(model, guidance._raw["pdg"])}
         assert shares == pytest.approx({name: norm / task for name, norm in expected.items()}, rel=1e-9)
-        assert hw.last_losses(model)["mdg_share"] == shares["mdg"]
+        assert hw.guides.last_losses(model)["mdg_share"] == shares["mdg"]
         loss.backward()
         optimiser.step()
 
@@ -296,7 +296,7 @@ def test_the_share_is_the_ratio_of_gradient_norms():
 def test_the_share_leaves_the_value_projection_out():
     model = hw.guide(build_model("modernbert", dtype=torch.float64).train(), hw.MDG(weight=0.01))
     forward(model)
-    guidance = hw.guidance(model)
+    guidance = hw.guides.guidance(model)
 
     def pull_on_query_and_key(loss):
         weights = [layer.attn.Wqkv.weight for layer in model.model.layers]  # query, key and value below each other
@@ -314,8 +314,8 @@ def test_asking_for_the_share_leaves_no_trace():
         loss = forward(model, 1)
         if model is asked:
             before = [parameter.grad.clone() for parameter in model.parameters()]
-            hw.guidance(model).gradient_share()
-            hw.guidance(model).gradient_share()
+            hw.guides.guidance(model).gradient_share()
+            hw.guides.guidance(model).gradient_share()
             assert all(torch.equal(a, b.grad) for a, b in zip(before, model.parameters(), strict=True))
         loss.backward()
     for one, other in zip(silent.parameters(), asked.parameters(), strict=True):
@@ -326,7 +326,7 @@ def test_after_the_backward_pass_it_is_too_late():
     model = guided(hw.MDG(weight=0.01))
     forward(model).backward()
     with pytest.raises(StateError, match=r"^the graph of the last forward pass is gone: ask[^\n]*backward\.$"):
-        hw.guidance(model).gradient_share()
+        hw.guides.guidance(model).gradient_share()
 
 
 @pytest.mark.parametrize("before", ["nothing", "evaluation", "no labels"])
@@ -338,23 +338,23 @@ def test_without_a_training_step_there_is_nothing_to_measure(before):
     if before == "no labels":
         model(input_ids=build_batch()["input_ids"])
     with pytest.raises(StateError, match=r"^there is no guided training step to measure: call[^\n]*\.$"):
-        hw.guidance(model).gradient_share()
+        hw.guides.guidance(model).gradient_share()
 
 
 def test_a_share_above_one_warns_once():
     model = guided(hw.MDG(weight=1e3) + hw.PDG(weight=1e-9))
     forward(model)
     with pytest.warns(
-        hw.HeadwiseWarning, match=r"guide mdg is [\d.e+]+ times the task's.*step 0.*auto\(0\.1\)"
+        hw.errors.HeadwiseWarning, match=r"guide mdg is [\d.e+]+ times the task's.*step 0.*auto\(0\.1\)"
     ) as seen:
-        shares = hw.guidance(model).gradient_share()
+        shares = hw.guides.guidance(model).gradient_share()
     assert shares["mdg"] > 1 > shares["pdg"]
     assert len(seen) == 1
     assert "\n" not in str(seen[0].message)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         forward(model, 1)
-        assert hw.guidance(model).gradient_share()["mdg"] > 1
+        assert hw.guides.guidance(model).gradient_share()["mdg"] > 1
 
 
 def test_shares_are_measured_every_so_many_steps():
@@ -364,18 +364,18 @@ def test_shares_are_measured_every_so_many_steps():
     for step in range(5):
         for piece in range(2):
             forward(model, 2 * step + piece).backward()
-            seen.append("mdg_share" in hw.last_losses(model))
+            seen.append("mdg_share" in hw.guides.last_losses(model))
         optimiser.step()
     assert seen == [step % 2 == 0 and piece == 0 for step in range(5) for piece in range(2)]
 
 
 def test_measured_shares_warn_in_training():
     model = guided(hw.MDG(weight=1e3), share_every=1)
-    with pytest.warns(hw.HeadwiseWarning, match="it will overrule the task"):
+    with pytest.warns(hw.errors.HeadwiseWarning, match="it will overrule the task"):
         forward(model)
 
 
 def test_no_share_is_measured_unasked():
     model = guided(hw.MDG(weight=1e3))
     forward(model).backward()
-    assert "mdg_share" not in hw.last_losses(model)
+    assert "mdg_share" not in hw.guides.last_losses(model)

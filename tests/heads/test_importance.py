@@ -18,7 +18,7 @@ from headwise.heads.importance import GRANULARITIES, HeadImportance, RunningSums
 
 LAYERS, HEADS = SIZES["num_hidden_layers"], SIZES["num_attention_heads"]
 PADDING = SIZES["pad_token_id"]
-pytestmark = pytest.mark.filterwarnings("ignore::headwise.HeadwiseWarning")
+pytestmark = pytest.mark.filterwarnings("ignore::headwise.errors.HeadwiseWarning")
 
 
 def examples(count=7, labels=lambda number: number % 3):
@@ -396,7 +396,7 @@ def test_guides_have_no_part_in_it():
     hw.guide(model, hw.MDG(weight=10.0)).train()
     assert (head_importance(model, data).scores == expected).all()
     assert model(**data[0]).loss > 0
-    assert hw.guidance(model).losses.guides
+    assert hw.guides.guidance(model).losses.guides
 
 
 # -- data ------------------------------------------------------------------------------------------------------------

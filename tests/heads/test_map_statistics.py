@@ -11,7 +11,7 @@ from headwise.errors import InputError, StateError
 from headwise.heads.statistics import MapStatistics, Marks
 
 # That such models are watched another way is told, and tested elsewhere.
-pytestmark = pytest.mark.filterwarnings("ignore::headwise.HeadwiseWarning")
+pytestmark = pytest.mark.filterwarnings("ignore::headwise.errors.HeadwiseWarning")
 
 
 def marks_of(mask, lazy=None):

@@ -373,7 +373,7 @@ def test_the_right_call_at_the_wrong_time():
     with pytest.raises(StateError, match="has no SSA: there is nothing to remove"):
         remove_supervision(model)
     with pytest.raises(StateError, match=r"has no SSA: call self_supervise\(model, ...\) first"):
-        hw.supervision(model)
+        hw.ssa.supervision(model)
     hw.guide(model, hw.MDG(weight=0.1))
     with pytest.raises(StateError, match=r"already guided or wrapped: call self_supervise\(model, ...\) before that"):
         supervised(model)
@@ -549,7 +549,7 @@ def test_guides_come_on_top_of_it():
     model = hw.guide(supervised().train(), hw.MDG(weight=0.5))
     loss = model(**batch, ssa_labels=labels).loss
     close(loss, expected + 0.5 * guide)
-    assert hw.last_losses(model)["task"] == pytest.approx(expected.item(), rel=1e-5)
+    assert hw.guides.last_losses(model)["task"] == pytest.approx(expected.item(), rel=1e-5)
     close(model.ssa.losses.token, alone.ssa.losses.token)
     assert torch.equal(model.eval()(**batch, ssa_labels=labels).loss, alone.eval()(**batch, ssa_labels=labels).loss)
 
@@ -563,7 +563,7 @@ def test_the_special_tokens_mask_reaches_token_head_and_guides():
         mask[:, column] = 1
         out = model(**batch, ssa_labels=labels_of(batch), special_tokens_mask=mask, output_ssa=True)
         assert torch.equal(out.ssa_kept, (mask == 0))
-        guides.append(hw.last_losses(model))
+        guides.append(hw.guides.last_losses(model))
     assert guides[0] != guides[1]
 
 
@@ -594,7 +594,7 @@ def test_adapters_around_it_pool_and_learn_as_before():
     learns = {name for name, each in adapted.named_parameters() if each.grad is not None and each.grad.any()}
     assert any("ssa" in name and "decoder" in name for name in learns)
     assert any("classifier" in name for name in learns)
-    assert hw.supervision(adapted).losses.token is not None
+    assert hw.ssa.supervision(adapted).losses.token is not None
     sgd(adapted)[0].step()
     after = adapted(**batch).logits
     assert not torch.equal(after, expected.logits)
@@ -627,9 +627,9 @@ def test_the_trainer_adds_it_wherever_the_loss_is_computed(tmp_path, way, guided
             out = model(**inputs_of(batch))
             smoothing = way.get("label_smoothing_factor", 0.0)
             task = cross_entropy(out.logits, batch["labels"], label_smoothing=smoothing)
-            loss = hw.supervision(model).total(task)
+            loss = hw.ssa.supervision(model).total(task)
             close(loss, 0.6 * task + 0.4 * model.ssa.losses.token, 1e-12)
-            loss = hw.guidance(model).total(loss) if guided else loss
+            loss = hw.guides.guidance(model).total(loss) if guided else loss
             loss.backward()
             sgd(model)[0].step()
         else:

@@ -133,3 +133,9 @@ def by_hand(weight: float, *, smoothing: float = 0.0, rows=examples):
         optimiser.zero_grad()
         history.append((task.item(), guide.item()))
     return parameters(model), history
+
+
+def logged(trainer: Trainer) -> Trainer:
+    """The trainer, which logs every part of the loss."""
+    trainer.add_callback(hw.GuideCallback())
+    return trainer

@@ -3,7 +3,7 @@
 import pytest
 import torch
 from conftest import build_model
-from training.small_task import collate, distance, exact_model, examples, parameters, trainer_of
+from training.small_task import collate, distance, exact_model, examples, logged, parameters, trainer_of
 from transformers import Trainer
 
 import headwise as hw
@@ -34,7 +34,7 @@ def test_only_the_adapters_learn_and_the_guide_reaches_them(tmp_path, build, kin
         model = build(weight)
         before = parameters(model)
         trainer = trainer_of(kind, model, tmp_path)
-        hw.log_losses(trainer).train()
+        logged(trainer).train()
         found[weight] = parameters(model)
         changed = {name for name in before if not torch.equal(before[name], found[weight][name])}
         assert any("lora_A" in name for name in changed)

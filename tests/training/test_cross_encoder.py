@@ -81,7 +81,7 @@ def arguments(output, **changes):
 
 
 def trainer_of(model, output, loss=None, data=LABELLED, *, callbacks=None, evaluated=None, **changes):
-    loss = hw.GuidedLoss(BinaryCrossEntropyLoss(model)) if loss is None else loss
+    loss = hw.guides.GuidedLoss(BinaryCrossEntropyLoss(model)) if loss is None else loss
     return CrossEncoderTrainer(
         model=model,
         args=arguments(output, **changes),
@@ -151,7 +151,7 @@ def test_the_script_of_the_page_runs(folder, tmp_path):
 def test_a_step_has_the_gradient_of_task_plus_weighted_guide(folder, tmp_path):
     """Against transformers alone: no headwise and no sentence-transformers on the other side."""
     model = guided(folder)
-    loss = hw.GuidedLoss(BinaryCrossEntropyLoss(model))
+    loss = hw.guides.GuidedLoss(BinaryCrossEntropyLoss(model))
     found = gradients_of_training(model, tmp_path, loss, LABELLED)
     other = plain(folder)
     batch = AutoTokenizer.from_pretrained(folder)(CLAIMS, PAPERS, padding=True, return_tensors="pt")
@@ -172,7 +172,7 @@ def test_every_forward_pass_of_a_loss_is_guided(folder, tmp_path, name):
     expected = {
         name: task[name] + (0 if each.grad is None else WEIGHT * each.grad) for name, each in other.named_parameters()
     }
-    found = gradients_of_training(model, tmp_path, hw.GuidedLoss(make(model)), data)
+    found = gradients_of_training(model, tmp_path, hw.guides.GuidedLoss(make(model)), data)
     assert [len(each["input_ids"]) for each in calls] == sizes
     assert_same_gradients(found, expected)
     assert distance(found, task) > 1e-3
@@ -183,13 +183,13 @@ def test_accumulation_keeps_the_proportion(folder, tmp_path):
     data = LABELLED.select([0, 0, 0, 0])
     models = guided(folder), guided(folder)
     once, cut = (
-        gradients_of_training(model, tmp_path, hw.GuidedLoss(BinaryCrossEntropyLoss(model)), data, **changes)
+        gradients_of_training(model, tmp_path, hw.guides.GuidedLoss(BinaryCrossEntropyLoss(model)), data, **changes)
         for model, changes in zip(
             models, ({}, {"per_device_train_batch_size": 1, "gradient_accumulation_steps": 4}), strict=True
         )
     )
     assert_same_gradients(cut, once)
-    assert hw.last_losses(models[1]) == pytest.approx(hw.last_losses(models[0]))
+    assert hw.guides.last_losses(models[1]) == pytest.approx(hw.guides.last_losses(models[0]))
 
 
 def test_evaluation_is_the_task_alone(folder, tmp_path):
@@ -206,7 +206,9 @@ def test_a_loss_for_embeddings_is_guided_too(folder):
     model, twin = (SentenceTransformer(folder, device="cpu").double().train() for _ in range(2))
     hw.guide(model, hw.MDG(weight=WEIGHT))
     columns = [model.preprocess(texts) for texts in (CLAIMS, PAPERS)]
-    loss = hw.GuidedLoss(embedding_losses.MultipleNegativesRankingLoss(model))([dict(each) for each in columns], None)
+    loss = hw.guides.GuidedLoss(embedding_losses.MultipleNegativesRankingLoss(model))(
+        [dict(each) for each in columns], None
+    )
     task = embedding_losses.MultipleNegativesRankingLoss(twin)([dict(each) for each in columns], None)
     batches = [{name: each[name] for name in ("input_ids", "attention_mask")} for each in columns]
     guide = guide_by_hand(plain(folder), batches)
@@ -218,7 +220,9 @@ def test_a_loss_for_embeddings_is_guided_too(folder):
 
 def test_an_unwrapped_loss_is_told_once_and_trains_without_guides(folder, tmp_path):
     model, twin = guided(folder), exact(folder)
-    with pytest.warns(HeadwiseWarning, match=r"without the guides \(mdg\).*wrap it, hw.GuidedLoss\(loss\)") as told:
+    with pytest.warns(
+        HeadwiseWarning, match=r"without the guides \(mdg\).*wrap it, hw.guides.GuidedLoss\(loss\)"
+    ) as told:
         trainer_of(model, tmp_path, BinaryCrossEntropyLoss(model)).train()
     assert len(told) == 1
     trainer_of(twin, tmp_path, BinaryCrossEntropyLoss(twin)).train()
@@ -227,7 +231,7 @@ def test_an_unwrapped_loss_is_told_once_and_trains_without_guides(folder, tmp_pa
 
 def test_a_loss_with_a_gradient_cache_is_refused(folder, tmp_path):
     model = guided(folder)
-    loss = hw.GuidedLoss(CachedMultipleNegativesRankingLoss(model, mini_batch_size=2))
+    loss = hw.guides.GuidedLoss(CachedMultipleNegativesRankingLoss(model, mini_batch_size=2))
     with pytest.raises(StateError, match="gradient cache.*take the same loss without a cache"):
         trainer_of(model, tmp_path, loss, POSITIVE).train()
 
@@ -237,7 +241,8 @@ def test_a_loss_with_a_gradient_cache_is_refused(folder, tmp_path):
 
 def test_the_log_tells_the_parts(folder, tmp_path):
     trainer = trainer_of(guided(folder), tmp_path, evaluated=LABELLED, eval_strategy="steps", eval_steps=1)
-    hw.log_losses(trainer).train()
+    trainer.add_callback(hw.GuideCallback())
+    trainer.train()
     assert len(logged(trainer)) == 2
     for entry in logged(trainer):
         assert entry["task_loss"] + entry["guide/mdg_weighted"] == pytest.approx(entry["loss"], rel=1e-6)
@@ -248,13 +253,15 @@ def test_a_resumed_training_goes_on_with_the_state_of_the_guides(folder, tmp_pat
     def build():
         model = guided(folder, hw.auto(0.3, window=2, every=2))
         options = {"max_steps": 4, "save_strategy": "steps", "save_steps": 2, "per_device_train_batch_size": 2}
-        return hw.log_losses(trainer_of(model, tmp_path, **options))
+        trainer = trainer_of(model, tmp_path, **options)
+        trainer.add_callback(hw.GuideCallback())
+        return trainer
 
     whole, again = build(), build()
     whole.train()
     again.train(resume_from_checkpoint=str(tmp_path / "checkpoint-2"))
-    assert hw.guidance(again.model).state_dict() == hw.guidance(whole.model).state_dict()
-    assert hw.guidance(again.model).step == 4
+    assert hw.guides.guidance(again.model).state_dict() == hw.guides.guidance(whole.model).state_dict()
+    assert hw.guides.guidance(again.model).step == 4
     assert distance(parameters(again.model), parameters(whole.model)) == 0.0
     assert [entry["guide/mdg_weight"] for entry in logged(again)] == [
         entry["guide/mdg_weight"] for entry in logged(whole)

@@ -205,7 +205,7 @@ def test_weights_that_cannot_be_read(tiny, harm):
         ("distilbert", {}, 40),
     ],
 )
-@pytest.mark.filterwarnings("ignore::headwise.HeadwiseWarning")
+@pytest.mark.filterwarnings("ignore::headwise.errors.HeadwiseWarning")
 def test_the_longest_text_that_a_model_takes(tmp_path, family, options, longest):
     encoder = find_encoder(str(save_encoder(tmp_path / family, family, tokenizer=options)))
     assert encoder.longest == longest

@@ -89,7 +89,7 @@ def test_evaluation_is_the_tasks_alone(tmp_path, way):
     plain = trainer_of(Trainer, exact_model(), tmp_path, **way).evaluate()["eval_loss"]
     model = guided()
     assert trainer_of(GuidedTrainer, model, tmp_path, **way).evaluate()["eval_loss"] == pytest.approx(plain, rel=1e-9)
-    assert hw.guidance(model)._raw == {}
+    assert hw.guides.guidance(model)._raw == {}
 
 
 # -- accumulation --------------------------------------------------------------------------------------------------

@@ -8,6 +8,7 @@ import pytest
 import torch
 from conftest import build_model
 from datasets import Dataset
+from training.small_task import logged
 from transformers import AutoTokenizer, DataCollatorWithPadding, Trainer, TrainingArguments
 
 import headwise as hw
@@ -315,7 +316,7 @@ def test_a_real_trainer_pulls_heads_to_the_knowledge(tokenizer, tmp_path, on):
     )
     collator = KnowledgeCollator(DataCollatorWithPadding(tokenizer))
     trainer = Trainer(model, arguments, train_dataset=train, eval_dataset=data, data_collator=collator)
-    hw.log_losses(trainer)
+    logged(trainer)
     trainer.train()
     values = [entry["guide/match"] for entry in trainer.state.log_history if "guide/match" in entry]
     assert np.mean(values[-4:]) < 0.8 * np.mean(values[:4])

@@ -1,7 +1,7 @@
 """Every part of a guided loss in the log, by name, wherever the log goes."""
 
 import pytest
-from training.small_task import by_hand, exact_model, guided, summed_loss, trainer_of
+from training.small_task import by_hand, exact_model, guided, logged, summed_loss, trainer_of
 from transformers import DefaultFlowCallback, Trainer, TrainerCallback
 
 import headwise as hw
@@ -43,7 +43,7 @@ def run(kind, folder, *, guides=None, share_every=0, **changes):
     trainer = trainer_of(kind, guided(guides, share_every=share_every), folder, **changes)
     reporter = reported(trainer)
     if kind is Trainer:
-        hw.log_losses(trainer)
+        logged(trainer)
     trainer.train()
     return trainer, reporter
 
@@ -61,10 +61,9 @@ def test_transformers_puts_reporters_behind_its_flow_callback_and_before_the_use
         del INTEGRATION_TO_CALLBACK["reporter-of-this-test"]
     kinds = [type(each) for each in trainer.callback_handler.callbacks]
     assert kinds[:3] == [DefaultFlowCallback, Reporter, TrainerCallback]
-    hw.log_losses(trainer)
+    reporter = trainer.callback_handler.callbacks[1]
+    logged(trainer).train()
     assert type(trainer.callback_handler.callbacks[0]) is GuideCallback
-    reporter = trainer.callback_handler.callbacks[2]
-    trainer.train()
     assert all(ALWAYS <= set(entry) for entry in reporter.shown if "loss" in entry)
     assert sum("loss" in entry for entry in reporter.shown) == 3
 
@@ -149,20 +148,19 @@ def test_other_logs_are_left_alone(tmp_path, kind):
 
 
 def test_it_is_in_the_row_once_and_in_front(tmp_path):
-    trainer = trainer_of(GuidedTrainer, guided(), tmp_path)
-    assert hw.log_losses(hw.log_losses(trainer)) is trainer
+    trainer = trainer_of(GuidedTrainer, guided(), tmp_path, callbacks=[hw.GuideCallback()])
     trainer.train()
     kinds = [type(each) for each in trainer.callback_handler.callbacks]
     assert kinds.count(GuideCallback) == 1
     assert kinds[0] is GuideCallback
     callbacks = trainer.callback_handler.callbacks
     callbacks.append(callbacks.pop(0))
-    hw.log_losses(trainer)
+    trainer.train()
     assert type(callbacks[0]) is GuideCallback
 
 
 def test_a_model_that_is_guided_anew_is_logged_anew(tmp_path):
-    trainer = hw.log_losses(trainer_of(Trainer, guided(), tmp_path))
+    trainer = logged(trainer_of(Trainer, guided(), tmp_path))
     trainer.train()
     hw.guide(hw.unguide(trainer.model), hw.PDG(weight=0.1))
     trainer.train()
@@ -170,6 +168,16 @@ def test_a_model_that_is_guided_anew_is_logged_anew(tmp_path):
     assert set(last) == {"task_loss", "guide/pdg", "guide/pdg_weighted", "guide/pdg_weight"}
 
 
-def test_an_unguided_model_is_refused(tmp_path):
+def test_a_model_without_guides_is_trained_as_usual(tmp_path):
+    trainer = logged(trainer_of(Trainer, exact_model(), tmp_path))
+    trainer.train()
+    assert not any(parts_of(trainer.state.log_history))
+
+
+def test_the_old_function_still_works(tmp_path):
+    with pytest.warns(DeprecationWarning, match="use callbacks"):
+        trainer = hw.log_losses(trainer_of(Trainer, guided(), tmp_path))
+    trainer.train()
+    assert all(set(parts) >= ALWAYS for parts in parts_of(trainer.state.log_history))
     with pytest.raises(StateError, match=r"is not guided: call guide\(model, \.\.\.\) first"):
-        hw.log_losses(trainer_of(Trainer, exact_model(), tmp_path))
+        hw.training.log_losses(trainer_of(Trainer, exact_model(), tmp_path))

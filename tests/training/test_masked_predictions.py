@@ -14,7 +14,7 @@ from headwise.errors import InputError, StateError
 from headwise.training.predict import FAMILIES as SHARING
 from headwise.training.predict import predict_logits, predict_under_masks
 
-pytestmark = pytest.mark.filterwarnings("ignore::headwise.HeadwiseWarning")
+pytestmark = pytest.mark.filterwarnings("ignore::headwise.errors.HeadwiseWarning")
 
 LAYERS, HEADS = 3, 4
 LENGTHS = (5, 12, 3, 12, 7, 4, 9)

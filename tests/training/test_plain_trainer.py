@@ -5,7 +5,7 @@ import math
 
 import pytest
 import torch
-from training.small_task import by_hand, distance, exact_model, examples, guided, parameters, trainer_of
+from training.small_task import by_hand, distance, exact_model, examples, guided, logged, parameters, trainer_of
 from transformers import Trainer
 
 import headwise as hw
@@ -42,7 +42,7 @@ def test_evaluation_with_dynamic_padding_is_the_tasks_alone_and_keeps_no_maps(tm
     plain = trainer_of(Trainer, exact_model(), tmp_path).predict(examples(13, seed=4))
     model = guided()
     trainer = trainer_of(Trainer, model, tmp_path)
-    before = hw.guidance(model).losses
+    before = hw.guides.guidance(model).losses
     alive = len(attention_tensors_alive())
     metrics, predicted = trainer.evaluate(), trainer.predict(examples(13, seed=4))
     assert len(attention_tensors_alive()) <= alive
@@ -50,9 +50,9 @@ def test_evaluation_with_dynamic_padding_is_the_tasks_alone_and_keeps_no_maps(tm
     assert predicted.metrics["test_loss"] == pytest.approx(plain.metrics["test_loss"], rel=1e-12)
     assert predicted.predictions.shape == (13, 3)  # logits only: no maps came along
     assert (predicted.predictions == plain.predictions).all()
-    assert hw.guidance(model).losses is before
-    assert hw.guidance(model)._raw == {}
-    assert hw.guidance(model).step == 0
+    assert hw.guides.guidance(model).losses is before
+    assert hw.guides.guidance(model)._raw == {}
+    assert hw.guides.guidance(model).step == 0
 
 
 def test_evaluation_in_the_middle_of_training_changes_nothing(tmp_path):
@@ -68,17 +68,17 @@ def test_no_graph_outlives_an_evaluation(tmp_path):
     trainer = trainer_of(Trainer, model, tmp_path, max_steps=1)
     trainer.train()
     trainer.evaluate()
-    assert hw.guidance(model)._raw == {}
-    assert hw.guidance(model)._task is None
+    assert hw.guides.guidance(model)._raw == {}
+    assert hw.guides.guidance(model)._task is None
 
 
 def test_the_step_count_is_the_trainers(tmp_path):
-    model = guided(hw.MDG(weight=hw.decay(0.5, steps=2)))
+    model = guided(hw.MDG(weight=hw.guides.decay(0.5, steps=2)))
     trainer = trainer_of(
         Trainer, model, tmp_path, per_device_train_batch_size=2, gradient_accumulation_steps=2, max_steps=4
     )
-    hw.log_losses(trainer).train()
-    assert hw.guidance(model).step == trainer.state.global_step == 4
+    logged(trainer).train()
+    assert hw.guides.guidance(model).step == trainer.state.global_step == 4
     weights = [entry.get("guide/mdg_weight") for entry in trainer.state.log_history if "loss" in entry]
     assert weights == [0.5, 0.25, None, None]
 
@@ -88,7 +88,7 @@ def test_two_trainers_one_after_the_other_both_count(tmp_path):
     trainer_of(Trainer, model, tmp_path, max_steps=2).train()
     gc.collect()
     trainer_of(Trainer, model, tmp_path, max_steps=2).train()
-    assert hw.guidance(model).step == 4
+    assert hw.guides.guidance(model).step == 4
 
 
 def test_with_label_smoothing_the_guides_are_missing(tmp_path):

@@ -38,7 +38,7 @@ def run(name, folder, *, batch, **changes):
         for entry in trainer.state.log_history
         if "loss" in entry
     ]
-    return parameters(model), parts, hw.guidance(model).state_dict()
+    return parameters(model), parts, hw.guides.guidance(model).state_dict()
 
 
 def worker(rank, folder):

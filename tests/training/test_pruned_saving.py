@@ -26,7 +26,7 @@ from headwise.training.saving import load, load_classifier_folder, load_trained,
 
 HEADS = SIZES["num_attention_heads"]
 PRUNED = {0: (1, 2), 1: tuple(range(HEADS))}
-pytestmark = pytest.mark.filterwarnings("ignore::headwise.HeadwiseWarning")
+pytestmark = pytest.mark.filterwarnings("ignore::headwise.errors.HeadwiseWarning")
 
 
 def logits(model):

@@ -5,7 +5,7 @@ import json
 import pytest
 import torch
 from conftest import build_model
-from training.small_task import arguments, collate, distance, examples, parameters
+from training.small_task import arguments, collate, distance, examples, logged, parameters
 from transformers import Trainer
 
 import headwise as hw
@@ -41,7 +41,7 @@ def build(kind, folder, guides=None, **changes):
         **changes,
     }
     trainer = kind(model=model, args=arguments(folder, **options), train_dataset=examples(40), data_collator=collate)
-    return hw.log_losses(trainer) if kind is Trainer else trainer
+    return logged(trainer) if kind is Trainer else trainer
 
 
 def parts(trainer):
@@ -61,8 +61,8 @@ def test_resumed_equals_uninterrupted(tmp_path, kind, way):
     again = build(kind, tmp_path / "whole", **way)
     again.train(resume_from_checkpoint=str(tmp_path / "whole" / "checkpoint-3"))
     assert distance(parameters(whole.model), parameters(again.model)) == 0.0
-    assert hw.guidance(again.model).state_dict() == hw.guidance(whole.model).state_dict()
-    assert hw.guidance(again.model).step == 6
+    assert hw.guides.guidance(again.model).state_dict() == hw.guides.guidance(whole.model).state_dict()
+    assert hw.guides.guidance(again.model).step == 6
     assert parts(again) == parts(whole)
     assert len({entry["guide/mdg_weight"] for entry in parts(whole)}) > 2
 
@@ -85,7 +85,8 @@ def test_the_checkpoint_holds_the_guides_state(tmp_path):
     trainer.train()
     state = json.loads((tmp_path / "checkpoint-3" / "trainer_state.json").read_text())
     assert (
-        state["stateful_callbacks"]["GuideCallback"]["attributes"]["saved"] == hw.guidance(trainer.model).state_dict()
+        state["stateful_callbacks"]["GuideCallback"]["attributes"]["saved"]
+        == hw.guides.guidance(trainer.model).state_dict()
     )
     assert state["stateful_callbacks"]["GuideCallback"]["attributes"]["saved"]["step"] == 3
     assert len(state["stateful_callbacks"]["GuideCallback"]["attributes"]["saved"]["auto"]["mdg"]["norms"]) == 2
@@ -106,7 +107,7 @@ def test_restored_callbacks_keep_logging(tmp_path):
     """With this argument the Trainer makes new callbacks from the checkpoint, and puts them at the end."""
     whole = build(GuidedTrainer, tmp_path)
     whole.train()
-    again = hw.log_losses(build(GuidedTrainer, tmp_path, restore_callback_states_from_checkpoint=True))
+    again = logged(build(GuidedTrainer, tmp_path, restore_callback_states_from_checkpoint=True))
     again.train(resume_from_checkpoint=str(tmp_path / "checkpoint-3"))
     assert distance(parameters(whole.model), parameters(again.model)) == 0.0
     assert parts(again) == parts(whole)
@@ -121,10 +122,10 @@ def test_other_guides_are_refused(tmp_path):
 
 def test_a_checkpoint_from_before_the_guides_starts_them_afresh(tmp_path):
     trainer = build(Trainer, tmp_path, max_steps=3)
-    trainer.callback_handler.callbacks.pop(0)
+    trainer.remove_callback(hw.GuideCallback)
     trainer.train()
     again = build(Trainer, tmp_path)
     again.train(resume_from_checkpoint=str(tmp_path / "checkpoint-3"))
-    assert hw.guidance(again.model).step == 3
+    assert hw.guides.guidance(again.model).step == 3
     state = json.loads((tmp_path / "checkpoint-6" / "trainer_state.json").read_text())
     assert state["stateful_callbacks"]["GuideCallback"]["attributes"]["saved"]["step"] == 3

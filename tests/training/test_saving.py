@@ -41,7 +41,7 @@ def test_the_poolers_folder_loads_in_plain_transformers(tmp_path, family):
     assert torch.equal(plain.eval()(**batch).logits, model(**batch).logits)
     assert plain.config.label2id == NAMES["label2id"]
     assert "headwise" not in (folder / "config.json").read_text()
-    assert hw.guidance(model).step == 3  # saving has not taken the guides off
+    assert hw.guides.guidance(model).step == 3  # saving has not taken the guides off
     ours, tokenizer = load_classifier_folder(folder, "pooler")
     assert not ours.training
     assert torch.equal(ours(**batch).logits, model(**batch).logits)
@@ -49,7 +49,7 @@ def test_the_poolers_folder_loads_in_plain_transformers(tmp_path, family):
 
 
 @pytest.mark.parametrize("family", ["bert", "roberta", "electra", "mpnet"])
-@pytest.mark.filterwarnings("ignore::headwise.HeadwiseWarning")
+@pytest.mark.filterwarnings("ignore::headwise.errors.HeadwiseWarning")
 def test_the_relu_folder(tmp_path, family):
     model, folder = trained(family, "relu", tmp_path)
     batch = collate(examples(4))

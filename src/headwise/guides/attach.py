@@ -106,7 +106,7 @@ class GuidedLoss(nn.Module):
     """A loss module that holds its model, as in sentence-transformers, plus the weighted guides of that model.
 
         hw.guide(model, hw.MDG() + hw.PDG())
-        loss = hw.GuidedLoss(BinaryCrossEntropyLoss(model))
+        loss = hw.guides.GuidedLoss(BinaryCrossEntropyLoss(model))
         CrossEncoderTrainer(model=model, loss=loss, ...).train()
 
     total = loss + sum over guides g of weight_g x g, where g is the mean over all examples of all forward passes that

@@ -24,7 +24,7 @@ class Guide:
 
     A subclass turns attention into a scalar:
 
-        @hw.register_guide("mine")
+        @hw.guides.register_guide("mine")
         class Mine(hw.Guide):
             def __call__(self, maps, inputs):
                 return maps.stacked().square().mean()

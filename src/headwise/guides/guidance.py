@@ -290,8 +290,8 @@ class Guidance(Customer):
             self._warned.add(UNUSED)
             warnings.warn(
                 f"this step trained without the guides ({', '.join(unused)}): the loss is computed outside of the "
-                "model, and nothing added them; wrap it, hw.GuidedLoss(loss) (sentence-transformers), use "
-                "hw.GuidedTrainer (label smoothing, compute_loss_func), or call hw.guidance(model).total(loss).",
+                "model, and nothing added them; wrap it, hw.guides.GuidedLoss(loss) (sentence-transformers), use "
+                "hw.GuidedTrainer (label smoothing, compute_loss_func), or call hw.guides.guidance(model).total(loss).",
                 HeadwiseWarning,
                 stacklevel=2,
             )
