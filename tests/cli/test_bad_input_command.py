@@ -124,7 +124,7 @@ def test_a_data_set_of_the_hub_while_offline(refused):
     ("changes", "parts"),
     [
         ({"trainning": {}}, ("unknown key 'trainning'", "'training'")),
-        ({"training__epoch": 3}, ("unknown key 'training.epoch'", "'epochs'")),
+        ({"training__epoch": 3}, ("unknown key 'training.epoch'", "'num_train_epochs'")),
         ({"task": "pars"}, ("unknown task 'pars'", "'pairs'")),
         ({"task": {"name": "pairs", "textes": ["a", "b"]}}, ("'textes'", "'texts'")),
         ({"guides": {"mdgg": {}}}, ("unknown guide 'mdgg'", "'mdg'")),

@@ -39,7 +39,7 @@ def guided(folder, seed=2):
 
 
 def test_one_run_that_differs_from_the_other_seeds(refused, fine, folder):
-    made.alter(guided(folder), asked__recipe__training__epochs=5.0)
+    made.alter(guided(folder), recipe__training__epochs=5.0)
     parts = "the seeds of ag differ in training.num_train_epochs (3.0 and 5.0)", "--ignore"
     refused(folder, parts=parts)
     notes = fine(folder, "--ignore", "training.num_train_epochs")["notes"]
@@ -48,7 +48,7 @@ def test_one_run_that_differs_from_the_other_seeds(refused, fine, folder):
 
 def test_systems_that_differ_in_more_than_the_sweep_says(refused, folder):
     for seed in (1, 2, 3):
-        made.alter(guided(folder, seed), asked__recipe__training__batch=8, asked__recipe__data__max_length=64)
+        made.alter(guided(folder, seed), recipe__training__batch=8, recipe__data__max_length=64)
     refused(folder, parts=["the systems differ in", "(128 and 64) and in 1 other key", "--by or --within"])
 
 
@@ -79,7 +79,7 @@ def test_blocks_that_differ_in_more_than_their_axis(refused, tmp_path):
 
 
 def test_loose_files_that_differ_in_several_choices(refused, folder):
-    made.alter(guided(folder), asked__recipe__training__batch=8)
+    made.alter(guided(folder), recipe__training__batch=8)
     refused(
         *made.runs_of(folder),
         parts=["the runs differ in guides, training.per_device_train_batch_size", "--by", "--within"],
@@ -89,13 +89,13 @@ def test_loose_files_that_differ_in_several_choices(refused, folder):
 @pytest.mark.parametrize(
     ("name", "change"),
     [
-        ("torch", {"world__packages__torch": "2.10.0"}),
-        ("transformers", {"world__packages__transformers": "5.23.0"}),
-        ("headwise", {"world__headwise": "0.2.0"}),
-        ("threads", {"world__threads": 4}),
-        ("processes", {"world__processes": 2}),
-        ("accelerator", {"world__accelerator": "A100"}),
-        ("precision", {"world__precision": "bf16"}),
+        ("torch", {"environment__packages__torch": "2.10.0"}),
+        ("transformers", {"environment__packages__transformers": "5.23.0"}),
+        ("headwise", {"environment__headwise": "0.2.0"}),
+        ("threads", {"environment__threads": 4}),
+        ("processes", {"environment__processes": 2}),
+        ("accelerator", {"environment__accelerator": "A100"}),
+        ("precision", {"environment__precision": "bf16"}),
     ],
 )
 def test_another_world(refused, fine, folder, name, change):
@@ -105,7 +105,7 @@ def test_another_world(refused, fine, folder, name, change):
 
 
 def test_other_packages_do_not_matter(fine, folder):
-    made.alter(guided(folder), world__packages__numpy="1.0", world__python="3.12")
+    made.alter(guided(folder), environment__packages__numpy="1.0", environment__python="3.12")
     assert fine(folder)["runs"] == 6
 
 
@@ -114,38 +114,38 @@ def test_an_unknown_name_to_ignore(refused, folder):
 
 
 def test_other_training_examples(refused, fine, folder):
-    made.alter(guided(folder), asked__examples="fresh")
+    made.alter(guided(folder), examples="fresh")
     refused(folder, parts=["the runs of seed 2 had different examples", "fresh", "--ignore examples"])
     assert fine(folder, "--ignore", "examples")["runs"] == 6
 
 
 def test_other_test_examples(refused, folder):
-    made.alter(guided(folder), happened__outputs__test__examples="elsewhere")
+    made.alter(guided(folder), results__outputs__test__examples="elsewhere")
     refused(folder, parts=["scored on different examples with seed 2", "elsewhere"])
 
 
 def test_other_answers_under_the_same_hash(refused, folder):
     path = guided(folder)
     gold = json.loads(path.read_text(encoding="utf-8"))["results"]["outputs"]["test"]["gold"]
-    made.alter(path, happened__outputs__test__gold=[(label + 1) % 3 for label in gold])
+    made.alter(path, results__outputs__test__gold=[(label + 1) % 3 for label in gold])
     refused(folder, parts=[path.name, "different answers to find in test"])
 
 
 def test_other_claims_under_the_same_hash(refused, tmp_path):
     folder = made.sweep(tmp_path / "results", kind="ranking")
-    made.alter(guided(folder), happened__outputs__test__per_query={"x": {"mrr": 1.0, "recall@1": 1.0}})
+    made.alter(guided(folder), results__outputs__test__per_query={"x": {"mrr": 1.0, "recall@1": 1.0}})
     refused(folder, parts=["different answers to find in test"])
 
 
 def test_a_score_that_is_not_that_of_the_answers(refused, folder):
-    made.alter(guided(folder), happened__metrics__test__accuracy=0.99)
+    made.alter(guided(folder), results__metrics__test__accuracy=0.99)
     refused(folder, parts=[guided(folder).name, "says accuracy 0.9900 on test", "its answers give"])
 
 
 def test_the_same_run_with_other_results(refused, folder, tmp_path):
     copy = tmp_path / "copy.json"
     shutil.copy(guided(folder), copy)
-    made.alter(copy, happened__metrics__test__accuracy=0.5)
+    made.alter(copy, results__metrics__test__accuracy=0.5)
     refused(folder, copy, parts=[str(guided(folder)), str(copy), "same recipe and seed but other results"])
 
 
@@ -153,7 +153,7 @@ def test_the_same_run_with_other_results(refused, folder, tmp_path):
 
 
 def test_mixed_main_metrics(refused, fine, folder):
-    made.alter(guided(folder), happened__primary="macro_f1")
+    made.alter(guided(folder), results__primary="macro_f1")
     refused(folder, parts=["different main metrics (accuracy in ", "macro_f1 in ", "--metric"])
     assert fine(folder, "--metric", "macro_f1")["tables"][0]["metric"] == "macro_f1"
 
@@ -165,17 +165,17 @@ def test_an_unknown_metric(refused, folder):
 
 def test_a_split_that_is_not_there(refused, folder):
     refused(folder, "--split", "train", parts=["--split train", "validation"])
-    made.alter(guided(folder), happened__metrics__test=None)
+    made.alter(guided(folder), results__metrics__test=None)
     refused(folder, "--split", "test", parts=[guided(folder).name, "has no scores on test", "validation"])
 
 
 def test_a_score_that_is_no_number(refused, folder):
-    made.alter(guided(folder), happened__metrics__test__accuracy=float("nan"))
+    made.alter(guided(folder), results__metrics__test__accuracy=float("nan"))
     refused(folder, parts=[guided(folder).name, "is nan"])
 
 
 def test_runs_without_a_metric_in_common(refused, folder):
-    made.alter(guided(folder), happened__metrics__test={"mrr": 0.5})
+    made.alter(guided(folder), results__metrics__test={"mrr": 0.5})
     refused(folder, "--all-metrics", parts=["no metric on test in common"])
 
 
@@ -319,13 +319,13 @@ def test_files_that_hold_no_run(refused, tmp_path, text, part):
 @pytest.mark.parametrize(
     "change",
     [
-        {"happened__metrics": 3},
-        {"happened__metrics__test__accuracy": "high"},
+        {"results__metrics": 3},
+        {"results__metrics__test__accuracy": "high"},
         {"asked__recipe": []},
         {"asked__recipe": {}},
-        {"happened": None},
-        {"happened__outputs__test__predictions": [1]},
-        {"happened__outputs__test": {}},
+        {"results": None},
+        {"results__outputs__test__predictions": [1]},
+        {"results__outputs__test": {}},
     ],
 )
 def test_damaged_runs(refused, folder, change):

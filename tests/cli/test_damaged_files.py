@@ -93,7 +93,7 @@ def root(tmp_path_factory, two_runs, supervised_run, joint, analysed_reranker):
     analyze_tasks(load_tasks(folder / "joint"), AnalysisSettings(examples=2))
     for name in ("joint", "ranking"):
         other = shutil.copytree(folder / name, folder / f"{name}-other")
-        small_results.alter(other / "headwise.json", asked__recipe__training__learning_rate=0.1)
+        small_results.alter(other / "headwise.json", recipe__training__learning_rate=0.1)
     sizes = {"0.5": {"data__fraction": 0.5}, "1": {"data__fraction": 1.0}}
     axes = {"system": small_results.SYSTEMS, "size": sizes}
     compare = {"by": ["system"], "baseline": "plain", "within": ["size"]}
@@ -212,28 +212,28 @@ def test_much_damage_is_reported(type_in, measured, words, place, file):
 # -- what is said ------------------------------------------------------------------------------------------------------
 
 DAMAGE = {
-    "no labels": ("headwise.json", {"happened__labels": None}, "happened: labels is missing", "train again"),
+    "no labels": ("headwise.json", {"results__labels": None}, "happened: labels is missing", "train again"),
     "labels of the wrong type": (
         "headwise.json",
-        {"happened__labels": "yes"},
+        {"results__labels": "yes"},
         'happened.labels is "yes", expected list',
         "train again",
     ),
     "a metric in words": (
         "headwise.json",
-        {"happened__metrics__test__accuracy": "high"},
+        {"results__metrics__test__accuracy": "high"},
         'happened.metrics.test.accuracy is "high", expected a number',
         "train again",
     ),
     "a metric that is no number": (
         "headwise.json",
-        {"happened__metrics__test__accuracy": float("nan")},
+        {"results__metrics__test__accuracy": float("nan")},
         "happened.metrics.test.accuracy is nan, expected a finite number",
         "train again",
     ),
     "a recipe of the wrong type": (
         "headwise.json",
-        {"asked__recipe__guides": 3},
+        {"recipe__guides": 3},
         "asked.recipe.guides is 3, expected keys with values",
         "train again",
     ),
@@ -285,7 +285,7 @@ def test_a_record_without_data(headwise, finished, tmp_path, words):
 
 def test_a_wrong_recipe_in_a_record_is_named_with_its_file(headwise, finished, tmp_path):
     run = shutil.copytree(finished, tmp_path / "run")
-    small_results.alter(run / "headwise.json", asked__recipe__training__batch=-1)
+    small_results.alter(run / "headwise.json", recipe__training__batch=-1)
     result = headwise("evaluate", run)
     assert_one_sentence(
         result, f"{run / 'headwise.json'}: asked.recipe: training.per_device_train_batch_size is -1", "or train again"
@@ -294,7 +294,7 @@ def test_a_wrong_recipe_in_a_record_is_named_with_its_file(headwise, finished, t
 
 def test_other_labels_than_those_of_the_model(headwise, finished, tmp_path):
     run = shutil.copytree(finished, tmp_path / "run")
-    small_results.alter(run / "headwise.json", happened__labels=["agree", "deny"])
+    small_results.alter(run / "headwise.json", results__labels=["agree", "deny"])
     assert_one_sentence(headwise("evaluate", run), "the model has 3 classes", "names 2 (agree, deny)", "train again")
 
 

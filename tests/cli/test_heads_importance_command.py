@@ -133,7 +133,7 @@ def test_no_run_and_an_output_that_is_a_file(headwise, joint, tmp_path):
 def test_an_unfinished_run_is_refused(headwise, joint, tmp_path):
     shutil.copytree(joint, tmp_path / "run")
     record = json.loads((tmp_path / "run" / "headwise.json").read_text())
-    (tmp_path / "run" / "headwise.json").write_text(json.dumps({**record, "happened": None}))
+    (tmp_path / "run" / "headwise.json").write_text(json.dumps({**record, "results": None}))
     for command in ("importance", "prune-curve", "dissociation", "similarity"):
         assert_one_sentence(headwise("heads", command, tmp_path / "run"), "holds a run that is not finished")
     assert not (tmp_path / "run" / "heads").exists()

@@ -111,7 +111,7 @@ def test_stopped_by_hand_in_every_part_and_gone_on_with(headwise, words, with_ia
 def test_another_run_does_not_go_on(headwise, words, with_iat, several, tmp_path):
     shutil.copytree(with_iat, tmp_path / "run")
     content = record(with_iat)
-    (tmp_path / "run" / "headwise.json").write_text(json.dumps(content | {"happened": None}))
+    (tmp_path / "run" / "headwise.json").write_text(json.dumps(content | {"results": None}))
     assert_one_sentence(headwise(*words), "an unfinished run", "--resume")
     assert_one_sentence(headwise(*words, "--resume", "--set", "iat.heads=0.5"), "holds another run", "--output")
     data = tmp_path / "data"

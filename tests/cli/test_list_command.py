@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 
+import catalogue
 import pytest
 from tiny_runs import assert_one_sentence
 
@@ -46,6 +47,21 @@ def test_a_table(headwise, kind, monkeypatch):
 def test_what_there_is_to_know(headwise, kind, keys):
     for row in json.loads(headwise("list", kind, "--json")[1])[kind]:
         assert all(row[key] for key in keys), row
+
+
+def test_the_catalogue_is_what_the_registries_hold():
+    """`python tests/catalogue.py --write` brings it up to date."""
+    assert catalogue.FILE.read_text(encoding="utf-8") == catalogue.text()
+
+
+@pytest.mark.parametrize("kind", [*KINDS, "sweeps"])
+def test_nothing_heavy_is_imported(kind):
+    code = (
+        "import sys, headwise.cli.main as main; sys.argv = ['headwise', 'list', sys.argv[1]]\n"
+        "try: main.run()\n"
+        "finally: assert not {'torch', 'transformers', 'numpy'} & set(sys.modules)"
+    )
+    subprocess.run([sys.executable, "-c", code, kind], check=True, capture_output=True)
 
 
 def test_unknown_kind(headwise):

@@ -249,5 +249,5 @@ def test_a_run_of_classes_is_no_re_ranker(search, finished):
 def test_a_run_that_is_not_finished_is_refused(search, home, run):
     shutil.copytree(run, home / "half")
     content = json.loads((run / "headwise.json").read_text(encoding="utf-8"))
-    (home / "half" / "headwise.json").write_text(json.dumps({**content, "happened": None}), encoding="utf-8")
+    (home / "half" / "headwise.json").write_text(json.dumps({**content, "results": None}), encoding="utf-8")
     assert_one_sentence(search(home / "half", "cat"), "not finished")

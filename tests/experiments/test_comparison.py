@@ -194,7 +194,7 @@ def test_the_seconds_of_an_epoch(folder):
         for seed in (1, 2, 3):
             guides = {"plain": {}, "mdg": {"mdg": {"weight": 0.01}}}[name]
             longer = [each + seed for each in seconds]
-            made.alter(made.run_of(folder, guides=guides, seed=seed), world__times__seconds_per_epoch=longer)
+            made.alter(made.run_of(folder, guides=guides, seed=seed), environment__times__seconds_per_epoch=longer)
     rows = rows_of(compare([folder], Asked(**QUICK)))
     assert (rows["mdg"].times.seconds, rows["mdg"].times.deviation) == pytest.approx((24.0, 1.0))
     assert rows["mdg"].times.ratio == pytest.approx(24 / 13)
@@ -337,7 +337,7 @@ def test_only_looks_at_a_part(tmp_path):
 
 def test_the_name_of_a_recipe_never_counts(folder):
     path = made.run_of(folder, seed=2, guides={})
-    made.alter(path, asked__recipe__name="other", asked__recipe__description="of the same run")
+    made.alter(path, recipe__name="other", recipe__description="of the same run")
     assert compare(made.runs_of(folder), Asked(**QUICK)).runs == 9
 
 
@@ -369,7 +369,7 @@ def test_one_seed_is_tested_by_example_only(tmp_path):
 
 def test_the_split_is_test_if_all_have_it(folder):
     assert note(compare([folder], Asked(**QUICK)), "Scores") == "Scores on test."
-    made.alter(made.runs_of(folder)[0], happened__metrics__test=None)
+    made.alter(made.runs_of(folder)[0], results__metrics__test=None)
     comparison = compare([folder], Asked(**QUICK))
     assert comparison.split == "validation"
     assert "Not all runs have scores on test" in note(comparison, "validation")
@@ -419,7 +419,7 @@ def test_files_that_repeat_a_run_count_once(folder, tmp_path):
 
 
 def test_runs_without_answers_have_no_tests_by_example(folder):
-    made.alter(made.runs_of(folder)[0], happened__outputs={})
+    made.alter(made.runs_of(folder)[0], results__outputs={})
     comparison = compare([folder], Asked(**QUICK))
     assert "not all runs keep the answers" in note(comparison, "No tests by example for accuracy")
     assert set(rows_of(comparison)["ag"].p) == {"t", "permutation"}
@@ -448,8 +448,8 @@ def test_seeds_with_examples_of_their_own_are_tested_one_by_one(tmp_path):
 
 
 def test_differences_that_are_passed_over_are_told_of(folder):
-    made.alter(made.runs_of(folder)[0], world__packages__torch="2.10.0")
-    made.alter(made.runs_of(folder)[1], asked__recipe__training__batch=8)
+    made.alter(made.runs_of(folder)[0], environment__packages__torch="2.10.0")
+    made.alter(made.runs_of(folder)[1], recipe__training__batch=8)
     comparison = compare([folder], Asked(ignore=("torch", "training.per_device_train_batch_size"), **QUICK))
     for part in ('torch ("2.10.0" and "2.9.0")', "training.per_device_train_batch_size (16 and 8)"):
         values = part.partition("(")[2].rstrip(")").split(" and ")

@@ -75,7 +75,7 @@ def show(choice: Choice, example: int, *, top: int, as_json: bool) -> None:
 def _read(choice: Choice) -> tuple[Splits, list[Need], Sources]:
     """The examples of a recipe, what its guides need, and what that is made of."""
     quiet_libraries()
-    recipe = read_recipe(choice.recipe, choice.changes)
+    recipe = read_recipe(choice.recipe, choice.changes, several=False)
     needs = needs_of(recipe.guides)
     if not needs:
         known = [name for name, kind in PATTERNS.items() if issubclass(kind, Knowledge)]

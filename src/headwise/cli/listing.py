@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from importlib import resources
+from typing import TYPE_CHECKING
 
 import typer
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from headwise.attention.doctor import Diagnosis, diagnose
 from headwise.errors import InputError, choices
+
+if TYPE_CHECKING:
+    from headwise.attention.doctor import Diagnosis
 
 # `headwise doctor`: show a diagnosis.
 
@@ -22,6 +25,8 @@ def show_diagnosis(model: str, *, batch: int, length: int, download: bool, as_js
         from headwise.training.encoders import builtin_folder
 
         model = str(builtin_folder(model))
+    from headwise.attention.doctor import diagnose
+
     diagnosis = diagnose(model, batch=batch, length=length, network=download)
     if as_json:
         typer.echo(json.dumps(diagnosis.as_dict(), indent=2))
@@ -80,87 +85,20 @@ COLUMNS = {
 
 
 def show(kind: str, *, as_json: bool) -> None:
-    """Print what there is of a kind."""
+    """Print what there is of a kind, from catalogue.json, so that nothing heavy is imported.
+
+    `python tests/catalogue.py --write` writes that file from the registries, and a test compares the two.
+    """
     if kind not in COLUMNS:
         raise InputError(f"list {kind!r}: {choices(kind, COLUMNS)}.")
-    rows = {"guides": _guides, "models": _models, "recipes": _recipes, "sweeps": _sweeps, "tasks": _tasks}[kind]()
+    text = resources.files(__package__).joinpath("catalogue.json").read_text(encoding="utf-8")
+    rows = json.loads(text)[kind]
     if as_json:
         typer.echo(json.dumps({kind: rows}, indent=2, ensure_ascii=False))
         return
     columns = COLUMNS[kind]
     table = Table(*columns, box=None)
     for row in rows:
-        table.add_row(*(escape(_cell(row[name])) for name in columns))
+        cells = (row[name] for name in columns)
+        table.add_row(*(escape(", ".join(map(str, cell)) if isinstance(cell, list) else str(cell)) for cell in cells))
     Console().print(table)
-
-
-def _cell(value: Any) -> str:
-    return ", ".join(str(each) for each in value) if isinstance(value, list | tuple) else str(value)
-
-
-def _guides() -> list[dict[str, Any]]:
-    from dataclasses import fields
-
-    from headwise.guides import GUIDES
-
-    return [
-        {
-            "name": name,
-            "minimises": (kind.__doc__ or "").strip().splitlines()[0],
-            "options": [field.name for field in fields(kind)],
-        }
-        for name, kind in GUIDES.items()
-    ]
-
-
-def _models() -> list[dict[str, Any]]:
-    from headwise.training.encoders import BUILTIN
-
-    return [
-        {"name": name, "description": entry.description, "install": entry.install} for name, entry in BUILTIN.items()
-    ]
-
-
-def _recipes() -> list[dict[str, Any]]:
-    from headwise.experiments.recipe_files import bundled, read_recipe
-
-    return [{"name": name, **_about(read_recipe(name))} for name in bundled()]
-
-
-def _about(recipe: Any) -> dict[str, Any]:
-    """What a recipe does; of one for several tasks, which have no guides and no SSA, their names."""
-    several = hasattr(recipe, "tasks")
-    return {
-        "task": ", ".join(recipe.tasks) if several else recipe.only.name,
-        "guides": [] if several else list(recipe.guides),
-        "ssa": "" if several or recipe.supervision is None else recipe.supervision.model,
-        "description": recipe.description,
-    }
-
-
-def _sweeps() -> list[dict[str, Any]]:
-    from headwise.experiments.sweeps.plan import plan_sweep
-    from headwise.experiments.sweeps.sweep_file import scales_of, shipped_sweeps
-
-    found = []
-    for name in shipped_sweeps():
-        scales = scales_of(name)
-        plans = {scale: plan_sweep(name, scale=scale) for scale in (None, *scales)}
-        whole = plans[None].sweep
-        found.append(
-            {
-                "name": name,
-                "runs": len(plans[None].unique),
-                "scales": [f"{scale}: {len(plans[scale].unique)} runs" for scale in scales],
-                "title": whole.title,
-                "source": whole.source,
-            }
-        )
-    return found
-
-
-def _tasks() -> list[dict[str, Any]]:
-    import headwise.retrieval  # noqa: F401 (adds its task to the table)
-    from headwise.data import TASKS
-
-    return [TASKS[name].describe() for name in TASKS]

@@ -164,21 +164,21 @@ def check_output(recipe: Recipe, place: Place, *, resume: bool) -> dict[str, Any
     check_folder(output)
     if holds_nothing(output):
         if resume:
-            raise InputError(f"{output} holds no run to resume: do not pass resume=True, or give its folder as output.")
+            raise InputError(f"{output} holds no run to resume: do not pass resume=True, or name its folder (output=...).")
         return None
     if not (output / record.NAME).is_file():
-        raise InputError(f"{output} holds other files: choose another output folder.")
+        raise InputError(f"{output} holds other files: choose another folder (output=...).")
     content = record.read(output)
     if content["recipe"] != recipe.as_data():
         raise InputError(
             f"{output} holds another run ({content['recipe']['name']}, seed {content['recipe']['seed']}): choose "
-            "another output folder."
+            "another folder (output=...)."
         )
     if not resume:
         state = "a finished" if record.finished(content) else "an unfinished"
         raise InputError(
-            f"{output} holds {state} run of this recipe: pass resume=True to resume it, or choose another output "
-            "folder."
+            f"{output} holds {state} run of this recipe: pass resume=True to resume it, or choose another folder "
+            "(output=...)."
         )
     return content if record.finished(content) else None
 
@@ -190,17 +190,17 @@ def _check_same(before: dict[str, Any], now: dict[str, Any], output: Path) -> No
         raise InputError(
             f"{output} holds a run of {processes} {'process' if processes == 1 else 'processes'}, and here "
             f"{'is' if distributed.count() == 1 else 'are'} {distributed.count()}: resume with as many as it began "
-            "with, or choose another output folder."
+            "with, or choose another folder (output=...)."
         )
     if before.get("examples") != now["examples"]:
         raise InputError(
             f"{output} holds a run on other examples: give the data folder that it began with, or choose another "
-            "output folder."
+            "folder (output=...)."
         )
     if before.get("knowledge") != now.get("knowledge"):
         raise InputError(
             f"{output} holds a run with other knowledge: a file, a model or a package that it comes from has changed; "
-            "restore it, or choose another output folder."
+            "restore it, or choose another folder (output=...)."
         )
 
 

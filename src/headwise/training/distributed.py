@@ -89,7 +89,7 @@ def initialize() -> None:
         if "WORLD_SIZE" not in os.environ and asked:
             raise InputError(
                 "accelerate was asked for several processes and has started this one alone, as it does on CPUs: add "
-                "its option multi_gpu and leave cpu out, or use torchrun with nproc_per_node (docs/training.md)."
+                "--multi_gpu and leave --cpu out, or use torchrun --nproc_per_node N (docs/training.md)."
             )
         return
     missing = [name for name in ("RANK", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT") if not os.environ.get(name)]

@@ -398,7 +398,7 @@ def run_settings(folder: Path) -> tuple[str, int | None]:
         return "pooler", None
     try:
         content = parse_json(path.read_text(encoding="utf-8"))
-        recipe = content["asked"]["recipe"] if "asked" in content else content["recipe"]  # the former by headwise 0.1
+        recipe = content["recipe"] if "asked" in content else content["recipe"]  # the former by headwise 0.1
         several = ", ".join(recipe.get("tasks", ()))
         settings = "" if several else str(recipe["head"]), int(recipe["data"]["max_length"])
     except (OSError, ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:

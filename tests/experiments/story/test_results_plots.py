@@ -226,7 +226,7 @@ def test_a_sweep_that_has_just_begun_is_passed_over(sizes, tmp_path):
 
 def test_runs_of_different_worlds_are_refused(sizes, tmp_path):
     folder = shutil.copytree(sizes, tmp_path / "results")
-    made.alter(made.runs_of(folder)[0], world__threads=4)
+    made.alter(made.runs_of(folder)[0], environment__threads=4)
     with pytest.raises(InputError, match="the runs differ in threads"):
         size_plots(folder)
 

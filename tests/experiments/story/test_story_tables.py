@@ -20,7 +20,7 @@ def folder(tmp_path_factory):
         tmp_path_factory.mktemp("tables") / "results", AXES, compare=COMPARE, qualities={"plain": 0.4, "ag": 0.9}
     )
     for number, path in enumerate(made.runs_of(place)):
-        made.alter(path, world__times={"seconds_per_epoch": [10.0 + number, 12.0 + number**1.5]})
+        made.alter(path, environment__times={"seconds_per_epoch": [10.0 + number, 12.0 + number**1.5]})
     return place
 
 
@@ -51,7 +51,7 @@ def test_seconds_of_an_epoch_and_their_ratio(folder):
 def test_without_times_there_is_no_table(tmp_path):
     place = made.sweep(tmp_path / "results", AXES, compare=COMPARE, seeds=(1,))
     for path in made.runs_of(place):
-        made.alter(path, world__times={"seconds_per_epoch": []})
+        made.alter(path, environment__times={"seconds_per_epoch": []})
     assert time_tables(place) == []
 
 

@@ -112,7 +112,7 @@ def test_a_run_without_a_log_or_without_an_end_is_refused(made, tmp_path):
     (run / "log.jsonl").unlink()
     with pytest.raises(InputError, match=r"log.jsonl is not there.*`headwise train`"):
         training_curves(run, "m0")
-    content = json.loads((run / "headwise.json").read_text()) | {"happened": None}
+    content = json.loads((run / "headwise.json").read_text()) | {"results": None}
     (run / "headwise.json").write_text(json.dumps(content))
     with pytest.raises(InputError, match=r"not finished: go on with .*--resume"):
         training_curves(run, "m0")
