@@ -70,7 +70,7 @@ def test_the_first_process_goes_on_undisturbed(stopped, headwise, write_recipe, 
     """Also where it has not written anything yet, and its folder was missing."""
     run = tmp_path / "above" / "run"
     words = ["train", write_recipe(**CHANGES), "--data", pairs, "--output", run]
-    process = stopped(*words, at="headwise.experiments.run._job")
+    process = stopped(*words, at="headwise.experiments.run.prepare")
     assert_one_sentence(headwise(*words), f"in use by process {process.pid} ")
     process.send(signal.SIGCONT)
     assert process.result()[0] == 0

@@ -8,7 +8,7 @@ from tiny_runs import assert_one_sentence
 
 # Words, and the first function of the work. OUT is the output, without an ending where that is not part of it.
 FOLDERS = {
-    "train": (["train", "RECIPE", "--data", "DATA", "--output", "OUT"], "headwise.experiments.run._job"),
+    "train": (["train", "RECIPE", "--data", "DATA", "--output", "OUT"], "headwise.experiments.run.prepare"),
     "export": (["export", "RUN", "--output", "OUT"], "headwise.experiments.apply.load_run"),
     "importance": (["heads", "importance", "RUN", "--output", "OUT"], "headwise.cli.heads_output.load_tasks"),
     "similarity": (["heads", "similarity", "RUN", "--output", "OUT"], "headwise.cli.heads_output.load_tasks"),

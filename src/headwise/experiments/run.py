@@ -194,7 +194,7 @@ def _check_same(before: dict[str, Any], now: dict[str, Any], output: Path) -> No
         )
     if before.get("examples") != now["examples"]:
         raise InputError(
-            f"{output} holds a run on other examples: give the data folder that it began with, or choose another "
+            f"{output} holds a run on other examples: give the data=... that it began with, or choose another "
             "folder (output=...)."
         )
     if before.get("knowledge") != now.get("knowledge"):

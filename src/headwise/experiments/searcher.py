@@ -70,7 +70,7 @@ def _task(run: Path) -> tuple[RetrievalTask, Path | None] | None:
     content = record.read(run)
     if not record.finished(content):
         raise InputError(f"{run} holds a run that is not finished: go on with `headwise train ... --resume` first.")
-    recipe = record.recipe_of(content, run)
+    recipe = record.task_recipe(content, run)
     task, root = recipe.build_task(), content["data"]
     return (task, None if root is None else Path(root)) if isinstance(task, RetrievalTask) else None
 
