@@ -136,7 +136,7 @@ def finished_record(folder: Path) -> dict[str, Any]:
     """The record of a run that came to its end."""
     content = read(folder)
     if not finished(content):
-        raise InputError(f"{folder} holds a run that is not finished: resume it first (`headwise train ... resume`).")
+        raise InputError(f"{folder} holds a run that is not finished: finish it first, by training with resume=True.")
     return content
 
 
