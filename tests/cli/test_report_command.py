@@ -225,7 +225,7 @@ def test_tasks_of_a_joint_run_are_chosen_by_name(headwise, joint, tmp_path):
     run = shutil.copytree(joint, tmp_path / "run")
     assert headwise("analyze", run, "--task", "single", "--keep", 1)[0] == 0
     assert headwise("report", run, "--task", "single", "-o", tmp_path / "r.html")[0] == 0
-    assert_one_sentence(headwise("report", run, "-o", tmp_path / "s.html"), "choose one with --task (single)")
+    assert_one_sentence(headwise("report", run, "-o", tmp_path / "s.html"), "give one, such as --task single (single)")
     assert_one_sentence(headwise("analyze", run, "--task", "none"), "--task none", "single")
 
 
