@@ -24,11 +24,11 @@ from table2 import half_width
 
 from headwise.errors import HeadwiseError
 from headwise.experiments.apply import RunTasks, Source, load_tasks
+from headwise.experiments.head_studies.curve_masks import ASCENDING, DESCENDING, CurveSettings
 from headwise.experiments.head_studies.head_dissociation import dissociate
 from headwise.experiments.head_studies.head_importance import ImportanceSettings
 from headwise.experiments.head_studies.head_similarity import measure_similarity
-from headwise.experiments.head_studies.measure_curve import find_curve, measure_curve, write_curve
-from headwise.experiments.head_studies.prune_curve import ASCENDING, DESCENDING, CurveSettings, PruneCurve
+from headwise.experiments.head_studies.prune_curve import PruneCurve, find_curve, measure_curve, write_curve
 from headwise.experiments.prepare import Place
 from headwise.experiments.recipe_files import read_recipe
 from headwise.experiments.record import NAME
@@ -95,7 +95,7 @@ def look(folder: Path, arm: str, options: argparse.Namespace) -> Row:
     }
     if arm == "control":
         settings = ImportanceSettings(examples=options.examples)
-        alike = measure_similarity(tasks, settings, Source(options.data), answers=folder / "heads", listener=Silence())
+        alike = measure_similarity(tasks, settings, Source(options.data), folder=folder / "heads", listener=Silence())
         row["similarity"] = {name: part for name, part in alike.as_dict().items() if name != "run"}
     progress(f"{folder}: D {found['mean']['row']['mean']:.2f}")
     return row

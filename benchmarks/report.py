@@ -36,7 +36,7 @@ from transformers import AutoTokenizer, BertConfig, BertModel
 
 from headwise.data import Collator, build_task, encode
 from headwise.errors import HeadwiseError
-from headwise.experiments.analysis import AnalysisSettings, analyze_tasks
+from headwise.experiments.analysis.analyze import AnalysisSettings, analyze_tasks
 from headwise.experiments.apply import Loaded, RunTasks, load_tasks
 from headwise.experiments.prepare import Place
 from headwise.experiments.recipe import check_recipe

@@ -9,13 +9,17 @@ from typing import Any
 
 import numpy as np
 
-from headwise.experiments.analysis.analysis_files import NAME, analysis_folder, pack_examples
-from headwise.experiments.analysis.example_views import ExampleView
-from headwise.experiments.analysis.expected_maps import ExampleMaps, to_bytes
-from headwise.experiments.head_studies import head_dissociation, prune_curve
+from headwise.experiments.analysis.analysis_files import (
+    ExampleMaps,
+    ExampleView,
+    analysis_folder,
+    pack_examples,
+    to_bytes,
+)
+from headwise.experiments.head_studies.curve_masks import BASE, MATCHED, RANDOM, CurveSettings, Pruned
 from headwise.experiments.head_studies.head_dissociation import dissociate
-from headwise.experiments.head_studies.head_files import FOLDER, identity, write_answers
-from headwise.experiments.head_studies.prune_curve import BASE, MATCHED, RANDOM, CurveSettings, PruneCurve, Pruned
+from headwise.experiments.head_studies.head_files import ANALYSIS, DISSOCIATION, FOLDER, identity, write_result
+from headwise.experiments.head_studies.prune_curve import PruneCurve, write_curve
 from headwise.metrics import METRICS
 
 SHAPE = (2, 4)
@@ -86,10 +90,10 @@ def write_heads(run: Path, tasks: Sequence[str] = ("one", "two"), **settings: An
     """Put a curve into a run, and its D-scores if there are several tasks."""
     chosen = CurveSettings(**({"percent": (50.0, 25.0), "task": tuple(tasks)} | settings))
     curve = curve_of(run, tasks, chosen)
-    write_answers(run / FOLDER, prune_curve.NAME, curve.as_dict(), rows=curve.rows(), arrays=curve.arrays())
+    write_curve(run / FOLDER, curve)
     if len(tasks) > 1:
         found = dissociate(curve, resamples=50, seed=0)
-        write_answers(run / FOLDER, head_dissociation.NAME, found.as_dict(), rows=found.rows())
+        write_result(run / FOLDER, DISSOCIATION, found.as_dict(), rows=found.rows())
     return curve
 
 
@@ -136,5 +140,5 @@ def write_analysis(run: Path, views: Sequence[ExampleView], *, name: str = "demo
         "claims": None,
         "kept": described,
     }
-    write_answers(analysis_folder(run), NAME, content, arrays=arrays)
+    write_result(analysis_folder(run), ANALYSIS, content, arrays=arrays)
     return run

@@ -10,7 +10,7 @@ import torch
 from small_collection import write_collection
 from tiny_runs import small
 
-from headwise.experiments.analysis import AnalysisSettings, analyze_tasks
+from headwise.experiments.analysis.analyze import AnalysisSettings, analyze_tasks
 from headwise.experiments.apply import load_tasks
 from headwise.experiments.prepare import Place
 from headwise.experiments.recipe import check_recipe

@@ -16,8 +16,8 @@ import headwise as hw
 from headwise.code_permission import allowing_code
 from headwise.data.options import OPTIONS
 from headwise.errors import HeadwiseError, InputError
-from headwise.experiments.analysis import read_analysis
-from headwise.experiments.analysis.expected_maps import pattern_of_analysis
+from headwise.experiments.analysis.analysis_files import read_analysis
+from headwise.experiments.analysis.example_views import pattern_of_analysis
 from headwise.experiments.apply import load_run
 from headwise.experiments.prepare import Place, prepare
 from headwise.experiments.recipe import Data, Recipe, TaskChoice, Training, check_recipe

@@ -80,11 +80,11 @@ COMMANDS = {
     "explore guided": "headwise.cli.pages_output.build_page",
     "data check texts.tsv --task pairs": "headwise.cli.data_check_output.check_files",
     "data ag-pair --news texts.tsv --out {new}.tsv": "headwise.data.ag_pair.write_pairs",
-    "heads patterns guided": "headwise.cli.heads_output.load_run",
-    "heads importance guided --output {new}": "headwise.cli.heads_output.run_importance",
-    "heads prune-curve guided --output {new}": "headwise.cli.heads_output.measure_curve",
-    "heads dissociation joint --output {new}": "headwise.cli.heads_output.measure_curve",
-    "heads similarity joint --output {new}": "headwise.cli.heads_output.measure_similarity",
+    "heads patterns guided": "headwise.experiments.head_studies.head_patterns.load_run",
+    "heads importance guided --output {new}": "headwise.experiments.head_studies.head_importance.labelled_examples",
+    "heads prune-curve guided --output {new}": "headwise.experiments.head_studies.prune_curve.measure_curve",
+    "heads dissociation joint --output {new}": "headwise.experiments.head_studies.head_dissociation.measure_curve",
+    "heads similarity joint --output {new}": "headwise.experiments.head_studies.head_similarity.measure_similarity",
     "knowledge build {recipe} --data {data}": "headwise.cli.knowledge_output.read_splits",
     "knowledge show {recipe} --data {data}": "headwise.cli.knowledge_output.read_splits",
 }
@@ -156,9 +156,9 @@ def test_of_several_tasks_those_that_are_done_are_kept(monkeypatch, press, place
 
 def test_the_curve_of_a_stopped_dissociation_is_kept(press, tmp_path):
     words = "heads dissociation joint --percent 50 --random 0 --examples 4 --limit 4 --output {new}"
-    code, out, err = press(words, "headwise.cli.heads_output.dissociate")
+    code, out, err = press(words, "headwise.experiments.head_studies.head_dissociation.dissociate")
     assert (code, out) == (130, "")
-    kept = f"headwise: stopped; the pruning curve in {tmp_path / 'new'} is kept, and the same command takes it"
+    kept = f"headwise: stopped; {tmp_path / 'new' / 'prune-curve'}.json is kept, and the same command uses it"
     assert err.splitlines()[-1] == kept
     assert (tmp_path / "new" / "prune-curve.json").is_file()
     assert not (tmp_path / "new" / "dissociation.json").exists()

@@ -16,7 +16,7 @@ from damage import damages
 from small_collection import write_collection
 from tiny_runs import assert_one_sentence, small
 
-from headwise.experiments.analysis import AnalysisSettings, analyze_tasks
+from headwise.experiments.analysis.analyze import AnalysisSettings, analyze_tasks
 from headwise.experiments.apply import load_tasks
 
 RECORD, MODEL = ("headwise.json",), ("config.json", "tokenizer.json", "tokenizer_config.json", "model.safetensors")
@@ -60,8 +60,8 @@ CASES = {
         "joint",
         (*RECORD, "outputs.json"),
     ),
-    "heads dissociation {at} --resamples 10": ("joint", RECORD + CURVE),
-    "heads similarity {at} --examples 4": ("joint", (*RECORD, "heads/dissociation.json")),
+    "heads dissociation {at} --resamples 10 --overwrite": ("joint", RECORD + CURVE),
+    "heads similarity {at} --examples 4 --overwrite": ("joint", (*RECORD, "heads/dissociation.json")),
     "figure dissociation {at} -o {new}.svg": ("joint", (*RECORD, "heads/dissociation.json")),
     "search {at} cat --collection {root}/papers --depth 3 --top 2 --explain --cache {root}/cache": (
         "ranking",
@@ -321,7 +321,7 @@ def test_a_damaged_analysis_says_how_to_make_it_again(headwise, two_runs, tmp_pa
     assert_one_sentence(
         headwise("report", run, "-o", tmp_path / "page.html"),
         "analysis.json is damaged (statistics.entropy is 3, expected keys with values)",
-        f"make it again with `headwise analyze {run} --overwrite`",
+        "analyze the run again and replace it",
     )
     assert not (tmp_path / "page.html").exists()
 

@@ -15,7 +15,7 @@ import pytest
 
 from headwise.cli import explore_server
 from headwise.cli.explore_server import LONGEST, Explorer, serve
-from headwise.experiments.analysis.expected_maps import to_bytes
+from headwise.experiments.analysis.analysis_files import to_bytes
 from headwise.experiments.apply import load_run
 from headwise.reports.explorer.report_page import build_page
 from headwise.reports.explorer.report_runs import gather_runs
@@ -59,7 +59,7 @@ def test_the_page_is_there_and_tells_where_to_ask(address):
 
 def test_both_models_answer_a_pair_as_they_do_elsewhere(address, two_runs):
     from headwise.data import Split
-    from headwise.experiments.analysis import view_examples
+    from headwise.experiments.analysis.example_views import view_examples
 
     status, _, content = ask(address, "look", question(*TEXTS))
     assert status == 200

@@ -15,7 +15,7 @@ from tiny_runs import assert_one_sentence
 from headwise.cli import figure_output as figure_maps
 from headwise.cli import figure_output as figure_plots
 from headwise.cli.figure_output import names_of
-from headwise.heads.similarity import principal_components
+from headwise.heads import principal_components
 
 AXES = {
     "system": small_results.SYSTEMS,
@@ -221,7 +221,7 @@ def test_a_run_is_no_sweep_and_not_every_sweep_has_layers(headwise, run, results
 def test_a_run_that_lacks_something_names_the_command_that_makes_it(headwise, tmp_path):
     bare, target = small_heads.bare_run(tmp_path / "bare"), tmp_path / "a.png"
     for kind in ("heatmap", "pca"):
-        assert_one_sentence(headwise("figure", kind, bare, "-o", target), f"`headwise analyze {bare}`")
+        assert_one_sentence(headwise("figure", kind, bare, "-o", target), f"{bare} has no saved arrays of its heads")
     assert_one_sentence(headwise("figure", "dissociation", bare, "-o", target), f"`headwise heads dissociation {bare}`")
     (bare / "log.jsonl").write_text("")
     assert_one_sentence(headwise("figure", "curves", bare, "-o", target), "nothing was logged")

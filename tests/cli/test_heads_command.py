@@ -3,10 +3,10 @@
 import json
 
 import pytest
-from tiny_runs import assert_one_sentence, rows, write_table
+from tiny_runs import assert_one_sentence
 
 from headwise.experiments.apply import load_run
-from headwise.experiments.head_studies.head_importance import pattern_scores
+from headwise.experiments.head_studies.head_patterns import pattern_scores
 from headwise.patterns import PATTERNS, Delim, First, Next, Prev
 from headwise.patterns.knowledge import Knowledge
 
@@ -61,31 +61,15 @@ def test_the_split_the_limit_and_the_number_of_heads_are_obeyed(answer):
     assert answer("--split", "validation", "--limit", 1000)["examples"] == 24
 
 
-def test_the_limit_takes_the_first_examples(answer, tmp_path):
-    few = write_table(tmp_path / "data" / "test.tsv", rows(21, 2)[:6])
-    assert answer("--limit", 5, "--batch", 2)["patterns"]["next"]["even"] == pytest.approx(
-        answer("--data", few.parent, "--batch", 2)["patterns"]["next"]["even"]
-    )
-    assert answer("--data", few.parent)["examples"] == 5
-
-
 def test_the_batch_size_is_obeyed(ask, monkeypatch):
     done = []
 
     def watched(*args, after_batch, **options):
         return pattern_scores(*args, after_batch=done.append, **options)
 
-    monkeypatch.setattr("headwise.cli.heads_output.pattern_scores", watched)
+    monkeypatch.setattr("headwise.experiments.head_studies.head_patterns.pattern_scores", watched)
     assert ask("--batch", 8)[0] == 0
     assert done == [8, 16, 21]
-
-
-def test_the_batch_size_changes_nothing(answer):
-    one, seven = (answer("--batch", size)["patterns"] for size in (1, 7))
-    for name in FIXED:
-        for layer in (0, 1):
-            shares = [found[name]["share_by_head"][layer] for found in (one, seven)]
-            assert shares[0] == pytest.approx(shares[1], abs=1e-5)
 
 
 # -- the table ---------------------------------------------------------------------------------------------------------
@@ -110,11 +94,6 @@ def test_progress_and_what_was_left_out_go_to_stderr(ask):
     assert "left out" not in out
 
 
-def test_help_names_the_command(headwise):
-    assert "patterns" in headwise("heads", "--help")[1]
-    assert "heads" in headwise("--help")[1]
-
-
 # -- what is refused ---------------------------------------------------------------------------------------------------
 
 
@@ -137,22 +116,3 @@ def test_a_knowledge_pattern_is_refused(ask):
         assert_one_sentence(ask("--pattern", "known"), "--pattern known", "only fixed patterns", "delim, first, next")
     finally:
         PATTERNS.remove("known")
-
-
-def test_no_run(headwise, tmp_path):
-    assert_one_sentence(headwise("heads", "patterns", tmp_path), str(tmp_path))
-
-
-def test_no_such_split(ask):
-    assert_one_sentence(ask("--split", "tets"), "tets")
-
-
-def test_no_such_data_folder(ask, tmp_path):
-    assert_one_sentence(ask("--data", tmp_path / "nowhere"), str(tmp_path / "nowhere"))
-
-
-@pytest.mark.parametrize("option", ["--limit", "--top", "--batch"])
-def test_numbers_below_one_are_refused(ask, option):
-    code, out, err = ask(option, 0)
-    assert (code, out) == (2, "")
-    assert option in err

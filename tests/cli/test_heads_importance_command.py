@@ -9,9 +9,9 @@ import pytest
 from tiny_runs import assert_one_sentence
 
 from headwise.experiments.apply import Source, load_tasks
-from headwise.experiments.head_studies.head_files import labelled_examples
+from headwise.experiments.head_studies.head_importance import labelled_examples
 from headwise.heads.importance import HeadImportance
-from headwise.heads.task_similarity import importance_similarity
+from headwise.heads.similarity import importance_similarity
 from headwise.training.iat_training import importance_on
 
 TASKS = ["signs", "single", "number"]
@@ -78,14 +78,16 @@ def test_the_options_are_obeyed(answer):
     assert found["tasks"]["single"]["examples"] == 10
     assert found["tasks"]["single"]["granularity"] == "token"
     assert (found["settings"]["split"], found["settings"]["seed"]) == ("validation", 4)
-    layers = np.linalg.norm(answer("--normalise", "layer", "--task", "single")["tasks"]["single"]["scores"], axis=1)
+    layers = np.linalg.norm(
+        answer("--normalise", "layer", "--task", "single", "--overwrite")["tasks"]["single"]["scores"], axis=1
+    )
     assert layers == pytest.approx([1, 1])
 
 
 def test_the_table_names_the_strongest_heads_and_how_sure_they_are(ask, answer):
     code, out, err = ask("--top", 2)
     assert code == 0, err
-    found = answer()
+    found = answer("--overwrite")
     assert out.count(" head ") == 6
     for task in TASKS:
         scores = np.array(found["tasks"][task]["scores"])
@@ -113,8 +115,6 @@ def test_without_output_the_files_go_into_the_run_and_a_run_of_one_task_works(he
     [
         (("--task", "sings"), ("--task sings", "did you mean 'signs'?")),
         (("--granularity", "word"), ("--granularity word", "batch, sample, token")),
-        (("--normalise", "all"), ("--normalise all", "layer, none")),
-        (("--split", "tets"), ("tets",)),
     ],
 )
 def test_bad_options_are_refused_and_nothing_is_written(ask, tmp_path, words, parts):
@@ -139,6 +139,22 @@ def test_an_unfinished_run_is_refused(headwise, joint, tmp_path):
     assert not (tmp_path / "run" / "heads").exists()
 
 
-def test_help_names_the_commands(headwise):
-    out = headwise("heads", "--help")[1]
-    assert all(name in out for name in ("patterns", "importance", "prune-curve", "dissociation", "similarity"))
+@pytest.mark.parametrize(
+    ("command", "options"),
+    [
+        ("importance", ("--examples", 4)),
+        ("prune-curve", ("--number", 1, "--no-controls", "--examples", 4, "--limit", 4)),
+        ("dissociation", ("--number", 1, "--no-controls", "--examples", 4, "--limit", 4, "--resamples", 5)),
+        ("similarity", ("--examples", 4)),
+    ],
+)
+def test_earlier_results_are_replaced_only_with_overwrite(headwise, joint, tmp_path, command, options):
+    words = ("heads", command, joint, "--output", tmp_path, *options)
+    assert headwise(*words)[0] == 0
+    before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    path = tmp_path / f"{command}.json"
+    assert_one_sentence(headwise(*words), f"{path} exists already: pass --overwrite to replace it.")
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
+    path.write_text("old")
+    assert headwise(*words, "--overwrite")[0] == 0
+    assert path.read_bytes() == before[path.name]

@@ -105,10 +105,14 @@ COMMANDS = {
         "headwise.reports.figure_files.save_content",
         "OUT/a.svg",
     ),
-    "importance": (["heads", "importance", "RUN"], "headwise.cli.heads_output.write_answers", "RUN/heads"),
+    "importance": (
+        ["heads", "importance", "RUN"],
+        "headwise.experiments.head_studies.head_importance.write_result",
+        "RUN/heads",
+    ),
     "prune-curve": (
         ["heads", "prune-curve", "RUN", "--output", "OUT/heads", "--percent", "20"],
-        "headwise.cli.heads_output.load_tasks",
+        "headwise.experiments.head_studies.prune_curve.load_tasks",
         "OUT/heads",
     ),
 }

@@ -10,10 +10,22 @@ from tiny_runs import assert_one_sentence
 FOLDERS = {
     "train": (["train", "RECIPE", "--data", "DATA", "--output", "OUT"], "headwise.experiments.run.prepare"),
     "export": (["export", "RUN", "--output", "OUT"], "headwise.experiments.apply.load_run"),
-    "importance": (["heads", "importance", "RUN", "--output", "OUT"], "headwise.cli.heads_output.load_tasks"),
-    "similarity": (["heads", "similarity", "RUN", "--output", "OUT"], "headwise.cli.heads_output.load_tasks"),
-    "prune-curve": (["heads", "prune-curve", "RUN", "--output", "OUT"], "headwise.cli.heads_output.load_tasks"),
-    "dissociation": (["heads", "dissociation", "RUN", "--output", "OUT"], "headwise.cli.heads_output._tasks"),
+    "importance": (
+        ["heads", "importance", "RUN", "--output", "OUT"],
+        "headwise.experiments.head_studies.head_importance.load_tasks",
+    ),
+    "similarity": (
+        ["heads", "similarity", "RUN", "--output", "OUT"],
+        "headwise.experiments.head_studies.head_similarity.load_tasks",
+    ),
+    "prune-curve": (
+        ["heads", "prune-curve", "RUN", "--output", "OUT"],
+        "headwise.experiments.head_studies.prune_curve.load_tasks",
+    ),
+    "dissociation": (
+        ["heads", "dissociation", "RUN", "--output", "OUT"],
+        "headwise.experiments.head_studies.head_dissociation.find_curve",
+    ),
     "sweep": (["sweep", "SWEEP", "--data", "DATA", "--output", "OUT"], "headwise.experiments.sweeps.sweep.Board"),
     "tune": (
         ["tune", "RECIPE", "--data", "DATA", "--vary", "training.learning_rate=[1e-3]", "--output", "OUT"],

@@ -9,7 +9,7 @@ from tiny_runs import assert_one_sentence, build_tokenizer
 
 import headwise as hw
 from headwise.errors import InputError
-from headwise.experiments.analysis import read_analysis
+from headwise.experiments.analysis.analysis_files import read_analysis
 from headwise.reports.explorer import report_runs as runs
 from headwise.reports.explorer.heads_payload import changes_of
 from headwise.reports.explorer.report_page import build_page
@@ -61,7 +61,7 @@ def test_an_analysis_is_replaced_only_if_asked_for(headwise, two_runs, tmp_path,
         patch.setattr("headwise.cli.pages_output.load_tasks", None)  # refused before the model is loaded
         assert_one_sentence(headwise("analyze", run, "--limit", 2), "analysis.json exists already", "--overwrite")
     assert {path.name: path.read_bytes() for path in (run / "analysis").iterdir()} == before
-    with pytest.raises(InputError, match="analysis.json exists already: add overwrite=True"):
+    with pytest.raises(InputError, match="analysis.json exists already: pass overwrite=True"):
         hw.analyze(run, limit=2)
     assert {path.name: path.read_bytes() for path in (run / "analysis").iterdir()} == before
     assert headwise("analyze", run, "--limit", 2, "--overwrite")[0] == 0
@@ -225,7 +225,7 @@ def test_tasks_of_a_joint_run_are_chosen_by_name(headwise, joint, tmp_path):
     run = shutil.copytree(joint, tmp_path / "run")
     assert headwise("analyze", run, "--task", "single", "--keep", 1)[0] == 0
     assert headwise("report", run, "--task", "single", "-o", tmp_path / "r.html")[0] == 0
-    assert_one_sentence(headwise("report", run, "-o", tmp_path / "s.html"), "choose one with --task (single)")
+    assert_one_sentence(headwise("report", run, "-o", tmp_path / "s.html"), "give one, such as --task single (single)")
     assert_one_sentence(headwise("analyze", run, "--task", "none"), "--task none", "single")
 
 
@@ -245,7 +245,9 @@ def test_the_line_at_the_end_opens_every_task(headwise, joint, tmp_path):
 
 def test_without_arrays_the_command_is_named(headwise, finished, tmp_path):
     path = tmp_path / "r.html"
-    assert_one_sentence(headwise("report", finished, "-o", path), "no saved arrays", f"headwise analyze {finished}")
+    assert_one_sentence(
+        headwise("report", finished, "-o", path), f"{finished} has no saved arrays", "analyze the run first"
+    )
     assert not path.exists()
 
 

@@ -9,8 +9,7 @@ from tiny_runs import assert_one_sentence
 from headwise import documents
 from headwise.errors import InputError
 from headwise.experiments import record
-from headwise.experiments.head_studies.head_files import read_answers
-from headwise.experiments.head_studies.head_schemas import AnalysisFile
+from headwise.experiments.head_studies.head_files import read_result
 from headwise.experiments.outputs import read_outputs
 from headwise.experiments.plots.training_curves import training_curves
 from headwise.experiments.results import read_json, read_stored
@@ -40,7 +39,7 @@ def nested(depth):
         ("outputs.json", read_outputs),
         ("trainer_state.json", saved_callbacks),
         ("headwise-sweep.json", lambda folder: ResultFolder(folder).check()),
-        ("analysis.json", lambda folder: read_answers(folder, "analysis", folder, AnalysisFile)),
+        ("analysis.json", lambda folder: read_result(folder, "analysis", folder)),
         ("importance.json", lambda folder: documents.read(folder / "importance.json", "train again")),
         ("run.json", lambda folder: read_stored(folder / "run.json")),
         ("any.json", lambda folder: read_json(folder / "any.json")),

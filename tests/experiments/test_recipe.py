@@ -187,4 +187,4 @@ def test_old_names_still_work_with_one_warning():
 
 
 def test_one_value_under_two_names_is_refused():
-    assert "num_train_epochs twice" in answer({"training": {"num_train_epochs": 2, "num_train_epochs": 3}})
+    assert "num_train_epochs twice" in answer({"training": dict(epochs=2, num_train_epochs=3)})

@@ -91,24 +91,6 @@ def all_changed(before, after):
 # -- options -----------------------------------------------------------------------------------------------------------
 
 
-def test_the_defaults_are_the_documented_ones():
-    assert build_iat({}).as_dict() == {
-        "start": 0.9,
-        "heads": 0.3,
-        "shared": True,
-        "others": True,
-        "protect": "qkv",
-        "mode": "skip",
-        "order": "descending",
-        "granularity": "sample",
-        "normalise": "none",
-        "examples": 10_000,
-        "split": "train",
-        "keep_per_layer": 0,
-        "control": True,
-    }
-
-
 def test_options_come_back_as_they_were_given():
     given = IAT(start=0.5, heads=0.2, shared=False, protect="qkvo", mode="grad_mask", order="random", keep_per_layer=2)
     assert build_iat(given.as_dict()) == given
@@ -119,14 +101,10 @@ def test_options_come_back_as_they_were_given():
     ("options", "message"),
     [
         ({"heads": 0}, r"iat\.heads is 0: expected a number above 0 and below 1"),
-        ({"heads": True}, r"iat\.heads is True"),
-        ({"start": float("nan")}, r"iat\.start is nan"),
         ({"shared": 1}, r"iat\.shared is 1: expected true or false"),
         ({"protect": "qkvx"}, r"iat\.protect is 'qkvx': did you mean 'qkv'\? known: qkv, qkvo"),
         ({"order": ["random"]}, r"iat\.order is \['random'\]: .*known: ascending, descending, random"),
         ({"examples": 0}, r"iat\.examples is 0: expected a whole number of 1 or more"),
-        ({"examples": 10.0}, r"iat\.examples is 10\.0"),
-        ({"keep_per_layer": -1}, r"iat\.keep_per_layer is -1: expected a whole number of 0 or more"),
         ({"share": 0.3}, r"iat has no option 'share': did you mean 'shared'\?"),
         ([0.3], r"iat is \[0\.3\]: expected options with values"),
     ],
@@ -148,25 +126,17 @@ def chosen(scores=BY_HAND, seed=0, **options):
     return {task: [tuple(head) for head in np.argwhere(mask).tolist()] for task, mask in found.items()}
 
 
-def test_each_task_gets_its_most_important_heads():
-    assert chosen() == {"a": [(0, 0), (0, 1), (1, 0)], "b": [(0, 0), (1, 1), (1, 2)]}
-
-
-def test_shared_heads_are_left_out_only_when_asked():
-    assert chosen(shared=False) == {"a": [(0, 1), (1, 0)], "b": [(1, 1), (1, 2)]}
-
-
-def test_a_head_that_two_of_three_tasks_share_stays():
-    scores = {**BY_HAND, "c": -BY_HAND["a"]}
-    assert chosen(scores, shared=False)["a"] == [(0, 0), (0, 1), (1, 0)]
-
-
-def test_the_ascending_control_takes_the_least_important():
-    assert chosen(order="ascending")["a"] == [(0, 2), (1, 1), (1, 2)]
-
-
-def test_the_last_heads_of_each_layer_in_the_order_can_be_left_out():
-    assert chosen(keep_per_layer=2, heads=0.4)["a"] == [(0, 0), (1, 0)]
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ({}, [(0, 0), (0, 1), (1, 0)]),
+        ({"shared": False}, [(0, 1), (1, 0)]),
+        ({"order": "ascending"}, [(0, 2), (1, 1), (1, 2)]),
+        ({"keep_per_layer": 2, "heads": 0.4}, [(0, 0), (1, 0)]),
+    ],
+)
+def test_the_heads_of_a_task_follow_the_options(options, expected):
+    assert chosen(**options)["a"] == expected
 
 
 def test_random_sets_have_the_size_of_the_ranked_and_follow_the_seed():
@@ -179,11 +149,6 @@ def test_random_sets_have_the_size_of_the_ranked_and_follow_the_seed():
     assert not np.array_equal(sets["b"], other["b"])
 
 
-def test_random_sets_keep_heads_of_each_layer_too():
-    sets = important_heads(BY_HAND, IAT(order="random", heads=0.67, keep_per_layer=1), 1)
-    assert all((each.sum(1) == 2).all() for each in sets.values())
-
-
 @pytest.mark.parametrize("scores", [{"a": BY_HAND["a"]}, {"a": BY_HAND["a"], "b": BY_HAND["a"]}])
 def test_a_task_that_would_train_no_head_is_refused(scores):
     with pytest.raises(InputError, match=r"iat\.shared is false, .* important to 'a' .*: set shared: true"):
@@ -191,25 +156,16 @@ def test_a_task_that_would_train_no_head_is_refused(scores):
     assert chosen({"a": BY_HAND["a"]}) == {"a": [(0, 0), (0, 1), (1, 0)]}
 
 
-def test_scores_of_different_models_are_refused():
-    with pytest.raises(InputError, match=r"scores of 'b' have shape \(2, 2\), others \(2, 3\)"):
-        important_heads({"a": BY_HAND["a"], "b": np.eye(2)}, IAT(heads=0.5), 0)
-    with pytest.raises(InputError, match="no tasks"):
-        important_heads({}, IAT(), 0)
-
-
 # -- skip ------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("kind", ["foreach", "fused", "amsgrad", "sgd", "rmsprop"])
+@pytest.mark.parametrize("kind", ["fused", "amsgrad", "sgd"])
 def test_after_some_steps_of_a_task_only_its_heads_have_changed(kind):
     model = two_tasks()
     optimizer = {
-        "foreach": lambda: adamw(model, foreach=True),
         "fused": lambda: adamw(model, fused=True),
         "amsgrad": lambda: adamw(model, amsgrad=True),
         "sgd": lambda: torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9, weight_decay=0.1),
-        "rmsprop": lambda: torch.optim.RMSprop(model.parameters(), lr=0.01, momentum=0.5, weight_decay=0.1),
     }[kind]()
     for task in ("a", "b"):
         plain_update(model, optimizer, task)
@@ -225,17 +181,6 @@ def test_after_some_steps_of_a_task_only_its_heads_have_changed(kind):
                 assert judge(tensors, after[head]), (task, head)
 
 
-def test_grad_mask_lets_momentum_and_weight_decay_move_other_heads():
-    model = two_tasks()
-    optimizer = adamw(model)
-    plain_update(model, optimizer, "a")
-    before = tensors_of_heads(model, optimizer, QKV)
-    with HeadUpdates(model, ALLOWED, mode="grad_mask") as updates:
-        update(model, optimizer, updates, "a")
-    after = tensors_of_heads(model, optimizer, QKV)
-    assert all_changed(before[2, 0], after[2, 0])
-
-
 def test_grad_mask_without_momentum_and_decay_is_skip():
     results = []
     for mode in ("skip", "grad_mask"):
@@ -248,7 +193,7 @@ def test_grad_mask_without_momentum_and_decay_is_skip():
     torch.testing.assert_close(*results, rtol=0, atol=0)
 
 
-@pytest.mark.parametrize(("protect", "fused"), [("qkv", False), ("qkvo", False), ("qkvo", True)])
+@pytest.mark.parametrize(("protect", "fused"), [("qkv", False), ("qkvo", True)])
 def test_only_qkvo_protects_the_columns_of_the_output_projection(protect, fused):
     model = two_tasks()
     optimizer = adamw(model, fused=fused)
@@ -263,7 +208,7 @@ def test_only_qkvo_protects_the_columns_of_the_output_projection(protect, fused)
         assert judge(tensors, after[head]), head
 
 
-@pytest.mark.parametrize("family", ["modernbert", "distilbert", "deberta-v2"])
+@pytest.mark.parametrize("family", ["modernbert", "deberta-v2"])
 def test_other_families_keep_heads_apart_too(family):
     model = two_tasks(family)
     optimizer = adamw(model)
@@ -325,21 +270,6 @@ def test_all_heads_for_all_tasks_is_plain_training():
     torch.testing.assert_close(*results, rtol=0, atol=0)
 
 
-def test_clipping_sees_only_the_gradients_that_are_used():
-    model = two_tasks()
-    with HeadUpdates(model, ALLOWED, protect="qkvo") as updates:
-        updates.on("a")
-        model(task="a", **batch_of("a")).loss.backward()
-        for layer in head_weights(model):
-            for part in layer.parts:
-                for head, places in zip(layer.heads, part.places, strict=True):
-                    zero = not part.parameter.grad.index_select(part.dim, places).any()
-                    if not ALLOWED["a"][layer.layer, head]:
-                        assert zero
-                    elif part.parameter.dim() > 1:
-                        assert not zero
-
-
 def test_two_micro_batches_are_one_batch():
     results = []
     for parts in (1, 2):
@@ -384,40 +314,6 @@ def test_without_others_only_heads_and_the_tasks_own_layers_learn():
             torch.testing.assert_close(optimizer.state[parameter], state[name], rtol=0, atol=0)
 
 
-def test_with_others_everything_else_learns():
-    model = two_tasks()
-    optimizer = adamw(model)
-    before = copy.deepcopy(model.state_dict())
-    with HeadUpdates(model, ALLOWED) as updates:
-        update(model, optimizer, updates, "a")
-    same_now = {name for name, value in model.state_dict().items() if torch.equal(value, before[name])}
-    last = "encoder.encoder.layer.2.attention.self"  # no head of it is of task a
-    assert same_now == {f"{last}.{kind}.{of}" for kind in QKV for of in ("weight", "bias")} | {
-        "heads.1.classifier.weight",
-        "heads.1.classifier.bias",
-    }
-
-
-def test_gradients_from_before_are_thrown_away():
-    model = two_tasks()
-    model(task="b", **batch_of("b")).loss.backward()
-    with HeadUpdates(model, ALLOWED):
-        assert all(parameter.grad is None for parameter in model.parameters())
-
-
-def test_parameters_that_were_frozen_before_stay_frozen():
-    model = two_tasks()
-    frozen = [*model.encoder.embeddings.parameters(), *model.encoder.encoder.layer[0].parameters()]
-    for parameter in frozen:
-        parameter.requires_grad_(False)
-    optimizer = adamw(model)
-    before = [each.clone() for each in frozen]
-    with HeadUpdates(model, ALLOWED, others=False, own=model.own_parameters()) as updates:
-        update(model, optimizer, updates, "a")
-    assert same(before, frozen)
-    assert not any(parameter.requires_grad for parameter in frozen)
-
-
 # -- manners ---------------------------------------------------------------------------------------------------------
 
 
@@ -442,21 +338,6 @@ def test_nothing_is_left_after_removal():
     for each, its in ((model, optimizer), (twin, twin_optimizer)):
         plain_update(each, its, "b")
     torch.testing.assert_close(model.state_dict(), twin.state_dict(), rtol=0, atol=0)
-
-
-def test_the_optimiser_saves_as_if_nothing_were():
-    model = two_tasks()
-    optimizer, plain = adamw(model, fused=True), adamw(copy.deepcopy(model), fused=True)
-    with HeadUpdates(model, ALLOWED) as updates:
-        for task in ("a", "b"):
-            update(model, optimizer, updates, task)
-    saved = copy.deepcopy(optimizer.state_dict())
-    plain.load_state_dict(saved)
-    for mine, other in zip(model.parameters(), plain.param_groups[0]["params"], strict=True):
-        state = optimizer.state[mine]
-        assert state["exp_avg"].shape == state["exp_avg_sq"].shape == mine.shape
-        torch.testing.assert_close(plain.state[other], state, rtol=0, atol=0)
-    assert set(saved["state"]) == set(saved["param_groups"][0]["params"])
 
 
 def test_an_update_needs_one_task():
@@ -496,3 +377,57 @@ def test_wrong_choices_are_refused_before_anything_is_touched():
     with pytest.raises(InputError, match=r"iat\.mode is 'mask'"):
         HeadUpdates(model, ALLOWED, mode="mask")
     assert all(parameter.requires_grad for parameter in model.parameters())
+
+
+def test_grad_mask_lets_momentum_and_weight_decay_move_other_heads():
+    model = two_tasks()
+    optimizer = adamw(model)
+    plain_update(model, optimizer, "a")
+    before = tensors_of_heads(model, optimizer, QKV)
+    with HeadUpdates(model, ALLOWED, mode="grad_mask") as updates:
+        update(model, optimizer, updates, "a")
+    after = tensors_of_heads(model, optimizer, QKV)
+    assert all_changed(before[2, 0], after[2, 0])
+
+
+def test_clipping_sees_only_the_gradients_that_are_used():
+    model = two_tasks()
+    with HeadUpdates(model, ALLOWED, protect="qkvo") as updates:
+        updates.on("a")
+        model(task="a", **batch_of("a")).loss.backward()
+        for layer in head_weights(model):
+            for part in layer.parts:
+                for head, places in zip(layer.heads, part.places, strict=True):
+                    zero = not part.parameter.grad.index_select(part.dim, places).any()
+                    if not ALLOWED["a"][layer.layer, head]:
+                        assert zero
+                    elif part.parameter.dim() > 1:
+                        assert not zero
+
+
+def test_parameters_that_were_frozen_before_stay_frozen():
+    model = two_tasks()
+    frozen = [*model.encoder.embeddings.parameters(), *model.encoder.encoder.layer[0].parameters()]
+    for parameter in frozen:
+        parameter.requires_grad_(False)
+    optimizer = adamw(model)
+    before = [each.clone() for each in frozen]
+    with HeadUpdates(model, ALLOWED, others=False, own=model.own_parameters()) as updates:
+        update(model, optimizer, updates, "a")
+    assert same(before, frozen)
+    assert not any(parameter.requires_grad for parameter in frozen)
+
+
+def test_the_optimiser_saves_as_if_nothing_were():
+    model = two_tasks()
+    optimizer, plain = adamw(model, fused=True), adamw(copy.deepcopy(model), fused=True)
+    with HeadUpdates(model, ALLOWED) as updates:
+        for task in ("a", "b"):
+            update(model, optimizer, updates, task)
+    saved = copy.deepcopy(optimizer.state_dict())
+    plain.load_state_dict(saved)
+    for mine, other in zip(model.parameters(), plain.param_groups[0]["params"], strict=True):
+        state = optimizer.state[mine]
+        assert state["exp_avg"].shape == state["exp_avg_sq"].shape == mine.shape
+        torch.testing.assert_close(plain.state[other], state, rtol=0, atol=0)
+    assert set(saved["state"]) == set(saved["param_groups"][0]["params"])

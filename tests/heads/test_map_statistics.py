@@ -4,7 +4,7 @@ import math
 
 import pytest
 import torch
-from conftest import FAMILIES, build_batch, build_model
+from conftest import build_batch, build_model
 
 import headwise as hw
 from headwise.errors import InputError, StateError
@@ -78,7 +78,7 @@ def slow(model, batch):
     return found
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", ["bert", "modernbert", "deberta-v2"])
 def test_equals_plain_loops(family):
     model = build_model(family).eval()
     batch = build_batch(padding=2)

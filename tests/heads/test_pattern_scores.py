@@ -5,15 +5,15 @@ import math
 
 import pytest
 import torch
-from conftest import build_batch, build_model
+from conftest import build_model
 from guides.reference import random_maps, record_of
 from tiny_runs import build_tokenizer
 
 import headwise as hw
 from headwise.attention import AttentionRecord, Request
 from headwise.data import Split
-from headwise.errors import InputError, StateError
-from headwise.experiments.head_studies.head_importance import pattern_scores
+from headwise.errors import InputError
+from headwise.experiments.head_studies.head_patterns import pattern_scores
 from headwise.heads import PatternScores
 from headwise.patterns import Delim, First, Next, Period, Prev, Tokens
 
@@ -89,48 +89,6 @@ BY_HAND = torch.tensor(
 THREE = torch.ones(1, 3, dtype=torch.bool)
 
 
-def test_three_tokens_worked_by_hand():
-    tokens = Tokens(THREE, {"separator": torch.tensor([[False, True, True]])})
-    found = summary(record_of(BY_HAND, THREE, what="map"), tokens, [First(), Next(), Delim()])
-    following, first, delim = (found.patterns[name] for name in ("next", "first", "delim"))
-    assert following.even == approximately(1 / 3)
-    assert following.share_by_head == [approximately([3 / 8, 1])]
-    assert following.lift_by_head == [approximately([9 / 8, 3])]
-    assert following.share == approximately(11 / 16)
-    assert first.share_by_head == [approximately([1.75 / 3, 0])]
-    assert delim.even == approximately(2 / 3)
-    assert delim.share_by_head == [approximately([1.25 / 3, 1])]
-    assert found.strongest("next") == [(0, 1, 1.0, approximately(3)), (0, 0, 3 / 8, approximately(9 / 8))]
-
-
-def test_even_attention_has_a_lift_of_one_everywhere():
-    record, tokens = random_case()
-    even = tokens.valid.double() / tokens.valid.sum(1, keepdim=True)
-    maps = even[:, None, None].expand(3, 4, 9, 9)
-    found = summary(record_of(maps, tokens.valid, layers=2, what="map"), tokens)
-    for score in found.patterns.values():
-        assert score.lift_by_head == [approximately([1, 1])] * 2
-        assert score.share == approximately(score.even)
-
-
-def test_a_head_that_is_the_pattern_has_a_share_of_one():
-    _, tokens = random_case()
-    for pattern in PATTERNS:
-        maps = pattern.target(tokens).rows.unsqueeze(1)
-        found = summary(record_of(maps, tokens.valid, what="map"), tokens)
-        assert found.patterns[pattern.name].share_by_head == [[approximately(1)]]
-        assert found.strongest(pattern.name)[0].share == approximately(1)
-
-
-def test_a_long_example_counts_as_much_as_a_short_one():
-    valid = torch.tensor([[1, 1, 1, 1, 1, 1], [1, 1, 0, 0, 0, 0]]).bool()
-    maps = Next().target(Tokens(valid)).rows.unsqueeze(1)
-    maps[1] = 0
-    maps[1, 0, :2, 0] = 1  # the short one looks at itself
-    found = summary(record_of(maps, valid, what="map"), Tokens(valid), [Next()])
-    assert found.patterns["next"].share == approximately(1 / 2)
-
-
 def test_examples_without_a_target_are_counted_nowhere_else():
     tokens = Tokens(THREE, {"full-stop": torch.zeros(1, 3).bool()})
     found = summary(record_of(BY_HAND, THREE, what="map"), tokens, [First(), Period()])
@@ -180,10 +138,6 @@ def assert_same(first, second, tolerance=1e-10):
         assert (score.even, score.share) == pytest.approx((other.even, other.share), rel=tolerance)
 
 
-def test_padding_changes_nothing(batch):
-    assert_same(of_model([build_batch(padding=7)]), of_model([batch]))
-
-
 def test_batch_size_and_order_change_nothing(batch):
     single = [{name: value[i : i + 1] for name, value in batch.items()} for i in (2, 0, 1)]
     assert_same(of_model(single), of_model([batch]))
@@ -204,68 +158,19 @@ def test_padding_on_the_left_or_in_between_changes_nothing():
     assert_same(summary(wide, Tokens(valid, marks)), summary(record, tokens))
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_low_precision_of_the_model_is_not_made_worse(batch, dtype):
-    assert_same(of_model([batch], dtype), of_model([batch]), 1e-4 if dtype == torch.float32 else 0.1)
-
-
-def test_no_graph_is_kept(model, batch):
-    scores = PatternScores([Next()])
-    with hw.capture(model, what="map") as record:
-        model(**batch)
-        assert record.stacked().requires_grad
-        scores.add(record, Tokens(record.valid))
-    assert not scores._shares.requires_grad
-
-
-# -- what is refused ---------------------------------------------------------------------------------------------------
-
-
-def test_no_result_before_a_batch():
-    with pytest.raises(StateError, match="no batch was added yet"):
-        PatternScores([Next()]).result()
-
-
-@pytest.mark.parametrize("patterns", [[], [Next(), First(), Next()]], ids=["none", "twice"])
-def test_patterns_are_one_or_more_each_once(patterns):
+def test_what_cannot_be_scored_is_refused():
+    record, broken = record_of(BY_HAND, THREE, what="map"), BY_HAND.clone()
+    broken[0, 0, 2, 2] = math.nan
     with pytest.raises(InputError, match="expected one or more, each name once"):
-        PatternScores(patterns)
-
-
-@pytest.mark.parametrize("place", [(0, 0, 0, 0), (0, 0, 2, 2)], ids=["on no target", "in a row without one"])
-def test_attention_that_is_not_finite_is_refused_and_not_counted(place):
-    maps = BY_HAND.clone()
-    maps[place] = math.nan
-    scores = PatternScores([Next()])
+        PatternScores([Next(), First(), Next()])
     with pytest.raises(InputError, match="example 0 is not finite"):
-        scores.add(record_of(maps, THREE, what="map"), Tokens(THREE))
-    with pytest.raises(StateError):
-        scores.result()
-
-
-@pytest.mark.parametrize("valid", [torch.ones(1, 4), torch.tensor([[1, 1, 0]])], ids=["length", "mask"])
-def test_other_tokens_are_refused(valid):
+        summary(record_of(broken, THREE, what="map"), Tokens(THREE), [Next()])
     with pytest.raises(InputError, match="not those of the record"):
-        summary(record_of(BY_HAND, THREE, what="map"), Tokens(valid.bool()), [Next()])
-
-
-def test_received_attention_is_refused():
-    with pytest.raises(InputError, match="capture it with what='map'"):
-        summary(record_of(BY_HAND, THREE), Tokens(THREE), [Next()])
-
-
-def test_other_heads_are_refused():
-    scores = PatternScores([Next()])
-    scores.add(record_of(BY_HAND, THREE, what="map"), Tokens(THREE))
-    with pytest.raises(InputError, match="for each choice of heads"):
-        scores.add(record_of(BY_HAND[:, :1], THREE, what="map"), Tokens(THREE))
-    assert scores.result().examples == 1
-
-
-def test_an_unknown_name_is_answered_by_the_known_ones():
-    found = summary(record_of(BY_HAND, THREE, what="map"), Tokens(THREE), [Next(), First()])
+        summary(record, Tokens(torch.tensor([[True, True, False]])), [Next()])
     with pytest.raises(InputError, match=r"pattern 'nxt'.*did you mean 'next'\? known: first, next"):
-        found.strongest("nxt")
+        summary(record, Tokens(THREE), [Next(), First()]).strongest("nxt")
+    with pytest.raises(InputError, match="pattern period needs to know each full-stop, .* leave it out"):
+        over_split(patterns=[Next(), Period()])
 
 
 # -- over a split ------------------------------------------------------------------------------------------------------
@@ -301,20 +206,9 @@ def test_over_a_split_every_example_counts_alone():
         assert_same(over_split(batch=batch), scores.result())
 
 
-def test_progress_ends_with_all_examples():
-    done = []
-    over_split(batch=3, after_batch=done.append)
-    assert done == [3, 4]
-
-
 def test_the_batch_is_made_small_for_long_examples(monkeypatch):
     done = []
     # 12 heads, 11 tokens at most, 4 bytes: two examples fit, three do not
-    monkeypatch.setattr("headwise.experiments.head_studies.head_importance.MAP_BYTES", 2 * 12 * 11 * 11 * 4)
+    monkeypatch.setattr("headwise.experiments.head_studies.head_patterns.MAP_BYTES", 2 * 12 * 11 * 11 * 4)
     over_split(after_batch=done.append)
     assert done == [2, 4]
-
-
-def test_a_tokenizer_without_full_stops_is_told_to_leave_out_the_pattern():
-    with pytest.raises(InputError, match="pattern period needs to know each full-stop, .* leave it out"):
-        over_split(patterns=[Next(), Period()])

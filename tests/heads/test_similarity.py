@@ -1,360 +1,242 @@
-"""Head statistics against plain loops and by hand, whatever the batches; vectors and mean maps of one example."""
+"""Similarity of tasks by gradients, against plain backward passes, and by importance, against loops over heads."""
 
 import json
-import math
+from itertools import combinations
 
+import numpy as np
 import pytest
 import torch
-from conftest import build_batch, build_model
-from guides.reference import random_maps, record_of
+from conftest import build_model
 
-import headwise as hw
-from headwise.attention import AttentionRecord, Request
-from headwise.errors import InputError, StateError
-from headwise.heads import HeadStatistics, head_vectors, mean_map, principal_components
+from headwise.errors import InputError
+from headwise.heads.similarity import gradient_cosines, importance_similarity, shared_parameters
+from headwise.metrics.classification import METRICS
+from headwise.training.classifier import MultiTask
 
-HEADS, LAYERS = 4, 3
-
-
-def by_hand(received, valid=None, special=None, heads=None):
-    """A record of received attention [B,M,K] in one layer."""
-    tensor = torch.tensor(received)
-    valid = torch.ones(tensor.shape[0], tensor.shape[2], dtype=torch.bool) if valid is None else torch.tensor(valid)
-    request = Request.of("received", heads or {0: tuple(range(tensor.shape[1]))})
-    return AttentionRecord(request).fill({0: tensor}, valid, None if special is None else torch.tensor(special))
+FAMILIES = ("bert", "modernbert")
 
 
-def summary(record, deciding=None):
-    statistics = HeadStatistics()
-    statistics.add(record, deciding)
-    return statistics.result()
-
-
-def random_record(layers=2):
-    valid = torch.ones(3, 9, dtype=torch.bool)
-    valid[1, 6:] = False
-    valid[2, :4] = False
-    special = torch.zeros(3, 9, dtype=torch.bool)
-    special[[0, 1, 2], [0, 0, 4]] = True
-    return record_of(random_maps(valid).detach(), valid, layers=layers, special=special)
-
-
-def approximately(value):
-    return pytest.approx(value, rel=1e-12)
-
-
-# -- the slow way ------------------------------------------------------------------------------------------------------
-
-
-def slow_vectors(record):
-    """For every example the vectors of its maps, cut to tokens, as lists of numbers."""
-    for maps, valid in zip(record.stacked(), record.valid, strict=True):
-        yield [[float(value) for value, token in zip(one, valid, strict=True) if token] for one in maps]
-
-
-def slow_cosine(first, second):
-    return sum(a * b for a, b in zip(first, second, strict=True)) / math.hypot(*first) / math.hypot(*second)
-
-
-def slow_entropy(vector):
-    shares = [value / sum(vector) for value in vector]
-    return -sum(share * math.log(share) for share in shares if share > 0) / math.log(len(shares))
-
-
-def mean(values):
-    values = list(values)
-    return sum(values) / len(values)
-
-
-def slow_share(record, chosen):
-    """Share and lift over the examples that have a chosen token."""
-    shares, lifts = [], []
-    for vectors, valid, wanted in zip(slow_vectors(record), record.valid, chosen, strict=True):
-        places = [place for place, index in enumerate(valid.nonzero().flatten()) if wanted[index]]
-        if places:
-            share = mean(sum(vector[place] for place in places) / sum(vector) for vector in vectors)
-            shares.append(share)
-            lifts.append(share / (len(places) / len(vectors[0])))
-    return mean(shares), mean(lifts), len(shares)
-
-
-def test_similarity_of_each_head_equals_the_slow_loops():
-    record = random_record()
-    cosines = [
-        [mean(slow_cosine(a, b) for j, b in enumerate(vectors) if i != j) for i, a in enumerate(vectors)]
-        for vectors in slow_vectors(record)
-    ]
-    expected = [mean(column) for column in zip(*cosines, strict=True)]
-    found = summary(record)
-    assert found.similarity_by_head == [approximately(expected[:3]), approximately(expected[3:])]
-    assert found.similarity == approximately(mean(expected))
-    assert found.examples == 3
-
-
-def test_entropy_equals_the_slow_loops():
-    record = random_record()
-    entropies = [[slow_entropy(vector) for vector in vectors] for vectors in slow_vectors(record)]
-    expected = [mean(column) for column in zip(*entropies, strict=True)]
-    found = summary(record)
-    assert found.entropy_by_head == [approximately(expected[:3]), approximately(expected[3:])]
-    assert found.entropy == approximately(mean(expected))
-
-
-def test_shares_equal_the_slow_loops():
-    record = random_record()
-    deciding = torch.zeros(3, 9, dtype=torch.bool)
-    deciding[0, [2, 3]] = True
-    deciding[1, [1, 8]] = True  # the second of these is padding, and does not count
-    found = summary(record, deciding)
-    expected = slow_share(record, deciding)
-    assert (found.deciding_share, found.deciding_lift) == approximately(expected[:2])
-    assert found.deciding_examples == expected[2] == 2
-    expected = slow_share(record, record.special)
-    assert (found.special_share, found.special_lift) == approximately(expected[:2])
-    assert found.special_examples == 3
-
-
-# -- by hand -----------------------------------------------------------------------------------------------------------
-
-
-def test_three_tokens_worked_by_hand():
-    record = by_hand([[[2.0, 1.0, 0.0], [1.0, 2.0, 0.0]]], special=[[False, False, True]])
-    found = summary(record, torch.tensor([[True, False, False]]))
-    assert found.similarity == approximately(4 / 5)
-    assert found.entropy == approximately(1 - 2 / 3 * math.log(2) / math.log(3))
-    assert found.deciding_share == approximately(1 / 2)
-    assert found.deciding_lift == approximately(3 / 2)
-    assert (found.special_share, found.special_lift) == (0, 0)
-
-
-def test_heads_that_are_alike_and_heads_that_share_nothing():
-    assert summary(by_hand([[[1.0, 2.0, 1.0]] * 3])).similarity == approximately(1)
-    assert summary(by_hand([[[3.0, 0.0, 0.0], [0.0, 3.0, 0.0], [0.0, 0.0, 3.0]]])).similarity == 0
-
-
-@pytest.mark.parametrize(("vector", "expected"), [([1.0, 1.0, 1.0], 1.0), ([3.0, 0.0, 0.0], 0.0)])
-def test_entropy_at_its_ends(vector, expected):
-    assert summary(by_hand([[vector, vector]])).entropy == approximately(expected)
-
-
-def test_a_single_token_and_a_head_that_gives_nothing_stay_finite():
-    found = summary(by_hand([[[1.0, 0.0], [0.0, 0.0]]], valid=[[True, False]]))
-    assert (found.entropy, found.similarity) == (1.0, 0.0)
-
-
-def test_what_nobody_knows_is_none():
-    found = summary(by_hand([[[1.0, 1.0], [1.0, 1.0]]]), torch.tensor([[False, False]]))
-    assert (found.deciding_examples, found.deciding_share, found.deciding_lift) == (0, None, None)
-    assert (found.special_examples, found.special_share, found.special_lift) == (0, None, None)
-
-
-def test_the_result_names_its_heads_and_is_json():
-    request = Request.of("received", {1: (3,), 5: (0, 2)})
-    layers = {1: torch.rand(1, 1, 4) + 0.1, 5: torch.rand(1, 2, 4) + 0.1}
-    found = summary(AttentionRecord(request).fill(layers, torch.ones(1, 4, dtype=torch.bool), None))
-    assert (found.layers, found.heads) == ([1, 5], [[3], [0, 2]])
-    assert [len(row) for row in found.similarity_by_head] == [len(row) for row in found.entropy_by_head] == [1, 2]
-    assert json.loads(json.dumps(found.as_dict(), allow_nan=False)) == found.as_dict()
-
-
-# -- batches of a model ------------------------------------------------------------------------------------------------
-
-
-def of_model(batches, dtype=torch.float64):
-    """Statistics of a tiny BERT; the deciding tokens are those with an even number, the special ones the first."""
-    model, statistics = build_model("bert", dtype=dtype).eval(), HeadStatistics()
-    with torch.no_grad(), hw.capture(model) as record:
-        for batch in batches:
-            tokens = batch["attention_mask"] == 1
-            model(**batch, special_tokens_mask=(tokens.cumsum(1) == 1) & tokens)
-            statistics.add(record, batch["input_ids"] % 2 == 0)
-    return statistics.result().as_dict()
-
-
-def assert_same(first, second, tolerance=1e-10):
-    assert first.keys() == second.keys()
-    for name, value in first.items():
-        torch.testing.assert_close(
-            torch.tensor(value, dtype=torch.float64),
-            torch.tensor(second[name], dtype=torch.float64),
-            rtol=tolerance,
-            atol=tolerance,
-            msg=name,
+def batches_of(seed, sizes, labels=3):
+    chance, made = torch.Generator().manual_seed(seed), []
+    for size in sizes:
+        ids = torch.randint(4, 60, (size, 6), generator=chance)
+        made.append(
+            {
+                "input_ids": ids,
+                "attention_mask": torch.ones_like(ids),
+                "labels": torch.randint(labels, (size,), generator=chance),
+            }
         )
+    return made
 
 
-def test_padding_changes_nothing(batch):
-    assert_same(of_model([build_batch(padding=7)]), of_model([batch]))
+def joined(batches):
+    return {name: torch.cat([batch[name] for batch in batches]) for name in batches[0]}
 
 
-def test_batch_size_and_order_change_nothing(batch):
-    single = [{name: value[i : i + 1] for name, value in batch.items()} for i in (2, 0, 1)]
-    assert_same(of_model(single), of_model([batch]))
+def shared_models(family="bert", tasks="ab", **changes):
+    torch.manual_seed(0)
+    both = MultiTask({task: build_model(family, **changes) for task in tasks})
+    return {task: both.classifier(task) for task in tasks}
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_low_precision_of_the_model_is_not_made_worse(batch, dtype):
-    assert_same(of_model([batch], dtype), of_model([batch]), 1e-5 if dtype == torch.float32 else 0.1)
+@pytest.fixture(scope="module")
+def models():
+    return shared_models(hidden_dropout_prob=0.1)
 
 
-def test_alike_heads_are_alike_to_the_last_digit_in_half_precision():
-    record = by_hand([[[0.1, 0.2, 0.7]] * 6])
-    record.fill({0: record.stacked().bfloat16()}, record.valid, None)
-    assert summary(record).similarity == approximately(1)
+DATA = {"a": batches_of(1, (4, 5, 3)), "b": batches_of(2, (6, 1))}
 
 
-def test_no_graph_is_kept(model, batch):
-    statistics = HeadStatistics()
-    with hw.capture(model) as record:
-        model(**batch)
-        assert record.stacked().requires_grad
-        statistics.add(record)
-    assert not statistics._similarity.requires_grad
+def slow_gradient(model, batch):
+    """Name -> gradient of the mean loss over the parameters of the encoder, by an ordinary backward pass."""
+    model.eval()
+    model.zero_grad()
+    model(**batch).loss.backward()
+    found = {name: parameter.grad for name, parameter in model.base_model.named_parameters()}
+    found = {name: gradient.clone().double() for name, gradient in found.items() if gradient is not None}
+    model.zero_grad()
+    return found
 
 
-# -- what is refused ---------------------------------------------------------------------------------------------------
+def slow_cosine(one, other, part=""):
+    names = [name for name in one if part in name]
+    first, second = (torch.cat([each[name].flatten() for name in names]) for each in (one, other))
+    return float(first @ second / first.norm() / second.norm())
 
-PAIR = [[[1.0, 1.0], [1.0, 1.0]]]
+
+def every_other(batch, start):
+    return {name: value[start::2] for name, value in batch.items()}
 
 
-def test_no_result_before_a_batch():
-    with pytest.raises(StateError, match="no batch was added yet"):
-        HeadStatistics().result()
+def test_cosines_are_those_of_plain_gradients(models):
+    for model in models.values():
+        model.train()  # with dropout, which must not count
+    found = gradient_cosines(models, DATA)
+    whole = {task: joined(DATA[task]) for task in models}
+    gradients = {task: slow_gradient(models[task], whole[task]) for task in models}
+    assert found.total[0, 1] == found.total[1, 0] == pytest.approx(slow_cosine(*gradients.values()), abs=1e-5)
+    assert np.diagonal(found.total) == pytest.approx([1, 1])
+    for layer in range(3):
+        expected = slow_cosine(*gradients.values(), part=f"layer.{layer}.")
+        assert found.groups[f"layer {layer}"][0, 1] == pytest.approx(expected, abs=1e-5)
+    for number, task in enumerate(models):
+        halves = [slow_gradient(models[task], every_other(whole[task], start)) for start in (0, 1)]
+        assert found.ceiling[number] == pytest.approx(slow_cosine(*halves), abs=1e-5)
+        assert found.group_ceilings["layer 1"][number] == pytest.approx(slow_cosine(*halves, part="layer.1."), abs=1e-5)
+    assert set(found.groups) == {"embeddings", "layer 0", "layer 1", "layer 2", "pooler"}
+    assert (found.tasks, found.examples, found.parts) == (("a", "b"), (12, 7), "encoder")
+
+
+def test_attention_alone_is_the_four_projections_of_every_head(models):
+    found = gradient_cosines(models, DATA, parts="attention")
+    gradients = [slow_gradient(models[task], joined(DATA[task])) for task in models]
+    kinds = ("self.query.", "self.key.", "self.value.", "attention.output.dense.weight")
+    some = [{name: each[name] for name in each if any(kind in name for kind in kinds)} for each in gradients]
+    assert found.total[0, 1] == pytest.approx(slow_cosine(*some), abs=1e-5)
+    assert found.groups["layer 2"][0, 1] == pytest.approx(slow_cosine(*some, part="layer.2."), abs=1e-5)
+    assert list(found.groups) == ["layer 0", "layer 1", "layer 2"]
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_layers_are_found_in_every_kind_of_encoder(family):
+    models = shared_models(family)
+    for parts in ("encoder", "attention"):
+        groups = shared_parameters(models, parts)
+        assert {f"layer {layer}" for layer in range(3)} <= set(groups)
+        listed = [id(each) for group in groups.values() for each in group]
+        assert len(listed) == len(set(listed))
+    assert len(listed) < len(list(models["a"].base_model.parameters()))
+    found = gradient_cosines(models, DATA, parts="attention")
+    assert np.isfinite(found.total).all()
+
+
+def test_no_trace_is_left(models):
+    encoder = models["a"].base_model
+    models["a"].train()
+    encoder.encoder.layer[1].eval()
+    frozen = encoder.embeddings.word_embeddings.weight.requires_grad_(False)
+    kept = torch.ones_like(models["b"].classifier.weight)
+    models["b"].classifier.weight.grad = kept
+    loaders = {task: torch.utils.data.DataLoader(range(3), collate_fn=lambda _: DATA["a"][0]) for task in models}
+    modes = {task: [module.training for module in model.modules()] for task, model in models.items()}
+    before = {name: value.clone() for name, value in encoder.state_dict().items()}
+    random = torch.get_rng_state()
+    with torch.no_grad():
+        found = gradient_cosines(models, loaders)
+    assert torch.equal(torch.get_rng_state(), random)
+    assert {task: [module.training for module in model.modules()] for task, model in models.items()} == modes
+    assert all(torch.equal(value, before[name]) for name, value in encoder.state_dict().items())
+    assert not frozen.requires_grad
+    frozen.requires_grad_(True)
+    assert all(parameter.grad is None for parameter in encoder.parameters())
+    assert models["b"].classifier.weight.grad is kept
+    models["b"].classifier.weight.grad = None
+    assert np.isfinite(found.total).all()
+
+
+def test_what_a_batch_carries_for_guides_is_not_given_to_the_model():
+    models = shared_models("deberta-v2")  # which refuses arguments that it does not know
+    carried = {"special_tokens_mask": torch.zeros(4, 6), "knowledge": {"pmi": torch.zeros(4, 6, 6)}}
+    more = {"a": [{**DATA["a"][0], **carried}], "b": DATA["b"]}
+    plain = {"a": DATA["a"][:1], "b": DATA["b"]}
+    np.testing.assert_array_equal(gradient_cosines(models, more).total, gradient_cosines(models, plain).total)
+    assert set(more["a"][0]) > set(plain["a"][0])  # the caller's batch is as it was
+
+
+def test_a_part_without_gradient_is_null_and_all_without_is_refused():
+    models = shared_models()
+    pooler = models["a"].base_model.pooler.dense
+    with torch.no_grad():
+        pooler.weight.zero_()  # nothing below the pooler matters any more
+    data = json.loads(json.dumps(gradient_cosines(models, DATA).as_dict(), allow_nan=False))
+    assert data["groups"]["layer 0"] == {"cosine": [[None, None], [None, None]], "ceiling": [None, None]}
+    assert data["groups"]["pooler"]["cosine"][0][0] == pytest.approx(1)
+    with torch.no_grad():
+        pooler.bias.fill_(100.0)  # tanh is flat there
+    with pytest.raises(InputError, match="the loss of task a has no gradient in the shared encoder"):
+        gradient_cosines(models, DATA)
+
+
+def test_bad_input_is_refused_in_one_sentence(models):
+    alone = {"a": build_model("bert"), "b": build_model("bert")}
+    cases = [
+        (alone, DATA, {}, "tasks a and b have an encoder each"),
+        ({"a": models["a"]}, DATA, {}, "models of a: similarity needs two tasks"),
+        (models, {"a": DATA["a"]}, {}, "tasks b have a model or data only"),
+        (models, DATA, {"parts": "atention"}, "parts 'atention': did you mean 'attention'"),
+        (models, {"a": DATA["a"], "b": []}, {}, "task b has 0 examples"),
+        (models, {"a": DATA["a"], "b": batches_of(1, (1,))}, {}, "task b has 1 examples"),
+        (models, {"a": [{"input_ids": DATA["a"][0]["input_ids"]}], "b": []}, {}, "gave no loss"),
+    ]
+    for given, data, options, message in cases:
+        with pytest.raises(InputError, match=message):
+            gradient_cosines(given, data, **options)
+
+
+# -- importance --------------------------------------------------------------------------------------------------------
+
+
+def some_scores(tasks=3, shape=(4, 5)):
+    chance = np.random.default_rng(0)
+    return {f"task{number}": chance.random(shape) for number in range(tasks)}
+
+
+def slow_top(scores, count):
+    ranked = sorted(np.ndindex(scores.shape), key=lambda head: -scores[head])
+    return set(ranked[:count])
+
+
+def test_importance_is_compared_between_all_tasks():
+    scores = some_scores()
+    found = importance_similarity(scores, shares=(0.2, 0.5))
+    for (i, one), (j, other) in combinations(enumerate(scores.values()), 2):
+        for name in ("pearson", "spearman"):
+            expected = METRICS[name](one.ravel(), other.ravel())
+            assert getattr(found, name)[i, j] == getattr(found, name)[j, i] == pytest.approx(expected)
+        for share, count in ((0.2, 4), (0.5, 10)):
+            first, second = slow_top(one, count), slow_top(other, count)
+            assert found.overlap[share][i, j] == pytest.approx(len(first & second) / len(first | second))
+            assert found.per_layer[share][i].tolist() == [sum(head[0] == at for head in first) for at in range(4)]
+    assert np.diagonal(found.pearson) == pytest.approx(np.ones(3))
+    assert np.diagonal(found.overlap[0.2]) == pytest.approx(np.ones(3))
+
+
+def test_overlap_by_chance_is_that_of_random_heads():
+    found = importance_similarity(some_scores(), shares=(0.2, 1.0)).chance
+    heads = set(range(4))
+    overlaps = [len(heads & set(other)) / len(heads | set(other)) for other in combinations(range(20), 4)]
+    assert found == pytest.approx({0.2: sum(overlaps) / len(overlaps), 1.0: 1.0})
+
+
+def test_shares_that_mean_no_head_are_left_out_and_all_is_plain_data():
+    found = importance_similarity(some_scores(shape=(2, 4)))
+    data = json.loads(json.dumps(found.as_dict(), allow_nan=False))
+    assert list(data["overlap"]) == ["0.2", "0.3", "0.5"]
+    assert data["per_layer"]["0.5"][0] == [int(count) for count in found.per_layer[0.5][0]]
+    assert len(data["spearman"]) == 3
 
 
 @pytest.mark.parametrize(
-    ("record", "deciding", "message"),
+    ("scores", "message"),
     [
-        pytest.param(by_hand([[[1.0, 1.0]]]), None, "only one head", id="one head"),
-        pytest.param(by_hand([[[math.nan, 1.0], [1.0, 1.0]]]), None, "example 0 is not finite", id="nan"),
-        pytest.param(by_hand(PAIR), torch.ones(1, 3).bool(), r"bool \[1, 3\]: expected .*\[1, 2\]", id="other length"),
-        pytest.param(by_hand(PAIR), torch.ones(1, 2), "float32", id="not a mask"),
+        (some_scores(tasks=1), "importance of task0: similarity needs two tasks"),
+        ({}, "importance of no task"),
+        ({"a": np.ones((2, 3)), "b": np.ones((3, 2))}, r"importance of a \[2, 3\], b \[3, 2\]"),
+        ({"a": np.ones((2, 3)), "b": np.full((2, 3), np.nan)}, "not finite|expected finite"),
+        ({"a": np.ones(6), "b": np.ones(6)}, r"expected \[layers,heads\]"),
     ],
 )
-def test_bad_input_is_refused_and_not_counted(record, deciding, message):
-    statistics = HeadStatistics()
+def test_importance_that_cannot_be_compared_is_refused(scores, message):
     with pytest.raises(InputError, match=message):
-        statistics.add(record, deciding)
-    with pytest.raises(StateError):
-        statistics.result()
+        importance_similarity(scores)
 
 
-def test_maps_are_refused():
-    valid = torch.ones(1, 4, dtype=torch.bool)
-    with pytest.raises(InputError, match="capture it with what='received'"):
-        summary(record_of(random_maps(valid), valid, what="map"))
-
-
-def test_other_heads_are_refused():
-    statistics = HeadStatistics()
-    statistics.add(by_hand(PAIR))
-    with pytest.raises(InputError, match="for each choice of heads"):
-        statistics.add(by_hand(PAIR, heads={0: (1, 2)}))
-    assert statistics.result().examples == 1
-
-
-# -- one example -------------------------------------------------------------------------------------------------------
-
-MAPS = 12
-
-
-def captured(batch, what):
-    model = build_model("bert", dtype=torch.float64).eval()
-    with torch.no_grad(), hw.capture(model, what=what) as record:
-        model(**batch)
-    return record
-
-
-def close(first, second):
-    torch.testing.assert_close(first, second, rtol=1e-10, atol=1e-10)
-
-
-@pytest.mark.parametrize(("example", "tokens"), [(0, 12), (2, 6)])
-def test_vectors_are_received_attention_that_sums_to_one(batch, example, tokens):
-    record = captured(batch, "received")
-    vectors = head_vectors(record, example)
-    assert vectors.shape == (MAPS, tokens)
-    close(vectors, record.stacked()[example, :, :tokens] / tokens)  # every token gives one, so `tokens` come in
-    close(vectors.sum(1), torch.ones(MAPS).double())
-
-
-@pytest.mark.parametrize("example", [0, 2])
-def test_mean_map_is_the_mean_over_heads_and_layers(batch, example):
-    record = captured(batch, "map")
-    tokens = int(record.valid[example].sum())
-    total = torch.zeros(tokens, tokens).double()
-    for layer, head in record.maps:
-        total += record[layer][example, head, :tokens, :tokens]
-    close(mean_map(record, example), total / MAPS)
-    close(mean_map(record, example).sum(1), torch.ones(tokens).double())
-
-
-def test_padding_and_the_rest_of_the_batch_change_nothing_for_an_example(batch):
-    padded = build_batch(padding=5)
-    alone = {name: value[1:2, :9] if value.dim() == 2 else value[1:2] for name, value in batch.items()}
-    close(head_vectors(captured(padded, "received"), 1), head_vectors(captured(alone, "received"), 0))
-    close(mean_map(captured(padded, "map"), 1), mean_map(captured(alone, "map"), 0))
-
-
-def test_padding_on_the_left_is_cut_too():
-    valid = torch.tensor([[False, False, True, True]])
-    maps = random_maps(valid).detach()
-    close(mean_map(record_of(maps, valid, what="map"), 0), maps[0, :, 2:, 2:].mean(0))
-    close(head_vectors(record_of(maps, valid), 0), maps[0, :, 2:, 2:].sum(1) / 2)
-
-
-@pytest.mark.parametrize(("question", "what"), [(head_vectors, "received"), (mean_map, "map")])
-def test_other_records_and_examples_are_refused(batch, question, what):
-    other = {"received": "map", "map": "received"}[what]
-    with pytest.raises(InputError, match=f"capture it with what='{what}'"):
-        question(captured(batch, other), 0)
-    for example in (-1, 3):
-        with pytest.raises(InputError, match="it holds 0 to 2"):
-            question(captured(batch, what), example)
-
-
-# -- principal components ----------------------------------------------------------------------------------------------
-
-
-def test_components_equal_the_eigenvectors_of_the_covariance():
-    vectors = torch.randn(20, 7, dtype=torch.float64)
-    coordinates, explained = principal_components(vectors, 3)
-    centred = vectors - vectors.mean(0)
-    values, axes = torch.linalg.eigh(centred.T @ centred)  # ascending
-    close(coordinates.abs(), (centred @ axes[:, -3:].flip(1)).abs())
-    close(explained, values[-3:].flip(0) / values.sum())
-
-
-def test_points_on_a_line_worked_by_hand():
-    vectors = torch.tensor([[0.0, 0.0], [3.0, 4.0], [6.0, 8.0]])
-    coordinates, explained = principal_components(vectors, 2)
-    close(coordinates, torch.tensor([[-5.0, 0.0], [0.0, 0.0], [5.0, 0.0]]).double())
-    close(explained, torch.tensor([1.0, 0.0]).double())
-
-
-def test_the_sign_does_not_depend_on_the_order_of_the_points():
-    vectors, order = torch.rand(30, 8), torch.randperm(30)
-    close(principal_components(vectors[order])[0], principal_components(vectors)[0][order])
-
-
-def test_of_equal_entries_the_first_is_positive():
-    # Two tokens: what one gets the other loses, so both entries of the axis are equal but for rounding.
-    for first in torch.rand(50, 6, dtype=torch.float64):
-        coordinates, _ = principal_components(torch.stack([first, 1 - first], 1))
-        assert (coordinates[:, 0].argsort() == first.argsort()).all()
-
-
-def test_points_that_agree_and_axes_that_are_missing_give_zero():
-    coordinates, explained = principal_components(torch.ones(4, 3), 2)
-    assert coordinates.shape == (4, 2)
-    assert not coordinates.any()
-    assert not explained.any()
-    coordinates, explained = principal_components(torch.tensor([[1.0], [3.0]]), 2)
-    close(coordinates, torch.tensor([[-1.0, 0.0], [1.0, 0.0]]).double())
-    close(explained, torch.tensor([1.0, 0.0]).double())
-
-
-@pytest.mark.parametrize(("shape", "count"), [((3,), 2), ((0, 3), 2), ((3, 3), 0)])
-def test_bad_vectors_are_refused(shape, count):
-    with pytest.raises(InputError, match=r"expected vectors \[M,T\]"):
-        principal_components(torch.ones(shape), count)
+def test_frozen_parameters_take_no_part_and_a_frozen_encoder_is_refused():
+    models = shared_models()
+    encoder = models["a"].base_model
+    encoder.embeddings.requires_grad_(False)
+    assert "embeddings" not in gradient_cosines(models, DATA).groups
+    encoder.requires_grad_(False)
+    with pytest.raises(InputError, match="all of the shared encoder is frozen"):
+        gradient_cosines(models, DATA)

@@ -17,8 +17,8 @@ from headwise.cli.train_commands import command, program
 from headwise.data import Split, build_task
 from headwise.disk import folder_lock, save_content
 from headwise.errors import InputError
-from headwise.experiments.analysis import AnalysisSettings, analyze_tasks, read_analysis
-from headwise.experiments.analysis.analysis_files import new_analysis
+from headwise.experiments.analysis.analysis_files import read_analysis
+from headwise.experiments.analysis.analyze import AnalysisSettings, analyze_tasks, new_analysis
 from headwise.experiments.apply import load_tasks
 from headwise.experiments.prepare import Place
 from headwise.experiments.recipe_files import read_recipe
@@ -109,7 +109,7 @@ def _analyse(folder: Path, listener: Listener) -> None:
     try:
         read_analysis(folder)
     except InputError:
-        with new_analysis(folder, None, overwrite=True, by="--overwrite"):
+        with new_analysis(folder, None, overwrite=True):
             analyze_tasks(load_tasks(folder), AnalysisSettings(limit=SAMPLE, importance=IMPORTANCE), listener=listener)
 
 

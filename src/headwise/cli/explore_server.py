@@ -24,9 +24,7 @@ from typing import Any
 
 from headwise.data import Split
 from headwise.errors import HeadwiseError, InputError
-from headwise.experiments.analysis import view_examples
-from headwise.experiments.analysis.example_views import check_texts
-from headwise.experiments.analysis.expected_maps import WantedPattern
+from headwise.experiments.analysis.example_views import ExpectedPattern, check_texts, view_examples
 from headwise.experiments.apply import Loaded
 from headwise.limits import parse_json
 from headwise.reports.explorer.example_payload import example_payload
@@ -118,7 +116,7 @@ class Explorer:
     """The page, the models, and the word that opens it."""
 
     def __init__(
-        self, page: Page, models: Mapping[str, Loaded], wanted: Mapping[str, WantedPattern | None] | None = None
+        self, page: Page, models: Mapping[str, Loaded], wanted: Mapping[str, ExpectedPattern | None] | None = None
     ) -> None:
         """Make the page live; `wanted` are the patterns that the models of the page were held against."""
         self.word = secrets.token_urlsafe(24)
@@ -138,7 +136,7 @@ class Explorer:
             title = f"typed {self._asked + 1}{_without(off)}"
             for name, run in self._models.items():
                 split = Split((check_texts(run, texts),), (None,))
-                views += view_examples(run, split, [title], [None], wanted=self._wanted.get(name), silenced=off)
+                views += view_examples(run, split, [title], [None], expected=self._wanted.get(name), silenced=off)
             self._asked += 1
             name = f"live{self._asked}"
         exact = len(views[0].tokens) <= WHOLE_TOKENS

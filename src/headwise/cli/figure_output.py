@@ -15,11 +15,10 @@ import typer
 from headwise.disk import check_new_file, new_file
 from headwise.errors import InputError, choices
 from headwise.experiments import record
-from headwise.experiments.analysis import Analysis, ExampleView, read_analysis
-from headwise.experiments.analysis.analysis_files import check_heads
+from headwise.experiments.analysis.analysis_files import Analysis, ExampleView, check_heads, read_analysis
 from headwise.experiments.plots import dissociation_matrices, layer_plots, size_plots, training_curves
 from headwise.experiments.plots.training_curves import names_apart
-from headwise.heads.similarity import principal_components
+from headwise.heads import principal_components
 from headwise.reports.figure_files import check_ending, save_as
 from headwise.reports.heatmap import TITLE as MEAN_TITLE
 from headwise.reports.heatmap import build_heatmap

@@ -12,12 +12,13 @@ import re
 import sys
 import traceback
 import warnings
+from collections.abc import Sequence
 from contextlib import AbstractContextManager, ExitStack, redirect_stderr, redirect_stdout
 from pathlib import Path
 from typing import Annotated, Any, NoReturn, TextIO
 
 import typer
-from typer.core import TyperCommand, TyperGroup, TyperOption
+from typer.core import TyperOption
 
 from headwise import __version__
 from headwise.cli.allow_code import AllowCode
@@ -275,7 +276,7 @@ def _tell(
 ) -> None:
     """Warnings of ours are for users, in one sentence; those of other libraries stay as they are."""
     if issubclass(category, HeadwiseWarning):
-        typer.echo(f"headwise: {as_options(str(message), _command(sys.argv[1:]))}", err=True)
+        typer.echo(f"headwise: {as_options(str(message), sys.argv[1:])}", err=True)
     else:
         typer.echo(warnings.formatwarning(message, category, filename, lineno, line), err=True, nl=False)
 
@@ -316,16 +317,26 @@ def _is_bad_path(error: BaseException) -> bool:
 
 def _message(error: BaseException) -> str:
     if isinstance(error, HeadwiseError):
-        return as_options(str(error), _command(sys.argv[1:]))
+        return as_options(str(error), sys.argv[1:])
     if isinstance(error, OSError) and _is_bad_path(error):
         return f"the path {str(error.filename)[:80]!r} cannot be used ({error.strerror}): give another one."
     reason = " ".join(str(error).split())[:300]
     return f"unexpected {type(error).__name__}: {reason} (add --debug for the traceback)"
 
 
-def as_options(message: str, command: TyperCommand | TyperGroup) -> str:
-    """A message of the library with its arguments (`overwrite=True`) as options of a command (`--overwrite`)."""
-    options = {option.name: option for option in command.params if isinstance(option, TyperOption)}
+def as_options(message: str, words: Sequence[str]) -> str:
+    """A message of the library with its arguments (`overwrite=True`) as options (`--overwrite`).
+
+    Those of the command that the words of a command line name come first, then those of any command: `resume=True` in
+    a message of `headwise evaluate` is the `--resume` of `headwise train`.
+    """
+    root: Any = typer.main.get_command(app)
+    commands, command = [root], root
+    for each in commands:  # grows while it is walked
+        commands += getattr(each, "commands", {}).values()
+    for word in words:
+        command = getattr(command, "commands", {}).get(word, command)
+    options = {each.name: each for one in (*commands, command) for each in one.params if isinstance(each, TyperOption)}
 
     def option(match: re.Match[str]) -> str:
         option = options.get(match[1])
@@ -335,16 +346,7 @@ def as_options(message: str, command: TyperCommand | TyperGroup) -> str:
             return f"{option.opts[0]} {match[2]}"
         return option.opts[0] if match[2] == "True" else "".join(option.secondary_opts) or f"no {option.opts[0]}"
 
-    return re.sub(r"\b([a-z]\w*)=('[^']*'|[\w/.\-]*\w|\.\.\.)", option, message)
-
-
-def _command(words: list[str]) -> TyperCommand | TyperGroup:
-    """The command that the words of a command line name."""
-    command: Any = typer.main.get_command(app)
-    for word in words:
-        if isinstance(command, TyperGroup):
-            command = command.commands.get(word, command)
-    return command  # type: ignore[no-any-return]
+    return re.sub(r"(?<![.\w])([a-z]\w*)=('[^']*'|[\w/.\-]*\w|\.\.\.)", option, message)
 
 
 def _say_stopped(stop: BaseException | None = None) -> None:

@@ -18,10 +18,15 @@ from headwise.cli.explore_server import LONGEST, Explorer, serve
 from headwise.cli.progress_bar import progress, sentence
 from headwise.disk import new_file, save_content
 from headwise.errors import InputError
-from headwise.experiments.analysis import AnalysisSettings, analyze_tasks, view_examples
-from headwise.experiments.analysis.analysis_files import mean_over_heads, new_analysis
-from headwise.experiments.analysis.analyze import Written, read_examples
-from headwise.experiments.analysis.expected_maps import pattern_of_analysis
+from headwise.experiments.analysis.analysis_files import mean_over_heads
+from headwise.experiments.analysis.analyze import (
+    AnalysisSettings,
+    Written,
+    analyze_tasks,
+    new_analysis,
+    read_examples,
+)
+from headwise.experiments.analysis.example_views import pattern_of_analysis, view_examples
 from headwise.experiments.apply import Source, load_run, load_tasks
 from headwise.reports.explorer.report_page import build_page
 from headwise.reports.explorer.report_runs import ReportRun, gather_runs, with_examples
@@ -76,7 +81,7 @@ def gathered(sources: Sources) -> list[ReportRun]:
             shown.tell(f"{run.name}: looking at {len(split)} examples of {sources.examples}")
             titles = [f"{sources.examples.name} {number}" for number in range(1, len(split) + 1)]
             wanted = pattern_of_analysis(loaded, run.analysis.content, shown)
-            found.append(view_examples(loaded, split, titles, [None] * len(split), wanted=wanted))
+            found.append(view_examples(loaded, split, titles, [None] * len(split), expected=wanted))
     return with_examples(runs, found)
 
 
@@ -87,7 +92,7 @@ def run_analyze(
     folder: Path, settings: AnalysisSettings, source: Source, *, task: str | None, overwrite: bool, as_json: bool
 ) -> None:
     """Look at the heads, write what was found, and print the means over all heads."""
-    with new_analysis(folder, task, overwrite=overwrite, by="--overwrite"):
+    with new_analysis(folder, task, overwrite=overwrite):
         quiet_libraries()
         tasks = load_tasks(folder, [] if task is None else [task])
         with progress() as shown:

@@ -164,7 +164,9 @@ def check_output(recipe: Recipe, place: Place, *, resume: bool) -> dict[str, Any
     check_folder(output)
     if holds_nothing(output):
         if resume:
-            raise InputError(f"{output} holds no run to resume: do not pass resume=True, or name its folder (output=...).")
+            raise InputError(
+                f"{output} holds no run to resume: leave out resume=True, or name its folder (output=...)."
+            )
         return None
     if not (output / record.NAME).is_file():
         raise InputError(f"{output} holds other files: choose another folder (output=...).")

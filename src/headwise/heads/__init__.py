@@ -3,7 +3,7 @@
 from headwise.heads.iat import IAT, build_iat
 from headwise.heads.importance import HeadImportance, head_importance
 from headwise.heads.pattern_scores import HeadScore, PatternScore, PatternScores, PatternSummary
-from headwise.heads.similarity import HeadStatistics, HeadSummary, head_vectors, mean_map, principal_components
+from headwise.heads.statistics import HeadStatistics, HeadSummary, head_vectors, mean_map, principal_components
 
 __all__ = [
     "IAT",

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -21,7 +21,7 @@ from headwise.attention import Customer, Seam
 from headwise.attention.gates import heads_of
 from headwise.errors import InputError, StateError, choices
 from headwise.heads.gradients import loss_of, no_trace, prepared_batches
-from headwise.heads.pruning import Head, ranked_heads, top_heads
+from headwise.heads.pruning import Head, check_whole, ranked_heads, top_heads
 from headwise.metrics import score
 from headwise.notebook import grid_html
 
@@ -48,28 +48,9 @@ class Stability:
     overlap: dict[float, float]
     """Share of heads -> Jaccard overlap of the two halves' most important heads, |both| / |either|."""
 
-    @classmethod
-    def between(cls, first: Array, second: Array) -> Stability:
-        """Compare two vectors [M] of scores of the same heads; shares that mean no head are left out."""
-        overlap = {}
-        for share in (each for each in SHARES if each * first.size >= 1):
-            one, other = top_heads(first[None], share), top_heads(second[None], share)
-            overlap[share] = jaccard(one, other)
-        return cls(score(["spearman"], first, second)["spearman"], overlap)
-
-    def as_dict(self) -> dict[str, Any]:
-        """Plain data, ready for JSON."""
-        return {"spearman": self.spearman, "overlap": {str(share): value for share, value in self.overlap.items()}}
-
-    @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> Stability:
-        """From the output of `as_dict`."""
-        overlap = {float(share): float(value) for share, value in data["overlap"].items()}
-        return cls(float(data["spearman"]), overlap)
-
 
 def jaccard(one: NDArray[np.bool_], other: NDArray[np.bool_]) -> float:
-    """The overlap of two choices of heads, |both| / |either|."""
+    """The overlap of two sets of heads, |both| / |either|."""
     return float((one & other).sum() / (one | other).sum())
 
 
@@ -100,6 +81,10 @@ class HeadImportance:
 
     def as_dict(self) -> dict[str, Any]:
         """Plain data, ready for JSON."""
+        stability = None
+        if self.stability is not None:
+            overlap = {str(share): value for share, value in self.stability.overlap.items()}
+            stability = {"spearman": self.stability.spearman, "overlap": overlap}
         return {
             "scores": self.scores.tolist(),
             "half_width": None if self.half_width is None else self.half_width.tolist(),
@@ -107,14 +92,18 @@ class HeadImportance:
             "normalise": self.normalise,
             "examples": self.examples,
             "tokens": self.tokens,
-            "stability": None if self.stability is None else self.stability.as_dict(),
+            "stability": stability,
         }
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> HeadImportance:
         """From the output of `as_dict`."""
         try:
-            width, stability = data["half_width"], data["stability"]
+            width, halves = data["half_width"], data["stability"]
+            stability = None
+            if halves is not None:
+                overlap = {float(share): float(value) for share, value in halves["overlap"].items()}
+                stability = Stability(float(halves["spearman"]), overlap)
             return cls(
                 np.asarray(data["scores"], dtype=np.float64),
                 None if width is None else np.asarray(width, dtype=np.float64),
@@ -122,11 +111,11 @@ class HeadImportance:
                 str(data["normalise"]),
                 int(data["examples"]),
                 int(data["tokens"]),
-                None if stability is None else Stability.from_dict(stability),
+                stability,
             )
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise InputError(
-                f"this is no head importance ({type(error).__name__}: {error}): expected what as_dict() gave."
+                f"this is no head importance ({type(error).__name__}: {error}): expected the output of as_dict()."
             ) from error
 
     def __repr__(self) -> str:
@@ -183,13 +172,9 @@ def head_importance(
             do, and have no part in the stability.
         after_batch: called with the number of examples that are done.
     """
-    if granularity not in GRANULARITIES:
-        raise InputError(f"granularity={granularity!r}: {choices(str(granularity), GRANULARITIES)}.")
-    if normalise not in NORMALISATIONS:
-        raise InputError(f"normalise={normalise!r}: {choices(str(normalise), NORMALISATIONS)}.")
-    whole = isinstance(max_examples, int) and not isinstance(max_examples, bool)
-    if max_examples is not None and not (whole and max_examples > 0):
-        raise InputError(f"max_examples={max_examples!r}: expected a whole number of 1 or more, or None for all.")
+    check_options(granularity, normalise)
+    if max_examples is not None:
+        check_whole("max_examples", max_examples, 1)
     if any(tensor.is_inference() for tensor in (*model.parameters(), *model.buffers())):
         raise StateError("the model was created in torch.inference_mode, so it gives no gradients: load it outside.")
     by_token = granularity == "token"
@@ -202,40 +187,53 @@ def head_importance(
                 slopes = slopes.abs().sum(2)
             elif granularity == "sample":
                 slopes = slopes.abs()
-            sums.add(slopes, _token_counts(batch))
+            ids, padding = batch["input_ids"], batch.get("attention_mask")
+            if not isinstance(padding, Tensor) or padding.dim() != 2:
+                padding = torch.ones_like(ids)
+            sums.add(slopes, (padding != 0).sum(1))
             if after_batch is not None:
                 after_batch(sums.examples)
     if sums.examples == 0:
         raise InputError("the data gave no example: importance needs at least one.")
-    means, present = sums.results(), gates.present
-    scores, scale = _scaled(means.mean, normalise)
-    halves = None if means.halves is None else [_scaled(half, normalise)[0][present] for half in means.halves]
+    mean, error, halves, tokens = sums.results()
+
+    def scaled(means: Array) -> tuple[Array, Array]:
+        """Scores [N,H], and what each layer was divided by, [N,1]; only "batch" has signs left to drop."""
+        scores = np.abs(means)
+        scale = (
+            np.linalg.norm(scores, axis=1, keepdims=True) + TINY if normalise == "layer" else np.ones((len(means), 1))
+        )
+        return scores / scale, scale
+
+    scores, scale = scaled(mean)
+    stability = None
+    if halves is not None and gates.present.any():
+        one, other = (scaled(half)[0][gates.present] for half in halves)
+        overlap = {
+            share: jaccard(top_heads(one[None], share), top_heads(other[None], share))
+            for share in SHARES
+            if share * one.size >= 1
+        }
+        stability = Stability(score(["spearman"], one, other)["spearman"], overlap)
     return HeadImportance(
         scores=scores,
-        half_width=None if means.error is None else NORMAL_95 * means.error / scale,
+        half_width=None if error is None else NORMAL_95 * error / scale,
         granularity=granularity,
         normalise=normalise,
         examples=sums.examples,
-        tokens=means.tokens,
-        stability=Stability.between(*halves) if halves is not None and present.any() else None,
+        tokens=tokens,
+        stability=stability,
     )
 
 
-def _scaled(means: Array, normalise: str) -> tuple[Array, Array]:
-    """Scores [N,H], and what each layer was divided by, [N,1]; only "batch" has signs left to drop."""
-    scores = np.abs(means)
-    if normalise == "none":
-        return scores, np.ones((len(scores), 1))
-    scale = np.linalg.norm(scores, axis=1, keepdims=True) + TINY
-    return scores / scale, scale
-
-
-def _token_counts(batch: Mapping[str, Any]) -> Tensor:
-    """[B] how many tokens each example has."""
-    ids, mask = batch["input_ids"], batch.get("attention_mask")
-    if isinstance(mask, Tensor) and mask.dim() == 2:
-        return (mask != 0).sum(1)
-    return torch.full((len(ids),), ids.shape[1], device=ids.device)
+def check_options(granularity: str, normalise: str) -> None:
+    """Refuse unknown names of granularities and normalisations."""
+    for name, value, known in (
+        ("granularity", granularity, GRANULARITIES),
+        ("normalise", normalise, NORMALISATIONS),
+    ):
+        if value not in known:
+            raise InputError(f"{name}={value}: {choices(str(value), known)}.")
 
 
 class _Gates(Customer):
@@ -296,18 +294,6 @@ class _Gates(Customer):
         return slopes
 
 
-class Means(NamedTuple):
-    """The means of running sums."""
-
-    mean: Array
-    """[N,H]"""
-    error: Array | None
-    """[N,H] standard error of the mean; None for a single example."""
-    halves: Array | None
-    """[2,N,H] the means of the even and of the odd examples; None for a single example."""
-    tokens: int
-
-
 class RunningSums:
     """Sums over examples x of a value a(x) per head, and of a size n(x).
 
@@ -345,8 +331,11 @@ class RunningSums:
         self._sums = [old + more for old, more in zip(self._sums, new, strict=True)] if self._sums else new
         self.examples += len(sizes)
 
-    def results(self) -> Means:
-        """The means over all examples so far; at least one must have been added."""
+    def results(self) -> tuple[Array, Array | None, Array | None, int]:
+        """Over all examples so far, one or more: mean [N,H], its standard error, means of halves [2,N,H], tokens.
+
+        The halves are the even and the odd examples. One example has neither error nor halves.
+        """
         values, sizes, *squares, tokens = (each.double().cpu().numpy() for each in self._sums)
         if not all(np.isfinite(each).all() for each in (values, *squares)):
             raise StateError(
@@ -355,9 +344,9 @@ class RunningSums:
             )
         mean = values.sum(0) / sizes.sum()
         if self.examples == 1:
-            return Means(mean, None, None, int(tokens))
+            return mean, None, None, int(tokens)
         of_values, of_both, of_sizes = squares
         # Rounding may leave a little less than nothing.
         spread = np.maximum(of_values - 2 * mean * of_both + mean**2 * of_sizes, 0.0)
         error = np.sqrt(spread * self.examples / (self.examples - 1)) / sizes.sum()
-        return Means(mean, error, values / sizes[:, None, None], int(tokens))
+        return mean, error, values / sizes[:, None, None], int(tokens)

@@ -1,4 +1,4 @@
-"""Which heads follow a pattern already: how much of their attention lies on the targets of the pattern.
+"""Which heads follow a pattern: how much of their attention lies on the targets of the pattern.
 
 For a pattern with target T, a row q with a target, and attention A:
 
@@ -24,7 +24,7 @@ from torch import Tensor
 
 from headwise.attention import AttentionRecord
 from headwise.errors import InputError, choices
-from headwise.heads.similarity import TINY, HeadSums, check_finite, check_kind
+from headwise.heads.statistics import TINY, HeadSums, check_finite, check_kind
 from headwise.notebook import table_html
 from headwise.patterns.base import Pattern, Tokens
 

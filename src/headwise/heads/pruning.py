@@ -1,4 +1,4 @@
-"""Which heads to silence: by importance, measured once or anew before each step, or at random.
+"""Which heads to silence: by importance, measured once or again before each step, or at random.
 
 A mask is a bool array [N,H]; True means that the head is silenced. Nothing here runs a model.
 
@@ -25,6 +25,8 @@ Mask = NDArray[np.bool_]
 Scores = NDArray[np.float64]
 Head = tuple[int, int]
 
+# -- by importance ---------------------------------------------------------------------------------------------------
+
 
 def head_count(total: int, percent: float) -> int:
     """How many heads a percentage means: floor(total * percent / 100), computed exactly.
@@ -40,7 +42,7 @@ def head_count(total: int, percent: float) -> int:
     check_percent(percent)
     count = int(total * Fraction(str(percent)) / 100)
     if count == 0:
-        raise InputError(f"--percent {percent} of {total} heads is none: give {_percent(1, total)} or more.")
+        raise InputError(f"percent={percent} of {total} heads is none: give {_percent(1, total)} or more.")
     return count
 
 
@@ -60,7 +62,7 @@ def ranked_heads(scores: Any, *, ascending: bool = False) -> list[Head]:
 def cumulative_masks(
     scores: Any, counts: Sequence[int], *, ascending: bool = False, keep_per_layer: int = 0
 ) -> list[Mask]:
-    """The first heads of the ranking silenced, once for each count; the smaller masks lie within the larger.
+    """The first heads of the ranking silenced, once for each count; larger masks contain the smaller ones.
 
     Args:
         scores: [N,H] importance.
@@ -68,22 +70,17 @@ def cumulative_masks(
         ascending: the least important heads first.
         keep_per_layer: of each layer so many heads, those that come last in the ranking, are never silenced.
     """
-    values = _checked_scores(scores)
-    return exact_masks(lambda mask: values, counts, ascending=ascending, keep_per_layer=keep_per_layer)
+    return exact_masks(lambda mask: scores, counts, ascending=ascending, keep_per_layer=keep_per_layer)
 
 
 def exact_masks(
-    rescore: Callable[[Mask | None], Any],
-    counts: Sequence[int],
-    *,
-    ascending: bool = False,
-    keep_per_layer: int = 0,
+    rescore: Callable[[Mask | None], Any], counts: Sequence[int], *, ascending: bool = False, keep_per_layer: int = 0
 ) -> list[Mask]:
-    """Like `cumulative_masks`, but importance is measured anew before each step, with the heads so far silenced.
+    """Like `cumulative_masks`, but importance is measured again before each step, with the heads so far silenced.
 
         exact_masks(lambda mask: hw.head_importance(model, data, mask=mask).scores, [14, 21, 28])
 
-    The heads that a layer keeps are taken from those that are still there, so a layer never falls below
+    The heads that a layer keeps are taken from those that are not silenced yet, so a layer never falls below
     `keep_per_layer`. (The authors' code counted silenced heads, whose importance is 0, as kept.)
 
     Args:
@@ -93,19 +90,22 @@ def exact_masks(
         keep_per_layer: so many heads of each layer are never silenced.
     """
     for count in counts:
-        check_whole("a count of heads", count, 1)
+        check_whole("count", count, 1)
     masks: dict[int, Mask] = {}
-    gone: Mask | None = None
+    silenced: Mask | None = None
     for count in sorted(set(counts)):
-        values = _checked_scores(rescore(None if gone is None else gone.copy()))
-        if gone is None:
+        values = _checked_scores(rescore(None if silenced is None else silenced.copy()))
+        if silenced is None:
             check_counts(counts, values.shape, keep_per_layer)
-            gone = np.zeros(values.shape, dtype=bool)
-        elif values.shape != gone.shape:
-            raise InputError(f"scores of shape {values.shape} came after scores of shape {gone.shape}: one model only.")
-        order = _candidates(values, gone, ascending, keep_per_layer)
-        gone = gone | _mask_of(values.shape, order[: count - int(gone.sum())])
-        masks[count] = gone
+            silenced = np.zeros(values.shape, dtype=bool)
+        elif values.shape != silenced.shape:
+            raise InputError(
+                f"scores of shape {values.shape} came after scores of shape {silenced.shape}: one model only."
+            )
+        silenced = silenced.copy()
+        for head in _candidates(values, silenced, ascending, keep_per_layer)[: count - int(silenced.sum())]:
+            silenced[head] = True
+        masks[count] = silenced
     return [masks[count].copy() for count in counts]
 
 
@@ -126,31 +126,27 @@ def top_heads(scores: Any, share: float, *, ascending: bool = False, keep_per_la
         least = ceil(Fraction(10_000, values.size)) / 10_000
         raise InputError(f"a share of {share} of {values.size} heads is none: give {least:g} or more.")
     _check_keep(values.shape, keep_per_layer)
-    order = _candidates(values, np.zeros(values.shape, dtype=bool), ascending, keep_per_layer)
+    mask = np.zeros(values.shape, dtype=bool)
+    order = _candidates(values, mask, ascending, keep_per_layer)
     if count > len(order):
         raise InputError(
             f"a share of {share} is {count} heads, but keeping {keep_per_layer} in each layer leaves {len(order)} of "
             f"{values.size} to choose from: lower the share or keep fewer."
         )
-    return _mask_of(values.shape, order[:count])
+    for head in order[:count]:
+        mask[head] = True
+    return mask
 
 
-def _candidates(values: Scores, gone: Mask, ascending: bool, keep_per_layer: int) -> list[Head]:
-    """The ranking of the heads that are still there, without the last `keep_per_layer` of each layer."""
-    left = values.shape[1] - gone.sum(1)  # [N]
+def _candidates(values: Scores, silenced: Mask, ascending: bool, keep_per_layer: int) -> list[Head]:
+    """The ranking of the heads that are not silenced, without the last `keep_per_layer` of each layer."""
+    left = values.shape[1] - silenced.sum(1)  # [N]
     order = []
     for layer, head in ranked_heads(values, ascending=ascending):
-        if not gone[layer, head] and left[layer] > keep_per_layer:
+        if not silenced[layer, head] and left[layer] > keep_per_layer:
             order.append((layer, head))
             left[layer] -= 1
     return order
-
-
-def _mask_of(shape: tuple[int, ...], heads: Sequence[Head]) -> Mask:
-    mask = np.zeros(shape, dtype=bool)
-    for head in heads:
-        mask[head] = True
-    return mask
 
 
 # -- at random -------------------------------------------------------------------------------------------------------
@@ -161,7 +157,7 @@ def random_masks(
 ) -> list[list[Mask]]:
     """[K][R] random masks: each uniform among all masks of its count that leave `keep_per_layer` heads per layer.
 
-    Within a repeat the smaller masks lie within the larger, as with ranked masks; repeats are independent.
+    Within a repeat larger masks contain the smaller ones, as with ranked masks; repeats are independent.
 
     Drawing head after head and skipping those of a full layer would not be uniform. So first the number of heads of
     each layer is drawn, p(c) = C(H,c) * ways(later layers, rest - c) / ways(this and later layers, rest), always by the
@@ -176,12 +172,14 @@ def random_masks(
         keep_per_layer: so many heads of each layer always stay.
     """
     check_counts(counts, shape, keep_per_layer)
-    check_whole("repeats", repeats, 1)
     layers, heads = shape
-    ways = _ways(layers, heads, heads - keep_per_layer)
+    # [n][r] in how many ways the last n layers can lose r heads; whole numbers of any size, so exact.
+    one_layer = np.array([comb(heads, lost) for lost in range(heads - keep_per_layer + 1)], dtype=object)
+    ways: list[list[int]] = [[1]]
+    for _ in range(layers):
+        ways.append(np.convolve(np.array(ways[-1], dtype=object), one_layer).tolist())
     draws = []
-    for repeat in range(repeats):
-        random = _generator(seed, repeat, 0)
+    for random in _generators(seed, repeats, 0):
         draws.append((random.random(layers), _random_ranks(random, shape)))  # [N], [N,H]
     return [
         [ranks < np.array(_per_layer(count, chances, ways, heads))[:, None] for chances, ranks in draws]
@@ -200,29 +198,19 @@ def layer_matched_masks(like: Any, repeats: int, seed: int) -> list[Mask]:
     mask = np.asarray(like)
     if mask.dtype != np.bool_ or mask.ndim != 2:
         raise InputError(f"the mask to match is {mask.dtype} {mask.shape}: expected bool [layers,heads].")
-    check_whole("repeats", repeats, 1)
     counts = mask.sum(1, keepdims=True)
-    return [_random_ranks(_generator(seed, repeat, 1), mask.shape) < counts for repeat in range(repeats)]
+    return [_random_ranks(random, mask.shape) < counts for random in _generators(seed, repeats, 1)]
 
 
-def _generator(seed: int, repeat: int, purpose: int) -> np.random.Generator:
+def _generators(seed: int, repeats: int, purpose: int) -> list[np.random.Generator]:
+    check_whole("repeats", repeats, 1)
     check_whole("seed", seed, 0)
-    return np.random.default_rng([seed, repeat, purpose])
+    return [np.random.default_rng([seed, repeat, purpose]) for repeat in range(repeats)]
 
 
 def _random_ranks(random: np.random.Generator, shape: tuple[int, ...]) -> NDArray[np.int64]:
     """[N,H] each head's rank in a random order of its layer."""
     return random.permuted(np.tile(np.arange(shape[1]), (shape[0], 1)), axis=1)
-
-
-def _ways(layers: int, heads: int, most: int) -> list[list[int]]:
-    """[n][r] in how many ways the last n layers can lose r heads, at most `most` each; whole numbers, so exact."""
-    one = [comb(heads, lost) for lost in range(most + 1)]
-    ways = [[1]]
-    for _ in range(layers):
-        longer = np.convolve(np.array(ways[-1], dtype=object), np.array(one, dtype=object))
-        ways.append(longer.tolist())
-    return ways
 
 
 def _per_layer(count: int, chances: NDArray[np.float64], ways: list[list[int]], heads: int) -> list[int]:
@@ -256,11 +244,10 @@ def _checked_scores(scores: Any) -> Scores:
 def check_counts(counts: Sequence[int], shape: tuple[int, ...], keep_per_layer: int) -> None:
     """Refuse counts that leave no head, or too few in a layer."""
     _check_keep(shape, keep_per_layer)
-    layers, heads = shape
-    total = layers * heads
-    most = total - max(1, keep_per_layer * layers)
+    total = shape[0] * shape[1]
+    most = total - max(1, keep_per_layer * shape[0])
     for count in counts:
-        check_whole("a count of heads", count, 1)
+        check_whole("count", count, 1)
         if count > most:
             kept = f"keeping {keep_per_layer} in each layer" if keep_per_layer else "keeping one in all"
             raise InputError(
@@ -279,15 +266,15 @@ def _check_keep(shape: tuple[int, ...], keep_per_layer: int) -> None:
 
 
 def check_percent(percent: object) -> None:
-    """Refuse what is no percentage, and none or all of the heads."""
+    """Refuse everything but a number above 0 and below 100."""
     if not _is_number(percent) or not 0 < percent < 100:
-        raise InputError(f"--percent {percent}: expected a number above 0 and below 100.")
+        raise InputError(f"percent={percent}: expected a number above 0 and below 100.")
 
 
 def check_whole(name: str, value: object, least: int) -> None:
-    """Refuse what is not a whole number, or is less than the least."""
+    """Refuse everything but a whole number of `least` or more."""
     if isinstance(value, bool | np.bool_) or not isinstance(value, Integral) or value < least:
-        raise InputError(f"{name} of {value!r}: expected a whole number of {least} or more.")
+        raise InputError(f"{name}={value!r}: expected a whole number of {least} or more.")
 
 
 def _is_number(value: object) -> TypeGuard[float]:

@@ -1,249 +1,293 @@
-"""How alike the heads are, and which tokens their attention goes to: numbers and arrays only, no figures.
+"""How alike tasks are, by the gradients of their losses in the encoder that they share and by the heads they need.
 
-Everything is computed in float64 on the CPU, over the tokens of an example and never over its padding, so neither the
-size of a batch nor the length that it was padded to changes a result.
-
-Shapes: B batch, M maps = recorded heads of all recorded layers, K keys, T tokens of an example.
+Shapes: N layers, H heads, T tasks.
 """
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from math import comb
 from typing import Any
 
+import numpy as np
 import torch
-from torch import Tensor
-from torch.nn import functional
+from numpy.typing import ArrayLike, NDArray
+from torch import Tensor, nn
 
-from headwise.attention import AttentionRecord
-from headwise.errors import InputError, StateError
-from headwise.notebook import grid_html
+from headwise.attention import encoder_of
+from headwise.attention.families import head_weights
+from headwise.attention.seam import keep_from_model
+from headwise.errors import InputError, choices
+from headwise.heads.dissociation import Values, plain
+from headwise.heads.gradients import examples_of, loss_of, no_trace, prepared_batches
+from headwise.heads.importance import SHARES, jaccard
+from headwise.heads.pruning import top_heads
+from headwise.metrics import score
 
-TINY = torch.finfo(torch.float64).tiny
-# Entries of an axis this near to the largest count as equal to it: rounding must not decide between them.
-TIE = 1 - 1e-6
+# -- by gradients ----------------------------------------------------------------------------------------------------
 
-# -- one example -----------------------------------------------------------------------------------------------------
+# Numbers of each gradient that are compared at a time.
+AT_A_TIME = 1_000_000
+# encoder.layer.3.attention...: what most families call their layers.
+_LAYER = re.compile(r"(?:^|\.)layers?\.(\d+)\.")
+_PARTS = ("encoder", "attention")
 
-
-def head_vectors(record: AttentionRecord, example: int) -> Tensor:
-    """[M,T]: how each head's attention is shared out over the tokens of one example; every row sums to one."""
-    received, tokens = _of_example(record, "received", example)
-    received = received[:, tokens]
-    return received / received.sum(1, keepdim=True).clamp_min(TINY)
-
-
-def mean_map(record: AttentionRecord, example: int) -> Tensor:
-    """[T,T]: the mean of all recorded maps of one example; rows are the tokens that look, columns those looked at."""
-    maps, tokens = _of_example(record, "map", example)
-    return maps.mean(0)[tokens][:, tokens]
+Groups = dict[str, list[nn.Parameter]]
 
 
-def _of_example(record: AttentionRecord, what: str, example: int) -> tuple[Tensor, Tensor]:
-    """[M,K] or [M,Q,K] of one example, and [K] True at its tokens."""
-    check_kind(record, what)
-    size = record.valid.shape[0]
-    if not 0 <= example < size:
-        raise InputError(f"example {example} is not in the record: it holds 0 to {size - 1}.")
-    # Layer by layer, so that the batch is not copied for one example.
-    attention = torch.cat([record[layer][example].detach().cpu().double() for layer in record.heads])
-    return attention, record.valid[example].cpu()
+@dataclass(frozen=True, eq=False)
+class GradientCosines:
+    """How far the losses of tasks pull the shared parameters in the same direction."""
 
-
-def principal_components(vectors: Tensor, count: int = 2) -> tuple[Tensor, Tensor]:
-    """The vectors as points on the axes along which they differ most.
-
-    The sign of such an axis is arbitrary, so a rule sets it: its largest entry, the first of equals, is positive.
-
-    Args:
-        vectors: [M,T] one row per point.
-        count: how many axes; those that the points do not have stay zero.
-
-    Returns:
-        coordinates [M,count], and the share of the variance that each axis explains, [count].
-    """
-    if vectors.dim() != 2 or 0 in vectors.shape or count < 1:
-        raise InputError(f"expected vectors [M,T] and a count of 1 or more, not {list(vectors.shape)} and {count}.")
-    values = vectors.detach().cpu().double()
-    left, lengths, axes = torch.linalg.svd(values - values.mean(0), full_matrices=False)
-    size = axes.abs()
-    largest = (size >= TIE * size.amax(1, keepdim=True)).byte().argmax(1, keepdim=True)
-    signs = axes.gather(1, largest).squeeze(1).sign()
-    explained = lengths.square() / lengths.square().sum().clamp_min(TINY)
-    missing = (0, max(0, count - len(lengths)))
-    coordinates = left * (lengths * signs)
-    return functional.pad(coordinates[:, :count], missing), functional.pad(explained[:count], missing)
-
-
-# -- sums over many examples -----------------------------------------------------------------------------------------
-
-
-def check_kind(record: AttentionRecord, what: str) -> None:
-    """Refuse a record of the other kind."""
-    if record.what != what:
-        raise InputError(f"the record holds {record.what!r}: capture it with what={what!r}.")
-
-
-def check_finite(attention: Tensor) -> None:
-    """Refuse attention [B,...] that is not finite."""
-    broken = ~attention.flatten(1).isfinite().all(1)  # [B]
-    if bool(broken.any()):
-        raise InputError(f"the attention of example {int(broken.nonzero()[0])} is not finite: has training diverged?")
-
-
-class HeadSums:
-    """The base of classes that add up values of the same heads, batch by batch."""
-
-    _heads: dict[int, tuple[int, ...]] | None = None
-
-    def _check_heads(self, record: AttentionRecord) -> None:
-        if self._heads is not None and self._heads != record.heads:
-            raise InputError(
-                f"this record has the heads {record.heads}, the ones before it {self._heads}: "
-                f"take a {type(self).__name__} for each choice of heads."
-            )
-
-    def _known_heads(self) -> dict[int, tuple[int, ...]]:
-        if self._heads is None:
-            raise StateError("no batch was added yet: call add after a forward pass, then ask for the result.")
-        return self._heads
-
-    def _by_layer(self, values: Tensor) -> list[list[float]]:
-        """[M] as a list of heads for each layer."""
-        return [part.tolist() for part in values.split([len(heads) for heads in self._known_heads().values()])]
-
-
-@dataclass(frozen=True)
-class HeadSummary:
-    """The result of `HeadStatistics`. Every example counts once, whatever its length."""
-
-    examples: int
-    """How many examples were added."""
-    similarity: float
-    """Mean cosine between the received attention of two different heads: 1 if all heads are alike."""
-    entropy: float
-    """Mean entropy of received attention over its largest value: 1 if evenly spread, 0 if all on one token."""
-    deciding_examples: int
-    """How many examples had a token that decides the label; the next two are means over these."""
-    deciding_share: float | None
-    """Share of all attention that the deciding tokens receive; None if there were none."""
-    deciding_lift: float | None
-    """That share over the tokens' share of positions: 1 if they receive as much as any other token."""
-    special_examples: int
-    """How many examples had a token known to be special, such as [CLS]."""
-    special_share: float | None
-    """Share of all attention that special tokens receive; None if the special tokens are unknown."""
-    special_lift: float | None
-    """That share over the tokens' share of positions."""
-    layers: list[int]
-    """The layers, one for each row of the three tables below."""
-    heads: list[list[int]]
-    """The heads of each layer."""
-    similarity_by_head: list[list[float]]
-    """For each head of each layer, its mean cosine with all other heads of all layers."""
-    entropy_by_head: list[list[float]]
-    """For each head of each layer, its mean normalised entropy."""
+    tasks: tuple[str, ...]
+    parts: str
+    """Which parameters."""
+    examples: tuple[int, ...]
+    """[T] how many examples of each task."""
+    total: Values
+    """[T,T] cosine between the gradients of the mean losses."""
+    ceiling: Values
+    """[T] cosine between two halves of one task's examples. Where it is low, a gradient is mostly noise, and so is
+    the task's cosine with others."""
+    groups: dict[str, Values]
+    """The same as `total` for each layer, and for what is in none; NaN where a gradient is 0."""
+    group_ceilings: dict[str, Values]
 
     def as_dict(self) -> dict[str, Any]:
-        """Plain numbers and lists, as JSON takes them."""
-        return asdict(self)
+        """Plain data, ready for JSON; null where there is no number."""
+        return {
+            "tasks": list(self.tasks),
+            "parts": self.parts,
+            "examples": list(self.examples),
+            "total": plain(self.total),
+            "ceiling": plain(self.ceiling),
+            "groups": {
+                name: {"cosine": plain(self.groups[name]), "ceiling": plain(self.group_ceilings[name])}
+                for name in self.groups
+            },
+        }
 
-    def _repr_html_(self) -> str:
-        """For notebooks."""
-        title = f"Similarity of each head to all others, mean over {self.examples} examples"
-        return grid_html(title, self.similarity_by_head, [f"mean {self.similarity:.4g}, entropy {self.entropy:.4g}"])
 
+def gradient_cosines(
+    models: Mapping[str, nn.Module],
+    data: Mapping[str, Iterable[Mapping[str, Any]]],
+    *,
+    parts: str = "encoder",
+    after_batch: Callable[[str, int], None] | None = None,
+) -> GradientCosines:
+    """Compare the gradients of tasks with respect to the encoder that they share.
 
-class HeadStatistics(HeadSums):
-    """Collects batch by batch what `HeadSummary` reports; keeps a few sums, no attention.
+    A gradient is that of the mean loss over all examples, so it does not depend on batch size or order. It is taken in
+    evaluation mode, where dropout adds no noise. Every other example belongs to one half, for the ceiling. The models
+    are left as they were: modes, requires_grad, gradients and random state. Frozen parameters take no part. Two
+    gradients per task are held in memory.
 
-        statistics = HeadStatistics()
-        with hw.capture(model) as record:
-            for batch in batches:
-                model(**batch)
-                statistics.add(record, deciding)
-        statistics.result().similarity
+    Args:
+        models: a classifier by task, all on one and the same encoder.
+        data: batches by task, such as a DataLoader gives: tensors by name, "labels" among them.
+        parts: "encoder" for all of the encoder's parameters, "attention" for those of the heads only: query, key, value
+            and output projections.
+        after_batch: called with the task and the number of its examples that are done.
 
-    An example that is added twice counts twice.
+    Returns:
+        The cosines, in total and layer by layer.
     """
-
-    def __init__(self) -> None:
-        """Start with no example."""
-        self._examples = 0
-        self._similarity = torch.zeros(0)
-        self._entropy = torch.zeros(0)
-        # Of the examples that have such a token: their number, and the sums of its share of attention and of its lift.
-        self._shares: dict[str, list[float]] = {"deciding": [0, 0.0, 0.0], "special": [0, 0.0, 0.0]}
-
-    def add(self, record: AttentionRecord, deciding: Tensor | None = None) -> None:
-        """Count the examples of one forward pass.
-
-        Args:
-            record: what="received", of the same heads each time.
-            deciding: [B,K] True at the tokens that decide the label; None if that is not known.
-        """
-        check_kind(record, "received")
-        valid = record.valid.cpu()
-        received = record.stacked().detach().cpu().double().masked_fill(~valid.unsqueeze(1), 0.0)  # [B,M,K]
-        check_finite(received)
-        similarity, entropy = similarity_to_others(received), _entropy(received, valid)  # [B,M]
-        if deciding is not None and (deciding.dtype != torch.bool or deciding.shape != valid.shape):
-            got = f"{str(deciding.dtype).removeprefix('torch.')} {list(deciding.shape)}"
-            raise InputError(f"deciding is {got}: expected a bool mask {list(valid.shape)}, like the batch.")
-        self._check_heads(record)
-        if self._heads is None:
-            self._heads = dict(record.heads)
-            self._similarity, self._entropy = torch.zeros(2, received.shape[1], dtype=torch.float64)
-        self._examples += received.shape[0]
-        self._similarity += similarity.sum(0)
-        self._entropy += entropy.sum(0)
-        for name, mask in (("deciding", deciding), ("special", record.special)):
-            if mask is not None:
-                self._add_share(self._shares[name], received, valid, mask.cpu() & valid)
-
-    @staticmethod
-    def _add_share(sums: list[float], received: Tensor, valid: Tensor, mask: Tensor) -> None:
-        some = mask.any(1)  # [B]
-        total = received.sum(2).clamp_min(TINY)  # [B,M]
-        share = ((received * mask.unsqueeze(1)).sum(2) / total).mean(1)[some]
-        sums[0] += int(some.sum())
-        sums[1] += float(share.sum())
-        sums[2] += float((share * valid.sum(1)[some] / mask.sum(1)[some]).sum())
-
-    def result(self) -> HeadSummary:
-        """The means over all examples so far."""
-        heads = self._known_heads()
-        similarity, entropy = self._similarity / self._examples, self._entropy / self._examples  # [M]
-        shares: dict[str, Any] = {}
-        for name, (count, share, lift) in self._shares.items():
-            shares[f"{name}_examples"] = count
-            shares[f"{name}_share"] = share / count if count else None
-            shares[f"{name}_lift"] = lift / count if count else None
-        return HeadSummary(
-            examples=self._examples,
-            similarity=float(similarity.mean()),
-            entropy=float(entropy.mean()),
-            **shares,
-            layers=list(heads),
-            heads=[list(each) for each in heads.values()],
-            similarity_by_head=self._by_layer(similarity),
-            entropy_by_head=self._by_layer(entropy),
+    if len(models) < 2:
+        raise InputError(f"models of {', '.join(models) or 'no task'}: similarity needs two tasks or more.")
+    if missing := sorted(models.keys() ^ data.keys()):
+        raise InputError(f"tasks {', '.join(missing)} have a model or data only: expected both for every task.")
+    shared = {
+        name: [parameter for parameter in group if parameter.requires_grad]
+        for name, group in shared_parameters(models, parts).items()
+    }
+    groups = {name: group for name, group in shared.items() if group}
+    if not groups:
+        raise InputError(
+            "all of the shared encoder is frozen, so it has no gradient: set requires_grad on its parameters."
         )
+    parameters = [parameter for group in groups.values() for parameter in group]
+    gradients, examples = [], []
+    for task, model in models.items():
+        with no_trace(model):
+            halves, count = _half_gradients(task, model, data[task], parameters, after_batch)
+        if count < 2:
+            raise InputError(f"task {task} has {count} examples: gradients of two halves need two or more.")
+        for half in halves:
+            length = sum(float(torch.linalg.vector_norm(gradient)) for gradient in half)
+            if not np.isfinite(length):
+                raise InputError(f"the gradient of task {task} is not finite: has training diverged?")
+            if length == 0:
+                raise InputError(
+                    f"the loss of task {task} has no gradient in the shared encoder: is the encoder cut off from it?"
+                )
+        gradients += halves
+        examples.append(count)
+    grams, start = {}, 0
+    for name, group in groups.items():
+        # [2T,2T] the products of all half gradients with each other.
+        grams[name] = np.zeros((len(gradients), len(gradients)))
+        for index in range(start, start + len(group)):
+            flat = [gradient[index].flatten() for gradient in gradients]
+            for at in range(0, flat[0].numel(), AT_A_TIME):
+                some = torch.stack([each[at : at + AT_A_TIME] for each in flat]).cpu().double()
+                grams[name] += (some @ some.T).numpy()
+        start += len(group)
+    total, ceiling = _cosines(np.sum(list(grams.values()), axis=0))
+    by_group = {name: _cosines(gram) for name, gram in grams.items()}
+    return GradientCosines(
+        tasks=tuple(models),
+        parts=parts,
+        examples=tuple(examples),
+        total=total,
+        ceiling=ceiling,
+        groups={name: cosines for name, (cosines, _) in by_group.items()},
+        group_ceilings={name: ceilings for name, (_, ceilings) in by_group.items()},
+    )
 
 
-def similarity_to_others(received: Tensor) -> Tensor:
-    """[B,M]: mean cosine of each map with all others. The sum of all stands for them, so no M x M matrix is needed."""
-    maps = received.shape[1]
-    if maps < 2:
-        raise InputError("only one head was recorded: similarity needs two or more.")
-    unit = functional.normalize(received, dim=2, eps=TINY)
-    others = unit.sum(1, keepdim=True) - unit  # [B,M,K]
-    return (unit * others).sum(2) / (maps - 1)
+def shared_parameters(models: Mapping[str, nn.Module], parts: str) -> Groups:
+    """The parameters that all tasks share, by layer; what lies in no layer (such as embeddings) by its own name."""
+    if parts not in _PARTS:
+        raise InputError(f"parts {parts!r}: {choices(str(parts), _PARTS)}.")
+    first, *others = models
+    encoder = encoder_of(models[first]).base_model
+    for task in others:
+        if encoder_of(models[task]).base_model is not encoder:
+            raise InputError(
+                f"tasks {first} and {task} have an encoder each: gradients can be compared on a shared encoder only; "
+                "train the tasks together."
+            )
+    if parts == "attention":
+        # One matrix may hold several parts (query, key and value): it counts once.
+        return {
+            f"layer {layer.layer}": list({id(part.parameter): part.parameter for part in layer.parts}.values())
+            for layer in head_weights(encoder)
+        }
+    groups: Groups = {}
+    for name, parameter in encoder.named_parameters():
+        layer = _LAYER.search(name)
+        groups.setdefault(f"layer {layer[1]}" if layer else name.partition(".")[0], []).append(parameter)
+    return groups
 
 
-def _entropy(received: Tensor, valid: Tensor) -> Tensor:
-    """[B,M]: entropy over that of an even spread; a single token is an even spread."""
-    shares = received / received.sum(2, keepdim=True).clamp_min(TINY)
-    entropy = -torch.xlogy(shares, shares).sum(2)
-    count = valid.sum(1, keepdim=True).double()  # [B,1]
-    return torch.where(count > 1, entropy / count.clamp_min(2).log(), 1.0)
+def _half_gradients(
+    task: str,
+    model: nn.Module,
+    data: Iterable[Any],
+    parameters: list[nn.Parameter],
+    after_batch: Callable[[str, int], None] | None,
+) -> tuple[list[list[Tensor]], int]:
+    """The gradient of the summed loss over the even and over the odd examples, and how many examples there were."""
+    halves = [[torch.zeros_like(each, dtype=torch.float32) for each in parameters] for _ in range(2)]
+    count, device = 0, parameters[0].device
+    for batch in prepared_batches(data, device):
+        size = len(batch["input_ids"])
+        for half, sums in enumerate(halves):
+            rows = slice((count + half) % 2, size, 2)
+            examples = examples_of(batch, rows, device)
+            if not len(examples["input_ids"]):
+                continue
+            keep_from_model(model, examples)
+            loss = loss_of(model, examples) * len(examples["input_ids"])  # the loss is a mean over the batch
+            if not loss.requires_grad:
+                continue
+            for total, gradient in zip(sums, torch.autograd.grad(loss, parameters, allow_unused=True), strict=True):
+                if gradient is not None:
+                    total += gradient
+        count += size
+        if after_batch is not None:
+            after_batch(task, count)
+    return halves, count
+
+
+def _cosines(gram: Values) -> tuple[Values, Values]:
+    """[T,T] between whole gradients, and [T] between the two halves of each."""
+    tasks = len(gram) // 2
+    blocks = gram.reshape(tasks, 2, tasks, 2)
+    between_halves = _unit(gram).reshape(tasks, 2, tasks, 2)
+    return _unit(blocks.sum((1, 3))), between_halves[np.arange(tasks), 0, np.arange(tasks), 1]
+
+
+def _unit(gram: Values) -> Values:
+    """Products of vectors as cosines; NaN for vectors of length 0."""
+    gram = (gram + gram.T) / 2  # its two halves were summed in different orders
+    length = np.sqrt(np.diagonal(gram))
+    below = np.outer(length, length)
+    cosines = np.divide(gram, below, out=np.full(gram.shape, np.nan), where=below > 0)
+    return np.asarray(np.clip(cosines, -1.0, 1.0))
+
+
+# -- by the importance of heads --------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class ImportanceSimilarity:
+    """How far tasks need the same heads."""
+
+    tasks: tuple[str, ...]
+    pearson: Values
+    """[T,T] correlation of importance over all heads; 0 with a task for which all heads are equal."""
+    spearman: Values
+    """[T,T] the same, of ranks."""
+    overlap: dict[float, Values]
+    """Share of heads -> [T,T] Jaccard overlap of the tasks' most important heads, |both| / |either|."""
+    chance: dict[float, float]
+    """Share of heads -> the overlap to expect of heads chosen at random."""
+    per_layer: dict[float, NDArray[np.int64]]
+    """Share of heads -> [T,N] how many of a task's most important heads each layer has."""
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain data, ready for JSON."""
+        return {
+            "tasks": list(self.tasks),
+            "pearson": plain(self.pearson),
+            "spearman": plain(self.spearman),
+            "overlap": {str(share): plain(values) for share, values in self.overlap.items()},
+            "chance": {str(share): value for share, value in self.chance.items()},
+            "per_layer": {str(share): plain(counts) for share, counts in self.per_layer.items()},
+        }
+
+
+def importance_similarity(scores: Mapping[str, ArrayLike], *, shares: Sequence[float] = SHARES) -> ImportanceSimilarity:
+    """Compare the importance of heads between tasks.
+
+    Args:
+        scores: importance [N,H] of the same heads by task.
+        shares: which shares of all heads to call important; those that mean no head are left out.
+
+    Returns:
+        Correlations and overlaps between all tasks.
+    """
+    values = {task: np.asarray(each, dtype=np.float64) for task, each in scores.items()}
+    if len(values) < 2:
+        raise InputError(f"importance of {', '.join(values) or 'no task'}: similarity needs two tasks or more.")
+    if len({each.shape for each in values.values()}) != 1:
+        shapes = ", ".join(f"{task} {list(each.shape)}" for task, each in values.items())
+        raise InputError(f"importance of {shapes}: expected the same layers and heads for all tasks.")
+    flat = [each.ravel() for each in values.values()]
+    size = flat[0].size
+    tops = {
+        share: np.stack([top_heads(each, share) for each in values.values()])  # [T,N,H]
+        for share in shares
+        if int(share * size) > 0
+    }
+
+    def between(vectors: Sequence[Any], alike: Callable[[Any, Any], float]) -> Values:
+        return np.array([[alike(one, other) for other in vectors] for one in vectors])
+
+    return ImportanceSimilarity(
+        tasks=tuple(values),
+        pearson=between(flat, lambda one, other: score(["pearson"], one, other)["pearson"]),
+        spearman=between(flat, lambda one, other: score(["spearman"], one, other)["spearman"]),
+        overlap={share: between(list(top), jaccard) for share, top in tops.items()},
+        chance={share: _chance_overlap(int(top[0].sum()), size) for share, top in tops.items()},
+        per_layer={share: top.sum(2) for share, top in tops.items()},
+    )
+
+
+def _chance_overlap(count: int, size: int) -> float:
+    """The mean Jaccard overlap of two random sets: sum_i P(i in both) i / (2 count - i)."""
+    ways = {both: comb(count, both) * comb(size - count, count - both) for both in range(1, count + 1)}
+    return sum(number / comb(size, count) * both / (2 * count - both) for both, number in ways.items())

@@ -11,7 +11,7 @@ from small_reports import analysed
 from tiny_runs import small
 
 from headwise.cli.explore_server import Explorer, serve
-from headwise.experiments.analysis import read_analysis
+from headwise.experiments.analysis.analysis_files import read_analysis
 from headwise.experiments.apply import load_run
 from headwise.experiments.prepare import Place
 from headwise.reports.explorer.report_page import build_page

@@ -1,14 +1,14 @@
-"""The files of an analysis: RUN/analysis/analysis.json and analysis.safetensors.
+"""The files of an analysis, RUN/analysis/analysis.json and analysis.safetensors, and the kept examples with their maps.
 
-The JSON tells what was looked at, the statistics and the answers; the arrays are the maps of the kept examples.
+The JSON describes the data, the statistics and the predictions; the arrays are the maps of the kept examples. This
+module does not import torch.
 
-Shapes: N layers, H heads, T tokens, k kept keys of a row.
+Shapes: N layers, H heads, M = N H, T tokens of an example, k kept keys of a row.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,17 +16,113 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from headwise.disk import folder_lock
 from headwise.errors import InputError
-from headwise.experiments.analysis.example_views import ExampleView
-from headwise.experiments.analysis.expected_maps import ExampleMaps
-from headwise.experiments.head_studies.head_files import damaged, read_answers, write_answers
-from headwise.experiments.head_studies.head_schemas import AnalysisFile
-from headwise.experiments.record import finished_record
+from headwise.experiments.head_studies.head_files import ANALYSIS, BROKEN, damaged, read_result, write_result
 from headwise.notebook import table_html
 
 FOLDER = "analysis"
-NAME = "analysis"
+
+Bytes = NDArray[np.uint8]
+Floats = NDArray[np.float32]
+
+# -- the maps of an example, one byte for each weight ----------------------------------------------------------------
+
+
+def to_bytes(weights: NDArray[Any]) -> Bytes:
+    """Attention as bytes, on the root scale."""
+    values: Bytes = np.rint(np.sqrt(np.clip(weights, 0.0, 1.0)) * 255).astype(np.uint8)
+    return values
+
+
+def from_bytes(values: Bytes) -> Floats:
+    """The attention that the bytes stand for."""
+    weights: Floats = np.square(values.astype(np.float32) / 255)
+    return weights
+
+
+def marked_cells(rows: Floats) -> NDArray[np.bool_]:
+    """[T,T] of a pattern's map: the cells with at least half of the largest weight of their row."""
+    cells: NDArray[np.bool_] = (rows > 0) & (rows >= rows.max(1, keepdims=True) / 2)
+    return cells
+
+
+@dataclass(frozen=True)
+class ExampleMaps:
+    """All maps of an example: complete, or the largest weights of each row."""
+
+    values: Bytes
+    """[N,H,T,T], or [N,H,T,k] with `keys`."""
+    keys: NDArray[np.uint16] | None = None
+    """[N,H,T,k] the keys of the weights, largest weight first; None if the maps are complete."""
+
+    @property
+    def exact(self) -> bool:
+        """Whether the maps are complete."""
+        return self.keys is None
+
+    @property
+    def heads(self) -> tuple[int, int]:
+        """Layers, and heads of each."""
+        return self.values.shape[0], self.values.shape[1]
+
+    def head(self, layer: int, head: int) -> Floats:
+        """[T,T]; zero where a weight was left out."""
+        values = from_bytes(self.values[layer, head])
+        if self.keys is None:
+            return values
+        weights = np.zeros((len(values), len(values)), dtype=np.float32)
+        np.put_along_axis(weights, self.keys[layer, head].astype(np.int64), values, 1)
+        return weights
+
+    def largest(self, count: int) -> ExampleMaps:
+        """The same with at most so many weights of each row; complete maps that are no larger stay complete."""
+        if self.values.shape[3] <= count:
+            return self
+        if self.keys is not None:
+            return ExampleMaps(self.values[..., :count], self.keys[..., :count])
+        # A stable sort: the first of equal weights comes first, whatever the machine.
+        order = np.argsort(-self.values.astype(np.int16), axis=3, kind="stable")[..., :count]
+        return ExampleMaps(np.take_along_axis(self.values, order, 3), order.astype(np.uint16))
+
+
+@dataclass(frozen=True)
+class ExampleView:
+    """One example as one model processes it; the fields of the JSON have its names."""
+
+    title: str
+    place: int | None
+    """The index in the split; None if the example is not from the split."""
+    texts: tuple[str, ...]
+    tokens: tuple[str, ...]
+    sources: tuple[int, ...]
+    """The text of each token, -1 for special tokens."""
+    gold: str | None
+    prediction: str
+    probabilities: dict[str, float]
+    maps: ExampleMaps
+    mean_map: Floats
+    """[T,T] mean over all heads and layers."""
+    vectors: Floats
+    """[M,T] how each head's attention is distributed over the tokens; rows sum to one."""
+    token_scores: tuple[float | None, ...] | None = None
+    """Of a run with SSA: P(token matters), None at special tokens."""
+    pooled: tuple[bool, ...] | None = None
+    threshold: float | None = None
+    wanted: tuple[str, Floats] | None = None
+    """The pattern that heads are compared with: its name, and its map [T,T]."""
+
+    def head_map(self, layer: int, head: int) -> Floats:
+        """[T,T]; of long texts only the largest weights of each row."""
+        layers, heads = self.maps.heads
+        if not (0 <= layer < layers and 0 <= head < heads):
+            raise InputError(
+                f"layer {layer}, head {head} is not there: the model has layers 0 to {layers - 1} and heads 0 to "
+                f"{heads - 1}."
+            )
+        return self.maps.head(layer, head)
+
+
+# -- the analysis ----------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -34,7 +130,7 @@ class Analysis:
     """What the heads of a run do."""
 
     content: Mapping[str, Any]
-    """All but the maps, as plain data."""
+    """The content of analysis.json."""
     examples: list[ExampleView]
 
     def _repr_html_(self) -> str:
@@ -48,88 +144,75 @@ class Analysis:
 
     @property
     def name(self) -> str:
-        """Of the run."""
+        """The name of the run."""
         return str(self.content["name"])
 
     @property
     def layers(self) -> int:
-        """How many the model has."""
+        """The number of layers."""
         return int(self.content["layers"])
 
     @property
     def heads(self) -> int:
-        """Of each layer."""
+        """The number of heads of each layer."""
         return int(self.content["heads"])
 
 
 def mean_over_heads(grid: Mapping[str, Any]) -> float:
-    """Of a statistic, as `content["statistics"]` has it."""
+    """The mean of a statistic, as `content["statistics"]` has it."""
     values = [value for row in grid["mean"] for value in row]
     return float(sum(values) / len(values))
 
 
 def analysis_folder(run: Path, task: str | None = None) -> Path:
-    """Where the analysis of a run lies, or that of one of its tasks."""
+    """The folder of the analysis of a run, or of one of its tasks."""
     return run / FOLDER if task is None else run / FOLDER / task
-
-
-@contextmanager
-def new_analysis(run: Path, task: str | None, *, overwrite: bool, by: str) -> Iterator[None]:
-    """Lock RUN/analysis for the block that writes it; refuses, before any work, what must not be replaced.
-
-    Args:
-        run: a finished run.
-        task: of a run on several tasks, which one; None for all.
-        overwrite: whether an analysis that is there may be replaced.
-        by: how the caller allows that.
-    """
-    tasks = finished_record(run)["results"].get("tasks")
-    names: list[str | None] = [None] if tasks is None else [task] if task is not None else list(tasks)
-    with folder_lock(run / FOLDER):
-        for name in () if overwrite else names:
-            path = analysis_folder(run, name) / f"{NAME}.json"
-            if path.exists():
-                raise InputError(f"{path} exists already: add {by} to replace this analysis.")
-        yield
 
 
 def write_analysis(
     folder: Path, content: Mapping[str, Any], examples: Sequence[ExampleView], rows: Sequence[Mapping[str, Any]]
 ) -> list[Path]:
-    """Write an analysis; the JSON comes last, so what is there is whole."""
+    """Write an analysis; returns the paths of its files."""
     described, arrays = pack_examples(examples)
-    return write_answers(folder, NAME, {**content, "kept": described}, rows=rows, arrays=arrays)
+    return write_result(folder, ANALYSIS, {**content, "kept": described}, rows=rows, arrays=arrays)
 
 
 def read_analysis(run: Path, task: str | None = None) -> Analysis:
-    """The analysis of a run; one that is not there is told with the command that makes it."""
+    """The analysis of a run, or of one of its tasks."""
     folder = analysis_folder(run, task)
     if not run.is_dir():
-        raise InputError(f"{run} is no folder: expected one that `headwise train` made.")
-    found = read_answers(folder, NAME, run, AnalysisFile)
-    if found is None:
-        option = "" if task is None else f" --task {task}"
-        tasks = sorted(path.parent.name for path in (run / FOLDER).glob(f"*/{NAME}.json"))
+        raise InputError(f"{run} is no folder: expected the folder of a trained run.")
+    result = read_result(folder, ANALYSIS, run)
+    if result is None:
+        tasks = sorted(path.parent.name for path in (run / FOLDER).glob(f"*/{ANALYSIS}.json"))
         if task is None and tasks:
-            raise InputError(f"{run} was analysed task by task: choose one with --task ({', '.join(tasks)}).")
-        raise InputError(f"{run} has no saved arrays of its heads: make them with `headwise analyze {run}{option}`.")
-    content, arrays = found
+            raise InputError(
+                f"{run} was analysed task by task: give one, such as task={tasks[0]} ({', '.join(tasks)})."
+            )
+        of_task = "" if task is None else f" for task {task}"
+        raise InputError(f"{run} has no saved arrays of its heads{of_task}: analyze the run first.")
+    content, arrays = result
     try:
-        examples = unpack_examples(content["kept"], arrays)
-        for view in examples:
-            _check_arrays(view)
-        return Analysis(content, examples)
-    except (KeyError, TypeError, ValueError, IndexError) as error:
-        raise damaged(NAME, run, folder, error) from error
+        return Analysis(content, unpack_examples(content["kept"], arrays))
+    except BROKEN as error:
+        raise damaged(folder, ANALYSIS, error) from error
 
 
 def check_heads(run: Path, analysis: Analysis, task: str | None = None) -> None:
-    """Refuse an analysis whose maps are not of as many heads as it says."""
+    """Refuse an analysis whose maps have another number of heads than its statistics."""
+    expected = analysis.layers, analysis.heads
     for view in analysis.examples:
-        if view.maps.heads != (analysis.layers, analysis.heads):
-            found, said = (" x ".join(map(str, each)) for each in (view.maps.heads, (analysis.layers, analysis.heads)))
-            error = ValueError(f"the maps of {view.title} are of {found} heads, expected {said}")
-            raise damaged(NAME, run, analysis_folder(run, task), error)
+        if view.maps.heads != expected:
+            got, should = (" x ".join(map(str, each)) for each in (view.maps.heads, expected))
+            error = ValueError(f"the maps of {view.title} are of {got} heads, expected {should}")
+            raise damaged(analysis_folder(run, task), ANALYSIS, error)
+
+
+# The fields of an example in the JSON; the others are arrays.
+_DESCRIBED = (
+    *("title", "place", "texts", "tokens", "sources", "gold", "prediction", "probabilities"),
+    *("token_scores", "pooled", "threshold"),
+)
 
 
 def pack_examples(examples: Sequence[ExampleView]) -> tuple[list[dict[str, Any]], dict[str, NDArray[Any]]]:
@@ -137,79 +220,51 @@ def pack_examples(examples: Sequence[ExampleView]) -> tuple[list[dict[str, Any]]
     described: list[dict[str, Any]] = []
     arrays: dict[str, NDArray[Any]] = {}
     for number, view in enumerate(examples):
-        described.append(
-            {
-                "title": view.title,
-                "place": view.place,
-                "texts": list(view.texts),
-                "tokens": list(view.tokens),
-                "sources": list(view.sources),
-                "gold": view.gold,
-                "prediction": view.prediction,
-                "probabilities": view.probabilities,
-                "token_scores": None if view.token_scores is None else list(view.token_scores),
-                "pooled": None if view.pooled is None else list(view.pooled),
-                "threshold": view.threshold,
-                "wanted": None if view.wanted is None else view.wanted[0],
-            }
-        )
-        if view.wanted is not None:
-            arrays[f"{number}/wanted"] = view.wanted[1]
-        arrays[f"{number}/values"] = view.maps.values
-        if view.maps.keys is not None:
-            arrays[f"{number}/keys"] = view.maps.keys
-        arrays[f"{number}/mean"] = view.mean_map
-        arrays[f"{number}/vectors"] = view.vectors
+        fields = {name: getattr(view, name) for name in _DESCRIBED}
+        plain = {name: list(value) if isinstance(value, tuple) else value for name, value in fields.items()}
+        described.append({**plain, "wanted": None if view.wanted is None else view.wanted[0]})
+        parts = {
+            "wanted": None if view.wanted is None else view.wanted[1],
+            "values": view.maps.values,
+            "keys": view.maps.keys,
+            "mean": view.mean_map,
+            "vectors": view.vectors,
+        }
+        arrays |= {f"{number}/{name}": part for name, part in parts.items() if part is not None}
     return described, arrays
 
 
 def unpack_examples(described: Sequence[Mapping[str, Any]], arrays: Mapping[str, NDArray[Any]]) -> list[ExampleView]:
-    """The other way round."""
-    return [_unpacked(number, each, arrays) for number, each in enumerate(described)]
-
-
-def _check_arrays(view: ExampleView) -> None:
-    """Refuse arrays of an example that do not belong together, or not to its tokens."""
-    tokens, (layers, heads) = len(view.tokens), view.maps.heads
-    shapes: dict[str, tuple[NDArray[Any], tuple[int, ...]]] = {
-        "maps": (view.maps.values, (layers, heads, tokens, view.maps.values.shape[-1])),
-        "mean map": (view.mean_map, (tokens, tokens)),
-        "vectors": (view.vectors, (layers * heads, tokens)),
-    }
-    if view.maps.keys is None:
-        shapes["maps"] = (view.maps.values, (layers, heads, tokens, tokens))
-    else:
-        shapes["keys"] = (view.maps.keys, view.maps.values.shape)
-    if view.wanted is not None:
-        shapes["pattern"] = (view.wanted[1], (tokens, tokens))
-    for name, (array, shape) in shapes.items():
-        if array.shape != shape:
-            raise ValueError(f"the {name} of {view.title} are {list(array.shape)}, expected {list(shape)}")
-        if not np.isfinite(array).all():
-            raise ValueError(f"the {name} of {view.title} are not finite")
-    if view.maps.keys is not None and view.maps.keys.size and int(view.maps.keys.max()) >= tokens:
-        raise ValueError(f"the keys of {view.title} go beyond its {tokens} tokens")
-
-
-def _unpacked(number: int, each: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> ExampleView:
-    values = arrays[f"{number}/values"]
-    tokens = len(each["tokens"])
-    if values.ndim != 4 or values.shape[2] != tokens or values.dtype != np.uint8:
-        raise ValueError(f"the maps of example {number} are {list(values.shape)}, and it has {tokens} tokens")
-    return ExampleView(
-        title=str(each["title"]),
-        place=each["place"],
-        texts=tuple(each["texts"]),
-        tokens=tuple(each["tokens"]),
-        sources=tuple(each["sources"]),
-        gold=each["gold"],
-        prediction=str(each["prediction"]),
-        probabilities=dict(each["probabilities"]),
-        maps=ExampleMaps(values, arrays.get(f"{number}/keys")),
-        mean_map=arrays[f"{number}/mean"],
-        vectors=arrays[f"{number}/vectors"],
-        token_scores=None if each["token_scores"] is None else tuple(each["token_scores"]),
-        pooled=None if each["pooled"] is None else tuple(each["pooled"]),
-        threshold=each["threshold"],
-        wanted=None if each["wanted"] is None else (str(each["wanted"]), arrays[f"{number}/wanted"]),
-    )
+    """The examples that `pack_examples` packed; arrays that do not fit the tokens are a ValueError."""
+    views = []
+    for number, each in enumerate(described):
+        title, tokens = each["title"], len(each["tokens"])
+        parts = {name: arrays.get(f"{number}/{name}") for name in ("values", "keys", "mean", "vectors", "wanted")}
+        values, keys = arrays[f"{number}/values"], parts["keys"]
+        if values.ndim != 4 or values.shape[2] != tokens or values.dtype != np.uint8:
+            raise ValueError(f"the maps of {title} are {list(values.shape)}, and it has {tokens} tokens")
+        layers, heads = values.shape[:2]
+        shapes: dict[str, tuple[int, ...]] = {"mean": (tokens, tokens), "vectors": (layers * heads, tokens)}
+        shapes |= {"values": (layers, heads, tokens, tokens)} if keys is None else {"keys": values.shape}
+        shapes |= {} if each["wanted"] is None else {"wanted": (tokens, tokens)}
+        for name, shape in shapes.items():
+            array = arrays[f"{number}/{name}"]
+            if array.shape != shape:
+                raise ValueError(f"the {name} of {title} are {list(array.shape)}, expected {list(shape)}")
+            if not np.isfinite(array).all():
+                raise ValueError(f"the {name} of {title} are not finite")
+        if keys is not None and keys.size and int(keys.max()) >= tokens:
+            raise ValueError(f"the keys of {title} are not below {tokens}, the number of its tokens")
+        fields: dict[str, Any] = {
+            name: tuple(each[name]) if isinstance(each[name], list) else each[name] for name in _DESCRIBED
+        }
+        views.append(
+            ExampleView(
+                **fields,
+                maps=ExampleMaps(values, keys),
+                mean_map=arrays[f"{number}/mean"],
+                vectors=arrays[f"{number}/vectors"],
+                wanted=None if each["wanted"] is None else (each["wanted"], arrays[f"{number}/wanted"]),
+            )
+        )
+    return views

@@ -1,64 +1,82 @@
-"""From a finished run to its analysis: statistics over a split, and some examples with all their maps."""
+"""From a finished run to its analysis: statistics over a split, and some examples with all their maps.
+
+Shapes: n examples, C classes.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy
+import numpy as np
 import torch
-from torch import nn
+from numpy.typing import NDArray
 
 from headwise.attention import capture
 from headwise.code_permission import allowing_code, code_allowed
 from headwise.data import Collator, Encoded, Split, encode
 from headwise.errors import InputError, StateError, Stopped
 from headwise.experiments.analysis.analysis_files import (
+    FOLDER,
     Analysis,
+    ExampleView,
     analysis_folder,
-    new_analysis,
     read_analysis,
     write_analysis,
 )
-from headwise.experiments.analysis.example_views import ExampleView, gold_of, spread, view_examples
-from headwise.experiments.analysis.expected_maps import WantedMaps, WantedPattern, marks_of, wanted_pattern
+from headwise.experiments.analysis.example_views import (
+    ExpectedMaps,
+    ExpectedPattern,
+    batch_inputs,
+    expected_pattern,
+    gold_of,
+    marks_of,
+    view_examples,
+)
 from headwise.experiments.apply import Loaded, RunTasks, Source, load_tasks
-from headwise.experiments.head_studies.head_files import Examples, identity
-from headwise.experiments.head_studies.head_importance import ImportanceSettings, task_importance
+from headwise.experiments.head_studies.head_files import ANALYSIS, identity, new_results
+from headwise.experiments.head_studies.head_importance import Examples, ImportanceSettings, task_importance
 from headwise.experiments.outputs import examples_key
 from headwise.experiments.recipe_files import NotYamlError, parse_yaml
 from headwise.experiments.record import finished_record
 from headwise.experiments.splits import read_split
+from headwise.heads.importance import NORMAL_95
 from headwise.heads.statistics import HeadStatistic, MapStatistics
 from headwise.patterns import Pattern, build_pattern, refuse_named_code
 from headwise.training import Listener, Silence, predictions_of
 from headwise.training.predict import evaluating, stretches, tokens_at_a_time
 
-# What to analyse.
+# A page shows one example at a time.
+MOST_EXAMPLES = 200
+CLAIMS = 20
+# Pages list examples by the beginning of their texts.
+LONGEST_TEXT = 400
+LONGEST_CLAIM_TEXT = 300
 
 
 @dataclass(frozen=True)
 class AnalysisSettings:
-    """Which examples are looked at, and how closely."""
+    """Which examples are analysed, and how."""
 
     split: str = "test"
     limit: int | None = None
-    """The first so many examples; None for all."""
+    """The number of examples, from the first; None for all."""
     examples: int = 20
     """How many are kept with their maps, spread evenly over the split."""
-    places: tuple[int, ...] = ()
-    """These are kept in any case, by their places in the split, from 0."""
+    pick: tuple[int, ...] = ()
+    """Examples to keep in addition, by their index in the split."""
     file: Path | None = None
     """A file in the task's format whose rows are kept with their maps instead."""
     importance: int = 0
     """Examples over which the importance of heads is measured; 0 for none."""
     batch: int | None = None
     pattern: Pattern | None = None
-    """Heads are held against this pattern; None for the one that the run was guided to, if any."""
+    """The pattern that heads are compared with; None for the one that the run was guided to, if any."""
 
 
 def read_pattern(option: str, text: str | None) -> Pattern | None:
@@ -76,165 +94,14 @@ def read_pattern(option: str, text: str | None) -> Pattern | None:
     return pattern
 
 
-# One pass over a data set: what every head does, and what the model answers.
-
-
-def watch_data(
-    model: nn.Module,
-    encoded: Encoded,
-    collate: Collator,
-    *,
-    batch: int,
-    wanted: WantedMaps | None = None,
-    after_batch: Callable[[int], None] | None = None,
-) -> tuple[list[HeadStatistic], numpy.ndarray]:
-    """The statistics of all heads, and the logits [N,C] in the order of the data; no map is kept.
-
-    Args:
-        model: a classifier; its mode is restored afterwards.
-        encoded: the examples, encoded with offsets.
-        collate: makes a batch of them.
-        batch: examples at a time; fewer where they are long.
-        wanted: what a pattern wants of each example, to see how far heads follow it.
-        after_batch: told how many examples are done.
-    """
-    lengths = numpy.asarray(encoded.lengths)
-    order = numpy.argsort(-lengths, kind="stable")
-    device = next(model.parameters()).device
-    statistics = MapStatistics()
-    parts = []
-    with (
-        evaluating(model),
-        torch.inference_mode(),
-        capture(model, what="map", digest=statistics.digest) as record,
-    ):
-        for start, end in stretches(lengths[order].tolist(), batch, tokens_at_a_time(model)):
-            places = order[start:end].tolist()
-            inputs: dict[str, Any] = collate([encoded[place] for place in places])
-            inputs.pop("labels", None)
-            inputs = {name: tensor.to(device) for name, tensor in inputs.items()}
-            statistics.begin(marks_of(encoded, places, inputs["attention_mask"], wanted))
-            parts.append(model(**inputs).logits.float().cpu().numpy())
-            statistics.add(record)
-            if after_batch is not None:
-                after_batch(end)
-    logits = numpy.concatenate(parts)
-    if not numpy.isfinite(logits).all():
-        raise StateError("the model's outputs are not finite: has training diverged?")
-    restored: numpy.ndarray = numpy.empty_like(logits)
-    restored[order] = logits
-    return statistics.result(), restored
-
-
-# How a re-ranker orders the candidates of some claims.
-
-
-CLAIMS = 20
-LONGEST_CLAIM_TEXT = 300
-
-
-def claims_of(split: Split, logits: numpy.ndarray) -> list[dict[str, Any]]:
-    """The first claims with the ranks and scores of all their candidates.
-
-    Papers with equal scores keep the order of the candidates.
-    """
-    groups = split.groups or ()
-    places: dict[str, list[int]] = {}
-    for place, group in enumerate(groups):
-        places.setdefault(group, []).append(place)
-    return [_claim(group, members, split, logits[:, 0]) for group, members in list(places.items())[:CLAIMS]]
-
-
-def _claim(group: str, members: list[int], split: Split, scores: numpy.ndarray) -> dict[str, Any]:
-    order = sorted(members, key=lambda place: -float(scores[place]))
-    ranks = {place: rank for rank, place in enumerate(order, start=1)}
-    # By their numbers among the candidates, which two models of one collection share.
-    return {
-        "id": group,
-        "text": split.texts[members[0]][0][:LONGEST_CLAIM_TEXT],
-        "papers": [
-            {
-                "id": str(number),
-                "text": split.texts[place][1][:LONGEST_CLAIM_TEXT],
-                "relevant": bool(split.labels[place]),
-                "rank": ranks[place],
-                "score": round(float(scores[place]), 4),
-            }
-            for number, place in enumerate(members)
-        ],
-    }
-
-
-# Texts are for lists of examples whose prediction changed: the beginning is enough to know one by.
-LONGEST_TEXT = 400
-# A page is to be looked at, one example at a time.
-MOST_EXAMPLES = 200
-
-
-@dataclass(frozen=True)
-class Written:
-    """What `analyze` has found, and where it lies."""
-
-    content: dict[str, Any]
-    paths: list[Path]
-
-
-def analyze_tasks(
-    tasks: RunTasks, settings: AnalysisSettings, source: Source | None = None, listener: Listener | None = None
-) -> dict[str, Written]:
-    """Analyse each of these tasks of a run and write what was found into RUN/analysis.
-
-    Everything is read before the first model is run.
-    """
-    listener = listener or Silence()
-    tasks.refuse_pruned("an analysis")
-    source = source or Source()
-    material = {name: _read(run, settings, source) for name, run in tasks.runs.items()}
-    wanted = {name: wanted_pattern(run, settings.pattern, source, listener) for name, run in tasks.runs.items()}
-    found: dict[str, Written] = {}
-    try:
-        for name, run in tasks.runs.items():
-            content, views, rows = _analyse(run, material[name], settings, wanted[name], listener)
-            folder = analysis_folder(tasks.folder, name if tasks.joint else None)
-            content = {"run": identity(tasks.folder), "task": name, **content}
-            found[name] = Written(content, write_analysis(folder, content, views, rows))
-    except KeyboardInterrupt:
-        kept = f"the analysis of {', '.join(found)} is kept" if found else "nothing was written"
-        raise Stopped(f"{kept}, and the same command begins the analysis of {tasks.folder} again") from None
-    return found
-
-
-def _whole_groups(split: Split, limit: int) -> int:
-    """How many examples: at most so many, but no claim with a part of its candidates, and one claim at least."""
-    if split.groups is None or limit >= len(split):
-        return min(limit, len(split))
-    ends = [place for place in range(1, len(split)) if split.groups[place] != split.groups[place - 1]] or [len(split)]
-    return max([end for end in ends if end <= limit], default=ends[0])
-
-
-@dataclass(frozen=True)
-class _Material:
-    split: Split
-    encoded: Encoded
-    shown: Split
-    titles: list[str]
-    places: list[int | None]
-
-
-def _read(run: Loaded, settings: AnalysisSettings, source: Source) -> _Material:
-    split = read_split(run.recipe, run.task, settings.split, source.data or run.data, network=source.network)
-    if settings.limit is not None:
-        split = split.subset(range(_whole_groups(split, settings.limit)))
-    encoded = encode(split, run.tokenizer, run.recipe.data.max_length, offsets=True)
-    if settings.file is not None:
-        if settings.places:
-            raise InputError("--pick is for examples of the split, and --examples takes a file instead: leave one out.")
-        shown = read_examples(run, settings.file)
-        titles = [f"{settings.file.name} {number + 1}" for number in range(len(shown))]
-        return _Material(split, encoded, shown, titles, [None] * len(shown))
-    places = spread(len(split), settings.examples, settings.places, settings.split)
-    titles = [f"{settings.split} {place}" for place in places]
-    return _Material(split, encoded, split.subset(places), titles, list(places))
+def spread(count: int, examples: int, pick: Sequence[int], split: str) -> list[int]:
+    """Indices of some examples, spread evenly over a split of `count`, and of those picked."""
+    for index in pick:
+        if not 0 <= index < count:
+            raise InputError(f"pick={index}: the analysed examples of the {split} set are 0 to {count - 1}.")
+    examples = min(examples, count)
+    even = {round(number * (count - 1) / max(examples - 1, 1)) for number in range(examples)}
+    return sorted(even | set(pick))
 
 
 def read_examples(run: Loaded, path: Path) -> Split:
@@ -244,36 +111,193 @@ def read_examples(run: Loaded, path: Path) -> Split:
         raise InputError(f"{path} holds no example: expected rows with the text columns of {run.task.name}.")
     if len(split) > MOST_EXAMPLES:
         raise InputError(
-            f"{path} holds {len(split)} examples: expected at most {MOST_EXAMPLES}, each to be looked at with all its "
-            "maps; shorten it."
+            f"{path} holds {len(split)} examples: expected at most {MOST_EXAMPLES}, since all their maps are kept; "
+            "shorten it."
         )
     return split
 
 
+# -- statistics ------------------------------------------------------------------------------------------------------
+
+
+def _measure_heads(
+    run: Loaded, encoded: Encoded, collate: Collator, batch: int, expected: ExpectedMaps | None, listener: Listener
+) -> tuple[dict[str, dict[str, Any]], NDArray[Any]]:
+    """The statistics of all heads by name, and the logits [n,C] in the order of the data; no map is kept."""
+    lengths = np.asarray(encoded.lengths)
+    order = np.argsort(-lengths, kind="stable")
+    model, statistics, parts = run.model, MapStatistics(), []
+    with evaluating(model), torch.inference_mode(), capture(model, what="map", digest=statistics.digest) as record:
+        for start, end in stretches(lengths[order].tolist(), batch, tokens_at_a_time(model)):
+            indices = order[start:end].tolist()
+            inputs = batch_inputs(model, collate, encoded, indices)
+            statistics.begin(marks_of(encoded, indices, inputs["attention_mask"], expected))
+            parts.append(model(**inputs).logits.float().cpu().numpy())
+            statistics.add(record)
+            listener.advance(end)
+    logits = np.concatenate(parts)
+    if not np.isfinite(logits).all():
+        raise StateError("the model's outputs are not finite: has training diverged?")
+    restored = np.empty_like(logits)
+    restored[order] = logits
+    return {each.name: _grid(each) for each in statistics.result()}, restored
+
+
+def _grid(statistic: HeadStatistic) -> dict[str, Any]:
+    """Tables with a row for each layer."""
+    heads = sorted(statistic.mean)
+    layers = sorted({layer for layer, _ in heads})
+    tables = {
+        name: [[values[head] for head in heads if head[0] == layer] for layer in layers]
+        for name, values in (("mean", statistic.mean), ("error", statistic.error))
+    }
+    return {"examples": statistic.examples, **tables}
+
+
+def _claims(split: Split, scores: NDArray[Any]) -> list[dict[str, Any]]:
+    """The first claims of a re-ranker with the ranks and scores [n] of all their candidates, equals in their order."""
+    members: dict[str, list[int]] = {}
+    for index, group in enumerate(split.groups or ()):
+        members.setdefault(group, []).append(index)
+    claims = []
+    for group, candidates in list(members.items())[:CLAIMS]:
+        order = sorted(candidates, key=lambda index: -float(scores[index]))
+        claims.append(
+            {
+                "id": group,
+                "text": split.texts[candidates[0]][0][:LONGEST_CLAIM_TEXT],
+                "papers": [
+                    {
+                        "id": str(number),  # among the candidates, which two models of one collection share
+                        "text": split.texts[index][1][:LONGEST_CLAIM_TEXT],
+                        "relevant": bool(split.labels[index]),
+                        "rank": order.index(index) + 1,
+                        "score": round(float(scores[index]), 4),
+                    }
+                    for number, index in enumerate(candidates)
+                ],
+            }
+        )
+    return claims
+
+
+def tokenizer_key(tokenizer: Any) -> str:
+    """A short hash of a vocabulary: models with the same one split texts into the same tokens."""
+    words = json.dumps(sorted(tokenizer.get_vocab().items()), ensure_ascii=False)
+    return hashlib.sha256(words.encode()).hexdigest()[:16]
+
+
+# -- the analysis ----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Material:
+    """The data of one task: the split, and the examples that are kept with their maps."""
+
+    split: Split
+    encoded: Encoded
+    shown: Split
+    titles: list[str]
+    indices: list[int | None]
+
+
+def _read(run: Loaded, settings: AnalysisSettings, source: Source) -> _Material:
+    split = read_split(run.recipe, run.task, settings.split, source.data or run.data, network=source.network)
+    limit = len(split) if settings.limit is None else min(settings.limit, len(split))
+    if split.groups is not None and limit < len(split):
+        # No claim with a part of its candidates, and one claim at least.
+        ends = [end for end in range(1, len(split)) if split.groups[end] != split.groups[end - 1]] or [len(split)]
+        limit = max([end for end in ends if end <= limit], default=ends[0])
+    split = split.subset(range(limit))
+    encoded = encode(split, run.tokenizer, run.recipe.data.max_length, offsets=True)
+    if settings.file is not None:
+        if settings.pick:
+            raise InputError(
+                "pick=... is for examples of the split, and examples=... for a file: leave one of them out."
+            )
+        shown = read_examples(run, settings.file)
+        titles = [f"{settings.file.name} {number + 1}" for number in range(len(shown))]
+        return _Material(split, encoded, shown, titles, [None] * len(shown))
+    indices = spread(len(split), settings.examples, settings.pick, settings.split)
+    titles = [f"{settings.split} {index}" for index in indices]
+    return _Material(split, encoded, split.subset(indices), titles, list(indices))
+
+
+@dataclass(frozen=True)
+class Written:
+    """An analysis as it was written."""
+
+    content: dict[str, Any]
+    paths: list[Path]
+
+
+@contextmanager
+def new_analysis(run: Path, task: str | None, *, overwrite: bool) -> Iterator[None]:
+    """Lock RUN/analysis for the block that writes it; `task` is one of several, None for all."""
+    tasks = finished_record(run)["results"].get("tasks")
+    names: list[str | None] = [None] if tasks is None else [task] if task is not None else list(tasks)
+    paths = [analysis_folder(run, name) / f"{ANALYSIS}.json" for name in names]
+    with new_results(run, run / FOLDER, paths, overwrite=overwrite):
+        yield
+
+
+def analyze_tasks(
+    tasks: RunTasks, settings: AnalysisSettings, source: Source | None = None, listener: Listener | None = None
+) -> dict[str, Written]:
+    """Analyse each of these tasks of a run and write the results into RUN/analysis.
+
+    Everything is read before the first model is run.
+    """
+    listener, source = listener or Silence(), source or Source()
+    tasks.refuse_pruned("an analysis")
+    material = {name: _read(run, settings, source) for name, run in tasks.runs.items()}
+    expected = {name: expected_pattern(run, settings.pattern, source, listener) for name, run in tasks.runs.items()}
+    written: dict[str, Written] = {}
+    try:
+        for name, run in tasks.runs.items():
+            content, views = _analyse(run, material[name], settings, expected[name], listener)
+            content = {"run": identity(tasks.folder), "task": name, **content}
+            folder = analysis_folder(tasks.folder, name if tasks.joint else None)
+            written[name] = Written(content, write_analysis(folder, content, views, list(_rows(content["statistics"]))))
+    except KeyboardInterrupt:
+        kept = f"the analysis of {', '.join(written)} is kept" if written else "nothing was written"
+        raise Stopped(f"{kept}, and the same command begins the analysis of {tasks.folder} again") from None
+    return written
+
+
 def _analyse(
-    run: Loaded, material: _Material, settings: AnalysisSettings, wanted: WantedPattern | None, listener: Listener
-) -> tuple[dict[str, Any], list[ExampleView], list[dict[str, Any]]]:
-    data, split = run.recipe.data, material.split
+    run: Loaded, material: _Material, settings: AnalysisSettings, pattern: ExpectedPattern | None, listener: Listener
+) -> tuple[dict[str, Any], list[ExampleView]]:
+    data, split, ranking = run.recipe.data, material.split, run.task.kind == "ranking"
     collate = Collator.of(run.tokenizer, run.task.kind, padding=data.padding, max_length=data.max_length)
-    targets = None if wanted is None else wanted.of(split.texts, material.encoded, listener)
-    wanted = None if targets is None else wanted
+    maps = None if pattern is None else pattern.of(split.texts, material.encoded, listener)
+    pattern = None if maps is None else pattern
     listener.start(f"heads of {run.recipe.name}", len(split))
-    statistics, logits = watch_data(
-        run.model,
-        material.encoded,
-        collate,
-        batch=settings.batch or run.recipe.training.per_device_eval_batch_size,
-        wanted=targets,
-        after_batch=listener.advance,
-    )
+    batch = settings.batch or run.recipe.training.per_device_eval_batch_size
+    grids, logits = _measure_heads(run, material.encoded, collate, batch, maps, listener)
     listener.end()
-    grids = {each.name: _grid(each) for each in statistics}
-    if wanted is not None and "match" not in grids:
-        listener.tell(f"the pattern {wanted.pattern.name} wants nothing of any of the {len(split)} examples")
+    if pattern is not None and "match" not in grids:
+        listener.tell(f"the pattern {pattern.pattern.name} wants nothing of any of the {len(split)} examples")
     if settings.importance:
-        grids["importance"] = _importance(run, material, collate, settings, listener)
-    views = view_examples(run, material.shown, material.titles, material.places, whole=settings.places, wanted=wanted)
-    layers, heads = (len(grids["entropy"]["mean"]), max(len(row) for row in grids["entropy"]["mean"]))
+        if ranking or not split.labelled:
+            raise InputError(
+                f"importance={settings.importance} needs labelled single examples, and the {settings.split} set of "
+                f"{run.task.name} has none: leave it out, or give another split."
+            )
+        examples = Examples(material.encoded, collate, np.asarray(split.labels))
+        options = ImportanceSettings(examples=settings.importance, split=settings.split)
+        measured = task_importance(run.task.name, run, examples, options, listener)
+        error = None if measured.half_width is None else (measured.half_width / NORMAL_95).tolist()
+        grids["importance"] = {"examples": measured.examples, "mean": measured.scores.tolist(), "error": error}
+    views = view_examples(run, material.shown, material.titles, material.indices, whole=settings.pick, expected=pattern)
+    answers = None
+    if not ranking:
+        predictions = predictions_of(logits).tolist()
+        answers = {
+            "predictions": [run.labels[int(each)] if run.labels else round(float(each), 4) for each in predictions],
+            "gold": [gold_of(run, label) for label in split.labels],
+            "texts": [[text[:LONGEST_TEXT] for text in texts] for texts in split.texts],
+        }
     content = {
         "name": run.recipe.name,
         "split": settings.split,
@@ -283,81 +307,27 @@ def _analyse(
         "max_length": data.max_length,
         "labels": list(run.labels),
         "task_kind": run.task.kind,
-        "layers": layers,
-        "heads": heads,
+        "layers": len(grids["entropy"]["mean"]),
+        "heads": max(len(row) for row in grids["entropy"]["mean"]),
         "truncated": material.encoded.truncated,
         "statistics": grids,
-        "pattern": None if wanted is None else wanted.identity(),
-        "answers": _answers(run, split, logits),
-        "claims": claims_of(split, logits) if run.task.kind == "ranking" else None,
+        "pattern": None if pattern is None else pattern.identity(),
+        "answers": answers,
+        "claims": _claims(split, logits[:, 0]) if ranking else None,
     }
-    return content, views, list(_rows(grids))
+    return content, views
 
 
-def tokenizer_key(tokenizer: Any) -> str:
-    """A short hash of a vocabulary: models with the same one cut texts into the same tokens."""
-    words = json.dumps(sorted(tokenizer.get_vocab().items()), ensure_ascii=False)
-    return hashlib.sha256(words.encode()).hexdigest()[:16]
-
-
-def _grid(statistic: HeadStatistic) -> dict[str, Any]:
-    layers = sorted({layer for layer, _ in statistic.mean})
-    by_layer = {layer: sorted(head for each, head in statistic.mean if each == layer) for layer in layers}
-    return {
-        "examples": statistic.examples,
-        "mean": [[statistic.mean[layer, head] for head in heads] for layer, heads in by_layer.items()],
-        "error": [[statistic.error[layer, head] for head in heads] for layer, heads in by_layer.items()],
-    }
-
-
-def _importance(
-    run: Loaded, material: _Material, collate: Collator, settings: AnalysisSettings, listener: Listener
-) -> dict[str, Any]:
-    """The gradient of the loss by the heads' gates; its half-width of a 95 % interval is about two standard errors."""
-    if run.task.kind == "ranking" or not material.split.labelled:
-        raise InputError(
-            f"--importance needs labelled single examples, and the {settings.split} set of {run.task.name} has none: "
-            "leave it out, or choose another split."
-        )
-    kind = numpy.float64 if run.task.kind == "regression" else numpy.int64
-    examples = Examples(material.encoded, collate, numpy.asarray(material.split.labels, dtype=kind))
-    wanted = ImportanceSettings(examples=settings.importance, split=settings.split)
-    found = task_importance(run.task.name, run, examples, wanted, listener)
-    half = None if found.half_width is None else (found.half_width / 1.96).tolist()
-    return {"examples": found.examples, "mean": found.scores.tolist(), "error": half}
-
-
-def _answers(run: Loaded, split: Split, logits: numpy.ndarray) -> dict[str, Any] | None:
-    """What was answered to every example; of ranking, the claims tell more."""
-    if run.task.kind == "ranking":
-        return None
-    predictions = predictions_of(logits)
-    return {
-        "predictions": [
-            run.labels[int(each)] if run.labels else round(float(each), 4) for each in predictions.tolist()
-        ],
-        "gold": [gold_of(run, label) for label in split.labels],
-        "texts": [[text[:LONGEST_TEXT] for text in texts] for texts in split.texts],
-    }
-
-
-def _rows(grids: dict[str, dict[str, Any]]) -> Iterator[dict[str, Any]]:
-    """A row for each head, for people with spreadsheets."""
-    sizes: Sequence[Sequence[float]] = grids["entropy"]["mean"]
-    for layer, row in enumerate(sizes):
+def _rows(grids: Mapping[str, Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
+    """A row for each head."""
+    for layer, row in enumerate(grids["entropy"]["mean"]):
         for head in range(len(row)):
-            yield {
-                "layer": layer,
-                "head": head,
-                **{name: grid["mean"][layer][head] for name, grid in grids.items()},
-                **{
-                    f"{name}_error": None if grid["error"] is None else grid["error"][layer][head]
-                    for name, grid in grids.items()
-                },
+            means = {name: grid["mean"][layer][head] for name, grid in grids.items()}
+            errors = {
+                f"{name}_error": None if grid["error"] is None else grid["error"][layer][head]
+                for name, grid in grids.items()
             }
-
-
-# `hw.analyze`: the analysis of a run in one call.
+            yield {"layer": layer, "head": head, **means, **errors}
 
 
 def analyze(
@@ -373,19 +343,19 @@ def analyze(
     allow_code: bool = False,
     overwrite: bool = False,
 ) -> Analysis:
-    """Look at what every head of a run does on a split, save it in RUN/analysis, and return it.
+    """Analyse what every head of a run does on a split, save it in RUN/analysis, and return it.
 
     Args:
         run: a folder of `headwise train`.
         split: train, validation, test, or another split of its task.
-        limit: the first so many examples; None for all.
+        limit: the number of examples, from the first; None for all.
         examples: how many are kept with all their maps, spread evenly over the split.
         importance: labelled examples over which the importance of heads is measured too; 0 for none.
-        pattern: hold heads against this one, as for `hw.Match`; None for the one that the run was guided to, if any.
+        pattern: compare heads with this one, as for `hw.Match`; None for the one that the run was guided to, if any.
         task: of a run on several tasks, which one.
         data: folder with the task's files, if not the one of training.
         allow_code: import the Python code that the record of the run names, if any.
-        overwrite: replace the analysis that is there.
+        overwrite: replace an earlier analysis.
     """
     for name, value, least in (("limit", limit, 1), ("examples", examples, 1), ("importance", importance, 0)):
         if value is not None and value < least:
@@ -393,13 +363,10 @@ def analyze(
     folder = Path(run)
     content = finished_record(folder)
     if "tasks" in content["results"] and task is None:
-        raise InputError(f"{folder} has several tasks ({', '.join(content['results']['tasks'])}): give one as task=.")
+        raise InputError(f"{folder} has several tasks ({', '.join(content['happened']['tasks'])}): give one as task=.")
     chosen = None if pattern is None else build_pattern(pattern)
     settings = AnalysisSettings(split=split, limit=limit, examples=examples, importance=importance, pattern=chosen)
-    with (
-        allowing_code(allow_code or code_allowed()),
-        new_analysis(folder, task, overwrite=overwrite, by="overwrite=True"),
-    ):
+    with allowing_code(allow_code or code_allowed()), new_analysis(folder, task, overwrite=overwrite):
         tasks = load_tasks(folder, [] if task is None else [task])
         analyze_tasks(tasks, settings, Source(None if data is None else Path(data)))
     return read_analysis(folder, task if tasks.joint else None)

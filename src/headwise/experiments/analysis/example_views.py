@@ -1,13 +1,18 @@
-"""Single examples as a page shows them: tokens, answers, and the maps of every head.
+"""Single examples with the maps of all heads, and the maps that a pattern expects of them.
 
-Shapes: N layers, H heads, M = N H, T tokens of the example.
+For a run that was guided to a pattern the pattern is that one, fixed (first, next, ...) or knowledge (pmi, dependency,
+...); for any run it may be one that the user names. Knowledge about words is computed for the analysed examples from
+the same sources and the same training texts as in training.
+
+Shapes: B batch, H heads of a layer, K keys, T tokens of an example.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -17,101 +22,73 @@ from torch import Tensor, nn
 
 from headwise.attention import capture, encoder_of, family_of, gate
 from headwise.data import Collator, Encoded, Split, encode
-from headwise.errors import InputError
-from headwise.experiments.analysis.expected_maps import (
-    ExampleMaps,
-    Floats,
-    WantedMaps,
-    WantedPattern,
-    sources_of,
-    to_bytes,
-)
-from headwise.experiments.apply import Loaded
+from headwise.errors import HeadwiseError, InputError, StateError
+from headwise.experiments.analysis.analysis_files import ExampleMaps, ExampleView, Floats, marked_cells, to_bytes
+from headwise.experiments.apply import Loaded, Source
+from headwise.experiments.gather_knowledge import embeddings_of
+from headwise.experiments.head_studies.head_patterns import check_marks
+from headwise.experiments.splits import read_split
+from headwise.guides import build
+from headwise.guides.match import Match
+from headwise.heads.statistics import Marks
+from headwise.patterns import Pattern, Tokens, build_pattern, find_marks, mark_ids, refuse_named_code
+from headwise.patterns.base import digest, options_of
+from headwise.patterns.knowledge import Builder, Knowledge, Resources, Texts, WordMatrix
+from headwise.patterns.parallel import Processes, cores
 from headwise.ssa import supervision_of
+from headwise.training import Listener, Need, Silence
 from headwise.training.predict import evaluating
+from headwise.training.word_knowledge import WithKnowledge
 
-# Whole maps of longer texts are kept of the first few only: at 512 tokens and 144 heads one takes 38 MB.
+# Complete maps of longer texts are kept only for the first few: at 512 tokens and 144 heads one takes 38 MB.
 WHOLE_TOKENS = 128
 WHOLE_LONG = 2
 KEPT = 32
+# Knowledge is computed for so many examples at a time, and progress is reported in between.
+CHUNK = 100
 
-
-@dataclass(frozen=True)
-class ExampleView:
-    """One example as one model sees it."""
-
-    title: str
-    place: int | None
-    """In its split, from 0; None if it is not of the split."""
-    texts: tuple[str, ...]
-    tokens: tuple[str, ...]
-    sources: tuple[int, ...]
-    """The text of each token, -1 for special tokens."""
-    gold: str | None
-    prediction: str
-    probabilities: dict[str, float]
-    maps: ExampleMaps
-    mean_map: Floats
-    """[T,T] mean over all heads and layers."""
-    vectors: Floats
-    """[M,T] how each head's attention is shared out over the tokens; rows sum to one."""
-    token_scores: tuple[float | None, ...] | None = None
-    """Of a run with SSA: P(token matters), None at special tokens."""
-    pooled: tuple[bool, ...] | None = None
-    threshold: float | None = None
-    wanted: tuple[str, Floats] | None = None
-    """Of a run that was guided to a pattern, or held against one: its name, and the map [T,T] that it wants."""
-
-    def head_map(self, layer: int, head: int) -> Floats:
-        """[T,T]; of long texts only the largest weights of each row are there."""
-        layers, heads = self.maps.heads
-        if not (0 <= layer < layers and 0 <= head < heads):
-            raise InputError(
-                f"layer {layer}, head {head} is not there: the model has layers 0 to {layers - 1} and heads 0 to "
-                f"{heads - 1}."
-            )
-        return self.maps.head(layer, head)
+# -- examples --------------------------------------------------------------------------------------------------------
 
 
 def view_examples(
     run: Loaded,
     split: Split,
     titles: Sequence[str],
-    places: Sequence[int | None],
+    indices: Sequence[int | None],
     *,
     whole: Collection[int] = (),
-    wanted: WantedPattern | None = None,
+    expected: ExpectedPattern | None = None,
     silenced: Sequence[tuple[int, int]] = (),
 ) -> list[ExampleView]:
-    """Look at every example of a split.
+    """Run the model on every example of a split and keep its maps.
 
     Args:
         run: a finished run.
-        split: the examples to look at.
+        split: the examples.
         titles: of each.
-        places: of each in the split that it was taken from, None if it was typed or read from a file.
-        whole: places of examples that keep their whole maps however long they are; else the first few long ones do.
-        wanted: a pattern that the maps are held against.
-        silenced: heads whose outputs count for nothing, as (layer, head).
+        indices: of each in the split that it was taken from, None if it was typed or read from a file.
+        whole: indices of examples that keep complete maps however long they are; else the first few long ones do.
+        expected: a pattern that the maps are compared with.
+        silenced: heads whose outputs are multiplied by 0, as (layer, head).
     """
     encoded = encode(split, run.tokenizer, run.recipe.data.max_length, offsets=True)
     collate = Collator.of(run.tokenizer, run.task.kind, max_length=run.recipe.data.max_length)
-    targets = None if wanted is None else wanted.of(split.texts, encoded)
-    views = []
-    long = 0
-    for number, (title, place) in enumerate(zip(titles, places, strict=True)):
-        tokens = int(encoded.lengths[number])
-        keep = tokens <= WHOLE_TOKENS or place in whole or (not whole and long < WHOLE_LONG)
-        long += tokens > WHOLE_TOKENS
-        with _without(run.model, silenced):
-            view = _view(run, split, encoded, collate, number, title=title, place=place, whole=keep, wanted=targets)
-        views.append(view)
+    maps = None if expected is None else expected.of(split.texts, encoded)
+    views, long = [], 0
+    with _without(run.model, silenced):
+        for number, (title, index) in enumerate(zip(titles, indices, strict=True)):
+            view = _view(run, split, encoded, collate, number, maps)
+            tokens = len(view.tokens)
+            if tokens > WHOLE_TOKENS and index not in whole and (whole or long >= WHOLE_LONG):
+                view = replace(view, maps=view.maps.largest(KEPT))
+            long += tokens > WHOLE_TOKENS
+            views.append(replace(view, title=title, place=index))
     return views
 
 
 @contextmanager
 def _without(model: nn.Module, heads: Sequence[tuple[int, int]]) -> Iterator[None]:
-    """For the time of the block, these heads are silent."""
+    """Silence heads for the block."""
     if not heads:
         yield
         return
@@ -128,88 +105,62 @@ def _without(model: nn.Module, heads: Sequence[tuple[int, int]]) -> Iterator[Non
         yield
 
 
-def _view(
-    run: Loaded,
-    split: Split,
-    encoded: Encoded,
-    collate: Collator,
-    number: int,
-    *,
-    title: str,
-    place: int | None,
-    whole: bool,
-    wanted: WantedMaps | None,
-) -> ExampleView:
-    model: Any = run.model
-    inputs = collate([encoded[number]])
-    inputs.pop("labels", None)
+def batch_inputs(model: nn.Module, collate: Collator, encoded: Encoded, indices: Sequence[int]) -> dict[str, Any]:
+    """A batch of some examples without labels, on the model's device."""
+    batch = collate([encoded[index] for index in indices])
     device = next(model.parameters()).device
-    inputs = {name: tensor.to(device) for name, tensor in inputs.items()}
-    supervision = supervision_of(model)
-    more = {} if supervision is None else {"output_ssa": True}
-    seen = _Seen()
-    with evaluating(model), torch.inference_mode(), capture(model, what="map", digest=seen.digest):
-        output = model(**inputs, **more)
+    return {name: tensor.to(device) for name, tensor in batch.items() if name != "labels"}
+
+
+def _view(
+    run: Loaded, split: Split, encoded: Encoded, collate: Collator, number: int, expected: ExpectedMaps | None
+) -> ExampleView:
+    """One example with complete maps; without title and index."""
+    model: Any = run.model
+    maps, vectors, totals = [], [], []
+
+    def keep(layer: int, rows: slice, attention: Tensor) -> Tensor:
+        weights = attention[0].detach().float().cpu()  # [H,T,T]
+        maps.append(to_bytes(weights.numpy()))
+        received = weights.sum(1)
+        vectors.append((received / received.sum(1, keepdim=True).clamp_min(1e-30)).numpy())
+        totals.append(weights.double().sum(0))
+        return attention.new_zeros(attention.shape[:2])
+
+    inputs, supervision = batch_inputs(model, collate, encoded, [number]), supervision_of(model)
+    with evaluating(model), torch.inference_mode(), capture(model, what="map", digest=keep):
+        output = model(**inputs, **({} if supervision is None else {"output_ssa": True}))
+    if not maps:
+        raise InputError("no attention was recorded: the model has no layer that headwise can watch.")
     prediction, probabilities = run.answer(output.logits[0].float().cpu().numpy())
     sources = sources_of(encoded, number).tolist()
-    maps = ExampleMaps(np.stack(seen.maps))
     view = ExampleView(
-        title=title,
-        place=place,
+        title="",
+        place=None,
         texts=split.texts[number],
         tokens=tuple(run.tokenizer.convert_ids_to_tokens(inputs["input_ids"][0].tolist())),
         sources=tuple(sources),
         gold=gold_of(run, split.labels[number]),
         prediction=prediction,
         probabilities=probabilities,
-        maps=maps if whole else maps.largest(KEPT),
-        mean_map=seen.mean(),
-        vectors=np.concatenate(seen.vectors),
-        wanted=None if wanted is None else (wanted.wanted.name, wanted.rows(number)),
+        maps=ExampleMaps(np.stack(maps)),
+        mean_map=(sum(totals[1:], totals[0]) / sum(map(len, maps))).float().numpy(),
+        vectors=np.concatenate(vectors),
+        wanted=None if expected is None else (expected.expected.name, expected.rows(number)),
     )
     if supervision is None:
         return view
-    scores, kept = output["ssa_scores"][0].tolist(), output["ssa_kept"][0].tolist()
+    scores = zip(output["ssa_scores"][0].tolist(), sources, strict=True)
     return replace(
         view,
-        token_scores=tuple(
-            None if source < 0 else round(score, 4) for score, source in zip(scores, sources, strict=True)
-        ),
-        pooled=tuple(bool(each) for each in kept),
+        token_scores=tuple(None if source < 0 else round(score, 4) for score, source in scores),
+        pooled=tuple(bool(each) for each in output["ssa_kept"][0].tolist()),
         threshold=supervision.options.attention_threshold if supervision.pools else None,
     )
 
 
-class _Seen:
-    """Takes the maps of one example layer by layer, each in one byte for a weight."""
-
-    def __init__(self) -> None:
-        self.maps: list[NDArray[np.uint8]] = []
-        self.vectors: list[Floats] = []
-        self._sum: Tensor | None = None
-        self._heads = 0
-
-    def digest(self, layer: int, rows: slice, maps: Tensor) -> Tensor:
-        """Keep what is needed; `maps` are [1,H,T,T]."""
-        weights = maps[0].detach().float().cpu()
-        self.maps.append(to_bytes(weights.numpy()))
-        received = weights.sum(1)
-        self.vectors.append((received / received.sum(1, keepdim=True).clamp_min(1e-30)).numpy())
-        total = weights.double().sum(0)
-        self._sum = total if self._sum is None else self._sum + total
-        self._heads += len(weights)
-        return maps.new_zeros(maps.shape[:2])
-
-    def mean(self) -> Floats:
-        """[T,T] mean over all heads."""
-        if self._sum is None:
-            raise InputError("no attention was seen: the model has no layer that headwise can watch.")
-        mean: Floats = (self._sum / self._heads).float().numpy()
-        return mean
-
-
 def gold_of(run: Loaded, label: float | int | None) -> str | None:
-    """The label as people write it; None where there is none."""
+    """The label in words; None where there is none."""
     if label is None:
         return None
     if run.task.kind == "ranking":
@@ -217,21 +168,180 @@ def gold_of(run: Loaded, label: float | int | None) -> str | None:
     return run.labels[int(label)] if run.labels else f"{float(label):g}"
 
 
-def spread(count: int, wanted: int, also: Sequence[int], split: str) -> list[int]:
-    """Places of so many examples, spread evenly over a split of `count`, and the ones asked for."""
-    for place in also:
-        if not 0 <= place < count:
-            raise InputError(f"--pick {place}: of the {split} set the examples 0 to {count - 1} are looked at.")
-    wanted = min(wanted, count)
-    even = {round(number * (count - 1) / max(wanted - 1, 1)) for number in range(wanted)}
-    return sorted(even | set(also))
-
-
 def check_texts(run: Loaded, texts: Sequence[str]) -> tuple[str, ...]:
-    """Texts that somebody typed, or a sentence about what is wrong with them."""
-    wanted = run.task.sentences
-    if len(texts) != wanted:
-        raise InputError(f"{len(texts)} texts were given, and {run.task.name} has {wanted}: give as many.")
+    """Texts that a user typed; refuses a wrong number and texts without a token."""
+    if len(texts) != run.task.sentences:
+        raise InputError(f"got {len(texts)} texts, and {run.task.name} has {run.task.sentences}: give as many.")
     if any(not run.tokenizer(text, add_special_tokens=False)["input_ids"] for text in texts):
         raise InputError("a text is empty, or has nothing that the model can read: write at least one word.")
     return tuple(texts)
+
+
+# -- the pattern that heads are compared with ------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class ExpectedPattern:
+    """A pattern, and what is needed to compute its maps."""
+
+    name: str
+    """The pattern, and the heads that were guided to it."""
+    pattern: Pattern
+    known: Mapping[str, tuple[int, ...]]
+    """Ids of separators and full stops."""
+    resources: Resources = Resources()
+    corpus: Sequence[Texts] = ()
+    """The training texts, for knowledge that counts words in them."""
+    special_rows: bool = True
+    """Whether the pattern applies to the rows of special tokens."""
+    required: bool = False
+    """Whether the user named it: then it is an error if its maps cannot be computed."""
+
+    def identity(self) -> dict[str, Any]:
+        """Plain data that is equal for two analyses with the same pattern."""
+        about: dict[str, Any] = {"name": self.pattern.name, "options": options_of(self.pattern)}
+        if isinstance(self.pattern, Knowledge):
+            about["sources"] = digest([self.pattern.fingerprint(self.resources), [list(each) for each in self.corpus]])
+        return about
+
+    def of(self, texts: Sequence[Texts], encoded: Encoded, listener: Listener | None = None) -> ExpectedMaps | None:
+        """The maps for examples that were encoded with offsets; None, with a message, if they cannot be computed."""
+        listener = listener or Silence()
+        if not isinstance(self.pattern, Knowledge):
+            return ExpectedMaps(self, encoded, encoded)
+        matrices: list[WordMatrix] = []
+        listener.start(f"knowledge {self.pattern.name}", len(texts))
+        try:
+            for start in range(0, len(texts), CHUNK):
+                matrices += self._builder(texts[start : start + CHUNK])
+                listener.advance(len(matrices))
+            need = Need("analysis", self.pattern, "map")
+            return ExpectedMaps(self, encoded, WithKnowledge(encoded, {self.pattern.key: matrices}, [need]))
+        except HeadwiseError as error:
+            if self.required:
+                raise
+            listener.tell(f"what the pattern {self.pattern.name} wants is not shown: {error}")
+            return None
+        finally:
+            listener.end()
+
+    @cached_property
+    def _builder(self) -> Builder:
+        """Built once: it may count all training texts, or load a parser."""
+        if not isinstance(self.pattern, Knowledge):
+            raise InputError(f"{self.pattern.name} is not built from knowledge.")
+        return self.pattern.builder(self.corpus, self.resources, Processes(cores()))
+
+
+@dataclass(frozen=True)
+class ExpectedMaps:
+    """The maps that a pattern expects for each of some examples."""
+
+    expected: ExpectedPattern
+    encoded: Encoded
+    data: Any
+    """The same examples with their knowledge, if the pattern needs any."""
+
+    def rows(self, index: int) -> Floats:
+        """[T,T] how the attention of an example should be distributed; rows without a target are zero."""
+        item, pattern = self.data[index], self.expected.pattern
+        ids = torch.as_tensor(item["input_ids"])[None]
+        knowledge = {entry: torch.from_numpy(array)[None] for entry, array in item.get("knowledge", {}).items()}
+        marks = find_marks(ids, self.expected.known, set(pattern.marks))
+        target = pattern.target(Tokens(torch.ones_like(ids, dtype=torch.bool), marks, knowledge))
+        rows = np.array(target.rows[0].float().numpy(), dtype=np.float32)
+        if not self.expected.special_rows:
+            rows[sources_of(self.encoded, index) < 0] = 0
+        return rows
+
+
+def expected_pattern(
+    run: Loaded, pattern: Pattern | None = None, source: Source | None = None, listener: Listener | None = None
+) -> ExpectedPattern | None:
+    """The pattern that the user named, or the first one that the run was guided to; None if there is none.
+
+    If something is missing for a pattern that the user named, that is an error. For one of the run it is reported,
+    and the run is analysed without. This searches the whole vocabulary, so call it once.
+    """
+    source = source or Source()
+    if pattern is not None:
+        return replace(_prepared(run, pattern, pattern.name, source), required=True)
+    for name, options in run.recipe.guides.items():
+        guide = build(name, **options)
+        if not isinstance(guide, Match):
+            continue
+        try:
+            # What tokens receive in all says less than a map: many maps have the same.
+            how = "guided" if guide.on == "map" else "as a map; guided on what tokens receive"
+            where = f"{guide.pattern.name} ({how}: layers {guide.layers}, heads {guide.heads})"
+            return replace(_prepared(run, guide.pattern, where, source), special_rows=guide.special_tokens)
+        except HeadwiseError as error:
+            (listener or Silence()).tell(f"what guide {name} wanted is not shown: {error}")
+    return None
+
+
+def pattern_of_analysis(run: Loaded, content: Mapping[str, Any], listener: Listener) -> ExpectedPattern | None:
+    """The pattern of an analysis, so that further examples are compared with the same one."""
+    own = expected_pattern(run, listener=listener)
+    if "pattern" not in content:  # an older headwise wrote none
+        return own
+    about = content["pattern"]
+    if about is None:
+        return None
+    try:
+        if own is not None and own.identity() == about:
+            return own
+        pattern = build_pattern({"name": about["name"], **about["options"]})
+        refuse_named_code(pattern, "analysis.json, pattern")
+        return _prepared(run, pattern, about["name"], Source())
+    except HeadwiseError as error:
+        listener.tell(f"what the pattern {about['name']} wants is not shown: {error}")
+        return None
+
+
+def _prepared(run: Loaded, pattern: Pattern, name: str, source: Source) -> ExpectedPattern:
+    known = mark_ids(run.tokenizer) if pattern.marks else {}
+    check_marks(pattern, known)
+    if not isinstance(pattern, Knowledge):
+        return ExpectedPattern(name, pattern, known)
+    # The training texts and the files beside them, wherever the examples come from.
+    data = run.data if run.data is not None and run.data.exists() else source.data or run.data
+    own = getattr(pattern, "source", None) == "embeddings"
+    resources = Resources(data, embeddings_of(run.recipe, network=source.network) if own else None)
+    pattern.fingerprint(resources)  # refuses what is missing
+    corpus: Sequence[Texts] = ()
+    if pattern.from_corpus:
+        corpus = read_split(run.recipe, run.task, "train", data, network=source.network).texts
+    return ExpectedPattern(name, pattern, known, resources, corpus)
+
+
+def sources_of(encoded: Encoded, index: int) -> NDArray[Any]:
+    """[T] the text of each token of an example, -1 for special tokens."""
+    if encoded.sources is None:
+        raise StateError("the examples were encoded without offsets: this is a fault of headwise, please report it.")
+    part: NDArray[Any] = encoded.sources[encoded.starts[index] : encoded.starts[index + 1]]
+    return part
+
+
+def marks_of(
+    encoded: Encoded, indices: Sequence[int], attention_mask: torch.Tensor, maps: ExpectedMaps | None = None
+) -> Marks:
+    """What is known of the tokens of a batch: which are special, their texts, and the targets of a pattern."""
+    valid = (attention_mask != 0).cpu()
+    texts = torch.full(valid.shape, -1, dtype=torch.long)
+    flat = np.concatenate([sources_of(encoded, index) for index in indices])
+    texts[valid] = torch.from_numpy(flat.astype(np.int64))  # row by row, as the batch was filled
+    cells = None
+    if maps is not None:
+        cells = torch.zeros(*valid.shape, valid.shape[1], dtype=torch.bool)  # [B,K,K]
+        for number, (tokens, index) in enumerate(zip(valid, indices, strict=True)):
+            # At its tokens, on whatever side the padding is.
+            marked = torch.from_numpy(marked_cells(maps.rows(index)))
+            cells[number, tokens.unsqueeze(1) & tokens.unsqueeze(0)] = marked.flatten()
+    device = attention_mask.device
+    return Marks(
+        valid.to(device),
+        (valid & (texts < 0)).to(device),
+        texts.to(device),
+        None if cells is None else cells.to(device),
+    )

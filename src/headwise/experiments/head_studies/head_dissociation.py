@@ -1,28 +1,38 @@
-"""The D-scores of a pruning curve, how sure they are, and what they would be by chance.
+"""`heads dissociation`: the D-scores of a pruning curve, their intervals, and the scores to expect by chance.
 
-Shapes: K steps of the curve, T tasks, V = 3 variants of the score.
+Shapes: K steps of the curve, T tasks, V = 3 variants of the score. What has K+1 entries has the mean over steps last.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy
 
-from headwise.experiments.head_studies.head_files import several
-from headwise.experiments.head_studies.prune_curve import ASCENDING, PruneCurve
-from headwise.heads.dissociation import VARIANTS, Dissociation, dissociation, over_percents
-from headwise.heads.dissociation_tests import (
+from headwise.errors import Stopped
+from headwise.experiments import record
+from headwise.experiments.apply import Source, load_tasks
+from headwise.experiments.head_studies.curve_masks import ASCENDING, CurveSettings
+from headwise.experiments.head_studies.head_files import CURVE, DISSOCIATION, new_results, result_folder, write_result
+from headwise.experiments.head_studies.head_importance import several
+from headwise.experiments.head_studies.prune_curve import PruneCurve, find_curve, measure_curve, write_curve
+from headwise.heads.dissociation import (
+    VARIANTS,
+    Dissociation,
     DissociationIntervals,
     NullDissociation,
     bootstrap_dissociation,
+    dissociation,
     null_dissociation,
+    over_percents,
+    plain,
 )
+from headwise.training import Listener, Silence
 
-NAME = "dissociation"
-# In place of the name of a task; no task can be called so.
+# Instead of the name of a task, which cannot have parentheses.
 MEAN = "(mean)"
 
 
@@ -33,50 +43,35 @@ class CurveDissociation:
     curve: PruneCurve
     seed: int
     steps: tuple[Dissociation, ...]
-    """[K]"""
-    mean: Dissociation
-    """Over the steps."""
+    """[K+1]"""
     intervals: DissociationIntervals
-    random: NullDissociation | None
-    layer_matched: NullDissociation | None
+    nulls: dict[str, NullDissociation | None]
+    """By the kind of mask, random and layer_matched; None without such masks."""
     ascending: tuple[Dissociation, ...]
-    """[K], and the mean over steps last; none if the curve has no such control."""
+    """[K+1] the scores of the least important heads; empty without that control."""
     missing: dict[str, str]
-    """The controls that are not there, and why."""
+    """The kinds of mask without a result, and why."""
 
     @property
-    def undefined(self) -> dict[str, str]:
-        """Tasks that lack a score, and why."""
-        return self.mean.undefined
+    def mean(self) -> Dissociation:
+        """The mean over steps."""
+        return self.steps[-1]
 
     def as_dict(self) -> dict[str, Any]:
         """Plain data, ready for JSON; null where there is no number."""
-        curve, settings = self.curve, self.curve.settings
-        within = self.intervals.as_dict()
-        nulls = {
-            name: None if null is None else null.as_dict()
-            for name, null in (("random", self.random), ("layer_matched", self.layer_matched))
-        }
-        steps = [
+        curve, settings, tasks = self.curve, self.curve.settings, self.curve.tasks
+        parts = [
             {
-                "percent": curve.percent(step),
-                "heads": curve.counts[step],
                 **each.as_dict(),
-                "interval": within["percentages"][step],
-                "null": {name: null and null["percentages"][step] for name, null in nulls.items()},
+                "interval": self.intervals.as_dict(step, tasks),
+                "null": {name: null and null.as_dict(step, tasks) for name, null in self.nulls.items()},
                 "ascending": self.ascending[step].as_dict() if self.ascending else None,
             }
             for step, each in enumerate(self.steps)
         ]
-        mean = {
-            **self.mean.as_dict(),
-            "interval": within["mean"],
-            "null": {name: null and null["mean"] for name, null in nulls.items()},
-            "ascending": self.ascending[-1].as_dict() if self.ascending else None,
-        }
         return {
             "run": dict(curve.run),
-            "tasks": list(curve.tasks),
+            "tasks": list(tasks),
             "metrics": curve.metrics,
             "split": settings.split,
             "examples": {task: len(labels) for task, labels in curve.labels.items()},
@@ -84,48 +79,49 @@ class CurveDissociation:
             "exact": settings.exact,
             "pruned_for": list(curve.pruned_for),
             "base": curve.base.tolist(),
-            "base_interval": within["base"],
+            "base_interval": {"low": plain(self.intervals.base.low), "high": plain(self.intervals.base.high)},
             "resamples": self.intervals.resamples,
             "dropped": self.intervals.dropped,
             "seed": self.seed,
             "null_draws": {
-                name: null and {"masks": null["masks"], "draws": null["draws"]} for name, null in nulls.items()
+                name: null and {"masks": null.masks, "draws": null.draws} for name, null in self.nulls.items()
             },
             "missing": self.missing,
-            "steps": steps,
-            "mean": mean,
+            "steps": [
+                {"percent": curve.percent(step), "heads": heads, **parts[step]}
+                for step, heads in enumerate(curve.counts)
+            ],
+            "mean": parts[-1],
         }
 
     def rows(self) -> Iterator[dict[str, Any]]:
-        """One row for each step, variant and task; the means are rows of their own."""
-        for place, each in enumerate((*self.steps, self.mean)):
-            whole = place == len(self.steps)
-            within = self.intervals.mean_scores if whole else self.intervals.scores
-            low, high = (bound if whole else bound[place] for bound in (within.low, within.high))
+        """One row for each step, variant and task; the means are rows too."""
+        for step, each in enumerate(self.steps):
+            is_mean = step == len(self.curve.counts)
             for (variant, task), score in numpy.ndenumerate(each.scores):
-                yield {
-                    "percent": MEAN if whole else self.curve.percent(place),
-                    "heads": None if whole else self.curve.counts[place],
+                at = (step, variant, task)
+                row: dict[str, Any] = {
+                    "percent": MEAN if is_mean else self.curve.percent(step),
+                    "heads": None if is_mean else self.curve.counts[step],
                     "variant": VARIANTS[variant],
                     "task": (*each.tasks, MEAN)[task],
                     "score": _number(score),
-                    "low": _number(low[variant, task]),
-                    "high": _number(high[variant, task]),
-                    **self._controls(place, (variant, task)),
+                    "low": _number(self.intervals.scores.low[at]),
+                    "high": _number(self.intervals.scores.high[at]),
                 }
+                for name, null in self.nulls.items():
+                    row[name] = None if null is None else _number(null.mean[at])
+                    row[f"{name}_p"] = None if null is None or null.p is None else _number(null.p[at])
+                row["ascending"] = _number(self.ascending[step].scores[variant, task]) if self.ascending else None
+                yield row
 
-    def _controls(self, place: int, at: tuple[int, ...]) -> dict[str, float | None]:
-        found: dict[str, float | None] = {}
-        for name, null in (("random", self.random), ("layer_matched", self.layer_matched)):
-            part = null and (*null.percentages, null.mean)[place]
-            found[name] = _number(part.mean[at]) if part else None
-            found[f"{name}_p"] = _number(part.p[at]) if part and part.p is not None else None
-        found["ascending"] = _number(self.ascending[place].scores[at]) if self.ascending else None
-        return found
+
+def _number(value: Any) -> float | None:
+    return float(value) if numpy.isfinite(value) else None
 
 
 def dissociate(curve: PruneCurve, *, resamples: int, seed: int = 0) -> CurveDissociation:
-    """The D-scores of a curve; at least two tasks.
+    """The D-scores of a curve of two tasks or more.
 
     Args:
         curve: the curve.
@@ -133,49 +129,85 @@ def dissociate(curve: PruneCurve, *, resamples: int, seed: int = 0) -> CurveDiss
         seed: decides these draws.
     """
     several(curve.tasks, "a D-score")
-    observed = curve.matrix(curve.settings.order)
-    steps = _of_matrix(curve, observed)
-    random, matched, missing = _nulls(curve, observed, seed)
-    ascending: tuple[Dissociation, ...] = ()
-    if curve.settings.order != ASCENDING and ASCENDING in curve.settings.orders:
-        ascending = _of_matrix(curve, curve.matrix(ASCENDING))
-        ascending = (*ascending, over_percents(ascending))
+    settings, tasks = curve.settings, len(curve.tasks)
+
+    def scores(order: str) -> tuple[Dissociation, ...]:
+        steps = [dissociation(matrix, curve.base, tasks=curve.tasks) for matrix in curve.matrix(order)]
+        return (*steps, over_percents(steps))
+
+    missing = {}
+    if not settings.repeats:
+        missing = dict.fromkeys(("random", "layer_matched"), "the curve was measured without random masks")
+    elif len(curve.pruned_for) < tasks:
+        # A random mask for every task would give rows that the observed matrix does not have.
+        missing["random"] = "not every task's heads were pruned"
+    elif settings.repeats < tasks:
+        missing["random"] = f"{tasks} tasks need {tasks} random masks for each step: measure the curve with so many"
+    observed = curve.matrix(settings.order)
+    nulls = {
+        name: None if name in missing else null_dissociation(matrix, curve.base, observed=observed, seed=seed)
+        for name, matrix in (("random", curve.random), ("layer_matched", curve.layer_matched))
+    }
     return CurveDissociation(
         curve=curve,
         seed=seed,
-        steps=steps,
-        mean=over_percents(steps),
+        steps=scores(settings.order),
         intervals=bootstrap_dissociation(
             curve.task_predictions(), pruned=curve.pruned_for, resamples=resamples, seed=seed
         ),
-        random=random,
-        layer_matched=matched,
-        ascending=ascending,
+        nulls=nulls,
+        ascending=scores(ASCENDING) if ASCENDING in settings.orders and settings.order != ASCENDING else (),
         missing=missing,
     )
 
 
-def _of_matrix(curve: PruneCurve, matrices: Any) -> tuple[Dissociation, ...]:
-    return tuple(dissociation(matrix, curve.base, tasks=curve.tasks) for matrix in matrices)
+def study_dissociation(
+    run: Path,
+    asked: Mapping[str, Any],
+    source: Source,
+    *,
+    resamples: int = 1000,
+    seed: int = 0,
+    batch: int | None = None,
+    output: Path | None = None,
+    overwrite: bool = False,
+    listener: Listener | None = None,
+) -> tuple[CurveDissociation, list[Path]]:
+    """Compute the D-scores of a run; writes dissociation.json and dissociation.csv.
 
+    The curve in the folder is used; without one it is measured first and written too.
 
-def _nulls(
-    curve: PruneCurve, observed: Any, seed: int
-) -> tuple[NullDissociation | None, NullDissociation | None, dict[str, str]]:
-    repeats, tasks = curve.settings.repeats, len(curve.tasks)
-    if not repeats:
-        reason = "the curve was made without random masks"
-        return None, None, {"random": reason, "layer_matched": reason}
-    options: Mapping[str, Any] = {"observed": observed, "tasks": curve.tasks, "seed": seed}
-    matched = null_dissociation(curve.layer_matched, curve.base, **options)
-    if len(curve.pruned_for) < tasks:
-        # A random mask for every task would give rows that the observed matrix has not.
-        return None, matched, {"random": "not every task's heads were pruned"}
-    if repeats < tasks:
-        reason = f"{tasks} tasks need {tasks} random masks for each step: make the curve with --random {tasks}"
-        return None, matched, {"random": reason}
-    return null_dissociation(curve.random, curve.base, **options), matched, {}
-
-
-def _number(value: Any) -> float | None:
-    return float(value) if numpy.isfinite(value) else None
+    Args:
+        run: a finished run on several tasks.
+        asked: settings that the curve must have, by the names of `CurveSettings`.
+        source: the location of the data.
+        resamples: how often the evaluated examples are drawn for the intervals.
+        seed: decides these draws, and the masks of a curve that is measured now.
+        batch: examples at a time in the evaluation.
+        output: the folder of the results; RUN/heads if None.
+        overwrite: replace earlier D-scores; a curve is never replaced.
+        listener: receives progress.
+    """
+    listener, folder = listener or Silence(), result_folder(run, output)
+    settings = CurveSettings(**asked, seed=seed)
+    with new_results(run, folder, [folder / f"{DISSOCIATION}.json"], overwrite=overwrite):
+        recipe = record.recipe_of(record.read(run), run)
+        tasks = tuple(recipe.parts)
+        several(tasks, "a D-score")
+        curve = find_curve(folder, run, tasks, asked)
+        if curve is None:
+            curve = measure_curve(load_tasks(run), settings, source, batch=batch, listener=listener)
+            write_curve(folder, curve)
+            listener.tell(f"the curve is saved in {folder}")
+        else:
+            steps = ", ".join(curve.settings.label(step, count) for step, count in enumerate(curve.counts))
+            examples = ", ".join(f"{task} {len(labels)}" for task, labels in curve.labels.items())
+            listener.tell(
+                f"with the curve in {folder}: {curve.settings.order}, pruned {steps}, {curve.settings.split} examples: "
+                f"{examples}"
+            )
+        try:
+            scores = dissociate(curve, resamples=resamples, seed=seed)
+            return scores, write_result(folder, DISSOCIATION, scores.as_dict(), rows=scores.rows())
+        except KeyboardInterrupt:
+            raise Stopped(f"{folder / CURVE}.json is kept, and the same command uses it") from None

@@ -1,6 +1,7 @@
-"""What the questions about heads have in common: the labelled examples of a run's tasks, and the files of the answers.
+"""The result files of head studies and analyses: NAME.json, with its arrays in NAME.safetensors and rows in NAME.csv.
 
-Answers lie in RUN/heads. Each file is whole or not there, and the JSON, which says what belongs together, comes last.
+Studies write to RUN/heads, analyses to RUN/analysis. Each file is complete or absent, and the JSON is written last.
+A file is checked against SCHEMAS when it is read. This module does not import torch.
 """
 
 from __future__ import annotations
@@ -9,101 +10,65 @@ import hashlib
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from types import GenericAlias
+from typing import Annotated, Any, Literal
 
 import numpy
 from numpy.typing import NDArray
+from pydantic import Field, create_model
 from safetensors import SafetensorError
 from safetensors.numpy import load, save
 
 from headwise import documents
-from headwise.data import Collator, Encoded, encode
-from headwise.disk import folder_lock, save_content
-from headwise.errors import DiskError, InputError
+from headwise.disk import disk_errors, folder_lock, save_content
+from headwise.documents import Count, Document
+from headwise.errors import InputError
 from headwise.experiments import record
-from headwise.experiments.apply import Loaded, Source
-from headwise.experiments.splits import read_split
 from headwise.experiments.text_formats import csv_text
 
 FOLDER = "heads"
 FORMAT = 1
+ANALYSIS, IMPORTANCE, CURVE = "analysis", "importance", "prune-curve"
+DISSOCIATION, SIMILARITY = "dissociation", "similarity"
+# Errors of code that uses the content of a file that is damaged in a way no schema describes.
+BROKEN = (KeyError, TypeError, ValueError, IndexError, AttributeError)
 
 Arrays = Mapping[str, NDArray[Any]]
 
-
-@dataclass(frozen=True)
-class Examples:
-    """The labelled examples of one task, ready for its model."""
-
-    encoded: Encoded
-    collate: Collator
-    labels: NDArray[Any]
-    """[n] numbers of classes, or what a regression should give."""
-
-    def __len__(self) -> int:
-        """How many there are."""
-        return len(self.labels)
+# -- writing -----------------------------------------------------------------------------------------------------------
 
 
-def labelled_examples(
-    runs: Mapping[str, Loaded], split: str, source: Source, limit: int | None = None
-) -> dict[str, Examples]:
-    """The first examples of a split of every task; refuses what has no labels, or is no matter of single texts."""
-    return {task: _examples(task, run, split, source, limit) for task, run in runs.items()}
-
-
-def _examples(task: str, run: Loaded, split: str, source: Source, limit: int | None) -> Examples:
-    if run.task.kind == "ranking":
-        raise InputError(
-            "this run is a re-ranker, whose examples come in groups: its heads cannot be asked in this way; give a run "
-            "of a classifier or a regression."
-        )
-    chosen = read_split(run.recipe, run.task, split, source.data or run.data, network=source.network)
-    if limit is not None:
-        chosen = chosen.subset(range(min(limit, len(chosen))))
-    if not chosen.labelled:
-        raise InputError(
-            f"the {split} set of {task} has no labels, by which heads are judged: choose another split, such as "
-            "validation."
-        )
-    data = run.recipe.data
-    kind = numpy.float64 if run.task.kind == "regression" else numpy.int64
-    return Examples(
-        encode(chosen, run.tokenizer, data.max_length),
-        Collator.of(run.tokenizer, run.task.kind, padding=data.padding, max_length=data.max_length),
-        numpy.asarray(chosen.labels, dtype=kind),
-    )
-
-
-def several(tasks: Sequence[str], what: str) -> None:
-    """Refuse a run of one task where tasks are compared."""
-    if len(tasks) < 2:
-        raise InputError(
-            f"{what} compares tasks, and this run has one only ({', '.join(tasks)}): train several on one encoder, "
-            "with `tasks:` in the recipe."
-        )
-
-
-# -- files -------------------------------------------------------------------------------------------------------------
+def result_folder(run: Path, output: Path | None) -> Path:
+    """The folder of a study's results: `output`, or RUN/heads."""
+    return run / FOLDER if output is None else output.expanduser()
 
 
 @contextmanager
-def answers_folder(run: Path, output: Path | None) -> Iterator[Path]:
-    """Where answers go, locked for the block; refuses, before any work, what cannot be a folder to write into."""
-    folder = run / FOLDER if output is None else output.expanduser()
+def new_results(run: Path, folder: Path, paths: Sequence[Path], *, overwrite: bool) -> Iterator[None]:
+    """Lock a folder while the block writes results into it.
+
+    Args:
+        run: the run that the results are about; it must be finished.
+        folder: the folder to lock.
+        paths: the JSON files that the block writes.
+        overwrite: whether they may exist.
+    """
+    record.finished_record(run)
     with folder_lock(folder):
-        yield folder
+        for path in paths:
+            if path.exists() and not overwrite:
+                raise InputError(f"{path} exists already: pass overwrite=True to replace it.")
+        yield
 
 
 def identity(run: Path) -> dict[str, Any]:
-    """What tells one run from another: its folder for people, and a hash of its record."""
+    """What identifies a run: its folder for people, and a hash of its record."""
     content = (run / record.NAME).read_bytes()
     return {"folder": str(run), "record": hashlib.sha256(content).hexdigest()}
 
 
-def write_answers(
+def write_result(
     folder: Path,
     name: str,
     content: Mapping[str, Any],
@@ -111,94 +76,244 @@ def write_answers(
     rows: Iterable[Mapping[str, Any]] = (),
     arrays: Arrays | None = None,
 ) -> list[Path]:
-    """Write NAME.safetensors and NAME.csv if there is something for them, and NAME.json last; returns their paths."""
-    paths, content = [], {"format": FORMAT, "kind": name, **content}
-    rows = list(rows)
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise DiskError(f"{folder} could not be made: {error.strerror or error}.") from error
+    """Write a result: NAME.safetensors and NAME.csv if it has arrays and rows, then NAME.json; returns the paths."""
+    files: dict[str, str | bytes] = {}
+    content, rows = {"format": FORMAT, "kind": name, **content}, list(rows)
     if arrays:
         data = save({key: numpy.ascontiguousarray(array) for key, array in arrays.items()})
         content["arrays"] = {"file": f"{name}.safetensors", "sha256": hashlib.sha256(data).hexdigest()}
-        paths.append(folder / f"{name}.safetensors")
-        save_content(paths[-1], data)
+        files[f"{name}.safetensors"] = data
     if rows:
-        paths.append(folder / f"{name}.csv")
-        save_content(paths[-1], csv_text(rows))
-    paths.append(folder / f"{name}.json")
-    save_content(paths[-1], json_text(content))
-    return paths
+        files[f"{name}.csv"] = csv_text(rows)
+    files[f"{name}.json"] = json_text(content)
+    with disk_errors(f"{folder} cannot be created", "choose another folder."):
+        folder.mkdir(parents=True, exist_ok=True)
+    for file, text in files.items():
+        save_content(folder / file, text)
+    return [folder / file for file in files]
 
 
 def json_text(content: Mapping[str, Any]) -> str:
-    """JSON with one line for each part: thousands of heads on lines of their own would be hard to read."""
+    """JSON with one line per key, because one line per number would be too long to read."""
     parts = (
         f"  {json.dumps(key)}: {json.dumps(part, ensure_ascii=False, allow_nan=False)}" for key, part in content.items()
     )
     return "{\n" + ",\n".join(parts) + "\n}\n"
 
 
-class RunIdentity(documents.Document):
-    """As `identity` gives it."""
-
-    folder: str
-    record: str
+# -- reading -----------------------------------------------------------------------------------------------------------
 
 
-class ArraysFile(documents.Document):
-    """The arrays beside an answer."""
+def read_result(folder: Path, name: str, run: Path) -> tuple[dict[str, Any], dict[str, NDArray[Any]]] | None:
+    """The content of NAME.json and its arrays, or None if there is no such file.
 
-    file: str
-    sha256: str
-
-
-class Answer(documents.Document):
-    """What every answer says of itself; schemas of answers add what they hold."""
-
-    format: int
-    kind: str
-    run: RunIdentity
-    arrays: ArraysFile | None = None
-
-
-def read_answers(
-    folder: Path, name: str, run: Path, schema: type[Answer]
-) -> tuple[dict[str, Any], dict[str, NDArray[Any]]] | None:
-    """NAME.json and its arrays; None if it is not there. Refuses damaged files, and those of another run."""
+    A damaged file and a file about another run are errors.
+    """
     path = folder / f"{name}.json"
     if not path.is_file():
         return None
-    fix = again(name, run, folder)
-    content = documents.read(path, fix)
+    content = documents.read(path, _fix(name))
     if isinstance(content, dict) and (content.get("format"), content.get("kind")) != (FORMAT, name):
-        raise InputError(f"{path} holds {content.get('kind')!r:.40} of format {content.get('format')!r:.20}: {fix}.")
-    documents.check(content, schema, path, fix)
-    about = content["run"]
-    if about["record"] != identity(run)["record"]:
-        raise InputError(f"{path} was made for another run ({about['folder']}), not for {run}: {fix}.")
+        raise InputError(
+            f"{path} holds {content.get('kind')!r:.40} of format {content.get('format')!r:.20}: {_fix(name)}."
+        )
+    documents.check(content, SCHEMAS[name], path, _fix(name))
+    if content["run"]["record"] != identity(run)["record"]:
+        raise InputError(f"{path} was made for another run ({content['run']['folder']}), not for {run}: {_fix(name)}.")
     try:
+        if name in CHECKS:
+            CHECKS[name](content)
         return content, _read_arrays(folder, content["arrays"]) if content.get("arrays") else {}
-    except (OSError, ValueError, KeyError, TypeError, SafetensorError) as error:
-        raise damaged(name, run, folder, error) from error
+    except (OSError, SafetensorError, *BROKEN) as error:
+        raise damaged(folder, name, error) from error
 
 
-def damaged(name: str, run: Path, folder: Path, error: Exception) -> InputError:
-    """What to say of an answer that cannot be read."""
-    reason = " ".join(str(error).split())[:120]
-    return documents.damaged(folder / f"{name}.json", f"{type(error).__name__}: {reason}", again(name, run, folder))
+def damaged(folder: Path, name: str, error: Exception) -> InputError:
+    """The error to raise for a result that cannot be used."""
+    reason = str(error) if type(error) is ValueError else f"{type(error).__name__}: {error}"
+    return documents.damaged(folder / f"{name}.json", reason[:160], _fix(name))
 
 
-def again(name: str, run: Path, folder: Path) -> str:
-    """How to replace an answer."""
-    if name == "analysis":
-        return f"make it again with `headwise analyze {run} --overwrite`"
-    elsewhere = "" if folder == run / FOLDER else f" --output {folder}"
-    return f"make it again with `headwise heads {name} {run}{elsewhere}`"
+def _fix(name: str) -> str:
+    return "analyze the run again and replace it" if name == ANALYSIS else "measure it again and replace it"
 
 
-def _read_arrays(folder: Path, about: Mapping[str, str]) -> dict[str, NDArray[Any]]:
-    data = (folder / about["file"]).read_bytes()
+def _read_arrays(folder: Path, about: Mapping[str, Any]) -> dict[str, NDArray[Any]]:
+    data = (folder / str(about["file"])).read_bytes()
     if hashlib.sha256(data).hexdigest() != about["sha256"]:
-        raise ValueError(f"{about['file']} is not the file that belongs to it")
-    return dict(load(data))
+        raise ValueError(f"{about['file']} has changed")
+    return load(data)
+
+
+# -- schemas -----------------------------------------------------------------------------------------------------------
+
+
+def _object(**fields: Any) -> Any:
+    """A JSON object with these keys and types; a tuple is a type and its default. Other keys are allowed."""
+    kinds: dict[str, Any] = {name: kind if isinstance(kind, tuple) else (kind, ...) for name, kind in fields.items()}
+    return create_model("Object", __base__=Document, **kinds)
+
+
+def _result(**fields: Any) -> Any:
+    about = _object(folder=str, record=str)
+    arrays = _object(file=str, sha256=str) | None
+    return _object(format=int, kind=str, run=about, arrays=(arrays, None), **fields)
+
+
+def _list(kind: Any) -> Any:
+    return GenericAlias(list, (kind,))
+
+
+def _map(kind: Any) -> Any:
+    return GenericAlias(dict, (str, kind))
+
+
+_SIZE: Any = Annotated[int, Field(ge=1, le=100_000)]
+_MATRIX = list[list[float | None]]
+_SCORE = _object(row=_object(mean=float | None))  # the part of a D-score that pages show
+_DISSOCIATION = {
+    "row": _object(mean=float | None),
+    "retained": _MATRIX,
+    "interval": _object(low=_SCORE, high=_SCORE),
+    "null": _map(_object(p=_SCORE | None) | None),
+    "double_dissociation": _list(_object(tasks=list[str], holds=bool | None)),
+    "undefined": dict[str, str],
+}
+_PAPER = _object(id=str, text=str, relevant=bool, rank=Count, score=float)
+_EXAMPLE = _object(
+    title=str,
+    place=Count | None,
+    texts=list[str],
+    tokens=Annotated[list[str], Field(min_length=1)],
+    sources=list[Annotated[int, Field(ge=-1, le=1)]],
+    gold=str | None,
+    prediction=str,
+    probabilities=dict[str, float],
+    token_scores=list[float | None] | None,
+    pooled=list[bool] | None,
+    threshold=float | None,
+    wanted=str | None,
+)
+_MASK = _object(
+    order=str,
+    step=Count | None,
+    pruned_for=str | None,
+    repeat=Count | None,
+    heads=list[Annotated[list[Count], Field(min_length=2, max_length=2)]],
+    values=list[float],
+)
+SCHEMAS: dict[str, type[Document]] = {
+    ANALYSIS: _result(
+        task=str,
+        name=str,
+        split=str,
+        examples=_SIZE,
+        examples_key=str,
+        tokenizer=str,
+        max_length=_SIZE,
+        labels=list[str],
+        task_kind=Literal["classification", "regression", "ranking"],
+        layers=_SIZE,
+        heads=_SIZE,
+        statistics=_map(_object(mean=list[list[float]], error=_MATRIX | None)),
+        pattern=(_object(name=str) | None, None),
+        answers=_object(predictions=list[str | float], gold=list[str | None], texts=list[list[str]]) | None,
+        claims=_list(_object(id=str, text=str, papers=_list(_PAPER))) | None,
+        kept=_list(_EXAMPLE),
+    ),
+    IMPORTANCE: _result(tasks=_map(_object(scores=list[list[float]]))),
+    CURVE: _result(
+        metrics=Annotated[dict[str, str], Field(min_length=1)],
+        counts=list[Count],
+        shape=Annotated[list[Annotated[int, Field(ge=1, le=10_000)]], Field(min_length=2, max_length=2)],
+        settings=dict[str, Any],
+        masks=_list(_MASK),
+        importance=dict[str, dict[str, Any]],
+    ),
+    DISSOCIATION: _result(
+        tasks=list[str],
+        pruned_for=list[str],
+        null_draws=_map(_object(masks=Count) | None),
+        steps=_list(_object(percent=float | None, heads=Count, **_DISSOCIATION)),
+        mean=_object(**_DISSOCIATION),
+    ),
+    SIMILARITY: _result(
+        tasks=list[str],
+        importance=_object(overlap=dict[str, _MATRIX], chance=dict[str, float]),
+        gradients=_object(total=_MATRIX),
+    ),
+}
+
+
+def _same_length(name: str, values: Sequence[Any] | None, count: int, what: str) -> None:
+    if values is not None and len(values) != count:
+        raise ValueError(f"{name} has {len(values)} values for {count} {what}")
+
+
+def _square(name: str, matrix: Sequence[Sequence[Any]], size: int) -> None:
+    if len(matrix) != size or any(len(row) != size for row in matrix):
+        raise ValueError(f"{name} is not a matrix of {size} x {size}, one row and column for each task")
+
+
+def _check_analysis(content: Mapping[str, Any]) -> None:
+    layers, heads = content["layers"], content["heads"]
+    if not content["statistics"]:
+        raise ValueError("statistics is empty")
+    for name, statistic in content["statistics"].items():
+        for part in ("mean", "error"):
+            grid = statistic[part]
+            if grid is not None and (len(grid) != layers or any(not 0 < len(row) <= heads for row in grid)):
+                raise ValueError(f"statistics.{name}.{part} does not have {layers} layers of {heads} heads")
+    for name in ("predictions", "gold", "texts") if content["answers"] is not None else ():
+        _same_length(f"answers.{name}", content["answers"][name], content["examples"], "examples")
+    for number, example in enumerate(content["kept"]):
+        for name in ("sources", "token_scores", "pooled"):
+            _same_length(f"kept.{number}.{name}", example[name], len(example["tokens"]), "tokens")
+
+
+def _check_importance(content: Mapping[str, Any]) -> None:
+    for task, each in content["tasks"].items():
+        sizes = {len(row) for row in each["scores"]}
+        if len(sizes) != 1 or 0 in sizes:
+            raise ValueError(f"tasks.{task}.scores: the layers do not have the same number of heads, 1 or more")
+
+
+def _check_curve(content: Mapping[str, Any]) -> None:
+    if not content["masks"]:
+        raise ValueError("masks is empty")
+    layers, heads = content["shape"]
+    for number, mask in enumerate(content["masks"]):
+        _same_length(f"masks.{number}", mask["values"], len(content["metrics"]), "tasks")
+        if any(layer >= layers or head >= heads for layer, head in mask["heads"]):
+            raise ValueError(f"masks.{number} silences a head that the model does not have")
+        if mask["step"] is not None and mask["step"] >= len(content["counts"]):
+            raise ValueError(f"masks.{number} belongs to step {mask['step']}, and there are {len(content['counts'])}")
+
+
+def _check_dissociation(content: Mapping[str, Any]) -> None:
+    if unknown := [task for task in content["pruned_for"] if task not in content["tasks"]]:
+        raise ValueError(f"pruned_for names {unknown[0]!r}, which is not one of the tasks")
+    for part in (*content["steps"], content["mean"]):
+        _square("retained", part["retained"], len(content["tasks"]))
+        for name, null in part["null"].items():
+            if null is not None and null["p"] is not None and content["null_draws"].get(name) is None:
+                raise ValueError(f"null_draws.{name} is missing")
+
+
+def _check_similarity(content: Mapping[str, Any]) -> None:
+    _square("gradients.total", content["gradients"]["total"], len(content["tasks"]))
+    for share, matrix in content["importance"]["overlap"].items():
+        _square(f"importance.overlap.{share}", matrix, len(content["tasks"]))
+        float(share)
+        if share not in content["importance"]["chance"]:
+            raise ValueError(f"importance.chance.{share} is missing")
+
+
+# What a schema cannot say: which parts must have the same size.
+CHECKS = {
+    ANALYSIS: _check_analysis,
+    IMPORTANCE: _check_importance,
+    CURVE: _check_curve,
+    DISSOCIATION: _check_dissociation,
+    SIMILARITY: _check_similarity,
+}

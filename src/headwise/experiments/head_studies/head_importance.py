@@ -1,113 +1,45 @@
-"""How much each task of a run needs each head."""
+"""`heads importance`: how much each task of a run needs each head."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy
-import torch
 from numpy.typing import NDArray
-from torch import Tensor, nn
 
-from headwise.attention import AttentionRecord, capture
-from headwise.data import Collator, Encoded, Split, encode
-from headwise.errors import InputError, choices
-from headwise.experiments.apply import Loaded, RunTasks, Source
-from headwise.experiments.head_studies.head_files import Examples, identity, labelled_examples
-from headwise.heads import PatternScores, PatternSummary
-from headwise.heads.importance import GRANULARITIES, NORMALISATIONS, HeadImportance
+from headwise.data import Collator, Encoded, encode
+from headwise.errors import InputError
+from headwise.experiments.apply import Loaded, Source, load_tasks
+from headwise.experiments.head_studies.head_files import (
+    IMPORTANCE,
+    identity,
+    new_results,
+    result_folder,
+    write_result,
+)
+from headwise.experiments.splits import read_split
+from headwise.heads.importance import HeadImportance, check_options
 from headwise.heads.pruning import ranked_heads
-from headwise.heads.task_similarity import importance_similarity
-from headwise.patterns import Pattern, Tokens, find_marks, mark_ids
-from headwise.training import Listener
+from headwise.heads.similarity import ImportanceSimilarity, importance_similarity
+from headwise.training import Listener, Silence
 from headwise.training.iat_training import importance_on
-from headwise.training.predict import evaluating
-
-# Which patterns the heads of a trained model follow on the examples of a split.
 
 
-# All maps of a batch are held at once: what they may take of memory, and how many examples they are at most.
-MAP_BYTES = 2**28
-LARGEST_BATCH = 32
+@dataclass(frozen=True)
+class Examples:
+    """The labelled examples of one task, encoded."""
 
+    encoded: Encoded
+    collate: Collator
+    labels: NDArray[Any]
+    """[n] class numbers, or the targets of a regression."""
 
-def pattern_scores(
-    model: nn.Module,
-    tokenizer: Any,
-    split: Split,
-    patterns: Sequence[Pattern],
-    *,
-    max_length: int,
-    batch: int | None = None,
-    after_batch: Callable[[int], None] | None = None,
-) -> PatternSummary:
-    """How well every head follows each pattern, over all examples of a split.
-
-    Args:
-        model: the classifier; its mode is restored afterwards.
-        tokenizer: its tokenizer, which also tells separators and full stops.
-        split: the examples.
-        patterns: fixed patterns, each once.
-        max_length: the longest example in tokens.
-        batch: examples at a time; None for as many as keep the maps small.
-        after_batch: told how many examples are done.
-    """
-    scores, known = PatternScores(patterns), mark_ids(tokenizer)
-    for pattern in patterns:
-        check_marks(pattern, known)
-    encoded = encode(split, tokenizer, max_length)
-    collate = Collator.of(tokenizer, "classification", padding="dynamic", max_length=max_length)
-    done = 0
-    with evaluating(model), torch.inference_mode(), capture(model, what="map") as record:
-        for inputs in _batches(model, encoded, collate, batch or _fitting(len(record.maps), encoded)):
-            model(**inputs)
-            scores.add(record, _tokens(record, inputs["input_ids"], patterns, known))
-            done += len(inputs["input_ids"])
-            if after_batch is not None:
-                after_batch(done)
-    return scores.result()
-
-
-def missing_marks(pattern: Pattern, known: Mapping[str, tuple[int, ...]]) -> list[str]:
-    """The kinds of tokens that a pattern must be told of, but nobody knows."""
-    return [kind for kind in pattern.marks if kind not in known]
-
-
-def check_marks(pattern: Pattern, known: Mapping[str, tuple[int, ...]]) -> None:
-    """Refuse a pattern that must be told of tokens that nobody knows."""
-    if lacking := missing_marks(pattern, known):
-        raise InputError(
-            f"pattern {pattern.name} needs to know each {lacking[0]}, of which the vocabulary of this tokenizer has "
-            "none: leave it out."
-        )
-
-
-def _batches(model: nn.Module, encoded: Encoded, collate: Collator, batch: int) -> Iterator[dict[str, Tensor]]:
-    """Examples of similar length together, the longest first, so that little is padding."""
-    order = numpy.argsort(-encoded.lengths, kind="stable")
-    device = next(model.parameters()).device
-    for start in range(0, len(order), batch):
-        inputs = collate([encoded[int(index)] for index in order[start : start + batch]])
-        inputs.pop("labels", None)
-        yield {name: tensor.to(device) for name, tensor in inputs.items()}
-
-
-def _fitting(heads: int, encoded: Encoded) -> int:
-    """How many examples give maps of no more than MAP_BYTES."""
-    each = heads * int(encoded.lengths.max()) ** 2 * torch.float32.itemsize
-    return max(1, min(LARGEST_BATCH, MAP_BYTES // each))
-
-
-def _tokens(
-    record: AttentionRecord, ids: Tensor, patterns: Sequence[Pattern], known: Mapping[str, tuple[int, ...]]
-) -> Tokens:
-    wanted = {kind for pattern in patterns for kind in pattern.marks}
-    return Tokens(valid=record.valid, marks=find_marks(ids, known, wanted))
-
-
-NAME = "importance"
+    def __len__(self) -> int:
+        """The number of examples."""
+        return len(self.labels)
 
 
 @dataclass(frozen=True)
@@ -117,26 +49,50 @@ class ImportanceSettings:
     granularity: str = "sample"
     normalise: str = "none"
     examples: int = 10_000
-    """At most so many, a seeded choice."""
+    """The largest number of examples, a seeded sample."""
     split: str = "train"
     seed: int = 0
 
     def __post_init__(self) -> None:
         """Refuse unknown names before any work."""
-        for option, value, known in (
-            ("--granularity", self.granularity, GRANULARITIES),
-            ("--normalise", self.normalise, NORMALISATIONS),
-        ):
-            if value not in known:
-                raise InputError(f"{option} {value}: {choices(value, known)}.")
+        check_options(self.granularity, self.normalise)
 
 
-def run_importance(
-    runs: Mapping[str, Loaded], settings: ImportanceSettings, source: Source, listener: Listener
-) -> dict[str, HeadImportance]:
-    """The importance of all heads for each task; all data are read before the first is measured."""
-    found = labelled_examples(runs, settings.split, source)
-    return {task: task_importance(task, runs[task], examples, settings, listener) for task, examples in found.items()}
+def several(tasks: Sequence[str], what: str) -> None:
+    """Refuse a run of one task where tasks are compared."""
+    if len(tasks) < 2:
+        raise InputError(
+            f"{what} compares tasks, and this run has one only ({', '.join(tasks)}): train several on one encoder, "
+            "with `tasks:` in the recipe."
+        )
+
+
+def labelled_examples(
+    runs: Mapping[str, Loaded], split: str, source: Source, limit: int | None = None
+) -> dict[str, Examples]:
+    """The first examples of a split of every task; re-rankers and examples without labels are refused."""
+    examples = {}
+    for task, run in runs.items():
+        if run.task.kind == "ranking":
+            raise InputError(
+                "this run is a re-ranker, whose examples come in groups, so its heads cannot be studied in this way: "
+                "give a run of a classifier or a regression."
+            )
+        data = read_split(run.recipe, run.task, split, source.data or run.data, network=source.network)
+        if limit is not None:
+            data = data.subset(range(min(limit, len(data))))
+        if not data.labelled:
+            raise InputError(
+                f"the {split} set of {task} has no labels, which importance and metrics need: give another split, such "
+                "as split=validation."
+            )
+        options = run.recipe.data
+        examples[task] = Examples(
+            encode(data, run.tokenizer, options.max_length),
+            Collator.of(run.tokenizer, run.task.kind, padding=options.padding, max_length=options.max_length),
+            numpy.asarray(data.labels, dtype=numpy.float64 if run.task.kind == "regression" else numpy.int64),
+        )
+    return examples
 
 
 def task_importance(
@@ -147,10 +103,10 @@ def task_importance(
     listener: Listener,
     mask: NDArray[numpy.bool_] | None = None,
 ) -> HeadImportance:
-    """The importance of all heads for one task, with the heads of a mask silenced."""
+    """The importance of all heads to one task; `mask` silences heads meanwhile."""
     without = "" if mask is None else f" without {int(mask.sum())} heads"
     listener.start(f"importance for {task}{without}", min(len(examples), settings.examples))
-    found = importance_on(
+    importance = importance_on(
         run.model,
         examples.encoded,
         examples.collate,
@@ -162,34 +118,72 @@ def task_importance(
         after_batch=listener.advance,
     )
     listener.end()
-    return found
+    return importance
 
 
-def importance_content(
-    tasks: RunTasks, settings: ImportanceSettings, found: Mapping[str, HeadImportance]
-) -> dict[str, Any]:
-    """Plain data, ready for JSON; of several tasks also how far they need the same heads."""
-    scores = {task: each.scores for task, each in found.items()}
-    between = {"similarity": importance_similarity(scores).as_dict()} if len(found) > 1 else {}
-    return {
-        "run": identity(tasks.folder),
-        "settings": asdict(settings),
-        "tasks": {task: each.as_dict() for task, each in found.items()},
-        **between,
-    }
+@dataclass(frozen=True)
+class ImportanceStudy:
+    """The importance of the heads of a run."""
+
+    content: dict[str, Any]
+    """As in importance.json."""
+    tasks: dict[str, HeadImportance]
+    similarity: ImportanceSimilarity | None
+    """How far tasks need the same heads; None for one task."""
+    paths: list[Path]
 
 
-def importance_rows(found: Mapping[str, HeadImportance]) -> Iterator[dict[str, Any]]:
-    """One row for each task and head, in the order of the heads; rank 1 is the most important."""
-    for task, each in found.items():
+def study_importance(
+    run: Path,
+    settings: ImportanceSettings,
+    source: Source,
+    *,
+    task: Sequence[str] = (),
+    output: Path | None = None,
+    overwrite: bool = False,
+    listener: Listener | None = None,
+) -> ImportanceStudy:
+    """Measure the importance of every head to each task of a run; writes importance.json and importance.csv.
+
+    Args:
+        run: a finished run.
+        settings: how importance is estimated.
+        source: the location of the data.
+        task: names of tasks; all tasks if empty.
+        output: the folder of the results; RUN/heads if None.
+        overwrite: replace earlier results.
+        listener: receives progress.
+    """
+    folder = result_folder(run, output)
+    with new_results(run, folder, [folder / f"{IMPORTANCE}.json"], overwrite=overwrite):
+        runs = load_tasks(run, task).runs
+        tasks = {
+            name: task_importance(name, runs[name], examples, settings, listener or Silence())
+            for name, examples in labelled_examples(runs, settings.split, source).items()
+        }
+        similarity = (
+            importance_similarity({name: each.scores for name, each in tasks.items()}) if len(tasks) > 1 else None
+        )
+        content = {
+            "run": identity(run),
+            "settings": asdict(settings),
+            "tasks": {name: each.as_dict() for name, each in tasks.items()},
+            **({} if similarity is None else {"similarity": similarity.as_dict()}),
+        }
+        paths = write_result(folder, IMPORTANCE, content, rows=_rows(tasks))
+    return ImportanceStudy(content, tasks, similarity, paths)
+
+
+def _rows(tasks: Mapping[str, HeadImportance]) -> Iterator[dict[str, Any]]:
+    """One row per task and head; rank 1 is the most important."""
+    for task, each in tasks.items():
         ranks = {head: rank for rank, head in enumerate(ranked_heads(each.scores), start=1)}
         for layer, head in numpy.ndindex(*each.scores.shape):
-            width = None if each.half_width is None else float(each.half_width[layer, head])
             yield {
                 "task": task,
                 "layer": layer,
                 "head": head,
                 "score": float(each.scores[layer, head]),
-                "half_width": width,
+                "half_width": None if each.half_width is None else float(each.half_width[layer, head]),
                 "rank": ranks[layer, head],
             }

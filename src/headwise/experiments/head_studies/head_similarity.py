@@ -1,4 +1,4 @@
-"""How alike the tasks of a run are: by the heads they need, and by where their losses pull the encoder."""
+"""`heads similarity`: how alike the tasks of a run are, by the heads they need and by the gradients of their losses."""
 
 from __future__ import annotations
 
@@ -11,47 +11,45 @@ from typing import Any
 import numpy
 
 from headwise.errors import InputError
-from headwise.experiments.apply import RunTasks, Source
-from headwise.experiments.head_studies.head_dissociation import NAME as DISSOCIATION
+from headwise.experiments.apply import RunTasks, Source, load_tasks
 from headwise.experiments.head_studies.head_files import (
-    Examples,
-    damaged,
+    DISSOCIATION,
+    SIMILARITY,
     identity,
+    new_results,
+    read_result,
+    result_folder,
+    write_result,
+)
+from headwise.experiments.head_studies.head_importance import (
+    ImportanceSettings,
     labelled_examples,
-    read_answers,
     several,
+    task_importance,
 )
-from headwise.experiments.head_studies.head_importance import ImportanceSettings, task_importance
-from headwise.experiments.head_studies.head_schemas import DissociationFile
 from headwise.heads.dissociation import dissociation
-from headwise.heads.task_similarity import (
-    GradientCosines,
-    ImportanceSimilarity,
-    gradient_cosines,
-    importance_similarity,
-)
-from headwise.training import Listener
+from headwise.heads.similarity import GradientCosines, ImportanceSimilarity, gradient_cosines, importance_similarity
+from headwise.training import Listener, Silence
 from headwise.training.iat_training import sorted_batches
 
-NAME = "similarity"
 # The share of heads whose overlap is shown.
 SHOWN = 0.3
 
 
 @dataclass(frozen=True, eq=False)
 class TaskSimilarity:
-    """Two ways in which tasks are alike, and the D-scores beside them."""
+    """Two measures of how alike tasks are, with their D-scores."""
 
     run: Mapping[str, Any]
     settings: ImportanceSettings
     importance: ImportanceSimilarity
     gradients: GradientCosines
-    pair_scores: dict[tuple[str, str], float | None] | None
-    """The mean D-score of two tasks alone, over the steps of the curve; None if there is no dissociation.json."""
+    pair_scores: dict[tuple[str, str], float | None]
+    """The mean D-score of two tasks alone, over the steps of the curve; empty without a dissociation.json."""
 
     @property
     def tasks(self) -> tuple[str, ...]:
-        """Their names."""
+        """The names of the tasks."""
         return self.importance.tasks
 
     def as_dict(self) -> dict[str, Any]:
@@ -66,93 +64,89 @@ class TaskSimilarity:
         }
 
     def pairs(self) -> Iterator[dict[str, Any]]:
-        """Each two tasks with the numbers that one compares first."""
-        for (first, one), (second, other) in combinations(enumerate(self.tasks), 2):
-            overlap = self.importance.overlap.get(SHOWN)
+        """The main numbers of each pair of tasks."""
+        overlap = self.importance.overlap.get(SHOWN)
+        for at in combinations(range(len(self.tasks)), 2):
+            pair = self.tasks[at[0]], self.tasks[at[1]]
             yield {
-                "tasks": [one, other],
-                "spearman": float(self.importance.spearman[first, second]),
-                "pearson": float(self.importance.pearson[first, second]),
-                f"overlap_{SHOWN}": None if overlap is None else float(overlap[first, second]),
-                "gradient_cosine": float(self.gradients.total[first, second]),
-                "d_score": None if self.pair_scores is None else self.pair_scores[one, other],
+                "tasks": list(pair),
+                "spearman": float(self.importance.spearman[at]),
+                "pearson": float(self.importance.pearson[at]),
+                f"overlap_{SHOWN}": None if overlap is None else float(overlap[at]),
+                "gradient_cosine": float(self.gradients.total[at]),
+                "d_score": self.pair_scores.get(pair),
             }
 
 
 def measure_similarity(
-    tasks: RunTasks, settings: ImportanceSettings, source: Source, *, answers: Path, listener: Listener
+    tasks: RunTasks, settings: ImportanceSettings, source: Source, *, folder: Path, listener: Listener
 ) -> TaskSimilarity:
-    """Compare the tasks of a run on the same choice of examples.
+    """Compare the tasks of a run on the same sample of examples.
 
     Args:
         tasks: the run with all its tasks.
         settings: how importance is estimated, and on how many examples.
-        source: where the data are.
-        answers: the folder where dissociation.json may lie.
-        listener: shows progress.
+        source: the location of the data.
+        folder: the folder that may hold dissociation.json.
+        listener: receives progress.
     """
     several(tuple(tasks.runs), "similarity")
-    found = labelled_examples(tasks.runs, settings.split, source)
+    examples = labelled_examples(tasks.runs, settings.split, source)
     scores = {
-        task: task_importance(task, tasks.runs[task], examples, settings, listener).scores
-        for task, examples in found.items()
+        task: task_importance(task, tasks.runs[task], each, settings, listener).scores
+        for task, each in examples.items()
     }
-    return TaskSimilarity(
-        identity(tasks.folder),
-        settings,
-        importance_similarity(scores),
-        _gradients(tasks, found, settings, listener),
-        _pair_scores(answers, tasks, listener),
-    )
-
-
-def _gradients(
-    tasks: RunTasks, found: Mapping[str, Examples], settings: ImportanceSettings, listener: Listener
-) -> GradientCosines:
-    at = ""
+    current = ""
 
     def after_batch(task: str, done: int) -> None:
-        nonlocal at
-        if task != at:
-            at = task
-            listener.start(f"gradient of {task}", min(len(found[task]), settings.examples))
+        nonlocal current
+        if task != current:
+            current = task
+            listener.start(f"gradient of {task}", min(len(examples[task]), settings.examples))
         listener.advance(done)
 
-    cosines = gradient_cosines(
+    gradients = gradient_cosines(
         {task: run.model for task, run in tasks.runs.items()},
         {
             task: sorted_batches(each.encoded, each.collate, limit=settings.examples, seed=settings.seed)
-            for task, each in found.items()
+            for task, each in examples.items()
         },
         after_batch=after_batch,
     )
     listener.end()
-    return cosines
-
-
-def _pair_scores(folder: Path, tasks: RunTasks, listener: Listener) -> dict[tuple[str, str], float | None] | None:
-    """From dissociation.json, if it is there and of this run."""
+    pair_scores = {}
     try:
-        found = read_answers(folder, DISSOCIATION, tasks.folder, DissociationFile)
-        return None if found is None else _of_pairs(found[0], tuple(tasks.runs))
+        result = read_result(folder, DISSOCIATION, tasks.folder)
+        pair_scores = {} if result is None else _pair_scores(result[0], tuple(tasks.runs))
     except InputError as error:
         listener.tell(f"without D-scores: {error}")
-    except (KeyError, TypeError, ValueError, IndexError) as error:
-        listener.tell(f"without D-scores: {damaged(DISSOCIATION, tasks.folder, folder, error)}")
-    return None
+    return TaskSimilarity(identity(tasks.folder), settings, importance_similarity(scores), gradients, pair_scores)
 
 
-def _of_pairs(content: Mapping[str, Any], tasks: tuple[str, ...]) -> dict[tuple[str, str], float | None]:
+def _pair_scores(content: Mapping[str, Any], tasks: tuple[str, ...]) -> dict[tuple[str, str], float | None]:
+    """The mean D-score of each two tasks, as if there were no others."""
+    if not set(tasks) <= set(content["tasks"]):
+        raise InputError(f"{DISSOCIATION}.json is about other tasks ({', '.join(content['tasks'])}).")
     retained = numpy.array(content["mean"]["retained"], dtype=numpy.float64)  # [S,T], null becomes NaN
-    names: list[str] = content["tasks"]
-    return {
-        (one, other): _alone(retained, [names.index(one), names.index(other)]) for one, other in combinations(tasks, 2)
-    }
+    scores: dict[tuple[str, str], float | None] = {}
+    for pair in combinations(tasks, 2):
+        at = [content["tasks"].index(task) for task in pair]
+        own = retained[numpy.ix_(at, at)]  # [2,2]
+        scores[pair] = dissociation(own, numpy.ones(2)).means["row"] if numpy.isfinite(own).all() else None
+    return scores
 
 
-def _alone(retained: Any, places: list[int]) -> float | None:
-    """The mean D-score of two tasks, as if there were no others."""
-    own = retained[numpy.ix_(places, places)]  # [2,2]
-    if not numpy.isfinite(own).all():
-        return None
-    return dissociation(own, numpy.ones(2)).means["row"]
+def study_similarity(
+    run: Path,
+    settings: ImportanceSettings,
+    source: Source,
+    *,
+    output: Path | None = None,
+    overwrite: bool = False,
+    listener: Listener | None = None,
+) -> tuple[TaskSimilarity, list[Path]]:
+    """Measure the similarity of a run's tasks and write similarity.json to `output`, or to RUN/heads."""
+    folder = result_folder(run, output)
+    with new_results(run, folder, [folder / f"{SIMILARITY}.json"], overwrite=overwrite):
+        result = measure_similarity(load_tasks(run), settings, source, folder=folder, listener=listener or Silence())
+        return result, write_result(folder, SIMILARITY, result.as_dict())

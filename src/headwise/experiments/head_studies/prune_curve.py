@@ -1,4 +1,4 @@
-"""A pruning curve: what every task of a run loses when the heads that one of them needs are silenced.
+"""`heads prune-curve`: what every task of a run loses when the heads that one of them needs are silenced.
 
 Shapes: N layers, H heads, K steps of the curve, S tasks whose heads are pruned and T tasks that are evaluated (the same
 ones, in the same order; a row of NaN for a task whose heads are not pruned), R random masks, P masks in all, n
@@ -7,204 +7,48 @@ examples.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
-from itertools import chain
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import numpy
 from numpy.typing import NDArray
+from pydantic import TypeAdapter
 
+from headwise.attention import encoder_of, family_of
 from headwise.errors import InputError, choices
-from headwise.experiments.head_studies.head_importance import ImportanceSettings
-from headwise.heads.dissociation import plain
-from headwise.heads.dissociation_tests import TaskPredictions
-from headwise.heads.importance import HeadImportance
-from headwise.heads.pruning import (
-    Mask,
-    check_percent,
-    check_whole,
-    cumulative_masks,
-    exact_masks,
-    head_count,
-    layer_matched_masks,
-    random_masks,
+from headwise.experiments.apply import RunTasks, Source, load_tasks
+from headwise.experiments.head_studies.curve_masks import (
+    MATCHED,
+    RANDOM,
+    CurveSettings,
+    Pruned,
+    planned_masks,
+    setting_text,
 )
-
-# Which heads a pruning curve silences: those that each task needs most, and those of its controls.
-
-
-PERCENTS = (20.0, 30.0, 40.0)
-DESCENDING, ASCENDING, RANDOM, MATCHED, BASE = "descending", "ascending", "random", "layer-matched", "none"
-ORDERS = (DESCENDING, ASCENDING)
-
-# Task and mask to the importance [N,H] of its heads under that mask.
-Rescore = Callable[[str, Mask | None], Any]
-
-
-@dataclass(frozen=True)
-class CurveSettings:
-    """What a pruning curve is asked for; a field is named as its option."""
-
-    percent: tuple[float, ...] = ()
-    """Shares of all heads, in the order in which they are shown; 20, 30 and 40 if neither these nor numbers."""
-    number: tuple[int, ...] = ()
-    """Numbers of heads, instead of percentages."""
-    task: tuple[str, ...] = ()
-    """Whose heads are pruned; all tasks if none is named. All tasks are evaluated in any case."""
-    order: str = DESCENDING
-    """The most important heads first, or the least important."""
-    controls: bool = True
-    """Whether to measure random and layer-matched masks too, and for the descending order the ascending one."""
-    random: int = 3
-    """Random masks for each step, and layer-matched ones for each step and task."""
-    exact: bool = False
-    """Whether importance is measured anew, under the mask so far, before every step."""
-    keep_per_layer: int = 0
-    """So many heads of each layer are never silenced, by no mask."""
-    granularity: str = "sample"
-    normalise: str = "none"
-    examples: int = 10_000
-    """For the importance."""
-    importance_split: str = "train"
-    split: str = "validation"
-    """What is evaluated."""
-    limit: int | None = None
-    """The first examples of it only."""
-    seed: int = 0
-
-    def __post_init__(self) -> None:
-        """Refuse what contradicts itself before any work."""
-        if self.percent and self.number:
-            raise InputError("--percent and --number both say how many heads to prune: leave one of them out.")
-        if not self.percent and not self.number:
-            object.__setattr__(self, "percent", PERCENTS)
-        for percent in self.percent:
-            check_percent(percent)
-        for number in self.number:
-            check_whole("a --number", number, 1)
-        for option, values in (("--percent", self.percent), ("--number", self.number), ("--task", self.task)):
-            twice = [value for place, value in enumerate(values) if value in values[:place]]
-            if twice:
-                shown = twice[0] if isinstance(twice[0], str) else f"{twice[0]:g}"
-                raise InputError(f"{option} {shown} is given twice: give each once.")
-        if self.order not in ORDERS:
-            raise InputError(f"--order {self.order}: {choices(self.order, ORDERS)}.")
-        self.importance  # noqa: B018  refuses unknown names
-
-    @property
-    def importance(self) -> ImportanceSettings:
-        """How the ranking is made."""
-        return ImportanceSettings(self.granularity, self.normalise, self.examples, self.importance_split, self.seed)
-
-    @property
-    def orders(self) -> tuple[str, ...]:
-        """The rankings that are followed, the one asked for first."""
-        return ORDERS if self.controls and self.order == DESCENDING else (self.order,)
-
-    @property
-    def repeats(self) -> int:
-        """Random masks for each step."""
-        return self.random if self.controls else 0
-
-    @property
-    def steps(self) -> tuple[float, ...]:
-        """[K] the percentages or numbers as they were given."""
-        return self.percent or self.number
-
-    def counts(self, shape: tuple[int, int]) -> tuple[int, ...]:
-        """[K] how many heads each step silences; refuses what this model cannot lose."""
-        total = shape[0] * shape[1]
-        counts = self.number or tuple(head_count(total, percent) for percent in self.percent)
-        cumulative_masks(numpy.zeros(shape), counts, keep_per_layer=self.keep_per_layer)
-        return counts
-
-    def label(self, step: int, heads: int) -> str:
-        """A step in words."""
-        return f"{self.percent[step]:g} % ({heads})" if self.percent else f"{heads} heads"
-
-
-@dataclass(frozen=True, eq=False)
-class Pruned:
-    """One mask of a curve and where it belongs."""
-
-    order: str
-    """descending, ascending, random, layer-matched, or none: without any mask."""
-    step: int | None
-    """Which percentage or number, from 0."""
-    pruned_for: str | None
-    """Whose heads, or whose layers."""
-    repeat: int | None
-    """Which of the random ones, from 0."""
-    mask: Mask
-    """[N,H]"""
-
-
-def planned_masks(
-    importance: Mapping[str, HeadImportance], settings: CurveSettings, rescore: Rescore
-) -> tuple[Pruned, ...]:
-    """All masks of a curve, first the one that silences nothing.
-
-    Random masks are the same for all tasks. Layer-matched ones follow the masks of the order asked for, and are drawn
-    for each task by itself. Of one repeat, larger masks hold the smaller ones.
-
-    Args:
-        importance: of the tasks whose heads are pruned.
-        settings: what is asked for.
-        rescore: gives a task's importance under a mask; called only for exact masks, once for each mask.
-    """
-    shape = next(iter(importance.values())).scores.shape
-    counts = settings.counts(shape)
-    ranked = {
-        (order, task): _ranked(task, each, counts, order, settings, rescore)
-        for order in settings.orders
-        for task, each in importance.items()
-    }
-    own = (
-        Pruned(order, step, task, None, mask)
-        for (order, task), masks in ranked.items()
-        for step, mask in enumerate(masks)
-    )
-    like = {task: ranked[settings.order, task] for task in importance}
-    nothing = Pruned(BASE, None, None, None, numpy.zeros(shape, dtype=bool))
-    return tuple(chain([nothing], own, _at_random(shape, counts, settings), _matched(like, settings)))
-
-
-def _ranked(
-    task: str, importance: HeadImportance, counts: Sequence[int], order: str, settings: CurveSettings, rescore: Rescore
-) -> list[Mask]:
-    ascending, keep = order == ASCENDING, settings.keep_per_layer
-    if not settings.exact:
-        return cumulative_masks(importance.scores, counts, ascending=ascending, keep_per_layer=keep)
-    return exact_masks(
-        lambda mask: importance.scores if mask is None else rescore(task, mask),
-        counts,
-        ascending=ascending,
-        keep_per_layer=keep,
-    )
-
-
-def _at_random(shape: tuple[int, int], counts: Sequence[int], settings: CurveSettings) -> Iterator[Pruned]:
-    if settings.repeats:
-        found = random_masks(
-            shape, counts, settings.repeats, settings.seed, keep_per_layer=settings.keep_per_layer
-        )  # [K][R]
-        for step, masks in enumerate(found):
-            yield from (Pruned(RANDOM, step, None, repeat, mask) for repeat, mask in enumerate(masks))
-
-
-def _matched(like: Mapping[str, Sequence[Mask]], settings: CurveSettings) -> Iterator[Pruned]:
-    for task, masks in like.items() if settings.repeats else ():
-        # By name, so that it does not matter which other tasks there are.
-        seed = int(numpy.random.SeedSequence([settings.seed, *task.encode()]).generate_state(1)[0])
-        for step, mask in enumerate(masks):
-            matched = layer_matched_masks(mask, settings.repeats, seed)
-            yield from (Pruned(MATCHED, step, task, repeat, each) for repeat, each in enumerate(matched))
-
-
-NAME = "prune-curve"
+from headwise.experiments.head_studies.head_files import (
+    BROKEN,
+    CURVE,
+    damaged,
+    identity,
+    new_results,
+    read_result,
+    result_folder,
+    write_result,
+)
+from headwise.experiments.head_studies.head_importance import labelled_examples, task_importance
+from headwise.heads.dissociation import TaskPredictions, plain
+from headwise.heads.importance import HeadImportance
+from headwise.heads.pruning import Mask
+from headwise.metrics import score
+from headwise.training import Listener, Silence, predictions_of
+from headwise.training.predict import predict_under_masks
 
 Values = NDArray[numpy.float64]
+
+# -- the curve ---------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, eq=False)
@@ -212,7 +56,7 @@ class PruneCurve:
     """The metric of every task under every mask."""
 
     run: Mapping[str, Any]
-    """Which run."""
+    """The identity of the run."""
     metrics: dict[str, str]
     """The tasks that were evaluated, with their main metric."""
     settings: CurveSettings
@@ -226,13 +70,13 @@ class PruneCurve:
     """[P,T]"""
     importance: dict[str, HeadImportance]
     labels: dict[str, NDArray[Any]]
-    """Task -> [n] what was right."""
+    """Task -> [n] true classes or numbers."""
     predictions: dict[str, NDArray[Any]]
-    """Task -> [P,n] predicted classes, or numbers."""
+    """Task -> [P,n] predicted classes or numbers."""
 
     @property
     def tasks(self) -> tuple[str, ...]:
-        """[T] their names."""
+        """[T] the names of the tasks."""
         return tuple(self.metrics)
 
     @property
@@ -260,26 +104,28 @@ class PruneCurve:
         return self._filled(MATCHED, self.settings.repeats)
 
     def _filled(self, order: str, repeats: int) -> Values:
-        """[K,S,R,T]; masks of no task lie in the first row."""
-        found = numpy.full((len(self.counts), len(self.tasks), repeats, len(self.tasks)), numpy.nan)
-        for each, values in zip(self.masks, self.values, strict=True):
+        """[K,S,R,T]; masks of no task are in the first row."""
+        values = numpy.full((len(self.counts), len(self.tasks), repeats, len(self.tasks)), numpy.nan)
+        for each, row in zip(self.masks, self.values, strict=True):
             if each.order == order:
-                row = 0 if each.pruned_for is None else self.tasks.index(each.pruned_for)
-                found[each.step, row, each.repeat or 0] = values
-        return found
+                source = 0 if each.pruned_for is None else self.tasks.index(each.pruned_for)
+                values[each.step, source, each.repeat or 0] = row
+        return values
 
     def task_predictions(self) -> dict[str, TaskPredictions]:
-        """For the bootstrap: predictions by task, with all heads and in the order asked for, [K,S,n]."""
-        places = {
-            (each.step, each.pruned_for): place
-            for place, each in enumerate(self.masks)
-            if each.order == self.settings.order
-        }
-        rows = [[places[step, task] for task in self.pruned_for] for step in range(len(self.counts))]
+        """For the bootstrap: predictions by task, with all heads and under the masks [K,S] of `settings.order`."""
+        index = {(each.order, each.step, each.pruned_for): index for index, each in enumerate(self.masks)}
+        rows = [
+            [index[self.settings.order, step, task] for task in self.pruned_for] for step in range(len(self.counts))
+        ]
         return {
             task: TaskPredictions(metric, self.labels[task], self.predictions[task][0], self.predictions[task][rows])
             for task, metric in self.metrics.items()
         }
+
+    def percent(self, step: int | None) -> float | None:
+        """The percentage of a step; None without a mask, and for numbers of heads."""
+        return None if step is None or not self.settings.percent else self.settings.percent[step]
 
     def as_dict(self) -> dict[str, Any]:
         """Plain data, ready for JSON; null in the rows of tasks whose heads were not pruned."""
@@ -299,19 +145,48 @@ class PruneCurve:
             "matrix": {order: plain(self.matrix(order)) for order in settings.orders},
             "random": plain(self.random),
             "layer_matched": plain(self.layer_matched),
-            "masks": [_mask_as_dict(each, values) for each, values in zip(self.masks, self.values, strict=True)],
+            "masks": [
+                {
+                    "order": each.order,
+                    "step": each.step,
+                    "pruned_for": each.pruned_for,
+                    "repeat": each.repeat,
+                    "heads": numpy.argwhere(each.mask).tolist(),
+                    "values": values.tolist(),
+                }
+                for each, values in zip(self.masks, self.values, strict=True)
+            ],
             "importance": {task: each.as_dict() for task, each in self.importance.items()},
         }
 
-    def percent(self, step: int | None) -> float | None:
-        """The percentage of a step; None without a mask, and where numbers of heads were given."""
-        return None if step is None or not self.settings.percent else self.settings.percent[step]
-
-    def arrays(self) -> dict[str, NDArray[Any]]:
-        """What the bootstrap needs, by name."""
-        return {f"labels/{task}": labels for task, labels in self.labels.items()} | {
-            f"predictions/{task}": predictions for task, predictions in self.predictions.items()
-        }
+    @classmethod
+    def from_files(cls, content: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> PruneCurve:
+        """The curve that `write_curve` wrote."""
+        shape = (int(content["shape"][0]), int(content["shape"][1]))
+        masks = []
+        for each in content["masks"]:
+            mask = numpy.zeros(shape, dtype=bool)
+            for head in each["heads"]:
+                mask[tuple(head)] = True
+            masks.append(Pruned(each["order"], each["step"], each["pruned_for"], each["repeat"], mask))
+        curve = cls(
+            run=content["run"],
+            metrics=dict(content["metrics"]),
+            settings=TypeAdapter(CurveSettings).validate_json(json.dumps(content["settings"]), strict=True),
+            shape=shape,
+            counts=tuple(content["counts"]),
+            masks=tuple(masks),
+            values=numpy.array([each["values"] for each in content["masks"]], dtype=numpy.float64),
+            importance={task: HeadImportance.from_dict(each) for task, each in content["importance"].items()},
+            labels={task: arrays[f"labels/{task}"] for task in content["metrics"]},
+            predictions={task: arrays[f"predictions/{task}"] for task in content["metrics"]},
+        )
+        if len(curve.counts) != len(curve.settings.steps):
+            raise ValueError(f"counts has {len(curve.counts)} steps, and the settings {len(curve.settings.steps)}")
+        for task, predictions in curve.predictions.items():
+            if predictions.shape != (len(masks), len(curve.labels[task])):
+                raise ValueError(f"{task} has predictions of shape {predictions.shape}")
+        return curve
 
     def rows(self) -> Iterator[dict[str, Any]]:
         """One row for each mask and evaluated task."""
@@ -330,46 +205,128 @@ class PruneCurve:
                     "retained": value / base if base > 0 else None,
                 }
 
-    @classmethod
-    def from_files(cls, content: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> PruneCurve:
-        """What `as_dict` and `arrays` gave."""
-        shape = (int(content["shape"][0]), int(content["shape"][1]))
-        masks = tuple(_mask_from_dict(each, shape) for each in content["masks"])
-        settings: dict[str, Any] = {
-            name: tuple(each) if isinstance(each, list) else each for name, each in content["settings"].items()
-        }
-        tasks = list(content["metrics"])
-        curve = cls(
-            run=content["run"],
-            metrics=dict(content["metrics"]),
-            settings=CurveSettings(**settings),
-            shape=shape,
-            counts=tuple(content["counts"]),
-            masks=masks,
-            values=numpy.array([each["values"] for each in content["masks"]], dtype=numpy.float64),
-            importance={task: HeadImportance.from_dict(each) for task, each in content["importance"].items()},
-            labels={task: arrays[f"labels/{task}"] for task in tasks},
-            predictions={task: arrays[f"predictions/{task}"] for task in tasks},
+
+def measure_curve(
+    tasks: RunTasks, settings: CurveSettings, source: Source, *, batch: int | None = None, listener: Listener
+) -> PruneCurve:
+    """Silence heads and evaluate every task.
+
+    Differences from the authors' code: the base is always measured; percentages keep the order in which they are
+    given; tasks are matched by their whole names; random masks obey the same protection as ranked ones.
+
+    Args:
+        tasks: a run with all its tasks.
+        settings: the options of the curve.
+        source: the location of the data.
+        batch: examples at a time in the evaluation; as in training if None.
+        listener: receives progress.
+    """
+    tasks.refuse_pruned("a curve")
+    shape = family_of(encoder_of(tasks.first.model)).shape
+    for task in settings.task:
+        if task not in tasks.runs:
+            raise InputError(f"task={task}: {choices(task, tasks.runs)}.")
+    settings = replace(settings, task=tuple(task for task in tasks.runs if task in (settings.task or tasks.runs)))
+    counts = settings.counts(shape)
+    ranking = labelled_examples({task: tasks.runs[task] for task in settings.task}, settings.importance_split, source)
+    evaluated = labelled_examples(tasks.runs, settings.split, source, settings.limit)
+
+    def importance_of(task: str, mask: Mask | None = None) -> HeadImportance:
+        return task_importance(task, tasks.runs[task], ranking[task], settings.importance, listener, mask)
+
+    importance = {task: importance_of(task) for task in ranking}
+    masks = planned_masks(importance, settings, lambda task, mask: importance_of(task, mask).scores)
+    different, where = numpy.unique(numpy.stack([each.mask for each in masks]), axis=0, return_inverse=True)
+    predictions, values = {}, []
+    for task, examples in evaluated.items():
+        run = tasks.runs[task]
+        listener.start(f"{task} under {len(different)} masks", len(examples))
+        logits = predict_under_masks(
+            run.model,
+            examples.encoded,
+            examples.collate,
+            different,
+            batch=batch or run.recipe.training.per_device_eval_batch_size,
+            after_batch=listener.advance,
+        )  # [P',n,C]
+        listener.end()
+        kind = numpy.float32 if run.task.kind == "regression" else numpy.int32
+        predictions[task] = numpy.stack([predictions_of(each) for each in logits]).astype(kind)[where.ravel()]
+        metric = run.task.primary
+        values.append([score([metric], row, examples.labels)[metric] for row in predictions[task]])
+    return PruneCurve(
+        run=identity(tasks.folder),
+        metrics={task: run.task.primary for task, run in tasks.runs.items()},
+        settings=settings,
+        shape=shape,
+        counts=counts,
+        masks=masks,
+        values=numpy.array(values).T,
+        importance=importance,
+        labels={task: examples.labels for task, examples in evaluated.items()},
+        predictions=predictions,
+    )
+
+
+# -- files -------------------------------------------------------------------------------------------------------------
+
+
+def write_curve(folder: Path, curve: PruneCurve) -> list[Path]:
+    """Write prune-curve.json, .csv and .safetensors; returns their paths."""
+    arrays = {f"labels/{task}": labels for task, labels in curve.labels.items()}
+    arrays |= {f"predictions/{task}": predictions for task, predictions in curve.predictions.items()}
+    return write_result(folder, CURVE, curve.as_dict(), rows=curve.rows(), arrays=arrays)
+
+
+def read_curve(folder: Path, run: Path) -> PruneCurve | None:
+    """The curve of a run in a folder, or None if there is none."""
+    result = read_result(folder, CURVE, run)
+    try:
+        return None if result is None else PruneCurve.from_files(*result)
+    except BROKEN as error:
+        raise damaged(folder, CURVE, error) from error
+
+
+def find_curve(folder: Path, run: Path, tasks: tuple[str, ...], asked: Mapping[str, Any]) -> PruneCurve | None:
+    """The curve of a run in a folder, or None if there is none.
+
+    Args:
+        folder: the folder of the results.
+        run: the run; a curve of another run is refused.
+        tasks: its tasks.
+        asked: settings that the curve must have, by the names of `CurveSettings`.
+    """
+    curve = read_curve(folder, run)
+    if curve is None:
+        return None
+    path = folder / f"{CURVE}.json"
+    if curve.tasks != tasks:
+        raise InputError(
+            f"{path} is about {', '.join(curve.tasks)}, the run about {', '.join(tasks)}: measure it again and "
+            "replace it."
         )
-        for task in tasks:
-            if curve.predictions[task].shape != (len(masks), len(curve.labels[task])):
-                raise ValueError(f"{task} has predictions of shape {curve.predictions[task].shape}")
-        return curve
+    for name, value in asked.items():
+        theirs = getattr(curve.settings, name)
+        if theirs != value and not (name == "task" and set(theirs) == set(value)):
+            raise InputError(
+                f"{path} was measured with {setting_text(name, theirs)}, not {setting_text(name, value)}: leave that "
+                f"out, or measure the curve again with {setting_text(name, value)} and replace it."
+            )
+    return curve
 
 
-def _mask_as_dict(each: Pruned, values: Values) -> dict[str, Any]:
-    return {
-        "order": each.order,
-        "step": each.step,
-        "pruned_for": each.pruned_for,
-        "repeat": each.repeat,
-        "heads": numpy.argwhere(each.mask).tolist(),
-        "values": values.tolist(),
-    }
-
-
-def _mask_from_dict(data: Mapping[str, Any], shape: tuple[int, int]) -> Pruned:
-    mask = numpy.zeros(shape, dtype=bool)
-    for layer, head in data["heads"]:
-        mask[layer, head] = True
-    return Pruned(data["order"], data["step"], data["pruned_for"], data["repeat"], mask)
+def study_curve(
+    run: Path,
+    settings: CurveSettings,
+    source: Source,
+    *,
+    batch: int | None = None,
+    output: Path | None = None,
+    overwrite: bool = False,
+    listener: Listener | None = None,
+) -> tuple[PruneCurve, list[Path]]:
+    """Measure the pruning curve of a run and write it to `output`, or to RUN/heads; returns it and its files."""
+    folder = result_folder(run, output)
+    with new_results(run, folder, [folder / f"{CURVE}.json"], overwrite=overwrite):
+        curve = measure_curve(load_tasks(run), settings, source, batch=batch, listener=listener or Silence())
+        return curve, write_curve(folder, curve)

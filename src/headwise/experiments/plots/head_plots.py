@@ -11,16 +11,22 @@ from typing import Any
 
 import numpy
 
-from headwise.experiments.head_studies import head_dissociation, head_similarity, prune_curve
-from headwise.experiments.head_studies.head_files import FOLDER, damaged, read_answers
-from headwise.experiments.head_studies.head_schemas import CurveFile, DissociationFile, SimilarityFile
-from headwise.experiments.head_studies.prune_curve import ASCENDING, DESCENDING, PruneCurve
-from headwise.heads.dissociation_tests import RESAMPLES
+from headwise.experiments.head_studies.curve_masks import ASCENDING, DESCENDING
+from headwise.experiments.head_studies.head_files import (
+    BROKEN,
+    CURVE,
+    DISSOCIATION,
+    FOLDER,
+    SIMILARITY,
+    damaged,
+    read_result,
+)
+from headwise.experiments.head_studies.prune_curve import PruneCurve, read_curve
+from headwise.heads.dissociation import RESAMPLES
 from headwise.metrics import SeedScores, bootstrap_scores
 from headwise.metrics.resampling import Interval
 
 NAMES = {DESCENDING: "most important", ASCENDING: "least important"}
-BROKEN = (KeyError, TypeError, ValueError, IndexError, AttributeError)
 
 
 def pruning_plots(folder: Path) -> list[dict[str, Any]]:
@@ -33,14 +39,13 @@ def pruning_plots(folder: Path) -> list[dict[str, Any]]:
         A plot for each task, whose ranked series also tell which heads they silence; none if the curve was not
         measured.
     """
-    found = read_answers(folder / FOLDER, prune_curve.NAME, folder, CurveFile)
-    if found is None:
+    curve = read_curve(folder / FOLDER, folder)
+    if curve is None:
         return []
     try:
-        curve = PruneCurve.from_files(*found)
         return [_plot(curve, task) for task in curve.tasks]
     except BROKEN as error:
-        raise damaged(prune_curve.NAME, folder, folder / FOLDER, error) from error
+        raise damaged(folder / FOLDER, CURVE, error) from error
 
 
 def _plot(curve: PruneCurve, task: str) -> dict[str, Any]:
@@ -124,7 +129,7 @@ def dissociation_matrices(folder: Path) -> list[dict[str, Any]]:
         {title, rows, columns, values, notes}: the mean over all steps, then every step; None where there is no value.
         Nothing if the D-scores were not computed.
     """
-    found = read_answers(folder / FOLDER, head_dissociation.NAME, folder, DissociationFile)
+    found = read_result(folder / FOLDER, DISSOCIATION, folder)
     if found is None:
         return []
     content = found[0]
@@ -134,7 +139,7 @@ def dissociation_matrices(folder: Path) -> list[dict[str, Any]]:
             parts = {"mean over all steps": content["mean"]} | parts
         return [_matrix(content, title, part) for title, part in parts.items()]
     except BROKEN as error:
-        raise damaged(head_dissociation.NAME, folder, folder / FOLDER, error) from error
+        raise damaged(folder / FOLDER, DISSOCIATION, error) from error
 
 
 def _step_title(step: Mapping[str, Any]) -> str:
@@ -194,14 +199,14 @@ def similarity_matrices(folder: Path) -> list[dict[str, Any]]:
     Returns:
         {title, rows, columns, values, notes}; nothing if the similarity was not measured.
     """
-    found = read_answers(folder / FOLDER, head_similarity.NAME, folder, SimilarityFile)
+    found = read_result(folder / FOLDER, SIMILARITY, folder)
     if found is None:
         return []
     content = found[0]
     try:
         return [*_overlaps(content), _gradients(content)]
     except BROKEN as error:
-        raise damaged(head_similarity.NAME, folder, folder / FOLDER, error) from error
+        raise damaged(folder / FOLDER, SIMILARITY, error) from error
 
 
 def _overlaps(content: dict[str, Any]) -> list[dict[str, Any]]:

@@ -15,11 +15,10 @@ from headwise.code_permission import allowing_code
 from headwise.errors import HeadwiseError, InputError, choices
 from headwise.experiments import record
 from headwise.experiments.apply import Source, load_tasks
-from headwise.experiments.head_studies.head_dissociation import NAME as DISSOCIATION
+from headwise.experiments.head_studies.curve_masks import CurveSettings
 from headwise.experiments.head_studies.head_dissociation import dissociate
-from headwise.experiments.head_studies.measure_curve import measure_curve
-from headwise.experiments.head_studies.prune_curve import NAME as CURVE
-from headwise.experiments.head_studies.prune_curve import CurveSettings
+from headwise.experiments.head_studies.head_files import CURVE, DISSOCIATION
+from headwise.experiments.head_studies.prune_curve import measure_curve
 from headwise.experiments.outputs import read_outputs
 from headwise.experiments.prepare import Place
 from headwise.experiments.recipe import check_recipe

@@ -11,8 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from headwise.experiments.analysis import ExampleView
-from headwise.experiments.analysis.expected_maps import ExampleMaps, marked_cells, to_bytes
+from headwise.experiments.analysis.analysis_files import ExampleMaps, ExampleView, marked_cells, to_bytes
 from headwise.heads import principal_components
 from headwise.reports.explorer.heads_payload import head_distances
 from headwise.reports.explorer.report_runs import ReportRun

@@ -12,9 +12,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from headwise.experiments.analysis import ExampleView
-from headwise.experiments.head_studies.head_files import FOLDER, read_answers
-from headwise.experiments.head_studies.head_schemas import ImportanceFile
+from headwise.experiments.analysis.analysis_files import ExampleView
+from headwise.experiments.head_studies.head_files import FOLDER, IMPORTANCE, read_result
 from headwise.experiments.token_scores import read_snapshots
 from headwise.heads import principal_components
 from headwise.reports.explorer.report_runs import RUN, ReportRun
@@ -139,7 +138,7 @@ def _grids(run: ReportRun) -> dict[str, Grid]:
     grids: dict[str, Grid] = dict(run.analysis.content["statistics"])
     if "importance" in grids:
         return grids
-    found = read_answers(run.folder / FOLDER, "importance", run.folder, ImportanceFile)
+    found = read_result(run.folder / FOLDER, IMPORTANCE, run.folder)
     measured = {} if found is None else found[0]["tasks"]
     task = run.analysis.content["task"]
     if task in measured:

@@ -16,7 +16,7 @@ from typing import Any
 from headwise import __version__
 from headwise.disk import save_content
 from headwise.errors import InputError
-from headwise.experiments.analysis import ExampleView
+from headwise.experiments.analysis.analysis_files import ExampleView
 from headwise.experiments.comparison import Asked, Comparison, compare
 from headwise.experiments.plots.head_plots import dissociation_matrices, pruning_plots, similarity_matrices
 from headwise.experiments.plots.sweep_axes import found_sweeps

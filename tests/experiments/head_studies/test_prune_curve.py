@@ -12,9 +12,9 @@ from headwise.data import build_task
 from headwise.errors import InputError
 from headwise.experiments import check_recipe
 from headwise.experiments.apply import Source, evaluate, load_run, load_tasks
-from headwise.experiments.head_studies.head_files import labelled_examples
-from headwise.experiments.head_studies.measure_curve import find_curve, measure_curve, write_curve
-from headwise.experiments.head_studies.prune_curve import MATCHED, CurveSettings, planned_masks
+from headwise.experiments.head_studies.curve_masks import MATCHED, CurveSettings, planned_masks
+from headwise.experiments.head_studies.head_importance import labelled_examples
+from headwise.experiments.head_studies.prune_curve import find_curve, measure_curve, write_curve
 from headwise.experiments.splits import read_split
 from headwise.experiments.text_formats import csv_text
 from headwise.heads.pruning import ranked_heads
@@ -68,10 +68,6 @@ def test_the_base_is_what_evaluate_says(curve, joint):
         assert value == pytest.approx(evaluate(load_run(joint, task), "validation")["metrics"][metric], abs=1e-6)
 
 
-def test_pruning_makes_a_difference(curve):
-    assert np.ptp(curve.values, axis=0).min() > 0.1
-
-
 def test_the_masks_silence_the_heads_that_a_task_needs_most(curve, tasks):
     examples = labelled_examples(tasks.runs, "train", Source())
     for task, run in tasks.runs.items():
@@ -109,28 +105,7 @@ def test_layer_matched_masks_of_tasks_are_drawn_apart(curve):
     assert (drawn["signs"] != drawn["number"]).any()
 
 
-def test_the_tensors_are_laid_out_as_they_say(curve):
-    assert curve.matrix("descending").shape == (2, 3, 3)
-    assert curve.random.shape == (2, 3, 3)
-    assert curve.layer_matched.shape == (2, 3, 3, 3)
-    for each, values in zip(curve.masks, curve.values, strict=True):
-        row = TASKS.index(each.pruned_for) if each.pruned_for else None
-        if each.order in ("descending", "ascending"):
-            assert (curve.matrix(each.order)[each.step, row] == values).all()
-        elif each.order == "random":
-            assert (curve.random[each.step, each.repeat] == values).all()
-        elif each.order == "layer-matched":
-            assert (curve.layer_matched[each.step, row, each.repeat] == values).all()
-
-
 # -- the choices -------------------------------------------------------------------------------------------------------
-
-
-def test_numbers_of_heads_give_what_percentages_give(curve, tasks):
-    found = measure_curve(tasks, CurveSettings(number=(4, 2)), Source(), listener=Silence())
-    assert found.counts == (4, 2)
-    assert (found.values == curve.values).all()
-    assert {row["percent"] for row in found.rows()} == {None}
 
 
 def test_only_the_tasks_named_are_pruned_but_all_are_evaluated(curve, tasks):
@@ -170,34 +145,6 @@ def test_every_mask_keeps_so_many_heads_of_each_layer(tasks):
     assert all(((~each.mask).sum(1) >= 2).all() for each in found.masks)
 
 
-def test_the_seed_decides_the_random_masks_alone(curve):
-    def drawn(seed):
-        settings = CurveSettings(percent=PERCENTS, seed=seed)
-        return [each.mask for each in planned_masks(curve.importance, settings, lambda task, mask: None)]
-
-    assert np.array_equal(drawn(0), [each.mask for each in curve.masks])
-    assert np.array_equal(drawn(1)[:13], drawn(0)[:13])
-    assert (np.stack(drawn(1)[13:]) != np.stack(drawn(0)[13:])).any()
-
-
-def test_the_limit_takes_the_first_examples(curve, tasks):
-    found = measured(tasks, limit=7, controls=False)
-    assert {len(labels) for labels in found.labels.values()} == {7}
-    for task in TASKS:
-        assert found.predictions[task][0] == pytest.approx(curve.predictions[task][0][:7], abs=1e-5)
-
-
-def test_the_batch_changes_nothing(curve, tasks):
-    found = measure_curve(tasks, curve.settings, Source(), batch=7, listener=Silence())
-    assert found.values == pytest.approx(curve.values, abs=1e-5)
-
-
-def test_a_run_of_one_task_has_a_curve(finished):
-    found = measured(load_tasks(finished), random=1)
-    assert found.matrix("descending").shape == (2, 1, 1)
-    assert found.values[0, 0] == pytest.approx(evaluate(load_run(finished), "validation")["metrics"]["accuracy"])
-
-
 # -- files -------------------------------------------------------------------------------------------------------------
 
 
@@ -210,19 +157,6 @@ def test_a_curve_comes_back_from_its_files(curve, joint, tmp_path):
     assert csv_text(list(found.rows())) == csv_text(list(curve.rows()))
     for name, each in curve.task_predictions().items():
         assert (found.task_predictions()[name].masked == each.masked).all()
-
-
-def test_the_predictions_for_the_bootstrap_are_those_of_the_order_asked_for(curve):
-    for task, each in curve.task_predictions().items():
-        assert each.masked.shape == (2, 3, 24)
-        place = TASKS.index(task)
-        for step, row in np.ndindex(2, 3):
-            value = score([each.metric], each.masked[step, row], each.labels)[each.metric]
-            assert value == curve.matrix("descending")[step, row, place]
-
-
-def test_there_is_no_curve_in_an_empty_folder(joint, tmp_path):
-    assert find_curve(tmp_path, joint, TASKS, {}) is None
 
 
 DAMAGE = {
@@ -244,9 +178,7 @@ DAMAGE = {
 def test_damaged_files_are_refused(curve, joint, tmp_path, damage):
     write_curve(tmp_path, curve)
     DAMAGE[damage](tmp_path)
-    with pytest.raises(
-        InputError, match=r"prune-curve.json is damaged .*make it again with `headwise heads prune-curve"
-    ):
+    with pytest.raises(InputError, match="prune-curve.json is damaged .*measure it again"):
         find_curve(tmp_path, joint, TASKS, {})
 
 
@@ -261,7 +193,7 @@ def test_the_curve_of_another_run_and_of_other_tasks_is_refused(curve, joint, fi
 def test_a_curve_with_other_settings_than_asked_for_is_refused(curve, joint, tmp_path):
     write_curve(tmp_path, curve)
     with pytest.raises(
-        InputError, match=r"was made with --percent 50 25, not --percent 20: leave that out, or make it again"
+        InputError, match=r"was measured with percent=50 25, not percent=20: leave that out, or measure the curve again"
     ):
         find_curve(tmp_path, joint, TASKS, {"percent": (20.0,)})
     assert find_curve(tmp_path, joint, TASKS, {"task": ("number", "signs", "single")}) is not None
@@ -273,36 +205,23 @@ def test_a_curve_with_other_settings_than_asked_for_is_refused(curve, joint, tmp
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"percent": (0.0,)}, "--percent 0.0: expected a number above 0 and below 100"),
-        ({"percent": (20.0, 100.0)}, "--percent 100.0: expected a number above 0 and below 100"),
+        ({"percent": (0.0,)}, "percent=0.0: expected a number above 0 and below 100"),
+        ({"percent": (20.0, 100.0)}, "percent=100.0: expected a number above 0 and below 100"),
         ({"number": (8,)}, "8 of 8 heads cannot be pruned"),
-        ({"number": (0,)}, "a --number of 0: expected a whole number of 1 or more"),
+        ({"number": (0,)}, "number=0: expected a whole number of 1 or more"),
         ({"number": (7,), "keep_per_layer": 1}, "7 of 8 heads cannot be pruned: keeping 1 in each layer leaves 6"),
-        ({"task": ("sign",)}, "--task sign: did you mean 'signs'?"),
-        ({"split": "tets"}, "tets"),
+        ({"task": ("sign",)}, "task=sign: did you mean 'signs'?"),
         ({"importance_split": "tets"}, "tets"),
+        ({"percent": (20.0,), "number": (3,)}, "percent=... and number=... both"),
+        ({"percent": (20.0, 30.0, 20.0)}, "percent=20 is given twice"),
+        ({"order": "up"}, "order=up: known: ascending, descending"),
+        ({"granularity": "word"}, "granularity=word: known: batch, sample, token"),
     ],
 )
 def test_bad_settings_are_refused_before_any_work(tasks, changes, message, monkeypatch):
-    monkeypatch.setattr("headwise.experiments.head_studies.measure_curve.task_importance", None)
+    monkeypatch.setattr("headwise.experiments.head_studies.prune_curve.task_importance", None)
     with pytest.raises(InputError, match=message.replace("?", r"\?")):
         measure_curve(tasks, CurveSettings(**changes), Source(), listener=Silence())
-
-
-def test_settings_that_contradict_themselves_are_refused():
-    with pytest.raises(InputError, match="--percent and --number both"):
-        CurveSettings(percent=(20.0,), number=(3,))
-    with pytest.raises(InputError, match="--percent 20 is given twice"):
-        CurveSettings(percent=(20.0, 30.0, 20.0))
-    with pytest.raises(InputError, match="--order up: known: ascending, descending"):
-        CurveSettings(order="up")
-    with pytest.raises(InputError, match="--granularity word: known: batch, sample, token"):
-        CurveSettings(granularity="word")
-    with pytest.raises(InputError, match="--percent 0.0: expected a number above 0 and below 100"):
-        CurveSettings(percent=(20.0, 0.0))
-    with pytest.raises(InputError, match="a --number of 0: expected a whole number"):
-        CurveSettings(number=(0,))
-    assert CurveSettings().percent == (20.0, 30.0, 40.0)
 
 
 def test_a_model_without_some_of_its_heads_is_refused(finished):
@@ -317,8 +236,8 @@ def test_unlabelled_examples_are_refused(tasks, monkeypatch):
         split = read_split(*args, **options)
         return replace(split, labels=(None, *split.labels[1:])) if args[2] == "test" else split
 
-    monkeypatch.setattr("headwise.experiments.head_studies.head_files.read_split", hiding)
-    monkeypatch.setattr("headwise.experiments.head_studies.measure_curve.task_importance", None)
+    monkeypatch.setattr("headwise.experiments.head_studies.head_importance.read_split", hiding)
+    monkeypatch.setattr("headwise.experiments.head_studies.prune_curve.task_importance", None)
     with pytest.raises(InputError, match="the test set of signs has no labels"):
         measured(tasks, split="test")
 

@@ -13,12 +13,17 @@ from headwise.data import build_task
 from headwise.errors import InputError
 from headwise.experiments import check_recipe
 from headwise.experiments.apply import Loaded, RunTasks, Source, load_tasks
+from headwise.experiments.head_studies.curve_masks import CurveSettings
 from headwise.experiments.head_studies.head_dissociation import MEAN, dissociate
 from headwise.experiments.head_studies.head_similarity import measure_similarity
-from headwise.experiments.head_studies.measure_curve import measure_curve
-from headwise.experiments.head_studies.prune_curve import CurveSettings
-from headwise.heads.dissociation import VARIANTS, dissociation, over_percents
-from headwise.heads.dissociation_tests import bootstrap_dissociation, null_dissociation
+from headwise.experiments.head_studies.prune_curve import measure_curve
+from headwise.heads.dissociation import (
+    VARIANTS,
+    bootstrap_dissociation,
+    dissociation,
+    null_dissociation,
+    over_percents,
+)
 from headwise.metrics import score
 from headwise.training import MultiTask, Silence
 
@@ -118,8 +123,8 @@ def test_two_heads_that_serve_one_task_each_dissociate(wired):
     for name in VARIANTS:
         assert found.steps[0].scores[VARIANTS.index(name), :-1].tolist() == [50.0, 50.0]
     assert found.steps[0].double == {("mood", "animal"): True}
-    assert (found.intervals.mean_scores.low[:, -1] > 35).all()
-    assert found.intervals.mean_double.tolist() == [1.0]
+    assert (found.intervals.scores.low[-1, :, -1] > 35).all()
+    assert found.intervals.double[-1].tolist() == [1.0]
 
 
 def test_the_heads_that_are_found_are_the_wired_ones(wired):
@@ -130,8 +135,8 @@ def test_the_heads_that_are_found_are_the_wired_ones(wired):
 def test_the_least_important_heads_and_chance_give_no_dissociation(wired):
     found, _ = wired
     assert np.array_equal(found.ascending[0].scores, np.zeros((3, 3)))
-    assert abs(found.random.mean.mean[:, -1]).max() < 15
-    assert (found.random.mean.p[:, -1] < 0.2).all()
+    assert abs(found.nulls["random"].mean[-1, :, -1]).max() < 15
+    assert (found.nulls["random"].p[-1, :, -1] < 0.2).all()
 
 
 def test_another_order_of_the_tasks_gives_the_same_scores_in_that_order(wired):
@@ -145,14 +150,13 @@ def test_another_order_of_the_tasks_gives_the_same_scores_in_that_order(wired):
 def test_every_part_is_what_the_library_says(curve, found):
     observed = curve.matrix("descending")
     steps = [dissociation(matrix, curve.base, tasks=curve.tasks) for matrix in observed]
+    steps.append(over_percents(steps))
     assert [each.as_dict() for each in found.steps] == [each.as_dict() for each in steps]
-    assert found.mean.as_dict() == over_percents(steps).as_dict()
     intervals = bootstrap_dissociation(curve.task_predictions(), resamples=100, seed=3)
-    assert found.intervals.as_dict() == intervals.as_dict()
-    options = {"observed": observed, "tasks": curve.tasks, "seed": 3}
-    assert found.random.as_dict() == null_dissociation(curve.random, curve.base, **options).as_dict()
-    matched = null_dissociation(curve.layer_matched, curve.base, **options)
-    assert found.layer_matched.as_dict() == matched.as_dict()
+    assert np.array_equal(found.intervals.scores.low, intervals.scores.low)
+    for name, values in (("random", curve.random), ("layer_matched", curve.layer_matched)):
+        null = null_dissociation(values, curve.base, observed=observed, seed=3)
+        assert found.nulls[name].as_dict(-1, curve.tasks) == null.as_dict(-1, curve.tasks)
     ascending = [dissociation(matrix, curve.base, tasks=curve.tasks) for matrix in curve.matrix("ascending")]
     assert [each.as_dict() for each in found.ascending[:-1]] == [each.as_dict() for each in ascending]
 
@@ -179,7 +183,7 @@ def test_a_base_of_zero_is_marked(curve):
     values = curve.values.copy()
     values[:, 2] = score(["pearson"], predictions["number"][0], curve.labels["number"])["pearson"]
     found = dissociate(replace(curve, predictions=predictions, values=values), resamples=20)
-    assert found.undefined == {"number": "its metric without pruning is 0: there is nothing to lose"}
+    assert found.mean.undefined == {"number": "its metric without pruning is 0: there is nothing to lose"}
     assert np.isnan(found.mean.scores[:, 2]).all()
     assert np.isfinite(found.mean.scores[:, [0, 1, 3]]).all()
     data = found.as_dict()["mean"]
@@ -194,7 +198,7 @@ def test_without_random_masks_there_is_no_null(joint):
     settings = CurveSettings(percent=(25.0,), controls=False)
     curve = measure_curve(load_tasks(joint), settings, Source(), listener=Silence())
     found = dissociate(curve, resamples=10)
-    assert (found.random, found.layer_matched, found.ascending) == (None, None, ())
+    assert (found.nulls, found.ascending) == ({"random": None, "layer_matched": None}, ())
     assert set(found.missing) == {"random", "layer_matched"}
     assert {row["random_p"] for row in found.rows()} == {None}
 
@@ -203,15 +207,15 @@ def test_too_few_random_masks_and_tasks_that_were_left_out_are_told(joint):
     tasks = load_tasks(joint)
     few = measure_curve(tasks, CurveSettings(percent=(25.0,), random=2), Source(), listener=Silence())
     found = dissociate(few, resamples=10)
-    assert found.random is None
-    assert "--random 3" in found.missing["random"]
+    assert found.nulls["random"] is None
+    assert "3 tasks need 3 random masks" in found.missing["random"]
     some = measure_curve(tasks, CurveSettings(percent=(25.0,), task=("signs",)), Source(), listener=Silence())
     found = dissociate(some, resamples=10)
     assert found.missing == {"random": "not every task's heads were pruned"}
-    assert found.undefined["single"] == found.undefined["number"] == "its heads were not pruned"
+    assert found.mean.undefined["single"] == found.mean.undefined["number"] == "its heads were not pruned"
     assert np.isnan(found.mean.scores[:, 1:3]).all()
     assert np.isfinite(found.mean.scores[:2, 0]).all()
-    assert np.isfinite(found.layer_matched.mean.p[1, 0])
+    assert np.isfinite(found.nulls["layer_matched"].p[-1, 1, 0])
 
 
 def test_one_task_has_no_score(finished):
@@ -220,4 +224,4 @@ def test_one_task_has_no_score(finished):
     with pytest.raises(InputError, match="a D-score compares tasks, and this run has one only"):
         dissociate(curve, resamples=10)
     with pytest.raises(InputError, match="similarity compares tasks"):
-        measure_similarity(tasks, CurveSettings().importance, Source(), answers=tasks.folder, listener=Silence())
+        measure_similarity(tasks, CurveSettings().importance, Source(), folder=tasks.folder, listener=Silence())

@@ -1,7 +1,10 @@
 """Analyses of runs: the numbers are those of the models, and files tell what is wrong with them."""
 
+import ast
 import json
 import shutil
+from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -14,18 +17,23 @@ from tiny_runs import assert_one_sentence
 import headwise as hw
 from headwise.data import Collator, encode
 from headwise.errors import InputError
-from headwise.experiments.analysis import AnalysisSettings, analyze_tasks, read_analysis, view_examples
-from headwise.experiments.analysis.analysis_files import analysis_folder
-from headwise.experiments.analysis.example_views import spread
-from headwise.experiments.analysis.expected_maps import (
+from headwise.experiments.analysis import analysis_files, example_views
+from headwise.experiments.analysis.analysis_files import (
     ExampleMaps,
-    _cells,
+    analysis_folder,
     from_bytes,
-    pattern_of_analysis,
+    read_analysis,
     to_bytes,
-    wanted_pattern,
+)
+from headwise.experiments.analysis.analyze import AnalysisSettings, analyze_tasks, spread
+from headwise.experiments.analysis.example_views import (
+    expected_pattern,
+    marks_of,
+    pattern_of_analysis,
+    view_examples,
 )
 from headwise.experiments.apply import load_run, load_tasks
+from headwise.experiments.head_studies import head_files
 from headwise.experiments.outputs import read_outputs
 from headwise.experiments.splits import read_split
 from headwise.patterns import PMI, Pattern
@@ -72,7 +80,7 @@ def test_examples_are_spread_evenly_and_those_asked_for_are_there():
     assert spread(100, 5, (), "test") == [0, 25, 50, 74, 99]
     assert spread(3, 20, (), "test") == [0, 1, 2]
     assert spread(100, 1, (7,), "test") == [0, 7]
-    with pytest.raises(InputError, match="--pick 100: of the test set the examples 0 to 99"):
+    with pytest.raises(InputError, match="pick=100: the analysed examples of the test set are 0 to 99"):
         spread(100, 5, (100,), "test")
 
 
@@ -129,14 +137,12 @@ def test_kept_examples_hold_the_maps_of_the_model(two_runs):
 
 
 def test_long_texts_keep_their_largest_weights_only(two_runs, monkeypatch):
-    from headwise.experiments.analysis import example_views as examples
-
-    monkeypatch.setattr(examples, "WHOLE_TOKENS", 4)
-    monkeypatch.setattr(examples, "WHOLE_LONG", 1)
-    monkeypatch.setattr(examples, "KEPT", 3)
+    monkeypatch.setattr(example_views, "WHOLE_TOKENS", 4)
+    monkeypatch.setattr(example_views, "WHOLE_LONG", 1)
+    monkeypatch.setattr(example_views, "KEPT", 3)
     run = load_run(two_runs / "plain")
     split = read_split(run.recipe, run.task, "test", run.data).subset([0, 1, 2])
-    views = examples.view_examples(run, split, ["a", "b", "c"], [0, 1, 2])
+    views = view_examples(run, split, ["a", "b", "c"], [0, 1, 2])
     assert [view.maps.exact for view in views] == [True, False, False]
     assert views[1].maps.values.shape[3] == 3
 
@@ -151,13 +157,6 @@ def test_a_file_of_examples_takes_the_place_of_the_split(two_runs, tmp_path):
     assert analysis.examples[0].gold is None
     assert analysis.examples[0].title == "own.tsv 1"
     assert analysis.content["examples"] == 5
-
-
-def test_ssa_scores_come_along(supervised_run):
-    view = read_analysis(supervised_run).examples[0]
-    assert len(view.token_scores) == len(view.tokens)
-    assert [score is None for score in view.token_scores] == [source < 0 for source in view.sources]
-    assert view.threshold == 0.5
 
 
 def test_the_map_that_a_guide_wants_comes_along(ran, tmp_path):
@@ -238,12 +237,14 @@ def test_trees_of_the_training_texts_alone_stop_no_analysis(ran, tmp_path, headw
     assert "is not in" in err.splitlines()[-1]
 
 
-def test_wishes_stand_at_tokens_on_whatever_side_the_padding_is():
-    valid = torch.tensor([[0, 0, 1, 1], [1, 1, 1, 0]]).bool()
-    marked = [np.array([[True, False], [True, True]]), np.array([[0, 1, 0], [0, 0, 1], [1, 0, 0]], dtype=bool)]
-    cells = _cells(valid, marked)
-    assert cells[0].nonzero().tolist() == [[2, 2], [3, 2], [3, 3]]
-    assert cells[1].nonzero().tolist() == [[0, 1], [1, 2], [2, 0]]
+def test_targets_stand_at_tokens_on_whatever_side_the_padding_is():
+    mask = torch.tensor([[0, 0, 1, 1], [1, 1, 1, 0]])
+    rows = [np.array([[1, 0], [1, 1]]), np.array([[0, 1, 0], [0, 0, 1], [1, 0, 0]])]
+    encoded = SimpleNamespace(sources=np.array([-1, 0, -1, 0, 1]), starts=np.array([0, 2, 5]))
+    marks = marks_of(encoded, [0, 1], mask, SimpleNamespace(rows=lambda index: rows[index].astype(np.float32)))
+    assert marks.pattern[0].nonzero().tolist() == [[2, 2], [3, 2], [3, 3]]
+    assert marks.pattern[1].nonzero().tolist() == [[0, 1], [1, 2], [2, 0]]
+    assert marks.texts.tolist() == [[-1, -1, -1, 0], [-1, 0, 1, -1]]
 
 
 def test_special_tokens_have_no_wish_where_the_guide_leaves_them_out(ran):
@@ -283,7 +284,7 @@ def test_knowledge_that_cannot_be_worked_out_is_told_and_left_out(ran, tmp_path,
     moved["data"] = str(tmp_path / "gone")
     (run / "headwise.json").write_text(json.dumps(moved))
     told = Told()
-    assert wanted_pattern(load_run(run), listener=told) is None
+    assert expected_pattern(load_run(run), listener=told) is None
     (sentence,) = told.messages
     assert sentence.startswith("what guide pmi wanted is not shown: ")
     assert "gone" in sentence
@@ -338,18 +339,18 @@ def test_each_of_several_tasks_has_an_analysis_of_its_own(joint, tmp_path):
     assert set(found) == {"signs", "single", "number"}
     assert "cross" not in read_analysis(run, "single").content["statistics"]
     assert read_analysis(run, "number").content["labels"] == []
-    with pytest.raises(InputError, match=r"choose one with --task \(number, signs, single\)"):
+    with pytest.raises(InputError, match=r"give one, such as task=number \(number, signs, single\)"):
         read_analysis(run)
     assert analysis_folder(run, "signs").is_dir()
 
 
 def test_what_is_not_there_or_damaged_is_told_with_the_command(two_runs, finished, tmp_path):
-    with pytest.raises(InputError, match=r"no saved arrays of its heads: make them with `headwise analyze .*finished"):
+    with pytest.raises(InputError, match="no saved arrays of its heads: analyze the run first"):
         read_analysis(finished)
     run = shutil.copytree(two_runs / "plain", tmp_path / "run")
     arrays = run / "analysis" / "analysis.safetensors"
     arrays.write_bytes(arrays.read_bytes()[:-7])
-    with pytest.raises(InputError, match="damaged.*make it again with `headwise analyze"):
+    with pytest.raises(InputError, match="damaged.*analyze the run again"):
         read_analysis(run)
     path = run / "analysis" / "analysis.json"
     shutil.copy(two_runs / "plain" / "analysis" / "analysis.safetensors", arrays)
@@ -363,8 +364,13 @@ def test_what_is_not_there_or_damaged_is_told_with_the_command(two_runs, finishe
         read_analysis(run)
 
 
-def test_a_pruned_model_is_refused_with_a_reason(two_runs):
-    tasks = load_tasks(two_runs / "plain")
-    hw.prune(tasks.first.model, {0: [1]})
-    with pytest.raises(InputError, match=r"heads were pruned from .*\(layer 0: 1\): an analysis needs"):
-        analyze_tasks(tasks, AnalysisSettings())
+@pytest.mark.parametrize("module", [analysis_files, head_files])
+def test_modules_that_read_analyses_import_no_torch(module):
+    """At their top; of heads, studies and analyses they import each other only."""
+    nodes = ast.parse(Path(module.__file__).read_text(encoding="utf-8")).body
+    names = [node.module for node in nodes if isinstance(node, ast.ImportFrom)]
+    names += [each.name for node in nodes if isinstance(node, ast.Import) for each in node.names]
+    assert not [
+        name for name in names if name.startswith(("torch", "transformers", "headwise.heads", "headwise.training"))
+    ]
+    assert {name for name in names if "head_studies" in name or "analysis" in name} <= {head_files.__name__}

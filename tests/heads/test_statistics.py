@@ -1,0 +1,283 @@
+"""Head statistics against plain loops and by hand, whatever the batches; vectors and mean maps of one example."""
+
+import json
+import math
+
+import pytest
+import torch
+from conftest import build_model
+from guides.reference import random_maps, record_of
+
+import headwise as hw
+from headwise.attention import AttentionRecord, Request
+from headwise.errors import InputError, StateError
+from headwise.heads import HeadStatistics, head_vectors, mean_map, principal_components
+
+HEADS, LAYERS = 4, 3
+
+
+def by_hand(received, valid=None, special=None, heads=None):
+    """A record of received attention [B,M,K] in one layer."""
+    tensor = torch.tensor(received)
+    valid = torch.ones(tensor.shape[0], tensor.shape[2], dtype=torch.bool) if valid is None else torch.tensor(valid)
+    request = Request.of("received", heads or {0: tuple(range(tensor.shape[1]))})
+    return AttentionRecord(request).fill({0: tensor}, valid, None if special is None else torch.tensor(special))
+
+
+def summary(record, deciding=None):
+    statistics = HeadStatistics()
+    statistics.add(record, deciding)
+    return statistics.result()
+
+
+def random_record(layers=2):
+    valid = torch.ones(3, 9, dtype=torch.bool)
+    valid[1, 6:] = False
+    valid[2, :4] = False
+    special = torch.zeros(3, 9, dtype=torch.bool)
+    special[[0, 1, 2], [0, 0, 4]] = True
+    return record_of(random_maps(valid).detach(), valid, layers=layers, special=special)
+
+
+def approximately(value):
+    return pytest.approx(value, rel=1e-12)
+
+
+# -- the slow way ------------------------------------------------------------------------------------------------------
+
+
+def slow_vectors(record):
+    """For every example the vectors of its maps, cut to tokens, as lists of numbers."""
+    for maps, valid in zip(record.stacked(), record.valid, strict=True):
+        yield [[float(value) for value, token in zip(one, valid, strict=True) if token] for one in maps]
+
+
+def slow_cosine(first, second):
+    return sum(a * b for a, b in zip(first, second, strict=True)) / math.hypot(*first) / math.hypot(*second)
+
+
+def slow_entropy(vector):
+    shares = [value / sum(vector) for value in vector]
+    return -sum(share * math.log(share) for share in shares if share > 0) / math.log(len(shares))
+
+
+def mean(values):
+    values = list(values)
+    return sum(values) / len(values)
+
+
+def slow_share(record, chosen):
+    """Share and lift over the examples that have a chosen token."""
+    shares, lifts = [], []
+    for vectors, valid, wanted in zip(slow_vectors(record), record.valid, chosen, strict=True):
+        places = [place for place, index in enumerate(valid.nonzero().flatten()) if wanted[index]]
+        if places:
+            share = mean(sum(vector[place] for place in places) / sum(vector) for vector in vectors)
+            shares.append(share)
+            lifts.append(share / (len(places) / len(vectors[0])))
+    return mean(shares), mean(lifts), len(shares)
+
+
+def test_similarity_of_each_head_equals_the_slow_loops():
+    record = random_record()
+    cosines = [
+        [mean(slow_cosine(a, b) for j, b in enumerate(vectors) if i != j) for i, a in enumerate(vectors)]
+        for vectors in slow_vectors(record)
+    ]
+    expected = [mean(column) for column in zip(*cosines, strict=True)]
+    found = summary(record)
+    assert found.similarity_by_head == [approximately(expected[:3]), approximately(expected[3:])]
+    assert found.similarity == approximately(mean(expected))
+    assert found.examples == 3
+
+
+def test_entropy_equals_the_slow_loops():
+    record = random_record()
+    entropies = [[slow_entropy(vector) for vector in vectors] for vectors in slow_vectors(record)]
+    expected = [mean(column) for column in zip(*entropies, strict=True)]
+    found = summary(record)
+    assert found.entropy_by_head == [approximately(expected[:3]), approximately(expected[3:])]
+    assert found.entropy == approximately(mean(expected))
+
+
+def test_shares_equal_the_slow_loops():
+    record = random_record()
+    deciding = torch.zeros(3, 9, dtype=torch.bool)
+    deciding[0, [2, 3]] = True
+    deciding[1, [1, 8]] = True  # the second of these is padding, and does not count
+    found = summary(record, deciding)
+    expected = slow_share(record, deciding)
+    assert (found.deciding_share, found.deciding_lift) == approximately(expected[:2])
+    assert found.deciding_examples == expected[2] == 2
+    expected = slow_share(record, record.special)
+    assert (found.special_share, found.special_lift) == approximately(expected[:2])
+    assert found.special_examples == 3
+
+
+# -- by hand -----------------------------------------------------------------------------------------------------------
+
+
+def test_three_tokens_worked_by_hand():
+    record = by_hand([[[2.0, 1.0, 0.0], [1.0, 2.0, 0.0]]], special=[[False, False, True]])
+    found = summary(record, torch.tensor([[True, False, False]]))
+    assert found.similarity == approximately(4 / 5)
+    assert found.entropy == approximately(1 - 2 / 3 * math.log(2) / math.log(3))
+    assert found.deciding_share == approximately(1 / 2)
+    assert found.deciding_lift == approximately(3 / 2)
+    assert (found.special_share, found.special_lift) == (0, 0)
+
+
+def test_a_single_token_and_a_head_that_gives_nothing_stay_finite():
+    found = summary(by_hand([[[1.0, 0.0], [0.0, 0.0]]], valid=[[True, False]]))
+    assert (found.entropy, found.similarity) == (1.0, 0.0)
+
+
+def test_the_result_names_its_heads_and_is_json():
+    request = Request.of("received", {1: (3,), 5: (0, 2)})
+    layers = {1: torch.rand(1, 1, 4) + 0.1, 5: torch.rand(1, 2, 4) + 0.1}
+    found = summary(AttentionRecord(request).fill(layers, torch.ones(1, 4, dtype=torch.bool), None))
+    assert (found.layers, found.heads) == ([1, 5], [[3], [0, 2]])
+    assert [len(row) for row in found.similarity_by_head] == [len(row) for row in found.entropy_by_head] == [1, 2]
+    assert json.loads(json.dumps(found.as_dict(), allow_nan=False)) == found.as_dict()
+
+
+# -- batches of a model ------------------------------------------------------------------------------------------------
+
+
+def of_model(batches, dtype=torch.float64):
+    """Statistics of a tiny BERT; the deciding tokens are those with an even number, the special ones the first."""
+    model, statistics = build_model("bert", dtype=dtype).eval(), HeadStatistics()
+    with torch.no_grad(), hw.capture(model) as record:
+        for batch in batches:
+            tokens = batch["attention_mask"] == 1
+            model(**batch, special_tokens_mask=(tokens.cumsum(1) == 1) & tokens)
+            statistics.add(record, batch["input_ids"] % 2 == 0)
+    return statistics.result().as_dict()
+
+
+def assert_same(first, second, tolerance=1e-10):
+    assert first.keys() == second.keys()
+    for name, value in first.items():
+        torch.testing.assert_close(
+            torch.tensor(value, dtype=torch.float64),
+            torch.tensor(second[name], dtype=torch.float64),
+            rtol=tolerance,
+            atol=tolerance,
+            msg=name,
+        )
+
+
+def test_batch_size_and_order_change_nothing(batch):
+    single = [{name: value[i : i + 1] for name, value in batch.items()} for i in (2, 0, 1)]
+    assert_same(of_model(single), of_model([batch]))
+
+
+# -- what is refused ---------------------------------------------------------------------------------------------------
+
+PAIR = [[[1.0, 1.0], [1.0, 1.0]]]
+
+
+@pytest.mark.parametrize(
+    ("record", "deciding", "message"),
+    [
+        pytest.param(by_hand([[[1.0, 1.0]]]), None, "only one head", id="one head"),
+        pytest.param(by_hand([[[math.nan, 1.0], [1.0, 1.0]]]), None, "example 0 is not finite", id="nan"),
+        pytest.param(by_hand(PAIR), torch.ones(1, 3).bool(), r"bool \[1, 3\]: expected .*\[1, 2\]", id="other length"),
+        pytest.param(by_hand(PAIR), torch.ones(1, 2), "float32", id="not a mask"),
+    ],
+)
+def test_bad_input_is_refused_and_not_counted(record, deciding, message):
+    statistics = HeadStatistics()
+    with pytest.raises(InputError, match=message):
+        statistics.add(record, deciding)
+    with pytest.raises(StateError):
+        statistics.result()
+
+
+def test_other_heads_are_refused():
+    statistics = HeadStatistics()
+    statistics.add(by_hand(PAIR))
+    with pytest.raises(InputError, match="for each choice of heads"):
+        statistics.add(by_hand(PAIR, heads={0: (1, 2)}))
+    assert statistics.result().examples == 1
+
+
+# -- one example -------------------------------------------------------------------------------------------------------
+
+MAPS = 12
+
+
+def captured(batch, what):
+    model = build_model("bert", dtype=torch.float64).eval()
+    with torch.no_grad(), hw.capture(model, what=what) as record:
+        model(**batch)
+    return record
+
+
+def close(first, second):
+    torch.testing.assert_close(first, second, rtol=1e-10, atol=1e-10)
+
+
+@pytest.mark.parametrize(("example", "tokens"), [(0, 12), (2, 6)])
+def test_vectors_are_received_attention_that_sums_to_one(batch, example, tokens):
+    record = captured(batch, "received")
+    vectors = head_vectors(record, example)
+    assert vectors.shape == (MAPS, tokens)
+    close(vectors, record.stacked()[example, :, :tokens] / tokens)  # every token gives one, so `tokens` come in
+    close(vectors.sum(1), torch.ones(MAPS).double())
+
+
+@pytest.mark.parametrize("example", [0, 2])
+def test_mean_map_is_the_mean_over_heads_and_layers(batch, example):
+    record = captured(batch, "map")
+    tokens = int(record.valid[example].sum())
+    total = torch.zeros(tokens, tokens).double()
+    for layer, head in record.maps:
+        total += record[layer][example, head, :tokens, :tokens]
+    close(mean_map(record, example), total / MAPS)
+    close(mean_map(record, example).sum(1), torch.ones(tokens).double())
+
+
+@pytest.mark.parametrize(("question", "what"), [(head_vectors, "received"), (mean_map, "map")])
+def test_other_records_and_examples_are_refused(batch, question, what):
+    other = {"received": "map", "map": "received"}[what]
+    with pytest.raises(InputError, match=f"capture it with what='{what}'"):
+        question(captured(batch, other), 0)
+    for example in (-1, 3):
+        with pytest.raises(InputError, match="it holds 0 to 2"):
+            question(captured(batch, what), example)
+
+
+# -- principal components ----------------------------------------------------------------------------------------------
+
+
+def test_components_equal_the_eigenvectors_of_the_covariance():
+    vectors = torch.randn(20, 7, dtype=torch.float64)
+    coordinates, explained = principal_components(vectors, 3)
+    centred = vectors - vectors.mean(0)
+    values, axes = torch.linalg.eigh(centred.T @ centred)  # ascending
+    close(coordinates.abs(), (centred @ axes[:, -3:].flip(1)).abs())
+    close(explained, values[-3:].flip(0) / values.sum())
+
+
+def test_of_equal_entries_the_first_is_positive():
+    # Two tokens: what one gets the other loses, so both entries of the axis are equal but for rounding.
+    for first in torch.rand(50, 6, dtype=torch.float64):
+        coordinates, _ = principal_components(torch.stack([first, 1 - first], 1))
+        assert (coordinates[:, 0].argsort() == first.argsort()).all()
+
+
+def test_points_that_agree_and_axes_that_are_missing_give_zero():
+    coordinates, explained = principal_components(torch.ones(4, 3), 2)
+    assert coordinates.shape == (4, 2)
+    assert not coordinates.any()
+    assert not explained.any()
+    coordinates, explained = principal_components(torch.tensor([[1.0], [3.0]]), 2)
+    close(coordinates, torch.tensor([[-1.0, 0.0], [1.0, 0.0]]).double())
+    close(explained, torch.tensor([1.0, 0.0]).double())
+
+
+@pytest.mark.parametrize(("shape", "count"), [((3,), 2), ((0, 3), 2), ((3, 3), 0)])
+def test_bad_vectors_are_refused(shape, count):
+    with pytest.raises(InputError, match=r"expected vectors \[M,T\]"):
+        principal_components(torch.ones(shape), count)
