@@ -20,7 +20,7 @@ FOLDS = 5
 # More would hardly change a baseline, only its time.
 MOST = 20_000
 FEWEST = 10
-# Every class has weights of its own: with many, the time goes where nobody looks.
+# Every class has separate weights: with many, the time goes where nobody looks.
 MOST_CLASSES = 200
 
 Array = NDArray[Any]
