@@ -78,7 +78,7 @@ COMMANDS = {
     "figure heatmap guided -o {new}.png": "headwise.cli.figure_output.build_heatmap",
     "report guided -o {new}.html": "headwise.cli.pages_output.build_page",
     "explore guided": "headwise.cli.pages_output.build_page",
-    "data check texts.tsv --task pairs": "headwise.cli.data_check_output.check_files",
+    "data check texts.tsv --task pairs": "headwise.data.checks.check_files",
     "data ag-pair --news texts.tsv --out {new}.tsv": "headwise.data.ag_pair.write_pairs",
     "heads patterns guided": "headwise.experiments.head_studies.head_patterns.load_run",
     "heads importance guided --output {new}": "headwise.experiments.head_studies.head_importance.labelled_examples",

@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
-from tasks.files import FILE_TASKS, LAYOUTS, write_layout
+from data.files import FILE_TASKS, LAYOUTS, write_layout
 
 import headwise.retrieval  # noqa: F401 (adds its task to the table)
 from headwise.data import TASKS, build_task

@@ -1,4 +1,4 @@
-"""Tasks: data sets as the papers use them. A new one is a row of a table; importing this loads nothing heavy."""
+"""Tasks and data sets: reading, generating, encoding and checking them. Importing this does not load torch."""
 
 from headwise.data.catalogue import TASKS, build_task
 from headwise.data.encode import Collator, Encoded, encode

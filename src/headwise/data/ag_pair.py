@@ -1,4 +1,4 @@
-"""News with a topic each, from the files of AG News."""
+"""AG-Pair: pairs of news from the files of AG News, half of them of the same topic."""
 
 from __future__ import annotations
 
@@ -6,30 +6,33 @@ import random
 import re
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from itertools import combinations
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
 from headwise.data.examples import label_text
-from headwise.data.layouts import Dialect, Layout, Table, choose
-from headwise.data.readers import SUFFIXES, open_table
-from headwise.data.task import named
-from headwise.data.text_files import check_file, gzipped
+from headwise.data.layouts import Layout, choose
+from headwise.data.readers import SUFFIXES, Dialect, open_table, suffix_of
+from headwise.data.text_files import check_file
 from headwise.disk import new_file, save_content
 from headwise.errors import InputError, choices
 
+LABELS = ("same", "different")
+SLOT_ORDERS = ("random", "reference")
+COLUMNS = ("label", "news1-sentence1", "news1-sentence2", "news2-sentence1", "news2-sentence2")
 # As published, as others pass it on, and with title and description already in one text.
 LAYOUTS = (
     Layout(("title", "description"), "class", columns=("class", "title", "description")),
-    named("title", "description", label="class"),
-    named("title", "description", label="label"),
-    named("Title", "Description", label="Class Index"),
+    Layout(("title", "description"), "class"),
+    Layout(("title", "description"), "label"),
+    Layout(("Title", "Description"), "Class Index"),
     Layout(("text",), "label", columns=("text", "label")),
-    named("text", label="label"),
+    Layout(("text",), "label"),
 )
-_BREAKS = re.compile(r"[\t\r\n]+")
+FEWEST = 4  # of which two are paired within their topic
+_DRAWS = 200  # of a round, before we give up; files of more than some dozen news never need a second one
+_SWAPS = 50  # of a pair that is already there
 
 
 @dataclass(frozen=True)
@@ -43,141 +46,64 @@ class News:
     """Empty where the file has title and description in one text."""
 
 
+class Pair(NamedTuple):
+    """Two news, by their indices in the list of all."""
+
+    first: int
+    second: int
+
+
+def write_pairs(
+    news: Path, out: Path, *, seed: int = 0, rounds: int = 2, slot_order: str = "random", overwrite: bool = False
+) -> dict[str, Any]:
+    """Make the pairs of a file of news and write them, whole or not at all; the answer describes them in numbers."""
+    if out.suffix != ".tsv" and not out.is_dir():
+        raise InputError(f"out {out}: pairs are written as TSV; name a file that ends in .tsv.")
+    with new_file(out, "out", replace=overwrite, by="overwrite=True", example="train.tsv"):
+        pieces = read_news(news)
+        pairs = make_pairs(pieces, seed=seed, rounds=rounds, slot_order=slot_order)
+        save_content(out, pairs_table(pieces, pairs))
+    settings = {"news": str(news), "output": str(out), "seed": seed, "rounds": rounds, "slot_order": slot_order}
+    return {**settings, **count_pairs(pieces, pairs)}
+
+
 def read_news(path: Path) -> tuple[News, ...]:
     """The news of a .csv, .tsv, .jsonl or .parquet file, in its order.
 
     Tabs and line ends within texts become blanks, as the pairs are written to a TSV; all else, AG's backslashes
     included, stays as it is.
     """
-    _check_name(path)
+    check_file(path)
+    if suffix_of(path) not in SUFFIXES:
+        raise InputError(f"{path}: news are read from .csv, .tsv, .jsonl and .parquet files; name or save it as one.")
     table = open_table(path, Dialect())
     layout = choose(LAYOUTS, table, labelled=True)
     names = (layout.label, *layout.text_columns)
     if not layout.fits(table) or not set(names) <= set(layout.known(table)):
-        raise InputError(_no_news(table))
-    columns = None if table.named else layout.columns
-    return tuple(
-        _news(table, line, dict(zip(names, row, strict=True))) for line, row in table.rows(names, columns, _refuse)
-    )
+        begin = ", ".join(repr(name[:20]) for name in table.first[:4])
+        raise InputError(
+            f"{path}: expected news as class, title and description (or text and label), with or without a header "
+            f"of these names, got {len(table.first)} columns that begin {begin}; name or order the columns so."
+        )
 
+    def refuse(sentence: str) -> NoReturn:
+        raise InputError(sentence)
 
-def _check_name(path: Path) -> None:
-    check_file(path)
-    if (path.with_suffix("") if gzipped(path) else path).suffix.lower() not in SUFFIXES:
-        raise InputError(f"{path}: news are read from .csv, .tsv, .jsonl and .parquet files; name or save it as one.")
-
-
-def _news(table: Table, line: int, row: dict[str, Any]) -> News:
-    topic, *texts = row.items()
-    for name, value in texts:
-        if not isinstance(value, str) or not value.strip():
+    news = []
+    for line, (topic, *texts) in table.rows(names, None if table.named else layout.columns, refuse):
+        for name, value in zip(layout.text_columns, texts, strict=True):
+            if not isinstance(value, str) or not value.strip():
+                raise InputError(
+                    f"{path} {table.unit} {line}: expected text in {name!r}, got {value!r}; fill it in, or take the "
+                    "news out."
+                )
+        if not label_text(topic):
             raise InputError(
-                f"{table.where} {table.unit} {line}: expected text in {name!r}, got {value!r}; fill it in, or take the "
+                f"{path} {table.unit} {line}: expected a topic in {layout.label!r}, got none; fill it in, or take the "
                 "news out."
             )
-    if not label_text(topic[1]):
-        raise InputError(
-            f"{table.where} {table.unit} {line}: expected a topic in {topic[0]!r}, got none; fill it in, or take the "
-            "news out."
-        )
-    return News(label_text(topic[1]), *(_BREAKS.sub(" ", text) for _, text in texts))
-
-
-def _no_news(table: Table) -> str:
-    got = f"{len(table.first)} columns that begin {', '.join(repr(name[:20]) for name in table.first[:4])}"
-    return (
-        f"{table.where}: expected news as class, title and description (or text and label), with or without a header "
-        f"of these names, got {got}; name or order the columns so."
-    )
-
-
-def _refuse(sentence: str) -> NoReturn:
-    raise InputError(sentence)
-
-
-def topics_of(news: Sequence[News]) -> tuple[str, ...]:
-    """The topics in order; whole numbers in the order of numbers."""
-    found = {each.topic for each in news}
-    return tuple(sorted(found, key=lambda topic: (int(topic) if topic.isdecimal() else 0, topic)))
-
-
-# One round: every news meets another, about half of them within their topic.
-
-
-@dataclass
-class Drawn:
-    """A pair, and the two topics whose pairs it may swap partners with."""
-
-    block: tuple[str, str]
-    first: int
-    second: int
-
-
-def draw_round(groups: Mapping[str, Sequence[int]], chance: random.Random) -> list[Drawn]:
-    """One round: pairs within the topics, then between them."""
-    within = _within({topic: len(places) for topic, places in groups.items()})
-    same, rest = [], {}
-    for topic, places in groups.items():
-        shuffled = chance.sample(places, len(places))
-        half, rest[topic] = shuffled[: within[topic]], shuffled[within[topic] :]
-        same += [Drawn((topic, topic), *couple) for couple in zip(half[::2], half[1::2], strict=True)]
-    return same + _between(rest)
-
-
-def _within(sizes: Mapping[str, int]) -> dict[str, int]:
-    """How many news of each topic are paired within it: about half, and always an even number.
-
-    Of a topic that would keep more than half of all the others, so many more that the rest can find partners: then
-    more pairs are the same than different.
-    """
-    within = {topic: 2 * (size // 4) for topic, size in sizes.items()}
-    left = {topic: sizes[topic] - within[topic] for topic in sizes}
-    largest = max(left, key=lambda topic: left[topic])
-    within[largest] += max(0, 2 * left[largest] - sum(left.values()))
-    return within
-
-
-def _between(rest: dict[str, list[int]]) -> list[Drawn]:
-    """Pairs of different topics: the same number for every two topics, then of those that have most left."""
-    quota = _quota([len(places) for places in rest.values()])
-    pairs = []
-    for block in combinations(rest, 2):
-        pairs += [Drawn(block, rest[block[0]].pop(), rest[block[1]].pop()) for _ in range(quota)]
-    order = {topic: place for place, topic in enumerate(rest)}
-    while any(rest.values()):
-        most = sorted(rest, key=lambda topic: (-len(rest[topic]), order[topic]))[:2]
-        one, other = sorted(most, key=lambda topic: order[topic])
-        pairs.append(Drawn((one, other), rest[one].pop(), rest[other].pop()))
-    return pairs
-
-
-def _quota(sizes: Sequence[int]) -> int:
-    """How many pairs any two topics can have, so that none is left with more than half of what then remains.
-
-    With T topics and k = quota (T - 1) news used of each, the largest one, of size m, must not keep more than all
-    others: m - k <= (sum - m) - (T - 1) k.
-    """
-    others = len(sizes) - 1
-    quota = min(sizes) // others
-    if others > 1:
-        quota = min(quota, (sum(sizes) - 2 * max(sizes)) // (others * (others - 1)))
-    return quota
-
-
-# Which news meets which: rounds in which every news has one partner.
-
-
-SLOT_ORDERS = ("random", "reference")
-FEWEST = 4  # of which two are paired within their topic
-_DRAWS = 200  # of a round, before we give up; files of more than some dozen news never need a second one
-_SWAPS = 50  # of a pair that is already there
-
-
-class Pair(NamedTuple):
-    """Two news, by their places in the list of all."""
-
-    first: int
-    second: int
+        news.append(News(label_text(topic), *(re.sub(r"[\t\r\n]+", " ", text) for text in texts)))
+    return tuple(news)
 
 
 def make_pairs(news: Sequence[News], *, seed: int = 0, rounds: int = 2, slot_order: str = "random") -> tuple[Pair, ...]:
@@ -195,22 +121,23 @@ def make_pairs(news: Sequence[News], *, seed: int = 0, rounds: int = 2, slot_ord
     """
     if slot_order not in SLOT_ORDERS:
         raise InputError(f"slot order {slot_order!r} is not known: {choices(slot_order, SLOT_ORDERS)}.")
-    groups = _groups(news)
+    groups: dict[str, list[int]] = {topic: [] for topic in topics_of(news)}
+    for index, each in enumerate(news):
+        groups[each.topic].append(index)
     _check_enough(groups, len(news), rounds)
-    chance = random.Random(seed)
-    maker = _Maker(news, chance)
-    pairs = [Pair(drawn.first, drawn.second) for number in range(rounds) for drawn in maker.round(groups, number)]
+    rng = random.Random(seed)
+    pairing = _Pairing(news, rng)
+    pairs = [Pair(drawn.first, drawn.second) for number in range(rounds) for drawn in pairing.round(groups, number)]
     if slot_order == "random":
-        pairs = [pair if chance.random() < 0.5 else Pair(pair.second, pair.first) for pair in pairs]
-        chance.shuffle(pairs)
+        pairs = [pair if rng.random() < 0.5 else Pair(pair.second, pair.first) for pair in pairs]
+        rng.shuffle(pairs)
     return tuple(pairs)
 
 
-def _groups(news: Sequence[News]) -> dict[str, list[int]]:
-    groups: dict[str, list[int]] = {topic: [] for topic in topics_of(news)}
-    for place, each in enumerate(news):
-        groups[each.topic].append(place)
-    return groups
+def topics_of(news: Sequence[News]) -> tuple[str, ...]:
+    """The topics in order; whole numbers in the order of numbers."""
+    topics = {each.topic for each in news}
+    return tuple(sorted(topics, key=lambda topic: (int(topic) if topic.isdecimal() else 0, topic)))
 
 
 def _check_enough(groups: Mapping[str, Sequence[int]], total: int, rounds: int) -> None:
@@ -232,23 +159,37 @@ def _check_enough(groups: Mapping[str, Sequence[int]], total: int, rounds: int) 
         )
 
 
-class _Maker:
-    """Draws rounds, and remembers what was drawn."""
+@dataclass
+class _Drawn:
+    """A pair, and the two topics whose pairs it may swap partners with."""
 
-    def __init__(self, news: Sequence[News], chance: random.Random) -> None:
-        self._chance = chance
-        first_places: dict[tuple[str, str], int] = {}
-        # Of every news the place of the first one that reads the same.
-        self._reads = [first_places.setdefault((each.title, each.description), n) for n, each in enumerate(news)]
+    block: tuple[str, str]
+    first: int
+    second: int
+
+
+class _Pairing:
+    """Draws rounds, in which every news has one partner, and remembers what was drawn."""
+
+    def __init__(self, news: Sequence[News], rng: random.Random) -> None:
+        self._rng = rng
+        first: dict[tuple[str, str], int] = {}
+        # For every news the index of the first one that reads the same.
+        self._reads = [first.setdefault((each.title, each.description), n) for n, each in enumerate(news)]
         self._taken: set[tuple[int, int]] = set()
-        self._spare = chance.randrange(len(news)) if len(news) % 2 else None
+        self._spare = rng.randrange(len(news)) if len(news) % 2 else None
 
-    def round(self, groups: Mapping[str, Sequence[int]], number: int) -> list[Drawn]:
+    def round(self, groups: Mapping[str, Sequence[int]], number: int) -> list[_Drawn]:
         """The pairs of a round, in the authors' order."""
-        present = {topic: self._present(places, number) for topic, places in groups.items()}
+        present = {topic: list(indices) for topic, indices in groups.items()}
+        # An odd number of news has no pairing: one of them is left out of every other round, and comes twice next time.
+        for indices in present.values():
+            if self._spare in indices:
+                indices.remove(self._spare)
+                indices += [self._spare] * (2 * (number % 2))
         for _ in range(_DRAWS):
-            drawn = draw_round(present, self._chance)
-            if self._mend(drawn):
+            drawn = _draw_round(present, self._rng)
+            if self._make_new(drawn):
                 self._taken.update(map(self._key, drawn))
                 return drawn
         raise InputError(
@@ -256,51 +197,70 @@ class _Maker:
             "fewer rounds, or news with fewer duplicates."
         )
 
-    def _present(self, places: Sequence[int], number: int) -> list[int]:
-        """An odd number of news has no pairing: one of them rests in every other round, and comes twice in the next."""
-        if self._spare is None or self._spare not in places:
-            return list(places)
-        return [place for place in places if place != self._spare] + [self._spare] * (2 * (number % 2))
-
-    def _key(self, drawn: Drawn) -> tuple[int, int]:
+    def _key(self, drawn: _Drawn) -> tuple[int, int]:
         one, other = sorted((self._reads[drawn.first], self._reads[drawn.second]))
         return one, other
 
-    def _mend(self, drawn: Sequence[Drawn]) -> bool:
+    def _is_new(self, key: tuple[int, int]) -> bool:
+        return key[0] != key[1] and key not in self._taken
+
+    def _make_new(self, drawn: Sequence[_Drawn]) -> bool:
         """Swap partners until no pair is there twice, or was there before, or has two texts that read the same."""
         now = Counter(map(self._key, drawn))
         blocks = defaultdict(list)
         for each in drawn:
             blocks[each.block].append(each)
-        return all(self._swapped(each, blocks[each.block], now) for each in drawn)
+        return all(self._swap(each, blocks[each.block], now) for each in drawn)
 
-    def _swapped(self, pair: Drawn, block: Sequence[Drawn], now: Counter[tuple[int, int]]) -> bool:
-        """Whether the pair is good, if need be after it swapped partners with another one of its block."""
-        if self._good(self._key(pair)) and now[self._key(pair)] == 1:
+    def _swap(self, pair: _Drawn, block: Sequence[_Drawn], now: Counter[tuple[int, int]]) -> bool:
+        """Whether the pair is new, if need be after it swapped partners with another one of its block."""
+        if self._is_new(self._key(pair)) and now[self._key(pair)] == 1:
             return True
         for _ in range(_SWAPS):
-            other = self._chance.choice(block)
+            other = self._rng.choice(block)
             if other is pair:
                 continue
             before = [self._key(pair), self._key(other)]
             now.subtract(before)
             pair.second, other.second = other.second, pair.second
             after = [self._key(pair), self._key(other)]
-            if after[0] != after[1] and all(self._good(key) and not now[key] for key in after):
+            if after[0] != after[1] and all(self._is_new(key) and not now[key] for key in after):
                 now.update(after)
                 return True
             pair.second, other.second = other.second, pair.second
             now.update(before)
         return False
 
-    def _good(self, key: tuple[int, int]) -> bool:
-        return key[0] != key[1] and key not in self._taken
 
-
-# What pairs of news owe, and what they look like in numbers.
-
-
-LABELS = ("same", "different")
+def _draw_round(groups: Mapping[str, Sequence[int]], rng: random.Random) -> list[_Drawn]:
+    """One round: about half of the news are paired within their topic, the rest between topics."""
+    # Within a topic always an even number. Of a topic that would keep more than half of all the rest, so many more that
+    # the rest can find partners: then more pairs are the same than different.
+    within = {topic: 2 * (len(indices) // 4) for topic, indices in groups.items()}
+    left = {topic: len(groups[topic]) - within[topic] for topic in groups}
+    largest = max(left, key=lambda topic: left[topic])
+    within[largest] += max(0, 2 * left[largest] - sum(left.values()))
+    pairs, rest = [], {}
+    for topic, indices in groups.items():
+        shuffled = rng.sample(indices, len(indices))
+        half, rest[topic] = shuffled[: within[topic]], shuffled[within[topic] :]
+        pairs += [_Drawn((topic, topic), *couple) for couple in zip(half[::2], half[1::2], strict=True)]
+    # The same number for every two topics, so that none is left with more than half of what then remains. With T topics
+    # and k = quota (T - 1) news used of each, the largest one, of size m, must not keep more than all others:
+    # m - k <= (sum - m) - (T - 1) k.
+    sizes, others = [len(indices) for indices in rest.values()], len(rest) - 1
+    quota = min(sizes) // others
+    if others > 1:
+        quota = min(quota, (sum(sizes) - 2 * max(sizes)) // (others * (others - 1)))
+    for block in combinations(rest, 2):
+        pairs += [_Drawn(block, rest[block[0]].pop(), rest[block[1]].pop()) for _ in range(quota)]
+    # Then of the two topics that have most left.
+    order = {topic: index for index, topic in enumerate(rest)}
+    while any(rest.values()):
+        most = sorted(rest, key=lambda topic: (-len(rest[topic]), order[topic]))[:2]
+        one, other = sorted(most, key=lambda topic: order[topic])
+        pairs.append(_Drawn((one, other), rest[one].pop(), rest[other].pop()))
+    return pairs
 
 
 def label_of(news: Sequence[News], pair: Pair) -> str:
@@ -308,106 +268,37 @@ def label_of(news: Sequence[News], pair: Pair) -> str:
     return LABELS[news[pair.first].topic != news[pair.second].topic]
 
 
-@dataclass(frozen=True)
-class PairCounts:
-    """Pairs of news in numbers."""
+def count_pairs(news: Sequence[News], pairs: Sequence[Pair]) -> dict[str, Any]:
+    """Pairs in numbers, as plain data.
 
-    rows: int
-    same: int
-    different: int
-    topics: dict[str, int]
-    """News of each topic."""
-    occurrences: dict[int, int]
-    """Times that a news occurs -> how many news occur so often."""
-    slots: dict[str, tuple[dict[str, int], dict[str, int]]]
-    """Label -> of the first and of the second slot, how often it holds each topic."""
-    shortcut: float
-    """Share of the pairs whose label is guessed right by who knows the topic of one slot only, the better one."""
-    chance: float
-    """Share of the commoner label, which is guessed right by who knows nothing."""
-
-    def as_dict(self) -> dict[str, Any]:
-        """As plain data."""
-        return asdict(self)
-
-
-def count_pairs(news: Sequence[News], pairs: Sequence[Pair]) -> PairCounts:
-    """Count labels, topics and slots."""
+    Besides the counts of labels and topics: `occurrences` (times that a news occurs -> how many news occur so often),
+    `slots` (label -> for the first and the second slot, how often it holds each topic), `shortcut` (share of the pairs
+    whose label follows from the topic of one slot alone, the better one) and `chance` (share of the commoner label).
+    """
     topics = topics_of(news)
     labels = Counter(label_of(news, pair) for pair in pairs)
-    seen = Counter((label_of(news, pair), slot, news[place].topic) for pair in pairs for slot, place in enumerate(pair))
-    uses = Counter(place for pair in pairs for place in pair)
-    times = Counter(uses[place] for place in range(len(news)))
-    guessed = [sum(max(seen[label, slot, topic] for label in LABELS) for topic in topics) for slot in (0, 1)]
-    return PairCounts(
-        rows=len(pairs),
-        same=labels["same"],
-        different=labels["different"],
-        topics=dict(sorted(Counter(each.topic for each in news).items(), key=lambda item: topics.index(item[0]))),
-        occurrences=dict(sorted(times.items())),
-        slots={
-            label: (
-                {topic: seen[label, 0, topic] for topic in topics},
-                {topic: seen[label, 1, topic] for topic in topics},
-            )
-            for label in LABELS
+    slots = Counter((label_of(news, pair), slot, news[n].topic) for pair in pairs for slot, n in enumerate(pair))
+    uses = Counter(index for pair in pairs for index in pair)
+    sizes = Counter(each.topic for each in news)
+    guessed = [sum(max(slots[label, slot, topic] for label in LABELS) for topic in topics) for slot in (0, 1)]
+    return {
+        "rows": len(pairs),
+        "same": labels["same"],
+        "different": labels["different"],
+        "topics": {topic: sizes[topic] for topic in topics},
+        "occurrences": dict(sorted(Counter(uses[index] for index in range(len(news))).items())),
+        "slots": {
+            label: tuple({topic: slots[label, slot, topic] for topic in topics} for slot in (0, 1)) for label in LABELS
         },
-        shortcut=max(guessed) / len(pairs),
-        chance=max(labels.values()) / len(pairs),
-    )
-
-
-def check_pairs(news: Sequence[News], pairs: Sequence[Pair], *, rounds: int = 2) -> PairCounts:
-    """Refuse pairs that are not what AG-Pair promises; their counts, if they are.
-
-    Every news occurs `rounds` times, no pair occurs twice or has two texts that read the same, and if all topics have
-    equally many news, a multiple of four, half of the pairs are the same.
-    """
-    counts = count_pairs(news, pairs)
-    if set(counts.occurrences) != {rounds}:
-        raise InputError(f"pairs: expected every news {rounds} times, got times -> news {counts.occurrences}.")
-    texts = [(each.title, each.description) for each in news]
-    keys = Counter(tuple(sorted((texts[pair.first], texts[pair.second]))) for pair in pairs)
-    if any(one == other for one, other in keys):
-        raise InputError("pairs: expected two different texts in each, got one twice.")
-    if max(keys.values()) > 1:
-        raise InputError("pairs: expected every pair once, got one again.")
-    sizes = set(counts.topics.values())
-    if len(sizes) == 1 and not sizes.pop() % 4 and counts.same != counts.different:
-        raise InputError(f"pairs: expected half of them the same, got {counts.same} of {counts.rows}.")
-    return counts
-
-
-# Pairs of news as the authors write them: TSV with a header and without quotation marks.
-
-
-COLUMNS = ("label", "news1-sentence1", "news1-sentence2", "news2-sentence1", "news2-sentence2")
+        "shortcut": max(guessed) / len(pairs),
+        "chance": max(labels.values()) / len(pairs),
+    }
 
 
 def pairs_table(news: Sequence[News], pairs: Sequence[Pair]) -> str:
-    """The whole file."""
+    """The whole file as the authors write it: TSV with a header and without quotation marks."""
     rows = [COLUMNS]
     for pair in pairs:
         one, other = news[pair.first], news[pair.second]
         rows.append((label_of(news, pair), one.title, one.description, other.title, other.description))
     return "".join("\t".join(row) + "\n" for row in rows)
-
-
-def write_pairs(
-    source: Path, target: Path, *, seed: int = 0, rounds: int = 2, slot_order: str = "random", overwrite: bool = False
-) -> dict[str, Any]:
-    """Make the pairs of a file of news and write them, whole or not at all; what they look like in numbers."""
-    with _new_table(target, overwrite=overwrite):
-        news = read_news(source)
-        pairs = make_pairs(news, seed=seed, rounds=rounds, slot_order=slot_order)
-        counts = check_pairs(news, pairs, rounds=rounds)
-        save_content(target, pairs_table(news, pairs))
-    asked = {"news": str(source), "output": str(target), "seed": seed, "rounds": rounds, "slot_order": slot_order}
-    return {**asked, **counts.as_dict()}
-
-
-def _new_table(path: Path, *, overwrite: bool) -> AbstractContextManager[None]:
-    """Lock the file for the block that writes it; refuses a place where no table can be, before any work is done."""
-    if path.suffix != ".tsv" and not path.is_dir():
-        raise InputError(f"--out {path}: pairs are written as TSV; name a file that ends in .tsv.")
-    return new_file(path, "--out", replace=overwrite, example="train.tsv")

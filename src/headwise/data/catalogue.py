@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
+from functools import cache
+from pathlib import Path
 from typing import Any
 
-from headwise.data.glue import GLUE
-from headwise.data.inference import CROSS_LINGUAL, GENERIC, INFERENCE
+import yaml
+
+from headwise.data.examples import Unlabelled
+from headwise.data.layouts import Layout
 from headwise.data.options import configured
-from headwise.data.task import FileTask, Task
-from headwise.data.topics import TOPICS
+from headwise.data.task import PAPER_METRICS, REGRESSION_METRICS, FileTask, SplitFiles, Task
 from headwise.errors import InputError, choices
 
-ROWS: dict[str, FileTask] = {task.name: task for task in (*INFERENCE, *CROSS_LINGUAL, *GLUE, *TOPICS, *GENERIC)}
 SPELLINGS = {"sst-2": "sst2", "sts-b": "stsb", "yelp_p": "yelp-polarity", "yelp_f": "yelp-full"}
 """Other ways to write a name: those of the authors of functional specialisation (Li et al., 2023)."""
 GENERATED = "clinic"
@@ -31,17 +34,15 @@ class TaskTable(Mapping[str, Task]):
 
     def __contains__(self, name: object) -> bool:
         """Whether there is a task of this name, in any spelling."""
-        return name == GENERATED or name in BUILDERS or name in ROWS or name in SPELLINGS
+        return name in SPELLINGS or name in list(self)
 
     def __iter__(self) -> Iterator[str]:
         """The names, each in one spelling."""
-        yield GENERATED
-        yield from ROWS
-        yield from BUILDERS
+        return iter([GENERATED, *file_tasks(), *BUILDERS])
 
     def __len__(self) -> int:
         """How many there are."""
-        return 1 + len(ROWS) + len(BUILDERS)
+        return len(list(iter(self)))
 
 
 TASKS = TaskTable()
@@ -56,14 +57,64 @@ def build_task(name: str, options: Mapping[str, Any]) -> Task:
     """The task of this name, with a user's options."""
     name = task_name(name)
     if name == GENERATED:
-        # Imported when asked for: it makes its examples itself and needs none of the readers.
-        from headwise.data.clinic import clinic_task
+        from headwise.data.clinic import clinic_task  # loads its words and templates
 
-        made: Task = clinic_task(options)
-        return made
+        return clinic_task(options)
     if name in BUILDERS:
         return BUILDERS[name](options)
-    if name not in ROWS:
+    if name not in file_tasks():
         raise InputError(f"unknown task {name!r}: {choices(str(name), TASKS)}.")
     # A copy, since a task remembers the classes that it found in train.
-    return configured(replace(ROWS[name]), options)
+    return configured(replace(file_tasks()[name]), options)
+
+
+@cache
+def file_tasks() -> dict[str, FileTask]:
+    """The tasks of tasks.yaml, by name."""
+    tasks = {}
+    for group in yaml.safe_load(Path(__file__).with_name("tasks.yaml").read_text(encoding="utf-8")):
+        for name, content in group["tasks"].items():
+            plain = json.dumps({**group["defaults"], **content, "name": name})
+            for code, language in content.get("languages", {"": ""}).items():
+                task = _file_task(json.loads(plain.replace("{code}", code).replace("{language}", language)))
+                tasks[task.name] = task
+    return tasks
+
+
+def _file_task(row: dict[str, Any]) -> FileTask:
+    """The task of one row of tasks.yaml."""
+    labels, kind = tuple(row.get("labels", ())), row.get("kind", "classification")
+    aliases = row.get("aliases", {})
+    if "first_number" in row:
+        aliases = {str(number): label for number, label in enumerate(labels, row["first_number"])}
+    folders = row["folders"]
+    if "parents" in row:
+        folders = [*(parent + folder for folder in folders for parent in row["parents"]), ""]
+    names = {split: tuple(text.split()) for split, text in row["files"].items()}
+    metrics = tuple(row.get("metrics", REGRESSION_METRICS if kind == "regression" else PAPER_METRICS))
+    unlabelled = row.get("unlabelled", {})
+    return FileTask(
+        name=row["name"],
+        description=row["description"],
+        source=row["source"],
+        files=SplitFiles(names, tuple(folders), guessed=row.get("guessed_files", False)),
+        layouts=tuple(_layout(**layout) for layout in row["layouts"]),
+        kind=kind,
+        known_labels=labels,
+        aliases=aliases,
+        unlabelled=Unlabelled(tuple(unlabelled.get("values", ())), unlabelled.get("rule", "error")),
+        broken_rows=row.get("broken_rows", "error"),
+        metrics=metrics,
+        primary=metrics[0],
+    )
+
+
+def _layout(
+    texts: list[str | list[str]], label: str, columns: list[str] | None = None, only: tuple[str, str] | None = None
+) -> Layout:
+    return Layout(
+        tuple(text if isinstance(text, str) else tuple(text) for text in texts),
+        label,
+        columns=None if columns is None else tuple(columns),
+        only=only and tuple(only),  # type: ignore[arg-type]
+    )

@@ -1,8 +1,8 @@
-"""Texts to token ids, once for all epochs."""
+"""Texts to token ids, once for all epochs, and token ids to padded batches."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from typing import TYPE_CHECKING, Any
@@ -15,16 +15,11 @@ from headwise.data.options import one_of
 from headwise.errors import InputError, is_panic
 
 if TYPE_CHECKING:
+    from tokenizers import Encoding
     from torch import Tensor
     from transformers import PreTrainedTokenizerBase
 
-if TYPE_CHECKING:
-    from tokenizers import Encoding
-    from transformers import PreTrainedTokenizerBase
-
-
-# Encoded examples to padded batches of tensors.
-
+BATCH = 1000  # texts per call of the tokenizer: enough to keep it busy, few enough to bound memory
 
 Item = Mapping[str, Any]
 
@@ -58,8 +53,8 @@ class Collator:
         """A collator that pads as a tokenizer would."""
         if tokenizer.pad_token_id is None:
             raise InputError(f"{type(tokenizer).__name__} has no padding token: set tokenizer.pad_token.")
-        own = {"side": tokenizer.padding_side, "pad_type_id": tokenizer.pad_token_type_id}
-        return cls(tokenizer.pad_token_id, kind, **{**own, **settings})
+        defaults = {"side": tokenizer.padding_side, "pad_type_id": tokenizer.pad_token_type_id}
+        return cls(tokenizer.pad_token_id, kind, **{**defaults, **settings})
 
     def __call__(self, items: Sequence[Item]) -> dict[str, Tensor]:
         """A batch: input_ids, attention_mask, and token_type_ids and labels if the examples have them."""
@@ -67,25 +62,22 @@ class Collator:
 
         if not items:
             raise InputError("an empty batch: give at least one example.")
-        real = self._real([len(item["input_ids"]) for item in items])
-        arrays: dict[str, NDArray[Any]] = {
-            "input_ids": _filled("input_ids", items, real, self.pad_id),
-            "attention_mask": real.astype(np.int64),
-        }
-        if "token_type_ids" in items[0]:
-            arrays["token_type_ids"] = _filled("token_type_ids", items, real, self.pad_type_id)
+        lengths = np.array([len(item["input_ids"]) for item in items])[:, None]
+        width = self._width(int(lengths.max()))
+        columns = np.arange(width)[None, :]
+        real = columns < lengths if self.side == "right" else columns >= width - lengths  # [B,T] where tokens go
+        arrays: dict[str, NDArray[Any]] = {}
+        for name, padding in (("input_ids", self.pad_id), ("token_type_ids", self.pad_type_id)):
+            if name in items[0]:
+                arrays[name] = np.full(real.shape, padding, np.int64)
+                arrays[name][real] = np.concatenate([item[name] for item in items])  # a mask is filled row by row
+        arrays["attention_mask"] = real.astype(np.int64)
         if "labels" in items[0]:
             dtype = np.int64 if self.kind == "classification" else np.float32
             labels = np.array([item["labels"] for item in items], dtype)
             # One logit each: transformers' binary cross-entropy wants labels of the logits' shape.
             arrays["labels"] = labels[:, None] if self.kind == "ranking" else labels
         return {name: torch.from_numpy(array) for name, array in arrays.items()}
-
-    def _real(self, sizes: Sequence[int]) -> NDArray[np.bool_]:
-        """[B,T] where tokens go."""
-        lengths, width = np.array(sizes)[:, None], self._width(max(sizes))
-        places = np.arange(width)[None, :]
-        return places < lengths if self.side == "right" else places >= width - lengths
 
     def _width(self, longest: int) -> int:
         limit = self.max_length
@@ -97,16 +89,6 @@ class Collator:
             return limit
         width = -(-longest // self.multiple_of) * self.multiple_of
         return width if limit is None else min(width, limit)
-
-
-def _filled(name: str, items: Sequence[Item], real: NDArray[np.bool_], padding: int) -> NDArray[np.int64]:
-    """[B,T] all tokens of the batch poured in at once, since a mask is filled row by row."""
-    batch = np.full(real.shape, padding, np.int64)
-    batch[real] = np.concatenate([item[name] for item in items])
-    return batch
-
-
-BATCH = 1000  # texts per call of the tokenizer: enough to keep it busy, few enough to bound memory
 
 
 @dataclass(frozen=True, eq=False)
@@ -123,13 +105,13 @@ class Encoded:
     truncated: int
     """How many examples lost tokens."""
     deciding: list[NDArray[np.bool_]] | None = None
-    """For each example the tokens that decide its label, if asked for."""
+    """For each example the tokens that decide its label, if requested."""
     offsets: NDArray[np.int32] | None = None
-    """[N,2] of each token its first character and the one after its last, if asked for."""
+    """[N,2] for each token its first character and the one after its last, if requested."""
     sources: NDArray[np.int8] | None = None
-    """[N] of each token the number of its text, -1 for special tokens; there when the offsets are."""
+    """[N] for each token the number of its text, -1 for special tokens; there when the offsets are."""
     words: NDArray[np.int32] | None = None
-    """[N] of each token the number of its word in its text, -1 for special tokens, if asked for."""
+    """[N] for each token the number of its word in its text, -1 for special tokens, if requested."""
 
     @property
     def lengths(self) -> NDArray[np.int64]:
@@ -142,13 +124,13 @@ class Encoded:
 
     def __getitem__(self, index: int) -> dict[str, Any]:
         """An example: input_ids, token_type_ids, labels and word_ids, as far as there are any."""
-        place = range(len(self))[index]  # negative ones count from the end, and those beyond it raise
-        part = slice(self.starts[place], self.starts[place + 1])
+        index = range(len(self))[index]  # negative ones count from the end, and those beyond it raise
+        part = slice(self.starts[index], self.starts[index + 1])
         item: dict[str, Any] = {"input_ids": self.ids[part]}
         if self.types is not None:
             item["token_type_ids"] = self.types[part]
         if self.labels is not None:
-            item["labels"] = self.labels[place]
+            item["labels"] = self.labels[index]
         if self.words is not None:
             item["word_ids"] = self.words[part]
         return item
@@ -170,8 +152,8 @@ def encode(
         tokenizer: a fast tokenizer.
         max_length: the longest example in tokens; the longer text of a pair is cut first.
         spans: whether to find the tokens of the split's spans.
-        offsets: whether to keep where in its text each token stands.
-        words: whether to keep which word each token is of.
+        offsets: whether to keep where in its text each token is.
+        words: whether to keep which word each token belongs to.
 
     Returns:
         The encoded examples, in the same order.
@@ -182,10 +164,35 @@ def encode(
             "tokenizer (a model folder needs its tokenizer.json)."
         )
     _check(split, tokenizer, max_length, spans=spans)
-    begins = range(0, len(split), BATCH)
-    parts = [split.subset(range(begin, min(begin + BATCH, len(split)))) for begin in begins]
-    wanted = {"spans": spans, "offsets": offsets, "words": words}
-    return _joined([_encode_part(part, tokenizer, max_length, **wanted) for part in parts], split)
+    arrays: dict[str, list[NDArray[Any]]] = {"ids": [], "types": [], "offsets": [], "sources": [], "words": []}
+    lengths: list[int] = []
+    deciding: list[NDArray[np.bool_]] = []
+    truncated = 0
+    for begin in range(0, len(split), BATCH):
+        part = split.subset(range(begin, min(begin + BATCH, len(split))))
+        tokens = _tokenise(part, tokenizer, max_length)
+        encodings: list[Encoding] = tokens.encodings or []
+        lengths += map(len, tokens["input_ids"])
+        truncated += sum(bool(encoding.overflowing) for encoding in encodings)
+        arrays["ids"].append(np.fromiter(chain.from_iterable(tokens["input_ids"]), np.int32))
+        if "token_type_ids" in tokens:
+            arrays["types"].append(np.fromiter(chain.from_iterable(tokens["token_type_ids"]), np.int8))
+        if spans:
+            deciding += map(_deciding, encodings, part.spans or ())
+        if offsets:
+            flat = chain.from_iterable(chain.from_iterable(encoding.offsets for encoding in encodings))
+            arrays["offsets"].append(np.fromiter(flat, np.int32).reshape(-1, 2))
+            arrays["sources"] += [_numbers(encoding.sequence_ids, np.int8) for encoding in encodings]
+        if words:
+            arrays["words"] += [_numbers(encoding.word_ids, np.int32) for encoding in encodings]
+    joined = {name: np.concatenate(parts) if parts else None for name, parts in arrays.items()}
+    return Encoded(
+        starts=np.cumsum([0, *lengths], dtype=np.int64),
+        labels=split.labels if split.labelled else None,
+        truncated=truncated,
+        deciding=deciding if spans else None,
+        **joined,  # type: ignore[arg-type]
+    )
 
 
 def _check(split: Split, tokenizer: PreTrainedTokenizerBase, max_length: int, *, spans: bool) -> None:
@@ -203,12 +210,10 @@ def _check(split: Split, tokenizer: PreTrainedTokenizerBase, max_length: int, *,
         raise InputError("the split does not say which spans decide its labels: use a task that does, such as clinic.")
 
 
-def _encode_part(
-    part: Split, tokenizer: PreTrainedTokenizerBase, max_length: int, *, spans: bool, offsets: bool, words: bool
-) -> Encoded:
+def _tokenise(part: Split, tokenizer: PreTrainedTokenizerBase, max_length: int) -> Any:
     try:
-        found = tokenizer(
-            *([texts[place] for texts in part.texts] for place in range(len(part.texts[0]))),
+        return tokenizer(
+            *([texts[index] for texts in part.texts] for index in range(len(part.texts[0]))),
             truncation="longest_first",
             max_length=max_length,
             padding=False,
@@ -221,64 +226,19 @@ def _encode_part(
             f"the tokenizer of {tokenizer.name_or_path} failed on these texts ({error}): its tokenizer.json is "
             "damaged; restore it, or save the model again."
         ) from error
-    encodings: list[Encoding] = found.encodings or []
-    starts = np.cumsum([0, *(len(ids) for ids in found["input_ids"])], dtype=np.int64)
-    types = found.get("token_type_ids")
-    return Encoded(
-        ids=np.fromiter(chain.from_iterable(found["input_ids"]), np.int32, starts[-1]),
-        starts=starts,
-        types=None if types is None else np.fromiter(chain.from_iterable(types), np.int8, starts[-1]),
-        labels=None,
-        truncated=sum(bool(encoding.overflowing) for encoding in encodings),
-        deciding=list(map(_deciding, encodings, part.spans or ())) if spans else None,
-        offsets=_offsets(encodings) if offsets else None,
-        sources=np.concatenate([_sources(encoding) for encoding in encodings]) if offsets else None,
-        words=np.concatenate([_words(encoding) for encoding in encodings]) if words else None,
-    )
 
 
-def _words(encoding: Encoding) -> NDArray[np.int32]:
-    """[T] the word of each token in its text, -1 for special tokens."""
-    return np.fromiter((-1 if number is None else number for number in encoding.word_ids), np.int32)
-
-
-def _offsets(encodings: Sequence[Encoding]) -> NDArray[np.int32]:
-    """[N,2] first character of every token and the one after its last."""
-    flat = chain.from_iterable(chain.from_iterable(encoding.offsets for encoding in encodings))
-    return np.fromiter(flat, np.int32).reshape(-1, 2)
-
-
-def _sources(encoding: Encoding) -> NDArray[np.int8]:
-    """[T] the text of each token, -1 for special tokens."""
-    return np.fromiter((-1 if number is None else number for number in encoding.sequence_ids), np.int8)
+def _numbers(numbers: Iterable[int | None], dtype: type[np.integer[Any]]) -> NDArray[Any]:
+    """[T] the numbers, -1 where there is none."""
+    return np.fromiter((-1 if number is None else number for number in numbers), dtype)
 
 
 def _deciding(encoding: Encoding, spans: Spans) -> NDArray[np.bool_]:
     """[T] which tokens share a character with a span."""
     offsets = np.asarray(encoding.offsets)  # [T,2]
-    sentences = _sources(encoding)  # [T]
-    chosen = np.zeros(len(sentences), dtype=bool)
+    sentences = _numbers(encoding.sequence_ids, np.int8)  # [T]
+    tokens = np.zeros(len(sentences), dtype=bool)
     for sentence, start, end in spans:
         overlap = np.minimum(offsets[:, 1], end) - np.maximum(offsets[:, 0], start)
-        chosen |= (sentences == sentence) & (overlap > 0)
-    return chosen
-
-
-def _joined(parts: Sequence[Encoded], split: Split) -> Encoded:
-    lengths = np.concatenate([part.lengths for part in parts])
-    types = [part.types for part in parts if part.types is not None]
-    deciding = [tokens for part in parts for tokens in part.deciding or ()]
-    offsets = [part.offsets for part in parts if part.offsets is not None]
-    sources = [part.sources for part in parts if part.sources is not None]
-    words = [part.words for part in parts if part.words is not None]
-    return Encoded(
-        ids=np.concatenate([part.ids for part in parts]),
-        starts=np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths)]),
-        types=np.concatenate(types) if types else None,
-        labels=split.labels if split.labelled else None,
-        truncated=sum(part.truncated for part in parts),
-        deciding=deciding if parts[0].deciding is not None else None,
-        offsets=np.concatenate(offsets) if offsets else None,
-        sources=np.concatenate(sources) if sources else None,
-        words=np.concatenate(words) if words else None,
-    )
+        tokens |= (sentences == sentence) & (overlap > 0)
+    return tokens

@@ -1,4 +1,4 @@
-"""From the rows of a table to examples: which rows count, and their texts."""
+"""Examples: the rows of a table that count, as texts and labels."""
 
 from __future__ import annotations
 
@@ -6,20 +6,20 @@ import logging
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from headwise.data.layouts import Layout, Table, Text, choose
+from headwise.data.layouts import Layout, Table, choose
 from headwise.errors import InputError, choices
 
-if TYPE_CHECKING:
-    pass
-
-
-# What a task hands over: texts and labels, side by side.
-
+logger = logging.getLogger(__name__)
 
 Label = int | float | None
 Spans = tuple[tuple[int, int, int], ...]
+
+JOINT = " - "
+"""Between the columns that make up one text; as the authors of AG-Pair join title and description."""
+RULES = ("drop", "keep", "error")
+"""What becomes of rows without a label."""
 
 
 @dataclass(frozen=True)
@@ -34,33 +34,30 @@ class Split:
     labels: tuple[Label, ...]
     spans: tuple[Spans, ...] | None = None
     groups: tuple[str, ...] | None = None
-    """Of each example what it belongs to, such as the claim whose candidates are ranked; one's stand together."""
+    """What each example belongs to, such as the claim whose candidates are ranked; a group's examples are adjacent."""
 
     def __post_init__(self) -> None:
         """Refuse parts of different lengths."""
-        spans = len(self.texts) if self.spans is None else len(self.spans)
-        if not len(self.texts) == len(self.labels) == spans:
-            raise InputError(
-                f"a split of {len(self.texts)} texts, {len(self.labels)} labels and {spans} spans: "
-                "expected as many of each; give every example one."
-            )
-        if self.groups is not None and len(self.groups) != len(self.texts):
-            raise InputError(
-                f"a split of {len(self.texts)} texts and {len(self.groups)} groups: expected as many of each; give "
-                "every example one."
-            )
+        parts = {"labels": self.labels, "spans": self.spans, "groups": self.groups}
+        for name, part in parts.items():
+            if part is not None and len(part) != len(self.texts):
+                raise InputError(
+                    f"a split of {len(self.texts)} texts and {len(part)} {name}: expected as many of each; give every "
+                    "example one."
+                )
 
     def __len__(self) -> int:
         """How many examples there are."""
         return len(self.texts)
 
     def subset(self, indices: Iterable[int]) -> Split:
-        """The examples at these places, in this order."""
-        places = [int(index) for index in indices]
-        spans = None if self.spans is None else tuple(self.spans[place] for place in places)
-        groups = None if self.groups is None else tuple(self.groups[place] for place in places)
-        texts = tuple(self.texts[place] for place in places)
-        return Split(texts, tuple(self.labels[place] for place in places), spans, groups)
+        """The examples at these indices, in this order."""
+        kept = [int(index) for index in indices]
+        texts, labels, spans, groups = (
+            None if part is None else tuple(part[index] for index in kept)
+            for part in (self.texts, self.labels, self.spans, self.groups)
+        )
+        return Split(texts, labels, spans, groups)  # type: ignore[arg-type]
 
     @property
     def labelled(self) -> bool:
@@ -68,30 +65,126 @@ class Split:
         return all(label is not None for label in self.labels)
 
 
-# From labels as they are written to classes and numbers.
-
-
-RULES = ("drop", "keep", "error")
-
-
 @dataclass(frozen=True)
 class Unlabelled:
-    """Which written labels mean that there is none, and what becomes of their rows."""
+    """Which written labels mean that there is none, besides empty ones, and what becomes of their rows."""
 
     values: tuple[str, ...] = ()
     rule: str = "error"
 
-    def covers(self, label: str) -> bool:
-        """Whether a written label means that there is none; an empty one always does."""
-        return not label or label in self.values
 
-    def drops(self, place: str) -> bool:
-        """Whether such a row is dropped rather than kept; raises when there should be none."""
-        if self.rule == "error":
+@dataclass
+class Examples:
+    """Texts, the labels as written (None where there is none), and the lines where they are."""
+
+    where: str
+    unit: str
+    columns: tuple[str, ...] = ()
+    """Of the table."""
+    has_label: bool = True
+    """Whether the table has the column of the label."""
+    texts: list[tuple[str, ...]] = field(default_factory=list)
+    labels: list[str | None] = field(default_factory=list)
+    lines: list[int] = field(default_factory=list)
+    empty: list[int] = field(default_factory=list)
+    """Lines that lack a text, and are left out."""
+    broken: list[str] = field(default_factory=list)
+    """What is wrong with lines that cannot be read, and are left out."""
+
+    def position(self, index: int) -> str:
+        """Where an example is, for messages."""
+        return f"{self.where} {self.unit} {self.lines[index]}"
+
+
+def read_examples(
+    table: Table,
+    layouts: Sequence[Layout],
+    unlabelled: Unlabelled,
+    *,
+    labelled: bool = True,
+    broken_rows: str = "error",
+) -> Examples:
+    """Read all examples of a table.
+
+    Args:
+        table: the rows.
+        layouts: the columns that may hold texts and labels; the one that fits is used.
+        unlabelled: what becomes of rows without a label.
+        labelled: whether the column of the label must be there.
+        broken_rows: `error`, or `drop` to leave out rows that cannot be read or lack a text.
+    """
+    layout = choose(layouts, table, labelled=labelled)
+    known = layout.known(table)
+    wanted = list(layout.text_columns)
+    if labelled or layout.label in known:
+        wanted.append(layout.label)
+    for name in wanted:
+        if name not in known:
             raise InputError(
-                f"{place}: expected a label, got none; fill it in, or set unlabelled.rule to drop or keep."
+                f"{table.where} has no column {name!r}, only {', '.join(map(repr, known))}: name the right columns "
+                "with texts and label, or check format and header."
             )
-        return self.rule == "drop"
+    if layout.only and layout.only[0] in known:
+        wanted.append(layout.only[0])
+    wanted = list(dict.fromkeys(wanted))
+    examples = Examples(table.where, table.unit, known, layout.label in known)
+    skipped = dropped = 0
+
+    def broken(message: str) -> None:
+        if broken_rows == "error":
+            raise InputError(message)
+        examples.broken.append(message)
+
+    for line, values in table.rows(wanted, None if table.named else layout.columns, broken):
+        row = dict(zip(wanted, values, strict=True))
+        if not layout.wants(row):
+            skipped += 1
+            continue
+        position = f"{table.where} {table.unit} {line}"
+        label = label_text(row[layout.label]) if layout.label in row else None
+        if label is not None and (not label or label in unlabelled.values):
+            if unlabelled.rule == "error":
+                raise InputError(
+                    f"{position}: expected a label, got none; fill it in, or set unlabelled.rule to drop or keep."
+                )
+            if unlabelled.rule == "drop":
+                dropped += 1
+                continue
+            label = None
+        texts, problem = _texts(layout, row)
+        if problem and broken_rows == "error":
+            raise InputError(f"{position}: {problem}, or drop it with broken_rows.")
+        if problem:
+            examples.empty.append(line)
+            continue
+        examples.texts.append(texts)
+        examples.labels.append(label)
+        examples.lines.append(line)
+    dropped += len(examples.empty) + len(examples.broken)
+    if not examples.texts:
+        only = " with {} {!r}".format(*layout.only) if layout.only and skipped else ""
+        but = f" but {dropped} dropped ones" if dropped else ""
+        raise InputError(f"{table.where} has no examples{only}{but}: give a file with at least one.")
+    if dropped:
+        logger.info("%s: dropped %d rows without a label or text", table.where, dropped)
+    return examples
+
+
+def _texts(layout: Layout, row: Mapping[str, Any]) -> tuple[tuple[str, ...], str]:
+    """The texts of a row, and what is wrong with them, if anything is.
+
+    Of a text that several columns make up, the empty ones are left out: many questions of Yahoo have but a title.
+    """
+    texts = []
+    for text in layout.texts:
+        names = (text,) if isinstance(text, str) else text
+        for name in names:
+            if not isinstance(row[name], str):
+                return (), f"expected text in {name!r}, got {row[name]!r}; correct it"
+        texts.append(JOINT.join(row[name] for name in names if row[name].strip()))
+        if not texts[-1]:
+            return (), f"the text in {' and '.join(map(repr, names))} is empty; fill it in"
+    return tuple(texts), ""
 
 
 def label_text(value: Any) -> str:
@@ -106,205 +199,41 @@ def label_text(value: Any) -> str:
     return str(value).strip()
 
 
-def discovered(examples: Examples, aliases: Mapping[str, str]) -> tuple[str, ...]:
+def find_classes(labels: Iterable[str], aliases: Mapping[str, str]) -> tuple[str, ...]:
     """The classes that occur, in order; whole numbers in the order of numbers."""
-    _check_no_gap(examples)
-    found = {aliases.get(label, label) for label in examples.labels if label is not None}
-    if all(label.removeprefix("-").isdecimal() for label in found):
-        return tuple(sorted(found, key=int))
-    return tuple(sorted(found))
-
-
-def _check_no_gap(examples: Examples) -> None:
-    """Refuse a class named NaN: that is how tables and JSON write a label that is not there."""
-    for index, label in enumerate(examples.labels):
-        if label is not None and label.lower() == "nan":
-            raise InputError(
-                f"{examples.place(index)}: the label is NaN, expected a class; fill it in, or add {label!r} to "
-                "unlabelled.values."
-            )
+    classes = {aliases.get(label, label) for label in labels}
+    numbers = all(label.removeprefix("-").isdecimal() for label in classes)
+    return tuple(sorted(classes, key=int if numbers else None))
 
 
 def class_indices(examples: Examples, names: Sequence[str], aliases: Mapping[str, str]) -> tuple[Label, ...]:
-    """The index of each example's class."""
-    index = _index(names, aliases)
-    return tuple(
-        None if label is None else _looked_up(label, index, names, place=(examples, number))
-        for number, label in enumerate(examples.labels)
-    )
+    """The index of each example's class; as written comes first, in any case of letters second."""
+    exact = {name: index for index, name in enumerate(names)}
+    exact |= {written: exact[name] for written, name in aliases.items() if name in exact}
+    known = {**{written.casefold(): index for written, index in reversed(exact.items())}, **exact}
+    indices: list[Label] = []
+    for number, label in enumerate(examples.labels):
+        index = None if label is None else known.get(label, known.get(label.casefold()))
+        if label is not None and index is None:
+            raise InputError(
+                f"{examples.position(number)}: unknown label {label!r}; {choices(label, names)}; correct it, or map it "
+                "with label_names or unlabelled."
+            )
+        indices.append(index)
+    return tuple(indices)
 
 
-def _index(names: Sequence[str], aliases: Mapping[str, str]) -> dict[str, int]:
-    """Written label -> class; as written comes first, in any case of letters second."""
-    exact = {name: place for place, name in enumerate(names)}
-    exact |= {written: exact[name] for written, name in aliases.items()}
-    folded = {written.casefold(): place for written, place in reversed(exact.items())}
-    return {**folded, **exact}
-
-
-def _looked_up(label: str, index: Mapping[str, int], names: Sequence[str], place: tuple[Examples, int]) -> int:
-    found = index.get(label, index.get(label.casefold()))
-    if found is None:
-        examples, number = place
-        raise InputError(
-            f"{examples.place(number)}: unknown label {label!r}; {choices(label, names)}; correct it, or map it with "
-            "label_names or unlabelled."
-        )
-    return found
-
-
-def numbers(examples: Examples) -> tuple[Label, ...]:
+def label_numbers(examples: Examples) -> tuple[Label, ...]:
     """The number of each example."""
-    return tuple(
-        None if label is None else _number(label, place=(examples, number))
-        for number, label in enumerate(examples.labels)
-    )
-
-
-def _number(label: str, place: tuple[Examples, int]) -> float:
-    try:
-        value = float(label)
-    except ValueError:
-        value = math.nan
-    if not math.isfinite(value):
-        examples, number = place
-        raise InputError(f"{examples.place(number)}: expected a finite number as the label, got {label!r}; correct it.")
-    return value
-
-
-def check_classes(labels: Iterable[Label], names: Sequence[str], where: str) -> None:
-    """Refuse to train a classifier on fewer than two classes."""
-    present = {label for label in labels if isinstance(label, int)}
-    if len(present) < 2:
-        only = f"only the class {names[min(present)]!r}" if present else "no labels"
-        raise InputError(
-            f"{where} has {only}: training needs at least two classes; add examples, or check the label column."
-        )
-
-
-logger = logging.getLogger(__name__)
-
-JOINT = " - "
-"""Between the columns that make up one text; as the authors of AG-Pair join title and description."""
-
-
-@dataclass
-class Examples:
-    """Texts, the labels as written (None where there is none), and the lines they stand on."""
-
-    where: str
-    unit: str
-    texts: list[tuple[str, ...]] = field(default_factory=list)
-    labels: list[str | None] = field(default_factory=list)
-    lines: list[int] = field(default_factory=list)
-
-    def place(self, index: int) -> str:
-        """Where an example stands, for messages."""
-        return f"{self.where} {self.unit} {self.lines[index]}"
-
-
-@dataclass(frozen=True)
-class Rules:
-    """What becomes of rows without a label and of rows that cannot be used."""
-
-    unlabelled: Unlabelled = Unlabelled()
-    broken_rows: str = "error"
-    labelled: bool = True
-    """Whether the column of the label must be there."""
-
-
-def collect(table: Table, layouts: Sequence[Layout], rules: Rules) -> Examples:
-    """Read all examples of a table."""
-    layout = choose(layouts, table, labelled=rules.labelled)
-    wanted = _wanted(table, layout, labelled=rules.labelled)
-    columns = None if table.named else layout.columns
-    gathering = _Gathering(Examples(table.where, table.unit), rules, layout)
-    for line, values in table.rows(wanted, columns, gathering.broken):
-        gathering.add(line, dict(zip(wanted, values, strict=True)))
-    return gathering.finished()
-
-
-def _wanted(table: Table, layout: Layout, *, labelled: bool) -> tuple[str, ...]:
-    """The columns to read, each once."""
-    known = layout.known(table)
-    if layout.label not in known and not labelled:
-        expected = layout.text_columns
-    else:
-        expected = (*layout.text_columns, layout.label)
-    missing = [name for name in expected if name not in known]
-    if missing:
-        raise InputError(
-            f"{table.where} has no column {missing[0]!r}, only {', '.join(map(repr, known))}: name the right columns "
-            "with texts and label, or check format and header."
-        )
-    choosing = (layout.only[0],) if layout.only and layout.only[0] in known else ()
-    return tuple(dict.fromkeys((*expected, *choosing)))
-
-
-class _Gathering:
-    """Adds rows to examples, by the rules."""
-
-    def __init__(self, examples: Examples, rules: Rules, layout: Layout) -> None:
-        self._examples = examples
-        self._rules = rules
-        self._layout = layout
-        self._dropped = 0
-        self._passed_over = 0
-
-    def broken(self, message: str) -> None:
-        """Raise, or pass over the row."""
-        if self._rules.broken_rows == "error":
-            raise InputError(message)
-        self._dropped += 1
-
-    def add(self, line: int, row: Mapping[str, Any]) -> None:
-        """Take a row in, unless it is to be dropped or is none of the task's."""
-        if not self._layout.wants(row):
-            self._passed_over += 1
-            return
-        label = label_text(row[self._layout.label]) if self._layout.label in row else None
-        if label is not None and self._rules.unlabelled.covers(label):
-            label = None
-            if self._rules.unlabelled.drops(self._place(line)):
-                self._dropped += 1
-                return
-        texts = tuple(_text(text, row) for text in self._layout.texts)
-        if "" in texts:
-            self.broken(_problem(self._place(line), self._layout.texts[texts.index("")], row))
-            return
-        self._examples.texts.append(texts)
-        self._examples.labels.append(label)
-        self._examples.lines.append(line)
-
-    def _place(self, line: int) -> str:
-        return f"{self._examples.where} {self._examples.unit} {line}"
-
-    def finished(self) -> Examples:
-        """The examples, if there are any."""
-        if not self._examples.texts:
-            wanted = " with {} {!r}".format(*self._layout.only) if self._layout.only and self._passed_over else ""
-            dropped = f" but {self._dropped} dropped ones" if self._dropped else ""
-            raise InputError(f"{self._examples.where} has no examples{wanted}{dropped}: give a file with at least one.")
-        if self._dropped:
-            logger.info("%s: dropped %d rows without a label or text", self._examples.where, self._dropped)
-        return self._examples
-
-
-def _text(text: Text, row: Mapping[str, Any]) -> str:
-    """One text; empty if it cannot be used. Of several columns the empty ones are left out.
-
-    Many questions of Yahoo, for one, have but a title.
-    """
-    parts = [row[text]] if isinstance(text, str) else [row[name] for name in text]
-    if not all(isinstance(part, str) for part in parts):
-        return ""
-    return JOINT.join([part for part in parts if part.strip()])
-
-
-def _problem(place: str, text: Text, row: Mapping[str, Any]) -> str:
-    """Why there is no such text in a row."""
-    names = (text,) if isinstance(text, str) else text
-    for name in names:
-        if not isinstance(row[name], str):
-            return f"{place}: expected text in {name!r}, got {row[name]!r}; mend it, or drop it with broken_rows."
-    return f"{place}: the text in {' and '.join(map(repr, names))} is empty; fill it in, or drop it with broken_rows."
+    numbers: list[Label] = []
+    for index, label in enumerate(examples.labels):
+        try:
+            number = None if label is None else float(label)
+        except ValueError:
+            number = math.nan
+        if number is not None and not math.isfinite(number):
+            raise InputError(
+                f"{examples.position(index)}: expected a finite number as the label, got {label!r}; correct it."
+            )
+        numbers.append(number)
+    return tuple(numbers)

@@ -1,4 +1,4 @@
-"""Data sets of the Hugging Face Hub, read through `datasets` when it is there."""
+"""Data sets of the Hugging Face Hub, read through `datasets` if it is installed."""
 
 from __future__ import annotations
 
@@ -25,13 +25,27 @@ class Hub:
 
     def table(self, split: str, *, network: bool) -> HubTable:
         """The rows of a split; without the network only from the local cache."""
-        library = _library(self.name)
+        try:
+            library = import_module("datasets")
+        except ImportError:
+            raise InputError(
+                f"hub: {self.name!r} is a data set on the Hub, which needs the library datasets: install "
+                "headwise[hub], or give files."
+            ) from None
         where = f"{self.name}{f'/{self.config}' if self.config else ''} on the Hub, split {self.splits[split]}"
         try:
             with _network(network, library):
                 return HubTable(where, library.load_dataset(self.name, self.config, split=self.splits[split]))
         except (OSError, ValueError, RuntimeError) as error:  # what `datasets` raises for names, files and connections
-            raise InputError(_failure(where, error, network=network)) from None
+            reason = " ".join(str(error).split())
+            if network:
+                message = f"could not be loaded ({reason}); check hub, hub_config and hub_splits."
+            else:
+                message = (
+                    f"this is a Hub name, it is not in the local cache, and no network was allowed ({reason}); "
+                    "pass download=True, or give files."
+                )
+            raise InputError(f"{where}: {message}") from None
 
 
 @dataclass(frozen=True)
@@ -51,32 +65,19 @@ class HubTable:
 
     def rows(self, wanted: Sequence[str], columns: Sequence[str] | None, broken: Broken) -> Iterator[Row]:
         """The wanted columns of every row, counted from 1; classes by their names."""
-        names = [getattr(self.data.features[name], "names", None) for name in wanted]
+        classes = {name: getattr(self.data.features[name], "names", None) for name in wanted}
         for number, record in enumerate(self.data, 1):
             values = [record[name] for name in wanted]
-            yield number, [_named(value, known) for value, known in zip(values, names, strict=True)]
-
-
-def _named(value: Any, names: Sequence[str] | None) -> Any:
-    """Classes come as numbers, with -1 for a label that is kept secret."""
-    if names is None or not isinstance(value, int):
-        return value
-    return names[value] if value >= 0 else None
-
-
-def _library(name: str) -> ModuleType:
-    try:
-        return import_module("datasets")
-    except ImportError:
-        raise InputError(
-            f"hub: {name!r} is a data set on the Hub, which needs the library datasets: install headwise[hub], "
-            "or give files."
-        ) from None
+            for index, name in enumerate(wanted):
+                value, names = values[index], classes[name]
+                if names is not None and isinstance(value, int):  # -1 is a label that is kept secret
+                    values[index] = names[value] if value >= 0 else None
+            yield number, values
 
 
 @contextmanager
 def _network(allowed: bool, library: ModuleType) -> Iterator[None]:
-    """Without permission both libraries are switched to their cache; the environment's own ban stays in force."""
+    """Without permission both libraries are switched to their cache; a ban by the environment stays in force."""
     switches = [library.config, import_module("huggingface_hub.constants")]
     before = [getattr(module, "HF_HUB_OFFLINE", False) for module in switches]
     try:
@@ -86,13 +87,3 @@ def _network(allowed: bool, library: ModuleType) -> Iterator[None]:
     finally:
         for module, offline in zip(switches, before, strict=True):
             module.HF_HUB_OFFLINE = offline
-
-
-def _failure(where: str, error: Exception, *, network: bool) -> str:
-    reason = " ".join(str(error).split())
-    if network:
-        return f"{where}: could not be loaded ({reason}); check hub, hub_config and hub_splits."
-    return (
-        f"{where}: this is a Hub name, it is not in the local cache, and no network was allowed ({reason}); "
-        "pass --download, or give files."
-    )

@@ -1,4 +1,8 @@
-"""Opening a file as a table, by its format."""
+"""Files as tables of rows, with exact line numbers: TSV, CSV, JSON Lines and Parquet.
+
+The csv module reads delimited files rather than pandas: pandas reports no line of a row that is too short, and fills
+it up instead.
+"""
 
 from __future__ import annotations
 
@@ -10,16 +14,61 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from headwise.data.layouts import Broken, Dialect, Row, Table
+from headwise.data.layouts import Broken, Row, Table
 from headwise.data.text_files import MAX_LINE, check_file, gzipped, lines
 from headwise.errors import InputError
 from headwise.limits import parse_json
 
-# Tables of tab- or comma-separated fields, with exact line numbers.
-
-
 DELIMITERS = {"tsv": "\t", "csv": ","}
 QUOTING = {"tsv": "none", "csv": "minimal"}
+FORMATS = ("tsv", "csv", "jsonl", "parquet")
+SUFFIXES = {
+    ".tsv": "tsv",
+    ".txt": "tsv",
+    ".csv": "csv",
+    ".jsonl": "jsonl",
+    ".ndjson": "jsonl",
+    ".json": "jsonl",  # as CLUE names its files of JSON lines
+    ".parquet": "parquet",
+    ".pq": "parquet",
+}
+
+
+@dataclass(frozen=True)
+class Dialect:
+    """How a file is written; None means as its name suggests."""
+
+    format: str | None = None
+    quoting: str | None = None
+    encoding: str = "utf-8"
+
+
+def open_table(path: Path, dialect: Dialect) -> Table:
+    """The table in a file."""
+    kind = dialect.format or format_of(path, dialect.encoding)
+    if kind == "jsonl":
+        return JsonTable(path, dialect.encoding)
+    if kind == "parquet":
+        return ParquetTable(path)
+    return DelimitedTable(path, DELIMITERS[kind], dialect.quoting or QUOTING[kind], dialect.encoding)
+
+
+def suffix_of(path: Path) -> str:
+    """The ending of a file's name in lower case, without that of the compression."""
+    return (path.with_suffix("") if gzipped(path) else path).suffix.lower()
+
+
+def format_of(path: Path, encoding: str = "utf-8") -> str:
+    """The format that a file's name suggests."""
+    suffix = suffix_of(path)
+    if suffix not in SUFFIXES:
+        raise InputError(
+            f"{path}: the format of a file that ends in {suffix!r} is not known; set format to {', '.join(FORMATS)}."
+        )
+    # SciTail and others ship JSON lines under .txt
+    if suffix == ".txt" and next(lines(path, encoding), "").startswith("{"):
+        return "jsonl"
+    return SUFFIXES[suffix]
 
 
 @dataclass(frozen=True)
@@ -47,77 +96,61 @@ class DelimitedTable:
         raise InputError(f"{self.path} is empty: expected lines of fields; fetch or write it again.")
 
     def rows(self, wanted: Sequence[str], columns: Sequence[str] | None, broken: Broken) -> Iterator[Row]:
-        """The wanted columns of every line; blank lines are passed over."""
+        """The wanted columns of every line; blank lines are skipped."""
         names = self.first if columns is None else tuple(columns)
-        places = [self._place(name, names) for name in wanted]
-        for line, fields in self._fields(skip_header=columns is None):
+        for name in wanted:
+            if names.count(name) > 1:
+                raise InputError(f"{self.path} has {names.count(name)} columns named {name!r}: rename all but one.")
+        positions = [names.index(name) for name in wanted]
+        rows = self._fields()
+        if columns is None:
+            next(rows, None)
+        for line, fields in rows:
             if len(fields) == len(names):
-                yield line, [fields[place] for place in places]
+                yield line, [fields[position] for position in positions]
             elif fields not in ([""], []):
                 broken(
                     f"{self.path} line {line}: expected {len(names)} fields, got {len(fields)}; "
-                    "mend the line, or check format and quoting."
+                    "correct the line, or check format and quoting."
                 )
 
-    def _place(self, name: str, names: tuple[str, ...]) -> int:
-        if names.count(name) > 1:
-            raise InputError(f"{self.path} has {names.count(name)} columns named {name!r}: rename all but one.")
-        return names.index(name)
+    def _fields(self) -> Iterator[tuple[int, list[str]]]:
+        """The fields of every row, with the line on which it begins."""
+        if self.quoting == "none":
+            for number, line in enumerate(lines(self.path, self.encoding), 1):
+                yield number, line.removesuffix("\n").removesuffix("\r").split(self.delimiter)
+            return
+        characters = 0  # of the lines of one row, which together may not be longer than one line may be
 
-    def _fields(self, *, skip_header: bool = False) -> Iterator[tuple[int, list[str]]]:
-        fields = self._split() if self.quoting == "none" else self._unquoted()
-        if skip_header:
-            next(fields, None)
-        return fields
+        def counted() -> Iterator[str]:
+            nonlocal characters
+            for line in lines(self.path, self.encoding):
+                characters += len(line)
+                if characters > MAX_LINE:
+                    raise InputError(
+                        f"{self.path} has a row of more than {MAX_LINE:,} characters: close its quotation marks, split "
+                        "the row, or set quoting: none."
+                    )
+                yield line
 
-    def _split(self) -> Iterator[tuple[int, list[str]]]:
-        for number, line in enumerate(lines(self.path, self.encoding), 1):
-            yield number, line.removesuffix("\n").removesuffix("\r").split(self.delimiter)
-
-    def _unquoted(self) -> Iterator[tuple[int, list[str]]]:
         # Strict, because otherwise a quotation mark that is never closed swallows the rest of the file unnoticed.
-        counted = _Counted(lines(self.path, self.encoding), self.path)
-        reader = csv.reader(counted, delimiter=self.delimiter, strict=True)
+        reader = csv.reader(counted(), delimiter=self.delimiter, strict=True)
         while True:
-            line = reader.line_num + 1  # where the row begins; quoted fields may go on over several lines
-            counted.characters = 0
+            characters, start = 0, reader.line_num + 1
             try:
-                yield line, next(reader)
+                fields = next(reader)
             except StopIteration:
                 return
             except csv.Error as error:
                 raise InputError(
-                    f"{self.path} line {line}: {error}; close or double the quotation mark, or set quoting: none."
+                    f"{self.path} line {start}: {error}; close or double the quotation mark, or set quoting: none."
                 ) from None
-
-
-class _Counted:
-    """Lines, of which those of one row together may not be longer than one line may be."""
-
-    def __init__(self, source: Iterator[str], path: Path) -> None:
-        self._source, self._path = source, path
-        self.characters = 0
-
-    def __iter__(self) -> Iterator[str]:
-        return self
-
-    def __next__(self) -> str:
-        line = next(self._source)
-        self.characters += len(line)
-        if self.characters > MAX_LINE:
-            raise InputError(
-                f"{self._path} has a row of more than {MAX_LINE:,} characters: close its quotation marks, split the "
-                "row, or set quoting: none."
-            )
-        return line
-
-
-# Files of one JSON object per line.
+            yield start, fields
 
 
 @dataclass(frozen=True)
 class JsonTable:
-    """A JSON Lines file."""
+    """A file of one JSON object per line."""
 
     path: Path
     encoding: str
@@ -138,7 +171,7 @@ class JsonTable:
         raise InputError(f"{self.path} is empty: expected one JSON object per line; fetch or write it again.")
 
     def rows(self, wanted: Sequence[str], columns: Sequence[str] | None, broken: Broken) -> Iterator[Row]:
-        """The wanted keys of every object; blank lines are passed over."""
+        """The wanted keys of every object; blank lines are skipped."""
         for line, record in self.objects():
             missing = [name for name in wanted if name not in record]
             if missing:
@@ -150,32 +183,27 @@ class JsonTable:
                 yield line, [record[name] for name in wanted]
 
     def objects(self) -> Iterator[tuple[int, dict[str, Any]]]:
-        """Every object with its line, whatever keys it has; blank lines are passed over."""
+        """Every object with its line, whatever keys it has; blank lines are skipped."""
         for number, line in enumerate(lines(self.path, self.encoding), 1):
-            if line.strip():
-                yield number, self._parsed(line, number)
-
-    def _parsed(self, line: str, number: int) -> dict[str, Any]:
-        try:
-            record = parse_json(line)
-        except ValueError as error:
-            raise InputError(
-                f"{self.path} line {number}: expected a JSON object, got invalid JSON ({error}); mend the line."
-            ) from None
-        if not isinstance(record, dict):
-            raise InputError(
-                f"{self.path} line {number}: expected a JSON object, got a {type(record).__name__}; "
-                "write one object per line."
-            )
-        return record
-
-
-# Parquet files, read through pyarrow when it is there.
+            if not line.strip():
+                continue
+            try:
+                record = parse_json(line)
+            except ValueError as error:
+                raise InputError(
+                    f"{self.path} line {number}: expected a JSON object, got invalid JSON ({error}); correct the line."
+                ) from None
+            if not isinstance(record, dict):
+                raise InputError(
+                    f"{self.path} line {number}: expected a JSON object, got a {type(record).__name__}; "
+                    "write one object per line."
+                )
+            yield number, record
 
 
 @dataclass(frozen=True)
 class ParquetTable:
-    """A Parquet file."""
+    """A Parquet file, read through pyarrow if it is installed."""
 
     path: Path
 
@@ -212,43 +240,7 @@ class ParquetTable:
             ) from None
         try:
             return module.ParquetFile(self.path)
-        except (OSError, ValueError) as error:  # pyarrow's own errors are ValueErrors
+        except (OSError, ValueError) as error:  # pyarrow's errors are ValueErrors
             raise InputError(
                 f"{self.path} is not a Parquet file ({error}): fetch it again, or set its format."
             ) from None
-
-
-FORMATS = ("tsv", "csv", "jsonl", "parquet")
-SUFFIXES = {
-    ".tsv": "tsv",
-    ".txt": "tsv",
-    ".csv": "csv",
-    ".jsonl": "jsonl",
-    ".ndjson": "jsonl",
-    ".json": "jsonl",  # as CLUE names its files of JSON lines
-    ".parquet": "parquet",
-    ".pq": "parquet",
-}
-
-
-def open_table(path: Path, dialect: Dialect) -> Table:
-    """The table in a file."""
-    kind = dialect.format or format_of(path, dialect.encoding)
-    if kind == "jsonl":
-        return JsonTable(path, dialect.encoding)
-    if kind == "parquet":
-        return ParquetTable(path)
-    return DelimitedTable(path, DELIMITERS[kind], dialect.quoting or QUOTING[kind], dialect.encoding)
-
-
-def format_of(path: Path, encoding: str = "utf-8") -> str:
-    """The format that a file's name suggests."""
-    suffix = (path.with_suffix("") if gzipped(path) else path).suffix.lower()
-    if suffix not in SUFFIXES:
-        raise InputError(
-            f"{path}: the format of a file that ends in {suffix!r} is not known; set format to {', '.join(FORMATS)}."
-        )
-    # SciTail and others ship JSON lines under .txt
-    if suffix == ".txt" and next(lines(path, encoding), "").startswith("{"):
-        return "jsonl"
-    return SUFFIXES[suffix]

@@ -1,4 +1,4 @@
-"""What a task owes: where its examples come from, what they mean, and how they are scored."""
+"""Tasks: where examples come from, what they mean, and how they are scored."""
 
 from __future__ import annotations
 
@@ -10,41 +10,26 @@ from typing import Any, Protocol
 from headwise.data.examples import (
     Examples,
     Label,
-    Rules,
     Split,
     Unlabelled,
-    check_classes,
     class_indices,
-    collect,
-    discovered,
-    numbers,
+    find_classes,
+    label_numbers,
+    read_examples,
 )
 from headwise.data.hub import Hub
-from headwise.data.layouts import Dialect, Layout, Places, Table, Text
-from headwise.data.readers import open_table
+from headwise.data.layouts import Layout, Table
+from headwise.data.readers import Dialect, open_table
 from headwise.errors import InputError, choices
 
 CLASSIFICATION_METRICS = ("accuracy", "macro_precision", "macro_recall", "macro_f1", "f1", "matthews")
 REGRESSION_METRICS = ("pearson", "spearman")
-
-
-def described(task: Task) -> dict[str, Any]:
-    """What all tasks tell about themselves, as plain data."""
-    return {
-        "name": task.name,
-        "description": task.description,
-        "source": task.source,
-        "kind": task.kind,
-        "labels": list(task.labels),
-        "sentences": task.sentences,
-        "metrics": list(task.metrics),
-        "primary": task.primary,
-        "splits": list(task.splits),
-    }
+PAPER_METRICS = ("accuracy", "macro_precision", "macro_recall", "macro_f1")
+"""As the papers on natural language inference report them."""
 
 
 class Task(Protocol):
-    """A task, be its examples read or made."""
+    """A task, whether its examples are read or generated."""
 
     @property
     def name(self) -> str:
@@ -80,7 +65,7 @@ class Task(Protocol):
 
     @property
     def splits(self) -> tuple[str, ...]:
-        """What `read` knows."""
+        """The names that `read` takes."""
 
     def available(self, root: Path | None) -> tuple[str, ...]:
         """The splits that can be read below a data root right now."""
@@ -95,17 +80,93 @@ class Task(Protocol):
         """All there is to know, as plain data."""
 
 
-# Tasks whose examples lie in files or on the Hub: one class, many rows of a table.
+def described(task: Task) -> dict[str, Any]:
+    """What all tasks have in their description, as plain data."""
+    names = ("name", "description", "source", "kind", "labels", "sentences", "metrics", "primary", "splits")
+    values = {name: getattr(task, name) for name in names}
+    return {name: list(value) if isinstance(value, tuple) else value for name, value in values.items()}
+
+
+@dataclass(frozen=True)
+class SplitFiles:
+    """Where a task's files lie: folders below the data root, names in them by split, and files that the user names."""
+
+    names: Mapping[str, tuple[str, ...]]
+    folders: tuple[str, ...] = ("",)
+    own: Mapping[str, str] = field(default_factory=dict)
+    """Files of the user by split."""
+    guessed: bool = False
+    """Whether `names` are but a guess, to be forgotten as soon as the user names a file."""
+
+    @property
+    def splits(self) -> tuple[str, ...]:
+        """The splits that have a file, by the table or by the user."""
+        return tuple(dict.fromkeys([*self.names, *self.own]))
+
+    def find(self, split: str, root: Path | None, task: str) -> Path:
+        """The file of a split."""
+        if split in self.own:
+            return self._find_own(split, root, task)
+        if root is None:
+            raise InputError(
+                f"task {task!r}: the {split} split is looked for below a data root, and none was given; "
+                f"give one, or an absolute path in files.{split}."
+            )
+        folders = [root / folder for folder in self.folders]
+        every_name = [name for names in self.names.values() for name in names]
+        # One folder for all splits, so that one of them never comes from a neighbour's folder.
+        folder = next((folder for folder in folders if _first_file(folder, every_name)), folders[0])
+        path = _first_file(folder, self.names[split])
+        if path is None:
+            tried = f"{' or '.join(self.names[split])} in {' or '.join(map(str, folders))}"
+            fraction = ", or set data.validation_fraction to take it from train" if split == "validation" else ""
+            raise InputError(
+                f"task {task!r}: no {split} split was found; expected {tried}; give files.{split}{fraction}."
+            )
+        return path
+
+    def available(self, root: Path | None) -> tuple[str, ...]:
+        """The splits whose file exists."""
+
+        def exists(split: str) -> bool:
+            try:
+                return self.find(split, root, "").is_file()
+            except InputError:
+                return False
+
+        return tuple(split for split in self.splits if exists(split))
+
+    def _find_own(self, split: str, root: Path | None, task: str) -> Path:
+        path = Path(self.own[split]).expanduser()
+        if root is None and not path.is_absolute():
+            raise InputError(
+                f"task {task!r}: files.{split} {str(path)!r} is relative to a data root, and none was given; "
+                "give one, or an absolute path."
+            )
+        # An absolute path joined to a root stays as it is.
+        tried = list(dict.fromkeys((root or Path()) / folder / path for folder in ("", *self.folders)))
+        for candidate in tried:
+            if candidate.exists():
+                return candidate
+        raise InputError(
+            f"task {task!r}: files.{split} does not exist as {' or '.join(map(str, tried))} (data root: {root}); "
+            "correct the path or the root."
+        )
+
+
+def _first_file(folder: Path, names: list[str] | tuple[str, ...]) -> Path | None:
+    candidates = (folder / f"{name}{ending}" for name in names for ending in ("", ".gz"))
+    return next((path for path in candidates if path.exists()), None)
 
 
 @dataclass(frozen=True, kw_only=True)
 class FileTask:
-    """A task described by data: where its files lie, which columns count, what the labels mean."""
+    """A task described by data: where its files lie, which columns count, what the labels mean. See tasks.yaml."""
 
     name: str
     description: str
     source: str
-    places: Places
+    files: SplitFiles
     layouts: tuple[Layout, ...]
     kind: str = "classification"
     known_labels: tuple[str, ...] = ()
@@ -118,12 +179,12 @@ class FileTask:
     hub: Hub | None = None
     metrics: tuple[str, ...]
     primary: str
-    _found: dict[str, tuple[str, ...]] = field(default_factory=dict, init=False, repr=False, compare=False)
+    _discovered: list[str] = field(default_factory=list, init=False, repr=False, compare=False)
 
     @property
     def labels(self) -> tuple[str, ...]:
         """The classes in order; of a task that finds them in train, only once train was read."""
-        return self.known_labels or self._found.get("labels", ())
+        return self.known_labels or tuple(self._discovered)
 
     @property
     def sentences(self) -> int:
@@ -132,106 +193,80 @@ class FileTask:
 
     @property
     def splits(self) -> tuple[str, ...]:
-        """What can be asked of `read`, as far as the files are there."""
-        return tuple(self.hub.splits) if self.hub else self.places.splits
+        """The names that `read` takes, as far as the files are there."""
+        return tuple(self.hub.splits) if self.hub else self.files.splits
 
     def available(self, root: Path | None) -> tuple[str, ...]:
-        """The splits whose file is there; of a data set on the Hub, all."""
-        return self.splits if self.hub else self.places.available(None if root is None else Path(root))
+        """The splits whose file exists; of a data set on the Hub, all."""
+        return self.splits if self.hub else self.files.available(None if root is None else Path(root))
 
     def read(self, split: str, root: Path | None, *, network: bool = False) -> Split:
         """The examples of a split; only those of test splits may lack labels."""
-        self._check_split(split)
-        examples = self._examples(self._table(split, root, network=network), labelled=not split.startswith("test"))
-        if split == "train":
-            self._discover(examples)
-        elif self.kind == "classification" and not self.labels and any(examples.labels):
-            self._discover(self._examples(self._table("train", root, network=network), labelled=True))
-        labels = self._parsed(examples)
+        if split not in self.splits:
+            fix = "give files.validation or set data.validation_fraction; " if split == "validation" else ""
+            raise InputError(f"task {self.name!r} has no {split} split: {fix}{choices(split, self.splits)}.")
+
+        def table(split: str) -> Table:
+            if self.hub:
+                return self.hub.table(split, network=network)
+            return open_table(self.files.find(split, None if root is None else Path(root), self.name), self.dialect)
+
+        examples = self._examples(table(split), labelled=not split.startswith("test"))
+        if self.kind == "classification" and not self.known_labels:
+            if split == "train":
+                self._discover(examples)
+            elif not self.labels and any(examples.labels):
+                self._discover(self._examples(table("train"), labelled=True))
+        labels = self._parse_labels(examples)
         if split == "train" and self.kind == "classification":
-            check_classes(labels, self.labels, examples.where)
+            present = {label for label in labels if isinstance(label, int)}
+            if len(present) < 2:
+                only = f"only the class {self.labels[min(present)]!r}" if present else "no labels"
+                raise InputError(
+                    f"{examples.where} has {only}: training needs at least two classes; add examples, or check the "
+                    "label column."
+                )
         return Split(tuple(examples.texts), labels)
 
     def read_file(self, path: Path, *, labelled: bool) -> Split:
         """The examples of any file with the task's columns; unless labelled, labels are not read and all rows kept."""
-        examples = self._examples(open_table(Path(path), self.dialect), labelled=labelled, every_row=not labelled)
-        if not labelled:
-            return Split(tuple(examples.texts), (None,) * len(examples.texts))
-        return Split(tuple(examples.texts), self._parsed(examples))
+        table = open_table(Path(path), self.dialect)
+        if labelled:
+            examples = self._examples(table, labelled=True)
+            return Split(tuple(examples.texts), self._parse_labels(examples))
+        layouts = [replace(layout, only=None) for layout in self.layouts]
+        examples = read_examples(table, layouts, replace(self.unlabelled, rule="keep"), labelled=False)
+        return Split(tuple(examples.texts), (None,) * len(examples.texts))
 
     def describe(self) -> dict[str, Any]:
         """All there is to know, as plain data."""
         return described(self)
 
-    def _check_split(self, split: str) -> None:
-        if split in self.splits:
-            return
-        way_out = "give files.validation or set data.validation_fraction; " if split == "validation" else ""
-        raise InputError(f"task {self.name!r} has no {split} split: {way_out}{choices(split, self.splits)}.")
-
-    def _table(self, split: str, root: Path | None, *, network: bool) -> Table:
-        if self.hub:
-            return self.hub.table(split, network=network)
-        return open_table(self.places.find(split, None if root is None else Path(root), self.name), self.dialect)
-
-    def _examples(self, table: Table, *, labelled: bool, every_row: bool = False) -> Examples:
-        rules, layouts = Rules(self.unlabelled, self.broken_rows, labelled), self.layouts
-        if every_row:
-            rules = replace(rules, unlabelled=replace(self.unlabelled, rule="keep"), broken_rows="error")
-            layouts = tuple(replace(layout, only=None) for layout in layouts)
-        return collect(table, layouts, rules)
+    def _examples(self, table: Table, *, labelled: bool) -> Examples:
+        return read_examples(table, self.layouts, self.unlabelled, labelled=labelled, broken_rows=self.broken_rows)
 
     def _discover(self, examples: Examples) -> None:
-        if self.kind == "classification" and not self.known_labels:
-            found = discovered(examples, self.aliases)
-            if "f1" in self.metrics and len(found) > 2:
+        """Take the classes that occur in train, and remember them."""
+        for index, label in enumerate(examples.labels):
+            if label is not None and label.lower() == "nan":  # as tables and JSON write a label that is not there
                 raise InputError(
-                    f"metrics: f1 is for two classes, but {examples.where} has {len(found)} ({', '.join(found)}): use "
-                    "macro_f1."
+                    f"{examples.position(index)}: the label is NaN, expected a class; fill it in, or add {label!r} to "
+                    "unlabelled.values."
                 )
-            self._found["labels"] = found
+        classes = find_classes((label for label in examples.labels if label is not None), self.aliases)
+        if "f1" in self.metrics and len(classes) > 2:
+            raise InputError(
+                f"metrics: f1 is for two classes, but {examples.where} has {len(classes)} ({', '.join(classes)}): use "
+                "macro_f1."
+            )
+        self._discovered[:] = classes
 
-    def _parsed(self, examples: Examples) -> tuple[Label, ...]:
+    def _parse_labels(self, examples: Examples) -> tuple[Label, ...]:
         if self.kind == "regression":
-            return numbers(examples)
+            return label_numbers(examples)
         if not self.labels and any(label is not None for label in examples.labels):
             raise InputError(
                 f"{examples.where} has labels, but the classes of task {self.name!r} are not known yet: "
                 "read train first, or give labels."
             )
-        aliases = {written: name for written, name in self.aliases.items() if name in self.labels}
-        return class_indices(examples, self.labels, aliases)
-
-
-# Short hands for the rows of the tables.
-
-
-NLI_LABELS = ("entailment", "neutral", "contradiction")
-# As the papers on natural language inference report them
-PAPER_METRICS = ("accuracy", "macro_precision", "macro_recall", "macro_f1")
-
-
-def row(name: str, description: str, source: str, **parts: Any) -> FileTask:
-    """A task of the table; by default it is scored as its kind suggests, by the first of its metrics."""
-    regression = parts.get("kind") == "regression"
-    metrics = parts.setdefault("metrics", REGRESSION_METRICS if regression else PAPER_METRICS)
-    return FileTask(name=name, description=description, source=source, **{"primary": metrics[0], **parts})
-
-
-def named(*texts: Text, label: str) -> Layout:
-    """A layout with a header."""
-    return Layout(texts, label)
-
-
-def places(folders: tuple[str, ...], names: Mapping[str, str], *, guessed: bool = False) -> Places:
-    """Folders below the root, and for each split its file names, separated by blanks."""
-    return Places({split: tuple(text.split()) for split, text in names.items()}, folders, guessed=guessed)
-
-
-def numbered(*labels: str, start: int = 0) -> dict[str, Any]:
-    """Classes that the files write as 0, 1 and so on, or from another start."""
-    return {"known_labels": labels, "aliases": {str(place): label for place, label in enumerate(labels, start)}}
-
-
-# Pairs on which the annotators did not agree have no label.
-DISAGREED = Unlabelled(("-",), "drop")
+        return class_indices(examples, self.labels, self.aliases)

@@ -1,4 +1,7 @@
-"""Lines of text files, plain, gzipped or inside a zip; whatever is wrong with the file is said in one sentence."""
+"""Lines of text files, plain, gzipped or inside a zip; whatever is wrong with the file is said in one sentence.
+
+Files inside a zip are named as if the zip were a folder: data/scifact.zip/claims_train.csv.
+"""
 
 from __future__ import annotations
 
@@ -16,67 +19,12 @@ from zipfile import BadZipFile, ZipFile
 from headwise.errors import InputError
 from headwise.limits import check_member, limited
 
-# Files inside a zip, named as if the zip were a folder: data/scifact.zip/claims_train.csv.
-
-
-_ENCRYPTED = 1  # the first of a member's flag bits
-
-
-def archive_of(path: Path) -> Path | None:
-    """The zip that the path goes through, if it does."""
-    return next((folder for folder in path.parents if is_archive(folder)), None)
-
-
-def is_archive(path: Path) -> bool:
-    """Whether this is a file whose name says that it is a zip."""
-    return path.suffix.lower() == ".zip" and path.is_file()
-
-
-def members(archive: Path) -> tuple[str, ...]:
-    """The names of the files inside, without what macOS adds."""
-    with _opened_archive(archive) as opened:
-        names = [info.filename for info in opened.infolist() if not info.is_dir()]
-    return tuple(name for name in names if not name.startswith("__MACOSX/"))
-
-
-def packed_size(path: Path, archive: Path) -> int:
-    """Bytes of a file inside a zip as it is packed there."""
-    with _opened_archive(archive) as opened:
-        return min(opened.getinfo(path.relative_to(archive).as_posix()).compress_size, archive.stat().st_size)
-
-
-@contextmanager
-def open_member(path: Path, archive: Path) -> Iterator[IO[bytes]]:
-    """The bytes of a file inside a zip, unpacked as they are read."""
-    name = path.relative_to(archive).as_posix()
-    with _opened_archive(archive) as opened:
-        if name not in opened.namelist():
-            raise InputError(f"{archive} holds no {name}: correct the name, or put the file into the zip.")
-        if opened.getinfo(name).flag_bits & _ENCRYPTED:
-            raise InputError(f"{path} is locked with a password: unpack the zip first.")
-        check_member(opened, opened.getinfo(name), path)
-        try:
-            stream = opened.open(name)
-        except NotImplementedError as error:
-            raise InputError(f"{path} is packed in a way that Python cannot read ({error}): unpack it first.") from None
-        with stream:
-            yield stream
-
-
-@contextmanager
-def _opened_archive(archive: Path) -> Iterator[ZipFile]:
-    try:
-        with ZipFile(archive) as opened:
-            yield opened
-    except BadZipFile as error:
-        raise InputError(f"{archive} is not a whole zip file ({error}): fetch it again, or unpack it.") from None
-
-
 CHUNK = 2**20
 MAX_LINE = 20_000_000
 """Characters of a line."""
 MAX_DOCUMENT = 100_000_000
 """Characters of a file that is read as one text."""
+_ENCRYPTED = 1  # the first of a zip member's flag bits
 
 
 def lines(path: Path, encoding: str, *, longest: int = MAX_LINE) -> Iterator[str]:
@@ -85,10 +33,11 @@ def lines(path: Path, encoding: str, *, longest: int = MAX_LINE) -> Iterator[str
     A line of more than `longest` characters is refused before the rest of it is read.
     """
     check_file(path)
+    # Windows programs begin UTF-8 files with a mark that would otherwise stick to the name of the first column.
+    codec = "utf-8-sig" if encoding.lower().replace("_", "-") in ("utf-8", "utf8") else encoding
     try:
         with ExitStack() as stack:
-            stream = _opened(path, stack)
-            text = stack.enter_context(TextIOWrapper(stream, encoding=_skipping_mark(encoding), newline="\n"))
+            text = stack.enter_context(TextIOWrapper(_opened(path, stack), encoding=codec, newline="\n"))
             for number, line in enumerate(iter(partial(text.readline, longest + 1), ""), 1):
                 if len(line) > longest and not line.endswith("\n"):
                     raise InputError(
@@ -99,7 +48,11 @@ def lines(path: Path, encoding: str, *, longest: int = MAX_LINE) -> Iterator[str
     except UnicodeDecodeError as error:
         raise _bad_bytes(path, encoding, error) from None
     except (gzip.BadGzipFile, EOFError, zlib.error) as error:
-        raise _not_whole(path, error) from None
+        if archive_of(path) is not None and not gzipped(path):
+            message = f"{path} is not whole inside its zip ({error}): fetch the zip again."
+        else:
+            message = f"{path} is not a whole gzip file ({error}): fetch it again, or drop the .gz."
+        raise InputError(message) from None
     except OSError as error:
         raise InputError(f"{path} cannot be read ({error.strerror}): make it readable or name another file.") from None
 
@@ -118,7 +71,7 @@ def whole_text(path: Path, encoding: str) -> str:
 
 
 def check_file(path: Path) -> None:
-    """Refuse what is not there or is not a file."""
+    """Refuse a path that does not exist or is not a file."""
     if path.is_dir():
         raise InputError(f"{path} is a directory: expected a file; name one inside it.")
     if archive_of(path) is None and not path.exists():
@@ -130,24 +83,55 @@ def gzipped(path: Path) -> bool:
     return path.suffix.lower() == ".gz"
 
 
+def archive_of(path: Path) -> Path | None:
+    """The zip that the path goes through, if it does."""
+    return next((folder for folder in path.parents if is_archive(folder)), None)
+
+
+def is_archive(path: Path) -> bool:
+    """Whether this is a file whose name says that it is a zip."""
+    return path.suffix.lower() == ".zip" and path.is_file()
+
+
+def members(archive: Path) -> tuple[str, ...]:
+    """The names of the files inside a zip, without what macOS adds."""
+    with _open_archive(archive) as opened:
+        names = [info.filename for info in opened.infolist() if not info.is_dir()]
+    return tuple(name for name in names if not name.startswith("__MACOSX/"))
+
+
+@contextmanager
+def _open_archive(archive: Path) -> Iterator[ZipFile]:
+    try:
+        with ZipFile(archive) as opened:
+            yield opened
+    except BadZipFile as error:
+        raise InputError(f"{archive} is not a whole zip file ({error}): fetch it again, or unpack it.") from None
+
+
 def _opened(path: Path, stack: ExitStack) -> IO[bytes]:
+    """The bytes of a file, unpacked as they are read and up to the limit of a packed file."""
     archive = archive_of(path)
-    stream = stack.enter_context(path.open("rb") if archive is None else open_member(path, archive))
+    if archive is None:
+        stream: IO[bytes] = stack.enter_context(path.open("rb"))
+        packed = path.stat().st_size
+    else:
+        opened = stack.enter_context(_open_archive(archive))
+        name = path.relative_to(archive).as_posix()
+        if name not in opened.namelist():
+            raise InputError(f"{archive} holds no {name}: correct the name, or put the file into the zip.")
+        member = opened.getinfo(name)
+        if member.flag_bits & _ENCRYPTED:
+            raise InputError(f"{path} is locked with a password: unpack the zip first.")
+        check_member(opened, member, path)
+        try:
+            stream = stack.enter_context(opened.open(name))
+        except NotImplementedError as error:
+            raise InputError(f"{path} is packed in a way that Python cannot read ({error}): unpack it first.") from None
+        packed = min(member.compress_size, archive.stat().st_size)
     if not gzipped(path):
         return stream
-    packed = path.stat().st_size if archive is None else packed_size(path, archive)
     return limited(stack.enter_context(gzip.GzipFile(fileobj=stream)), packed, path)
-
-
-def _skipping_mark(encoding: str) -> str:
-    # Windows programs begin UTF-8 files with a mark that would otherwise stick to the name of the first column.
-    return "utf-8-sig" if encoding.lower().replace("_", "-") in ("utf-8", "utf8") else encoding
-
-
-def _not_whole(path: Path, error: Exception) -> InputError:
-    if archive_of(path) is not None and not gzipped(path):
-        return InputError(f"{path} is not whole inside its zip ({error}): fetch the zip again.")
-    return InputError(f"{path} is not a whole gzip file ({error}): fetch it again, or drop the .gz.")
 
 
 def _bad_bytes(path: Path, encoding: str, error: UnicodeDecodeError) -> InputError:
@@ -156,20 +140,16 @@ def _bad_bytes(path: Path, encoding: str, error: UnicodeDecodeError) -> InputErr
     line, start = 1, 0  # of the bytes that are not decoded yet
     with ExitStack() as stack:
         stream = _opened(path, stack)
-        while chunk := stream.read(CHUNK):
-            waiting = decoder.getstate()[0]
-            try:
+        try:
+            while chunk := stream.read(CHUNK):
+                waiting = decoder.getstate()[0]
                 decoder.decode(chunk)
-            except UnicodeDecodeError as again:
-                error = again
-                break
-            start += len(waiting) + len(chunk) - len(decoder.getstate()[0])
-            line += (waiting + chunk).count(b"\n", 0, len(waiting) + len(chunk) - len(decoder.getstate()[0]))
-        else:
-            try:
-                decoder.decode(b"", final=True)
-            except UnicodeDecodeError as again:
-                error = again
+                decoded = len(waiting) + len(chunk) - len(decoder.getstate()[0])
+                start += decoded
+                line += (waiting + chunk).count(b"\n", 0, decoded)
+            decoder.decode(b"", final=True)
+        except UnicodeDecodeError as again:
+            error = again
     line += error.object.count(b"\n", 0, error.start)
     return InputError(
         f"{path} line {line}, byte {start + error.start}: expected {encoding} text, got the byte "

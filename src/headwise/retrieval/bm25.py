@@ -5,7 +5,6 @@ Shapes: N documents.
 
 from __future__ import annotations
 
-import re
 import unicodedata
 from array import array
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -18,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headwise.cache import digest, find_or_build, retrieval_cache
+from headwise.data.near_duplicates import plain_words, word_pattern
 from headwise.errors import InputError, choices
 from headwise.retrieval.collections import Collection, Progress
 from headwise.retrieval.corpus import EVERY, Corpus, documents_key, open_corpus
@@ -65,19 +65,10 @@ class Words:
 
     def fingerprint(self) -> dict[str, Any]:
         """What decides the words: options, and versions of what they are made with."""
-        made_with = {"pattern": digest(_pattern().pattern), "unicode": unicodedata.unidata_version}
+        made_with = {"pattern": digest(word_pattern().pattern), "unicode": unicodedata.unidata_version}
         if self.stem != NONE:
             made_with["PyStemmer"] = _import_stemmer().version()
         return {"stem": self.stem, "stop_words": sorted(self.left_out()), **made_with}
-
-
-def plain_words(text: str) -> list[str]:
-    """The words of a text before anything is left out or cut off."""
-    # NFKC makes one of what only looks different: e + accent and é, the micro sign and Greek mu, the ligature ﬁ and fi.
-    # Most text is ASCII, where there is nothing to do.
-    if not text.isascii():
-        text = unicodedata.normalize("NFKC", text)
-    return _pattern().findall(text.lower())
 
 
 @cache
@@ -128,14 +119,6 @@ def _stop_words(language: str) -> frozenset[str]:
     if language == NONE:
         return frozenset()
     return frozenset(word for entry in stop_word_lists()[language] for word in plain_words(entry))
-
-
-@cache
-def _pattern() -> re.Pattern[str]:
-    # Numbers stay whole, or the 0 of every "p < 0.05" would answer to "0-dimensional". Vowel signs, as in Hindi, and
-    # accents that are signs of their own are no letters to \w, which would cut words in two; the underscore is one.
-    marks = "".join(sign for sign in map(chr, range(0x10000)) if unicodedata.category(sign)[0] == "M")
-    return re.compile(rf"\d+(?:[.,]\d+)+|[^\W_]+(?:[{marks}]+[^\W_]*)*")
 
 
 # The words of all documents as numbers, in little memory: what an index is made from.

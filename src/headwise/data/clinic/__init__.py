@@ -1,13 +1,11 @@
-"""A clinical inference task of our own: any size, seeded, and every example knows the words that decide its label.
+"""A generated task of clinical inference: any size, seeded, and every example knows the words that decide its label.
 
-`lexicon` has the words, `templates` the sentence frames (`frames` reads them), `kinds` says what is made of them,
-`cast`, `roles` and `sentences` make one example, `generate` many, and `task` hands them over.
-
-Two conventions, as in other corpora of this sort: what the patient denies counts as absent, and what is named once is
-one thing, which has one side, one place, one onset and one dose.
+`lexicon.yaml` has the words, `templates.yaml` the sentences, `generator` makes examples of them, and `clinic_task`
+hands them over as a task. Two conventions, as in other corpora of this sort: what the patient denies counts as absent,
+and what is named once is one thing, which has one side, one site, one onset and one dose.
 """
 
-from headwise.data.clinic.entities import ClinicExample, Fact
-from headwise.data.clinic.generate import ClinicTask, clinic_task
+from headwise.data.clinic.clinic_task import ClinicTask, clinic_task
+from headwise.data.clinic.generator import ClinicExample, Fact
 
 __all__ = ["ClinicExample", "ClinicTask", "Fact", "clinic_task"]

@@ -58,10 +58,10 @@ class Shelf:
         return [lack for split in wanted if (lack := self._lacking(task, split))]
 
     def _lacking(self, task: FileTask, split: str) -> str | None:
-        key = f"{task.name} {split} {task.places}"
+        key = f"{task.name} {split} {task.files}"
         if key not in self._files:
             here = split in task.available(self._data)
-            names = [task.places.own[split]] if split in task.places.own else list(task.places.names.get(split, ()))
+            names = [task.files.own[split]] if split in task.files.own else list(task.files.names.get(split, ()))
             said = f"{split} of {task.name} ({' or '.join(names)}{self._below()})"
             self._files[key] = None if here else said
         return self._files[key]

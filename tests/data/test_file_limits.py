@@ -8,7 +8,7 @@ import sys
 import zipfile
 
 import pytest
-from tasks.files import table, write
+from data.files import table, write
 
 from headwise.data import build_task
 from headwise.data.text_files import MAX_DOCUMENT, MAX_LINE, lines
@@ -49,8 +49,9 @@ def refusal(call, path):
     return text
 
 
-@pytest.mark.parametrize("name", ["bomb.zip", "own.tsv.gz"])
-@pytest.mark.parametrize("content", [b"\0" * 2**20, b"a\tb\tx\n" * 2**17], ids=["one line", "short lines"])
+@pytest.mark.parametrize(
+    ("name", "content"), [("bomb.zip", b"\0" * 2**20), ("own.tsv.gz", b"a\tb\tx\n" * 2**17)], ids=["zip", "gz"]
+)
 def test_a_packed_file_that_grows_a_thousandfold(tmp_path, name, content):
     path = packed(tmp_path / name, content, BIG // len(content))
     message = refusal(lambda: list(lines(path, "utf-8")), path)
@@ -92,12 +93,10 @@ def test_a_zip_that_lies_about_the_size_of_its_file(tmp_path):
     assert len("".join(found)) <= 1000
 
 
-@pytest.mark.parametrize("name", ["own.zip", "own.tsv.gz"])
-def test_text_that_shrinks_as_text_does_is_read(tmp_path, name):
+def test_text_that_shrinks_as_text_does_is_read(tmp_path):
     words = random.Random(1).choices([f"word{number}" for number in range(5000)], k=60_000)
-    rows = [(" ".join(words[place : place + 20]), "b", "xy"[place % 2]) for place in range(0, 60_000, 3)]
-    data = table(HEADER, *rows).encode()
-    path = packed(tmp_path / name, data)
+    rows = [(" ".join(words[start : start + 20]), "b", "xy"[start % 2]) for start in range(0, 60_000, 3)]
+    path = packed(tmp_path / "own.zip", table(HEADER, *rows).encode())
     assert len(build_task("pairs", {}).read_file(path, labelled=False)) == len(rows)
 
 
@@ -109,9 +108,8 @@ def test_the_limit_leaves_room_for_large_data_sets():
     assert unpacked_limit(2**40) == MAX_BYTES
 
 
-@pytest.mark.parametrize("name", ["own.tsv", "own.csv", "own.jsonl"])
-def test_a_line_without_an_end(tmp_path, name):
-    path = tmp_path / name
+def test_a_line_without_an_end(tmp_path):
+    path = tmp_path / "own.csv"
     with path.open("wb") as file:
         file.write(b"first\n")
         for _ in range(MAX_LINE // 2**20 + 2):
@@ -182,11 +180,11 @@ def test_little_memory_is_used_to_refuse(tmp_path):
     assert int(megabytes) < 200
 
 
-@pytest.mark.parametrize("encoding", ["utf-8", "utf-16", "gbk", "shift_jis"])
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-16", "gbk"])
 def test_bad_bytes_on_the_border_of_two_pieces(tmp_path, encoding, monkeypatch):
     monkeypatch.setattr("headwise.data.text_files.CHUNK", 7)
     good = "é\nab語\n".encode(encoding, "ignore") * 5
-    bad = {"utf-8": b"\xe8\xaa", "utf-16": b"\x00\xdcx\x00", "gbk": b"\xff\xff", "shift_jis": b"\xfd\xfd"}[encoding]
+    bad = {"utf-8": b"\xe8\xaa", "utf-16": b"\x00\xdcx\x00", "gbk": b"\xff\xff"}[encoding]
     with pytest.raises(UnicodeDecodeError) as caught:
         (good + bad).decode(encoding)
     path = tmp_path / "own.tsv"

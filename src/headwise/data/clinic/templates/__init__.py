@@ -1,1 +1,0 @@
-"""Sentence frames by phenomenon and split."""

@@ -1,0 +1,198 @@
+"""How far one gets without reading: what every result on the data should be compared with."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from headwise.data.checked_files import TEST, TRAIN, VALIDATION, DataFile
+from headwise.data.near_duplicates import words_and_signs
+from headwise.metrics.baselines import bag_of_words, length_only, usual
+from headwise.metrics.resampling import Estimate, estimated_classes, estimated_numbers
+
+MAJORITY, MEAN, BAG, FIRST, SECOND, LENGTH = "majority", "mean", "bag_of_words", "first_text", "second_text", "length"
+FOLDS = 5
+# More would hardly change a baseline, only its time.
+MOST = 20_000
+FEWEST = 10
+# Every class has separate weights: with many, the time goes where nobody looks.
+MOST_CLASSES = 200
+
+Array = NDArray[Any]
+
+
+@dataclass(frozen=True)
+class Baseline:
+    """The scores of one baseline."""
+
+    name: str
+    scores: dict[str, Estimate]
+
+
+@dataclass(frozen=True)
+class Baselines:
+    """All baselines, and what they learned from."""
+
+    learned_from: str
+    scored_on: str
+    cross_validated: bool
+    train: int
+    """Examples to learn from; in cross-validation, all there are."""
+    test: int
+    capped: bool
+    """Whether these are a seeded choice of more."""
+    chance: float | None
+    """The share of the most frequent class among what is scored; None for numbers."""
+    results: tuple[Baseline, ...]
+
+    def summary(self) -> str:
+        """How many examples, in a sentence."""
+        choice = " (a seeded choice)" if self.capped else ""
+        if self.cross_validated:
+            return f"the baselines are cross-validated on {self.test} examples of {self.scored_on}{choice}"
+        learned = f"the baselines learn from {self.train} examples of {self.learned_from}{choice}"
+        return f"{learned} and are scored on {self.test} of {self.scored_on}"
+
+    def scores_of(self, name: str) -> dict[str, Estimate] | None:
+        """The scores of the baseline of this name."""
+        return next((each.scores for each in self.results if each.name == name), None)
+
+
+@dataclass(frozen=True, eq=False)
+class _Labelled:
+    """Examples of one or more files that have a label, and what a baseline may look at."""
+
+    files: str
+    """Their names."""
+    first_texts: list[str]
+    """Without case and white space."""
+    labels: Array
+    words: list[list[str]]
+    """The texts of each example, as words with blanks between them."""
+    counts: Array
+    """[N,T] how many words."""
+    capped: bool
+    """Whether there were more."""
+
+    @classmethod
+    def of(cls, files: Sequence[DataFile], seed: int) -> _Labelled:
+        """All examples with a label; a seeded choice of them if they are too many."""
+        known = [(file, index) for file in files for index, label in enumerate(file.labels) if label is not None]
+        total = len(known)
+        if total > MOST:
+            kept = np.sort(np.random.default_rng(seed).choice(total, MOST, replace=False))
+            known = [known[index] for index in kept]
+        words = [[words_and_signs(text) for text in file.texts[index]] for file, index in known]
+        return cls(
+            files=", ".join(file.name for file in files),
+            first_texts=[file.keys[index][0] for file, index in known],
+            labels=np.array([file.labels[index] for file, index in known]),
+            words=[[" ".join(each) for each in texts] for texts in words],
+            counts=np.array([[len(each) for each in texts] for texts in words], dtype=np.int64),
+            capped=total > MOST,
+        )
+
+
+def run_baselines(
+    files: Sequence[DataFile], *, numbers: bool, seed: int, log: Callable[[str], None] = lambda message: None
+) -> Baselines | str:
+    """Train and score all baselines, or say why there are none.
+
+    They learn from train and are scored on test, or else on validation; a single file with labels is cross-validated.
+    """
+    labelled = [file for file in files if any(label is not None for label in file.labels)]
+    if not labelled:
+        return "no file has labels"
+    train_files = [file for file in labelled if file.role == TRAIN]
+    rest = [file for role in (TEST, VALIDATION) for file in labelled if file.role == role]
+    if train_files and rest:
+        train, test = _Labelled.of(train_files, seed), _Labelled.of(rest[:1], seed)
+    else:
+        train = test = _Labelled.of((train_files or labelled)[:1], seed)
+    if reason := _unfit(train, test, numbers=numbers):
+        return reason
+    names = [MEAN if numbers else MAJORITY, BAG, FIRST, SECOND, LENGTH]
+    if train.counts.shape[1] == 1:
+        names = [name for name in names if name not in (FIRST, SECOND)]
+    results = []
+    for name in names:
+        log(f"baseline: {name.replace('_', ' ')}")
+        predictions = np.empty(len(test.labels), dtype=train.labels.dtype)
+        for learned, scored in _folds(train, test, seed):
+            predictions[scored] = _predict(name, (train, learned), (test, scored), numbers=numbers, seed=seed)
+        scores = (
+            estimated_numbers(predictions, test.labels)
+            if numbers
+            else estimated_classes(predictions, test.labels, seed=seed)
+        )
+        results.append(Baseline(name, scores))
+    return Baselines(
+        learned_from=train.files,
+        scored_on=test.files,
+        cross_validated=train is test,
+        train=len(train.labels),
+        test=len(test.labels),
+        capped=train.capped or test.capped,
+        chance=None if numbers else float(np.bincount(test.labels).max() / len(test.labels)),
+        results=tuple(results),
+    )
+
+
+def _unfit(train: _Labelled, test: _Labelled, *, numbers: bool) -> str:
+    """Why nothing can be learned; empty if something can."""
+    different = len(np.unique(train.labels))
+    if different < 2:
+        return f"all labels of {train.files} are the same"
+    if min(len(train.labels), len(test.labels)) < FEWEST:
+        also = "" if train is test else f" and {test.files} {len(test.labels)}"
+        return f"they need {FEWEST} labelled examples, but {train.files} has {len(train.labels)}{also}"
+    if not numbers and different > MOST_CLASSES:
+        return f"{train.files} has {different} classes, and they are made for up to {MOST_CLASSES}"
+    if train is test and len(set(train.first_texts)) < 2:
+        return f"all examples of {train.files} begin with the same text"
+    return ""
+
+
+def _folds(train: _Labelled, test: _Labelled, seed: int) -> Iterator[tuple[Array, Array]]:
+    """Indices in train to learn from and indices in test to predict; each of test occurs once in all."""
+    if train is not test:
+        yield np.arange(len(train.labels)), np.arange(len(test.labels))
+        return
+    numbers = fold_numbers(train.first_texts, seed)
+    for fold in np.unique(numbers):
+        yield np.flatnonzero(numbers != fold), np.flatnonzero(numbers == fold)
+
+
+def fold_numbers(first_texts: Sequence[str], seed: int) -> NDArray[np.int64]:
+    """[N] the fold of each example; examples with the same first text are in the same one.
+
+    Otherwise the label of a pair could be read off another pair with its premise.
+    """
+    sizes = Counter(first_texts)
+    texts, filled, fold_of = list(sizes), [0] * FOLDS, {}
+    for number in np.random.default_rng(seed).permutation(len(texts)):
+        text = texts[number]
+        fold_of[text] = filled.index(min(filled))
+        filled[fold_of[text]] += sizes[text]
+    return np.array([fold_of[text] for text in first_texts], dtype=np.int64)
+
+
+def _predict(
+    name: str, learned: tuple[_Labelled, Array], scored: tuple[_Labelled, Array], *, numbers: bool, seed: int
+) -> Array:
+    """What a baseline that learned from some rows predicts for others."""
+    (train, rows), (test, new_rows) = learned, scored
+    labels = train.labels[rows]
+    if name in (MAJORITY, MEAN):
+        return usual(labels, len(new_rows), numbers=numbers)
+    if name == LENGTH:
+        return length_only(train.counts[rows], labels, test.counts[new_rows], seed=seed, numbers=numbers)
+    columns = {FIRST: [0], SECOND: [1]}.get(name, range(train.counts.shape[1]))
+    known = [[train.words[row][column] for column in columns] for row in rows]
+    new = [[test.words[row][column] for column in columns] for row in new_rows]
+    return bag_of_words(known, labels, new, seed=seed, numbers=numbers)
