@@ -276,7 +276,7 @@ def _tell(
 ) -> None:
     """Warnings of ours are for users, in one sentence; those of other libraries stay as they are."""
     if issubclass(category, HeadwiseWarning):
-        typer.echo(f"headwise: {as_options(str(message), sys.argv[1:])}", err=True)
+        typer.echo(f"headwise: {as_options(str(message))}", err=True)
     else:
         typer.echo(warnings.formatwarning(message, category, filename, lineno, line), err=True, nl=False)
 
@@ -317,24 +317,24 @@ def _is_bad_path(error: BaseException) -> bool:
 
 def _message(error: BaseException) -> str:
     if isinstance(error, HeadwiseError):
-        return as_options(str(error), sys.argv[1:])
+        return as_options(str(error))
     if isinstance(error, OSError) and _is_bad_path(error):
         return f"the path {str(error.filename)[:80]!r} cannot be used ({error.strerror}): give another one."
     reason = " ".join(str(error).split())[:300]
     return f"unexpected {type(error).__name__}: {reason} (add --debug for the traceback)"
 
 
-def as_options(message: str, words: Sequence[str]) -> str:
+def as_options(message: str, words: Sequence[str] | None = None) -> str:
     """A message of the library with its arguments (`overwrite=True`) as options (`--overwrite`).
 
-    Those of the command that the words of a command line name come first, then those of any command: `resume=True` in
+    Those of the command that the words of the command line name come first, then those of any command: `resume=True` in
     a message of `headwise evaluate` is the `--resume` of `headwise train`.
     """
     root: Any = typer.main.get_command(app)
     commands, command = [root], root
     for each in commands:  # grows while it is walked
         commands += getattr(each, "commands", {}).values()
-    for word in words:
+    for word in sys.argv[1:] if words is None else words:
         command = getattr(command, "commands", {}).get(word, command)
     options = {each.name: each for one in (*commands, command) for each in one.params if isinstance(each, TyperOption)}
 
