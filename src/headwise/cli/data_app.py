@@ -107,7 +107,7 @@ def check(
             progress=_shown_on(bar),
             **_token_counting(model, max_length),
         )
-    notes = [as_options(note) for note in report.notes]  # type: ignore[arg-type]
+    notes = [as_options(note) for note in report.notes]
     if as_json:
         typer.echo(json.dumps({**report.as_data(), "notes": notes}, indent=2, ensure_ascii=False))
     else:
