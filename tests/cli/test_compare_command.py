@@ -9,7 +9,7 @@ import pytest
 import small_results as made
 from tiny_runs import assert_one_sentence
 
-from headwise.experiments.comparison import Asked, compare
+from headwise.experiments.comparison import CompareOptions, compare
 
 QUICK = ("--resamples", 300)
 SYSTEMS = {**made.SYSTEMS, "m_d&g": {"guides": {"mdg": {"weight": 0.01}}}}
@@ -26,7 +26,7 @@ def folder(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def comparison(folder):
-    return compare([folder], Asked(resamples=300))
+    return compare([folder], CompareOptions(resamples=300))
 
 
 @pytest.fixture
@@ -71,7 +71,7 @@ def test_the_table(answer, folder, comparison):
 
 
 def test_a_narrow_table_becomes_two(answer, folder, monkeypatch):
-    monkeypatch.setattr("headwise.cli.compare_output.WIDTH", 90)
+    monkeypatch.setattr("headwise.cli.results_app.WIDTH", 90)
     lines = answer(folder, "--only", "set=one").splitlines()
     assert lines.count("set one: accuracy on test, against plain") == 2
     tables = [line for line in lines if line.split()[:1] == ["system"]]

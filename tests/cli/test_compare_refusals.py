@@ -49,7 +49,7 @@ def test_one_run_that_differs_from_the_other_seeds(refused, fine, folder):
 def test_systems_that_differ_in_more_than_the_sweep_says(refused, folder):
     for seed in (1, 2, 3):
         made.alter(guided(folder, seed), asked__recipe__training__batch=8, asked__recipe__data__max_length=64)
-    refused(folder, parts=["the systems differ in", "(128 and 64) and in 1 other key", "--by or --within"])
+    refused(folder, parts=["the systems differ in", "(128 and 64) and in 1 other key", "--by ... or --within ..."])
 
 
 def test_an_axis_that_nobody_named(refused, fine, tmp_path):
@@ -172,7 +172,7 @@ def test_runs_without_a_metric_in_common(refused, folder):
 
 def test_seeds_that_are_missing(refused, fine, folder):
     guided(folder).unlink()
-    parts = ["ag lacks 2 of 1, 2, 3", "1 of 6 runs of the sweep table are not there yet", "`headwise sweep` goes on"]
+    parts = ["ag lacks 2 of 1, 2, 3", "1 of 6 runs of the sweep table are not there yet: start the sweep again"]
     refused(folder, parts=[*parts, "--common-seeds"])
     assert fine(folder, "--common-seeds")["tables"][0]["rows"][1]["seeds"] == [1, 3]
 
@@ -221,7 +221,7 @@ def test_runs_that_differ_in_nothing(refused, folder):
 def test_a_baseline_that_must_be_named(refused, fine, tmp_path, labels):
     systems = dict(zip(labels, ({"guides": {"mdg": {}}}, {"guides": {"pdg": {}}}), strict=True))
     folder = made.sweep(tmp_path / "results", {"system": systems}, compare={"by": "system"})
-    refused(folder, parts=[f"name one of {labels[0]}, {labels[1]} by --baseline"])
+    refused(folder, parts=[f"name one of {labels[0]}, {labels[1]} with --baseline"])
     refused(folder, "--baseline", "tow", parts=["baseline tow", f"known: {labels[0]}, {labels[1]}"])
     assert fine(folder, "--baseline", labels[1])["baseline"] == labels[1]
 
@@ -264,7 +264,7 @@ def test_unknown_axes_and_labels(refused, folder):
     refused(folder, "--by", "sytem", parts=["--by sytem", "did you mean 'system'"])
     refused(folder, "--within", "description", parts=["--within description", "no such axis"])
     refused(folder, "--by", "seed", parts=["--by seed"])
-    refused(folder, "--by", "system", "--within", "system", parts=["in both --by and --within"])
+    refused(folder, "--by", "system", "--within", "system", parts=["in both --by ... and --within ..."])
     refused(folder, "--only", "system=plian", parts=["--only system=plian", "did you mean 'plain'"])
     refused(folder, "--only", "system", parts=["AXIS=LABEL"])
     refused(folder, "--stars", "many", parts=["--stars many", "holm, raw"])
@@ -324,8 +324,8 @@ def test_damaged_manifests(refused, folder, change):
 
 def test_places_that_hold_nothing(refused, folder, tmp_path):
     refused(tmp_path / "nowhere.json", parts=["nowhere.json could not be read"])
-    refused(tmp_path, parts=["holds neither results of `headwise sweep`"])
-    refused(folder / "runs", parts=["holds neither results"])
+    refused(tmp_path, parts=["holds neither the results of a sweep"])
+    refused(folder / "runs", parts=["holds neither the results"])
 
 
 def test_a_run_of_train_that_is_not_finished(refused, folder, tmp_path):

@@ -12,10 +12,9 @@ import torch
 from matplotlib.figure import Figure
 from tiny_runs import assert_one_sentence
 
-from headwise.cli import figure_output as figure_maps
-from headwise.cli import figure_output as figure_plots
-from headwise.cli.figure_output import names_of
 from headwise.heads.similarity import principal_components
+from headwise.reports import run_figures
+from headwise.reports.run_figures import names_of
 
 AXES = {
     "system": small_results.SYSTEMS,
@@ -56,10 +55,15 @@ def drawn(monkeypatch):
 
         monkeypatch.setattr(module, name, note)
 
-    for name in ("build_heatmap", "build_projection"):
-        watch(figure_maps, name)
-    for name in ("build_curves", "build_lines", "build_line_panels", "build_matrices"):
-        watch(figure_plots, name)
+    for name in (
+        "build_heatmap",
+        "build_projection",
+        "build_curves",
+        "build_lines",
+        "build_line_panels",
+        "build_matrices",
+    ):
+        watch(run_figures, name)
     return calls
 
 
@@ -195,10 +199,10 @@ def test_what_cannot_be_meant(headwise, run, other, results, tmp_path):
     assert_one_sentence(refused("pca", run, name="folder.png"), "is a folder")
     assert_one_sentence(refused("pca", tmp_path / "gone"), "there is no folder", "gone")
     assert_one_sentence(refused("pca", run, run), "is given twice")
-    assert_one_sentence(refused("heatmap", run, "--layer", 1), "--layer and --head", "both")
-    assert_one_sentence(refused("pca", run, "--layer", 1, "--head", 0), "--layer has no meaning for pca", "heatmap")
-    assert_one_sentence(refused("sizes", results, "--example", 1), "--example has no meaning for sizes")
-    assert_one_sentence(refused("curves", run, "--sweep", "a"), "--sweep has no meaning", "layers, sizes")
+    assert_one_sentence(refused("heatmap", run, "--layer", 1), "--layer ... and --head ...", "both")
+    assert_one_sentence(refused("pca", run, "--layer", 1, "--head", 0), "--layer 1 has no meaning for pca", "heatmap")
+    assert_one_sentence(refused("sizes", results, "--example", 1), "--example 1 has no meaning for sizes")
+    assert_one_sentence(refused("curves", run, "--sweep", "a"), "--sweep a has no meaning", "layers, sizes")
     assert_one_sentence(refused("heatmap", run, "--layer", 2, "--head", 0), "layer 2, head 0 is not there")
     assert_one_sentence(refused("heatmap", run, "--example", 7), "--example 7", "0, 10, 20", "e0 to e2")
 
@@ -211,9 +215,9 @@ def test_results_of_a_sweep_are_no_run(headwise, results, tmp_path, kind):
 
 def test_a_run_is_no_sweep_and_not_every_sweep_has_layers(headwise, run, results, tmp_path):
     target = tmp_path / "a.png"
-    assert_one_sentence(headwise("figure", "sizes", run, "-o", target), "is a run of `headwise train`")
+    assert_one_sentence(headwise("figure", "sizes", run, "-o", target), "is a single run")
     assert_one_sentence(
-        headwise("figure", "layers", results, "-o", target), "no finished runs over layers", "`headwise sweep figure3"
+        headwise("figure", "layers", results, "-o", target), "no finished runs over layers", "such as figure3"
     )
     assert_one_sentence(headwise("figure", "sizes", results, "--sweep", "size", "-o", target), "did you mean 'sizes'")
 
@@ -226,7 +230,7 @@ def test_a_run_that_lacks_something_names_the_command_that_makes_it(headwise, tm
     (bare / "log.jsonl").write_text("")
     assert_one_sentence(headwise("figure", "curves", bare, "-o", target), "nothing was logged")
     (bare / "log.jsonl").unlink()
-    assert_one_sentence(headwise("figure", "curves", bare, "-o", target), "log.jsonl is not there", "`headwise train`")
+    assert_one_sentence(headwise("figure", "curves", bare, "-o", target), "log.jsonl is not there", "train again")
 
 
 def test_runs_that_do_not_fit_together_are_refused(headwise, run, other, tmp_path):
@@ -237,9 +241,9 @@ def test_runs_that_do_not_fit_together_are_refused(headwise, run, other, tmp_pat
         assert_one_sentence(result, "different tokens", str(run), str(other), "--example")
     small_heads.write_analysis(other, [small_heads.view(0)], heads=2)
     result = headwise("figure", "pca", run, other, "-o", target)
-    assert_one_sentence(result, "2 layers of 4 heads", "2 of 2", "by themselves")
+    assert_one_sentence(result, "2 layers of 4 heads", "2 of 2", "separate figures")
     small_heads.write_analysis(other, [])
-    assert_one_sentence(headwise("figure", "pca", other, "-o", target), "keeps no example", "headwise analyze")
+    assert_one_sentence(headwise("figure", "pca", other, "-o", target), "keeps no example", "analyse it again")
 
 
 def test_names_differ_as_shortly_as_they_can(tmp_path):

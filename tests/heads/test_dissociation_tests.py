@@ -84,7 +84,7 @@ def test_a_seed_decides_and_the_size_of_the_pieces_does_not(monkeypatch):
     one, same = (bootstrap_dissociation(predictions, resamples=25, seed=1).as_dict() for _ in range(2))
     assert one == same
     assert one != bootstrap_dissociation(predictions, resamples=25, seed=2).as_dict()
-    monkeypatch.setattr("headwise.metrics.resampling.AT_A_TIME", 170)
+    monkeypatch.setattr("headwise.metrics.significance.AT_A_TIME", 170)
     pieces = bootstrap_dissociation(predictions, resamples=25, seed=1).as_dict()
     assert json.dumps(pieces["base"]) == json.dumps(one["base"])
     assert pieces["mean"]["low"]["row"]["mean"] == pytest.approx(one["mean"]["low"]["row"]["mean"])

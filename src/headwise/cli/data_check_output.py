@@ -24,7 +24,7 @@ from headwise.experiments.data_check.simple_baselines import (
     SECOND,
     Baselines,
 )
-from headwise.metrics.resampling import Estimate
+from headwise.metrics.significance import Estimate
 from headwise.training.encoders import quiet_libraries
 
 # Classes that a table shows; --json shows all.

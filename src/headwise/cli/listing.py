@@ -139,8 +139,7 @@ def _about(recipe: Any) -> dict[str, Any]:
 
 
 def _sweeps() -> list[dict[str, Any]]:
-    from headwise.experiments.sweeps.plan import plan_sweep
-    from headwise.experiments.sweeps.sweep_file import scales_of, shipped_sweeps
+    from headwise.experiments.sweeps.sweep_file import plan_sweep, scales_of, shipped_sweeps
 
     found = []
     for name in shipped_sweeps():

@@ -6,21 +6,22 @@ import hashlib
 import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy
 
 from headwise import documents
-from headwise.data import Split, Task
 from headwise.disk import write_atomically
 from headwise.errors import InputError
 from headwise.experiments import record
-from headwise.experiments.prepare import Prepared, named_splits
 from headwise.experiments.record_schema import OutputsFile
-from headwise.experiments.splits import Splits
-from headwise.guides import guidance_of, unguide
 from headwise.metrics.ranking import ranking_per_query, ranking_scores_of
-from headwise.training import Listener, Outcome, predict_logits, predictions_of, score_logits
+
+if TYPE_CHECKING:
+    from headwise.data import Split, Task
+    from headwise.experiments.prepare import Prepared
+    from headwise.experiments.splits import Splits
+    from headwise.training import Listener, Outcome
 
 # How the outputs of a model on a split are scored.
 
@@ -36,6 +37,8 @@ def scorer(task: Task, split: Split, gold: Mapping[str, int]) -> Scorer:
         split: the examples, in the order of the logits.
         gold: of ranking, how many papers answer each claim of the split, found or not.
     """
+    from headwise.training import score_logits  # those who only read outputs need no Trainer
+
     labels = [float(label or 0) for label in split.labels]
     if task.kind != "ranking":
         return lambda logits: score_logits(logits, labels, task.metrics)
@@ -56,6 +59,8 @@ def output_of(task: Task, split: Split, logits: numpy.ndarray, gold: Mapping[str
         logits: [N,C].
         gold: of ranking, how many papers answer each claim, found or not.
     """
+    from headwise.training import predictions_of
+
     labels = [float(label or 0) for label in split.labels]
     known = {"kind": task.kind, "examples": examples_key(split)}
     if task.kind == "ranking":
@@ -104,6 +109,10 @@ def summarise(prepared: Prepared, outcome: Outcome, listener: Listener) -> tuple
     Returns:
         What happened, and what the model answered to every example that was scored.
     """
+    from headwise.experiments.prepare import named_splits
+    from headwise.guides import guidance_of, unguide
+    from headwise.training import predict_logits
+
     if guidance_of(prepared.model) is not None:
         unguide(prepared.model)
     task, batch = prepared.splits.task, prepared.recipe.training.evaluation_batch
@@ -141,6 +150,8 @@ def summarise(prepared: Prepared, outcome: Outcome, listener: Listener) -> tuple
 
 def _claims(splits: Splits) -> dict[str, dict[str, int]]:
     """Of ranking: how many claims the pairs belong to."""
+    from headwise.experiments.prepare import named_splits
+
     groups = {name: split.groups for name, split in named_splits(splits).items() if split.groups is not None}
     return {"claims": {name: len(set(each)) for name, each in groups.items()}} if groups else {}
 

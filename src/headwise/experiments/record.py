@@ -8,16 +8,16 @@ import platform
 from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
-from typing import Any
-
-import torch
+from typing import TYPE_CHECKING, Any
 
 from headwise import __version__, documents
 from headwise.disk import write_atomically
 from headwise.errors import InputError
-from headwise.experiments.joint_recipe import JointRecipe, check_any_recipe, chosen_task
-from headwise.experiments.recipe import Recipe
 from headwise.experiments.record_schema import RunRecord
+
+if TYPE_CHECKING:
+    from headwise.experiments.joint_recipe import JointRecipe
+    from headwise.experiments.recipe import Recipe
 
 NAME = "headwise.json"
 FORMAT = 1
@@ -47,9 +47,9 @@ def asked(
 
 def world() -> dict[str, Any]:
     """Where the run happens: versions and hardware, by kind and not by name."""
-    from headwise.training import (
-        distributed as processes,  # loads the Trainer, which those who only read records do not need
-    )
+    import torch  # those who only read records need neither torch nor the Trainer
+
+    from headwise.training import distributed as processes
 
     device = torch.cuda.get_device_name() if torch.cuda.is_available() else None
     return {
@@ -93,6 +93,8 @@ def read(folder: Path) -> dict[str, Any]:
 
 def any_recipe_of(content: dict[str, Any], folder: Path) -> Recipe | JointRecipe:
     """The recipe of the record of a run in a folder."""
+    from headwise.experiments.joint_recipe import check_any_recipe
+
     try:
         return check_any_recipe(content["asked"]["recipe"], "asked.recipe")
     except InputError as error:
@@ -101,6 +103,8 @@ def any_recipe_of(content: dict[str, Any], folder: Path) -> Recipe | JointRecipe
 
 def recipe_of(content: dict[str, Any], folder: Path, task: str | None = None) -> Recipe:
     """The recipe of a record; of a run on several tasks that of one, which must be named."""
+    from headwise.experiments.joint_recipe import JointRecipe, chosen_task
+
     recipe = any_recipe_of(content, folder)
     if isinstance(recipe, JointRecipe):
         return recipe.single(chosen_task(recipe, task))

@@ -18,8 +18,7 @@ from headwise.errors import InputError
 from headwise.experiments import record
 from headwise.experiments.outputs import read_outputs
 from headwise.experiments.record_schema import FailedRecord, StoredRecord
-from headwise.experiments.sweeps.plan import WORDS
-from headwise.experiments.sweeps.sweep_folder import FORMAT, MARK
+from headwise.experiments.sweeps.result_folder import FORMAT, MARK, NAMES_ONLY
 
 RUNS = "runs"
 SWEEPS = "sweeps"
@@ -51,7 +50,7 @@ class StoredRun:
     @cached_property
     def identity(self) -> str:
         """The same text for the same recipe, whatever its name."""
-        return canonical({key: value for key, value in self.recipe.items() if key not in WORDS})
+        return canonical({key: value for key, value in self.recipe.items() if key not in NAMES_ONLY})
 
     def same_results(self, other: StoredRun) -> bool:
         """Whether another run came to the same numbers and answers on the same examples."""

@@ -28,7 +28,7 @@ from headwise.heads.dissociation import (
     retained_share,
 )
 from headwise.metrics.classification import score
-from headwise.metrics.resampling import Interval, bootstrap_scores
+from headwise.metrics.significance import Interval, bootstrap_scores
 
 RESAMPLES = 1_000
 # Scores, in points, that differ by less than this are the same but for rounding.

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from headwise.experiments.data_check.data_files import TEST, TRAIN, VALIDATION, DataFile, words
 from headwise.metrics.baselines import bag_of_words, length_only, usual
-from headwise.metrics.resampling import Estimate, estimated_classes, estimated_numbers
+from headwise.metrics.significance import Estimate, estimated_classes, estimated_numbers
 from headwise.training import Listener
 
 # Which examples a baseline learns from, and which it is scored on.

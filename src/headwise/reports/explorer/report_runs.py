@@ -11,7 +11,7 @@ from headwise.errors import InputError
 from headwise.experiments import record
 from headwise.experiments.analysis import Analysis, ExampleView, read_analysis
 from headwise.experiments.analysis.analysis_files import check_heads
-from headwise.experiments.plots.training_curves import names_apart
+from headwise.experiments.comparison.run_plots import names_apart
 from headwise.experiments.results import StoredRun, read_stored
 
 RUN, BASELINE, ALSO = "run", "baseline", "also"
