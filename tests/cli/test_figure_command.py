@@ -253,8 +253,27 @@ def test_names_differ_as_shortly_as_they_can(tmp_path):
     assert names_of([first, second]) == ["a/run", "b/run"]
 
 
-def test_the_command_line_does_not_wait_for_matplotlib_or_torch():
-    code = (
-        "import sys; import headwise.cli.main; sys.exit(any(name in sys.modules for name in ('matplotlib', 'torch')))"
+def modules_after(code):
+    """Which of torch and matplotlib are loaded after some code in a new process, and the seconds of its processor."""
+    code = f"import sys, time\n{code}\n" + (
+        "print(*(name for name in ('torch', 'matplotlib') if name in sys.modules), time.process_time())"
     )
-    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    *names, seconds = done.stdout.splitlines()[-1].split()
+    return names, float(seconds)
+
+
+def test_commands_that_read_files_start_without_torch(run, results, tmp_path):
+    assert modules_after("import headwise.cli.main")[0] == []
+    names, seconds = modules_after("import headwise.experiments.comparison, headwise.reports.comparison_text")
+    assert (names, seconds < 1.5) == ([], True)
+    names, seconds = modules_after("import headwise.reports.run_figures")
+    assert (names, seconds < 1.5) == ([], True)
+    for words, expected in {
+        ("compare", results, "--resamples", 100): [],
+        ("figure", "sizes", results, "-o", tmp_path / "a.svg"): ["matplotlib"],
+        ("figure", "curves", run, "-o", tmp_path / "b.svg"): ["matplotlib"],
+        ("figure", "dissociation", run, "-o", tmp_path / "c.svg"): ["matplotlib"],
+    }.items():
+        code = f"sys.argv = ['headwise', *{[str(word) for word in words]}]\nfrom headwise.cli.main import app"
+        assert modules_after(f"{code}\napp(standalone_mode=False)")[0] == expected

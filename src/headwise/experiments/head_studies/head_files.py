@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy
 from numpy.typing import NDArray
@@ -19,13 +19,14 @@ from safetensors import SafetensorError
 from safetensors.numpy import load, save
 
 from headwise import documents
-from headwise.data import Collator, Encoded, encode
 from headwise.disk import folder_lock, save_content
 from headwise.errors import DiskError, InputError
 from headwise.experiments import record
-from headwise.experiments.apply import Loaded, Source
-from headwise.experiments.splits import read_split
 from headwise.experiments.text_formats import csv_text
+
+if TYPE_CHECKING:
+    from headwise.data import Collator, Encoded
+    from headwise.experiments.apply import Loaded, Source
 
 FOLDER = "heads"
 FORMAT = 1
@@ -55,6 +56,9 @@ def labelled_examples(
 
 
 def _examples(task: str, run: Loaded, split: str, source: Source, limit: int | None) -> Examples:
+    from headwise.data import Collator, encode  # those who only read files need no torch
+    from headwise.experiments.splits import read_split
+
     if run.task.kind == "ranking":
         raise InputError(
             "this run is a re-ranker, whose examples come in groups: its heads cannot be asked in this way; give a run "
