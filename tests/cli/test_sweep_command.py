@@ -84,8 +84,6 @@ def test_missing_files_are_named_before_anything_is_written(headwise, sweep, pai
         (("--address", "10.0.0.1:6379"), ("is for --engine ray",)),
         (("--seeds", "1;2"), ("--seeds 1;2", "such as 1,2,3")),
         (("--only", "sistem=plain"), ("unknown axis 'sistem'",)),
-        (("--scale", "small"), ("--scale small",)),
-        (("--set", "training.epoch=1"), ("unknown key 'training.epoch'",)),
     ],
 )
 def test_mistakes_are_told_in_a_sentence(headwise, sweep, pairs, tmp_path, words, parts):

@@ -96,7 +96,7 @@ def test_nothing_logged_is_no_series(made):
     assert training_curves(made(), "m0") == []
 
 
-@pytest.mark.parametrize("line", ['{"step": 1, "loss"', "[1]", '{"loss": 1.0}', '{"step": null, "loss": 1.0}'])
+@pytest.mark.parametrize("line", ['{"step": 1, "loss"', "[1]", '{"step": null, "loss": 1.0}'])
 def test_a_damaged_line_is_named(made, line):
     with pytest.raises(InputError, match=r"log.jsonl, line 2, is damaged .* train again"):
         training_curves(made({"step": 1, "loss": 1.0}, line), "m0")
