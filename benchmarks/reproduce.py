@@ -20,7 +20,7 @@ from outcome import UsageError, fail, finish, progress
 from step import Parser
 
 from headwise.errors import HeadwiseError
-from headwise.experiments.comparison import Asked, compare
+from headwise.experiments.comparison import CompareOptions, compare
 from headwise.metrics import holm
 from headwise.metrics.significance import SeedScores, paired_by_seed
 
@@ -32,7 +32,7 @@ Row = dict[str, Any]
 
 def rows_of(folder: Path, manifest: dict[str, Any]) -> list[Row]:
     """Of one sweep: a row for each block, system and metric."""
-    compared = compare([folder], Asked(sweep=manifest["name"])).as_data()
+    compared = compare([folder], CompareOptions(sweep=manifest["name"])).as_data()
     rows = []
     for table in compared["tables"]:
         for each in table["rows"]:

@@ -36,11 +36,9 @@ from outcome import Bar, UsageError, fail, finish, machine, make_bar, progress, 
 from step import Parser
 
 from headwise.errors import HeadwiseError
-from headwise.experiments.engines import Board, Monitor
-from headwise.experiments.engines.local import LocalEngine
 from headwise.experiments.recipe import check_recipe
-from headwise.experiments.sweeps.perform import Assignment, Report
-from headwise.experiments.sweeps.plan import run_key
+from headwise.experiments.sweeps.jobs import Job, JobResult, run_key
+from headwise.experiments.sweeps.worker_pool import LocalWorkers, run_jobs
 
 OVERHEAD_LIMIT = 0.05
 TWO_LIMIT = 0.65
@@ -60,7 +58,7 @@ def read_options() -> argparse.Namespace:
     return options
 
 
-def assignments(folder: Path, runs: int, steps: int) -> list[Assignment]:
+def jobs(folder: Path, runs: int, steps: int) -> list[Job]:
     """Plain and guided runs in turn, each pair with a seed of its own."""
     made = []
     for number in range(runs):
@@ -72,7 +70,7 @@ def assignments(folder: Path, runs: int, steps: int) -> list[Assignment]:
             "seed": 1 + number // 2,
         }
         recipe = check_recipe(data, "benchmark")
-        made.append(Assignment(run_key(recipe), str(number), recipe.as_data(), str(folder)))
+        made.append(Job(run_key(recipe), str(number), recipe.as_data(), str(folder)))
     return made
 
 
@@ -81,19 +79,18 @@ class Watch:
 
     def __init__(self) -> None:
         self.begin = time.perf_counter()
-        self.reports: list[tuple[float, Report]] = []
+        self.reports: list[tuple[float, JobResult]] = []
 
-    def over(self, report: Report) -> None:
+    def over(self, report: JobResult) -> None:
         self.reports.append((time.perf_counter(), report))
 
 
 def timed(workers: int, options: argparse.Namespace) -> dict[str, Any]:
     """One making of all runs."""
     with tempfile.TemporaryDirectory() as folder:
-        made = assignments(Path(folder) / "out", options.runs, options.steps)
+        made = jobs(Path(folder) / "out", options.runs, options.steps)
         watch = Watch()
-        board = Board(made, Monitor(watch.over, lambda key, text: None, lambda: 0))
-        LocalEngine(workers).run(board)
+        run_jobs(made, LocalWorkers(workers), over=watch.over)
         end = time.perf_counter()
         failed = [report.message for _, report in watch.reports if report.state != "finished"]
         if failed:

@@ -25,7 +25,7 @@ from typing import Any
 import yaml
 
 from headwise.data import build_task
-from headwise.experiments.sweeps.plan import Planned, SweepPlan, plan_sweep
+from headwise.experiments.sweeps.sweep_file import PlannedRun, SweepPlan, plan_sweep
 
 HERE = Path(__file__).parent
 PAGE = HERE / "reproduction.md"
@@ -113,11 +113,11 @@ def twin_table(name: str, plan: SweepPlan, metrics: list[str] | None) -> Iterato
             yield row(*point, metric, *cells(find(f"{name}/{TWIN}", at, at["system"], metric)))
 
 
-def without_seeds(plan: SweepPlan) -> dict[tuple[str, ...], Planned]:
+def without_seeds(plan: SweepPlan) -> dict[tuple[str, ...], PlannedRun]:
     return {tuple(label for axis, label in each.point.items() if axis != "seed"): each for each in plan.runs}
 
 
-def primary(planned: Planned) -> str:
+def primary(planned: PlannedRun) -> str:
     recipe = planned.recipe
     return "mean" if isinstance(recipe, JointRecipe) else build_task(recipe.task.name, recipe.task.options).primary
 

@@ -11,8 +11,7 @@ from typing import Any
 import headwise.retrieval  # noqa: F401 (adds its task to the table)
 from headwise.data import TASKS
 from headwise.experiments.recipe_files import bundled, read_recipe
-from headwise.experiments.sweeps.plan import plan_sweep
-from headwise.experiments.sweeps.sweep_file import scales_of, shipped_sweeps
+from headwise.experiments.sweeps.sweep_file import plan_sweep, scales_of, shipped_sweeps
 from headwise.guides import GUIDES
 from headwise.training.encoders import BUILTIN
 

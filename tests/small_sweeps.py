@@ -17,8 +17,8 @@ import torch
 import yaml
 from tiny_runs import small
 
-from headwise.experiments.sweeps.perform import Assignment, perform
-from headwise.experiments.sweeps.plan import plan_sweep
+from headwise.experiments.sweeps.jobs import Job, run_job
+from headwise.experiments.sweeps.sweep_file import plan_sweep
 from headwise.training import Silence
 
 # Long enough to be caught in the middle, and a checkpoint now and then.
@@ -140,6 +140,6 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory, encoder: str, pairs: s
     folder = tmp_path_factory.mktemp("undisturbed")
     plan = plan_sweep(write_sweep(folder / "s.yaml", encoder, **LONG))
     for planned in plan.unique:
-        made = Assignment(planned.key, "r", planned.recipe.as_data(), str(folder / "out"), data=pairs)
-        assert perform(made, Silence()).state == "finished"
+        made = Job(planned.key, "r", planned.recipe.as_data(), str(folder / "out"), data=pairs)
+        assert run_job(made, Silence()).state == "finished"
     return folder / "out"

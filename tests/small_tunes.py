@@ -9,10 +9,10 @@ from typing import Any
 import optuna
 import pytest
 
-from headwise.experiments.tuning.search_space import Search, plan_space
-from headwise.experiments.tuning.study import file_url
-from headwise.experiments.tuning.tune import TuneOutcome, tune
-from headwise.experiments.tuning.tuner import TunePlace
+from headwise.experiments.sweeps.jobs import JobSettings
+from headwise.experiments.sweeps.search_space import Search, plan_space
+from headwise.experiments.sweeps.study import sqlite_url
+from headwise.experiments.sweeps.tune import TuneResult, tune
 
 # Twelve steps with four evaluations.
 QUICK = {
@@ -51,7 +51,7 @@ class Lines:
 
 
 @pytest.fixture
-def tuned(write_recipe: Callable[..., str], pairs: str, tmp_path: Path) -> Callable[..., TuneOutcome]:
+def tuned(write_recipe: Callable[..., str], pairs: str, tmp_path: Path) -> Callable[..., TuneResult]:
     """Tune a quick recipe without the command line."""
 
     def run(
@@ -65,10 +65,10 @@ def tuned(write_recipe: Callable[..., str], pairs: str, tmp_path: Path) -> Calla
         storage: str | None = None,
         listener: Any = None,
         **changes: Any,
-    ) -> TuneOutcome:
+    ) -> TuneResult:
         space = plan_space(write_recipe(**{**QUICK, **changes}), vary=vary, seeds=seeds)
         search = Search.of(space, sampler, trials, prune=prune)
-        place = TunePlace(tmp_path / output, Path(pairs))
+        place = JobSettings(tmp_path / output, Path(pairs))
         return tune(space, place, search, listener or Lines(), name=study, storage=storage)
 
     return run
@@ -76,7 +76,7 @@ def tuned(write_recipe: Callable[..., str], pairs: str, tmp_path: Path) -> Calla
 
 def trials_of(folder: Path, study: str = "quick") -> list[Any]:
     """The trials as Optuna has them, in the file of a folder."""
-    storage = optuna.storages.RDBStorage(file_url(folder / "study.db"))
+    storage = optuna.storages.RDBStorage(sqlite_url(folder / "study.db"))
     try:
         return list(optuna.load_study(study_name=study, storage=storage).trials)
     finally:

@@ -124,17 +124,15 @@ def test_the_page_of_limits_has_their_values():
     from headwise.data import text_files as text_file
     from headwise.experiments import recipe_files as files
     from headwise.experiments import recipe_files as yaml_text
-    from headwise.experiments.sweeps import plan, sweep_file
-    from headwise.experiments.tuning import search_space as axes
-    from headwise.experiments.tuning import search_space as search
+    from headwise.experiments.sweeps import search_space, sweep_file
 
     text = " ".join((DOCS / "limits.md").read_text(encoding="utf-8").split())
     for expected in (
         f"{yaml_text.MAX_CHARACTERS:,} characters, {yaml_text.MAX_VALUES:,} values, {yaml_text.MAX_DEPTH} levels",
         f"numbers up to {yaml_text.MAX_DIGITS:,} digits",
         f"{files.MAX_PARTS} parts",
-        f"{plan.MAX_RUNS:,} combinations, {sweep_file.MAX_BASES} files that build on each other",
-        f"{axes.MAX_VALUES:,} values for a key, {search.LARGEST_GRID:,} combinations of a grid",
+        f"{sweep_file.MAX_RUNS:,} combinations, {sweep_file.MAX_BASES} files that build on each other",
+        f"{search_space.MAX_VALUES:,} values for a key, {search_space.LARGEST_GRID:,} combinations of a grid",
         f"| {json_text.MAX_DEPTH} levels |",
         f"| {text_file.MAX_LINE:,} characters |",
         f"| {text_file.MAX_DOCUMENT:,} characters |",

@@ -21,8 +21,7 @@ from headwise.experiments.analysis.example_views import pattern_of_analysis
 from headwise.experiments.apply import load_run
 from headwise.experiments.prepare import Place, prepare
 from headwise.experiments.recipe import Data, Recipe, TaskChoice, Training, check_recipe
-from headwise.experiments.sweeps.plan import plan_sweep
-from headwise.experiments.sweeps.sweep_file import SweepFile
+from headwise.experiments.sweeps.sweep_file import SweepFile, plan_sweep
 from headwise.guides import GUIDES
 from headwise.heads.iat import IAT
 from headwise.patterns import PATTERNS, Dependency

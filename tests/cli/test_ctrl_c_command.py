@@ -72,10 +72,10 @@ COMMANDS = {
     "rerank guided --candidates found.trec --output {new}.trec --collection papers": (
         "headwise.cli.ranking_output._read"
     ),
-    "sweep sweep.yaml --data {data} --output {new}": "headwise.cli.sweep_output.choose_engine",
-    "tune {recipe} --vary seed=[4,8] --data {data} --output {new}": "headwise.cli.tune_output.tune",
-    "compare guided plain --output {new}.md": "headwise.cli.compare_output.compare",
-    "figure heatmap guided -o {new}.png": "headwise.cli.figure_output.build_heatmap",
+    "sweep sweep.yaml --data {data} --output {new}": "headwise.experiments.sweeps.worker_pool.choose_engine",
+    "tune {recipe} --vary seed=[4,8] --data {data} --output {new}": "headwise.experiments.sweeps.tune.tune",
+    "compare guided plain --output {new}.md": "headwise.experiments.comparison.compare",
+    "figure heatmap guided -o {new}.png": "headwise.reports.run_figures.build_heatmap",
     "report guided -o {new}.html": "headwise.cli.pages_output.build_page",
     "explore guided": "headwise.cli.pages_output.build_page",
     "data check texts.tsv --task pairs": "headwise.data.checks.check_files",
@@ -166,7 +166,9 @@ def test_the_curve_of_a_stopped_dissociation_is_kept(press, tmp_path):
 
 def test_results_that_are_there_are_kept(press, tmp_path):
     (tmp_path / "new").mkdir()
-    code, _, err = press("sweep sweep.yaml --data {data} --output {new}", "headwise.cli.sweep_output.choose_engine")
+    code, _, err = press(
+        "sweep sweep.yaml --data {data} --output {new}", "headwise.experiments.sweeps.worker_pool.choose_engine"
+    )
     assert code == 130
     assert err.splitlines()[-1] == (
         f"headwise: stopped; what is finished in {tmp_path / 'new'} is kept, and the same command resumes"

@@ -26,10 +26,10 @@ FOLDERS = {
         ["heads", "dissociation", "RUN", "--output", "OUT"],
         "headwise.experiments.head_studies.head_dissociation.find_curve",
     ),
-    "sweep": (["sweep", "SWEEP", "--data", "DATA", "--output", "OUT"], "headwise.experiments.sweeps.sweep.Board"),
+    "sweep": (["sweep", "SWEEP", "--data", "DATA", "--output", "OUT"], "headwise.experiments.sweeps.sweep.run_jobs"),
     "tune": (
         ["tune", "RECIPE", "--data", "DATA", "--vary", "training.learning_rate=[1e-3]", "--output", "OUT"],
-        "headwise.experiments.tuning.tune.Storage",
+        "headwise.experiments.sweeps.tune.Storage",
     ),
     "demo": (["demo", "--output", "OUT"], "headwise.cli.demo.train"),
 }
@@ -40,8 +40,8 @@ FILES = {
     ),
     "tokens": (["tokens", "RUN", "--text", "a", "--html", "OUT.html"], "headwise.cli.train_commands.load_run"),
     "report": (["report", "RUN", "-o", "OUT.html"], "headwise.cli.pages_output.gather_runs"),
-    "figure": (["figure", "heatmap", "RUN", "-o", "OUT.svg"], "headwise.cli.figure_output._views"),
-    "compare": (["compare", "RUN", "RUN", "--output", "OUT.md"], "headwise.cli.compare_output.compare"),
+    "figure": (["figure", "heatmap", "RUN", "-o", "OUT.svg"], "headwise.reports.run_figures._views"),
+    "compare": (["compare", "RUN", "RUN", "--output", "OUT.md"], "headwise.experiments.comparison.compare"),
     "score": (["score", "a.trec", "--qrels", "q", "--per-query", "OUT.json"], "headwise.cli.search_output.read_qrels"),
     "retrieve": (["retrieve", "papers", "--output", "OUT.trec"], "headwise.cli.ranking_output.retrieve"),
     "retrieve --per-query": (["retrieve", "papers", "--per-query", "OUT.json"], "headwise.cli.ranking_output.retrieve"),

@@ -10,8 +10,8 @@ from headwise.errors import InputError
 from headwise.experiments.analysis.analyze import read_pattern
 from headwise.experiments.recipe import check_recipe
 from headwise.experiments.recipe_files import MAX_DEPTH, MAX_VALUES, parse_yaml, read_recipe, with_change
-from headwise.experiments.sweeps.plan import plan_sweep
-from headwise.experiments.tuning.search_space import plan_space
+from headwise.experiments.sweeps.search_space import plan_space
+from headwise.experiments.sweeps.sweep_file import plan_sweep
 
 
 def aliases(first, next_one, levels=9):

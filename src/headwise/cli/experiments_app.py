@@ -1,20 +1,33 @@
-"""The commands of experiments: sweep, tune."""
+"""The commands that train many runs: sweep, tune."""
 
 from __future__ import annotations
 
+import json
+import shlex
+import signal
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from headwise.cli.allow_code import AllowCode
+from headwise.errors import InputError
+
+if TYPE_CHECKING:
+    from headwise.experiments.sweeps.search_space import Search, Space
+    from headwise.experiments.sweeps.sweep_file import SweepPlan
+    from headwise.experiments.sweeps.tune import TuneResult
+
+STOPPED = "headwise: stopped; the same command goes on where it was"
+# Trials in the table.
+TOP = 10
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of a table.")]
 Data = Annotated[Path | None, typer.Option(help="Folder with the tasks' files.", show_default=False)]
 Download = Annotated[bool, typer.Option("--download", help="Allow the network for models and data that are not here.")]
 Change = Annotated[
     list[str] | None,
-    typer.Option("--set", metavar="KEY=VALUE", help="Change a value of every run: training.num_train_epochs=1."),
+    typer.Option("--set", metavar="KEY=VALUE", help="Change a value of every run: seed=2."),
 ]
 Cache = Annotated[
     Path | None,
@@ -27,9 +40,10 @@ Threads = Annotated[
 ]
 
 
-def add_sweeps(app: typer.Typer) -> None:
+def add_experiments(app: typer.Typer) -> None:
     """Put the commands on the command line."""
     app.command()(sweep)
+    app.command()(tune)
 
 
 def sweep(
@@ -49,7 +63,7 @@ def sweep(
     address: Annotated[
         str | None, typer.Option(help="Of a Ray cluster; default a small one on this machine.", show_default=False)
     ] = None,
-    changes: Change = None,
+    change: Change = None,
     only: Annotated[
         list[str] | None, typer.Option(metavar="AXIS=LABEL", help="Only these points: system=plain,ag.")
     ] = None,
@@ -63,30 +77,83 @@ def sweep(
     as_json: AsJson = False,
 ) -> None:
     """Make every run of a sweep FILE: a recipe times a grid, seeds, sizes and layers. What is there is not repeated."""
-    from headwise.cli.sweep_output import Order, run_order
-    from headwise.experiments.sweeps.sweep import SweepPlace
+    from headwise.cli.progress_bar import INTERRUPTED, Stops, keeping, kept_in, progress
+    from headwise.cli.train_commands import program
+    from headwise.experiments.sweeps.jobs import JobSettings
+    from headwise.experiments.sweeps.result_folder import ResultFolder
+    from headwise.experiments.sweeps.sweep import run_sweep
+    from headwise.experiments.sweeps.sweep_file import plan_sweep
+    from headwise.experiments.sweeps.worker_pool import choose_engine
+    from headwise.training.encoders import quiet_libraries
 
-    order = Order(
-        file=file, scale=scale, changes=tuple(changes or ()), only=tuple(only or ()), seeds=seeds, as_json=as_json
-    )
-    plan = order.plan()
-    place = SweepPlace(
-        output or Path("sweeps") / "-".join([plan.sweep.name, *([scale] if scale else [])]),
-        data,
-        cache,
-        network=download,
-        keep_models=keep_models,
-        available=available,
-    )
-    run_order(order, plan, place, engine=engine, workers=workers, threads=threads, address=address, dry_run=dry_run)
+    plan = plan_sweep(file, scale=scale, changes=change or (), only=only or (), seeds=_seeds(seeds))
+    output = output or Path("sweeps") / "-".join([plan.sweep.name, *([scale] if scale else [])])
+    quiet_libraries()
+    if dry_run:
+        _show_plan(plan, output, as_json=as_json)
+        return
+    ResultFolder(output).check()
+    settings = JobSettings(output, data, cache, network=download, keep_models=keep_models)
+    with keeping(lambda: kept_in(output)):
+        pool = choose_engine(engine, workers=workers, threads=threads, address=address)
+        with progress() as shown, Stops(shown.tell).listening() as stops:
+            result = run_sweep(plan, settings, pool, shown, available=available, stops=stops.count)
+        content = result.as_data()
+        if as_json:
+            typer.echo(json.dumps(content, indent=2, ensure_ascii=False))
+        else:
+            words = {
+                "finished": "made now",
+                "present": "already there",
+                "failed": "failed",
+                "interrupted": "not finished",
+            }
+            counts = [f"{content[state]} {word}" for state, word in words.items() if content[state]]
+            left = f", {result.left_out} left out (files missing)" if result.left_out else ""
+            typer.echo(f"{content['runs']} runs: {', '.join(counts) or 'none'}{left}")
+            for each in content["errors"]:
+                typer.echo(f"failed: {each['run']}: {each['error']}")
+            command = shlex.join([*program(), "compare", str(output)])
+            typer.echo(f"saved in {output}; compare with: {command}")
+    if result.interrupted:
+        typer.echo(STOPPED, err=True)
+        raise typer.Exit(INTERRUPTED)
+    if result.errors:
+        raise typer.Exit(1)
 
 
-# The command `headwise tune`.
+def _seeds(text: str | None) -> list[int] | None:
+    """`1,2,3`."""
+    if text is None:
+        return None
+    parts = [part.strip() for part in text.split(",")]
+    if not all(part.isdecimal() for part in parts):
+        raise InputError(f"--seeds {text}: expected whole numbers with commas between them, such as 1,2,3.")
+    return [int(part) for part in parts]
 
 
-def add_tune(app: typer.Typer) -> None:
-    """Put the command on the command line."""
-    app.command()(tune)
+def _show_plan(plan: SweepPlan, output: Path, *, as_json: bool) -> None:
+    from rich.markup import escape
+    from rich.table import Table
+
+    from headwise.cli.search_output import print_tables
+    from headwise.experiments.sweeps.result_folder import ResultFolder
+
+    folder = ResultFolder(output)
+    if as_json:
+        rows = [
+            {"key": each.key, "point": dict(each.point), "there": folder.has(each.key), "recipe": each.recipe.as_data()}
+            for each in plan.runs
+        ]
+        content = {"sweep": plan.sweep.name, "scale": plan.scale, "output": str(output), "runs": rows}
+        typer.echo(json.dumps(content, indent=2, ensure_ascii=False))
+        return
+    table = Table(*(axis.name for axis in plan.axes), "key", "there", box=None)
+    for each in plan.runs:
+        there = "yes" if folder.has(each.key) else ""
+        table.add_row(*(escape(label) for label in each.point.values()), each.key, there)
+    print_tables(table)
+    typer.echo(f"{len(plan.runs)} points, {len(plan.unique)} different runs, in {output}")
 
 
 def tune(
@@ -105,7 +172,7 @@ def tune(
             min=1, help="Finished and pruned trials in all; default the whole grid, or 20.", show_default=False
         ),
     ] = None,
-    changes: Change = None,
+    change: Change = None,
     seeds: Annotated[
         str | None,
         typer.Option(help="Train each combination with these and take the mean: 1,2,3.", show_default=False),
@@ -133,116 +200,96 @@ def tune(
     as_json: AsJson = False,
 ) -> None:
     """Find the values that do best on validation, with Optuna; the best recipe is written to FOLDER/best.yaml."""
-    from headwise.cli.tune_output import Order, run_tune
-    from headwise.experiments.tuning.tuner import TunePlace
+    from headwise.cli.progress_bar import INTERRUPTED, keeping, kept_in, progress
+    from headwise.experiments.recipe_files import plain_name
+    from headwise.experiments.sweeps.jobs import JobSettings
+    from headwise.experiments.sweeps.search_space import Search, plan_space
+    from headwise.experiments.sweeps.tune import tune as run_tune
+    from headwise.training.encoders import quiet_libraries
 
-    order = Order(
-        recipe=recipe,
-        vary=tuple(vary or ()),
-        changes=tuple(changes or ()),
-        seeds=seeds,
-        study=study,
-        storage=storage,
-        as_json=as_json,
-    )
-    space = order.space()
-    place = TunePlace(output or Path("tunes") / order.name(space), data, cache, download, threads)
-    run_tune(order, space, place, order.search(space, sampler, trials, prune=prune), dry_run=dry_run)
-
-
-# The command `headwise compare`.
-
-
-Names = list[str] | None
-
-
-def add_compare(app: typer.Typer) -> None:
-    """Put the command on the command line."""
-    app.command()(compare)
-
-
-def compare(
-    runs: Annotated[
-        list[Path],
-        typer.Argument(help="A folder of `headwise sweep`; or files of runs, or folders of `headwise train`."),
-    ],
-    by: Annotated[
-        Names,
-        typer.Option(help="Axis or recipe key that tells the systems apart; default what the sweep says, or differs."),
-    ] = None,
-    within: Annotated[Names, typer.Option(help="Axis or recipe key whose values are compared by themselves.")] = None,
-    baseline: Annotated[
-        str | None, typer.Option(help="The system that the others are compared with.", show_default=False)
-    ] = None,
-    only: Annotated[
-        Names, typer.Option(metavar="AXIS=LABEL", help="Look at these labels only; several with commas.")
-    ] = None,
-    sweep: Annotated[
-        str | None, typer.Option(help="Which sweep, if the folder holds several.", show_default=False)
-    ] = None,
-    metric: Annotated[
-        str | None,
-        typer.Option(help="Metric; default the main one; TASK/METRIC for several tasks.", show_default=False),
-    ] = None,
-    all_metrics: Annotated[bool, typer.Option("--all-metrics", help="All metrics, with tests for each.")] = False,
-    split: Annotated[
-        str | None, typer.Option(help="test or validation; default test if all runs have it.", show_default=False)
-    ] = None,
-    ignore: Annotated[
-        Names, typer.Option(metavar="KEY", help="Let runs differ in this: a recipe key, torch, threads, ...")
-    ] = None,
-    common_seeds: Annotated[
-        bool, typer.Option("--common-seeds", help="Leave out seeds that not all systems have.")
-    ] = False,
-    stars: Annotated[str, typer.Option(help="Stars by p-values corrected by holm, or raw.")] = "holm",
-    resamples: Annotated[int, typer.Option(min=100, help="Of the bootstrap.")] = 9999,
-    times: Annotated[bool, typer.Option("--times", help="Show the seconds of an epoch.")] = False,
-    percent: Annotated[bool, typer.Option("--percent/--no-percent", help="Show scores times 100.")] = True,
-    form: Annotated[
-        str | None,
-        typer.Option("--format", help="table, markdown, csv, latex or json; default table.", show_default=False),
-    ] = None,
-    output: Annotated[
-        Path | None,
-        typer.Option(help="File to write; its ending (.md .csv .tex .json .txt) says the format.", show_default=False),
-    ] = None,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the output file.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of a table.")] = False,
-) -> None:
-    """Compare systems over seeds: means, intervals, paired tests by seed and by example, corrected by Holm."""
-    from headwise.cli.compare_output import Output, run_compare
-    from headwise.experiments.comparison import Asked
-    from headwise.reports.comparison_text import Style
-
-    asked = Asked(
-        by=_names(by),
-        within=_names(within),
-        baseline=baseline,
-        sweep=sweep,
-        only=_labels(only),
-        metric=metric,
-        all_metrics=all_metrics,
-        split=split,
-        ignore=_names(ignore),
-        common_seeds=common_seeds,
-        stars=stars,
-        resamples=resamples,
-    )
-    run_compare(runs, asked, Output(form, output, overwrite, as_json, Style(percent, times)))
+    space = plan_space(recipe, vary=vary or (), changes=change or (), seeds=_seeds(seeds))
+    if study is not None and plain_name(study) != study:
+        raise InputError(f"--study {study!r}: expected letters, digits, points and hyphens.")
+    name = study or space.recipe.name
+    search = Search.of(space, sampler, trials, prune=prune)
+    settings = JobSettings(output or Path("tunes") / name, data, cache, download, threads)
+    quiet_libraries()
+    if dry_run:
+        _show_space(name, space, search, settings.output, as_json=as_json)
+        return
+    # SIGTERM is as good as Ctrl-C; while a model is trained, training takes both and saves.
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        with keeping(lambda: kept_in(settings.output)), progress() as shown:
+            result = run_tune(space, settings, search, shown, name=name, storage=storage)
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    if as_json:
+        typer.echo(json.dumps(result.as_data(), indent=2, ensure_ascii=False))
+    else:
+        _show_trials(result, space, data)
+    if result.interrupted:
+        typer.echo(STOPPED, err=True)
+        raise typer.Exit(INTERRUPTED)
+    if result.best is None:
+        raise typer.Exit(1)
 
 
-def _names(given: Names) -> tuple[str, ...]:
-    """Names by themselves, or with commas between them; each once."""
-    return tuple(dict.fromkeys(name.strip() for each in given or () for name in each.split(",") if name.strip()))
+def _show_space(study: str, space: Space, search: Search, output: Path, *, as_json: bool) -> None:
+    from rich.markup import escape
+    from rich.table import Table
+
+    from headwise.cli.search_output import print_tables
+    from headwise.experiments.sweeps.sweep_file import label_of
+
+    content: dict[str, Any] = {
+        "study": study,
+        "output": str(output),
+        "sampler": search.sampler,
+        "prune": search.prune,
+        "trials": search.trials,
+        "combinations": space.size,
+        "seeds": list(space.seeds),
+        "space": space.as_data(),
+        "recipe": space.recipe.as_data(),
+    }
+    if as_json:
+        typer.echo(json.dumps(content, indent=2, ensure_ascii=False))
+        return
+    table = Table("key", "tried", box=None)
+    for key, values in content["space"].items():
+        table.add_row(escape(key), escape(label_of(values.get("choices") or {k: v for k, v in values.items() if v})))
+    print_tables(table)
+    size = "endless" if space.size is None else str(space.size)
+    seeds = f"{len(space.seeds)} {'seed' if len(space.seeds) == 1 else 'seeds'}"
+    typer.echo(f"{search.trials} trials ({search.sampler}) of {size} combinations, {seeds} each, in {output}")
 
 
-def _labels(given: Names) -> dict[str, tuple[str, ...]]:
-    from headwise.errors import InputError
+def _show_trials(result: TuneResult, space: Space, data: Path | None) -> None:
+    from rich.markup import escape
+    from rich.table import Table
 
-    found: dict[str, tuple[str, ...]] = {}
-    for each in given or ():
-        name, equals, labels = each.partition("=")
-        if not equals or not name.strip():
-            raise InputError(f"--only {each!r}: expected AXIS=LABEL, such as set=sick.")
-        found[name.strip()] = (*found.get(name.strip(), ()), *(label.strip() for label in labels.split(",")))
-    return found
+    from headwise.cli.search_output import print_tables
+    from headwise.cli.train_commands import program
+    from headwise.experiments.sweeps.search_space import describe
+    from headwise.experiments.sweeps.sweep_file import label_of
+    from headwise.experiments.sweeps.tune import BEST, FAILED, FINISHED, STATES
+
+    keys = [axis.key for axis in space.axes]
+    if result.best is not None:
+        table = Table("trial", f"validation {result.primary}", *(escape(key) for key in keys), "steps", box=None)
+        for row in [row for row in result.rows if row.state == FINISHED][:TOP]:
+            values = (escape(label_of(row.parameters[key])) for key in keys)
+            table.add_row(str(row.number), f"{row.value:.4f}", *values, str(row.steps))
+        print_tables(table)
+    for trial, error in result.errors.items():
+        typer.echo(f"failed: {trial}: {error}")
+    counts = [f"{result.count(state)} {state}" for state in STATES.values() if result.count(state)]
+    trials = f"{len(result.rows)} {'trial' if len(result.rows) == 1 else 'trials'}"
+    typer.echo(f"{trials}: {', '.join(counts) or 'none'}")
+    if result.best is not None:
+        folder = [] if data is None else ["--data", str(data)]
+        command = shlex.join([*program(), "train", str(result.output / BEST), *folder])
+        typer.echo(f"best: {describe(result.best.parameters)}; train it with: {command}")
+    elif result.count(FAILED):
+        typer.echo("no trial was finished, so there is no best one")

@@ -23,10 +23,11 @@ from typer.core import TyperOption
 from headwise import __version__
 from headwise.cli.allow_code import AllowCode
 from headwise.cli.data_app import data as data_commands
-from headwise.cli.experiments_app import add_compare, add_sweeps, add_tune
+from headwise.cli.experiments_app import add_experiments
 from headwise.cli.heads_app import heads
-from headwise.cli.pages_app import add_figure, add_pages
+from headwise.cli.pages_app import add_pages
 from headwise.cli.progress_bar import INTERRUPTED, Interrupts, sentence
+from headwise.cli.results_app import add_results
 from headwise.cli.retrieval_app import add_commands
 from headwise.errors import DiskError, HeadwiseError, HeadwiseWarning, InputError, UnsupportedModelError, is_panic
 
@@ -212,10 +213,8 @@ def doctor(
 
 
 add_commands(app)
-add_sweeps(app)
-add_tune(app)
-add_compare(app)
-add_figure(app)
+add_experiments(app)
+add_results(app)
 add_pages(app)
 app.add_typer(data_commands, name="data")
 app.add_typer(heads, name="heads")

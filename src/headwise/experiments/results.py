@@ -10,7 +10,7 @@ from pathlib import Path
 
 from headwise.errors import InputError
 from headwise.experiments.record import FailedRun, StoredRun, canonical, read_json, read_stored
-from headwise.experiments.sweeps.sweep_folder import FORMAT, MARK
+from headwise.experiments.sweeps.result_folder import FORMAT, MARK
 
 RUNS = "runs"
 SWEEPS = "sweeps"

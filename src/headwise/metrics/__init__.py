@@ -2,12 +2,15 @@
 
 from headwise.metrics.classification import METRICS, score
 from headwise.metrics.ranking import MEASURES, RankingScores, ranking_scores_of, score_ranking
-from headwise.metrics.resampling import BootstrapTest, bootstrap_means, bootstrap_scores, bootstrap_test
 from headwise.metrics.significance import (
+    BootstrapTest,
     McNemar,
     PairedTest,
     SeedScores,
     SeedTest,
+    bootstrap_means,
+    bootstrap_scores,
+    bootstrap_test,
     holm,
     mcnemar,
     mean_over_seeds,

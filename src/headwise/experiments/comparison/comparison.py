@@ -1,254 +1,149 @@
-"""Runs in, comparison out."""
+"""Systems compared: a table for each group and metric, with tests against the baseline, notes and a legend."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from headwise.errors import InputError, choices
-from headwise.experiments.comparison.comparison_tables import (
-    KINDS,
-    Row,
-    Table,
+import pandas as pd
+
+from headwise.experiments.comparison.differences import Difference
+from headwise.experiments.comparison.example_tests import ExampleTest, example_tests
+from headwise.experiments.comparison.gather import CompareOptions, RunTable
+from headwise.experiments.comparison.grouping import (
+    Group,
     balance,
+    choose_baseline,
     choose_metrics,
     choose_split,
-    correct,
-    progress_note,
-    times_of,
-    values_of,
+    epoch_seconds,
+    group_runs,
+    scores_of,
 )
-from headwise.experiments.comparison.example_tests import ExampleTest, by_example
-from headwise.experiments.comparison.gather import Asked, Gathered, gather
-from headwise.experiments.comparison.grouping import (
-    Difference,
-    Dimensions,
-    Group,
-    choose_baseline,
-    choose_dimensions,
-    covered,
-    distinct,
-    flat,
-    group,
-    ignored,
-    narrow,
-)
-from headwise.experiments.results import StoredRun
-from headwise.metrics import SeedScores, paired_by_seed
-from headwise.metrics.significance import smallest_permutation_p
+from headwise.metrics.significance import SeedScores, SeedTest, holm, paired_by_seed, smallest_permutation_p
 from headwise.notebook import notes_html, table_html
 
-# What runs have in common beside their recipes: versions, hardware, examples.
-
-
-EXAMPLES = "examples"
-# Whoever compares these compares other token ids as well.
-CHANGES_EXAMPLES = ("task", "tasks", "data", "model")
-
-
-def _package(name: str) -> Callable[[StoredRun], Any]:
-    return lambda run: (run.environment.get("packages") or {}).get(name)
-
-
-WORLD: dict[str, Callable[[StoredRun], Any]] = {
-    "headwise": lambda run: run.environment.get("headwise"),
-    "torch": _package("torch"),
-    "transformers": _package("transformers"),
-    "accelerator": lambda run: run.environment.get("accelerator"),
-    "threads": lambda run: run.environment.get("threads"),
-    "processes": lambda run: run.environment.get("processes", 1),  # a batch of each makes one step
-    "precision": lambda run: run.environment.get("precision"),
-}
-
-
-def check_worlds(groups: Sequence[Group], dimensions: Dimensions, ignore: Sequence[str]) -> list[Difference]:
-    """Refuse runs of different worlds, or on other examples; return the differences that were passed over."""
-    runs = [run for each in groups for run in each.runs]
-    _check_names(runs, ignore)
-    passed = []
-    for name, value in WORLD.items():
-        difference = _difference(name, value, runs)
-        if difference is not None and name not in ignore:
-            raise InputError(
-                f"the runs differ in {difference}, which changes results by itself: run them again in one world, or "
-                f"pass over it by --ignore {name}."
-            )
-        passed += [] if difference is None else [difference]
-    return passed + _check_examples(groups, dimensions, ignore)
-
-
-def _check_examples(groups: Sequence[Group], dimensions: Dimensions, ignore: Sequence[str]) -> list[Difference]:
-    """The same seed must have had the same examples, unless they are what is compared."""
-    if any(covered(key, CHANGES_EXAMPLES) for key in dimensions.keys(dimensions.by)):
-        return []
-    for each in groups:
-        for seed in dict.fromkeys(run.seed for run in each.runs):
-            runs = [run for run in each.runs if run.seed == seed]
-            difference = _difference(EXAMPLES, lambda run: run.examples, runs)
-            if difference is None:
-                continue
-            if EXAMPLES in ignore:
-                return [difference]
-            raise InputError(
-                f"{each.title}the runs of seed {seed} had different examples (hash {difference.first} and "
-                f"{difference.second}), as after a change of files: run them again on the same, or pass over it by "
-                f"--ignore {EXAMPLES}."
-            )
-    return []
-
-
-def _difference(name: str, value: Callable[[StoredRun], Any], runs: Iterable[StoredRun]) -> Difference | None:
-    values = distinct(value(run) for run in runs)
-    return Difference(name, *values[:2]) if len(values) > 1 else None
-
-
-def _check_names(runs: Iterable[StoredRun], ignore: Sequence[str]) -> None:
-    keys = dict.fromkeys(key for run in runs for key in flat(run.recipe))
-    for name in ignore:
-        if name not in WORLD and name != EXAMPLES and not any(covered(key, [name]) for key in keys):
-            known = dict.fromkeys((*WORLD, EXAMPLES, *keys))
-            raise InputError(f"--ignore {name}: there is no such key; {choices(name, known)}.")
-
-
-# What the numbers of a comparison mean, in plain words.
-
-
+# Stars below these p-values, as in the tables of arXiv 2204.02922.
+LEVELS = ((0.01, "**"), (0.05, "*"))
+# A note warns of a permutation test that cannot go below this.
+TOO_FEW = 0.01
 PAPER = (
     "The stars of arXiv 2204.02922 stand for the same levels of a t-test; it mentions no correction, and does not say "
     "whether more than one seed lay behind them."
 )
 
 
-def legend(tables: Sequence[Table], stars: str, baseline: str) -> tuple[str, ...]:
-    """One sentence or two for each kind of number that is shown."""
-    rows = [row for table in tables for row in table.rows]
-    shown = [kind for kind in KINDS if any(kind in row.p for row in rows)]
-    count = {kind: sum(kind in row.p for row in rows) for kind in shown}
-    lines = [
-        "Mean ± standard deviation over seeds, with the 95 % t interval of the mean.",
-        f"Difference: the system minus {baseline}, seed by seed, with the 95 % t interval of its mean.",
-    ]
-    lines += [_words(kind, count[kind]) for kind in shown]
-    if shown:
-        lines.append("Holm: p corrected for all tests of the same kind that are shown together.")
-    if "t" in shown:
-        lines += [
-            "d_z: mean of the differences / their standard deviation.",
-            "MDE: the smallest true difference that the t-test finds in 80 % of cases, with so many seeds and this "
-            "standard deviation of the differences.",
-            _stars(stars, count["t"]),
-            PAPER,
-        ]
-    else:
-        lines.append("No stars: they stand for a t-test by seed, and there is none.")
-    return tuple(lines)
+@dataclass(frozen=True)
+class Times:
+    """Seconds for an epoch: of each seed the mean over its epochs, of these the mean and standard deviation."""
+
+    seconds: float
+    deviation: float | None
+    """None with one seed."""
+    ratio: float | None
+    """To the baseline; None for a baseline that took no time."""
 
 
-def _words(kind: str, count: int) -> str:
-    tests = f"{count} {'test' if count == 1 else 'tests'}"
-    return {
-        "t": f"t: two-sided paired t-test by seed; {tests}.",
-        "permutation": f"flips: two-sided permutation test by seed, which flips the signs of the differences; {tests}.",
-        "mcnemar": "McNemar: exact test on the examples that exactly one of two classifiers has right; over seeds, "
-        f"twice the median of the seeds' p; {tests}.",
-        "bootstrap": "bootstrap: paired, over examples; an example that is drawn counts in all seeds alike, since they "
-        f"share their examples; {tests}.",
-        "randomisation": "swaps: two-sided randomisation test, which swaps the systems on single examples or claims, "
-        f"each the mean over seeds; {tests}.",
-    }[kind]
+@dataclass(frozen=True)
+class Row:
+    """One system by one metric."""
+
+    system: str
+    seeds: tuple[int, ...]
+    scores: SeedScores
+    by_seed: SeedTest | None = None
+    """Against the baseline; None for the baseline itself."""
+    by_example: ExampleTest | None = None
+    """Against the baseline; also None where runs do not keep their answers."""
+    times: Times | None = None
+    holm: Mapping[str, float] = field(default_factory=dict)
+    """By kind of test, the p-value corrected for all tests of this kind that are shown together."""
+    stars: str = ""
+
+    @property
+    def p(self) -> dict[str, float]:
+        """By kind of test, the p-value, where there is one."""
+        return {kind: p for kind, test in TESTS.items() if (p := test.p(self)) is not None}
+
+    def as_data(self) -> dict[str, Any]:
+        """Plain data, ready for JSON."""
+        return {
+            "system": self.system,
+            "seeds": list(self.seeds),
+            **self.scores.as_data(),
+            "by_seed": None if self.by_seed is None else self.by_seed.as_data(),
+            "by_example": None if self.by_example is None else self.by_example.as_data(),
+            "p": self.p,
+            "holm": dict(self.holm),
+            "stars": self.stars,
+            "times": None if self.times is None else asdict(self.times),
+        }
 
 
-def _stars(stars: str, count: int) -> str:
-    how = f"corrected by Holm for {count} {'test' if count == 1 else 'tests'}" if stars == "holm" else "not corrected"
-    return (
-        f"Stars: * p < 0.05, ** p < 0.01 of the paired t-test by seed, {how}. They say that a system differs; the sign "
-        "of the difference says which way."
-    )
+@dataclass(frozen=True)
+class TestKind:
+    """A kind of test: where its p-value is, and its sentence in the legend, which ends with the number of tests."""
+
+    __test__ = False  # pytest takes the name for a class of tests
+
+    part: str
+    """Of a row: by_seed or by_example."""
+    attribute: str
+    legend: str
+
+    def p(self, row: Row) -> float | None:
+        """The p-value of a row, if it has one."""
+        value: float | None = getattr(getattr(row, self.part), self.attribute, None)
+        return value
 
 
-# What must be known about the runs of a comparison, in sentences.
+TESTS = {
+    "t": TestKind("by_seed", "t_test_p", "t: two-sided paired t-test by seed"),
+    "permutation": TestKind(
+        "by_seed",
+        "permutation_p",
+        "flips: two-sided permutation test by seed, which flips the signs of the differences",
+    ),
+    "mcnemar": TestKind(
+        "by_example",
+        "mcnemar_p",
+        "McNemar: exact test on the examples that exactly one of two classifiers has right; over seeds, twice the "
+        "median of the seeds' p",
+    ),
+    "bootstrap": TestKind(
+        "by_example",
+        "bootstrap_p",
+        "bootstrap: paired, over examples; an example that is drawn counts in all seeds alike, since they share their "
+        "examples",
+    ),
+    "randomisation": TestKind(
+        "by_example",
+        "randomisation_p",
+        "swaps: two-sided randomisation test, which swaps the systems on single examples or claims, each the mean over "
+        "seeds",
+    ),
+}
 
 
-# A permutation test that cannot go below this is told of.
-TOO_FEW = 0.01
+@dataclass(frozen=True)
+class Table:
+    """The systems of one group by one metric, the baseline first."""
 
+    within: Mapping[str, str]
+    """The labels that are the same for all of them."""
+    metric: str
+    rows: tuple[Row, ...]
 
-def notes_on_files(gathered: Gathered, passed: Sequence[Difference], left_out: Sequence[str]) -> list[str]:
-    """Runs that are not there, failed or stand there twice, and differences that were passed over."""
-    notes = []
-    if (progress := progress_note(gathered)) is not None:
-        notes.append(progress)
-    if gathered.failed:
-        count, first = len(gathered.failed), gathered.failed[0]
-        names = ", ".join(str(each.path) for each in gathered.failed)
-        reason = " ".join(first.reason.split())[:200]
-        notes.append(f"{count} failed {'run is' if count == 1 else 'runs are'} left out: {names} ({reason}).")
-    if gathered.repeated:
-        what = "file repeats" if gathered.repeated == 1 else "files repeat"
-        notes.append(f"{gathered.repeated} {what} the results of another run: counted once.")
-    notes += left_out
-    notes += [f"The runs differ in {each}; passed over, as asked." for each in passed]
-    return notes
+    @property
+    def title(self) -> str:
+        """The labels, for people."""
+        return ", ".join(f"{name} {label}" for name, label in self.within.items())
 
-
-def notes_on_tables(tables: Sequence[Table], split: str, asked: Asked) -> list[str]:
-    """What the numbers can and cannot show."""
-    rows = [row for table in tables for row in table.rows]
-    tested = [row for row in rows if row.by_seed is not None]
-    return [
-        *_on_split(split, asked),
-        *_on_seeds({len(row.seeds) for row in rows}),
-        *_on_spread(tested),
-        *_on_answers(tables),
-    ]
-
-
-def _on_split(split: str, asked: Asked) -> list[str]:
-    if split != "validation":
-        return [f"Scores on {split}."]
-    why = "" if asked.split else "Not all runs have scores on test, so "
-    return [
-        f"{why}{'scores' if why else 'Scores'} on validation, which also chose the best model of each run: they "
-        "flatter all systems."
-    ]
-
-
-def _on_seeds(counts: Iterable[int]) -> list[str]:
-    notes = []
-    for count in sorted(counts):
-        smallest = smallest_permutation_p(count)
-        if count == 1:
-            notes.append(
-                "One seed: no test by seed is possible, and nothing is known about other seeds; only tests by example "
-                "are made."
-            )
-        elif smallest > TOO_FEW:
-            notes.append(f"Permutation test: with {count} seeds this test cannot go below p = {smallest:.2g}.")
-    return notes
-
-
-def _on_spread(rows: Iterable[Row]) -> list[str]:
-    same = [row.system for row in rows if row.by_seed is not None and row.by_seed.seeds > 1 and row.by_seed.low is None]
-    if not same:
-        return []
-    return [f"{', '.join(dict.fromkeys(same))}: the difference is the same for every seed, so there is no t-test."]
-
-
-def _on_answers(tables: Sequence[Table]) -> list[str]:
-    notes = []
-    silent = [table for table in tables if len(table.rows) > 1 and table.rows[1].by_example is None]
-    if silent:
-        what = ", ".join(dict.fromkeys(table.metric for table in silent))
-        notes.append(f"No tests by example for {what}: not all runs keep the answers that they need.")
-    own = [row for table in tables for row in table.rows if row.by_example is not None and row.by_example.low is None]
-    if own:
-        notes.append(
-            "The seeds were scored on examples of their own: tests by example are made for each, and twice the median "
-            "of their p-values is shown."
-        )
-    return notes
+    def as_data(self) -> dict[str, Any]:
+        """Plain data, ready for JSON."""
+        return {"within": dict(self.within), "metric": self.metric, "rows": [row.as_data() for row in self.rows]}
 
 
 @dataclass(frozen=True)
@@ -260,35 +155,62 @@ class Comparison:
     baseline: str
     split: str
     stars: str
-    """Which p-values the stars go by: holm or raw."""
+    """Which p-values the stars follow: holm or raw."""
     runs: int
     tables: tuple[Table, ...]
-    """One for each block and metric."""
+    """One for each group and metric."""
     notes: tuple[str, ...]
-    """What is to be known about these runs."""
+    """What readers should know about these runs."""
     legend: tuple[str, ...]
     """What the numbers mean."""
 
-    def _repr_html_(self) -> str:
-        """For notebooks: scores and p-values; `headwise compare` shows more."""
-        columns = ["system", "seeds", "mean", "sd", "difference", "p (t)", "p (Holm)", ""]
-        parts = []
+    def frame(self) -> pd.DataFrame:
+        """A row for each system of each table, in full precision."""
+        rows = []
         for table in self.tables:
-            rows = [
-                [
-                    row.system,
-                    len(row.seeds),
-                    row.scores.mean,
-                    row.scores.deviation,
-                    None if row.by_seed is None else row.by_seed.difference,
-                    row.p.get("t"),
-                    row.holm.get("t"),
-                    row.stars,
-                ]
-                for row in table.rows
-            ]
+            for row in table.rows:
+                seed, example, times = row.by_seed, row.by_example, row.times
+                rows.append(
+                    {
+                        **{f"within.{name}": table.within[name] for name in self.within},
+                        "metric": table.metric,
+                        "split": self.split,
+                        "system": row.system,
+                        "baseline": self.baseline,
+                        "seeds": len(row.seeds),
+                        **{name: getattr(row.scores, name) for name in ("mean", "deviation", "low", "high")},
+                        "difference": getattr(seed, "difference", None),
+                        **{f"difference_{name}": getattr(seed, name, None) for name in ("deviation", "low", "high")},
+                        **{
+                            f"p_{kind}{end}": values.get(kind)
+                            for kind in TESTS
+                            for end, values in (("", row.p), ("_holm", row.holm))
+                        },
+                        **{
+                            name: getattr(seed, name, None)
+                            for name in ("smallest_p", "effect", "effect_corrected", "detectable")
+                        },
+                        "examples": getattr(example, "examples", None),
+                        "bootstrap_low": getattr(example, "low", None),
+                        "bootstrap_high": getattr(example, "high", None),
+                        "stars": row.stars,
+                        "seconds_per_epoch": getattr(times, "seconds", None),
+                        "seconds_deviation": getattr(times, "deviation", None),
+                        "seconds_ratio": getattr(times, "ratio", None),
+                    }
+                )
+        return pd.DataFrame(rows, dtype=object)
+
+    def _repr_html_(self) -> str:
+        """For notebooks: scores and p-values; `frame` has more."""
+        columns = ["system", "seeds", "mean", "deviation", "difference", "p_t", "p_t_holm", "stars"]
+        headings = ["system", "seeds", "mean", "sd", "difference", "p (t)", "p (Holm)", ""]
+        frame, parts, start = self.frame(), [], 0
+        for table in self.tables:
+            rows = frame[start : start + len(table.rows)][columns].to_numpy().tolist()
+            start += len(table.rows)
             title = f"{table.title}: {table.metric}" if table.title else table.metric
-            parts.append(table_html(f"{title} on {self.split}, against {self.baseline}", columns, rows))
+            parts.append(table_html(f"{title} on {self.split}, against {self.baseline}", headings, rows))
         return "".join([*parts, *notes_html([*self.notes, *self.legend])])
 
     def as_data(self) -> dict[str, Any]:
@@ -306,81 +228,169 @@ class Comparison:
         }
 
 
-def compare(paths: Sequence[Path | str], asked: Asked | None = None) -> Comparison:
+def compare(paths: Sequence[Path | str], options: CompareOptions | None = None) -> Comparison:
     """Compare systems that were trained with several seeds.
 
     Refuses, in one sentence, runs that differ in anything but what is compared.
 
     Args:
-        paths: a folder of `headwise sweep`, files of single runs, or folders of `headwise train`.
-        asked: what to compare, and by what; if left out, as the sweep says.
+        paths: a folder of a sweep, files of single runs, or folders of single runs.
+        options: what to compare, and by what; if left out, as the sweep says.
 
     Returns:
         The tables, with notes and a legend.
     """
-    asked = asked or Asked()
-    asked.check()
-    gathered = gather([Path(path) for path in paths], asked.sweep)
-    dimensions = choose_dimensions(gathered, asked)
-    gathered = narrow(gathered, dimensions.only, asked)
-    groups = group(gathered, dimensions, asked)
-    passed = check_worlds(groups, dimensions, asked.ignore)
-    baseline = choose_baseline(groups, dimensions.baseline, progress_note(gathered))
-    groups, left_out = balance(groups, baseline, gathered, dimensions, asked)
-    split = choose_split([run for each in groups for run in each.runs], asked.split)
-    metrics = choose_metrics(groups, split, asked)
-    tables = correct(
+    options = options or CompareOptions()
+    grouped = group_runs([Path(path) for path in paths], options)
+    baseline = choose_baseline(grouped)
+    groups, left_out = balance(grouped, baseline, common_seeds=options.common_seeds)
+    runs = [run for group in groups for run in group.runs]
+    split = choose_split(runs, options.split)
+    metrics = [choose_metrics(group, split, options) for group in groups]
+    tables = _corrected(
         [
             table
-            for each, names in zip(groups, metrics, strict=True)
-            for table in _tables(each, baseline, names, split, asked.resamples)
+            for group, names in zip(groups, metrics, strict=True)
+            for table in _tables(group, baseline, names, split, options.resamples)
         ],
-        asked.stars,
+        options.stars,
     )
     notes = [
-        *notes_on_files(gathered, [*ignored(groups, asked), *passed], left_out),
-        *notes_on_tables(tables, split, asked),
+        *_notes_on_runs(grouped.table, left_out, grouped.ignored),
+        *_notes_on_scores(tables, split, chosen=options.split is not None),
     ]
     return Comparison(
-        by=tuple(dimension.name for dimension in dimensions.by),
-        within=tuple(dimension.name for dimension in dimensions.within),
+        by=grouped.by,
+        within=grouped.within,
         baseline=baseline,
         split=split,
-        stars=asked.stars,
-        runs=len({run.identity for each in groups for run in each.runs}),
+        stars=options.stars,
+        runs=len({run.identity for run in runs}),
         tables=tables,
         notes=tuple(notes),
-        legend=legend(tables, asked.stars, baseline),
+        legend=tuple(_legend(tables, options.stars, baseline)),
     )
+
+
+def times_of(group: Group, baseline: str) -> dict[str, Times]:
+    """For every system of a group; nothing if a run of it or of the baseline has no times."""
+    seconds = {system: epoch_seconds(seeds) for system, seeds in group.systems.items()}
+    if seconds[baseline] is None:
+        return {}
+    scores = {system: SeedScores.of(each) for system, each in seconds.items() if each is not None}
+    base = scores[baseline].mean
+    return {
+        system: Times(each.mean, each.deviation, each.mean / base if base else None) for system, each in scores.items()
+    }
 
 
 def _tables(group: Group, baseline: str, metrics: Sequence[str], split: str, resamples: int) -> list[Table]:
-    times = times_of(group, baseline)
-    order = sorted(group.systems, key=lambda system: system != baseline)
-    tables = []
+    times, tables = times_of(group, baseline), []
     for metric in metrics:
-        values = {system: values_of(seeds, metric, split) for system, seeds in group.systems.items()}
-        tests = by_example(group, baseline, metric, split, resamples=resamples)
+        values = {system: scores_of(seeds, metric, split) for system, seeds in group.systems.items()}
+        tests = example_tests(group, baseline, metric, split, resamples=resamples)
+        # McNemar's test is the same for all metrics of a task: it stays with accuracy, or with the first of them.
+        task = metric.rpartition("/")[0]
+        alike = [name for name in metrics if name.rpartition("/")[0] == task and name != "mean"]
+        accuracy = f"{task}/accuracy" if task else "accuracy"
+        if metric != (accuracy if accuracy in alike else next(iter(alike), metric)):
+            tests = {system: replace(test, mcnemar=None, mcnemar_p=None) for system, test in tests.items()}
         rows = tuple(
             Row(
                 system=system,
                 seeds=tuple(group.systems[system]),
                 scores=SeedScores.of(values[system]),
                 by_seed=None if system == baseline else paired_by_seed(values[baseline], values[system]),
-                by_example=_once(tests.get(system), metric, metrics),
+                by_example=tests.get(system),
                 times=times.get(system),
             )
-            for system in order
+            for system in sorted(group.systems, key=lambda name: name != baseline)
         )
         tables.append(Table(group.within, metric, rows))
     return tables
 
 
-def _once(test: ExampleTest | None, metric: str, metrics: Sequence[str]) -> ExampleTest | None:
-    """McNemar's test is the same for all metrics of a task: it stays with accuracy, or with the first of them."""
-    if test is None or test.mcnemar is None:
-        return test
-    task = metric.rpartition("/")[0]
-    alike = [name for name in metrics if name.rpartition("/")[0] == task and name != "mean"]
-    place = f"{task}/accuracy" if task else "accuracy"
-    return test if metric == (place if place in alike else alike[0]) else replace(test, mcnemar=None, mcnemar_p=None)
+def _corrected(tables: Sequence[Table], stars: str) -> tuple[Table, ...]:
+    """With Holm's correction over all tests of one kind in all tables, and stars by the t-test."""
+    tests = pd.DataFrame([row.p for table in tables for row in table.rows], columns=list(TESTS), dtype=float)
+    corrected = tests.apply(lambda p: pd.Series(holm(p.dropna()), index=p.dropna().index, dtype=float)).reindex(
+        tests.index
+    )
+    rows = iter(zip(tests.to_dict("records"), corrected.to_dict("records"), strict=True))
+
+    def starred(row: Row) -> Row:
+        raw, own = ({kind: p for kind, p in each.items() if p == p} for each in next(rows))
+        p = (own if stars == "holm" else raw).get("t", 1.0)
+        return replace(row, holm=own, stars=next((sign for level, sign in LEVELS if p < level), ""))
+
+    return tuple(replace(table, rows=tuple(starred(row) for row in table.rows)) for table in tables)
+
+
+def _legend(tables: Sequence[Table], stars: str, baseline: str) -> list[str]:
+    """One sentence or two for each kind of number that is shown."""
+    rows = [row for table in tables for row in table.rows]
+    counts = {kind: sum(kind in row.p for row in rows) for kind in TESTS}
+    shown = {kind: f"{count} {'test' if count == 1 else 'tests'}" for kind, count in counts.items() if count}
+    lines = [
+        "Mean ± standard deviation over seeds, with the 95 % t interval of the mean.",
+        f"Difference: the system minus {baseline}, seed by seed, with the 95 % t interval of its mean.",
+        *(f"{TESTS[kind].legend}; {count}." for kind, count in shown.items()),
+    ]
+    if shown:
+        lines.append("Holm: p corrected for all tests of the same kind that are shown together.")
+    if "t" not in shown:
+        return [*lines, "No stars: they stand for a t-test by seed, and there is none."]
+    how = f"corrected by Holm for {shown['t']}" if stars == "holm" else "not corrected"
+    return [
+        *lines,
+        "d_z: mean of the differences / their standard deviation.",
+        "MDE: the smallest true difference that the t-test finds in 80 % of cases, with so many seeds and this "
+        "standard deviation of the differences.",
+        f"Stars: * p < 0.05, ** p < 0.01 of the paired t-test by seed, {how}. They say that a system differs; the sign "
+        "of the difference says which way.",
+        PAPER,
+    ]
+
+
+def _notes_on_runs(table: RunTable, left_out: Sequence[str], ignored: Sequence[Difference]) -> list[str]:
+    """Runs that are missing, failed or repeated, and differences that are allowed."""
+    notes = [] if table.progress is None else [f"{table.progress} to finish them."]
+    if table.failed:
+        count = len(table.failed)
+        names = ", ".join(str(each.path) for each in table.failed)
+        reason = " ".join(table.failed[0].reason.split())[:200]
+        notes.append(f"{count} failed {'run is' if count == 1 else 'runs are'} left out: {names} ({reason}).")
+    if table.repeated:
+        files = "file repeats" if table.repeated == 1 else "files repeat"
+        notes.append(f"{table.repeated} {files} the results of another run: counted once.")
+    return [*notes, *left_out, *(f"The runs differ in {each}; passed over, as asked." for each in ignored)]
+
+
+def _notes_on_scores(tables: Sequence[Table], split: str, *, chosen: bool) -> list[str]:
+    """What the numbers can and cannot show."""
+    rows = [row for table in tables for row in table.rows]
+    notes = [f"Scores on {split}."]
+    if split == "validation":
+        why = "Scores" if chosen else "Not all runs have scores on test, so scores"
+        notes = [f"{why} on validation, which also chose the best model of each run: they flatter all systems."]
+    for count in sorted({len(row.seeds) for row in rows}):
+        if count == 1:
+            notes.append(
+                "One seed: no test by seed is possible, and nothing is known about other seeds; only tests by example "
+                "are made."
+            )
+        elif (smallest := smallest_permutation_p(count)) > TOO_FEW:
+            notes.append(f"Permutation test: with {count} seeds this test cannot go below p = {smallest:.2g}.")
+    same = [row.system for row in rows if row.by_seed is not None and row.by_seed.seeds > 1 and row.by_seed.low is None]
+    if same:
+        names = ", ".join(dict.fromkeys(same))
+        notes.append(f"{names}: the difference is the same for every seed, so there is no t-test.")
+    silent = dict.fromkeys(table.metric for table in tables if len(table.rows) > 1 and table.rows[1].by_example is None)
+    if silent:
+        notes.append(f"No tests by example for {', '.join(silent)}: not all runs keep the answers that they need.")
+    if any(row.by_example is not None and row.by_example.low is None for row in rows):
+        notes.append(
+            "The seeds were scored on examples of their own: tests by example are made for each, and twice the median "
+            "of their p-values is shown."
+        )
+    return notes

@@ -1,4 +1,4 @@
-"""From files to runs, each at its points of the sweep."""
+"""The runs of a comparison, read from files into a table: one row for each run at each point of its sweep."""
 
 from __future__ import annotations
 
@@ -7,114 +7,42 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
+
 from headwise import documents
 from headwise.errors import InputError, choices
 from headwise.experiments import record
 from headwise.experiments.record_schema import ManifestFile
 from headwise.experiments.results import SWEEPS, FailedRun, StoredRun, check_mark, read_json, read_stored, run_files
-from headwise.experiments.sweeps.sweep_folder import FORMAT, MARK
+from headwise.experiments.sweeps.result_folder import FORMAT, MARK
 from headwise.metrics.significance import RESAMPLES
 
-# The list that a sweep leaves of its runs: which axes it went along, and which run stands at which point.
-
-
 SEED = "seed"
-
-
-@dataclass(frozen=True)
-class Axis:
-    """What a sweep varies."""
-
-    labels: tuple[str, ...]
-    keys: tuple[str, ...]
-    """The dotted keys of the recipe that it changes; one covers all below it."""
-
-
-@dataclass(frozen=True)
-class Manifest:
-    """A sweep."""
-
-    name: str
-    axes: Mapping[str, Axis]
-    by: tuple[str, ...]
-    """The axes that tell the systems apart that are to be compared; none if the sweep does not say."""
-    baseline: str | None
-    within: tuple[str, ...]
-    """The axes whose points are compared by themselves."""
-    points: tuple[tuple[str, Mapping[str, str]], ...]
-    """The key of a run, and its label on every axis; a run may stand at several points."""
-
-
-def read_manifest(folder: Path, name: str | None) -> Manifest | None:
-    """The sweep of a folder that is asked for, or its only one; None if it has none."""
-    names = sorted(path.stem for path in (folder / SWEEPS).glob("*.json") if not path.name.startswith("."))
-    if name is not None and name not in names:
-        known = choices(name, names) if names else "the folder has none"
-        raise InputError(f"--sweep {name}: {folder} holds no such sweep; {known}.")
-    if name is None and len(names) > 1:
-        raise InputError(f"{folder} holds several sweeps ({', '.join(names)}): choose one with --sweep.")
-    if not names:
-        return None
-    path = folder / SWEEPS / f"{name or names[0]}.json"
-    content = read_json(path)
-    if content.get("format") != FORMAT:
-        raise InputError(f"{path} has format {content.get('format')!r:.40}: this headwise reads format {FORMAT}.")
-    return _manifest(documents.check(content, ManifestFile, path, "`headwise sweep` writes it again"))
-
-
-def _manifest(content: Mapping[str, Any]) -> Manifest:
-    axes = {
-        name: Axis(tuple(str(label) for label in axis["labels"]), tuple(axis["keys"]))
-        for name, axis in content["axes"].items()
-    }
-    compare = content.get("compare") or {}
-    points = tuple(
-        (str(run["key"]), {axis: str(label) for axis, label in run["point"].items()}) for run in content["runs"]
-    )
-    baseline = compare.get("baseline")
-    return Manifest(
-        name=str(content["name"]),
-        axes=axes,
-        by=_names(compare.get("by")),
-        baseline=None if baseline is None else str(baseline),
-        within=_names(compare.get("within")),
-        points=points,
-    )
-
-
-def _names(value: Any) -> tuple[str, ...]:
-    """One name, several, or none."""
-    if value is None:
-        return ()
-    return (value,) if isinstance(value, str) else tuple(str(name) for name in value)
-
-
-# What the user wants to be compared.
-
-
+# Columns beside those of the axes, whose names are up to the user.
+RUN, KEY = "stored run", "run key"
 SPLITS = ("test", "validation")
 STARS = ("holm", "raw")
 
 
 @dataclass(frozen=True)
-class Asked:
-    """All choices; those left out are taken from the sweep, or found out."""
+class CompareOptions:
+    """What to compare; options that are left out follow the sweep, or the way in which the runs differ."""
 
     by: tuple[str, ...] = ()
     """Axes of the sweep or keys of the recipe that tell the systems apart."""
     within: tuple[str, ...] = ()
-    """Axes or keys whose values are compared by themselves."""
+    """Axes or keys with a separate table for each value."""
     baseline: str | None = None
     """The label of the system that the others are compared with."""
     sweep: str | None = None
     """Which sweep of a folder that holds several."""
     only: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    """Of an axis or key, the labels to look at."""
+    """Of an axis or key, the labels to keep."""
     metric: str | None = None
     all_metrics: bool = False
     split: str | None = None
     ignore: tuple[str, ...] = ()
-    """Keys of the recipe, or parts of the world, in which runs may differ."""
+    """Keys of the recipe, or parts of the environment, in which runs may differ."""
     common_seeds: bool = False
     """Leave out seeds that not all systems have."""
     stars: str = "holm"
@@ -122,50 +50,98 @@ class Asked:
     resamples: int = RESAMPLES
     """Of the bootstrap."""
 
-    def check(self) -> None:
-        """Refuse what cannot be meant."""
-        if self.split is not None and self.split not in SPLITS:
-            raise InputError(f"--split {self.split}: {choices(self.split, SPLITS)}.")
-        if self.stars not in STARS:
-            raise InputError(f"--stars {self.stars}: {choices(self.stars, STARS)}.")
+    def __post_init__(self) -> None:
+        """Refuse options that contradict each other."""
+        for name, known in (("split", SPLITS), ("stars", STARS)):
+            value = getattr(self, name)
+            if value is not None and value not in known:
+                raise InputError(f"{name}={value}: {choices(value, known)}.")
         if self.metric is not None and self.all_metrics:
-            raise InputError(f"--metric {self.metric} and --all-metrics: one metric, or all; leave one of them out.")
+            raise InputError(f"metric={self.metric} and all_metrics=True: one metric, or all; leave one of them out.")
         if both := [name for name in self.by if name in self.within]:
-            raise InputError(f"{both[0]} is in both --by and --within: it tells systems apart, or blocks; choose one.")
+            raise InputError(
+                f"{both[0]} is in both by=... and within=...: it separates systems, or tables; choose one."
+            )
 
 
 @dataclass(frozen=True)
-class Placed:
-    """A finished run at a point of a sweep; the point is empty without one."""
+class Manifest:
+    """The list that a sweep leaves of its runs: its axes, and the point of each run."""
 
-    run: StoredRun
-    point: Mapping[str, str]
+    name: str
+    title: str
+    axes: Mapping[str, Mapping[str, Sequence[str]]]
+    """By name, the `labels` of its points, and the dotted `keys` of recipes that it changes."""
+    by: tuple[str, ...]
+    """The axes that tell the systems of the comparison apart; none if the sweep does not say."""
+    baseline: str | None
+    within: tuple[str, ...]
+    points: Sequence[Mapping[str, Any]]
+    """The `key` of a run, and its `point`: a label on every axis. A run may stand at several points."""
 
 
-@dataclass(frozen=True)
-class Gathered:
-    """All that was read."""
+@dataclass(frozen=True, eq=False)
+class RunTable:
+    """The runs of a comparison."""
 
-    placed: tuple[Placed, ...]
-    manifest: Manifest | None
-    missing: tuple[tuple[str, Mapping[str, str]], ...]
-    """Key and point of every run of the sweep that is not there, failed ones among them."""
-    failed: tuple[FailedRun, ...]
-    repeated: int
-    """Runs that are there once more with the same results."""
+    runs: pd.DataFrame
+    """A row for each finished run at a point: the StoredRun, and its label on each axis of the sweep."""
+    missing: pd.DataFrame
+    """Key and labels of the runs of the sweep that are not finished."""
+    manifest: Manifest | None = None
+    failed: tuple[FailedRun, ...] = ()
+    repeated: int = 0
+    """Files that repeat the results of another one."""
 
     def __post_init__(self) -> None:
-        """Refuse to go on without anything to look at."""
-        if not self.placed:
+        """Refuse a table without runs."""
+        if self.runs.empty:
             failed = f"; {len(self.failed)} failed, such as {self.failed[0].path}" if self.failed else ""
             raise InputError(f"there is no finished run to compare{failed}: let some finish, or choose others.")
 
+    @property
+    def progress(self) -> str | None:
+        """How much of the sweep is not finished."""
+        if self.missing.empty or self.manifest is None:
+            return None
+        missing = self.missing[KEY].nunique()
+        total = missing + len({run.identity for run in self.runs[RUN]})
+        return f"{missing} of {total} runs of the sweep {self.manifest.name} are not there yet: start the sweep again"
 
-def gather(paths: Sequence[Path], sweep: str | None) -> Gathered:
-    """Read runs from folders of results, folders of `headwise train`, and single files.
+
+def read_manifest(folder: Path, name: str | None) -> Manifest | None:
+    """The sweep of this name in a folder, or its only one; None if it has none."""
+    names = sorted(path.stem for path in (folder / SWEEPS).glob("*.json") if not path.name.startswith("."))
+    if name is not None and name not in names:
+        known = choices(name, names) if names else "the folder has none"
+        raise InputError(f"sweep={name}: {folder} holds no such sweep; {known}.")
+    if name is None and len(names) > 1:
+        raise InputError(f"{folder} holds several sweeps ({', '.join(names)}): choose one with sweep=NAME.")
+    if not names:
+        return None
+    path = folder / SWEEPS / f"{name or names[0]}.json"
+    content = read_json(path)
+    if content.get("format") != FORMAT:
+        raise InputError(f"{path} has format {content.get('format')!r:.40}: this headwise reads format {FORMAT}.")
+    documents.check(content, ManifestFile, path, "start the sweep again to write it")
+    compare, title = content.get("compare") or {}, content.get("title")
+    by, within = ([each] if isinstance(each := compare.get(part), str) else each or () for part in ("by", "within"))
+    return Manifest(
+        name=content["name"],
+        title=title if isinstance(title, str) and title else content["name"],
+        axes=content["axes"],
+        by=tuple(by),
+        baseline=compare.get("baseline"),
+        within=tuple(within),
+        points=content["runs"],
+    )
+
+
+def gather(paths: Sequence[Path], sweep: str | None = None) -> RunTable:
+    """Read runs from folders of sweeps, folders of single runs, and single files.
 
     Args:
-        paths: what the user named. The sweep of a folder counts only where that folder is all.
+        paths: the sweep of a folder counts only where that folder is all there is.
         sweep: the name of the sweep, where a folder holds several.
     """
     if not paths:
@@ -174,41 +150,32 @@ def gather(paths: Sequence[Path], sweep: str | None) -> Gathered:
     folders = [path for path in paths if (path / MARK).is_file()]
     for folder in folders:
         check_mark(folder)
-    if len(paths) == 1 and folders:
-        manifest = read_manifest(folders[0], sweep)
-        if manifest is not None:
-            return _of_sweep(folders[0], manifest)
+    if len(paths) == 1 and folders and (manifest := read_manifest(folders[0], sweep)) is not None:
+        return _runs_of_sweep(folders[0], manifest)
     if sweep is not None:
-        raise InputError(f"--sweep {sweep} chooses a sweep of one folder of results: name that folder alone.")
-    return _loose([file for path in paths for file in _files(path)])
+        raise InputError(f"sweep={sweep} chooses a sweep of one folder of results: name that folder alone.")
+    return _single_runs([file for path in paths for file in _files(path)])
 
 
-def _of_sweep(folder: Path, manifest: Manifest) -> Gathered:
+def _runs_of_sweep(folder: Path, manifest: Manifest) -> RunTable:
     files = run_files(folder)
-    read = {key: read_stored(files[key]) for key in dict.fromkeys(key for key, _ in manifest.points) if key in files}
-    runs = {key: run for key, run in read.items() if isinstance(run, StoredRun)}
-    return Gathered(
-        placed=tuple(Placed(runs[key], point) for key, point in manifest.points if key in runs),
+    keys = dict.fromkeys(each["key"] for each in manifest.points)
+    stored = {key: read_stored(files[key]) for key in keys if key in files}
+    runs = {key: run for key, run in stored.items() if isinstance(run, StoredRun)}
+    points = pd.DataFrame(
+        [{**each["point"], KEY: each["key"]} for each in manifest.points], columns=[*manifest.axes, KEY]
+    )
+    finished = points[KEY].isin(list(runs))
+    return RunTable(
+        runs=points[finished].assign(**{RUN: [runs[key] for key in points[KEY][finished]]}),
+        missing=points[~finished],
         manifest=manifest,
-        missing=tuple((key, point) for key, point in manifest.points if key not in runs),
-        failed=tuple(run for run in read.values() if isinstance(run, FailedRun)),
-        repeated=0,
+        failed=tuple(run for run in stored.values() if isinstance(run, FailedRun)),
     )
 
 
-def _files(path: Path) -> list[Path]:
-    if (path / MARK).is_file():
-        return list(run_files(path).values())
-    if path.is_dir() and not (path / record.NAME).is_file():
-        raise InputError(
-            f"{path} holds neither results of `headwise sweep` ({MARK}) nor a run of `headwise train` ({record.NAME}): "
-            "name such folders, or files of single runs."
-        )
-    return [path]
-
-
-def _loose(files: Sequence[Path]) -> Gathered:
-    """Runs by themselves, each once; in an order that does not depend on that of the files."""
+def _single_runs(files: Sequence[Path]) -> RunTable:
+    """Each run once; in an order that does not depend on that of the files."""
     kept: dict[str, StoredRun] = {}
     failed, repeated = [], 0
     for path in sorted(set(files)):
@@ -224,5 +191,16 @@ def _loose(files: Sequence[Path]) -> Gathered:
                 f"{kept[run.identity].path} and {path} have the same recipe and seed but other results: leave one of "
                 "them out."
             )
-    placed = tuple(Placed(kept[identity], {}) for identity in sorted(kept))
-    return Gathered(placed, None, (), tuple(failed), repeated)
+    runs = pd.DataFrame({RUN: [kept[identity] for identity in sorted(kept)]})
+    return RunTable(runs, pd.DataFrame(), failed=tuple(failed), repeated=repeated)
+
+
+def _files(path: Path) -> list[Path]:
+    if (path / MARK).is_file():
+        return list(run_files(path).values())
+    if path.is_dir() and not (path / record.NAME).is_file():
+        raise InputError(
+            f"{path} holds neither the results of a sweep ({MARK}) nor a run ({record.NAME}): name such folders, or "
+            "files of single runs."
+        )
+    return [path]

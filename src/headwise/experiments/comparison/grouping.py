@@ -1,273 +1,49 @@
-"""Blocks of systems of seeds: runs put where they belong, and refused if they differ in what nobody named."""
+"""Systems side by side: runs by system and seed, refused if they differ in anything but what is compared."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
+import numpy as np
+import pandas as pd
+
 from headwise.errors import InputError, choices
-from headwise.experiments.comparison.gather import SEED, Asked, Gathered, Placed
-from headwise.experiments.results import StoredRun, canonical
-from headwise.experiments.sweeps.plan import WORDS
-
-# In what runs differ, key by key: whoever compares two systems must know that nothing else was changed.
-
-
-# What may differ between any two runs that are compared.
-ALWAYS = ("seed", *WORDS)
-
-
-class _Missing:
-    """The value of a key that a recipe does not have."""
-
-    def __repr__(self) -> str:
-        return "not set"
-
-
-MISSING = _Missing()
-
-
-@dataclass(frozen=True)
-class Difference:
-    """A key, and two of the values that runs have for it."""
-
-    key: str
-    first: Any
-    second: Any
-    others: int = 0
-    """How many keys more differ."""
-
-    def __str__(self) -> str:
-        """For messages."""
-        more = f" and in {self.others} other {'key' if self.others == 1 else 'keys'}" if self.others else ""
-        return f"{self.key} ({shown(self.first)} and {shown(self.second)}){more}"
-
-
-def flat(value: Any, key: str = "") -> dict[str, Any]:
-    """Plain data by dotted keys; an empty part is a value of its own."""
-    if not isinstance(value, Mapping) or not value:
-        return {key: value}
-    return {
-        name: each
-        for inner, part in value.items()
-        for name, each in flat(part, f"{key}.{inner}" if key else str(inner)).items()
-    }
-
-
-def covered(key: str, prefixes: Iterable[str]) -> bool:
-    """Whether a key is one of those named, or lies below one."""
-    return any(key == prefix or key.startswith(f"{prefix}.") for prefix in prefixes)
-
-
-def differing(runs: Iterable[StoredRun], but: Sequence[str] = ()) -> dict[str, Difference]:
-    """The keys in which recipes are not all alike, but for those covered; in the order of the recipes."""
-    recipes = [flat(run.recipe) for run in {run.identity: run for run in runs}.values()]
-    keys = dict.fromkeys(key for recipe in recipes for key in recipe)
-    found = {}
-    for key in keys:
-        if covered(key, (*ALWAYS, *but)):
-            continue
-        values = distinct(recipe.get(key, MISSING) for recipe in recipes)
-        if len(values) > 1:
-            found[key] = Difference(key, *values[:2])
-    return found
-
-
-def distinct(values: Iterable[Any]) -> list[Any]:
-    """Each value once, in order; 1 and 1.0 are the same, 1 and True are not."""
-    found: dict[str, Any] = {}
-    for value in values:
-        found.setdefault(value_name(value), value)
-    return list(found.values())
-
-
-def first_difference(runs: Iterable[StoredRun], but: Sequence[str] = ()) -> Difference | None:
-    """The first key in which recipes are not alike, and how many more there are."""
-    found = list(differing(runs, but).values())
-    return Difference(found[0].key, found[0].first, found[0].second, len(found) - 1) if found else None
-
-
-def shown(value: Any) -> str:
-    """A value for messages, not too long."""
-    text = repr(value) if value is MISSING else canonical(value)
-    return text if len(text) <= 50 else f"{text[:47]}..."
-
-
-def value_name(value: Any) -> str:
-    """The same text for values that mean the same."""
-    if value is MISSING:
-        return "missing"
-    whole = isinstance(value, float) and value.is_integer()
-    return canonical(int(value) if whole else value)
-
-
-# Short names for systems, made of the values in which they differ.
-
-
-PLAIN, WITHOUT = "plain", "without"
-# Parts of a recipe that are many choices, not one.
-PARTS = ("data", "training")
-
-
-def groups_of(keys: Iterable[str]) -> tuple[str, ...]:
-    """What keys belong to as one choice: `guides`, `model`, but `training.per_device_train_batch_size`."""
-    names = []
-    for key in keys:
-        first, _, rest = key.partition(".")
-        names.append(f"{first}.{rest.partition('.')[0]}" if first in PARTS and rest else first)
-    return tuple(dict.fromkeys(names))
-
-
-def value_of(run: StoredRun, key: str) -> Any:
-    """What a recipe has at a dotted key; MISSING if nothing."""
-    value: Any = run.recipe
-    for part in key.split("."):
-        if not isinstance(value, Mapping) or part not in value:
-            return MISSING
-        value = value[part]
-    return value
-
-
-def label_runs(key: str, runs: Iterable[StoredRun]) -> dict[str, str]:
-    """By identity of the run, a name for its value of a key: as short as tells the values apart."""
-    runs = list(runs)
-    values = distinct(value_of(run, key) for run in runs)
-    short = [_short(key, value) for value in values]
-    names = {
-        value_name(value): name if short.count(name) == 1 else _long(name, value, _alike(values, short, name))
-        for value, name in zip(values, short, strict=True)
-    }
-    return {run.identity: names[value_name(value_of(run, key))] for run in runs}
-
-
-def differing_groups(runs: Iterable[StoredRun]) -> tuple[str, ...]:
-    """The choices in which runs differ, apart from the seed."""
-    return groups_of(differing(runs))
-
-
-def _short(key: str, value: Any) -> str:
-    last = key.rpartition(".")[2]
-    if value is MISSING or value is None:
-        return WITHOUT
-    if key == "guides" and isinstance(value, Mapping):
-        return "+".join(value) or PLAIN
-    if isinstance(value, Mapping):
-        return str(value.get("name", last))
-    if isinstance(value, str):
-        return value.rstrip("/").rpartition("/")[2] or value
-    return f"{last}={canonical(value)}"
-
-
-def _alike(values: list[Any], short: list[str], name: str) -> list[Any]:
-    return [value for value, other in zip(values, short, strict=True) if other == name]
-
-
-def _long(name: str, value: Any, alike: list[Any]) -> str:
-    """With the values below it in which it differs from those of the same short name."""
-    if not isinstance(value, Mapping):
-        return str(value)
-    flats = [flat(each) for each in alike]
-    keys = [
-        key
-        for key in dict.fromkeys(key for each in flats for key in each)
-        if len(distinct(each.get(key, MISSING) for each in flats)) > 1
-    ]
-    own = flat(value)
-    told = ", ".join(f"{key}={canonical(own[key])}" for key in keys if own.get(key, {}) != {})
-    return f"{name} ({told})" if told else f"{name} (as it comes)"
-
-
-# What tells systems apart, and blocks: axes of a sweep, or keys of recipes.
-
-
-@dataclass(frozen=True, eq=False)
-class Dimension:
-    """An axis, or a key of recipes, with a label for every run."""
-
-    name: str
-    keys: tuple[str, ...]
-    """The keys of recipes that may differ along it."""
-    order: tuple[str, ...]
-    """All labels."""
-    by_identity: Mapping[str, str] | None = None
-    """Of a key, the label of every run; of an axis the points say it."""
-
-    def label(self, placed: Placed) -> str:
-        """The label of a run."""
-        return placed.point[self.name] if self.by_identity is None else self.by_identity[placed.run.identity]
-
-
-@dataclass(frozen=True, eq=False)
-class Dimensions:
-    """All that was chosen."""
-
-    by: tuple[Dimension, ...]
-    within: tuple[Dimension, ...]
-    only: tuple[Dimension, ...]
-    baseline: str | None
-    """The label that was asked for, or that the sweep names."""
-
-    def keys(self, dimensions: Sequence[Dimension]) -> tuple[str, ...]:
-        """All keys along some of the dimensions."""
-        return tuple(key for dimension in dimensions for key in dimension.keys)
-
-
-def choose_dimensions(gathered: Gathered, asked: Asked) -> Dimensions:
-    """What the user asked for, else what the sweep says, else the only thing in which the runs differ."""
-    manifest = gathered.manifest
-    by = asked.by or (manifest.by if manifest else ()) or _only_choice(gathered)
-    within = asked.within or tuple(name for name in (manifest.within if manifest else ()) if name not in by)
-    if SEED in by:
-        raise InputError("--by seed: seeds are what is averaged over; name what tells the systems apart.")
-    own = manifest is not None and set(by) == set(manifest.by)
-    return Dimensions(
-        by=tuple(_dimension(name, gathered, "--by") for name in by),
-        within=tuple(_dimension(name, gathered, "--within") for name in within),
-        only=tuple(_dimension(name, gathered, "--only") for name in asked.only),
-        baseline=asked.baseline or (manifest.baseline if manifest and own else None),
-    )
-
-
-def _only_choice(gathered: Gathered) -> tuple[str, ...]:
-    if gathered.manifest is not None:
-        names = tuple(name for name in gathered.manifest.axes if name != SEED)
-        where = f"the sweep {gathered.manifest.name} does not say what to compare, and has the axes"
-    else:
-        names = differing_groups(placed.run for placed in gathered.placed)
-        where = "the runs differ in"
-    if len(names) > 1:
-        raise InputError(
-            f"{where} {', '.join(names)}: say with --by what tells the systems apart, and with --within what is "
-            "compared by itself."
-        )
-    if not names:
-        raise InputError("the runs differ in nothing but their seed, so there is one system only: add runs of another.")
-    return names
-
-
-def _dimension(name: str, gathered: Gathered, option: str) -> Dimension:
-    axes = gathered.manifest.axes if gathered.manifest else {}
-    if name in axes:
-        return Dimension(name, axes[name].keys, axes[name].labels)
-    runs = [placed.run for placed in gathered.placed]
-    if name in WORDS or all(value_of(run, name) is MISSING for run in runs):
-        known = choices(name, dict.fromkeys((*axes, *differing(runs))))
-        raise InputError(f"{option} {name}: there is no such axis, and no such key in the recipes; {known}.")
-    labels = label_runs(name, runs)
-    return Dimension(name, (name,), tuple(sorted(set(labels.values()), key=_natural)), labels)
-
-
-def _natural(label: str) -> tuple[str, float, str]:
-    """Numbers by their size, words by the alphabet."""
-    name, _, number = label.rpartition("=")
-    try:
-        return name, float(number), label
-    except ValueError:
-        return label, 0.0, label
-
+from headwise.experiments.comparison.differences import (
+    MISSING,
+    PLAIN,
+    WITHOUT,
+    Difference,
+    covered,
+    differing,
+    differing_choices,
+    distinct,
+    first_difference,
+    flat,
+    label_runs,
+    value_of,
+)
+from headwise.experiments.comparison.gather import RUN, SEED, SPLITS, CompareOptions, RunTable, gather
+from headwise.experiments.results import StoredRun
+from headwise.experiments.sweeps.result_folder import NAMES_ONLY
 
 BASELINES = (PLAIN, WITHOUT, "baseline")
+EXAMPLES = "examples"
+# Runs that differ in one of these have other token ids as well.
+CHANGES_EXAMPLES = ("task", "tasks", "data", "model")
+# Parts of the environment that change results.
+ENVIRONMENT: dict[str, Callable[[Mapping[str, Any]], Any]] = {
+    "headwise": lambda world: world.get("headwise"),
+    "torch": lambda world: (world.get("packages") or {}).get("torch"),
+    "transformers": lambda world: (world.get("packages") or {}).get("transformers"),
+    "accelerator": lambda world: world.get("accelerator"),
+    "threads": lambda world: world.get("threads"),
+    "processes": lambda world: world.get("processes", 1),  # one step takes a batch of each
+    "precision": lambda world: world.get("precision"),
+}
 
 Seeds = Mapping[int, StoredRun]
 
@@ -277,6 +53,7 @@ class Group:
     """Systems that are compared with each other, by label, each with its runs by seed."""
 
     within: Mapping[str, str]
+    """The labels that they have in common."""
     systems: Mapping[str, Seeds]
 
     @property
@@ -286,104 +63,308 @@ class Group:
 
     @property
     def runs(self) -> list[StoredRun]:
-        """All of them."""
+        """The runs of all systems."""
         return [run for seeds in self.systems.values() for run in seeds.values()]
 
 
-def narrow(gathered: Gathered, only: Iterable[Dimension], asked: Asked) -> Gathered:
-    """Only the runs with the labels that were asked for; of missing ones too, as far as their points tell."""
-    placed, missing = list(gathered.placed), list(gathered.missing)
-    for dimension in only:
-        wanted = asked.only[dimension.name]
-        for label in wanted:
-            if label not in dimension.order:
-                raise InputError(f"--only {dimension.name}={label}: {choices(label, dimension.order)}.")
-        placed = [each for each in placed if dimension.label(each) in wanted]
-        missing = [each for each in missing if each[1].get(dimension.name, wanted[0]) in wanted]
-    return replace(gathered, placed=tuple(placed), missing=tuple(missing))
+@dataclass(frozen=True, eq=False)
+class Grouped:
+    """The runs of a comparison in groups."""
+
+    table: RunTable
+    by: tuple[str, ...]
+    within: tuple[str, ...]
+    baseline: str | None
+    """The label that the options or the sweep name."""
+    groups: list[Group]
+    ignored: list[Difference]
+    """Differences that the options allow."""
 
 
-def group(gathered: Gathered, dimensions: Dimensions, asked: Asked) -> list[Group]:
-    """Put the runs into blocks; refuse those that differ in anything but what is compared and named."""
-    cells: dict[tuple[str, ...], dict[str, dict[int, StoredRun]]] = {}
-    for each in _ordered(gathered.placed, dimensions):
-        block = cells.setdefault(tuple(dimension.label(each) for dimension in dimensions.within), {})
-        seeds = block.setdefault(system_of(each, dimensions), {})
-        other = seeds.setdefault(each.run.seed, each.run)
-        if other.identity != each.run.identity:
+def group_runs(paths: Sequence[Path], options: CompareOptions) -> Grouped:
+    """Read runs and group them; refuses runs that differ in anything but what is compared."""
+    table = gather(paths, options.sweep)
+    manifest = table.manifest
+    by = options.by or (manifest.by if manifest else ()) or _only_choice(table)
+    within = options.within or tuple(name for name in (manifest.within if manifest else ()) if name not in by)
+    if SEED in by:
+        raise InputError("by=seed: seeds are averaged over; name what tells the systems apart.")
+    names = [*((name, "by") for name in by), *((name, "within") for name in within)]
+    names += [(name, "only") for name in options.only]
+    keys, columns = {}, {}
+    for name, option in names:
+        keys[name], columns[name] = _labels(table, name, option)
+    table = _narrowed(replace(table, runs=table.runs.assign(**columns)), options.only)
+    groups = _groups(table.runs, by, within)
+    by_keys, within_keys = ([key for name in part for key in keys[name]] for part in (by, within))
+    _check_recipes(groups, by_keys, within_keys, options.ignore)
+    own_baseline = manifest.baseline if manifest is not None and set(by) == set(manifest.by) else None
+    return Grouped(
+        table=table,
+        by=tuple(by),
+        within=tuple(within),
+        baseline=options.baseline or own_baseline,
+        groups=groups,
+        ignored=_check_environment(groups, by_keys, options.ignore),
+    )
+
+
+def _only_choice(table: RunTable) -> tuple[str, ...]:
+    """The one thing in which the runs differ."""
+    if table.manifest is not None:
+        names = tuple(name for name in table.manifest.axes if name != SEED)
+        where = f"the sweep {table.manifest.name} does not say what to compare, and has the axes"
+    else:
+        names = differing_choices(table.runs[RUN])
+        where = "the runs differ in"
+    if len(names) > 1:
+        raise InputError(
+            f"{where} {', '.join(names)}: give by=... for what tells the systems apart, and within=... for what gets a "
+            "table for each value."
+        )
+    if not names:
+        raise InputError("the runs differ in nothing but their seed, so there is one system only: add runs of another.")
+    return names
+
+
+def _labels(table: RunTable, name: str, option: str) -> tuple[Sequence[str], pd.Categorical]:
+    """The keys of recipes that an axis or key may change, and the label of every run in the order of the labels."""
+    axes = table.manifest.axes if table.manifest else {}
+    if name in axes:
+        return axes[name]["keys"], pd.Categorical(table.runs[name], categories=axes[name]["labels"], ordered=True)
+    runs = list(table.runs[RUN])
+    if name in NAMES_ONLY or all(value_of(run, name) is MISSING for run in runs):
+        known = choices(name, dict.fromkeys((*axes, *differing(runs))))
+        raise InputError(f"{option}={name}: there is no such axis, and no such key in the recipes; {known}.")
+    labels = label_runs(name, runs)
+
+    def natural(label: str) -> tuple[str, float, str]:
+        """Numbers by their size, words by the alphabet."""
+        words, _, number = label.rpartition("=")
+        try:
+            return words, float(number), label
+        except ValueError:
+            return label, 0.0, label
+
+    return (name,), pd.Categorical(labels, categories=sorted(set(labels), key=natural), ordered=True)
+
+
+def _narrowed(table: RunTable, only: Mapping[str, Sequence[str]]) -> RunTable:
+    """The runs with the labels to keep; of the missing ones as far as their points say."""
+    runs, missing = table.runs, table.missing
+    for name, labels in only.items():
+        known = list(runs[name].cat.categories)
+        if unknown := [label for label in labels if label not in known]:
+            raise InputError(f"only={name}={unknown[0]}: {choices(unknown[0], known)}.")
+        runs = runs[runs[name].isin(labels)]
+        missing = missing[missing[name].isin(labels)] if name in missing else missing
+    return replace(table, runs=runs, missing=missing)
+
+
+def _groups(runs: pd.DataFrame, by: Sequence[str], within: Sequence[str]) -> list[Group]:
+    """By group, system and seed, so that the order of the files does not matter."""
+    order = runs.assign(**{SEED: [run.seed for run in runs[RUN]]}).sort_values([*within, *by, SEED], kind="stable")
+    groups: dict[tuple[str, ...], dict[str, dict[int, StoredRun]]] = {}
+    for *labels, run in order[[*within, *by, RUN]].to_numpy():
+        system = ", ".join(labels[len(within) :])
+        systems = groups.setdefault(tuple(labels[: len(within)]), {})
+        other = systems.setdefault(system, {}).setdefault(run.seed, run)
+        if other.identity != run.identity:
             raise InputError(
-                f"{system_of(each, dimensions)} has several runs of seed {each.run.seed}, which differ in "
-                f"{first_difference([other, each.run])}: name it in --by or --within, or keep to one with --only."
+                f"{system} has several runs of seed {run.seed}, which differ in {first_difference([other, run])}: name "
+                "it in by=... or within=..., or keep one value with only=KEY=VALUE."
             )
-    names = [dimension.name for dimension in dimensions.within]
-    groups = [Group(dict(zip(names, block, strict=True)), systems) for block, systems in cells.items()]
-    _check(groups, dimensions, asked)
-    return groups
+    return [Group(dict(zip(within, labels, strict=True)), systems) for labels, systems in groups.items()]
 
 
-def system_of(placed: Placed, dimensions: Dimensions) -> str:
-    """The name of the system that a run belongs to."""
-    return ", ".join(dimension.label(placed) for dimension in dimensions.by)
+def _check_recipes(groups: Sequence[Group], by: Sequence[str], within: Sequence[str], ignore: Sequence[str]) -> None:
+    """Refuse recipes that differ in a key that nobody named."""
+    parts: list[tuple[str, Iterable[StoredRun], Sequence[str]]] = []
+    for group in groups:
+        parts += [(f"{group.title}the seeds of {name}", seeds.values(), ()) for name, seeds in group.systems.items()]
+        parts.append((f"{group.title}the systems", group.runs, by))
+    parts.append(("the blocks", [run for group in groups for run in group.runs], [*by, *within]))
+    for what, runs, allowed in parts:
+        difference = first_difference(runs, (*allowed, *ignore))
+        if difference is not None:
+            raise InputError(
+                f"{what} differ in {difference}: only what is compared may differ; name it in by=... or within=..., "
+                "keep one value with only=KEY=VALUE, or allow it with ignore=KEY."
+            )
 
 
-def choose_baseline(groups: Iterable[Group], wanted: str | None, progress: str | None) -> str:
-    """The system that the others are compared with: the one named, or the only one that can be meant.
+def _check_environment(groups: Sequence[Group], by: Sequence[str], ignore: Sequence[str]) -> list[Difference]:
+    """Refuse runs of different environments, or on other examples; return all differences that are allowed."""
+    runs = [run for group in groups for run in group.runs]
+    keys = dict.fromkeys(key for run in runs for key in flat(run.recipe))
+    for name in ignore:
+        if name not in ENVIRONMENT and name != EXAMPLES and not any(covered(key, [name]) for key in keys):
+            known = choices(name, dict.fromkeys((*ENVIRONMENT, EXAMPLES, *keys)))
+            raise InputError(f"ignore={name}: there is no such key; {known}.")
+    allowed = [difference for key, difference in differing(runs).items() if covered(key, ignore)]
+    for name, value in ENVIRONMENT.items():
+        values = distinct(value(run.environment) for run in runs)
+        if len(values) < 2:
+            continue
+        allowed.append(Difference(name, *values[:2]))
+        if name not in ignore:
+            raise InputError(
+                f"the runs differ in {allowed[-1]}, which changes results: run them again in one environment, or allow "
+                f"it with ignore={name}."
+            )
+    if any(covered(key, CHANGES_EXAMPLES) for key in by):
+        return allowed
+    for group in groups:
+        for seed in dict.fromkeys(run.seed for run in group.runs):
+            values = distinct(run.examples for run in group.runs if run.seed == seed)
+            if len(values) < 2:
+                continue
+            if EXAMPLES in ignore:
+                return [*allowed, Difference(EXAMPLES, *values[:2])]
+            raise InputError(
+                f"{group.title}the runs of seed {seed} had different examples (hash {values[0]} and {values[1]}), as "
+                f"after a change of files: run them again on the same, or allow it with ignore={EXAMPLES}."
+            )
+    return allowed
 
-    Args:
-        groups: all blocks.
-        wanted: a label.
-        progress: how much of the sweep is still to come, for messages.
-    """
+
+def choose_baseline(grouped: Grouped) -> str:
+    """The system that the others are compared with: the one named, or the only one that can be meant."""
     systems: dict[str, StoredRun] = {}
-    for each in groups:
-        systems |= {system: next(iter(seeds.values())) for system, seeds in each.systems.items() if seeds}
+    for group in grouped.groups:
+        systems |= {system: next(iter(seeds.values())) for system, seeds in group.systems.items() if seeds}
     if len(systems) < 2:
-        way_out = progress or "add runs of another to compare it with."
-        raise InputError(f"there is one system only ({', '.join(systems)}): {way_out}")
-    if wanted is not None:
-        if wanted not in systems:
+        fix = grouped.table.progress or "add runs of another to compare it with"
+        raise InputError(f"there is one system only ({', '.join(systems)}): {fix}.")
+    baseline = grouped.baseline
+    if baseline is not None:
+        if baseline not in systems:
             raise InputError(
-                f"the baseline {wanted} is not among the systems that have runs: {choices(wanted, systems)}; name one "
-                "by --baseline."
+                f"the baseline {baseline} is not among the systems that have runs: {choices(baseline, systems)}; "
+                "choose one with baseline=SYSTEM."
             )
-        return wanted
+        return baseline
     named = [system for system in systems if system in BASELINES]
-    if not named:
-        named = [system for system, run in systems.items() if run.recipe.get("guides") == {}]
+    named = named or [system for system, run in systems.items() if run.recipe.get("guides") == {}]
     if len(named) != 1:
-        raise InputError(f"which system are the others compared with: name one of {', '.join(systems)} by --baseline.")
+        raise InputError(
+            f"which system are the others compared with: name one of {', '.join(systems)} with baseline=SYSTEM."
+        )
     return named[0]
 
 
-def ignored(groups: Iterable[Group], asked: Asked) -> list[Difference]:
-    """The differences of recipes that were to be passed over, for the notes."""
-    found = differing([run for each in groups for run in each.runs])
-    return [difference for key, difference in found.items() if covered(key, asked.ignore)]
+def balance(grouped: Grouped, baseline: str, *, common_seeds: bool) -> tuple[list[Group], list[str]]:
+    """Groups in which all systems have the same seeds, and notes about what was left out.
+
+    Systems that lack seeds are refused, unless the seeds that all have are to be used; systems without any run are
+    then left out.
+    """
+    still = None if grouped.table.progress is None else f"{grouped.table.progress};"
+    whole = [_with_missing(group, grouped) for group in grouped.groups]
+    if not common_seeds:
+        for group in whole:
+            everyone = sorted({seed for seeds in group.systems.values() for seed in seeds})
+            lacks = {name: [seed for seed in everyone if seed not in seeds] for name, seeds in group.systems.items()}
+            if any(lacks.values()):
+                listed = "; ".join(f"{name} lacks {_numbers(seeds)}" for name, seeds in lacks.items() if seeds)
+                raise InputError(
+                    f"{group.title}the systems do not have the same seeds: {listed} of {_numbers(everyone)} "
+                    f"({still or 'add their runs,'} or use the seeds that all have with common_seeds=True)."
+                )
+        kept, notes = list(grouped.groups), []
+    else:
+        pairs = [_common_seeds(group, baseline) for group in whole]
+        kept = [group for group, _ in pairs if group is not None]
+        notes = [note for _, note in pairs if note]
+    if not kept:
+        raise InputError(f"no seed is there for {baseline} and another system: {still or 'add runs.'}")
+    for group in kept:
+        if baseline not in group.systems:
+            raise InputError(
+                f"{group.title}there is no {baseline} to compare with: add its runs, or choose another with "
+                "baseline=SYSTEM."
+            )
+    return kept, notes
 
 
-def _ordered(placed: Iterable[Placed], dimensions: Dimensions) -> list[Placed]:
-    """By block, system and seed, so that the order of files has no say."""
-
-    def place(each: Placed) -> tuple[int, ...]:
-        chosen = (*dimensions.within, *dimensions.by)
-        return (*(dimension.order.index(dimension.label(each)) for dimension in chosen), each.run.seed)
-
-    return sorted(placed, key=place)
-
-
-def _check(groups: list[Group], dimensions: Dimensions, asked: Asked) -> None:
-    by, within = dimensions.keys(dimensions.by), dimensions.keys(dimensions.within)
-    for each in groups:
-        for system, seeds in each.systems.items():
-            _refuse(first_difference(seeds.values(), asked.ignore), f"{each.title}the seeds of {system}")
-        _refuse(first_difference(each.runs, (*by, *asked.ignore)), f"{each.title}the systems")
-    runs = [run for each in groups for run in each.runs]
-    _refuse(first_difference(runs, (*by, *within, *asked.ignore)), "the blocks")
+def _with_missing(group: Group, grouped: Grouped) -> Group:
+    """With the systems that the sweep has in this group and none of whose runs is finished."""
+    missing = grouped.table.missing
+    if missing.empty or not set(grouped.by) | set(grouped.within) <= set(missing.columns):
+        return group  # of a run that is not there, only its labels on the axes are known
+    for name, label in group.within.items():
+        missing = missing[missing[name] == label]
+    systems = dict.fromkeys(", ".join(labels) for labels in missing[list(grouped.by)].to_numpy())
+    return replace(group, systems={**group.systems, **{name: {} for name in systems if name not in group.systems}})
 
 
-def _refuse(difference: Difference | None, what: str) -> None:
-    if difference is not None:
+def _common_seeds(group: Group, baseline: str) -> tuple[Group | None, str | None]:
+    """The seeds that all systems have which have any; None if nothing is left to compare."""
+    present = {name: seeds for name, seeds in group.systems.items() if seeds}
+    absent = [name for name in group.systems if name not in present]
+    if baseline in absent or len(present) < 2:
+        return None, f"{group.title}left out, since not enough of it is there."
+    common = sorted(set.intersection(*(set(seeds) for seeds in present.values())))
+    dropped = sorted({seed for seeds in present.values() for seed in seeds} - set(common))
+    if not common:
+        return None, f"{group.title}left out, since no seed is common to all systems."
+    notes = [f"{', '.join(absent)} left out, without any run"] if absent else []
+    notes += [f"seeds {_numbers(dropped)} left out, which not all systems have"] if dropped else []
+    systems = {name: {seed: seeds[seed] for seed in common} for name, seeds in present.items()}
+    return replace(group, systems=systems), f"{group.title}{'; '.join(notes)}." if notes else None
+
+
+def _numbers(seeds: Sequence[int]) -> str:
+    return ", ".join(str(seed) for seed in seeds)
+
+
+def choose_split(runs: Sequence[StoredRun], wanted: str | None = None) -> str:
+    """The split of the options; else test if all runs have scores on it, or validation."""
+    for split in SPLITS if wanted is None else (wanted,):
+        if all(run.metrics.get(split) for run in runs):
+            return split
+    split = wanted or SPLITS[-1]
+    lacking = next(run for run in runs if not run.metrics.get(split))
+    has = f"it has those on {', '.join(lacking.metrics)}" if lacking.metrics else "it has none at all"
+    raise InputError(
+        f"{lacking.path} has no scores on {split}: {has}; choose another split=NAME, or leave the run out."
+    )
+
+
+def choose_metrics(group: Group, split: str, options: CompareOptions) -> tuple[str, ...]:
+    """The metrics to compare: the one of the options, the main one of the runs, or all."""
+    first = group.runs[0]
+    if options.all_metrics:
+        common = [name for name in first.metrics[split] if all(name in run.metrics[split] for run in group.runs)]
+        if not common:
+            raise InputError(
+                f"{group.title}the runs have no metric on {split} in common, so there is nothing to compare."
+            )
+        return tuple(sorted(common, key=lambda name: name != first.primary))
+    other = next((run for run in group.runs if run.primary != first.primary), None)
+    if options.metric is None and other is not None:
         raise InputError(
-            f"{what} differ in {difference}: only what is compared may differ; name it in --by or --within, keep to a "
-            "part with --only, or pass over it with --ignore."
+            f"{group.title}the runs have different main metrics ({first.primary} in {first.path}, {other.primary} in "
+            f"{other.path}): choose one with metric=NAME, keep a part with only=KEY=VALUE, or show all with "
+            "all_metrics=True."
         )
+    metric = options.metric or first.primary
+    for run in group.runs:
+        if metric not in run.metrics[split]:
+            raise InputError(f"{run.path} has no {metric} on {split}; {choices(metric, run.metrics[split])}.")
+    return (metric,)
+
+
+def scores_of(seeds: Seeds, metric: str, split: str) -> list[float]:
+    """The scores of a system, seed by seed."""
+    for run in seeds.values():
+        if not math.isfinite(value := float(run.metrics[split][metric])):
+            raise InputError(f"{run.path}: its {metric} on {split} is {value}, no number to compare; leave it out.")
+    return [float(run.metrics[split][metric]) for run in seeds.values()]
+
+
+def epoch_seconds(seeds: Seeds) -> list[float] | None:
+    """For each seed the mean seconds of its epochs; None if a run has no times."""
+    if not all(run.seconds for run in seeds.values()):
+        return None
+    return [float(np.mean(run.seconds)) for run in seeds.values()]

@@ -1,1 +1,1 @@
-"""Sweeps: a recipe, changed in every way that a file asks for, trained run by run."""
+"""Sweeps and tuning: many runs of one recipe, trained by a worker pool, each exactly once."""

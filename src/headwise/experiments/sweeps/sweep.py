@@ -1,109 +1,92 @@
-"""A sweep: what is there stays, what is missing is made by an engine, what fails is kept as an error."""
+"""Train the runs of a sweep: finished runs stay, missing ones are trained, errors are saved."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from headwise.code_permission import code_allowed
 from headwise.data.task import FileTask
 from headwise.errors import InputError
-from headwise.experiments.engines import Board, Engine, Monitor
 from headwise.experiments.recipe import Recipe
-from headwise.experiments.sweeps.perform import FAILED, FINISHED, INTERRUPTED, PRESENT, Assignment, Report
-from headwise.experiments.sweeps.plan import Planned, SweepPlan
-from headwise.experiments.sweeps.sweep_folder import ResultFolder
+from headwise.experiments.sweeps.jobs import FAILED, FINISHED, INTERRUPTED, PRESENT, JobResult, JobSettings
+from headwise.experiments.sweeps.result_folder import ResultFolder
+from headwise.experiments.sweeps.sweep_file import PlannedRun, SweepPlan
+from headwise.experiments.sweeps.worker_pool import Workers, run_jobs
 from headwise.retrieval.retrieval_task import RetrievalTask
 from headwise.training import Listener, find_encoder
 
-# Which files the runs of a sweep lack, told before any of them is started.
+MODEL = "model "
 
 
-class Shelf:
-    """What is here: models and data, each looked for once."""
+class FileCheck:
+    """Finds models and data that recipes lack; each is looked for once."""
 
     def __init__(self, data: Path | None, *, network: bool) -> None:
         """`data` is the folder of the user's files."""
-        self._data = data
-        self._network = network
-        self._models: dict[str, bool] = {}
-        self._files: dict[str, str | None] = {}
+        self._data, self._network = data, network
+        self._below = ", and no data=FOLDER was given" if data is None else f" below {data}"
+        self._known: dict[str, str] = {}
 
-    def lacks(self, recipe: Recipe) -> list[str]:
+    def missing(self, recipe: Recipe) -> list[str]:
         """What a recipe needs and is not here, in a few words each."""
         parts = list(recipe.parts.values())
-        missing = [] if self._has_model(recipe.model) else [f"model {recipe.model}"]
-        return missing + [lack for part in parts for lack in self._lacking_files(part)]
+        missing = [self._missing_model(recipe.model)]
+        for part in parts:
+            task = part.build_task()
+            if isinstance(task, RetrievalTask):
+                here = self._data is not None and task.folder(self._data).exists()
+                missing.append("" if here else f"the collection {task.collection}{self._below}")
+            elif isinstance(task, FileTask) and task.hub is None:
+                splits = ["train"] + ([] if part.data.validation_fraction is not None else ["validation"])
+                missing += [self._missing_split(task, split) for split in splits]
+        return [each for each in missing if each]
 
-    def _has_model(self, name: str) -> bool:
-        if name not in self._models:
+    def _missing_model(self, name: str) -> str:
+        if name not in self._known:
             try:
                 find_encoder(name, network=self._network)
-                self._models[name] = True
+                self._known[name] = ""
             except InputError:
-                self._models[name] = False
-        return self._models[name]
+                self._known[name] = f"{MODEL}{name}"
+        return self._known[name]
 
-    def _lacking_files(self, recipe: Recipe) -> list[str]:
-        task = recipe.build_task()
-        if isinstance(task, RetrievalTask):
-            folder = task.folder(self._data)
-            here = self._data is not None and folder.exists()
-            return [] if here else [f"the collection {task.collection}{self._below()}"]
-        if not isinstance(task, FileTask) or task.hub is not None:
-            return []
-        wanted = ["train"] + ([] if recipe.data.validation_fraction is not None else ["validation"])
-        return [lack for split in wanted if (lack := self._lacking(task, split))]
-
-    def _lacking(self, task: FileTask, split: str) -> str | None:
+    def _missing_split(self, task: FileTask, split: str) -> str:
         key = f"{task.name} {split} {task.files}"
-        if key not in self._files:
+        if key not in self._known:
             here = split in task.available(self._data)
             names = [task.files.own[split]] if split in task.files.own else list(task.files.names.get(split, ()))
-            said = f"{split} of {task.name} ({' or '.join(names)}{self._below()})"
-            self._files[key] = None if here else said
-        return self._files[key]
-
-    def _below(self) -> str:
-        return ", and no --data was given" if self._data is None else f" below {self._data}"
+            self._known[key] = "" if here else f"{split} of {task.name} ({' or '.join(names)}{self._below})"
+        return self._known[key]
 
 
-def refuse_or_leave_out(runs: Iterable[Planned], shelf: Shelf, *, available: bool, name: str) -> tuple[Planned, ...]:
-    """The runs whose files are here; if any are not, the sweep is refused unless the others are asked for."""
+def runs_with_files(
+    runs: Iterable[PlannedRun], files: FileCheck, *, available: bool, name: str
+) -> tuple[PlannedRun, ...]:
+    """The runs whose files are here; if some are not, the sweep is refused unless only available runs are wanted."""
     runs = tuple(runs)
-    lacking = {planned.key: shelf.lacks(planned.recipe) for planned in runs}
-    here = tuple(planned for planned in runs if not lacking[planned.key])
+    missing = {planned.key: files.missing(planned.recipe) for planned in runs}
+    here = tuple(planned for planned in runs if not missing[planned.key])
     if len(here) == len(runs) or (available and here):
         return here
-    missing = list(dict.fromkeys(lack for each in lacking.values() for lack in each))
-    models = [each.removeprefix("model ") for each in missing if each.startswith("model ")]
-    files = [each for each in missing if not each.startswith("model ")]
-    said = ([f"the models {', '.join(models)} (not in the local Hub cache: add --download)"] if models else []) + files
-    rest = ", or run the others with --available" if here else ""
+    every = list(dict.fromkeys(each for lacks in missing.values() for each in lacks))
+    models = ", ".join(each.removeprefix(MODEL) for each in every if each.startswith(MODEL))
+    lacks = (
+        [f"the models {models} (not in the local Hub cache: allow the network with download=True)"] if models else []
+    )
+    lacks += [each for each in every if not each.startswith(MODEL)]
+    rest = ", or run the others with available=True" if here else ""
     raise InputError(
-        f"{name}: {len(runs) - len(here)} of {len(runs)} runs lack files: {'; '.join(said)}. Give the folder of your "
-        f"files with --data{rest}."
+        f"{name}: {len(runs) - len(here)} of {len(runs)} runs lack files: {'; '.join(lacks)}. Give the folder of your "
+        f"files with data=FOLDER{rest}."
     )
 
 
 @dataclass(frozen=True)
-class SweepPlace:
-    """Where a sweep reads and writes."""
-
-    output: Path
-    data: Path | None = None
-    cache: Path | None = None
-    network: bool = False
-    keep_models: bool = False
-    available: bool = False
-    """Make only the runs whose files are here."""
-
-
-@dataclass(frozen=True)
-class SweepOutcome:
-    """What became of the runs, by key."""
+class SweepResult:
+    """The states of the runs, by key."""
 
     plan: SweepPlan
     output: Path
@@ -117,116 +100,81 @@ class SweepOutcome:
         """Whether the sweep was stopped before its end."""
         return INTERRUPTED in self.states.values()
 
-    def count(self, state: str) -> int:
-        """How many runs are in a state."""
-        return sum(each == state for each in self.states.values())
-
     def as_data(self) -> dict[str, Any]:
         """Plain data, ready for JSON."""
         names = {planned.key: planned.name for planned in reversed(self.plan.runs)}
-        counts = {state: self.count(state) for state in (FINISHED, PRESENT, FAILED, INTERRUPTED)}
-        failed = [{"key": key, "run": names[key], "error": error} for key, error in self.errors.items()]
+        counts = Counter(self.states.values())
         return {
             "sweep": self.plan.sweep.name,
             "scale": self.plan.scale,
             "output": str(self.output),
             "points": len(self.plan.runs),
             "runs": len(self.states),
-            **counts,
+            **{state: counts[state] for state in (FINISHED, PRESENT, FAILED, INTERRUPTED)},
             "left_out": self.left_out,
-            "errors": failed,
+            "errors": [{"key": key, "run": names[key], "error": error} for key, error in self.errors.items()],
         }
 
 
 def run_sweep(
-    plan: SweepPlan, place: SweepPlace, engine: Engine, listener: Listener, *, stops: Callable[[], int] = lambda: 0
-) -> SweepOutcome:
-    """Make all runs of a sweep that are not there yet.
+    plan: SweepPlan,
+    settings: JobSettings,
+    workers: Workers,
+    listener: Listener,
+    *,
+    available: bool = False,
+    stops: Callable[[], int] = lambda: 0,
+) -> SweepResult:
+    """Train all runs of a sweep that are not finished.
 
     Args:
         plan: the runs.
-        place: where.
-        engine: who makes them.
+        settings: where they read and write.
+        workers: the processes that train them; they set the number of threads.
         listener: shows progress, counted in runs.
-        stops: how often somebody asked to stop.
+        available: train only the runs whose files are here.
+        stops: how often a stop was requested.
     """
-    folder = ResultFolder(place.output)
+    folder = ResultFolder(settings.output)
     folder.check()
-    shelf = Shelf(place.data, network=place.network)
-    wanted = tuple(planned for planned in plan.unique if not folder.has(planned.key))
-    runs = refuse_or_leave_out(wanted, shelf, available=place.available, name=plan.sweep.name) if wanted else ()
+    missing = [planned for planned in plan.unique if not folder.has(planned.key)]
+    files = FileCheck(settings.data, network=settings.network)
+    runs = runs_with_files(missing, files, available=available, name=plan.sweep.name) if missing else ()
     folder.open()
-    folder.keep_manifest(plan.manifest())
-    progress = _Progress(plan, listener, len(plan.unique) - len(wanted) + len(runs))
-    for planned in plan.unique:
-        if planned not in wanted:
-            progress.states[planned.key] = PRESENT
-    progress.begin()
-    assignments = [_assignment(planned, plan, place, engine) for planned in runs]
-    if assignments:
-        engine.run(Board(assignments, Monitor(progress.over, progress.going_on, stops)))
-    for planned in runs:  # stopped before their turn
-        progress.states.setdefault(planned.key, INTERRUPTED)
+    folder.save_manifest(plan.manifest())
+    names = {planned.key: planned.name for planned in reversed(plan.runs)}
+    states = {planned.key: PRESENT for planned in plan.unique if planned not in missing}
+    errors: dict[str, str] = {}
+    notes: dict[str, str] = {}
+
+    def show() -> None:
+        listener.advance(sum(state != INTERRUPTED for state in states.values()), " | ".join(notes.values()))
+
+    def over(result: JobResult) -> None:
+        states[result.key] = result.state
+        notes.pop(result.key, None)
+        if result.state == FAILED:
+            errors[result.key] = result.message
+            listener.tell(f"{names[result.key]}: failed: {result.message}")
+        elif result.state in (FINISHED, PRESENT):
+            listener.tell(f"{names[result.key]}: {result.state}{f', {result.message}' if result.message else ''}")
+        show()
+
+    def progress(key: str, text: str) -> None:
+        notes[key] = text
+        show()
+
+    listener.start(plan.sweep.name, len(states) + len(runs), len(states))
+    settings = replace(settings, threads=workers.threads)
+    jobs = [
+        settings.job(
+            planned.recipe, f"{plan.sweep.name} ({planned.name})", engine=workers.name, then=plan.sweep.then or None
+        )
+        for planned in runs
+    ]
+    if jobs:
+        run_jobs(jobs, workers, over=over, progress=progress, stops=stops)
+    for planned in runs:  # stopped before they started
+        states.setdefault(planned.key, INTERRUPTED)
     listener.end()
-    return SweepOutcome(plan, place.output, progress.states, progress.errors, len(wanted) - len(runs))
-
-
-def _assignment(planned: Planned, plan: SweepPlan, place: SweepPlace, engine: Engine) -> Assignment:
-    def absolute(path: Path | None) -> str | None:
-        return None if path is None else str(path.expanduser().resolve())
-
-    return Assignment(
-        key=planned.key,
-        name=f"{plan.sweep.name} ({planned.name})",
-        recipe=planned.recipe.as_data(),
-        folder=str(place.output.expanduser().resolve()),
-        data=absolute(place.data),
-        cache=absolute(place.cache),
-        network=place.network,
-        threads=getattr(engine, "threads", 1),
-        keep_model=place.keep_models,
-        then=plan.sweep.then or None,
-        engine=engine.name,
-        allow_code=code_allowed(),
-    )
-
-
-@dataclass
-class _Progress:
-    """Counts runs, and shows what is going on."""
-
-    plan: SweepPlan
-    listener: Listener
-    total: int
-    states: dict[str, str] = field(default_factory=dict)
-    errors: dict[str, str] = field(default_factory=dict)
-    _notes: dict[str, str] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        """Names for people."""
-        self._names = {planned.key: planned.name for planned in reversed(self.plan.runs)}
-
-    def begin(self) -> None:
-        """Show what there is already."""
-        self.listener.start(self.plan.sweep.name, self.total, len(self.states))
-
-    def over(self, report: Report) -> None:
-        """A run is over."""
-        self.states[report.key] = report.state
-        self._notes.pop(report.key, None)
-        if report.state == FAILED:
-            self.errors[report.key] = report.message
-            self.listener.tell(f"{self._names[report.key]}: failed: {report.message}")
-        elif report.state in (FINISHED, PRESENT):
-            result = f", {report.message}" if report.message else ""
-            self.listener.tell(f"{self._names[report.key]}: {report.state}{result}")
-        self._show()
-
-    def going_on(self, key: str, text: str) -> None:
-        """A run is so far."""
-        self._notes[key] = text
-        self._show()
-
-    def _show(self) -> None:
-        done = sum(state != INTERRUPTED for state in self.states.values())
-        self.listener.advance(done, " | ".join(self._notes.values()))
+    return SweepResult(plan, settings.output, states, errors, len(missing) - len(runs))

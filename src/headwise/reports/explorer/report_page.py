@@ -17,11 +17,15 @@ from headwise import __version__
 from headwise.disk import save_content
 from headwise.errors import InputError
 from headwise.experiments.analysis.analysis_files import ExampleView
-from headwise.experiments.comparison import Asked, Comparison, compare
-from headwise.experiments.plots.head_plots import dissociation_matrices, pruning_plots, similarity_matrices
-from headwise.experiments.plots.sweep_axes import found_sweeps
-from headwise.experiments.plots.sweep_plots import layer_plots, size_plots, time_tables, weight_plots
-from headwise.experiments.plots.training_curves import LOG, training_curves
+from headwise.experiments.comparison import CompareOptions, Comparison, compare
+from headwise.experiments.comparison.run_plots import (
+    LOG,
+    dissociation_matrices,
+    pruning_plots,
+    similarity_matrices,
+    training_curves,
+)
+from headwise.experiments.comparison.sweep_plots import layer_plots, size_plots, sweeps_of, time_tables, weight_plots
 from headwise.reports.explorer.example_payload import KEPT, Arrays, examples_payload, flips_payload
 from headwise.reports.explorer.heads_payload import changes_of, diversity_payload, heads_payload, retrieval_payload
 from headwise.reports.explorer.report_runs import BASELINE, RUN, ReportRun, common_examples, gather_runs
@@ -239,12 +243,12 @@ def _sweep_views(results: Path | None, views: dict[str, Any]) -> tuple[dict[str,
     comparisons: list[Comparison] = []
     if results is None:
         return told, comparisons
-    for name in [found.manifest.name for found in found_sweeps(results)]:
+    for name in [manifest.name for manifest in sweeps_of(results)]:
         try:
             for view, plots in (("layers", layer_plots), ("sizes", size_plots), ("weights", weight_plots)):
                 views.setdefault(view, []).extend(plots(results, name))
             views.setdefault("times", []).extend(time_tables(results, name))
-            comparisons.append(compare([results], Asked(sweep=name, common_seeds=True)))
+            comparisons.append(compare([results], CompareOptions(sweep=name, common_seeds=True)))
             told[name] = "compared"
         except InputError as error:  # runs that cannot be held against each other; the page says so
             told[name] = f"not compared: {error}"

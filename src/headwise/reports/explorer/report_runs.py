@@ -10,7 +10,7 @@ from typing import Any
 from headwise.errors import InputError
 from headwise.experiments import record
 from headwise.experiments.analysis.analysis_files import Analysis, ExampleView, check_heads, read_analysis
-from headwise.experiments.plots.training_curves import names_apart
+from headwise.experiments.comparison.run_plots import names_apart
 from headwise.experiments.results import StoredRun, read_stored
 
 RUN, BASELINE, ALSO = "run", "baseline", "also"

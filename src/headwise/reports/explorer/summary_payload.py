@@ -7,8 +7,8 @@ from typing import Any
 
 from headwise.errors import InputError
 from headwise.experiments.analysis.analysis_files import mean_over_heads
-from headwise.experiments.comparison import Asked, Comparison, Row, compare
-from headwise.experiments.comparison.grouping import differing
+from headwise.experiments.comparison import CompareOptions, Comparison, Row, compare
+from headwise.experiments.comparison.differences import differing
 from headwise.reports.comparison_text import Style, text_tables, words_of
 from headwise.reports.explorer.report_runs import BASELINE, RUN, ReportRun
 from headwise.reports.tables import NOTHING, TextTable
@@ -118,7 +118,7 @@ def compared(runs: Sequence[ReportRun]) -> tuple[Comparison | None, str | None]:
     stored = [sides[BASELINE].stored(), sides[RUN].stored()]
     by = tuple(dict.fromkeys(key.split(".")[0] for key in differing(stored)))
     try:
-        return compare(folders, Asked(by=by, resamples=RESAMPLES)), None
+        return compare(folders, CompareOptions(by=by, resamples=RESAMPLES)), None
     except InputError as error:
         return None, str(error)
 

@@ -1,0 +1,247 @@
+"""The commands that show finished runs side by side: compare, figure."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Sequence
+from contextlib import nullcontext
+from io import StringIO
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from headwise.experiments.comparison import Comparison
+    from headwise.reports.comparison_text import Style
+
+FORMATS = {".txt": "table", ".md": "markdown", ".csv": "csv", ".tex": "latex", ".json": "json"}
+# Columns of a table that is not printed on a terminal.
+WIDTH = 160
+
+Names = list[str] | None
+
+
+def add_results(app: typer.Typer) -> None:
+    """Put the commands on the command line."""
+    app.command()(compare)
+    app.command()(figure)
+
+
+def compare(
+    runs: Annotated[
+        list[Path],
+        typer.Argument(help="A folder of `headwise sweep`; or files of runs, or folders of `headwise train`."),
+    ],
+    by: Annotated[
+        Names,
+        typer.Option(help="Axis or recipe key that tells the systems apart; default what the sweep says, or differs."),
+    ] = None,
+    within: Annotated[Names, typer.Option(help="Axis or recipe key with a separate table for each value.")] = None,
+    baseline: Annotated[
+        str | None, typer.Option(help="The system that the others are compared with.", show_default=False)
+    ] = None,
+    only: Annotated[
+        Names, typer.Option(metavar="AXIS=LABEL", help="Compare these labels only; several with commas.")
+    ] = None,
+    sweep: Annotated[
+        str | None, typer.Option(help="Which sweep, if the folder holds several.", show_default=False)
+    ] = None,
+    metric: Annotated[
+        str | None,
+        typer.Option(help="Metric; default the main one; TASK/METRIC for several tasks.", show_default=False),
+    ] = None,
+    all_metrics: Annotated[bool, typer.Option("--all-metrics", help="All metrics, with tests for each.")] = False,
+    split: Annotated[
+        str | None, typer.Option(help="test or validation; default test if all runs have it.", show_default=False)
+    ] = None,
+    ignore: Annotated[
+        Names, typer.Option(metavar="KEY", help="Let runs differ in this: a recipe key, torch, threads, ...")
+    ] = None,
+    common_seeds: Annotated[
+        bool, typer.Option("--common-seeds", help="Leave out seeds that not all systems have.")
+    ] = False,
+    stars: Annotated[str, typer.Option(help="Stars by p-values corrected by holm, or raw.")] = "holm",
+    resamples: Annotated[int, typer.Option(min=100, help="Of the bootstrap.")] = 9999,
+    times: Annotated[bool, typer.Option("--times", help="Show the seconds of an epoch.")] = False,
+    percent: Annotated[bool, typer.Option("--percent/--no-percent", help="Show scores times 100.")] = True,
+    form: Annotated[
+        str | None,
+        typer.Option("--format", help="table, markdown, csv, latex or json; default table.", show_default=False),
+    ] = None,
+    output: Annotated[
+        Path | None,
+        typer.Option(help="File to write; its ending (.md .csv .tex .json .txt) says the format.", show_default=False),
+    ] = None,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the output file.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of a table.")] = False,
+) -> None:
+    """Compare systems over seeds: means, intervals, paired tests by seed and by example, corrected by Holm."""
+    from headwise.disk import new_file, save_content
+    from headwise.errors import InputError, choices
+    from headwise.experiments import comparison
+    from headwise.reports.comparison_text import Style
+
+    if form is not None and form not in FORMATS.values():
+        raise InputError(f"--format {form}: {choices(form, FORMATS.values())}.")
+    if as_json and output is None and form not in (None, "json"):
+        raise InputError(f"--json and --format {form}: leave one of them out, or write a file by --output.")
+    if output is not None and form is None and output.suffix not in FORMATS and not output.is_dir():
+        raise InputError(f"--output {output}: expected a name that ends in {', '.join(FORMATS)}, or --format.")
+    labels: dict[str, tuple[str, ...]] = {}
+    for each in only or ():
+        name, equals, values = each.partition("=")
+        if not equals or not name.strip():
+            raise InputError(f"--only {each!r}: expected AXIS=LABEL, such as set=sick.")
+        labels[name.strip()] = (*labels.get(name.strip(), ()), *(label.strip() for label in values.split(",")))
+    options = comparison.CompareOptions(
+        by=_names(by),
+        within=_names(within),
+        baseline=baseline,
+        sweep=sweep,
+        only=labels,
+        metric=metric,
+        all_metrics=all_metrics,
+        split=split,
+        ignore=_names(ignore),
+        common_seeds=common_seeds,
+        stars=stars,
+        resamples=resamples,
+    )
+    style = Style(percent, times)
+    locked = (
+        nullcontext() if output is None else new_file(output, "--output", replace=overwrite, example="comparison.md")
+    )
+    with locked:
+        result = comparison.compare(runs, options)
+        if output is not None:
+            save_content(output, _as_text(result, form or FORMATS[output.suffix], style))
+    if output is not None and not as_json:
+        typer.echo(f"saved in {output}")
+    else:
+        typer.echo(_as_text(result, "json" if as_json else form or "table", style), nl=False)
+
+
+def _names(values: Names) -> tuple[str, ...]:
+    """Names, or several with commas between them; each once."""
+    return tuple(dict.fromkeys(name.strip() for each in values or () for name in each.split(",") if name.strip()))
+
+
+def _as_text(comparison: Comparison, form: str, style: Style) -> str:
+    """A comparison in one of the formats."""
+    from headwise.reports import comparison_text
+
+    if form == "json":
+        return json.dumps(comparison.as_data(), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+    if form == "csv":
+        return comparison_text.comparison_csv(comparison)
+    if form == "markdown":
+        return comparison_text.comparison_markdown(comparison, style)
+    return comparison_text.comparison_latex(comparison, style) if form == "latex" else _as_tables(comparison, style)
+
+
+def _as_tables(comparison: Comparison, style: Style) -> str:
+    """Tables as wide as the terminal, then notes and legend; a table that is too wide becomes two: scores and tests."""
+    from rich.console import Console
+    from rich.markup import escape
+    from rich.measure import Measurement
+    from rich.table import Table
+
+    from headwise.reports.comparison_text import columns_of, detail, overviews, words_of
+
+    def rich(title: str, headings: Sequence[str], rows: Sequence[Sequence[Any]], columns: Sequence[int]) -> Table:
+        table = Table(title=escape(title), title_justify="left", box=None)
+        for column in columns:
+            table.add_column(headings[column], justify="right" if column else "left", no_wrap=column > 0)
+        for row in rows:
+            table.add_row(*(escape(str(row[column])) for column in columns))
+        return table
+
+    width = Console().width if sys.stdout.isatty() else WIDTH
+    console = Console(file=StringIO(), width=width, highlight=False, color_system=None)
+    wide, above = console.options.update(max_width=10_000), overviews(comparison, style)
+    for number, table in enumerate(comparison.tables):
+        tests = [column.test for column in columns_of(table, style)]
+        for each in [*([above[number]] if number in above else []), detail(comparison, table, style)]:
+            whole = range(len(each.headings))
+            parts: list[Sequence[int]] = [whole]
+            if (
+                len(tests) == len(whole)
+                and Measurement.get(console, wide, rich(each.title, each.headings, each.rows, whole)).maximum > width
+            ):
+                scores = [index for index in whole if not tests[index]]
+                parts = [scores, *([[0, *(index for index in whole if tests[index])]] if any(tests) else [])]
+            for part in parts:
+                console.print(rich(each.title, each.headings, each.rows, part))
+                console.print()
+    for line in words_of(comparison, style):
+        console.print(escape(line), soft_wrap=not sys.stdout.isatty())
+    text: str = console.file.getvalue()  # type: ignore[attr-defined]
+    return "".join(f"{line.rstrip()}\n" for line in text.splitlines())
+
+
+def figure(
+    kind: Annotated[
+        str,
+        typer.Argument(help="heatmap, pca, layers, sizes, curves or dissociation.", show_default=False),
+    ],
+    runs: Annotated[
+        list[Path],
+        typer.Argument(
+            metavar="RUN",
+            help="Folders of `headwise train`; for layers and sizes, results of `headwise sweep`.",
+            show_default=False,
+        ),
+    ],
+    output: Annotated[
+        Path, typer.Option("--output", "-o", help="File to write: .png, .svg or .pdf.", show_default=False)
+    ],
+    example: Annotated[
+        str | None,
+        typer.Option(help="Which example: its number in the split, or e0, e1 ... as kept.", show_default=False),
+    ] = None,
+    layer: Annotated[
+        int | None, typer.Option(min=0, help="With --head: the map of one head, from 0.", show_default=False)
+    ] = None,
+    head: Annotated[int | None, typer.Option(min=0, help="See --layer.", show_default=False)] = None,
+    task: Annotated[str | None, typer.Option(help="Of a run on several tasks, which one.", show_default=False)] = None,
+    sweep: Annotated[
+        str | None, typer.Option(help="Which sweep, if the folder holds several.", show_default=False)
+    ] = None,
+    baseline: Annotated[
+        Path | None, typer.Option(metavar="RUN", help="A run to put before the others.", show_default=False)
+    ] = None,
+    title: Annotated[str | None, typer.Option(help="Above the figure; '' for none.", show_default=False)] = None,
+    force: Annotated[bool, typer.Option("--force", help="Replace the output file.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of a sentence.")] = False,
+) -> None:
+    """Draw a figure from the files of RUN; several runs become several panels.
+
+    heatmap: who looks at whom, of two runs also the difference. pca: heads as points. layers, sizes: scores over guided
+    layers and sizes of the training set. curves: losses, guides and scores by step. dissociation: who is hurt by losing
+    whose heads.
+    """
+    from headwise.disk import check_new_file, new_file
+    from headwise.errors import InputError
+    from headwise.reports.figure_files import check_ending, save_as
+    from headwise.reports.run_figures import KINDS, check_figure, draw_figure
+
+    folders = [*([] if baseline is None else [baseline]), *runs]
+    options = {"example": example, "layer": layer, "head": head, "task": task, "sweep": sweep}
+    if baseline is not None and kind in ("layers", "sizes"):
+        kinds = ", ".join(each for each in KINDS if each not in ("layers", "sizes"))
+        raise InputError(f"--baseline has no meaning for {kind}, only for {kinds}: leave it out.")
+    check_ending(output)
+    check_new_file(output, "--output", replace=force, by="--force")
+    check_figure(kind, folders, options)
+    with new_file(output, "--output", replace=force, by="--force"):
+        drawn, notes = draw_figure(kind, folders, title=title, **options)
+        save_as(drawn, output)
+    if as_json:
+        content = {"kind": kind, "file": str(output), "runs": [str(folder) for folder in folders], "notes": notes}
+        typer.echo(json.dumps(content, ensure_ascii=False))
+        return
+    for note in notes:
+        typer.echo(note, err=True)
+    typer.echo(f"saved in {output}")

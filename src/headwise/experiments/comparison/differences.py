@@ -1,0 +1,153 @@
+"""How recipes differ, key by key, and short names for runs from the values in which they differ."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from headwise.experiments.results import StoredRun, canonical
+from headwise.experiments.sweeps.result_folder import NAMES_ONLY
+
+# Keys in which any two runs of a comparison may differ.
+ALWAYS = ("seed", *NAMES_ONLY)
+PLAIN, WITHOUT = "plain", "without"
+# Parts of a recipe that are many choices, not one.
+PARTS = ("data", "training")
+
+
+class _Missing:
+    """The value of a key that a recipe does not have."""
+
+    def __repr__(self) -> str:
+        return "not set"
+
+
+MISSING = _Missing()
+
+
+@dataclass(frozen=True)
+class Difference:
+    """A key, and two of the values that runs have for it."""
+
+    key: str
+    first: Any
+    second: Any
+    others: int = 0
+    """How many more keys differ."""
+
+    def __str__(self) -> str:
+        """For messages."""
+        more = f" and in {self.others} other {'key' if self.others == 1 else 'keys'}" if self.others else ""
+        return f"{self.key} ({shown(self.first)} and {shown(self.second)}){more}"
+
+
+def flat(value: Any, key: str = "") -> dict[str, Any]:
+    """Nested data by dotted keys; an empty part counts as a value."""
+    if not isinstance(value, Mapping) or not value:
+        return {key: value}
+    return {
+        name: each
+        for inner, part in value.items()
+        for name, each in flat(part, f"{key}.{inner}" if key else str(inner)).items()
+    }
+
+
+def covered(key: str, prefixes: Iterable[str]) -> bool:
+    """Whether a key is one of the prefixes, or lies below one."""
+    return any(key == prefix or key.startswith(f"{prefix}.") for prefix in prefixes)
+
+
+def value_name(value: Any) -> str:
+    """The same text for values that mean the same: 1 and 1.0 do, 1 and True do not."""
+    if value is MISSING:
+        return "missing"
+    return canonical(int(value) if isinstance(value, float) and value.is_integer() else value)
+
+
+def shown(value: Any) -> str:
+    """A value for messages, not too long."""
+    text = repr(value) if value is MISSING else canonical(value)
+    return text if len(text) <= 50 else f"{text[:47]}..."
+
+
+def distinct(values: Iterable[Any]) -> list[Any]:
+    """Each value once, in order."""
+    unique: dict[str, Any] = {}
+    for value in values:
+        unique.setdefault(value_name(value), value)
+    return list(unique.values())
+
+
+def differing(runs: Iterable[StoredRun], but: Sequence[str] = ()) -> dict[str, Difference]:
+    """The keys in which the recipes differ, in their order; keys covered by `but` are left out."""
+    recipes = [flat(run.recipe) for run in {run.identity: run for run in runs}.values()]
+    differences = {}
+    for key in dict.fromkeys(key for recipe in recipes for key in recipe):
+        values = distinct(recipe.get(key, MISSING) for recipe in recipes)
+        if len(values) > 1 and not covered(key, (*ALWAYS, *but)):
+            differences[key] = Difference(key, *values[:2])
+    return differences
+
+
+def first_difference(runs: Iterable[StoredRun], but: Sequence[str] = ()) -> Difference | None:
+    """The first key in which the recipes differ, and how many more there are."""
+    differences = list(differing(runs, but).values())
+    if not differences:
+        return None
+    first = differences[0]
+    return Difference(first.key, first.first, first.second, len(differences) - 1)
+
+
+def differing_choices(runs: Iterable[StoredRun]) -> tuple[str, ...]:
+    """What the differing keys belong to as one choice: `guides`, `model`, but `training.learning_rate`."""
+    names = []
+    for key in differing(runs):
+        first, _, rest = key.partition(".")
+        names.append(f"{first}.{rest.partition('.')[0]}" if first in PARTS and rest else first)
+    return tuple(dict.fromkeys(names))
+
+
+def value_of(run: StoredRun, key: str) -> Any:
+    """The value of a recipe at a dotted key; MISSING without one."""
+    value: Any = run.recipe
+    for part in key.split("."):
+        if not isinstance(value, Mapping) or part not in value:
+            return MISSING
+        value = value[part]
+    return value
+
+
+def label_runs(key: str, runs: Sequence[StoredRun]) -> list[str]:
+    """For each run a name for its value of a key: as short as tells the values apart."""
+    values = distinct(value_of(run, key) for run in runs)
+    short = [_short_name(key, value) for value in values]
+    names = {}
+    for value, name in zip(values, short, strict=True):
+        alike = [other for other, another in zip(values, short, strict=True) if another == name]
+        names[value_name(value)] = name if len(alike) == 1 else _long_name(name, value, alike)
+    return [names[value_name(value_of(run, key))] for run in runs]
+
+
+def _short_name(key: str, value: Any) -> str:
+    last = key.rpartition(".")[2]
+    if value is MISSING or value is None:
+        return WITHOUT
+    if key == "guides" and isinstance(value, Mapping):
+        return "+".join(value) or PLAIN
+    if isinstance(value, Mapping):
+        return str(value.get("name", last))
+    if isinstance(value, str):
+        return value.rstrip("/").rpartition("/")[2] or value
+    return f"{last}={canonical(value)}"
+
+
+def _long_name(name: str, value: Any, alike: Sequence[Any]) -> str:
+    """With the values below it in which it differs from those of the same short name."""
+    if not isinstance(value, Mapping):
+        return str(value)
+    parts, own = [flat(each) for each in alike], flat(value)
+    keys = dict.fromkeys(key for part in parts for key in part)
+    differing = [key for key in keys if len(distinct(part.get(key, MISSING) for part in parts)) > 1]
+    values = ", ".join(f"{key}={canonical(own[key])}" for key in differing if own.get(key, {}) != {})
+    return f"{name} ({values})" if values else f"{name} (as it comes)"

@@ -1,1 +1,0 @@
-"""Tuning: look for the values of a recipe's keys that do best on validation, with Optuna."""

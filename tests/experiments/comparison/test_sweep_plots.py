@@ -1,0 +1,247 @@
+"""Plots of sweeps: every point is the mean of the runs that stand there, with the interval of the t distribution."""
+
+import json
+import shutil
+
+import numpy as np
+import pytest
+import scipy.stats
+import small_results as made
+
+from headwise.errors import InputError
+from headwise.experiments.comparison.sweep_plots import layer_plots, size_plots, weight_plots
+
+SIZES = {f"{part:g}": {"data__fraction": part} for part in (1.0, 0.2, 0.6)}
+BY_SYSTEM = {"by": ["system"], "baseline": "plain", "within": ["size"]}
+
+
+def slow_scores(folder, sweep, metric="accuracy", split="test", **point):
+    """The scores of all runs at a point, file by file."""
+    manifest = json.loads((folder / "sweeps" / f"{sweep}.json").read_text())
+    scores = {}
+    for run in manifest["runs"]:
+        path = folder / "runs" / f"{run['key']}.json"
+        if path.exists() and all(run["point"][axis] == label for axis, label in point.items()):
+            scores[run["point"]["seed"]] = json.loads(path.read_text())["results"]["metrics"][split][metric]
+    return list(scores.values())
+
+
+def slow_interval(scores):
+    """Mean and ends, by scipy."""
+    mean = sum(scores) / len(scores)
+    low, high = scipy.stats.t.interval(0.95, len(scores) - 1, mean, np.std(scores, ddof=1) / len(scores) ** 0.5)
+    return mean, low, high
+
+
+def points(series):
+    return {x: values for x, *values in zip(*(series[key] for key in ("x", "mean", "low", "high")), strict=True)}
+
+
+@pytest.fixture(scope="module")
+def sizes(tmp_path_factory):
+    """Two systems, three sizes in no order, four seeds; copy it before you write into it."""
+    place = tmp_path_factory.mktemp("sizes") / "results"
+    axes = {"system": made.SYSTEMS, "size": SIZES}
+    qualities = {"plain": 0.6, "ag": 0.8}
+    return made.sweep(place, axes, seeds=(1, 2, 3, 4), compare=BY_SYSTEM, name="small", qualities=qualities)
+
+
+def test_scores_by_size(sizes):
+    (plot,) = size_plots(sizes)
+    assert (plot["title"], plot["x"], plot["y"]) == ("small", "part of the training set", "accuracy on test")
+    assert plot["categories"] is None
+    assert [each["name"] for each in plot["series"]] == ["plain", "ag"]
+    for series in plot["series"]:
+        assert series["x"] == [0.2, 0.6, 1.0]
+        for size, found in points(series).items():
+            expected = slow_scores(sizes, "small", system=series["name"], size=f"{size:g}")
+            assert len(expected) == 4
+            assert found == pytest.approx(slow_interval(expected), abs=1e-12)
+    assert plot["notes"] == ["Means over 4 seeds with 95 % t intervals."]
+    json.dumps(plot, allow_nan=False)
+
+
+def test_a_sweep_over_sizes_is_no_other(sizes):
+    assert layer_plots(sizes) == weight_plots(sizes) == []
+
+
+def test_missing_runs_leave_gaps_and_are_told(sizes, tmp_path):
+    folder = shutil.copytree(sizes, tmp_path / "results")
+    for run in json.loads((folder / "sweeps" / "small.json").read_text())["runs"]:
+        point = run["point"]
+        if point["system"] == "ag" and (point["size"] == "0.6" or (point["size"] == "1" and point["seed"] != "2")):
+            (folder / "runs" / f"{run['key']}.json").unlink()
+    (plot,) = size_plots(folder)
+    _, guided = plot["series"]
+    assert guided["x"] == [0.2, 0.6, 1.0]
+    assert points(guided)[0.6] == [None, None, None]
+    (only,) = slow_scores(folder, "small", system="ag", size="1")
+    assert points(guided)[1.0] == [only, None, None]
+    assert plot["notes"] == [
+        "Means over 1 to 4 seeds with 95 % t intervals; of one seed without.",
+        "Not all systems have the same seeds, so their means are not quite comparable (size 1: ag 1 of 4; size 0.6: ag "
+        "0 of 4).",
+        "7 of 24 runs of the sweep small are not there yet: start the sweep again to finish them.",
+    ]
+
+
+def test_failed_runs_are_counted(sizes, tmp_path):
+    folder = shutil.copytree(sizes, tmp_path / "results")
+    path = made.runs_of(folder)[0]
+    content = json.loads(path.read_text())
+    path.unlink()
+    made.write(folder, made.failed(content["recipe"]))
+    (plot,) = size_plots(folder)
+    assert "1 failed run is left out." in plot["notes"]
+
+
+def test_one_seed_has_no_interval(tmp_path):
+    folder = made.sweep(tmp_path / "results", {"size": SIZES, "system": made.SYSTEMS}, seeds=(1,), compare=BY_SYSTEM)
+    (plot,) = size_plots(folder)
+    assert plot["series"][0]["low"] == plot["series"][0]["high"] == [None] * 3
+    assert plot["notes"] == ["One seed: nothing is known about other seeds, so there is no interval."]
+
+
+def test_blocks_are_plots_and_sizes_may_be_numbers_or_both(tmp_path):
+    numbers = {label: {"data__limit__train": int(label)} for label in ("100", "20")}
+    axes = {"set": {"one": {"task__name": "one"}, "two": {"task__name": "two"}}, "system": made.SYSTEMS}
+    compare = {"by": ["system"], "within": ["set", "size"]}
+    folder = made.sweep(tmp_path / "results", axes | {"size": numbers}, seeds=(1, 2), compare=compare, name="counts")
+    made.sweep(
+        folder,
+        axes | {"size": {"0.5": {"data__fraction": 0.5, "data__limit__train": 80}, **numbers}},
+        compare=compare,
+        name="mixed",
+    )
+    counted, other, *mixed = size_plots(folder)
+    assert [counted["title"], other["title"]] == ["counts: set one", "counts: set two"]
+    assert (counted["x"], counted["series"][0]["x"]) == ("training examples", [20, 100])
+    expected = slow_scores(folder, "counts", set="two", system="ag", size="100")
+    assert points(other["series"][1])[100][0] == pytest.approx(sum(expected) / 2)
+    assert [(each["categories"], each["series"][0]["x"]) for each in mixed] == [(["0.5", "100", "20"], [0, 1, 2])] * 2
+    assert [each["title"] for each in size_plots(folder, "mixed")] == ["mixed: set one", "mixed: set two"]
+
+
+def test_without_systems_a_line_is_named_by_its_guides(tmp_path):
+    axes = {"size": {label: {**change, "guides": made.GUIDED} for label, change in SIZES.items()}}
+    folder = made.sweep(tmp_path / "results", axes, compare={})
+    manifest = folder / "sweeps" / "table.json"
+    made.alter(manifest, axes__size__keys=["data.fraction"])
+    (plot,) = size_plots(folder)
+    (series,) = plot["series"]
+    assert (series["name"], series["x"]) == ("mdg+pdg", [0.2, 0.6, 1.0])
+    for size, found in points(series).items():
+        assert found == pytest.approx(slow_interval(slow_scores(folder, "table", size=f"{size:g}")))
+
+
+def layered(place, labels, name="figure3"):
+    """A sweep over layers as `headwise sweep` leaves it: plain runs stand at every layer, and are made once."""
+    folder = made.folder_for(place)
+    rows = []
+    for system, guides in made.SYSTEMS.items():
+        for label in labels:
+            for seed in (1, 2, 3):
+                options = {
+                    each: {**options, "layers": label} for each, options in guides["guides"].items() if guides["guides"]
+                }
+                content = made.run(made.recipe(seed=seed, guides=options), 0.5 + 0.1 * len(label) * bool(options))
+                made.write(folder, content)
+                rows.append({"key": content["key"], "point": {"system": system, "layer": label, "seed": str(seed)}})
+    manifest = {
+        "format": 1,
+        "name": name,
+        "title": "By layer",
+        "axes": {
+            "system": {"labels": list(made.SYSTEMS), "keys": ["guides"]},
+            "layer": {"labels": list(labels), "keys": ["guides"]},
+            "seed": {"labels": ["1", "2", "3"], "keys": ["seed"]},
+        },
+        "compare": {"by": ["system"], "baseline": "plain", "within": ["layer"]},
+        "runs": rows,
+    }
+    (folder / "sweeps" / f"{name}.json").write_text(json.dumps(manifest))
+    return folder
+
+
+def test_scores_by_layer_with_plain_runs_as_a_level_line(tmp_path):
+    folder = layered(tmp_path / "results", ["0", "3", "11"])
+    (plot,) = layer_plots(folder)
+    plain, guided = plot["series"]
+    assert plot["title"] == "By layer"
+    assert plain["x"] == guided["x"] == [0, 3, 11]
+    assert len(set(plain["mean"])) == 1
+    for layer, found in points(guided).items():
+        scores = slow_scores(folder, "figure3", system="ag", layer=f"{layer:g}")
+        assert found == pytest.approx(slow_interval(scores))
+    assert size_plots(folder) == weight_plots(folder) == []
+
+
+def test_layers_with_names_are_categories(tmp_path):
+    (plot,) = layer_plots(layered(tmp_path / "results", ["all", "last"]))
+    assert (plot["categories"], plot["series"][1]["x"]) == (["all", "last"], [0, 1])
+
+
+def weighted(*sizes):
+    """An axis: without guides, then guides of these weights."""
+    points = {"none": {"guides": {}}}
+    for size in sizes:
+        points[json.dumps(size)] = {"guides": {name: {"weight": size} for name in ("mdg", "pdg")}}
+    return points
+
+
+def test_scores_and_seconds_by_weight(tmp_path):
+    axis = weighted({"share": 0.1}, {"share": 0.01})
+    folder = made.sweep(tmp_path / "results", {"weight": axis}, compare={"by": "weight", "baseline": "none"})
+    scores, seconds = weight_plots(folder)
+    assert scores["x"] == seconds["x"] == "gradient share of the guides"
+    assert (scores["y"], seconds["y"]) == ("accuracy on test", "seconds of an epoch")
+    (series,) = scores["series"]
+    assert (series["name"], series["x"]) == ("mdg+pdg", [0, 0.01, 0.1])
+    expected = slow_scores(folder, "table", weight='{"share": 0.01}')
+    assert points(series)[0.01] == pytest.approx(slow_interval(expected))
+    assert seconds["series"][0]["mean"] == [11.0] * 3
+
+
+def test_weights_without_a_common_scale_are_categories(tmp_path):
+    axis = weighted({"share": 0.1}, 0.01)
+    folder = made.sweep(tmp_path / "results", {"weight": axis}, compare={"by": "weight", "baseline": "none"})
+    plot = weight_plots(folder)[0]
+    assert (plot["x"], plot["categories"]) == ("weight of the guides", ["none", '{"share": 0.1}', "0.01"])
+    assert plot["series"][0]["x"] == [0, 1, 2]
+
+
+def test_an_axis_of_other_guides_is_no_axis_of_weights(tmp_path):
+    systems = {**made.SYSTEMS, "mdg": {"guides": {"mdg": {"weight": 0.5}}}}
+    assert weight_plots(made.sweep(tmp_path / "results", {"system": systems})) == []
+
+
+def test_a_sweep_that_has_just_begun_is_passed_over(sizes, tmp_path):
+    folder = shutil.copytree(sizes, tmp_path / "results")
+    content = json.loads((folder / "sweeps" / "small.json").read_text())
+    later = {**content, "name": "later", "runs": [{**run, "key": f"x{run['key']}"} for run in content["runs"]]}
+    (folder / "sweeps" / "later.json").write_text(json.dumps(later))
+    assert [plot["title"] for plot in size_plots(folder)] == ["small"]
+    assert size_plots(folder, "later") == []
+
+
+def test_runs_of_different_worlds_are_refused(sizes, tmp_path):
+    folder = shutil.copytree(sizes, tmp_path / "results")
+    made.alter(made.runs_of(folder)[0], environment__threads=4)
+    with pytest.raises(InputError, match="the runs differ in threads"):
+        size_plots(folder)
+
+
+def test_what_is_no_folder_of_results_is_refused(sizes, tmp_path):
+    with pytest.raises(InputError, match=r"there is no folder .*gone.*results of a sweep"):
+        size_plots(tmp_path / "gone")
+    with pytest.raises(InputError, match=r"has no headwise-sweep.json: expected a folder with the results"):
+        size_plots(tmp_path)
+    run = made.write_trained(tmp_path / "run", made.run(made.recipe()))
+    with pytest.raises(InputError, match="is a single run: expected"):
+        size_plots(run)
+    with pytest.raises(InputError, match="holds no such sweep"):
+        size_plots(sizes, "smal")
+    folder = shutil.copytree(sizes, tmp_path / "results")
+    made.runs_of(folder)[0].write_text("{")
+    with pytest.raises(InputError, match="is no JSON"):
+        size_plots(folder)

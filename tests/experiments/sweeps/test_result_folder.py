@@ -1,0 +1,101 @@
+"""The folder of results: whose it is, what is kept in it, and that nothing is kept twice."""
+
+import json
+import multiprocessing
+
+import pytest
+
+from headwise import __version__
+from headwise.errors import DiskError, InputError
+from headwise.experiments.sweeps.result_folder import FORMAT, MARK, ResultFolder, run_text
+
+
+@pytest.fixture
+def folder(tmp_path):
+    made = ResultFolder(tmp_path / "out")
+    made.open()
+    return made
+
+
+def test_a_folder_is_marked_and_can_be_opened_again(folder):
+    assert json.loads((folder.path / MARK).read_text()) == {"format": FORMAT, "headwise": __version__}
+    folder.open()
+    folder.check()
+
+
+@pytest.mark.parametrize("mark", [{"format": FORMAT + 1, "headwise": __version__}, {"format": 1, "headwise": "0.0.9"}])
+def test_results_of_another_version_are_refused(folder, mark):
+    (folder.path / MARK).write_text(json.dumps(mark))
+    with pytest.raises(InputError, match=f"results of headwise {mark['headwise']}.*are not mixed"):
+        folder.open()
+
+
+def test_other_folders_and_files_are_refused(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(InputError, match="is a file"):
+        ResultFolder(tmp_path / "file").check()
+    with pytest.raises(InputError, match="holds other files"):
+        ResultFolder(tmp_path).check()
+    (tmp_path / "out").mkdir()
+    ResultFolder(tmp_path / "out").check()
+    (tmp_path / "out" / MARK).write_text("{")
+    with pytest.raises(InputError, match="damaged"):
+        ResultFolder(tmp_path / "out").check()
+
+
+def test_a_run_is_kept_once(folder):
+    folder.save_error("a", {"happened": "failed"})
+    assert folder.save("a", {"happened": 1})
+    assert not folder.save("a", {"happened": 2})
+    assert json.loads(folder.result("a").read_text()) == {"happened": 1}
+    assert not folder.error("a").exists()
+    assert sorted(path.name for path in (folder.path / "runs").iterdir()) == ["a.json"]
+
+
+def test_the_text_of_a_run_has_a_line_for_each_part():
+    content = {"format": 1, "asked": {"text": "ä\n"}, "happened": [1.5, None]}
+    text = run_text(content)
+    assert json.loads(text) == content
+    assert [line.split(":")[0] for line in text.splitlines()] == ['{"format"', '"asked"', '"happened"']
+
+
+def _hold(path, ready, release):
+    with ResultFolder(path).claimed("a") as mine:
+        ready.put(mine)
+        release.wait(60)
+
+
+def test_a_run_is_claimed_by_one_process_until_it_lets_go_or_dies(folder):
+    context = multiprocessing.get_context("fork")
+    ready, release = context.Queue(), context.Event()
+    other = context.Process(target=_hold, args=(folder.path, ready, release))
+    other.start()
+    assert ready.get(timeout=60)
+    with folder.claimed("a") as mine, folder.claimed("b") as another:
+        assert (mine, another) == (False, True)
+    other.kill()
+    other.join()
+    with folder.claimed("a") as mine:
+        assert mine
+
+
+def manifest(labels, runs, scale=None):
+    points = [{"key": key, "point": {"system": label}} for label, key in runs]
+    return {"name": "s", "scale": scale, "axes": {"system": {"labels": labels, "keys": ["guides"]}}, "runs": points}
+
+
+def test_a_narrower_call_of_a_sweep_keeps_the_runs_of_a_wider_one(folder):
+    folder.save_manifest(manifest(["a", "b"], [("a", "1"), ("b", "2")]))
+    folder.save_manifest(manifest(["b"], [("b", "3")]))
+    kept = json.loads((folder.path / "sweeps" / "s.json").read_text())
+    assert kept["axes"]["system"]["labels"] == ["a", "b"]
+    assert [(run["key"], run["point"]["system"]) for run in kept["runs"]] == [("1", "a"), ("3", "b")]
+    folder.save_manifest(manifest(["c"], [("c", "4")], scale="small"))
+    kept = json.loads((folder.path / "sweeps" / "s.json").read_text())
+    assert [run["key"] for run in kept["runs"]] == ["4"]
+
+
+def test_a_disk_that_refuses_is_told_in_a_sentence(folder):
+    (folder.path / "runs").rename(folder.path / "gone")
+    with pytest.raises(DiskError, match="could not be written"):
+        folder.save("a", {})

@@ -1,0 +1,156 @@
+"""The sweeps of the package: all runs valid, missing files named, and every small twin trained for two steps."""
+
+import random
+from pathlib import Path
+
+import pytest
+from small_sweeps import results
+from tiny_runs import SIGNS, WORDS, assert_one_sentence, sentence, write_table
+
+from headwise.experiments.sweeps.jobs import Job, run_job
+from headwise.experiments.sweeps.sweep_file import plan_sweep, scales_of, shipped_sweeps
+from headwise.training import Silence
+
+NAMES = ("figure3", "figure6", "iap", "iat", "ssa-glue", "table1", "table2", "table3", "table4")
+ENCODERS = {
+    "bert-base-uncased",
+    "roberta-base",
+    "albert-base-v2",
+    "dmis-lab/biobert-v1.1",
+    "emilyalsentzer/Bio_ClinicalBERT",
+    "ttumyche/bluebert",
+    "nfliu/scibert_basevocab_uncased",
+}
+SICK = ("ENTAILMENT", "CONTRADICTION", "NEUTRAL")
+
+
+def test_all_that_was_promised_is_there():
+    assert tuple(shipped_sweeps()) == NAMES
+    assert {scales_of(name) for name in NAMES} == {("small",)}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_run_is_valid_and_says_where_it_comes_from(name):
+    full, small = plan_sweep(name), plan_sweep(name, scale="small")
+    assert full.sweep.title
+    assert "arXiv" in full.sweep.source
+    assert full.sweep.compare is not None
+    assert small.sweep.compare is not None
+    assert {run.recipe.model for run in small.runs} == {"builtin:minilm-l6"}
+    assert len({run.recipe.seed for run in small.runs}) == 3  # seeds are never cut
+    assert len({run.recipe.seed for run in full.runs}) >= 3
+
+
+def test_table_1_has_the_papers_encoders_and_settings():
+    runs = plan_sweep("table1").runs
+    assert {run.recipe.model for run in runs} == ENCODERS
+    assert {(run.point["set"], run.recipe.training.num_train_epochs) for run in runs} == {
+        ("multinli", 5),
+        ("mednli", 20),
+        ("cross-genre", 5),
+    }
+    assert {run.recipe.training.learning_rate for run in runs} == {1e-5}
+    assert {run.recipe.data.max_length for run in runs} == {256}
+    batches = {(run.recipe.model, run.recipe.training.per_device_train_batch_size) for run in runs}
+    assert batches == {(model, 56 if model.startswith("albert") else 64) for model in ENCODERS}
+
+
+def test_figures_have_the_papers_layers_and_sizes():
+    layers = [axis.labels for axis in plan_sweep("figure3").axes if axis.name == "layer"]
+    assert layers == [tuple(map(str, range(12)))]
+    sizes = [axis.labels for axis in plan_sweep("figure6").axes if axis.name == "size"]
+    assert sizes == [("0.2", "0.4", "0.6", "0.8", "1")]
+
+
+@pytest.mark.parametrize("name", ["table1", "iat"])
+def test_offline_the_missing_files_are_named(headwise, tmp_path, monkeypatch, name):
+    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "empty"))
+    result = headwise("sweep", name, "--data", tmp_path, "--output", tmp_path / "out")
+    models = sorted({run.recipe.model for run in plan_sweep(name).runs})
+    assert_one_sentence(result, "runs lack files", "allow the network with --download", *models)
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory):
+    """Small files in the layouts of SICK, SST-2 and SciFact."""
+    root, chance = tmp_path_factory.mktemp("files"), random.Random(5)
+    signs = list(SIGNS.values())
+
+    def pair(kind):
+        return sentence(chance, signs[kind]), sentence(chance, signs[kind])
+
+    for name, count in (("SICK_train.txt", 60), ("SICK_trial.txt", 30), ("SICK_test_annotated.txt", 30)):
+        rows = [(row, *pair(row % 3), 3, SICK[row % 3]) for row in range(count)]
+        header = ("pair_ID", "sentence_A", "sentence_B", "relatedness_score", "entailment_judgment")
+        write_table(root / "sick" / name, [list(map(str, row)) for row in (header, *rows)])
+    for name, count in (("train.tsv", 200), ("dev.tsv", 30)):
+        rows = [[sentence(chance, signs[row % 2]), str(row % 2)] for row in range(count)]
+        write_table(root / "SST-2" / name, [["sentence", "label"], *rows])
+    write_scifact(root / "scifact", chance)
+    return root
+
+
+def write_scifact(folder: Path, chance: random.Random) -> None:
+    folder.mkdir()
+    papers, number = ["doc_id,title,abstract,structured\n"], 0
+    for name, count in (("train", 30), ("validation", 6)):
+        lines = ["id,claim,evidence_doc_id,evidence_label,evidence_sentences,cited_doc_ids\n"]
+        for _ in range(count):
+            number += 1
+            words = [f"{chance.choice(WORDS)}{chance.randrange(10**6)}" for _ in range(4)]
+            lines.append(f"{number},{' '.join(words)},{10 * number},SUPPORT,[0],[{10 * number}]\n")
+            papers += [f"{10 * number + rival},{words[0]},['{words[1]} surely'],False\n" for rival in range(8)]
+        (folder / f"claims_{name}.csv").write_text("".join(lines))
+    (folder / "corpus_train.csv").write_text("".join(papers))
+
+
+# A tiny encoder, two steps, few examples; the encoder has two layers.
+FEW = ("training.max_steps=2", "data.max_length=24", "training.per_device_eval_batch_size=16")
+LIMITS = {"single": "data.limit={train: 24, validation: 8, test: 8}", "joint": "data.limit={train: 24}"}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", NAMES)
+def test_every_system_of_a_small_twin_trains(name, tmp_path, encoder, files, monkeypatch):
+    monkeypatch.setenv("HEADWISE_CACHE", str(tmp_path / "cache"))
+    whole = plan_sweep(name, scale="small", seeds=[1])
+    joint = whole.runs[0].recipe.several
+    changes = (*FEW, LIMITS["joint" if joint else "single"], f"model={encoder}")
+    plan = plan_sweep(name, scale="small", seeds=[1], only=_some(name, whole.axes), changes=changes)
+    for planned in plan.unique:
+        made = Job(
+            planned.key,
+            planned.name,
+            planned.recipe.as_data(),
+            str(tmp_path / "out"),
+            data=str(files),
+            then=plan.sweep.then or None,
+        )
+        report = run_job(made, Silence())
+        assert report.state == "finished", (planned.name, report.message)
+    found = results(tmp_path / "out")
+    assert set(found) == {planned.key for planned in plan.runs}
+    assert all(run["results"]["steps"] == 2 for run in found.values())
+    assert all(run["results"]["outputs"] for run in found.values())
+
+
+def _some(name, axes):
+    """Every system, but not every layer and size; the tiny encoder knows no full stop, and iap and iat share sets."""
+    kept = {"layer": ("0",), "size": ("0.2", "1")}
+    kept |= {"set": ("clinic-twice",)} if name == "iap" else {"set": ("sst2-sick",)} if name == "iat" else {}
+    wanted = {axis.name: kept.get(axis.name, [label for label in axis.labels if label != "period"]) for axis in axes}
+    return [f"{axis}={','.join(labels)}" for axis, labels in wanted.items()]
+
+
+@pytest.mark.slow
+def test_the_small_twin_of_table_1_runs_on_the_real_encoder(headwise, tmp_path):
+    words = ("sweep", "table1", "--scale", "small", "--output", tmp_path / "out", "--workers", 1)
+    few = ("--available", "--seeds", "1", "--only", "system=ag", "--set", "training.max_steps=2")
+    code, shown, err = headwise(*words, *few, "--set", "data.limit={train: 32, validation: 8, test: 8}")
+    assert code == 0, err
+    assert "1 runs: 1 made now, 2 left out" in shown
+    (found,) = results(tmp_path / "out").values()
+    assert found["recipe"]["model"] == "builtin:minilm-l6"
+    code, shown, err = headwise("compare", tmp_path / "out")
+    assert code == 2  # one system is no comparison

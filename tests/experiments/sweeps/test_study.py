@@ -1,0 +1,181 @@
+"""Processes that tune together: what each does once, and what becomes of the trials of those that die."""
+
+import sqlite3
+from collections import Counter
+from pathlib import Path
+
+import optuna
+import pytest
+from filelock import FileLock
+from small_sweeps import finished_counts, results
+from small_tunes import RATES, SHORT, Lines, trials_of
+
+from headwise.experiments.sweeps.result_folder import ResultFolder
+from headwise.experiments.sweeps.study import (
+    GRACE,
+    RETRIES,
+    WORKER,
+    Storage,
+    died_too_often,
+    identity,
+    latest,
+    queue_again,
+    queue_dead_trials,
+    sqlite_url,
+)
+
+
+@pytest.fixture
+def study(tmp_path):
+    """An empty study, in a file and with a folder for locks, as `headwise tune` makes it."""
+    (tmp_path / "locks").mkdir()
+    storage = Storage(sqlite_url(tmp_path / "study.db"), tmp_path)
+    yield optuna.create_study(study_name="quick", storage=storage.backend, direction="maximize")
+    storage.close()
+
+
+def drawn(study, worker):
+    """A running trial."""
+    with pytest.warns(UserWarning, match="Heartbeat"):  # it is meant for another way to draw
+        trial = study.ask()
+    trial.suggest_float("x", 0, 1)
+    trial.set_user_attr(WORKER, worker)
+    return trial
+
+
+def states(study):
+    return [trial.state.name for trial in study.get_trials()]
+
+
+def test_processes_that_died_are_known_by_their_locks(study, tmp_path):
+    locks = tmp_path / "locks"
+    (locks / "tune-dead.lock").touch()
+    for name in ("alive", "dead", "elsewhere", "me"):
+        drawn(study, name)
+    with FileLock(locks / "tune-alive.lock"):
+        queue_dead_trials(study, locks, "me")
+    assert states(study) == ["RUNNING", "FAIL", "RUNNING", "RUNNING", "WAITING"]
+    again = study.get_trials()[4]
+    assert again.params == study.get_trials()[1].params
+    assert identity(again) == "trial 1"
+    queue_dead_trials(study, locks, "me")  # nobody holds the first lock any more
+    assert states(study) == ["FAIL", "FAIL", "RUNNING", "RUNNING", "WAITING", "WAITING"]
+    assert [trial.number for trial in latest(study.get_trials())] == [2, 3, 4, 5]
+
+
+def test_a_heartbeat_survives_a_database_that_is_away_for_a_moment(study, tmp_path):
+    trial = drawn(study, "me")
+    with sqlite3.connect(tmp_path / "study.db") as database:
+        database.execute("ALTER TABLE trial_heartbeats RENAME TO away")
+    study._storage.record_heartbeat(trial._trial_id)
+    with database:
+        database.execute("ALTER TABLE away RENAME TO trial_heartbeats")
+    study._storage.record_heartbeat(trial._trial_id)
+    assert len(database.execute("SELECT * FROM trial_heartbeats").fetchall()) == 1
+    database.close()
+
+
+def test_a_trial_whose_processes_keep_dying_is_given_up_and_one_that_is_stopped_is_not(study, tmp_path):
+    (tmp_path / "locks" / "tune-dead.lock").touch()
+    for death in range(RETRIES + 1):
+        assert died_too_often(study.get_trials()) == []
+        drawn(study, "dead")
+        queue_dead_trials(study, tmp_path / "locks", "me")
+        assert states(study).count("WAITING") == (death < RETRIES)
+    assert [trial.number for trial in died_too_often(study.get_trials())] == [RETRIES]
+    for _ in range(RETRIES + 2):
+        trial = drawn(study, "me")
+        trial.report(0.5, trial.number)
+        study.tell(trial, state=optuna.trial.TrialState.FAIL)
+        queue_again(study, study.get_trials()[trial.number], died=False)
+    assert states(study)[-1] == "WAITING"
+    assert len(died_too_often(study.get_trials())) == 1
+    assert len(study.get_trials()[-1].intermediate_values) == RETRIES + 2  # what was reported goes along
+
+
+@pytest.mark.slow
+def test_a_machine_that_died_elsewhere(tuned, tmp_path):
+    """Its lock is in another folder: the heartbeat of Optuna stops, by the clock of the database."""
+    tuned(RATES, trials=1, **SHORT)
+    storage = Storage(sqlite_url(tmp_path / "out" / "study.db"), tmp_path)
+    study = optuna.load_study(study_name="quick", storage=storage.backend)
+    study.enqueue_trial({"training.learning_rate": 2e-3})
+    with pytest.warns(UserWarning, match="Heartbeat"):
+        trial = study.ask()
+    trial.set_user_attr(WORKER, "elsewhere")
+    storage.backend.record_heartbeat(trial._trial_id)
+    storage.close()
+    with sqlite3.connect(tmp_path / "out" / "study.db") as database:
+        late = f"-{GRACE + 5} seconds"
+        database.execute("UPDATE trial_heartbeats SET heartbeat = datetime(heartbeat, ?)", (late,))
+    database.close()
+    result = tuned(RATES, prune=False, **SHORT)
+    assert Counter(row.state for row in result.rows) == {"finished": 3}
+    assert len(results(tmp_path / "out")) == 3
+    assert [trial.state.name for trial in trials_of(tmp_path / "out")].count("FAIL") == 1
+
+
+def test_a_folder_that_somebody_else_is_just_making(tmp_path, monkeypatch):
+    """Whoever looks at any moment of that does not take it for a stranger's."""
+    folder, make, looks = ResultFolder(tmp_path / "new"), Path.mkdir, []
+
+    def make_and_look(path, *args, **options):
+        make(path, *args, **options)
+        looks.append(folder.check())
+
+    monkeypatch.setattr(Path, "mkdir", make_and_look)
+    folder.open()
+    assert len(looks) > 4
+
+
+class Meddler(Lines):
+    """In the middle of the first run, takes whoever is at it for dead."""
+
+    def __init__(self, folder):
+        super().__init__()
+        self.folder, self.meddled = folder, False
+
+    def tell(self, message):
+        super().tell(message)
+        if "step 1:" in message and not self.meddled:
+            self.meddled = True
+            storage = Storage(sqlite_url(self.folder / "study.db"), self.folder)
+            study = optuna.load_study(study_name="quick", storage=storage.backend)
+            study.tell(0, state=optuna.trial.TrialState.FAIL)
+            queue_again(study, study.get_trials()[0], died=True)
+            storage.close()
+
+
+def test_to_be_taken_for_dead(tuned, tmp_path):
+    """The run comes to its end all the same, and the trial that took its place finds it there."""
+    listener = Meddler(tmp_path / "out")
+    outcome = tuned(RATES, trials=1, listener=listener, **SHORT)
+    assert listener.meddled
+    assert [(row.number, row.state) for row in outcome.rows] == [(1, "finished")]
+    assert finished_counts(tmp_path / "out") == dict.fromkeys(results(tmp_path / "out"), 1)
+    assert sum("step 2:" in line for line in listener.told) == 1
+    (first, second) = trials_of(tmp_path / "out")
+    assert (first.state.name, first.params) == ("FAIL", second.params)
+    assert second.intermediate_values.keys() == {1, 2}
+
+
+def test_somebody_else_who_is_alive_is_waited_for(tuned, tmp_path, monkeypatch):
+    """And what they finish is not done again."""
+    tuned(RATES, trials=1, **SHORT)
+    storage = Storage(sqlite_url(tmp_path / "out" / "study.db"), tmp_path)
+    study = optuna.load_study(study_name="quick", storage=storage.backend)
+    other = drawn(study, "elsewhere")
+    looked = []
+
+    def finish_at_the_third_look(seconds):
+        looked.append(seconds)
+        if len(looked) == 3:
+            study.tell(other, 0.99)
+
+    monkeypatch.setattr("headwise.experiments.sweeps.tune.time.sleep", finish_at_the_third_look)
+    listener = Lines()
+    outcome = tuned(RATES, trials=2, listener=listener, **SHORT)
+    storage.close()
+    assert len(looked) == 3
+    assert outcome.count("finished") == 2
+    assert sum("other processes" in line for line in listener.told) == 1

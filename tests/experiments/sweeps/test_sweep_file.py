@@ -1,0 +1,188 @@
+"""From sweep files to runs: what is combined, what is changed, and which mistakes are told."""
+
+import json
+from pathlib import Path
+
+import pytest
+import yaml
+
+from headwise.errors import InputError
+from headwise.experiments.sweeps.jobs import run_key
+from headwise.experiments.sweeps.sweep_file import plan_sweep, read_sweep
+
+RECIPE = {"task": "pairs", "guides": {"mdg": {"weight": 0.1}, "pdg": {"weight": 0.2}}}
+SWEEP = {
+    "recipe": RECIPE,
+    "set": {"training.num_train_epochs": 1},
+    "grid": {"system": {"plain": {"guides": {}}, "ag": None}, "training.per_device_train_batch_size": [8, 16]},
+    "seeds": [1, 2, 3],
+}
+
+
+@pytest.fixture
+def write(tmp_path):
+    def to(name="sweep.yaml", **changes):
+        content = {key: value for key, value in (SWEEP | changes).items() if value is not ...}
+        (tmp_path / name).write_text(yaml.safe_dump(content, sort_keys=False))
+        return str(tmp_path / name)
+
+    return to
+
+
+@pytest.fixture
+def plan(write):
+    def of(scale=None, only=(), seeds_=None, set_=(), **changes):
+        return plan_sweep(write(**changes), scale=scale, only=only, seeds=seeds_, changes=set_)
+
+    return of
+
+
+def test_every_combination_is_a_run_with_all_its_changes(plan):
+    found = plan()
+    assert len(found.runs) == len(found.unique) == 2 * 2 * 3
+    points = [dict(run.point) for run in found.runs]
+    assert points[0] == {"system": "plain", "training.per_device_train_batch_size": "8", "seed": "1"}
+    assert points[-1] == {"system": "ag", "training.per_device_train_batch_size": "16", "seed": "3"}
+    for run in found.runs:
+        assert run.recipe.training.num_train_epochs == 1
+        assert run.recipe.training.per_device_train_batch_size == int(run.point["training.per_device_train_batch_size"])
+        assert run.recipe.seed == int(run.point["seed"])
+        assert set(run.recipe.guides) == (set() if run.point["system"] == "plain" else {"mdg", "pdg"})
+
+
+def test_sizes_are_parts_or_numbers(plan):
+    found = plan(sizes=[0.5, 1.0, 30], grid=..., seeds=...)
+    data = [run.recipe.data for run in found.runs]
+    assert [run.point["size"] for run in found.runs] == ["0.5", "1", "30"]
+    assert [(each.fraction, each.limit) for each in data] == [(0.5, {}), (1.0, {}), (1.0, {"train": 30})]
+
+
+def test_layers_go_to_the_guides_and_plain_runs_are_made_once(plan):
+    found = plan(layers=[0, 2, "last:1"], grid={"system": {"plain": {"guides": {}}, "mdg": {"guides": ["mdg"]}}})
+    guided = [run.recipe.guides for run in found.runs if run.point["system"] == "mdg" and run.point["seed"] == "1"]
+    assert guided == [{"mdg": {"layers": [0]}}, {"mdg": {"layers": [2]}}, {"mdg": {"layers": "last:1"}}]
+    assert len(found.runs) == 2 * 3 * 3
+    assert len(found.unique) == 3 + 3 * 3
+
+
+def test_combinations_can_be_skipped_and_chosen(plan):
+    skipped = plan(skip=[{"system": "ag", "training.per_device_train_batch_size": 16}, {"seed": [2, 3]}])
+    assert [(run.point["system"], run.point["training.per_device_train_batch_size"]) for run in skipped.runs] == [
+        ("plain", "8"),
+        ("plain", "16"),
+        ("ag", "8"),
+    ]
+    only = plan(only=["system=plain", "training.per_device_train_batch_size=8,16"], seeds_=[7])
+    assert [(run.point["system"], run.recipe.seed) for run in only.runs] == [("plain", 7), ("plain", 7)]
+
+
+def test_changes_from_the_command_line_come_last(plan):
+    assert {
+        run.recipe.training.per_device_train_batch_size
+        for run in plan(set_=["training.per_device_train_batch_size=4"]).runs
+    } == {4}
+
+
+def test_a_scale_replaces_keys_and_a_base_is_built_on(plan, write):
+    scaled = plan("small", scales={"small": {"seeds": [5], "grid": {"head": ["pooler", "relu"]}}})
+    assert [run.recipe.head for run in scaled.runs] == ["pooler", "relu"]
+    assert scaled.manifest()["scale"] == "small"
+    write("below.yaml", title="below", scales={"small": {"seeds": [8]}})
+    built, _ = read_sweep(write("above.yaml", base="below.yaml", seeds=[9], recipe=..., grid=...))
+    assert (built.title, built.seeds, built.recipe) == ("below", (9,), RECIPE)
+    small, _ = read_sweep(write("above.yaml", base="below.yaml", recipe=...), "small")
+    assert small.seeds == (8,)
+
+
+def test_a_recipe_is_found_beside_the_sweep_and_in_the_package(write, tmp_path, plan):
+    (tmp_path / "own.yaml").write_text(yaml.safe_dump({"task": "sentences"}))
+    assert plan(recipe="own.yaml", grid=...).runs[0].recipe.task.name == "sentences"
+    assert plan(recipe="sick", grid=...).runs[0].recipe.task.name == "sick"
+
+
+def test_the_key_is_that_of_what_decides_the_run(plan):
+    first, second = plan().runs[:2]
+    again = plan(recipe=RECIPE | {"name": "other", "description": "of the same"}).runs[0]
+    assert again.recipe.name != first.recipe.name
+    assert again.key == first.key != second.key
+    assert run_key(first.recipe, {"prune-curve": {}}) != first.key
+    assert len(first.key) == 16
+
+
+def test_the_manifest_says_where_each_run_stands(plan):
+    manifest = plan(
+        compare={"by": "system", "baseline": "plain", "within": ["training.per_device_train_batch_size"]}
+    ).manifest()
+    assert manifest == json.loads(json.dumps(manifest))
+    assert manifest["axes"]["system"] == {"labels": ["plain", "ag"], "keys": ["guides"]}
+    assert manifest["axes"]["seed"] == {"labels": ["1", "2", "3"], "keys": ["seed"]}
+    assert manifest["compare"] == {
+        "by": ["system"],
+        "baseline": "plain",
+        "within": ["training.per_device_train_batch_size"],
+    }
+    assert len(manifest["runs"]) == 12
+
+
+MISTAKES = [
+    ({"grid": {}}, "the grid is empty"),
+    ({"seeds": []}, "the axis 'seed' is empty"),
+    ({"grid": {"training.bach": [8]}}, "unknown key 'training.bach': did you mean 'batch'"),
+    ({"grid": {"system": {"a": 3}}}, "expected changes by key"),
+    ({"grid": {"system": 3}}, "expected a list of values for this key, or named points"),
+    ({"grid": {"training.per_device_train_batch_size": [8, 8]}}, "has the point '8' twice"),
+    ({"grid": {"seed": [1]}}, "two axes 'seed'"),
+    ({"skip": [{"sistem": "ag"}]}, "unknown axis 'sistem': did you mean 'system'"),
+    ({"skip": [{"system": ["plain", "ag"]}]}, "leave no run"),
+    ({"compare": {"by": "sistem"}}, "compare: unknown axis 'sistem'"),
+    ({"compare": {"by": "system", "baseline": "none"}}, "has no point 'none'"),
+    ({"compare": {"by": "seed"}}, "seeds are averaged over"),
+    ({"sizes": [1.5]}, "sizes has 1.5"),
+    ({"layers": [0], "recipe": {"task": "pairs"}, "grid": ...}, "layers is for guides, and no run has any"),
+    ({"then": ["prune-curve"]}, "then is for recipes with several tasks"),
+    ({"then": {"prune-curve": {"percents": [20]}}}, "has no option 'percents'"),
+    ({"recipe": ...}, "key 'recipe' is missing"),
+    ({"scales": {"small": 3}}, "expected names with keys of a sweep"),
+    ({"base": 3}, "expected the name of a sweep or of a file"),
+]
+
+
+@pytest.mark.parametrize(("changes", "reason"), MISTAKES)
+def test_a_mistake_is_told_in_a_sentence(plan, changes, reason):
+    with pytest.raises(InputError) as told:
+        plan(**changes)
+    assert reason in str(told.value)
+    assert "\n" not in str(told.value)
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        ({"scale": "small"}, "scale=small: it has none"),
+        ({"only": ["system"]}, "expected AXIS=LABEL"),
+        ({"only": ["systm=ag"]}, "only=...: unknown axis 'systm'"),
+    ],
+)
+def test_a_mistake_on_the_command_line_is_told(plan, options, reason):
+    with pytest.raises(InputError, match=reason):
+        plan(**options)
+
+
+def test_cyclic_files_are_refused(write, tmp_path):
+    write("one.yaml", base="two.yaml")
+    write("two.yaml", base="three.yaml")
+    write("three.yaml", base="one.yaml")
+    with pytest.raises(InputError, match=r"its base is cyclic \(one.yaml -> two.yaml -> three.yaml -> one.yaml\)"):
+        plan_sweep(str(tmp_path / "one.yaml"))
+    Path(tmp_path / "own.yaml").write_text("recipe: sick\ngrid: &grid\n  system: {plain: *grid}\n")
+    with pytest.raises(InputError, match="contains itself"):
+        plan_sweep(str(tmp_path / "own.yaml"))
+
+
+def test_files_that_are_no_sweeps_are_refused(tmp_path):
+    for text, reason in (("- 1", "a sweep is a list of keys"), ("a: [", "not valid YAML")):
+        (tmp_path / "bad.yaml").write_text(text)
+        with pytest.raises(InputError, match=reason):
+            plan_sweep(str(tmp_path / "bad.yaml"))
+    with pytest.raises(InputError, match="no sweep of the package"):
+        plan_sweep("table17")
