@@ -27,17 +27,17 @@ LABELS = 3
 TOKENS = ("[CLS]", "a", "cat", "[SEP]")
 
 
-def bare_record(name: str, **happened: Any) -> dict[str, Any]:
+def bare_record(name: str, **results: Any) -> dict[str, Any]:
     """The least that a record of a finished run holds."""
-    asked = {"recipe": {"name": name, "seed": 1}, "data": None, "seed": 1}
     least = {"metrics": {}, "primary": "accuracy", "labels": ["no", "yes"], "steps": 3, "best_step": 3}
-    return {"format": 1, "asked": asked, "happened": {**least, **happened}, "world": {}}
+    recipe = {"name": name, "seed": 1}
+    return {"format": 2, "recipe": recipe, "data": None, "results": {**least, **results}, "environment": {}}
 
 
-def bare_run(folder: Path, **happened: Any) -> Path:
+def bare_run(folder: Path, **results: Any) -> Path:
     """A record and a log, and nothing else."""
     folder.mkdir(parents=True)
-    (folder / "headwise.json").write_text(json.dumps(bare_record(folder.name, **happened)), encoding="utf-8")
+    (folder / "headwise.json").write_text(json.dumps(bare_record(folder.name, **results)), encoding="utf-8")
     lines = [{"step": step, "loss": 1 / step} for step in (1, 2, 3)]
     (folder / "log.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
     return folder

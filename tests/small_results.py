@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from headwise.experiments.recipe import OLD_TRAINING_KEYS
 from headwise.metrics import METRICS, score
 
 EXAMPLES = 80
@@ -31,11 +32,18 @@ def changed(data: Mapping[str, Any], **changes: Any) -> dict[str, Any]:
     data = copy.deepcopy(dict(data))
     for name, value in changes.items():
         *parts, last = name.split("__")
+        last = OLD_TRAINING_KEYS.get(last, last) if parts[-1:] == ["training"] else last
         place = data
         for part in parts:
             place = place.setdefault(part, {})
         place[last] = value
     return data
+
+
+def dotted(key: str) -> str:
+    """`training__batch` as a recipe has it."""
+    *parts, last = key.split("__")
+    return ".".join([*parts, OLD_TRAINING_KEYS.get(last, last) if parts == ["training"] else last])
 
 
 def recipe(**changes: Any) -> dict[str, Any]:
@@ -106,7 +114,7 @@ def run(
         for place, split in enumerate(("test", "validation"))
     }
     metrics = {split: metrics_of(each) for split, each in made.items()}
-    happened = {
+    results = {
         "status": "finished",
         "metrics": metrics,
         "primary": next(iter(metrics["test"])),
@@ -114,13 +122,13 @@ def run(
         "outputs": made,
     }
     times = {"seconds": sum(seconds), "seconds_per_epoch": list(seconds)}
-    asked = {"recipe": dict(recipe), "examples": f"all-{recipe['task']['name']}-{draw}", "seed": recipe["seed"]}
     return {
-        "format": 1,
+        "format": 2,
         "key": key_of(recipe),
-        "asked": asked,
-        "happened": happened,
-        "world": {**WORLD, **(world or {}), "times": times},
+        "recipe": dict(recipe),
+        "examples": f"all-{recipe['task']['name']}-{draw}",
+        "results": results,
+        "environment": {**WORLD, **(world or {}), "times": times},
     }
 
 
@@ -145,7 +153,7 @@ def joint_run(recipe: Mapping[str, Any], qualities: Mapping[str, tuple[str, floa
 
 def failed(recipe: Mapping[str, Any], message: str = "out of memory") -> dict[str, Any]:
     content = run(recipe)
-    return content | {"happened": {"status": "failed", "error": {"kind": "RuntimeError", "message": message}}}
+    return content | {"results": {"status": "failed", "error": {"kind": "RuntimeError", "message": message}}}
 
 
 def folder_for(place: Path) -> Path:
@@ -210,7 +218,7 @@ def sweep(
     described = {
         axis: {
             "labels": list(labels),
-            "keys": list(dict.fromkeys(key.replace("__", ".") for changes in labels.values() for key in changes)),
+            "keys": list(dict.fromkeys(dotted(key) for changes in labels.values() for key in changes)),
         }
         for axis, labels in axes.items()
     }

@@ -58,17 +58,20 @@ def results(folder: Path) -> dict[str, dict[str, Any]]:
 
 
 def result_bytes(folder: Path) -> dict[str, list[str]]:
-    """Key -> the lines of what was asked and what happened, as they stand in the file."""
+    """Key -> the lines of the recipe and the results, as they stand in the file."""
     lines = {key: (folder / "runs" / f"{key}.json").read_text(encoding="utf-8").splitlines() for key in results(folder)}
-    return {key: [line for line in each if line.startswith(('"asked"', '"happened"'))] for key, each in lines.items()}
+    return {
+        key: [line for line in each if line.startswith(('"recipe"', '"examples"', '"knowledge"', '"results"'))]
+        for key, each in lines.items()
+    }
 
 
 def differences(first: Path, second: Path) -> list[str]:
-    """Where the results of two folders differ, in what was asked or what happened; none if their bytes are the same."""
+    """Where the results of two folders differ, in recipe or results; none if their bytes are the same."""
     one, two = results(first), results(second)
     found = sorted(one.keys() ^ two.keys())
     for key in one.keys() & two.keys():
-        for part in ("asked", "happened"):
+        for part in ("recipe", "results"):
             names = {**one[key][part], **two[key][part]}
             found += [f"{key} {part} {name}" for name in names if one[key][part].get(name) != two[key][part].get(name)]
     if not found and result_bytes(first) != result_bytes(second):

@@ -272,7 +272,7 @@ def test_a_folder_of_another_version(refused, folder):
 
 def test_a_run_of_another_version(refused, folder):
     made.alter(guided(folder), format=7)
-    refused(folder, parts=[guided(folder).name, "format 1"])
+    refused(folder, parts=[guided(folder).name, "format 2"])
 
 
 @pytest.mark.parametrize(
@@ -289,7 +289,7 @@ def test_files_that_hold_no_run(refused, tmp_path, text, part):
     "change",
     [
         {"results__metrics__test__accuracy": "high"},
-        {"asked__recipe": {}},
+        {"recipe": {}},
         {"results__outputs__test__predictions": [1]},
     ],
 )
@@ -314,5 +314,5 @@ def test_places_that_hold_nothing(refused, folder, tmp_path):
 def test_a_run_of_train_that_is_not_finished(refused, folder, tmp_path):
     content = json.loads(guided(folder).read_text(encoding="utf-8"))
     path = made.write_trained(tmp_path / "run", content)
-    made.alter(path / "headwise.json", happened=None)
+    made.alter(path / "headwise.json", results=None)
     refused(path, parts=["not finished", "--resume"])

@@ -12,7 +12,7 @@ import torch
 from matplotlib.figure import Figure
 from tiny_runs import assert_one_sentence
 
-from headwise.heads.similarity import principal_components
+from headwise.heads.statistics import principal_components
 from headwise.reports import run_figures
 from headwise.reports.run_figures import names_of
 

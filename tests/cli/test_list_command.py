@@ -5,7 +5,7 @@ import os
 import subprocess
 import sys
 
-import catalogue
+import list_catalogue
 import pytest
 from tiny_runs import assert_one_sentence
 
@@ -50,8 +50,8 @@ def test_what_there_is_to_know(headwise, kind, keys):
 
 
 def test_the_catalogue_is_what_the_registries_hold():
-    """`python tests/catalogue.py --write` brings it up to date."""
-    assert catalogue.FILE.read_text(encoding="utf-8") == catalogue.text()
+    """`python tests/list_catalogue.py --write` brings it up to date."""
+    assert list_catalogue.FILE.read_text(encoding="utf-8") == list_catalogue.text()
 
 
 @pytest.mark.parametrize("kind", [*KINDS, "sweeps"])

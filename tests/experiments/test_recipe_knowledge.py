@@ -55,19 +55,20 @@ def built(cache):
 def test_only_training_examples_carry_knowledge(prepared):
     ready = prepared()
     assert isinstance(ready.train, WithKnowledge)
-    assert isinstance(ready.collate, KnowledgeCollator)
+    collate = ready.material(None).collate
+    assert isinstance(collate, KnowledgeCollator)
     (entry,) = ready.train[0]["knowledge"]
-    batch = ready.collate([ready.train[place] for place in range(8)])
+    batch = collate([ready.train[place] for place in range(8)])
     assert batch["knowledge"][entry].shape == batch["input_ids"].shape
     assert batch["knowledge"][entry].any(1).all()
     for name in ("validation", "test"):
-        assert "knowledge" not in ready.encoded[name][0]
-        assert "knowledge" not in ready.collate([ready.encoded[name][0]])
+        assert "knowledge" not in ready.only.encoded[name][0]
+        assert "knowledge" not in collate([ready.only.encoded[name][0]])
 
 
 def test_the_corpus_is_the_training_texts_that_are_used(prepared, cache):
     ready = prepared(data__limit={"train": 25}, data__validation_fraction=0.2)
-    texts = ready.splits.train.texts
+    texts = ready.only.splits.train.texts
     assert len(texts) == len(ready.train) == 25
     expected = gather(PMI(minimum=1), texts, corpus=texts, cache=cache / "other")
     assert ready.knowledge["pmi"]["key"] == expected.key
@@ -78,17 +79,17 @@ def test_the_corpus_is_the_training_texts_that_are_used(prepared, cache):
 
 def test_other_recipes_are_as_they_were(prepared, cache):
     ready = prepared(guides={"mdg": {}, "next": {}})
-    assert ready.train is ready.encoded["train"]
+    assert ready.train is ready.only.encoded["train"]
     assert type(ready.train) is Encoded
     assert ready.train.offsets is None
-    assert type(ready.collate) is Collator
+    assert type(ready.material(None).collate) is Collator
     assert ready.knowledge == {}
     assert not cache.exists()
 
 
 def test_the_record_tells_which_knowledge_and_only_where_there_is_some(ran, data):
     run = ran("one", data, guides={**PMI_GUIDE, "mdg": {}})
-    asked = record(run)["asked"]
+    asked = record(run)
     assert list(asked["knowledge"]) == ["pmi"]
     known = asked["knowledge"]["pmi"]
     assert len(known["key"]) == 32
@@ -98,7 +99,7 @@ def test_the_record_tells_which_knowledge_and_only_where_there_is_some(ran, data
     values = [entry["guide/pmi"] for entry in log(run) if "guide/pmi" in entry]
     assert len(values) > 5
     assert all(value > 0 for value in values)
-    assert "knowledge" not in record(ran("two", data))["asked"]
+    assert "knowledge" not in record(ran("two", data))
 
 
 def test_seeds_share_what_was_built(ran, data, cache):
@@ -147,7 +148,7 @@ def test_embeddings_are_those_of_the_encoder_before_training(prepared, ran, data
     run = ran("run", data, guides=guides)
     recipe = check_recipe(small(encoder, guides=guides), "test")
     sources = Sources(lambda: embeddings_of(recipe))
-    splits = prepared(guides=guides).splits
+    splits = prepared(guides=guides).only.splits
     (found,) = gather_knowledge(needs_of(recipe.guides), splits, sources, listener=Silence())
     assert not found.store.built
     assert record(run)["knowledge"]["wordsim"] == found.as_data()
@@ -176,18 +177,18 @@ def test_seeds_that_train_on_other_parts_of_a_file_share_what_does_not_depend_on
         (data / "validation.tsv").unlink()
     guides = {"dependency": {"weight": 0.1}, "pmi": PMI_GUIDE["pmi"]}
     first, second = (prepared(guides=guides, seed=seed, **changes) for seed in (1, 2))
-    assert first.splits.train.texts != second.splits.train.texts
+    assert first.only.splits.train.texts != second.only.splits.train.texts
     assert first.knowledge["dependency"]["key"] == second.knowledge["dependency"]["key"]
     assert first.knowledge["pmi"]["key"] != second.knowledge["pmi"]["key"]  # it counts its training texts only
     assert len(list(cache.glob("dependency-*.lock"))) == 1
-    alone = gather(Dependency(), second.splits.train.texts, cache=cache / "alone")
+    alone = gather(Dependency(), second.only.splits.train.texts, cache=cache / "alone")
     for place in range(len(alone)):  # and each example gets what is known about it
         expected = token_vector(alone[place], words_of_tokens_at(second, alone, place))
         np.testing.assert_array_equal(second.train[place]["knowledge"][Dependency().entry("received")], expected)
 
 
 def words_of_tokens_at(run, store, place):
-    tokens = run.encoded["train"]
+    tokens = run.only.encoded["train"]
     part = slice(tokens.starts[place], tokens.starts[place + 1])
     return words_of_tokens(tokens.offsets[part], tokens.sources[part], store[place].spans)
 
@@ -201,7 +202,8 @@ def test_a_limit_looks_at_no_more_examples_than_it_allows(prepared, cache):
 def test_a_small_part_of_a_file_is_built_alone(prepared, cache):
     run = prepared(guides={"dependency": {"weight": 0.1}}, data__fraction=0.25)
     (folder,) = [path for path in cache.glob("dependency-*") if path.is_dir()]
-    assert len(Stored(folder, run.knowledge["dependency"]["key"])) == len(run.splits.train) < len(run.splits.whole) / 2
+    splits = run.only.splits
+    assert len(Stored(folder, run.knowledge["dependency"]["key"])) == len(splits.train) < len(splits.whole) / 2
 
 
 # -- going on ----------------------------------------------------------------------------------------------------------

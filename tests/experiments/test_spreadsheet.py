@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 import yaml
-from headwise.experiments.joint_run import joint_card
 from tiny_runs import rows, write_data, write_table
 
 from headwise.experiments.apply import write_rows
@@ -116,7 +115,7 @@ def test_every_text_in_the_cards_is_escaped(finished, with_iat):
     happened["tasks"] = {bad: task}
     for scores in happened["last"].values():
         scores.update({key.replace(f"{name}/", f"{bad}/"): value for key, value in scores.items()})
-    for card in (model_card(single), joint_card(joint)):
+    for card in (model_card(single), model_card(joint)):
         assert "\n<b>" not in card
         assert card.count("x\\</b\\>") >= 3
         for line in card.splitlines():

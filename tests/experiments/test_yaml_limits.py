@@ -80,7 +80,7 @@ def test_every_reader_of_yaml_refuses_at_once(tmp_path, case, reader):
     message = refusal(calls[reader])
     expected = "is not YAML" if reader == "pattern" and reason == "not valid YAML" else reason
     assert expected in message
-    assert {"set": "--set", "vary": "--vary", "pattern": "--pattern"}.get(reader, "bad.yaml") in message
+    assert {"set": "changes=", "vary": "vary=", "pattern": "pattern"}.get(reader, "bad.yaml") in message
 
 
 def test_what_people_write_is_far_from_the_limits():

@@ -87,7 +87,7 @@ COLUMNS = {
 def show(kind: str, *, as_json: bool) -> None:
     """Print what there is of a kind, from catalogue.json, so that nothing heavy is imported.
 
-    `python tests/catalogue.py --write` writes that file from the registries, and a test compares the two.
+    `python tests/list_catalogue.py --write` writes that file from the registries, and a test compares the two.
     """
     if kind not in COLUMNS:
         raise InputError(f"list {kind!r}: {choices(kind, COLUMNS)}.")

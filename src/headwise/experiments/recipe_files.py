@@ -243,12 +243,14 @@ def _find(name: str, beside: Path | None = None) -> Path:
     raise InputError(f"recipe {name!r}: there is no such file, and no recipe of the package: {choices(name, known)}.")
 
 
-def parse_change(change: str) -> tuple[str, Any]:
-    """The key and the value of `KEY=VALUE`, which is YAML."""
+def parse_change(
+    change: str, argument: str = "changes", form: str = "KEY=VALUE, such as training.num_train_epochs=1"
+) -> tuple[str, Any]:
+    """The key and the value of `KEY=VALUE`, which is YAML; argument and form are for messages."""
     name, equals, text = change.partition("=")
     if not equals or not name.strip():
-        raise InputError(f"changes={_short(change)}: expected KEY=VALUE, such as training.num_train_epochs=1.")
-    return name.strip(), parse_yaml(text, f"changes={_short(change)}")
+        raise InputError(f"{argument}={_short(change)}: expected {form}.")
+    return name.strip(), parse_yaml(text, f"{argument}={_short(change)}")
 
 
 def _short(change: str) -> str:

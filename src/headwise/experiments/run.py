@@ -321,7 +321,7 @@ def model_card(content: dict[str, Any]) -> str:
     """The model card of a finished run, from its record."""
     results, recipe = content["results"], content["recipe"]
     template = resources.files(__package__).joinpath("model_card.md.jinja").read_text(encoding="utf-8")
-    options = Recipe.model_validate(recipe).supervision
+    options = None if recipe.get("ssa") is None else Recipe.model_validate(recipe).supervision
     return render_markdown(
         template,
         recipe=recipe,

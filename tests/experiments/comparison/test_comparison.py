@@ -135,13 +135,13 @@ def test_several_tasks_are_compared_by_their_mean_or_one_by_one(tmp_path):
         for name, quality, batch in (("16", 0.5, 16), ("32", 0.7, 32))
         for seed in (1, 2)
     }
-    asked = {"by": ("training.per_device_train_batch_size",), "baseline": "batch=16", **QUICK}
-    mean = rows_of(compare([folder], CompareOptions(**asked)))["batch=32"]
+    asked = {"by": ("training.per_device_train_batch_size",), "baseline": "per_device_train_batch_size=16", **QUICK}
+    mean = rows_of(compare([folder], CompareOptions(**asked)))["per_device_train_batch_size=32"]
     assert mean.scores.values == tuple(stored["32", seed]["metrics"]["test"]["mean"] for seed in (1, 2))
     assert (mean.by_example.kind, mean.by_example.examples) == ("mean", 60 + 80)
     assert mean.by_example.difference == pytest.approx(mean.by_seed.difference)
     assert mean.by_example.low < mean.by_example.difference < mean.by_example.high
-    one = rows_of(compare([folder], CompareOptions(**asked, metric="score/pearson")))["batch=32"]
+    one = rows_of(compare([folder], CompareOptions(**asked, metric="score/pearson")))["per_device_train_batch_size=32"]
     assert one.scores.values == tuple(stored["32", seed]["metrics"]["test"]["score/pearson"] for seed in (1, 2))
     assert (one.by_example.kind, one.by_example.examples) == ("regression", 80)
     tables = compare([folder], CompareOptions(**asked, all_metrics=True)).tables
@@ -247,7 +247,10 @@ def test_loose_files_differ_in_one_choice_and_that_is_compared(folder):
             ["mdg (mdg.weight=0.1)", "mdg (as it comes)"],
         ),
         ([{"model": "a/same"}, {"model": "b/same"}], ["a/same", "b/same"]),
-        ([{"training__batch": 8}, {"training__batch": 16}], ["batch=8", "batch=16"]),
+        (
+            [{"training__batch": 8}, {"training__batch": 16}],
+            ["per_device_train_batch_size=8", "per_device_train_batch_size=16"],
+        ),
         ([{}, {"ssa": {"model": "hybrid"}}], ["ssa", "without"]),
     ],
 )

@@ -43,7 +43,7 @@ def test_a_run_leaves_one_json_with_what_training_says(job, tmp_path, ran):
     assert report.message.startswith("test accuracy 0.")
     (content,) = results(tmp_path / "out").values()
     assert content == json.loads(json.dumps(report.content))
-    assert set(content) == {"format", "key", "asked", "happened", "world"}
+    assert set(content) == {"format", "key", "recipe", "examples", "results", "environment"}
     trained = record(ran("alone", training__epochs=1))
     assert content["results"]["metrics"] == trained["results"]["metrics"]
     assert content["examples"] == trained["examples"]

@@ -79,7 +79,7 @@ def test_steps_can_be_counted(low, high, step, expected):
 @pytest.mark.parametrize(
     ("vary", "parts"),
     [
-        ("training.per_device_train_batch_size", ["--vary 'training.per_device_train_batch_size'", "KEY=VALUES"]),
+        ("training.per_device_train_batch_size", ["vary='training.per_device_train_batch_size'", "KEY=VALUES"]),
         (
             "training.per_device_train_batch_size=8",
             ["vary=training.per_device_train_batch_size is 8", "list of values"],

@@ -127,7 +127,7 @@ def test_the_manifest_says_where_each_run_stands(plan):
 MISTAKES = [
     ({"grid": {}}, "the grid is empty"),
     ({"seeds": []}, "the axis 'seed' is empty"),
-    ({"grid": {"training.bach": [8]}}, "unknown key 'training.bach': did you mean 'batch'"),
+    ({"grid": {"training.bach": [8]}}, "unknown key 'training.bach': did you mean 'per_device_train_batch_size'"),
     ({"grid": {"system": {"a": 3}}}, "expected changes by key"),
     ({"grid": {"system": 3}}, "expected a list of values for this key, or named points"),
     ({"grid": {"training.per_device_train_batch_size": [8, 8]}}, "has the point '8' twice"),

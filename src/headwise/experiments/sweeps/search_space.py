@@ -31,6 +31,9 @@ LARGEST_GRID = 10_000
 
 Point = dict[str, Any]
 
+# How an axis of the search is written.
+FORM = "KEY=VALUES, such as guides.mdg.weight=[0.1, 0.01]"
+
 
 @dataclass(frozen=True)
 class Choices:
@@ -218,7 +221,7 @@ def plan_space(
         seeds: each combination is trained with all of them; default that of the recipe.
     """
     recipe = read_recipe(name, changes)
-    axes = tuple(parse_axis(*_parsed(text)) for text in vary)
+    axes = tuple(parse_axis(*parse_change(text, "vary", FORM)) for text in vary)
     if not vary:
         guides = recipe.guides
         if not guides:
@@ -244,15 +247,6 @@ def plan_space(
     for seed in seeds:
         _changed(recipe, {"seed": seed}, f"seeds={seed}")
     return Space(recipe, axes, tuple(seeds))
-
-
-def _parsed(text: str) -> tuple[str, Any]:
-    try:
-        return parse_change(text)
-    except InputError as error:
-        example = "KEY=VALUES, such as guides.mdg.weight=[0.1, 0.01]"
-        message = str(error).replace("--set", "--vary", 1)
-        raise InputError(message.replace("KEY=VALUE, such as training.num_train_epochs=1", example)) from error
 
 
 def _changed(recipe: Recipe, changes: Mapping[str, Any], where: str) -> Recipe:

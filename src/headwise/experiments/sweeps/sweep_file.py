@@ -343,7 +343,7 @@ def plan_sweep(
         # Layers last: they are an option of the guides that the other points choose.
         for each in sorted(combination, key=lambda one: one.layer is not None):
             data = each.apply(data, where)
-        recipe = check_recipe(last.apply(data, "--set"), where)
+        recipe = check_recipe(last.apply(data, "changes"), where)
         if sweep.then and not recipe.several:
             raise InputError(f"{where}: then is for recipes with several tasks, and this one has one: leave then out.")
         runs.append(PlannedRun(point, recipe, run_key(recipe, sweep.then)))

@@ -1,4 +1,4 @@
-"""The rows of `headwise list`, from the registries; `python tests/catalogue.py --write` writes the package's file."""
+"""The rows of `headwise list`, from the registries; `--write` writes the file of the package."""
 
 from __future__ import annotations
 
