@@ -18,8 +18,8 @@ from headwise.limits import parse_json
 # What pydantic found in a recipe, as one sentence of ours.
 
 
-def sentence(error: ValidationError, kind: type[BaseModel]) -> str:
-    """What is wrong first, and where; `kind` is what was checked."""
+def sentence(error: ValidationError, kind: type[BaseModel], needs: str = "every recipe needs it") -> str:
+    """What is wrong first, and where; `kind` is what was checked, `needs` is said of a key that is missing."""
     found = {_place(each["loc"]): each for each in reversed(error.errors())}  # the first of each place
     location, first = next(reversed(found.items()))
     where = ".".join(str(part) for part in location)
@@ -28,7 +28,7 @@ def sentence(error: ValidationError, kind: type[BaseModel]) -> str:
         known = _keys_at(location[:-1], kind)
         return f"unknown key {where!r}: {choices(str(location[-1]), known)}.{more}"
     if first["type"] == "missing":
-        return f"key {where!r} is missing: every recipe needs it.{more}"
+        return f"key {where!r} is missing: {needs}.{more}"
     reason = first["msg"].removeprefix("Value error, ")
     if not where:
         return f"{reason}.{more}"

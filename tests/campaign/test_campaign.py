@@ -151,7 +151,7 @@ def test_a_section_is_made_from_the_result():
 # -- the short form ----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.campaign
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("part", "options"),
     [

@@ -18,6 +18,7 @@ from headwise.cli.progress_bar import INTERRUPTED, keeping, kept_in, progress
 from headwise.cli.search_output import print_tables
 from headwise.cli.sweep_output import parse_seeds
 from headwise.cli.train_commands import program
+from headwise.disk import check_folder
 from headwise.errors import InputError
 from headwise.experiments.recipe_files import plain_name
 from headwise.experiments.sweeps.sweep_file import label_of
@@ -60,6 +61,7 @@ class Order:
 def run_tune(order: Order, space: Space, place: TunePlace, search: Search, *, dry_run: bool) -> None:
     """Go on with a study, or show what it would be."""
     quiet_libraries()
+    check_folder(place.output)
     if dry_run:
         _show_plan(space, place, search, order)
         return

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from headwise.data.layouts import Layout, Table, Text, choose
-from headwise.errors import InputError, choices
+from headwise.errors import InputError, choices, listed
 
 if TYPE_CHECKING:
     pass
@@ -234,7 +234,7 @@ def _wanted(table: Table, layout: Layout, *, labelled: bool) -> tuple[str, ...]:
     missing = [name for name in expected if name not in known]
     if missing:
         raise InputError(
-            f"{table.where} has no column {missing[0]!r}, only {', '.join(map(repr, known))}: name the right columns "
+            f"{table.where} has no column {missing[0]!r}, only {listed(known)}: name the right columns "
             "with texts and label, or check format and header."
         )
     choosing = (layout.only[0],) if layout.only and layout.only[0] in known else ()

@@ -17,11 +17,12 @@ from headwise.disk import (
     check_folder,
     clear_drafts,
     folder_lock,
+    holder,
     holds_nothing,
     ordinary_modes,
     write_atomically,
 )
-from headwise.errors import DiskError, InputError
+from headwise.errors import BusyError, DiskError, InputError
 from headwise.experiments import record
 from headwise.experiments.joint_recipe import JointRecipe
 from headwise.experiments.joint_run import WORK, Job, JointJob, settings_of, write_log
@@ -29,7 +30,6 @@ from headwise.experiments.outputs import scorer, summarise, write_outputs
 from headwise.experiments.prepare import Place, Prepared, fingerprint, prepare, prepare_joint
 from headwise.experiments.recipe import Recipe
 from headwise.experiments.text_formats import render_markdown
-from headwise.experiments.token_scores import FOLDER as SNAPSHOTS
 from headwise.experiments.token_scores import join_snapshots
 from headwise.retrieval.retrieval_task import RetrievalTask
 from headwise.training import (
@@ -44,7 +44,7 @@ from headwise.training import (
 )
 from headwise.training import distributed as processes
 from headwise.training.callbacks import Snapshots, Watch
-from headwise.training.checkpoints import MARK
+from headwise.training.checkpoints import MARK, SNAPSHOTS
 from headwise.training.relabelling import Probing
 from headwise.training.reranking import by_claim
 from headwise.training.saving import prepare_reranker
@@ -275,6 +275,11 @@ def check_output(recipe: Recipe | JointRecipe, place: Place, *, resume: bool) ->
         )
     if not resume:
         state = "a finished" if record.finished(content) else "an unfinished"
+        if writer := holder(output / FOLDER_LOCK):
+            raise BusyError(
+                f"{output} holds {state} run of this recipe and is in use by {writer}: wait until it ends, or choose "
+                "another folder with --output."
+            )
         raise InputError(
             f"{output} holds {state} run of this recipe: add --resume to go on with it, or choose another folder with "
             "--output."

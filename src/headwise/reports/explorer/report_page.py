@@ -22,6 +22,7 @@ from headwise.experiments.plots.head_plots import dissociation_matrices, pruning
 from headwise.experiments.plots.sweep_axes import found_sweeps
 from headwise.experiments.plots.sweep_plots import layer_plots, size_plots, time_tables, weight_plots
 from headwise.experiments.plots.training_curves import LOG, training_curves
+from headwise.experiments.results import read_stored, run_files
 from headwise.reports.explorer.example_payload import KEPT, Arrays, examples_payload, flips_payload
 from headwise.reports.explorer.heads_payload import changes_of, diversity_payload, heads_payload, retrieval_payload
 from headwise.reports.explorer.report_runs import BASELINE, RUN, ReportRun, common_examples, gather_runs
@@ -239,6 +240,8 @@ def _sweep_views(results: Path | None, views: dict[str, Any]) -> tuple[dict[str,
     comparisons: list[Comparison] = []
     if results is None:
         return told, comparisons
+    for path in run_files(results).values():  # a damaged one is an error, not a sweep that cannot be compared
+        read_stored(path)
     for name in [found.manifest.name for found in found_sweeps(results)]:
         try:
             for view, plots in (("layers", layer_plots), ("sizes", size_plots), ("weights", weight_plots)):
