@@ -122,6 +122,12 @@ def clear_drafts(folder: Path) -> None:
         path.unlink(missing_ok=True)
 
 
+def clear_drafts_of(path: Path) -> None:
+    """Remove the drafts of one file that killed processes left; only for whoever holds its lock."""
+    for left in path.parent.glob(f"{draft_prefix(path)}*.new"):
+        left.unlink(missing_ok=True)
+
+
 # -- locks -------------------------------------------------------------------------------------------------------------
 
 
@@ -212,8 +218,7 @@ def new_file(path: Path, option: str, *, replace: bool, by: str = "--overwrite",
     with ExitStack() as stack:
         with disk_errors(f"{option} {path} cannot be written", "choose another place, or get the right to write."):
             stack.enter_context(held(path.with_name(f"{draft_prefix(path)}file{LOCK}"), path))
-            for left in path.parent.glob(f"{draft_prefix(path)}*.new"):
-                left.unlink(missing_ok=True)
+            clear_drafts_of(path)
         check_new_file(path, option, replace=replace, by=by, example=example)  # the last holder may have written it
         yield
 

@@ -147,7 +147,7 @@ def perform(assignment: Assignment, listener: Listener, watch: Watch | None = No
             return Report(key, INTERRUPTED)
         folder.keep(key, content)
         folder.note(key, FINISHED, assignment.engine)
-        _tidy(assignment, folder)
+        _tidy(folder, key, keep_model=assignment.keep_model)
         return Report(key, FINISHED, main_result(content["happened"]), content)
 
 
@@ -207,11 +207,19 @@ def _composed(
     return {"format": FORMAT, "key": assignment.key, "asked": dict(asked), "happened": happened, "world": world}
 
 
-def _tidy(assignment: Assignment, folder: ResultFolder) -> None:
+def tidy_finished(folder: ResultFolder, *, keep_models: bool = False) -> None:
+    """Tidy up after runs that were finished just before a kill; those that somebody is at are left to them."""
+    for key in folder.half_tidied():
+        with folder.claimed(key) as mine:
+            if mine and folder.work(key).is_dir():
+                _tidy(folder, key, keep_model=keep_models)
+
+
+def _tidy(folder: ResultFolder, key: str, *, keep_model: bool) -> None:
     """Keep the model or remove it; either way nothing is left to go on with."""
-    work, model = folder.work(assignment.key), folder.model(assignment.key)
+    work, model = folder.work(key), folder.model(key)
     shutil.rmtree(work / WORK, ignore_errors=True)
-    if assignment.keep_model and not model.exists():
+    if keep_model and not model.exists():
         work.rename(model)
     else:
         shutil.rmtree(work, ignore_errors=True)

@@ -14,7 +14,15 @@ from headwise.errors import InputError
 from headwise.experiments.engines import Board, Engine, Monitor
 from headwise.experiments.joint_recipe import JointRecipe
 from headwise.experiments.recipe import Recipe
-from headwise.experiments.sweeps.perform import FAILED, FINISHED, INTERRUPTED, PRESENT, Assignment, Report
+from headwise.experiments.sweeps.perform import (
+    FAILED,
+    FINISHED,
+    INTERRUPTED,
+    PRESENT,
+    Assignment,
+    Report,
+    tidy_finished,
+)
 from headwise.experiments.sweeps.plan import Planned, SweepPlan
 from headwise.experiments.sweeps.sweep_folder import ResultFolder
 from headwise.retrieval.retrieval_task import RetrievalTask
@@ -158,6 +166,7 @@ def run_sweep(
     wanted = tuple(planned for planned in plan.unique if not folder.has(planned.key))
     runs = refuse_or_leave_out(wanted, shelf, available=place.available, name=plan.sweep.name) if wanted else ()
     folder.open()
+    tidy_finished(folder, keep_models=place.keep_models)
     folder.keep_manifest(plan.manifest())
     progress = _Progress(plan, listener, len(plan.unique) - len(wanted) + len(runs))
     for planned in plan.unique:

@@ -24,7 +24,16 @@ from typing import Any
 from filelock import FileLock
 
 from headwise import __version__
-from headwise.disk import check_folder, disk_errors, held, is_leftover, write_atomically, write_once
+from headwise.disk import (
+    check_folder,
+    clear_drafts_of,
+    disk_errors,
+    draft_prefix,
+    held,
+    is_leftover,
+    write_atomically,
+    write_once,
+)
 from headwise.documents import Document, finite, read_checked
 from headwise.errors import BusyError, InputError
 from headwise.experiments.record_schema import ManifestFile, MarkFile
@@ -63,6 +72,7 @@ class ResultFolder:
             (self.path / "locks").mkdir(parents=True, exist_ok=True)
             with FileLock(self.path / "locks" / "folder.lock"):
                 self.check()
+                clear_drafts_of(self.path / MARK)
                 # The mark first: whoever looks meanwhile must not take the folders for somebody else's.
                 if not (self.path / MARK).is_file():
                     write_atomically(self.path / MARK, json.dumps({"format": FORMAT, "headwise": __version__}) + "\n")
@@ -73,6 +83,7 @@ class ResultFolder:
         """Keep which run stands where; runs that an earlier, wider or narrower, call of this sweep had stay in it."""
         path = self.path / "sweeps" / f"{manifest['name']}.json"
         with writing(self.path), FileLock(self.path / "locks" / "folder.lock"):
+            clear_drafts_of(path)
             before = _read(path, ManifestFile) if path.is_file() else None
             write_atomically(path, json.dumps(_merged(before, manifest), indent=2, ensure_ascii=False) + "\n")
 
@@ -96,6 +107,16 @@ class ResultFolder:
         """Whether the run is finished."""
         return self.result(key).is_file()
 
+    def half_tidied(self) -> list[str]:
+        """Finished runs of which a kill left the draft, or the folder where they were worked on."""
+        drafts = [path.name for path in (self.path / "runs").glob(".headwise*.new")]
+        finished = [path.stem for path in (self.path / "runs").glob("*.json") if self.has(path.stem)]
+        return [
+            key
+            for key in finished
+            if self.work(key).is_dir() or any(name.startswith(draft_prefix(self.result(key))) for name in drafts)
+        ]
+
     @contextmanager
     def claimed(self, key: str) -> Iterator[bool]:
         """Whether this process alone works on a run within the block; the lock of one that has died is free."""
@@ -103,6 +124,8 @@ class ResultFolder:
             try:
                 with writing(self.path):
                     stack.enter_context(held(self.path / "locks" / f"{key}.lock", self.path))
+                    for path in (self.result(key), self.error(key)):
+                        clear_drafts_of(path)
             except BusyError:
                 yield False
             else:

@@ -9,10 +9,11 @@ from typing import Any
 
 from filelock import FileLock
 
-from headwise.disk import save_content
+from headwise.disk import clear_drafts_of, save_content
 from headwise.errors import InputError, StateError
 from headwise.experiments.comparison.grouping import MISSING, covered, flat, shown, value_name
 from headwise.experiments.recipe_files import recipe_text
+from headwise.experiments.sweeps.perform import tidy_finished
 from headwise.experiments.sweeps.plan import WORDS
 from headwise.experiments.sweeps.sweep import Shelf
 from headwise.experiments.sweeps.sweep_file import label_of
@@ -126,6 +127,8 @@ def save_outcome(outcome: TuneOutcome, space: Space) -> None:
         best = recipe_text(recipe)
     # Processes that tune together come to the end at the same time.
     with writing(outcome.output), FileLock(outcome.output / "locks" / "folder.lock"):
+        for name in (BEST, TRIALS):
+            clear_drafts_of(outcome.output / name)
         if outcome.best is not None:
             save_content(outcome.output / BEST, best)
         save_content(outcome.output / TRIALS, _table(outcome, space))
@@ -263,6 +266,7 @@ def tune(
     try:
         study = open_study(opened, name, space, search)
         folder.open()
+        tidy_finished(folder)
         tuner = Tuner(study, opened, space, place, search, listener)
         interrupted = tuner.run()
         outcome = TuneOutcome.of(study, space, place.output, opened.name, search.trials, interrupted=interrupted)
