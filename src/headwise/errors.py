@@ -44,7 +44,7 @@ def is_panic(error: BaseException) -> bool:
     return type(error).__name__ == "PanicException"
 
 
-LONGEST_MESSAGE = 1200
+LONGEST_MESSAGE = 1480
 LONGEST_LIST = 300
 
 
