@@ -122,6 +122,12 @@ def clear_drafts(folder: Path) -> None:
         path.unlink(missing_ok=True)
 
 
+def clear_drafts_of(path: Path) -> None:
+    """Remove the drafts of one file that killed processes left; only for whoever holds its lock."""
+    for left in path.parent.glob(f"{draft_prefix(path)}*.new"):
+        left.unlink(missing_ok=True)
+
+
 # -- locks -------------------------------------------------------------------------------------------------------------
 
 
@@ -152,6 +158,21 @@ def held(lock: Path, what: Path) -> Iterator[None]:
             with suppress(OSError):
                 lock.unlink()
         guard.release()
+
+
+def holder(lock: Path) -> str | None:
+    """Which other process holds a lock; None if it is free."""
+    if not lock.is_file():
+        return None
+    guard = FileLock(lock)
+    try:
+        guard.acquire(timeout=0)
+    except Timeout:
+        return None if _signed_by(lock) == os.getpid() else _holder(lock)
+    except OSError:
+        return None
+    guard.release()
+    return None
 
 
 @contextmanager
@@ -197,8 +218,7 @@ def new_file(path: Path, option: str, *, replace: bool, by: str = "--overwrite",
     with ExitStack() as stack:
         with disk_errors(f"{option} {path} cannot be written", "choose another place, or get the right to write."):
             stack.enter_context(held(path.with_name(f"{draft_prefix(path)}file{LOCK}"), path))
-            for left in path.parent.glob(f"{draft_prefix(path)}*.new"):
-                left.unlink(missing_ok=True)
+            clear_drafts_of(path)
         check_new_file(path, option, replace=replace, by=by, example=example)  # the last holder may have written it
         yield
 
@@ -231,6 +251,14 @@ def _sign(lock: Path) -> None:
             file.write(json.dumps(about))
 
 
+def _signed_by(lock: Path) -> int | None:
+    """The process that wrote its name into a lock."""
+    try:
+        return int(json.loads(lock.read_text(encoding="utf-8"))["pid"])
+    except (OSError, ValueError, KeyError, TypeError, OverflowError):
+        return None
+
+
 def _holder(lock: Path) -> str:
     """Who holds a lock, as far as its file says so; it may be empty, or of a process that was killed."""
     try:
@@ -260,7 +288,11 @@ def _alive(pid: int) -> bool:
 
 
 def check_folder(folder: Path) -> None:
-    """Refuse a path where no folder can be: a file, or a place below one."""
+    """Refuse a path where no folder can be: a file, a place below one, or the home of a user who is not known."""
+    try:
+        folder.expanduser()
+    except RuntimeError:
+        raise InputError(f"{folder} begins with ~ and a user that is not known here: choose another folder.") from None
     with disk_errors(f"{folder} cannot be used", "choose another folder."):
         there = next(place for place in (folder.absolute(), *folder.absolute().parents) if os.path.lexists(place))
         if not there.is_dir():

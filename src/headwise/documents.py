@@ -19,8 +19,8 @@ from headwise.limits import parse_json
 # What pydantic found in a recipe, as one sentence of ours.
 
 
-def sentence(error: ValidationError, kind: type[BaseModel]) -> str:
-    """What is wrong first, and where; `kind` is what was checked."""
+def sentence(error: ValidationError, kind: type[BaseModel], needs: str = "every recipe needs it") -> str:
+    """What is wrong first, and where; `kind` is what was checked, `needs` is said of a key that is missing."""
     found = {_place(each["loc"]): each for each in reversed(error.errors())}  # the first of each place
     location, first = next(reversed(found.items()))
     where = ".".join(str(part) for part in location)
@@ -31,7 +31,7 @@ def sentence(error: ValidationError, kind: type[BaseModel]) -> str:
         key = old.get(near[0], near[0]) if near else str(location[-1])
         return f"unknown key {where!r}: {choices(key, known)}.{more}"
     if first["type"] == "missing":
-        return f"key {where!r} is missing: every recipe needs it.{more}"
+        return f"key {where!r} is missing: {needs}.{more}"
     reason = first["msg"].removeprefix("Value error, ")
     if not where:
         return f"{reason}.{more}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from difflib import get_close_matches
 
@@ -41,6 +42,24 @@ class HeadwiseWarning(UserWarning):
 def is_panic(error: BaseException) -> bool:
     """Whether a library written in Rust gave up, such as tokenizers: no Exception, and of a type nobody can import."""
     return type(error).__name__ == "PanicException"
+
+
+LONGEST_MESSAGE = 1480
+LONGEST_LIST = 300
+
+
+def one_line(message: str) -> str:
+    """A message without control characters and line breaks; of a very long one, its beginning and its end."""
+    plain = re.sub(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]+", " ", message)
+    if len(plain) <= LONGEST_MESSAGE:
+        return plain
+    return f"{plain[: LONGEST_MESSAGE - 400]} ... {plain[-380:]}"
+
+
+def listed(values: Iterable[object]) -> str:
+    """Values in quotes, with commas; of many or long ones the first."""
+    shown = ", ".join(f"{value!r:.80}" for value in values)
+    return shown if len(shown) <= LONGEST_LIST else f"{shown[:LONGEST_LIST]} ..."
 
 
 def choices(name: str, known: Iterable[str]) -> str:

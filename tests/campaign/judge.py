@@ -117,8 +117,9 @@ def _changes(before: Files, after: Files) -> list[str]:
     """What a command that refused its input did to the disk all the same."""
     new = [name for name in after if name not in before]
     found = [f"left behind: {name}" for name in new if after[name] == "folder" or not LOCK.search(name)][:1]
-    found += [f"removed: {name}" for name in before if name not in after][:1]
-    found += [f"changed: {name}" for name in before if name in after and before[name] != after[name]][:1]
+    kept = [name for name in before if not LOCK.search(name)]
+    found += [f"removed: {name}" for name in kept if name not in after][:1]
+    found += [f"changed: {name}" for name in kept if name in after and before[name] != after[name]][:1]
     return found
 
 

@@ -151,7 +151,13 @@ def test_a_section_is_made_from_the_result():
 # -- the short form ----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.campaign
+@pytest.fixture(scope="module")
+def work(tmp_path_factory):
+    """One folder for all parts, so that the inputs which they damage are built once."""
+    return tmp_path_factory.mktemp("campaign")
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("part", "options"),
     [
@@ -160,9 +166,9 @@ def test_a_section_is_made_from_the_result():
         ("writers", ["--writers", "10"]),
     ],
 )
-def test_promises_are_kept(part, options, tmp_path):
+def test_promises_are_kept(part, options, work):
     path = os.pathsep.join([str(TESTS), *filter(None, [os.environ.get("PYTHONPATH")])])
-    words = [sys.executable, "-m", "campaign", "--only", part, *options, "--workers", "1", "--work", str(tmp_path)]
+    words = [sys.executable, "-m", "campaign", "--only", part, *options, "--workers", "1", "--work", str(work)]
     done = subprocess.run(words, env=os.environ | {"PYTHONPATH": path}, capture_output=True, text=True)
     assert done.returncode in (0, 1), done.stderr
     content = json.loads(done.stdout)

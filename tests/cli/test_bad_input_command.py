@@ -44,6 +44,30 @@ def test_a_name_that_is_too_long(headwise, command):
     assert_one_sentence(headwise(command, "n" * 300, *words), "nnnn")
 
 
+def test_the_home_of_a_user_who_is_not_known(headwise, write_recipe, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    words = ["train", write_recipe(), "--data", write_data(tmp_path / "data"), "--output", "~nobody-at-all/x"]
+    assert_one_sentence(headwise(*words), "~nobody-at-all/x", "choose another folder")
+    assert_one_sentence(headwise("data", "check", "~nobody-at-all/x.tsv"), "home directory", "give another one")
+    assert not (tmp_path / "~nobody-at-all").exists()
+
+
+def test_a_link_to_itself(headwise, tmp_path):
+    (tmp_path / "loop.tsv").symlink_to("loop.tsv")
+    assert_one_sentence(headwise("data", "check", tmp_path / "loop.tsv"), "loop.tsv")
+
+
+@pytest.mark.parametrize("word", ["x\ny", "x\u2028y", "x\ry\x1b[31m", "\udcff"])
+def test_words_that_would_split_the_sentence(headwise, tmp_path, word):
+    assert_one_sentence(headwise("evaluate", word), "x y" if "x" in word else "no UTF-8")
+
+
+def test_a_header_of_a_thousand_columns_is_cut(refused, data):
+    path = data / "validation.tsv"
+    path.write_text(path.read_text().replace("\n", " "))
+    refused("validation.tsv has no column", " ...: name the right columns", data=data)
+
+
 # -- data --------------------------------------------------------------------------------------------------------------
 
 

@@ -133,6 +133,38 @@ def test_nothing_whole_is_left(resume, run):
     assert sorted(path.name for path in run.rglob("*")) == before
 
 
+@pytest.mark.parametrize("damage", [delete, slowly(flip), slowly(truncate)])
+def test_a_damaged_snapshot_of_the_newest_checkpoint(resume, run, assert_same, damage):
+    damage(run / "unfinished" / "snapshots" / "step-00000014.safetensors")
+    code, _, err = resume()
+    assert code == 0, err
+    assert "snapshots/step-00000014.safetensors" in err
+    assert "resuming from checkpoint-12 instead" in err
+    assert_same()
+
+
+@pytest.mark.parametrize("damage", [delete, flip])
+def test_a_damaged_snapshot_that_all_need(resume, run, damage):
+    damage(run / "unfinished" / "snapshots" / "step-00000000.safetensors")
+    assert_one_sentence(resume(), "snapshots/step-00000000.safetensors", "start it over")
+
+
+@pytest.mark.parametrize(
+    ("name", "damage"), [("weights.safetensors", delete), ("weights.safetensors", flip), ("weights.sha256", flip)]
+)
+def test_a_damaged_best_model_is_refused_before_training(resume, run, name, damage):
+    damage(run / "unfinished" / "best" / name)
+    assert_one_sentence(resume(), "unfinished/best", name, "start it over")
+
+
+def test_a_kill_while_the_best_model_is_replaced(resume, run, assert_same):
+    best = run / "unfinished" / "best"
+    best.rename(best.with_name("best.new"))
+    code, _, err = resume()
+    assert code == 0, err
+    assert_same()
+
+
 def test_marks_of_an_earlier_version(resume, run, assert_same):
     for each in marked(run / "unfinished"):
         step = json.loads((each / MARK).read_text())["step"]

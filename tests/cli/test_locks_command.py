@@ -56,7 +56,9 @@ def test_a_run_is_trained_by_one_process_at_a_time(stopped, headwise, write_reci
     before = files(run)
     said = f"{run} is in use by process {process.pid} (headwise train, since "
     assert_one_sentence(headwise(*words, "--resume"), said)
-    assert_one_sentence(headwise(*words), "an unfinished run")
+    assert_one_sentence(
+        headwise(*words), "an unfinished run", f"in use by process {process.pid} (headwise train, since "
+    )
     assert files(run) == before
     process.send(signal.SIGKILL)
     assert process.result()[0] == -signal.SIGKILL

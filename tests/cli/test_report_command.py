@@ -5,6 +5,7 @@ import re
 import shutil
 
 import pytest
+import small_results
 from tiny_runs import assert_one_sentence, build_tokenizer
 
 import headwise as hw
@@ -295,6 +296,11 @@ def test_bad_files_are_refused_before_any_work(headwise, two_runs, tmp_path):
     assert_one_sentence(headwise("report", tmp_path / "nobody", "-o", tmp_path / "x.html"), "nobody")
     assert_one_sentence(headwise("report", run, "--baseline", run, "-o", tmp_path / "x.html"), "given twice")
     assert_one_sentence(headwise("report", run, "--results", tmp_path, "-o", tmp_path / "x.html"), "headwise sweep")
+    results = tmp_path / "results"
+    small_results.sweep(results)
+    stored = sorted((results / "runs").glob("*.json"))[0]
+    stored.write_text(stored.read_text()[:300])
+    assert_one_sentence(headwise("report", run, "--results", results, "-o", tmp_path / "x.html"), stored.name)
     assert_one_sentence(headwise("analyze", run, "--overwrite", "--pick", 1000), "--pick 1000")
     many = tmp_path / "many.tsv"
     many.write_text("sentence1\tsentence2\n" + "a\tb\n" * 201)

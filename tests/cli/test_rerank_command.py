@@ -296,6 +296,16 @@ def test_a_killed_run_goes_on(long, whole, tmp_path, place, count, done):
     assert names(tmp_path) == ["p1", "p2", "run.trec"]
 
 
+def test_a_kill_before_the_scores_are_removed_leaves_nothing(long, whole, tmp_path):
+    kill = ("headwise.retrieval.rerank.Reranked.done", 1, signal.SIGKILL)
+    assert Process(tmp_path / "p1", *long, at=kill).result()[0] == -signal.SIGKILL
+    assert (tmp_path / "run.trec.partial").exists()
+    code, _, err = Process(tmp_path / "p2", *long).result()
+    assert (code, "exists already" in err) == (2, True)
+    assert (tmp_path / "run.trec").read_bytes() == whole
+    assert [name for name in names(tmp_path) if not name.startswith(".")] == ["p1", "p2", "run.trec"]
+
+
 def test_half_a_piece_is_scored_again(long, whole, tmp_path):
     code, _, err = Process(tmp_path / "p1", *long, at=(ADD, 3, signal.SIGKILL)).result()
     assert code == -signal.SIGKILL, err

@@ -7,6 +7,7 @@ import sys
 import pytest
 from tiny_runs import Process, assert_one_sentence
 
+from headwise.errors import DiskError
 from headwise.metrics.ranking import MEASURES, score_ranking
 from headwise.retrieval.bm25 import open_index
 from headwise.retrieval.ranking_tests import read_per_query
@@ -268,3 +269,15 @@ def test_two_at_once_build_once_and_agree(papers, cache, tmp_path):
         answers.append(json.loads(out))
     assert sorted(answer["index"]["built"] for answer in answers) == [False, True]
     assert runs[0].read_text() == runs[1].read_text() != ""
+
+
+def test_without_the_run_the_measures_go_too(typed, tmp_path, monkeypatch):
+    def full(path, *more):
+        raise DiskError(f"{path} could not be written: No space left on device.")
+
+    words = ("--output", tmp_path / "run.trec", "--per-query", tmp_path / "every.json")
+    with monkeypatch.context() as patch:
+        patch.setattr("headwise.cli.ranking_output.write_run", full)
+        assert typed(*words)[0] == 2
+    assert not (tmp_path / "every.json").exists()
+    assert typed(*words)[0] == 0

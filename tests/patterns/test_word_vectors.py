@@ -87,6 +87,14 @@ def test_broken_archives_are_refused(tmp_path):
         archive.writestr("100d.txt", LINES)
     with pytest.raises(InputError, match="two.zip holds 2 files: unpack the one"):
         VectorFile(tmp_path / "two.zip").look_up(["a"])
+    with zipfile.ZipFile(tmp_path / "odd.zip", "w") as archive:
+        archive.writestr("50d.txt", LINES)
+    content = bytearray((tmp_path / "odd.zip").read_bytes())
+    content[content.rindex(b"PK\x01\x02") + 10] = 99  # the method of compression
+    content[8] = 99
+    (tmp_path / "odd.zip").write_bytes(content)
+    with pytest.raises(InputError, match="odd.zip cannot be read as a file of vectors .*compression"):
+        VectorFile(tmp_path / "odd.zip").look_up(["a"])
 
 
 def test_a_file_that_is_not_there_is_refused_before_any_work(tmp_path):

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from headwise.cli.allow_code import AllowCode
+from headwise.disk import check_folder
 from headwise.errors import InputError
 
 if TYPE_CHECKING:
@@ -214,6 +215,7 @@ def tune(
     search = Search.of(space, sampler, trials, prune=prune)
     settings = JobSettings(output or Path("tunes") / name, data, cache, download, threads)
     quiet_libraries()
+    check_folder(settings.output)
     if dry_run:
         _show_space(name, space, search, settings.output, as_json=as_json)
         return

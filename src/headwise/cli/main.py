@@ -29,7 +29,18 @@ from headwise.cli.pages_app import add_pages
 from headwise.cli.progress_bar import INTERRUPTED, Interrupts, sentence
 from headwise.cli.results_app import add_results
 from headwise.cli.retrieval_app import add_commands
-from headwise.errors import DiskError, HeadwiseError, HeadwiseWarning, InputError, UnsupportedModelError, is_panic
+from headwise.errors import (
+    DiskError,
+    HeadwiseError,
+    HeadwiseWarning,
+    InputError,
+    UnsupportedModelError,
+    is_panic,
+    one_line,
+)
+
+# How pathlib begins when a path cannot be resolved: an unknown ~user, a link to itself.
+BAD_PATHS = ("Could not determine home directory", "Symlink loop")
 
 app = typer.Typer(
     name="headwise",
@@ -275,7 +286,7 @@ def _tell(
 ) -> None:
     """Warnings of ours are for users, in one sentence; those of other libraries stay as they are."""
     if issubclass(category, HeadwiseWarning):
-        typer.echo(f"headwise: {as_options(str(message))}", err=True)
+        typer.echo(f"headwise: {one_line(as_options(str(message)))}", err=True)
     else:
         typer.echo(warnings.formatwarning(message, category, filename, lineno, line), err=True, nl=False)
 
@@ -289,6 +300,7 @@ def run() -> None:
     try:
         with warnings.catch_warnings(), _one_voice(), interrupts.noted():
             warnings.showwarning = _tell
+            _check_words(sys.argv[1:])
             app()
     except SystemExit as end:
         stop = getattr(end.__context__, "__cause__", None)
@@ -309,14 +321,27 @@ def run() -> None:
         _end(2 if mistake else 1)
 
 
+def _check_words(words: list[str]) -> None:
+    """Refuse bytes that are no text: a record, which lists the command, could not hold them."""
+    for word in words:
+        try:
+            word.encode("utf-8")
+        except UnicodeEncodeError:
+            raise InputError(f"{word!r:.80} is no UTF-8: type it again, or rename the file.") from None
+
+
 def _is_bad_path(error: BaseException) -> bool:
-    """Whether a path that the user gave can never be opened: too long a name, or a link to itself."""
+    """Whether a path that the user gave can never be opened: too long a name, a link to itself, an unknown ~user."""
+    if isinstance(error, RuntimeError):
+        return str(error).startswith(BAD_PATHS)
     return isinstance(error, OSError) and error.errno in (errno.ENAMETOOLONG, errno.ELOOP)
 
 
 def _message(error: BaseException) -> str:
     if isinstance(error, HeadwiseError):
         return as_options(str(error))
+    if isinstance(error, RuntimeError) and _is_bad_path(error):
+        return f"a path cannot be used ({str(error)[:200].rstrip('.')}): give another one, written out."
     if isinstance(error, OSError) and _is_bad_path(error):
         return f"the path {str(error.filename)[:80]!r} cannot be used ({error.strerror}): give another one."
     reason = " ".join(str(error).split())[:300]
@@ -373,7 +398,7 @@ def _tell_error(error: BaseException, message: str, debug: bool) -> None:
     if processes is not None and not processes.reports(error):
         return
     if not debug:
-        typer.echo(f"headwise: {message}", err=True)
+        typer.echo(f"headwise: {one_line(message)}", err=True)
     elif processes is None or processes.count() == 1:
         raise error
     else:  # which must end by _end

@@ -22,7 +22,7 @@ from headwise.retrieval.bm25 import IndexOptions, Words
 from headwise.retrieval.candidates import Candidates, Chosen, brings_texts, read_candidates, read_given
 from headwise.retrieval.collections import Run
 from headwise.retrieval.ranking_tests import new_per_query, write_per_query
-from headwise.retrieval.rerank import RERANK_TAG, Scoring, rerank
+from headwise.retrieval.rerank import RERANK_TAG, Scoring, remove_finished, rerank
 from headwise.retrieval.retrieve import BM25_TAG, CollectionChoice, Retrieved, Searching, retrieve
 from headwise.retrieval.trec import run_lines, write_run
 from headwise.training.callbacks import Listener
@@ -70,11 +70,17 @@ class RunOutput:
             )
 
     def write(self, run: Run, tag: str, scores: Mapping[str, RankingScores]) -> None:
-        """Write both files, each whole or not at all."""
+        """Write both files, each whole or not at all; without the second, a new first one goes, too."""
+        fresh = self.per_query is not None and not self.per_query.exists()
         if self.per_query is not None:
             write_per_query(self.per_query, scores)
-        if self.output is not None:
-            write_run(self.output, run, tag)
+        try:
+            if self.output is not None:
+                write_run(self.output, run, tag)
+        except BaseException:
+            if self.per_query is not None and fresh:
+                self.per_query.unlink(missing_ok=True)
+            raise
 
     def show(self, run: Run, tag: str, scores: Mapping[str, RankingScores], answer: Mapping[str, Any]) -> None:
         """Print the run if it has no file, and the measures; as JSON, the answer with the names of the files."""
@@ -152,6 +158,8 @@ class RerankRequest:
 
 def run_rerank(asked: RerankRequest, *, batch: int | None, precision: str, cache: Path | None) -> None:
     """Score the candidates, write the run, and print the measures before and after."""
+    if asked.output.output is not None:
+        remove_finished(asked.output.output)
     with asked.output.opened():
         _rerank(asked, batch=batch, precision=precision, cache=cache)
 

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from headwise.cli.allow_code import AllowCode
+from headwise.errors import InputError
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of a table.")]
 Batch = Annotated[int | None, typer.Option(min=1, help="Pairs at a time.", show_default=False)]
@@ -129,6 +130,8 @@ def score(
     from headwise.cli.search_output import run_score
     from headwise.retrieval.retrieve import CollectionChoice
 
+    if collection is None and layout is not None:
+        raise InputError(f"--layout {layout} is for --collection: name a collection, or leave --layout out.")
     choice = None if collection is None else CollectionChoice(collection, layout, gold, drop_unknown)
     run_score(runs, qrels, choice, split, per_query, cache=cache, overwrite=overwrite, as_json=as_json)
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from headwise.data.layouts import Layout, Table, choose
-from headwise.errors import InputError, choices
+from headwise.errors import InputError, choices, listed
 
 logger = logging.getLogger(__name__)
 
@@ -121,7 +121,7 @@ def read_examples(
     for name in wanted:
         if name not in known:
             raise InputError(
-                f"{table.where} has no column {name!r}, only {', '.join(map(repr, known))}: name the right columns "
+                f"{table.where} has no column {name!r}, only {listed(known)}: name the right columns "
                 "with texts and label, or check format and header."
             )
     if layout.only and layout.only[0] in known:

@@ -16,7 +16,7 @@ from typing import Any
 
 from headwise.data.layouts import Broken, Row, Table
 from headwise.data.text_files import MAX_LINE, check_file, gzipped, lines
-from headwise.errors import InputError
+from headwise.errors import InputError, listed
 from headwise.limits import parse_json
 
 DELIMITERS = {"tsv": "\t", "csv": ","}
@@ -176,7 +176,7 @@ class JsonTable:
             missing = [name for name in wanted if name not in record]
             if missing:
                 broken(
-                    f"{self.path} line {line}: expected the key {missing[0]!r}, got {', '.join(map(repr, record))}; "
+                    f"{self.path} line {line}: expected the key {missing[0]!r}, got {listed(record)}; "
                     "add it, or name the right one."
                 )
             else:

@@ -18,23 +18,23 @@ from headwise.disk import (
     check_folder,
     clear_drafts,
     folder_lock,
+    holder,
     holds_nothing,
     ordinary_modes,
     write_atomically,
 )
-from headwise.errors import DiskError, InputError
+from headwise.errors import BusyError, DiskError, InputError
 from headwise.experiments import record
 from headwise.experiments.iat_arms import ARM, CONTROL, IATResult, check_iat, fit_arms
 from headwise.experiments.outputs import score_splits, training_results, write_outputs
 from headwise.experiments.prepare import Place, Prepared, prepare
 from headwise.experiments.recipe import Recipe
 from headwise.experiments.text_formats import render_markdown
-from headwise.experiments.token_scores import FOLDER as SNAPSHOTS
 from headwise.experiments.token_scores import join_snapshots
 from headwise.guides import guidance_of, unguide
 from headwise.training import Listener, Material, Outcome, ReportProgress, Silence, distributed, fit, save_classifier
 from headwise.training.callbacks import Snapshots, Watch
-from headwise.training.checkpoints import MARK
+from headwise.training.checkpoints import MARK, SNAPSHOTS
 from headwise.training.classifier import fit_linear
 from headwise.training.fit import BEST, LAST, load_weights, save_weights
 from headwise.training.saving import prepare_reranker, save_multitask
@@ -178,6 +178,11 @@ def check_output(recipe: Recipe, place: Place, *, resume: bool) -> dict[str, Any
         )
     if not resume:
         state = "a finished" if record.finished(content) else "an unfinished"
+        if writer := holder(output / FOLDER_LOCK):
+            raise BusyError(
+                f"{output} holds {state} run of this recipe and is in use by {writer}: wait until it ends, or choose "
+                "another folder (output=...)."
+            )
         raise InputError(
             f"{output} holds {state} run of this recipe: pass resume=True to resume it, or choose another folder "
             "(output=...)."

@@ -26,6 +26,7 @@ from headwise.experiments import record
 from headwise.experiments.apply import Loaded
 from headwise.heads import HeadStatistics, HeadSummary, head_vectors, mean_map, principal_components
 from headwise.ssa import supervision_of
+from headwise.training.checkpoints import SNAPSHOTS
 
 # What the heads of a trained model do on some examples: numbers for a table, arrays for figures.
 
@@ -97,7 +98,6 @@ def _deciding(encoded: Encoded, indices: range, length: int) -> Tensor | None:
 
 
 NAME = "snapshots.safetensors"
-FOLDER = "snapshots"
 
 
 @dataclass(frozen=True)
@@ -117,14 +117,21 @@ class HeadsOverTraining:
 
 def join_snapshots(work: Path, run: Path, examples: int) -> None:
     """Put the snapshots of a finished training into one file; nothing if there are none."""
-    paths = sorted((work / FOLDER).glob("step-*.safetensors"))
+    paths = sorted((work / SNAPSHOTS).glob("step-*.safetensors"))
     if not paths:
         return
-    found = [load_file(path) for path in paths]
+    found = [_snapshot(path) for path in paths]
     arrays: dict[str, NDArray[Any]] = {name: np.stack([each[name] for each in found]) for name in found[0]}
     arrays["steps"] = np.array([int(path.stem.removeprefix("step-")) for path in paths], dtype=np.int64)
     about = {"headwise": json.dumps({"format": 1, "examples": examples})}
     write_atomically(run / NAME, save(arrays, metadata=about))
+
+
+def _snapshot(path: Path) -> dict[str, NDArray[Any]]:
+    try:
+        return load_file(path)
+    except (OSError, SafetensorError) as error:
+        raise documents.damaged(path, error, "delete the folder of the run and start it over") from error
 
 
 def read_snapshots(run: Path) -> HeadsOverTraining | None:

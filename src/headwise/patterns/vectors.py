@@ -162,7 +162,8 @@ def _opened(path: Path, changed: int, size: int) -> _Lines:
     try:
         with _plain_file(path) as file:
             return _Lines(path, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
-    except (OSError, EOFError, ValueError, zlib.error, zipfile.BadZipFile) as error:
+    # zipfile raises the last two for a compression that it does not know, and for a password.
+    except (OSError, EOFError, ValueError, zlib.error, zipfile.BadZipFile, NotImplementedError, RuntimeError) as error:
         if isinstance(error, InputError):
             raise
         raise InputError(f"{path} cannot be read as a file of vectors ({error}): fetch it again.") from error

@@ -8,7 +8,7 @@ import math
 import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -82,6 +82,14 @@ class Partial:
             self.path.write_bytes(head + b"\n")
         else:
             os.truncate(self.path, sum(len(line) + 1 for line in kept))
+
+
+def remove_finished(output: Path) -> None:
+    """Remove the scores of a run that was written after them: a kill came before they could go."""
+    partial = output.with_name(output.name + SUFFIX)
+    with suppress(OSError, ValueError):
+        if output.stat().st_mtime_ns >= partial.stat().st_mtime_ns:
+            partial.unlink()
 
 
 @contextmanager

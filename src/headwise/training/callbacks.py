@@ -20,6 +20,9 @@ from headwise.disk import write_atomically
 from headwise.heads import HeadStatistics, head_vectors
 from headwise.training.predict import evaluating
 
+# Ends the name of a folder that is about to take the place of the one without.
+NEW = ".new"
+
 
 class BestModel(TrainerCallback, ExportableState):
     """Saves the model after each evaluation that beats all before; its memory is part of the checkpoints."""
@@ -77,7 +80,7 @@ class BestModel(TrainerCallback, ExportableState):
         """Write beside, then swap, so that a kill leaves the old or the new model but no half one."""
         if self._folder is None or self._save is None:
             return
-        fresh = self._folder.with_name(self._folder.name + ".new")
+        fresh = self._folder.with_name(self._folder.name + NEW)
         shutil.rmtree(fresh, ignore_errors=True)
         self._save(fresh)
         shutil.rmtree(self._folder, ignore_errors=True)

@@ -27,6 +27,8 @@ from headwise.training.callbacks import BestModel
 
 MARK = "headwise-complete.json"
 STATE = "trainer_state.json"
+# In the folder of the checkpoints: what the heads looked like at each evaluation.
+SNAPSHOTS = "snapshots"
 # How many marked checkpoints stay.
 KEPT = 2
 # What a checkpoint without a list of its files must at least have.
@@ -103,7 +105,7 @@ def fault(checkpoint: Path) -> str | None:
     if files is None:
         return _unlisted(checkpoint)
     for name, (size, sha256) in files.items():
-        path = checkpoint / name
+        path, name = checkpoint / name, name.removeprefix("../")
         try:
             if not path.is_file():
                 return f"{name} is missing"
@@ -146,13 +148,16 @@ def file_sha256(path: Path) -> str:
 
 
 def mark(checkpoint: Path) -> None:
-    """Bring all files of a checkpoint to the disk, and then write the mark that lists them."""
+    """Bring all files of a checkpoint to the disk, and then write the mark that lists them.
+
+    Also the snapshots beside it: a run that resumes takes those from before the checkpoint as they are.
+    """
     files = {}
-    for path in sorted(checkpoint.rglob("*")):
+    for path in sorted([*checkpoint.rglob("*"), *checkpoint.parent.glob(f"{SNAPSHOTS}/*.safetensors")]):
         if path.is_file() and path.name != MARK:
             with path.open("rb") as file:
                 os.fsync(file.fileno())
-            name = path.relative_to(checkpoint).as_posix()
+            name = Path(os.path.relpath(path, checkpoint)).as_posix()
             files[name] = {"size": path.stat().st_size, "sha256": file_sha256(path)}
     write_atomically(checkpoint / MARK, json.dumps({"step": _step(checkpoint), "files": files}, indent=1) + "\n")
 

@@ -18,11 +18,11 @@ from transformers import PrinterCallback, TrainerCallback, TrainerState
 
 from headwise.attention.pretrained import check_readable
 from headwise.disk import write_atomically
-from headwise.errors import DiskError, InputError, StateError
+from headwise.errors import DiskError, InputError
 from headwise.ssa.supervise import TOKEN_HEAD
 from headwise.training import distributed
 from headwise.training.arguments import Material, RunArguments
-from headwise.training.callbacks import BestModel, Clock, TellWatcher, Watch
+from headwise.training.callbacks import NEW, BestModel, Clock, TellWatcher, Watch
 from headwise.training.checkpoints import (
     MarkCheckpoints,
     StopAt,
@@ -220,6 +220,9 @@ def fit(
         if checkpoint is not None:
             trainer.state = TrainerState.load_from_json(str(checkpoint / "trainer_state.json"))
             best.restore(saved_callbacks(checkpoint))
+            with distributed.all_or_none():
+                if distributed.first() and best.value is not None:
+                    _recover_best(folder / BEST)
             clock.restore(saved_callbacks(checkpoint))
             for each in relabel:
                 each.restore(checkpoint)
@@ -331,12 +334,26 @@ def save_weights(model: nn.Module, folder: Path) -> None:
 
 def load_weights(model: nn.Module, folder: Path) -> None:
     """What `fit` kept in a folder."""
-    if not (folder / WEIGHTS).is_file():
-        raise StateError(f"{folder} has no weights: was something removed from the run's folder?")
-    digest = folder / DIGEST  # of an earlier version, there is none
-    if digest.is_file() and digest.read_text(encoding="utf-8").strip() != file_sha256(folder / WEIGHTS):
-        raise InputError(
-            f"the content of {folder / WEIGHTS} has changed since it was written: delete the folder of the run and "
-            "start it over."
-        )
+    check_weights(folder)
     load_model(model, str(folder / WEIGHTS))
+
+
+def check_weights(folder: Path) -> None:
+    """Refuse weights that are gone or not as they were written."""
+    weights, digest = folder / WEIGHTS, folder / DIGEST
+    fix = "delete the folder of the run and start it over."
+    if not weights.is_file():
+        raise InputError(f"{folder} has no {WEIGHTS}, the best model so far: {fix}")
+    # Of an earlier version, there is no digest.
+    if digest.exists() and (not digest.is_file() or digest.read_bytes().strip() != file_sha256(weights).encode()):
+        raise InputError(f"the content of {weights} has changed since it was written, or its {DIGEST}: {fix}")
+
+
+def _recover_best(folder: Path) -> None:
+    """Finish what a kill left undone when a better model was about to take the place of the best one; check it."""
+    fresh = folder.with_name(folder.name + NEW)
+    if (fresh / DIGEST).is_file():  # written last
+        check_weights(fresh)
+        shutil.rmtree(folder, ignore_errors=True)
+        fresh.rename(folder)
+    check_weights(folder)

@@ -6,7 +6,9 @@ import multiprocessing
 import pytest
 
 from headwise import __version__
+from headwise.disk import draft_prefix
 from headwise.errors import DiskError, InputError
+from headwise.experiments.sweeps.jobs import tidy_finished
 from headwise.experiments.sweeps.result_folder import FORMAT, MARK, ResultFolder, run_text
 
 
@@ -99,3 +101,24 @@ def test_a_disk_that_refuses_is_told_in_a_sentence(folder):
     (folder.path / "runs").rename(folder.path / "gone")
     with pytest.raises(DiskError, match="could not be written"):
         folder.save("a", {})
+
+
+@pytest.mark.parametrize("keep_models", [False, True])
+def test_what_a_kill_left_of_finished_runs_is_tidied(folder, keep_models):
+    def draft(path):
+        left = path.with_name(f"{draft_prefix(path)}0.new")
+        left.touch()
+        return left
+
+    for key in ("a", "b", "c"):
+        folder.unfinished(key).mkdir()
+        (folder.unfinished(key) / "config.json").touch()
+    for key in ("a", "b"):
+        folder.save(key, {})
+    gone = [draft(path) for path in (folder.path / MARK, folder.result("a"))]
+    folder.open()
+    with folder.claimed("b"):  # somebody is at it
+        tidy_finished(folder, keep_models=keep_models)
+    assert not any(path.exists() for path in gone)
+    assert sorted(path.name for path in (folder.path / "unfinished").iterdir()) == ["b", "c"]
+    assert (folder.path / "models" / "a" / "config.json").exists() == keep_models

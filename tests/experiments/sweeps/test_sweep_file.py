@@ -186,3 +186,8 @@ def test_files_that_are_no_sweeps_are_refused(tmp_path):
             plan_sweep(str(tmp_path / "bad.yaml"))
     with pytest.raises(InputError, match="no sweep of the package"):
         plan_sweep("table17")
+
+
+def test_a_comparison_without_an_axis_is_not_called_a_recipe(plan):
+    with pytest.raises(InputError, match=r"key 'compare.by' is missing: add it\."):
+        plan(compare={"baseline": "plain"})

@@ -142,16 +142,29 @@ def run_job(job: Job, listener: Listener, watch: Watch | None = None) -> JobResu
             return JobResult(key, INTERRUPTED)
         folder.save(key, content)
         folder.log(key, FINISHED, job.engine)
-        work, model = folder.unfinished(key), folder.path / "models" / key
-        shutil.rmtree(work / WORK, ignore_errors=True)
-        if job.keep_model and not model.exists():
-            work.rename(model)
-        else:
-            shutil.rmtree(work, ignore_errors=True)
+        _tidy(folder, key, keep_model=job.keep_model)
     results = content["results"]
     metrics, primary = results["metrics"], results["primary"]
     split = next((name for name in ("test", "validation") if primary in (metrics.get(name) or {})), None)
     return JobResult(key, FINISHED, f"{split} {primary} {metrics[split][primary]:.4f}" if split else "", content)
+
+
+def tidy_finished(folder: ResultFolder, *, keep_models: bool = False) -> None:
+    """Tidy up after runs that were finished just before a kill; those that another process holds are left to it."""
+    for key in folder.half_tidied():
+        with folder.claimed(key) as mine:
+            if mine and folder.unfinished(key).is_dir():
+                _tidy(folder, key, keep_model=keep_models)
+
+
+def _tidy(folder: ResultFolder, key: str, *, keep_model: bool) -> None:
+    """Keep the model of a finished run or remove it; either way nothing is left to resume."""
+    work, model = folder.unfinished(key), folder.path / "models" / key
+    shutil.rmtree(work / WORK, ignore_errors=True)
+    if keep_model and not model.exists():
+        work.rename(model)
+    else:
+        shutil.rmtree(work, ignore_errors=True)
 
 
 def fail_job(job: Job, error: BaseException) -> JobResult:

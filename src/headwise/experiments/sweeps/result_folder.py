@@ -24,7 +24,16 @@ from typing import Any
 from filelock import FileLock
 
 from headwise import __version__
-from headwise.disk import check_folder, disk_errors, held, is_leftover, write_atomically, write_once
+from headwise.disk import (
+    check_folder,
+    clear_drafts_of,
+    disk_errors,
+    draft_prefix,
+    held,
+    is_leftover,
+    write_atomically,
+    write_once,
+)
 from headwise.documents import Document, finite, read_checked
 from headwise.errors import BusyError, InputError
 from headwise.experiments.record_schema import ManifestFile, MarkFile
@@ -65,6 +74,7 @@ class ResultFolder:
             (self.path / "locks").mkdir(parents=True, exist_ok=True)
             with self.lock():
                 self.check()
+                clear_drafts_of(self.path / MARK)
                 # The mark first: another process that looks now must not take the folders for somebody else's.
                 if not (self.path / MARK).is_file():
                     write_atomically(self.path / MARK, json.dumps({"format": FORMAT, "headwise": __version__}) + "\n")
@@ -79,6 +89,7 @@ class ResultFolder:
         """Write the list of runs of a sweep; runs of earlier calls with the same axes and scale stay in it."""
         path = self.path / "sweeps" / f"{manifest['name']}.json"
         with writing(self.path), self.lock():
+            clear_drafts_of(path)
             content, before = dict(manifest), _read(path, ManifestFile) if path.is_file() else None
             axes = manifest["axes"]
             if before and before.get("scale") == manifest["scale"] and list(before["axes"]) == list(axes):
@@ -105,6 +116,16 @@ class ResultFolder:
         """Whether the run is finished."""
         return self.result(key).is_file()
 
+    def half_tidied(self) -> list[str]:
+        """Finished runs of which a kill left the draft, or their folder in unfinished/."""
+        drafts = [path.name for path in (self.path / "runs").glob(".headwise*.new")]
+        finished = [path.stem for path in (self.path / "runs").glob("*.json") if self.has(path.stem)]
+        return [
+            key
+            for key in finished
+            if self.unfinished(key).is_dir() or any(name.startswith(draft_prefix(self.result(key))) for name in drafts)
+        ]
+
     @contextmanager
     def claimed(self, key: str) -> Iterator[bool]:
         """Whether this process alone trains a run within the block; the lock of a process that died is free."""
@@ -112,6 +133,8 @@ class ResultFolder:
             try:
                 with writing(self.path):
                     stack.enter_context(held(self.path / "locks" / f"{key}.lock", self.path))
+                    for path in (self.result(key), self.error(key)):
+                        clear_drafts_of(path)
             except BusyError:
                 yield False
             else:

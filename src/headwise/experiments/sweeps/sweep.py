@@ -11,7 +11,15 @@ from typing import Any
 from headwise.data.task import FileTask
 from headwise.errors import InputError
 from headwise.experiments.recipe import Recipe
-from headwise.experiments.sweeps.jobs import FAILED, FINISHED, INTERRUPTED, PRESENT, JobResult, JobSettings
+from headwise.experiments.sweeps.jobs import (
+    FAILED,
+    FINISHED,
+    INTERRUPTED,
+    PRESENT,
+    JobResult,
+    JobSettings,
+    tidy_finished,
+)
 from headwise.experiments.sweeps.result_folder import ResultFolder
 from headwise.experiments.sweeps.sweep_file import PlannedRun, SweepPlan
 from headwise.experiments.sweeps.worker_pool import Workers, run_jobs
@@ -141,6 +149,7 @@ def run_sweep(
     files = FileCheck(settings.data, network=settings.network)
     runs = runs_with_files(missing, files, available=available, name=plan.sweep.name) if missing else ()
     folder.open()
+    tidy_finished(folder, keep_models=settings.keep_models)
     folder.save_manifest(plan.manifest())
     names = {planned.key: planned.name for planned in reversed(plan.runs)}
     states = {planned.key: PRESENT for planned in plan.unique if planned not in missing}

@@ -187,7 +187,7 @@ def read_sweep(name: str, scale: str | None = None) -> tuple[SweepFile, Path]:
     try:
         return SweepFile.model_validate(data), path.parent
     except ValidationError as error:
-        raise InputError(f"{name}: {sentence(error, SweepFile)}") from error
+        raise InputError(f"{name}: {sentence(error, SweepFile, needs='add it')}") from error
 
 
 def _find(name: str, beside: Path | None = None) -> Path:

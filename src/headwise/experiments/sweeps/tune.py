@@ -15,12 +15,12 @@ from typing import Any
 
 from filelock import FileLock
 
-from headwise.disk import save_content
+from headwise.disk import clear_drafts_of, save_content
 from headwise.documents import read_checked
 from headwise.errors import HeadwiseError, InputError, StateError
 from headwise.experiments.recipe_files import recipe_text
 from headwise.experiments.record_schema import TrialRecord
-from headwise.experiments.sweeps.jobs import ABANDONED, BUSY, INTERRUPTED, Job, JobSettings, run_job
+from headwise.experiments.sweeps.jobs import ABANDONED, BUSY, INTERRUPTED, Job, JobSettings, run_job, tidy_finished
 from headwise.experiments.sweeps.jobs import FAILED as RUN_FAILED
 from headwise.experiments.sweeps.result_folder import ResultFolder, writing
 from headwise.experiments.sweeps.search_space import GRID, TPE, Search, Space, describe
@@ -167,6 +167,7 @@ def tune(
     try:
         study = open_study(opened, name, space, search)
         folder.open()
+        tidy_finished(folder)
         interrupted = Tuner(study, opened, space, settings, search, listener).run()
         rows, primary = _rows(study, space)
     except storage_errors() as error:
@@ -179,6 +180,8 @@ def tune(
         opened.close()
     result = TuneResult(name, opened.name, settings.output, search.trials, primary, rows, interrupted)
     with writing(settings.output), folder.lock():  # processes that tune together end at the same time
+        for file in (BEST, TRIALS):
+            clear_drafts_of(settings.output / file)
         if result.best is not None:
             recipe = space.recipe_with(result.best.parameters | {"name": f"{space.recipe.name}-best"})
             save_content(settings.output / BEST, recipe_text(recipe))

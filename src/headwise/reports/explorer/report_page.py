@@ -26,6 +26,7 @@ from headwise.experiments.comparison.run_plots import (
     training_curves,
 )
 from headwise.experiments.comparison.sweep_plots import layer_plots, size_plots, sweeps_of, time_tables, weight_plots
+from headwise.experiments.results import read_stored, run_files
 from headwise.reports.explorer.example_payload import KEPT, Arrays, examples_payload, flips_payload
 from headwise.reports.explorer.heads_payload import changes_of, diversity_payload, heads_payload, retrieval_payload
 from headwise.reports.explorer.report_runs import BASELINE, RUN, ReportRun, common_examples, gather_runs
@@ -243,6 +244,8 @@ def _sweep_views(results: Path | None, views: dict[str, Any]) -> tuple[dict[str,
     comparisons: list[Comparison] = []
     if results is None:
         return told, comparisons
+    for path in run_files(results).values():  # a damaged one is an error, not a sweep that cannot be compared
+        read_stored(path)
     for name in [manifest.name for manifest in sweeps_of(results)]:
         try:
             for view, plots in (("layers", layer_plots), ("sizes", size_plots), ("weights", weight_plots)):
