@@ -32,8 +32,9 @@ if TYPE_CHECKING:
     )
     from headwise.heads import IAT, HeadImportance, head_importance
     from headwise.reports.explorer.report_page import report
+    from headwise.retrieval.reranker import Reranker
     from headwise.ssa import SSA, self_supervise, supervision
-    from headwise.training import GuidedTrainer, MultiTask, Reranker, load, log_losses, relabel
+    from headwise.training import GuidedTrainer, MultiTask, load, log_losses, relabel
 
 __version__ = "0.1.0"
 
@@ -61,8 +62,9 @@ _HOMES = {
     ),
     "headwise.heads": ("IAT", "HeadImportance", "head_importance"),
     "headwise.reports.explorer.report_page": ("report",),
+    "headwise.retrieval.reranker": ("Reranker",),
     "headwise.ssa": ("SSA", "self_supervise", "supervision"),
-    "headwise.training": ("GuidedTrainer", "MultiTask", "Reranker", "load", "log_losses", "relabel"),
+    "headwise.training": ("GuidedTrainer", "MultiTask", "load", "log_losses", "relabel"),
 }
 
 __all__ = [

@@ -16,7 +16,7 @@ from rich.markup import escape
 from rich.measure import Measurement
 from rich.table import Table as RichTable
 
-from headwise.cli.search_output import WIDTH
+from headwise.cli.console import WIDTH
 from headwise.disk import new_file, save_content
 from headwise.errors import InputError, choices
 from headwise.experiments.comparison import Asked, Comparison, compare

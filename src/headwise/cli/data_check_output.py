@@ -9,8 +9,8 @@ import typer
 from rich.markup import escape
 from rich.table import Table
 
+from headwise.cli.console import print_tables
 from headwise.cli.progress_bar import progress
-from headwise.cli.search_output import print_tables
 from headwise.experiments.data_check import CheckSettings, Choice, DataReport, check_files
 from headwise.experiments.data_check.balance import PERCENTS, Balance, Lengths, Numbers
 from headwise.experiments.data_check.leakage import Found, Leak, Shared

@@ -15,8 +15,8 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from headwise.cli.console import print_tables
 from headwise.cli.progress_bar import keeping, progress
-from headwise.cli.search_output import print_tables
 from headwise.errors import InputError
 from headwise.experiments import record
 from headwise.experiments.apply import Loaded, Source, finished_record, load_run, load_tasks

@@ -26,7 +26,7 @@ from headwise.cli.experiments_app import add_compare, add_sweeps, add_tune
 from headwise.cli.heads_app import heads
 from headwise.cli.pages_app import add_figure, add_pages
 from headwise.cli.progress_bar import INTERRUPTED, Interrupts, sentence
-from headwise.cli.retrieval_app import add_commands
+from headwise.cli.retrieval import add_commands
 from headwise.errors import DiskError, HeadwiseError, HeadwiseWarning, InputError, UnsupportedModelError, is_panic
 
 app = typer.Typer(

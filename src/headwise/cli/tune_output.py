@@ -14,8 +14,8 @@ import typer
 from rich.markup import escape
 from rich.table import Table
 
+from headwise.cli.console import print_tables
 from headwise.cli.progress_bar import INTERRUPTED, keeping, kept_in, progress
-from headwise.cli.search_output import print_tables
 from headwise.cli.sweep_output import parse_seeds
 from headwise.cli.train_commands import program
 from headwise.errors import InputError

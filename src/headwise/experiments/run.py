@@ -31,6 +31,7 @@ from headwise.experiments.recipe import Recipe
 from headwise.experiments.text_formats import render_markdown
 from headwise.experiments.token_scores import FOLDER as SNAPSHOTS
 from headwise.experiments.token_scores import join_snapshots
+from headwise.retrieval.reranker import by_claim
 from headwise.retrieval.retrieval_task import RetrievalTask
 from headwise.training import (
     KnowledgeCollator,
@@ -46,7 +47,6 @@ from headwise.training import distributed as processes
 from headwise.training.callbacks import Snapshots, Watch
 from headwise.training.checkpoints import MARK
 from headwise.training.relabelling import Probing
-from headwise.training.reranking import by_claim
 from headwise.training.saving import prepare_reranker
 
 # The model card that lies beside a trained model.

@@ -4,11 +4,9 @@ import random
 
 import numpy as np
 import pytest
-from tasks.files import table, write
-from tasks.retrieval.small_collections import refusal
+from retrieval.small_collections import refusal, write
 
-from headwise.errors import DiskError
-from headwise.retrieval.trec import check_run, claims_without_candidates, read_qrels, read_run, run_lines, write_run
+from headwise.retrieval.trec import check_run, read_qrels, read_run, run_lines, write_run
 
 BEIR = "query-id\tcorpus-id\tscore\n"
 RUN = "c2 Q0 d1 1 9.5 own\nc2 Q0 d2 2 9.5 own\nc1 Q0 d2 1 -0.5 own\n"
@@ -26,10 +24,6 @@ def test_qrels_in_both_forms(tmp_path, content):
     assert read_qrels(write(tmp_path / "qrels", content)) == {"c1": {"d1": 2, "d2": 0}, "c2": {"d1": -1}}
 
 
-def test_ids_with_spaces_in_a_file_with_tabs(tmp_path):
-    assert read_qrels(write(tmp_path / "a.tsv", BEIR + "claim 1\td 1\t1\n")) == {"claim 1": {"d 1": 1}}
-
-
 QRELS = {
     "another grade": (
         BEIR + "c1\td1\t1\nc1\td1\t0\n",
@@ -37,11 +31,7 @@ QRELS = {
     ),
     "no number": (BEIR + "c1\td1\thigh\n", "line 2: expected a whole number as grade, got 'high'"),
     "too few": (BEIR + "c1\td1\n", "line 2: expected 3 fields separated by tabs (query-id, corpus-id, score), got 2"),
-    "no id": (BEIR + "\td1\t1\n", "line 2: expected 3 fields"),
-    "spaces": (BEIR + "c1 d1 1\n", "line 2: expected 3 fields separated by tabs"),
     "no header": ("c1\td1\t1\n", "line 1: expected 4 fields (claim, 0, document, grade), or the header query-id"),
-    "a run": (RUN, "line 1: expected 4 fields"),
-    "only a header": (BEIR, "has no judgements"),
     "nothing": ("", "has no judgements"),
 }
 
@@ -51,14 +41,6 @@ def test_bad_qrels(tmp_path, case):
     content, words = QRELS[case]
     path = write(tmp_path / "qrels", content)
     assert f"{path} {words}" in refusal(read_qrels, path)
-
-
-def test_a_run_by_hand(tmp_path):
-    run = read_run(write(tmp_path / "own.run", RUN))
-    assert [(claim, list(found.items())) for claim, found in run.items()] == [
-        ("c2", [("d1", 9.5), ("d2", 9.5)]),
-        ("c1", [("d2", -0.5)]),
-    ]
 
 
 def test_the_order_of_lines_changes_nothing_but_the_order_of_claims(tmp_path):
@@ -95,14 +77,10 @@ def test_a_run_is_written_best_first_with_ranks_from_one():
 
 RUNS = {
     "fields": ("c1 Q0 d1 1 9.5\n", "line 1: expected 6 fields (claim, Q0, document, rank, score, tag), got 5"),
-    "more fields": (RUN + "c1 Q0 d 9 2 1.0 own\n", "line 4: expected 6 fields"),
-    "score": (RUN + "c1 Q0 d9 2 high own\n", "line 4: expected a finite number as score, got 'high'"),
     "nan": (RUN + "c1 Q0 d9 2 nan own\n", "line 4: expected a finite number as score, got 'nan'"),
-    "infinite": (RUN + "c1 Q0 d9 2 -inf own\n", "line 4: expected a finite number as score, got '-inf'"),
     "rank": (RUN + "c1 Q0 d9 1.5 -1 own\n", "line 4: expected a whole number as rank, got '1.5'"),
     "twice": (RUN + "c1 Q0 d2 2 -1 own\n", "line 4: document 'd2' was found for claim 'c1' before"),
     "out of order": (RUN + "c1 Q0 d9 2 0.5 own\n", "line 4: document 'd9' has rank 2 for claim 'c1' but the score 0.5"),
-    "out of order, later": ("c1 Q0 d9 3 2 t\nc1 Q0 d1 1 3 t\nc1 Q0 d2 2 1 t\n", "line 1: document 'd9' has rank 3"),
     "nothing": ("\n", "is empty"),
 }
 
@@ -116,17 +94,11 @@ def test_bad_runs(tmp_path, case):
     assert "out of order" not in case or "number the ranks by score, the highest first" in message
 
 
-def test_ranks_that_are_all_the_same_leave_it_to_the_scores(tmp_path):
-    run = read_run(write(tmp_path / "own.run", "c1 Q0 d1 0 1 t\nc1 Q0 d2 0 2 t\n"))
-    assert list(run["c1"]) == ["d2", "d1"]
-
-
 @pytest.mark.parametrize(
     ("run", "tag", "words"),
     [
         ({"claim 1": {"d": 1.0}}, "t", "claim id 'claim 1'"),
         ({"c": {"d\t1": 1.0}}, "t", "document id 'd\\t1'"),
-        ({"c": {"": 1.0}}, "t", "document id ''"),
         ({"c": {"d": 1.0}}, "my tag", "tag 'my tag'"),
         ({"c": {"d": float("nan")}}, "t", "has the score nan"),
     ],
@@ -138,11 +110,6 @@ def test_what_a_run_cannot_hold_leaves_no_file(tmp_path, run, tag, words):
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_a_place_that_cannot_be_written_to(tmp_path):
-    with pytest.raises(DiskError, match=r"gone/own\.run could not be written"):
-        write_run(tmp_path / "gone/own.run", {"c": {"d": 1.0}}, "t")
-
-
 def test_candidates_of_another_collection(tmp_path):
     path = write(tmp_path / "own.run", RUN)
     run = read_run(path)
@@ -151,14 +118,3 @@ def test_candidates_of_another_collection(tmp_path):
     message = refusal(check_run, run, {"c1", "c2"}, {"d1"}, path)
     assert f"{path} line 2: document 'd2', found for claim 'c2', is not in the collection" in message
     assert "the candidates: claim 'c2' is not" in refusal(check_run, run, {"c1"}, {"d1", "d2"})
-
-
-def test_claims_without_candidates_are_listed_unless_all_are():
-    run = {"c1": {"d1": 1.0}, "c2": {}}
-    assert claims_without_candidates(run, ["c3", "c1", "c2"]) == ["c3", "c2"]
-    assert "no candidates for any of the 2 claims" in refusal(claims_without_candidates, run, ["c2", "c4"])
-
-
-def test_a_table_of_judgements_is_known_by_its_header_only(tmp_path):
-    path = write(tmp_path / "a.tsv", table(("claim", "document", "grade"), ("c1", "d1", 1)))
-    assert "line 1" in refusal(read_qrels, path)

@@ -1,14 +1,23 @@
 """The layout of BEIR."""
 
 import gzip
-import json
 
 import pytest
-from tasks.files import json_lines, table, write
-from tasks.retrieval.small_collections import BEIR, CORPUS, QRELS_HEADER, QUERIES, lay_out, pack, refusal
+from retrieval.small_collections import (
+    BEIR,
+    CORPUS,
+    QRELS_HEADER,
+    QUERIES,
+    json_lines,
+    lay_out,
+    pack,
+    refusal,
+    table,
+    write,
+)
 
 from headwise.retrieval.collections import Document
-from headwise.retrieval.retrieval_task import read_collection
+from headwise.retrieval.formats import read_collection
 
 DOCUMENTS = [
     Document("d1", "Sleep", "Sleep helps."),
@@ -28,14 +37,9 @@ def test_documents_claims_and_judgements(tmp_path):
     ]
     assert collection.qrels == {"train": {"c1": {"d1": 1, "2": 0}}, "test": {"7": {"2": 2}}}
     assert list(collection.qrels) == ["train", "test"]
-    assert collection.places["test"] == tmp_path / "own/qrels/test.tsv"
+    assert collection.qrels_files["test"] == tmp_path / "own/qrels/test.tsv"
     assert collection.files == (tmp_path / "own/corpus.jsonl",)
-    assert collection.notes == ()
-
-
-def test_documents_can_be_asked_for_again_also_side_by_side(tmp_path):
-    collection = read_collection(lay_out(tmp_path, BEIR))
-    assert list(zip(collection.documents(), collection.documents(), strict=True)) == [(one, one) for one in DOCUMENTS]
+    assert list(collection.notes) == []
 
 
 def test_documents_are_read_as_they_are_asked_for(tmp_path):
@@ -53,13 +57,6 @@ def test_gzipped_files(tmp_path):
     assert list(collection.documents()) == DOCUMENTS
     assert list(collection.qrels) == ["train", "test"]
     assert collection.files == (tmp_path / "corpus.jsonl.gz",)
-
-
-def test_a_plain_file_wins_over_a_gzipped_one(tmp_path):
-    lay_out(tmp_path, {**BEIR, **{f"{name}.gz": "no gzip" for name in BEIR}})
-    collection = read_collection(tmp_path)
-    assert list(collection.documents()) == DOCUMENTS
-    assert collection.places["test"] == tmp_path / "qrels/test.tsv"
 
 
 @pytest.mark.parametrize("inside", ["", "scifact/"])
@@ -85,12 +82,11 @@ def test_claims_that_nothing_answers_are_left_out_with_a_note(tmp_path):
     lay_out(tmp_path, {**BEIR, "qrels/test.tsv": table(QRELS_HEADER, (7, 2, 0), ("c1", 2, 1), ("c3", 2, -1))})
     collection = read_collection(tmp_path)
     assert collection.qrels["test"] == {"c1": {"2": 1}}
-    assert "test.tsv: 2 claims without any document above 0" in collection.notes[0]
+    assert "test.tsv: 2 of 3 claims have no relevant document" in collection.notes[0]
     assert collection.members == {"train": ("c1",), "test": ("7", "c1", "c3")}
 
 
-@pytest.mark.parametrize("ending", [".tsv", ".txt", ".qrels", ".trec"])
-@pytest.mark.parametrize("packed", [False, True])
+@pytest.mark.parametrize(("ending", "packed"), [(".txt", False), (".trec", True)])
 def test_judgements_of_trec_by_any_of_their_names(tmp_path, ending, packed):
     content = b"7 0 2 1\nc1 0 d1 0\n"
     path = write(tmp_path / f"qrels/dev{ending}{'.gz' if packed else ''}", "")
@@ -98,28 +94,19 @@ def test_judgements_of_trec_by_any_of_their_names(tmp_path, ending, packed):
     collection = read_collection(lay_out(tmp_path, BEIR))
     assert list(collection.qrels) == ["train", "dev", "test"]
     assert collection.qrels["dev"] == {"7": {"2": 1}}
-    assert collection.places["dev"] == path
-
-
-def test_two_files_of_judgements_for_a_split(tmp_path):
-    lay_out(tmp_path, {**BEIR, "qrels/test.trec": "7 0 2 1\n"})
-    message = refusal(read_collection, tmp_path)
-    assert f"{tmp_path / 'qrels/test.trec'} and {tmp_path / 'qrels/test.tsv'} are both of the split 'test'" in message
+    assert collection.qrels_files["dev"] == path
 
 
 def test_a_readme_beside_the_judgements_is_passed_over_with_a_note(tmp_path):
     collection = read_collection(lay_out(tmp_path, {**BEIR, "qrels/README.txt": "Read me.\n"}))
     assert list(collection.qrels) == ["train", "test"]
-    assert "README.txt: passed over" in collection.notes[0]
+    assert "README.txt: ignored" in collection.notes[0]
 
 
 CLAIM_TROUBLE = {
     "twice": (QUERIES + json_lines({"_id": "7", "text": "a"}), "line 4: claim id '7' was on line 2 before"),
     "empty": (QUERIES + json_lines({"_id": "c4", "text": " "}), "line 4: the claim is empty"),
     "no text": (json_lines({"_id": "c4", "claim": "a"}), "line 1: expected the key 'text', got '_id', 'claim'"),
-    "no id": (json_lines({"_id": None, "text": "a"}), "line 1: expected an id, got None"),
-    "truth as id": (json_lines({"_id": True, "text": "a"}), "line 1: expected an id, got True"),
-    "a number as text": (json_lines({"_id": 1, "text": 5}), "line 1: expected text as the claim, got 5"),
     "nothing": ("\n", "is empty"),
 }
 
@@ -134,10 +121,7 @@ def test_bad_claims(tmp_path, case):
 DOCUMENT_TROUBLE = {
     "twice": ({"_id": "2", "text": "a"}, "document id '2' was on line 2 before"),
     "empty": ({"_id": "d4", "title": " ", "text": "\n"}, "document 'd4' is empty"),
-    "no title and no text": ({"_id": "d4", "title": None, "text": ""}, "document 'd4' is empty"),
     "no text": ({"_id": "d4", "title": "a"}, "expected the key 'text'"),
-    "no id": ({"title": "a", "text": "b"}, "expected the key '_id'"),
-    "empty id": ({"_id": "", "text": "b"}, "expected an id, got ''"),
     "a list as text": ({"_id": "d4", "text": ["a"]}, "expected text as 'text', got ['a']"),
 }
 
@@ -156,18 +140,6 @@ def test_judgements_of_unknown_claims(tmp_path):
     message = refusal(read_collection, tmp_path)
     assert f"{tmp_path / 'qrels/test.tsv'} line 3: claim 'c8' is not in {tmp_path / 'queries.jsonl'}" in message
     assert "nor are 1 more" in message
-
-
-def test_a_split_without_answers(tmp_path):
-    lay_out(tmp_path, {**BEIR, "qrels/test.tsv": table(QRELS_HEADER, (7, 2, 0))})
-    assert "test.tsv has no judgement above 0" in refusal(read_collection, tmp_path)
-
-
-def test_ids_are_kept_to_the_letter(tmp_path):
-    # Unlike PMIDs, ids of BEIR are any text: 1.0 and 1 are two documents.
-    corpus = "".join(json.dumps({"_id": id, "text": "a"}) + "\n" for id in ("1.0", 1, "1e0"))
-    collection = read_collection(lay_out(tmp_path, BEIR, corpus__jsonl=corpus))
-    assert [document.id for document in collection.documents()] == ["1.0", "1", "1e0"]
 
 
 def test_half_of_an_emoji_is_replaced_in_texts_and_refused_in_ids(tmp_path):

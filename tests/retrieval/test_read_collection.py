@@ -1,10 +1,7 @@
 """Finding out the layout, and judgements of documents that are not there."""
 
-import zipfile
-
 import pytest
-from tasks.files import table, write
-from tasks.retrieval.small_collections import (
+from retrieval.small_collections import (
     ALLENAI,
     BEIR,
     CROSS_GENRE,
@@ -14,10 +11,12 @@ from tasks.retrieval.small_collections import (
     lay_out,
     pack,
     refusal,
+    table,
+    write,
 )
 
-from headwise.data.text_files import lines
-from headwise.retrieval.retrieval_task import LAYOUTS, check_documents, read_collection
+from headwise.retrieval.collections import check_documents
+from headwise.retrieval.formats import LAYOUTS, read_collection
 
 ALL = {"beir": BEIR, "scifact": SCIFACT, "cross-genre": CROSS_GENRE}
 
@@ -44,19 +43,10 @@ def test_without_any_layout_the_needs_of_each_are_told(tmp_path, files):
     assert ("no files" if not files else next(iter(files))) in message
 
 
-def test_many_files_are_not_all_listed(tmp_path):
-    lay_out(tmp_path, {f"a{number}.txt": "" for number in range(12)})
-    assert "and 4 more" in refusal(read_collection, tmp_path)
-
-
 def test_files_of_two_layouts(tmp_path):
     lay_out(tmp_path, {**ALLENAI, "queries.jsonl": QUERIES})
     assert "as in beir and in scifact: say which, as layout" in refusal(read_collection, tmp_path)
     assert read_collection(tmp_path, "scifact").layout == "scifact"
-
-
-def test_other_tables_beside_a_collection_are_not_opened(tmp_path):
-    assert read_collection(lay_out(tmp_path, BEIR, train__csv="")).layout == "beir"
 
 
 def test_files_win_over_a_zip_and_two_zips_are_none(tmp_path):
@@ -86,32 +76,13 @@ def test_judgements_of_unknown_documents(tmp_path):
     message = refusal(check_documents, collection, {"d1", "2"})
     assert f"{tmp_path / 'qrels/test.tsv'} line 4: document 'd8', judged for claim 'c1', is not in" in message
     assert "2 more judgements" in message
-    assert "--drop-unknown" in message
+    assert "drop_unknown=True" in message
     kept = check_documents(collection, {"d1", "2"}, drop_unknown=True)
     assert kept.qrels == {"train": {"c1": {"d1": 1, "2": 0}}, "test": {"c1": {"d1": 1}}}
     assert kept.claims == collection.claims
     assert kept.members == {"train": ("c1",), "test": ("c1", "c3", "7")}
     (note,) = kept.notes
     assert "test.tsv: 3 judgements of documents that are not in the corpus are left out, and with them 2 claims" in note
-
-
-def test_a_claim_whose_only_answer_is_unknown_goes_even_if_it_has_other_judgements(tmp_path):
-    rows = [("c1", "d9", 1), ("c1", "d1", 0), ("7", "2", 1)]
-    lay_out(tmp_path, {**BEIR, "qrels/test.tsv": table(QRELS_HEADER, *rows)})
-    kept = check_documents(read_collection(tmp_path), {"d1", "2"}, drop_unknown=True)
-    assert kept.qrels["test"] == {"7": {"2": 1}}
-
-
-@pytest.mark.parametrize("drop", [False, True])
-def test_known_documents_leave_the_collection_as_it_is(tmp_path, drop):
-    collection = read_collection(lay_out(tmp_path, BEIR))
-    assert check_documents(collection, {"d1", "2", "d3"}, drop_unknown=drop) is collection
-
-
-def test_a_split_of_unknown_documents_only(tmp_path):
-    collection = read_collection(lay_out(tmp_path, BEIR))
-    message = refusal(check_documents, collection, {"2"}, drop_unknown=True)
-    assert "train.tsv: no claim has an answer in the corpus" in message
 
 
 @pytest.mark.parametrize("layout", ["scifact", "cross-genre"])
@@ -123,24 +94,3 @@ def test_the_line_is_found_in_other_layouts_too(tmp_path, layout):
         "cross-genre": ("train_data.csv", 2, "10"),
     }[layout]
     assert f"{tmp_path / path} line {line}: document '{document}'" in message
-
-
-def test_what_can_be_wrong_with_a_zip(tmp_path):
-    broken = write(tmp_path / "broken.zip", "no zip")
-    assert "broken.zip is not a whole zip file" in refusal(read_collection, broken)
-    archive = pack(tmp_path / "own.zip", {"a.txt": "one\ntwo\n", "bad.txt": "x" * 9999})
-    assert list(lines(archive / "a.txt", "utf-8")) == ["one\n", "two\n"]
-    assert f"{archive} holds no b.txt" in refusal(list, lines(archive / "b.txt", "utf-8"))
-    data = bytearray(archive.read_bytes())
-    with zipfile.ZipFile(archive) as opened:
-        info = opened.getinfo("bad.txt")
-    data[info.header_offset + 30 + len("bad.txt") + 2] ^= 0xFF
-    archive.write_bytes(data)
-    assert "zip" in refusal(list, lines(archive / "bad.txt", "utf-8"))
-
-
-def test_bad_bytes_in_a_zip_are_placed_exactly(tmp_path):
-    with zipfile.ZipFile(tmp_path / "own.zip", "w") as opened:
-        opened.writestr("queries.jsonl", QUERIES.encode() + b"\xff")
-        opened.writestr("corpus.jsonl", BEIR["corpus.jsonl"])
-    assert "queries.jsonl line 4, byte" in refusal(read_collection, tmp_path)

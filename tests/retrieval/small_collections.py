@@ -5,9 +5,23 @@ import zipfile
 from pathlib import Path
 
 import pytest
-from tasks.files import json_lines, table, write
 
 from headwise.errors import InputError
+
+
+def write(path: Path, content: str) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(content.encode())
+    return path
+
+
+def table(*rows: tuple[object, ...], delimiter: str = "\t") -> str:
+    return "".join(delimiter.join(map(str, row)) + "\n" for row in rows)
+
+
+def json_lines(*records: dict[str, object]) -> str:
+    return "".join(json.dumps(record) + "\n" for record in records)
+
 
 CORPUS = json_lines(
     {"_id": "d1", "title": "Sleep", "text": "Sleep helps.", "metadata": {"year": 2020}},

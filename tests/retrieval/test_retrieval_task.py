@@ -12,17 +12,12 @@ from headwise.metrics.ranking import MEASURES
     ("options", "expected"),
     [
         ({"negatives": 0}, "negatives: expected a whole number of 1 or more, got 0"),
-        ({"negatives": True}, "negatives: expected a whole number"),
-        ({"passages": -1}, "passages: expected a whole number of 0 or more"),
-        ({"validation_candidates": 1.5}, "validation_candidates: expected a whole number"),
         ({"loss": "hinge"}, "loss: 'hinge' is not known; known: list, pairs"),
         ({"b": 1.5}, "b: expected a number of 0 or more, at most 1, got 1.5"),
-        ({"k1": "high"}, "k1: expected a number"),
         ({"drop_unknown": "maybe"}, "drop_unknown: expected true or false"),
         ({"splits": {"exam": "test"}}, "splits: 'exam' is not known"),
         ({"collection": ""}, "collection: expected a text"),
         ({"layout": "beer"}, "layout: 'beer' is not known; did you mean 'beir'"),
-        ({"layout": 5}, "layout: 5 is not known"),
     ],
 )
 def test_a_bad_option_is_refused_in_one_sentence(options, expected):

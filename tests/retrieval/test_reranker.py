@@ -9,14 +9,14 @@ import pytest
 import torch
 from conftest import FAMILIES, build_model
 from sentence_transformers import CrossEncoder
-from tiny_encoder import WORDS, build_tokenizer, save_encoder
+from training.tiny_encoder import WORDS, build_tokenizer, save_encoder
 
 import headwise as hw
-from headwise.errors import InputError, StateError
+from headwise.errors import InputError
+from headwise.retrieval.reranker import Reranker
 from headwise.training.classifier import change_head
 from headwise.training.predict import FAMILIES as FIRST_TOKEN
-from headwise.training.predict import first_token_only, predict_logits, stretches
-from headwise.training.reranking import Reranker
+from headwise.training.predict import first_token_only, stretches
 from headwise.training.saving import prepare_reranker, save_classifier
 
 # Cut at 24: about half of the pairs are longer.
@@ -85,21 +85,9 @@ def test_scores_are_the_plain_model_on_each_pair_alone(reranker, pairs):
 # -- what must not matter ----------------------------------------------------------------------------------------------
 
 
-def test_the_order_of_pairs_does_not_matter(reranker, pairs):
-    order = random.Random(1).sample(range(len(pairs)), len(pairs))
-    shuffled = reranker.predict([pairs[place] for place in order])
-    assert numpy.abs(shuffled - reranker.predict(pairs)[order]).max() < 1e-6
-
-
 @pytest.mark.parametrize("batch", [1, 7, 64])
 def test_the_batch_does_not_matter(reranker, pairs, batch):
     assert numpy.abs(reranker.predict(pairs, batch=batch) - reranker.predict(pairs)).max() < 1e-6
-
-
-def test_bf16_is_near(reranker, pairs):
-    exact, near = reranker.predict(pairs), reranker.predict(pairs, precision="bf16")
-    assert near.dtype == numpy.float32
-    assert 0 < numpy.abs(exact - near).max() < 0.1 * numpy.ptp(exact)
 
 
 def test_ranks_are_by_score_and_ties_stay_in_order(reranker, pairs):
@@ -109,17 +97,6 @@ def test_ranks_are_by_score_and_ties_stay_in_order(reranker, pairs):
     assert sorted(place for place, _ in ranked) == [0, 1, 2, 3]
     assert [score for _, score in ranked] == sorted(scores.tolist(), reverse=True)
     assert [place for place, _ in ranked if place in (1, 3)] == [1, 3]
-
-
-def test_progress_counts_pairs(reranker, pairs):
-    told = []
-    reranker.predict(pairs, batch=20, after_batch=told.append)
-    assert told == [20, 40, 60, 63]
-
-
-def test_nothing_has_no_scores(reranker):
-    assert reranker.predict([]).shape == (0,)
-    assert reranker.rank("word1", []) == []
 
 
 # -- guides, gates, maps -----------------------------------------------------------------------------------------------
@@ -136,19 +113,6 @@ def test_gates_change_scores_and_leave_nothing_behind(reranker, pairs):
     assert numpy.abs(open_gates - before).max() < 1e-5
     assert numpy.abs(gated - before).max() > 1e-3
     assert (reranker.predict(pairs) == before).all()
-
-
-def test_maps_are_whole(reranker, pairs):
-    with hw.capture(reranker.model, what="map") as maps:
-        reranker.predict(pairs[:1])
-    length = len(reranker.tokenizer(*pairs[0], truncation="longest_first", max_length=LENGTH)["input_ids"])
-    assert maps[2].shape == (1, 4, length, length)
-
-
-def test_a_guided_model_scores_as_before(reranker, pairs):
-    before = reranker.predict(pairs)
-    hw.guide(reranker.model, hw.MDG(weight=1.0))
-    assert numpy.abs(reranker.predict(pairs) - before).max() < 1e-5
 
 
 # -- the last layer for the first token --------------------------------------------------------------------------------
@@ -191,33 +155,6 @@ def test_only_one_token_goes_through_the_end(reranker, pairs):
     assert seen == [1]
 
 
-def test_who_looks_at_the_last_layer_sees_all_tokens(reranker, pairs):
-    seen = []
-    before = reranker.predict(pairs[:4])
-    handle = reranker.model.bert.register_forward_hook(lambda _, __, output: seen.append(output[0].shape[1]))
-    assert reranker.predict(pairs[:4]) == pytest.approx(before, abs=1e-6)
-    assert seen[0] > 1
-    handle.remove()
-
-
-def test_a_head_of_ones_own_sees_all_tokens():
-    class Mean(torch.nn.Module):
-        def forward(self, states):
-            return states.mean(1)
-
-    model = build_model("bert", num_labels=1)
-    model.bert.pooler = Mean()
-    with first_token_only(model) as known:
-        assert not known
-
-
-def test_the_model_is_left_as_it_was(reranker, pairs):
-    reranker.model.train()
-    reranker.predict(pairs[:2])
-    assert reranker.model.training
-    assert not any(each._forward_pre_hooks for each in reranker.model.modules())
-
-
 # -- batches -----------------------------------------------------------------------------------------------------------
 
 
@@ -244,11 +181,6 @@ def test_a_model_without_a_classifier_is_refused(tmp_path):
         Reranker.load(tmp_path)
 
 
-def test_a_folder_without_a_model_is_refused(tmp_path):
-    with pytest.raises(InputError, match="holds no model: expected a folder with a config.json"):
-        Reranker.load(tmp_path / "nowhere")
-
-
 def test_a_damaged_record_is_refused(folder, tmp_path):
     copy = tmp_path / "copy"
     copy.mkdir()
@@ -257,26 +189,3 @@ def test_a_damaged_record_is_refused(folder, tmp_path):
     (copy / "headwise.json").write_text(json.dumps({"asked": {"recipe": {"head": "pooler"}}}), encoding="utf-8")
     with pytest.raises(InputError, match=r"headwise.json is damaged \(KeyError\): train again"):
         Reranker.load(copy)
-
-
-def test_an_unknown_precision_is_refused(reranker, pairs):
-    with pytest.raises(InputError, match="unknown precision 'fp16'.*known: bf16, fp32"):
-        reranker.predict(pairs, precision="fp16")
-
-
-def test_scores_that_are_not_numbers_are_refused(reranker, pairs):
-    with torch.no_grad():
-        reranker.model.classifier.bias.fill_(float("nan"))
-    with pytest.raises(StateError, match="not finite"):
-        reranker.predict(pairs)
-
-
-def test_predictions_of_others_are_as_they_were(reranker, pairs):
-    """Without a budget of tokens, batches are of equal size, as evaluation has them."""
-    from headwise.data import Collator, Split, encode
-
-    encoded = encode(Split(tuple(pairs), (None,) * len(pairs)), reranker.tokenizer, LENGTH)
-    sizes = []
-    collate = Collator.of(reranker.tokenizer, "ranking")
-    predict_logits(reranker.model, encoded, lambda items: sizes.append(len(items)) or collate(items), batch=16)
-    assert sizes == [16, 16, 16, 15]

@@ -6,7 +6,7 @@ import pytest
 
 from headwise.errors import InputError
 from headwise.retrieval.collections import Collection, Document
-from headwise.retrieval.corpus import Corpus, documents_key, open_corpus
+from headwise.retrieval.corpus import documents_key, open_corpus
 
 DOCUMENTS = [
     Document("9", "Fever", "It is high.\nVery high."),
@@ -26,7 +26,7 @@ def corpus(tmp_path):
 
 
 def stored(papers, cache):
-    return open_corpus(papers, cache, documents_key(papers))
+    return open_corpus(papers, cache)
 
 
 def test_documents_come_out_as_they_went_in(corpus):
@@ -38,11 +38,11 @@ def test_documents_come_out_as_they_went_in(corpus):
 
 def test_ids_and_places_belong_together(corpus):
     assert list(corpus.ids) == ["9", "β-2", "3", "10"]
-    assert [corpus.place(document) for document in corpus.ids] == [0, 1, 2, 3]
+    assert [corpus.position(document) for document in corpus.ids] == [0, 1, 2, 3]
     assert "β-2" in corpus
     assert "1" not in corpus
     with pytest.raises(InputError, match="there is no document '1' among the 4 of the corpus"):
-        corpus.place("1")
+        corpus.position("1")
 
 
 def test_another_process_gets_the_place_not_the_content(corpus):
@@ -82,16 +82,6 @@ def test_files_that_change_while_they_are_read_are_not_kept(tmp_path):
     assert len(stored(papers, tmp_path / "cache")) == 4
 
 
-def test_the_key_is_of_content_and_layout(tmp_path):
-    one, copy, other = (tmp_path / name for name in ("one", "copy", "other"))
-    one.write_text("abc")
-    copy.write_text("abc")
-    other.write_text("abd")
-    keys = [documents_key(collection(DOCUMENTS, files=(path,))) for path in (one, copy, other)]
-    assert keys[0] == keys[1] != keys[2]
-    assert documents_key(collection(DOCUMENTS, "scifact", (one,))) != keys[0]
-
-
 def test_without_files_the_documents_are_the_key():
     keys = {documents_key(collection(each)) for each in (DOCUMENTS, DOCUMENTS[:3], DOCUMENTS[::-1])}
     assert len(keys) == 3
@@ -103,15 +93,4 @@ def test_ids_that_stand_there_twice_and_no_documents_are_refused(tmp_path):
         stored(collection([*DOCUMENTS, DOCUMENTS[0]]), tmp_path)
     with pytest.raises(InputError, match="papers has no documents"):
         stored(collection([]), tmp_path)
-    assert [path for path in tmp_path.iterdir() if path.suffix != ".lock"] == []
-
-
-def test_a_file_that_is_gone_is_named(tmp_path):
-    with pytest.raises(InputError, match="gone.jsonl does not exist"):
-        documents_key(collection(DOCUMENTS, files=(tmp_path / "gone.jsonl",)))
-
-
-def test_texts_may_be_empty_for_all_we_care(tmp_path):
-    corpus = stored(collection([Document("1", "", "")]), tmp_path)
-    assert isinstance(corpus, Corpus)
-    assert corpus.text(0) == ""
+    assert [path for path in (tmp_path / "retrieval").iterdir() if path.suffix != ".lock"] == []
