@@ -31,7 +31,7 @@ if TYPE_CHECKING:
         warm_up,
     )
     from headwise.heads import IAT, HeadImportance, head_importance
-    from headwise.reports.explorer.report_page import report
+    from headwise.reports.report_page import report
     from headwise.retrieval.reranker import Reranker
     from headwise.ssa import SSA, self_supervise, supervision
     from headwise.training import GuidedTrainer, MultiTask, load, log_losses, relabel
@@ -61,7 +61,7 @@ _HOMES = {
         "warm_up",
     ),
     "headwise.heads": ("IAT", "HeadImportance", "head_importance"),
-    "headwise.reports.explorer.report_page": ("report",),
+    "headwise.reports.report_page": ("report",),
     "headwise.retrieval.reranker": ("Reranker",),
     "headwise.ssa": ("SSA", "self_supervise", "supervision"),
     "headwise.training": ("GuidedTrainer", "MultiTask", "load", "log_losses", "relabel"),

@@ -76,8 +76,8 @@ COMMANDS = {
     "tune {recipe} --vary training.batch=[4,8] --data {data} --output {new}": "headwise.cli.tune_output.tune",
     "compare guided plain --output {new}.md": "headwise.cli.compare_output.compare",
     "figure heatmap guided -o {new}.png": "headwise.cli.figure_output.build_heatmap",
-    "report guided -o {new}.html": "headwise.cli.pages_output.build_page",
-    "explore guided": "headwise.cli.pages_output.build_page",
+    "report guided -o {new}.html": "headwise.reports.report_page.build_page",
+    "explore guided": "headwise.reports.report_page.build_page",
     "data check texts.tsv --task pairs": "headwise.cli.data_check_output.check_files",
     "data ag-pair --news texts.tsv --out {new}.tsv": "headwise.data.ag_pair.write_pairs",
     "heads patterns guided": "headwise.cli.heads_output.load_run",
@@ -224,7 +224,7 @@ def test_train_that_is_stopped_at_once_says_how_to_resume(write_recipe, pairs, t
     [
         (("evaluate", "guided"), "headwise.experiments.apply.predict_logits"),
         slowly(("export", "guided", "--output", "exported"), "headwise.experiments.apply.save_classifier"),
-        slowly(("report", "guided", "-o", "page.html"), "headwise.reports.explorer.report_page.page"),
+        slowly(("report", "guided", "-o", "page.html"), "headwise.reports.report_page.page"),
     ],
 )
 def test_real_signals(place, tmp_path, words, function):

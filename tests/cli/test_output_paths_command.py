@@ -27,7 +27,7 @@ FILES = {
         "headwise.cli.train_commands.load_run",
     ),
     "tokens": (["tokens", "RUN", "--text", "a", "--html", "OUT.html"], "headwise.cli.train_commands.load_run"),
-    "report": (["report", "RUN", "-o", "OUT.html"], "headwise.cli.pages_output.gather_runs"),
+    "report": (["report", "RUN", "-o", "OUT.html"], "headwise.reports.report_runs.gather_runs"),
     "figure": (["figure", "heatmap", "RUN", "-o", "OUT.svg"], "headwise.cli.figure_output._views"),
     "compare": (["compare", "RUN", "RUN", "--output", "OUT.md"], "headwise.cli.compare_output.compare"),
     "score": (["score", "a.trec", "--qrels", "q", "--per-query", "OUT.json"], "headwise.cli.search_output.read_qrels"),
@@ -86,4 +86,4 @@ def test_files(refused, tmp_path, name):
 def test_the_folder_of_an_analysis(refused, finished, tmp_path):
     run = shutil.copytree(finished, tmp_path / "run")
     (run / "analysis").touch()
-    assert "analysis is a file" in refused(["analyze", "OUT"], "headwise.cli.pages_output.load_tasks", run)
+    assert "analysis is a file" in refused(["analyze", "OUT"], "headwise.experiments.apply.load_tasks", run)

@@ -22,6 +22,7 @@ from headwise.errors import InputError, choices
 from headwise.experiments.comparison import Asked, Comparison, compare
 from headwise.reports.comparison_text import (
     Style,
+    TextTable,
     columns_of,
     comparison_csv,
     comparison_latex,
@@ -30,7 +31,6 @@ from headwise.reports.comparison_text import (
     overviews,
     words_of,
 )
-from headwise.reports.tables import TextTable
 
 ENDINGS = {".txt": "table", ".md": "markdown", ".csv": "csv", ".tex": "latex", ".json": "json"}
 

@@ -20,12 +20,11 @@ from headwise.experiments.analysis.analysis_files import check_heads
 from headwise.experiments.plots import dissociation_matrices, layer_plots, size_plots, training_curves
 from headwise.experiments.plots.training_curves import names_apart
 from headwise.heads.similarity import principal_components
-from headwise.reports.figure_files import check_ending, save_as
+from headwise.reports.figures import check_ending, save_as
 from headwise.reports.heatmap import TITLE as MEAN_TITLE
-from headwise.reports.heatmap import build_heatmap
+from headwise.reports.heatmap import build_heatmap, build_matrices
 from headwise.reports.lines import TITLE as CURVES_TITLE
 from headwise.reports.lines import build_curves, build_line_panels, build_lines
-from headwise.reports.panels import build_matrices
 from headwise.reports.projection import TITLE as PCA_TITLE
 from headwise.reports.projection import build_projection
 

@@ -24,8 +24,8 @@ from headwise.cli.allow_code import AllowCode
 from headwise.cli.data_app import data as data_commands
 from headwise.cli.experiments_app import add_compare, add_sweeps, add_tune
 from headwise.cli.heads_app import heads
-from headwise.cli.pages_app import add_figure, add_pages
 from headwise.cli.progress_bar import INTERRUPTED, Interrupts, sentence
+from headwise.cli.report import add_commands as add_report_commands
 from headwise.cli.retrieval import add_commands
 from headwise.errors import DiskError, HeadwiseError, HeadwiseWarning, InputError, UnsupportedModelError, is_panic
 
@@ -214,8 +214,7 @@ add_commands(app)
 add_sweeps(app)
 add_tune(app)
 add_compare(app)
-add_figure(app)
-add_pages(app)
+add_report_commands(app)
 app.add_typer(data_commands, name="data")
 app.add_typer(heads, name="heads")
 

@@ -14,7 +14,7 @@ from urllib.parse import parse_qs, urlsplit
 
 from explorer_payloads import Maker
 
-from headwise.reports.explorer import page
+from headwise.reports.report_page import page
 
 CATCH = """
 if (!window.savedBlobs) {

@@ -9,10 +9,10 @@ from importlib.resources import files
 import pytest
 from explorer_payloads import HOSTILE, big, tiny
 
-from headwise.reports.explorer import page
-from headwise.reports.explorer import report_page as assemble
+from headwise.reports import report_page as assemble
+from headwise.reports.report_page import page
 
-ASSETS = files("headwise.reports.explorer") / "assets"
+ASSETS = files("headwise.reports") / "assets"
 PAYLOAD = re.compile(r'<script type="application/json" id="payload">(.*?)</script>', re.DOTALL)
 
 
@@ -56,7 +56,9 @@ def test_only_a_live_page_may_ask_and_only_its_own_server(live):
 
 
 def test_every_script_beside_the_page_is_in_it():
-    assert {each.name for each in ASSETS.iterdir() if each.name.endswith(".js")} == set(assemble._SCRIPTS)
+    assert {each.name for each in ASSETS.iterdir() if each.name.endswith(".js")} == set(
+        assemble.asset("scripts.txt").split()
+    )
 
 
 def test_scripts_and_styles_speak_of_no_address_outside():
@@ -67,7 +69,7 @@ def test_scripts_and_styles_speak_of_no_address_outside():
 
 
 def test_scripts_cannot_end_their_element():
-    for name in assemble._SCRIPTS:
+    for name in assemble.asset("scripts.txt").split():
         assert not re.search("</script|<!--", (ASSETS / name).read_text(encoding="utf-8")), name
 
 

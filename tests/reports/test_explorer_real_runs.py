@@ -14,8 +14,8 @@ from headwise.cli.explore_server import Explorer, serve
 from headwise.experiments.analysis import read_analysis
 from headwise.experiments.apply import load_run
 from headwise.experiments.prepare import Place
-from headwise.reports.explorer.report_page import build_page
-from headwise.reports.explorer.report_runs import gather_runs
+from headwise.reports.report_page import build_page
+from headwise.reports.report_runs import gather_runs
 
 pytest_plugins = ["explorer_browser"]
 

@@ -10,7 +10,7 @@ import pytest
 from explorer_pages import Tab
 from explorer_payloads import HOSTILE, Maker, sentence, tiny
 
-from headwise.reports.explorer import page
+from headwise.reports.report_page import page
 
 pytest_plugins = ["explorer_browser"]
 

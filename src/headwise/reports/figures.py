@@ -1,4 +1,4 @@
-"""How figures are styled and written.
+"""What all figures share: style, checked numbers, clean texts, a grid of panels, a colour bar, and files.
 
 No pyplot: a figure belongs to its caller, no window opens, and the user's own settings are left as they are.
 """
@@ -6,19 +6,26 @@ No pyplot: a figure belongs to its caller, no window opens, and the user's own s
 from __future__ import annotations
 
 import io
+import math
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from headwise.disk import save_content
 from headwise.errors import InputError
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.cm import ScalarMappable
     from matplotlib.figure import Figure
 
-
+Numbers = Sequence[Sequence[float]]
+Array = np.ndarray[Any, np.dtype[np.float64]]
+BAR = (1.04, 0.0, 0.05, 1.0)  # left, bottom, width and height, in units of the panel: exactly as high as it
 INK = "#333333"
 RESOLUTION = 200  # dots per inch: a figure of 10 inches is twice as wide as a README shows it, so it stays sharp
 STYLE = {
@@ -46,7 +53,7 @@ KINDS: dict[str, dict[str, Any]] = {
 
 
 @contextmanager
-def house_style() -> Iterator[None]:
+def figure_style() -> Iterator[None]:
     """Our settings in place of the user's for the time of the block."""
     try:
         from matplotlib import style
@@ -82,9 +89,59 @@ def check_ending(path: Path) -> None:
 
 def _drawn(figure: Figure, suffix: str) -> bytes:
     content = io.BytesIO()
-    with house_style(), warnings.catch_warnings():
+    with figure_style(), warnings.catch_warnings():
         # Tokens of any script may come: a letter that the font lacks is a box in the PNG, and itself in the SVG.
         warnings.filterwarnings("ignore", message="Glyph .* missing from font")
         options = {"format": suffix[1:], "bbox_inches": "tight", "facecolor": "white", **KINDS[suffix]}
         figure.savefig(content, dpi=RESOLUTION, **options)
     return content.getvalue()
+
+
+def variant_arrays(variants: Mapping[str, Numbers], rows: int, columns: int, expected: str) -> dict[str, Array]:
+    """The variants' numbers as arrays [rows, columns], or one sentence about what is wrong with them."""
+    if not variants:
+        raise InputError(f"there is no variant to draw: give {expected} for one or more.")
+    arrays = {}
+    for name, values in variants.items():
+        try:
+            arrays[name] = array = np.asarray(values, dtype=np.float64)
+        except (TypeError, ValueError):
+            raise InputError(f"{name!r} is not a table of numbers in rows of one length.") from None
+        if array.shape != (rows, columns):
+            raise InputError(f"{name!r} has the shape {list(array.shape)}: expected {expected}, [{rows}, {columns}].")
+        if not np.isfinite(array).all():
+            raise InputError(f"{name!r} has a value that is not finite: it cannot be drawn.")
+    return arrays
+
+
+def plain(text: str, longest: int | None = None) -> str:
+    """The text without what cannot be printed, shortened with an ellipsis."""
+    printable = "".join(each if each.isprintable() else "\N{REPLACEMENT CHARACTER}" for each in text)
+    if longest is None or len(printable) <= longest:
+        return printable
+    return printable[: longest - 1] + "…"
+
+
+def panels(count: int, columns: int, size: tuple[float, float], title: str) -> tuple[Figure, list[Axes]]:
+    """A figure with `count` empty panels, row by row; `size` is that of one panel in inches."""
+    from matplotlib.figure import Figure
+
+    columns = min(count, columns)
+    rows = math.ceil(count / columns)
+    figure = Figure((size[0] * columns, size[1] * rows), layout="compressed")
+    if title:
+        figure.suptitle(plain(title), parse_math=False)
+    return figure, [figure.add_subplot(rows, columns, number + 1) for number in range(count)]
+
+
+def colour_bar(
+    figure: Figure, panel: Axes, coloured: ScalarMappable, label: str, ticks: Mapping[float, str] | None
+) -> None:
+    """A scale beside the panel; `ticks` are the values to mark and what to write there."""
+    bar = figure.colorbar(coloured, cax=panel.inset_axes(BAR), label=label)
+    bar.outline.set_visible(False)
+    bar.ax.tick_params(length=2, width=0.6, labelsize=8)
+    if ticks is None:
+        bar.ax.locator_params(nbins=6)
+    else:
+        bar.set_ticks(list(ticks), labels=list(ticks.values()))
