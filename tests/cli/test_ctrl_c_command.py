@@ -68,9 +68,9 @@ COMMANDS = {
     "list tasks": "headwise.cli.listing.show",
     "demo --output {new}": "headwise.cli.demo.check_output",
     "doctor encoder": "headwise.cli.listing.diagnose",
-    "score found.trec --collection papers": "headwise.cli.search_output.read_run",
+    "score found.trec --collection papers": "headwise.retrieval.evaluate.read_run",
     "rerank guided --candidates found.trec --output {new}.trec --collection papers": (
-        "headwise.cli.ranking_output._read"
+        "headwise.retrieval.rerank.read_candidates"
     ),
     "sweep sweep.yaml --data {data} --output {new}": "headwise.cli.sweep_output.choose_engine",
     "tune {recipe} --vary training.batch=[4,8] --data {data} --output {new}": "headwise.cli.tune_output.tune",
@@ -95,10 +95,10 @@ KEEPING = {
         "nothing was written, and the same command begins the analysis of joint again",
     ),
     "retrieve papers --output {new}.trec": (
-        "headwise.cli.ranking_output.retrieve",
+        "headwise.retrieval.search.retrieve",
         "begins again with what the cache has",
     ),
-    "search guided cat --collection papers": ("headwise.cli.search_output.open_searcher", "with what the cache has"),
+    "search guided cat --collection papers": ("headwise.experiments.searcher.open_searcher", "with what the cache has"),
 }
 
 

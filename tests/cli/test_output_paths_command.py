@@ -30,12 +30,12 @@ FILES = {
     "report": (["report", "RUN", "-o", "OUT.html"], "headwise.reports.report_runs.gather_runs"),
     "figure": (["figure", "heatmap", "RUN", "-o", "OUT.svg"], "headwise.cli.figure_output._views"),
     "compare": (["compare", "RUN", "RUN", "--output", "OUT.md"], "headwise.cli.compare_output.compare"),
-    "score": (["score", "a.trec", "--qrels", "q", "--per-query", "OUT.json"], "headwise.cli.search_output.read_qrels"),
-    "retrieve": (["retrieve", "papers", "--output", "OUT.trec"], "headwise.cli.ranking_output.retrieve"),
-    "retrieve --per-query": (["retrieve", "papers", "--per-query", "OUT.json"], "headwise.cli.ranking_output.retrieve"),
+    "score": (["score", "a.trec", "--qrels", "q", "--per-query", "OUT.json"], "headwise.retrieval.evaluate.read_qrels"),
+    "retrieve": (["retrieve", "papers", "--output", "OUT.trec"], "headwise.retrieval.search.retrieve"),
+    "retrieve --per-query": (["retrieve", "papers", "--per-query", "OUT.json"], "headwise.retrieval.search.retrieve"),
     "rerank": (
         ["rerank", "RUN", "--candidates", "c.trec", "--output", "OUT.trec"],
-        "headwise.cli.ranking_output._read",
+        "headwise.retrieval.rerank.read_candidates",
     ),
     "ag-pair": (["data", "ag-pair", "--news", "n.csv", "--out", "OUT.tsv"], "headwise.data.ag_pair.read_news"),
 }
