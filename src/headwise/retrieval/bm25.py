@@ -9,7 +9,7 @@ import re
 import unicodedata
 from array import array
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -144,7 +144,7 @@ class IndexOptions:
     but with exact lengths.
     """
 
-    words: Words = Words()
+    words: Words = field(default_factory=Words)
     k1: float = 1.5
     b: float = 0.75
 
