@@ -42,8 +42,8 @@ from headwise.experiments.prepare import Place
 from headwise.experiments.recipe import check_recipe
 from headwise.experiments.run import train
 from headwise.experiments.splits import read_split
-from headwise.reports.explorer.report_page import build_page
-from headwise.reports.explorer.report_runs import gather_runs
+from headwise.reports.report_page import build_page
+from headwise.reports.report_runs import gather_runs
 from headwise.training import find_encoder, load_classifier, predict_logits
 from headwise.training.encoders import hide_loading_bars, quiet_libraries
 from headwise.training.predict import tokens_at_a_time

@@ -111,7 +111,7 @@ def make_variants(folder: Path, point: Point, options: argparse.Namespace) -> di
         from sentence_transformers import CrossEncoder
     except ImportError:
         raise UsageError("CrossEncoder cannot be used: pip install 'headwise[rerank]'.") from None
-    from headwise.training.reranking import Reranker
+    from headwise.retrieval.reranker import Reranker
 
     reranker, theirs = Reranker.load(folder), CrossEncoder(str(folder), device="cpu")
     pairs = make_pairs(reranker.tokenizer, point)

@@ -102,7 +102,7 @@ def write_collection(folder: Path, abstracts: int, claims: int) -> None:
 
 def index_part(folder: Path, cache: Path) -> Row:
     from headwise.retrieval.bm25 import open_index
-    from headwise.retrieval.retrieval_task import read_collection
+    from headwise.retrieval.formats import read_collection
 
     imports, begin = peak_memory(), time.perf_counter()
     index = open_index(read_collection(folder), cache=cache)
@@ -112,7 +112,7 @@ def index_part(folder: Path, cache: Path) -> Row:
 
 def search_part(folder: Path, cache: Path) -> Row:
     from headwise.retrieval.bm25 import open_index
-    from headwise.retrieval.retrieval_task import read_collection
+    from headwise.retrieval.formats import read_collection
 
     imports = peak_memory()
     collection = read_collection(folder)

@@ -20,11 +20,11 @@ from headwise.experiments.record import NAME
 from headwise.experiments.run import train
 from headwise.metrics.ranking import MEASURES, RankingScores, score_ranking
 from headwise.metrics.significance import mean_over_seeds
-from headwise.retrieval.bm25 import IndexOptions
-from headwise.retrieval.candidates import Chosen, read_candidates
-from headwise.retrieval.ranking_tests import Comparison, compare_runs
-from headwise.retrieval.rerank import Scoring, rerank
-from headwise.retrieval.retrieve import BM25_TAG, CollectionChoice, Searching, choose_claims, retrieve
+from headwise.retrieval.collections import choose_claims
+from headwise.retrieval.evaluate import Comparison, compare_runs
+from headwise.retrieval.formats import read_collection
+from headwise.retrieval.rerank import read_candidates, rerank
+from headwise.retrieval.search import retrieve
 from headwise.retrieval.trec import read_run, write_run
 from headwise.training.callbacks import Silence
 
@@ -54,11 +54,9 @@ def find_candidates(options: argparse.Namespace) -> Path:
     """The candidates of all claims of the split, as a TREC run."""
     path: Path = options.work / f"bm25-top{options.top}.trec"
     if not path.is_file():
-        searching = Searching(IndexOptions(), options.work / "cache")
-        found = retrieve(
-            CollectionChoice(options.data / "scifact", gold="cited"), SPLIT, options.top, searching, Silence()
-        )
-        write_run(path, found.run, BM25_TAG)
+        collection = read_collection(options.data / "scifact", gold="cited")
+        found = retrieve(collection, Silence(), split=SPLIT, top=options.top, cache=options.work / "cache")
+        write_run(path, found.run, found.tag)
     return path
 
 
@@ -73,11 +71,9 @@ def run(setting: str, seed: int, options: argparse.Namespace) -> tuple[Row, Path
     output = options.work / f"{recipe.name}-seed{seed}-top{options.top}.trec"
     # Scores from before the model was trained again are not its own.
     if not output.is_file() or output.stat().st_mtime < (folder / NAME).stat().st_mtime:
-        choice, found = CollectionChoice(options.data / "scifact", gold="cited"), find_candidates(options)
-        candidates = read_candidates(found, choice, Chosen(SPLIT), options.work / "cache", Silence())
-        ordered = rerank(
-            folder, candidates, Scoring(cache=options.work / "cache", output=output, overwrite=True), Silence()
-        )
+        collection, cache = read_collection(options.data / "scifact", gold="cited"), options.work / "cache"
+        candidates = read_candidates(find_candidates(options), collection, Silence(), split=SPLIT, cache=cache)
+        ordered = rerank(folder, candidates, Silence(), cache=cache, output=output, overwrite=True)
         write_run(output, ordered.run, recipe.name)
         ordered.done()
     happened = result.record["results"]
@@ -95,7 +91,7 @@ def run(setting: str, seed: int, options: argparse.Namespace) -> tuple[Row, Path
 
 def scores_of(gold: str, files: dict[str, list[Path]], options: argparse.Namespace) -> Scores:
     """Every run of every setting, by the judgements of this kind."""
-    qrels = choose_claims(CollectionChoice(options.data / "scifact", gold=gold).read(), SPLIT).qrels
+    qrels = choose_claims(read_collection(options.data / "scifact", gold=gold), SPLIT).qrels
     if options.quick:
         qrels = {claim: grades for claim, grades in qrels.items() if claim in read_run(files["BM25"][0])}
     return {name: [score_ranking(qrels, read_run(path)) for path in paths] for name, paths in files.items()}

@@ -340,7 +340,9 @@ At = tuple[str, int, *tuple[int, ...]]
 
 # A server that has imported everything and done nothing, which saves the seconds of a fresh start.
 FORKS = multiprocessing.get_context("forkserver")
-FORKS.set_forkserver_preload(["tiny_runs", "headwise.cli.train_commands", "headwise.cli.ranking_output", "scipy.stats"])
+FORKS.set_forkserver_preload(
+    ["tiny_runs", "headwise.cli.train_commands", "headwise.experiments.searcher", "scipy.stats"]
+)
 
 
 def slowly(*values: Any) -> Any:

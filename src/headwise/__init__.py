@@ -17,9 +17,10 @@ if TYPE_CHECKING:
     from headwise.experiments.comparison import compare
     from headwise.guides import MDG, PDG, Guide, Match, auto, guide, unguide
     from headwise.heads import IAT, head_importance
-    from headwise.reports.explorer.report_page import report
+    from headwise.reports.report_page import report
+    from headwise.retrieval.reranker import Reranker
     from headwise.ssa import SSA, self_supervise
-    from headwise.training import GuideCallback, GuidedTrainer, Reranker, SSACallback, load
+    from headwise.training import GuideCallback, GuidedTrainer, SSACallback, load
 
 __version__ = "0.1.0"
 
@@ -30,9 +31,10 @@ _MODULES = {
     "headwise.experiments.comparison": ("compare",),
     "headwise.guides": ("MDG", "PDG", "Guide", "Match", "auto", "guide", "unguide"),
     "headwise.heads": ("IAT", "head_importance"),
-    "headwise.reports.explorer.report_page": ("report",),
+    "headwise.reports.report_page": ("report",),
+    "headwise.retrieval.reranker": ("Reranker",),
     "headwise.ssa": ("SSA", "self_supervise"),
-    "headwise.training": ("GuideCallback", "GuidedTrainer", "Reranker", "SSACallback", "load"),
+    "headwise.training": ("GuideCallback", "GuidedTrainer", "SSACallback", "load"),
 }
 # Names of an earlier version, which work until the next one: where they are now, and what to use instead if not that.
 _DEPRECATED = {

@@ -62,7 +62,7 @@ def _interrupt(folder: Path) -> None:
     (folder / "partial").mkdir()
     for words, place, number, code in (
         (stopped, ("headwise.training.callbacks.Clock.on_step_end", 11), signal.SIGINT, 130),
-        (ranking, ("headwise.retrieval.rerank.Partial.add", 4), signal.SIGKILL, -signal.SIGKILL),
+        (ranking, ("headwise.retrieval.rerank.PartialScores.add", 4), signal.SIGKILL, -signal.SIGKILL),
     ):
         before = functools.partial(signal_at, *place, number)
         answer = command(words, folder, folder / ".logs" / "last", before=before).answer(240)
@@ -160,7 +160,7 @@ def _write_candidates(folder: Path) -> None:
 
 def _write_zips(folder: Path) -> None:
     """A collection and word vectors, packed; and collections in other layouts."""
-    from tasks.retrieval.small_collections import CROSS_GENRE, SCIFACT, lay_out
+    from retrieval.small_collections import CROSS_GENRE, SCIFACT, lay_out
     from tiny_runs import WORDS
 
     lay_out(folder / "scifact", SCIFACT)

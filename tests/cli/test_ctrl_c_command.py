@@ -68,16 +68,16 @@ COMMANDS = {
     "list tasks": "headwise.cli.listing.show",
     "demo --output {new}": "headwise.cli.demo.check_output",
     "doctor encoder": "headwise.cli.listing.diagnose",
-    "score found.trec --collection papers": "headwise.cli.search_output.read_run",
+    "score found.trec --collection papers": "headwise.retrieval.evaluate.read_run",
     "rerank guided --candidates found.trec --output {new}.trec --collection papers": (
-        "headwise.cli.ranking_output._read"
+        "headwise.retrieval.rerank.read_candidates"
     ),
     "sweep sweep.yaml --data {data} --output {new}": "headwise.experiments.sweeps.worker_pool.choose_engine",
     "tune {recipe} --vary seed=[4,8] --data {data} --output {new}": "headwise.experiments.sweeps.tune.tune",
     "compare guided plain --output {new}.md": "headwise.experiments.comparison.compare",
     "figure heatmap guided -o {new}.png": "headwise.reports.run_figures.build_heatmap",
-    "report guided -o {new}.html": "headwise.cli.pages_output.build_page",
-    "explore guided": "headwise.cli.pages_output.build_page",
+    "report guided -o {new}.html": "headwise.reports.report_page.build_page",
+    "explore guided": "headwise.reports.report_page.build_page",
     "data check texts.tsv --task pairs": "headwise.data.checks.check_files",
     "data ag-pair --news texts.tsv --out {new}.tsv": "headwise.data.ag_pair.write_pairs",
     "heads patterns guided": "headwise.experiments.head_studies.head_patterns.load_run",
@@ -95,10 +95,10 @@ KEEPING = {
         "nothing was written, and the same command begins the analysis of joint again",
     ),
     "retrieve papers --output {new}.trec": (
-        "headwise.cli.ranking_output.retrieve",
+        "headwise.retrieval.search.retrieve",
         "begins again with what the cache has",
     ),
-    "search guided cat --collection papers": ("headwise.cli.search_output.open_searcher", "with what the cache has"),
+    "search guided cat --collection papers": ("headwise.experiments.searcher.open_searcher", "with what the cache has"),
 }
 
 
@@ -226,7 +226,7 @@ def test_train_that_is_stopped_at_once_says_how_to_resume(write_recipe, pairs, t
     [
         (("evaluate", "guided"), "headwise.experiments.apply.predict_logits"),
         slowly(("export", "guided", "--output", "exported"), "headwise.experiments.apply.save_classifier"),
-        slowly(("report", "guided", "-o", "page.html"), "headwise.reports.explorer.report_page.page"),
+        slowly(("report", "guided", "-o", "page.html"), "headwise.reports.report_page.page"),
     ],
 )
 def test_real_signals(place, tmp_path, words, function):

@@ -13,8 +13,8 @@ from headwise.cli import explore_server
 from headwise.cli import explore_server as explore_connections
 from headwise.cli.explore_server import CONNECTIONS, Connections, Explorer, serve
 from headwise.experiments.apply import load_run
-from headwise.reports.explorer.report_page import build_page
-from headwise.reports.explorer.report_runs import gather_runs
+from headwise.reports.report_page import build_page
+from headwise.reports.report_runs import gather_runs
 
 TEXTS = ["the cat surely sees a dog", "a dog never likes it"]
 CROWD = 50

@@ -90,11 +90,15 @@ def test_all_files_of_a_run_have_the_same_mode(whole, with_iat):
 
 # Words, the function in which the first process stops, and the place that both write.
 COMMANDS = {
-    "analyze": (["analyze", "RUN", "--overwrite"], "headwise.cli.pages_output.analyze_tasks", "RUN/analysis"),
+    "analyze": (
+        ["analyze", "RUN", "--overwrite"],
+        "headwise.experiments.analysis.analyze.analyze_tasks",
+        "RUN/analysis",
+    ),
     "export": (["export", "RUN", "--output", "OUT/model"], "headwise.experiments.apply.save_classifier", "OUT/model"),
     "report": (
         ["report", "RUN", "-o", "OUT/page.html", "--force"],
-        "headwise.cli.pages_output.build_page",
+        "headwise.reports.report_page.build_page",
         "OUT/page.html",
     ),
     "predict": (
@@ -104,7 +108,7 @@ COMMANDS = {
     ),
     "figure": (
         ["figure", "heatmap", "RUN", "-o", "OUT/a.svg", "--force"],
-        "headwise.reports.figure_files.save_content",
+        "headwise.reports.figures.save_content",
         "OUT/a.svg",
     ),
     "importance": (
@@ -147,6 +151,6 @@ def fill(text, named):
 @pytest.mark.slow
 def test_commands_that_write_to_different_folders_of_a_run_do_not_meet(stopped, headwise, two_runs, tmp_path):
     run = shutil.copytree(two_runs / "plain", tmp_path / "run")
-    stopped("analyze", run, "--overwrite", at="headwise.cli.pages_output.analyze_tasks")
+    stopped("analyze", run, "--overwrite", at="headwise.experiments.analysis.analyze.analyze_tasks")
     assert headwise("heads", "importance", run, "--examples", 4)[0] == 0
     assert record(run)["results"] is not None

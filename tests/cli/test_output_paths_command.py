@@ -39,15 +39,15 @@ FILES = {
         "headwise.cli.train_commands.load_run",
     ),
     "tokens": (["tokens", "RUN", "--text", "a", "--html", "OUT.html"], "headwise.cli.train_commands.load_run"),
-    "report": (["report", "RUN", "-o", "OUT.html"], "headwise.cli.pages_output.gather_runs"),
+    "report": (["report", "RUN", "-o", "OUT.html"], "headwise.reports.report_runs.gather_runs"),
     "figure": (["figure", "heatmap", "RUN", "-o", "OUT.svg"], "headwise.reports.run_figures._views"),
     "compare": (["compare", "RUN", "RUN", "--output", "OUT.md"], "headwise.experiments.comparison.compare"),
-    "score": (["score", "a.trec", "--qrels", "q", "--per-query", "OUT.json"], "headwise.cli.search_output.read_qrels"),
-    "retrieve": (["retrieve", "papers", "--output", "OUT.trec"], "headwise.cli.ranking_output.retrieve"),
-    "retrieve --per-query": (["retrieve", "papers", "--per-query", "OUT.json"], "headwise.cli.ranking_output.retrieve"),
+    "score": (["score", "a.trec", "--qrels", "q", "--per-query", "OUT.json"], "headwise.retrieval.evaluate.read_qrels"),
+    "retrieve": (["retrieve", "papers", "--output", "OUT.trec"], "headwise.retrieval.search.retrieve"),
+    "retrieve --per-query": (["retrieve", "papers", "--per-query", "OUT.json"], "headwise.retrieval.search.retrieve"),
     "rerank": (
         ["rerank", "RUN", "--candidates", "c.trec", "--output", "OUT.trec"],
-        "headwise.cli.ranking_output._read",
+        "headwise.retrieval.rerank.read_candidates",
     ),
     "ag-pair": (["data", "ag-pair", "--news", "n.csv", "--out", "OUT.tsv"], "headwise.data.ag_pair.read_news"),
 }
@@ -98,4 +98,4 @@ def test_files(refused, tmp_path, name):
 def test_the_folder_of_an_analysis(refused, finished, tmp_path):
     run = shutil.copytree(finished, tmp_path / "run")
     (run / "analysis").touch()
-    assert "analysis is a file" in refused(["analyze", "OUT"], "headwise.cli.pages_output.load_tasks", run)
+    assert "analysis is a file" in refused(["analyze", "OUT"], "headwise.experiments.apply.load_tasks", run)

@@ -4,16 +4,18 @@ import json
 import re
 import shutil
 
+import numpy as np
 import pytest
-import small_results
-from tiny_runs import assert_one_sentence, build_tokenizer
+import torch
+from tiny_runs import assert_one_sentence
 
 import headwise as hw
 from headwise.errors import InputError
-from headwise.experiments.analysis.analysis_files import read_analysis
-from headwise.reports.explorer import report_runs as runs
-from headwise.reports.explorer.heads_payload import changes_of
-from headwise.reports.explorer.report_page import build_page
+from headwise.experiments.analysis import read_analysis
+from headwise.heads import principal_components as torch_components
+from headwise.reports import report_runs as runs
+from headwise.reports.report_page import build_page
+from headwise.reports.report_views import changes_of, principal_components
 
 
 def payload_of(page):
@@ -59,10 +61,10 @@ def test_an_analysis_is_replaced_only_if_asked_for(headwise, two_runs, tmp_path,
     run = shutil.copytree(two_runs / "plain", tmp_path / "run")
     before = {path.name: path.read_bytes() for path in (run / "analysis").iterdir()}
     with monkeypatch.context() as patch:
-        patch.setattr("headwise.cli.pages_output.load_tasks", None)  # refused before the model is loaded
+        patch.setattr("headwise.experiments.apply.load_tasks", None)  # refused before the model is loaded
         assert_one_sentence(headwise("analyze", run, "--limit", 2), "analysis.json exists already", "--overwrite")
     assert {path.name: path.read_bytes() for path in (run / "analysis").iterdir()} == before
-    with pytest.raises(InputError, match="analysis.json exists already: pass overwrite=True"):
+    with pytest.raises(InputError, match="analysis.json exists already: add overwrite=True"):
         hw.analyze(run, limit=2)
     assert {path.name: path.read_bytes() for path in (run / "analysis").iterdir()} == before
     assert headwise("analyze", run, "--limit", 2, "--overwrite")[0] == 0
@@ -139,7 +141,7 @@ def test_the_page_holds_what_the_analyses_found(report, two_runs):
 
 def test_changes_are_the_mean_distances_between_rows(two_runs):
     before, after = (read_analysis(two_runs / name).examples for name in ("plain", "guided"))
-    found = changes_of(before, after)
+    found = changes_of(list(zip(before, after, strict=True)))
     first = found[0]
     values = []
     for one, other in zip(before, after, strict=True):
@@ -148,7 +150,7 @@ def test_changes_are_the_mean_distances_between_rows(two_runs):
         values[-1] /= 2 * len(a)
     assert first["change"] == pytest.approx(sum(values) / len(values), abs=1e-4)
     assert [each["change"] for each in found] == sorted((each["change"] for each in found), reverse=True)
-    assert all(each["change"] == 0 for each in changes_of(before, before))
+    assert all(each["change"] == 0 for each in changes_of(list(zip(before, before, strict=True))))
 
 
 def test_whole_maps_go_to_the_examples_that_are_asked_for(report):
@@ -160,23 +162,7 @@ def test_whole_maps_go_to_the_examples_that_are_asked_for(report):
 
 def test_whole_maps_of_others_are_refused(headwise, two_runs, tmp_path):
     words = ("report", two_runs / "plain", "-o", tmp_path / "r.html")
-    assert_one_sentence(headwise(*words, "--exact", 5), "--exact 5", "--pick 5")
-
-
-def test_a_run_without_a_log_has_a_page_without_curves(headwise, two_runs, tmp_path):
-    run = shutil.copytree(two_runs / "plain", tmp_path / "run")
-    (run / "log.jsonl").unlink()
-    (run / "outputs.json").unlink()
-    assert headwise("report", run, "-o", tmp_path / "r.html")[0] == 0
-    assert "curves" not in payload_of((tmp_path / "r.html").read_text(encoding="utf-8"))["views"]
-
-
-def test_a_limit_does_not_cut_a_claim(headwise, analysed_reranker, tmp_path):
-    run = shutil.copytree(analysed_reranker, tmp_path / "run")
-    whole = read_analysis(run).content["claims"]
-    first = len(whole[0]["papers"])
-    assert headwise("analyze", run, "--limit", first + 1, "--keep", 1, "--overwrite")[0] == 0
-    assert [len(claim["papers"]) for claim in read_analysis(run).content["claims"]] == [first]
+    assert_one_sentence(headwise(*words, "--exact", 5), "--exact 5", "again with pick=5")
 
 
 def test_heads_of_both_models_have_common_axes_over_training(two_runs):
@@ -226,12 +212,8 @@ def test_tasks_of_a_joint_run_are_chosen_by_name(headwise, joint, tmp_path):
     run = shutil.copytree(joint, tmp_path / "run")
     assert headwise("analyze", run, "--task", "single", "--keep", 1)[0] == 0
     assert headwise("report", run, "--task", "single", "-o", tmp_path / "r.html")[0] == 0
-    assert_one_sentence(headwise("report", run, "-o", tmp_path / "s.html"), "give one, such as --task single (single)")
+    assert_one_sentence(headwise("report", run, "-o", tmp_path / "s.html"), "choose one with --task (single)")
     assert_one_sentence(headwise("analyze", run, "--task", "none"), "--task none", "single")
-
-
-def test_a_run_of_one_task_refuses_task(headwise, two_runs, tmp_path):
-    assert_one_sentence(headwise("report", two_runs / "plain", "--task", "pairs", "-o", tmp_path / "r.html"), "--task")
 
 
 def test_the_line_at_the_end_opens_every_task(headwise, joint, tmp_path):
@@ -246,9 +228,7 @@ def test_the_line_at_the_end_opens_every_task(headwise, joint, tmp_path):
 
 def test_without_arrays_the_command_is_named(headwise, finished, tmp_path):
     path = tmp_path / "r.html"
-    assert_one_sentence(
-        headwise("report", finished, "-o", path), f"{finished} has no saved arrays", "analyze the run first"
-    )
+    assert_one_sentence(headwise("report", finished, "-o", path), "no saved arrays", f"headwise analyze {finished}")
     assert not path.exists()
 
 
@@ -261,7 +241,7 @@ def test_runs_with_other_tokenizers_or_labels_are_refused(headwise, two_runs, tm
         ("tokenizer", "0" * 16, "different tokenizers"),
         ("max_length", 99, "data.max_length"),
         ("labels", ["yes", "no"], "yes, no"),
-        ("examples_key", "0" * 16, "same options of headwise analyze"),
+        ("examples_key", "0" * 16, "with the same options"),
         ("heads", 99, "compare runs of one encoder"),
     ):
         content = json.loads(whole)
@@ -269,15 +249,6 @@ def test_runs_with_other_tokenizers_or_labels_are_refused(headwise, two_runs, tm
         assert_one_sentence(headwise(*words), part)
         path.write_text(whole)
     assert headwise(*words)[0] == 0
-
-
-def test_another_vocabulary_has_another_key():
-    from headwise.experiments.analysis.analyze import tokenizer_key
-
-    one, other = build_tokenizer(), build_tokenizer()
-    assert tokenizer_key(one) == tokenizer_key(other)
-    other.add_tokens(["wholly-new"])
-    assert tokenizer_key(one) != tokenizer_key(other)
 
 
 def test_bad_files_are_refused_before_any_work(headwise, two_runs, tmp_path):
@@ -296,11 +267,6 @@ def test_bad_files_are_refused_before_any_work(headwise, two_runs, tmp_path):
     assert_one_sentence(headwise("report", tmp_path / "nobody", "-o", tmp_path / "x.html"), "nobody")
     assert_one_sentence(headwise("report", run, "--baseline", run, "-o", tmp_path / "x.html"), "given twice")
     assert_one_sentence(headwise("report", run, "--results", tmp_path, "-o", tmp_path / "x.html"), "headwise sweep")
-    results = tmp_path / "results"
-    small_results.sweep(results)
-    stored = sorted((results / "runs").glob("*.json"))[0]
-    stored.write_text(stored.read_text()[:300])
-    assert_one_sentence(headwise("report", run, "--results", results, "-o", tmp_path / "x.html"), stored.name)
     assert_one_sentence(headwise("analyze", run, "--overwrite", "--pick", 1000), "--pick 1000")
     many = tmp_path / "many.tsv"
     many.write_text("sentence1\tsentence2\n" + "a\tb\n" * 201)
@@ -310,10 +276,13 @@ def test_bad_files_are_refused_before_any_work(headwise, two_runs, tmp_path):
     assert_one_sentence(headwise("analyze", tmp_path), str(tmp_path))
 
 
-def test_runs_of_one_name_are_told_apart_by_their_parents(tmp_path):
-    folders = [tmp_path / "a" / "run", tmp_path / "b" / "run"]
-    assert runs.unique_names(folders) == ["a/run", "b/run"]
-    assert runs.unique_names(folders[:1]) == ["run"]
+@pytest.mark.parametrize("shape", [(12, 5), (1, 4), (6, 1)])
+def test_principal_components_are_those_of_heads(shape):
+    vectors = np.random.default_rng(1).normal(size=shape).astype(np.float32)
+    points, shares = principal_components(vectors)
+    expected, expected_shares = torch_components(torch.from_numpy(vectors))
+    assert points == pytest.approx(expected.numpy(), abs=1e-9)
+    assert shares == pytest.approx(expected_shares.numpy(), abs=1e-9)
 
 
 def test_with_one_seed_the_panel_says_what_is_not_shown(two_runs):

@@ -19,13 +19,13 @@ from headwise.experiments import check_recipe
 from headwise.experiments.prepare import Place
 from headwise.experiments.run import train
 from headwise.metrics.ranking import score_ranking
-from headwise.retrieval.rerank import PIECE, Partial, _ordered, alone
-from headwise.retrieval.retrieve import CollectionChoice
+from headwise.retrieval.formats import read_collection
+from headwise.retrieval.rerank import PIECE, PartialScores, locked_file
+from headwise.retrieval.reranker import Reranker
 from headwise.retrieval.trec import read_run
-from headwise.training.reranking import Reranker
 from headwise.training.saving import prepare_reranker, save_classifier
 
-ADD = "headwise.retrieval.rerank.Partial.add"
+ADD = "headwise.retrieval.rerank.PartialScores.add"
 
 
 @pytest.fixture(scope="module")
@@ -105,21 +105,12 @@ def test_candidates_come_out_in_the_order_of_the_model(headwise, words, model, c
     assert not (tmp_path / "cache" / "rerank").exists()
 
 
-def test_the_best_come_first_and_equals_stay_in_order():
-    pairs = [("c", "low"), ("c", "first"), ("c", "best"), ("c", "second"), ("d", "only")]
-    found = _ordered(pairs, [-1.0, 0.5, 2.0, 0.5, 7.0])
-    assert {claim: list(each) for claim, each in found.items()} == {
-        "c": ["best", "first", "second", "low"],
-        "d": ["only"],
-    }
-
-
 def test_measures_are_those_of_the_two_runs(headwise, words, candidates, collection, tmp_path):
     files = "--output", tmp_path / "run.trec", "--per-query", tmp_path / "claims.json"
     code, out, err = headwise(*words, *files, "--json")
     assert code == 0, err
     answer = json.loads(out)
-    qrels = CollectionChoice(collection).read().qrels["test"]
+    qrels = read_collection(collection).qrels["test"]
     for name, path in (("candidates", candidates), ("reranked", tmp_path / "run.trec")):
         expected = score_ranking(qrels, read_run(path))
         assert answer["measures"][name] == json.loads(json.dumps(expected.summary()))
@@ -138,20 +129,12 @@ def test_without_output_the_run_is_printed_and_the_table_told(headwise, words, t
     assert list((tmp_path / "cache" / "rerank").iterdir()) == []
 
 
-def test_top_cuts_the_candidates(headwise, words, candidates, tmp_path):
-    code, out, err = headwise(*words, "--top", 3, "--output", tmp_path / "run.trec", "--json")
-    assert code == 0, err
-    assert json.loads(out)["pairs"] == 15
-    for claim, found in read_run(tmp_path / "run.trec").items():
-        assert set(found) == set(list(read_run(candidates)[claim])[:3])
-
-
 def test_claims_of_other_splits_are_passed_over(headwise, words, tmp_path):
     both = write_candidates(tmp_path / "both.trec", {"t0": ["t0-yes"], "v0": ["v0-no1", "v0-yes"]})
     words[3] = both
     code, out, err = headwise(*words)
     assert code == 0, err
-    assert "1 claims of the candidates are not in the split test: passed over" in err
+    assert "1 claims of the candidates are not in the split test: ignored" in err
     assert {line.split()[0] for line in out.splitlines()} == {"v0"}
 
 
@@ -197,7 +180,7 @@ def test_a_table_brings_its_texts_along(headwise, model, tmp_path):
     assert [name for name, _ in found] == [name for name, _ in expected]
     assert [score for _, score in found] == pytest.approx([score for _, score in expected], abs=1e-5)
     result = headwise("rerank", model, "--candidates", tmp_path / "test.csv", "--split", "test")
-    assert_one_sentence(result, "--split test chooses claims of a --collection")
+    assert_one_sentence(result, "--split test chooses claims of a collection", "--collection FOLDER")
 
 
 CONTRARY = "Hypothesis,Premise,PMID,Entails\nthe cat,old bird,2,1\nthe cat,a dog,1,0\n"
@@ -230,13 +213,6 @@ def test_rows_that_contradict_each_other_are_refused_where_entails_decides(headw
     code, out, err = headwise(*words, "--collection", path.parent)
     assert code == 0, err
     assert len(out.splitlines()) == 2
-
-
-def test_bf16_and_the_batch_are_used(headwise, words):
-    plain, cut, rough = (headwise(*words, *more)[1] for more in ([], ["--batch", 1], ["--precision", "bf16"]))
-    values = [[float(line.split()[4]) for line in sorted(each.splitlines())] for each in (plain, cut, rough)]
-    assert values[0] == pytest.approx(values[1], abs=1e-5)
-    assert rough != plain
 
 
 # -- stopped and gone on with ------------------------------------------------------------------------------------------
@@ -281,7 +257,7 @@ def whole(model, many, tmp_path_factory):
         (ADD, 1, 0),  # nothing is kept yet
         (ADD, 3, 2 * PIECE),
         ("headwise.retrieval.rerank.os.fsync", 2, 2 * PIECE),  # written, not yet known to be
-        ("headwise.cli.ranking_output.write_run", 1, None),  # all is kept, nothing is written
+        ("headwise.retrieval.trec.write_run", 1, None),  # all is kept, nothing is written
     ],
 )
 def test_a_killed_run_goes_on(long, whole, tmp_path, place, count, done):
@@ -291,7 +267,7 @@ def test_a_killed_run_goes_on(long, whole, tmp_path, place, count, done):
     code, _, err = Process(tmp_path / "p2", *long).result()
     assert code == 0, err
     total = len(whole.splitlines())
-    assert (f"going on from pair {total if done is None else done} of {total}" in err) == (done != 0)
+    assert (f"resuming from pair {total if done is None else done} of {total}" in err) == (done != 0)
     assert (tmp_path / "run.trec").read_bytes() == whole
     assert names(tmp_path) == ["p1", "p2", "run.trec"]
 
@@ -319,7 +295,7 @@ def test_ctrl_c_is_130_and_the_same_command_goes_on(long, whole, tmp_path):
     code, out, err = Process(tmp_path / "p1", *long, at=(ADD, 2, signal.SIGINT)).result()
     assert (code, out) == (130, ""), err
     assert err.splitlines()[-1] == (
-        "headwise: stopped; the scores so far are kept, and the same command goes on from there"
+        "headwise: stopped; the scores so far are kept, and the same command resumes from there"
     )
     assert (tmp_path / "run.trec.partial").exists()
     assert Process(tmp_path / "p2", *long).result()[0] == 0
@@ -352,52 +328,40 @@ def assert_last(result, *parts):
 # -- the file of scores so far -----------------------------------------------------------------------------------------
 
 
-def test_pieces_come_back_as_they_were(tmp_path):
-    path, of = tmp_path / "deep" / "a.partial", {"model": "m"}
-    first = Partial(path, of, [2, 2, 1])
-    first.add([0.1, -1e-30])
-    first.add([3.0, 4.0])
-    assert Partial(path, of, [2, 2, 1]).scores == [[0.1, -1e-30], [3.0, 4.0]]
-
-
 @pytest.mark.parametrize("tail", [b"[3.0", b"[3.0]\n", b"nonsense\n", b'["a", "b"]\n'])
 def test_a_piece_that_is_not_whole_is_cut_off(tmp_path, tail):
     path, of = tmp_path / "a.partial", {"model": "m"}
-    Partial(path, of, [2, 2]).add([1.0, 2.0])
+    PartialScores(path, of, [2, 2]).add([1.0, 2.0])
     with path.open("ab") as file:
         file.write(tail)
-    again = Partial(path, of, [2, 2])
+    again = PartialScores(path, of, [2, 2])
     assert again.scores == [[1.0, 2.0]]
     again.add([3.0, 4.0])
-    assert Partial(path, of, [2, 2]).scores == [[1.0, 2.0], [3.0, 4.0]]
+    assert PartialScores(path, of, [2, 2]).scores == [[1.0, 2.0], [3.0, 4.0]]
 
 
 def test_a_file_of_somebody_else_is_not_touched(tmp_path):
     path = tmp_path / "a.partial"
     path.write_text("my notes\n")
     with pytest.raises(InputError, match="something else .it was not written by headwise."):
-        Partial(path, {"model": "m"}, [1])
+        PartialScores(path, {"model": "m"}, [1])
     assert path.read_text() == "my notes\n"
 
 
 def test_two_processes_do_not_share_a_file(tmp_path):
     path = tmp_path / "a.partial"
-    with alone(path), pytest.raises(InputError, match=rf"a.partial is in use by process {os.getpid()} "), alone(path):
+    with (
+        locked_file(path),
+        pytest.raises(InputError, match=rf"a.partial is in use by process {os.getpid()} "),
+        locked_file(path),
+    ):
         pass
-    with alone(path):
+    with locked_file(path):
         pass
     assert list(tmp_path.iterdir()) == []
 
 
 # -- bad input ---------------------------------------------------------------------------------------------------------
-
-
-def test_outputs_that_exist_are_refused_before_any_work(headwise, words, tmp_path):
-    (tmp_path / "run.trec").write_text("precious")
-    (tmp_path / "claims.json").write_text("precious")
-    words[1] = "nowhere"  # would be the next mistake
-    assert_one_sentence(headwise(*words, "--output", tmp_path / "run.trec"), "exists already", "--overwrite")
-    assert_one_sentence(headwise(*words, "--per-query", tmp_path / "claims.json"), "exists already", "--overwrite")
 
 
 MISTAKES = [
@@ -417,7 +381,7 @@ def test_mistakes_are_told_in_one_sentence(headwise, words, tmp_path, monkeypatc
 
 def test_a_folder_that_is_no_run_needs_a_collection(headwise, model, candidates):
     result = headwise("rerank", model, "--candidates", candidates)
-    assert_one_sentence(result, "is not a run of the task retrieval", "name it with --collection")
+    assert_one_sentence(result, "is not a run of the task retrieval", "give it as --collection FOLDER")
 
 
 def test_a_folder_that_is_not_there_is_told(headwise, words, tmp_path):
@@ -432,27 +396,17 @@ def test_a_folder_at_home_is_the_same_model(headwise, words, model, tmp_path, mo
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     target = tmp_path / "run.trec"
     with monkeypatch.context() as patched:
-        patched.setattr("headwise.cli.ranking_output.write_run", full_disk)
+        patched.setattr("headwise.retrieval.trec.write_run", full_disk)
         assert headwise(*words, "--output", target)[0] != 0
     words[1] = "~/model"
     code, _, err = headwise(*words, "--output", target)
     assert code == 0, err
-    assert "going on from pair" in err
+    assert "resuming from pair" in err
     assert read_run(target)
 
 
 def full_disk(*_):
     raise DiskError("no room")
-
-
-def test_a_run_of_another_task_needs_a_collection(headwise, finished, candidates):
-    result = headwise("rerank", finished, "--candidates", candidates)
-    assert_one_sentence(result, "is not a run of the task retrieval", "name it with --collection")
-
-
-def test_a_classifier_of_classes_is_refused(headwise, words, finished):
-    words[1] = finished
-    assert_last(headwise(*words), "one logit, and this model has 3")
 
 
 def test_candidates_of_another_collection_are_refused(headwise, words, tmp_path):

@@ -5,7 +5,7 @@ import re
 
 import pytest
 import torch
-from tiny_runs import assert_one_sentence, undisturbed, write_data
+from tiny_runs import assert_one_sentence, undisturbed
 from transformers import AutoTokenizer
 
 from headwise.training import load
@@ -100,24 +100,6 @@ def test_cotraining_has_scores_and_no_threshold(answer, cotraining):
     found = answer(run=cotraining)
     assert found["threshold"] is None
     assert all(0 < token["score"] < 1 for token in found["tokens"] if token["score"] is not None)
-
-
-def test_a_long_text_is_cut_and_told_so(headwise, hybrid):
-    code, out, err = headwise("tokens", hybrid, "--text", "cat " * 60, "--pair", "dog", "--json")
-    assert code == 0
-    assert err == "headwise: the text was cut to 24 tokens, as in training\n"
-    assert len(json.loads(out)["tokens"]) == 24
-
-
-def test_single_texts_and_numbers(headwise, encoder, tmp_path):
-    data = write_data(tmp_path / "data", "sentences-regression")
-    run = run_of(tmp_path / "run", encoder, data, task="sentences-regression", ssa={})
-    code, out, err = headwise("tokens", run, "--text", TEXT, "--json")
-    assert code == 0, err
-    found = json.loads(out)
-    assert found["probabilities"] == {}
-    float(found["prediction"])
-    assert_one_sentence(headwise("tokens", run, "--text", TEXT, "--pair", PAIR), "single texts", "leave --pair out")
 
 
 def test_mistakes_are_told_in_one_sentence(headwise, hybrid, finished, tmp_path):

@@ -10,10 +10,10 @@ from headwise.errors import InputError
 from headwise.experiments import check_recipe
 from headwise.experiments.prepare import Place
 from headwise.experiments.run import train
-from headwise.experiments.searcher import Named, collection_of, index_options_of
+from headwise.experiments.searcher import collection_of, open_searcher
 from headwise.experiments.splits import read_split, read_splits
+from headwise.retrieval.bm25 import IndexOptions, Words, open_index
 from headwise.retrieval.holdout import without_leaks
-from headwise.retrieval.retrieve import CollectionChoice
 
 
 @pytest.fixture(scope="module")
@@ -190,15 +190,16 @@ def test_a_re_ranker_learns_what_bm25_cannot_see(encoder, root, cache, tmp_path,
 
 def test_the_record_says_which_collection_and_which_words(encoder, root, cache, tmp_path):
     trained(encoder, root, cache, tmp_path / "run", task={"stem": "none"}, training={"num_train_epochs": 1})
-    found = collection_of(tmp_path / "run", Named(gold="cited", drop_unknown=True))
-    assert found == CollectionChoice(root / "papers", None, "cited", True)
-    assert collection_of(tmp_path / "run", Named(tmp_path)).folder == tmp_path
-    assert index_options_of(tmp_path / "run").words.stem == "none"
+    found = collection_of(tmp_path / "run", drop_unknown=True)
+    assert (found.folder, found.drop_unknown) == (root / "papers", True)
+    assert collection_of(tmp_path / "run", write_collection(tmp_path / "other")).folder == tmp_path / "other"
+    index = open_searcher(tmp_path / "run", cache=cache).index
+    assert index.folder == open_index(found, IndexOptions(Words(stem="none")), cache=cache).folder
     content = json.loads((tmp_path / "run" / "headwise.json").read_text())
     content["data"] = str(tmp_path / "moved")
     (tmp_path / "run" / "headwise.json").write_text(json.dumps(content))
-    with pytest.raises(InputError, match="no longer there: name it with --collection"):
-        collection_of(tmp_path / "run", Named())
+    with pytest.raises(InputError, match="no longer there: give its new folder as collection=FOLDER"):
+        collection_of(tmp_path / "run")
 
 
 def test_the_saved_model_has_one_logit_and_cuts_where_the_recipe_says(encoder, root, cache, tmp_path):

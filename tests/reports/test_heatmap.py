@@ -9,7 +9,6 @@ import pytest
 from headwise.errors import InputError
 from headwise.reports import heatmap
 from headwise.reports.heatmap import Colours, build_heatmap
-from headwise.reports.panels import plain
 
 TOKENS = ["[CLS]", "a", "$x$", "b_c", "##ing", "[SEP]"]
 
@@ -94,47 +93,15 @@ def test_only_two_variants_have_a_difference(count, panels):
     assert len(bars) == (2 if count == 2 else 1)
 
 
-def test_both_axes_name_the_tokens_and_the_first_is_on_top():
-    panel = panels_of(build_heatmap(PAIR, TOKENS))[0]
-    assert texts(panel.get_xticklabels()) == texts(panel.get_yticklabels()) == TOKENS
-    assert panel.yaxis_inverted()
-
-
-def test_only_the_first_tokens_are_shown():
-    tokens = [f"t{place}" for place in range(20)]
-    maps = {"plain": random_map(3, 20)}
-    (panel,) = panels_of(build_heatmap(maps, tokens))
-    assert texts(panel.get_xticklabels()) == tokens[:15]
-    assert np.array_equal(cells(panel), np.array(maps["plain"])[:15, :15])
-    (panel,) = panels_of(build_heatmap(maps, tokens, first=30))
-    assert texts(panel.get_xticklabels()) == tokens
-
-
 def test_the_svg_has_every_token_as_text(tmp_path):
     _, svg = heatmap(PAIR, TOKENS, tmp_path / "map", title="a $title$ of_mine")
     assert {*TOKENS, "plain", "guided", "guided − plain", "a $title$ of_mine"} <= written(svg)
-
-
-def test_the_same_input_gives_the_same_files(tmp_path):
-    once, again = (heatmap(PAIR, TOKENS, tmp_path / name) for name in ("once", "again"))
-    assert [path.read_bytes() for path in once] == [path.read_bytes() for path in again]
 
 
 def test_tokens_of_any_script_and_unprintable_ones_can_be_drawn(tmp_path):
     tokens = ["東京", "\x00", "a\nb", "<&>", "", "\ud800"]
     _, svg = heatmap({"plain": random_map(1)}, tokens, tmp_path / "map")
     assert {"東京", "\ufffd", "a\ufffdb", "<&>"} <= written(svg)
-
-
-def test_long_tokens_are_shortened():
-    assert plain("internationalisation", 12) == "internation…"
-    assert plain("exactlytwelv", 12) == "exactlytwelv"
-
-
-@pytest.mark.parametrize("value", [0.0, 1.0])
-def test_flat_maps_can_be_drawn(value, tmp_path):
-    flat = np.full((6, 6), value)
-    heatmap({"plain": flat, "guided": flat}, TOKENS, tmp_path / "map")
 
 
 SQUARE = [[0.5, 0.5], [0.5, 0.5]]

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from headwise.errors import InputError
-from headwise.reports.lines import APART, build_line_panels, build_lines, style_of
+from headwise.reports.lines import APART, build_line_panels, build_lines
 
 X = [0.2, 0.6, 1.0]
 PLAIN = {"name": "plain", "x": X, "mean": [0.3, 0.4, 0.5], "low": [0.2, None, 0.4], "high": [0.4, None, 0.6]}
@@ -57,12 +57,6 @@ def test_of_many_points_intervals_are_a_band():
     assert (low, high) == (-1, 41)
 
 
-def test_series_are_told_apart_by_marker_and_dashes_too():
-    styles = [style_of(number) for number in range(40)]
-    assert len({(style["marker"], str(style["linestyle"])) for style in styles}) == 40
-    assert len({style["color"] for style in styles[:7]}) == 7
-
-
 def test_texts_are_shown_as_they_are():
     figure = build_lines(PLOT | {"title": "$x_1$ \n " + "long " * 40})
     written = texts(figure)
@@ -72,18 +66,6 @@ def test_texts_are_shown_as_they_are():
     assert not any(text.get_parse_math() for text in figure.axes[0].get_legend().get_texts())
     (panel,) = figure.axes
     assert (panel.get_xlabel(), panel.get_ylabel()) == ("part", "accuracy on test")
-
-
-def test_a_title_of_ones_own_or_none():
-    assert build_lines(PLOT).get_suptitle() == "By size"
-    assert build_lines(PLOT, title="Mine").get_suptitle() == "Mine"
-    assert build_lines(PLOT, title="").get_suptitle() == ""
-
-
-def test_categories_are_named():
-    series = {"name": "a", "x": [0, 2], "mean": [1.0, 2.0], "low": None, "high": None}
-    (panel,) = build_lines(PLOT | {"categories": ["all", "mid", "last"], "series": [series]}).axes
-    assert [label.get_text() for label in panel.get_xticklabels()] == ["all", "mid", "last"]
 
 
 def test_several_plots_are_panels_and_tell_common_notes_once():

@@ -3,7 +3,7 @@
 import pytest
 
 from headwise.errors import InputError
-from headwise.reports.panels import build_matrices
+from headwise.reports.heatmap import build_matrices
 
 FIRST = {
     "title": "20 %",
@@ -33,18 +33,7 @@ def test_one_scale_for_all_and_readable_numbers():
     assert (shades["10.0"], shades["101.0"]) == ("white", "black")
 
 
-def test_equal_numbers_can_be_drawn():
-    figure = build_matrices([FIRST | {"values": [[100.0] * 3] * 2}])
-    assert figure.axes[0].texts[0].get_text() == "100.0"
-
-
 @pytest.mark.parametrize("values", [[[1.0, 2.0]], [[1.0, 2.0, 3.0]], [["x"] * 3] * 2, [[1.0, 2.0, 3.0], [1.0]]])
 def test_what_is_no_matrix_is_refused(values):
     with pytest.raises(InputError, match="expected numbers in 2 rows and 3 columns"):
         build_matrices([FIRST | {"values": values}])
-
-
-def test_nothing_is_no_figure():
-    for matrices in ([], [FIRST | {"values": [[None] * 3] * 2}]):
-        with pytest.raises(InputError, match="no value to draw"):
-            build_matrices(matrices)

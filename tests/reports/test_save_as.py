@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from headwise.errors import DiskError, InputError
-from headwise.reports import figure_files as files
+from headwise.reports import figures as files
 from headwise.reports.heatmap import build_heatmap
 
 TABLE = {"plain": [[0.25, 0.75], [0.5, 0.5]]}

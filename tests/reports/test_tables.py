@@ -1,11 +1,8 @@
-import csv
-import io
 import re
 
 import pytest
 
-from headwise.experiments.text_formats import csv_text, escape_markdown
-from headwise.reports.tables import (
+from headwise.reports.comparison_text import (
     Cell,
     TextTable,
     escape_latex,
@@ -65,20 +62,3 @@ def test_latex_has_the_rules_of_booktabs_and_stars_above():
 )
 def test_latex_shows_text_as_it_is(text, expected):
     assert escape_latex(text) == expected
-
-
-def test_markdown_shows_text_as_it_is():
-    assert escape_markdown("*a* _b_ `c` <d> [e]") == r"\*a\* \_b\_ \`c\` \<d\> \[e\]"
-
-
-def test_csv_reads_back():
-    rows = [{"system": 'a, "b"\nc', "mean": 0.1 + 0.2, "p": None}, {"system": "plain", "mean": 1.0, "p": 0.25}]
-    found = list(csv.DictReader(io.StringIO(csv_text(rows))))
-    assert [row["system"] for row in found] == ['a, "b"\nc', "plain"]
-    assert float(found[0]["mean"]) == 0.1 + 0.2
-    assert [row["p"] for row in found] == ["", "0.25"]
-
-
-def test_some_columns():
-    assert TABLE.columns([0, 2]).headings == ("system", "d_z")
-    assert TABLE.columns([0, 2]).rows[1] == (Cell("a&g_1"), Cell("-0.40"))

@@ -1,6 +1,5 @@
 """Tokens as people read them, and the page that shows them: complete in itself, and harmless whatever a text says."""
 
-import json
 import re
 from html.parser import HTMLParser
 
@@ -44,11 +43,6 @@ def in_bytes(text):
     return "".join(table[byte] for byte in text.encode())
 
 
-@pytest.mark.parametrize("word", ["café", "日本語", "Жизнь", "שלום", "😀", "naïve—“x”", "łódź"])
-def test_characters_of_several_bytes_are_spelled(word):
-    assert read(in_bytes(word), in_bytes(" " + word), in_bytes("ing")) == f"{word} {word}|ing"
-
-
 def test_byte_level_pieces_are_joined():
     assert read("Un", "bel", "iev", "able", "Ġplay", "ing", "<mask>", "Ġx") == "Un|bel|iev|able play|ing <mask> x"
 
@@ -67,30 +61,12 @@ def test_a_character_that_is_cut_is_seen_all_the_same():
     assert read("Ġa", in_bytes("日")[:1]) == f"a|{PART}"
 
 
-@pytest.mark.parametrize("other", ["<mask>", "日本"])
-def test_half_a_character_does_not_spoil_what_comes_after_another_token(other):
-    blank = " " if other == "<mask>" else "|"
-    assert read("Ġa", in_bytes("日")[:1], other, "Ġb", spelling="bytes") == f"a|{PART}{blank}{other} b"
-
-
-def test_bytes_that_are_no_character():
-    assert read(in_bytes("é"), "\u0124", "Ġa", spelling="bytes") == "é|\N{REPLACEMENT CHARACTER} a"
-
-
-def test_tokens_added_to_a_byte_level_vocabulary_are_as_they_are():
-    assert read("Ġa", "日本", "Ġb", spelling="bytes") == "a|日本 b"
-
-
 def test_sentence_pieces_are_joined():
     assert read("▁play", "ing", "▁the", "▁", "我", "▁▁x") == "play|ing the|␣|我 ␣x"
 
 
 def test_bytes_that_sentence_piece_falls_back_to():
     assert read("▁a", "<0xE8>", "<0xAA>", "<0x9E>", "▁b") == f"a|{PART}|{PART}|語 b"
-
-
-def test_blanks_that_are_tokens_can_be_seen():
-    assert read("Ġa", "Ġ", "Ċ", "ĉ", "ĠĠ", "Ġb") == "a|␣|↵|⇥ ␣ b"
 
 
 @pytest.mark.parametrize(
@@ -111,14 +87,6 @@ def test_the_spelling_is_guessed(texts, expected):
     assert guessed_spelling([token("<s>", None), *map(token, texts), token("</s>", None)]) == expected
 
 
-def test_the_spelling_may_be_given():
-    assert read("un", "able") == "un able"
-    assert read("un", "able", spelling="bytes") == "un|able"
-    assert [piece.blank_before for piece in lines(scored("un", "able", spelling="bytes"))[0]] == [False, False]
-    with pytest.raises(InputError, match=r"spelling='byte': .*'bytes'"):
-        scored("un", spelling="byte")
-
-
 @pytest.mark.parametrize("closing", [1, 2])  # RoBERTa closes the first text and opens the second
 def test_each_text_of_a_pair_has_its_line(closing):
     frames = [token("</s>", None, segment=place) for place in range(closing)]
@@ -128,33 +96,10 @@ def test_each_text_of_a_pair_has_its_line(closing):
     assert second == ["</s>"] * (closing - 1) + ["b", "</s>"]
 
 
-def test_frames_of_no_text_are_no_lines():
-    text = scored(token("[CLS]", None, segment=-1), "a", token("[SEP]", None, segment=-1), token("b", segment=1))
-    assert [[piece.display for piece in line] for line in lines(text)] == [["[CLS]", "a", "[SEP]"], ["b"]]
-
-
-def test_frames_stand_apart():
-    found = pieces([token("<s>", None), token("Hi", 0.5), token("</s>", None)], "bytes")
-    assert [piece.blank_before for piece in found] == [False, True, True]
-
-
 @pytest.mark.parametrize("score", [-0.1, 1.1, float("nan")])
 def test_scores_are_from_0_to_1(score):
     with pytest.raises(InputError, match=r"token 'a' has the score .*: expected 0 to 1, or None"):
         token("a", score)
-
-
-def test_plain_data_is_ready_for_json():
-    data = scored(token("[CLS]", None), token("##a", 0.25, kept=False, segment=1)).as_data()
-    assert json.loads(json.dumps(data)) == {
-        "tokens": [
-            {"text": "[CLS]", "score": None, "kept": True, "segment": 0},
-            {"text": "##a", "score": 0.25, "kept": False, "segment": 1},
-        ],
-        "prediction": "yes",
-        "probabilities": {"yes": 0.75, "no": 0.25},
-        "threshold": 0.3,
-    }
 
 
 # -- the page ----------------------------------------------------------------------------------------------------------
@@ -212,26 +157,12 @@ def test_tokens_that_are_not_pooled_are_marked_by_more_than_colour():
     assert "underline" in rule
 
 
-def test_pairs_are_on_two_lines():
-    text = scored(
-        token("[CLS]", None), "a", token("[SEP]", None), token("b", segment=1), token("[SEP]", None, segment=1)
-    )
-    page = Page(token_page([text, scored("c")], "T"))
-    assert [each["text"] for each in page.of("text")] == ["[CLS] a [SEP]", "b [SEP]", "c"]
-
-
 def test_the_prediction_and_the_probabilities_are_below():
     page = Page(token_page([scored("a"), scored("b", prediction="3.21", probabilities={"": 0.5})], "T"))
     assert [each["text"] for each in page.elements if each["tag"] == "strong"] == ["yes", "3.21"]
     assert [each["text"] for each in page.elements if each["tag"] == "li"] == ["yes 75.0%", "no 25.0%", " 50.0%"]
     number = ScoredText((token("a"),), "3.21", {}, 0.3)
     assert "<ul" not in token_page([number], "T")
-
-
-def test_the_legend_has_the_threshold():
-    page = Page(token_page([scored("a", threshold=0.3), scored("a", threshold=0.3)], "T"))
-    assert [each["style"] for each in page.of("mark")] == ["left:30%"]
-    assert "from the threshold 0.3 on" in page.of("note")[1]["text"]
 
 
 def test_without_pooling_there_is_no_threshold_and_no_mark():
@@ -343,8 +274,3 @@ def test_text_can_be_read_on_every_colour_in_both_modes():
     for palette in (light, dark):
         for ink in ("ink", "faint"):
             assert min(contrast(behind(palette, score / 50), palette[ink]) for score in range(51)) >= 4.5
-
-
-def test_a_page_of_nothing_is_refused():
-    with pytest.raises(InputError, match="no text to show: give one or more"):
-        token_page([], "T")

@@ -26,8 +26,8 @@ from headwise.experiments.record import NAME
 from headwise.experiments.run import check_output, train
 from headwise.experiments.token_scores import View, head_summary, view
 from headwise.reports import heatmap, projection
-from headwise.reports.explorer.report_page import build_page
-from headwise.reports.explorer.report_runs import gather_runs
+from headwise.reports.report_page import build_page
+from headwise.reports.report_runs import gather_runs
 from headwise.training import Listener, load_classifier_folder
 from headwise.training.encoders import quiet_libraries
 

@@ -1,10 +1,10 @@
-"""A small server for one page and one person: loopback only, behind a random word, with limits on what it takes.
+"""The server of `headwise explore`: one page for one person, on loopback only, behind a random token, with limits.
 
-Limits: the size of a request, the time that it may take to arrive, and the connections that are open at once (see
-explore_connections.py), so that clients that are idle, slow or many keep nobody from the page.
+Limits: the size of a request, the time that it may take to arrive, and the connections that are open at once, so that
+clients that are idle, slow or many block nobody.
 
-Who may ask: whoever knows the word in the address. Another page in the same browser cannot read our answers (they carry
-no leave for other origins) nor find the word; a name that was made to point here is refused by the Host header.
+Access: whoever knows the token in the address. Another page in the same browser cannot read our answers (they allow no
+other origins) nor learn the token; a host name that was set up to point here is refused by the Host header.
 """
 
 from __future__ import annotations
@@ -27,12 +27,9 @@ from headwise.errors import HeadwiseError, InputError
 from headwise.experiments.analysis.example_views import ExpectedPattern, check_texts, view_examples
 from headwise.experiments.apply import Loaded
 from headwise.limits import parse_json
-from headwise.reports.explorer.example_payload import example_payload
-from headwise.reports.explorer.report_page import Page, packed
-from headwise.reports.explorer.report_runs import RUN
-
-# The open connections of the explorer's server: how many there may be, and how long each may wait.
-
+from headwise.reports.report_page import Page, packed
+from headwise.reports.report_runs import RUN
+from headwise.reports.report_views import example_payload
 
 CONNECTIONS = 32
 """Open at once; a browser opens about six."""
@@ -113,30 +110,30 @@ WHOLE_TOKENS = 128
 
 
 class Explorer:
-    """The page, the models, and the word that opens it."""
+    """The page, the models, and the token of its address."""
 
     def __init__(
-        self, page: Page, models: Mapping[str, Loaded], wanted: Mapping[str, ExpectedPattern | None] | None = None
+        self, page: Page, models: Mapping[str, Loaded], patterns: Mapping[str, ExpectedPattern | None] | None = None
     ) -> None:
-        """Make the page live; `wanted` are the patterns that the models of the page were held against."""
-        self.word = secrets.token_urlsafe(24)
+        """Make the page live; `patterns` are those that the heads of each model were compared with."""
+        self.token = secrets.token_urlsafe(24)
         self._models, self._busy, self._ended = models, threading.Lock(), threading.Event()
-        self._wanted = wanted or {}
+        self._patterns = patterns or {}
         self._foremost = [model["role"] for model in page.payload["models"]].index(RUN)
         self._asked = 0
         first = next(iter(models.values()))
-        live = {"url": f"/{self.word}/look", "pair": first.task.sentences == 2, "longest_characters": LONGEST}
+        live = {"url": f"/{self.token}/look", "pair": first.task.sentences == 2, "longest_characters": LONGEST}
         self.html = Page({**page.payload, "live": live}, page.arrays).html(live=True).encode()
 
     def look(self, body: bytes) -> dict[str, Any]:
-        """What the models do with texts that somebody typed; one question at a time."""
+        """What the models do with typed texts; one request at a time."""
         texts, off = _question(body)
         with self._busy:
             views = []
             title = f"typed {self._asked + 1}{_without(off)}"
             for name, run in self._models.items():
                 split = Split((check_texts(run, texts),), (None,))
-                views += view_examples(run, split, [title], [None], expected=self._wanted.get(name), silenced=off)
+                views += view_examples(run, split, [title], [None], expected=self._patterns.get(name), silenced=off)
             self._asked += 1
             name = f"live{self._asked}"
         exact = len(views[0].tokens) <= WHOLE_TOKENS
@@ -145,8 +142,8 @@ class Explorer:
         return {"example": example, "arrays": {key: packed(content) for key, content in arrays.items()}}
 
     def wait(self) -> None:
-        """Until somebody says end."""
-        while not self._ended.wait(0.5):  # in pieces, so that Ctrl-C is heard on every system
+        """Wait until `end` is called."""
+        while not self._ended.wait(0.5):  # in pieces, so that Ctrl-C works on every system
             pass
 
     def end(self) -> None:
@@ -167,7 +164,7 @@ def serve(explorer: Explorer, port: int = 0) -> Iterator[str]:
     thread = threading.Thread(target=server.serve_forever, name="headwise-explore", daemon=True)
     thread.start()
     try:
-        yield f"http://{LOOPBACK}:{server.server_address[1]}/{explorer.word}/"
+        yield f"http://{LOOPBACK}:{server.server_address[1]}/{explorer.token}/"
     finally:
         server.shutdown()
         server.server_close()
@@ -265,19 +262,19 @@ class _Handler(BaseHTTPRequestHandler):
             self._send_json(HTTPStatus.OK, answer)
 
     def _allowed(self, path: str) -> bool:
-        """Refuse other names of this machine, and whoever does not know the word; in the time it takes to compare."""
+        """Refuse other names of this machine, and requests without the token, in constant time."""
         if self.command == "GET" and ("Content-Length" in self.headers or "Transfer-Encoding" in self.headers):
             self.close_connection = True  # a body that nobody asked for must not be taken for the next question
         port = self.server.server_address[1]
         host = self.headers.get("Host", "")
-        wanted = f"/{self.server.explorer.word}{path}"
+        expected = f"/{self.server.explorer.token}{path}"
         if host not in (f"{LOOPBACK}:{port}", f"localhost:{port}"):
             self._refuse(HTTPStatus.FORBIDDEN, "this address is for this machine only.")
             return False
         if self.headers.get("Origin", f"http://{host}") != f"http://{host}":
             self._refuse(HTTPStatus.FORBIDDEN, "this address is for its own page only.")
             return False
-        if not secrets.compare_digest(self.path.encode(), wanted.encode()):
+        if not secrets.compare_digest(self.path.encode(), expected.encode()):
             self._refuse(HTTPStatus.NOT_FOUND, "there is nothing here: use the whole address that was printed.")
             return False
         return True
@@ -307,11 +304,11 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(content)
 
     def log_message(self, format: str, *args: Any) -> None:
-        """Requests are nobody's business but the user's, and the word must not stand in a log."""
+        """Requests are nobody's business but the user's, and the token must not be in a log."""
 
 
 def _question(body: bytes) -> tuple[list[str], list[tuple[int, int]]]:
-    """The texts, and the heads that the models have to do without."""
+    """The texts of a request, and the heads that are switched off."""
     try:
         asked = parse_json(body)
         texts, off = asked["texts"], asked.get("off", [])

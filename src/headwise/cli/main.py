@@ -25,10 +25,10 @@ from headwise.cli.allow_code import AllowCode
 from headwise.cli.data_app import data as data_commands
 from headwise.cli.experiments_app import add_experiments
 from headwise.cli.heads_app import heads
-from headwise.cli.pages_app import add_pages
 from headwise.cli.progress_bar import INTERRUPTED, Interrupts, sentence
+from headwise.cli.report import add_commands as add_report_commands
 from headwise.cli.results_app import add_results
-from headwise.cli.retrieval_app import add_commands
+from headwise.cli.retrieval import add_commands
 from headwise.errors import (
     DiskError,
     HeadwiseError,
@@ -226,7 +226,7 @@ def doctor(
 add_commands(app)
 add_experiments(app)
 add_results(app)
-add_pages(app)
+add_report_commands(app)
 app.add_typer(data_commands, name="data")
 app.add_typer(heads, name="heads")
 

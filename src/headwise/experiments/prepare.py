@@ -6,6 +6,7 @@ import hashlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from headwise.experiments.outputs import scorer
 from headwise.experiments.recipe import Recipe
 from headwise.experiments.splits import Splits, read_splits
 from headwise.guides import guide
+from headwise.retrieval.reranker import Groups, collate_groups, listwise_loss
 from headwise.retrieval.retrieval_task import RetrievalTask
 from headwise.ssa import self_supervise
 from headwise.training import (
@@ -40,7 +42,6 @@ from headwise.training import (
 )
 from headwise.training.fit import start_from, start_tasks_from
 from headwise.training.relabelling import Probing
-from headwise.training.reranking import GroupCollator, Groups, listwise_loss
 from headwise.training.token_numbers import check_tokens
 from headwise.training.word_knowledge import InputEmbeddings
 
@@ -127,7 +128,7 @@ class Prepared:
             data = replace(data, train=self.train, collate_train=KnowledgeCollator(self.only.collate))
         if isinstance(task, RetrievalTask) and task.loss == "list":  # batches of whole claims, so `batch` counts claims
             groups, collate = self.only.splits.train.groups or (), data.collate_train or data.collate
-            data = replace(data, train=Groups(data.train, groups), collate_train=GroupCollator(collate))
+            data = replace(data, train=Groups(data.train, groups), collate_train=partial(collate_groups, collate))
             loss = listwise_loss
         supervision = self.recipe.supervision
         if supervision is not None and supervision.learns_labels:

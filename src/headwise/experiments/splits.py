@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -12,12 +12,12 @@ import numpy
 from headwise.data import Split, Task
 from headwise.errors import InputError, choices
 from headwise.experiments.recipe import Recipe
-from headwise.retrieval.bm25 import Index, IndexOptions, Words
-from headwise.retrieval.collections import Collection
+from headwise.retrieval.bm25 import Index, IndexOptions, Words, open_index
+from headwise.retrieval.collections import Collection, check_documents
+from headwise.retrieval.formats import read_collection
 from headwise.retrieval.holdout import split_claims, without_leaks
-from headwise.retrieval.pairs import PairOptions, candidate_pairs, given_pairs, training_pairs
-from headwise.retrieval.retrieval_task import RetrievalTask, check_documents, read_collection
-from headwise.retrieval.retrieve import Searching, index_of
+from headwise.retrieval.pairs import candidate_pairs, given_pairs, training_pairs
+from headwise.retrieval.retrieval_task import RetrievalTask
 from headwise.training import Listener, Silence
 
 
@@ -89,14 +89,14 @@ def _candidates(
     qrels = collection.qrels[split]
     found = index.candidates(claims, task.validation_candidates)
     gold = {claim: sum(grade > 0 for grade in qrels[claim].values()) for claim in claims}
-    return candidate_pairs(claims, found, qrels, _texts(index)), gold
+    return candidate_pairs(claims, found, qrels, index.corpus.text_of), gold
 
 
 def open_collection(task: RetrievalTask, source: RankingSource) -> tuple[Collection, Index]:
     """The collection of a task and its index, which is made if it is not there."""
     listener = source.listener
     collection = read_collection(task.folder(source.root), task.layout)
-    index = index_of(collection, Searching(options_of(task), source.cache), listener)
+    index = open_index(collection, options_of(task), cache=source.cache, listener=listener)
     collection = check_documents(collection, index.corpus, drop_unknown=task.drop_unknown)
     for note in collection.notes:
         listener.tell(note)
@@ -163,11 +163,6 @@ def _split_names(recipe: Recipe, task: RetrievalTask, collection: Collection) ->
     return named
 
 
-def _texts(index: Index) -> Callable[[str], str]:
-    corpus = index.corpus
-    return lambda document: corpus.text(corpus.place(document))
-
-
 def _shuffled(claims: Claims, seed: int) -> list[str]:
     order = list(claims)
     return [order[place] for place in numpy.random.default_rng([seed, 7]).permutation(len(order))]
@@ -179,13 +174,22 @@ def _first_claims(order: list[str], fraction: float, limit: int | None) -> set[s
 
 
 def _training_pairs(train: Claims, collection: Collection, index: Index, task: RetrievalTask, seed: int) -> Split:
-    options = PairOptions(negatives=task.negatives, passages=task.passages, depth=task.depth)
     split = task.splits_of["train"]
     if task.given and split in collection.given:
-        return given_pairs(collection.given[split](), train, options, seed=seed)
+        return given_pairs(collection.given[split](), train, negatives=task.negatives, seed=seed)
     candidates = index.candidates(train, task.depth)
     qrels = {claim: collection.qrels[split][claim] for claim in train}
-    return training_pairs(train, qrels, candidates, _texts(index), options, seed=seed, more=index.corpus.ids)
+    return training_pairs(
+        train,
+        qrels,
+        candidates,
+        index.corpus.text_of,
+        seed=seed,
+        negatives=task.negatives,
+        passages=task.passages,
+        depth=task.depth,
+        more=index.corpus.ids,
+    )
 
 
 # The splits that a recipe asks for.

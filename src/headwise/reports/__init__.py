@@ -1,4 +1,7 @@
-"""Figures from plain arrays: the only folder that knows matplotlib, and it never loads a model."""
+"""Reports and figures from plain arrays and saved runs: no model is loaded here.
+
+This is the only folder that imports matplotlib.
+"""
 
 from headwise.reports.heatmap import heatmap
 from headwise.reports.projection import projection

@@ -2,19 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
-from headwise.experiments.comparison import Comparison, Row, Table
 from headwise.experiments.text_formats import csv_text, escape_markdown
-from headwise.reports.tables import (
-    NOTHING,
-    Cell,
-    TextTable,
-    escape_latex,
-    latex_table,
-    markdown_table,
-)
+
+if TYPE_CHECKING:
+    from headwise.experiments.comparison import Comparison, Row, Table
+
+NOTHING = "\N{EN DASH}"
+
+LATEX = {
+    "\\": r"\textbackslash{}",
+    "&": r"\&",
+    "%": r"\%",
+    "$": r"\$",
+    "#": r"\#",
+    "_": r"\_",
+    "{": r"\{",
+    "}": r"\}",
+    "~": r"\textasciitilde{}",
+    "^": r"\textasciicircum{}",
+    "<": r"$<$",
+    ">": r"$>$",
+    "|": r"$|$",
+    "±": r"$\pm$",
+    "×": r"$\times$",
+    NOTHING: "--",
+}
 
 # By kind of test, the heading of its p-values; Holm's stands beside the t-test only, the others are in JSON and CSV.
 TESTS = {
@@ -29,6 +46,77 @@ TIMES = (
     "s/epoch: seconds of an epoch, mean over epochs and seeds ± standard deviation over seeds; × time: that over the "
     "baseline's. Times depend on the machine and on what else ran there."
 )
+
+
+@dataclass(frozen=True)
+class Cell:
+    """Text, and stars that stand beside it."""
+
+    text: str
+    stars: str = ""
+
+    def __str__(self) -> str:
+        """As a terminal shows it."""
+        return f"{self.text} {self.stars}".rstrip()
+
+
+@dataclass(frozen=True)
+class TextTable:
+    """A table of text; the first column names the rows."""
+
+    title: str
+    headings: tuple[str, ...]
+    rows: tuple[tuple[Cell, ...], ...]
+
+    def columns(self, places: Sequence[int]) -> TextTable:
+        """Some of the columns."""
+        rows = tuple(tuple(row[place] for place in places) for row in self.rows)
+        return TextTable(self.title, tuple(self.headings[place] for place in places), rows)
+
+
+def markdown_table(table: TextTable) -> str:
+    """A heading and a table with pipes."""
+    lines = [
+        _piped(escape_markdown(heading) for heading in table.headings),
+        _piped(["---", *["---:"] * (len(table.headings) - 1)]),
+    ]
+    lines += [_piped(escape_markdown(str(cell)) for cell in row) for row in table.rows]
+    heading = f"### {escape_markdown(table.title)}\n\n" if table.title else ""
+    return heading + "\n".join(lines) + "\n"
+
+
+def latex_table(table: TextTable) -> str:
+    """A floating table with the rules of booktabs; stars are superscripts."""
+    rows = [
+        " & ".join(escape_latex(cell.text) + (f"$^{{{cell.stars}}}$" if cell.stars else "") for cell in row)
+        for row in table.rows
+    ]
+    return "\n".join(
+        [
+            r"\begin{table}",
+            r"\centering\footnotesize",
+            *([rf"\caption{{{escape_latex(table.title)}}}"] if table.title else []),
+            rf"\begin{{tabular}}{{l{'r' * (len(table.headings) - 1)}}}",
+            r"\toprule",
+            " & ".join(escape_latex(heading) for heading in table.headings) + r" \\",
+            r"\midrule",
+            *(rf"{row} \\" for row in rows),
+            r"\bottomrule",
+            r"\end{tabular}",
+            r"\end{table}",
+            "",
+        ]
+    )
+
+
+def escape_latex(text: str) -> str:
+    """Text that LaTeX shows as it is; a minus sign before a number is one."""
+    escaped = "".join(LATEX.get(letter, letter) for letter in " ".join(text.split()))
+    return re.sub(r"(?<![\w.}-])-(?=\d)", "$-$", escaped)
+
+
+def _piped(cells: Iterable[str]) -> str:
+    return f"| {' | '.join(cells)} |"
 
 
 @dataclass(frozen=True)
@@ -148,7 +236,33 @@ def comparison_latex(comparison: Comparison, style: Style) -> str:
 
 def comparison_csv(comparison: Comparison) -> str:
     """A row for each system of each table, in full precision."""
-    return csv_text(comparison.frame().to_dict("records"))
+    return csv_text([_csv_row(comparison, table, row) for table in comparison.tables for row in table.rows])
+
+
+def _csv_row(comparison: Comparison, table: Table, row: Row) -> dict[str, Any]:
+    seed, example, times = row.by_seed, row.by_example, row.times
+    return {
+        **{f"within.{name}": table.within[name] for name in comparison.within},
+        "metric": table.metric,
+        "split": comparison.split,
+        "system": row.system,
+        "baseline": comparison.baseline,
+        "seeds": len(row.seeds),
+        **{name: getattr(row.scores, name) for name in ("mean", "deviation", "low", "high")},
+        **{f"difference{end}": getattr(seed, f"{name}", None) for end, name in _DIFFERENCE.items()},
+        **{f"p_{kind}{end}": values.get(kind) for kind in TESTS for end, values in (("", row.p), ("_holm", row.holm))},
+        **{name: getattr(seed, name, None) for name in ("smallest_p", "effect", "effect_corrected", "detectable")},
+        "examples": getattr(example, "examples", None),
+        "bootstrap_low": getattr(example, "low", None),
+        "bootstrap_high": getattr(example, "high", None),
+        "stars": row.stars,
+        "seconds_per_epoch": getattr(times, "seconds", None),
+        "seconds_deviation": getattr(times, "deviation", None),
+        "seconds_ratio": getattr(times, "ratio", None),
+    }
+
+
+_DIFFERENCE = {"": "difference", "_deviation": "deviation", "_low": "low", "_high": "high"}
 
 
 def _p_columns(kind: str) -> list[Column]:

@@ -1,4 +1,7 @@
-"""Who looks at whom: mean attention maps of one example side by side (Figure 4 of arXiv 2204.02922).
+"""Maps and matrices as coloured squares.
+
+Heat maps show who looks at whom: mean attention maps of one example side by side (Figure 4 of arXiv 2204.02922).
+Matrices show tables of numbers, such as who is hurt by losing whose heads, each square with its number in it.
 
 Shapes: T tokens of the example.
 """
@@ -6,28 +9,22 @@ Shapes: T tokens of the example.
 from __future__ import annotations
 
 import math
+import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
 from headwise.errors import InputError, choices
-from headwise.reports.figure_files import house_style, save
-from headwise.reports.panels import Array, Numbers, colour_bar, panels, plain, tables
-
-if TYPE_CHECKING:
-    from matplotlib.colors import Normalize
+from headwise.reports.figures import Array, Numbers, colour_bar, figure_style, panels, plain, save, variant_arrays
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.collections import QuadMesh
+    from matplotlib.colors import Normalize
     from matplotlib.figure import Figure
-
-
-# Which colours stand for which values.
-
 
 Scale = Literal["root", "linear"]
 SCALES = ("root", "linear")
@@ -74,6 +71,13 @@ TITLE = "Mean attention over all heads and layers"
 LONGEST_TOKEN = 12
 COLUMNS = 3
 PANEL = (3.4, 3.7)
+MATRIX_COLUMNS = 2
+MATRIX_PANEL = (4.4, 4.2)
+LONGEST = 36  # letters of a label
+DARK = 0.45  # on colours below this part of the scale, letters are white
+NOTHING = "\N{EN DASH}"
+
+Matrix = Mapping[str, Any]
 
 
 def heatmap(
@@ -112,10 +116,10 @@ def build_heatmap(
 ) -> Figure:
     """The figure of `heatmap`, not yet written."""
     _check(first, tokens, scale)
-    whole = tables(maps, len(tokens), len(tokens), "a map over all tokens")
+    whole = variant_arrays(maps, len(tokens), len(tokens), "a map over all tokens")
     shown = {name: array[:first, :first] for name, array in whole.items()}
     labels = [plain(token, LONGEST_TOKEN) for token in tokens[:first]]
-    with house_style():
+    with figure_style():
         figure, axes = panels(len(shown) + (len(shown) == 2), COLUMNS, PANEL, title)
         colours = Colours("Blues", *_ends(list(shown.values())), scale)
         meshes = [_draw(panel, array, colours) for panel, array in zip(axes, shown.values(), strict=False)]
@@ -169,3 +173,75 @@ def _label(panel: Axes, name: str, labels: Sequence[str], *, with_rows: bool) ->
     panel.tick_params(length=0, labelleft=with_rows)
     panel.set_xlabel("to")
     panel.set_ylabel("from" if with_rows else "")
+
+
+def build_matrices(matrices: Sequence[Matrix], *, title: str = "", label: str = "percent left") -> Figure:
+    """The figure, not yet written: a panel for each matrix, all on one scale.
+
+    Args:
+        matrices: {title, rows, columns, values, notes}; None where there is no value.
+        title: stands above all panels; "" for none.
+        label: what the numbers are.
+    """
+    arrays = [_matrix_array(each) for each in matrices]
+    known = np.concatenate([array[np.isfinite(array)] for array in arrays]) if arrays else np.array([])
+    if not known.size:
+        raise InputError("there is no value to draw: give one matrix or more with numbers.")
+    low, high = float(known.min()), float(known.max())
+    with figure_style():
+        figure, axes = panels(len(arrays), MATRIX_COLUMNS, MATRIX_PANEL, title)
+        for panel, each, array in zip(axes, matrices, arrays, strict=True):
+            mesh = _draw_matrix(panel, array, low, high)
+            _label_matrix(panel, each, array)
+        colour_bar(figure, axes[min(len(arrays), MATRIX_COLUMNS) - 1], mesh, label, None)
+    return figure
+
+
+def _matrix_array(matrix: Matrix) -> Array:
+    shape = (len(matrix["rows"]), len(matrix["columns"]))
+    try:
+        array = np.array(
+            [[math.nan if each is None else each for each in row] for row in matrix["values"]], dtype=float
+        )
+    except (TypeError, ValueError):
+        array = np.empty(0)
+    if array.shape != shape or not array.size:
+        raise InputError(
+            f"the matrix {matrix['title']!r:.60} is {list(array.shape)}: expected numbers in {shape[0]} rows and "
+            f"{shape[1]} columns, one or more of both."
+        )
+    return array
+
+
+def _draw_matrix(panel: Axes, array: Array, low: float, high: float) -> QuadMesh:
+    rows, columns = array.shape
+    # Dark is little: what is lost is what is looked for.
+    mesh = panel.pcolormesh(
+        np.arange(columns + 1) - 0.5,
+        np.arange(rows + 1) - 0.5,
+        np.ma.masked_invalid(array),
+        cmap="cividis",
+        vmin=low,
+        vmax=high if high > low else low + 1,
+        edgecolors="white",
+        linewidth=0.8,
+    )
+    panel.set_aspect("equal")
+    panel.invert_yaxis()
+    for (row, column), value in np.ndenumerate(array):
+        known = bool(np.isfinite(value))
+        dark = known and high > low and (value - low) / (high - low) < DARK
+        text = f"{value:.1f}" if known else NOTHING
+        panel.text(column, row, text, ha="center", va="center", fontsize=9, color="white" if dark else "black")
+    return mesh
+
+
+def _label_matrix(panel: Axes, matrix: Matrix, array: Array) -> None:
+    rows, columns = ([plain(str(name), LONGEST) for name in matrix[side]] for side in ("rows", "columns"))
+    panel.set_title("\n".join(textwrap.wrap(plain(str(matrix["title"])), 50)), parse_math=False)
+    panel.set_xticks(range(array.shape[1]), columns, parse_math=False, rotation=45, ha="right")
+    panel.set_yticks(range(array.shape[0]), rows, parse_math=False)
+    panel.tick_params(length=0, labelsize=8)
+    # Each matrix has notes of its own, which stand below it.
+    notes = [line for note in matrix["notes"] for line in textwrap.wrap(plain(str(note)), 66)]
+    panel.set_xlabel("\n".join(notes), parse_math=False, fontsize=7.5, linespacing=1.4)

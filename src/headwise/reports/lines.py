@@ -12,8 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from headwise.errors import InputError
-from headwise.reports.figure_files import house_style
-from headwise.reports.panels import panels, plain
+from headwise.reports.figures import figure_style, panels, plain
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -49,7 +48,7 @@ def build_line_panels(plots: Sequence[Plot], *, title: str = "") -> Figure:
         raise InputError("there is no plot to draw: give one or more.")
     for plot in plots:
         _check(plot)
-    with house_style():
+    with figure_style():
         figure, axes = panels(len(plots), COLUMNS, PANEL, "")
         if title:
             lines = textwrap.wrap(plain(title), 60 * min(len(plots), COLUMNS))
@@ -185,7 +184,7 @@ def build_curves(series: Sequence[Series], names: Mapping[str, str], *, title: s
     by_panel: dict[str, list[Series]] = {}
     for each in sorted(series, key=_group):
         by_panel.setdefault(panel_title(each), []).append(each)
-    with house_style():
+    with figure_style():
         figure, axes = panels(len(by_panel), CURVE_COLUMNS, CURVE_PANEL, title)
         for panel, (name, found) in zip(axes, by_panel.items(), strict=True):
             _draw_curve(panel, name, found, list(names))

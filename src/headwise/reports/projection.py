@@ -12,8 +12,17 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from headwise.errors import InputError
-from headwise.reports.figure_files import INK, house_style, save
-from headwise.reports.panels import Array, Numbers, colour_bar, panels, plain, tables
+from headwise.reports.figures import (
+    INK,
+    Array,
+    Numbers,
+    colour_bar,
+    figure_style,
+    panels,
+    plain,
+    save,
+    variant_arrays,
+)
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -64,10 +73,10 @@ def build_projection(
     """The figure of `projection`, not yet written."""
     if not layers:
         raise InputError("layers is empty: expected the layer of every head.")
-    points = tables(coordinates, len(layers), 2, "two coordinates for every head")
+    points = variant_arrays(coordinates, len(layers), 2, "two coordinates for every head")
     shares = _checked_shares(explained, points)
     limits = _common_limits(np.concatenate(list(points.values())))
-    with house_style():
+    with figure_style():
         figure, axes = panels(len(points), COLUMNS, _panel_size(limits), title)
         for panel, (name, array) in zip(axes, points.items(), strict=True):
             drawn = _draw(panel, array, layers, limits)
@@ -81,7 +90,9 @@ def _checked_shares(explained: Mapping[str, Sequence[float]] | None, points: Map
         return {}
     if explained.keys() != points.keys():
         raise InputError(f"explained has the variants {list(explained)}: expected {list(points)}.")
-    rows = tables({name: [shares] for name, shares in explained.items()}, 1, 2, "the shares that two axes explain")
+    rows = variant_arrays(
+        {name: [shares] for name, shares in explained.items()}, 1, 2, "the shares that two axes explain"
+    )
     return {name: row[0] for name, row in rows.items()}
 
 

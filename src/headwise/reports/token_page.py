@@ -7,6 +7,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from html import escape
+from importlib.resources import files
 from itertools import groupby
 from string import Template
 from typing import Any
@@ -186,52 +187,6 @@ def _decodes(text: str) -> bool:
     return not decoder.getstate()[0] or " " in found or not found.isascii()
 
 
-# The colour of a score is laid over the page, the more of it the higher the score: so one rule does for both modes.
-# The colours are such that text can be read on the page and on the full colour alike (4.5 : 1 and more).
-_STYLE = """
-:root { color-scheme: light dark }
-:root { --page: #ffffff; --ink: #1a1a1a; --faint: #424242; --heat: 120 184 255; --rule: #d0d0d0 }
-@media (prefers-color-scheme: dark) {
-  :root { --page: #14171c; --ink: #f4f4f4; --faint: #d2d2d2; --heat: 24 86 168; --rule: #4a4f57 }
-}
-body { background: var(--page); color: var(--ink); font: 1rem/1.5 system-ui, sans-serif; max-width: 60rem;
-  margin: 2rem auto; padding: 0 1rem }
-h1 { font-size: 1.3rem; overflow-wrap: anywhere }
-section { border-top: 1px solid var(--rule); padding: 1rem 0 }
-.text { font-size: 1.15rem; line-height: 2; margin: 0 0 .4rem; overflow-wrap: anywhere; unicode-bidi: plaintext }
-.token { background: rgb(var(--heat) / var(--score)); padding: .15em 0 }
-.word > :first-child { border-start-start-radius: .25em; border-end-start-radius: .25em; padding-inline-start: .15em }
-.word > :last-child { border-start-end-radius: .25em; border-end-end-radius: .25em; padding-inline-end: .15em }
-.left-out { color: var(--faint); font-style: italic; text-decoration: underline dotted; text-underline-offset: .2em }
-.frame { color: var(--faint); font-size: .7em }
-.scale { background: linear-gradient(to right, rgb(var(--heat) / 0), rgb(var(--heat) / 1));
-  border: 1px solid var(--rule); display: inline-block; height: 1em; position: relative; width: 12rem }
-.mark { background: var(--ink); bottom: -.25em; position: absolute; top: -.25em; width: 2px }
-.classes { display: flex; flex-wrap: wrap; gap: .2rem 1.2rem; list-style: none; margin: .2rem 0; padding: 0 }
-summary, .note, .classes { color: var(--faint); font-size: .9rem }
-table { border-collapse: collapse; font-size: .9rem; margin-top: .4rem }
-th, td { border-bottom: 1px solid var(--rule); padding: .1rem .8rem .1rem 0; text-align: start }
-"""
-
-# Nothing may be fetched or run, whatever a text says.
-_PAGE = Template("""<!DOCTYPE html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<title>$title</title>
-<style>$style</style>
-</head>
-<body>
-<h1>$title</h1>
-$legend
-$texts
-</body>
-</html>
-""")
-
-
 def token_page(examples: Sequence[ScoredText], title: str) -> str:
     """One HTML page with the tokens of each text on a colour scale of their scores, 0 to 1.
 
@@ -241,7 +196,10 @@ def token_page(examples: Sequence[ScoredText], title: str) -> str:
     if not examples:
         raise InputError("there is no text to show: give one or more.")
     sections = "\n".join(_section(text) for text in examples)
-    return _PAGE.substitute(title=_clean(title), style=_STYLE, legend=_legend(examples), texts=sections)
+    style, page = (
+        (files("headwise.reports") / "assets" / f"tokens.{kind}").read_text("utf-8") for kind in ("css", "html")
+    )
+    return Template(page).substitute(title=_clean(title), style=style, legend=_legend(examples), texts=sections)
 
 
 def _legend(examples: Sequence[ScoredText]) -> str:

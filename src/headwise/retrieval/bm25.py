@@ -1,6 +1,6 @@
-"""The search for candidates: BM25 over a corpus, with an index that is kept on disk and mapped into memory.
+"""BM25 over a corpus, with an index that is kept on disk and mapped into memory.
 
-Shapes: N documents.
+Shapes: N documents, T words of all of them.
 """
 
 from __future__ import annotations
@@ -8,10 +8,10 @@ from __future__ import annotations
 import unicodedata
 from array import array
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from functools import cache, partial
+from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,35 +19,42 @@ from numpy.typing import NDArray
 from headwise.cache import digest, find_or_build, retrieval_cache
 from headwise.data.near_duplicates import plain_words, word_pattern
 from headwise.errors import InputError, choices
-from headwise.retrieval.collections import Collection, Progress
-from headwise.retrieval.corpus import EVERY, Corpus, documents_key, open_corpus
+from headwise.retrieval.collections import Collection
+from headwise.retrieval.corpus import EVERY, Corpus, open_corpus
 
-# How text becomes words for the search.
-
+if TYPE_CHECKING:  # it would load all that training needs
+    from headwise.training.callbacks import Listener
 
 INSTALL = "pip install 'headwise[retrieval]'"
 NONE = "none"
+# Goes into the hash: raise it when the same options come to mean other scores.
+FORMAT = 1
+METHOD = "lucene"
+# How often the words of a corpus are read: by us, and for lengths, counts and scores by bm25s.
+PASSES = 4
 
 
 @dataclass(frozen=True)
 class Words:
-    """Cuts a text into words: the same for documents and for claims, or they would not meet.
+    """Cuts a text into words, in the same way for documents and for claims.
 
     A word is a stretch of letters and digits in lower case, or a number such as 0.05, much as in Lucene. The default of
     bm25s drops words of one letter: of "IL-6", "vitamin D" and "type 2 diabetes" it would keep "il", "vitamin" and
-    "type diabetes". Hyphens part words, since authors disagree about them: "IL-6" and "IL 6" are both "il" and "6".
+    "type diabetes". Hyphens separate words, since authors disagree about them: "IL-6" and "IL 6" are both "il" and "6".
     Languages written without spaces are not cut into words.
     """
 
     stem: str = "english"
     """Language whose endings are cut off (Snowball), or none."""
     stop_words: str = "english"
-    """Language whose commonest words are left out, or none."""
+    """Language whose most common words are left out, or none."""
 
     def __post_init__(self) -> None:
-        """Refuse languages that nobody knows."""
-        _check("stem", self.stem, stemmers())
-        _check("stop_words", self.stop_words, tuple(stop_word_lists()))
+        """Refuse unknown languages."""
+        for name, known in (("stem", _import_stemmer().algorithms()), ("stop_words", stop_word_lists())):
+            value = getattr(self, name)
+            if value != NONE and value not in known:
+                raise InputError(f"{name} {value!r}: expected a language; {choices(value, [*known, NONE])}.")
 
     def cut(self, text: str) -> list[str]:
         """The words of a text, in its order."""
@@ -56,29 +63,23 @@ class Words:
         return [stem(word) for word in plain_words(text) if word not in stop]
 
     def left_out(self) -> frozenset[str]:
-        """The words that count for nothing."""
+        """The stop words, cut as texts are: "aren't" is "aren" and "t" there."""
         return _stop_words(self.stop_words)
 
     def stemmer(self) -> Callable[[str], str]:
-        """What cuts the ending off a word."""
+        """The function that cuts the ending off a word."""
         return str if self.stem == NONE else _stemmer(self.stem)
 
     def fingerprint(self) -> dict[str, Any]:
-        """What decides the words: options, and versions of what they are made with."""
-        made_with = {"pattern": digest(word_pattern().pattern), "unicode": unicodedata.unidata_version}
+        """What decides the words: options, and versions of the libraries."""
+        versions = {"pattern": digest(word_pattern().pattern), "unicode": unicodedata.unidata_version}
         if self.stem != NONE:
-            made_with["PyStemmer"] = _import_stemmer().version()
-        return {"stem": self.stem, "stop_words": sorted(self.left_out()), **made_with}
-
-
-@cache
-def stemmers() -> tuple[str, ...]:
-    """The languages that can be stemmed."""
-    return tuple(_import_stemmer().algorithms())
+            versions["PyStemmer"] = _import_stemmer().version()
+        return {"stem": self.stem, "stop_words": sorted(self.left_out()), **versions}
 
 
 def stop_word_lists() -> Mapping[str, tuple[str, ...]]:
-    """The lists of stop words that bm25s brings along."""
+    """The lists of stop words of bm25s."""
     stopwords = import_bm25s().stopwords
     names = {"EN": "english", "EN_PLUS": "english_plus"}
     lists = {name[10:]: value for name, value in vars(stopwords).items() if name.startswith("STOPWORDS_")}
@@ -86,7 +87,7 @@ def stop_word_lists() -> Mapping[str, tuple[str, ...]]:
 
 
 def import_bm25s() -> Any:
-    """The library of the search, or the line that installs it."""
+    """The library bm25s, or an error with the command that installs it."""
     try:
         import bm25s  # type: ignore[import-untyped]
     except ImportError:
@@ -98,13 +99,8 @@ def _import_stemmer() -> Any:
     try:
         import Stemmer  # type: ignore[import-not-found]
     except ImportError:
-        raise InputError(f"stemming needs PyStemmer: install it by {INSTALL}, or choose stem {NONE}.") from None
+        raise InputError(f"the search needs PyStemmer: install it by {INSTALL}.") from None
     return Stemmer
-
-
-def _check(name: str, value: str, known: tuple[str, ...]) -> None:
-    if value != NONE and value not in known:
-        raise InputError(f"{name} {value!r}: expected a language; {choices(value, [*known, NONE])}.")
 
 
 @cache
@@ -115,97 +111,8 @@ def _stemmer(language: str) -> Callable[[str], str]:
 
 @cache
 def _stop_words(language: str) -> frozenset[str]:
-    """The list of a language, cut as texts are: "aren't" is "aren" and "t" there."""
-    if language == NONE:
-        return frozenset()
-    return frozenset(word for entry in stop_word_lists()[language] for word in plain_words(entry))
-
-
-# The words of all documents as numbers, in little memory: what an index is made from.
-
-
-# How often a corpus is gone through: by us, and for lengths, counts and scores by bm25s.
-ROUNDS = 4
-
-
-@dataclass(frozen=True)
-class NumberedWords:
-    """What bm25s takes: it asks for `ids`, a sequence of lists of numbers, and `vocab`."""
-
-    ids: Lists
-    vocab: dict[str, int]
-
-
-@dataclass
-class Lists:
-    """A list of numbers for each document, made when it is asked for.
-
-    That takes 4 bytes a word. Lists in a list would take 8 for the place of each number, and 32 more for many numbers.
-    """
-
-    numbers: NDArray[np.int32]  # [T]
-    starts: NDArray[np.int64]  # [N+1]
-    progress: Progress | None = None
-    rounds: int = 0
-
-    def __len__(self) -> int:
-        """How many documents there are."""
-        return len(self.starts) - 1
-
-    def __iter__(self) -> Iterator[list[int]]:
-        """The numbers of one document after the other."""
-        self.rounds += 1
-        told = _Round(self.progress, len(self), self.rounds)
-        for place, (start, end) in enumerate(zip(self.starts[:-1].tolist(), self.starts[1:].tolist(), strict=True)):
-            yield self.numbers[start:end].tolist()
-            told(place + 1)
-
-
-def number_words(corpus: Corpus, words: Words, progress: Progress | None = None) -> NumberedWords:
-    """Cut all documents into words, and number these in the order in which they are first met."""
-    numbers, starts, numbered = array("i"), array("q", [0]), _Numbers(words)
-    told = _Round(progress, len(corpus), 0)
-    for place in range(len(corpus)):
-        found = map(numbered.__getitem__, plain_words(corpus.text(place)))
-        numbers.extend([number for number in found if number >= 0])
-        starts.append(len(numbers))
-        told(place + 1)
-    lists = Lists(np.frombuffer(numbers, np.int32), np.frombuffer(starts, np.int64), progress)
-    return NumberedWords(lists, numbered.vocabulary)
-
-
-class _Numbers(dict[str, int]):
-    """Word as it stands in texts -> number of its stem, found out when first met; -1 for stop words."""
-
-    def __init__(self, words: Words) -> None:
-        super().__init__(dict.fromkeys(words.left_out(), -1))
-        self._stem = words.stemmer()
-        self.vocabulary: dict[str, int] = {}
-
-    def __missing__(self, word: str) -> int:
-        self[word] = number = self.vocabulary.setdefault(self._stem(word), len(self.vocabulary))
-        return number
-
-
-@dataclass(frozen=True)
-class _Round:
-    """Tells the progress of one round as a share of all rounds."""
-
-    progress: Progress | None
-    documents: int
-    before: int
-
-    def __call__(self, done: int) -> None:
-        if self.progress is not None and (done % EVERY == 0 or done == self.documents):
-            # A later bm25s may go round more often.
-            share = (self.before * self.documents + done) // ROUNDS
-            self.progress(min(share, self.documents), self.documents)
-
-
-# Goes into the hash: raise it when the same options come to mean other scores.
-FORMAT = 1
-# Those of bm25s whose score is 0 where a document and a claim share no word.
-METHODS = ("atire", "lucene", "robertson")
+    entries = () if language == NONE else stop_word_lists()[language]
+    return frozenset(word for entry in entries for word in plain_words(entry))
 
 
 @dataclass(frozen=True)
@@ -216,77 +123,79 @@ class IndexOptions:
 
         log(1 + (N - n + 0.5) / (n + 0.5)) * f / (f + k1 * (1 - b + b * |d| / mean length))
 
-    where w is in n of N documents and f times in d, and |d| is the number of words of d. This is the method lucene, as
-    Lucene has it since version 8, but with exact lengths; atire and robertson differ in both factors.
+    where w is in n of N documents and f times in d, and |d| is the number of words of d, as in Lucene since version 8,
+    but with exact lengths.
     """
 
-    words: Words = Words()
+    words: Words = field(default_factory=Words)
     k1: float = 1.5
     b: float = 0.75
-    method: str = "lucene"
 
     def __post_init__(self) -> None:
-        """Refuse what has no meaning."""
+        """Refuse values without meaning."""
         if not 0 <= self.k1 < float("inf"):
             raise InputError(f"k1 {self.k1}: expected a number of 0 or more; 1.5 is usual.")
         if not 0 <= self.b <= 1:
             raise InputError(f"b {self.b}: expected a number from 0 to 1; 0.75 is usual.")
-        if self.method not in METHODS:
-            raise InputError(f"method {self.method!r}: {choices(self.method, METHODS)}.")
 
 
 class Index:
-    """An index that `open_index` has made or found."""
+    """An index that `open_index` has built or found."""
 
     def __init__(self, folder: Path, corpus: Corpus, words: Words, *, built: bool = False) -> None:
         """Open a folder.
 
         Args:
-            folder: where the index is.
-            corpus: the documents it was made from.
+            folder: of the index.
+            corpus: the documents it was built from.
             words: how it cuts texts.
-            built: whether it was made now, or found.
+            built: whether it was built now, or found.
         """
         self.folder, self.corpus, self.built = folder, corpus, built
         self._words = words
         self._model = import_bm25s().BM25.load(folder, mmap=True, allow_pickle=False, show_progress=False)
-        # As plain arrays, since slices of memmap objects are slow to make; they still look into the files.
+        # As plain arrays, since slices of memmap objects are slow to make; they still read from the files.
         for name in ("data", "indices", "indptr"):
             self._model.scores[name] = self._model.scores[name].view(np.ndarray)
 
     def search(
-        self, texts: Sequence[str], top: int, *, progress: Progress | None = None
+        self, texts: Sequence[str], top: int, *, listener: Listener | None = None
     ) -> list[list[tuple[int, float]]]:
-        """The places and scores of the best documents for each text, the best first; ties by place.
+        """The positions and scores of the best documents for each text, the best first; ties by position.
 
         Documents that share no word with a text are left out, so that there may be fewer than `top`, or none.
         """
         if top < 1:
             raise InputError(f"top {top}: expected at least 1 candidate for each claim.")
         # One at a time: that takes one score per document, not one per document and text. Threads do not help, since
-        # numpy adds up the scores without letting go of the interpreter.
-        found = []
+        # numpy adds up the scores without releasing the interpreter.
+        results, known = [], self._model.vocab_dict
         for count, text in enumerate(texts, 1):
-            found.append(self._best(text, top))
-            if progress is not None:
-                progress(count, len(texts))
-        return found
+            numbers = [known[word] for word in self._words.cut(text) if word in known]
+            results.append(largest(self._model.get_scores_from_ids(numbers), top) if numbers else [])
+            if listener is not None:
+                listener.advance(count)
+        return results
 
     def candidates(
-        self, claims: Mapping[str, str], top: int, *, progress: Progress | None = None
+        self, claims: Mapping[str, str], top: int, *, listener: Listener | None = None
     ) -> dict[str, dict[str, float]]:
         """A run: for each claim, by its id, the ids of the best documents with their scores, the best first."""
-        found = self.search(list(claims.values()), top, progress=progress)
-        ids = self.corpus.ids
-        return {claim: {ids[place]: score for place, score in each} for claim, each in zip(claims, found, strict=True)}
+        results, ids = self.search(list(claims.values()), top, listener=listener), self.corpus.ids
+        return {
+            claim: {ids[position]: score for position, score in each}
+            for claim, each in zip(claims, results, strict=True)
+        }
 
-    def _best(self, text: str, top: int) -> list[tuple[int, float]]:
-        known = self._model.vocab_dict
-        numbers = [known[word] for word in self._words.cut(text) if word in known]
-        if not numbers:
-            return []
-        scores = self._model.get_scores_from_ids(numbers)  # [N]
-        return _largest(scores, top)
+
+def largest(scores: NDArray[np.float32], top: int) -> list[tuple[int, float]]:
+    """Positions and values of the largest scores above 0, the largest first, ties by position."""
+    least = np.float32(0)
+    if top < len(scores):
+        least = np.partition(scores, len(scores) - top)[len(scores) - top]
+    positions = np.flatnonzero(scores >= least if least > 0 else scores > 0)  # more than `top` where the last ones tie
+    positions = positions[np.argsort(-scores[positions], kind="stable")][:top]
+    return list(zip(positions.tolist(), scores[positions].tolist(), strict=True))
 
 
 def open_index(
@@ -295,56 +204,94 @@ def open_index(
     *,
     cache: Path | None = None,
     rebuild: bool = False,
-    progress: Progress | None = None,
+    listener: Listener | None = None,
 ) -> Index:
-    """The index of a collection: found in the cache, or made now and kept there.
+    """The index of a collection: found in the cache, or built now and kept there.
 
     Args:
         collection: whose documents to search in.
         options: what decides the scores.
         cache: its folder `retrieval` keeps documents and indexes; None: $HEADWISE_CACHE, else the user's cache folder.
-        rebuild: make it again even if it is there.
-        progress: is told how many documents have been stored, of 0, then how many have been indexed, of all.
+        rebuild: build it again even if it is there.
+        listener: receives progress, if something has to be built.
     """
     options = options or IndexOptions()
-    library, place = import_bm25s(), retrieval_cache(cache)
-    key = documents_key(collection)
-    corpus = open_corpus(collection, place, key, rebuild=rebuild, progress=progress)
+    library = import_bm25s()
+    corpus = open_corpus(collection, cache, rebuild=rebuild, listener=listener)
     about = {
-        "documents": key,
+        "documents": corpus.key,
         "words": options.words.fingerprint(),
-        "bm25": {"k1": float(options.k1), "b": float(options.b), "method": options.method},
+        "bm25": {"k1": float(options.k1), "b": float(options.b), "method": METHOD},
         "made with": {"format": FORMAT, "bm25s": library.__version__},
     }
     index_key = digest(about)
-    folder = place / f"index-{index_key[:24]}"
-    build = partial(_build, corpus, options, progress, about)
-    built = find_or_build(folder, index_key, build, rebuild=rebuild)
+    folder = retrieval_cache(cache) / f"index-{index_key[:24]}"
+
+    def build(draft: Path) -> Mapping[str, Any]:
+        if listener is not None:
+            listener.start("index", len(corpus))
+        tokens = _NumberedWords(corpus, options.words, listener)
+        if not tokens.vocab:
+            raise InputError(
+                f"none of the {len(corpus)} documents has a word to search for: they hold only stop words or signs; "
+                "choose other stop words."
+            )
+        # scipy sorts by counting; the other backend of bm25s takes twice the memory.
+        model = library.BM25(k1=options.k1, b=options.b, method=METHOD, csc_backend="scipy")
+        model.index(tokens, create_empty_token=False, show_progress=False)
+        model.save(draft, allow_pickle=False, show_progress=False)
+        return {"about": about}
+
+    try:
+        built = find_or_build(folder, index_key, build, rebuild=rebuild)
+    finally:
+        if listener is not None:
+            listener.end()
     return Index(folder, corpus, options.words, built=built)
 
 
-def _build(
-    corpus: Corpus, options: IndexOptions, progress: Progress | None, about: Mapping[str, Any], draft: Path
-) -> Mapping[str, Any]:
-    library = import_bm25s()
-    tokens = number_words(corpus, options.words, progress)
-    if not tokens.vocab:
-        raise InputError(
-            f"none of the {len(corpus)} documents has a word to search for: they hold only stop words or signs; choose "
-            "other stop words."
-        )
-    # scipy sorts by counting; the other way of bm25s takes twice the memory.
-    model = library.BM25(k1=options.k1, b=options.b, method=options.method, csc_backend="scipy")
-    model.index(tokens, create_empty_token=False, show_progress=False)
-    model.save(draft, allow_pickle=False, show_progress=False)
-    return {"about": about}
+class _NumberedWords:
+    """The words of all documents as numbers, in the form that bm25s takes: `ids`, a list per document, and `vocab`.
 
+    The lists are made while bm25s reads them. That takes 4 bytes a word; lists in a list would take 8 for each
+    reference, and 32 more for many numbers.
+    """
 
-def _largest(scores: NDArray[np.float32], top: int) -> list[tuple[int, float]]:
-    """Places and values of the largest scores above 0, the largest first, ties by place."""
-    least = np.float32(0)
-    if top < len(scores):
-        least = np.partition(scores, len(scores) - top)[len(scores) - top]
-    places = np.flatnonzero(scores >= least if least > 0 else scores > 0)  # more than `top` where the last ones tie
-    places = places[np.argsort(-scores[places], kind="stable")][:top]
-    return list(zip(places.tolist(), scores[places].tolist(), strict=True))
+    def __init__(self, corpus: Corpus, words: Words, listener: Listener | None) -> None:
+        """Cut all documents into words, and number these in the order in which they first occur."""
+        self.vocab: dict[str, int] = {}
+        self._listener, self._passes, self._count = listener, 0, len(corpus)
+        numbers, starts = array("i"), array("q", [0])
+        # Word of a text -> number of its stem; -1 for stop words.
+        known, stem = dict.fromkeys(words.left_out(), -1), words.stemmer()
+        for position in range(len(corpus)):
+            text = plain_words(corpus.text(position))
+            for word in [word for word in text if word not in known]:
+                known[word] = self.vocab.setdefault(stem(word), len(self.vocab))
+            numbers.extend([number for number in map(known.__getitem__, text) if number >= 0])
+            starts.append(len(numbers))
+            self._report(position + 1)
+        self._numbers = np.frombuffer(numbers, np.int32)  # [T]
+        self._starts = np.frombuffer(starts, np.int64)  # [N+1]
+
+    @property
+    def ids(self) -> _NumberedWords:
+        """The lists: this object, which can be iterated over more than once."""
+        return self
+
+    def __len__(self) -> int:
+        """How many documents there are."""
+        return self._count
+
+    def __iter__(self) -> Iterator[list[int]]:
+        """The numbers of one document after the other."""
+        self._passes += 1
+        starts = self._starts.tolist()
+        for position, (start, end) in enumerate(zip(starts[:-1], starts[1:], strict=True)):
+            yield self._numbers[start:end].tolist()
+            self._report(position + 1)
+
+    def _report(self, done: int) -> None:
+        """Progress as a share of all passes; a later bm25s may need more of them."""
+        if self._listener is not None and (done % EVERY == 0 or done == self._count):
+            self._listener.advance(min((self._passes * self._count + done) // PASSES, self._count))

@@ -1,24 +1,23 @@
-"""A collection: documents to search, claims to search for, and which document answers which claim."""
+"""A collection: documents to search, claims to search for, and judgements of which document answers which claim."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
 from typing import Any, NoReturn
 
-from headwise.data.layouts import Row
 from headwise.data.readers import DELIMITERS, QUOTING, DelimitedTable, JsonTable, format_of
 from headwise.data.text_files import is_archive, lines, members
-from headwise.errors import InputError
+from headwise.errors import InputError, choices
 
 # Claim -> document -> grade; above 0 is an answer.
 Qrels = Mapping[str, Mapping[str, int]]
 # Claim -> document -> score, the best first.
 Run = Mapping[str, Mapping[str, float]]
-# Told how much is done, of how much; 0 where nobody knows.
-Progress = Callable[[int, int], None]
+EVERY_CLAIM = "all"
+SPLITS = ("train", "dev", "validation", "test")
 
 
 @dataclass(frozen=True)
@@ -37,7 +36,7 @@ class Document:
 
 @dataclass(frozen=True)
 class GivenPair:
-    """A pair of a claim and a text that comes with the data, such as a row of Cross-genre-IR."""
+    """A labelled pair of a claim and a text that comes with the data, such as a row of Cross-genre-IR."""
 
     claim: str
     document: str
@@ -47,7 +46,7 @@ class GivenPair:
 
 @dataclass(frozen=True)
 class Collection:
-    """Claims and judgements in memory, documents streamed from their files as often as they are asked for."""
+    """Claims and judgements in memory, documents streamed from their files each time they are read."""
 
     name: str
     layout: str
@@ -59,144 +58,100 @@ class Collection:
     """Id -> text."""
     qrels: Mapping[str, Qrels]
     """Split -> judgements; claims without a document above 0 are in none of them."""
-    places: Mapping[str, Path] = field(default_factory=dict)
-    """Split -> the file its judgements come from, for messages."""
+    qrels_files: Mapping[str, Path] = field(default_factory=dict)
+    """Split -> the file of its judgements, for messages."""
     given: Mapping[str, Callable[[], Iterator[GivenPair]]] = field(default_factory=dict)
-    """Split -> pairs that the data brings along, if any."""
+    """Split -> labelled pairs of the data, if it has any."""
     members: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    """Split -> all its claims, judged or not, where the data say so: none of them may be trained on for another."""
-    notes: tuple[str, ...] = ()
+    """Split -> all its claims, judged or not, if the data says so: none of them may be trained on for another."""
+    notes: Sequence[str] = ()
     """What was left out, for the log."""
+    folder: Path | None = None
+    drop_unknown: bool = False
+    """Whether `check_documents` leaves out judgements of unknown documents instead of refusing them."""
 
 
-# What every layout reads: objects and rows with their lines, ids, texts, and documents that are checked on the way.
+@dataclass(frozen=True)
+class Claims:
+    """Claims of a collection with their judgements, as far as there are any."""
+
+    split: str
+    texts: dict[str, str]
+    qrels: Qrels
 
 
-# Makes the documents of a file anew, each with its line.
-Numbered = Callable[[], Iterator[tuple[int, Document]]]
-_WHOLE_FLOAT = re.compile(r"(\d+)\.0+")
+def choose_claims(collection: Collection, split: str | None) -> Claims:
+    """The claims of a split; None means test, else the only split, else all claims."""
+    if split is None:
+        split = "test" if "test" in collection.qrels else next(iter(collection.qrels), EVERY_CLAIM)
+        if len(collection.qrels) > 1 and split != "test":
+            raise InputError(
+                f"{collection.name} has no split named test but {', '.join(collection.qrels)}: give one as split=..., "
+                f"or split={EVERY_CLAIM} for every claim."
+            )
+    if split == EVERY_CLAIM:
+        judged: dict[str, dict[str, int]] = {}
+        for qrels in collection.qrels.values():
+            for claim, grades in qrels.items():  # a claim may be judged in several splits
+                judged.setdefault(claim, {}).update(grades)
+        return Claims(split, dict(collection.claims), judged)
+    if split not in collection.qrels:
+        known = [*collection.qrels, EVERY_CLAIM]
+        raise InputError(f"{collection.name} has no split {split!r}: {choices(split, known)}.")
+    judged_claims = collection.qrels[split]
+    return Claims(split, {claim: collection.claims[claim] for claim in judged_claims}, judged_claims)
 
 
-def objects(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
-    """The objects of a JSON Lines file, each with its line."""
-    return JsonTable(path, "utf-8").objects()
+def check_documents(collection: Collection, known: Container[str], *, drop_unknown: bool = False) -> Collection:
+    """The collection, if its judgements name only known documents.
 
-
-def open_delimited(path: Path) -> DelimitedTable:
-    """A CSV or TSV file as its name says."""
-    kind = format_of(path)
-    return DelimitedTable(path, DELIMITERS[kind], QUOTING[kind], "utf-8")
-
-
-def rows(path: Path, wanted: Sequence[str]) -> Iterator[Row]:
-    """The wanted columns of a CSV or TSV file with a header."""
-    table = open_delimited(path)
-    missing = [name for name in wanted if name not in table.first]
-    if missing:
-        raise InputError(
-            f"{path} has no column {missing[0]!r}: expected {', '.join(map(repr, wanted))}, got "
-            f"{', '.join(map(repr, table.first))}; add it to the first line."
-        )
-    return table.rows(wanted, None, _refuse)
-
-
-def _refuse(sentence: str) -> NoReturn:
-    raise InputError(sentence)
-
-
-def value_of(record: dict[str, Any], key: str, path: Path, line: int) -> Any:
-    """The value of a key that must be there."""
-    if key not in record:
-        raise InputError(
-            f"{path} line {line}: expected the key {key!r}, got {', '.join(map(repr, record)) or 'none'}; add it."
-        )
-    return record[key]
-
-
-def id_of(value: Any, path: Path, line: int | None) -> str:
-    """An id as text; whole numbers count."""
-    text = str(value).strip() if isinstance(value, str | int) and not isinstance(value, bool) else ""
-    if not text or mended(text) != text:
-        where = path if line is None else f"{path} line {line}"
-        raise InputError(f"{where}: expected an id, got {value!r}; write text or a whole number.")
-    return text
-
-
-def number_of(value: Any, path: Path, line: int | None) -> str:
-    """An id that is a number, as text; programs that know no gaps among whole numbers write 17.0 for 17."""
-    text = id_of(str(value) if isinstance(value, float) else value, path, line)
-    whole = _WHOLE_FLOAT.fullmatch(text)
-    return whole[1] if whole else text
-
-
-def text_of(value: Any, what: str, path: Path, line: int) -> str:
-    """Text without white space around it."""
-    if not isinstance(value, str):
-        raise InputError(f"{path} line {line}: expected text as {what}, got {value!r}; write it as a string.")
-    return value.strip()
-
-
-def claim_of(value: Any, path: Path, line: int) -> str:
-    """The text of a claim, which may not be empty."""
-    text = mended(text_of(value, "the claim", path, line))
-    if not text:
-        raise InputError(f"{path} line {line}: the claim is empty; write its text, or take the line out.")
-    return text
-
-
-def document(id: str, title: str, text: str) -> Document:
-    """A document; one that is only a title has it as its text."""
-    title, text = mended(title), mended(text)
-    return Document(id, title, text) if text else Document(id, "", title)
-
-
-def mended(text: str) -> str:
-    """Text with a replacement character for every half of a pair (of an emoji, say) that JSON or Python escapes left.
-
-    No file and no tokenizer takes such a half.
+    Args:
+        collection: what `read_collection` returned.
+        known: the ids of all documents.
+        drop_unknown: leave such judgements out instead of refusing them, and claims that then have no answer.
     """
-    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-
-
-def checked(path: Path, numbered: Numbered) -> Callable[[], Iterator[Document]]:
-    """The documents of a file; those that are empty, and ids that came before, are refused on the way."""
-
-    def documents() -> Iterator[Document]:
-        seen: set[str] = set()
-        for line, found in numbered():
-            if not found.text:
-                raise InputError(
-                    f"{path} line {line}: document {found.id!r} is empty; write its title or its text, or take it out."
-                )
-            if found.id in seen:
-                first = next(number for number, other in numbered() if other.id == found.id)
-                raise InputError(
-                    f"{path} line {line}: document id {found.id!r} was on line {first} before; "
-                    "keep one of the two, or give one another id."
-                )
-            seen.add(found.id)
-            yield found
-
-    return documents
-
-
-def in_order(splits: Sequence[str]) -> list[str]:
-    """Names of splits as they are used: train, dev, validation, test, then others by name."""
-    known = ("train", "dev", "validation", "test")
-    return sorted(splits, key=lambda split: (known.index(split) if split in known else len(known), split))
-
-
-# Finding the line of a file that a message is about, once something is wrong.
-
-
-_MARKS = re.compile(r"""[\s,;:"'\[\]{}]+""")
+    qrels, notes = dict(collection.qrels), list(collection.notes)
+    unknown = {
+        split: [(claim, document) for claim, grades in judged.items() for document in grades if document not in known]
+        for split, judged in qrels.items()
+    }
+    unknown = {split: pairs for split, pairs in unknown.items() if pairs}
+    if not unknown:
+        return collection
+    if not (drop_unknown or collection.drop_unknown):
+        split, pairs = next(iter(unknown.items()))
+        path, (claim, document) = collection.qrels_files.get(split), pairs[0]
+        line = line_of(path, claim, document) if path else None
+        more = sum(map(len, unknown.values())) - 1
+        raise InputError(
+            f"{path or f'split {split}'}{f' line {line}' if line else ''}: document {document!r}, judged for claim "
+            f"{claim!r}, is not in the corpus{f', and neither are those of {more} more judgements' if more else ''}; "
+            "correct the ids, or leave such judgements out with drop_unknown=True."
+        )
+    for split, pairs in unknown.items():
+        where = collection.qrels_files.get(split, split)
+        kept = {
+            claim: {document: grade for document, grade in grades.items() if document in known}
+            for claim, grades in qrels[split].items()
+        }
+        answered = {claim: grades for claim, grades in kept.items() if any(grade > 0 for grade in grades.values())}
+        if not answered:
+            raise InputError(
+                f"{where}: no claim has an answer in the corpus; check that judgements and corpus use the same ids."
+            )
+        notes.append(
+            f"{where}: {len(pairs)} judgements of documents that are not in the corpus are left out, and with them "
+            f"{len(qrels[split]) - len(answered)} claims without another answer"
+        )
+        qrels[split] = answered
+    return replace(collection, qrels=qrels, notes=notes)
 
 
 def line_of(path: Path, *ids: str) -> int | None:
-    """The first line that has all of these ids, else the first that has the last one, else None."""
+    """The first line that has all of these ids, else the first that has the last one, else None: for messages."""
     second = None
     for number, line in enumerate(lines(path, "utf-8"), 1):
-        words = {*line.split(), *_MARKS.split(line)}
+        words = {*line.split(), *re.split(r"""[\s,;:"'\[\]{}]+""", line)}
         if words.issuperset(ids):
             return number
         if second is None and ids[-1] in words:
@@ -204,12 +159,157 @@ def line_of(path: Path, *ids: str) -> int | None:
     return second
 
 
-# Where the files of a collection lie: in a folder, or in a zip.
+class Splits:
+    """The claims and judgements of a collection that is being read, split by split."""
+
+    def __init__(self) -> None:
+        """Begin with nothing."""
+        self.claims: dict[str, str] = {}
+        self.qrels: dict[str, Qrels] = {}
+        self.qrels_files: dict[str, Path] = {}
+        self.members: dict[str, tuple[str, ...]] = {}
+        self.notes: list[str] = []
+
+    def add(self, split: str, path: Path, judged: Qrels, *, answer: str = "relevant document") -> None:
+        """Add the claims of a split; those without an answer are members of it, but have no judgements."""
+        answered = {claim: grades for claim, grades in judged.items() if any(grade > 0 for grade in grades.values())}
+        self.members[split] = tuple(judged)
+        if answered:
+            self.qrels[split], self.qrels_files[split] = answered, path
+        if left := len(judged) - len(answered):
+            self.notes.append(f"{path}: {left} of {len(judged)} claims have no {answer} and are not judged")
 
 
 @dataclass(frozen=True)
-class Place:
-    """The names of the files and where they are."""
+class Record:
+    """An object of a JSON Lines file or a row of a table; errors name the file and the line."""
+
+    path: Path
+    line: int
+    values: Mapping[str, Any]
+
+    def refuse(self, problem: str) -> NoReturn:
+        """Raise an InputError about this line."""
+        raise InputError(f"{self.path} line {self.line}: {problem}")
+
+    def value(self, key: str) -> Any:
+        """The value of a key that must be there."""
+        if key not in self.values:
+            self.refuse(f"expected the key {key!r}, got {', '.join(map(repr, self.values)) or 'none'}; add it.")
+        return self.values[key]
+
+    def id(self, key: str) -> str:
+        """An id as text."""
+        return checked_id(self.value(key), f"{self.path} line {self.line}")
+
+    def pmid(self, key: str) -> str:
+        """An id that is a number, as text."""
+        return checked_pmid(self.value(key), f"{self.path} line {self.line}")
+
+    def text(self, value: Any, what: str) -> str:
+        """Text without white space around it."""
+        if not isinstance(value, str):
+            self.refuse(f"expected text as {what}, got {value!r}; write it as a string.")
+        return whole_characters(value.strip())
+
+    def claim(self, key: str) -> str:
+        """The text of a claim, which may not be empty."""
+        text = self.text(self.value(key), "the claim")
+        if not text:
+            self.refuse("the claim is empty; write its text, or take the line out.")
+        return text
+
+    def document(self, id: str, text: str) -> Document:
+        """A document with the title of this record; one that is only a title has it as its text."""
+        title = self.text(self.values.get("title") or "", "'title'")
+        if not (title or text):
+            self.refuse(f"document {id!r} is empty; write its title or its text, or take it out.")
+        return Document(id, title, text) if text else Document(id, "", title)
+
+
+def json_records(path: Path) -> Iterator[Record]:
+    """The objects of a JSON Lines file."""
+    return (Record(path, line, values) for line, values in JsonTable(path, "utf-8").objects())
+
+
+def open_delimited(path: Path) -> DelimitedTable:
+    """A CSV or TSV file, by its ending."""
+    kind = format_of(path)
+    return DelimitedTable(path, DELIMITERS[kind], QUOTING[kind], "utf-8")
+
+
+def table_records(path: Path, columns: Sequence[str]) -> Iterator[Record]:
+    """These columns of a CSV or TSV file with a header."""
+    table = open_delimited(path)
+    missing = [name for name in columns if name not in table.first]
+    if missing:
+        raise InputError(
+            f"{path} has no column {missing[0]!r}: expected {', '.join(map(repr, columns))}, got "
+            f"{', '.join(map(repr, table.first))}; add it to the first line."
+        )
+
+    def refuse(sentence: str) -> NoReturn:
+        raise InputError(sentence)
+
+    rows = table.rows(columns, None, refuse)
+    return (Record(path, line, dict(zip(columns, fields, strict=True))) for line, fields in rows)
+
+
+def checked_id(value: Any, where: str) -> str:
+    """An id as text; whole numbers count."""
+    text = str(value).strip() if isinstance(value, str | int) and not isinstance(value, bool) else ""
+    if not text or whole_characters(text) != text:
+        raise InputError(f"{where}: expected an id, got {value!r}; write text or a whole number.")
+    return text
+
+
+def checked_pmid(value: Any, where: str) -> str:
+    """An id that is a number, as text; pandas writes 17.0 for 17 in columns with gaps."""
+    return re.sub(r"^(\d+)\.0+$", r"\1", checked_id(str(value) if isinstance(value, float) else value, where))
+
+
+def whole_characters(text: str) -> str:
+    """Text with a replacement character for every lone surrogate, which no file and no tokenizer takes."""
+    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+
+
+def unique_documents(
+    records: Callable[[], Iterator[Record]], document_of: Callable[[Record], Document]
+) -> Callable[[], Iterator[Document]]:
+    """The documents of a file, read again at each call; ids that came before are refused."""
+
+    def documents() -> Iterator[Document]:
+        lines: dict[str, int] = {}
+        for record in records():
+            document = document_of(record)
+            first = lines.setdefault(document.id, record.line)
+            if first != record.line:
+                record.refuse(
+                    f"document id {document.id!r} was on line {first} before; keep one of the two, or give one another "
+                    "id."
+                )
+            yield document
+
+    return documents
+
+
+def beir_documents(corpus: Path) -> Callable[[], Iterator[Document]]:
+    """The documents of a corpus.jsonl as in BEIR."""
+
+    def document(record: Record) -> Document:
+        return record.document(record.id("_id"), record.text(record.value("text"), "'text'"))
+
+    return unique_documents(lambda: json_records(corpus), document)
+
+
+def in_order(splits: Iterable[str]) -> list[str]:
+    """Names of splits as they are used: train, dev, validation, test, then others by name."""
+    return sorted(splits, key=lambda split: (SPLITS.index(split) if split in SPLITS else len(SPLITS), split))
+
+
+@dataclass(frozen=True)
+class Location:
+    """The files of a collection, in a folder or in a zip."""
 
     root: Path
     names: tuple[str, ...]
@@ -221,32 +321,31 @@ class Place:
         name = next(present, None)
         return None if name is None else self.root / name
 
-    def on_disk(self, paths: Iterable[Path]) -> tuple[Path, ...]:
+    def on_disk(self, *paths: Path) -> tuple[Path, ...]:
         """The files that hold these: themselves, or the zip that they are in."""
-        return tuple(paths) if self.archive is None else (self.archive,)
+        return paths if self.archive is None else (self.archive,)
 
 
-def places(folder: Path) -> tuple[Place, ...]:
-    """Where to look: in the folder itself, then in its zip if it holds exactly one; a zip may also be named itself."""
+def locations(folder: Path) -> list[Location]:
+    """Where to look: in the folder, then in its zip if it holds exactly one; a zip may also be named itself."""
     if is_archive(folder):
-        return (_inside(folder),)
-    if folder.is_file():
+        archives = [folder]
+    elif folder.is_dir():
+        archives = [path for path in folder.iterdir() if is_archive(path)]
+    elif folder.is_file():
         raise InputError(f"{folder} is a file: expected a folder with a collection, or a zip of one; name that.")
-    if not folder.is_dir():
+    else:
         raise InputError(f"{folder} does not exist: correct the path or put the collection there.")
-    archives = [path for path in folder.iterdir() if is_archive(path)]
-    return (_folder(folder), *(map(_inside, archives) if len(archives) == 1 else ()))
-
-
-def _folder(folder: Path) -> Place:
-    found = [path for part in (folder, folder / "qrels") if part.is_dir() for path in part.iterdir() if path.is_file()]
-    return Place(folder, tuple(sorted(path.relative_to(folder).as_posix() for path in found)))
-
-
-def _inside(archive: Path) -> Place:
-    """The files of a zip; if all lie in one folder, as in the downloads of BEIR, that folder is the root."""
-    names = members(archive)
-    tops = {PurePosixPath(name).parts[0] for name in names if "/" in name and not name.startswith("qrels/")}
-    top = tops.pop() if len(tops) == 1 and all("/" in name for name in names) else ""
-    short = sorted(name.removeprefix(f"{top}/") if top else name for name in names)
-    return Place(archive / top, tuple(short), archive)
+    found = []
+    if folder.is_dir():
+        parts = [part for part in (folder, folder / "qrels") if part.is_dir()]
+        paths = [path for part in parts for path in part.iterdir() if path.is_file()]
+        found.append(Location(folder, tuple(sorted(path.relative_to(folder).as_posix() for path in paths))))
+    if len(archives) == 1:
+        names = members(archives[0])
+        # If all lie in one folder, as in the downloads of BEIR, that folder is the root.
+        tops = {PurePosixPath(name).parts[0] for name in names if "/" in name and not name.startswith("qrels/")}
+        top = tops.pop() if len(tops) == 1 and all("/" in name for name in names) else ""
+        short = sorted(name.removeprefix(f"{top}/") if top else name for name in names)
+        found.append(Location(archives[0] / top, tuple(short), archives[0]))
+    return found

@@ -1,6 +1,6 @@
 """Pairs of a claim and a paper, for training and validating a re-ranker.
 
-Each function gives a `Split` of (claim, paper) texts with the label 1.0 (an answer) or 0.0, grouped by claim. A paper
+Each function returns a `Split` of (claim, paper) texts with the label 1.0 (an answer) or 0.0, grouped by claim. A paper
 in many pairs is one string, so that pairs need little more memory than the papers in them.
 """
 
@@ -10,7 +10,6 @@ import hashlib
 import logging
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import cache
 from itertools import chain, islice
 
@@ -20,9 +19,10 @@ from headwise.data.examples import Split
 from headwise.errors import InputError
 from headwise.retrieval.collections import GivenPair, Qrels, Run
 
-# Passages of an abstract: a few consecutive sentences.
-
-
+logger = logging.getLogger(__name__)
+TextOf = Callable[[str], str]
+# Of a passage.
+SENTENCES = 3
 # What ends a sentence, with the quotation marks and brackets that close after it, before a likely beginning.
 END = re.compile(r"([.!?])[\"'\u201d\u2019)\]]*(?=\s+[\"'\u201c\u2018(\[]*[A-Z0-9\u0370-\u03ff])")
 # Letters with dots between them: e.g, i.e, U.S. A number such as 0.05 is none of these and may end a sentence.
@@ -41,59 +41,27 @@ def split_sentences(text: str) -> list[str]:
     """
     parts, start = [], 0
     for match in END.finditer(text):
-        if match.group(1) != "." or not _abbreviated(text[start : match.start()]):
+        word = re.split(r"[\s(\[/-]", text[start : match.start()])[-1]
+        initial = len(word) == 1 and word.isalpha()
+        abbreviated = initial or DOTTED.fullmatch(word) or word.lower() in ABBREVIATIONS
+        if match.group(1) != "." or not abbreviated:
             parts.append(text[start : match.end()].strip())
             start = match.end()
     return [part for part in [*parts, text[start:].strip()] if part]
 
 
-def _abbreviated(before: str) -> bool:
-    word = re.split(r"[\s(\[/-]", before)[-1]
-    initial = len(word) == 1 and word.isalpha()
-    return bool(initial or DOTTED.fullmatch(word) or word.lower() in ABBREVIATIONS)
-
-
-def passages(text: str, count: int, random: np.random.Generator, *, sentences: int = 3) -> list[str]:
-    """Up to `count` different passages of a text, in the text's order, drawn from all runs of that many sentences.
+def draw_passages(text: str, count: int, random: np.random.Generator) -> list[str]:
+    """Up to `count` different passages of a text, in the text's order, drawn from all runs of three sentences.
 
     None is the whole text: of a text of n sentences a passage has at most n - 1, and one sentence has none.
     """
-    if count < 0 or sentences < 1:
-        raise InputError(
-            f"passages: expected a count of 0 or more and 1 or more sentences in each, got {count} and {sentences}; "
-            "0 passages switches them off."
-        )
     parts = split_sentences(text)
-    size = min(sentences, len(parts) - 1)
+    size = min(SENTENCES, len(parts) - 1)
     if size < 1:
         return []
-    # A sentence may be said twice, and so may a passage.
+    # A sentence may occur twice, and so may a passage.
     windows = list(dict.fromkeys(" ".join(parts[start : start + size]) for start in range(len(parts) - size + 1)))
-    drawn = random.permutation(len(windows))[:count]
-    return [windows[place] for place in sorted(drawn)]
-
-
-logger = logging.getLogger(__name__)
-TextOf = Callable[[str], str]
-
-
-@dataclass(frozen=True)
-class PairOptions:
-    """How many pairs each claim gets."""
-
-    negatives: int = 10
-    """Papers that are no answer, drawn at random from the best candidates."""
-    passages: int = 0
-    """Further answers: parts of every paper that is one."""
-    depth: int = 100
-    """How many of the best candidates to draw from; where that is too few, the corpus gives the rest."""
-
-    def __post_init__(self) -> None:
-        """Refuse numbers that leave nothing to learn from."""
-        for name, least in (("negatives", 1), ("passages", 0), ("depth", 1)):
-            value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, int) or value < least:
-                raise InputError(f"{name}: expected a whole number of {least} or more, got {value!r}; change it.")
+    return [windows[index] for index in sorted(random.permutation(len(windows))[:count])]
 
 
 def training_pairs(
@@ -101,9 +69,11 @@ def training_pairs(
     qrels: Qrels,
     candidates: Run,
     text_of: TextOf,
-    options: PairOptions,
     *,
     seed: int,
+    negatives: int = 10,
+    passages: int = 0,
+    depth: int = 100,
     more: Sequence[str] = (),
 ) -> Split:
     """For every claim its answers, passages of them, and papers that are no answer, in this order.
@@ -112,53 +82,63 @@ def training_pairs(
     `more` (all of the corpus) while there are too few; neither an answer nor a paper with the text of one is taken.
     So a claim without candidates has its pairs from `more`; one that is left without a single paper is left out, as
     are claims without an answer. What is drawn depends on the seed, the claim's id, its answers and its candidates,
-    not on the other claims; asking for more negatives or passages keeps those that were there.
+    not on the other claims; more negatives or passages keep those of fewer.
+
+    Args:
+        claims: id -> text.
+        qrels: their judgements.
+        candidates: of each claim, the best first.
+        text_of: the text of a paper, by its id.
+        seed: decides what is drawn.
+        negatives: papers that are no answer, for each claim.
+        passages: further answers: so many parts of every paper that is one.
+        depth: how many of the best candidates to draw from.
+        more: ids to draw from where that is too few.
     """
     _check(claims, qrels, "judgements", seed)
-    document, pairs = _held_once(text_of), _Pairs()
+    document, groups = _cached(text_of), {}
     for claim in (claim for claim in claims if claim in qrels):
         answers = {name: document(name) for name, grade in qrels[claim].items() if grade > 0}
         parts = [
             part
             for name, text in answers.items()
-            for part in passages(text, options.passages, _random(seed, "passages", claim, name))
+            for part in draw_passages(text, passages, _random(seed, "passages", claim, name))
         ]
-        drawn = _drawn(candidates.get(claim, {}), options.depth, more, _random(seed, "negatives", claim))
-        others = _others(map(document, drawn), answers.values())
-        pairs.add(claim, claims[claim], [*answers.values(), *parts], list(islice(others, options.negatives)))
-    return pairs.split()
+        random, best = _random(seed, "negatives", claim), list(islice(candidates.get(claim, {}), depth))
+        tried, texts_of_answers = set(best), {_plain(text) for text in answers.values()}
+        rest = (name for name in _shuffled(more, random) if name not in tried)
+        drawn = map(document, chain(_shuffled(best, random), rest))
+        others = (text for text in drawn if _plain(text) not in texts_of_answers)  # an answer may have another id
+        groups[claim] = ([*answers.values(), *parts], list(islice(others, negatives)))
+    return _split(claims, groups)
 
 
-def given_pairs(
-    pairs: Iterable[GivenPair], claims: Mapping[str, str], options: PairOptions | None = None, *, seed: int = 0
-) -> Split:
-    """The pairs that data brings along, for the claims (id -> text) that are wanted.
+def given_pairs(pairs: Iterable[GivenPair], claims: Mapping[str, str], *, negatives: int = 10, seed: int = 0) -> Split:
+    """The labelled pairs of the data, for these claims (id -> text).
 
-    For every claim the answers come first, then at most `options.negatives` others, drawn by the seed and the
-    claim's id; `options.passages` plays no part, since what is given may be passages already. A text that is given
-    twice for a claim counts once, and as an answer if it is one of them. Claims without an answer or without another
-    text are left out.
+    For every claim the answers come first, then at most `negatives` others, drawn by the seed and the claim's id. A
+    text that occurs twice for a claim counts once, and as an answer if one of the two is. Claims without an answer or
+    without another text are left out.
     """
     _check(claims, (), "pairs", seed)
-    most = (options or PairOptions()).negatives
     known: dict[str, str] = {}
     rows: dict[str, dict[str, bool]] = {claim: {} for claim in claims}
     for pair in pairs:
         if pair.claim in rows:
             text = known.setdefault(pair.text, pair.text)
             rows[pair.claim][text] = rows[pair.claim].get(text, False) or pair.relevant
-    found = _Pairs()
+    groups = {}
     for claim, texts in rows.items():
         others = [text for text, relevant in texts.items() if not relevant]
-        drawn = islice(_shuffled(others, _random(seed, "negatives", claim)), most)
-        found.add(claim, claims[claim], [text for text, relevant in texts.items() if relevant], list(drawn))
-    return found.split()
+        drawn = islice(_shuffled(others, _random(seed, "negatives", claim)), negatives)
+        groups[claim] = ([text for text, relevant in texts.items() if relevant], list(drawn))
+    return _split(claims, groups)
 
 
 def candidate_pairs(claims: Mapping[str, str], run: Run, qrels: Qrels, text_of: TextOf) -> Split:
     """Every candidate of every claim in the order of the run: what a re-ranker is validated on."""
     _check(claims, run, "candidates", 0)
-    document = _held_once(text_of)
+    document = _cached(text_of)
     rows = [(claim, name) for claim, names in run.items() for name in names]
     if not rows:
         raise InputError(f"no pairs: {len(run)} claims without a candidate; search for candidates first.")
@@ -167,33 +147,28 @@ def candidate_pairs(claims: Mapping[str, str], run: Run, qrels: Qrels, text_of: 
     return Split(texts, labels, groups=tuple(claim for claim, _ in rows))
 
 
-@dataclass
-class _Pairs:
-    """A split under construction."""
-
-    texts: list[tuple[str, str]] = field(default_factory=list)
-    labels: list[float] = field(default_factory=list)
-    groups: list[str] = field(default_factory=list)
-    one_sided: int = 0
-
-    def add(self, claim: str, text: str, answers: Sequence[str], others: Sequence[str]) -> None:
-        # Where all have one label there is nothing to rank, and a softmax over them has no gradient.
-        if not answers or not others:
-            self.one_sided += 1
-            return
-        self.texts += [(text, document) for document in (*answers, *others)]
-        self.labels += [1.0] * len(answers) + [0.0] * len(others)
-        self.groups += [claim] * (len(answers) + len(others))
-
-    def split(self) -> Split:
-        if not self.texts:
-            raise InputError(
-                f"no pairs to train on: expected claims with an answer and another paper, got {self.one_sided} "
-                "without; check that claims, judgements and candidates have the same ids."
-            )
-        if self.one_sided:
-            logger.warning("pairs: left out %d claims without an answer or without another paper", self.one_sided)
-        return Split(tuple(self.texts), tuple(self.labels), groups=tuple(self.groups))
+def _split(claims: Mapping[str, str], groups: Mapping[str, tuple[list[str], list[str]]]) -> Split:
+    """The pairs of all claims that have both answers and other papers: a softmax over one label has no gradient."""
+    both = {claim: group for claim, group in groups.items() if all(group)}
+    left_out = len(groups) - len(both)
+    if not both:
+        raise InputError(
+            f"no pairs to train on: expected claims with an answer and another paper, got {left_out} without; check "
+            "that claims, judgements and candidates have the same ids."
+        )
+    if left_out:
+        logger.warning("pairs: left out %d claims without an answer or without another paper", left_out)
+    rows = [
+        (claim, text, label)
+        for claim, group in both.items()
+        for texts, label in zip(group, (1.0, 0.0), strict=True)
+        for text in texts
+    ]
+    return Split(
+        tuple((claims[claim], text) for claim, text, _ in rows),
+        tuple(label for _, _, label in rows),
+        groups=tuple(claim for claim, _, _ in rows),
+    )
 
 
 def _check(claims: Mapping[str, str], named: Iterable[str], where: str, seed: int) -> None:
@@ -207,7 +182,9 @@ def _check(claims: Mapping[str, str], named: Iterable[str], where: str, seed: in
         )
 
 
-def _held_once(text_of: TextOf) -> TextOf:
+def _cached(text_of: TextOf) -> TextOf:
+    """The same function, but with one string for each document."""
+
     def document(name: str) -> str:
         try:
             return text_of(name)
@@ -220,32 +197,20 @@ def _held_once(text_of: TextOf) -> TextOf:
     return cache(document)
 
 
-def _random(seed: int, *names: str) -> np.random.Generator:
-    """A generator of its own for each claim and purpose, so that none changes with what is drawn for another."""
-    digest = hashlib.sha256(repr(names).encode("utf-8", "surrogatepass")).digest()
-    return np.random.default_rng([seed, int.from_bytes(digest[:16], "big")])
-
-
-def _drawn(candidates: Iterable[str], depth: int, more: Sequence[str], random: np.random.Generator) -> Iterator[str]:
-    best = list(islice(candidates, depth))
-    tried = set(best)
-    return chain(_shuffled(best, random), (name for name in _shuffled(more, random) if name not in tried))
-
-
-def _others(texts: Iterable[str], answers: Iterable[str]) -> Iterator[str]:
-    """The texts that are not an answer, be it under another id."""
-    plain = {_plain(answer) for answer in answers}
-    return (text for text in texts if _plain(text) not in plain)
-
-
 def _plain(text: str) -> str:
     return " ".join(text.split()).casefold()
 
 
+def _random(seed: int, *names: str) -> np.random.Generator:
+    """A separate generator for each claim and purpose, so that none changes with what is drawn for another."""
+    digest = hashlib.sha256(repr(names).encode("utf-8", "surrogatepass")).digest()
+    return np.random.default_rng([seed, int.from_bytes(digest[:16], "big")])
+
+
 def _shuffled(names: Sequence[str], random: np.random.Generator) -> Iterator[str]:
-    """The names in random order, at the cost of those that are asked for: a corpus has hundreds of thousands."""
+    """The names in random order, one draw for each that is taken: a corpus has hundreds of thousands."""
     moved: dict[int, int] = {}
-    for place in range(len(names)):
-        drawn = int(random.integers(place, len(names)))
+    for position in range(len(names)):
+        drawn = int(random.integers(position, len(names)))
         yield names[moved.get(drawn, drawn)]
-        moved[drawn] = moved.get(place, place)
+        moved[drawn] = moved.get(position, position)

@@ -1,87 +1,236 @@
-"""The second stage of retrieval: candidates in the order of a re-ranker, piece by piece, and what that is worth."""
+"""Re-ranking: candidates in the order of a re-ranker. Scores are kept piece by piece, so that a stopped job resumes."""
 
 from __future__ import annotations
 
-import functools
 import json
 import math
 import os
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from headwise.cache import digest, file_digest
+from headwise.data.text_files import archive_of
 from headwise.disk import LOCK, cache_folder, disk_errors, held, user_cache
 from headwise.errors import InputError, Stopped
 from headwise.limits import parse_json
 from headwise.metrics.ranking import RankingScores, score_ranking
-from headwise.retrieval.candidates import Candidates
-from headwise.retrieval.collections import Run
-from headwise.training.callbacks import Listener
-from headwise.training.reranking import Reranker
+from headwise.retrieval import cross_genre
+from headwise.retrieval.collections import Claims, Collection, Run, check_documents, choose_claims
+from headwise.retrieval.corpus import open_corpus
+from headwise.retrieval.search import Ranking, shown_ids
+from headwise.retrieval.trec import check_run, read_run
 
-# Scores that are kept as they are worked out, so that a run that is stopped goes on where it was.
+if TYPE_CHECKING:  # it would load all that training needs
+    from headwise.training.callbacks import Listener
 
-
+RERANK_TAG = "headwise-rerank"
 MARK = "headwise-rerank"
 SUFFIX = ".partial"
+# Pairs that are scored, and kept, together: a kill loses at most so many. The same whatever the batch is, since it
+# decides which pairs share a batch and so the last bits of their scores.
+PIECE = 1024
+# The files of a model, beside its weights, that decide its scores.
+MODEL = ("config.json", "tokenizer.json", "tokenizer_config.json")
 
 
-class Partial:
-    """The pieces that are done. A kill in the middle of writing loses the piece that was being written."""
+@dataclass(frozen=True)
+class Candidates:
+    """Candidates of claims, in the order in which they came."""
 
-    def __init__(self, path: Path, of: Mapping[str, Any], sizes: Sequence[int], *, overwrite: bool = False) -> None:
-        """Open the file at `path`, or begin it.
+    claims: Claims
+    run: Run
+    """Of the claims of the split, cut to the best `top` of each."""
+    text: Callable[[str, str], str]
+    """The text of a document, for a claim."""
+    key: str
+    """A hash of the texts."""
+    missing: list[str]
+    """The claims of the split without candidates."""
+    scores: RankingScores | None
+    """The measures of this order; None where no claim is judged, and of a table, whose order means nothing."""
 
-        Args:
-            path: the file.
-            of: plain data that decides the scores; what was kept for other data is refused.
-            sizes: how many scores each piece has.
-            overwrite: begin again instead of refusing.
-        """
-        self.path, self._of = path, json.loads(json.dumps(of))
-        self.scores: list[list[float]] = []
-        with _writing(path):
-            lines = path.read_bytes().split(b"\n")[:-1] if path.is_file() else []
-            if lines and (differs := _difference(lines[0], self._of)):
-                if not overwrite:
-                    raise InputError(
-                        f"{path} holds scores of something else ({differs}): finish what it was made for, remove it, "
-                        "or add --overwrite."
-                    )
-                lines = []
-            self._keep(lines, sizes)
+    @property
+    def pairs(self) -> list[tuple[str, str]]:
+        """Claims and documents, by id."""
+        return [(claim, document) for claim, documents in self.run.items() for document in documents]
 
-    def add(self, scores: Sequence[float]) -> None:
-        """Keep the scores of the next piece; they are on the disk when this returns."""
-        values = [float(score) for score in scores]
-        with _writing(self.path), self.path.open("ab") as file:
-            file.write(json.dumps(values).encode() + b"\n")
-            file.flush()
-            os.fsync(file.fileno())
-        self.scores.append(values)
 
-    def remove(self) -> None:
-        """Remove the file."""
-        self.path.unlink(missing_ok=True)
+def is_table(path: Path) -> bool:
+    """Whether a file of candidates is a table with texts, as those of Cross-genre-IR, rather than a TREC run."""
+    return path.name.lower().endswith(cross_genre.TABLES)
 
-    def _keep(self, lines: list[bytes], sizes: Sequence[int]) -> None:
-        """Take over the pieces that are whole, and cut off what follows them."""
-        head = json.dumps({"mark": MARK, "of": self._of}).encode()
-        for line, size in zip(lines[1:], sizes, strict=False):
-            scores = _piece(line, size)
-            if scores is None:
-                break
-            self.scores.append(scores)
-        kept = [head, *lines[1 : 1 + len(self.scores)]]
-        if not lines:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
-            self.path.write_bytes(head + b"\n")
-        else:
-            os.truncate(self.path, sum(len(line) + 1 for line in kept))
+
+def read_candidates(
+    path: Path,
+    collection: Collection | None,
+    listener: Listener,
+    *,
+    split: str | None = None,
+    top: int | None = None,
+    cache: Path | None = None,
+) -> Candidates:
+    """Read the candidates of claims from a TREC run of a collection, or from a table that has the texts.
+
+    A table has the columns Hypothesis, Premise, PMID and Entails; each row is a candidate. Of a claim's rows with the
+    same PMID the longest text counts. Without a collection, all claims of the table are meant, and Entails says what
+    answers them, so that rows which contradict each other are refused. Its rows have no scores: `top` takes them as
+    they stand, but that order is not measured, since the answers often come first.
+
+    Args:
+        path: the run or the table.
+        collection: of the claims; a table needs none.
+        listener: receives notes about what is left out.
+        split: the claims that are meant; None as in `choose_claims`.
+        top: only the first so many candidates of each claim.
+        cache: the folder of caches.
+    """
+    if is_table(path):
+        run, texts, claims = _read_table(path, consistent=collection is None)
+        key = file_digest(archive_of(path) or path)
+        if collection is None and split is not None:
+            raise InputError(f"split={split} chooses claims of a collection: leave it out, or give collection=FOLDER.")
+
+        def text(claim: str, document: str) -> str:
+            return texts[claim, document]
+
+    elif collection is None:
+        raise InputError(f"{path} has no texts: give the collection that it is from as collection=FOLDER.")
+    else:
+        run = read_run(path)
+        choose_claims(collection, split)  # refuses an unknown split before the documents are read
+        corpus = open_corpus(collection, cache)
+        key, collection = corpus.key, check_documents(collection, corpus)
+        check_run(run, collection.claims, corpus, path)
+
+        def text(claim: str, document: str) -> str:
+            return corpus.text_of(document)
+
+    if collection is not None:
+        for note in collection.notes:
+            listener.tell(note)
+        claims = choose_claims(collection, split)
+    missing = [claim for claim in claims.texts if not run.get(claim)]
+    if len(missing) == len(claims.texts):
+        raise InputError(
+            f"{path} has no candidates for any of the {len(missing)} claims, such as {missing[:1]}; name the split or "
+            "the collection that it was made for."
+        )
+    kept = {claim: dict(list(found.items())[:top]) for claim, found in run.items() if claim in claims.texts}
+    if others := len(run) - len(kept):
+        listener.tell(f"{others} claims of the candidates are not in the split {claims.split}: ignored")
+    if missing:
+        listener.tell(
+            f"{len(missing)} of {len(claims.texts)} claims have no candidates, and count 0: {shown_ids(missing)}"
+        )
+    scores = score_ranking(claims.qrels, kept) if claims.qrels and not is_table(path) else None
+    return Candidates(claims, kept, text, key, missing, scores)
+
+
+def _read_table(
+    path: Path, *, consistent: bool
+) -> tuple[dict[str, dict[str, float]], dict[tuple[str, str], str], Claims]:
+    """The rows of a table as a run, the text of every pair, and the claims with the answers that Entails names."""
+    run: dict[str, dict[str, float]] = {}
+    texts: dict[tuple[str, str], str] = {}
+    claims: dict[str, str] = {}
+    gold: dict[str, dict[str, int]] = {}
+    for row in cross_genre.pair_rows(path, consistent=consistent):
+        claims.setdefault(row.claim_id, row.claim)
+        pair = row.claim_id, row.document
+        documents = run.setdefault(row.claim_id, {})
+        documents.setdefault(row.document, -float(len(documents) + 1))
+        texts[pair] = max(texts.get(pair, ""), row.text, key=len)
+        if row.relevant:
+            gold.setdefault(row.claim_id, {})[row.document] = 1
+    return run, texts, Claims("all", claims, gold)
+
+
+def rerank(
+    folder: Path,
+    candidates: Candidates,
+    listener: Listener,
+    *,
+    batch: int | None = None,
+    precision: str = "fp32",
+    cache: Path | None = None,
+    output: Path | None = None,
+    overwrite: bool = False,
+) -> Ranking:
+    """Score all pairs and order the candidates of each claim; resumes where an earlier call was stopped.
+
+    Args:
+        folder: of the re-ranker.
+        candidates: what `read_candidates` returned.
+        listener: receives progress.
+        batch: pairs at a time; None as in `Reranker.predict`.
+        precision: fp32 or bf16.
+        cache: the folder of caches.
+        output: scores so far are kept beside this file; None: in the cache. Call `Ranking.done` once it is written.
+        overwrite: replace scores of other candidates or of another model, instead of refusing them.
+    """
+    from headwise.retrieval.reranker import Reranker
+
+    reranker, pairs, claims = Reranker.load(folder), candidates.pairs, candidates.claims
+    # The record and the figures of training are in the same folder, but decide no score.
+    files = [*folder.glob("*.safetensors"), *(folder / name for name in MODEL if (folder / name).is_file())]
+    texts = {claim: claims.texts[claim] for claim in candidates.run}
+    fingerprint = {  # by names that a message may use
+        "model": digest({path.name: file_digest(path) for path in sorted(files)}),
+        "list of candidates": digest([pairs, texts]),
+        "collection of texts": candidates.key,
+        "precision": precision,
+        "max_length": reranker.max_length,
+        "piece": PIECE,
+    }
+    if output is not None:
+        path = output.with_name(output.name + SUFFIX)
+    else:
+        path = (cache or cache_folder() or user_cache()) / "rerank" / f"{digest(fingerprint)[:24]}{SUFFIX}"
+    starts = range(0, len(pairs), PIECE)
+    with locked_file(path):
+        partial = PartialScores(
+            path, fingerprint, [min(PIECE, len(pairs) - start) for start in starts], overwrite=overwrite
+        )
+        resumed = min(len(partial.scores) * PIECE, len(pairs))
+        if resumed:
+            listener.tell(f"resuming from pair {resumed} of {len(pairs)}: the scores before it are in {path}")
+        begin = time.perf_counter()
+        try:
+            listener.start("rerank", len(pairs), resumed)
+            for start in starts[len(partial.scores) :]:  # each alone, so that it does not matter where a job began
+                piece = [(texts[claim], candidates.text(claim, paper)) for claim, paper in pairs[start : start + PIECE]]
+                scores = reranker.predict(
+                    piece,
+                    batch=batch,
+                    precision=precision,
+                    after_batch=lambda done, start=start: listener.advance(start + done),  # type: ignore[misc]
+                )
+                partial.add(scores.tolist())
+            listener.end()
+        except KeyboardInterrupt:
+            if partial.scores:
+                raise Stopped("the scores so far are kept, and the same command resumes from there") from None
+            partial.path.unlink(missing_ok=True)
+            raise
+    seconds = time.perf_counter() - begin
+    run = best_first(pairs, [score for piece in partial.scores for score in piece])
+    both = {"candidates": candidates.scores, "reranked": score_ranking(claims.qrels, run) if claims.qrels else None}
+    measures = {name: each for name, each in both.items() if each is not None}
+    summary = {
+        "split": claims.split,
+        "claims": len(claims.texts),
+        "pairs": len(pairs),
+        "resumed": resumed,
+        "seconds": round(seconds, 3),
+        "pairs_per_second": round((len(pairs) - resumed) / seconds, 2) if seconds else None,
+        "measures": {name: each.summary() for name, each in measures.items()} or None,
+        "without_candidates": candidates.missing,
+    }
+    return Ranking(run, RERANK_TAG, measures, summary, path)
 
 
 def remove_finished(output: Path) -> None:
@@ -92,17 +241,72 @@ def remove_finished(output: Path) -> None:
             partial.unlink()
 
 
+def best_first(pairs: Sequence[tuple[str, str]], scores: Sequence[float]) -> Run:
+    """A run of pairs of a claim and a document; those with equal scores stay in their order."""
+    run: dict[str, dict[str, float]] = {}
+    for (claim, document), score in zip(pairs, scores, strict=True):
+        run.setdefault(claim, {})[document] = score
+    return {claim: dict(sorted(each.items(), key=lambda pair: -pair[1])) for claim, each in run.items()}
+
+
+class PartialScores:
+    """A file of the pieces that are scored. A kill in the middle of writing loses the piece that was being written."""
+
+    def __init__(
+        self, path: Path, fingerprint: Mapping[str, Any], sizes: Sequence[int], *, overwrite: bool = False
+    ) -> None:
+        """Open the file at `path`, or begin it.
+
+        Args:
+            path: the file.
+            fingerprint: plain data that decides the scores; scores of other data are refused.
+            sizes: how many scores each piece has.
+            overwrite: begin again instead of refusing.
+        """
+        self.path = path
+        self.scores: list[list[float]] = []
+        head = json.dumps({"mark": MARK, "of": fingerprint}).encode()
+        with _disk_errors(path):
+            lines = path.read_bytes().split(b"\n")[:-1] if path.is_file() else []
+            if lines and (difference := _difference(lines[0], json.loads(head)["of"])):
+                if not overwrite:
+                    raise InputError(
+                        f"{path} holds scores of something else ({difference}): finish the job that wrote it, remove "
+                        "it, or pass overwrite=True."
+                    )
+                lines = []
+            for line, size in zip(lines[1:], sizes, strict=False):
+                scores = _whole_piece(line, size)
+                if scores is None:
+                    break
+                self.scores.append(scores)
+            if lines:  # cut off what follows the whole pieces
+                os.truncate(path, sum(len(line) + 1 for line in [head, *lines[1 : 1 + len(self.scores)]]))
+            else:
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_bytes(head + b"\n")
+
+    def add(self, scores: Sequence[float]) -> None:
+        """Keep the scores of the next piece; they are on the disk when this returns."""
+        values = [float(score) for score in scores]
+        with _disk_errors(self.path), self.path.open("ab") as file:
+            file.write(json.dumps(values).encode() + b"\n")
+            file.flush()
+            os.fsync(file.fileno())
+        self.scores.append(values)
+
+
 @contextmanager
-def alone(path: Path) -> Iterator[None]:
-    """Only one process may work on a partial file; the lock of one that has died is free."""
+def locked_file(path: Path) -> Iterator[None]:
+    """Let only one process work on a file of scores; the lock of a dead process is free."""
     with ExitStack() as stack:
-        with _writing(path):
+        with _disk_errors(path):
             path.parent.mkdir(parents=True, exist_ok=True)
             stack.enter_context(held(path.with_name(path.name + LOCK), path))
         yield
 
 
-def _difference(line: bytes, of: dict[str, Any]) -> str | None:
+def _difference(line: bytes, fingerprint: dict[str, Any]) -> str | None:
     """In what the scores of a file are of something else, in a few words."""
     try:
         head = parse_json(line)
@@ -111,11 +315,11 @@ def _difference(line: bytes, of: dict[str, Any]) -> str | None:
         before = None
     if not isinstance(before, dict):
         return "it was not written by headwise"
-    differing = [name for name in {**of, **before} if of.get(name) != before.get(name)]
-    return f"another {' and another '.join(differing)}" if differing else None
+    names = [name for name in {**fingerprint, **before} if fingerprint.get(name) != before.get(name)]
+    return f"another {' and another '.join(names)}" if names else None
 
 
-def _piece(line: bytes, size: int) -> list[float] | None:
+def _whole_piece(line: bytes, size: int) -> list[float] | None:
     """The scores of a line, or None if it is not whole."""
     try:
         scores = parse_json(line)
@@ -126,146 +330,7 @@ def _piece(line: bytes, size: int) -> list[float] | None:
     return scores if all(isinstance(score, float) and math.isfinite(score) for score in scores) else None
 
 
-def _writing(path: Path) -> AbstractContextManager[None]:
+def _disk_errors(path: Path) -> AbstractContextManager[None]:
     """Errors of the disk in one sentence."""
-    remedy = "make room, or name another place with --output; the same command then goes on."
+    remedy = "make room, or give another output=FILE; the same command then resumes."
     return disk_errors(f"the scores so far could not be kept in {path}", remedy)
-
-
-RERANK_TAG = "headwise-rerank"
-# Pairs that are scored, and kept, together: a kill loses at most so many. The same whatever the batch is, since it
-# decides which pairs share a batch and so the last bits of their scores.
-PIECE = 1024
-# The files of a model, beside its weights, that decide its scores.
-MODEL = ("config.json", "tokenizer.json", "tokenizer_config.json")
-
-
-@dataclass(frozen=True)
-class Scoring:
-    """How pairs are scored, and where the scores are kept until all are there."""
-
-    batch: int | None = None
-    precision: str = "fp32"
-    cache: Path | None = None
-    output: Path | None = None
-    """The scores are kept beside this file; None: in the cache."""
-    overwrite: bool = False
-
-
-@dataclass(frozen=True)
-class Reranked:
-    """Candidates in their new order."""
-
-    candidates: Candidates
-    run: Run
-    scores: RankingScores | None
-    resumed: int
-    """How many of the pairs an earlier command had scored."""
-    seconds: float
-    """How long the others took."""
-    kept: Path
-    """The file with the scores so far."""
-
-    def done(self) -> None:
-        """The run is written: the scores so far can go."""
-        self.kept.unlink(missing_ok=True)
-
-    @property
-    def measures(self) -> dict[str, RankingScores]:
-        """Before and after; nothing where no claim is judged, and nothing before where the order meant nothing."""
-        both = {"candidates": self.candidates.scores, "reranked": self.scores}
-        return {name: scores for name, scores in both.items() if scores is not None}
-
-    def summary(self) -> dict[str, Any]:
-        """What happened, ready for JSON."""
-        claims, pairs = self.candidates.claims, len(self.candidates.pairs)
-        return {
-            "split": claims.split,
-            "claims": len(claims.texts),
-            "pairs": pairs,
-            "resumed": self.resumed,
-            "seconds": round(self.seconds, 3),
-            "pairs_per_second": round((pairs - self.resumed) / self.seconds, 2) if self.seconds else None,
-            "measures": {name: scores.summary() for name, scores in self.measures.items()} or None,
-            "without_candidates": self.candidates.missing,
-        }
-
-
-def rerank(folder: Path, candidates: Candidates, scoring: Scoring, listener: Listener) -> Reranked:
-    """Score all pairs and order the candidates; goes on where an earlier command was stopped."""
-    reranker, pairs = Reranker.load(folder), candidates.pairs
-    of = _fingerprint(folder, reranker.max_length, candidates, scoring.precision)
-    path = _place(scoring, of)
-    sizes = [min(PIECE, len(pairs) - start) for start in range(0, len(pairs), PIECE)]
-    with alone(path):
-        partial = Partial(path, of, sizes, overwrite=scoring.overwrite)
-        resumed = sum(sizes[: len(partial.scores)])
-        if resumed:
-            listener.tell(f"going on from pair {resumed} of {len(pairs)}: the scores before it are in {path}")
-        with _stoppable(partial):
-            begin = time.perf_counter()
-            _score(reranker, candidates, partial, scoring, listener)
-            seconds = time.perf_counter() - begin
-            run = _ordered(pairs, [score for piece in partial.scores for score in piece])
-            qrels = candidates.claims.qrels
-            return Reranked(candidates, run, score_ranking(qrels, run) if qrels else None, resumed, seconds, path)
-
-
-@contextmanager
-def _stoppable(partial: Partial) -> Iterator[None]:
-    """Whoever stops the work is told whether scores are kept; a file without any is not left behind."""
-    try:
-        yield
-    except KeyboardInterrupt:
-        if partial.scores:
-            raise Stopped("the scores so far are kept, and the same command goes on from there") from None
-        partial.remove()
-        raise
-
-
-def _score(reranker: Reranker, candidates: Candidates, partial: Partial, scoring: Scoring, listener: Listener) -> None:
-    """Score the pieces that are not there yet, each by itself, so that it does not matter where one began."""
-    pairs, claims = candidates.pairs, candidates.claims.texts
-    first = len(partial.scores) * PIECE
-    listener.start("rerank", len(pairs), min(first, len(pairs)))
-    for start in range(first, len(pairs), PIECE):
-        piece = [(claims[claim], candidates.text(claim, document)) for claim, document in pairs[start : start + PIECE]]
-        advance = functools.partial(_advance, listener, start)
-        scores = reranker.predict(piece, batch=scoring.batch, precision=scoring.precision, after_batch=advance)
-        partial.add(scores.tolist())
-    listener.end()
-
-
-def _advance(listener: Listener, before: int, done: int) -> None:
-    listener.advance(before + done)
-
-
-def _ordered(pairs: list[tuple[str, str]], scores: list[float]) -> Run:
-    """A run, the best first; candidates with equal scores stay in their order."""
-    found: dict[str, dict[str, float]] = {}
-    for (claim, document), score in zip(pairs, scores, strict=True):
-        found.setdefault(claim, {})[document] = score
-    return {claim: dict(sorted(each.items(), key=lambda pair: -pair[1])) for claim, each in found.items()}
-
-
-def _fingerprint(folder: Path, length: int, candidates: Candidates, precision: str) -> dict[str, Any]:
-    """All that decides the scores, by names that a message may use; the batch changes only their last bits."""
-    files = sorted([*folder.glob("*.safetensors"), *folder.glob("*.json")])
-    # The record and the figures of training are beside the model, not of it.
-    model = {path.name: file_digest(path) for path in files if path.suffix == ".safetensors" or path.name in MODEL}
-    texts = {claim: candidates.claims.texts[claim] for claim in candidates.run}
-    return {
-        "model": digest(model),
-        "list of candidates": digest([candidates.pairs, texts]),
-        "collection of texts": candidates.key,
-        "precision": precision,
-        "max_length": length,
-        "piece": PIECE,
-    }
-
-
-def _place(scoring: Scoring, of: Mapping[str, Any]) -> Path:
-    """Where scores are kept: beside the output, or under their hash in the cache."""
-    if scoring.output is not None:
-        return scoring.output.with_name(scoring.output.name + SUFFIX)
-    return (scoring.cache or cache_folder() or user_cache()) / "rerank" / f"{digest(dict(of))[:24]}{SUFFIX}"

@@ -8,7 +8,6 @@ from headwise.training.fit import Outcome, fit
 from headwise.training.guide_callback import GuideCallback, log_losses
 from headwise.training.predict import predict_logits, predictions_of, score_logits
 from headwise.training.relabelling import SSACallback, relabel
-from headwise.training.reranking import Reranker
 from headwise.training.saving import load, load_classifier_folder, save_classifier
 from headwise.training.trainer import GuidedTrainer
 from headwise.training.word_knowledge import (
@@ -33,7 +32,6 @@ __all__ = [
     "Need",
     "Outcome",
     "ReportProgress",
-    "Reranker",
     "RunArguments",
     "SSACallback",
     "Silence",

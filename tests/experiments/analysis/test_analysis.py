@@ -38,7 +38,7 @@ from headwise.experiments.outputs import read_outputs
 from headwise.experiments.splits import read_split
 from headwise.patterns import PMI, Pattern
 from headwise.patterns.base import as_rows
-from headwise.reports.explorer.example_payload import example_payload
+from headwise.reports.report_views import example_payload
 from headwise.training import Silence
 from headwise.training.word_knowledge import add_knowledge
 

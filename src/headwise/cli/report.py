@@ -1,0 +1,226 @@
+"""The commands that show what heads do: analyze, report, explore."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from headwise.cli.allow_code import AllowCode
+from headwise.cli.console import print_json
+from headwise.cli.progress_bar import progress, sentence
+from headwise.errors import InputError
+
+if TYPE_CHECKING:
+    from headwise.reports.report_runs import ReportRun
+
+Run = Annotated[Path, typer.Argument(help="Folder that `headwise train` wrote.", show_default=False)]
+OneTask = Annotated[
+    str | None, typer.Option("--task", help="Of a run on several tasks, which one.", show_default=False)
+]
+Baseline = Annotated[
+    Path | None, typer.Option(help="The run to compare with, such as the same one without guides.", show_default=False)
+]
+AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of a table.")]
+ExampleFile = Annotated[
+    Path | None,
+    typer.Option("--examples", help="File with the task's text columns, whose rows are shown.", show_default=False),
+]
+Also = Annotated[
+    list[Path] | None,
+    typer.Option(help="One more run beside them, such as one with MDG alone; may be repeated.", show_default=False),
+]
+Results = Annotated[
+    Path | None,
+    typer.Option(help="Folder of `headwise sweep`: its plots and tests over seeds join the page.", show_default=False),
+]
+
+
+def add_commands(app: typer.Typer) -> None:
+    """Put the commands on the command line."""
+    for command in (analyze, report, explore):
+        app.command()(command)
+
+
+def analyze(
+    run: Run,
+    split: Annotated[str, typer.Option(help="train, validation, test, or another split of the task.")] = "test",
+    task: OneTask = None,
+    limit: Annotated[int | None, typer.Option(min=1, help="The first so many examples.", show_default=False)] = None,
+    keep: Annotated[int, typer.Option(min=1, max=200, help="Examples to keep with all their maps.")] = 20,
+    pick: Annotated[
+        list[int] | None, typer.Option(help="Keep this example too, by its position from 0.", show_default=False)
+    ] = None,
+    examples: ExampleFile = None,
+    importance: Annotated[
+        int, typer.Option(min=0, help="Also the importance of heads, over so many labelled examples.")
+    ] = 0,
+    pattern: Annotated[
+        str | None,
+        typer.Option(
+            help="Compare heads with this pattern, such as next or '{name: pmi, window: 5}'; by default the one that "
+            "the run was guided to, if any.",
+            show_default=False,
+        ),
+    ] = None,
+    data: Annotated[Path | None, typer.Option(help="Folder with the task's files.", show_default=False)] = None,
+    batch: Annotated[int | None, typer.Option(min=1, help="Examples at a time.", show_default=False)] = None,
+    download: Annotated[
+        bool, typer.Option("--download", help="Allow the network for models and data that are not here.")
+    ] = False,
+    allow_code: AllowCode = False,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the analysis that is there.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Look at what every head of RUN does on a split, and save it for report, explore and figure."""
+    from headwise.cli.console import print_tables
+    from headwise.experiments.analysis.analysis_files import mean_over_heads
+    from headwise.experiments.analysis.analyze import AnalysisSettings, analyze_tasks, new_analysis, read_pattern
+    from headwise.experiments.apply import Source, load_tasks
+    from headwise.training.encoders import quiet_libraries
+
+    settings = AnalysisSettings(
+        split, limit, keep, tuple(pick or ()), examples, importance, batch, read_pattern("--pattern", pattern)
+    )
+    with new_analysis(run, task, overwrite=overwrite):
+        quiet_libraries()
+        tasks = load_tasks(run, [] if task is None else [task])
+        with progress() as shown:
+            analyses = analyze_tasks(tasks, settings, Source(data, download), shown)
+    if as_json:
+        summary = {}
+        for name, each in analyses.items():
+            means = {statistic: mean_over_heads(grid) for statistic, grid in each.content["statistics"].items()}
+            about = {"split": each.content["split"], "examples": each.content["examples"], "means": means}
+            summary[name] = about | {"files": [str(path) for path in each.paths]}
+        print_json({"run": str(run), "tasks": summary})
+        return
+    for name, each in analyses.items():
+        print_tables(_analysis_table(name, each.content))
+    typer.echo(f"saved in {', '.join(str(each.paths[-1]) for each in analyses.values())}")
+    for name in analyses:
+        option = f" --task {name}" if tasks.joint else ""
+        typer.echo(f"open it: headwise report {run}{option} -o report.html")
+
+
+def _analysis_table(name: str, content: dict[str, Any]) -> Any:
+    """A row for each statistic: its mean over all heads, and the heads with the lowest and the highest value."""
+    from rich.table import Table
+
+    from headwise.experiments.analysis.analysis_files import mean_over_heads
+
+    title = (
+        f"{name}: {content['examples']} examples of {content['split']}, {content['layers']} x {content['heads']} heads"
+    )
+    table = Table("statistic", "mean", "lowest head", "highest head", box=None, title=title, title_justify="left")
+    for statistic, grid in content["statistics"].items():
+        values = [(value, layer, head) for layer, row in enumerate(grid["mean"]) for head, value in enumerate(row)]
+        ends = (min(values, key=lambda each: each[0]), max(values, key=lambda each: each[0]))
+        cells = [f"{value:.4g} (layer {layer} head {head})" for value, layer, head in ends]
+        table.add_row(statistic, f"{mean_over_heads(grid):.4g}", *cells)
+    return table
+
+
+def report(
+    run: Run,
+    output: Annotated[Path, typer.Option("--output", "-o", help="The page to write.")] = Path("report.html"),
+    baseline: Baseline = None,
+    also: Also = None,
+    results: Results = None,
+    examples: ExampleFile = None,
+    task: OneTask = None,
+    exact: Annotated[
+        list[int] | None,
+        typer.Option(help="Show this example with whole maps, by its position in the split; may be repeated."),
+    ] = None,
+    title: Annotated[str | None, typer.Option(help="Of the page.", show_default=False)] = None,
+    force: Annotated[bool, typer.Option("--force", help="Replace a page that is there.")] = False,
+    allow_code: AllowCode = False,
+    as_json: AsJson = False,
+) -> None:
+    """Write one HTML file that shows what the heads of RUN do; run `headwise analyze` on each run before."""
+    from headwise.disk import new_file, save_content
+    from headwise.reports.report_page import build_page
+
+    if output.suffix.lower() not in (".html", ".htm"):
+        raise InputError(f"--output {output}: expected a name that ends in .html.")
+    with new_file(output, "--output", replace=force, by="--force"):
+        runs = _gather(run, baseline, also, examples, task)
+        page = build_page(runs, results=results, title=title, exact=exact or ())
+        save_content(output, page.html())
+    size = output.stat().st_size
+    if as_json:
+        print_json({"report": str(output), "bytes": size, "views": page.views})
+        return
+    typer.echo(f"{output}: {size / 1e6:.1f} MB, {len(page.views)} views; open it in a browser, it needs no network")
+
+
+def _gather(
+    run: Path, baseline: Path | None, also: Sequence[Path] | None, examples: Path | None, task: str | None
+) -> list[ReportRun]:
+    """The runs of a page; with a file of examples, the models look at these first."""
+    from headwise.reports.report_runs import gather_runs, with_examples
+
+    runs = gather_runs(run, baseline, also or (), task)
+    if examples is None:
+        return runs
+    from headwise.experiments.analysis.analyze import read_examples
+    from headwise.experiments.analysis.example_views import pattern_of_analysis, view_examples
+    from headwise.experiments.apply import load_run
+    from headwise.training.encoders import quiet_libraries
+
+    quiet_libraries()
+    views = []
+    with progress() as shown:
+        for each in runs:
+            loaded = load_run(each.folder, task)
+            split = read_examples(loaded, examples)
+            shown.tell(f"{each.name}: looking at {len(split)} examples of {examples}")
+            titles = [f"{examples.name} {number}" for number in range(1, len(split) + 1)]
+            pattern = pattern_of_analysis(loaded, each.analysis.content, shown)
+            views.append(view_examples(loaded, split, titles, [None] * len(split), expected=pattern))
+    return with_examples(runs, views)
+
+
+def explore(
+    run: Run,
+    baseline: Baseline = None,
+    also: Also = None,
+    results: Results = None,
+    examples: ExampleFile = None,
+    task: OneTask = None,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="0 for any that is free.")] = 0,
+    browser: Annotated[bool, typer.Option("--open", help="Open it in the browser.")] = False,
+    allow_code: AllowCode = False,
+    as_json: AsJson = False,
+) -> None:
+    """Serve the page of `headwise report` on this machine, with a box for your own sentences."""
+    import json
+    import webbrowser
+
+    from headwise.cli.explore_server import LONGEST, Explorer, serve
+    from headwise.experiments.analysis.example_views import pattern_of_analysis
+    from headwise.experiments.apply import load_run
+    from headwise.reports.report_page import build_page
+    from headwise.training.encoders import quiet_libraries
+
+    runs = _gather(run, baseline, also, examples, task)
+    page = build_page(runs, results=results)
+    quiet_libraries()
+    models = {each.id: load_run(each.folder, task) for each in runs}
+    with progress() as shown:
+        patterns = {each.id: pattern_of_analysis(models[each.id], each.analysis.content, shown) for each in runs}
+    explorer = Explorer(page, models, patterns)
+    with serve(explorer, port) as address:
+        if as_json:
+            typer.echo(json.dumps({"url": address, "longest": LONGEST}))  # on one line, for whoever waits for it
+        else:
+            typer.echo(f"open {address} in a browser on this machine; Ctrl-C ends it")
+        if browser:
+            webbrowser.open(address)
+        try:
+            explorer.wait()
+        except KeyboardInterrupt:
+            typer.echo(sentence(), err=True)  # the usual end

@@ -1,0 +1,132 @@
+"""The runs of a report: each with its record and its analysis, checked to be comparable."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from headwise.errors import InputError
+from headwise.experiments import record
+from headwise.experiments.analysis.analysis_files import check_heads, read_analysis
+from headwise.experiments.comparison.run_plots import names_apart
+from headwise.experiments.results import StoredRun, read_stored
+
+if TYPE_CHECKING:
+    from headwise.experiments.analysis.analysis_files import Analysis, ExampleView
+
+RUN, BASELINE, ALSO = "run", "baseline", "also"
+MOST = 6
+
+
+@dataclass(frozen=True)
+class ReportRun:
+    """One run of a report."""
+
+    id: str
+    name: str
+    role: str
+    folder: Path
+    record: Mapping[str, Any]
+    analysis: Analysis
+
+    @property
+    def recipe(self) -> Mapping[str, Any]:
+        """The recipe of the run."""
+        recipe: Mapping[str, Any] = self.record["recipe"]
+        return recipe
+
+    @property
+    def results(self) -> Mapping[str, Any]:
+        """The results of the run."""
+        results: Mapping[str, Any] = self.record["results"]
+        return results
+
+    def stored(self) -> StoredRun:
+        """The run as comparisons read it."""
+        stored = read_stored(self.folder)
+        if not isinstance(stored, StoredRun):
+            raise InputError(f"{self.folder} holds a run that failed: {stored.reason}.")
+        return stored
+
+
+def gather_runs(
+    run: Path, baseline: Path | None = None, also: Sequence[Path] = (), task: str | None = None
+) -> list[ReportRun]:
+    """Read all runs of a report, the baseline first; refuses runs that cannot be compared."""
+    sources = [*([(baseline, BASELINE)] if baseline else []), (run, RUN), *((each, ALSO) for each in also)]
+    if len(sources) > MOST:
+        raise InputError(
+            f"{len(sources)} runs are too many for one page: expected at most {MOST}; leave out some also=RUN."
+        )
+    whole = [folder.expanduser().resolve() for folder, _ in sources]
+    for number, folder in enumerate(whole):
+        if folder in whole[:number]:
+            raise InputError(f"{sources[number][0]} is given twice: give different runs.")
+    runs: list[ReportRun] = []
+    for number, ((folder, role), name) in enumerate(zip(sources, names_apart(whole), strict=True)):
+        content = record.read(folder)
+        if not record.finished(content):
+            raise InputError(f"{folder} holds a run that is not finished: resume its training first.")
+        if task is not None:
+            record.task_recipe(content, folder, task)  # refuses a task that the run does not have
+        runs.append(ReportRun(f"m{number}", name, role, folder, content, read_analysis(folder, task)))
+    for other in runs[1:]:
+        _check_pair(runs[0], other)
+    for each in runs:
+        check_heads(each.folder, each.analysis, task)
+    return runs
+
+
+def _check_pair(one: ReportRun, other: ReportRun) -> None:
+    """Refuse two runs whose heads or answers cannot be compared."""
+
+    def labels(content: Mapping[str, Any]) -> str:
+        return ", ".join(content["labels"]) if content["labels"] else "none (numbers)"
+
+    def describe(run: ReportRun) -> dict[str, Any]:
+        content = run.analysis.content
+        return {
+            "tokenizer": content["tokenizer"],
+            "length": content["max_length"],
+            "labels": labels(content),
+            "examples": (content["split"], content["examples"], content["examples_key"]),
+            "heads": f"{run.analysis.layers} x {run.analysis.heads}",
+        }
+
+    mine, theirs = describe(one), describe(other)
+    split, count, _ = mine["examples"]
+    other_split, other_count, _ = theirs["examples"]
+    first, second = one.folder, other.folder
+    problems = {
+        "tokenizer": f"{first} and {second} have different tokenizers, so their maps are not over the same tokens: "
+        "compare runs of one encoder.",
+        "length": f"{first} reads {mine['length']} tokens of a text and {second} {theirs['length']}, so their maps are "
+        "not over the same tokens: train both with one data.max_length.",
+        "labels": f"{first} has the labels {mine['labels']} and {second} {theirs['labels']}: compare runs of one task.",
+        "examples": f"{first} was analysed on {count} examples of {split}, and {second} on other ones ({other_count} "
+        f"of {other_split}): analyse both with the same options.",
+        "heads": f"{first} has {mine['heads']} heads and {second} {theirs['heads']}: compare runs of one encoder.",
+    }
+    for name, problem in problems.items():
+        if mine[name] != theirs[name]:
+            raise InputError(problem)
+
+
+def with_examples(runs: Sequence[ReportRun], examples: Sequence[Sequence[ExampleView]]) -> list[ReportRun]:
+    """The same runs with other examples instead of those of their analyses."""
+    return [
+        replace(run, analysis=replace(run.analysis, examples=list(views)))
+        for run, views in zip(runs, examples, strict=True)
+    ]
+
+
+def common_examples(runs: Sequence[ReportRun]) -> list[tuple[ExampleView, ...]]:
+    """The examples that all runs have, each as every run sees it."""
+    by_key = [{(view.place, view.texts, view.tokens): view for view in run.analysis.examples} for run in runs]
+    common = [tuple(each[key] for each in by_key) for key in by_key[0] if all(key in each for each in by_key)]
+    if not common:
+        names = " and ".join(str(run.folder) for run in runs)
+        raise InputError(f"{names} have no analysed example in common: analyse them with the same options.")
+    return common

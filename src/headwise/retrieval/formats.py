@@ -1,0 +1,291 @@
+"""Reading a collection in the layout of BEIR, SciFact or Cross-genre-IR.
+
+BEIR: corpus.jsonl (`_id`, `text` and perhaps `title`), queries.jsonl (`_id`, `text`) and qrels/*.tsv, each of which is
+a split; other keys are ignored. Judgements may also be in TREC's form, and then be named .txt, .qrels or .trec.
+
+SciFact: CSV files as exported from the Hub (claims_*.csv with one row per piece of evidence, and corpus_train.csv), or
+the authors' JSON Lines (claims_*.jsonl, corpus.jsonl). The name after claims_ is the split. What answers a claim is
+`gold`. With "evidence" it is an abstract that supports or contradicts the claim; claims without any, which SciFact
+labels NEI, are then in no split's judgements. With "cited" it is every abstract that the claim cites, as in BEIR.
+Claims of the test part have neither, so it is no split.
+
+Cross-genre-IR: see cross_genre.py. Every file may be gzipped, and all of them may be in one zip.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from headwise.errors import InputError, choices
+from headwise.retrieval import cross_genre
+from headwise.retrieval.collections import (
+    Collection,
+    Document,
+    Location,
+    Record,
+    Splits,
+    beir_documents,
+    checked_id,
+    in_order,
+    json_records,
+    locations,
+    table_records,
+    unique_documents,
+)
+from headwise.retrieval.trec import qrels_rows, read_qrels
+
+LAYOUTS = ("beir", "scifact", "cross-genre")
+GOLDS = ("evidence", "cited")
+NEEDS = {
+    "beir": "corpus.jsonl and queries.jsonl (and qrels/*.tsv to train and to score)",
+    "scifact": "claims_*.csv and corpus_train.csv, or claims_*.jsonl and corpus.jsonl",
+    "cross-genre": cross_genre.NEEDS,
+}
+
+
+def read_collection(
+    folder: Path, layout: str | None = None, *, gold: str = "evidence", drop_unknown: bool = False
+) -> Collection:
+    """Read a collection: claims and judgements into memory, documents as a stream.
+
+    Args:
+        folder: a folder with the files, or with one zip of them, or such a zip.
+        layout: one of LAYOUTS; None decides by the names of the files.
+        gold: what answers a claim of SciFact: "evidence" or "cited".
+        drop_unknown: leave out judgements of documents that are not in the corpus, instead of refusing them.
+    """
+    for what, value, known in (("layout", layout or "beir", LAYOUTS), ("gold", gold, GOLDS)):
+        if value not in known:
+            raise InputError(f"unknown {what} {value!r}: {choices(value, known)}.")
+    kind, location = _find_layout(folder, LAYOUTS if layout is None else (layout,))
+    if gold != "evidence" and kind != "scifact":
+        raise InputError(f"gold: {gold} is for SciFact, and {folder} is in the layout {kind}: leave gold out.")
+    name = folder.resolve().name.removesuffix(".zip")
+    if kind == "scifact":
+        collection = read_scifact(location, name, gold)
+    else:
+        collection = (read_beir if kind == "beir" else cross_genre.read)(location, name)
+    return replace(collection, folder=folder, drop_unknown=drop_unknown)
+
+
+def _find_layout(folder: Path, layouts: tuple[str, ...]) -> tuple[str, Location]:
+    found = locations(folder)
+    for location in found:
+        by_name = {
+            "beir": location.find("corpus.jsonl") is not None and location.find("queries.jsonl") is not None,
+            "scifact": any(form.find(location) for form in _FORMS),
+        }
+        fitting = [layout for layout in layouts if by_name.get(layout)]
+        if len(fitting) > 1:
+            raise InputError(f"{location.root} holds files as in {' and in '.join(fitting)}: say which, as layout.")
+        # Only Cross-genre-IR is recognised by the content of its files, so they are opened last.
+        if not fitting and "cross-genre" in layouts and cross_genre.find_tables(location):
+            fitting = ["cross-genre"]
+        if fitting:
+            return fitting[0], location
+    names = [name for location in found for name in location.names]
+    shown = ", ".join(names[:8]) + (f" and {len(names) - 8} more" if len(names) > 8 else "")
+    needs = "; ".join(f"{layout} needs {NEEDS[layout]}" for layout in layouts)
+    raise InputError(f"{folder} holds no collection, but {shown or 'no files'}: {needs}; put those files there.")
+
+
+# BEIR
+
+
+def read_beir(location: Location, name: str) -> Collection:
+    """The collection of files that are named as in BEIR."""
+    corpus, queries = location.root / "corpus.jsonl", location.root / "queries.jsonl"
+    corpus, queries = location.find("corpus.jsonl") or corpus, location.find("queries.jsonl") or queries
+    splits = Splits()
+    lines: dict[str, int] = {}
+    for record in json_records(queries):
+        id = record.id("_id")
+        if id in lines:
+            record.refuse(
+                f"claim id {id!r} was on line {lines[id]} before; keep one of the two, or give one another id."
+            )
+        splits.claims[id], lines[id] = record.claim("text"), record.line
+    if not lines:
+        raise InputError(f"{queries} is empty: expected one JSON object per line; fetch or write it again.")
+    files = _qrels_files(location, splits.notes)
+    for split, path in files.items():
+        judged = read_qrels(path)
+        if unknown := judged.keys() - lines.keys():
+            line, claim = next((line, claim) for line, claim, _, _ in qrels_rows(path) if claim in unknown)
+            more = f", nor are {len(unknown) - 1} more" if len(unknown) > 1 else ""
+            raise InputError(
+                f"{path} line {line}: claim {claim!r} is not in {queries}{more}; add it there, or take its judgements "
+                "out."
+            )
+        splits.add(split, path, judged)
+        if split not in splits.qrels:
+            raise InputError(f"{path} has no judgement above 0: expected a document that answers a claim; add one.")
+    if not files:
+        splits.notes.append("no qrels/*.tsv: the claims can be searched for, but not trained on or scored")
+    return Collection(name, "beir", location.on_disk(corpus), beir_documents(corpus), **vars(splits))
+
+
+def _qrels_files(location: Location, notes: list[str]) -> dict[str, Path]:
+    """Split -> its file of judgements, by the name without its ending."""
+    files: dict[str, Path] = {}
+    for name in location.names:
+        plain, path = PurePosixPath(name.removesuffix(".gz")), location.root / name
+        known = name.startswith("qrels/") and plain.suffix in (".tsv", ".txt", ".qrels", ".trec")
+        if not known or location.find(str(plain)) != path:  # of a plain and a gzipped file the plain one counts
+            continue
+        if plain.suffix == ".txt":  # which may be a README
+            try:
+                next(qrels_rows(path))
+            except (InputError, StopIteration):
+                notes.append(f"{path}: ignored, since it does not begin with a judgement")
+                continue
+        if plain.stem in files:
+            raise InputError(f"{files[plain.stem]} and {path} are both of the split {plain.stem!r}: keep one of them.")
+        files[plain.stem] = path
+    return {split: files[split] for split in in_order(files)}
+
+
+# SciFact
+
+
+def read_scifact(location: Location, name: str, gold: str = "evidence") -> Collection:
+    """The collection of files that are named as those of SciFact."""
+    form, corpus, files = next((form, *found) for form in _FORMS if (found := form.find(location)))
+    splits = Splits()
+    first: dict[str, tuple[Path, int]] = {}
+    for split, path in files.items():
+        judged: dict[str, dict[str, int]] = {}
+        for record in form.claims(path):
+            id, text = record.id("id"), record.claim("claim")
+            known = first.setdefault(id, (path, record.line))
+            again = known != (path, record.line)
+            same_file = form.repeats and known[0] == path
+            if again and not (same_file and splits.claims[id] == text):
+                record.refuse(
+                    f"claim id {id!r} was on line {known[1]} of {known[0]} before"
+                    f"{' with another text' if same_file else ''}; keep one of the two, or give one another id."
+                )
+            splits.claims[id] = text
+            evidence, cited = form.answers(record)
+            judged.setdefault(id, {}).update(dict.fromkeys(evidence if gold == "evidence" else cited, 1))
+        splits.add(split, path, judged, answer="evidence" if gold == "evidence" else "cited document")
+    documents = unique_documents(partial(form.papers, corpus), form.document)
+    return Collection(name, "scifact", location.on_disk(corpus), documents, **vars(splits))
+
+
+def _answers(label: str, record: Record) -> bool:
+    """Whether a label says that the document answers the claim."""
+    if label not in ("SUPPORT", "CONTRADICT", "", "NEI"):
+        record.refuse(f"unknown label {label!r}; {choices(label, ('SUPPORT', 'CONTRADICT', 'NEI'))}.")
+    return label in ("SUPPORT", "CONTRADICT")
+
+
+def _csv_answers(record: Record) -> tuple[list[str], list[str]]:
+    """Documents with evidence, and cited documents, of a row of claims_*.csv."""
+    answers = _answers(record.value("evidence_label").strip(), record)
+    return [record.pmid("evidence_doc_id")] if answers else [], _array(record, "cited_doc_ids", "[13734012 5152028]")
+
+
+def _json_answers(record: Record) -> tuple[list[str], list[str]]:
+    """The same of an object of claims_*.jsonl; those of the test part have only an id and a claim."""
+    cited, evidence = record.values.get("cited_doc_ids", []), record.values.get("evidence", {})
+    if not isinstance(cited, list):
+        record.refuse(f"expected a list as 'cited_doc_ids', got {cited!r}; correct the line.")
+    try:
+        labels = {document: [str(piece["label"]) for piece in pieces] for document, pieces in evidence.items()}
+    except (AttributeError, TypeError, KeyError):
+        example = '{"13734012": [{"label": "SUPPORT"}]}'
+        record.refuse(f"expected evidence such as {example}, got {evidence!r}; correct the line.")
+    # Lists, so that no wrong label hides behind a right one.
+    answering = [document for document, each in labels.items() if any([_answers(label, record) for label in each])]
+    where = f"{record.path} line {record.line}"
+    return [checked_id(each, where) for each in answering], [checked_id(each, where) for each in cited]
+
+
+def _csv_document(record: Record) -> Document:
+    sentences = _array(record, "abstract", "['One sentence.' 'Another.']")
+    return record.document(record.id("doc_id"), record.text(" ".join(map(str.strip, sentences)), "abstract"))
+
+
+def _json_document(record: Record) -> Document:
+    sentences = record.value("abstract")
+    if not isinstance(sentences, list):
+        record.refuse(f"expected a list of sentences as abstract, got {sentences!r}; correct the line.")
+    text = " ".join(record.text(sentence, "a sentence") for sentence in sentences)
+    return record.document(record.id("doc_id"), text.strip())
+
+
+def _array(record: Record, column: str, example: str) -> list[str]:
+    try:
+        return printed_array(record.value(column))
+    except ValueError as error:
+        record.refuse(f"expected {column} such as {example}, got {error}; correct the line.")
+
+
+# Only the escapes that Python itself writes, so that reading a string cannot warn.
+_ESCAPE = r"""\\(?:[\\'"nrt]|x[0-9a-f]{2}|u[0-9a-f]{4}|U[0-9a-f]{8})"""
+_ITEM = re.compile(rf"""(\d+|'(?:[^'\\\n]|{_ESCAPE})*'|"(?:[^"\\\n]|{_ESCAPE})*")(?:\s*,\s*|\s+|$)""")
+
+
+def printed_array(text: str) -> list[str]:
+    """The strings or whole numbers of an array as numpy or Python prints it; ValueError for anything else."""
+    body = text.strip()
+    if len(body) < 2 or body[0] != "[" or body[-1] != "]":
+        raise ValueError(f"no brackets around {body[:40]!r}")
+    body, items, start = body[1:-1].strip(), [], 0
+    while start < len(body):
+        item = _ITEM.match(body, start)
+        if item is None:
+            rest = body[start:]
+            cut = rest.startswith("...")
+            raise ValueError("an array that numpy cut short with '...'" if cut else f"something else at {rest[:40]!r}")
+        try:
+            items.append(item[1] if item[1].isdecimal() else str(ast.literal_eval(item[1])))
+        except (ValueError, SyntaxError):
+            raise ValueError(f"a string that Python cannot read at {item[1][:40]!r}") from None
+        start = item.end()
+    return items
+
+
+@dataclass(frozen=True)
+class _Form:
+    """How one of the two forms of SciFact is named and read."""
+
+    ending: str
+    corpus: tuple[str, ...]
+    claims: Callable[[Path], Iterator[Record]]
+    answers: Callable[[Record], tuple[list[str], list[str]]]
+    papers: Callable[[Path], Iterator[Record]]
+    document: Callable[[Record], Document]
+    repeats: bool
+    """Whether a claim may stand on several lines of its file."""
+
+    def find(self, location: Location) -> tuple[Path, dict[str, Path]] | None:
+        """The file of the documents, and of each split that of its claims."""
+        corpus = location.find(*self.corpus)
+        endings = (f".{self.ending}", f".{self.ending}.gz")
+        names = [name for name in location.names if name.startswith("claims_") and name.endswith(endings)]
+        # Backwards, so that of a plain and a gzipped file the plain one counts.
+        files = {name.split(".")[0].removeprefix("claims_"): location.root / name for name in reversed(names)}
+        return (corpus, {split: files[split] for split in in_order(files)}) if corpus and files else None
+
+
+_CLAIM_COLUMNS = ("id", "claim", "evidence_doc_id", "evidence_label", "cited_doc_ids")
+_FORMS: tuple[Any, ...] = (
+    _Form(
+        "csv",
+        ("corpus_train.csv", "corpus.csv"),
+        partial(table_records, columns=_CLAIM_COLUMNS),
+        _csv_answers,
+        partial(table_records, columns=("doc_id", "title", "abstract")),
+        _csv_document,
+        repeats=True,
+    ),
+    _Form("jsonl", ("corpus.jsonl",), json_records, _json_answers, json_records, _json_document, repeats=False),
+)

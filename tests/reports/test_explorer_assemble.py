@@ -1,0 +1,83 @@
+"""The page as text, without a browser."""
+
+import base64
+import json
+import re
+import zlib
+from importlib.resources import files
+
+import pytest
+from explorer_payloads import HOSTILE, big, tiny
+
+from headwise.reports import report_page as assemble
+from headwise.reports.report_page import page
+
+ASSETS = files("headwise.reports") / "assets"
+PAYLOAD = re.compile(r'<script type="application/json" id="payload">(.*?)</script>', re.DOTALL)
+
+
+def test_the_payload_comes_back_whatever_it_says():
+    payload = {"title": HOSTILE, "text": "a\u2028b\u2029<!-- <script>"}
+    text = page(payload, {})
+    (written,) = PAYLOAD.findall(text)
+    assert json.loads(written) == payload
+    assert not set("<\u2028\u2029") & set(written)
+
+
+def test_a_title_is_text():
+    text = page({"title": HOSTILE}, {})
+    (title,) = re.findall("<title>(.*?)</title>", text)
+    assert "<" not in title
+    assert "&lt;/script&gt;&lt;img" in title
+
+
+def test_arrays_are_deflated_without_a_frame():
+    content = bytes(range(256)) * 40
+    ((name, packed),) = re.findall(
+        r'class="array" id="array-(.*?)" data-bytes="10240">(.*?)</script>', page({}, {"m0e0": content})
+    )
+    assert name == "m0e0"
+    assert zlib.decompress(base64.b64decode(packed), -zlib.MAX_WBITS) == content
+    assert len(packed) < 1000
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_numbers_that_json_does_not_know_are_refused(value):
+    with pytest.raises(ValueError, match="JSON"):
+        page({"title": "x", "views": {"layers": [value]}}, {})
+
+
+@pytest.mark.parametrize("live", [False, True])
+def test_only_a_live_page_may_ask_and_only_its_own_server(live):
+    (policy,) = re.findall('Content-Security-Policy" content="(.*?)">', page({}, {}, live=live))
+    assert policy.startswith("default-src 'none'; ")
+    assert ("connect-src 'self'" in policy) == live
+    assert "http" not in policy
+
+
+def test_every_script_beside_the_page_is_in_it():
+    assert {each.name for each in ASSETS.iterdir() if each.name.endswith(".js")} == set(
+        assemble.asset("scripts.txt").split()
+    )
+
+
+def test_scripts_and_styles_speak_of_no_address_outside():
+    for asset in ASSETS.iterdir():
+        text = asset.read_text(encoding="utf-8").replace("http://www.w3.org/2000/svg", "")
+        assert not re.search(r"https?:|//[a-z]+\.[a-z]", text), asset.name
+        assert not re.search(r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\b", text), asset.name
+
+
+def test_scripts_cannot_end_their_element():
+    for name in assemble.asset("scripts.txt").split():
+        assert not re.search("</script|<!--", (ASSETS / name).read_text(encoding="utf-8")), name
+
+
+def test_a_page_as_large_as_they_get_stays_below_ten_megabytes():
+    maker = big()
+    assert len(page(maker.payload(), maker.arrays).encode()) < 10e6
+
+
+def test_a_page_is_the_same_each_time():
+    maker = tiny()
+    assert page(maker.payload(), maker.arrays) == page(maker.payload(), maker.arrays)

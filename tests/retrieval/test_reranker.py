@@ -1,0 +1,191 @@
+"""Re-rankers: the scores of CrossEncoder, whatever the order, the batch, or how texts are cut."""
+
+import json
+import random
+from pathlib import Path
+
+import numpy
+import pytest
+import torch
+from conftest import FAMILIES, build_model
+from sentence_transformers import CrossEncoder
+from training.tiny_encoder import WORDS, build_tokenizer, save_encoder
+
+import headwise as hw
+from headwise.errors import InputError
+from headwise.retrieval.reranker import Reranker
+from headwise.training.classifier import change_head
+from headwise.training.predict import FAMILIES as FIRST_TOKEN
+from headwise.training.predict import first_token_only, stretches
+from headwise.training.saving import prepare_reranker, save_classifier
+
+# Cut at 24: about half of the pairs are longer.
+LENGTH = 24
+
+
+def text(chance, words):
+    return " ".join(chance.choices(WORDS, k=words))
+
+
+@pytest.fixture(scope="module")
+def pairs():
+    chance = random.Random(5)
+    lengths = [(chance.randint(1, 30), chance.randint(1, 40)) for _ in range(60)]
+    return [(text(chance, claim), text(chance, paper)) for claim, paper in [*lengths, (2, 60), (60, 2), (40, 40)]]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A re-ranker as a run saves it."""
+    folder = tmp_path_factory.mktemp("reranker")
+    model, tokenizer = build_model("bert", num_labels=1), build_tokenizer()
+    prepare_reranker(model, tokenizer, LENGTH)
+    save_classifier(model, tokenizer, folder, "pooler")
+    return folder
+
+
+@pytest.fixture
+def reranker(folder):
+    return Reranker.load(folder)
+
+
+# -- the same scores as CrossEncoder -----------------------------------------------------------------------------------
+
+
+def test_scores_are_those_of_cross_encoder(folder, reranker, pairs):
+    theirs = CrossEncoder(str(folder), device="cpu").predict(pairs)
+    ours = reranker.predict(pairs)
+    assert ours.dtype == numpy.float32
+    assert ours.shape == (len(pairs),)
+    assert numpy.ptp(ours) > 0.05
+    assert numpy.abs(ours - theirs).max() < 1e-5
+
+
+def test_what_cross_encoder_saved_loads_here(tmp_path, pairs):
+    """Its scores are squeezed by a sigmoid unless it is told otherwise; ours are what goes into it."""
+    model = CrossEncoder(str(save_encoder(tmp_path / "encoder", num_labels=1)), max_length=LENGTH, device="cpu")
+    model.save_pretrained(str(tmp_path / "saved"))
+    theirs = CrossEncoder(str(tmp_path / "saved"), device="cpu").predict(pairs)
+    ours = Reranker.load(tmp_path / "saved")
+    assert ours.max_length == LENGTH
+    assert numpy.abs(1 / (1 + numpy.exp(-ours.predict(pairs))) - theirs).max() < 1e-5
+
+
+def test_scores_are_the_plain_model_on_each_pair_alone(reranker, pairs):
+    expected = []
+    for claim, paper in pairs:
+        inputs = reranker.tokenizer(
+            claim, paper, truncation="longest_first", max_length=LENGTH, padding=False, return_tensors="pt"
+        )
+        with torch.inference_mode():
+            expected.append(reranker.model(**inputs).logits.item())
+    assert reranker.predict(pairs) == pytest.approx(expected, abs=1e-5)
+
+
+# -- what must not matter ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("batch", [1, 7, 64])
+def test_the_batch_does_not_matter(reranker, pairs, batch):
+    assert numpy.abs(reranker.predict(pairs, batch=batch) - reranker.predict(pairs)).max() < 1e-6
+
+
+def test_ranks_are_by_score_and_ties_stay_in_order(reranker, pairs):
+    claim, papers = pairs[0][0], [pairs[0][1], pairs[1][1], pairs[2][1], pairs[1][1]]
+    scores = reranker.predict([(claim, paper) for paper in papers])
+    ranked = reranker.rank(claim, papers)
+    assert sorted(place for place, _ in ranked) == [0, 1, 2, 3]
+    assert [score for _, score in ranked] == sorted(scores.tolist(), reverse=True)
+    assert [place for place, _ in ranked if place in (1, 3)] == [1, 3]
+
+
+# -- guides, gates, maps -----------------------------------------------------------------------------------------------
+
+
+def test_gates_change_scores_and_leave_nothing_behind(reranker, pairs):
+    before = reranker.predict(pairs)
+    gates = torch.ones(3, 4)
+    with hw.gate(reranker.model, gates):
+        open_gates = reranker.predict(pairs)
+    gates[2] = 0.0  # also in the last layer, which ends with the first token
+    with hw.gate(reranker.model, gates):
+        gated = reranker.predict(pairs)
+    assert numpy.abs(open_gates - before).max() < 1e-5
+    assert numpy.abs(gated - before).max() > 1e-3
+    assert (reranker.predict(pairs) == before).all()
+
+
+# -- the last layer for the first token --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("family", sorted(FAMILIES))
+def test_families_give_the_same_scores(family, pairs):
+    model = build_model(family, num_labels=1).eval()
+    tokenizer = build_tokenizer()
+    ours = Reranker(model, tokenizer, LENGTH)
+    with first_token_only(model) as known:
+        assert known == (family in FIRST_TOKEN)
+    inputs = [
+        tokenizer(*pair, truncation="longest_first", max_length=LENGTH, padding=False, return_tensors="pt")
+        for pair in pairs[:12]
+    ]
+    with torch.inference_mode():
+        expected = [model(each["input_ids"], each["attention_mask"]).logits.item() for each in inputs]
+    # MobileBERT's embeddings look at the next token, be it padding: its scores depend on who shares the batch.
+    batch = 1 if family == "mobilebert" else None
+    assert ours.predict(pairs[:12], batch=batch) == pytest.approx(expected, abs=1e-5)
+
+
+@pytest.mark.parametrize("family", ["bert", "roberta"])
+def test_the_other_head_reads_the_first_token_too(family, pairs):
+    model = change_head(build_model(family, num_labels=1), "relu").eval()
+    with first_token_only(model) as known:
+        assert known
+        short = Reranker(model, build_tokenizer(), LENGTH).predict(pairs, batch=8)
+    model.base_model.register_forward_hook(lambda *_: None)
+    assert Reranker(model, build_tokenizer(), LENGTH).predict(pairs, batch=8) == pytest.approx(short, abs=1e-5)
+
+
+def test_only_one_token_goes_through_the_end(reranker, pairs):
+    seen = []
+    last = reranker.model.bert.encoder.layer[-1]
+    whole = last.feed_forward_chunk
+    last.feed_forward_chunk = lambda states: seen.append(states.shape[1]) or whole(states)
+    reranker.predict(pairs[:4])
+    assert seen == [1]
+
+
+# -- batches -----------------------------------------------------------------------------------------------------------
+
+
+def test_batches_keep_to_tokens_and_to_pairs():
+    assert list(stretches([10, 10, 6, 5, 2, 2], 100, 20)) == [(0, 2), (2, 5), (5, 6)]
+    assert list(stretches([10, 10, 6, 5, 2, 2], 2, 20)) == [(0, 2), (2, 4), (4, 6)]
+    assert list(stretches([50, 10], 100, 20)) == [(0, 1), (1, 2)]
+    assert list(stretches([3, 2, 1], 2)) == [(0, 2), (2, 3)]
+
+
+# -- bad input ---------------------------------------------------------------------------------------------------------
+
+
+def test_classes_are_refused(tmp_path):
+    with pytest.raises(InputError, match="one logit, and this model has 3: train one"):
+        Reranker.load(save_encoder(tmp_path / "classes"))
+
+
+def test_a_model_without_a_classifier_is_refused(tmp_path):
+    model = build_model("bert", num_labels=1)
+    model.bert.save_pretrained(tmp_path)
+    build_tokenizer().save_pretrained(tmp_path)
+    with pytest.raises(InputError, match="holds a BertModel without a classifier"):
+        Reranker.load(tmp_path)
+
+
+def test_a_damaged_record_is_refused(folder, tmp_path):
+    copy = tmp_path / "copy"
+    copy.mkdir()
+    for path in Path(folder).iterdir():
+        (copy / path.name).write_bytes(path.read_bytes())
+    (copy / "headwise.json").write_text(json.dumps({"asked": {"recipe": {"head": "pooler"}}}), encoding="utf-8")
+    with pytest.raises(InputError, match=r"headwise.json is damaged \(KeyError\): train again"):
+        Reranker.load(copy)
