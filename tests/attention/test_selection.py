@@ -5,7 +5,7 @@ from conftest import build_batch, build_model
 
 import headwise as hw
 from headwise.attention import select
-from headwise.attention.passes import without
+from headwise.attention.maps import without
 from headwise.errors import InputError
 
 SHAPE = (4, 3)

@@ -12,8 +12,8 @@ import headwise as hw
 from headwise.attention import backend as watch
 from headwise.attention import select
 from headwise.attention.backend import Call
-from headwise.attention.maps import attention_with_maps
-from headwise.attention.passes import LayerPlan, Request, pick
+from headwise.attention.maps import attention_with_maps, pick
+from headwise.attention.passes import LayerPlan, Request
 from headwise.errors import InputError
 
 pytestmark = pytest.mark.filterwarnings("ignore::headwise.HeadwiseWarning")

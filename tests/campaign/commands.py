@@ -37,7 +37,7 @@ PRELOAD = (
     "headwise.cli.heads_output",
     "headwise.cli.heads_output",
     "headwise.cli.heads_output",
-    "headwise.cli.knowledge_output",
+    "headwise.cli.knowledge_app",
     "headwise.cli.listing",
     "headwise.cli.pages_output",
     "headwise.cli.ranking_output",

@@ -85,8 +85,8 @@ COMMANDS = {
     "heads prune-curve guided --output {new}": "headwise.cli.heads_output.measure_curve",
     "heads dissociation joint --output {new}": "headwise.cli.heads_output.measure_curve",
     "heads similarity joint --output {new}": "headwise.cli.heads_output.measure_similarity",
-    "knowledge build {recipe} --data {data}": "headwise.cli.knowledge_output.read_splits",
-    "knowledge show {recipe} --data {data}": "headwise.cli.knowledge_output.read_splits",
+    "knowledge build {recipe} --data {data}": "headwise.experiments.splits.read_splits",
+    "knowledge show {recipe} --data {data}": "headwise.experiments.splits.read_splits",
 }
 # Those that keep something, or find it again.
 KEEPING = {

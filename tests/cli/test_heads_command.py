@@ -8,7 +8,7 @@ from tiny_runs import assert_one_sentence, rows, write_table
 from headwise.experiments.apply import load_run
 from headwise.experiments.head_studies.head_importance import pattern_scores
 from headwise.patterns import PATTERNS, Delim, First, Next, Prev
-from headwise.patterns.knowledge import Knowledge
+from headwise.patterns.base import Knowledge
 
 FIXED = {"first", "next", "prev", "delim"}  # the vocabulary of the small runs has no full stop
 

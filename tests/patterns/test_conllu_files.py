@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from headwise.errors import InputError
 from headwise.patterns import Dependency
-from headwise.patterns.conllu_trees import read_conllu
-from headwise.patterns.knowledge import Resources
+from headwise.patterns.base import Resources
+from headwise.patterns.parsers import read_conllu
 
 TEXTS = [
     "The dog saw the cat. It ran!  Nobody else\nsaw it.",
@@ -229,7 +229,7 @@ MALFORMED = [
 @pytest.mark.parametrize(("text", "message"), MALFORMED)
 def test_a_malformed_file_is_refused_with_the_place(file, text, message):
     with pytest.raises(
-        InputError, match=r"trees\.conllu: sentence \d, which ends at line \d, .*; mend the file\.$"
+        InputError, match=r"trees\.conllu: sentence \d, which ends at line \d, .*; correct the file\.$"
     ) as raised:
         read_conllu(file(text))
     assert re.search(message, str(raised.value))

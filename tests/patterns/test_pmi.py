@@ -12,7 +12,7 @@ import pytest
 from headwise.errors import InputError
 from headwise.patterns import PMI, build_pattern
 from headwise.patterns.align import words
-from headwise.patterns.knowledge import Resources
+from headwise.patterns.base import Resources
 from headwise.patterns.parallel import Processes
 
 

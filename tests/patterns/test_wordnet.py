@@ -100,7 +100,7 @@ def test_equals_nltk_in_each_order_where_one_sense_lies_above_the_other(wordnet,
     for word in ["adult", "abrasive", "aborigine", "be", "bide", *some_words(reader, "v", 30, 1)]:
         for above in reader.synsets(word)[0].hypernym_paths():
             for one, two in combinations([each.name() for each in above], 2):
-                first, second = (wordnet._climbed(wordnet._reader.synset(name)) for name in (one, two))
+                first, second = (wordnet._sense_of(wordnet._reader.synset(name)) for name in (one, two))
                 there, back = (reader.synset(name) for name in (one, two))
                 assert wordnet.wu_palmer(first, second) == there.wup_similarity(back)
                 assert wordnet.wu_palmer(second, first) == back.wup_similarity(there)

@@ -7,7 +7,7 @@ import pytest
 
 from headwise.errors import InputError
 from headwise.patterns import WordSimilarity, build_pattern
-from headwise.patterns.knowledge import Resources
+from headwise.patterns.base import Resources
 from headwise.patterns.vectors import PackagedVectors
 from headwise.patterns.wordnet import find_wordnet, open_wordnet
 

@@ -45,7 +45,7 @@ from headwise.heads.importance import SHARES, HeadImportance
 from headwise.heads.pruning import ranked_heads
 from headwise.heads.task_similarity import ImportanceSimilarity, importance_similarity
 from headwise.patterns import PATTERNS, Pattern, build_pattern, mark_ids
-from headwise.patterns.knowledge import Knowledge
+from headwise.patterns.base import Knowledge
 from headwise.training.encoders import quiet_libraries
 
 

@@ -12,6 +12,7 @@ from typing import Any
 import numpy
 from torch import Tensor, nn
 
+from headwise.attention.pretrained import check_tokens
 from headwise.data import Collator, Encoded, Split, encode
 from headwise.errors import InputError
 from headwise.experiments.gather_knowledge import Sources, count_targets, gather_knowledge
@@ -19,6 +20,7 @@ from headwise.experiments.joint_recipe import JointRecipe
 from headwise.experiments.recipe import Recipe
 from headwise.experiments.splits import Splits, read_splits
 from headwise.guides import guide
+from headwise.patterns.vectors import InputEmbeddings
 from headwise.ssa import self_supervise
 from headwise.training import (
     Encoder,
@@ -34,8 +36,6 @@ from headwise.training import (
     needs_of,
 )
 from headwise.training.fit import start_from, start_tasks_from
-from headwise.training.token_numbers import check_tokens
-from headwise.training.word_knowledge import InputEmbeddings
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import softplus
 
+from headwise.attention.pretrained import check_vocabulary
 from headwise.data import Collator, Split, encode
 from headwise.errors import InputError
 from headwise.ssa import supervision_of
@@ -27,7 +28,6 @@ from headwise.training.saving import (
     load_classifier_folder,
     run_settings,
 )
-from headwise.training.token_numbers import check_vocabulary
 
 # Candidates that compete: all papers of a claim go through the model together, and their scores into one softmax.
 
