@@ -130,7 +130,7 @@ class Seam:
         """A copied model keeps its customers but not the passes in progress, whose tensors cannot be copied."""
         twin = object.__new__(Seam)
         memo[id(self)] = twin
-        fresh = {"_passes": {}, "_latest": None, "_valid_by_mask": WeakTensorKeyDictionary()}
+        fresh: dict[str, Any] = {"_passes": {}, "_latest": None, "_valid_by_mask": WeakTensorKeyDictionary()}
         for name, value in self.__dict__.items():
             setattr(twin, name, fresh[name] if name in fresh else copy.deepcopy(value, memo))
         return twin

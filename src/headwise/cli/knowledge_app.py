@@ -63,7 +63,7 @@ def knowledge_build(
     rows: list[dict[str, Any]] = []
     for each in found:
         store, pattern = each.store, each.need.pattern
-        row = {
+        row: dict[str, Any] = {
             "guide": each.need.guide,
             "pattern": {"name": pattern.name, **options_of(pattern)},
             "examples": len(each.matrices),

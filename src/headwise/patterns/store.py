@@ -209,7 +209,7 @@ class Parts:
     def save(self, part: range, arrays: Arrays) -> None:
         """Keep a finished part."""
         content = io.BytesIO()
-        np.savez(content, **arrays)
+        np.savez(content, allow_pickle=False, **arrays)
         self._folder.mkdir(exist_ok=True)
         write_atomically(self._path(part), content.getvalue())
         self._ranges.append(part)
@@ -277,7 +277,7 @@ def _flat_part(name: str, builder: Builder, item: tuple[range, Sequence[Texts]])
     for number, (matrix, texts) in enumerate(zip(matrices, examples, strict=True), part.start):
         if reason := _problem(matrix, texts):
             raise StateError(f"pattern {name}: its builder returned a bad matrix for example {number}: {reason}.")
-    arrays = {
+    arrays: dict[str, NDArray[Any]] = {
         "words": _starts([len(matrix.spans) for matrix in matrices]),
         "entries": _starts([len(matrix.rows) for matrix in matrices]),
         "values": np.concatenate([matrix.values for matrix in matrices]).astype(np.float32),

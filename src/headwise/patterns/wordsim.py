@@ -129,9 +129,10 @@ class VectorSimilarity:
         matrices = []
         for words in examples:
             chosen = [rows[word] for word in words]
-            cosines: NDArray[np.float32] = (vectors[chosen] @ vectors[chosen].T).clip(0, 1)
+            unit, both = vectors[chosen], known[chosen]
+            cosines: NDArray[np.float32] = (unit @ unit.T).clip(0, 1)  # one array, or the last bits would differ
             np.fill_diagonal(cosines, 1)
-            matrices.append(cosines * known[chosen] * known[chosen][:, None])
+            matrices.append(cosines * both * both[:, None])
         return matrices
 
 
