@@ -98,18 +98,6 @@ def test_by_hand_every_rule_for_tokens():
     assert found.tolist() == list(tokens.values())
 
 
-def test_words_that_were_cut_off_do_not_reach_into_the_other_text():
-    spans = np.array([(0, 0, 2), (0, 3, 5), (1, 0, 2)], np.int32)
-    offsets, texts = np.array([(0, 2), (0, 2)], np.int32), np.array([0, 1], np.int8)
-    assert words_of_tokens(offsets, texts, spans).tolist() == [0, 2]
-
-
-def test_a_special_token_has_no_word_even_with_characters():
-    assert words_of_tokens(
-        np.array([[0, 9]], np.int32), np.array([-1], np.int8), np.array([[0, 0, 3]], np.int32)
-    ).tolist() == [-1]
-
-
 def test_no_tokens_and_no_words():
     none, some = np.zeros((0, 3), np.int32), np.array([[0, 0, 3]], np.int32)
     assert words_of_tokens(np.zeros((0, 2), np.int32), np.zeros(0, np.int8), some).shape == (0,)
@@ -247,11 +235,3 @@ def test_matrix_and_vector_equal_the_slow_reference(case):
     with_word = words >= 0
     expected = full[with_word].astype(float).mean(0) if with_word.any() else np.zeros(len(words))
     np.testing.assert_allclose(vector, expected, rtol=1e-6)
-
-
-def test_a_long_text_cut_short_costs_little():
-    size = 200_000  # as a square matrix: 160 GB
-    matrix = matrix_of(size, {(word, word + 1): 1.0 for word in range(0, size - 1, 2)})
-    words = np.array([-1, 0, 0, 1, 5, size - 1], np.int32)
-    assert token_matrix(matrix, words).sum() == 4
-    np.testing.assert_allclose(token_vector(matrix, words), [0, 1 / 5, 1 / 5, 2 / 5, 0, 0])
