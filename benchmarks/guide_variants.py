@@ -14,8 +14,8 @@ from torch import nn
 
 from headwise.guides import GUIDES, Guide, build, guide, unguide
 from headwise.patterns import mark_ids
+from headwise.patterns.base import Knowledge
 from headwise.patterns.fixed import FULL_STOP, SEPARATOR
-from headwise.patterns.knowledge import Knowledge
 from headwise.training.encoders import find_encoder
 
 ENCODER = "builtin:minilm-l6"  # only its tokenizer and its input embeddings are used

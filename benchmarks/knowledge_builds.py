@@ -14,9 +14,9 @@ from measure import Row, code_version
 from headwise.data import build_task
 from headwise.errors import InputError
 from headwise.patterns import PMI, Dependency, Stored, WordSimilarity, gather
-from headwise.patterns.knowledge import Knowledge, Resources, Texts
+from headwise.patterns.base import Knowledge, Resources, Texts
 from headwise.patterns.parallel import SMALL, cores
-from headwise.training.word_knowledge import InputEmbeddings
+from headwise.training.word_knowledge import input_embeddings
 
 SOURCES: dict[str, Knowledge] = {
     "pmi": PMI(),
@@ -56,7 +56,7 @@ def measure_build(source: str, pairs: tuple[Texts, ...]) -> Row:
 def prepare(pattern: Knowledge) -> Resources:
     """Load libraries and models in this process, and hash what knowledge is made of."""
     embeddings = getattr(pattern, "source", None) == "embeddings"
-    resources = Resources(embeddings=InputEmbeddings.of(encoder()) if embeddings else None)
+    resources = Resources(embeddings=input_embeddings(encoder()) if embeddings else None)
     pattern.fingerprint(resources)
     return resources
 

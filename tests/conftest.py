@@ -81,6 +81,8 @@ EAGER: dict[str, tuple[str, dict[str, object]]] = {
     "mpnet": ("MPNet", {}),
 }
 FAMILIES = {**FUSED, **EAGER}
+# One for each way to attention: fused, fused with windows and one matrix for query, key and value, and eager.
+ROUTES = ("bert", "modernbert", "deberta-v2")
 
 Build = Callable[..., PreTrainedModel]
 

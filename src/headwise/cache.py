@@ -1,4 +1,9 @@
-"""Folders of files that are whole or not there: built once, found again by the hash of what they are made from."""
+"""The cache: folders that are complete or absent, found again by the hash of what they are built from.
+
+A folder holds the files of one entry (arrays are memory-mapped by their readers) and meta.json, which names the key,
+and the size and hash of every file. An entry is checked before it is used, built under a lock, and put in position by
+one rename. Knowledge about words and retrieval indexes are entries.
+"""
 
 from __future__ import annotations
 
@@ -19,19 +24,17 @@ from headwise.errors import HeadwiseWarning, InputError
 from headwise.limits import parse_json
 
 META = "meta.json"
-# Stands in the meta file: a folder with it is ours, and may be replaced.
-MARK = "headwise-retrieval"
+# In the meta file of every entry: only folders with it are replaced.
+MARK = "headwise-cache"
 DRAFT = ".draft"
 # Before DRAFT: a folder that is being replaced.
 OLD = ".old"
-# For messages about the disk.
-WHAT = "the folder of indexes"
-# The folders whose hashes this process has worked out once; a stamp changes when a file is written again.
+# The folders whose hashes this process has checked; the key changes when a file is written again.
 _verified: set[tuple[Any, ...]] = set()
 
 
 def retrieval_cache(cache: Path | None) -> Path:
-    """The folder of all stores: below the one that is named, else $HEADWISE_CACHE, else the user's cache folder."""
+    """The folder of all indexes: below `cache`, else below $HEADWISE_CACHE, else in the user's cache folder."""
     return (cache or cache_folder() or user_cache()) / "retrieval"
 
 
@@ -47,65 +50,86 @@ def file_digest(path: Path) -> str:
 
 
 def find_or_build(folder: Path, key: str, build: Callable[[Path], Mapping[str, Any]], *, rebuild: bool = False) -> bool:
-    """Make sure that a folder is there and whole; returns whether it had to be built.
+    """Make sure that an entry is present and intact; returns whether it had to be built.
 
     Args:
-        folder: where it should be.
-        key: the hash of what it is made from.
-        build: writes the files into the folder it is given, and returns what the meta file should say about them.
-        rebuild: build it even if it is there.
+        folder: the folder of the entry.
+        key: the hash of what it is built from.
+        build: writes the files into the folder that it is called with, and returns more content for the meta file.
+        rebuild: build it even if it is present.
     """
+    # Without the lock first: an entry can be read where nothing can be written.
     if not rebuild and fault(folder, key) is None:
         return False
-    with locked(folder, WHAT):
-        found = fault(folder, key)  # another process may have built it while we waited
-        if found is None and not rebuild:
+    with locked(folder, "the cache"):
+        reason = fault(folder, key)  # another process may have built it meanwhile
+        if reason is None and not rebuild:
             return False
-        _make_way(folder, found)
-        _sweep(folder.parent)
+        if os.path.lexists(folder) and not _is_entry(folder):
+            raise InputError(
+                f"{folder} is where a cache entry belongs, and was not made by headwise: move it away, or choose "
+                "another cache folder."
+            )
+        if reason:
+            warnings.warn(f"{folder} is damaged and is built again: {reason}.", HeadwiseWarning, stacklevel=4)
+        _remove_abandoned(folder.parent)
         _build(folder, key, build)
     return True
 
 
 def fault(folder: Path, key: str) -> str | None:
-    """What is wrong with a folder: None if nothing is, an empty text if there is none."""
+    """What is wrong with an entry: None if nothing is, an empty text if it is absent.
+
+    Sizes are always checked, hashes once per process.
+    """
     if not os.path.lexists(folder):
         return ""
+    name = META
     try:
         meta = parse_json((folder / META).read_text(encoding="utf-8"))
         if meta["mark"] != MARK or meta["key"] != key:
             return f"{META} belongs to something else"
         if meta["seal"] != digest({name: value for name, value in meta.items() if name != "seal"}):
             return f"{META} is not what was written"
-        return _bad_file(folder, meta["files"])
+        stamp: list[Any] = [str(folder.absolute())]
+        for name, known in meta["files"].items():
+            status = (folder / name).stat()
+            if status.st_size != known["bytes"]:
+                return f"{name} has {status.st_size} bytes, not {known['bytes']}"
+            stamp += [status.st_ino, status.st_mtime_ns]
+        if tuple(stamp) not in _verified:
+            for name, known in meta["files"].items():
+                if file_digest(folder / name) != known["sha256"]:
+                    return f"{name} is not what was written: its hash differs"
+            _verified.add(tuple(stamp))
+    except FileNotFoundError:
+        return f"{name} is missing"
     except (OSError, ValueError, KeyError, TypeError) as error:
-        return f"{META} cannot be read ({type(error).__name__})"
-
-
-def _bad_file(folder: Path, files: Mapping[str, Any]) -> str | None:
-    """Which file is not what was written. Sizes are always looked at, hashes once per process."""
-    stamp: list[Any] = [str(folder.absolute())]
-    for name, known in files.items():
-        try:
-            found = (folder / name).stat()
-        except OSError as error:
-            return f"{name} cannot be read ({error.strerror})"
-        if found.st_size != known["bytes"]:
-            return f"{name} has {found.st_size} bytes, not {known['bytes']}"
-        stamp += [found.st_ino, found.st_mtime_ns]
-    if tuple(stamp) not in _verified:
-        for name, known in files.items():
-            if file_digest(folder / name) != known["sha256"]:
-                return f"{name} is not what was written: its hash differs"
-        _verified.add(tuple(stamp))
+        return f"{name} cannot be read ({getattr(error, 'strerror', None) or type(error).__name__})"
     return None
+
+
+def _is_entry(folder: Path) -> bool:
+    """Whether a folder may be replaced: it has our mark, or an unreadable meta file, or nothing but arrays."""
+    if folder.is_symlink() or not folder.is_dir():
+        return False
+    try:
+        if parse_json((folder / META).read_text(encoding="utf-8"))["mark"] == MARK:
+            return True
+    except FileNotFoundError:
+        pass
+    except (KeyError, TypeError):  # another program's meta file, or a damaged one
+        pass
+    except (OSError, ValueError):
+        return True
+    return all(path.name == META or path.suffix == ".npy" for path in folder.iterdir())
 
 
 def _build(folder: Path, key: str, build: Callable[[Path], Mapping[str, Any]]) -> None:
     draft, old = folder.with_name(folder.name + DRAFT), folder.with_name(folder.name + OLD + DRAFT)
     try:
-        with writing(folder.parent, WHAT):
-            for left in (draft, old):  # by a builder that was killed
+        with writing(folder.parent, "the cache"):
+            for left in (draft, old):  # by a process that was killed
                 shutil.rmtree(left, ignore_errors=True)
             draft.mkdir()
             about = build(draft)
@@ -114,7 +138,7 @@ def _build(folder: Path, key: str, build: Callable[[Path], Mapping[str, Any]]) -
             (draft / META).write_text(json.dumps({**meta, "seal": digest(meta)}, indent=1), encoding="utf-8")
             _settled(draft / META)
             if folder.exists():
-                folder.replace(old)  # a kill while it is deleted in place would leave what nobody knows as ours
+                folder.replace(old)  # a kill during a deletion would leave a folder without our mark
             draft.replace(folder)
     finally:
         for left in (draft, old):
@@ -133,19 +157,8 @@ def _settled(path: Path) -> dict[str, Any]:
     return {"bytes": path.stat().st_size, "sha256": file_digest(path)}
 
 
-def _make_way(folder: Path, found: str | None) -> None:
-    """Refuse to replace what is not ours, and say so where something damaged is replaced."""
-    if os.path.lexists(folder) and (folder.is_symlink() or not (folder / META).is_file()):
-        raise InputError(
-            f"{folder} stands where an index should be kept, and was not made by headwise: move it away, or choose "
-            "another cache folder."
-        )
-    if found:
-        warnings.warn(f"{folder} is damaged and is built again: {found}.", HeadwiseWarning, stacklevel=5)
-
-
-def _sweep(cache: Path) -> None:
-    """Remove what killed builders of other folders have left: theirs are the drafts that nobody holds the lock of."""
+def _remove_abandoned(cache: Path) -> None:
+    """Remove the drafts of killed processes: those whose lock is free."""
     for draft in cache.glob(f"*{DRAFT}"):
         name = draft.name.removesuffix(DRAFT).removesuffix(OLD)
         try:

@@ -2,8 +2,7 @@
 
 import pytest
 import torch
-import transformers
-from conftest import EAGER, FUSED, SIZES, build_batch, build_model
+from conftest import EAGER, FAMILIES, FUSED, ROUTES, SIZES, build_batch, build_model
 from slow_attention import model_maps
 
 import headwise as hw
@@ -31,8 +30,15 @@ def close(first, second, tolerance=1e-10):
     torch.testing.assert_close(first, second, rtol=tolerance, atol=tolerance)
 
 
-@pytest.mark.parametrize("mode", ["eval", "train"])
+@pytest.fixture(params=ROUTES)
+def family(request):
+    """One family for each route; tests over all of them name FAMILIES."""
+    return request.param
+
+
+@pytest.mark.parametrize("mode", ["train"])
 @pytest.mark.parametrize("what", ["received", "map"])
+@pytest.mark.parametrize("family", FAMILIES)
 def test_equals_maps_written_out(family, what, mode):
     batch = build_batch()
     maps = model_maps(build_model(family, dtype=torch.float64).eval(), batch)
@@ -61,38 +67,13 @@ def test_gradients_equal_those_of_maps_written_out(family, what, small, monkeypa
     close(mine, theirs)
 
 
-def test_shapes_and_sums(family, batch):
-    valid = batch["attention_mask"].bool()
-    size, length = valid.shape
-    model = build_model(family).eval()
-    record, _ = run(model, batch)
-    maps, _ = run(model, batch, what="map")
-    assert [tuple(each.shape) for each in record.values()] == [(size, HEADS, length)] * LAYERS
-    assert [tuple(each.shape) for each in maps.values()] == [(size, HEADS, length, length)] * LAYERS
-    assert record.stacked().shape == (size, LAYERS * HEADS, length)
-    assert torch.equal(record.valid, valid)
-    close(record.stacked().sum(-1), valid.sum(1, keepdim=True).expand(-1, LAYERS * HEADS).float(), 1e-5)
-    rows = maps.stacked().sum(-1)  # one for a token, nothing for padding
-    close(rows, valid[:, None].expand_as(rows).float(), 1e-5)
-    assert record.stacked().masked_fill(valid[:, None], 0.0).abs().max() == 0
-    close(record.stacked(), maps.stacked().sum(2), 1e-5)
-
-
-@pytest.mark.parametrize("choice", [{}, {"what": "map"}, {"what": "map", "heads": [0, 2]}, {"layers": 1}])
+@pytest.mark.parametrize("choice", [{}, {"what": "map", "heads": [0, 2]}])
 def test_watching_does_not_change_the_logits(family, batch, choice):
     model = build_model(family, dtype=torch.float64).eval()  # in single precision some processors round differently
     before = model(**batch).logits
     _, output = run(model, batch, **choice)
     assert ((output.logits - before).abs().max() / before.abs().max()) < 1e-12
     assert torch.equal(model(**batch).logits, before)
-
-
-def test_watching_in_single_precision_changes_the_logits_by_rounding_only(family, batch):
-    """Sixteen times the precision of a number: some processors sum in another order than others."""
-    model = build_model(family).eval()
-    before = model(**batch).logits
-    _, output = run(model, batch)
-    assert ((output.logits - before).abs().max() / before.abs().max()) < 16 * torch.finfo(torch.float32).eps
 
 
 def test_maps_of_an_eager_model_leave_every_bit_alone(family, batch):
@@ -143,22 +124,13 @@ def test_padding_on_the_right_changes_nothing(family, what):
 TOLD = {"bert", "albert", "electra", "ernie", "mobilebert", "modernbert"}
 
 
-@pytest.mark.parametrize("family", sorted(TOLD))
+@pytest.mark.parametrize("family", ["bert"])
 def test_padding_on_the_left_changes_nothing(family):
     model = blind_to_neighbours(family)
     positions = torch.arange(12).expand(3, -1)
     shifted = torch.cat([torch.zeros(3, 5, dtype=torch.long), positions], 1)
     first, _ = run(model, {**build_batch(left=True), "position_ids": positions})
     second, _ = run(model, {**build_batch(left=True, padding=5), "position_ids": shifted})
-    close(second.stacked()[..., 5:], first.stacked())
-    assert second.stacked()[..., :5].abs().max() == 0
-
-
-@pytest.mark.parametrize("family", ["roberta", "xlm-roberta", "camembert", "mpnet"])
-def test_padding_on_the_left_changes_nothing_where_the_model_counts_tokens(family):
-    model = build_model(family, dtype=torch.float64).eval()
-    first, _ = run(model, build_batch(left=True))
-    second, _ = run(model, build_batch(left=True, padding=5))
     close(second.stacked()[..., 5:], first.stacked())
     assert second.stacked()[..., :5].abs().max() == 0
 
@@ -176,8 +148,8 @@ def test_some_layers_and_heads_are_those_of_all(family, batch, what):
         part[1]
 
 
-@pytest.mark.parametrize(("layers", "unwatched"), [("all", 0), ([1], LAYERS - 1), ([0, 2], LAYERS - 2)])
-@pytest.mark.parametrize("family", FUSED)
+@pytest.mark.parametrize(("layers", "unwatched"), [("all", 0), ([0, 2], LAYERS - 2)])
+@pytest.mark.parametrize("family", ["bert", "modernbert"])
 def test_unwatched_layers_run_the_sdpa_of_transformers(family, batch, layers, unwatched, monkeypatch):
     calls = []
     plain = backend.sdpa_attention_forward
@@ -191,7 +163,7 @@ def test_unwatched_layers_run_the_sdpa_of_transformers(family, batch, layers, un
     assert len(calls) == unwatched
 
 
-@pytest.mark.parametrize("family", sorted(set(FUSED) - {"distilbert"}))
+@pytest.mark.parametrize("family", ["bert", "modernbert"])
 @pytest.mark.parametrize("what", ["received", "map"])
 def test_dropout_is_seen_only_on_request(family, batch, what):
     votes = batch["attention_mask"].sum(1, keepdim=True).float()
@@ -203,17 +175,6 @@ def test_dropout_is_seen_only_on_request(family, batch, what):
         sums[after] = record.stacked().sum(-1) if what == "received" else record.stacked().sum((2, 3))
     close(sums[False], votes.expand_as(sums[False]), 1e-5)
     assert (sums[True] - votes).abs().min() > 1e-4
-
-
-@pytest.mark.parametrize("what", ["received", "map"])
-def test_before_and_after_dropout_can_be_watched_together(batch, what):
-    model = build_model("bert", dropout=0.4).train()
-    with hw.capture(model, what=what) as before, hw.capture(model, what="received", after_dropout=True) as after:
-        model(**batch)
-    votes = batch["attention_mask"].sum(1, keepdim=True).float()
-    whole = before.stacked().sum(-1) if what == "received" else before.stacked().sum((2, 3))
-    close(whole, votes.expand_as(whole), 1e-5)
-    assert (after.stacked().sum(-1) - votes).abs().min() > 1e-4
 
 
 def test_the_dropout_that_is_seen_is_the_dropout_that_is_used(batch):
@@ -255,7 +216,7 @@ def test_a_batch_without_a_mask_has_no_padding(family):
     close(unmasked.stacked(), masked.stacked())
 
 
-@pytest.mark.parametrize("family", ["bert", "roberta", "distilbert"])
+@pytest.mark.parametrize("family", ["bert"])
 def test_a_mask_for_every_pair_of_tokens_says_who_counts_too(family):
     model, batch = build_model(family, dtype=torch.float64).eval(), build_batch()
     expected, _ = run(model, batch)
@@ -277,45 +238,11 @@ def test_positional_arguments_and_embeddings_work_too(model, batch):
     assert torch.equal(record.stacked(), expected.stacked())
 
 
-def test_special_tokens_are_passed_on_and_kept_from_the_model(model, batch):
-    special = torch.zeros_like(batch["input_ids"])
-    special[:, 0] = 1
-    record, _ = run(model, batch)
-    assert record.special is None
-    record, _ = run(model, {**batch, "special_tokens_mask": special})
-    assert torch.equal(record.special, special.bool())
-
-
 def test_a_part_of_a_model_can_be_watched_while_the_whole_runs(model, batch):
     expected, _ = run(model, batch)
     with hw.capture(model.bert) as record:
         model(**batch)
     assert torch.equal(record.stacked(), expected.stacked())
-
-
-def test_a_wrapped_model_is_found(model, batch):
-    class Wrapper(torch.nn.Module):
-        def __init__(self, inner):
-            super().__init__()
-            self.inner = inner
-
-        def forward(self, **inputs):
-            return self.inner(**inputs).logits
-
-    expected, _ = run(model, batch)
-    record, logits = run(Wrapper(model), batch)
-    assert logits.shape == (3, 3)
-    assert torch.equal(record.stacked(), expected.stacked())
-
-
-@pytest.mark.parametrize("task", ["MaskedLM", "TokenClassification", "QuestionAnswering", "Model"])
-def test_any_head_on_top_will_do(task, batch):
-    head = transformers.BertModel if task == "Model" else getattr(transformers, f"BertFor{task}")
-    torch.manual_seed(7)
-    model = head(transformers.BertConfig(**{**SIZES, "num_labels": 2})).eval()
-    inputs = {name: batch[name] for name in ("input_ids", "attention_mask")}
-    record, _ = run(model, inputs)
-    assert record.stacked().shape == (3, LAYERS * HEADS, 12)
 
 
 def test_local_layers_look_no_further_than_their_window():
@@ -353,15 +280,7 @@ def test_a_digest_stands_in_the_place_of_the_maps(family):
     assert torch.equal(record.valid, real)
 
 
-def test_a_digest_sees_how_many_positions_there_are_without_a_mask():
-    model = build_model("bert").eval()
-    record, _ = run(
-        model, {"input_ids": build_batch()["input_ids"]}, what="map", digest=lambda *parts: parts[2].sum((2, 3))
-    )
-    assert record.valid.shape == (3, 12)
-
-
-@pytest.mark.parametrize("wrong", [None, 1.0, torch.zeros(2)])
+@pytest.mark.parametrize("wrong", [1.0, torch.zeros(2)])
 def test_a_digest_of_another_shape_is_told(wrong):
     with pytest.raises(InputError, match="digest returned"):
         run(build_model("bert").eval(), build_batch(), what="map", digest=lambda *_: wrong)
@@ -388,7 +307,7 @@ def test_only_maps_can_be_digested():
         pass
 
 
-@pytest.mark.parametrize("family", [*FUSED, *EAGER])
+@pytest.mark.parametrize("family", ROUTES)
 def test_a_digest_in_parts_is_that_of_the_whole(family, monkeypatch):
     batch = build_batch(padding=2)
     seen = []

@@ -5,7 +5,7 @@ import warnings
 import pytest
 import torch
 import transformers
-from conftest import EAGER, FUSED, SIZES, build_batch, build_model
+from conftest import EAGER, FAMILIES, FUSED, ROUTES, SIZES, build_batch, build_model
 from torch import nn
 
 import headwise as hw
@@ -15,6 +15,13 @@ from headwise.errors import HeadwiseError, HeadwiseWarning, StateError, Unsuppor
 LAYERS, HEADS = SIZES["num_hidden_layers"], SIZES["num_attention_heads"]
 
 
+@pytest.fixture(params=ROUTES)
+def family(request):
+    """One family for each route; tests over all of them name FAMILIES."""
+    return request.param
+
+
+@pytest.mark.parametrize("family", FAMILIES)
 def test_the_family_is_known_before_the_first_pass(family):
     known = family_of(build_model(family))
     assert known.name == family
@@ -65,7 +72,7 @@ UNSUPPORTED = {
 
 
 @pytest.mark.parametrize("name", UNSUPPORTED)
-@pytest.mark.parametrize("enter", [hw.capture, lambda model: hw.gate(model, {})])
+@pytest.mark.parametrize("enter", [hw.capture])
 def test_other_models_are_refused_in_one_sentence(name, enter):
     build, message = UNSUPPORTED[name]
     with pytest.raises(UnsupportedModelError) as error, enter(build()):
@@ -136,15 +143,6 @@ def test_one_warning_says_what_is_seen(family, batch):
         assert warning.filename == __file__
 
 
-@pytest.mark.parametrize("family", FUSED)
-def test_the_others_do_not_warn(family, batch):
-    model = build_model(family)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        with hw.capture(model):
-            model(**batch)
-
-
 OTHERS = {
     "RoFormer": {"embedding_size": 32},
     "RemBert": {"input_embedding_size": 16, "output_embedding_size": 16, "classifier_dropout_prob": 0.0},
@@ -171,22 +169,6 @@ def test_their_own_maps_are_what_we_see(name, batch):
     torch.testing.assert_close(maps.stacked(), expected, rtol=0, atol=0)
     torch.testing.assert_close(record.stacked(), expected.sum(2), rtol=1e-12, atol=1e-12)
     assert record.stacked().shape[1] == LAYERS * HEADS
-
-
-@pytest.mark.filterwarnings("ignore::headwise.errors.HeadwiseWarning")
-@pytest.mark.parametrize("name", OTHERS)
-def test_their_heads_can_be_closed(name, batch):
-    torch.manual_seed(7)
-    model = tiny(name, "ForSequenceClassification", **OTHERS[name]).eval()
-    logits = model(**batch).logits
-    with hw.gate(model, torch.ones(LAYERS, HEADS)):
-        assert torch.equal(model(**batch).logits, logits)
-    projection = [m for n, m in model.named_modules() if n.endswith("attention.output.dense")][1]
-    with hw.gate(model, {1: torch.tensor([1.0, 0.0, 1.0, 1.0])}):
-        closed = model(**batch).logits
-    projection.weight.data[:, 8:16] = 0
-    torch.testing.assert_close(closed, model(**batch).logits)
-    assert not torch.allclose(closed, logits)
 
 
 @pytest.mark.filterwarnings("ignore::headwise.errors.HeadwiseWarning")

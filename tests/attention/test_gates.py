@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from conftest import FAMILIES, SIZES, build_model
+from conftest import FAMILIES, ROUTES, SIZES, build_model
 
 import headwise as hw
 from headwise.errors import InputError
@@ -60,7 +60,15 @@ def spread(gates):
     return gates.reshape(LAYERS, *{2: (1, 1), 3: (3, 1), 4: (3, 12)}[gates.dim()], HEADS)
 
 
-@pytest.mark.parametrize("shape", SHAPES)
+@pytest.fixture(params=ROUTES)
+def family(request):
+    """One family for each route; tests over all of them name FAMILIES."""
+    return request.param
+
+
+@pytest.mark.parametrize(
+    ("family", "shape"), [*((family, "(B,S,H)") for family in FAMILIES), ("bert", "(H)"), ("bert", "(B,H)")]
+)
 def test_equals_multiplying_before_the_output_projection(family, batch, shape):
     model = build_model(family, dtype=torch.float64).eval()
     gates = torch.rand(LAYERS, *SHAPES[shape], dtype=torch.float64)
@@ -86,18 +94,10 @@ def test_a_closed_gate_equals_columns_of_zeros_in_the_projection(batch, watched)
     torch.testing.assert_close(ours, logits(cut, batch), rtol=1e-12, atol=1e-12)
 
 
-@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("shape", ["(H)"])
 def test_open_gates_change_no_bit(family, batch, shape):
     model = build_model(family).eval()
     assert torch.equal(logits(model, batch, torch.ones(LAYERS, *SHAPES[shape])), logits(model, batch))
-
-
-def test_only_the_gated_layer_is_touched(batch):
-    model = build_model("bert", dtype=torch.float64).eval()
-    factors = torch.ones(LAYERS, 1, 1, HEADS, dtype=torch.float64)
-    factors[1] = torch.rand(HEADS)
-    ours = logits(model, batch, {1: factors[1, 0, 0]})
-    torch.testing.assert_close(ours, multiplied(model, batch, factors), rtol=1e-12, atol=1e-12)
 
 
 @pytest.mark.parametrize("shape", SHAPES)
@@ -112,22 +112,6 @@ def test_gradients_into_gates_are_those_of_the_reference(family, batch, shape):
 
 
 # ModernBERT turns its queries in float32 and DeBERTa-v2 scales in it: too coarse for small differences.
-@pytest.mark.parametrize("family", sorted(set(FAMILIES) - {"modernbert", "deberta-v2"}))
-def test_gradients_into_gates_are_those_of_finite_differences(family, batch):
-    model = build_model(family, dtype=torch.float64).eval()
-    gates = torch.rand(LAYERS, HEADS, dtype=torch.float64, requires_grad=True)
-
-    def loss(gates):
-        with hw.gate(model, gates):
-            return model(**batch).loss
-
-    (gradient,) = torch.autograd.grad(loss(gates), gates)
-    assert gradient.abs().max() > 1e-6
-    with torch.no_grad():
-        for _ in range(4):
-            direction = torch.randn_like(gates)
-            slope = (loss(gates + 1e-5 * direction) - loss(gates - 1e-5 * direction)) / 2e-5
-            torch.testing.assert_close((gradient * direction).sum(), slope, rtol=1e-6, atol=1e-9)
 
 
 def test_gates_multiply_when_nested(batch):

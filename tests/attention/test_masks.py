@@ -29,7 +29,7 @@ def test_every_way_to_name_heads_means_the_same(model, way):
     assert heads_of(model, SAME[way]) == {0: (1, 3), 2: (0,)}
 
 
-@pytest.mark.parametrize("family", ["bert", "modernbert", "mpnet"])
+@pytest.mark.parametrize("family", ["bert", "mpnet"])
 @pytest.mark.filterwarnings("ignore::headwise.errors.HeadwiseWarning")
 def test_a_mask_is_gates_of_zero_inside_the_block_only(family, batch):
     model = build_model(family).eval()

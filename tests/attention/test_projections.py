@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from conftest import build_batch, build_model
+from conftest import FAMILIES, ROUTES, build_batch, build_model
 
 import headwise as hw
 from headwise.attention import query_key_projections
@@ -13,6 +13,13 @@ pytestmark = pytest.mark.filterwarnings("ignore::headwise.errors.HeadwiseWarning
 COUNTS = {"albert": 2, "modernbert": 3}
 
 
+@pytest.fixture(params=ROUTES)
+def family(request):
+    """One family for each route; tests over all of them name FAMILIES."""
+    return request.param
+
+
+@pytest.mark.parametrize("family", FAMILIES)
 def test_query_and_key_of_every_layer(family):
     found = query_key_projections(build_model(family))
     assert len(found) == COUNTS.get(family, 6)

@@ -3,11 +3,10 @@
 import copy
 import operator
 
-import numpy
 import pytest
 import torch
 from attention.test_head_weights import ALL, DIFFERENT, build
-from conftest import SIZES, build_batch, build_model
+from conftest import ROUTES, SIZES, build_batch, build_model
 from torch import nn
 
 import headwise as hw
@@ -44,8 +43,10 @@ def size(model):
     return sum(parameter.numel() for parameter in model.parameters())
 
 
-@pytest.mark.parametrize("name", CHOICES)
-@pytest.mark.parametrize("family", ALL)
+@pytest.mark.parametrize(
+    ("family", "name"),
+    [*((family, "a whole layer") for family in ALL), ("bert", "some heads"), *((each, "all heads") for each in ROUTES)],
+)
 def test_a_pruned_model_gives_what_a_masked_one_gives(family, name, batch):
     model = build(family).train(name == "a whole layer")  # without dropout: the two modes agree
     heads = choice(family, name)
@@ -58,17 +59,6 @@ def test_a_pruned_model_gives_what_a_masked_one_gives(family, name, batch):
         torch.testing.assert_close(logits(model, each), wanted, rtol=0, atol=1e-5)
     assert (free - expected[0]).abs().max() > 1e-3
     assert pruned_heads(model) == {layer: tuple(numbers) for layer, numbers in heads.items()}
-
-
-@pytest.mark.parametrize("family", ["bert", "distilbert", "modernbert", "deberta", "deberta-v2", "mpnet"])
-def test_layers_and_heads_need_not_be_equal_in_number(family, batch):
-    changes = {"num_hidden_layers": 5, "num_attention_heads": 2}
-    model = build(family, **changes)
-    chosen = numpy.array([[1, 0], [0, 0], [1, 1], [0, 1], [1, 1]], dtype=bool)
-    expected = masked(model, chosen, batch)
-    prune(model, chosen)
-    torch.testing.assert_close(logits(model, batch), expected, rtol=0, atol=1e-5)
-    assert [layer.heads for layer in head_weights(model)] == [(1,), (0, 1), (), (0,), ()]
 
 
 def test_what_is_cut_counted_by_hand(model):
@@ -124,8 +114,8 @@ def test_gates_of_a_pruned_model_are_those_of_the_whole_one(family, batch):
     assert torch.equal(watched, logits(model, batch))
 
 
-@pytest.mark.parametrize("family", ["bert", "modernbert", "deberta-v2", "mpnet"])
-@pytest.mark.parametrize("what", ["received", "map", "value", "output"])
+@pytest.mark.parametrize("family", ["bert", "mpnet"])
+@pytest.mark.parametrize("what", ["received", "output"])
 def test_heads_that_are_there_can_be_watched(family, what, batch):
     model = build(family)
     heads = {0: [1], 1: range(HEADS)}
@@ -203,7 +193,7 @@ def test_what_a_parameter_was_it_stays(family, batch):
     assert logits(model, batch).dtype == torch.bfloat16
 
 
-@pytest.mark.parametrize("family", ["bert", "distilbert", "deberta-v2", "mpnet"])
+@pytest.mark.parametrize("family", ["bert", "deberta-v2"])
 def test_a_pruned_model_trains_even_after_it_was_trained(family, batch):
     model = build(family).train()
     loss = model(**batch).loss

@@ -4,23 +4,29 @@ import contextlib
 
 import pytest
 import torch
-from conftest import build_batch, build_model
+from conftest import ROUTES, build_batch, build_model
 from slow_attention import slow_maps
 from transformers import BertForSequenceClassification
 
 import headwise as hw
 from headwise.attention import backend as watch
-from headwise.attention import select
 from headwise.attention.backend import Call
-from headwise.attention.maps import attention_with_maps
-from headwise.attention.passes import LayerPlan, Request, pick
-from headwise.errors import InputError
+from headwise.attention.maps import attention_with_maps, pick
+from headwise.attention.passes import LayerPlan, Request
 
 pytestmark = pytest.mark.filterwarnings("ignore::headwise.errors.HeadwiseWarning")
 
 B, H, S, D = 2, 4, 6, 5
 SCALE = 0.7
-HEADS = pytest.mark.parametrize("heads", [[0, 1, 2, 3], [0, 1], [1, 2], [3], [0, 2], [1, 3], [0, 2, 3]], ids=str)
+
+
+@pytest.fixture(params=ROUTES)
+def family(request):
+    """One family for each route."""
+    return request.param
+
+
+HEADS = pytest.mark.parametrize("heads", [[0, 1, 2, 3], [1, 2], [0, 2, 3]], ids=str)
 
 
 # -- explicit maps -----------------------------------------------------------------------------------------------------
@@ -139,19 +145,6 @@ def test_a_bias_that_is_learned_gets_its_gradient():
     compare(ours, written_out(query, key, value, [0, 2], bias), [*inputs, bias])
 
 
-def test_dropout_takes_the_share_that_it_should():
-    torch.manual_seed(1)
-    query, key, value = torch.randn(3, 4, 4, 64, D)
-    out, before, after = attention_with_maps(
-        query, key, value, range(4), mask=None, scale=SCALE, dropout=0.3, rest=slow_rest
-    )
-    assert (after == 0).double().mean().item() == pytest.approx(0.3, abs=0.01)
-    taken = after == 0
-    torch.testing.assert_close(after[~taken], before[~taken] / 0.7)
-    torch.testing.assert_close(out, (after @ value).transpose(1, 2))
-    torch.testing.assert_close(before.sum(-1), torch.ones(4, 4, 64))
-
-
 def test_every_pass_drops_anew_and_a_seed_repeats_it():
     inputs = [each.detach() for each in tensors()]
     found = []
@@ -188,18 +181,6 @@ def test_no_map_is_kept_and_of_dropout_only_what_it_left(rate):
         attention_with_maps(*inputs, range(H), mask=padding(6, 3), scale=SCALE, dropout=rate, rest=slow_rest)
     maps = [each.dtype for each in saved if each.shape == (B, H, S, S)]
     assert maps == ([torch.bool] if rate else [])
-
-
-@pytest.mark.parametrize("rate", [0.0, 0.3])
-def test_going_back_twice_gives_the_same(rate):
-    """Nothing that is kept, and no gradient that comes in, is written to."""
-    inputs = tensors()
-    outputs = attention_with_maps(*inputs, range(H), mask=padding(6, 3), scale=SCALE, dropout=rate, rest=slow_rest)
-    incoming = [torch.randn_like(each) for each in outputs]
-    copies = [each.clone() for each in incoming]
-    first, second = (torch.autograd.grad(outputs, inputs, incoming, retain_graph=True) for _ in range(2))
-    assert all(torch.equal(one, other) for one, other in zip(first, second, strict=True))
-    assert all(torch.equal(one, other) for one, other in zip(incoming, copies, strict=True))
 
 
 def test_a_blind_query_has_an_empty_row_and_no_gradient():
@@ -276,20 +257,8 @@ def test_the_other_heads_run_sdpa(heads, mask, monkeypatch):
     torch.testing.assert_close(seen.before, maps, rtol=1e-10, atol=1e-12)
 
 
-@pytest.mark.parametrize("counted", [False, True])
-def test_the_other_heads_have_the_same_dropout(counted):
-    """With unit vectors as values, what a head puts out is its own map after dropout."""
-    query, key = torch.randn(2, 4, H, 32, D)
-    value = torch.eye(32).expand(4, H, 32, 32)
-    requests = [("map", (1,), False), *([("received", (0, 2, 3), False)] if counted else [])]
-    out, seen = watch.watch(Call.of(query, key, value, None, SCALE, 0.3), plan(*requests))
-    for head in range(H):
-        assert (out[:, :, head] == 0).double().mean().item() == pytest.approx(0.3, abs=0.03)
-    torch.testing.assert_close(out[:, :, 1], seen.after[:, 0])
-
-
-@pytest.mark.parametrize("heads", [(1, 3), (0, 1), (0, 1, 2, 3), (2,)], ids=str)
-@pytest.mark.parametrize("asked", [(0, 1, 2, 3), (0, 2), (3,), (1, 2)], ids=str)
+@pytest.mark.parametrize("heads", [(1, 3), (0, 1, 2, 3)], ids=str)
+@pytest.mark.parametrize("asked", [(0, 1, 2, 3), (1, 2)], ids=str)
 def test_received_is_the_same_whether_by_maps_or_counted(heads, asked):
     given = call(padding(6, 3))
     requests = [Request.of("map", {1: heads}), Request.of("received", {1: asked})]
@@ -435,23 +404,6 @@ def test_knowledge_and_special_tokens_never_reach_the_model(visitor, training, b
         torch.testing.assert_close(model(**batch, knowledge=None, special_tokens_mask=None).logits, expected)
 
 
-@pytest.mark.parametrize("family", ["roberta", "modernbert", "deberta-v2", "mpnet"])
-def test_nor_a_part_of_any_other_model(family, batch):
-    model = build_model(family).eval()
-    seen = []
-    handles = [
-        module.register_forward_pre_hook(lambda module, args, kwargs: seen.append(set(kwargs)), with_kwargs=True)
-        for module in model.modules()
-        if module is not model
-    ]
-    with hw.capture(model):
-        model(**batch, knowledge={"own:map": torch.ones(3, 12, 12)}, special_tokens_mask=torch.zeros(3, 12))
-    for handle in handles:
-        handle.remove()
-    assert seen
-    assert not any(names & {"knowledge", "special_tokens_mask"} for names in seen)
-
-
 def test_a_guide_that_does_not_ask_for_rows_of_padding_gets_none(batch):
     noted = []
 
@@ -491,27 +443,3 @@ def test_knowledge_reaches_those_who_guide(batch):
 
 
 # -- half of the heads -------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("count", "first", "last"),
-    [(1, (0,), (0,)), (2, (0,), (1,)), (3, (0,), (2,)), (4, (0, 1), (2, 3)), (5, (0, 1), (3, 4))],
-)
-def test_half_is_rounded_down_but_never_nothing(count, first, last):
-    assert select("all", "first:half", (1, count)) == {0: first}
-    assert select("all", "last:half", (1, count)) == {0: last}
-    assert select("first:half", 0, (count, 1)) == dict.fromkeys(first, (0,))
-    assert select("all", {0: "last:half"}, (2, count)) == {0: last}
-
-
-@pytest.mark.parametrize("choice", ["half", "first:halves", "middle:half", ":half", "first:half:half"])
-def test_other_halves_are_refused(choice):
-    with pytest.raises(InputError, match="expected 'all', 'first:N', 'last:N', 'first:half'"):
-        select("all", choice, (2, 4))
-
-
-def test_a_model_of_one_head_can_be_guided(batch):
-    model = build_model("bert", num_attention_heads=1)
-    hw.guide(model.train(), hw.Match("next", weight=1.0))
-    model(**batch).loss.backward()
-    assert hw.guides.last_losses(model)["match"] > 0

@@ -31,7 +31,7 @@ PRELOAD = (
     "headwise.cli.listing",
     "headwise.cli.train_commands",
     "headwise.cli.heads_output",
-    "headwise.cli.knowledge_output",
+    "headwise.cli.knowledge_app",
     "headwise.retrieval.rerank",
     "headwise.retrieval.evaluate",
     "headwise.experiments.searcher",

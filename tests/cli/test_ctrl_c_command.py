@@ -85,8 +85,8 @@ COMMANDS = {
     "heads prune-curve guided --output {new}": "headwise.experiments.head_studies.prune_curve.measure_curve",
     "heads dissociation joint --output {new}": "headwise.experiments.head_studies.head_dissociation.measure_curve",
     "heads similarity joint --output {new}": "headwise.experiments.head_studies.head_similarity.measure_similarity",
-    "knowledge build {recipe} --data {data}": "headwise.cli.knowledge_output.read_splits",
-    "knowledge show {recipe} --data {data}": "headwise.cli.knowledge_output.read_splits",
+    "knowledge build {recipe} --data {data}": "headwise.experiments.splits.read_splits",
+    "knowledge show {recipe} --data {data}": "headwise.experiments.splits.read_splits",
 }
 # Those that keep something, or find it again.
 KEEPING = {

@@ -246,7 +246,7 @@ def test_the_settings_of_transformers_are_left_alone(saved):
 
 
 def test_wrong_numbers_from_python_say_so_too(saved):
-    with pytest.raises(InputError, match="--length 41: bert here takes at most 40 tokens"):
+    with pytest.raises(InputError, match="length=41: bert here takes at most 40 tokens"):
         diagnose(saved("bert"), length=41)
 
 

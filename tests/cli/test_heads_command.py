@@ -8,7 +8,7 @@ from tiny_runs import assert_one_sentence
 from headwise.experiments.apply import load_run
 from headwise.experiments.head_studies.head_patterns import pattern_scores
 from headwise.patterns import PATTERNS, Delim, First, Next, Prev
-from headwise.patterns.knowledge import Knowledge
+from headwise.patterns.base import Knowledge
 
 FIXED = {"first", "next", "prev", "delim"}  # the vocabulary of the small runs has no full stop
 

@@ -9,13 +9,13 @@ import pytest
 from rich.console import Console
 from tiny_runs import Process, assert_one_sentence, rows, write_data, write_table
 
-from headwise.cli.knowledge_output import _table
+from headwise.cli.knowledge_app import _table
 from headwise.experiments.gather_knowledge import Pair, Word, strongest
 from headwise.patterns.pmi import PMI
 from headwise.patterns.store import gather
 
 GUIDES = {"pmi": {"pattern": {"minimum": 1}}, "dependency": {}, "mdg": {}}
-WRITE = "headwise.patterns.arrays.write"
+WRITE = "headwise.patterns.store.write_atomically"
 
 
 @pytest.fixture(autouse=True)

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from headwise.patterns import PATTERNS, Tokens, build_pattern
-from headwise.patterns.knowledge import Knowledge
+from headwise.patterns.base import Knowledge
 
 # Before anything else runs: other tests may register patterns of their own for a while.
 NAMES = list(PATTERNS)

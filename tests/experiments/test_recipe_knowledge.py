@@ -14,7 +14,7 @@ from headwise.experiments.prepare import Place, prepare
 from headwise.experiments.run import train
 from headwise.experiments.splits import Splits
 from headwise.patterns import PMI, Dependency, Stored, gather, token_vector, words_of_tokens
-from headwise.patterns.knowledge import WordMatrix
+from headwise.patterns.base import WordMatrix
 from headwise.training import KnowledgeCollator, Silence, WithKnowledge, needs_of
 
 WEIGHT = {"share": 0.1, "every": 3, "window": 4}

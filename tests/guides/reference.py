@@ -15,7 +15,7 @@ from transformers.masking_utils import sdpa_mask
 
 import headwise as hw
 from headwise.attention import AttentionRecord, Inputs, Request
-from headwise.patterns.knowledge import Knowledge
+from headwise.patterns.base import Knowledge
 
 SLOW = "slow-guide-reference"
 

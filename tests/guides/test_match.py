@@ -19,7 +19,7 @@ from headwise.errors import InputError
 from headwise.guides import GUIDES, build
 from headwise.guides.match import NAMED
 from headwise.patterns import PATTERNS, Next, Pattern, build_pattern, register_pattern
-from headwise.patterns.knowledge import Knowledge
+from headwise.patterns.base import Knowledge
 from headwise.training.encoders import builtin_folder
 
 pytestmark = pytest.mark.filterwarnings("ignore:.* does not call custom attention:headwise.errors.HeadwiseWarning")

@@ -14,8 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from headwise.errors import InputError
-from headwise.patterns.base import PATTERNS, register_pattern
-from headwise.patterns.knowledge import Knowledge, Texts, WordMatrix
+from headwise.patterns.base import PATTERNS, Knowledge, Texts, WordMatrix, register_pattern
 
 
 def letters(texts: Texts, scale: float = 1.0) -> WordMatrix:

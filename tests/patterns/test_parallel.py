@@ -8,10 +8,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from patterns.small_knowledge import count, sentences, wait_for
+from patterns.small_knowledge import Letters, count, sentences, wait_for
 
 from headwise.errors import InputError, StateError
-from headwise.patterns.parallel import Processes, apply, checked_workers, cores, cut
+from headwise.patterns import gather
+from headwise.patterns.parallel import Processes, apply, cores, cut
 
 
 def squared(number):
@@ -57,7 +58,7 @@ class Heavy:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("workers", [1, 2, 3])
+@pytest.mark.parametrize("workers", [1, 3])
 def test_the_answers_do_not_depend_on_the_workers(workers):
     answers = list(apply(squared, range(7), workers=workers))
     assert [answer for answer, _ in answers] == [number * number for number in range(7)]
@@ -92,19 +93,13 @@ def test_an_error_of_the_function_comes_out_as_it_was(workers):
 
 @pytest.mark.slow
 def test_a_worker_that_dies_is_a_clear_error():
-    with pytest.raises(StateError, match="ended without an answer.*what is done is kept; go on with fewer"):
+    with pytest.raises(StateError, match="ended without a result.*finished parts are kept; use fewer"):
         list(apply(suicidal, range(8), workers=2))
 
 
 def test_a_function_that_cannot_travel_is_a_clear_error(tmp_path):
     with (tmp_path / "file").open("w") as file, pytest.raises(StateError, match="cannot be sent to other processes"):
         list(apply(lambda number: file, range(8), workers=2))
-
-
-@pytest.mark.slow
-def test_a_local_function_can_travel():
-    offset = 10
-    assert list(apply(lambda number: number + offset, range(3), workers=2)) == [10, 11, 12]
 
 
 def test_a_large_function_is_pickled_once_and_its_arrays_are_shared():
@@ -127,8 +122,8 @@ def test_a_worker_has_one_thread_whatever_we_have(monkeypatch):
         assert set(found.values()) == {"1"}
 
 
-@pytest.mark.parametrize("total", [1, 24, 25, 26, 199, 1000, 54_321])
-@pytest.mark.parametrize("workers", [1, 2, 64])
+@pytest.mark.parametrize("total", [1, 26, 54_321])
+@pytest.mark.parametrize("workers", [1, 64])
 def test_parts_cover_everything_once(total, workers):
     parts = cut(3, 3 + total, workers)
     assert [number for part in parts for number in part] == list(range(3, 3 + total))
@@ -147,17 +142,10 @@ def test_spread_answers_by_part_in_order():
     assert list(Processes(2)(count, [])) == []
 
 
-def test_small_work_stays_in_this_process():
-    assert set(Processes(2)(lambda part: os.getpid(), sentences(150))) == {os.getpid()}
-    assert os.getpid() not in set(Processes(2)(lambda part: os.getpid(), sentences(250)))
-
-
-def test_the_number_of_workers():
-    assert checked_workers(None) == cores() >= 1
-    assert checked_workers(3) == 3
-    for wrong in (0, -1, 2.0, True, "2"):
-        with pytest.raises(InputError, match="expected a whole number of 1 or more"):
-            checked_workers(wrong)
+@pytest.mark.parametrize("wrong", [0, 2.0, True])
+def test_the_number_of_workers_is_checked(tmp_path, wrong):
+    with pytest.raises(InputError, match="expected a whole number of 1 or more"):
+        gather(Letters(), sentences(2), cache=tmp_path, workers=wrong)
 
 
 @pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="cores cannot be chosen here")

@@ -44,20 +44,6 @@ def test_three_tokens_by_hand(name):
     assert (found.rows.dtype, found.present.dtype) == (torch.float32, torch.bool)
 
 
-def test_padding_on_the_left_moves_the_first_token():
-    found = target("first", [[0, 0, 1, 1]])
-    assert found.rows.argmax(2).tolist() == [[0, 0, 2, 2]]
-    assert found.present.tolist() == [[False, False, True, True]]
-
-
-def test_a_hole_between_two_tokens_is_stepped_over():
-    valid = [[1, 0, 0, 1]]
-    assert target("next", valid).rows[0, 0].tolist() == [0, 0, 0, 1]
-    assert target("prev", valid).rows[0, 3].tolist() == [1, 0, 0, 0]
-    assert target("next", valid).present.tolist() == [[True, False, False, False]]
-    assert target("prev", valid).present.tolist() == [[False, False, False, True]]
-
-
 # -- the slow way ------------------------------------------------------------------------------------------------------
 
 
@@ -70,23 +56,11 @@ def test_equals_the_slow_loops_on_every_mask_of_six_positions(name):
     assert torch.equal(found.present, expected.any(2))
 
 
-def test_prev_is_the_mirror_of_next():
-    valid = torch.tensor([[0, 1, 1, 0, 1, 1], [1, 1, 1, 1, 0, 0]]).bool()
-    there, back = Next().target(Tokens(valid.flip(1))), Prev().target(Tokens(valid))
-    assert torch.equal(there.rows.flip(1, 2), back.rows)
-    assert torch.equal(there.present.flip(1), back.present)
-
-
 def test_received_shares_by_hand():
     tokens = Tokens(torch.tensor([[1, 1, 1, 0]]).bool())
     assert First().received(tokens).shares.tolist() == [[1, 0, 0, 0]]
     assert Next().received(tokens).shares.tolist() == [[0, 0.5, 0.5, 0]]
     assert Prev().received(tokens).shares.tolist() == [[0.5, 0.5, 0, 0]]
-
-
-def test_one_token_has_a_first_but_no_neighbour():
-    present = {name: bool(target(name, [[1, 0]]).present.any()) for name in NAMES}
-    assert present == {"first": True, "next": False, "prev": False}
 
 
 def test_they_work_where_no_number_can_be_read():

@@ -13,16 +13,17 @@ import headwise as hw
 from headwise.attention import prune
 from headwise.errors import InputError
 from headwise.patterns import WordSimilarity
-from headwise.patterns.knowledge import Resources
+from headwise.patterns.base import Resources
+from headwise.patterns.vectors import InputEmbeddings
 from headwise.training.encoders import builtin_folder, find_encoder
-from headwise.training.word_knowledge import InputEmbeddings
+from headwise.training.word_knowledge import input_embeddings
 
 MINILM = "builtin:minilm-l6"
 
 
 @pytest.fixture(scope="module")
 def minilm():
-    return InputEmbeddings.of(find_encoder(MINILM))
+    return input_embeddings(find_encoder(MINILM))
 
 
 @pytest.fixture(scope="module")
@@ -121,23 +122,23 @@ def test_loading_leaves_the_random_numbers_alone(tmp_path):
     torch.manual_seed(4)
     expected = torch.rand(1)
     torch.manual_seed(4)
-    made = InputEmbeddings.of(encoder)
+    made = input_embeddings(encoder)
     assert torch.rand(1) == expected
     assert made.look_up(["word7", "x"])[1].tolist() == [True, False]
 
 
 def test_those_of_a_pruned_encoder(tmp_path):
     folder = save_encoder(tmp_path)
-    whole = InputEmbeddings.of(find_encoder(str(folder)))
+    whole = input_embeddings(find_encoder(str(folder)))
     prune(hw.load(folder), {0: [1], 2: [0, 1, 2, 3]}).save_pretrained(folder)
-    assert InputEmbeddings.of(find_encoder(str(folder))).fingerprint == whole.fingerprint
+    assert input_embeddings(find_encoder(str(folder))).fingerprint == whole.fingerprint
 
 
 def test_weights_that_cannot_be_loaded_are_refused(tmp_path):
     save_encoder(tmp_path)
     (tmp_path / "model.safetensors").write_bytes(b"nothing")
     with pytest.raises(InputError, match="model .*: its embeddings cannot be loaded"):
-        InputEmbeddings.of(find_encoder(str(tmp_path)))
+        input_embeddings(find_encoder(str(tmp_path)))
 
 
 def test_similar_words_in_an_example(minilm):

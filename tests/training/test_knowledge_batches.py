@@ -16,7 +16,7 @@ from headwise.data import Collator, Split, encode
 from headwise.errors import InputError
 from headwise.guides.match import Match
 from headwise.patterns.align import token_vector, words_of_tokens
-from headwise.patterns.knowledge import WordMatrix
+from headwise.patterns.base import WordMatrix
 from headwise.patterns.pmi import PMI
 from headwise.patterns.store import gather
 from headwise.training import KnowledgeCollator, Need, WithKnowledge, add_knowledge, needs_of

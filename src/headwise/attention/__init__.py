@@ -1,4 +1,4 @@
-"""How attention is seen and heads are touched: the only folder that knows transformers' attention functions."""
+"""See attention and change heads: the only folder that knows transformers' attention functions."""
 
 from headwise.attention.capture import AttentionRecord, capture
 from headwise.attention.families import (
@@ -11,11 +11,10 @@ from headwise.attention.families import (
     head_weights,
     query_key_projections,
 )
-from headwise.attention.gates import Heads, gate, heads_of, mask
 from headwise.attention.passes import Customer, Inputs, Request, What, select
 from headwise.attention.received import attention_with_received
 from headwise.attention.seam import Seam
-from headwise.attention.surgery import prune, prune_structure, pruned_heads, pruned_in
+from headwise.attention.surgery import Heads, gate, heads_of, mask, prune, prune_structure, pruned_heads, pruned_in
 
 __all__ = [
     "AttentionRecord",

@@ -1,7 +1,7 @@
 """Our attention function and mask function, as registered with transformers.
 
-They hold no state: everything they need hangs on the module that calls them. Layers that nobody watches run
-transformers' own SDPA function, untouched.
+They hold no state: everything they need is on the module that calls them. Layers that are not watched run transformers'
+SDPA function unchanged.
 """
 
 from __future__ import annotations
@@ -15,13 +15,17 @@ from transformers import AttentionInterface, AttentionMaskInterface
 from transformers.integrations.sdpa_attention import create_position_bias_mask, repeat_kv, sdpa_attention_forward
 from transformers.masking_utils import bidirectional_mask_function, sdpa_mask
 
-from headwise.attention.maps import attention_with_maps
-from headwise.attention.passes import LayerPlan, Pass, Seen, without
+from headwise.attention.maps import attention_with_maps, narrow, valid_positions, without
+from headwise.attention.passes import LayerPlan, Pass, Seen
 from headwise.attention.received import attention_with_received
-from headwise.attention.visibility import narrow, valid_positions
 from headwise.errors import UnsupportedModelError
 
-# One layer's attention with somebody watching: each head goes the cheapest way that shows what is wanted of it.
+NAME = "headwise"
+WITHOUT_HEADS = "headwise_without_heads"
+"""The attention of layers that lost all their heads, which kernels do not support."""
+SITE = "_headwise_site"
+# Maps of so many bytes at a time are computed and digested: they stay in the caches of a processor.
+PART_BYTES = 1 << 21
 
 
 @dataclass(frozen=True)
@@ -46,100 +50,75 @@ class Call:
     def of(
         cls, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, scaling: float | None, dropout: float
     ) -> Call:
-        """From what a model passes."""
+        """From the arguments of a model."""
         mask = narrow(mask)
         scale = query.shape[-1] ** -0.5 if scaling is None else scaling
         return cls(query, key, value, mask, valid_positions(mask, query.shape[0]), scale, dropout)
 
     def of_examples(self, rows: slice) -> Call:
-        """The same call for some examples of the batch; what all of them share stays as it is."""
+        """The same call for some examples of the batch."""
         batch = self.query.shape[0]
+        per_example = {name: getattr(self, name) for name in ("query", "key", "value", "mask", "valid")}
+        parts = {
+            name: tensor[rows]
+            for name, tensor in per_example.items()
+            if tensor is not None and tensor.shape[0] == batch
+        }
+        return replace(self, **parts)
 
-        def part(shared: Tensor | None) -> Tensor | None:
-            return shared[rows] if shared is not None and shared.shape[0] == batch else shared
-
-        return replace(
-            self,
-            query=self.query[rows],
-            key=self.key[rows],
-            value=self.value[rows],
-            mask=part(self.mask),
-            valid=part(self.valid),
+    def counted(self, after_dropout: bool) -> tuple[Tensor, Tensor]:
+        """Out [B,Q,H,D] and received [B,H,K]."""
+        return attention_with_received(
+            self.query,
+            self.key,
+            self.value,
+            mask=self.mask,
+            valid=self.valid,
+            scale=self.scale,
+            dropout=self.dropout,
+            after_dropout=after_dropout,
         )
 
-    def with_bias(self, mask: Tensor) -> Call:
-        """The same call with a learned bias added to the mask."""
-        return replace(self, mask=mask, biased=True)
 
+def watch(call: Call, plan: LayerPlan) -> tuple[Tensor, Seen]:
+    """Attention of one layer, out [B,Q,H,D], and what was seen of it: each head by the cheapest way that shows it."""
+    count = call.query.shape[1]
+    mapped = tuple(range(count)) if call.biased else plan.mapped
+    if not mapped:
+        out, received = call.counted(plan.after_dropout)
+        return out, Seen(call.valid, rest=tuple(range(count)), counted=received)
+    counted: list[Tensor] = []
 
-# Maps of so many bytes at a time are made and digested: they stay in the caches of a processor.
-PART_BYTES = 1 << 21
+    def rest(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> Tensor:
+        if plan.counted:
+            others = replace(call, query=query, key=key, value=value, mask=mask)
+            out, received = others.counted(plan.after_dropout)
+            counted.append(received)
+            return out
+        return torch.nn.functional.scaled_dot_product_attention(
+            query, key, value, attn_mask=mask, dropout_p=call.dropout, scale=call.scale
+        ).transpose(1, 2)
+
+    out, before, after = attention_with_maps(
+        call.query, call.key, call.value, mapped, mask=call.mask, scale=call.scale, dropout=call.dropout, rest=rest
+    )
+    return out, Seen(call.valid, mapped, before, after, tuple(without(mapped, count)), next(iter(counted), None))
 
 
 def digest_in_parts(call: Call, plan: LayerPlan, layer: int, current: Pass) -> Tensor:
-    """Attention of a layer of which nobody keeps a map, out [B,Q,H,D]: a few examples at a time where that pays."""
+    """Attention of a layer of which no map is kept, out [B,Q,H,D]: a few examples at a time where that pays."""
     batch, _, queries, _ = call.query.shape
     size = len(plan.mapped) * queries * call.key.shape[2] * call.query.element_size()
     step = batch
     if call.query.device.type == "cpu" and not torch.is_grad_enabled():
         step = max(1, PART_BYTES // size)
-    made = []
+    outs = []
     for start in range(0, batch, step):
         rows = slice(start, min(start + step, batch))
         out, seen = watch(call if step >= batch else call.of_examples(rows), plan)
         current.take(layer, seen, rows)
-        made.append(out)
-    return made[0] if len(made) == 1 else torch.cat(made)
-
-
-def watch(call: Call, plan: LayerPlan) -> tuple[Tensor, Seen]:
-    """Attention of one layer, out [B,Q,H,D], and what was seen of it."""
-    count = call.query.shape[1]
-    mapped = tuple(range(count)) if call.biased else plan.mapped
-    if not mapped:
-        out, received = _counted(call, plan.after_dropout)
-        return out, Seen(call.valid, rest=tuple(range(count)), counted=received)
-    counted: list[Tensor] = []
-
-    def rest(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> Tensor:
-        others = replace(call, query=query, key=key, value=value, mask=mask)
-        if not plan.counted:
-            return _plain_call(others)
-        out, received = _counted(others, plan.after_dropout)
-        counted.append(received)
-        return out
-
-    out, before, after = attention_with_maps(
-        call.query, call.key, call.value, mapped, mask=call.mask, scale=call.scale, dropout=call.dropout, rest=rest
-    )
-    others = tuple(without(mapped, count))
-    return out, Seen(call.valid, mapped, before, after, others, next(iter(counted), None))
-
-
-def _counted(call: Call, after_dropout: bool) -> tuple[Tensor, Tensor]:
-    return attention_with_received(
-        call.query,
-        call.key,
-        call.value,
-        mask=call.mask,
-        valid=call.valid,
-        scale=call.scale,
-        dropout=call.dropout,
-        after_dropout=after_dropout,
-    )
-
-
-def _plain_call(call: Call) -> Tensor:
-    out = torch.nn.functional.scaled_dot_product_attention(
-        call.query, call.key, call.value, attn_mask=call.mask, dropout_p=call.dropout, scale=call.scale
-    )
-    return out.transpose(1, 2)
-
-
-NAME = "headwise"
-WITHOUT_HEADS = "headwise_without_heads"
-"""The attention of layers that lost all their heads: no kernel need know what to do with none."""
-SITE = "_headwise_site"
+        outs.append(out)
+    return outs[0] if len(outs) == 1 else torch.cat(outs)
 
 
 def register() -> None:
@@ -151,7 +130,7 @@ def register() -> None:
 
 
 def mask_of(batch_size: int, q_length: int, kv_length: int, **options: Any) -> Tensor | None:
-    """SDPA's mask [B,1,Q,K]; if it is padding alone, one row expanded over the queries, which the kernel can tell."""
+    """SDPA's mask [B,1,Q,K]; if it is padding alone, one row expanded over the queries, which `narrow` recognises."""
     if options.get("mask_function") is not bidirectional_mask_function:
         mask: Tensor | None = sdpa_mask(batch_size, q_length, kv_length, **options)
         return mask
@@ -162,7 +141,7 @@ def mask_of(batch_size: int, q_length: int, kv_length: int, **options: Any) -> T
 def attend_without_heads(
     module: nn.Module, query: Tensor, key: Tensor, value: Tensor, *_: Any, **__: Any
 ) -> tuple[Tensor, Tensor]:
-    """Outputs [B,Q,0,D] and maps [B,0,Q,K] of a layer without heads; it counts as a layer all the same."""
+    """Outputs [B,Q,0,D] and maps [B,0,Q,K] of a layer without heads, which still counts as a layer."""
     site = getattr(module, SITE, None)
     if site is not None:
         site.begin()
@@ -181,61 +160,42 @@ def attend(
 ) -> tuple[Tensor, Tensor | None]:
     """Attention of one layer: query [B,H,Q,D], key and value [B,H,K,D] -> out [B,Q,H,D].
 
-    No weights are returned, as with SDPA: what was seen goes to those who asked for it.
+    No weights are returned, as with SDPA: what was seen goes to the customers of the model.
     """
     if query.shape[1] == 0:
         return attend_without_heads(module, query, key, value)
     site = getattr(module, SITE, None)
     step = None if site is None else site.begin()
-    if step is None:
-        return _plain(module, query, key, value, attention_mask, dropout, scaling, kwargs)
+    plan = None if step is None else step[0].plans[step[1]]
+    if plan is None or not plan.seen:
+        # Without a mask transformers takes a module that does not say (Splinter's) for causal, and encoders are not.
+        options = {"is_causal": getattr(module, "is_causal", False), **kwargs}
+        out: Tensor = sdpa_attention_forward(
+            module, query, key, value, attention_mask, dropout=dropout, scaling=scaling, **options
+        )[0]
+    if step is None or plan is None:
+        return out, None
     current, layer = step
-    plan = current.plans[layer]
-    if not plan.watched:
-        out, _ = _plain(module, query, key, value, attention_mask, dropout, scaling, kwargs)
-        return current.apply_gates(layer, out), None
-    _check(module, kwargs)
-    current.check_heads(layer, query.shape[1])
-    groups = getattr(module, "num_key_value_groups", 1)
-    call = Call.of(query, repeat_kv(key, groups), repeat_kv(value, groups), attention_mask, scaling, dropout)
-    if current.valid is None and call.valid is not None:
-        current.valid = call.valid
-    if plan.seen:
-        bias = kwargs.get("position_bias")
-        if bias is not None:  # learned: it needs a gradient, which only the explicit way gives
-            call = call.with_bias(create_position_bias_mask(bias, call.mask, False, query, key))
-        if plan.digested:
-            out = digest_in_parts(call, plan, layer, current)
-        else:
-            out, seen = watch(call, plan)
-            current.take(layer, seen)
-    else:
-        out, _ = _plain(module, query, key, value, attention_mask, dropout, scaling, kwargs)
-    current.take_parts(layer, "value", call.value)
-    current.take_parts(layer, "output", out.transpose(1, 2))
+    if plan.watched:
+        if kwargs.get("is_causal") or getattr(module, "is_causal", False):
+            raise UnsupportedModelError(
+                f"{type(module).__name__} is causal; headwise watches encoders, whose tokens see each other both ways."
+            )
+        current.check_heads(layer, query.shape[1])
+        groups = getattr(module, "num_key_value_groups", 1)
+        call = Call.of(query, repeat_kv(key, groups), repeat_kv(value, groups), attention_mask, scaling, dropout)
+        if current.valid is None and call.valid is not None:
+            current.valid = call.valid
+        if plan.seen:
+            bias = kwargs.get("position_bias")
+            if bias is not None:  # learned: it needs a gradient, which only explicit maps give
+                bias_mask = create_position_bias_mask(bias, call.mask, False, query, key)
+                call = replace(call, mask=bias_mask, biased=True)
+            if plan.digested:
+                out = digest_in_parts(call, plan, layer, current)
+            else:
+                out, seen = watch(call, plan)
+                current.take(layer, seen)
+        current.take_parts(layer, "value", call.value)
+        current.take_parts(layer, "output", out.transpose(1, 2))
     return current.apply_gates(layer, out), None
-
-
-def _plain(
-    module: nn.Module,
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    mask: Tensor | None,
-    dropout: float,
-    scaling: float | None,
-    kwargs: dict[str, Any],
-) -> tuple[Tensor, None]:
-    # Without a mask transformers takes a module that does not say (Splinter's) for causal, and encoders are not.
-    kwargs = {"is_causal": getattr(module, "is_causal", False), **kwargs}
-    result: tuple[Tensor, None] = sdpa_attention_forward(
-        module, query, key, value, mask, dropout=dropout, scaling=scaling, **kwargs
-    )
-    return result
-
-
-def _check(module: nn.Module, kwargs: dict[str, Any]) -> None:
-    if kwargs.get("is_causal") or getattr(module, "is_causal", False):
-        raise UnsupportedModelError(
-            f"{type(module).__name__} is causal; headwise watches encoders, whose tokens see each other both ways."
-        )

@@ -1,4 +1,4 @@
-"""Look at attention while a model runs."""
+"""Record attention while a model runs."""
 
 from __future__ import annotations
 
@@ -16,11 +16,13 @@ from headwise.attention.passes import KINDS, Customer, Digest, Heads, Inputs, La
 from headwise.attention.seam import Seam
 from headwise.errors import InputError, StateError, choices
 
-# What a capture or a guide gets to see.
+_NOTHING = (
+    "nothing is recorded yet: run the model (the very one given to capture, not a part of it) inside the with block."
+)
 
 
 @dataclass
-class _Seen:
+class _Content:
     """What one forward pass gave."""
 
     layers: dict[int, Tensor]
@@ -30,12 +32,12 @@ class _Seen:
 
 
 class AttentionRecord(Mapping[int, Tensor]):
-    """Attention of one forward pass: a mapping from layer number to what was asked for.
+    """Attention of one forward pass: a mapping from layer number to what was requested.
 
     That is [B,n,K] (received), [B,n,Q,K] (map) or [B,n,S,D] (value, output; of padding too).
 
-    The tensors are part of the model's graph: a loss on them trains the model. Only tokens count: padded queries have
-    no vote, padded keys receive nothing.
+    The tensors are part of the model's graph: a loss on them trains the model. Only tokens count: padded queries are
+    left out, padded keys receive nothing.
     """
 
     def __init__(self, request: Request) -> None:
@@ -44,44 +46,41 @@ class AttentionRecord(Mapping[int, Tensor]):
         self.after_dropout = request.after_dropout
         self.heads: dict[int, tuple[int, ...]] = dict(request.heads)
         """The recorded heads of each recorded layer."""
-        self._seen: dict[int | None, _Seen] = {}
+        self._content: dict[int | None, _Content] = {}
 
     def fill(self, layers: dict[int, Tensor], valid: Tensor, special: Tensor | None) -> AttentionRecord:
         """Replace the content by that of another forward pass; each thread sees its own, or else the latest."""
-        self._seen[threading.get_ident()] = self._seen[None] = _Seen(layers, valid, special)
+        self._content[threading.get_ident()] = self._content[None] = _Content(layers, valid, special)
         return self
 
     def __deepcopy__(self, memo: dict[int, Any]) -> AttentionRecord:
-        """An empty one: what was seen belongs to the model that was copied, and its graph cannot be."""
+        """An empty one: the content belongs to the model that was copied, and its graph cannot be copied."""
         twin = copy.copy(self)
-        twin._seen = {}
+        twin._content = {}
         memo[id(self)] = twin
         return twin
 
     @property
-    def _mine(self) -> _Seen | None:
-        return self._seen.get(threading.get_ident(), self._seen.get(None))
-
-    @property
-    def _layers(self) -> dict[int, Tensor]:
-        return {} if self._mine is None else self._mine.layers
+    def _mine(self) -> _Content:
+        empty = _Content({}, torch.ones(0, 0, dtype=torch.bool), None)
+        return self._content.get(threading.get_ident(), self._content.get(None, empty))
 
     @property
     def cache(self) -> dict[Any, Any]:
-        """For those who compute from this record and want to share results; emptied with every pass."""
-        return {} if self._mine is None else self._mine.cache
+        """For functions that compute from this record and share results; emptied with every pass."""
+        return self._mine.cache
 
     @property
     def valid(self) -> Tensor:
         """[B,K] True where a position is a token, False where it is padding."""
-        if self._mine is None:
-            raise StateError(self._nothing())
+        if not self._content:
+            raise StateError(_NOTHING)
         return self._mine.valid
 
     @property
     def special(self) -> Tensor | None:
-        """[B,K] True where a position is a special token such as [CLS]; None if nobody said which are."""
-        return None if self._mine is None else self._mine.special
+        """[B,K] True where a position is a special token such as [CLS]; None if that is not known."""
+        return self._mine.special
 
     @property
     def maps(self) -> list[tuple[int, int]]:
@@ -94,31 +93,25 @@ class AttentionRecord(Mapping[int, Tensor]):
 
     def __getitem__(self, layer: int) -> Tensor:
         """The attention of one layer."""
-        if not self._layers:
-            raise StateError(self._nothing())
-        if layer not in self._layers:
-            raise StateError(f"layer {layer} was not recorded: recorded are {sorted(self._layers)}.")
-        return self._layers[layer]
+        layers = self._mine.layers
+        if not layers:
+            raise StateError(_NOTHING)
+        if layer not in layers:
+            raise StateError(f"layer {layer} was not recorded: recorded are {sorted(layers)}.")
+        return layers[layer]
 
     def __iter__(self) -> Iterator[int]:
         """The recorded layers."""
-        return iter(self._layers)
+        return iter(self._mine.layers)
 
     def __len__(self) -> int:
         """How many layers are recorded."""
-        return len(self._layers)
+        return len(self._mine.layers)
 
     def __repr__(self) -> str:
-        """Say what is inside."""
-        inside = {layer: tuple(tensor.shape) for layer, tensor in self._layers.items()}
+        """The kind and the shapes of the content."""
+        inside = {layer: tuple(tensor.shape) for layer, tensor in self._mine.layers.items()}
         return f"AttentionRecord({self.what}, {inside or 'no forward pass yet'})"
-
-    @staticmethod
-    def _nothing() -> str:
-        return (
-            "nothing is recorded yet: run the model (the very one given to capture, not a part of it) "
-            "inside the with block."
-        )
 
 
 @contextmanager
@@ -146,14 +139,14 @@ def capture(
         model: a transformers encoder, bare or wrapped (PEFT, DDP, ...).
         layers: "all", "first:N", "last:N", a number or numbers.
         heads: the same, or a mapping from layer to heads.
-        what: "received", the attention that each token receives, summed over the tokens that give it (no map is ever
-            stored); "map", the whole matrix of every chosen head; "value" or "output", each head's values or outputs
-            [B,n,S,D], before gates, of padded positions too.
-        after_dropout: see what dropout left (training only) instead of the distribution itself.
+        what: "received", the attention that each token receives, summed over the tokens that it comes from (no map
+            is ever stored); "map", the whole matrix of every chosen head; "value" or "output", each head's values or
+            outputs [B,n,S,D], before gates, of padded positions too.
+        after_dropout: record the weights after dropout (training only) instead of the distribution itself.
         digest: for what="map", a function (layer, rows, maps [b,n,Q,K]) -> [b,n,...] that is called as soon as the maps
-            of some examples are there; `rows` is the slice of the batch that they are. The record then holds what it
+            of some examples are computed; `rows` is the slice of the batch that they are. The record then holds what it
             returns, and no map outlives its layer: statistics of any model and data set without stored maps. Rows of
-            padded queries reach it as the model made them.
+            padded queries are passed to it unchanged.
     """
     if digest is not None and what != "map":
         raise InputError(f"a digest is made of maps, and what={what!r}: give what='map', or leave the digest out.")

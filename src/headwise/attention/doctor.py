@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import platform
 import warnings
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,7 @@ from headwise.errors import HeadwiseError, HeadwiseWarning, InputError, Unsuppor
 BYTES_PER_NUMBER = 4
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Diagnosis:
     """What `headwise doctor` reports."""
 
@@ -32,20 +32,20 @@ class Diagnosis:
     """fused, eager fallback or unsupported."""
     reason: str
     """Why it is not fused; empty if it is."""
-    layers: int | None
-    heads: int | None
+    layers: int | None = None
+    heads: int | None = None
     """Of a layer that has them all."""
-    pruned: dict[int, list[int]]
-    """By layer, the heads that were pruned; empty if all are there."""
-    verified: bool
-    """A forward pass really gave attention of every layer and head."""
+    pruned: dict[int, list[int]] = field(default_factory=dict)
+    """By layer, the heads that were pruned."""
+    verified: bool = False
+    """A forward pass gave attention of every layer and head."""
     loads_offline: bool
-    """Config and weights were found without the network."""
+    """Config and weights were loaded without the network."""
     batch: int
     length: int
-    map_bytes: int | None
+    map_bytes: int | None = None
     """Attention maps of one batch, as stored by eager attention for the backward pass."""
-    received_bytes: int | None
+    received_bytes: int | None = None
     """Received attention of the same batch."""
     versions: dict[str, str]
 
@@ -54,15 +54,21 @@ class Diagnosis:
         return asdict(self)
 
 
-def diagnose(name: str, *, batch: int = 16, length: int = 256, network: bool = False) -> Diagnosis:
+def diagnose(name: str, *, batch: int = 16, length: int = 256, download: bool = False) -> Diagnosis:
     """Examine a model by path or Hub name; the network is used only if allowed."""
     for option, value in (("batch", batch), ("length", length)):
         if value < 1:
-            raise InputError(f"--{option} {value}: expected a number of 1 or more.")
-    config, offline = _config(name, network)
+            raise InputError(f"{option}={value}: expected a number of 1 or more.")
+    config, offline = _config(name, download)
+    about: dict[str, Any] = {"model": name, "loads_offline": offline, "batch": batch, "length": length}
+    about["versions"] = {
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "transformers": transformers.__version__,
+    }
     try:
         try:
-            model, loaded = _model(name, config, network)
+            model, loaded = _model(name, config, download)
         except HeadwiseError:
             raise
         except (AssertionError, AttributeError, KeyError, RuntimeError, TypeError, ValueError) as error:
@@ -72,50 +78,30 @@ def diagnose(name: str, *, batch: int = 16, length: int = 256, network: bool = F
         encoder = encoder_of(model)
         family = family_of(encoder)
         if family.longest is not None and length > family.longest:
-            raise InputError(f"--length {length}: {family.name} here takes at most {family.longest} tokens.")
+            raise InputError(f"length={length}: {family.name} here takes at most {family.longest} tokens.")
         _verify(encoder)
     except InputError:
         raise
     except HeadwiseError as error:
-        return Diagnosis(
-            name,
-            config.model_type,
-            "unsupported",
-            str(error),
-            None,
-            None,
-            {},
-            False,
-            offline,
-            batch,
-            length,
-            None,
-            None,
-            _versions(),
-        )
+        return Diagnosis(family=config.model_type, route="unsupported", reason=str(error), **about)
     maps = batch * sum(len(heads) for heads in family.left)
-    route = "fused" if family.route == "fused" else "eager fallback"
-    reason = "" if route == "fused" else "its attention ignores custom functions; its own maps are used, after dropout"
+    fused = family.route == "fused"
     return Diagnosis(
-        name,
-        family.name,
-        route,
-        reason,
-        family.layers,
-        family.heads,
-        {layer: list(heads) for layer, heads in family.pruned.items()},
-        True,
-        offline and loaded,
-        batch,
-        length,
-        maps * length * length * BYTES_PER_NUMBER,
-        maps * length * BYTES_PER_NUMBER,
-        _versions(),
+        family=family.name,
+        route="fused" if fused else "eager fallback",
+        reason="" if fused else "its attention ignores custom functions; its own maps are used, after dropout",
+        layers=family.layers,
+        heads=family.heads,
+        pruned={layer: list(heads) for layer, heads in family.pruned.items()},
+        verified=True,
+        map_bytes=maps * length * length * BYTES_PER_NUMBER,
+        received_bytes=maps * length * BYTES_PER_NUMBER,
+        **{**about, "loads_offline": offline and loaded},
     )
 
 
 def _config(name: str, network: bool) -> tuple[PreTrainedConfig, bool]:
-    """The config, and whether it was there without the network."""
+    """The config, and whether it was loaded without the network."""
     try:
         return read_config(name), True
     except Exception as error:  # other people's files, in which anything may be wrong
@@ -123,8 +109,8 @@ def _config(name: str, network: bool) -> tuple[PreTrainedConfig, bool]:
             raise InputError(f"{name}: no model that transformers can read ({_reason(error)}).") from None
         if not network:
             raise InputError(
-                f"{name}: no such folder, and no such model in the local cache; give a path, or add --download to ask "
-                "the Hub."
+                f"{name}: no such folder, and no such model in the local cache; give a path, or pass download=True to "
+                "ask the Hub."
             ) from None
     try:
         return read_config(name, local_only=False), False
@@ -156,47 +142,32 @@ def _model(name: str, config: PreTrainedConfig, network: bool) -> tuple[nn.Modul
 
 
 def _verify(encoder: PreTrainedModel) -> None:
-    """Run two short examples, one padded if it is text, and see whether attention arrives."""
-    inputs = _inputs(encoder)
-    with warnings.catch_warnings(), torch.no_grad():
-        warnings.simplefilter("ignore", HeadwiseWarning)
-        with capture(encoder.eval(), **_chosen(encoder)) as record:
-            encoder(**inputs)
-    total = record.stacked().sum(-1)  # [B,M]: every token gives one unit of attention
-    mask = inputs.get("attention_mask", record.valid)
-    if not torch.allclose(total, mask.sum(1, keepdim=True).to(total.dtype), atol=1e-3):
-        raise HeadwiseError("the attention that was seen does not sum to one per token: this model is not supported.")
-
-
-def _inputs(encoder: PreTrainedModel) -> dict[str, Tensor]:
-    """Two short examples."""
+    """Run two short examples, one padded if it is text, and check the attention that is recorded."""
     config: Any = encoder.config
+    inputs: dict[str, Tensor]
     if encoder.main_input_name == "pixel_values":
         size = config.image_size
         height, width = (size, size) if isinstance(size, int) else size
-        return {"pixel_values": torch.zeros(2, config.num_channels, height, width)}
-    if encoder.main_input_name != "input_ids":
+        inputs = {"pixel_values": torch.zeros(2, config.num_channels, height, width)}
+    elif encoder.main_input_name == "input_ids":
+        ids = torch.full((2, 6), min(5, config.vocab_size - 1))
+        mask = torch.ones_like(ids)
+        mask[1, 4:] = 0
+        inputs = {"input_ids": ids, "attention_mask": mask}
+    else:
         raise UnsupportedModelError(
             f"{config.model_type} takes {encoder.main_input_name}, and headwise examines encoders of text and images."
         )
-    ids = torch.full((2, 6), min(5, config.vocab_size - 1))
-    mask = torch.ones_like(ids)
-    mask[1, 4:] = 0
-    return {"input_ids": ids, "attention_mask": mask}
-
-
-def _chosen(encoder: PreTrainedModel) -> dict[str, Any]:
-    """The heads that are there, if some were pruned."""
-    family = family_of(encoder)
-    if not family.pruned:
-        return {}
-    left = {layer: heads for layer, heads in enumerate(family.left) if heads}
-    return {"layers": list(left), "heads": left}
+    left = {layer: heads for layer, heads in enumerate(family_of(encoder).left) if heads}
+    with warnings.catch_warnings(), torch.no_grad():
+        warnings.simplefilter("ignore", HeadwiseWarning)
+        with capture(encoder.eval(), layers=list(left), heads=left) as record:
+            encoder(**inputs)
+    total = record.stacked().sum(-1)  # [B,M]: every token gives one unit of attention
+    tokens = inputs.get("attention_mask", record.valid).sum(1, keepdim=True)
+    if not torch.allclose(total, tokens.to(total.dtype), atol=1e-3):
+        raise HeadwiseError("the attention that was seen does not sum to one per token: this model is not supported.")
 
 
 def _reason(error: Exception) -> str:
     return reason_of(error).rstrip(".")
-
-
-def _versions() -> dict[str, str]:
-    return {"python": platform.python_version(), "torch": torch.__version__, "transformers": transformers.__version__}

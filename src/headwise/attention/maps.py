@@ -1,4 +1,4 @@
-"""Attention with explicit maps, for the heads whose maps somebody wants to see; the others go another way.
+"""Attention masks of any form, and attention with explicit maps for the heads whose maps are watched.
 
 Shapes: B batch, H heads, n of them chosen, Q queries, K keys, D head size.
 """
@@ -11,11 +11,60 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from headwise.attention.passes import pick, without
-from headwise.attention.visibility import additive, blind_rows
-
+# Some models hide keys by adding the lowest number of their type, others by adding -10000; exp(-745) is zero already.
+LOWEST_SEEN = -5000.0
 # Attention of the other heads: (query, key, value, mask) -> out [B,Q,m,D].
 Rest = Callable[[Tensor, Tensor, Tensor, Tensor | None], Tensor]
+
+
+def additive(mask: Tensor, dtype: torch.dtype) -> Tensor:
+    """A mask as numbers to add to the scores. The lowest finite number, not -inf: a blind row must not turn to NaN."""
+    if mask.dtype != torch.bool:
+        return mask.to(dtype).clamp(min=torch.finfo(dtype).min)
+    bias = torch.zeros(mask.shape, dtype=dtype, device=mask.device)
+    return bias.masked_fill_(~mask, torch.finfo(dtype).min)
+
+
+def visible(mask: Tensor) -> Tensor:
+    """A mask as booleans: an additive mask hides what it lowers so far that nothing is left in any number type."""
+    return mask if mask.dtype == torch.bool else mask > LOWEST_SEEN
+
+
+def blind_rows(mask: Tensor) -> Tensor:
+    """[B,H,Q] True where a query sees no key."""
+    return ~visible(mask).any(-1)
+
+
+def narrow(mask: Tensor | None) -> Tensor | None:
+    """Undo the expansion of a key mask over queries: [B,1,Q,K] with equal rows becomes [B,1,1,K]."""
+    if mask is not None and mask.shape[2] > 1 and mask.stride(2) == 0:
+        return mask[:, :, :1]
+    return mask
+
+
+def valid_positions(mask: Tensor | None, batch: int) -> Tensor | None:
+    """[B,L] which positions are tokens, from a self-attention mask; None if all are.
+
+    In an encoder a token may see itself, and padding is visible to nothing, itself included: so the diagonal separates
+    them in key masks and in sliding windows alike.
+    """
+    if mask is None:
+        return None
+    seen = visible(mask).any(1)  # over heads: [B,Q,K]
+    valid = seen[:, 0] if seen.shape[1] == 1 else seen.diagonal(dim1=1, dim2=2)
+    return valid.expand(batch, -1)
+
+
+def pick(whole: Tensor, heads: Sequence[int]) -> Tensor:
+    """Pick heads from dimension 1; without a copy where they are neighbours."""
+    if list(heads) == list(range(heads[0], heads[-1] + 1)):
+        return whole if len(heads) == whole.shape[1] else whole.narrow(1, heads[0], len(heads))
+    return whole[:, list(heads)]
+
+
+def without(numbers: Sequence[int], count: int) -> list[int]:
+    """The numbers below `count` that are not among these."""
+    return [number for number in range(count) if number not in set(numbers)]
 
 
 def attention_with_maps(
@@ -29,20 +78,23 @@ def attention_with_maps(
     dropout: float,
     rest: Rest,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Attention of all heads, and the maps of the chosen ones.
+    """Attention of all heads, and the maps of the chosen ones; `rest` computes the others.
 
     Returns:
         out [B,Q,H,D], and the maps of `heads`, [B,n,Q,K], before and after dropout (the same tensor if there is none).
     """
+
+    def of(those: Sequence[int]) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
+        shared = mask is None or mask.shape[1] == 1
+        part = mask if mask is None or shared else pick(mask, those)
+        return pick(query, those), pick(key, those), pick(value, those), part
+
     others = without(heads, query.shape[1])
-    seen, before, after = _explicit(
-        pick(query, heads), pick(key, heads), pick(value, heads), _of_heads(mask, heads), scale, dropout
-    )
+    seen, before, after = _explicit(*of(heads), scale, dropout)
     seen = seen.transpose(1, 2)
     if not others:
         return seen.contiguous(), before, after
-    unseen = rest(pick(query, others), pick(key, others), pick(value, others), _of_heads(mask, others))
-    out = torch.cat([seen, unseen], 2)
+    out = torch.cat([seen, rest(*of(others))], 2)
     order = [*heads, *others]
     if order != sorted(order):
         out = out[:, :, torch.tensor(order, device=query.device).argsort()]
@@ -53,10 +105,18 @@ def _explicit(
     query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, scale: float, dropout: float
 ) -> tuple[Tensor, Tensor, Tensor]:
     """The steps of transformers' eager attention in the same order, so that the results are the same bits."""
-    bias = None if mask is None else additive(mask, query.dtype)
-    blind = None if mask is None else _blind(mask)
-    if bias is not None and bias.requires_grad:
-        return _learned_bias(query, key, value, bias, blind, scale, dropout)
+    bias = blind = None
+    if mask is not None:
+        bias, blind = additive(mask, query.dtype), blind_rows(mask).unsqueeze(-1)
+        # On a CPU, skip a pass over the maps if no row is blind; elsewhere the question would wait for the device.
+        if blind.device.type == "cpu" and not bool(blind.any()):
+            blind = None
+    if bias is not None and bias.requires_grad:  # by autograd, which also gives the bias its gradient
+        scores = torch.matmul(query, key.transpose(2, 3)) * scale + bias
+        before = torch.softmax(scores, -1, dtype=torch.promote_types(query.dtype, torch.float32))
+        before = before if blind is None else before.masked_fill(blind, 0.0)
+        after = torch.nn.functional.dropout(before, dropout) if dropout > 0 else before
+        return torch.matmul(after.to(value.dtype), value), before, after
     if dropout == 0 and not torch.is_grad_enabled():
         before = _weights(query, key, bias, blind, scale)
         return torch.matmul(before.to(value.dtype), value), before, before
@@ -64,20 +124,11 @@ def _explicit(
     return out, before, before if after is None else after
 
 
-def _blind(mask: Tensor) -> Tensor | None:
-    """[B,H,Q,1] True where a query sees no key; on a processor None if all see one, which spares a way over the maps.
-
-    Elsewhere to ask would mean to wait for the device.
-    """
-    blind = blind_rows(mask).unsqueeze(-1)
-    return None if blind.device.type == "cpu" and not bool(blind.any()) else blind
-
-
 class _Explicit(torch.autograd.Function):
-    """Keeps no map for the backward pass, which makes it again, and of dropout only which weights it left.
+    """Stores no map for the backward pass, which computes it again, and of dropout only which weights it left.
 
-    Whoever looks at the map keeps it, or its gradient: guides of all layers have their gradients ready before the first
-    layer asks for its own. A second copy here would double what maps cost in memory; to make it again costs little.
+    The reader of the map keeps it, or its gradient: guides of all layers have their gradients ready before the first
+    layer needs its map. A second copy here would double the memory of maps; computing it again costs little.
     """
 
     @staticmethod
@@ -95,7 +146,8 @@ class _Explicit(torch.autograd.Function):
         kept = torch.empty_like(before, dtype=torch.bool).bernoulli_(1 - dropout) if dropout > 0 else None
         after = before if kept is None else _dropped(before, kept, dropout)
         ctx.save_for_backward(query, key, value, bias, blind, kept)
-        ctx.scale, ctx.dropout, ctx.autocast = scale, dropout, _autocast(query.device.type)
+        ctx.scale, ctx.dropout, device = scale, dropout, query.device.type
+        ctx.autocast = {"enabled": torch.is_autocast_enabled(device), "dtype": torch.get_autocast_dtype(device)}
         ctx.set_materialize_grads(False)
         return torch.matmul(after.to(value.dtype), value), before, None if kept is None else after
 
@@ -135,26 +187,5 @@ def _weights(query: Tensor, key: Tensor, bias: Tensor | None, blind: Tensor | No
     return weights if blind is None else weights.masked_fill_(blind, 0.0)
 
 
-def _autocast(device: str) -> dict[str, Any]:
-    """What is to be restored when the map is made again."""
-    return {"enabled": torch.is_autocast_enabled(device), "dtype": torch.get_autocast_dtype(device)}
-
-
 def _dropped(weights: Tensor, kept: Tensor, dropout: float) -> Tensor:
     return torch.mul(weights, kept).mul_(1 / (1 - dropout))
-
-
-def _learned_bias(
-    query: Tensor, key: Tensor, value: Tensor, bias: Tensor, blind: Tensor | None, scale: float, dropout: float
-) -> tuple[Tensor, Tensor, Tensor]:
-    """The same by autograd, which also gives the bias its gradient."""
-    scores = torch.matmul(query, key.transpose(2, 3)) * scale + bias
-    before = torch.softmax(scores, -1, dtype=torch.promote_types(query.dtype, torch.float32))
-    if blind is not None:
-        before = before.masked_fill(blind, 0.0)
-    after = torch.nn.functional.dropout(before, dropout) if dropout > 0 else before
-    return torch.matmul(after.to(value.dtype), value), before, after
-
-
-def _of_heads(mask: Tensor | None, heads: Sequence[int]) -> Tensor | None:
-    return mask if mask is None or mask.shape[1] == 1 else pick(mask, heads)

@@ -1,4 +1,4 @@
-"""One forward pass as the seam sees it: what is wanted of each layer, and what has been seen.
+"""One forward pass as the seam sees it: what is requested of each layer, and what has been seen.
 
 Shapes: B batch, S positions, H heads, Q queries, K keys.
 """
@@ -12,18 +12,21 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
+from headwise.attention.maps import pick
 from headwise.errors import InputError, StateError, UnsupportedModelError
-
-# Which layers and which heads: one parser, one answer. Layers and heads count from 0.
-
 
 Layers = str | int | Iterable[int]
 Heads = str | int | Iterable[int] | Mapping[int, Iterable[int]]
 Selection = dict[int, tuple[int, ...]]
+What = Literal["received", "map", "value", "output"]
+KINDS: tuple[What, ...] = ("received", "map", "value", "output")
+Gates = Mapping[int, Tensor]
+# (layer, which examples of the batch, their maps [b,n,Q,K] with rows of padding as they are) -> what is kept [b,n,...].
+Digest = Callable[[int, slice, Tensor], Tensor]
 
 
 def select(layers: Layers, heads: Heads, shape: tuple[int, int]) -> Selection:
-    """Resolve a choice of layers and heads.
+    """Resolve a choice of layers and heads, which both count from 0.
 
     Args:
         layers: "all", "first:4", "last:4", "first:half", "last:half", a number, or numbers; negative ones count from
@@ -35,68 +38,43 @@ def select(layers: Layers, heads: Heads, shape: tuple[int, int]) -> Selection:
         The chosen heads of each chosen layer, both in ascending order.
     """
     layer_count, head_count = shape
-    if isinstance(heads, Mapping):
-        chosen = {_number(layer, "layer", layer_count): part for layer, part in heads.items()}
-        wanted = _numbers(layers, "layer", layer_count)
-        selection = {layer: _numbers(chosen[layer], "head", head_count) for layer in wanted if layer in chosen}
-        if not selection:
-            raise InputError(
-                f"no heads chosen: {dict(heads)!r} must name at least one of the chosen layers {list(wanted)}."
-            )
-        return selection
-    each = _numbers(heads, "head", head_count)
-    return {layer: each for layer in _numbers(layers, "layer", layer_count)}
+    numbers = _numbers(layers, "layer", layer_count)
+    if not isinstance(heads, Mapping):
+        return dict.fromkeys(numbers, _numbers(heads, "head", head_count))
+    by_layer = {_numbers([layer], "layer", layer_count)[0]: part for layer, part in heads.items()}
+    selection = {layer: _numbers(by_layer[layer], "head", head_count) for layer in numbers if layer in by_layer}
+    if not selection:
+        raise InputError(
+            f"no heads chosen: {dict(heads)!r} must name at least one of the chosen layers {list(numbers)}."
+        )
+    return selection
 
 
 def _numbers(choice: Layers, kind: str, count: int) -> tuple[int, ...]:
+    """The chosen numbers, in ascending order; `kind` is layer or head."""
+    wrong = f"{kind}s {{!r}}: expected 'all', 'first:N', 'last:N', 'first:half', a number or a list of numbers."
     if isinstance(choice, str):
-        return _named(choice, kind, count)
-    if isinstance(choice, int):
+        name, _, size = choice.partition(":")
+        size = str(max(1, count // 2)) if size == "half" else size
+        if choice == "all":
+            name, size = "first", str(count)
+        if name not in ("first", "last") or not size.isdecimal() or int(size) == 0:
+            raise InputError(wrong.format(choice))
+        if int(size) > count:
+            raise InputError(f"{kind}s {choice!r}: the model has {count} {kind}s; choose at most that many.")
+        return tuple(range(count))[: int(size)] if name == "first" else tuple(range(count))[-int(size) :]
+    if not isinstance(choice, Iterable):
         choice = [choice]
-    try:
-        numbers = sorted({_number(number, kind, count) for number in choice})
-    except TypeError:
-        raise InputError(_expected(choice, kind)) from None
+    numbers = set()
+    for number in choice:
+        if isinstance(number, bool) or not isinstance(number, int):
+            raise InputError(wrong.format(number))
+        if not -count <= number < count:
+            raise InputError(f"{kind} {number} is out of range: the model has {kind}s 0 to {count - 1}.")
+        numbers.add(number % count)
     if not numbers:
         raise InputError(f"no {kind}s chosen: give at least one, or 'all'.")
-    return tuple(numbers)
-
-
-def _named(choice: str, kind: str, count: int) -> tuple[int, ...]:
-    if choice == "all":
-        return tuple(range(count))
-    name, _, size = choice.partition(":")
-    if size == "half":
-        size = str(max(1, count // 2))
-    if name not in ("first", "last") or not size.isdecimal() or int(size) == 0:
-        raise InputError(_expected(choice, kind))
-    if int(size) > count:
-        raise InputError(f"{kind}s {choice!r}: the model has {count} {kind}s; choose at most that many.")
-    return tuple(range(int(size))) if name == "first" else tuple(range(count - int(size), count))
-
-
-def _number(number: object, kind: str, count: int) -> int:
-    if isinstance(number, bool) or not isinstance(number, int):
-        raise InputError(_expected(number, kind))
-    if not -count <= number < count:
-        raise InputError(f"{kind} {number} is out of range: the model has {kind}s 0 to {count - 1}.")
-    return number % count
-
-
-def _expected(choice: object, kind: str) -> str:
-    return f"{kind}s {choice!r}: expected 'all', 'first:N', 'last:N', 'first:half', a number or a list of numbers."
-
-
-def without(numbers: Sequence[int], count: int) -> list[int]:
-    """The numbers below `count` that are not among these."""
-    return [number for number in range(count) if number not in set(numbers)]
-
-
-What = Literal["received", "map", "value", "output"]
-KINDS: tuple[What, ...] = ("received", "map", "value", "output")
-Gates = Mapping[int, Tensor]
-# (layer, which examples of the batch, their maps [b,n,Q,K] with rows of padding as they are) -> what is kept [b,n,...].
-Digest = Callable[[int, slice, Tensor], Tensor]
+    return tuple(sorted(numbers))
 
 
 @dataclass(frozen=True)
@@ -110,7 +88,7 @@ class Request:
     padding_rows: bool = False
     """Of maps: whether the rows of padded queries are left as they are. Else they are 0, at the cost of a copy."""
     digest: Digest | None = None
-    """Of maps: what is kept in their place, so that no map outlives its layer."""
+    """Of maps: computes what is kept instead, so that no map outlives its layer."""
 
     @classmethod
     def of(
@@ -122,7 +100,7 @@ class Request:
         padding_rows: bool = False,
         digest: Digest | None = None,
     ) -> Request:
-        """Make one from a selection."""
+        """From a selection."""
         return cls(what, after_dropout, tuple(sorted(selection.items())), padding_rows, digest)
 
 
@@ -139,6 +117,32 @@ class Inputs:
     """[B,K] True at tokens of a kind, such as separators, by the name of the kind."""
 
 
+class Customer:
+    """Something that sees or changes attention during forward passes: a capture, gates, a guidance."""
+
+    def requests(self) -> tuple[Request, ...]:
+        """What to look at in the coming pass."""
+        return ()
+
+    def gates(self) -> Gates:
+        """What to multiply the heads' outputs with in the coming pass."""
+        return {}
+
+    def before(self, inputs: Inputs) -> None:
+        """Called before a pass in which this customer sees or changes something; may refuse the inputs."""
+
+    def after(self, seen: list[dict[int, Tensor]], valid: Tensor, inputs: Inputs, output: Any) -> Any:
+        """Called after it with what was seen (one mapping from layer to tensor per request); returns the output."""
+        return output
+
+    def idle(self, output: Any) -> None:
+        """Called after a pass in which this customer saw and changed nothing."""
+
+
+# A customer with its requests and gates.
+Order = tuple[Customer, tuple[Request, ...], Gates]
+
+
 @dataclass(frozen=True)
 class Seen:
     """What was seen of one layer's attention."""
@@ -146,7 +150,7 @@ class Seen:
     valid: Tensor | None
     """[B,Q] which queries are tokens; None if all are."""
     mapped: tuple[int, ...] = ()
-    """The heads whose maps were made."""
+    """The heads with maps."""
     before: Tensor | None = None
     """[B,n,Q,K] their maps, before dropout."""
     after: Tensor | None = None
@@ -160,7 +164,7 @@ class Seen:
         """[B,n,Q,K]; rows of padding are 0 unless the request leaves them."""
         maps = self.after if request.after_dropout else self.before
         if maps is None:
-            raise StateError("no map was made: this is a fault of headwise, please report it.")
+            raise StateError("no map was computed: this is a fault of headwise, please report it.")
         maps = pick(maps, [self.mapped.index(head) for head in heads])
         if self.valid is None or request.padding_rows:
             return maps
@@ -181,35 +185,46 @@ class Seen:
 
 
 class LayerPlan:
-    """What all customers together want of one layer."""
+    """What all customers together request of one layer."""
 
     def __init__(
         self, layer: int, requests: Iterable[Request], gates: Iterable[Gates], left: Sequence[int] | None = None
     ) -> None:
-        """Gather the wishes for this layer; of a pruned one, `left` are the numbers of the heads that it has left."""
+        """Collect the requests for this layer; of a pruned one, `left` are the numbers of its remaining heads."""
         self.left = left
         self.takers: list[tuple[int, Request, tuple[int, ...]]] = []
         for number, request in enumerate(requests):
-            for wanted, heads in request.heads:
-                if wanted == layer:
-                    self.takers.append((number, request, heads if left is None else _places(layer, heads, left)))
-        self.gates = [chosen[layer] for chosen in gates if layer in chosen]
+            for requested, heads in request.heads:
+                if requested == layer:
+                    self.takers.append((number, request, _among(left, heads, layer)))
+        self.gates = [by_layer[layer] for by_layer in gates if layer in by_layer]
         self.watched = bool(self.takers)
         received = [(request.after_dropout, heads) for _, request, heads in self.takers if request.what == "received"]
         stages = {after_dropout for after_dropout, _ in received}
         self.after_dropout = stages == {True}
         mapped = {head for _, request, heads in self.takers if request.what == "map" for head in heads}
-        # One fused call counts what is received either before or after dropout: for both the maps are made.
+        # One fused call counts what is received either before or after dropout: both together need maps.
         if len(stages) > 1:
             mapped |= {head for _, heads in received for head in heads}
         self.mapped = tuple(sorted(mapped))
-        """The heads whose maps are made."""
+        """The heads whose maps are computed."""
         self.counted = any(set(heads) - mapped for _, heads in received)
         """Whether attention received is counted for the others."""
         self.seen = bool(mapped) or self.counted
-        """Whether anybody looks at where attention goes, be it maps or what is received."""
+        """Whether maps or received attention are requested."""
         self.digested = bool(self.takers) and all(request.digest is not None for _, request, _ in self.takers)
-        """Whether nobody keeps a map, so that a few examples may be looked at at a time."""
+        """Whether no map is kept, so that a few examples may be processed at a time."""
+
+
+def _among(left: Sequence[int] | None, heads: tuple[int, ...], layer: int) -> tuple[int, ...]:
+    """The indices of heads among those that are left in a layer."""
+    if left is None:
+        return heads
+    for head in heads:
+        if head not in left:
+            others = f"choose among its heads {list(left)}" if left else "it has no heads left, so choose other layers"
+            raise InputError(f"head {head} of layer {layer} was pruned and cannot be watched: {others}.")
+    return tuple(left.index(head) for head in heads)
 
 
 class Pass:
@@ -225,13 +240,14 @@ class Pass:
             for layer, those in enumerate(left)
         ]
         self.results: list[dict[int, Tensor]] = [{} for _ in requests]
-        self._positions = (0, 0)
+        self.shape = (0, 0)
+        """Examples and positions of the batch, from what was seen."""
         self.valid: Tensor | None = None
         self.calls = 0
         self.open = True
 
     def next_layer(self, name: str) -> int:
-        """Number the attention calls in the order in which they come: a shared layer is called once per layer."""
+        """Number the attention calls in their order: a shared layer is called once per layer."""
         if self.calls >= len(self.plans):
             raise UnsupportedModelError(
                 f"{name} calls attention more often than its {len(self.plans)} layers: headwise cannot tell which "
@@ -241,33 +257,44 @@ class Pass:
         return self.calls - 1
 
     def take(self, layer: int, seen: Seen, rows: slice | None = None) -> None:
-        """Hand what was seen of one layer's attention to those who asked for it; padding has no vote.
+        """Keep what the requests ask of one layer's attention; padding does not count.
 
-        `rows` are the examples of the batch, if not all of them; the parts of a batch come in order.
+        `rows` are the examples of the batch, if not all of them; the parts of a batch come in order. Gradient
+        checkpointing repeats every operation, but nothing is kept or digested twice.
         """
         for number, request, heads in self.plans[layer].takers:
-            if request.what == "map":
+            if request.what == "received":
+                received = seen.received(request, heads)
+                self._store(number, layer, received, received.shape[-1])
+            elif request.what == "map":
                 maps = seen.map(request, heads)
                 if request.digest is None:
-                    self._store(number, layer, maps, maps)
-                elif self.open:  # gradient checkpointing makes the maps again, but nobody counts twice
-                    self._store_part(number, layer, _digested(request.digest, layer, rows, maps), maps)
-            elif request.what == "received":
-                received = seen.received(request, heads)
-                self._store(number, layer, received, received)
+                    self._store(number, layer, maps, maps.shape[-1])
+                elif self.open:
+                    kept = request.digest(layer, rows or slice(0, len(maps)), maps)
+                    if not isinstance(kept, Tensor) or kept.shape[:2] != maps.shape[:2]:
+                        got = f"a tensor {list(kept.shape)}" if isinstance(kept, Tensor) else repr(kept)[:40]
+                        raise InputError(
+                            f"digest returned {got} for maps {list(maps.shape)}: expected a tensor of the same "
+                            f"examples and heads, {list(maps.shape[:2])} and whatever follows."
+                        )
+                    before = self.results[number].get(layer)
+                    kept = kept if before is None else torch.cat([before, kept])
+                    self._store(number, layer, kept, maps.shape[-1])
 
     def take_parts(self, layer: int, what: What, parts: Tensor) -> None:
-        """Hand the values or the outputs of all heads, [B,H,S,D], to those who asked for them."""
+        """Keep the values or the outputs of heads, [B,H,S,D], that the requests ask for."""
         for number, request, heads in self.plans[layer].takers:
             if request.what == what:
-                self._store(number, layer, pick(parts, heads), parts[..., 0])
+                self._store(number, layer, pick(parts, heads), parts.shape[2])
 
-    def positions(self) -> tuple[int, int]:
-        """Examples and positions of the batch, read off what was seen."""
-        return self._positions
+    def _store(self, number: int, layer: int, kept: Tensor, positions: int) -> None:
+        if self.open:
+            self.results[number][layer] = kept
+            self.shape = len(kept), positions
 
     def check_heads(self, layer: int, count: int) -> None:
-        """Hold the number of heads that came against the number that was promised."""
+        """Compare the number of heads of a layer with the expected one."""
         expected = self._head_counts[layer]
         if count != expected:
             raise UnsupportedModelError(
@@ -275,25 +302,12 @@ class Pass:
                 "in every layer, unless hw.prune took them away."
             )
 
-    def _store(self, number: int, layer: int, kept: Tensor, seen: Tensor) -> None:
-        """Keep a part of what was seen [B,...,S], but once: checkpointing repeats every operation, not the record."""
-        if self.open:
-            self.results[number][layer] = kept
-            self._positions = seen.shape[0], seen.shape[-1]
-
-    def _store_part(self, number: int, layer: int, kept: Tensor, seen: Tensor) -> None:
-        """Add what was made of some examples to what was made of those before them."""
-        before = self.results[number].get(layer)
-        self.results[number][layer] = kept if before is None else torch.cat([before, kept])
-        self._positions = len(self.results[number][layer]), seen.shape[-1]
-
     def apply_gates(self, layer: int, out: Tensor) -> Tensor:
         """Multiply the heads' outputs [B,S,H,D]; gates are (H), (B,H) or (B,S,H), with those of pruned heads."""
         left = self.plans[layer].left
         for gate in self.plans[layer].gates:
-            if any(
-                size not in (1, there) for size, there in zip(gate.shape[:-1], out.shape[: gate.dim() - 1], strict=True)
-            ):
+            sizes = zip(gate.shape[:-1], out.shape[: gate.dim() - 1], strict=True)
+            if any(size not in (1, expected) for size, expected in sizes):
                 raise InputError(
                     f"gates of layer {layer} have shape {tuple(gate.shape)}, but the batch is {out.shape[0]} examples "
                     f"of {out.shape[1]} tokens."
@@ -304,7 +318,7 @@ class Pass:
         return out
 
     def close(self, name: str, route: str) -> None:
-        """Check, after the forward pass, that every layer was really seen."""
+        """Check, after the forward pass, that every layer was seen."""
         self.open = False
         if self.calls != len(self.plans):
             raise StateError(
@@ -312,61 +326,3 @@ class Pass:
                 "was the attention implementation changed, or a layer skipped, while headwise was attached? "
                 "Detach (unguide, or leave the with block) before changing the model."
             )
-
-
-def _digested(digest: Digest, layer: int, rows: slice | None, maps: Tensor) -> Tensor:
-    """What a digest makes of maps; refuses what cannot stand in their place."""
-    kept = digest(layer, rows or slice(0, len(maps)), maps)
-    if not isinstance(kept, Tensor) or kept.shape[:2] != maps.shape[:2]:
-        found = f"a tensor {list(kept.shape)}" if isinstance(kept, Tensor) else repr(kept)[:40]
-        raise InputError(
-            f"digest returned {found} for maps {list(maps.shape)}: expected a tensor of the same examples and heads, "
-            f"{list(maps.shape[:2])} and whatever follows."
-        )
-    return kept
-
-
-def _places(layer: int, heads: Sequence[int], left: Sequence[int]) -> tuple[int, ...]:
-    """Where heads lie among those that are left in a layer."""
-    gone = [head for head in heads if head not in left]
-    if gone:
-        others = f"choose among its heads {list(left)}" if left else "it has no heads left, so choose other layers"
-        raise InputError(f"head {gone[0]} of layer {layer} was pruned and cannot be watched: {others}.")
-    return tuple(left.index(head) for head in heads)
-
-
-def pick(whole: Tensor, heads: Sequence[int]) -> Tensor:
-    """Pick heads from dimension 1; without a copy where they are neighbours."""
-    if list(heads) == list(range(heads[0], heads[-1] + 1)):
-        first, count = heads[0], len(heads)
-        return whole if count == whole.shape[1] else whole.narrow(1, first, count)
-    return whole[:, list(heads)]
-
-
-# Who asks to see or touch attention: captures, gates, guidances.
-
-
-class Customer:
-    """Somebody who wants to see or touch attention during forward passes."""
-
-    def requests(self) -> tuple[Request, ...]:
-        """What to look at in the coming pass."""
-        return ()
-
-    def gates(self) -> Gates:
-        """What to multiply the heads' outputs with in the coming pass."""
-        return {}
-
-    def before(self, inputs: Inputs) -> None:
-        """Called before a pass in which this customer sees or touches something; may refuse the inputs."""
-
-    def after(self, seen: list[dict[int, Tensor]], valid: Tensor, inputs: Inputs, output: Any) -> Any:
-        """Called after it with what was seen (one mapping from layer to tensor per request); returns the output."""
-        return output
-
-    def idle(self, output: Any) -> None:
-        """Called after a pass in which this customer saw and touched nothing."""
-
-
-# A customer with what it wants to see and to touch.
-Order = tuple[Customer, tuple[Request, ...], Gates]

@@ -1,8 +1,8 @@
-"""Read models of other people: the only place that calls `from_pretrained` and `from_config` of transformers.
+"""Read saved models: the only module that calls `from_pretrained` and `from_config` of transformers.
 
-Nothing that a model folder holds is run: no Python files (trust_remote_code=False) and no pickles
-(use_safetensors=True). What is wrong with a folder is an InputError that says the file, the problem and the fix; the
-caller puts the name of the model before it.
+Nothing in a model folder is run: no Python files (trust_remote_code=False) and no pickles (use_safetensors=True). What
+is wrong with a folder is an InputError that says the file, the problem and the fix; the caller puts the name of the
+model before it.
 """
 
 from __future__ import annotations
@@ -14,27 +14,30 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import numpy
 import transformers
+from numpy.typing import ArrayLike
 from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
 from transformers import AutoConfig, AutoTokenizer, PreTrainedConfig, PreTrainedModel
 
 from headwise.errors import InputError
 
-# The sizes in a config.json, held against the weights beside it.
-
-
-LAYERS = "num_hidden_layers"
 # None of them can be larger than the largest side of a weight.
 WIDTHS = ("hidden_size", "num_attention_heads", "intermediate_size", "embedding_size")
 MOST_LAYERS = 1000
-# Without weights to look at.
+# Without weights to compare with.
 WIDEST = 10_000_000
 # Image encoders may name a vocabulary that they do not have: only a model with one of these must have its rows.
 TOKEN_WEIGHTS = ("word_embeddings", "embed_tokens", "tok_embeddings", "wte")
 MOST_TOKENS = 2_000_000
 # Positions may be computed, so no weight has to have as many rows.
 MOST_POSITIONS = 10_000_000
+_CONFIGS = ("config.json", "tokenizer_config.json")
+_ADAPTER = "adapter_config.json"
+_PICKLES = ("pytorch_model*.bin", "model*.bin", "*.pt", "*.pth", "*.ckpt")
+_WEIGHTS = "model*.safetensors"
+_FIX = "copy the file again, or save the model again"
 
 
 def check_sizes(config: Any, folder: Path) -> None:
@@ -42,34 +45,21 @@ def check_sizes(config: Any, folder: Path) -> None:
     for name, value in config.to_dict().items():
         if isinstance(value, float) and not math.isfinite(value):
             raise ValueError(f"config.json says {name} {value}, expected a finite number")
-    sides = _largest_sides(folder)
+    sides: dict[str, int] = {}  # the largest side of every weight
+    try:
+        for path in folder.glob("*.safetensors"):
+            with safe_open(str(path), framework="pt") as weights:
+                sides |= {name: max(weights.get_slice(name).get_shape(), default=1) for name in weights.keys()}
+    except (OSError, SafetensorError):  # which is reported where they are loaded
+        sides = {}
     widest = max(sides.values(), default=WIDEST)
     has_tokens = any(part in name for name in sides for part in TOKEN_WEIGHTS)
-    limits = {LAYERS: MOST_LAYERS, **dict.fromkeys(WIDTHS, widest)}
+    limits = {"num_hidden_layers": MOST_LAYERS, **dict.fromkeys(WIDTHS, widest)}
     limits |= {"vocab_size": widest if has_tokens else MOST_TOKENS, "max_position_embeddings": MOST_POSITIONS}
     for name, limit in limits.items():
         value = getattr(config, name, None)
         if isinstance(value, int) and not 1 <= value <= limit:
             raise ValueError(f"config.json says {name} {f'{value}':.30}, expected a whole number from 1 to {limit}")
-
-
-def _largest_sides(folder: Path) -> dict[str, int]:
-    """The largest side of every weight; none if they cannot be read, which is reported where they are loaded."""
-    sides: dict[str, int] = {}
-    for path in folder.glob("*.safetensors"):
-        try:
-            with safe_open(str(path), framework="pt") as weights:
-                sides |= {name: max(weights.get_slice(name).get_shape(), default=1) for name in weights.keys()}
-        except (OSError, SafetensorError):
-            return {}
-    return sides
-
-
-_CONFIGS = ("config.json", "tokenizer_config.json")
-_ADAPTER = "adapter_config.json"
-_PICKLES = ("pytorch_model*.bin", "model*.bin", "*.pt", "*.pth", "*.ckpt")
-_WEIGHTS = "model*.safetensors"
-_FIX = "copy the file again, or save the model again"
 
 
 def read_config(name: str | Path, *, local_only: bool = True) -> Any:
@@ -147,13 +137,21 @@ def class_named_in(config: PreTrainedConfig) -> type[PreTrainedModel]:
     names = config.architectures
     if not isinstance(names, list | tuple) or not names:
         raise InputError("config.json names no model class (architectures): save the model with save_pretrained.")
-    kind = getattr(transformers, names[0]) if _is_exported(names[0]) else None
-    if not _builds(kind, type(config)):
+    name, kind = names[0], None
+    if isinstance(name, str) and name.isidentifier() and name in dir(transformers):
+        kind = getattr(transformers, name)
+    if (
+        not isinstance(kind, type)
+        or not issubclass(kind, PreTrainedModel)
+        or not kind.__module__.startswith("transformers.models.")
+        or kind.config_class is not type(config)
+        or kind.forward is nn.Module.forward  # an abstract class
+    ):
         raise InputError(
-            f"config.json names the model class {names[0]!r:.80}, which transformers {transformers.__version__} does "
+            f"config.json names the model class {name!r:.80}, which transformers {transformers.__version__} does "
             f"not have for {config.model_type} models: correct architectures, or install the version that saved it."
         )
-    return kind  # type: ignore[return-value]
+    return kind
 
 
 def class_in(mapping: Mapping[Any, Any], config: PreTrainedConfig, purpose: str) -> type[PreTrainedModel]:
@@ -187,19 +185,20 @@ def reason_of(error: BaseException) -> str:
     return line if plain else f"{type(error).__name__}, {line}"
 
 
-def _is_exported(name: Any) -> bool:
-    return isinstance(name, str) and name.isidentifier() and name in dir(transformers)
+def check_vocabulary(tokenizer: Any, model: Any) -> None:
+    """Refuse a tokenizer with a token for which the model has no embedding, also one that it adds around texts."""
+    around: list[int] = tokenizer("a", "a")["input_ids"]
+    check_tokens([*tokenizer.get_vocab().values(), *around], tokenizer, model)
 
 
-def _builds(kind: Any, config: type) -> bool:
-    """Whether this is a model class, not an abstract one, for such configs."""
-    return (
-        isinstance(kind, type)
-        and issubclass(kind, PreTrainedModel)
-        and kind.__module__.startswith("transformers.models.")
-        and kind.config_class is config
-        and kind.forward is not nn.Module.forward
-    )
+def check_tokens(ids: ArrayLike, tokenizer: Any, model: Any) -> None:
+    """Refuse ids of tokens for which the model has no embedding: it would fail in the middle of a batch."""
+    rows, last = model.get_input_embeddings().num_embeddings, int(numpy.max(ids, initial=0))
+    if last >= rows:
+        raise InputError(
+            f"the tokenizer of {tokenizer.name_or_path} gives tokens up to number {last}, and the model has embeddings "
+            f"for {rows}: one of its files was changed; restore it, or save the model again."
+        )
 
 
 def _check_folder(folder: Path) -> None:
@@ -207,9 +206,19 @@ def _check_folder(folder: Path) -> None:
     if not folder.is_dir():
         return
     for name in _CONFIGS:
-        content = _content(folder / name)
-        for file in _own_files(content.get("auto_map")):
-            if (folder / file).is_file():
+        try:
+            content = json.loads((folder / name).read_text(encoding="utf-8"))
+        except (OSError, ValueError):  # which transformers reports
+            continue
+        if not isinstance(content, dict):
+            continue
+        auto_map = content.get("auto_map")
+        for each in auto_map.values() if isinstance(auto_map, dict) else [auto_map]:
+            for reference in each if isinstance(each, list | tuple) else [each]:
+                # Those of other repositories (repo--module.Class) are not here.
+                file = f"{reference.partition('.')[0]}.py" if isinstance(reference, str) else ""
+                if "--" in file or not (folder / file).is_file():
+                    continue
                 raise InputError(
                     f"{name} names Python code (auto_map: {file}), which headwise never runs: use a model "
                     "whose class transformers has; if it has this one, remove auto_map."
@@ -224,24 +233,6 @@ def _check_folder(folder: Path) -> None:
         raise InputError(
             f"it holds an adapter ({_ADAPTER}): merge it into its model (merge_and_unload), and save that model."
         )
-
-
-def _own_files(auto_map: Any) -> Iterator[str]:
-    """The Python files that an auto_map names; those of other repositories (repo--module.Class) are not here."""
-    given = auto_map.values() if isinstance(auto_map, dict) else [auto_map]
-    for each in given:
-        for reference in each if isinstance(each, list | tuple) else [each]:
-            if isinstance(reference, str) and "--" not in reference:
-                yield f"{reference.partition('.')[0]}.py"
-
-
-def _content(path: Path) -> dict[str, Any]:
-    """A JSON object; empty if it cannot be read, which transformers reports."""
-    try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return {}
-    return found if isinstance(found, dict) else {}
 
 
 def _check_weight_files(folder: Path) -> None:

@@ -4,124 +4,22 @@
 
 Saved for the backward pass: query, key, value and one number per query row. Not saved: the map, the dropout mask.
 It is a registered torch operation, so torch.compile, autocast and gradient checkpointing treat it like a built-in one.
+Large CPU batches are computed in tiles, everything else in slabs of whole examples by ordinary tensor operations.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from headwise.attention import tiles
-from headwise.attention.visibility import Visibility, additive, blind_rows
-
-# Attention with received attention in slabs of whole examples, by ordinary tensor operations on any device.
-
+from headwise.attention.maps import additive, blind_rows
+from headwise.attention.tiles import Problem
 
 SLAB_BYTES = 256 << 20
-
-
-def forward(
-    inputs: tuple[Tensor, Tensor, Tensor],
-    mask: Tensor | None,
-    valid: Tensor | None,
-    scale: float,
-    dropout: float,
-    seed: int,
-    after_dropout: bool,
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Return out [B,Q,H,D], received [B,H,K] and lse [B,H,Q]."""
-    query, key, value = inputs
-    batch, heads, queries, _ = query.shape
-    compute = torch.promote_types(query.dtype, torch.float32)
-    out = query.new_empty(batch, queries, heads, value.shape[3])
-    received = query.new_empty(batch, heads, key.shape[2], dtype=compute)
-    lse = query.new_empty(batch, heads, queries, dtype=compute)
-    for slab in _slabs(query, key):
-        scores = _scores(query[slab], key[slab], mask, slab, scale)
-        lse[slab] = _lse(scores, mask, slab)
-        attention = scores.sub_(lse[slab].unsqueeze(-1)).exp_()
-        if dropout > 0:
-            mixed = attention * _keep(attention, dropout, seed + slab.start)
-        else:
-            mixed = attention
-        votes = mixed if after_dropout else attention
-        if valid is not None:
-            votes = votes * valid[slab, None, :, None]
-        received[slab] = votes.sum(2)
-        out[slab] = torch.matmul(mixed, value[slab].to(compute)).transpose(1, 2)
-    return out, received, lse
-
-
-def backward(
-    inputs: tuple[Tensor, Tensor, Tensor],
-    gradients: tuple[Tensor, Tensor, Tensor],
-    mask: Tensor | None,
-    valid: Tensor | None,
-    scale: float,
-    dropout: float,
-    seed: int,
-    after_dropout: bool,
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Return the gradients of query, key and value, each [B,L,H,D]; `gradients` are of out and received, then lse."""
-    query, key, value = inputs
-    out_gradient, received_gradient, lse = gradients
-    compute = lse.dtype
-    results = [source.new_empty(source.transpose(1, 2).shape) for source in inputs]
-    for slab in _slabs(query, key):
-        attention = _scores(query[slab], key[slab], mask, slab, scale).sub_(lse[slab].unsqueeze(-1)).exp_()
-        slope = out_gradient[slab].transpose(1, 2).to(compute)  # [B,H,Q,D]
-        votes = received_gradient[slab].unsqueeze(2)  # [B,H,1,K]
-        if valid is not None:
-            votes = votes * valid[slab, None, :, None]
-        change = torch.matmul(slope, value[slab].to(compute).transpose(2, 3))
-        if dropout > 0:
-            kept = _keep(attention, dropout, seed + slab.start)
-            change = (change + votes) * kept if after_dropout else change * kept + votes
-            mixed = attention * kept
-        else:
-            change, mixed = change + votes, attention
-        results[2][slab] = torch.matmul(mixed.transpose(2, 3), slope).transpose(1, 2)
-        change = torch._softmax_backward_data(change, attention, -1, compute).mul_(scale)
-        results[0][slab] = torch.matmul(change, key[slab].to(compute)).transpose(1, 2)
-        results[1][slab] = torch.matmul(change.transpose(2, 3), query[slab].to(compute)).transpose(1, 2)
-    return results[0], results[1], results[2]
-
-
-def _keep(like: Tensor, dropout: float, seed: int) -> Tensor:
-    """Zero where a weight is dropped, else 1 / (1 - dropout); the same for the same seed, so never stored."""
-    generator = torch.Generator(device=like.device).manual_seed(seed)
-    return torch.empty_like(like).bernoulli_(1 - dropout, generator=generator).div_(1 - dropout)
-
-
-def _slabs(query: Tensor, key: Tensor) -> list[slice]:
-    batch, heads, queries, _ = query.shape
-    example_bytes = heads * queries * key.shape[2] * 4
-    step = max(1, min(batch, SLAB_BYTES // max(1, example_bytes)))
-    return [slice(start, min(batch, start + step)) for start in range(0, batch, step)]
-
-
-def _scores(query: Tensor, key: Tensor, mask: Tensor | None, slab: slice, scale: float) -> Tensor:
-    compute = torch.promote_types(query.dtype, torch.float32)
-    scores = torch.matmul(query.to(compute), key.to(compute).transpose(2, 3)).mul_(scale)
-    if mask is not None:
-        scores += additive(_examples(mask, slab), compute)
-    return scores
-
-
-def _lse(scores: Tensor, mask: Tensor | None, slab: slice) -> Tensor:
-    """Log of the row sums; infinite for a row that sees nothing, so that its attention is zero, as SDPA has it."""
-    lse = torch.logsumexp(scores, -1)
-    if mask is None:
-        return lse
-    return lse.masked_fill_(blind_rows(_examples(mask, slab)), torch.inf)
-
-
-def _examples(mask: Tensor, slab: slice) -> Tensor:
-    return mask if mask.shape[0] == 1 else mask[slab]
-
-
 # A CPU batch whose maps together take no more than this is computed in one slab.
 SMALL_BYTES = 2 << 20
 
@@ -137,7 +35,7 @@ def attention_with_received(
     dropout: float = 0.0,
     after_dropout: bool = False,
 ) -> tuple[Tensor, Tensor]:
-    """Scaled dot-product attention that also tells how much attention each key received.
+    """Scaled dot-product attention that also returns how much attention each key received.
 
     Args:
         query: [B,H,Q,D]; `key` and `value` are [B,H,K,D].
@@ -163,6 +61,78 @@ def _in_tiles(query: Tensor, key: Tensor) -> bool:
     return query.device.type == "cpu" and batch * heads * queries * key.shape[2] * 4 > SMALL_BYTES
 
 
+def _forward_in_slabs(problem: Problem) -> tuple[Tensor, Tensor, Tensor]:
+    """Return out [B,Q,H,D], received [B,H,K] and lse [B,H,Q]."""
+    query, key, value, compute = problem.query, problem.key, problem.value, problem.compute
+    batch, heads, queries, _ = query.shape
+    out = query.new_empty(batch, queries, heads, value.shape[3])
+    received = query.new_empty(batch, heads, key.shape[2], dtype=compute)
+    lse = query.new_empty(batch, heads, queries, dtype=compute)
+    for slab in _slabs(problem):
+        scores, mask = _scores(problem, slab)
+        lse[slab] = torch.logsumexp(scores, -1)
+        if mask is not None:  # infinite for a row that sees nothing, so that its attention is zero, as in SDPA
+            lse[slab] = lse[slab].masked_fill_(blind_rows(mask), torch.inf)
+        attention = scores.sub_(lse[slab].unsqueeze(-1)).exp_()
+        mixed = attention if problem.dropout == 0 else attention * _keep(attention, problem, slab)
+        votes = mixed if problem.after_dropout else attention
+        if problem.valid is not None:
+            votes = votes * problem.valid[slab, None, :, None]
+        received[slab] = votes.sum(2)
+        out[slab] = torch.matmul(mixed, value[slab].to(compute)).transpose(1, 2)
+    return out, received, lse
+
+
+def _backward_in_slabs(
+    problem: Problem, out_gradient: Tensor, received_gradient: Tensor, lse: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Return the gradients of query, key and value, each [B,L,H,D]."""
+    query, key, value, compute = problem.query, problem.key, problem.value, lse.dtype
+    to_query, to_key, to_value = (each.new_empty(each.transpose(1, 2).shape) for each in (query, key, value))
+    for slab in _slabs(problem):
+        attention = _scores(problem, slab)[0].sub_(lse[slab].unsqueeze(-1)).exp_()
+        slope = out_gradient[slab].transpose(1, 2).to(compute)  # [B,H,Q,D]
+        votes = received_gradient[slab].unsqueeze(2)  # [B,H,1,K]
+        if problem.valid is not None:
+            votes = votes * problem.valid[slab, None, :, None]
+        change = torch.matmul(slope, value[slab].to(compute).transpose(2, 3))
+        if problem.dropout > 0:
+            kept = _keep(attention, problem, slab)
+            change = (change + votes) * kept if problem.after_dropout else change * kept + votes
+            mixed = attention * kept
+        else:
+            change, mixed = change + votes, attention
+        to_value[slab] = torch.matmul(mixed.transpose(2, 3), slope).transpose(1, 2)
+        change = torch._softmax_backward_data(change, attention, -1, compute).mul_(problem.scale)
+        to_query[slab] = torch.matmul(change, key[slab].to(compute)).transpose(1, 2)
+        to_key[slab] = torch.matmul(change.transpose(2, 3), query[slab].to(compute)).transpose(1, 2)
+    return to_query, to_key, to_value
+
+
+def _slabs(problem: Problem) -> Iterator[slice]:
+    batch, heads, queries, _ = problem.query.shape
+    example_bytes = heads * queries * problem.key.shape[2] * 4
+    step = max(1, min(batch, SLAB_BYTES // max(1, example_bytes)))
+    return (slice(start, min(batch, start + step)) for start in range(0, batch, step))
+
+
+def _scores(problem: Problem, slab: slice) -> tuple[Tensor, Tensor | None]:
+    """The masked scores of some examples, and their mask."""
+    query, key = (each[slab].to(problem.compute) for each in (problem.query, problem.key))
+    scores = torch.matmul(query, key.transpose(2, 3)).mul_(problem.scale)
+    if problem.mask is None:
+        return scores, None
+    mask = problem.mask if problem.mask.shape[0] == 1 else problem.mask[slab]
+    scores += additive(mask, problem.compute)
+    return scores, mask
+
+
+def _keep(like: Tensor, problem: Problem, slab: slice) -> Tensor:
+    """Zero where a weight is dropped, else 1 / (1 - dropout); the same for the same seed, so never stored."""
+    generator = torch.Generator(device=like.device).manual_seed(problem.seed + slab.start)
+    return torch.empty_like(like).bernoulli_(1 - problem.dropout, generator=generator).div_(1 - problem.dropout)
+
+
 @torch.library.custom_op("headwise::attention_with_received", mutates_args=())
 def _operation(
     query: Tensor,
@@ -175,11 +145,9 @@ def _operation(
     dropout: float,
     after_dropout: bool,
 ) -> tuple[Tensor, Tensor, Tensor]:
+    problem = Problem(query, key, value, mask, valid, scale, dropout, int(seed), after_dropout)
     with torch.autocast(query.device.type, enabled=False):
-        if _in_tiles(query, key):
-            visibility = Visibility(mask, valid, query, key.shape[2])
-            return tiles.forward(tiles.Problem(query, key, value, visibility, scale, dropout, int(seed), after_dropout))
-        return forward((query, key, value), mask, valid, scale, dropout, int(seed), after_dropout)
+        return tiles.forward(problem) if _in_tiles(query, key) else _forward_in_slabs(problem)
 
 
 @_operation.register_fake
@@ -208,13 +176,10 @@ def _operation_backward(
     dropout: float,
     after_dropout: bool,
 ) -> tuple[Tensor, Tensor, Tensor]:
+    problem = Problem(query, key, value, mask, valid, scale, dropout, int(seed), after_dropout)
     with torch.autocast(query.device.type, enabled=False):
-        if _in_tiles(query, key):
-            visibility = Visibility(mask, valid, query, key.shape[2])
-            problem = tiles.Problem(query, key, value, visibility, scale, dropout, int(seed), after_dropout)
-            return tiles.backward(problem, out_gradient, received_gradient, lse)
-        gradients = (out_gradient, received_gradient, lse)
-        return backward((query, key, value), gradients, mask, valid, scale, dropout, int(seed), after_dropout)
+        backward = tiles.backward if _in_tiles(query, key) else _backward_in_slabs
+        return backward(problem, out_gradient, received_gradient, lse)
 
 
 @_operation_backward.register_fake
@@ -244,8 +209,7 @@ def _backward(
     gradients = _operation_backward(
         out_gradient, received_gradient, lse, query, key, value, mask, valid, seed, *ctx.options
     )
-    query_gradient, key_gradient, value_gradient = (gradient.transpose(1, 2) for gradient in gradients)
-    return query_gradient, key_gradient, value_gradient, None, None, None, None, None, None
+    return (*(gradient.transpose(1, 2) for gradient in gradients), None, None, None, None, None, None)
 
 
 _operation.register_autograd(_backward, setup_context=_setup_context)

@@ -1,6 +1,6 @@
-"""The one place where headwise touches a model, and undoes it.
+"""The only module that touches a model, and undoes it.
 
-A seam lives in the model that it watches, never in a module of ours: two models, threads and copies do not meet.
+A seam lives in the model that it watches, never in a module of ours, so models, threads and copies do not interfere.
 Customers (a capture, gates, a guidance) come and go; with the last of them the model is as it was.
 """
 
@@ -20,57 +20,21 @@ from torch.utils.weak import WeakTensorKeyDictionary
 from transformers import PreTrainedModel
 
 from headwise.attention.backend import NAME, SITE, register
-from headwise.attention.eager import EAGER_MODULES, EagerHooks, warn, warn_of_no_maps
-from headwise.attention.families import Family, attention_modules, encoder_of, family_of
+from headwise.attention.eager import EAGER_MODULES, EagerHooks, warn_user
+from headwise.attention.families import attention_modules, encoder_of, family_of
 from headwise.attention.passes import Customer, Inputs, Order, Pass, Seen
 from headwise.errors import InputError, StateError
 
-# Name our attention in the config of one model without touching other models made from the same config object.
-
-
-Configs = list[tuple[Any, Any]]
-
-
-def switch(model: PreTrainedModel, implementation: str) -> Configs:
-    """Give a model configs of its own that name this attention; returns pairs of a shared and its private config.
-
-    A model has one config object as a rule; a classifier put on another model's encoder has two.
-    """
-    pairs: dict[int, tuple[Any, Any]] = {}
-    for module in model.modules():
-        shared = getattr(module, "config", None)
-        if shared is None or not hasattr(shared, "_attn_implementation_internal"):
-            continue
-        if id(shared) not in pairs:
-            private = copy.copy(shared)
-            private._attn_implementation_internal = implementation
-            pairs[id(shared)] = (shared, private)
-        module.__dict__["config"] = pairs[id(shared)][1]
-    return list(pairs.values())
-
-
-def switch_back(model: nn.Module, configs: Configs) -> None:
-    """Give the shared configs back, with whatever the model noted in its own meanwhile (such as the problem type)."""
-    back = {}
-    for shared, private in configs:
-        implementation = shared._attn_implementation_internal
-        shared.__dict__.update(private.__dict__)
-        shared._attn_implementation_internal = implementation
-        back[id(private)] = shared
-    for module in model.modules():
-        config = module.__dict__.get("config")
-        if id(config) in back:
-            module.__dict__["config"] = back[id(config)]
-
-
-# torch.compile is to trace the model, not our bookkeeping around it.
-
-
 Function = TypeVar("Function", bound=Callable[..., Any])
+
+# What a batch may carry for headwise alone.
+NOT_FOR_THE_MODEL = ("special_tokens_mask", "knowledge")
+_ATTRIBUTE = "_headwise_seam"
+_LOCK = threading.RLock()  # customers come and go one at a time
 
 
 def untraced(function: Function) -> Function:
-    """Keep torch.compile out of a function and of all that it calls."""
+    """Keep torch.compile out of a function and of all that it calls: it should trace the model, not us."""
     return cast(Function, torch.compiler.disable(function))
 
 
@@ -79,33 +43,8 @@ def skipped(function: Function) -> Function:
     return cast(Function, torch.compiler.disable(function, recursive=False))
 
 
-# What a model is called with, read and checked before it runs.
-
-
-# What a batch may carry for headwise alone.
-NOT_FOR_THE_MODEL = ("special_tokens_mask", "knowledge")
-
-
-@untraced
-def read(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Inputs:
-    """Find the tensors that matter among the arguments of a forward pass."""
-    special = kwargs.get("special_tokens_mask")
-    knowledge = kwargs.get("knowledge")
-    if knowledge is not None and not isinstance(knowledge, Mapping):
-        raise InputError(
-            f"knowledge={type(knowledge).__name__}: expected tensors by name, as KnowledgeCollator puts into a batch."
-        )
-    knowledge = {} if knowledge is None else knowledge
-    given = {name: value for name, value in kwargs.items() if name not in NOT_FOR_THE_MODEL}
-    try:
-        arguments = inspect.signature(type(model).forward).bind_partial(model, *args, **given).arguments
-    except TypeError:  # a wrong call: let the model itself say so
-        return Inputs(None, None, special, knowledge)
-    return Inputs(arguments.get("input_ids"), arguments.get("attention_mask"), special, knowledge)
-
-
 def keep_from_model(model: nn.Module, kwargs: dict[str, Any]) -> None:
-    """Take out what the batch carries for headwise alone, unless the model asks for it by name (one with SSA does)."""
+    """Remove what the batch carries for headwise alone, unless the model has such an argument (one with SSA does)."""
     carried = [name for name in NOT_FOR_THE_MODEL if name in kwargs]
     known = inspect.signature(type(model).forward).parameters if carried else {}
     for name in carried:
@@ -113,29 +52,8 @@ def keep_from_model(model: nn.Module, kwargs: dict[str, Any]) -> None:
             del kwargs[name]
 
 
-def check(inputs: Inputs, family: Family) -> None:
-    """Refuse what would give wrong attention, or an error that nobody understands."""
-    ids, mask, longest = inputs.input_ids, inputs.attention_mask, family.longest
-    if ids is not None and longest is not None and ids.shape[-1] > longest:
-        raise InputError(
-            f"the batch is {ids.shape[-1]} tokens long; {family.name} here takes at most {longest}: "
-            f"tokenize with truncation=True, max_length={longest}."
-        )
-    if mask is not None and mask.dim() == 2:
-        empty = (mask != 0).sum(1) == 0
-        if bool(empty.any()):
-            raise InputError(
-                f"example {int(empty.nonzero()[0])} of the batch is fully masked (its attention_mask is all 0): "
-                "leave empty texts out of the batch."
-            )
-
-
-_ATTRIBUTE = "_headwise_seam"
-_LOCK = threading.RLock()  # customers come and go one at a time
-
-
 class Site:
-    """A seam's foothold in one attention module."""
+    """A seam's hold on one attention module."""
 
     def __init__(self, seam: Seam) -> None:
         """Belong to a seam."""
@@ -144,7 +62,7 @@ class Site:
         self._shared = False
 
     def begin(self) -> tuple[Pass, int] | None:
-        """The pass that this call of the module belongs to, and the number of its layer; None if nobody watches."""
+        """The pass that this call of the module belongs to, and the number of its layer; None if nothing is watched."""
         current = self.seam.current()
         if current is None:
             return None
@@ -163,7 +81,7 @@ class Site:
 
 
 class Seam:
-    """What headwise holds on to in one model."""
+    """The connection of headwise to one model."""
 
     def __init__(self, model: PreTrainedModel) -> None:
         """Study a model without touching it."""
@@ -174,6 +92,7 @@ class Seam:
         self._latest: Pass | None = None
         self._valid_by_mask = WeakTensorKeyDictionary()
         self._undo: list[Callable[[], None]] = []
+        self._configs: list[tuple[Any, Any]] = []  # shared and private ones
         self._forward: Callable[..., Any] | None = None
         self._warned_of_no_maps = False
 
@@ -187,40 +106,39 @@ class Seam:
         return seam if isinstance(seam, Seam) else cls(encoder)
 
     def enter(self, customer: Customer) -> None:
-        """Let a customer in; the first one installs the seam."""
+        """Add a customer; the first one installs the seam."""
         with _LOCK:
-            home = self._home()
-            if not home.customers:
-                home._install()
-            home.customers = [*home.customers, customer]
+            installed = self._installed()
+            if not installed.customers:
+                installed._install()
+            installed.customers = [*installed.customers, customer]
 
     def leave(self, customer: Customer) -> None:
-        """Let a customer out; the last one takes the seam away."""
+        """Remove a customer; with the last one the seam is removed."""
         with _LOCK:
-            home = self._home()
-            home.customers = [other for other in home.customers if other is not customer]
-            if not home.customers:
-                home._remove()
+            installed = self._installed()
+            installed.customers = [other for other in installed.customers if other is not customer]
+            if not installed.customers:
+                installed._remove()
 
-    def _home(self) -> Seam:
-        """The installed seam of the model: another thread may have installed one since ours was made."""
+    def _installed(self) -> Seam:
+        """The seam of the model: another thread may have installed one since this one was created."""
         installed = self.model.__dict__.get(_ATTRIBUTE)
         return installed if isinstance(installed, Seam) else self
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Seam:
-        """A copied model keeps its customers but not the passes in flight, whose tensors cannot be copied."""
+        """A copied model keeps its customers but not the passes in progress, whose tensors cannot be copied."""
         twin = object.__new__(Seam)
         memo[id(self)] = twin
+        fresh: dict[str, Any] = {"_passes": {}, "_latest": None, "_valid_by_mask": WeakTensorKeyDictionary()}
         for name, value in self.__dict__.items():
-            if name not in ("_passes", "_latest", "_valid_by_mask"):
-                setattr(twin, name, copy.deepcopy(value, memo))
-        twin._passes, twin._latest, twin._valid_by_mask = {}, None, WeakTensorKeyDictionary()
+            setattr(twin, name, fresh[name] if name in fresh else copy.deepcopy(value, memo))
         return twin
 
     # -- a forward pass ----------------------------------------------------------------------------------------------
 
     def current(self) -> Pass | None:
-        """The pass of this thread; for a backward pass, which may run in a thread of its own, the latest one."""
+        """The pass of this thread; for a backward pass, which may run in another thread, the latest one."""
         if torch.compiler.is_compiling():
             return self._latest
         mine = self._passes.get(threading.get_ident())
@@ -230,75 +148,31 @@ class Seam:
 
     @skipped
     def run(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Call the model, seeing and touching what the customers ask for."""
-        inputs = read(self.model, args, kwargs)
+        """Call the model, and see and change what the customers ask for."""
+        inputs = self._read(args, kwargs)
         keep_from_model(self.model, kwargs)
-        self._check_maps(kwargs)
-        asked, idle = self._ask()
+        asked, idle = self._ask(kwargs)
+        forward = self._forward or functools.partial(type(self.model).forward, self.model)
         thread = threading.get_ident()
         outer = self._passes.pop(thread, None), self._latest
         if not asked:
             self._latest = None
             try:
-                output = self._call(args, kwargs)
+                output = forward(*args, **kwargs)
             finally:
                 self._restore(thread, outer)
             return self._serve([], idle, None, inputs, output)
         current = self._begin(asked, inputs)
         self._passes[thread] = self._latest = current
         try:
-            output = self._call(args, kwargs)
+            output = forward(*args, **kwargs)
             return self._serve(asked, idle, current, inputs, output)
         except BaseException:
             self._restore(thread, outer)
             raise
         finally:
             current.open = False
-            current.results = []  # customers have what is theirs; nothing else may keep the graph alive
-
-    @untraced
-    def _ask(self) -> tuple[list[Order], list[Customer]]:
-        """Who wants something of the coming pass, and who does not."""
-        orders = [(customer, customer.requests(), customer.gates()) for customer in self.customers]
-        asked = [order for order in orders if order[1] or order[2]]
-        return asked, [order[0] for order in orders if not (order[1] or order[2])]
-
-    @untraced
-    def _check_maps(self, kwargs: dict[str, Any]) -> None:
-        """Warn, once, whoever expects maps among the outputs: our attention function returns none."""
-        wanted = kwargs.get("output_attentions")
-        if wanted is None:
-            wanted = getattr(self.model.config, "output_attentions", False)
-        if wanted and self.family.route == "fused" and not self._warned_of_no_maps:
-            self._warned_of_no_maps = True
-            warn_of_no_maps(self.family.name)
-
-    @untraced
-    def _begin(self, asked: list[Order], inputs: Inputs) -> Pass:
-        check(inputs, self.family)
-        for customer, _, _ in asked:
-            customer.before(inputs)
-        requests = tuple(request for _, wanted, _ in asked for request in wanted)
-        current = Pass(requests, tuple(gates for _, _, gates in asked), self.family.left, self.family.heads)
-        if inputs.attention_mask is not None and inputs.attention_mask.dim() == 2:
-            current.valid = inputs.attention_mask != 0
-        return current
-
-    @untraced
-    def _serve(
-        self, asked: list[Order], idle: list[Customer], current: Pass | None, inputs: Inputs, output: Any
-    ) -> Any:
-        if current is not None:
-            current.close(self.family.name, self.family.route)
-            valid = self._valid(current)
-            start = 0
-            for customer, wanted, _ in asked:
-                seen = current.results[start : start + len(wanted)]
-                start += len(wanted)
-                output = customer.after(seen, valid, inputs, output)
-        for customer in idle:
-            customer.idle(output)
-        return output
+            current.results = []  # customers have their results; nothing else may keep the graph alive
 
     def _restore(self, thread: int, outer: tuple[Pass | None, Pass | None]) -> None:
         mine, self._latest = outer
@@ -307,19 +181,87 @@ class Seam:
         else:
             self._passes[thread] = mine
 
-    def _call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        if self._forward is not None:
-            return self._forward(*args, **kwargs)
-        return type(self.model).forward(self.model, *args, **kwargs)
+    @untraced
+    def _read(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Inputs:
+        """The tensors that matter among the arguments of a forward pass."""
+        special, knowledge = kwargs.get("special_tokens_mask"), kwargs.get("knowledge")
+        if knowledge is not None and not isinstance(knowledge, Mapping):
+            raise InputError(
+                f"knowledge={type(knowledge).__name__}: expected tensors by name, as KnowledgeCollator puts into a "
+                "batch."
+            )
+        passed = {name: value for name, value in kwargs.items() if name not in NOT_FOR_THE_MODEL}
+        try:
+            bound = inspect.signature(type(self.model).forward).bind_partial(self.model, *args, **passed)
+            arguments = bound.arguments
+        except TypeError:  # a wrong call: let the model itself say so
+            arguments = {}
+        return Inputs(
+            arguments.get("input_ids"),
+            arguments.get("attention_mask"),
+            special,
+            {} if knowledge is None else knowledge,
+        )
 
-    def _valid(self, current: Pass) -> Tensor:
-        """[B,S] which positions are tokens."""
-        if current.valid is not None:
-            return current.valid
-        like = next(iter(tensor for result in current.results for tensor in result.values()), None)
-        if like is None:
-            return torch.ones(0, 0, dtype=torch.bool)
-        return torch.ones(current.positions(), dtype=torch.bool, device=like.device)
+    @untraced
+    def _ask(self, kwargs: dict[str, Any]) -> tuple[list[Order], list[Customer]]:
+        """Which customers ask for something in the coming pass, and which do not.
+
+        Warns once if the caller expects maps among the outputs: our attention function returns none.
+        """
+        maps = kwargs.get("output_attentions")
+        if maps is None:
+            maps = getattr(self.model.config, "output_attentions", False)
+        if maps and self.family.route == "fused" and not self._warned_of_no_maps:
+            self._warned_of_no_maps = True
+            warn_user(
+                "output_attentions=True: the attention implementation of headwise returns no maps, so "
+                f"{self.family.name} gives none while headwise is attached: use "
+                "`with hw.capture(model, what='map') as record:`, or call hw.unguide(model) first."
+            )
+        orders = [(customer, customer.requests(), customer.gates()) for customer in self.customers]
+        asked = [order for order in orders if order[1] or order[2]]
+        return asked, [order[0] for order in orders if not (order[1] or order[2])]
+
+    @untraced
+    def _begin(self, asked: list[Order], inputs: Inputs) -> Pass:
+        """Plan a pass; refuses inputs that would give wrong attention, or an error that is hard to understand."""
+        ids, mask, longest = inputs.input_ids, inputs.attention_mask, self.family.longest
+        if ids is not None and longest is not None and ids.shape[-1] > longest:
+            raise InputError(
+                f"the batch is {ids.shape[-1]} tokens long; {self.family.name} here takes at most {longest}: "
+                f"tokenize with truncation=True, max_length={longest}."
+            )
+        valid = None if mask is None or mask.dim() != 2 else mask != 0
+        if valid is not None and not bool(valid.any(1).all()):
+            raise InputError(
+                f"example {int((~valid.any(1)).nonzero()[0])} of the batch is fully masked (its attention_mask is all "
+                "0): leave empty texts out of the batch."
+            )
+        for customer, _, _ in asked:
+            customer.before(inputs)
+        requests = tuple(request for _, requests, _ in asked for request in requests)
+        current = Pass(requests, tuple(gates for _, _, gates in asked), self.family.left, self.family.heads)
+        current.valid = valid
+        return current
+
+    @untraced
+    def _serve(
+        self, asked: list[Order], idle: list[Customer], current: Pass | None, inputs: Inputs, output: Any
+    ) -> Any:
+        if current is not None:
+            current.close(self.family.name, self.family.route)
+            valid = current.valid  # [B,S] which positions are tokens
+            if valid is None:
+                seen = next((tensor for result in current.results for tensor in result.values()), torch.ones(0))
+                valid = torch.ones(current.shape, dtype=torch.bool, device=seen.device)
+            start = 0
+            for customer, requests, _ in asked:
+                output = customer.after(current.results[start : start + len(requests)], valid, inputs, output)
+                start += len(requests)
+        for customer in idle:
+            customer.idle(output)
+        return output
 
     # -- installing and removing -------------------------------------------------------------------------------------
 
@@ -331,27 +273,51 @@ class Seam:
                 "use the same object for both."
             )
         if self.family.route == "fused":
-            self._install_sites()
+            register()
+            self._switch_configs()
+            for module in attention_modules(model):
+                module.__dict__[SITE] = Site(self)
         else:
-            self._install_hooks()
+            warn_user(
+                f"{self.family.name} does not call custom attention: headwise watches the maps that the model makes "
+                "itself (slower, more memory), and these are after dropout in training."
+            )
+            for module in model.modules():
+                if type(module).__name__ in EAGER_MODULES:
+                    site = module.__dict__[SITE] = Site(self)
+                    begin = functools.partial(_begin, site)
+                    self._undo.append(EagerHooks(module, begin, self._see, self._gate, self._see_values).remove)
         model.__dict__[_ATTRIBUTE] = self
         self._forward = model.__dict__.get("forward")
         model.__dict__["forward"] = types.MethodType(_watched(type(model).forward), model)
 
-    def _install_sites(self) -> None:
-        register()
-        configs = switch(self.model, NAME)
-        for module in attention_modules(self.model):
-            module.__dict__[SITE] = Site(self)
-        self._undo.append(functools.partial(switch_back, self.model, configs))
+    def _switch_configs(self) -> None:
+        """Give the model private configs that name our attention: others may share its config object.
 
-    def _install_hooks(self) -> None:
-        warn(self.family.name)
+        A model has one config object as a rule; a classifier put on another model's encoder has two.
+        """
+        private: dict[int, Any] = {}
         for module in self.model.modules():
-            if type(module).__name__ in EAGER_MODULES:
-                site = module.__dict__[SITE] = Site(self)
-                hooks = EagerHooks(module, functools.partial(_begin, site), self._see, self._gate, self._see_values)
-                self._undo.append(hooks.remove)
+            shared = getattr(module, "config", None)
+            if shared is None or not hasattr(shared, "_attn_implementation_internal"):
+                continue
+            if id(shared) not in private:
+                twin = private[id(shared)] = copy.copy(shared)
+                twin._attn_implementation_internal = NAME
+                self._configs.append((shared, twin))
+            module.__dict__["config"] = private[id(shared)]
+        self._undo.append(self._switch_configs_back)
+
+    def _switch_configs_back(self) -> None:
+        """Restore the shared configs, with whatever the model noted in its own meanwhile (such as the problem type)."""
+        for shared, private in self._configs:
+            implementation = shared._attn_implementation_internal
+            shared.__dict__.update(private.__dict__)
+            shared._attn_implementation_internal = implementation
+            for module in self.model.modules():
+                if module.__dict__.get("config") is private:
+                    module.__dict__["config"] = shared
+        self._configs = []
 
     def _see(self, layer: int, maps: Tensor, mask: Tensor | None) -> None:
         current = self.current()
@@ -365,11 +331,8 @@ class Seam:
         current.take(layer, Seen(valid, tuple(range(maps.shape[1])), maps, maps))
 
     def _gate(self, layer: int, out: Tensor) -> Tensor:
-        current = self.current()
-        if current is None:
-            return out
-        heads = len(self.family.left[layer])
-        if heads == 0:
+        current, heads = self.current(), len(self.family.left[layer])
+        if current is None or heads == 0:
             return out
         split = out.unflatten(-1, (heads, -1))
         current.take_parts(layer, "output", split.transpose(1, 2))
@@ -390,14 +353,14 @@ class Seam:
             del model.__dict__["forward"]
             if self._forward is not None:
                 model.__dict__["forward"] = self._forward
-        # else somebody wrapped our forward in theirs: ours stays inside and passes everything through
+        # else another library wrapped our forward: ours stays inside and passes everything through
         model.__dict__.pop(_ATTRIBUTE, None)
         self._passes, self._latest = {}, None
 
 
 @functools.lru_cache(maxsize=64)
 def _watched(forward: Callable[..., Any]) -> Callable[..., Any]:
-    """A stand-in for a model class's forward; it keeps the signature, which trainers read to choose columns."""
+    """A substitute for a model class's forward; it keeps the signature, which trainers read to choose columns."""
 
     @functools.wraps(forward)
     def watched(self: nn.Module, *args: Any, **kwargs: Any) -> Any:
@@ -410,9 +373,6 @@ def _watched(forward: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _begin(site: Site, module: nn.Module) -> tuple[int, bool]:
-    """For a hooked module: its layer, and whether its map is wanted."""
+    """For a hooked module: its layer, and whether its map is requested."""
     step = site.begin()
-    if step is None:
-        return 0, False
-    current, layer = step
-    return layer, current.plans[layer].seen
+    return (0, False) if step is None else (step[1], step[0].plans[step[1]].seen)

@@ -2,15 +2,16 @@
 
 Shapes: B batch, H heads, Q queries, K keys, D head size.
 
-A piece of work is one example, or some of its heads. Its scores are produced in tiles that stay in the core's own
-cache, used at once, and forgotten. With row maxima c and row sums l,
+A piece of work is one example, or some of its heads. Its scores are computed in tiles that stay in the cache of a core,
+used at once, and discarded. The two loops over tiles are written so that TorchScript can run them. With row maxima c
+and row sums l,
 
     E_qk = exp(s_qk - c_q),   A = E / l,   lse_q = c_q + log l_q,
     out = A V,                received_k = sum over valid q of A_qk.
 
-The backward pass rebuilds A_qk = exp(s_qk - lse_q) from the saved lse. Two rank-one terms ride along in matrix products
+The backward pass rebuilds A_qk = exp(s_qk - lse_q) from the saved lse. Two rank-one terms are added to matrix products
 as one more column: -lse in the scores ([q, -lse] [k, 1]^T), and the gradient g of `received` in the gradient of A
-([dO, valid] [V, g]^T = dO V^T + valid_q g_k). So `received` costs no pass of its own over the tile.
+([dO, valid] [V, g]^T = dO V^T + valid_q g_k). So `received` needs no extra pass over the tile.
 """
 
 from __future__ import annotations
@@ -25,10 +26,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from headwise.attention.visibility import Visibility
+from headwise.attention.maps import additive, blind_rows
 from headwise.attention.workers import run_pieces
-
-# The two loops over score tiles, written so that torch can run them without the interpreter.
 
 
 def keep_mask(result: Tensor, rate: float, seed: int, generator: torch.Generator) -> Tensor:
@@ -63,25 +62,13 @@ def forward_piece(
     after_dropout: bool,
     generator: torch.Generator,
 ) -> None:
-    """Attention of some heads of one example; the mathematics is in `tiles`.
+    """Attention of some heads of one example; the mathematics is in the docstring of this module.
 
-    Args:
-        query: [n,Q,D]; key, value: [n,K,D].
-        key: see `query`.
-        value: see `query`.
-        valid: [Q,1] one where a query has a vote, else zero.
-        bias: [1 or n, 1 or Q, K] added to the scores.
-        blind: [1 or n, Q, 1] true where a query sees no key.
-        out: [Q,n,D] is written.
-        received: [n,K] is added to.
-        lse: [n,Q] is written.
-        scale: factor on the scores.
-        step: heads of a tile.
-        rows: query rows of a tile.
-        rate: dropout rate.
-        seed: names the dropout mask of the first tile; the others count up.
-        after_dropout: whether `received` sums what dropout left.
-        generator: of this call alone; made inside, TorchScript would fold it into one that all threads share.
+    Inputs: query [n,Q,D], key and value [n,K,D]; valid [Q,1] is one where a query counts in `received`, else zero;
+    bias [1 or n, 1 or Q, K] is added to the scores; blind [1 or n, Q, 1] is true where a query sees no key.
+    Outputs: out [Q,n,D] and lse [n,Q] are written, received [n,K] is added to.
+    A tile has `step` heads and `rows` query rows. `seed` gives the dropout mask of the first tile; the others count up.
+    The generator must be created outside, or TorchScript would fold it into one that all threads share.
     """
     heads, queries, keys = query.shape[0], query.shape[1], key.shape[1]
     dtype = lse.dtype
@@ -144,33 +131,16 @@ def backward_piece(
     after_dropout: bool,
     generator: torch.Generator,
 ) -> None:
-    """Gradients of `forward_piece`; the mathematics is in `tiles`.
+    """Gradients of `forward_piece`, whose arguments of the same names these are; lse [n,Q] is from the forward pass.
 
-    Args:
-        query: as in `forward_piece`, like the other arguments of the same names.
-        key: as in `forward_piece`.
-        value: as in `forward_piece`.
-        valid: as in `forward_piece`.
-        bias: as in `forward_piece`.
-        lse: [n,Q] from the forward pass.
-        out_gradient: [Q,n,D].
-        received_gradient: [n,K].
-        query_gradient: [Q,n,D] is written.
-        key_gradient: [K,n,D] is written.
-        value_gradient: [K,n,D] is written.
-        scale: as in `forward_piece`.
-        step: as in `forward_piece`.
-        rows: as in `forward_piece`.
-        rate: as in `forward_piece`.
-        seed: as in `forward_piece`.
-        after_dropout: as in `forward_piece`.
-        generator: as in `forward_piece`.
+    Inputs: out_gradient [Q,n,D], received_gradient [n,K]. Written: query_gradient [Q,n,D], key_gradient and
+    value_gradient [K,n,D].
     """
     heads, queries, keys = query.shape[0], query.shape[1], key.shape[1]
     size_query, size_value = query.shape[2], value.shape[2]
     dtype = lse.dtype
     factor = 1 / (1 - rate)
-    # One more column each, as the docstring of `tiles` says: [n,Q,D+1] and [n,K,D+1].
+    # One more column each, as the docstring of this module says: [n,Q,D+1] and [n,K,D+1].
     queries_and_lse = torch.cat([query.to(dtype) * scale, lse.neg().unsqueeze(-1)], -1)
     keys_and_ones = torch.cat([key.to(dtype), torch.ones(heads, keys, 1, dtype=dtype)], -1)
     slope = out_gradient.transpose(0, 1).to(dtype) * factor
@@ -240,36 +210,29 @@ def fast(function: Callable[..., Any]) -> Callable[..., Any]:
 
     @wraps(function)
     def run(*arguments: Any) -> None:
-        # torch's optimiser finds nothing to gain in these loops and keeps four megabytes of its own for the attempt.
+        # torch's optimiser gains nothing in these loops and keeps four megabytes for the attempt.
         with optimized(False):
             scripted(*arguments)
 
     return run
 
 
-# Bytes of one score tile: the backward pass holds two, which should fit a core's own cache.
+# Bytes of one score tile: the backward pass holds two, which should fit the cache of a core.
 TILE_BYTES = 1 << 20
 
-# Pieces to make for every thread, so that a late thread does not leave the others idle.
+# Pieces for every thread, so that a late thread does not leave the others idle.
 PIECES_PER_THREAD = 4
 
 
 @dataclass(frozen=True)
-class Piece:
-    """Some heads of one example."""
-
-    example: int
-    heads: slice
-
-
-@dataclass(frozen=True)
 class Problem:
-    """What forward and backward share: the inputs and how they are cut. Both must cut alike, for dropout's sake."""
+    """One attention call: what forward and backward share."""
 
     query: Tensor  # [B,H,Q,D]
     key: Tensor  # [B,H,K,D]
     value: Tensor  # [B,H,K,D]
-    visibility: Visibility
+    mask: Tensor | None  # boolean (True = may be seen) or additive, [B or 1, H or 1, Q or 1, K]
+    valid: Tensor | None  # [B,Q] which queries count in `received`; None for all
     scale: float
     dropout: float
     seed: int
@@ -280,30 +243,91 @@ class Problem:
         """Half-precision inputs are computed in float32."""
         return torch.promote_types(self.query.dtype, torch.float32)
 
-    def tile_shape(self) -> tuple[int, int]:
-        """Heads and query rows of one tile; never depends on the number of threads, so neither does dropout."""
-        _, heads, queries, _ = self.query.shape
-        row_bytes = self.key.shape[2] * self.compute.itemsize
-        blocks = -(-queries * row_bytes // TILE_BYTES)
-        rows = -(-queries // blocks)
-        return max(1, min(heads, TILE_BYTES // (rows * row_bytes))), rows
 
-    def pieces(self) -> list[Piece]:
-        """Whole examples if there are enough of them, else groups of heads that whole tiles fill."""
-        batch, heads = self.query.shape[:2]
-        step, _ = self.tile_shape()
-        wanted = min(-(-heads // step), -(-PIECES_PER_THREAD * torch.get_num_threads() // batch))
-        size = step * -(-heads // (step * max(1, wanted)))
-        return [Piece(b, slice(h, min(heads, h + size))) for b in range(batch) for h in range(0, heads, size)]
+@dataclass(frozen=True)
+class Window:
+    """What one piece (some heads of one example) may see."""
 
-    def options(self, piece: Piece) -> tuple[float, int, int, float, int, bool]:
-        """Scale, tile shape, dropout rate in 2^-16ths, seed of the piece's first tile, what `received` sums."""
-        step, rows = self.tile_shape()
-        tiles_of_head_group = -(-self.query.shape[2] // rows)
-        tiles_of_example = -(-self.query.shape[1] // step) * tiles_of_head_group
-        number = piece.example * tiles_of_example + piece.heads.start // step * tiles_of_head_group
-        rate = min(round(self.dropout * 65536), 65535) / 65536
-        return self.scale, step, rows, rate, self.seed + number, self.after_dropout
+    keys: slice
+    """The keys between the first and the last that any query may see."""
+    valid: Tensor
+    """[Q,1] 1 where the query is a token, 0 where it is padding: padding gets an output but does not count."""
+    bias: Tensor | None
+    """[1 or n, 1 or Q, K] to add to the scores; None if every query sees every key of the window."""
+    blind: Tensor | None
+    """[1 or n, Q, 1] True where a query sees nothing; None if there is no such query."""
+
+
+class Visibility:
+    """What each query may see, from a mask of any form."""
+
+    def __init__(self, problem: Problem) -> None:
+        """Read the mask."""
+        mask, valid = problem.mask, problem.valid
+        batch, _, queries, _ = problem.query.shape
+        keys = problem.key.shape[2]
+        self._valid = torch.ones(1, queries, 1) if valid is None else valid.unsqueeze(-1)
+        self._valid = self._valid.to(problem.compute)
+        self._bias: Tensor | None = None
+        self._blind: Tensor | None = None
+        self._keys = keys
+        self._spans = [(0, keys)] * batch
+        if mask is None:
+            return
+        if mask.dtype == torch.bool and mask.shape[1] == 1 and mask.shape[2] == 1:
+            seen = mask.expand(batch, 1, 1, keys)[:, 0, 0]  # [B,K]
+            count = seen.sum(1)
+            first = seen.to(torch.uint8).argmax(1).masked_fill(count == 0, 0)
+            end = (keys - seen.flip(1).to(torch.uint8).argmax(1)).masked_fill(count == 0, keys)
+            self._spans = list(zip(first.tolist(), end.tolist(), strict=True))
+            if bool((end - first == count).all()):  # no holes: the window alone says it
+                return
+        self._bias = additive(mask, problem.compute).expand(batch, -1, -1, -1)
+        blind = blind_rows(mask).expand(batch, -1, queries).unsqueeze(-1)
+        self._blind = blind if bool(blind.any()) else None
+
+    @property
+    def narrows(self) -> bool:
+        """Whether some example has keys outside its window."""
+        return any(span != (0, self._keys) for span in self._spans)
+
+    def window(self, example: int, heads: slice) -> Window:
+        """What these heads of an example see."""
+
+        def part(whole: Tensor | None) -> Tensor | None:
+            if whole is None:
+                return None
+            return whole[example] if whole.shape[1] == 1 else whole[example, heads]
+
+        keys, bias = slice(*self._spans[example]), part(self._bias)
+        valid = self._valid[example if len(self._valid) > 1 else 0]
+        return Window(keys, valid, None if bias is None else bias[..., keys], part(self._blind))
+
+
+def run_tiled(problem: Problem, visibility: Visibility, run: Callable[..., None]) -> None:
+    """Call `run` for every piece of a problem: example, heads, what they see, and the last arguments of a loop.
+
+    A piece is a whole example if there are enough of them, else a group of heads that whole tiles fill. The shape of a
+    tile never depends on the number of threads, so neither does dropout.
+    """
+    batch, heads, queries, _ = problem.query.shape
+    row_bytes = problem.key.shape[2] * problem.compute.itemsize
+    blocks = -(-queries * row_bytes // TILE_BYTES)
+    rows = -(-queries // blocks)  # of a tile
+    step = max(1, min(heads, TILE_BYTES // (rows * row_bytes)))  # heads of a tile
+    groups = min(-(-heads // step), -(-PIECES_PER_THREAD * torch.get_num_threads() // batch))
+    size = step * -(-heads // (step * max(1, groups)))
+    tiles_of_group = -(-queries // rows)
+    tiles_of_example = -(-heads // step) * tiles_of_group
+    rate = min(round(problem.dropout * 65536), 65535) / 65536
+
+    def work(piece: tuple[int, slice]) -> None:
+        example, group = piece
+        seed = problem.seed + example * tiles_of_example + group.start // step * tiles_of_group
+        options = (problem.scale, step, rows, rate, seed, problem.after_dropout, torch.Generator())
+        run(example, group, visibility.window(example, group), options)
+
+    run_pieces([(b, slice(h, min(heads, h + size))) for b in range(batch) for h in range(0, heads, size)], work)
 
 
 def forward(problem: Problem) -> tuple[Tensor, Tensor, Tensor]:
@@ -313,12 +337,10 @@ def forward(problem: Problem) -> tuple[Tensor, Tensor, Tensor]:
     out = query.new_empty(batch, queries, heads, value.shape[3])
     received = torch.zeros(batch, heads, key.shape[2], dtype=problem.compute)
     lse = torch.empty(batch, heads, queries, dtype=problem.compute)
-    run = fast(forward_piece)
+    loop = fast(forward_piece)
 
-    def work(piece: Piece) -> None:
-        example, group = piece.example, piece.heads
-        window = problem.visibility.window(example, group)
-        run(
+    def run(example: int, group: slice, window: Window, options: tuple[Any, ...]) -> None:
+        loop(
             query[example, group],
             key[example, group, window.keys],
             value[example, group, window.keys],
@@ -328,30 +350,28 @@ def forward(problem: Problem) -> tuple[Tensor, Tensor, Tensor]:
             out[example, :, group],
             received[example, group, window.keys],
             lse[example, group],
-            *problem.options(piece),
-            torch.Generator(),
+            *options,
         )
 
-    run_pieces(problem.pieces(), work)
+    run_tiled(problem, Visibility(problem), run)
     return out, received, lse
 
 
 def backward(
     problem: Problem, out_gradient: Tensor, received_gradient: Tensor, lse: Tensor
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Return the gradients of query, key and value, each [B,L,H,D] (the layout the projections want)."""
+    """Return the gradients of query, key and value, each [B,L,H,D] (the layout that the projections use)."""
     query, key, value = problem.query, problem.key, problem.value
+    visibility = Visibility(problem)
     # Keys outside an example's window get no gradient and are never visited.
-    allocate: Callable[..., Tensor] = torch.zeros if problem.visibility.narrows else torch.empty
+    allocate: Callable[..., Tensor] = torch.zeros if visibility.narrows else torch.empty
     to_query, to_key, to_value = (
         allocate(source.transpose(1, 2).shape, dtype=source.dtype) for source in (query, key, value)
     )
-    run = fast(backward_piece)
+    loop = fast(backward_piece)
 
-    def work(piece: Piece) -> None:
-        example, group = piece.example, piece.heads
-        window = problem.visibility.window(example, group)
-        run(
+    def run(example: int, group: slice, window: Window, options: tuple[Any, ...]) -> None:
+        loop(
             query[example, group],
             key[example, group, window.keys],
             value[example, group, window.keys],
@@ -363,9 +383,8 @@ def backward(
             to_query[example, :, group],
             to_key[example, window.keys, group],
             to_value[example, window.keys, group],
-            *problem.options(piece),
-            torch.Generator(),
+            *options,
         )
 
-    run_pieces(problem.pieces(), work)
+    run_tiled(problem, visibility, run)
     return to_query, to_key, to_value

@@ -1,4 +1,4 @@
-"""Run independent pieces of tensor work on several cores, alone on the machine or not.
+"""Run independent pieces of tensor work on several cores, on a quiet machine or a busy one.
 
 There are two ways, and each is bad where the other is good:
 
@@ -8,7 +8,7 @@ There are two ways, and each is bad where the other is good:
 - pool: whole pieces to threads that are single-threaded inside. A late thread delays one piece, not every operation;
   but torch's own idle threads spin for a while after each of its operations, and on quiet cores they are in the way.
 
-So pieces run the first way as long as the process gets its cores, which is looked at while they run, and the second
+So pieces run the first way as long as the process gets its cores, which is measured while they run, and the second
 way for a while once it does not. The two may differ in the last bit. With torch.use_deterministic_algorithms(True) it
 is always the pool, whose result depends neither on the load nor on the number of threads.
 """
@@ -34,32 +34,30 @@ MOST_POOL_THREADS = 32
 
 
 class Crowding:
-    """Whether other programs take our cores, from how much processor time the process got while it wanted all."""
+    """Whether other programs take our cores, from the share of processor time that the process gets."""
 
     SHARE = 0.8
-    """Below this share of what was wanted, the cores are crowded."""
+    """Below this share the cores are crowded."""
     WINDOW = 0.04
-    """Seconds of work that are judged together: processor time of other threads is booked a few milliseconds late."""
+    """Seconds of work that are measured together: processor time of other threads is booked some milliseconds late."""
     GRACE = 8
-    """First runs that are not judged: in them torch still prepares the loops, on one thread."""
+    """First runs that are not measured: in them torch still prepares the loops, on one thread."""
     PATIENCE = (32, 2048)
-    """Runs for which crowding is believed at first, and at most; doubled each time that it is found again."""
+    """Runs for which crowding is assumed at first, and at most; doubled each time that it is measured again."""
 
     def __init__(self) -> None:
         """Begin with quiet cores."""
-        self._runs = 0
-        self._believed_for = 0
-        self._patience = self.PATIENCE[0]
+        self._runs, self._assumed_for, self._patience = 0, 0, self.PATIENCE[0]
         self._wall = self._processor = 0.0
 
-    def believed(self) -> bool:
-        """Whether to take the cores for crowded in the coming run."""
+    def assumed(self) -> bool:
+        """Whether to treat the cores as crowded in the coming run."""
         self._runs += 1
-        self._believed_for = max(0, self._believed_for - 1)
-        return self._believed_for > 0
+        self._assumed_for = max(0, self._assumed_for - 1)
+        return self._assumed_for > 0
 
-    def found(self, wall: float, processor: float, threads: int) -> bool:
-        """Add a stretch of work that wanted `threads` cores; tell whether it is clear by now that it lacked them."""
+    def measured(self, wall: float, processor: float, threads: int) -> bool:
+        """Add the times of work on `threads` cores; returns whether it is clear by now that it lacked them."""
         if self._runs <= self.GRACE:
             return False
         self._wall += wall
@@ -69,7 +67,7 @@ class Crowding:
         crowded = self._processor < self.SHARE * self._wall
         self._wall = self._processor = 0.0
         if crowded:
-            self._believed_for = self._patience
+            self._assumed_for = self._patience
             self._patience = min(2 * self._patience, self.PATIENCE[1])
         else:
             self._patience = self.PATIENCE[0]
@@ -85,23 +83,18 @@ def run_pieces(pieces: Sequence[Piece], work: Callable[[Piece], None]) -> None:
     if threads == 1:
         for piece in pieces:
             work(piece)
-    elif threads > MOST_OPENMP_THREADS or torch.are_deterministic_algorithms_enabled() or _crowding.believed():
+    elif threads > MOST_OPENMP_THREADS or torch.are_deterministic_algorithms_enabled() or _crowding.assumed():
         _run_in_pool(pieces, work, threads)
-    else:
-        _run_in_pool(pieces[_run_while_quiet(pieces, work, threads) :], work, threads)
-
-
-def _run_while_quiet(pieces: Sequence[Piece], work: Callable[[Piece], None], threads: int) -> int:
-    """Run pieces by openmp until the cores turn out to be crowded; return how many were run."""
-    wall, processor = time.perf_counter(), time.process_time()
-    for done, piece in enumerate(pieces, 1):
-        work(piece)
-        elapsed = time.perf_counter() - wall
-        if elapsed > _crowding.WINDOW or done == len(pieces):
-            if _crowding.found(elapsed, time.process_time() - processor, threads):
-                return done
-            wall, processor = time.perf_counter(), time.process_time()
-    return len(pieces)
+    else:  # by openmp until the cores turn out to be crowded
+        wall, processor = time.perf_counter(), time.process_time()
+        for done, piece in enumerate(pieces, 1):
+            work(piece)
+            elapsed = time.perf_counter() - wall
+            if elapsed > _crowding.WINDOW or done == len(pieces):
+                if _crowding.measured(elapsed, time.process_time() - processor, threads):
+                    _run_in_pool(pieces[done:], work, threads)
+                    return
+                wall, processor = time.perf_counter(), time.process_time()
 
 
 def _run_in_pool(pieces: Sequence[Piece], work: Callable[[Piece], None], threads: int) -> None:
@@ -114,7 +107,7 @@ def _run_in_pool(pieces: Sequence[Piece], work: Callable[[Piece], None], threads
 
     def drain() -> None:
         # Both modes belong to a thread. This one starts with gradients on, and could not write to tensors that the
-        # caller made in inference mode.
+        # caller created in inference mode.
         with torch.inference_mode(inference), torch.no_grad():
             while True:
                 with lock:
@@ -131,8 +124,8 @@ def _run_in_pool(pieces: Sequence[Piece], work: Callable[[Piece], None], threads
 
 @lru_cache(maxsize=4)
 def _pool(threads: int, process: int) -> ThreadPoolExecutor:
-    """The threads, made on first use and again after a fork (`process`)."""
-    wanted = torch.get_num_threads()
+    """The threads, started on first use and again after a fork (`process`)."""
+    count = torch.get_num_threads()
     ready = threading.Barrier(threads + 1)
 
     def become_single_threaded() -> None:
@@ -142,12 +135,8 @@ def _pool(threads: int, process: int) -> ThreadPoolExecutor:
 
     pool = ThreadPoolExecutor(threads, thread_name_prefix="headwise", initializer=become_single_threaded)
     for _ in range(threads):
-        pool.submit(_nothing)
+        pool.submit(int)  # any task: the pool starts a thread for it
     ready.wait()
-    # set_num_threads(1) above also set the default for threads yet to come: give the process its own value back.
-    torch.set_num_threads(wanted)
+    # set_num_threads(1) above also set the default for new threads: restore the value of the process.
+    torch.set_num_threads(count)
     return pool
-
-
-def _nothing() -> None:
-    """A task whose only purpose is to make the pool start a thread."""

@@ -64,7 +64,7 @@ def sweep(
     address: Annotated[
         str | None, typer.Option(help="Of a Ray cluster; default a small one on this machine.", show_default=False)
     ] = None,
-    change: Change = None,
+    changes: Change = None,
     only: Annotated[
         list[str] | None, typer.Option(metavar="AXIS=LABEL", help="Only these points: system=plain,ag.")
     ] = None,
@@ -87,7 +87,7 @@ def sweep(
     from headwise.experiments.sweeps.worker_pool import choose_engine
     from headwise.training.encoders import quiet_libraries
 
-    plan = plan_sweep(file, scale=scale, changes=change or (), only=only or (), seeds=_seeds(seeds))
+    plan = plan_sweep(file, scale=scale, changes=changes or (), only=only or (), seeds=_seeds(seeds))
     output = output or Path("sweeps") / "-".join([plan.sweep.name, *([scale] if scale else [])])
     quiet_libraries()
     if dry_run:
@@ -173,7 +173,7 @@ def tune(
             min=1, help="Finished and pruned trials in all; default the whole grid, or 20.", show_default=False
         ),
     ] = None,
-    change: Change = None,
+    changes: Change = None,
     seeds: Annotated[
         str | None,
         typer.Option(help="Train each combination with these and take the mean: 1,2,3.", show_default=False),
@@ -208,7 +208,7 @@ def tune(
     from headwise.experiments.sweeps.tune import tune as run_tune
     from headwise.training.encoders import quiet_libraries
 
-    space = plan_space(recipe, vary=vary or (), changes=change or (), seeds=_seeds(seeds))
+    space = plan_space(recipe, vary=vary or (), changes=changes or (), seeds=_seeds(seeds))
     if study is not None and plain_name(study) != study:
         raise InputError(f"--study {study!r}: expected letters, digits, points and hyphens.")
     name = study or space.recipe.name

@@ -27,7 +27,7 @@ def show_diagnosis(model: str, *, batch: int, length: int, download: bool, as_js
         model = str(builtin_folder(model))
     from headwise.attention.doctor import diagnose
 
-    diagnosis = diagnose(model, batch=batch, length=length, network=download)
+    diagnosis = diagnose(model, batch=batch, length=length, download=download)
     if as_json:
         typer.echo(json.dumps(diagnosis.as_dict(), indent=2))
     else:

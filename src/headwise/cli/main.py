@@ -25,6 +25,7 @@ from headwise.cli.allow_code import AllowCode
 from headwise.cli.data_app import data as data_commands
 from headwise.cli.experiments_app import add_experiments
 from headwise.cli.heads_app import heads
+from headwise.cli.knowledge_app import knowledge
 from headwise.cli.progress_bar import INTERRUPTED, Interrupts, sentence
 from headwise.cli.report import add_commands as add_report_commands
 from headwise.cli.results_app import add_results
@@ -229,51 +230,7 @@ add_results(app)
 add_report_commands(app)
 app.add_typer(data_commands, name="data")
 app.add_typer(heads, name="heads")
-
-knowledge = typer.Typer(
-    help="Work out what the guides of a recipe know about words, and look at it.",
-    no_args_is_help=True,
-    rich_markup_mode=None,
-)
 app.add_typer(knowledge, name="knowledge")
-Workers = Annotated[int | None, typer.Option(min=1, help="Processes; default one per core.", show_default=False)]
-
-
-@knowledge.command("build")
-def knowledge_build(
-    recipe: Recipe,
-    changes: Change = None,
-    data: Data = None,
-    cache: Cache = None,
-    workers: Workers = None,
-    rebuild: Annotated[bool, typer.Option("--rebuild", help="Work out again what is there.")] = False,
-    download: Download = False,
-    allow_code: AllowCode = False,
-    as_json: AsJson = False,
-) -> None:
-    """Work out what the guides of RECIPE know about the words of its training texts; `train` does so if need be."""
-    from headwise.cli.knowledge_output import Choice, build
-
-    build(Choice(recipe, changes or [], data, cache, workers, download), rebuild=rebuild, as_json=as_json)
-
-
-@knowledge.command("show")
-def knowledge_show(
-    recipe: Recipe,
-    example: Annotated[int, typer.Option(help="Which training example, from 0.")] = 0,
-    top: Annotated[int, typer.Option(min=1, help="How many pairs of words, the strongest first.")] = 10,
-    changes: Change = None,
-    data: Data = None,
-    cache: Cache = None,
-    workers: Workers = None,
-    download: Download = False,
-    allow_code: AllowCode = False,
-    as_json: AsJson = False,
-) -> None:
-    """Print what the guides of RECIPE know about the words of one training example."""
-    from headwise.cli.knowledge_output import Choice, show
-
-    show(Choice(recipe, changes or [], data, cache, workers, download), example, top=top, as_json=as_json)
 
 
 def _tell(

@@ -16,6 +16,7 @@ from safetensors import SafetensorError
 from torch import nn
 
 from headwise.attention import pruned_heads
+from headwise.attention.pretrained import check_vocabulary
 from headwise.data import Collator, Split, Task, build_task, encode
 from headwise.disk import disk_errors, draft_prefix, folder_lock, holds_nothing, new_file, ordinary_modes, save_content
 from headwise.errors import InputError, choices
@@ -35,7 +36,6 @@ from headwise.training import (
 )
 from headwise.training.predict import probabilities_of
 from headwise.training.saving import check_classifier, in_one_sentence, load_multitask, load_task, load_tokenizer
-from headwise.training.token_numbers import check_vocabulary
 
 
 @dataclass(frozen=True)

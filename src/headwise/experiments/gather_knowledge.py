@@ -16,10 +16,10 @@ from headwise.experiments.recipe import Recipe
 from headwise.experiments.splits import Splits
 from headwise.guides import as_guides
 from headwise.patterns import mark_ids
-from headwise.patterns.knowledge import Resources, Texts, WordMatrix, WordVectors
+from headwise.patterns.base import Resources, Texts, WordMatrix, WordVectors
 from headwise.patterns.store import Stored, about, gather
 from headwise.training import Listener, Need, check_known, check_sources, find_encoder
-from headwise.training.word_knowledge import InputEmbeddings
+from headwise.training.word_knowledge import input_embeddings
 
 
 @dataclass(frozen=True)
@@ -116,7 +116,7 @@ def gather_knowledge(
 
 def embeddings_of(recipe: Recipe, *, network: bool = False) -> WordVectors:
     """The input embeddings of a recipe's encoder, as it is before training."""
-    return InputEmbeddings.of(find_encoder(recipe.model, network=network))
+    return input_embeddings(find_encoder(recipe.model, network=network))
 
 
 def strongest(matrix: WordMatrix, texts: Texts) -> list[Pair]:

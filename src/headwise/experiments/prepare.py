@@ -13,6 +13,7 @@ from typing import Any
 import numpy
 from torch import nn
 
+from headwise.attention.pretrained import check_tokens
 from headwise.data import Collator, Encoded, Split, encode
 from headwise.errors import InputError
 from headwise.experiments.gather_knowledge import Sources, count_targets, gather_knowledge
@@ -20,6 +21,7 @@ from headwise.experiments.outputs import scorer
 from headwise.experiments.recipe import Recipe
 from headwise.experiments.splits import Splits, read_splits
 from headwise.guides import guide
+from headwise.patterns.vectors import InputEmbeddings
 from headwise.retrieval.reranker import Groups, collate_groups, listwise_loss
 from headwise.retrieval.retrieval_task import RetrievalTask
 from headwise.ssa import self_supervise
@@ -42,8 +44,6 @@ from headwise.training import (
 )
 from headwise.training.fit import start_from, start_tasks_from
 from headwise.training.relabelling import Probing
-from headwise.training.token_numbers import check_tokens
-from headwise.training.word_knowledge import InputEmbeddings
 
 
 @dataclass(frozen=True)

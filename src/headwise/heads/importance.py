@@ -17,8 +17,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from headwise.attention import Customer, Seam
-from headwise.attention.gates import heads_of
+from headwise.attention import Customer, Seam, heads_of
 from headwise.errors import InputError, StateError, choices
 from headwise.heads.gradients import loss_of, no_trace, prepared_batches
 from headwise.heads.pruning import Head, check_whole, ranked_heads, top_heads

@@ -1,4 +1,4 @@
-"""Patterns: what a map could look like. A new one is one file and one line here."""
+"""Patterns: what an attention map could look like. A new one is one file and one line here."""
 
 from headwise.patterns.align import token_matrix, token_vector, words_of_tokens
 from headwise.patterns.base import (

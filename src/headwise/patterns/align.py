@@ -1,4 +1,4 @@
-"""Words and sub-words: which word each token belongs to, and what is known of words said of tokens.
+"""Words and sub-words: splitting texts into words, the word of each token, and knowledge of words spread over tokens.
 
 Shapes: T tokens of an example, W words of it, P words that have tokens, C pairs of a token and a word.
 """
@@ -14,10 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from headwise.patterns.knowledge import WordMatrix
-
-# Splitting a text into words by its characters.
-
+from headwise.patterns.base import WordMatrix
 
 # What decides where words are, besides the text: raise `rules` when the rules below change.
 RULES: dict[str, Any] = {"rules": 1, "unicode": unicodedata.unidata_version}
@@ -32,20 +29,20 @@ _ENDING = re.compile(rf"(?<=\w)(?:(?i:n['’]t)|{_SHORT})$")
 
 def words(text: str) -> list[tuple[int, int]]:
     """The words of a text, each as its first character and the one after its last; only white space is left out."""
-    found = []
+    spans = []
     for match in _word().finditer(text):
         start, end = match.span()
         word = match[0]
         ending = _ENDING.search(word) if "'" in word or "’" in word else None
         if ending is None:
-            found.append((start, end))
+            spans.append((start, end))
         else:
-            found += [(start, start + ending.start()), (start + ending.start(), end)]
-    return found
+            spans += [(start, start + ending.start()), (start + ending.start(), end)]
+    return spans
 
 
 def words_of(texts: Sequence[str]) -> tuple[list[str], NDArray[np.int32]]:
-    """The words of all texts of an example, and where they stand: [W,3] text, first character, one after the last."""
+    """The words of all texts of an example, and their spans: [W,3] text, first character, one after the last."""
     spans = [(number, start, end) for number, text in enumerate(texts) for start, end in words(text)]
     return [texts[text][start:end] for text, start, end in spans], np.array(spans, np.int32).reshape(-1, 3)
 
@@ -57,7 +54,7 @@ def plain(word: str) -> str:
 
 @functools.cache
 def _word() -> re.Pattern[str]:
-    """Made when it is first needed, since finding the marks takes a while."""
+    """Compiled on first use, since finding the marks takes a while."""
     run = rf"{_LETTER}(?:{_LETTER}|[{_marks()}])*+"
     return re.compile(rf"{_INITIALS}|{run}(?:{_JOINT}{run})*|(?<!\S){_SHORT}(?!\w)|\S")
 
@@ -74,8 +71,8 @@ def _marks() -> str:
 def words_of_tokens(offsets: NDArray[np.int32], texts: NDArray[np.int8], spans: NDArray[np.int32]) -> NDArray[np.int32]:
     """The word of every token of an example.
 
-    A token belongs to the word that it shares most characters with, the first of equals. So a token that begins with
-    the space before its word is found as well. Special tokens and tokens without characters have no word.
+    A token belongs to the word that it shares most characters with, the first of equals, also if the token begins with
+    the space before its word. Special tokens and tokens without characters have no word.
 
     Args:
         offsets: [T,2] first character of each token, and the one after its last, within the token's text.
@@ -85,9 +82,9 @@ def words_of_tokens(offsets: NDArray[np.int32], texts: NDArray[np.int8], spans: 
     Returns:
         [T] the index of the word, -1 for none.
     """
-    found = np.full(len(texts), -1, np.int32)
+    word_of = np.full(len(texts), -1, np.int32)
     if not len(texts) or not len(spans):
-        return found
+        return word_of
     # On one line of characters: the texts one after another, special tokens before the first.
     length = max(int(offsets.max()), int(spans[:, 2].max())) + 1
     order = np.lexsort((spans[:, 1], spans[:, 0]))
@@ -98,12 +95,12 @@ def words_of_tokens(offsets: NDArray[np.int32], texts: NDArray[np.int8], spans: 
     # What is written last stays: the most shared, the first word of equals.
     ranked = np.lexsort((-word, shared))
     ranked = ranked[shared[ranked] > 0]
-    found[token[ranked]] = order[word[ranked]]
-    return found
+    word_of[token[ranked]] = order[word[ranked]]
+    return word_of
 
 
 def token_matrix(matrix: WordMatrix, words: NDArray[np.int32]) -> NDArray[np.float32]:
-    """What is known of words, for tokens: [T,T], entry [i,j] is W[word(i), word(j)], 0 where a token has no word.
+    """A matrix of words, for tokens: [T,T], entry [i,j] is W[word(i), word(j)], 0 where a token has no word.
 
     Tokens of the same word x have W[x,x].
 
@@ -112,20 +109,20 @@ def token_matrix(matrix: WordMatrix, words: NDArray[np.int32]) -> NDArray[np.flo
         words: [T] the word of each token, from `words_of_tokens`.
     """
     present = np.unique(words[words >= 0])  # [P] the others were cut off, and may be many
-    # The last place is for all words without tokens, and -1 leads there as well.
-    place = np.full(len(matrix.spans) + 1, len(present))
-    place[present] = np.arange(len(present))
-    rows, columns = place[matrix.rows], place[matrix.columns]
+    # The last index stands for all words without tokens, and -1 leads there as well.
+    index = np.full(len(matrix.spans) + 1, len(present))
+    index[present] = np.arange(len(present))
+    rows, columns = index[matrix.rows], index[matrix.columns]
     small = np.zeros((len(present) + 1, len(present) + 1), np.float32)
     small[rows, columns] = matrix.values
     small[columns, rows] = matrix.values
     small[-1] = small[:, -1] = 0
-    spread = place[words]  # [T]
+    spread = index[words]  # [T]
     return np.asarray(small[spread[:, None], spread], np.float32)
 
 
 def token_vector(matrix: WordMatrix, words: NDArray[np.int32]) -> NDArray[np.float32]:
-    """[T] the column means of `token_matrix` over the tokens that have a word, without making that matrix.
+    """[T] the column means of `token_matrix` over the tokens that have a word, without building that matrix.
 
     With n_x tokens of word x: entry j is (sum over x of n_x W[x, word(j)]) / (sum over x of n_x).
 
@@ -137,7 +134,7 @@ def token_vector(matrix: WordMatrix, words: NDArray[np.int32]) -> NDArray[np.flo
     with_word = words[words >= 0]
     counts = np.bincount(with_word, minlength=size)  # [W]
     sums = np.bincount(matrix.columns, matrix.values * counts[matrix.rows], size)  # [W]
-    other = matrix.rows != matrix.columns  # the diagonal is its own mirror image
+    other = matrix.rows != matrix.columns  # the diagonal counts once
     sums += np.bincount(matrix.rows[other], (matrix.values * counts[matrix.columns])[other], size)
     means = np.append(sums / max(len(with_word), 1), 0.0)  # one more, where -1 leads
     return means[words].astype(np.float32)

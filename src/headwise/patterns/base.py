@@ -1,17 +1,22 @@
 """What a pattern is: tokens in, the attention that one might want out. No model, no loss.
 
-Shapes: B batch, Q queries, K keys.
+Knowledge is a pattern that comes from the words of the text and is computed once per data set.
+
+Shapes: B batch, Q queries, K keys, W words of an example, E entries of a sparse matrix.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, is_dataclass
-from typing import Any, ClassVar, Literal, TypeVar, dataclass_transform
+from pathlib import Path
+from typing import Any, ClassVar, Literal, Protocol, TypeVar, dataclass_transform
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from headwise.code_permission import refuse_code
@@ -22,6 +27,8 @@ PATTERNS = Registry("pattern")
 
 Kind = TypeVar("Kind", bound="type[Pattern]")
 Form = Literal["map", "received"]
+# The one or two texts of an example.
+Texts = tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -33,7 +40,7 @@ class Tokens:
     marks: Mapping[str, Tensor] = field(default_factory=dict)
     """[B,K] True at tokens of a kind, by the name of the kind: separator, full-stop."""
     knowledge: Mapping[str, Tensor] = field(default_factory=dict)
-    """What the batch carries of knowledge, by `Knowledge.entry`: [B,K,K] for maps, [B,K] for received attention."""
+    """The knowledge that the batch carries, by `Knowledge.entry`: [B,K,K] for maps, [B,K] for received attention."""
 
 
 @dataclass(frozen=True)
@@ -48,7 +55,7 @@ class Target:
 
 @dataclass(frozen=True)
 class ReceivedTarget:
-    """How attention should be shared out over the keys, whoever gives it."""
+    """How attention should be shared out over the keys, whichever query it comes from."""
 
     shares: Tensor
     """[B,K] float32: a distribution over the valid keys; all 0 for an example without a target."""
@@ -68,11 +75,11 @@ class Pattern:
 
     name: ClassVar[str] = "pattern"
     marks: ClassVar[tuple[str, ...]] = ()
-    """The kinds of tokens that it must be told of."""
+    """The kinds of tokens that it needs to know."""
     form: ClassVar[Form] = "map"
-    """What a guide compares with it unless told otherwise."""
+    """What a guide compares with it by default."""
     on_special: ClassVar[bool] = False
-    """Whether it wants special tokens to be looked at, and no others."""
+    """Whether it directs attention to special tokens, and to no others."""
     needs: ClassVar[str] = "nothing"
     """What a user must have, in a few words."""
 
@@ -85,19 +92,18 @@ class Pattern:
         return "", ""
 
     def target(self, tokens: Tokens) -> Target:
-        """The rows of the map that this pattern wants."""
+        """The rows of the map that this pattern asks for."""
         raise NotImplementedError
 
     def received(self, tokens: Tokens) -> ReceivedTarget:
         """The same summed over the queries that have a target, as shares of the whole."""
-        target = self.target(tokens)
-        return as_shares(target.rows.sum(1))
+        return as_shares(self.target(tokens).rows.sum(1))
 
     def mark(self, tokens: Tokens, name: str) -> Tensor:
         """[B,K] the tokens of a kind, which the batch must know."""
         if name not in tokens.marks:
             raise InputError(
-                f"pattern {self.name} cannot tell which tokens are a {name}: call the model with input_ids, and give "
+                f"pattern {self.name} cannot tell which tokens are a {name}: call the model with input_ids, and pass "
                 "the tokenizer to guide()."
             )
         return tokens.marks[name] & tokens.valid
@@ -108,17 +114,17 @@ def register_pattern(name: str) -> Callable[[Kind], Kind]:
     """Make a class a pattern: a frozen dataclass under a name, with unknown options answered by the known ones."""
 
     def decorate(kind: Kind) -> Kind:
-        made: Any = dataclass(frozen=True, kw_only=True)(kind)
-        made.name = name
-        made.__init__ = politely(made, f"pattern {name}")
-        PATTERNS.add(name, made)
+        pattern: Any = dataclass(frozen=True, kw_only=True)(kind)
+        pattern.name = name
+        pattern.__init__ = politely(pattern, f"pattern {name}")
+        PATTERNS.add(name, pattern)
         return kind
 
     return decorate
 
 
 def build_pattern(choice: Pattern | str | Mapping[str, Any]) -> Pattern:
-    """A pattern from itself, from its name, or from its name with options, as a recipe gives it."""
+    """A pattern from itself, from its name, or from its name with options as in a recipe."""
     if isinstance(choice, Pattern):
         return choice
     if isinstance(choice, str):
@@ -169,3 +175,105 @@ def _plain(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [_plain(each) for each in value]
     return value if isinstance(value, str | int | float | bool | None) else repr(value)
+
+
+@dataclass(frozen=True, eq=False)
+class WordMatrix:
+    """What is known about the words of one example: a symmetric matrix, of which one half is stored."""
+
+    spans: NDArray[np.int32]
+    """[W,3] of each word: the number of its text, its first character, and the one after its last."""
+    rows: NDArray[np.int32]
+    """[E]"""
+    columns: NDArray[np.int32]
+    """[E] with rows <= columns; no pair twice."""
+    values: NDArray[np.float32]
+    """[E] above 0."""
+
+    def dense(self) -> NDArray[np.float32]:
+        """[W,W], symmetric."""
+        matrix = np.zeros((len(self.spans), len(self.spans)), np.float32)
+        matrix[self.rows, self.columns] = self.values
+        matrix[self.columns, self.rows] = self.values
+        return matrix
+
+
+class WordVectors(Protocol):
+    """A source of word vectors, such as an encoder's input embeddings."""
+
+    @property
+    def fingerprint(self) -> str:
+        """Changes when the vectors do."""
+
+    def look_up(self, words: Sequence[str]) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
+        """[n,D] a vector for each word, and [n] whether the word is known (its vector counts)."""
+
+
+@dataclass(frozen=True)
+class Resources:
+    """What knowledge may come from besides the texts."""
+
+    data: Path | None = None
+    """The folder of the files that a recipe names; None: the current folder."""
+    embeddings: WordVectors | None = None
+    """The encoder's input embeddings."""
+
+
+# Called in other processes with a part of the examples: it must be picklable, and return one matrix per example.
+Builder = Callable[[Sequence[Texts]], list[WordMatrix]]
+# Applies a picklable function to parts of the examples in several processes; yields one result per part, in order.
+Spread = Callable[[Callable[[Sequence[Texts]], Any], Sequence[Texts]], Iterable[Any]]
+
+
+class Knowledge(Pattern):
+    """Base of the patterns that come from words. A subclass says how to build the matrices of words.
+
+    As a target, the matrix W is spread over sub-words; a map is pulled to its rows, each divided by its sum, and
+    received attention to its column means. Words about which nothing is known have no target.
+    """
+
+    form: ClassVar[Form] = "received"
+    from_corpus: ClassVar[bool] = False
+    """Whether the values depend on the training texts, not only on those of the example."""
+
+    @property
+    def key(self) -> str:
+        """Identifies this pattern with these options."""
+        return f"{self.name}-{digest(options_of(self))[:8]}"
+
+    def entry(self, form: Form) -> str:
+        """The name under which a batch carries this knowledge."""
+        return f"{self.key}:{form}"
+
+    def fingerprint(self, resources: Resources) -> dict[str, Any]:
+        """What decides the values besides options and texts: versions and hashes of models and files. Plain data.
+
+        Raises an InputError, with the fix, for anything that is missing; so it is called before any work is done.
+        """
+        return {}
+
+    def builder(self, corpus: Sequence[Texts], resources: Resources, spread: Spread) -> Builder:
+        """The function that builds the matrices.
+
+        Args:
+            corpus: the training texts (only for patterns with `from_corpus`; empty otherwise).
+            resources: other sources.
+            spread: to process the corpus in parallel.
+        """
+        raise NotImplementedError
+
+    def target(self, tokens: Tokens) -> Target:
+        """Each row of the matrix as shares of its sum."""
+        return as_rows(self._carried(tokens, "map") * (tokens.valid.unsqueeze(1) & tokens.valid.unsqueeze(2)))
+
+    def received(self, tokens: Tokens) -> ReceivedTarget:
+        """The column means as shares of their sum."""
+        return as_shares(self._carried(tokens, "received") * tokens.valid)
+
+    def _carried(self, tokens: Tokens, form: Form) -> Tensor:
+        if self.entry(form) not in tokens.knowledge:
+            raise InputError(
+                f"the batch carries no {self.name} knowledge ({self.entry(form)}): build it with "
+                "headwise.training.add_knowledge and let it through to the model (remove_unused_columns=False)."
+            )
+        return tokens.knowledge[self.entry(form)]

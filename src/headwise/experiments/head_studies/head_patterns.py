@@ -17,7 +17,7 @@ from headwise.experiments.apply import Source, load_run
 from headwise.experiments.splits import read_split
 from headwise.heads import PatternScores, PatternSummary
 from headwise.patterns import PATTERNS, Pattern, Tokens, build_pattern, find_marks, mark_ids
-from headwise.patterns.knowledge import Knowledge
+from headwise.patterns.base import Knowledge
 from headwise.training import Listener, Silence
 from headwise.training.predict import evaluating
 

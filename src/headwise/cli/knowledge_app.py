@@ -1,0 +1,179 @@
+"""`headwise knowledge`: what the guides of a recipe know about words."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from headwise.cli.allow_code import AllowCode
+from headwise.errors import InputError
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from headwise.experiments.gather_knowledge import Found, Pair
+    from headwise.patterns.base import Texts
+
+knowledge = typer.Typer(
+    help="Compute what the guides of a recipe know about words, and look at it.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+
+Recipe = Annotated[str, typer.Argument(help="YAML file, or a name of `headwise list recipes`.", show_default=False)]
+Change = Annotated[
+    list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change a value: training.num_train_epochs=1.")
+]
+Data = Annotated[Path | None, typer.Option(help="Folder with the task's files.", show_default=False)]
+Cache = Annotated[
+    Path | None,
+    typer.Option(
+        help="Folder for knowledge computed from texts; default HEADWISE_CACHE or the user's cache.",
+        show_default=False,
+    ),
+]
+Workers = Annotated[int | None, typer.Option(min=1, help="Processes; default one per core.", show_default=False)]
+Download = Annotated[bool, typer.Option("--download", help="Allow the network for models and data that are not here.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of a table.")]
+
+
+@knowledge.command("build")
+def knowledge_build(
+    recipe: Recipe,
+    changes: Change = None,
+    data: Data = None,
+    cache: Cache = None,
+    workers: Workers = None,
+    rebuild: Annotated[bool, typer.Option("--rebuild", help="Compute again what is there.")] = False,
+    download: Download = False,
+    allow_code: AllowCode = False,
+    as_json: AsJson = False,
+) -> None:
+    """Compute what the guides of RECIPE know about the words of its training texts; `train` does so if need be."""
+    from rich.console import Console
+    from rich.table import Table
+
+    from headwise.patterns.base import options_of
+
+    _, found = _gathered(recipe, changes or [], data, cache, workers, download, rebuild=rebuild)
+    rows: list[dict[str, Any]] = []
+    for each in found:
+        store, pattern = each.store, each.need.pattern
+        row: dict[str, Any] = {
+            "guide": each.need.guide,
+            "pattern": {"name": pattern.name, **options_of(pattern)},
+            "examples": len(each.matrices),
+            "pairs": each.pairs,
+            "built": store.built,
+            "seconds": round(each.seconds, 3),
+            "bytes": sum(path.stat().st_size for path in store.folder.iterdir()),
+            "key": store.key,
+            "folder": str(store.folder),
+        }
+        rows.append(row)
+    if as_json:
+        typer.echo(json.dumps({"knowledge": rows}, indent=2, ensure_ascii=False))
+        return
+    table = Table("guide", "examples", "word pairs", "seconds", "size", box=None)
+    for row in rows:
+        seconds = f"{row['seconds']:.1f}" if row["built"] else "found"
+        table.add_row(row["guide"], str(row["examples"]), str(row["pairs"]), seconds, _size(row["bytes"]))
+    Console().print(table)
+    for row in rows:  # not in the table, which would break them
+        typer.echo(f"{row['guide']} is in {row['folder']}")
+
+
+@knowledge.command("show")
+def knowledge_show(
+    recipe: Recipe,
+    example: Annotated[int, typer.Option(help="Which training example, from 0.")] = 0,
+    top: Annotated[int, typer.Option(min=1, help="How many pairs of words, the strongest first.")] = 10,
+    changes: Change = None,
+    data: Data = None,
+    cache: Cache = None,
+    workers: Workers = None,
+    download: Download = False,
+    allow_code: AllowCode = False,
+    as_json: AsJson = False,
+) -> None:
+    """Print what the guides of RECIPE know about the words of one training example."""
+    from rich.console import Console
+
+    from headwise.experiments.gather_knowledge import strongest
+
+    texts, found = _gathered(recipe, changes or [], data, cache, workers, download, example=example)
+    pairs = {each.need.guide: strongest(each.matrices[example], texts) for each in found}
+    if as_json:
+        shown = {guide: [asdict(pair) for pair in each[:top]] for guide, each in pairs.items()}
+        answer = {"example": example, "texts": list(texts), "pairs": shown}
+        typer.echo(json.dumps(answer, indent=2, ensure_ascii=False))
+        return
+    for number, text in enumerate(texts):
+        typer.echo(f"text {number}: {text}")
+    for guide, each in pairs.items():
+        typer.echo(f"\n{guide}: the strongest {min(top, len(each))} of {len(each)} pairs (at: text.word, from 0)")
+        Console().print(_table(each[:top]))
+
+
+def _gathered(
+    name: str,
+    changes: list[str],
+    data: Path | None,
+    cache: Path | None,
+    workers: int | None,
+    download: bool,
+    *,
+    rebuild: bool = False,
+    example: int = 0,
+) -> tuple[Texts, list[Found]]:
+    """The texts of a training example of a recipe, and the knowledge that its guides need."""
+    from headwise.cli.progress_bar import progress
+    from headwise.experiments.gather_knowledge import Sources, embeddings_of, gather_knowledge
+    from headwise.experiments.recipe_files import read_recipe
+    from headwise.experiments.splits import read_splits
+    from headwise.patterns.base import PATTERNS, Knowledge
+    from headwise.training import needs_of
+    from headwise.training.encoders import quiet_libraries
+
+    quiet_libraries()
+    recipe = read_recipe(name, changes, several=False)
+    needs = needs_of(recipe.guides)
+    if not needs:
+        known = [pattern for pattern, kind in PATTERNS.items() if issubclass(kind, Knowledge)]
+        raise InputError(
+            f"{name}: none of its guides ({', '.join(recipe.guides) or 'it has none'}) needs knowledge; "
+            f"those that do: {', '.join(known)}."
+        )
+    splits = read_splits(recipe, data, network=download, cache=cache)
+    texts = splits.train.texts
+    if not 0 <= example < len(texts):
+        raise InputError(f"--example {example}: expected a number from 0 to {len(texts) - 1}, the last example.")
+    sources = Sources(lambda: embeddings_of(recipe, network=download), data, cache)
+    with progress() as shown:
+        found = gather_knowledge(needs, splits, sources, listener=shown, workers=workers, rebuild=rebuild)
+    return texts[example], found
+
+
+def _size(count: float) -> str:
+    for unit in ("B", "kB", "MB"):
+        if count < 1000:
+            return f"{count:.0f} {unit}" if unit == "B" or count >= 100 else f"{count:.1f} {unit}"
+        count /= 1000
+    return f"{count:.1f} GB"
+
+
+def _table(pairs: list[Pair]) -> Table:
+    from rich.markup import escape
+    from rich.table import Table
+
+    table = Table("word", "at", "word", "at", "value", "", box=None)
+    for pair in pairs:
+        words = (
+            cell for word in (pair.first, pair.second) for cell in (escape(word.word), f"{word.text}.{word.index}")
+        )
+        table.add_row(*words, f"{pair.value:.3f}", "across texts" if pair.across else "")
+    return table
