@@ -26,6 +26,8 @@ from headwise.limits import parse_json
 META = "meta.json"
 # In the meta file of every entry: only folders with it are replaced.
 MARK = "headwise-cache"
+# Of headwise 0.1: the first kind is read as it is, others are built again.
+OLD_MARKS = ("headwise-retrieval", "headwise-knowledge")
 DRAFT = ".draft"
 # Before DRAFT: a folder that is being replaced.
 OLD = ".old"
@@ -87,7 +89,9 @@ def fault(folder: Path, key: str) -> str | None:
     name = META
     try:
         meta = parse_json((folder / META).read_text(encoding="utf-8"))
-        if meta["mark"] != MARK or meta["key"] != key:
+        if meta["mark"] in OLD_MARKS[1:]:
+            return ""
+        if meta["mark"] not in (MARK, OLD_MARKS[0]) or meta["key"] != key:
             return f"{META} belongs to something else"
         if meta["seal"] != digest({name: value for name, value in meta.items() if name != "seal"}):
             return f"{META} is not what was written"
@@ -114,7 +118,7 @@ def _is_entry(folder: Path) -> bool:
     if folder.is_symlink() or not folder.is_dir():
         return False
     try:
-        if parse_json((folder / META).read_text(encoding="utf-8"))["mark"] == MARK:
+        if parse_json((folder / META).read_text(encoding="utf-8"))["mark"] in (MARK, *OLD_MARKS):
             return True
     except FileNotFoundError:
         pass

@@ -17,7 +17,7 @@ SHOWN = 20  # failures that the section names
 
 def section(content: Mapping[str, Any]) -> str:
     """The figures as Markdown, every number taken from the result."""
-    world = content["environment"]
+    world = content["world"]
     failures = content["failures"]
     lines = [
         f"Campaign of {world['date']}, headwise {world['headwise']}, Python {world['python']}, "

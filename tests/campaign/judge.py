@@ -28,7 +28,9 @@ DRAFT = re.compile(r"(^|/)\.[^/]*\.(new|tmp)$|\.(tmp|partial|new)$|(^|/)unfinish
 # Of which nothing but the presence of a lock says that somebody is at work: they may stay.
 LOCK = re.compile(r"\.lock$")
 # Keys whose values differ from run to run, though nothing else does.
-VOLATILE = re.compile(r"second|runtime|^(written|command|times?|world|process|record|total_flos|train_loss)$")
+VOLATILE = re.compile(
+    r"second|runtime|^(written|command|times?|world|environment|process|record|total_flos|train_loss)$"
+)
 SECONDS = re.compile(r"\d+(\.\d+)?(e-?\d+)? ?(ms|s|sec|seconds?|pairs/s|kB|MB|B)\b")
 
 

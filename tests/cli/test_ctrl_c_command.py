@@ -67,13 +67,13 @@ COMMANDS = {
     "export guided --output {new}": "headwise.experiments.apply.save_classifier",
     "list tasks": "headwise.cli.listing.show",
     "demo --output {new}": "headwise.cli.demo.check_output",
-    "doctor encoder": "headwise.cli.listing.diagnose",
+    "doctor encoder": "headwise.attention.doctor.diagnose",
     "score found.trec --collection papers": "headwise.retrieval.evaluate.read_run",
     "rerank guided --candidates found.trec --output {new}.trec --collection papers": (
         "headwise.retrieval.rerank.read_candidates"
     ),
     "sweep sweep.yaml --data {data} --output {new}": "headwise.experiments.sweeps.worker_pool.choose_engine",
-    "tune {recipe} --vary seed=[4,8] --data {data} --output {new}": "headwise.experiments.sweeps.tune.tune",
+    "tune {recipe} --vary data.max_length=[20,24] --data {data} --output {new}": "headwise.experiments.sweeps.tune.tune",
     "compare guided plain --output {new}.md": "headwise.experiments.comparison.compare",
     "figure heatmap guided -o {new}.png": "headwise.reports.run_figures.build_heatmap",
     "report guided -o {new}.html": "headwise.reports.report_page.build_page",

@@ -212,29 +212,29 @@ def test_much_damage_is_reported(type_in, measured, words, place, file):
 # -- what is said ------------------------------------------------------------------------------------------------------
 
 DAMAGE = {
-    "no labels": ("headwise.json", {"results__labels": None}, "happened: labels is missing", "train again"),
+    "no labels": ("headwise.json", {"results__labels": None}, "results: labels is missing", "train again"),
     "labels of the wrong type": (
         "headwise.json",
         {"results__labels": "yes"},
-        'happened.labels is "yes", expected list',
+        'results.labels is "yes", expected list',
         "train again",
     ),
     "a metric in words": (
         "headwise.json",
         {"results__metrics__test__accuracy": "high"},
-        'happened.metrics.test.accuracy is "high", expected a number',
+        'results.metrics.test.accuracy is "high", expected a number',
         "train again",
     ),
     "a metric that is no number": (
         "headwise.json",
         {"results__metrics__test__accuracy": float("nan")},
-        "happened.metrics.test.accuracy is nan, expected a finite number",
+        "results.metrics.test.accuracy is nan, expected a finite number",
         "train again",
     ),
     "a recipe of the wrong type": (
         "headwise.json",
         {"recipe__guides": 3},
-        "asked.recipe.guides is 3, expected keys with values",
+        "recipe.guides is 3, expected keys with values",
         "train again",
     ),
     "ragged predictions": (
@@ -280,7 +280,7 @@ def test_a_record_without_data(headwise, finished, tmp_path, words):
     del content["data"]
     (run / "headwise.json").write_text(json.dumps(content))
     result = headwise(*words.split(), run)
-    assert_one_sentence(result, f"{run / 'headwise.json'} is damaged (asked.data is missing): train again.")
+    assert_one_sentence(result, f"{run / 'headwise.json'} is damaged (data is missing): train again.")
 
 
 def test_a_wrong_recipe_in_a_record_is_named_with_its_file(headwise, finished, tmp_path):
@@ -288,7 +288,7 @@ def test_a_wrong_recipe_in_a_record_is_named_with_its_file(headwise, finished, t
     small_results.alter(run / "headwise.json", recipe__training__batch=-1)
     result = headwise("evaluate", run)
     assert_one_sentence(
-        result, f"{run / 'headwise.json'}: asked.recipe: training.per_device_train_batch_size is -1", "or train again"
+        result, f"{run / 'headwise.json'}: recipe: training.per_device_train_batch_size is -1", "or train again"
     )
 
 

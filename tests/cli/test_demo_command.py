@@ -40,7 +40,7 @@ def check(answer, folder):
     assert answer["report"] == str(folder / "report.html")
     page = (folder / "report.html").read_text(encoding="utf-8")
     assert all(f'"{view}":' in page for view in ("summary", "heads", "examples", "curves", "diversity"))
-    plain, guided = (record(folder / name)["asked"] for name in ("plain", "guided"))
+    plain, guided = (record(folder / name) for name in ("plain", "guided"))
     assert plain["examples"] == guided["examples"]
     assert plain["recipe"] | {"name": "", "guides": {}} == guided["recipe"] | {"name": "", "guides": {}}
     assert weights(folder / "plain") != weights(folder / "guided")
@@ -58,7 +58,7 @@ def test_the_whole_of_it(headwise, tmp_path):
     code, _, err = headwise(
         *shlex.split(answer["next"])[1:],
         "--set",
-        f"model={record(folder / 'plain')['asked']['recipe']['model']}",
+        f"model={record(folder / 'plain')['recipe']['model']}",
         "--set",
         "data.max_length=40",
         "--set",

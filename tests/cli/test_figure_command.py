@@ -222,10 +222,10 @@ def test_a_run_is_no_sweep_and_not_every_sweep_has_layers(headwise, run, results
     assert_one_sentence(headwise("figure", "sizes", results, "--sweep", "size", "-o", target), "did you mean 'sizes'")
 
 
-def test_a_run_that_lacks_something_names_the_command_that_makes_it(headwise, tmp_path):
+def test_a_run_that_lacks_something_says_what_to_do_first(headwise, tmp_path):
     bare, target = small_heads.bare_run(tmp_path / "bare"), tmp_path / "a.png"
     for kind in ("heatmap", "pca"):
-        assert_one_sentence(headwise("figure", kind, bare, "-o", target), f"`headwise analyze {bare}`")
+        assert_one_sentence(headwise("figure", kind, bare, "-o", target), "analyze the run first")
     assert_one_sentence(headwise("figure", "dissociation", bare, "-o", target), f"`headwise heads dissociation {bare}`")
     (bare / "log.jsonl").write_text("")
     assert_one_sentence(headwise("figure", "curves", bare, "-o", target), "nothing was logged")

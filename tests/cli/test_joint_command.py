@@ -13,7 +13,7 @@ from transformers import AutoModelForSequenceClassification
 
 import headwise as hw
 from headwise.errors import InputError
-from headwise.training import Reranker
+from headwise.retrieval.reranker import Reranker
 from headwise.training.checkpoints import marked
 
 STEP = "headwise.training.callbacks.Clock.on_step_end"

@@ -11,7 +11,7 @@ from tiny_runs import assert_one_sentence
 
 import headwise as hw
 from headwise.errors import InputError
-from headwise.experiments.analysis import read_analysis
+from headwise.experiments.analysis.analysis_files import read_analysis
 from headwise.heads import principal_components as torch_components
 from headwise.reports import report_runs as runs
 from headwise.reports.report_page import build_page
@@ -64,7 +64,7 @@ def test_an_analysis_is_replaced_only_if_asked_for(headwise, two_runs, tmp_path,
         patch.setattr("headwise.experiments.apply.load_tasks", None)  # refused before the model is loaded
         assert_one_sentence(headwise("analyze", run, "--limit", 2), "analysis.json exists already", "--overwrite")
     assert {path.name: path.read_bytes() for path in (run / "analysis").iterdir()} == before
-    with pytest.raises(InputError, match="analysis.json exists already: add overwrite=True"):
+    with pytest.raises(InputError, match="analysis.json exists already: pass overwrite=True"):
         hw.analyze(run, limit=2)
     assert {path.name: path.read_bytes() for path in (run / "analysis").iterdir()} == before
     assert headwise("analyze", run, "--limit", 2, "--overwrite")[0] == 0
@@ -162,7 +162,7 @@ def test_whole_maps_go_to_the_examples_that_are_asked_for(report):
 
 def test_whole_maps_of_others_are_refused(headwise, two_runs, tmp_path):
     words = ("report", two_runs / "plain", "-o", tmp_path / "r.html")
-    assert_one_sentence(headwise(*words, "--exact", 5), "--exact 5", "again with pick=5")
+    assert_one_sentence(headwise(*words, "--exact", 5), "--exact 5", "again with --pick 5")
 
 
 def test_heads_of_both_models_have_common_axes_over_training(two_runs):
@@ -212,7 +212,7 @@ def test_tasks_of_a_joint_run_are_chosen_by_name(headwise, joint, tmp_path):
     run = shutil.copytree(joint, tmp_path / "run")
     assert headwise("analyze", run, "--task", "single", "--keep", 1)[0] == 0
     assert headwise("report", run, "--task", "single", "-o", tmp_path / "r.html")[0] == 0
-    assert_one_sentence(headwise("report", run, "-o", tmp_path / "s.html"), "choose one with --task (single)")
+    assert_one_sentence(headwise("report", run, "-o", tmp_path / "s.html"), "give one, such as --task single (single)")
     assert_one_sentence(headwise("analyze", run, "--task", "none"), "--task none", "single")
 
 
@@ -228,7 +228,7 @@ def test_the_line_at_the_end_opens_every_task(headwise, joint, tmp_path):
 
 def test_without_arrays_the_command_is_named(headwise, finished, tmp_path):
     path = tmp_path / "r.html"
-    assert_one_sentence(headwise("report", finished, "-o", path), "no saved arrays", f"headwise analyze {finished}")
+    assert_one_sentence(headwise("report", finished, "-o", path), "no saved arrays", "analyze the run first")
     assert not path.exists()
 
 
@@ -266,7 +266,7 @@ def test_bad_files_are_refused_before_any_work(headwise, two_runs, tmp_path):
     assert_one_sentence(headwise("report", run, "-o", tmp_path / "none" / "r.html"), "there is no folder")
     assert_one_sentence(headwise("report", tmp_path / "nobody", "-o", tmp_path / "x.html"), "nobody")
     assert_one_sentence(headwise("report", run, "--baseline", run, "-o", tmp_path / "x.html"), "given twice")
-    assert_one_sentence(headwise("report", run, "--results", tmp_path, "-o", tmp_path / "x.html"), "headwise sweep")
+    assert_one_sentence(headwise("report", run, "--results", tmp_path, "-o", tmp_path / "x.html"), "results of a sweep")
     assert_one_sentence(headwise("analyze", run, "--overwrite", "--pick", 1000), "--pick 1000")
     many = tmp_path / "many.tsv"
     many.write_text("sentence1\tsentence2\n" + "a\tb\n" * 201)

@@ -273,7 +273,7 @@ def test_a_killed_run_goes_on(long, whole, tmp_path, place, count, done):
 
 
 def test_a_kill_before_the_scores_are_removed_leaves_nothing(long, whole, tmp_path):
-    kill = ("headwise.retrieval.rerank.Reranked.done", 1, signal.SIGKILL)
+    kill = ("headwise.retrieval.search.Ranking.done", 1, signal.SIGKILL)
     assert Process(tmp_path / "p1", *long, at=kill).result()[0] == -signal.SIGKILL
     assert (tmp_path / "run.trec.partial").exists()
     code, _, err = Process(tmp_path / "p2", *long).result()

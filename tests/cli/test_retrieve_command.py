@@ -224,7 +224,7 @@ def test_without_the_run_the_measures_go_too(typed, tmp_path, monkeypatch):
 
     words = ("--output", tmp_path / "run.trec", "--per-query", tmp_path / "every.json")
     with monkeypatch.context() as patch:
-        patch.setattr("headwise.cli.ranking_output.write_run", full)
+        patch.setattr("headwise.retrieval.trec.write_run", full)
         assert typed(*words)[0] == 2
     assert not (tmp_path / "every.json").exists()
     assert typed(*words)[0] == 0

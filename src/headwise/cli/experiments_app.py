@@ -137,7 +137,7 @@ def _show_plan(plan: SweepPlan, output: Path, *, as_json: bool) -> None:
     from rich.markup import escape
     from rich.table import Table
 
-    from headwise.cli.search_output import print_tables
+    from headwise.cli.console import print_tables
     from headwise.experiments.sweeps.result_folder import ResultFolder
 
     folder = ResultFolder(output)
@@ -241,7 +241,7 @@ def _show_space(study: str, space: Space, search: Search, output: Path, *, as_js
     from rich.markup import escape
     from rich.table import Table
 
-    from headwise.cli.search_output import print_tables
+    from headwise.cli.console import print_tables
     from headwise.experiments.sweeps.sweep_file import label_of
 
     content: dict[str, Any] = {
@@ -271,7 +271,7 @@ def _show_trials(result: TuneResult, space: Space, data: Path | None) -> None:
     from rich.markup import escape
     from rich.table import Table
 
-    from headwise.cli.search_output import print_tables
+    from headwise.cli.console import print_tables
     from headwise.cli.train_commands import program
     from headwise.experiments.sweeps.search_space import describe
     from headwise.experiments.sweeps.sweep_file import label_of

@@ -127,7 +127,7 @@ def _curve_settings(options: Mapping[str, Any]) -> dict[str, Any]:
 
 def _print(content: Mapping[str, Any], paths: list[Path], as_json: bool, *tables: Table, lines: Any = ()) -> None:
     """Print a result as JSON with its files, or as tables with further lines and the folder."""
-    from headwise.cli.search_output import print_tables
+    from headwise.cli.console import print_tables
     from headwise.experiments.head_studies.head_files import json_text
 
     if as_json:

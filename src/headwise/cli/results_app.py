@@ -224,7 +224,7 @@ def figure(
     """
     from headwise.disk import check_new_file, new_file
     from headwise.errors import InputError
-    from headwise.reports.figure_files import check_ending, save_as
+    from headwise.reports.figures import check_ending, save_as
     from headwise.reports.run_figures import KINDS, check_figure, draw_figure
 
     folders = [*([] if baseline is None else [baseline]), *runs]

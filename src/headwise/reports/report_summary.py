@@ -159,7 +159,7 @@ def _guides(run: ReportRun) -> str:
         numbers += [f"gradient share {measured['share']:.3f}"] if measured.get("share") is not None else []
         names.append(f"{name} ({', '.join(numbers)})" if numbers else name)
     names += ["SSA"] if run.recipe.get("ssa") is not None else []
-    return f"{', '.join(names) or 'no guides'}; seed {run.record['asked']['seed']}"
+    return f"{', '.join(names) or 'no guides'}; seed {run.record['recipe']['seed']}"
 
 
 def _scores(runs: Sequence[ReportRun]) -> dict[str, Any]:

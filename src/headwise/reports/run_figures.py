@@ -13,10 +13,9 @@ from headwise.experiments import record
 from headwise.experiments.comparison.run_plots import dissociation_matrices, names_apart, training_curves
 from headwise.experiments.comparison.sweep_plots import layer_plots, size_plots
 from headwise.reports.heatmap import TITLE as HEATMAP_TITLE
-from headwise.reports.heatmap import build_heatmap
+from headwise.reports.heatmap import build_heatmap, build_matrices
 from headwise.reports.lines import TITLE as CURVES_TITLE
 from headwise.reports.lines import build_curves, build_line_panels, build_lines
-from headwise.reports.panels import build_matrices
 from headwise.reports.projection import TITLE as PCA_TITLE
 from headwise.reports.projection import build_projection
 

@@ -1,7 +1,7 @@
 """The folder with the results of sweeps: one JSON file for each run, and locks so that no run is trained twice.
 
 headwise-sweep.json      the version of headwise that wrote the folder
-runs/KEY.json            a finished run: asked, happened, world
+runs/KEY.json            a finished run: recipe, results, environment
 runs/KEY.error.json      a failed run
 sweeps/NAME.json         the runs of a sweep and their points
 unfinished/KEY           the folder of a run in training, with its checkpoints
