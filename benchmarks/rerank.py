@@ -127,7 +127,7 @@ def make_variants(folder: Path, point: Point, options: argparse.Namespace) -> di
 
 
 def with_tokens(reranker: Any, pairs: Pairs, tokens: int) -> np.ndarray:
-    from headwise.training import reranking
+    from headwise.retrieval import reranker as reranking
 
     before, reranking.TOKENS = reranking.TOKENS, tokens
     try:

@@ -172,7 +172,12 @@ def main() -> int:
     options = read_options()
     if options.quick:
         options.seeds, options.top = options.seeds[:1], 2
-        options.set = [*options.set, "training.num_train_epochs=1", "data.limit={train: 4, validation: 2}", "task.negatives=1"]
+        options.set = [
+            *options.set,
+            "training.num_train_epochs=1",
+            "data.limit={train: 4, validation: 2}",
+            "task.negatives=1",
+        ]
     if options.markdown and START not in options.markdown.read_text(encoding="utf-8"):
         sys.stderr.write(f"scifact: {options.markdown} has no line {START}: add it, and {END} behind it.\n")
         return 2

@@ -66,7 +66,12 @@ def jobs(folder: Path, runs: int, steps: int) -> list[Job]:
             "name": "run",
             "task": {"name": "clinic", "sizes": {"train": 16 * steps, "validation": 30, "test": 30}},
             "guides": GUIDES if number % 2 else {},
-            "training": {"num_train_epochs": 1, "per_device_train_batch_size": 16, "learning_rate": 2e-4, "freeze": ["embeddings"]},
+            "training": {
+                "num_train_epochs": 1,
+                "per_device_train_batch_size": 16,
+                "learning_rate": 2e-4,
+                "freeze": ["embeddings"],
+            },
             "seed": 1 + number // 2,
         }
         recipe = check_recipe(data, "benchmark")

@@ -24,7 +24,6 @@ from typing import Any
 
 import yaml
 
-from headwise.data import build_task
 from headwise.experiments.sweeps.sweep_file import PlannedRun, SweepPlan, plan_sweep
 
 HERE = Path(__file__).parent
@@ -119,7 +118,7 @@ def without_seeds(plan: SweepPlan) -> dict[tuple[str, ...], PlannedRun]:
 
 def primary(planned: PlannedRun) -> str:
     recipe = planned.recipe
-    return "mean" if isinstance(recipe, JointRecipe) else build_task(recipe.task.name, recipe.task.options).primary
+    return "mean" if recipe.several else recipe.build_task().primary
 
 
 def baseline(plan: SweepPlan) -> str:

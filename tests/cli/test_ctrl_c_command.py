@@ -73,7 +73,7 @@ COMMANDS = {
         "headwise.retrieval.rerank.read_candidates"
     ),
     "sweep sweep.yaml --data {data} --output {new}": "headwise.experiments.sweeps.worker_pool.choose_engine",
-    "tune {recipe} --vary data.max_length=[20,24] --data {data} --output {new}": "headwise.experiments.sweeps.tune.tune",
+    "tune {recipe} --vary data.max_length=[24] --data {data} --output {new}": "headwise.experiments.sweeps.tune.tune",
     "compare guided plain --output {new}.md": "headwise.experiments.comparison.compare",
     "figure heatmap guided -o {new}.png": "headwise.reports.run_figures.build_heatmap",
     "report guided -o {new}.html": "headwise.reports.report_page.build_page",

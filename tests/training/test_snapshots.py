@@ -16,8 +16,8 @@ from headwise.experiments.prepare import Place
 from headwise.experiments.recipe import check_recipe
 from headwise.experiments.recipe_files import read_recipe
 from headwise.experiments.run import train
+from headwise.experiments.snapshots import NAME, read_snapshots
 from headwise.experiments.splits import read_split
-from headwise.experiments.token_scores import NAME, read_snapshots
 from headwise.heads import HeadStatistics
 
 

@@ -87,9 +87,7 @@ def test_it_is_saved_and_loaded_again(tmp_path):
 def test_the_front_door_knows_the_head_of_a_run(tmp_path, head):
     case = {"pooler": "hybrid", "relu": "hybrid, relu"}[head]
     model = save(case, tmp_path)
-    (tmp_path / "headwise.json").write_text(
-        json.dumps({"recipe": {"head": head, "data": {"max_length": 12}}})
-    )
+    (tmp_path / "headwise.json").write_text(json.dumps({"recipe": {"head": head, "data": {"max_length": 12}}}))
     assert_same(model, hw.load(tmp_path))
 
 

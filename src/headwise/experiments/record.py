@@ -98,7 +98,9 @@ def read(folder: Path) -> dict[str, Any]:
     """The record of a run, finished or not; records of headwise 0.1 are read as well."""
     path = folder / NAME
     if not path.is_file():
-        raise InputError(f"{folder} is not a run of headwise: it has no {NAME}; give the folder that `headwise train` wrote.")
+        raise InputError(
+            f"{folder} is not a run of headwise: it has no {NAME}; give the folder that `headwise train` wrote."
+        )
     content = upgrade(documents.read(path, AGAIN))
     if not isinstance(content, dict) or content.get("format") != FORMAT:
         version = content.get("format") if isinstance(content, dict) else content

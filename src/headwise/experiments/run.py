@@ -29,8 +29,8 @@ from headwise.experiments.iat_arms import ARM, CONTROL, IATResult, check_iat, fi
 from headwise.experiments.outputs import score_splits, training_results, write_outputs
 from headwise.experiments.prepare import Place, Prepared, prepare
 from headwise.experiments.recipe import Recipe
+from headwise.experiments.snapshots import join_snapshots
 from headwise.experiments.text_formats import render_markdown
-from headwise.experiments.token_scores import join_snapshots
 from headwise.guides import guidance_of, unguide
 from headwise.training import Listener, Material, Outcome, ReportProgress, Silence, distributed, fit, save_classifier
 from headwise.training.callbacks import Snapshots, Watch

@@ -5,28 +5,19 @@ Shapes: T tokens.
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
-from safetensors import SafetensorError, safe_open
-from safetensors.numpy import load_file, save
 from torch import Tensor, nn
 
-from headwise import documents
 from headwise.attention import capture
 from headwise.data import Collator, Encoded, Split, encode
-from headwise.disk import write_atomically
 from headwise.errors import InputError
-from headwise.experiments import record
 from headwise.experiments.apply import Loaded
 from headwise.heads import HeadStatistics, HeadSummary, head_vectors, mean_map, principal_components
 from headwise.ssa import supervision_of
-from headwise.training.checkpoints import SNAPSHOTS
 
 # What the heads of a trained model do on some examples: numbers for a table, arrays for figures.
 
@@ -92,84 +83,6 @@ def _deciding(encoded: Encoded, indices: range, length: int) -> Tensor | None:
         flags = torch.as_tensor(encoded.deciding[index])
         mask[row, : len(flags)] = flags
     return mask
-
-
-# The heads of a run over its training, as `training/snapshots.py` saw them: one file, RUN/snapshots.safetensors.
-
-
-NAME = "snapshots.safetensors"
-
-
-@dataclass(frozen=True)
-class HeadsOverTraining:
-    """What was seen at each snapshot."""
-
-    steps: NDArray[np.int64]
-    similarity: NDArray[np.float32]
-    """[S,M] mean cosine of each head with all others."""
-    entropy: NDArray[np.float32]
-    """[S,M]"""
-    vectors: NDArray[np.float32]
-    """[S,M,T] what each head looks at in one example; rows sum to one."""
-    examples: int
-    """How many the first two are means over."""
-
-
-def join_snapshots(work: Path, run: Path, examples: int) -> None:
-    """Put the snapshots of a finished training into one file; nothing if there are none."""
-    paths = sorted((work / SNAPSHOTS).glob("step-*.safetensors"))
-    if not paths:
-        return
-    found = [_snapshot(path) for path in paths]
-    arrays: dict[str, NDArray[Any]] = {name: np.stack([each[name] for each in found]) for name in found[0]}
-    arrays["steps"] = np.array([int(path.stem.removeprefix("step-")) for path in paths], dtype=np.int64)
-    about = {"headwise": json.dumps({"format": 1, "examples": examples})}
-    write_atomically(run / NAME, save(arrays, metadata=about))
-
-
-def _snapshot(path: Path) -> dict[str, NDArray[Any]]:
-    try:
-        return load_file(path)
-    except (OSError, SafetensorError) as error:
-        raise documents.damaged(path, error, "delete the folder of the run and start it over") from error
-
-
-def read_snapshots(run: Path) -> HeadsOverTraining | None:
-    """The snapshots of a run; None if it was trained without."""
-    path = run / NAME
-    if not path.is_file():
-        return None
-    try:
-        with safe_open(path, "numpy") as file:
-            about = documents.parse((file.metadata() or {})["headwise"])
-        arrays = load_file(path)
-        if about["format"] != 1:
-            raise InputError(f"{path} has format {about['format']!r:.20}: this headwise reads format 1; train again.")
-        found = HeadsOverTraining(
-            steps=arrays["steps"],
-            similarity=arrays["similarity"],
-            entropy=arrays["entropy"],
-            vectors=arrays["vectors"],
-            examples=int(about["examples"]),
-        )
-        _check(found)
-        return found
-    except (OSError, ValueError, KeyError, TypeError, SafetensorError) as error:
-        if isinstance(error, InputError):
-            raise
-        reason = f"{error} is missing" if isinstance(error, KeyError) else error
-        raise documents.damaged(path, str(reason), record.AGAIN) from error
-
-
-def _check(found: HeadsOverTraining) -> None:
-    """Refuse arrays that do not belong together."""
-    snapshots, heads = found.vectors.shape[:2] if found.vectors.ndim == 3 else (-1, -1)
-    shapes = {"steps": (snapshots,), "similarity": (snapshots, heads), "entropy": (snapshots, heads)}
-    for name, shape in shapes.items():
-        if getattr(found, name).shape != shape:
-            raise ValueError(f"{name} is of shape {list(getattr(found, name).shape)}, expected {list(shape)}")
-    if not all(np.isfinite(getattr(found, name)).all() for name in ("vectors", "similarity", "entropy")):
-        raise ValueError("some values are not finite")
 
 
 # What the decoder of a tokenizer tells of how it writes its tokens.

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from headwise.experiments.analysis.analysis_files import marked_cells, to_bytes
 from headwise.experiments.head_studies.head_files import FOLDER, IMPORTANCE, read_result
-from headwise.experiments.token_scores import read_snapshots
+from headwise.experiments.snapshots import read_snapshots
 from headwise.reports.report_runs import RUN, ReportRun
 
 if TYPE_CHECKING:

@@ -363,7 +363,7 @@ def analyze(
     folder = Path(run)
     content = finished_record(folder)
     if "tasks" in content["results"] and task is None:
-        raise InputError(f"{folder} has several tasks ({', '.join(content['happened']['tasks'])}): give one as task=.")
+        raise InputError(f"{folder} has several tasks ({', '.join(content['results']['tasks'])}): give one as task=.")
     chosen = None if pattern is None else build_pattern(pattern)
     settings = AnalysisSettings(split=split, limit=limit, examples=examples, importance=importance, pattern=chosen)
     with allowing_code(allow_code or code_allowed()), new_analysis(folder, task, overwrite=overwrite):

@@ -134,9 +134,10 @@ def pruning_plots(folder: Path) -> list[dict[str, Any]]:
         measured.
     """
     from headwise.experiments.head_studies.head_files import CURVE
-    from headwise.experiments.head_studies.prune_curve import PruneCurve
 
     def plots(*measured: Any) -> list[dict[str, Any]]:
+        from headwise.experiments.head_studies.prune_curve import PruneCurve  # loads torch, so only for a curve
+
         curve = PruneCurve.from_files(*measured)
         return [_pruning_plot(curve, task) for task in curve.tasks]
 
