@@ -18,7 +18,7 @@ def runs(finished, tmp_path_factory):
     """A finished run with an analysis."""
     from headwise.experiments.analysis.analyze import analyze
 
-    analyze(finished, limit=4, keep=2, overwrite=True)
+    analyze(finished, limit=4, overwrite=True)
     return finished
 
 
