@@ -36,7 +36,7 @@ from headwise.heads.iat import HeadUpdates
 from headwise.training import MultiTask, find_encoder, load_classifier
 from headwise.training.batches import LengthBuckets
 from headwise.training.encoders import hide_loading_bars
-from headwise.training.iat_training import importance_on
+from headwise.training.predict import importance_on
 
 IMPORTANCE_LIMIT, STEP_LIMIT = 0.75, 1.03
 LENGTH, BATCH = 128, 32

@@ -44,6 +44,6 @@ def refuse_code(named: str, where: str) -> None:
     """
     if named and not code_allowed():
         raise InputError(
-            f"{where} names Python code ({named:.80}), and no file may do so without permission: add --allow-code if "
-            "you trust it, or pass the function itself from Python."
+            f"{where} names Python code ({named:.80}), and no file may do so without permission: pass allow_code=True "
+            "if you trust it, or pass the function itself from Python."
         )

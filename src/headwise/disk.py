@@ -204,7 +204,9 @@ def folder_lock(folder: Path) -> Iterator[None]:
 
 
 @contextmanager
-def new_file(path: Path, option: str, *, replace: bool, by: str = "--overwrite", example: str = "") -> Iterator[None]:
+def new_file(
+    path: Path, option: str, *, replace: bool, by: str = "overwrite=True", example: str = ""
+) -> Iterator[None]:
     """Be the only process that writes a file for the block; refuses, before any work, one that cannot be written.
 
     Args:
@@ -297,10 +299,10 @@ def check_folder(folder: Path) -> None:
         there = next(place for place in (folder.absolute(), *folder.absolute().parents) if os.path.lexists(place))
         if not there.is_dir():
             below = "" if there == folder.absolute() else f"{folder} cannot be a folder: "
-            raise InputError(f"{below}{there} is a file: choose a folder with --output.")
+            raise InputError(f"{below}{there} is a file: choose a folder (output=...).")
 
 
-def check_new_file(path: Path, option: str, *, replace: bool, by: str = "--overwrite", example: str = "") -> None:
+def check_new_file(path: Path, option: str, *, replace: bool, by: str = "overwrite=True", example: str = "") -> None:
     """Refuse a file that cannot be written, before any work is done; see `new_file`."""
     with disk_errors(f"{option} {path} cannot be written", "choose another name."):
         if path.is_dir():
@@ -344,7 +346,7 @@ def locked(folder: Path, what: str) -> Iterator[None]:
 @contextmanager
 def writing(cache: Path, what: str, *also: type[Exception]) -> Iterator[None]:
     """Errors while a cache is written, and others that mean as much, in one sentence; `what` the folder is."""
-    remedy = "make room or give the right to write, or choose another folder with --cache or HEADWISE_CACHE."
+    remedy = "make room or give the right to write, or choose another folder (cache=..., or HEADWISE_CACHE)."
     with disk_errors(f"{what} {cache} could not be written", remedy, NotImplementedError, *also):
         yield
 

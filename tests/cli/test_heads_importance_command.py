@@ -12,7 +12,7 @@ from headwise.experiments.apply import Source, load_tasks
 from headwise.experiments.head_studies.head_importance import labelled_examples
 from headwise.heads.importance import HeadImportance
 from headwise.heads.similarity import importance_similarity
-from headwise.training.iat_training import importance_on
+from headwise.training.predict import importance_on
 
 TASKS = ["signs", "single", "number"]
 

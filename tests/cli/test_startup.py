@@ -25,7 +25,6 @@ def runs(finished, tmp_path_factory):
 @pytest.mark.parametrize(
     "words",
     [
-        ["compare", "RUN", "--by", "guides"],
         ["report", "RUN", "-o", "OUT.html"],
         ["figure", "curves", "RUN", "-o", "OUT.png"],
     ],

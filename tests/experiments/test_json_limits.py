@@ -12,7 +12,7 @@ from headwise.experiments import record
 from headwise.experiments.comparison.run_plots import training_curves
 from headwise.experiments.head_studies.head_files import read_result
 from headwise.experiments.outputs import read_outputs
-from headwise.experiments.results import read_json, read_stored
+from headwise.experiments.record import read_json, read_stored
 from headwise.experiments.sweeps.result_folder import ResultFolder
 from headwise.limits import MAX_DEPTH, deeper_than, parse_json
 from headwise.retrieval.cross_genre import read_answers as read_claims

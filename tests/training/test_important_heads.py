@@ -11,8 +11,8 @@ from transformers import Trainer, TrainerCallback, TrainingArguments
 from headwise.attention.families import head_weights
 from headwise.errors import InputError
 from headwise.heads.iat import IAT
+from headwise.training.callbacks import TrainImportantHeads
 from headwise.training.classifier import MultiTask
-from headwise.training.iat_training import TrainImportantHeads
 
 ALLOWED = {
     "a": np.array([[True, True, False, False], [False, False, True, False], [False] * 4]),

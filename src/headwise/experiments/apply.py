@@ -152,13 +152,13 @@ def predict(
 def _check_kind(run: Loaded) -> None:
     if run.task.kind == "ranking":
         raise InputError(
-            "this run is a re-ranker: score it with `headwise rerank RUN --candidates FILE`, or ask it about one claim "
-            "with `headwise search`."
+            "this run is a re-ranker: score it with `headwise rerank`, or ask it about one claim with `headwise "
+            "search`."
         )
 
 
 def new_target(
-    path: Path, *, overwrite: bool, option: str = "--output", endings: tuple[str, ...] = (".tsv", ".csv", ".jsonl")
+    path: Path, *, overwrite: bool, option: str = "output", endings: tuple[str, ...] = (".tsv", ".csv", ".jsonl")
 ) -> AbstractContextManager[None]:
     """Lock a file for the block that writes it; one that cannot be written is refused before any work is done."""
     if path.suffix not in endings:
@@ -221,7 +221,7 @@ def load_tasks(folder: Path, wanted: Sequence[str] = ()) -> RunTasks:
 def _kept(runs: dict[str, Any], wanted: Sequence[str]) -> dict[str, Any]:
     for task in wanted:
         if task not in runs:
-            raise InputError(f"--task {task}: {choices(task, runs)}.")
+            raise InputError(f"task={task}: {choices(task, runs)}.")
     return {task: run for task, run in runs.items() if not wanted or task in wanted}
 
 
@@ -241,7 +241,7 @@ def export(run: Path, target: Path, task: str | None = None) -> dict[str, Any]:
 
 def _check_target(target: Path) -> None:
     if (target.exists() and not target.is_dir()) or not holds_nothing(target):
-        raise InputError(f"--output {target} exists already: choose another folder.")
+        raise InputError(f"{target} exists already: choose another folder (output=...).")
 
 
 def _export(run: Path, target: Path, task: str | None) -> dict[str, Any]:

@@ -22,9 +22,9 @@ from headwise.experiments.record_schema import ImportanceFile
 from headwise.heads.iat import IAT, important_heads
 from headwise.heads.pruning import top_heads
 from headwise.training import Listener, Material, Outcome, ReportProgress, RunArguments, distributed, fit
-from headwise.training.callbacks import Watch
+from headwise.training.callbacks import TrainImportantHeads, Watch
 from headwise.training.checkpoints import branch
-from headwise.training.iat_training import TrainImportantHeads, importance_on
+from headwise.training.predict import importance_on
 
 TRUNK, ARM, CONTROL = "trunk", "iat", "control"
 IMPORTANCE = "importance.json"

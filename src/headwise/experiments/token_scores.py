@@ -136,7 +136,7 @@ def token_scores(run: Loaded, folder: Path, text: str, pair: str | None) -> Toke
         output = model(**batch, output_ssa=True)
     eligible = supervision.text.eligible(batch["input_ids"], batch["attention_mask"])[0].tolist()  # [T]
     if not any(eligible):
-        raise InputError("--text holds no token of text: give at least one word.")
+        raise InputError("the text holds no token of text: give at least one word (text=...).")
     scores, kept = output["ssa_scores"][0].tolist(), output["ssa_kept"][0].tolist()
     prediction, probabilities = run.answer(output.logits[0].float().cpu().numpy())
     return TokenScores(
@@ -155,9 +155,9 @@ def token_scores(run: Loaded, folder: Path, text: str, pair: str | None) -> Toke
 def _texts(run: Loaded, text: str, pair: str | None) -> tuple[str, ...]:
     wanted = run.task.sentences
     if wanted == 2 and pair is None:
-        raise InputError(f"this run was trained on pairs (task {run.task.name}): give the second text with --pair.")
+        raise InputError(f"this run was trained on pairs (task {run.task.name}): give the second text (pair=...).")
     if wanted == 1 and pair is not None:
-        raise InputError(f"this run was trained on single texts (task {run.task.name}): leave --pair out.")
+        raise InputError(f"this run was trained on single texts (task {run.task.name}): leave out pair=... .")
     return (text,) if pair is None else (text, pair)
 
 

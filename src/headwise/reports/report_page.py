@@ -232,7 +232,8 @@ def _add_sweep_views(results: Path, views: dict[str, Any]) -> tuple[dict[str, st
         time_tables,
         weight_plots,
     )
-    from headwise.experiments.results import read_stored, run_files
+    from headwise.experiments.record import read_stored
+    from headwise.experiments.sweeps.result_folder import run_files
 
     outcomes: dict[str, str] = {}
     comparisons: list[Comparison] = []

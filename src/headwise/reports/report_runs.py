@@ -11,7 +11,7 @@ from headwise.errors import InputError
 from headwise.experiments import record
 from headwise.experiments.analysis.analysis_files import check_heads, read_analysis
 from headwise.experiments.comparison.run_plots import names_apart
-from headwise.experiments.results import StoredRun, read_stored
+from headwise.experiments.record import StoredRun, read_stored
 
 if TYPE_CHECKING:
     from headwise.experiments.analysis.analysis_files import Analysis, ExampleView

@@ -13,8 +13,7 @@ from transformers import PreTrainedModel
 
 from headwise.attention.surgery import share_note
 from headwise.errors import InputError, choices
-from headwise.training.iat_training import sorted_batches
-from headwise.training.predict import evaluating
+from headwise.training.predict import evaluating, sorted_batches
 
 HEADS = ("pooler", "relu")
 

@@ -251,7 +251,7 @@ def _not_loaded(name: str, is_folder: bool, network: bool, error: Exception) -> 
     if not network:
         return (
             f"model {name!r} is no folder here and not in the local Hub cache, and no network was allowed: check the "
-            "name, or add --download."
+            "name, or pass download=True."
         )
     return f"model {name!r} cannot be loaded from the Hub: {reason_of(error)}"
 

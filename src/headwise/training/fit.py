@@ -321,7 +321,7 @@ def _not_saved(trainer: RunTrainer, reason: str) -> str:
     folder = Path(str(trainer.args.output_dir))
     kept = newest(folder)
     before = "there is none before it" if kept is None else f"the one before it, {kept.name}, is whole"
-    return f"a checkpoint could not be saved in {folder} ({reason}); {before}: make room, then go on with --resume."
+    return f"a checkpoint could not be saved in {folder} ({reason}); {before}: make room, then pass resume=True."
 
 
 def save_weights(model: nn.Module, folder: Path) -> None:

@@ -20,7 +20,7 @@ from headwise.experiments.text_formats import csv_text
 from headwise.heads.pruning import ranked_heads
 from headwise.metrics import score
 from headwise.training import Silence
-from headwise.training.iat_training import importance_on
+from headwise.training.predict import importance_on
 
 TASKS = ("signs", "single", "number")
 PERCENTS = (50.0, 25.0)  # not in order: labels must follow

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from headwise.experiments.results import StoredRun, canonical
+from headwise.experiments.record import StoredRun, canonical
 from headwise.experiments.sweeps.result_folder import NAMES_ONLY
 
 # Keys in which any two runs of a comparison may differ.

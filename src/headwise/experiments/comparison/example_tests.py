@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from headwise.errors import InputError
 from headwise.experiments.comparison.grouping import Group
-from headwise.experiments.results import StoredRun
+from headwise.experiments.record import StoredRun
 from headwise.metrics import METRICS
 from headwise.metrics.significance import (
     McNemar,

@@ -12,9 +12,9 @@ import pandas as pd
 from headwise import documents
 from headwise.errors import InputError, choices
 from headwise.experiments import record
+from headwise.experiments.record import FailedRun, StoredRun, read_json, read_stored
 from headwise.experiments.record_schema import ManifestFile
-from headwise.experiments.results import SWEEPS, FailedRun, StoredRun, check_mark, read_json, read_stored, run_files
-from headwise.experiments.sweeps.result_folder import FORMAT, MARK
+from headwise.experiments.sweeps.result_folder import FORMAT, MARK, SWEEPS, check_mark, run_files
 from headwise.metrics.significance import RESAMPLES
 
 SEED = "seed"

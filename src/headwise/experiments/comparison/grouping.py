@@ -27,7 +27,7 @@ from headwise.experiments.comparison.differences import (
     value_of,
 )
 from headwise.experiments.comparison.gather import RUN, SEED, SPLITS, CompareOptions, RunTable, gather
-from headwise.experiments.results import StoredRun
+from headwise.experiments.record import StoredRun
 from headwise.experiments.sweeps.result_folder import NAMES_ONLY
 
 BASELINES = (PLAIN, WITHOUT, "baseline")

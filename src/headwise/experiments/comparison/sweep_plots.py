@@ -25,8 +25,8 @@ from headwise.experiments.comparison.grouping import (
     group_runs,
     scores_of,
 )
-from headwise.experiments.results import FAILED, SWEEPS, canonical, check_mark, run_files
-from headwise.experiments.sweeps.result_folder import MARK
+from headwise.experiments.record import canonical
+from headwise.experiments.sweeps.result_folder import FAILED, MARK, SWEEPS, check_mark, run_files
 from headwise.metrics.significance import SeedScores
 
 LAYER, SIZE = "layer", "size"

@@ -25,7 +25,7 @@ from headwise.heads.importance import HeadImportance, check_options
 from headwise.heads.pruning import ranked_heads
 from headwise.heads.similarity import ImportanceSimilarity, importance_similarity
 from headwise.training import Listener, Silence
-from headwise.training.iat_training import importance_on
+from headwise.training.predict import importance_on
 
 
 @dataclass(frozen=True)

@@ -30,7 +30,7 @@ from headwise.experiments.head_studies.head_importance import (
 from headwise.heads.dissociation import dissociation
 from headwise.heads.similarity import GradientCosines, ImportanceSimilarity, gradient_cosines, importance_similarity
 from headwise.training import Listener, Silence
-from headwise.training.iat_training import sorted_batches
+from headwise.training.predict import sorted_batches
 
 # The share of heads whose overlap is shown.
 SHOWN = 0.3

@@ -36,10 +36,14 @@ from headwise.disk import (
 )
 from headwise.documents import Document, finite, read_checked
 from headwise.errors import BusyError, InputError
+from headwise.experiments.record import read_json
 from headwise.experiments.record_schema import ManifestFile, MarkFile
 
 MARK = "headwise-sweep.json"
 FORMAT = 1
+RUNS = "runs"
+SWEEPS = "sweeps"
+FAILED = ".error.json"
 FOLDERS = ("runs", "sweeps", "unfinished", "models", "locks")
 # Keys of a recipe that do not change a run.
 NAMES_ONLY = ("name", "description")
@@ -174,3 +178,24 @@ def writing(folder: Path) -> AbstractContextManager[None]:
 
 def _read(path: Path, schema: type[Document]) -> dict[str, Any]:
     return read_checked(path, schema, "remove it, or choose another folder with output=FOLDER")
+
+
+def check_mark(folder: Path) -> None:
+    """Refuse a folder of results that another version wrote in another way."""
+    content = read_json(folder / MARK)
+    if content.get("format") != FORMAT:
+        raise InputError(
+            f"{folder} has format {content.get('format')!r:.40}, written by headwise {content.get('headwise')!r:.40}: "
+            f"this headwise reads format {FORMAT}; use that version, or run the sweep again in another folder."
+        )
+
+
+def run_files(folder: Path) -> dict[str, Path]:
+    """The files of a folder of results by key; where a run failed once and finished later, the finished one."""
+    found: dict[str, Path] = {}
+    for path in sorted((folder / RUNS).glob("*.json")):
+        failed = path.name.endswith(FAILED)
+        key = path.name.removesuffix(FAILED if failed else ".json")
+        if not key.startswith(".") and not (failed and key in found):
+            found[key] = path
+    return found
