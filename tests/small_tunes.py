@@ -43,7 +43,7 @@ class Lines:
     def advance(self, done: int, note: str = "") -> None:
         pass
 
-    def tell(self, message: str) -> None:
+    def log(self, message: str) -> None:
         self.told.append(message)
 
     def end(self) -> None:

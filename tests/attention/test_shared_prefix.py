@@ -1,4 +1,4 @@
-"""What masks share is worked out once, and what is silenced not at all."""
+"""What masks share is computed once, and what is silenced not at all."""
 
 import numpy
 import pytest

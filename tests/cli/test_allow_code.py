@@ -141,7 +141,7 @@ def test_the_pattern_of_an_analysis(headwise, finished, tmp_path, mark):
     class Messages(Silence):
         messages = []
 
-        def tell(self, message):
+        def log(self, message):
             self.messages.append(message)
 
     assert pattern_of_analysis(load_run(folder), content, Messages()) is None

@@ -98,7 +98,7 @@ def test_the_previous_checkpoint_is_used(resume, run, assert_same, name, damage)
     assert "checkpoint-15 is damaged" in said[0]
     assert name in said[0]
     assert said[0].endswith("resuming from checkpoint-12 instead.")
-    assert "going on from step 12 of 20" in err
+    assert "resuming from step 12 of 20" in err
     assert_same()
 
 
@@ -109,7 +109,7 @@ def test_a_damaged_mark(resume, run, assert_same, damage):
     code, _, err = resume()
     assert code == 0, err
     assert ("is damaged" in err) == (damage is not delete)
-    assert "going on from step 12 of 20" in err
+    assert "resuming from step 12 of 20" in err
     assert_same()
 
 

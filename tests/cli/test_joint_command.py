@@ -82,7 +82,7 @@ def test_a_damaged_checkpoint_in_every_part(headwise, words, with_iat, tmp_path,
     code, _, err = headwise(*words, "--resume")
     assert code == 0, err
     assert f"{part}/checkpoint-{checkpoint} is damaged (rng_state.pth is missing): resuming" in err
-    assert f"going on from step {previous} of" in err
+    assert f"resuming from step {previous} of" in err
     assert outcome(tmp_path / "run") == outcome(with_iat)
 
 
@@ -104,11 +104,11 @@ def test_stopped_by_hand_in_every_part_and_gone_on_with(headwise, words, with_ia
             command = shlex.split(err.splitlines()[-1].partition("go on with: ")[2])[1:]
     code, out, err = headwise(*command)
     assert code == 0, err
-    assert "going on from step 19 of 24" in err
+    assert "resuming from step 19 of 24" in err
     assert outcome(tmp_path / "run") == outcome(with_iat)
 
 
-def test_another_run_does_not_go_on(headwise, words, with_iat, several, tmp_path):
+def test_another_run_does_not_resume_command(headwise, words, with_iat, several, tmp_path):
     shutil.copytree(with_iat, tmp_path / "run")
     content = record(with_iat)
     (tmp_path / "run" / "headwise.json").write_text(json.dumps(content | {"results": None}))

@@ -188,7 +188,7 @@ def test_a_stopped_build_goes_on(headwise, write_recipe, tmp_path, cache):
     words = ["knowledge", "build", write_recipe(guides={"pmi": {}}), "--data", data, "--cache", cache, "--workers", "1"]
     code, out, err = Process(tmp_path / "p1", *words, at=(WRITE, 3, signal.SIGINT)).result()
     assert (code, out) == (130, "")
-    assert "the same command goes on with it" in err.splitlines()[-1]
+    assert "the same command resumes it" in err.splitlines()[-1]
     assert "Traceback" not in err
     code, out, err = headwise(*words)
     assert code == 0
@@ -200,7 +200,7 @@ def test_a_run_that_is_stopped_before_it_has_its_knowledge_leaves_nothing(write_
     words = ["train", write_recipe(guides={"pmi": {}}), "--data", data, "--cache", cache, "--output", tmp_path / "run"]
     code, out, err = Process(tmp_path / "p1", *words, at=(WRITE, 2, signal.SIGINT)).result()
     assert (code, out) == (130, "")
-    assert "the same command goes on with it" in err.splitlines()[-1]
+    assert "the same command resumes it" in err.splitlines()[-1]
     assert not (tmp_path / "run").exists()
 
 

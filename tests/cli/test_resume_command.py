@@ -13,7 +13,7 @@ from contextlib import suppress
 import pytest
 from tiny_runs import Process, assert_one_sentence, log, outcome, record, slowly, undisturbed, write_data
 
-from headwise.cli.train_commands import _go_on
+from headwise.cli.train_commands import _resume_command
 from headwise.training.checkpoints import MARK, newest
 
 # Two epochs of ten steps; dropout and automatic weights are on, and evaluations and checkpoints fall apart.
@@ -169,7 +169,7 @@ def test_stopped_by_hand(headwise, words, assert_same, tmp_path, number, step):
     command = shlex.split(last.partition("go on with: ")[2])
     code, out, err = headwise(*command[1:])
     assert code == 0, err
-    assert f"going on from step {step} of 20" in err
+    assert f"resuming from step {step} of 20" in err
     assert_same()
 
 
@@ -208,7 +208,7 @@ def test_stopped_twice_stops_at_once(words, assert_same, tmp_path, headwise):
 )
 def test_the_printed_line(monkeypatch, typed, printed):
     monkeypatch.setattr(sys, "argv", typed)
-    assert _go_on() == printed
+    assert _resume_command() == printed
 
 
 def test_a_program_on_the_path_needs_no_folder(monkeypatch, tmp_path):
@@ -217,7 +217,7 @@ def test_a_program_on_the_path_needs_no_folder(monkeypatch, tmp_path):
     program.chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setattr(sys, "argv", [str(program), "train", "r"])
-    assert _go_on() == "headwise train r --resume"
+    assert _resume_command() == "headwise train r --resume"
 
 
 @pytest.mark.slow
@@ -297,7 +297,7 @@ def test_a_full_disk_at_the_very_end(headwise, words, assert_same, monkeypatch):
 # -- not the same run --------------------------------------------------------------------------------------------------
 
 
-def test_another_recipe_or_other_data_does_not_go_on(headwise, words, assert_same, tmp_path):
+def test_another_recipe_or_other_data_does_not_resume_command(headwise, words, assert_same, tmp_path):
     assert Process(tmp_path / "p1", *words, at=(STEP, 7, signal.SIGINT)).result()[0] == 130
     assert_one_sentence(headwise(*words, "--resume", "--set", "seed=2"), "holds another run", "seed 1", "--output")
     assert_one_sentence(headwise(*words), "an unfinished run", "--resume")

@@ -91,7 +91,7 @@ def test_damaged_labels(headwise, words, assert_same, tmp_path, name):
     code, _, err = headwise(*words, "--resume")
     assert code == 0, err
     assert f"checkpoint-12 is damaged ({name} has" in err
-    assert "going on from step 8 of 15" in err
+    assert "resuming from step 8 of 15" in err
     assert_same()
 
 

@@ -116,7 +116,7 @@ def test_the_same_command_goes_on(headwise, words, undisturbed, tmp_path, number
     code, out, err = headwise(*words(*TWO))
     assert code == 0, err
     step = 6 if number == signal.SIGTERM else 4  # a kill costs the steps since the last checkpoint
-    assert f"trial 2: going on from step {step} of 12" in err
+    assert f"trial 2: resuming from step {step} of 12" in err
     assert "2 trials: 2 finished" in out
     assert differences(tmp_path / "out", undisturbed) == []
     assert list((tmp_path / "out" / "unfinished").iterdir()) == []

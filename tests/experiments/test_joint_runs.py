@@ -271,7 +271,7 @@ def test_which_heads_were_taken_and_which_start_fresh_is_told(with_iat, encoder,
     told = []
 
     class Listening(Silence):
-        def tell(self, message):
+        def log(self, message):
             told.append(message)
 
     data = small_joint(encoder, start_from=str(with_iat))

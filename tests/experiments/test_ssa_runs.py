@@ -87,7 +87,7 @@ def test_listeners_are_told(encoder, pairs, tmp_path):
     class Listening(Silence):
         lines, notes = [], []
 
-        def tell(self, message):
+        def log(self, message):
             self.lines.append(message)
 
         def advance(self, done, note=""):

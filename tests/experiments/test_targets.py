@@ -14,7 +14,7 @@ class Listening(Silence):
     def __init__(self):
         self.told = []
 
-    def tell(self, message):
+    def log(self, message):
         self.told.append(message)
 
 

@@ -1,4 +1,4 @@
-"""PMI: worked out by hand, and against counting with plain loops."""
+"""PMI: computed by hand, and against counting with plain loops."""
 
 import itertools
 import math

@@ -1,4 +1,4 @@
-"""The index: scores against the formula worked out slowly, and folders that are found, mended and made anew."""
+"""The index: scores against the formula computed slowly, and folders that are found, mended and made anew."""
 
 import json
 import math
@@ -229,7 +229,7 @@ class Told:
     def advance(self, done, note=""):
         self.done.append(done)
 
-    def tell(self, message):
+    def log(self, message):
         self.lines.append(message)
 
     def end(self):

@@ -61,12 +61,12 @@ def _train_and_show(output: Path, recipes: dict[str, Any], going_on: dict[str, b
             folder = output / variant
             result = train(recipe, Place(folder), resume=going_on[variant], command=tuple(command()), listener=shown)
             if result.interrupted:
-                typer.echo("headwise: stopped and saved; go on with the same command", err=True)
+                typer.echo("headwise: stopped and saved; the same command resumes", err=True)
                 raise typer.Exit(INTERRUPTED)
             records[variant] = result.record
             model, tokenizer = load_classifier_folder(folder, recipe.head)
             test = build_task("clinic", recipe.only.options).read("test", None)
-            shown.tell(f"{variant}: looking at the heads")
+            shown.log(f"{variant}: looking at the heads")
             sample = test.subset(range(min(SAMPLE, len(test))))
             longest = recipe.data.max_length
             heads[variant] = head_summary(model, tokenizer, sample, max_length=longest)

@@ -97,7 +97,7 @@ def sweep(
     settings = JobSettings(output, data, cache, network=download, keep_models=keep_models)
     with keeping(lambda: kept_in(output)):
         pool = choose_engine(engine, workers=workers, threads=threads, address=address)
-        with progress() as shown, Stops(shown.tell).listening() as stops:
+        with progress() as shown, Stops(shown.log).listening() as stops:
             result = run_sweep(plan, settings, pool, shown, available=available, stops=stops.count)
         content = result.as_data()
         if as_json:

@@ -79,7 +79,7 @@ Change = Annotated[
 Cache = Annotated[
     Path | None,
     typer.Option(
-        help="Folder for knowledge worked out from texts, and indexes; default HEADWISE_CACHE or the user's cache.",
+        help="Folder for knowledge computed from texts, and indexes; default HEADWISE_CACHE or the user's cache.",
         show_default=False,
     ),
 ]
@@ -350,7 +350,7 @@ def _one_voice() -> AbstractContextManager[Any]:
 
 
 def _tell_error(error: BaseException, message: str, debug: bool) -> None:
-    """One sentence, or the traceback; of several processes that have met the same, one tells it."""
+    """One sentence, or the traceback; of several processes with the same error, one reports it."""
     processes = sys.modules.get("headwise.training.distributed")
     if processes is not None and not processes.reports(error):
         return

@@ -42,7 +42,7 @@ class Bar:
         if self._progress is not None and self._task is not None:
             self._progress.update(self._task, completed=done, note=note)
 
-    def tell(self, message: str) -> None:
+    def log(self, message: str) -> None:
         """A line worth reading."""
         self._console.print(message, highlight=False, markup=False)
 
@@ -63,16 +63,16 @@ class Lines:
     def start(self, what: str, total: int, done: int = 0) -> None:
         """A stretch of work begins."""
         self._what, self._total, self._last = what, total, time.monotonic()
-        self.tell(f"{what}: {done}/{total}")
+        self.log(f"{what}: {done}/{total}")
 
     def advance(self, done: int, note: str = "") -> None:
         """So much of it is done."""
         now = time.monotonic()
         if now - self._last >= EVERY or done == self._total:
             self._last = now
-            self.tell(f"{self._what}: {done}/{self._total} {note}".rstrip())
+            self.log(f"{self._what}: {done}/{self._total} {note}".rstrip())
 
-    def tell(self, message: str) -> None:
+    def log(self, message: str) -> None:
         """A line worth reading."""
         sys.stderr.write(message + "\n")
         sys.stderr.flush()

@@ -177,7 +177,7 @@ def _gather(
         for each in runs:
             loaded = load_run(each.folder, task)
             split = read_examples(loaded, examples)
-            shown.tell(f"{each.name}: looking at {len(split)} examples of {examples}")
+            shown.log(f"{each.name}: looking at {len(split)} examples of {examples}")
             titles = [f"{examples.name} {number}" for number in range(1, len(split) + 1)]
             pattern = pattern_of_analysis(loaded, each.analysis.content, shown)
             views.append(view_examples(loaded, split, titles, [None] * len(split), expected=pattern))

@@ -36,7 +36,7 @@ def compare(
     ],
     by: Annotated[
         Names,
-        typer.Option(help="Axis or recipe key that tells the systems apart; default what the sweep says, or differs."),
+        typer.Option(help="Axis or recipe key that separates the systems; default what the sweep says, or differs."),
     ] = None,
     within: Annotated[Names, typer.Option(help="Axis or recipe key with a separate table for each value.")] = None,
     baseline: Annotated[

@@ -57,7 +57,7 @@ def run_train(
         result = train(recipe, place, resume=resume, command=tuple(command()), listener=shown)
     if result.interrupted:
         done, total = result.steps
-        typer.echo(f"headwise: stopped after step {done} of {total}, saved; go on with: {_go_on()}", err=True)
+        typer.echo(f"headwise: stopped after step {done} of {total}, saved; resume with: {_resume_command()}", err=True)
         raise typer.Exit(INTERRUPTED)
     if as_json:
         typer.echo(json.dumps({"output": str(place.output), **result.record}, indent=2, ensure_ascii=False))
@@ -154,11 +154,11 @@ def _kept(output: Path) -> str:
         return NOTHING
     if record.finished(record.read(output)):
         return f"the run is finished, and saved in {output}"
-    return f"what was saved in {output} is kept; resume with: {_go_on()}"
+    return f"what was saved in {output} is kept; resume with: {_resume_command()}"
 
 
-def _go_on() -> str:
-    """A line for the shell that goes on with this run; how several processes were launched is not known here."""
+def _resume_command() -> str:
+    """A line for the shell that resumes this run; how several processes were launched is not known here."""
     if processes.count() > 1:
         return "the same launch, and --resume at its end"
     words = [word for word in sys.argv[1:] if word != "--resume"]

@@ -1,4 +1,4 @@
-"""The knowledge that a recipe's guides need: worked out from its training texts, or found where it was before."""
+"""The knowledge that a recipe's guides need: computed from its training texts, or found where it was before."""
 
 from __future__ import annotations
 
@@ -151,7 +151,7 @@ def _found(need: Need, splits: Splits, listener: Listener, options: Mapping[str,
     try:
         store = gather(need.pattern, texts, corpus=splits.train.texts, progress=bar, **options)
     except KeyboardInterrupt:
-        raise Stopped(f"what is done of {need.pattern.name} is kept, and the same command goes on with it") from None
+        raise Stopped(f"what is done of {need.pattern.name} is kept, and the same command resumes it") from None
     finally:
         bar.end()
     matrices = store if alone else store.subset(splits.chosen)
@@ -201,6 +201,6 @@ def count_targets(
                     "nothing; take it away."
                 )
             if count < FEW * len(train):
-                listener.tell(f"guide {name}: only {count} of {len(train)} training examples have a {mark} token")
+                listener.log(f"guide {name}: only {count} of {len(train)} training examples have a {mark} token")
             counts[name] = count
     return counts

@@ -1,6 +1,6 @@
 """Important attention-head training (IAT) in a run: a trunk with all heads, then two arms that start from its end.
 
-One arm changes only the heads that are important to a batch's task; the control goes on with all heads.
+One arm changes only the heads that are important to a batch's task; the control continues with all heads.
 """
 
 from __future__ import annotations

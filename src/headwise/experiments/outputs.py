@@ -114,7 +114,7 @@ def score_splits(prepared: Prepared, listener: Listener) -> tuple[dict[str, Any]
             metrics[split] = None
             if not examples.labelled:
                 of_task = f" of {name}" if several else ""
-                listener.tell(f"the {split} set{of_task} has no labels: it is not scored")
+                listener.log(f"the {split} set{of_task} has no labels: it is not scored")
                 continue
             logits = predict_logits(model, each.encoded[split], each.collate, batch=batch)
             gold = each.splits.gold.get(split, {})

@@ -214,7 +214,7 @@ def _start_from(model: MultiTask, folder: str, listener: Listener) -> tuple[str,
     """Take the weights that fit, and log which ones those are."""
     taken = tuple(start_tasks_from(model, Path(folder)))
     fresh = [task for task in model.tasks if task not in taken]
-    listener.tell(
+    listener.log(
         f"the encoder is that of {folder}; heads taken: {', '.join(taken) or 'none'}; heads that start fresh: "
         f"{', '.join(fresh) or 'none'}"
     )

@@ -49,7 +49,7 @@ HELD_OUT = 0.1
 
 @dataclass(frozen=True)
 class RankingSource:
-    """Where collections lie, where indexes are kept, and who is told how far it is."""
+    """Where collections lie, where indexes are kept, and what shows progress."""
 
     root: Path | None
     cache: Path | None
@@ -99,7 +99,7 @@ def open_collection(task: RetrievalTask, source: RankingSource) -> tuple[Collect
     index = open_index(collection, options_of(task), cache=source.cache, listener=listener)
     collection = check_documents(collection, index.corpus, drop_unknown=task.drop_unknown)
     for note in collection.notes:
-        listener.tell(note)
+        listener.log(note)
     return collection, index
 
 
@@ -114,7 +114,7 @@ def _claims(recipe: Recipe, names: dict[str, str], collection: Collection, liste
     if "validation" in names:
         return train, _without_twins("validation", names, collection, listener)
     kept, held = split_claims(train, recipe.data.validation_fraction or HELD_OUT, recipe.seed)
-    listener.tell(f"{len(held)} of {len(train)} training claims are held out for validation")
+    listener.log(f"{len(held)} of {len(train)} training claims are held out for validation")
     return {claim: train[claim] for claim in kept}, {claim: train[claim] for claim in held}
 
 
@@ -130,7 +130,7 @@ def _without_twins(use: str, names: dict[str, str], collection: Collection, list
     claims = {claim: collection.claims[claim] for claim in collection.qrels[split]}
     leaks = without_leaks(claims, others)
     if leaks.removed:
-        listener.tell(
+        listener.log(
             f"{len(leaks.removed)} of {len(claims)} {'training' if use == 'train' else use} claims are left out: they "
             "are like claims of another split"
         )

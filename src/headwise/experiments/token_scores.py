@@ -85,7 +85,7 @@ def _deciding(encoded: Encoded, indices: range, length: int) -> Tensor | None:
     return mask
 
 
-# What the decoder of a tokenizer tells of how it writes its tokens.
+# How a tokenizer marks words, by its decoder.
 SPELLINGS = {"WordPiece": "wordpiece", "ByteLevel": "bytes", "Metaspace": "sentencepiece"}
 
 

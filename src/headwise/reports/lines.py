@@ -1,7 +1,7 @@
 """Plots of several systems over an axis: a mean and its interval at every point (Figures 3 and 6 of arXiv 2204.02922).
 
 A plot is plain data: {title, x, y, categories, series: [{name, x, mean, low, high}], notes}; None where there is no
-value. Series differ in colour, marker and dashes, so that they are told apart without colours too.
+value. Series differ in colour, marker and dashes, so that they differ without colours too.
 """
 
 from __future__ import annotations

@@ -213,7 +213,7 @@ def _draw_plots(
 
 
 def names_of(folders: Sequence[Path], own: Sequence[str] = ()) -> list[str]:
-    """Different names: the runs' own if all differ, else as much of the ends of their paths as tells them apart."""
+    """Different names: the runs' own if all differ, else as much of the ends of their paths as separates them."""
     return list(own) if own and len(set(own)) == len(own) else names_apart(folders)
 
 

@@ -144,7 +144,7 @@ def open_corpus(
                     starts.append(starts[-1] + texts.write(piece.encode("utf-8", SURROGATES)))
                 id_starts.append(id_starts[-1] + ids.write(document.id.encode("utf-8", SURROGATES)))
                 if listener is not None and count % EVERY_STORED == 0:
-                    listener.tell(f"documents stored: {count}")
+                    listener.log(f"documents stored: {count}")
         if not known:
             raise InputError(f"{collection.name} has no documents: there is nothing to search in.")
         np.save(draft / STARTS, np.array(starts, np.int64))

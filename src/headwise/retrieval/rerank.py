@@ -111,7 +111,7 @@ def read_candidates(
 
     if collection is not None:
         for note in collection.notes:
-            listener.tell(note)
+            listener.log(note)
         claims = choose_claims(collection, split)
     missing = [claim for claim in claims.texts if not run.get(claim)]
     if len(missing) == len(claims.texts):
@@ -121,9 +121,9 @@ def read_candidates(
         )
     kept = {claim: dict(list(found.items())[:top]) for claim, found in run.items() if claim in claims.texts}
     if others := len(run) - len(kept):
-        listener.tell(f"{others} claims of the candidates are not in the split {claims.split}: ignored")
+        listener.log(f"{others} claims of the candidates are not in the split {claims.split}: ignored")
     if missing:
-        listener.tell(
+        listener.log(
             f"{len(missing)} of {len(claims.texts)} claims have no candidates, and count 0: {shown_ids(missing)}"
         )
     scores = score_ranking(claims.qrels, kept) if claims.qrels and not is_table(path) else None
@@ -197,7 +197,7 @@ def rerank(
         )
         resumed = min(len(partial.scores) * PIECE, len(pairs))
         if resumed:
-            listener.tell(f"resuming from pair {resumed} of {len(pairs)}: the scores before it are in {path}")
+            listener.log(f"resuming from pair {resumed} of {len(pairs)}: the scores before it are in {path}")
         begin = time.perf_counter()
         try:
             listener.start("rerank", len(pairs), resumed)

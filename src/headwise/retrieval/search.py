@@ -65,14 +65,14 @@ def retrieve(
         rebuild: build the index again.
     """
     for note in collection.notes:
-        listener.tell(note)
+        listener.log(note)
     choose_claims(collection, split)  # refuses an unknown split before any work
     begin = time.perf_counter()
     index = open_index(collection, options, cache=cache, rebuild=rebuild, listener=listener)
     seconds = time.perf_counter() - begin
     checked = check_documents(collection, index.corpus)
     for note in checked.notes[len(collection.notes) :]:
-        listener.tell(note)
+        listener.log(note)
     claims = choose_claims(checked, split)
     listener.start("search", len(claims.texts))
     try:
@@ -87,7 +87,7 @@ def retrieve(
         )
     missing = [claim for claim, documents in run.items() if not documents]
     if missing:
-        listener.tell(f"{len(missing)} of {len(run)} claims share no word with any document: {shown_ids(missing)}")
+        listener.log(f"{len(missing)} of {len(run)} claims share no word with any document: {shown_ids(missing)}")
     scores = score_ranking(claims.qrels, run) if claims.qrels else None
     summary = {
         "split": claims.split,

@@ -153,7 +153,7 @@ Watch = Callable[[int, int, float], None]
 
 
 class AbandonRun(Exception):
-    """Raised by a watcher: the run is not worth going on with."""
+    """Raised by a watcher: the run is not worth continuing."""
 
 
 class TellWatcher(TrainerCallback):
@@ -224,7 +224,7 @@ class Listener(Protocol):
     def advance(self, done: int, note: str = "") -> None:
         """So much of it is done."""
 
-    def tell(self, message: str) -> None:
+    def log(self, message: str) -> None:
         """A line worth reading."""
 
     def end(self) -> None:
@@ -240,7 +240,7 @@ class Silence:
     def advance(self, done: int, note: str = "") -> None:
         """Show nothing."""
 
-    def tell(self, message: str) -> None:
+    def log(self, message: str) -> None:
         """Show nothing."""
 
     def end(self) -> None:
@@ -260,7 +260,7 @@ class ReportProgress(TrainerCallback):
         """Begin, maybe in the middle."""
         self._listener.start(self._what, state.max_steps, state.global_step)
         if state.global_step:
-            self._listener.tell(f"going on from step {state.global_step} of {state.max_steps}")
+            self._listener.log(f"resuming from step {state.global_step} of {state.max_steps}")
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """One step further."""
@@ -271,7 +271,7 @@ class ReportProgress(TrainerCallback):
         if logs and "loss" in logs:
             self._note = f"loss {logs['loss']:.4f}"
         if logs and "ssa/share" in logs:
-            self._listener.tell(_labelling(logs))
+            self._listener.log(_labelling(logs))
 
     def probing(self, step: int, asked: int) -> None:
         """Training waits while the model is asked about hidden tokens."""
@@ -280,7 +280,7 @@ class ReportProgress(TrainerCallback):
     def on_evaluate(self, args: Any, state: Any, control: Any, metrics: Any = None, **kwargs: Any) -> None:
         """Tell the scores."""
         scores = ", ".join(f"{name.removeprefix('eval_')} {value:.4f}" for name, value in (metrics or {}).items())
-        self._listener.tell(f"step {state.global_step}: validation {scores}")
+        self._listener.log(f"step {state.global_step}: validation {scores}")
 
     def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Done."""

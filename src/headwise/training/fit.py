@@ -106,8 +106,8 @@ def _check_labels(folder: str, theirs: list[str], ours: list[str]) -> None:
     named = not any(label.startswith("LABEL_") for label in (*theirs, *ours))
     if len(theirs) != len(ours) or (named and theirs != ours):
         raise InputError(
-            f"ssa.use_saved {folder}: its classifier tells {', '.join(theirs)} apart, and this task {', '.join(ours)}; "
-            "name one that was fine-tuned on the same labels."
+            f"ssa.use_saved {folder}: its classifier has the labels {', '.join(theirs)}, and this task "
+            f"{', '.join(ours)}; name one that was fine-tuned on the same labels."
         )
 
 

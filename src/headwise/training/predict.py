@@ -103,7 +103,7 @@ def predict_logits(
         batch: examples at a time.
         tokens: at most so many tokens at a time, padding counted, where that is fewer; one example at least.
         precision: fp32 or bf16.
-        after_batch: told how many examples are done.
+        after_batch: called with how many examples are done.
     """
     lengths = numpy.asarray(data.lengths)
     order = numpy.argsort(-lengths, kind="stable")
@@ -210,7 +210,7 @@ def predict_under_masks(
         batch: examples at a time.
         tokens: at most so many tokens at a time, padding counted and once per mask where masks are stacked; one example
             at least. By default what suits the device.
-        after_batch: told how many examples are done, under all masks.
+        after_batch: called with how many examples are done, under all masks.
     """
     masks = _checked(model, masks)
     if not len(data):
@@ -337,7 +337,7 @@ def importance_on(
         examples: at most so many, a seeded choice without replacement.
         seed: decides that choice.
         mask: [N,H] heads that are silenced meanwhile.
-        after_batch: told how many examples are done.
+        after_batch: called with how many examples are done.
     """
     return head_importance(
         model,

@@ -277,14 +277,14 @@ def tasks_in(folder: Path) -> dict[str, Any]:
     if alone or holds_classifier(config):  # one that began as such a folder, and may have its config still
         return {}
     found = getattr(config, TASKS_KEY, None) or []
-    if not isinstance(found, list) or not all(_tells(about) for about in found):
+    if not isinstance(found, list) or not all(_is_task_entry(about) for about in found):
         raise InputError(
             f"the config in {folder} has a damaged {TASKS_KEY} ({f'{found!r}':.60}): save the model again."
         )
     return {about["name"]: about for about in found}
 
 
-def _tells(about: Any) -> bool:
+def _is_task_entry(about: Any) -> bool:
     """Whether this is what `_about` wrote."""
     return (
         isinstance(about, dict)

@@ -23,7 +23,7 @@ from headwise.ssa.model import IGNORED
 # Where the tokens of somebody else's data set stand in their texts: tokenise again, and compare.
 
 
-UNCUT = 2**30  # tokens; the tokenizer wants to be told a length
+UNCUT = 2**30  # tokens; the tokenizer needs a length
 
 
 def as_texts(texts: Iterable[str | Sequence[str]]) -> tuple[tuple[str, ...], ...]:

@@ -49,7 +49,7 @@ class Told(Silence):
     def __init__(self):
         self.messages = []
 
-    def tell(self, message):
+    def log(self, message):
         self.messages.append(message)
 
 

@@ -1,4 +1,4 @@
-"""Comparisons of runs made by hand, against the same numbers worked out the slow way."""
+"""Comparisons of runs made by hand, against the same numbers computed the slow way."""
 
 import json
 import random

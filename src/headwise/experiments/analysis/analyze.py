@@ -277,7 +277,7 @@ def _analyse(
     grids, logits = _measure_heads(run, material.encoded, collate, batch, maps, listener)
     listener.end()
     if pattern is not None and "match" not in grids:
-        listener.tell(f"the pattern {pattern.pattern.name} wants nothing of any of the {len(split)} examples")
+        listener.log(f"the pattern {pattern.pattern.name} wants nothing of any of the {len(split)} examples")
     if settings.importance:
         if ranking or not split.labelled:
             raise InputError(

@@ -219,7 +219,7 @@ class ExpectedPattern:
         except HeadwiseError as error:
             if self.required:
                 raise
-            listener.tell(f"what the pattern {self.pattern.name} wants is not shown: {error}")
+            listener.log(f"what the pattern {self.pattern.name} wants is not shown: {error}")
             return None
         finally:
             listener.end()
@@ -275,7 +275,7 @@ def expected_pattern(
             where = f"{guide.pattern.name} ({how}: layers {guide.layers}, heads {guide.heads})"
             return replace(_prepared(run, guide.pattern, where, source), special_rows=guide.special_tokens)
         except HeadwiseError as error:
-            (listener or Silence()).tell(f"what guide {name} wanted is not shown: {error}")
+            (listener or Silence()).log(f"what guide {name} wanted is not shown: {error}")
     return None
 
 
@@ -294,7 +294,7 @@ def pattern_of_analysis(run: Loaded, content: Mapping[str, Any], listener: Liste
         refuse_named_code(pattern, "analysis.json, pattern")
         return _prepared(run, pattern, about["name"], Source())
     except HeadwiseError as error:
-        listener.tell(f"what the pattern {about['name']} wants is not shown: {error}")
+        listener.log(f"what the pattern {about['name']} wants is not shown: {error}")
         return None
 
 

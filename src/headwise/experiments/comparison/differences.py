@@ -119,7 +119,7 @@ def value_of(run: StoredRun, key: str) -> Any:
 
 
 def label_runs(key: str, runs: Sequence[StoredRun]) -> list[str]:
-    """For each run a name for its value of a key: as short as tells the values apart."""
+    """For each run a name for its value of a key: as short as separates the values."""
     values = distinct(value_of(run, key) for run in runs)
     short = [_short_name(key, value) for value in values]
     names = {}

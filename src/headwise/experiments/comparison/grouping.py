@@ -88,7 +88,7 @@ def group_runs(paths: Sequence[Path], options: CompareOptions) -> Grouped:
     by = options.by or (manifest.by if manifest else ()) or _only_choice(table)
     within = options.within or tuple(name for name in (manifest.within if manifest else ()) if name not in by)
     if SEED in by:
-        raise InputError("by=seed: seeds are averaged over; name what tells the systems apart.")
+        raise InputError("by=seed: seeds are averaged over; name what separates the systems.")
     names = [*((name, "by") for name in by), *((name, "within") for name in within)]
     names += [(name, "only") for name in options.only]
     keys, columns = {}, {}
@@ -119,7 +119,7 @@ def _only_choice(table: RunTable) -> tuple[str, ...]:
         where = "the runs differ in"
     if len(names) > 1:
         raise InputError(
-            f"{where} {', '.join(names)}: give by=... for what tells the systems apart, and within=... for what gets a "
+            f"{where} {', '.join(names)}: give by=... for what separates the systems, and within=... for what gets a "
             "table for each value."
         )
     if not names:

@@ -31,7 +31,7 @@ Entry = Mapping[str, Any]
 
 
 def names_apart(folders: Sequence[Path]) -> list[str]:
-    """The names of folders, with as much of their parents as tells them apart."""
+    """The names of folders, with as much of their parents as separates them."""
     parts = [folder.expanduser().absolute().parts for folder in folders]
     for length in range(1, max(map(len, parts)) + 1):
         names = ["/".join(each[-length:]) for each in parts]

@@ -198,11 +198,11 @@ def study_dissociation(
         if curve is None:
             curve = measure_curve(load_tasks(run), settings, source, batch=batch, listener=listener)
             write_curve(folder, curve)
-            listener.tell(f"the curve is saved in {folder}")
+            listener.log(f"the curve is saved in {folder}")
         else:
             steps = ", ".join(curve.settings.label(step, count) for step, count in enumerate(curve.counts))
             examples = ", ".join(f"{task} {len(labels)}" for task, labels in curve.labels.items())
-            listener.tell(
+            listener.log(
                 f"with the curve in {folder}: {curve.settings.order}, pruned {steps}, {curve.settings.split} examples: "
                 f"{examples}"
             )

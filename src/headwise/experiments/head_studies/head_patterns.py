@@ -117,7 +117,7 @@ def study_patterns(
     if not pattern:
         known = mark_ids(run.tokenizer)
         for each in [each for each in patterns if not set(each.marks) <= known.keys()]:
-            listener.tell(f"left out {each.name}: the tokenizer has no {' or '.join(each.marks)}")
+            listener.log(f"left out {each.name}: the tokenizer has no {' or '.join(each.marks)}")
             patterns.remove(each)
     listener.start(run.recipe.name, len(examples))
     length = run.recipe.data.max_length

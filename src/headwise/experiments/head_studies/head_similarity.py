@@ -119,7 +119,7 @@ def measure_similarity(
         result = read_result(folder, DISSOCIATION, tasks.folder)
         pair_scores = {} if result is None else _pair_scores(result[0], tuple(tasks.runs))
     except InputError as error:
-        listener.tell(f"without D-scores: {error}")
+        listener.log(f"without D-scores: {error}")
     return TaskSimilarity(identity(tasks.folder), settings, importance_similarity(scores), gradients, pair_scores)
 
 

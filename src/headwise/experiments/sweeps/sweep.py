@@ -164,9 +164,9 @@ def run_sweep(
         notes.pop(result.key, None)
         if result.state == FAILED:
             errors[result.key] = result.message
-            listener.tell(f"{names[result.key]}: failed: {result.message}")
+            listener.log(f"{names[result.key]}: failed: {result.message}")
         elif result.state in (FINISHED, PRESENT):
-            listener.tell(f"{names[result.key]}: {result.state}{f', {result.message}' if result.message else ''}")
+            listener.log(f"{names[result.key]}: {result.state}{f', {result.message}' if result.message else ''}")
         show()
 
     def progress(key: str, text: str) -> None:

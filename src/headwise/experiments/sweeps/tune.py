@@ -316,7 +316,7 @@ class Tuner:
             "PRUNED": f"pruned at step {trial.last_step}",
             "FAIL": f"failed: {trial.user_attrs.get(ERROR)}",
         }[trial.state.name]
-        self._listener.tell(f"trial {trial.number}: {describe(trial.params)}: {result}")
+        self._listener.log(f"trial {trial.number}: {describe(trial.params)}: {result}")
 
     def _objective(self, trial: Any) -> float:
         """Train the recipe with every seed, unless the runs exist; the mean of their best values on validation."""
@@ -339,11 +339,11 @@ class Tuner:
     def _say_once(self, text: str) -> None:
         if text not in self._said:
             self._said.add(text)
-            self._listener.tell(text)
+            self._listener.log(text)
 
 
 class _TrialRuns:
-    """The runs of one trial, one after the other; all along Optuna is told the value that the trial would have now."""
+    """The runs of one trial, one after the other; Optuna gets the value of the trial after each evaluation."""
 
     def __init__(self, tuner: Tuner, trial: Any, frozen: Any) -> None:
         self._tuner, self._trial = tuner, trial
@@ -430,8 +430,8 @@ class _Named:
     def advance(self, done: int, note: str = "") -> None:
         self.listener.advance(done, note)
 
-    def tell(self, message: str) -> None:
-        self.listener.tell(f"{self.name}: {message}")
+    def log(self, message: str) -> None:
+        self.listener.log(f"{self.name}: {message}")
 
     def end(self) -> None:
         self.listener.end()

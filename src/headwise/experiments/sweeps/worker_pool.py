@@ -318,7 +318,7 @@ class _SendProgress:
             with suppress(OSError):  # the parent process has died
                 _send(f"{self._what} {done}/{self._total}")
 
-    def tell(self, message: str) -> None:
+    def log(self, message: str) -> None:
         """Messages of many runs at once are left out."""
 
     def end(self) -> None:
