@@ -5,7 +5,7 @@ BIN := .venv/bin
 PIP := $(BIN)/python -m pip
 STAMP := .venv/.complete
 # Only the folders that exist, so that a new one is checked from its first day.
-CODE := $(wildcard src tests benchmarks docs examples)
+CODE := $(wildcard src tests benchmarks studies docs examples)
 
 # Packages of the user or of a surrounding environment must not leak into the checks.
 export PYTHONNOUSERSITE := 1

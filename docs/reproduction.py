@@ -3,15 +3,15 @@
     python docs/reproduction.py           write the page
     python docs/reproduction.py --check   exit 1 if the page is not what would be written
 
-The words come from docs/reproduction.yaml, the papers' figures from docs/measured/paper.json, axes and numbers of runs
-from the sweeps of the package. What we measured comes from docs/measured/sweeps.json, by the name of the sweep, with
+The words come from docs/reproduction.yaml, the figures of the papers from studies/results/paper.json, axes and runs
+from the sweeps of the package. What we measured comes from studies/results/sweeps.json, by the name of the sweep, with
 /small for its twin:
 
     {"table1/small": {"machine": "2 cores, ...", "minutes": 9.5, "rows": [
         {"block": {"encoder": "minilm-l6", "set": "clinic"}, "system": "ag", "metric": "accuracy", "seeds": 3,
          "mean": 0.7, "sd": 0.01, "difference": 0.002, "interval": [-0.01, 0.014], "p": 0.6}]}}
 
-(benchmarks/reproduce.py writes it). Scores are parts of 1; seconds_per_epoch and dissociation stand as they are shown.
+(studies/reproduce.py writes it). Scores are parts of 1; seconds_per_epoch and dissociation stand as they are shown.
 p is that of the t-test by seed, corrected by Holm. What is missing stays empty.
 """
 
@@ -28,7 +28,7 @@ from headwise.experiments.sweeps.sweep_file import PlannedRun, SweepPlan, plan_s
 
 HERE = Path(__file__).parent
 PAGE = HERE / "reproduction.md"
-NOTE = "<!-- Written by docs/reproduction.py: change docs/reproduction.yaml and docs/measured, not this page. -->"
+NOTE = "<!-- Written by docs/reproduction.py: change docs/reproduction.yaml and studies/results, not this page. -->"
 TWIN = "small"
 # By seed, corrected for all tests of a sweep.
 P = "p, Holm"
@@ -171,8 +171,8 @@ def measured(key: str) -> dict[str, Any] | None:
 
 @cache
 def read(name: str) -> dict[str, Any]:
-    """A file of docs/measured; nothing if it is not there."""
-    path = HERE / "measured" / name
+    """A file of studies/results; nothing if it is not there."""
+    path = HERE / "../studies/results" / name
     return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
 
 

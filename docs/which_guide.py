@@ -3,8 +3,8 @@
     python docs/which_guide.py           write the page
     python docs/which_guide.py --check   exit 1 if the page is not what would be written
 
-Costs come from docs/measured/guides.json (benchmarks/guides.py --output), results from docs/measured/table2.json
-(benchmarks/table2.py --output).
+Costs come from studies/results/guides.json (benchmarks/guides.py --output), results from studies/results/table2.json
+(studies/table2.py --output).
 """
 
 import inspect
@@ -22,8 +22,8 @@ from headwise.guides import GUIDES, Guide, build
 
 HERE = Path(__file__).parent
 PAGE = HERE / "which-guide.md"
-COSTS = HERE / "measured" / "guides.json"
-RESULTS = HERE / "measured" / "table2.json"
+COSTS = HERE / "../studies/results" / "guides.json"
+RESULTS = HERE / "../studies/results" / "table2.json"
 # A guide that cannot be made without an option, and what the page shows it with.
 NEEDED = {"match": {"pattern": "next"}}
 LOOKS_AT = {"received": "received attention", "map": "maps", "value": "values", "output": "outputs"}

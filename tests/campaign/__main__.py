@@ -62,7 +62,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--seed", type=int, default=1, help="decides what is drawn")
     parser.add_argument("--workers", type=int, default=cores(), help="processes; default one per core")
     parser.add_argument("--work", type=Path, help="folder to work in: the same one again continues the campaign")
-    parser.add_argument("--write", action="store_true", help="write docs/measured/reliability.json and its figures")
+    parser.add_argument("--write", action="store_true", help="write studies/results/reliability.json and its figures")
     parser.add_argument("--replay", type=int, metavar="N", help="put input N into a folder and print its command")
     parser.add_argument("--json", action="store_true", help="as always: one JSON object on stdout")
     return parser.parse_args()

@@ -33,7 +33,7 @@ def section(content: Mapping[str, Any]) -> str:
     if failures:
         lines += ["", "Failures:", "", *(f"- {_failure(each)}" for each in failures[:SHOWN])]
         if len(failures) > SHOWN:
-            lines.append(f"- and {len(failures) - SHOWN} more in docs/measured/reliability.json")
+            lines.append(f"- and {len(failures) - SHOWN} more in studies/results/reliability.json")
     return "\n".join(lines) + "\n"
 
 

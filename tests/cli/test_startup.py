@@ -1,5 +1,6 @@
 """Commands that only read files do not import torch."""
 
+import shutil
 import subprocess
 import sys
 
@@ -18,8 +19,9 @@ def runs(finished, tmp_path_factory):
     """A finished run with an analysis."""
     from headwise.experiments.analysis.analyze import analyze
 
-    analyze(finished, limit=4, overwrite=True)
-    return finished
+    folder = shutil.copytree(finished, tmp_path_factory.mktemp("analysed") / "run")
+    analyze(folder, limit=4)
+    return folder
 
 
 @pytest.mark.parametrize(

@@ -17,6 +17,8 @@ from pathlib import Path
 from statistics import mean
 from typing import Any
 
+sys.path.append(str(Path(__file__).parents[1] / "benchmarks"))  # the shared harness
+
 import numpy as np
 from outcome import finish, progress, put_between, write_rows
 from real_check import spread

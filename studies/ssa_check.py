@@ -13,6 +13,8 @@ from pathlib import Path
 from statistics import mean
 from typing import Any
 
+sys.path.append(str(Path(__file__).parents[1] / "benchmarks"))  # the shared harness
+
 from outcome import finish, progress, put_between, write_rows
 from real_check import spread, values
 from table2 import half_width

@@ -11,6 +11,8 @@ from pathlib import Path
 from statistics import mean, stdev
 from typing import Any
 
+sys.path.append(str(Path(__file__).parents[1] / "benchmarks"))  # the shared harness
+
 from outcome import finish, progress, put_between, write_rows
 
 from headwise.errors import HeadwiseError

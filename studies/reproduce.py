@@ -1,8 +1,8 @@
 """From the results of sweeps to docs/reproduction.md: what was measured, beside what the papers report.
 
-    python benchmarks/reproduce.py RESULTS...     folders of `headwise sweep`
+    python studies/reproduce.py RESULTS...     folders of `headwise sweep`
 
-Writes docs/measured/sweeps.json and the page. Every sweep of every folder is compared as it says itself (`headwise
+Writes studies/results/sweeps.json and the page. Every sweep of every folder is compared as it says itself (`headwise
 compare`): the mean over seeds, the difference to the baseline by seed, and the p of its t-test, corrected by Holm for
 all tests of the sweep. Table 4 is of seconds per epoch; sweeps that measure heads have the D-score as well, by row, the
 mean over tasks and percentages. A sweep that is not whole yet is left as it was, and that is said.
@@ -15,6 +15,8 @@ import runpy
 import sys
 from pathlib import Path
 from typing import Any
+
+sys.path.append(str(Path(__file__).parents[1] / "benchmarks"))  # the shared harness
 
 from outcome import UsageError, fail, finish, progress
 from step import Parser
