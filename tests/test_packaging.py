@@ -1,5 +1,6 @@
 """What a user meets before any model is loaded: a quick import, a quick --help, and versions that agree."""
 
+import os
 import re
 import shutil
 import subprocess
@@ -93,7 +94,8 @@ def installed(tmp_path_factory) -> Path:
 @pytest.mark.slow
 def test_the_wheel_works_without_the_checkout(installed, finished, tmp_path):
     def run(*words: str) -> str:
-        done = subprocess.run([installed, *words], cwd=tmp_path, capture_output=True, text=True, check=False)
+        clean = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+        done = subprocess.run([installed, *words], cwd=tmp_path, env=clean, capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stderr
         return done.stdout
 
