@@ -220,3 +220,8 @@ def test_a_bad_place_or_form_is_refused_before_any_work(headwise, tmp_path, monk
         words = ("--output", tmp_path, "--format", "csv")
     assert_one_sentence(headwise("compare", "no-such-file.json", *words), *parts)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_scores_as_they_are(answer, folder, comparison):
+    row = comparison.tables[0].rows[1]
+    assert f"{row.scores.mean:.4f} ± {row.scores.deviation:.4f}" in answer(folder, "--no-percent")

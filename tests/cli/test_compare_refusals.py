@@ -316,3 +316,18 @@ def test_a_run_of_train_that_is_not_finished(refused, folder, tmp_path):
     path = made.write_trained(tmp_path / "run", content)
     made.alter(path / "headwise.json", results=None)
     refused(path, parts=["not finished", "--resume"])
+
+
+def test_a_manifest_of_another_version(refused, folder):
+    made.alter(folder / "sweeps" / "table.json", format=99)
+    refused(folder, parts=["table.json has format 99"])
+
+
+def test_loose_seeds_that_are_missing(refused, folder):
+    guided(folder).unlink()
+    refused(*made.runs_of(folder), parts=["mdg+pdg lacks 2 of 1, 2, 3", "add their runs", "--common-seeds"])
+
+
+def test_other_packages_do_not_matter(fine, folder):
+    made.alter(guided(folder), environment__packages__numpy="1.0", environment__python="3.12")
+    assert fine(folder)["runs"] == 6

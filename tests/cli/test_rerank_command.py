@@ -428,3 +428,31 @@ def test_scores_that_are_not_numbers_end_in_one_sentence(headwise, words, model,
     assert (code, out) == (1, "")
     assert "not finite" in err.splitlines()[-1]
     assert not Path(tmp_path / "run.trec").exists()
+
+
+def test_outputs_that_exist_are_refused_before_any_work(headwise, words, tmp_path):
+    (tmp_path / "run.trec").write_text("precious")
+    (tmp_path / "claims.json").write_text("precious")
+    words[1] = "nowhere"  # would be the next mistake
+    assert_one_sentence(headwise(*words, "--output", tmp_path / "run.trec"), "exists already", "--overwrite")
+    assert_one_sentence(headwise(*words, "--per-query", tmp_path / "claims.json"), "exists already", "--overwrite")
+
+
+def test_bf16_and_the_batch_are_used(headwise, words):
+    plain, cut, rough = (headwise(*words, *more)[1] for more in ([], ["--batch", 1], ["--precision", "bf16"]))
+    values = [[float(line.split()[4]) for line in sorted(each.splitlines())] for each in (plain, cut, rough)]
+    assert values[0] == pytest.approx(values[1], abs=1e-5)
+    assert rough != plain
+
+
+def test_top_cuts_the_candidates(headwise, words, candidates, tmp_path):
+    code, out, err = headwise(*words, "--top", 3, "--output", tmp_path / "run.trec", "--json")
+    assert code == 0, err
+    assert json.loads(out)["pairs"] == 15
+    for claim, found in read_run(tmp_path / "run.trec").items():
+        assert set(found) == set(list(read_run(candidates)[claim])[:3])
+
+
+def test_a_classifier_of_classes_is_refused(headwise, words, finished):
+    words[1] = finished
+    assert_last(headwise(*words), "one logit, and this model has 3")

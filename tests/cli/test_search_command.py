@@ -209,3 +209,18 @@ def test_a_run_that_is_not_finished_is_refused(search, home, run):
     content = json.loads((run / "headwise.json").read_text(encoding="utf-8"))
     (home / "half" / "headwise.json").write_text(json.dumps({**content, "results": None}), encoding="utf-8")
     assert_one_sentence(search(home / "half", "cat"), "not finished")
+
+
+def test_lower_precision_changes_scores_a_little(answer, run, claim):
+    exact, rough = (answer(run, claim, "--precision", name)["papers"] for name in ("fp32", "bf16"))
+    scores = {paper["id"]: paper["score"] for paper in exact}
+    near = [paper["score"] == pytest.approx(scores.get(paper["id"], paper["score"]), abs=0.1) for paper in rough]
+    assert all(near)
+    assert {paper["score"] for paper in rough} != set(scores.values())
+
+
+def test_another_collection_is_searched_with_the_index_options_of_training(answer, home, run):
+    other = claim_of(home / "other", "t1")
+    found = answer(run, other, "--collection", home / "other", "--layout", "beir")
+    check(found, expected(home, "other", run, other, OPTIONS))
+    assert found["documents"] == 24

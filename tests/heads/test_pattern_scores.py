@@ -5,14 +5,14 @@ import math
 
 import pytest
 import torch
-from conftest import build_model
+from conftest import build_batch, build_model
 from guides.reference import random_maps, record_of
 from tiny_runs import build_tokenizer
 
 import headwise as hw
 from headwise.attention import AttentionRecord, Request
 from headwise.data import Split
-from headwise.errors import InputError
+from headwise.errors import InputError, StateError
 from headwise.experiments.head_studies.head_patterns import pattern_scores
 from headwise.heads import PatternScores
 from headwise.patterns import Delim, First, Next, Period, Prev, Tokens
@@ -212,3 +212,23 @@ def test_the_batch_is_made_small_for_long_examples(monkeypatch):
     monkeypatch.setattr("headwise.experiments.head_studies.head_patterns.MAP_BYTES", 2 * 12 * 11 * 11 * 4)
     over_split(after_batch=done.append)
     assert done == [2, 4]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_low_precision_of_the_model_is_not_made_worse(batch, dtype):
+    assert_same(of_model([batch], dtype), of_model([batch]), 1e-4 if dtype == torch.float32 else 0.1)
+
+
+@pytest.mark.parametrize("place", [(0, 0, 0, 0), (0, 0, 2, 2)], ids=["on no target", "in a row without one"])
+def test_attention_that_is_not_finite_is_refused_and_not_counted(place):
+    maps = BY_HAND.clone()
+    maps[place] = math.nan
+    scores = PatternScores([Next()])
+    with pytest.raises(InputError, match="example 0 is not finite"):
+        scores.add(record_of(maps, THREE, what="map"), Tokens(THREE))
+    with pytest.raises(StateError):
+        scores.result()
+
+
+def test_padding_changes_nothing(batch):
+    assert_same(of_model([build_batch(padding=7)]), of_model([batch]))

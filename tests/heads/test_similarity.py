@@ -240,3 +240,23 @@ def test_frozen_parameters_take_no_part_and_a_frozen_encoder_is_refused():
     encoder.requires_grad_(False)
     with pytest.raises(InputError, match="all of the shared encoder is frozen"):
         gradient_cosines(models, DATA)
+
+
+def test_a_model_that_has_diverged_is_refused():
+    models = shared_models()
+    models["a"].base_model.encoder.layer[0].output.dense.weight.data.fill_(float("nan"))
+    with pytest.raises(InputError, match="the gradient of task a is not finite"):
+        gradient_cosines(models, DATA)
+
+
+def test_layers_that_share_their_weights_are_one_group():
+    assert {"embeddings", "encoder"} <= set(shared_parameters(shared_models("albert"), "encoder"))
+
+
+def test_the_same_task_twice_is_as_alike_as_can_be():
+    one = shared_models(tasks="ab")
+    one["b"].classifier.load_state_dict(one["a"].classifier.state_dict())
+    found = gradient_cosines(one, {"a": DATA["a"], "b": DATA["a"]})
+    assert found.total[0, 1] == pytest.approx(1, abs=1e-6)
+    assert found.ceiling[0] == pytest.approx(found.ceiling[1])
+    assert found.ceiling[0] < 0.999

@@ -5,7 +5,7 @@ import math
 
 import pytest
 import torch
-from conftest import build_model
+from conftest import build_batch, build_model
 from guides.reference import random_maps, record_of
 
 import headwise as hw
@@ -281,3 +281,18 @@ def test_points_that_agree_and_axes_that_are_missing_give_zero():
 def test_bad_vectors_are_refused(shape, count):
     with pytest.raises(InputError, match=r"expected vectors \[M,T\]"):
         principal_components(torch.ones(shape), count)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_low_precision_of_the_model_is_not_made_worse(batch, dtype):
+    assert_same(of_model([batch], dtype), of_model([batch]), 1e-5 if dtype == torch.float32 else 0.1)
+
+
+def test_alike_heads_are_alike_to_the_last_digit_in_half_precision():
+    record = by_hand([[[0.1, 0.2, 0.7]] * 6])
+    record.fill({0: record.stacked().bfloat16()}, record.valid, None)
+    assert summary(record).similarity == approximately(1)
+
+
+def test_padding_changes_nothing(batch):
+    assert_same(of_model([build_batch(padding=7)]), of_model([batch]))

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from retrieval.small_collections import refusal, write
 
+from headwise.errors import DiskError
 from headwise.retrieval.trec import check_run, read_qrels, read_run, run_lines, write_run
 
 BEIR = "query-id\tcorpus-id\tscore\n"
@@ -118,3 +119,25 @@ def test_candidates_of_another_collection(tmp_path):
     message = refusal(check_run, run, {"c1", "c2"}, {"d1"}, path)
     assert f"{path} line 2: document 'd2', found for claim 'c2', is not in the collection" in message
     assert "the candidates: claim 'c2' is not" in refusal(check_run, run, {"c1"}, {"d1", "d2"})
+
+
+def test_ids_with_spaces_in_a_file_with_tabs(tmp_path):
+    assert read_qrels(write(tmp_path / "a.tsv", BEIR + "claim 1\td 1\t1\n")) == {"claim 1": {"d 1": 1}}
+
+
+def test_ranks_that_are_all_the_same_leave_it_to_the_scores(tmp_path):
+    run = read_run(write(tmp_path / "own.run", "c1 Q0 d1 0 1 t\nc1 Q0 d2 0 2 t\n"))
+    assert list(run["c1"]) == ["d2", "d1"]
+
+
+def test_a_run_by_hand(tmp_path):
+    run = read_run(write(tmp_path / "own.run", RUN))
+    assert [(claim, list(found.items())) for claim, found in run.items()] == [
+        ("c2", [("d1", 9.5), ("d2", 9.5)]),
+        ("c1", [("d2", -0.5)]),
+    ]
+
+
+def test_a_place_that_cannot_be_written_to(tmp_path):
+    with pytest.raises(DiskError, match=r"gone/own\.run could not be written"):
+        write_run(tmp_path / "gone/own.run", {"c": {"d": 1.0}}, "t")

@@ -374,3 +374,17 @@ def test_modules_that_read_analyses_import_no_torch(module):
         name for name in names if name.startswith(("torch", "transformers", "headwise.heads", "headwise.training"))
     ]
     assert {name for name in names if "head_studies" in name or "analysis" in name} <= {head_files.__name__}
+
+
+def test_ssa_scores_come_along(supervised_run):
+    view = read_analysis(supervised_run).examples[0]
+    assert len(view.token_scores) == len(view.tokens)
+    assert [score is None for score in view.token_scores] == [source < 0 for source in view.sources]
+    assert view.threshold == 0.5
+
+
+def test_a_pruned_model_is_refused_with_a_reason(two_runs):
+    tasks = load_tasks(two_runs / "plain")
+    hw.prune(tasks.first.model, {0: [1]})
+    with pytest.raises(InputError, match=r"heads were pruned from .*\(layer 0: 1\): an analysis needs"):
+        analyze_tasks(tasks, AnalysisSettings())

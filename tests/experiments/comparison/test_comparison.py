@@ -453,3 +453,20 @@ def test_the_page_is_right_about_few_seeds():
     for count, smallest, effect in rows:
         assert f"{smallest_permutation_p(int(count)):.2g}" == smallest
         assert detectable_effect(int(count)) == pytest.approx(float(effect), abs=0.0501)
+
+
+def test_a_key_of_the_recipe_may_stand_for_an_axis(folder):
+    comparison = compare([folder], CompareOptions(by=("guides",), **QUICK))
+    assert {row.system for row in comparison.tables[0].rows} == {"plain", "mdg", "mdg+pdg"}
+
+
+def test_the_same_question_has_the_same_answer(folder):
+    assert compare([folder], CompareOptions(**QUICK)) == compare([folder], CompareOptions(**QUICK))
+
+
+def test_runs_of_train_give_what_files_give(folder, tmp_path):
+    paths = [
+        made.write_trained(tmp_path / "runs" / path.stem, json.loads(path.read_text(encoding="utf-8")))
+        for path in made.runs_of(folder)
+    ]
+    assert compare(paths, CompareOptions(**QUICK)) == compare(made.runs_of(folder), CompareOptions(**QUICK))
