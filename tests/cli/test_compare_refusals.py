@@ -84,8 +84,12 @@ def test_loose_files_that_differ_in_several_choices(refused, folder):
     ("name", "change"),
     [
         ("torch", {"environment__packages__torch": "2.10.0"}),
+        ("transformers", {"environment__packages__transformers": "5.23.0"}),
+        ("headwise", {"environment__headwise": "0.2.0"}),
         ("threads", {"environment__threads": 4}),
         ("processes", {"environment__processes": 2}),
+        ("accelerator", {"environment__accelerator": "A100"}),
+        ("precision", {"environment__precision": "bf16"}),
     ],
 )
 def test_another_world(refused, fine, folder, name, change):
@@ -299,7 +303,7 @@ def test_damaged_runs(refused, folder, change):
     refused(folder, parts=[path.name, "is damaged"])
 
 
-@pytest.mark.parametrize("change", [{"runs": [{"key": "x"}]}, {"axes__system__labels": ["plain"]}])
+@pytest.mark.parametrize("change", [{"axes": 3}, {"runs": [{"key": "x"}]}, {"axes__system__labels": ["plain"]}])
 def test_damaged_manifests(refused, folder, change):
     made.alter(folder / "sweeps" / "table.json", **change)
     refused(folder, parts=["table.json is damaged"])

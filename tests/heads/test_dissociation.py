@@ -192,3 +192,18 @@ def test_a_single_pruned_task_has_scores_by_row_only():
     assert np.isnan(of(found, "column")[0])
     assert "by column" in found.undefined["a"]
     assert found.means["row"] == of(found, "row")[0]
+
+
+def test_a_double_dissociation_is_told_from_shares_and_not_from_metrics():
+    assert dissociation([[0.8, 0.6], [0.9, 0.4]], [1.0, 0.6]).double == {("0", "1"): True}
+
+
+def test_all_tasks_falling_to_the_same_share_is_no_dissociation():
+    base = np.array([0.9, 0.7, 0.3])
+    found = dissociation(np.outer([1 / 3, 1 / 3, 1 / 3], base), base)
+    assert np.abs(found.scores[1:]).max() < 1e-10
+    assert set(found.double.values()) == {False}
+
+
+def test_a_tiny_base_gives_no_warning():
+    assert dissociation(EXAMPLE, (5e-324, 0.7)).as_dict()["reference"]["tasks"]["0"] is None

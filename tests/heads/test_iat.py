@@ -431,3 +431,34 @@ def test_the_optimiser_saves_as_if_nothing_were():
         assert state["exp_avg"].shape == state["exp_avg_sq"].shape == mine.shape
         torch.testing.assert_close(plain.state[other], state, rtol=0, atol=0)
     assert set(saved["state"]) == set(saved["param_groups"][0]["params"])
+
+
+def test_a_head_that_two_of_three_tasks_share_stays():
+    scores = {**BY_HAND, "c": -BY_HAND["a"]}
+    assert chosen(scores, shared=False)["a"] == [(0, 0), (0, 1), (1, 0)]
+
+
+def test_random_sets_keep_heads_of_each_layer_too():
+    sets = important_heads(BY_HAND, IAT(order="random", heads=0.67, keep_per_layer=1), 1)
+    assert all((each.sum(1) == 2).all() for each in sets.values())
+
+
+def test_with_others_everything_else_learns():
+    model = two_tasks()
+    optimizer = adamw(model)
+    before = copy.deepcopy(model.state_dict())
+    with HeadUpdates(model, ALLOWED) as updates:
+        update(model, optimizer, updates, "a")
+    same_now = {name for name, value in model.state_dict().items() if torch.equal(value, before[name])}
+    last = "encoder.encoder.layer.2.attention.self"  # no head of it is of task a
+    assert same_now == {f"{last}.{kind}.{of}" for kind in QKV for of in ("weight", "bias")} | {
+        "heads.1.classifier.weight",
+        "heads.1.classifier.bias",
+    }
+
+
+def test_gradients_from_before_are_thrown_away():
+    model = two_tasks()
+    model(task="b", **batch_of("b")).loss.backward()
+    with HeadUpdates(model, ALLOWED):
+        assert all(parameter.grad is None for parameter in model.parameters())

@@ -232,3 +232,12 @@ def test_attention_that_is_not_finite_is_refused_and_not_counted(place):
 
 def test_padding_changes_nothing(batch):
     assert_same(of_model([build_batch(padding=7)]), of_model([batch]))
+
+
+def test_a_long_example_counts_as_much_as_a_short_one():
+    valid = torch.tensor([[1, 1, 1, 1, 1, 1], [1, 1, 0, 0, 0, 0]]).bool()
+    maps = Next().target(Tokens(valid)).rows.unsqueeze(1)
+    maps[1] = 0
+    maps[1, 0, :2, 0] = 1  # the short one looks at itself
+    found = summary(record_of(maps, valid, what="map"), Tokens(valid), [Next()])
+    assert found.patterns["next"].share == approximately(1 / 2)

@@ -305,3 +305,24 @@ def test_random_masks_spread_over_the_layers_as_all_allowed_masks_do():
     found = Counter(tuple(sorted(mask.sum(1).tolist())) for mask in masks)
     expected = {each: repeats * number / ways.total() for each, number in ways.items()}
     assert distance(found, expected) < 3.5
+
+
+def test_exact_pruning_with_fixed_scores_is_the_cumulative_one():
+    scores = scores_of((6, 12))
+    for keep in (0, 3):
+        exact = exact_masks(lambda mask: scores, [40, 10, 20], keep_per_layer=keep)
+        plain = cumulative_masks(scores, [40, 10, 20], keep_per_layer=keep)
+        assert all((one == other).all() for one, other in zip(exact, plain, strict=True))
+
+
+def test_random_masks_nest_from_head_to_head():
+    counts = list(range(1, 21))
+    for repeat in zip(*random_masks((5, 6), counts, 20, 3, keep_per_layer=2), strict=True):
+        assert all(contains(larger, smaller) for smaller, larger in zip(repeat, repeat[1:], strict=False))
+
+
+def test_ranks_all_layers_together_and_equals_by_layer_and_head():
+    scores = np.array([[0.5, 0.9, 0.5], [0.1, 0.9, 0.7]])
+    assert ranked_heads(scores) == [(0, 1), (1, 1), (1, 2), (0, 0), (0, 2), (1, 0)]
+    assert ranked_heads(scores, ascending=True) == [(1, 0), (0, 0), (0, 2), (1, 2), (0, 1), (1, 1)]
+    assert all(isinstance(number, int) for head in ranked_heads(scores) for number in head)

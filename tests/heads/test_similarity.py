@@ -260,3 +260,12 @@ def test_the_same_task_twice_is_as_alike_as_can_be():
     assert found.total[0, 1] == pytest.approx(1, abs=1e-6)
     assert found.ceiling[0] == pytest.approx(found.ceiling[1])
     assert found.ceiling[0] < 0.999
+
+
+def test_a_mistake_leaves_no_trace_either(models):
+    models["a"].train()
+    random = torch.get_rng_state()
+    with pytest.raises(InputError, match="data gave something of type list"):
+        gradient_cosines(models, {"a": [[1, 2]], "b": DATA["b"]})
+    assert models["a"].training
+    assert torch.equal(torch.get_rng_state(), random)

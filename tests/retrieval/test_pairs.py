@@ -207,3 +207,29 @@ def test_bad_input(case):
     assert words in message
     assert message.endswith(".")
     assert "\n" not in message
+
+
+def test_claims_and_seeds_have_draws_of_their_own():
+    split, again, other = (training(negatives=10, seed=seed) for seed in (1, 1, 2))
+    assert split == again
+    assert of(split, "c1")[0.0] != of(other, "c1")[0.0]
+    # The same candidates, but for the answers: not the same places again.
+    assert of(split, "c1")[0.0][:5] != of(split, "c3")[0.0][:5]
+
+
+def test_one_sided_given_claims_are_left_out_and_counted(caplog):
+    pairs = rows(("c1", "no", False), ("c2", "yes", True), ("c3", "yes", True), ("c3", "no", False))
+    with caplog.at_level(logging.WARNING):
+        assert given_pairs(pairs, CLAIMS).groups == ("c3", "c3")
+    assert "left out 2 claims" in caplog.text
+
+
+def test_a_paper_judged_0_may_be_drawn():
+    assert "d7" in names(of(training(negatives=29), "c1")[0.0])
+
+
+def test_a_corpus_that_is_too_small_gives_all_it_has():
+    split = training({"c3": "x"}, {"c3": {"d5": 1}}, {"c3": {"d4": 1.0}}, negatives=10, more=IDS[3:8])
+    found = names(of(split, "c3")[0.0])
+    assert found[0] == "d4"
+    assert sorted(found[1:]) == ["d3", "d6", "d7"]
