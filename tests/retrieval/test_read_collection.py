@@ -88,6 +88,19 @@ def test_judgements_of_unknown_documents(tmp_path):
     assert "test.tsv: 3 judgements of documents that are not in the corpus are left out, and with them 2 claims" in note
 
 
+def test_a_claim_whose_only_answer_is_unknown_goes_even_if_it_has_other_judgements(tmp_path):
+    rows = [("c1", "d9", 1), ("c1", "d1", 0), ("7", "2", 1)]
+    lay_out(tmp_path, {**BEIR, "qrels/test.tsv": table(QRELS_HEADER, *rows)})
+    kept = check_documents(read_collection(tmp_path), {"d1", "2"}, drop_unknown=True)
+    assert kept.qrels["test"] == {"7": {"2": 1}}
+
+
+def test_a_split_of_unknown_documents_only(tmp_path):
+    collection = read_collection(lay_out(tmp_path, BEIR))
+    message = refusal(check_documents, collection, {"2"}, drop_unknown=True)
+    assert "train.tsv: no claim has an answer in the corpus" in message
+
+
 @pytest.mark.parametrize("layout", ["scifact", "cross-genre"])
 def test_the_line_is_found_in_other_layouts_too(tmp_path, layout):
     collection = read_collection(lay_out(tmp_path, ALL[layout]))
@@ -118,16 +131,3 @@ def test_bad_bytes_in_a_zip_are_placed_exactly(tmp_path):
         opened.writestr("queries.jsonl", QUERIES.encode() + b"\xff")
         opened.writestr("corpus.jsonl", BEIR["corpus.jsonl"])
     assert "queries.jsonl line 4, byte" in refusal(read_collection, tmp_path)
-
-
-def test_a_claim_whose_only_answer_is_unknown_goes_even_if_it_has_other_judgements(tmp_path):
-    rows = [("c1", "d9", 1), ("c1", "d1", 0), ("7", "2", 1)]
-    lay_out(tmp_path, {**BEIR, "qrels/test.tsv": table(QRELS_HEADER, *rows)})
-    kept = check_documents(read_collection(tmp_path), {"d1", "2"}, drop_unknown=True)
-    assert kept.qrels["test"] == {"7": {"2": 1}}
-
-
-def test_a_split_of_unknown_documents_only(tmp_path):
-    collection = read_collection(lay_out(tmp_path, BEIR))
-    message = refusal(check_documents, collection, {"2"}, drop_unknown=True)
-    assert "train.tsv: no claim has an answer in the corpus" in message
