@@ -137,6 +137,11 @@ def test_latex(answer, folder, comparison):
     assert not re.search(r"(?<!\\)[_#]", text.replace(r"\usepackage", ""))
 
 
+def test_scores_as_they_are(answer, folder, comparison):
+    row = comparison.tables[0].rows[1]
+    assert f"{row.scores.mean:.4f} ± {row.scores.deviation:.4f}" in answer(folder, "--no-percent")
+
+
 def test_all_metrics_stand_side_by_side_and_one_by_one(answer, folder):
     lines = answer(folder, "--all-metrics", "--only", "set=one").splitlines()
     place = lines.index("set one: all metrics on test")
@@ -183,7 +188,7 @@ def test_by_and_within_may_be_keys_and_come_with_commas(answer, folder):
 
 @pytest.mark.parametrize(
     ("name", "begins"),
-    [("t.md", "### set"), ("t.json", "{"), ("t.txt", "set one")],
+    [("t.md", "### set"), ("t.csv", "within.set,"), ("t.tex", "% needs"), ("t.json", "{"), ("t.txt", "set one")],
 )
 def test_the_ending_of_a_file_says_its_format(headwise, answer, folder, tmp_path, name, begins):
     path = tmp_path / name

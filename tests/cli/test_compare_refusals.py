@@ -84,14 +84,23 @@ def test_loose_files_that_differ_in_several_choices(refused, folder):
     ("name", "change"),
     [
         ("torch", {"environment__packages__torch": "2.10.0"}),
+        ("transformers", {"environment__packages__transformers": "5.23.0"}),
+        ("headwise", {"environment__headwise": "0.2.0"}),
         ("threads", {"environment__threads": 4}),
         ("processes", {"environment__processes": 2}),
+        ("accelerator", {"environment__accelerator": "A100"}),
+        ("precision", {"environment__precision": "bf16"}),
     ],
 )
 def test_another_world(refused, fine, folder, name, change):
     made.alter(guided(folder), **change)
     refused(folder, parts=[f"the runs differ in {name} (", str(next(iter(change.values()))), f"--ignore {name}"])
     assert any(f"{name} (" in note and "passed over" in note for note in fine(folder, "--ignore", name)["notes"])
+
+
+def test_other_packages_do_not_matter(fine, folder):
+    made.alter(guided(folder), environment__packages__numpy="1.0", environment__python="3.12")
+    assert fine(folder)["runs"] == 6
 
 
 def test_an_unknown_name_to_ignore(refused, folder):
@@ -172,6 +181,11 @@ def test_seeds_that_are_missing(refused, fine, folder):
     parts = ["ag lacks 2 of 1, 2, 3", "1 of 6 runs of the sweep table are not there yet: start the sweep again"]
     refused(folder, parts=[*parts, "--common-seeds"])
     assert fine(folder, "--common-seeds")["tables"][0]["rows"][1]["seeds"] == [1, 3]
+
+
+def test_loose_seeds_that_are_missing(refused, folder):
+    guided(folder).unlink()
+    refused(*made.runs_of(folder), parts=["mdg+pdg lacks 2 of 1, 2, 3", "add their runs", "--common-seeds"])
 
 
 def test_seeds_that_do_not_meet(refused, folder):
@@ -270,6 +284,11 @@ def test_a_folder_of_another_version(refused, folder):
     refused(folder, parts=["has format 2", "headwise '9.0'", "reads format 1"])
 
 
+def test_a_manifest_of_another_version(refused, folder):
+    made.alter(folder / "sweeps" / "table.json", format=99)
+    refused(folder, parts=["table.json has format 99"])
+
+
 def test_a_run_of_another_version(refused, folder):
     made.alter(guided(folder), format=7)
     refused(folder, parts=[guided(folder).name, "format 2"])
@@ -299,7 +318,7 @@ def test_damaged_runs(refused, folder, change):
     refused(folder, parts=[path.name, "is damaged"])
 
 
-@pytest.mark.parametrize("change", [{"runs": [{"key": "x"}]}, {"axes__system__labels": ["plain"]}])
+@pytest.mark.parametrize("change", [{"axes": 3}, {"runs": [{"key": "x"}]}, {"axes__system__labels": ["plain"]}])
 def test_damaged_manifests(refused, folder, change):
     made.alter(folder / "sweeps" / "table.json", **change)
     refused(folder, parts=["table.json is damaged"])

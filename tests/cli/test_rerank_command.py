@@ -129,6 +129,14 @@ def test_without_output_the_run_is_printed_and_the_table_told(headwise, words, t
     assert list((tmp_path / "cache" / "rerank").iterdir()) == []
 
 
+def test_top_cuts_the_candidates(headwise, words, candidates, tmp_path):
+    code, out, err = headwise(*words, "--top", 3, "--output", tmp_path / "run.trec", "--json")
+    assert code == 0, err
+    assert json.loads(out)["pairs"] == 15
+    for claim, found in read_run(tmp_path / "run.trec").items():
+        assert set(found) == set(list(read_run(candidates)[claim])[:3])
+
+
 def test_claims_of_other_splits_are_passed_over(headwise, words, tmp_path):
     both = write_candidates(tmp_path / "both.trec", {"t0": ["t0-yes"], "v0": ["v0-no1", "v0-yes"]})
     words[3] = both
@@ -213,6 +221,13 @@ def test_rows_that_contradict_each_other_are_refused_where_entails_decides(headw
     code, out, err = headwise(*words, "--collection", path.parent)
     assert code == 0, err
     assert len(out.splitlines()) == 2
+
+
+def test_bf16_and_the_batch_are_used(headwise, words):
+    plain, cut, rough = (headwise(*words, *more)[1] for more in ([], ["--batch", 1], ["--precision", "bf16"]))
+    values = [[float(line.split()[4]) for line in sorted(each.splitlines())] for each in (plain, cut, rough)]
+    assert values[0] == pytest.approx(values[1], abs=1e-5)
+    assert rough != plain
 
 
 # -- stopped and gone on with ------------------------------------------------------------------------------------------
@@ -361,6 +376,28 @@ def test_two_processes_do_not_share_a_file(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
+def test_outputs_that_exist_are_refused_before_any_work(headwise, words, tmp_path):
+    (tmp_path / "run.trec").write_text("precious")
+    (tmp_path / "claims.json").write_text("precious")
+    words[1] = "nowhere"  # would be the next mistake
+    assert_one_sentence(headwise(*words, "--output", tmp_path / "run.trec"), "exists already", "--overwrite")
+    assert_one_sentence(headwise(*words, "--per-query", tmp_path / "claims.json"), "exists already", "--overwrite")
+    assert {path.name: path.read_text() for path in tmp_path.glob("*.*")} == {
+        "run.trec": "precious",
+        "claims.json": "precious",
+    }
+
+
+def test_outputs_are_replaced_when_asked(headwise, words, candidates, tmp_path):
+    run, claims = tmp_path / "run.trec", tmp_path / "claims.json"
+    for path in (run, claims):
+        path.write_text("precious")
+    code, _, err = headwise(*words, "--output", run, "--per-query", claims, "--overwrite")
+    assert code == 0, err
+    assert set(read_run(run)) == set(read_run(candidates))
+    assert json.loads(claims.read_text())
+
+
 # -- bad input ---------------------------------------------------------------------------------------------------------
 
 
@@ -407,6 +444,11 @@ def test_a_folder_at_home_is_the_same_model(headwise, words, model, tmp_path, mo
 
 def full_disk(*_):
     raise DiskError("no room")
+
+
+def test_a_classifier_of_classes_is_refused(headwise, words, finished):
+    words[1] = finished
+    assert_last(headwise(*words), "one logit, and this model has 3")
 
 
 def test_candidates_of_another_collection_are_refused(headwise, words, tmp_path):

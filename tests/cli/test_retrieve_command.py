@@ -2,6 +2,7 @@
 
 import json
 import signal
+import sys
 
 import pytest
 from tiny_runs import Process, assert_one_sentence
@@ -136,6 +137,20 @@ def test_claims_without_judgements_are_searched_for_and_not_scored(typed, papers
     assert not (tmp_path / "r").exists()
 
 
+def test_words_and_numbers_are_options(typed, tmp_path):
+    def scores(*words):
+        code, out, err = typed("--split", "dev", *words)
+        assert code == 0, err
+        return {line.split()[2]: float(line.split()[4]) for line in out.splitlines()}
+
+    usual = scores()
+    assert scores("--k1", "0.5")["p2"] != usual["p2"]
+    assert scores("--b", "0")["p2"] != usual["p2"]
+    assert scores("--stem", "none")["p2"] < usual["p2"]  # "fever" is not "fevers" then
+    assert "p4" not in usual
+    assert "p4" in scores("--stop-words", "none")  # which begins with "A"
+
+
 @pytest.mark.parametrize(
     ("words", "parts"),
     [
@@ -150,6 +165,17 @@ def test_what_cannot_be_done_is_said_in_a_sentence_before_any_work(typed, cache,
     monkeypatch.chdir(tmp_path)
     assert_one_sentence(typed(*words), *parts)
     assert not cache.exists()
+
+
+@pytest.mark.parametrize("option", ["--output", "--per-query"])
+def test_files_are_replaced_only_when_asked(typed, cache, tmp_path, option):
+    target = tmp_path / "kept.json"
+    target.write_text("kept")
+    assert_one_sentence(typed(option, target), f"{option} {target} exists already", "--overwrite")
+    assert target.read_text() == "kept"
+    assert not cache.exists()
+    assert typed(option, target, "--overwrite")[0] == 0
+    assert target.read_text() != "kept"
 
 
 def test_judgements_of_unknown_papers_are_refused_or_dropped(typed, papers, tmp_path):
@@ -172,6 +198,30 @@ def test_nothing_found_for_any_claim_is_refused(typed, papers, tmp_path):
         assert "none of the 1 claims (test) shares a word with any of the 5 documents" in err.splitlines()[-1]
     assert not (tmp_path / "run.trec").exists()
     assert not (tmp_path / "every.json").exists()
+
+
+def test_bytes_that_are_not_utf_8_are_told_with_a_way_out(typed, papers):
+    with (papers / "corpus.jsonl").open("ab") as file:
+        file.write('{"_id": "p6", "title": "", "text": "fi\xe8vre"}\n'.encode("latin-1"))
+    code, out, err = typed()
+    assert (code, out) == (2, "")
+    assert "corpus.jsonl line 6" in err.splitlines()[-1]
+    assert "save the file as utf-8" in err.splitlines()[-1]
+
+
+def test_an_id_that_a_run_cannot_hold_leaves_nothing(typed, papers, tmp_path):
+    with (papers / "corpus.jsonl").open("a") as file:
+        file.write(json.dumps({"_id": "two words", "title": "", "text": "flu flu"}) + "\n")
+    for words in (["--output", tmp_path / "run.trec"], []):
+        code, out, err = typed(*words)
+        assert (code, out) == (2, "")
+        assert "two words" in err.splitlines()[-1]
+    assert not (tmp_path / "run.trec").exists()
+
+
+def test_a_library_that_is_missing_is_named(typed, monkeypatch):
+    monkeypatch.setitem(sys.modules, "bm25s", None)
+    assert_one_sentence(typed(), "pip install 'headwise[retrieval]'")
 
 
 # -- real processes ----------------------------------------------------------------------------------------------------

@@ -111,6 +111,13 @@ def test_candidates_of_the_training_collection_come_in_the_order_of_the_model(an
     assert "explain" not in found
 
 
+def test_another_collection_is_searched_with_the_index_options_of_training(answer, home, run):
+    other = claim_of(home / "other", "t1")
+    found = answer(run, other, "--collection", home / "other", "--layout", "beir")
+    check(found, expected(home, "other", run, other, OPTIONS))
+    assert found["documents"] == 24
+
+
 def test_a_model_of_another_library_searches_with_the_default_options(answer, home, plain, claim):
     found = answer(plain, claim, "--collection", home / "papers")
     check(found, expected(home, "papers", plain, claim, IndexOptions()))
@@ -136,6 +143,25 @@ def test_explain_speaks_of_the_best_paper(answer, home, run, claim):
     assert [link["text"] for link in about["links"]] == claim.split()
 
 
+def test_lower_precision_changes_scores_a_little(answer, run, claim):
+    exact, rough = (answer(run, claim, "--precision", name)["papers"] for name in ("fp32", "bf16"))
+    scores = {paper["id"]: paper["score"] for paper in exact}
+    near = [paper["score"] == pytest.approx(scores.get(paper["id"], paper["score"]), abs=0.1) for paper in rough]
+    assert all(near)
+    assert {paper["score"] for paper in rough} != set(scores.values())
+
+
+def test_the_table_has_both_scores_and_both_ranks(answer, search, run, claim):
+    code, out, _ = search(run, claim)
+    assert code == 0
+    lines = out.splitlines()
+    for line, paper in zip(lines[1:], answer(run, claim)["papers"], strict=False):
+        numbers = [str(paper["rank"]), f"{paper['score']:.3f}", f"{paper['bm25_score']:.3f}", str(paper["bm25_rank"])]
+        assert line.split() == [*numbers, paper["id"], *paper["title"].split()]
+    assert lines[6] == "model: the logit of the re-ranker, which read the best 6 of 60 by BM25."
+    assert len(lines) == 7
+
+
 # -- text --------------------------------------------------------------------------------------------------------------
 
 
@@ -155,6 +181,15 @@ def test_the_text_of_an_explanation_marks_the_strongest_words_and_does_not_promi
     assert f"{100 * about['special_share']:.1f} % of the claim's attention went to special tokens" in text
     assert "longer than the model reads" not in text
     assert "\x1b" not in out
+
+
+def test_a_terminal_shows_styles_and_no_colours_if_told_so(search, run, claim, monkeypatch):
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("NO_COLOR", "1")
+    monkeypatch.setenv("TERM", "xterm-256color")
+    _, out, _ = search(run, claim, "--explain")
+    assert "\x1b[1;7m" in out
+    assert "**" not in out
 
 
 def test_a_paper_that_was_cut_is_called_so(answer, search, home, run, claim):
@@ -195,7 +230,9 @@ def test_what_a_terminal_would_obey_is_not_printed(search, home, plain, claim):
         (["run", "zzzz qqqq"], ["no document of", "papers has a word of the claim 'zzzz qqqq'"]),
         (["run", "cat", "--top", "5", "--depth", "4"], ["top 5 of depth 4"]),
         (["run", "cat", "--precision", "fp8"], ["unknown precision 'fp8'"]),
+        (["run", "cat", "--collection", "nowhere"], ["nowhere does not exist"]),
         (["nothing", "cat"], ["nothing: there is no such folder"]),
+        (["papers", "cat"], ["papers holds no model"]),
         (["plain", "cat"], ["plain", "--collection"]),
     ],
 )

@@ -48,6 +48,13 @@ def test_no_effect_is_no_dissociation_except_by_the_authors_formula():
     assert found.double == {("0", "1"): False}
 
 
+def test_all_tasks_falling_to_the_same_share_is_no_dissociation():
+    base = np.array([0.9, 0.7, 0.3])
+    found = dissociation(np.outer([1 / 3, 1 / 3, 1 / 3], base), base)
+    assert np.abs(found.scores[1:]).max() < 1e-10
+    assert set(found.double.values()) == {False}
+
+
 def test_the_example_of_the_specification():
     found = dissociation(EXAMPLE, BASE, tasks=["qnli", "sst-2"])
     assert of(found, "reference") == pytest.approx([8.89, 54.29], abs=0.005)
@@ -96,6 +103,10 @@ def test_rounding_is_no_double_dissociation():
     assert matrix[0][0] / 0.5 < matrix[0][1] / 0.8  # both would be 0.1 without rounding
     assert matrix[1][1] / 0.8 < matrix[1][0] / 0.5
     assert dissociation(matrix, base).double == {("0", "1"): False}
+
+
+def test_a_double_dissociation_is_told_from_shares_and_not_from_metrics():
+    assert dissociation([[0.8, 0.6], [0.9, 0.4]], [1.0, 0.6]).double == {("0", "1"): True}
 
 
 @pytest.mark.parametrize(("bad", "reason"), [(0.0, "is 0: there is nothing"), (-0.1, "is -0.1"), (NAN, "not a number")])
@@ -192,3 +203,7 @@ def test_a_single_pruned_task_has_scores_by_row_only():
     assert np.isnan(of(found, "column")[0])
     assert "by column" in found.undefined["a"]
     assert found.means["row"] == of(found, "row")[0]
+
+
+def test_a_tiny_base_gives_no_warning():
+    assert dissociation(EXAMPLE, (5e-324, 0.7)).as_dict()["reference"]["tasks"]["0"] is None

@@ -93,6 +93,19 @@ def test_a_seed_decides_and_the_size_of_the_pieces_does_not(monkeypatch):
     np.testing.assert_allclose(pieces.scores.low, one.scores.low)
 
 
+def test_the_draws_of_a_task_do_not_depend_on_the_other_tasks():
+    predictions = some_predictions()
+    order = [2, 0, 1]
+    names = [list(predictions)[number] for number in order]
+    changed = {
+        name: TaskPredictions(task.metric, task.labels, task.base, task.masked[:, order])
+        for name, task in ((name, predictions[name]) for name in names)
+    }
+    one, other = bootstrap_dissociation(predictions, resamples=30), bootstrap_dissociation(changed, resamples=30)
+    np.testing.assert_allclose(other.base.high, one.base.high[order])
+    np.testing.assert_allclose(other.scores.low, one.scores.low[:, :, [*order, 3]])
+
+
 def test_intervals_cover_the_truth_about_as_often_as_they_say():
     """Two tasks of known accuracies; by row that is 100 (0.8 / 0.9 - 0.5 / 0.8) and 100 (0.7 / 0.8 - 0.6 / 0.9)."""
     chance = np.random.default_rng(8)
@@ -220,6 +233,19 @@ def test_the_null_tries_every_way_of_giving_random_masks_to_tasks():
     np.testing.assert_allclose(found.p[-1], (1 + (averaged >= score).sum(0)) / 25)
 
 
+def test_the_null_of_random_masks_is_centred():
+    """Whatever the masks do, a score by column, and the mean by row, is 0 on average: no task has its own heads."""
+    chance = np.random.default_rng(4)
+    values, base = chance.random((2, 5, 3)) * [0.9, 0.3, 0.6], np.array([0.9, 0.5, 0.7])
+    found = null_dissociation(values, base)
+    mean, low, high = found.mean[-1], found.low[-1], found.high[-1]  # over the percentages
+    assert mean[2] == pytest.approx(np.zeros(4), abs=1e-9)
+    assert mean[1, -1] == pytest.approx(0, abs=1e-9)
+    assert abs(mean[1, 0]) > 1  # one task alone may be frailer than others
+    assert (low[1:, -1] < 0).all()
+    assert (high[1:, -1] > 0).all()
+
+
 def test_many_masks_are_drawn_by_seed_and_never_twice_for_two_tasks():
     values = np.arange(40.0).reshape(1, 20, 2) + 1
     one, same, other = (null_dissociation(values, [1, 1], draws=100, seed=seed) for seed in (1, 1, 2))
@@ -253,6 +279,13 @@ def test_layer_matched_masks_stay_in_their_rows():
     np.testing.assert_allclose(found.p[-1], (1 + (slow.mean(1) >= scores).sum(0)) / 9)
     some = null_dissociation(chance.random((2, 3, 30, 3)), base, draws=50)
     assert some.draws == 50
+
+
+def test_one_matched_mask_per_task_is_one_score():
+    matrix = np.random.default_rng(1).random((1, 3, 3))
+    found = null_dissociation(matrix[:, :, None], [0.9, 0.8, 0.7])
+    np.testing.assert_allclose(found.mean[-1], dissociation(matrix[0], [0.9, 0.8, 0.7]).scores)
+    assert found.p is None
 
 
 def test_a_null_without_a_base_is_marked_in_json():

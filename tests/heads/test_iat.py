@@ -126,6 +126,11 @@ def chosen(scores=BY_HAND, seed=0, **options):
     return {task: [tuple(head) for head in np.argwhere(mask).tolist()] for task, mask in found.items()}
 
 
+def test_a_head_that_two_of_three_tasks_share_stays():
+    scores = {**BY_HAND, "c": -BY_HAND["a"]}
+    assert chosen(scores, shared=False)["a"] == [(0, 0), (0, 1), (1, 0)]
+
+
 @pytest.mark.parametrize(
     ("options", "expected"),
     [
@@ -147,6 +152,11 @@ def test_random_sets_have_the_size_of_the_ranked_and_follow_the_seed():
     again, other = (important_heads(scores, IAT(order="random"), seed) for seed in (5, 6))
     assert np.array_equal(sets["b"], again["b"])
     assert not np.array_equal(sets["b"], other["b"])
+
+
+def test_random_sets_keep_heads_of_each_layer_too():
+    sets = important_heads(BY_HAND, IAT(order="random", heads=0.67, keep_per_layer=1), 1)
+    assert all((each.sum(1) == 2).all() for each in sets.values())
 
 
 @pytest.mark.parametrize("scores", [{"a": BY_HAND["a"]}, {"a": BY_HAND["a"], "b": BY_HAND["a"]}])
@@ -312,6 +322,27 @@ def test_without_others_only_heads_and_the_tasks_own_layers_learn():
     for name, parameter in model.named_parameters():
         if name not in changed and name.startswith("encoder") and "layer.2" not in name:
             torch.testing.assert_close(optimizer.state[parameter], state[name], rtol=0, atol=0)
+
+
+def test_with_others_everything_else_learns():
+    model = two_tasks()
+    optimizer = adamw(model)
+    before = copy.deepcopy(model.state_dict())
+    with HeadUpdates(model, ALLOWED) as updates:
+        update(model, optimizer, updates, "a")
+    same_now = {name for name, value in model.state_dict().items() if torch.equal(value, before[name])}
+    last = "encoder.encoder.layer.2.attention.self"  # no head of it is of task a
+    assert same_now == {f"{last}.{kind}.{of}" for kind in QKV for of in ("weight", "bias")} | {
+        "heads.1.classifier.weight",
+        "heads.1.classifier.bias",
+    }
+
+
+def test_gradients_from_before_are_thrown_away():
+    model = two_tasks()
+    model(task="b", **batch_of("b")).loss.backward()
+    with HeadUpdates(model, ALLOWED):
+        assert all(parameter.grad is None for parameter in model.parameters())
 
 
 # -- manners ---------------------------------------------------------------------------------------------------------

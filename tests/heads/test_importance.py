@@ -1,11 +1,13 @@
 """Head importance against slow references: one example at a time, with hooks on BERT's output projections."""
 
 import json
+from collections.abc import Mapping
 
 import numpy as np
 import pytest
 import torch
 from conftest import SIZES, build_batch, build_model
+from torch import nn
 from torch.utils.data import DataLoader
 from transformers import BertConfig, BertForTokenClassification, BertModel
 
@@ -138,6 +140,25 @@ def test_a_pruned_model_scores_as_a_masked_one(family, granularity):
     assert pruned.stability == masked.stability
 
 
+def test_silenced_heads_have_no_say_in_the_stability(precise):
+    mask = np.ones((LAYERS, HEADS), dtype=bool)
+    mask[1] = False
+    halves = [head_importance(precise, [collate(examples()[start::2])], mask=mask).scores[1] for start in (0, 1)]
+    found = head_importance(precise, batched(examples(), 2), mask=mask).stability
+    order = [np.argsort(np.argsort(half)) for half in halves]
+    assert found.spearman == pytest.approx(np.corrcoef(*order)[0, 1])
+
+
+def test_gates_around_the_call_stay(precise):
+    gates = torch.ones(LAYERS, HEADS)
+    gates[1, 2] = 0
+    mask = gates.numpy() == 0
+    with hw.gate(precise, gates):
+        found = head_importance(precise, batched(examples(), 3)).scores
+    assert found[1, 2] == 0
+    np.testing.assert_allclose(found, head_importance(precise, batched(examples(), 3), mask=mask).scores, rtol=1e-9)
+
+
 def test_layers_are_normalised_if_asked(precise):
     data = batched(examples(), 3)
     plain, scaled = head_importance(precise, data), head_importance(precise, data, normalise="layer")
@@ -182,6 +203,20 @@ def test_labels_of_tokens_count_each(precise):
     np.testing.assert_allclose(head_importance(model, [batch]).scores, np.mean(singles, 0), rtol=1e-6)
 
 
+def test_intervals_are_those_of_the_mean(precise, slopes):
+    whole = np.stack([each.sum(1) for each in slopes])
+    for granularity, values in {"sample": np.abs(whole), "batch": whole}.items():
+        found = head_importance(precise, batched(examples(), 3), granularity=granularity)
+        np.testing.assert_allclose(found.half_width, 1.96 * values.std(0, ddof=1) / np.sqrt(7), rtol=1e-6)
+
+
+def test_intervals_of_tokens_are_those_of_a_ratio(precise, slopes):
+    values, sizes = np.stack([np.abs(each).sum(1) for each in slopes]), np.array([each.shape[1] for each in slopes])
+    found = head_importance(precise, batched(examples(), 3), granularity="token")
+    rest = values - found.scores * sizes[:, None, None]
+    np.testing.assert_allclose(found.half_width, 1.96 * rest.std(0, ddof=1) / np.sqrt(7) / sizes.mean(), rtol=1e-6)
+
+
 # -- how sure --------------------------------------------------------------------------------------------------------
 
 
@@ -216,6 +251,13 @@ def test_stability_is_that_of_even_and_odd_examples(precise, granularity):
     assert found.overlap == {
         share: jaccard(*halves, count) for share, count in {0.1: 1, 0.2: 2, 0.3: 3, 0.5: 6}.items()
     }
+
+
+def test_one_example_tells_nothing_about_itself(precise):
+    found = head_importance(precise, [collate(examples(1))])
+    assert found.half_width is None
+    assert found.stability is None
+    assert (found.scores > 0).all()
 
 
 # -- no trace --------------------------------------------------------------------------------------------------------
@@ -282,6 +324,23 @@ def test_leaves_no_trace_when_it_is_stopped(used, kind):
     assert same(before, state_of(model, optimizer))
 
 
+def test_leaves_no_trace_when_the_model_fails(used):
+    model, optimizer = used
+    before = state_of(model, optimizer)
+    with pytest.raises(IndexError):
+        head_importance(model, [collate([(torch.tensor([999]), torch.tensor(0))])])
+    assert same(before, state_of(model, optimizer))
+
+
+def test_hooks_on_parameters_still_work_afterwards(batch):
+    model, heard = build_model("bert"), []
+    model.classifier.weight.register_hook(heard.append)
+    head_importance(model, [batch])
+    assert heard == []
+    model(**batch).loss.backward()
+    assert len(heard) == 1
+
+
 @pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
 def test_works_where_gradients_are_off(precise, mode):
     expected = head_importance(precise, batched(examples(), 3)).scores
@@ -314,6 +373,41 @@ def test_stops_in_the_middle_of_a_batch_and_reads_no_further(precise):
     assert (read, done, found.examples) == ([0, 1], [2, 3], 3)
     np.testing.assert_allclose(found.scores, head_importance(precise, batched(examples(3), 3)).scores, rtol=1e-9)
     assert head_importance(precise, batched(examples(), 2), max_examples=None).examples == 7
+
+
+def test_mappings_of_other_kinds_and_wrapped_models_are_taken(precise):
+    class Batch(Mapping):
+        def __init__(self, tensors):
+            self.tensors = tensors
+
+        def __getitem__(self, name):
+            return self.tensors[name]
+
+        def __iter__(self):
+            return iter(self.tensors)
+
+        def __len__(self):
+            return len(self.tensors)
+
+    class Wrapped(nn.Module):
+        def __init__(self, inner):
+            super().__init__()
+            self.inner = inner
+
+        def forward(self, **batch):
+            return self.inner(**batch)
+
+    data = batched(examples(), 3)
+    found = head_importance(Wrapped(precise), [Batch(batch) for batch in data])
+    assert (found.scores == head_importance(precise, data).scores).all()
+
+
+def test_bfloat16_is_near_and_counted_precisely():
+    data = batched(examples(), 3)
+    rough = head_importance(build_model("bert", dtype=torch.bfloat16), data, granularity="token")
+    exact = head_importance(build_model("bert"), data, granularity="token")
+    assert rough.scores.dtype == np.float64
+    np.testing.assert_allclose(rough.scores, exact.scores, atol=0.1 * exact.scores.max())
 
 
 # -- what is handed back ---------------------------------------------------------------------------------------------

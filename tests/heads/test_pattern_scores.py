@@ -5,14 +5,14 @@ import math
 
 import pytest
 import torch
-from conftest import build_model
+from conftest import build_batch, build_model
 from guides.reference import random_maps, record_of
 from tiny_runs import build_tokenizer
 
 import headwise as hw
 from headwise.attention import AttentionRecord, Request
 from headwise.data import Split
-from headwise.errors import InputError
+from headwise.errors import InputError, StateError
 from headwise.experiments.head_studies.head_patterns import pattern_scores
 from headwise.heads import PatternScores
 from headwise.patterns import Delim, First, Next, Period, Prev, Tokens
@@ -79,6 +79,15 @@ def test_equals_the_slow_loops(pattern):
     assert found.lift_by_head == [approximately(lifts[:3]), approximately(lifts[3:])]
 
 
+def test_a_long_example_counts_as_much_as_a_short_one():
+    valid = torch.tensor([[1, 1, 1, 1, 1, 1], [1, 1, 0, 0, 0, 0]]).bool()
+    maps = Next().target(Tokens(valid)).rows.unsqueeze(1)
+    maps[1] = 0
+    maps[1, 0, :2, 0] = 1  # the short one looks at itself
+    found = summary(record_of(maps, valid, what="map"), Tokens(valid), [Next()])
+    assert found.patterns["next"].share == approximately(1 / 2)
+
+
 # -- by hand -----------------------------------------------------------------------------------------------------------
 
 # The first head: half of row 0 and a quarter of row 1 lie on the next token; row 2 has none. Share 3/8, evenly 1/3.
@@ -138,6 +147,10 @@ def assert_same(first, second, tolerance=1e-10):
         assert (score.even, score.share) == pytest.approx((other.even, other.share), rel=tolerance)
 
 
+def test_padding_changes_nothing(batch):
+    assert_same(of_model([build_batch(padding=7)]), of_model([batch]))
+
+
 def test_batch_size_and_order_change_nothing(batch):
     single = [{name: value[i : i + 1] for name, value in batch.items()} for i in (2, 0, 1)]
     assert_same(of_model(single), of_model([batch]))
@@ -156,6 +169,22 @@ def test_padding_on_the_left_or_in_between_changes_nothing():
     request = Request.of("map", record.heads)
     wide = AttentionRecord(request).fill(dict(enumerate(maps.chunk(2, 1))), valid, None)
     assert_same(summary(wide, Tokens(valid, marks)), summary(record, tokens))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_low_precision_of_the_model_is_not_made_worse(batch, dtype):
+    assert_same(of_model([batch], dtype), of_model([batch]), 1e-4 if dtype == torch.float32 else 0.1)
+
+
+@pytest.mark.parametrize("place", [(0, 0, 0, 0), (0, 0, 2, 2)], ids=["on no target", "in a row without one"])
+def test_attention_that_is_not_finite_is_refused_and_not_counted(place):
+    maps = BY_HAND.clone()
+    maps[place] = math.nan
+    scores = PatternScores([Next()])
+    with pytest.raises(InputError, match="example 0 is not finite"):
+        scores.add(record_of(maps, THREE, what="map"), Tokens(THREE))
+    with pytest.raises(StateError):
+        scores.result()
 
 
 def test_what_cannot_be_scored_is_refused():

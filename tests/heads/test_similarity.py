@@ -98,6 +98,15 @@ def test_attention_alone_is_the_four_projections_of_every_head(models):
     assert list(found.groups) == ["layer 0", "layer 1", "layer 2"]
 
 
+def test_the_same_task_twice_is_as_alike_as_can_be():
+    one = shared_models(tasks="ab")
+    one["b"].classifier.load_state_dict(one["a"].classifier.state_dict())
+    found = gradient_cosines(one, {"a": DATA["a"], "b": DATA["a"]})
+    assert found.total[0, 1] == pytest.approx(1, abs=1e-6)
+    assert found.ceiling[0] == pytest.approx(found.ceiling[1])
+    assert found.ceiling[0] < 0.999
+
+
 @pytest.mark.parametrize("family", FAMILIES)
 def test_layers_are_found_in_every_kind_of_encoder(family):
     models = shared_models(family)
@@ -109,6 +118,10 @@ def test_layers_are_found_in_every_kind_of_encoder(family):
     assert len(listed) < len(list(models["a"].base_model.parameters()))
     found = gradient_cosines(models, DATA, parts="attention")
     assert np.isfinite(found.total).all()
+
+
+def test_layers_that_share_their_weights_are_one_group():
+    assert {"embeddings", "encoder"} <= set(shared_parameters(shared_models("albert"), "encoder"))
 
 
 def test_no_trace_is_left(models):
@@ -133,6 +146,15 @@ def test_no_trace_is_left(models):
     assert models["b"].classifier.weight.grad is kept
     models["b"].classifier.weight.grad = None
     assert np.isfinite(found.total).all()
+
+
+def test_a_mistake_leaves_no_trace_either(models):
+    models["a"].train()
+    random = torch.get_rng_state()
+    with pytest.raises(InputError, match="data gave something of type list"):
+        gradient_cosines(models, {"a": [[1, 2]], "b": DATA["b"]})
+    assert models["a"].training
+    assert torch.equal(torch.get_rng_state(), random)
 
 
 def test_what_a_batch_carries_for_guides_is_not_given_to_the_model():
@@ -172,6 +194,13 @@ def test_bad_input_is_refused_in_one_sentence(models):
     for given, data, options, message in cases:
         with pytest.raises(InputError, match=message):
             gradient_cosines(given, data, **options)
+
+
+def test_a_model_that_has_diverged_is_refused():
+    models = shared_models()
+    models["a"].base_model.encoder.layer[0].output.dense.weight.data.fill_(float("nan"))
+    with pytest.raises(InputError, match="the gradient of task a is not finite"):
+        gradient_cosines(models, DATA)
 
 
 # -- importance --------------------------------------------------------------------------------------------------------

@@ -5,7 +5,7 @@ import math
 
 import pytest
 import torch
-from conftest import build_model
+from conftest import build_batch, build_model
 from guides.reference import random_maps, record_of
 
 import headwise as hw
@@ -167,9 +167,24 @@ def assert_same(first, second, tolerance=1e-10):
         )
 
 
+def test_padding_changes_nothing(batch):
+    assert_same(of_model([build_batch(padding=7)]), of_model([batch]))
+
+
 def test_batch_size_and_order_change_nothing(batch):
     single = [{name: value[i : i + 1] for name, value in batch.items()} for i in (2, 0, 1)]
     assert_same(of_model(single), of_model([batch]))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_low_precision_of_the_model_is_not_made_worse(batch, dtype):
+    assert_same(of_model([batch], dtype), of_model([batch]), 1e-5 if dtype == torch.float32 else 0.1)
+
+
+def test_alike_heads_are_alike_to_the_last_digit_in_half_precision():
+    record = by_hand([[[0.1, 0.2, 0.7]] * 6])
+    record.fill({0: record.stacked().bfloat16()}, record.valid, None)
+    assert summary(record).similarity == approximately(1)
 
 
 # -- what is refused ---------------------------------------------------------------------------------------------------

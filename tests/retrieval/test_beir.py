@@ -1,6 +1,7 @@
 """The layout of BEIR."""
 
 import gzip
+import json
 
 import pytest
 from retrieval.small_collections import (
@@ -97,6 +98,12 @@ def test_judgements_of_trec_by_any_of_their_names(tmp_path, ending, packed):
     assert collection.qrels_files["dev"] == path
 
 
+def test_two_files_of_judgements_for_a_split(tmp_path):
+    lay_out(tmp_path, {**BEIR, "qrels/test.trec": "7 0 2 1\n"})
+    message = refusal(read_collection, tmp_path)
+    assert f"{tmp_path / 'qrels/test.trec'} and {tmp_path / 'qrels/test.tsv'} are both of the split 'test'" in message
+
+
 def test_a_readme_beside_the_judgements_is_passed_over_with_a_note(tmp_path):
     collection = read_collection(lay_out(tmp_path, {**BEIR, "qrels/README.txt": "Read me.\n"}))
     assert list(collection.qrels) == ["train", "test"]
@@ -140,6 +147,18 @@ def test_judgements_of_unknown_claims(tmp_path):
     message = refusal(read_collection, tmp_path)
     assert f"{tmp_path / 'qrels/test.tsv'} line 3: claim 'c8' is not in {tmp_path / 'queries.jsonl'}" in message
     assert "nor are 1 more" in message
+
+
+def test_a_split_without_answers(tmp_path):
+    lay_out(tmp_path, {**BEIR, "qrels/test.tsv": table(QRELS_HEADER, (7, 2, 0))})
+    assert "test.tsv has no judgement above 0" in refusal(read_collection, tmp_path)
+
+
+def test_ids_are_kept_to_the_letter(tmp_path):
+    # Unlike PMIDs, ids of BEIR are any text: 1.0 and 1 are two documents.
+    corpus = "".join(json.dumps({"_id": id, "text": "a"}) + "\n" for id in ("1.0", 1, "1e0"))
+    collection = read_collection(lay_out(tmp_path, BEIR, corpus__jsonl=corpus))
+    assert [document.id for document in collection.documents()] == ["1.0", "1", "1e0"]
 
 
 def test_half_of_an_emoji_is_replaced_in_texts_and_refused_in_ids(tmp_path):

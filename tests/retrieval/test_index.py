@@ -87,6 +87,15 @@ def test_a_title_is_searched_as_well(tmp_path):
     assert open_index(papers, cache=tmp_path).candidates({"c": "fevers"}, 5)["c"].keys() == {"1"}
 
 
+def test_fewer_candidates_are_the_first_of_more(opened):
+    index = opened(random_texts(5))
+    claims = random_texts(6, 10)
+    whole = index.search(claims, 40)
+    for top in (1, 2, 7, 39):
+        assert index.search(claims, top) == [found[:top] for found in whole]
+    assert index.search(claims, 1000) == whole
+
+
 def test_ties_are_in_the_order_of_the_corpus(opened):
     index = opened(["cough", *["fever"] * 30, "fever fever"])
     for top in (2, 3, 11, 30):
@@ -102,6 +111,18 @@ def test_claims_that_share_no_word_have_no_candidates(opened):
         "2": {"d1": pytest.approx(0.277, abs=1e-3)},
     }
     assert index.search([], 5) == []
+
+
+def test_a_document_without_words_is_never_found(opened):
+    index = opened(["...", "fever", ""])
+    assert [place for place, _ in index.search(["fever ..."], 5)[0]] == [1]
+    assert len(index.corpus) == 3
+
+
+def test_letters_of_all_kinds_are_found(opened):
+    index = opened(["β-catenin in liver", "IL-6 and p53", "catenin"], IndexOptions())
+    found = index.search(["β catenin", "il6", "IL 6"], 3)
+    assert [[place for place, _ in each] for each in found] == [[0, 2], [], [1]]
 
 
 # -- folders -----------------------------------------------------------------------------------------------------------

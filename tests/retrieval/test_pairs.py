@@ -69,6 +69,10 @@ def test_all_candidates_in_reach_are_drawn_equally_often():
     assert all(145 < count < 215 for count in counts.values())
 
 
+def test_a_paper_judged_0_may_be_drawn():
+    assert "d7" in names(of(training(negatives=29), "c1")[0.0])
+
+
 def test_leaving_out_other_claims_changes_nothing():
     whole = training(negatives=3, passages=2, more=IDS)
     for claim in CLAIMS:
@@ -76,6 +80,14 @@ def test_leaving_out_other_claims_changes_nothing():
             {claim: CLAIMS[claim]}, {claim: QRELS[claim]}, {claim: RUN[claim]}, negatives=3, passages=2, more=IDS
         )
         assert of(alone, claim) == of(whole, claim)
+
+
+def test_claims_and_seeds_have_draws_of_their_own():
+    split, again, other = (training(negatives=10, seed=seed) for seed in (1, 1, 2))
+    assert split == again
+    assert of(split, "c1")[0.0] != of(other, "c1")[0.0]
+    # The same candidates, but for the answers: not the same places again.
+    assert of(split, "c1")[0.0][:5] != of(split, "c3")[0.0][:5]
 
 
 def test_more_negatives_or_passages_keep_those_that_were_there():
@@ -110,6 +122,13 @@ def test_where_candidates_are_too_few_the_corpus_gives_the_rest():
         found = names(of(split, claim)[0.0])
         assert len(found) == len(set(found)) == 6
         assert not {name for name, grade in QRELS[claim].items() if grade > 0} & set(found)
+
+
+def test_a_corpus_that_is_too_small_gives_all_it_has():
+    split = training({"c3": "x"}, {"c3": {"d5": 1}}, {"c3": {"d4": 1.0}}, negatives=10, more=IDS[3:8])
+    found = names(of(split, "c3")[0.0])
+    assert found[0] == "d4"
+    assert sorted(found[1:]) == ["d3", "d6", "d7"]
 
 
 def test_only_what_is_drawn_of_the_corpus_is_read():
@@ -184,6 +203,13 @@ def test_a_text_given_twice_counts_once_and_as_an_answer():
     split = given_pairs(pairs, CLAIMS)
     assert [text[1] for text in split.texts] == ["x", "y"]
     assert split.labels == (1.0, 0.0)
+
+
+def test_one_sided_given_claims_are_left_out_and_counted(caplog):
+    pairs = rows(("c1", "no", False), ("c2", "yes", True), ("c3", "yes", True), ("c3", "no", False))
+    with caplog.at_level(logging.WARNING):
+        assert given_pairs(pairs, CLAIMS).groups == ("c3", "c3")
+    assert "left out 2 claims" in caplog.text
 
 
 # What is called, and words of the message.

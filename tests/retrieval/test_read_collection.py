@@ -1,5 +1,7 @@
 """Finding out the layout, and judgements of documents that are not there."""
 
+import zipfile
+
 import pytest
 from retrieval.small_collections import (
     ALLENAI,
@@ -15,6 +17,7 @@ from retrieval.small_collections import (
     write,
 )
 
+from headwise.data.text_files import lines
 from headwise.retrieval.collections import check_documents
 from headwise.retrieval.formats import LAYOUTS, read_collection
 
@@ -85,6 +88,19 @@ def test_judgements_of_unknown_documents(tmp_path):
     assert "test.tsv: 3 judgements of documents that are not in the corpus are left out, and with them 2 claims" in note
 
 
+def test_a_claim_whose_only_answer_is_unknown_goes_even_if_it_has_other_judgements(tmp_path):
+    rows = [("c1", "d9", 1), ("c1", "d1", 0), ("7", "2", 1)]
+    lay_out(tmp_path, {**BEIR, "qrels/test.tsv": table(QRELS_HEADER, *rows)})
+    kept = check_documents(read_collection(tmp_path), {"d1", "2"}, drop_unknown=True)
+    assert kept.qrels["test"] == {"7": {"2": 1}}
+
+
+def test_a_split_of_unknown_documents_only(tmp_path):
+    collection = read_collection(lay_out(tmp_path, BEIR))
+    message = refusal(check_documents, collection, {"2"}, drop_unknown=True)
+    assert "train.tsv: no claim has an answer in the corpus" in message
+
+
 @pytest.mark.parametrize("layout", ["scifact", "cross-genre"])
 def test_the_line_is_found_in_other_layouts_too(tmp_path, layout):
     collection = read_collection(lay_out(tmp_path, ALL[layout]))
@@ -94,3 +110,24 @@ def test_the_line_is_found_in_other_layouts_too(tmp_path, layout):
         "cross-genre": ("train_data.csv", 2, "10"),
     }[layout]
     assert f"{tmp_path / path} line {line}: document '{document}'" in message
+
+
+def test_what_can_be_wrong_with_a_zip(tmp_path):
+    broken = write(tmp_path / "broken.zip", "no zip")
+    assert "broken.zip is not a whole zip file" in refusal(read_collection, broken)
+    archive = pack(tmp_path / "own.zip", {"a.txt": "one\ntwo\n", "bad.txt": "x" * 9999})
+    assert list(lines(archive / "a.txt", "utf-8")) == ["one\n", "two\n"]
+    assert f"{archive} holds no b.txt" in refusal(list, lines(archive / "b.txt", "utf-8"))
+    data = bytearray(archive.read_bytes())
+    with zipfile.ZipFile(archive) as opened:
+        info = opened.getinfo("bad.txt")
+    data[info.header_offset + 30 + len("bad.txt") + 2] ^= 0xFF
+    archive.write_bytes(data)
+    assert "zip" in refusal(list, lines(archive / "bad.txt", "utf-8"))
+
+
+def test_bad_bytes_in_a_zip_are_placed_exactly(tmp_path):
+    with zipfile.ZipFile(tmp_path / "own.zip", "w") as opened:
+        opened.writestr("queries.jsonl", QUERIES.encode() + b"\xff")
+        opened.writestr("corpus.jsonl", BEIR["corpus.jsonl"])
+    assert "queries.jsonl line 4, byte" in refusal(read_collection, tmp_path)

@@ -12,7 +12,7 @@ from sentence_transformers import CrossEncoder
 from training.tiny_encoder import WORDS, build_tokenizer, save_encoder
 
 import headwise as hw
-from headwise.errors import InputError
+from headwise.errors import InputError, StateError
 from headwise.retrieval.reranker import Reranker
 from headwise.training.classifier import change_head
 from headwise.training.predict import FAMILIES as FIRST_TOKEN
@@ -90,6 +90,12 @@ def test_the_batch_does_not_matter(reranker, pairs, batch):
     assert numpy.abs(reranker.predict(pairs, batch=batch) - reranker.predict(pairs)).max() < 1e-6
 
 
+def test_bf16_is_near(reranker, pairs):
+    exact, near = reranker.predict(pairs), reranker.predict(pairs, precision="bf16")
+    assert near.dtype == numpy.float32
+    assert 0 < numpy.abs(exact - near).max() < 0.1 * numpy.ptp(exact)
+
+
 def test_ranks_are_by_score_and_ties_stay_in_order(reranker, pairs):
     claim, papers = pairs[0][0], [pairs[0][1], pairs[1][1], pairs[2][1], pairs[1][1]]
     scores = reranker.predict([(claim, paper) for paper in papers])
@@ -113,6 +119,12 @@ def test_gates_change_scores_and_leave_nothing_behind(reranker, pairs):
     assert numpy.abs(open_gates - before).max() < 1e-5
     assert numpy.abs(gated - before).max() > 1e-3
     assert (reranker.predict(pairs) == before).all()
+
+
+def test_a_guided_model_scores_as_before(reranker, pairs):
+    before = reranker.predict(pairs)
+    hw.guide(reranker.model, hw.MDG(weight=1.0))
+    assert numpy.abs(reranker.predict(pairs) - before).max() < 1e-5
 
 
 # -- the last layer for the first token --------------------------------------------------------------------------------
@@ -155,6 +167,33 @@ def test_only_one_token_goes_through_the_end(reranker, pairs):
     assert seen == [1]
 
 
+def test_who_looks_at_the_last_layer_sees_all_tokens(reranker, pairs):
+    seen = []
+    before = reranker.predict(pairs[:4])
+    handle = reranker.model.bert.register_forward_hook(lambda _, __, output: seen.append(output[0].shape[1]))
+    assert reranker.predict(pairs[:4]) == pytest.approx(before, abs=1e-6)
+    assert seen[0] > 1
+    handle.remove()
+
+
+def test_a_head_of_ones_own_sees_all_tokens():
+    class Mean(torch.nn.Module):
+        def forward(self, states):
+            return states.mean(1)
+
+    model = build_model("bert", num_labels=1)
+    model.bert.pooler = Mean()
+    with first_token_only(model) as known:
+        assert not known
+
+
+def test_the_model_is_left_as_it_was(reranker, pairs):
+    reranker.model.train()
+    reranker.predict(pairs[:2])
+    assert reranker.model.training
+    assert not any(each._forward_pre_hooks for each in reranker.model.modules())
+
+
 # -- batches -----------------------------------------------------------------------------------------------------------
 
 
@@ -189,3 +228,10 @@ def test_a_damaged_record_is_refused(folder, tmp_path):
     (copy / "headwise.json").write_text(json.dumps({"asked": {"recipe": {"head": "pooler"}}}), encoding="utf-8")
     with pytest.raises(InputError, match=r"headwise.json is damaged \(KeyError\): train again"):
         Reranker.load(copy)
+
+
+def test_scores_that_are_not_numbers_are_refused(reranker, pairs):
+    with torch.no_grad():
+        reranker.model.classifier.bias.fill_(float("nan"))
+    with pytest.raises(StateError, match="not finite"):
+        reranker.predict(pairs)

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from retrieval.small_collections import refusal, write
 
+from headwise.errors import DiskError
 from headwise.retrieval.trec import check_run, read_qrels, read_run, run_lines, write_run
 
 BEIR = "query-id\tcorpus-id\tscore\n"
@@ -22,6 +23,10 @@ RUN = "c2 Q0 d1 1 9.5 own\nc2 Q0 d2 2 9.5 own\nc1 Q0 d2 1 -0.5 own\n"
 )
 def test_qrels_in_both_forms(tmp_path, content):
     assert read_qrels(write(tmp_path / "qrels", content)) == {"c1": {"d1": 2, "d2": 0}, "c2": {"d1": -1}}
+
+
+def test_ids_with_spaces_in_a_file_with_tabs(tmp_path):
+    assert read_qrels(write(tmp_path / "a.tsv", BEIR + "claim 1\td 1\t1\n")) == {"claim 1": {"d 1": 1}}
 
 
 QRELS = {
@@ -41,6 +46,14 @@ def test_bad_qrels(tmp_path, case):
     content, words = QRELS[case]
     path = write(tmp_path / "qrels", content)
     assert f"{path} {words}" in refusal(read_qrels, path)
+
+
+def test_a_run_by_hand(tmp_path):
+    run = read_run(write(tmp_path / "own.run", RUN))
+    assert [(claim, list(found.items())) for claim, found in run.items()] == [
+        ("c2", [("d1", 9.5), ("d2", 9.5)]),
+        ("c1", [("d2", -0.5)]),
+    ]
 
 
 def test_the_order_of_lines_changes_nothing_but_the_order_of_claims(tmp_path):
@@ -94,11 +107,17 @@ def test_bad_runs(tmp_path, case):
     assert "out of order" not in case or "number the ranks by score, the highest first" in message
 
 
+def test_ranks_that_are_all_the_same_leave_it_to_the_scores(tmp_path):
+    run = read_run(write(tmp_path / "own.run", "c1 Q0 d1 0 1 t\nc1 Q0 d2 0 2 t\n"))
+    assert list(run["c1"]) == ["d2", "d1"]
+
+
 @pytest.mark.parametrize(
     ("run", "tag", "words"),
     [
         ({"claim 1": {"d": 1.0}}, "t", "claim id 'claim 1'"),
         ({"c": {"d\t1": 1.0}}, "t", "document id 'd\\t1'"),
+        ({"c": {"": 1.0}}, "t", "document id ''"),
         ({"c": {"d": 1.0}}, "my tag", "tag 'my tag'"),
         ({"c": {"d": float("nan")}}, "t", "has the score nan"),
     ],
@@ -108,6 +127,11 @@ def test_what_a_run_cannot_hold_leaves_no_file(tmp_path, run, tag, words):
     assert words in refusal(write_run, path, run, tag)
     assert path.read_text() == "before"
     assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_place_that_cannot_be_written_to(tmp_path):
+    with pytest.raises(DiskError, match=r"gone/own\.run could not be written"):
+        write_run(tmp_path / "gone/own.run", {"c": {"d": 1.0}}, "t")
 
 
 def test_candidates_of_another_collection(tmp_path):

@@ -159,6 +159,13 @@ def test_a_file_of_examples_takes_the_place_of_the_split(two_runs, tmp_path):
     assert analysis.content["examples"] == 5
 
 
+def test_ssa_scores_come_along(supervised_run):
+    view = read_analysis(supervised_run).examples[0]
+    assert len(view.token_scores) == len(view.tokens)
+    assert [score is None for score in view.token_scores] == [source < 0 for source in view.sources]
+    assert view.threshold == 0.5
+
+
 def test_the_map_that_a_guide_wants_comes_along(ran, tmp_path):
     run = ran(guides={"match": {"pattern": "next"}}, training__epochs=1)
     analyze_tasks(load_tasks(run), AnalysisSettings(examples=2, limit=4))
@@ -362,6 +369,13 @@ def test_what_is_not_there_or_damaged_is_told_with_the_command(two_runs, finishe
     shutil.copytree(two_runs / "guided" / "analysis", run / "analysis", dirs_exist_ok=True)
     with pytest.raises(InputError, match="made for another run"):
         read_analysis(run)
+
+
+def test_a_pruned_model_is_refused_with_a_reason(two_runs):
+    tasks = load_tasks(two_runs / "plain")
+    hw.prune(tasks.first.model, {0: [1]})
+    with pytest.raises(InputError, match=r"heads were pruned from .*\(layer 0: 1\): an analysis needs"):
+        analyze_tasks(tasks, AnalysisSettings())
 
 
 @pytest.mark.parametrize("module", [analysis_files, head_files])

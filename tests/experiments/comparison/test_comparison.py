@@ -230,6 +230,18 @@ def test_the_order_and_names_of_files_do_not_matter(folder, tmp_path):
     assert compare(paths, CompareOptions(**QUICK)) == first
 
 
+def test_the_same_question_has_the_same_answer(folder):
+    assert compare([folder], CompareOptions(**QUICK)) == compare([folder], CompareOptions(**QUICK))
+
+
+def test_runs_of_train_give_what_files_give(folder, tmp_path):
+    paths = [
+        made.write_trained(tmp_path / "runs" / path.stem, json.loads(path.read_text(encoding="utf-8")))
+        for path in made.runs_of(folder)
+    ]
+    assert compare(paths, CompareOptions(**QUICK)) == compare(made.runs_of(folder), CompareOptions(**QUICK))
+
+
 # -- what tells systems apart ------------------------------------------------------------------------------------------
 
 
@@ -261,6 +273,11 @@ def test_names_are_made_of_the_values_that_differ(tmp_path, changes, labels):
             made.write(folder, made.run(made.recipe(seed=seed, **change), 0.6 + 0.1 * number))
     comparison = compare(made.runs_of(folder), CompareOptions(baseline=labels[0], **QUICK))
     assert {row.system for row in comparison.tables[0].rows} == set(labels)
+
+
+def test_a_key_of_the_recipe_may_stand_for_an_axis(folder):
+    comparison = compare([folder], CompareOptions(by=("guides",), **QUICK))
+    assert {row.system for row in comparison.tables[0].rows} == {"plain", "mdg", "mdg+pdg"}
 
 
 def test_several_axes_may_tell_systems_apart(tmp_path):

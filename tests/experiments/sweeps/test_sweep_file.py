@@ -126,7 +126,14 @@ def test_the_manifest_says_where_each_run_stands(plan):
 
 MISTAKES = [
     ({"grid": {}}, "the grid is empty"),
+    ({"grid": {"system": {}}}, "the axis 'system' is empty"),
     ({"seeds": []}, "the axis 'seed' is empty"),
+    ({"sizes": []}, "the axis 'size' is empty"),
+    ({"grid": {"system": {"a": {"gides": {}}}}}, "unknown key 'gides'"),
+    ({"grid": {"training.per_device_train_batch_size": [0]}}, "training.per_device_train_batch_size is 0"),
+    ({"skip": [{"system": "agg"}]}, "axis 'system' has no point 'agg'"),
+    ({"recipe": "no-such-recipe"}, "no recipe of the package"),
+    ({"sedes": [1]}, "unknown key 'sedes'"),
     ({"grid": {"training.bach": [8]}}, "unknown key 'training.bach': did you mean 'per_device_train_batch_size'"),
     ({"grid": {"system": {"a": 3}}}, "expected changes by key"),
     ({"grid": {"system": 3}}, "expected a list of values for this key, or named points"),
@@ -161,6 +168,8 @@ def test_a_mistake_is_told_in_a_sentence(plan, changes, reason):
         ({"scale": "small"}, "scale=small: it has none"),
         ({"only": ["system"]}, "expected AXIS=LABEL"),
         ({"only": ["systm=ag"]}, "only=...: unknown axis 'systm'"),
+        ({"only": ["system=agg"]}, "no point 'agg'"),
+        ({"set_": ["training.num_train_epochs"]}, "expected KEY=VALUE"),
     ],
 )
 def test_a_mistake_on_the_command_line_is_told(plan, options, reason):
