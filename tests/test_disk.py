@@ -278,7 +278,7 @@ def test_files_that_cannot_be(tmp_path):
         tmp_path / "file" / "below": "there is no folder",
         tmp_path / "nowhere" / "a": "there is no folder",
         tmp_path: "is a folder: name a file in it",
-        tmp_path / "file": "exists already: choose another name, or add --overwrite",
+        tmp_path / "file": "exists already: choose another name, or add overwrite=True",
         type(tmp_path)("/proc/headwise"): "cannot be written",
         type(tmp_path)("/dev/null"): "is no ordinary file",
     }

@@ -90,9 +90,9 @@ def test_a_damaged_checkpoint_in_every_part(headwise, words, with_iat, tmp_path,
 def test_stopped_by_hand_in_every_part_and_gone_on_with(headwise, words, with_iat, tmp_path):
     """Also in the last step of a part, when the next part has not begun."""
     stops = [
-        (STEP, 19, "stopped after step 19 of 24, saved; go on with: "),  # the last one of the trunk
+        (STEP, 19, "stopped after step 19 of 24, saved; resume with: "),  # the last one of the trunk
         ("headwise.experiments.joint_run.importance_on", 1, ""),
-        (STEP, 5, "stopped after step 24 of 24, saved; go on with: "),  # the last one with important heads only
+        (STEP, 5, "stopped after step 24 of 24, saved; resume with: "),  # the last one with important heads only
     ]
     command = words
     for number, (place, count, said) in enumerate(stops):
@@ -101,7 +101,7 @@ def test_stopped_by_hand_in_every_part_and_gone_on_with(headwise, words, with_ia
         assert "Traceback" not in err
         assert said in err.splitlines()[-1]
         if said:
-            command = shlex.split(err.splitlines()[-1].partition("go on with: ")[2])[1:]
+            command = shlex.split(err.splitlines()[-1].partition("resume with: ")[2])[1:]
     code, out, err = headwise(*command)
     assert code == 0, err
     assert "resuming from step 19 of 24" in err

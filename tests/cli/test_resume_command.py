@@ -163,10 +163,10 @@ def test_stopped_by_hand(headwise, words, assert_same, tmp_path, number, step):
     code, out, err = Process(tmp_path / "p1", *words, "--json", at=(STEP, step, number)).result()
     assert (code, out) == (130, "")
     last = err.splitlines()[-1]
-    assert last.startswith(f"headwise: stopped after step {step} of 20, saved; go on with: headwise train ")
+    assert last.startswith(f"headwise: stopped after step {step} of 20, saved; resume with: headwise train ")
     assert record(tmp_path / "run")["results"] is None
     assert newest(tmp_path / "run" / "unfinished").name == f"checkpoint-{step}"
-    command = shlex.split(last.partition("go on with: ")[2])
+    command = shlex.split(last.partition("resume with: ")[2])
     code, out, err = headwise(*command[1:])
     assert code == 0, err
     assert f"resuming from step {step} of 20" in err
@@ -235,7 +235,7 @@ def test_the_printed_line_works_in_a_shell(write_recipe, pairs, assert_same, tmp
     process.send_signal(signal.SIGINT)
     _, err = process.communicate(timeout=120)
     assert process.returncode == 130, err
-    line = err.splitlines()[-1].partition("go on with: ")[2]
+    line = err.splitlines()[-1].partition("resume with: ")[2]
     done = subprocess.run(line, shell=True, capture_output=True, text=True, timeout=240, env=environment)
     assert done.returncode == 0, done.stderr
     assert_same(place)

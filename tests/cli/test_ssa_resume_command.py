@@ -104,7 +104,7 @@ def test_stopped_by_hand(headwise, words, assert_same, tmp_path, step):
     checkpoint = newest(tmp_path / "run" / "unfinished")
     assert checkpoint.name == f"checkpoint-{step}"
     assert np.isnan(load_file(checkpoint / FILE)["values"]).all() == (step == 5)  # the first epoch has no labels
-    assert headwise(*shlex.split(err.splitlines()[-1].partition("go on with: ")[2])[1:])[0] == 0
+    assert headwise(*shlex.split(err.splitlines()[-1].partition("resume with: ")[2])[1:])[0] == 0
     assert_same()
 
 

@@ -264,7 +264,7 @@ def test_a_build_that_is_stopped_leaves_nothing_and_the_next_one_works(opened, t
 
     monkeypatch.setattr("headwise.retrieval.corpus.EVERY_STORED", 1000)
     listener = Told()
-    monkeypatch.setattr(listener, "tell" if stage == "documents" else "advance", stop)
+    monkeypatch.setattr(listener, "log" if stage == "documents" else "advance", stop)
     texts = ["fever"] * 1000
     with pytest.raises(KeyboardInterrupt):
         opened(texts, listener=listener)

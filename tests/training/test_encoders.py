@@ -143,7 +143,7 @@ def test_a_hub_name_without_the_network(name, monkeypatch, tmp_path):
     monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path))
     text = refusal(name)
     assert text.startswith(f"model {name!r} is no folder here and not in the local Hub cache")
-    assert text.endswith("no network was allowed: check the name, or add --download.")
+    assert text.endswith("no network was allowed: check the name, or pass download=True.")
 
 
 def test_a_folder_that_is_no_model(tmp_path):

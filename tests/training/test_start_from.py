@@ -65,7 +65,7 @@ def test_a_token_head_without_a_taker_is_left_behind(tmp_path):
 def test_a_classifier_of_other_labels_is_refused(tmp_path, changes):
     saved(tmp_path, **changes)
     mine = fresh(ssa={"model": "cotraining"}, id2label={0: "a", 1: "b", 2: "c"})
-    with pytest.raises(InputError, match=r"use_saved .*tells .* apart, and this task a, b, c; name one"):
+    with pytest.raises(InputError, match=r"use_saved .*has the labels .*, and this task a, b, c; name one"):
         start_from(mine, str(tmp_path))
 
 

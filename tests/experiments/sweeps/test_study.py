@@ -86,7 +86,7 @@ def test_a_trial_whose_processes_keep_dying_is_given_up_and_one_that_is_stopped_
     for _ in range(RETRIES + 2):
         trial = drawn(study, "me")
         trial.report(0.5, trial.number)
-        study.log(trial, state=optuna.trial.TrialState.FAIL)
+        study.tell(trial, state=optuna.trial.TrialState.FAIL)
         queue_again(study, study.get_trials()[trial.number], died=False)
     assert states(study)[-1] == "WAITING"
     assert len(died_too_often(study.get_trials())) == 1
@@ -141,7 +141,7 @@ class Meddler(Lines):
             self.meddled = True
             storage = Storage(sqlite_url(self.folder / "study.db"), self.folder)
             study = optuna.load_study(study_name="quick", storage=storage.backend)
-            study.log(0, state=optuna.trial.TrialState.FAIL)
+            study.tell(0, state=optuna.trial.TrialState.FAIL)
             queue_again(study, study.get_trials()[0], died=True)
             storage.close()
 
@@ -170,7 +170,7 @@ def test_somebody_else_who_is_alive_is_waited_for(tuned, tmp_path, monkeypatch):
     def finish_at_the_third_look(seconds):
         looked.append(seconds)
         if len(looked) == 3:
-            study.log(other, 0.99)
+            study.tell(other, 0.99)
 
     monkeypatch.setattr("headwise.experiments.sweeps.tune.time.sleep", finish_at_the_third_look)
     listener = Lines()

@@ -290,7 +290,7 @@ def queue_dead_trials(study: Any, locks: Path, own: str) -> None:
             lock = worker_lock(locks, worker)
             dead = worker != own and Path(lock.lock_file).is_file() and _is_free(lock)
         if dead:
-            study.log(trial.number, state=library.trial.TrialState.FAIL, skip_if_finished=True)
+            study.tell(trial.number, state=library.trial.TrialState.FAIL, skip_if_finished=True)
             queue_again(study, trial, died=True)
 
 
