@@ -45,11 +45,11 @@ def test_killed_in_every_part_and_gone_on_with(headwise, words, with_iat, tmp_pa
     """One run through all of it; the calls are counted anew in each process."""
     kills = [
         (STEP, 6),  # in the trunk
-        ("headwise.experiments.joint_run.importance_on", 2),  # between two tasks
+        ("headwise.experiments.iat_arms.importance_on", 2),  # between two tasks
         (STEP, 2),  # with important heads only: step 21, with a checkpoint at 20
         ("headwise.training.checkpoints._forget_best", 1),  # while the control's first checkpoint is copied
         (STEP, 1),  # in the control
-        ("headwise.experiments.joint_run.save_multitask", 3),  # the control is saved, the run is not
+        ("headwise.experiments.run.save_multitask", 3),  # the control is saved, the run is not
     ]
     for number, (place, count) in enumerate(kills):
         resume = ["--resume"] if number else []
@@ -68,10 +68,10 @@ def test_killed_in_every_part_and_gone_on_with(headwise, words, with_iat, tmp_pa
 @pytest.mark.parametrize(
     ("part", "checkpoint", "previous", "at"),
     [
-        ("trunk", 19, 16, ("headwise.experiments.joint_run.importance_on", 1)),
+        ("trunk", 19, 16, ("headwise.experiments.iat_arms.importance_on", 1)),
         ("trunk", 19, 16, (STEP, 22)),  # the arm has begun
         ("iat", 20, 19, (STEP, 22)),  # the one before it is the copy from the trunk
-        ("control", 24, 20, ("headwise.experiments.joint_run.save_multitask", 1)),
+        ("control", 24, 20, ("headwise.experiments.run.save_multitask", 1)),
     ],
 )
 def test_a_damaged_checkpoint_in_every_part(headwise, words, with_iat, tmp_path, part, checkpoint, previous, at):
@@ -91,7 +91,7 @@ def test_stopped_by_hand_in_every_part_and_gone_on_with(headwise, words, with_ia
     """Also in the last step of a part, when the next part has not begun."""
     stops = [
         (STEP, 19, "stopped after step 19 of 24, saved; resume with: "),  # the last one of the trunk
-        ("headwise.experiments.joint_run.importance_on", 1, ""),
+        ("headwise.experiments.iat_arms.importance_on", 1, ""),
         (STEP, 5, "stopped after step 24 of 24, saved; resume with: "),  # the last one with important heads only
     ]
     command = words
