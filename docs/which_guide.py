@@ -41,7 +41,7 @@ your own script, or by name in a recipe (`guides: {next: {weight: {share: 0.03}}
   own. They guide half of the heads of each layer on their maps and leave the others free.
 - **You know something about the words**: `pmi` (from your own training texts), `dependency` (grammar), `wordsim`
   (meaning). They guide what tokens receive, which costs next to nothing; `on: map` guides whole maps.
-- **You want to know before you guide**: `headwise heads patterns RUN` tells how much each head of a trained model
+- **You want to know before you guide**: `headwise heads patterns RUN` shows how much each head of a trained model
   follows each pattern already, `headwise knowledge show RECIPE --example 3` what knowledge says about a pair of texts.
 """
 TABLE_TEXT = """
