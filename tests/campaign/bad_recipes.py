@@ -20,7 +20,7 @@ ANY_TYPE = {"task", "guides", "weight", "by", "seeds", "within", "layers", "head
 # Texts that may be any text.
 ANY_TEXT = {"description", "name"}
 # Values so large that a run would take days are not wrong.
-ENDLESS = {"epochs", "steps", "accumulation"}
+ENDLESS = {"num_train_epochs", "max_steps", "gradient_accumulation_steps"}
 WRONG: dict[type, tuple[Any, ...]] = {
     bool: ("maybe", 3, [True], {"a": 1}),
     int: ("many", [1], {"a": 1}, 1.5, True),
@@ -159,7 +159,7 @@ CHANGES: tuple[tuple[str, str], ...] = (
     ("training.learning_rate=.nan", BAD),
     ("training.learning_rate=1", BAD),
     ("training.lr_scheduler_type=none", BAD),
-    ("training.precision=fp8", BAD),
+    ("training.bf16=fp8", BAD),
     ("head=none", BAD),
     ("name=../x", BAD),
     ("name=", BAD),

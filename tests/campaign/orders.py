@@ -64,7 +64,9 @@ def _train(name: str, recipe: str, *needs: str, data: str = "pairs") -> Order:
 def _heads(kind: str, *more: str, reads: str | None = None) -> Order:
     writes = tuple(f"joint/heads/{kind}.{ending}" for ending in ("json", "csv", "safetensors"))
     read = () if reads is None else (f"joint/heads/{reads}.*",)
-    return Order(f"heads-{kind}", ("heads", kind, "joint", *more), ("joint",), writes, runs=("joint",), reads=read)
+    return Order(
+        f"heads-{kind}", ("heads", kind, "joint", "--overwrite", *more), ("joint",), writes, runs=("joint",), reads=read
+    )
 
 
 def _figure(kind: str, *runs: str) -> Order:
