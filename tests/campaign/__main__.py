@@ -10,7 +10,6 @@ import platform
 import shutil
 import sys
 import tempfile
-import time
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
@@ -29,7 +28,8 @@ def main() -> int:
     asked = _arguments()
     for name in ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE"):
         os.environ[name] = "1"
-    os.environ |= {"TOKENIZERS_PARALLELISM": "false", "OMP_NUM_THREADS": "1"}
+    # A backtrace of the tokenizers' Rust would hide the sentence that follows it.
+    os.environ |= {"TOKENIZERS_PARALLELISM": "false", "OMP_NUM_THREADS": "1", "RUST_BACKTRACE": "0"}
     if missing := uncovered():
         print(f"no order in orders.py for: {', '.join(missing)}", file=sys.stderr)
         return 2
@@ -69,7 +69,6 @@ def _arguments() -> argparse.Namespace:
 
 
 def _campaign(asked: argparse.Namespace, work: Path) -> dict[str, Any]:
-    begun = time.monotonic()
     chosen = asked.only or PARTS
     benches = bench.build(work / "bench")
     attempts = functools.partial(all_attempts, work=work, workers=asked.workers)
@@ -105,7 +104,6 @@ def _campaign(asked: argparse.Namespace, work: Path) -> dict[str, Any]:
         keep("damage", rows, damage.summary(rows))
     return {
         "seed": asked.seed,
-        "minutes": round((time.monotonic() - begun) / 60),
         "world": _world(),
         "parts": parts,
         "failures": broken,

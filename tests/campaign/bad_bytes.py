@@ -129,6 +129,9 @@ def verdict_of(order: Order, path: Path, kind: str) -> str:
     gone = kind in ("gone", "a folder", "a link to itself")
     if order.failed_runs or (path.name in OPTIONAL and gone):
         return OPEN
+    # Tables, figures and pages note the runs of a sweep that are missing; without its manifest it is a folder of runs.
+    if kind == "gone" and path.parent.name in ("runs", "sweeps"):
+        return OPEN
     return SAME if every_byte_counts(path) else OPEN
 
 

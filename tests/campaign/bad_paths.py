@@ -18,7 +18,8 @@ def wrong_input(draw: Draw) -> Case | None:
     before = draw.words[place]
     value, what = _wrong(draw, before)
     draw.words[place] = value
-    data = draw.order.dry and not before.endswith(".yaml")
+    # Of a plan, or of a sweep whose runs are finished, the data are not read.
+    data = (draw.order.dry or draw.order.name == "sweep") and not before.endswith(".yaml")
     return draw.case(f"{before} is {what}", OPEN if data else BAD)
 
 

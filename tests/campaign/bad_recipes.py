@@ -174,6 +174,10 @@ CHANGES: tuple[tuple[str, str], ...] = (
 )
 
 
+# Keys whose values only a loaded model can refuse.
+MODEL_KEYS = ("model=", "training.freeze=", "guides.mdg.layers=", "data.max_length=")
+
+
 def wrong_change(draw: Draw) -> Case | None:
     """One --set that is wrong, or two."""
     if not any("--set" in option.flags for option in commands()[draw.order.command]):
@@ -185,5 +189,10 @@ def wrong_change(draw: Draw) -> Case | None:
         return None
     for change, _ in chosen:
         draw.words += ["--set", change]
-    bad = any(verdict == BAD for _, verdict in chosen) and not joint and not sweep
+    # A plan, and knowledge about words, need no model.
+    modelless = draw.order.dry or draw.order.command[0] == "knowledge"
+    bad = not joint and not sweep
+    bad = bad and any(
+        verdict == BAD and not (modelless and change.startswith(MODEL_KEYS)) for change, verdict in chosen
+    )
     return draw.case(f"--set {' --set '.join(change[:60] for change, _ in chosen)}", BAD if bad else OPEN)

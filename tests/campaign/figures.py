@@ -9,7 +9,7 @@ from typing import Any
 
 ROOT = Path(__file__).parents[2]
 DOCUMENT = ROOT / "docs" / "reliability.md"
-MEASURED = ROOT / "docs" / "measured" / "reliability.json"
+MEASURED = ROOT / "studies" / "results" / "reliability.json"
 BEGIN, END = "<!-- figures: begin -->", "<!-- figures: end -->"
 NOTHING = "No campaign is recorded yet: `make campaign` writes its figures here.\n"
 SHOWN = 20  # failures that the section names
@@ -22,7 +22,7 @@ def section(content: Mapping[str, Any]) -> str:
     lines = [
         f"Campaign of {world['date']}, headwise {world['headwise']}, Python {world['python']}, "
         f"{world['cores']} cores, seed {content['seed']}: {len(failures)} "
-        f"{'failure' if len(failures) == 1 else 'failures'} in {content['minutes']} minutes.",
+        f"{'failure' if len(failures) == 1 else 'failures'}.",
         "",
         "| part | tried | as promised | failures |",
         "|---|---|---|---|",
