@@ -84,7 +84,7 @@ def check(
     max_length: Annotated[
         int | None, typer.Option(min=1, help="Tokens beyond which it would cut; default 128.", show_default=False)
     ] = None,
-    seed: Annotated[int, typer.Option(min=0, help="Decides what the baselines learn from.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, max=2**32 - 1, help="Decides what the baselines learn from.")] = 0,
     strict: Annotated[bool, typer.Option("--strict", help="Exit with 1 if anything is found.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of tables.")] = False,
 ) -> None:

@@ -15,7 +15,7 @@ from rich.table import Table
 from headwise.cli.progress_bar import INTERRUPTED, keeping, kept_in, progress
 from headwise.cli.train_commands import command, program
 from headwise.data import Split, build_task
-from headwise.disk import folder_lock, save_content
+from headwise.disk import folder_lock, holds_nothing, save_content
 from headwise.errors import InputError
 from headwise.experiments.analysis.analysis_files import read_analysis
 from headwise.experiments.analysis.analyze import AnalysisSettings, analyze_tasks, new_analysis
@@ -39,6 +39,7 @@ IMPORTANCE = 100
 # Validation examples on which the heads are looked at while training goes on, and how often that is.
 WATCHED, LOOKS = 32, 6
 REPORT = "report.html"
+PICTURES = ("heatmap", "heads")
 
 
 def run_demo(output: Path, *, examples: int, epochs: int, seed: int, as_json: bool) -> None:
@@ -50,8 +51,20 @@ def run_demo(output: Path, *, examples: int, epochs: int, seed: int, as_json: bo
     going_on = {variant: (output / variant / NAME).is_file() for variant in VARIANTS}
     for variant, recipe in recipes.items():
         check_output(recipe, Place(output / variant), resume=going_on[variant])
+    _check_folder(output)
     with folder_lock(output):
         _train_and_show(output, recipes, going_on, as_json=as_json)
+
+
+def _check_folder(output: Path) -> None:
+    """Refuse a folder with files of somebody else, before minutes of training."""
+    if not output.is_dir() or holds_nothing(output):
+        return
+    pictures = (f"{name}.{ending}" for name in PICTURES for ending in ("png", "pdf", "svg"))
+    own = {*VARIANTS, "data", "own", REPORT, *pictures}
+    others = sorted(path.name for path in output.iterdir() if path.name not in own and not path.name.startswith("."))
+    if others:
+        raise InputError(f"{output} holds other files ({others[0]}): choose another folder with --output.")
 
 
 def _train_and_show(output: Path, recipes: dict[str, Any], going_on: dict[str, bool], *, as_json: bool) -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from headwise.cli.allow_code import AllowCode
+from headwise.cli.parameters import AllowCode, AsJson, Cache, Data, Download
 from headwise.disk import check_folder
 from headwise.errors import InputError
 
@@ -23,18 +23,9 @@ STOPPED = "headwise: stopped; the same command goes on where it was"
 # Trials in the table.
 TOP = 10
 
-AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of a table.")]
-Data = Annotated[Path | None, typer.Option(help="Folder with the tasks' files.", show_default=False)]
-Download = Annotated[bool, typer.Option("--download", help="Allow the network for models and data that are not here.")]
 Change = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="KEY=VALUE", help="Change a value of every run: seed=2."),
-]
-Cache = Annotated[
-    Path | None,
-    typer.Option(
-        help="Folder for knowledge and indexes; default HEADWISE_CACHE or the user's cache.", show_default=False
-    ),
 ]
 Threads = Annotated[
     int, typer.Option(min=1, help="Threads of each run; they decide the last bits, so results stay comparable at one.")

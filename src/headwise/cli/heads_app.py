@@ -13,7 +13,7 @@ import typer
 from rich.table import Table
 from typer.core import TyperCommand
 
-from headwise.cli.allow_code import AllowCode
+from headwise.cli.parameters import AllowCode, AsJson, Batch, Data, Download, OneTask, Run
 from headwise.cli.progress_bar import progress
 
 if TYPE_CHECKING:
@@ -25,14 +25,6 @@ if TYPE_CHECKING:
 
 heads = typer.Typer(help="Ask what the heads of a trained model do.", no_args_is_help=True, rich_markup_mode=None)
 
-AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of a table.")]
-Data = Annotated[Path | None, typer.Option(help="Folder with the tasks' files.", show_default=False)]
-Download = Annotated[bool, typer.Option("--download", help="Allow the network for data that are not here.")]
-Batch = Annotated[int | None, typer.Option(min=1, help="Examples at a time.", show_default=False)]
-Run = Annotated[Path, typer.Argument(help="Folder that `headwise train` made.", show_default=False)]
-OneTask = Annotated[
-    str | None, typer.Option("--task", help="Of a run on several tasks, which one.", show_default=False)
-]
 Output = Annotated[Path | None, typer.Option(help="Folder for the results; default RUN/heads.", show_default=False)]
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace earlier results of this command.")]
 Seed = Annotated[int, typer.Option(min=0, help="Seed of random choices.")]

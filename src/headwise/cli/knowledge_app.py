@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from headwise.cli.allow_code import AllowCode
+from headwise.cli.parameters import AllowCode, AsJson, Cache, Change, Data, Download, Recipe
 from headwise.errors import InputError
 
 if TYPE_CHECKING:
@@ -24,21 +24,7 @@ knowledge = typer.Typer(
     rich_markup_mode=None,
 )
 
-Recipe = Annotated[str, typer.Argument(help="YAML file, or a name of `headwise list recipes`.", show_default=False)]
-Change = Annotated[
-    list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change a value: training.num_train_epochs=1.")
-]
-Data = Annotated[Path | None, typer.Option(help="Folder with the task's files.", show_default=False)]
-Cache = Annotated[
-    Path | None,
-    typer.Option(
-        help="Folder for knowledge computed from texts; default HEADWISE_CACHE or the user's cache.",
-        show_default=False,
-    ),
-]
 Workers = Annotated[int | None, typer.Option(min=1, help="Processes; default one per core.", show_default=False)]
-Download = Annotated[bool, typer.Option("--download", help="Allow the network for models and data that are not here.")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of a table.")]
 
 
 @knowledge.command("build")

@@ -21,11 +21,11 @@ import typer
 from typer.core import TyperOption
 
 from headwise import __version__
-from headwise.cli.allow_code import AllowCode
 from headwise.cli.data_app import data as data_commands
 from headwise.cli.experiments_app import add_experiments
 from headwise.cli.heads_app import heads
 from headwise.cli.knowledge_app import knowledge
+from headwise.cli.parameters import AllowCode, AsJson, Batch, Cache, Change, Data, Download, OneTask, Recipe, Run
 from headwise.cli.progress_bar import INTERRUPTED, Interrupts, sentence
 from headwise.cli.report import add_commands as add_report_commands
 from headwise.cli.results_app import add_results
@@ -66,27 +66,6 @@ def options(
     debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
 ) -> None:
     """Options before the command."""
-
-
-AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of a table.")]
-Data = Annotated[Path | None, typer.Option(help="Folder with the task's files.", show_default=False)]
-Download = Annotated[bool, typer.Option("--download", help="Allow the network for models and data that are not here.")]
-Batch = Annotated[int | None, typer.Option(min=1, help="Examples at a time.", show_default=False)]
-Recipe = Annotated[str, typer.Argument(help="YAML file, or a name of `headwise list recipes`.", show_default=False)]
-Change = Annotated[
-    list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change a value: training.num_train_epochs=1.")
-]
-Cache = Annotated[
-    Path | None,
-    typer.Option(
-        help="Folder for knowledge computed from texts, and indexes; default HEADWISE_CACHE or the user's cache.",
-        show_default=False,
-    ),
-]
-Run = Annotated[Path, typer.Argument(help="Folder that `headwise train` made.", show_default=False)]
-OneTask = Annotated[
-    str | None, typer.Option("--task", help="Of a run on several tasks, which one.", show_default=False)
-]
 
 
 @app.command()

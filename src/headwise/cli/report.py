@@ -8,22 +8,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from headwise.cli.allow_code import AllowCode
 from headwise.cli.console import print_json
+from headwise.cli.parameters import AllowCode, AsJson, OneTask, Run
 from headwise.cli.progress_bar import progress, sentence
 from headwise.errors import InputError
 
 if TYPE_CHECKING:
     from headwise.reports.report_runs import ReportRun
 
-Run = Annotated[Path, typer.Argument(help="Folder that `headwise train` wrote.", show_default=False)]
-OneTask = Annotated[
-    str | None, typer.Option("--task", help="Of a run on several tasks, which one.", show_default=False)
-]
 Baseline = Annotated[
     Path | None, typer.Option(help="The run to compare with, such as the same one without guides.", show_default=False)
 ]
-AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of a table.")]
 ExampleFile = Annotated[
     Path | None,
     typer.Option("--examples", help="File with the task's text columns, whose rows are shown.", show_default=False),

@@ -15,8 +15,8 @@ from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
-from headwise.cli.allow_code import AllowCode
 from headwise.cli.console import WIDTH, print_json, print_tables
+from headwise.cli.parameters import AllowCode, AsJson
 from headwise.cli.progress_bar import keeping, progress
 from headwise.errors import InputError, choices
 
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from headwise.retrieval.explain import Explanation
     from headwise.retrieval.search import Paper, Ranking, SearchResult
 
-AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of a table.")]
 Batch = Annotated[int | None, typer.Option(min=1, help="Pairs at a time.", show_default=False)]
 Cache = Annotated[
     Path | None,
@@ -184,6 +183,8 @@ def score(
         papers = None
         if collection is None and layout is not None:
             raise InputError(f"--layout {layout} is for --collection: name a collection, or leave --layout out.")
+        if collection is None and gold != "evidence":
+            raise InputError(f"--gold {gold} is for --collection: name a collection, or leave --gold out.")
         if collection is not None:
             papers = read_collection(collection, layout, gold=gold, drop_unknown=drop_unknown)
         source, judged, notes = read_judgements(qrels, papers, split, cache=cache)
