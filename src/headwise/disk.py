@@ -233,7 +233,7 @@ def _make(folder: Path) -> list[Path]:
 
 
 def _identity(path: Path) -> tuple[int, int] | None:
-    """What tells a file from others that have had its name."""
+    """What distinguishes a file from others that had its name."""
     try:
         found = path.lstat()
     except OSError:

@@ -193,7 +193,8 @@ def check_vocabulary(tokenizer: Any, model: Any) -> None:
 
 def check_tokens(ids: ArrayLike, tokenizer: Any, model: Any) -> None:
     """Refuse ids of tokens for which the model has no embedding: it would fail in the middle of a batch."""
-    rows, last = model.get_input_embeddings().num_embeddings, int(numpy.max(ids, initial=0))
+    rows = model.get_input_embeddings().num_embeddings
+    last = max(int(numpy.max(ids, initial=0)), tokenizer.pad_token_id or 0)
     if last >= rows:
         raise InputError(
             f"the tokenizer of {tokenizer.name_or_path} gives tokens up to number {last}, and the model has embeddings "

@@ -17,6 +17,7 @@ from headwise import documents
 from headwise.data import Split, Task
 from headwise.disk import write_atomically
 from headwise.errors import InputError
+from headwise.experiments.record import AGAIN
 from headwise.experiments.record_schema import OutputsFile
 
 if TYPE_CHECKING:
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
 
 NAME = "outputs.json"
 FORMAT = 1
-AGAIN = "train again"
 
 
 def scorer(task: Task, split: Split, gold: Mapping[str, int]) -> Callable[[numpy.ndarray], dict[str, float]]:

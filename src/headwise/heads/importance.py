@@ -337,7 +337,7 @@ class RunningSums:
         """
         values, sizes, *squares, tokens = (each.double().cpu().numpy() for each in self._sums)
         if not all(np.isfinite(each).all() for each in (values, *squares)):
-            raise StateError(
+            raise InputError(
                 "the gradients of the gates are not finite: has training diverged, or is the model in fp16? "
                 "Use fp32 or bf16."
             )

@@ -59,26 +59,14 @@ def ranked_heads(scores: Any, *, ascending: bool = False) -> list[Head]:
     return list(zip(layers.tolist(), heads.tolist(), strict=True))
 
 
-def cumulative_masks(
-    scores: Any, counts: Sequence[int], *, ascending: bool = False, keep_per_layer: int = 0
-) -> list[Mask]:
-    """The first heads of the ranking silenced, once for each count; larger masks contain the smaller ones.
-
-    Args:
-        scores: [N,H] importance.
-        counts: how many heads to silence, in any order: the masks come in that order.
-        ascending: the least important heads first.
-        keep_per_layer: of each layer so many heads, those that come last in the ranking, are never silenced.
-    """
-    return exact_masks(lambda mask: scores, counts, ascending=ascending, keep_per_layer=keep_per_layer)
-
-
 def exact_masks(
     rescore: Callable[[Mask | None], Any], counts: Sequence[int], *, ascending: bool = False, keep_per_layer: int = 0
 ) -> list[Mask]:
-    """Like `cumulative_masks`, but importance is measured again before each step, with the heads so far silenced.
+    """The first heads of the ranking silenced, once for each count; larger masks contain the smaller ones.
 
         exact_masks(lambda mask: hw.head_importance(model, data, mask=mask).scores, [14, 21, 28])
+
+    Importance is measured again before each step, with the heads so far silenced; `lambda mask: scores` ranks once.
 
     The heads that a layer keeps are taken from those that are not silenced yet, so a layer never falls below
     `keep_per_layer`. (The authors' code counted silenced heads, whose importance is 0, as kept.)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from headwise.errors import InputError
 from headwise.experiments import record
-from headwise.experiments.analysis.analysis_files import check_heads, read_analysis
+from headwise.experiments.analysis.analysis_files import read_analysis
 from headwise.experiments.comparison.run_plots import names_apart
 from headwise.experiments.record import StoredRun, read_stored
 
@@ -74,8 +74,6 @@ def gather_runs(
         runs.append(ReportRun(f"m{number}", name, role, folder, content, read_analysis(folder, task)))
     for other in runs[1:]:
         _check_pair(runs[0], other)
-    for each in runs:
-        check_heads(each.folder, each.analysis, task)
     return runs
 
 

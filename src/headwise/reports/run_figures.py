@@ -96,7 +96,6 @@ def draw_pca(
     """Heads as points, on axes that all runs have in common."""
     import torch
 
-    from headwise.experiments.analysis.analysis_files import check_heads
     from headwise.heads.statistics import principal_components
 
     analyses, views = _views(folders, example, task)
@@ -107,8 +106,6 @@ def draw_pca(
                 f"{folders[0]} has {first.layers} layers of {first.heads} heads and {folder} {each.layers} of "
                 f"{each.heads}: draw runs of different encoders in separate figures."
             )
-    for folder, each in zip(folders, analyses, strict=True):
-        check_heads(folder, each, task)
     vectors = np.stack([np.asarray(view.vectors, dtype=np.float64) for view in views])  # [runs,heads,tokens]
     there = (vectors.sum(2) > 0).all(0)  # pruned heads look at nothing: they are no points
     if not there.any():
@@ -207,9 +204,10 @@ def _draw_plots(
             where = f"the sweep {sweep} of {folder}" if sweep is not None else str(folder)
             raise InputError(f"{where} has no finished runs over {what}: run a sweep over them, such as {shipped}.")
         plots += [{**each, "title": f"{name}: {each['title']}"} for each in found] if len(folders) > 1 else found
+    notes = list(dict.fromkeys(note for plot in plots for note in plot["notes"]))
     if len(plots) == 1:
-        return build_lines(plots[0], title=title), []
-    return build_line_panels(plots, title=title or ""), []
+        return build_lines(plots[0], title=title), notes
+    return build_line_panels(plots, title=title or ""), notes
 
 
 def names_of(folders: Sequence[Path], own: Sequence[str] = ()) -> list[str]:

@@ -60,7 +60,7 @@ def read_collection(
         gold: what answers a claim of SciFact: "evidence" or "cited".
         drop_unknown: leave out judgements of documents that are not in the corpus, instead of refusing them.
     """
-    for what, value, known in (("layout", layout or "beir", LAYOUTS), ("gold", gold, GOLDS)):
+    for what, value, known in (("layout", "beir" if layout is None else layout, LAYOUTS), ("gold", gold, GOLDS)):
         if value not in known:
             raise InputError(f"unknown {what} {value!r}: {choices(value, known)}.")
     kind, location = _find_layout(folder, LAYOUTS if layout is None else (layout,))

@@ -217,7 +217,7 @@ class Supervision(nn.Module):
             if self.training and self.options.learns_labels:
                 self._warn(
                     "this model learns token labels, and a training batch came without ssa_labels: train with "
-                    "hw.relabel(trainer), or pass them."
+                    "hw.SSACallback, or pass them."
                 )
             return task
         weight = self.options.aug_loss_weight

@@ -30,7 +30,7 @@ def self_supervise(
 
     The model keeps its class, has the weights `ssa.*` beside its own, takes `ssa_labels` [B,T] in a batch, and
     returns `ssa_logits`, `ssa_scores` and `ssa_kept` when called with `output_ssa=True` (last, if it returns tuples).
-    Labels come from `hw.relabel(trainer)`. `model.save_pretrained` keeps all of it, and `hw.load` brings it back. With
+    Labels come from `hw.SSACallback`. `model.save_pretrained` keeps all of it, and `hw.load` brings it back. With
     PEFT afterwards the token head learns if it is named: `modules_to_save=["classifier", "ssa"]`.
 
     Args:

@@ -16,7 +16,7 @@ from transformers import TrainerCallback
 from transformers.trainer_callback import ExportableState
 
 from headwise.attention import capture
-from headwise.disk import write_atomically
+from headwise.disk import save_content
 from headwise.errors import InputError
 from headwise.heads import HeadStatistics, head_vectors
 from headwise.heads.iat import IAT, HeadUpdates
@@ -124,7 +124,9 @@ class Snapshots(TrainerCallback):
             return
         self._folder.mkdir(parents=True, exist_ok=True)
         path = self._folder / f"step-{state.global_step:08d}.safetensors"
-        write_atomically(path, save(self._look()))
+        if path.is_dir():  # in a folder of ours, so it is damage
+            shutil.rmtree(path)
+        save_content(path, save(self._look()))
 
     def _look(self) -> dict[str, Tensor]:
         statistics, vectors = HeadStatistics(), None

@@ -5,7 +5,6 @@ The two newest are kept, so that a run whose newest checkpoint is damaged resume
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import shutil
@@ -19,6 +18,7 @@ from typing import Any
 
 from transformers import TrainerCallback
 
+from headwise.cache import file_digest
 from headwise.disk import write_atomically
 from headwise.errors import HeadwiseWarning, InputError, StateError
 from headwise.limits import parse_json
@@ -111,7 +111,7 @@ def fault(checkpoint: Path) -> str | None:
                 return f"{name} is missing"
             if (found := path.stat().st_size) != size:
                 return f"{name} has {found} bytes instead of {size}"
-            if file_sha256(path) != sha256:
+            if file_digest(path) != sha256:
                 return f"the content of {name} has changed"
         except OSError as error:
             return f"{name} cannot be read: {error.strerror or error}"
@@ -138,12 +138,6 @@ def _step(path: Path) -> int:
     return int(number) if number.isdigit() else -1
 
 
-def file_sha256(path: Path) -> str:
-    """Of what a file holds."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
 # -- what is kept ------------------------------------------------------------------------------------------------------
 
 
@@ -158,7 +152,7 @@ def mark(checkpoint: Path) -> None:
             with path.open("rb") as file:
                 os.fsync(file.fileno())
             name = Path(os.path.relpath(path, checkpoint)).as_posix()
-            files[name] = {"size": path.stat().st_size, "sha256": file_sha256(path)}
+            files[name] = {"size": path.stat().st_size, "sha256": file_digest(path)}
     write_atomically(checkpoint / MARK, json.dumps({"step": _step(checkpoint), "files": files}, indent=1) + "\n")
 
 

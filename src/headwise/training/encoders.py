@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import importlib.util
 import logging
 import os
@@ -18,6 +17,7 @@ from transformers import MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING, set_seed
 from headwise.attention import Seam
 from headwise.attention.pretrained import class_in, read_config, read_model, read_tokenizer, reason_of
 from headwise.attention.surgery import pruned_class, pruned_in
+from headwise.cache import file_digest
 from headwise.errors import InputError, UnsupportedModelError, choices
 from headwise.training.classifier import change_head
 from headwise.training.saving import TASKS_KEY
@@ -232,17 +232,12 @@ def builtin_folder(name: str) -> Path:
         raise InputError(f"model {name!r} is not installed: {entry.install}.")
     folder = Path(found.origin).parent / entry.folder
     weights = folder / "model.safetensors"
-    if not weights.is_file() or _sha256(weights) != entry.sha256:
+    if not weights.is_file() or file_digest(weights) != entry.sha256:
         raise InputError(
             f"model {name!r}: the weights in package {entry.package} are not those that were checked (sha256 "
             f"{entry.sha256[:12]}...): reinstall it, and do not use it if that does not help."
         )
     return folder
-
-
-def _sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _not_loaded(name: str, is_folder: bool, network: bool, error: Exception) -> str:

@@ -17,6 +17,7 @@ from torch import nn
 from transformers import PrinterCallback, TrainerCallback, TrainerState
 
 from headwise.attention.pretrained import check_readable
+from headwise.cache import file_digest
 from headwise.disk import write_atomically
 from headwise.errors import DiskError, InputError
 from headwise.ssa.supervise import TOKEN_HEAD
@@ -27,7 +28,6 @@ from headwise.training.checkpoints import (
     MarkCheckpoints,
     StopAt,
     StopOnRequest,
-    file_sha256,
     newest,
     saved_callbacks,
     usable,
@@ -329,7 +329,7 @@ def save_weights(model: nn.Module, folder: Path) -> None:
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     save_model(model, str(folder / WEIGHTS))
-    write_atomically(folder / DIGEST, file_sha256(folder / WEIGHTS) + "\n")
+    write_atomically(folder / DIGEST, file_digest(folder / WEIGHTS) + "\n")
 
 
 def load_weights(model: nn.Module, folder: Path) -> None:
@@ -345,7 +345,7 @@ def check_weights(folder: Path) -> None:
     if not weights.is_file():
         raise InputError(f"{folder} has no {WEIGHTS}, the best model so far: {fix}")
     # Of an earlier version, there is no digest.
-    if digest.exists() and (not digest.is_file() or digest.read_bytes().strip() != file_sha256(weights).encode()):
+    if digest.exists() and (not digest.is_file() or digest.read_bytes().strip() != file_digest(weights).encode()):
         raise InputError(f"the content of {weights} has changed since it was written, or its {DIGEST}: {fix}")
 
 

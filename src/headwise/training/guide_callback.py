@@ -102,13 +102,12 @@ class GuideCallback(TrainerCallback, ExportableState):
     def load(self, callbacks: dict[str, Any]) -> None:
         """Resume from a checkpoint's callbacks, and make sure that the next checkpoint has this one."""
         self._means = RunningMeans()
-        for name in (type(self).__name__, *OLD_NAMES):
-            found = callbacks.get(name)
-            attributes = found.get("attributes", {}) if isinstance(found, dict) else {}
+        saved = [callbacks.get(type(self).__name__), *(callbacks.pop(name, None) for name in OLD_NAMES)]
+        for each in saved:
+            attributes = each.get("attributes", {}) if isinstance(each, dict) else {}
             self._means.load(attributes.get("running", {}))
             if attributes.get("saved") is not None and self.guidance is not None:
                 self.guidance.load_state_dict(attributes["saved"])
-            callbacks.pop(name if name in OLD_NAMES else "", None)
         callbacks.setdefault(type(self).__name__, self.state())  # the Trainer saves only callbacks with an entry here
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:

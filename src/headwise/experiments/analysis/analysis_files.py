@@ -193,19 +193,16 @@ def read_analysis(run: Path, task: str | None = None) -> Analysis:
         raise InputError(f"{run} has no saved arrays of its heads{of_task}: analyze the run first.")
     content, arrays = result
     try:
-        return Analysis(content, unpack_examples(content["kept"], arrays))
+        analysis = Analysis(content, unpack_examples(content["kept"], arrays))
+        for view in analysis.examples:
+            if view.maps.heads != (analysis.layers, analysis.heads):
+                raise ValueError(
+                    f"the maps of {view.title} are of {' x '.join(map(str, view.maps.heads))} heads, expected "
+                    f"{analysis.layers} x {analysis.heads}"
+                )
+        return analysis
     except BROKEN as error:
         raise damaged(folder, ANALYSIS, error) from error
-
-
-def check_heads(run: Path, analysis: Analysis, task: str | None = None) -> None:
-    """Refuse an analysis whose maps have another number of heads than its statistics."""
-    expected = analysis.layers, analysis.heads
-    for view in analysis.examples:
-        if view.maps.heads != expected:
-            got, should = (" x ".join(map(str, each)) for each in (view.maps.heads, expected))
-            error = ValueError(f"the maps of {view.title} are of {got} heads, expected {should}")
-            raise damaged(analysis_folder(run, task), ANALYSIS, error)
 
 
 # The fields of an example in the JSON; the others are arrays.

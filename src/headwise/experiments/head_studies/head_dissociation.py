@@ -16,7 +16,14 @@ from headwise.errors import Stopped
 from headwise.experiments import record
 from headwise.experiments.apply import Source, load_tasks
 from headwise.experiments.head_studies.curve_masks import ASCENDING, CurveSettings
-from headwise.experiments.head_studies.head_files import CURVE, DISSOCIATION, new_results, result_folder, write_result
+from headwise.experiments.head_studies.head_files import (
+    CURVE,
+    DISSOCIATION,
+    check_file,
+    new_results,
+    result_folder,
+    write_result,
+)
 from headwise.experiments.head_studies.head_importance import several
 from headwise.experiments.head_studies.prune_curve import PruneCurve, find_curve, measure_curve, write_curve
 from headwise.heads.dissociation import (
@@ -163,7 +170,7 @@ def dissociate(curve: PruneCurve, *, resamples: int, seed: int = 0) -> CurveDiss
 
 def study_dissociation(
     run: Path,
-    asked: Mapping[str, Any],
+    required: Mapping[str, Any],
     source: Source,
     *,
     resamples: int = 1000,
@@ -179,7 +186,7 @@ def study_dissociation(
 
     Args:
         run: a finished run on several tasks.
-        asked: settings that the curve must have, by the names of `CurveSettings`.
+        required: settings that the curve must have, by the names of `CurveSettings`.
         source: the location of the data.
         resamples: how often the evaluated examples are drawn for the intervals.
         seed: decides these draws, and the masks of a curve that is measured now.
@@ -189,13 +196,14 @@ def study_dissociation(
         listener: receives progress.
     """
     listener, folder = listener or Silence(), result_folder(run, output)
-    settings = CurveSettings(**asked, seed=seed)
+    settings = CurveSettings(**required, seed=seed)
     with new_results(run, folder, [folder / f"{DISSOCIATION}.json"], overwrite=overwrite):
         recipe = record.recipe_of(record.read(run), run)
         tasks = tuple(recipe.parts)
         several(tasks, "a D-score")
-        curve = find_curve(folder, run, tasks, asked)
+        curve = find_curve(folder, run, tasks, required)
         if curve is None:
+            check_file(folder / f"{CURVE}.json")
             curve = measure_curve(load_tasks(run), settings, source, batch=batch, listener=listener)
             write_curve(folder, curve)
             listener.log(f"the curve is saved in {folder}")

@@ -57,9 +57,16 @@ def new_results(run: Path, folder: Path, paths: Sequence[Path], *, overwrite: bo
     record.finished_record(run)
     with folder_lock(folder):
         for path in paths:
+            check_file(path)
             if path.exists() and not overwrite:
                 raise InputError(f"{path} exists already: pass overwrite=True to replace it.")
         yield
+
+
+def check_file(path: Path) -> None:
+    """Refuse a folder in the place of a result."""
+    if path.is_dir():
+        raise InputError(f"{path} is a folder, and a result is written to this name: remove it.")
 
 
 def identity(run: Path) -> dict[str, Any]:

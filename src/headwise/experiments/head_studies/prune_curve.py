@@ -287,14 +287,14 @@ def read_curve(folder: Path, run: Path) -> PruneCurve | None:
         raise damaged(folder, CURVE, error) from error
 
 
-def find_curve(folder: Path, run: Path, tasks: tuple[str, ...], asked: Mapping[str, Any]) -> PruneCurve | None:
+def find_curve(folder: Path, run: Path, tasks: tuple[str, ...], required: Mapping[str, Any]) -> PruneCurve | None:
     """The curve of a run in a folder, or None if there is none.
 
     Args:
         folder: the folder of the results.
         run: the run; a curve of another run is refused.
         tasks: its tasks.
-        asked: settings that the curve must have, by the names of `CurveSettings`.
+        required: settings that the curve must have, by the names of `CurveSettings`.
     """
     curve = read_curve(folder, run)
     if curve is None:
@@ -305,7 +305,7 @@ def find_curve(folder: Path, run: Path, tasks: tuple[str, ...], asked: Mapping[s
             f"{path} is about {', '.join(curve.tasks)}, the run about {', '.join(tasks)}: measure it again and "
             "replace it."
         )
-    for name, value in asked.items():
+    for name, value in required.items():
         theirs = getattr(curve.settings, name)
         if theirs != value and not (name == "task" and set(theirs) == set(value)):
             raise InputError(

@@ -117,8 +117,12 @@ class ResultFolder:
         return self.path / "unfinished" / key
 
     def has(self, key: str) -> bool:
-        """Whether the run is finished."""
-        return self.result(key).is_file()
+        """Whether the run is finished; refuses a damaged file, which a comparison could not read."""
+        path = self.result(key)
+        if not path.is_file():
+            return False
+        read_json(path)
+        return True
 
     def half_tidied(self) -> list[str]:
         """Finished runs of which a kill left the draft, or their folder in unfinished/."""
