@@ -24,7 +24,7 @@ from ssa import LENGTH, texts_of
 
 from headwise.attention import gate
 from headwise.data import Collator, Encoded, encode
-from headwise.heads.pruning import cumulative_masks, head_count, random_masks
+from headwise.heads.pruning import exact_masks, head_count, random_masks
 from headwise.training import find_encoder, load_classifier, predict_logits
 from headwise.training.predict import predict_under_masks
 
@@ -64,7 +64,8 @@ def make_masks(shape: tuple[int, int], tasks: int) -> np.ndarray:
     random = np.random.default_rng(SEED)
     counts = [head_count(shape[0] * shape[1], percent) for percent in PERCENT]
     common = random.normal(size=shape)
-    ranked = [cumulative_masks(common + random.normal(size=shape), counts) for _ in range(tasks)]
+    scores = [common + random.normal(size=shape) for _ in range(tasks)]
+    ranked = [exact_masks(lambda mask, own=own: own, counts) for own in scores]
     controls = random_masks(shape, counts, 2 * tasks, SEED)  # by count, then by repeat
     return np.array([mask for several in (*ranked, *controls) for mask in several])
 

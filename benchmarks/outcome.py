@@ -11,6 +11,8 @@ import torch
 import transformers
 from measure import SHAPES, Point, Row
 
+from headwise.errors import HeadwiseError
+
 TIME_LIMIT = 1.08
 TIME_LIMIT_WITH_DROPOUT = 1.02
 MEMORY_LIMIT = 1.02
@@ -111,6 +113,26 @@ def finish(result: dict[str, Any], check: bool) -> int:
     for bar in missed:
         progress(f"missed: {bar['name']}: {bar['value']} > {bar['limit']}")
     return int(check and bool(missed))
+
+
+def finish_study(
+    name: str,
+    options: Any,
+    make_rows: Callable[[], list[Row]],
+    page: Callable[[list[Row]], str],
+    marks: tuple[str, str],
+) -> int:
+    """Compute the rows of a study, write them and its page if asked, and print them; bad input is exit code 2."""
+    try:
+        rows = make_rows()
+    except HeadwiseError as error:
+        sys.stderr.write(f"{name}: {error}\n")
+        return 2
+    if options.output:
+        write_rows(options.output, rows)
+    if options.markdown:
+        put_between(options.markdown, *marks, page(rows))
+    return finish({"rows": rows, "bars": []}, options.check)
 
 
 def versions() -> dict[str, str]:

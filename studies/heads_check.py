@@ -20,11 +20,10 @@ from typing import Any
 sys.path.append(str(Path(__file__).parents[1] / "benchmarks"))  # the shared harness
 
 import numpy as np
-from outcome import finish, progress, put_between, write_rows
+from outcome import finish_study, progress
 from real_check import spread
 from table2 import half_width
 
-from headwise.errors import HeadwiseError
 from headwise.experiments.apply import RunTasks, Source, load_tasks
 from headwise.experiments.head_studies.curve_masks import ASCENDING, DESCENDING, CurveSettings
 from headwise.experiments.head_studies.head_dissociation import dissociate
@@ -266,16 +265,11 @@ def main() -> int:
         options.percent, options.examples, options.resamples = options.percent[:1], 16, 50
         per_task = [f"tasks.{task}.{small}" for task in ("sst2", "rte", "sick")]
         options.set = [*options.set, "training.num_train_epochs=2", "iat.start=0.5", *per_task]
-    try:
-        rows = saved(options.rows) if options.rows else [run(seed, options) for seed in options.seeds]
-    except HeadwiseError as error:
-        sys.stderr.write(f"heads_check: {error}\n")
-        return 2
-    if options.output:
-        write_rows(options.output, rows)
-    if options.markdown:
-        put_between(options.markdown, START, END, page(rows))
-    return finish({"rows": rows, "bars": []}, options.check)
+
+    def rows() -> list[Row]:
+        return saved(options.rows) if options.rows else [run(seed, options) for seed in options.seeds]
+
+    return finish_study("heads_check", options, rows, page, (START, END))
 
 
 if __name__ == "__main__":

@@ -15,11 +15,10 @@ from typing import Any
 
 sys.path.append(str(Path(__file__).parents[1] / "benchmarks"))  # the shared harness
 
-from outcome import finish, progress, put_between, write_rows
+from outcome import finish_study, progress
 from real_check import spread, values
 from table2 import half_width
 
-from headwise.errors import HeadwiseError
 from headwise.experiments.prepare import Place
 from headwise.experiments.recipe_files import read_recipe
 from headwise.experiments.record import NAME
@@ -132,16 +131,11 @@ def main() -> int:
         options.seeds, options.tasks = options.seeds[:1], options.tasks[-1:]
         options.set = [*options.set, "training.num_train_epochs=2", "data.limit={train: 24, validation: 16, test: 16}"]
     wanted = [(task, seed, setting) for task in options.tasks for seed in options.seeds for setting in options.settings]
-    try:
-        rows = [run(task, setting, seed, options) for task, seed, setting in wanted]
-    except HeadwiseError as error:
-        sys.stderr.write(f"ssa_check: {error}\n")
-        return 2
-    if options.output:
-        write_rows(options.output, rows)
-    if options.markdown:
-        put_between(options.markdown, START, END, page(rows))
-    return finish({"rows": rows, "bars": []}, options.check)
+
+    def rows() -> list[Row]:
+        return [run(task, setting, seed, options) for task, seed, setting in wanted]
+
+    return finish_study("ssa_check", options, rows, page, (START, END))
 
 
 if __name__ == "__main__":

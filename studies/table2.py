@@ -13,11 +13,10 @@ from typing import Any
 
 sys.path.append(str(Path(__file__).parents[1] / "benchmarks"))  # the shared harness
 
-from outcome import finish, progress, put_between, write_rows
+from outcome import finish_study, progress
 from real_check import row_of, spread, values
 from scipy import stats
 
-from headwise.errors import HeadwiseError
 from headwise.experiments.prepare import Place
 from headwise.experiments.recipe_files import bundled, read_recipe
 from headwise.experiments.record import NAME
@@ -101,16 +100,11 @@ def main() -> int:
     if options.quick:
         options.seeds = options.seeds[:1]
         options.set = [*options.set, "training.num_train_epochs=1", "data.limit={train: 60, validation: 40, test: 40}"]
-    try:
-        rows = [run(setting, seed, options) for seed in options.seeds for setting in settings()]
-    except HeadwiseError as error:
-        sys.stderr.write(f"table2: {error}\n")
-        return 2
-    if options.output:
-        write_rows(options.output, rows)
-    if options.markdown:
-        put_between(options.markdown, START, END, page(rows))
-    return finish({"rows": rows, "bars": []}, options.check)
+
+    def rows() -> list[Row]:
+        return [run(setting, seed, options) for seed in options.seeds for setting in settings()]
+
+    return finish_study("table2", options, rows, page, (START, END))
 
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -120,8 +121,16 @@ def view(number: int, tokens: Sequence[str] = TOKENS, *, seed: int = 0, gone: Se
 
 
 def write_analysis(run: Path, views: Sequence[ExampleView], *, name: str = "demo", heads: int = SHAPE[1]) -> Path:
-    """Put kept examples into a run."""
-    described, arrays = pack_examples(views)
+    """Put kept examples into a run, with so many heads of each layer."""
+    cut = [
+        replace(
+            each,
+            maps=ExampleMaps(each.maps.values[:, :heads]),
+            vectors=each.vectors.reshape(*SHAPE, -1)[:, :heads].reshape(SHAPE[0] * heads, -1),
+        )
+        for each in views
+    ]
+    described, arrays = pack_examples(cut)
     content = {
         "run": identity(run),
         "task": "pairs",

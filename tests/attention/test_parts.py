@@ -141,14 +141,6 @@ def slopes(model, loss):
     return [torch.zeros(()) if each is None else each for each in found]
 
 
-def hooks(model):
-    return [
-        (name, kind, len(vars(module)[kind]))
-        for name, module in model.named_modules()
-        for kind in ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks")
-    ]
-
-
 def test_gates_act_where_only_parts_are_watched(family, batch):
     model = build_model(family, dtype=torch.float64).eval()
     gates = torch.rand(LAYERS, HEADS, dtype=torch.float64)
@@ -173,21 +165,6 @@ def test_an_output_is_the_map_that_dropout_left_times_the_values(family, batch):
         expected = maps[layer] @ values[layer][:, [0, 2]]
         torch.testing.assert_close(outputs[layer][:, [0, 2]] * tokens, expected, rtol=1e-9, atol=1e-9)
         assert (maps[layer][0].sum(-1) - 1).abs().max() > 0.05
-
-
-@pytest.mark.parametrize("family", ["bert", "modernbert", "deberta-v2"])
-@pytest.mark.parametrize("what", PARTS)
-def test_gradient_checkpointing_gives_the_same_gradients(what, family, batch):
-    found = []
-    for checkpointing in (False, True):
-        model = build_model(family, dtype=torch.float64).train()
-        if checkpointing:
-            model.gradient_checkpointing_enable({"use_reentrant": False})
-        with hw.capture(model, what=what, heads=[0, 2, 3]) as record:
-            output = model(**batch)
-            (record.stacked().square().sum() + output.loss).backward()
-        found.append([each.grad for each in model.parameters() if each.grad is not None])
-    torch.testing.assert_close(*found, rtol=1e-9, atol=1e-9)
 
 
 def test_what_else_is_refused(model):

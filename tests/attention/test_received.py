@@ -113,16 +113,6 @@ def test_more_keys_than_queries_and_a_scale_of_ones_own(path, monkeypatch):
     assert_same(ours, slow, (query, key, value))
 
 
-def test_a_query_that_sees_nothing_has_output_zero_and_no_vote(path):
-    inputs, mask = tensors(), window_mask()
-    out, given = attention_with_received(*inputs, mask=mask)
-    blind = ~mask.any(-1)[:, 0]  # [B,Q]
-    assert torch.equal(out[blind], torch.zeros_like(out[blind]))
-    torch.testing.assert_close(given.sum(-1), (~blind).sum(1)[:, None].expand(-1, HEADS).double())
-    gradients = torch.autograd.grad(out.sum() + given.square().sum(), inputs)
-    assert all(gradient.isfinite().all() for gradient in gradients)
-
-
 def test_either_result_alone_gives_its_gradient(path):
     inputs = tensors()
     for number in (0, 1):
@@ -135,32 +125,11 @@ def test_either_result_alone_gives_its_gradient(path):
             torch.testing.assert_close(mine, theirs, rtol=1e-12, atol=1e-12)
 
 
-def test_long_sequences_go_through_blocks_of_rows(monkeypatch):
-    take("two heads a tile", monkeypatch)
-    monkeypatch.setattr(tiles, "TILE_BYTES", 100_000)
-    inputs = tensors(batch=3, heads=2, length=600)
-    valid = lengths_mask(600)
-    ours = attention_with_received(*inputs, mask=valid[:, None, None], valid=valid)
-    slow = slow_attention(*inputs, mask=valid[:, None, None], valid=valid)
-    assert_same(ours, slow, inputs, tolerance=1e-11)
-
-
 def operation(inputs, *, seed=5, dropout=0.3, after_dropout=False, mask=None, valid=None):
     """The registered operation itself, whose seed can be chosen: output and received attention."""
     scale = inputs[0].shape[-1] ** -0.5
     run = torch.ops.headwise.attention_with_received
     return run(*inputs, mask, valid, torch.tensor(seed), scale, dropout, after_dropout)[:2]
-
-
-@pytest.mark.parametrize(("dropout", "after_dropout"), [(0.0, False), (0.3, False), (0.3, True)])
-def test_gradients_are_those_of_finite_differences(path, dropout, after_dropout):
-    inputs = tensors(batch=2, heads=2, length=4, size=2)
-    valid = torch.tensor([[1, 1, 1, 1], [1, 1, 1, 0]]).bool()
-
-    def run(*inputs):
-        return operation(inputs, dropout=dropout, after_dropout=after_dropout, mask=valid[:, None, None], valid=valid)
-
-    assert torch.autograd.gradcheck(run, inputs)
 
 
 def kept_weights(inputs, **options):
@@ -190,18 +159,6 @@ def test_as_many_weights_are_dropped_as_asked_and_nowhere_the_same(path, rate):
         for second in masks[:number]:
             shared = (first * second).mean()
             assert abs(shared - both) < 5 * (both * (1 - both) / first.numel()) ** 0.5
-
-
-def test_received_before_dropout_is_that_of_no_dropout_and_after_is_not(path):
-    inputs, valid = tensors(), lengths_mask()
-    options = {"mask": valid[:, None, None], "valid": valid}
-    votes = valid.sum(1)[:, None].expand(-1, HEADS).double()
-    _, plain = attention_with_received(*inputs, **options)
-    _, before = attention_with_received(*inputs, **options, dropout=0.3)
-    _, after = attention_with_received(*inputs, **options, dropout=0.3, after_dropout=True)
-    torch.testing.assert_close(before, plain, rtol=1e-12, atol=1e-12)
-    torch.testing.assert_close(before.sum(-1), votes)
-    assert (after.sum(-1) - votes).abs().min() > 1e-3
 
 
 def test_dropout_follows_the_seed_of_torch(path):

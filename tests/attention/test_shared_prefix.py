@@ -45,14 +45,6 @@ def one_by_one(model, masks, batch):
     return torch.cat(found)
 
 
-def test_outputs_come_mask_by_mask(model, batch):
-    masks = numpy.zeros((2, LAYERS, HEADS), dtype=bool)
-    masks[1, 1, 2] = True
-    found = logits_under(model, masks, batch)
-    assert found.shape == (2 * 3, 3)
-    torch.testing.assert_close(found, one_by_one(model, masks, batch), atol=1e-5, rtol=0)
-
-
 def test_masks_share_what_lies_before_the_layer_where_they_part(model, batch, attended):
     """They part in the middle layer: its attention, and that of the first, is computed once, that of the last twice."""
     masks = numpy.zeros((2, LAYERS, HEADS), dtype=bool)

@@ -130,7 +130,7 @@ def test_maps_equal_those_written_out(heads, mask):
     compare(ours, written_out(query, key, value, heads, mask), inputs)
 
 
-@HEADS
+@pytest.mark.parametrize("heads", [[0, 2, 3]], ids=str)
 def test_dropout_equals_that_written_out(heads, mask, kept):
     query, key, value = inputs = tensors()
     left = kept(torch.rand(B, len(heads), S, S) < 0.7)
@@ -145,17 +145,7 @@ def test_a_bias_that_is_learned_gets_its_gradient():
     compare(ours, written_out(query, key, value, [0, 2], bias), [*inputs, bias])
 
 
-def test_every_pass_drops_anew_and_a_seed_repeats_it():
-    inputs = [each.detach() for each in tensors()]
-    found = []
-    for seed in (1, 1, 2):
-        torch.manual_seed(seed)
-        found.append(attention_with_maps(*inputs, [0], mask=None, scale=1.0, dropout=0.5, rest=slow_rest)[2])
-    assert torch.equal(found[0], found[1])
-    assert not torch.equal(found[0], found[2])
-
-
-@HEADS
+@pytest.mark.parametrize("heads", [[0, 2, 3]], ids=str)
 def test_half_precision_keeps_its_maps_in_float32(heads):
     mask = padding(6, 3)
     exact = tensors(torch.float32)
@@ -181,18 +171,6 @@ def test_no_map_is_kept_and_of_dropout_only_what_it_left(rate):
         attention_with_maps(*inputs, range(H), mask=padding(6, 3), scale=SCALE, dropout=rate, rest=slow_rest)
     maps = [each.dtype for each in saved if each.shape == (B, H, S, S)]
     assert maps == ([torch.bool] if rate else [])
-
-
-def test_a_blind_query_has_an_empty_row_and_no_gradient():
-    query, key, value = inputs = tensors()
-    out, before, _ = attention_with_maps(*inputs, range(H), mask=window(), scale=SCALE, dropout=0.0, rest=slow_rest)
-    blind = ~window().any(-1)  # [B,1,S]
-    assert blind[1, 0].tolist() == [False, False, False, False, True, True]
-    assert not before[1, :, 4:].any()
-    assert not out[1, 4:].any()
-    (out.square().sum() + before.square().sum()).backward()
-    assert not query.grad[1, :, 4:].any()
-    assert all(each.grad.isfinite().all() for each in inputs)
 
 
 def test_the_rest_goes_without_a_copy_where_heads_are_neighbours():
@@ -236,7 +214,7 @@ def call(mask=None, dropout=0.0):
     return Call.of(*[each.detach() for each in tensors()], mask, SCALE, dropout)
 
 
-@HEADS
+@pytest.mark.parametrize("heads", [[0, 2, 3]], ids=str)
 def test_the_other_heads_run_sdpa(heads, mask, monkeypatch):
     calls = []
     sdpa = torch.nn.functional.scaled_dot_product_attention
@@ -440,6 +418,3 @@ def test_knowledge_reaches_those_who_guide(batch):
     assert noted[0].knowledge["mine"] is mine["mine"]
     assert noted[1].knowledge == {}
     assert torch.equal(noted[0].input_ids, batch["input_ids"])
-
-
-# -- half of the heads -------------------------------------------------------------------------------------------------

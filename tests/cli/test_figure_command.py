@@ -157,8 +157,9 @@ def test_dissociation_of_one_run_is_every_step_and_of_several_the_means(headwise
 
 def test_sizes_of_a_sweep_tell_what_their_intervals_are(headwise, results, tmp_path):
     target = tmp_path / "a.svg"
-    assert headwise("figure", "sizes", results, "-o", target) == (0, f"saved in {target}\n", "")
-    assert "Means over 3 seeds with 95 % t intervals." in target.read_text()
+    note = "Means over 3 seeds with 95 % t intervals."
+    assert headwise("figure", "sizes", results, "-o", target) == (0, f"saved in {target}\n", f"{note}\n")
+    assert note in target.read_text()
 
 
 def test_several_sweeps_are_panels(headwise, results, tmp_path, drawn):
@@ -173,7 +174,8 @@ def test_layers_of_a_sweep(headwise, tmp_path):
     layers = {label: {"guides": {"mdg": {"weight": 1.0, "layers": [int(label)]}}} for label in ("0", "1")}
     folder = small_results.sweep(tmp_path / "results", {"layer": layers}, compare={})
     target = tmp_path / "a.pdf"
-    assert headwise("figure", "layers", folder, "-o", target) == (0, f"saved in {target}\n", "")
+    note = "Means over 3 seeds with 95 % t intervals.\n"
+    assert headwise("figure", "layers", folder, "-o", target) == (0, f"saved in {target}\n", note)
 
 
 @pytest.mark.usefixtures("drawn")

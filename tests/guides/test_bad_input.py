@@ -5,7 +5,6 @@ from contextlib import contextmanager
 import pytest
 import torch
 import transformers
-from conftest import build_batch, build_model
 
 import headwise as hw
 from headwise.errors import HeadwiseError, HeadwiseWarning, InputError, StateError, UnsupportedModelError
@@ -175,12 +174,6 @@ def test_maps_that_a_guided_model_does_not_return_are_warned_of_once(model, batc
     assert len(model(**batch, output_attentions=True).attentions) == 3
 
 
-@pytest.mark.filterwarnings("ignore:.*does not call custom attention")
-def test_a_family_that_makes_its_own_maps_still_returns_them(batch):
-    guided = hw.guide(build_model("deberta-v2").train(), hw.MDG(weight=0.1))
-    assert len(guided(**batch, output_attentions=True).attentions) == 3
-
-
 @pytest.mark.parametrize(
     ("attempt", "facts"),
     [
@@ -208,34 +201,3 @@ def test_the_state_of_other_guides(model):
 
 
 # -- batches -----------------------------------------------------------------------------------------------------------
-
-
-def test_a_fully_masked_example(model, batch):
-    hw.guide(model, hw.MDG())
-    batch["attention_mask"][1] = 0
-    with answered(InputError, "example 1 of the batch is fully masked", "leave empty texts out"):
-        model(**batch)
-
-
-@pytest.mark.parametrize(("family", "longest"), [("bert", 40), ("roberta", 38)])
-def test_a_sequence_longer_than_the_model(family, longest):
-    model = hw.guide(build_model(family).train(), hw.MDG())
-    assert model(**build_batch(length=longest)).loss.isfinite()
-    with answered(InputError, f"{longest + 1} tokens long", f"at most {longest}", f"max_length={longest}"):
-        model(**build_batch(length=longest + 1))
-
-
-def test_a_model_without_a_table_of_positions_takes_any_length():
-    model = hw.guide(build_model("modernbert").train(), hw.MDG())
-    assert model(**build_batch(length=60)).loss.isfinite()
-
-
-def test_after_a_bad_batch_the_next_one_works(model, batch):
-    hw.guide(model, hw.MDG())
-    bad = {**batch, "attention_mask": torch.zeros_like(batch["attention_mask"])}
-    with answered(InputError, "fully masked"):
-        model(**bad)
-    with pytest.raises(IndexError):
-        model(**{**batch, "input_ids": batch["input_ids"] + 100})
-    model(**batch).loss.backward()
-    assert "mdg" in hw.guides.last_losses(model)

@@ -158,27 +158,6 @@ def test_by_hand_padding_does_not_count_and_an_example_counts_once():
     assert by_hand(both, valid) == pytest.approx(((3 / 5 - 1) / 2 - 1) / 2, rel=1e-12)
 
 
-def test_heads_of_other_layers_are_not_compared():
-    """Two layers of two heads each: in each the heads agree, across layers they do not."""
-    parts = torch.tensor([[1.0, 0.0], [2.0, 0.0], [0.0, 3.0], [0.0, 1.0]]).view(1, 4, 1, 2)
-    assert by_hand(parts, layers=2) == pytest.approx(1.0, rel=1e-6)
-    assert by_hand(parts, layers=1) == pytest.approx(1 / 3, rel=1e-6)
-
-
-@pytest.mark.parametrize("count", [2, 8])
-def test_the_bounds_are_those_of_cosines(count):
-    same = torch.randn(1, 1, 3, 5).expand(1, count, 3, 5)
-    assert by_hand(same) == pytest.approx(1.0, rel=1e-5)
-    apart = torch.eye(8)[:count].view(1, count, 1, 8)
-    assert by_hand(apart) == pytest.approx(0.0, abs=1e-6)
-
-
-@pytest.mark.parametrize("on", ["subspace", "output"])
-def test_the_length_of_a_vector_does_not_matter(on):
-    lengths = torch.tensor([1e-3, 7.0]).view(1, 2, 1, 1)
-    assert by_hand(TWO * lengths, on=on) == pytest.approx(by_hand(TWO, on=on), rel=1e-9)
-
-
 @pytest.mark.parametrize("reduction", REDUCTIONS)
 def test_a_head_that_says_nothing_agrees_with_none(reduction):
     """Dropout may take all that a token looked at; the cosine with nothing is taken as 0."""
@@ -193,12 +172,6 @@ def test_a_head_that_says_nothing_has_a_finite_gradient():
     record = AttentionRecord(Request.of("output", {0: (0, 1, 2)}))
     guide(record.fill({0: parts}, torch.ones(1, 1, dtype=torch.bool), None), NO_INPUTS).backward()
     assert parts.grad.isfinite().all()
-
-
-def test_half_precision_is_compared_in_float32():
-    parts = torch.randn(2, 4, 3, 8).bfloat16()
-    exact = by_hand(parts.double())
-    assert by_hand(parts) == pytest.approx(exact, abs=1e-6)
 
 
 # -- learning ----------------------------------------------------------------------------------------------------------

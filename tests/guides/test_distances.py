@@ -50,32 +50,6 @@ def test_the_derivative_is_that_of_finite_differences(name, leading):
     assert torch.autograd.gradcheck(lambda each: DISTANCES[name](each, target), attention)
 
 
-@EVERY
-def test_the_derivative_holds_away_from_distributions(name):
-    """Dropout leaves rows that do not sum to one."""
-    attention = (distributions(2, 5, 6) * torch.tensor([0.3, 1.7])[:, None, None]).requires_grad_()
-    assert torch.autograd.gradcheck(lambda each: DISTANCES[name](each, targets(2, 5, 6).fill_(0.25)), attention)
-
-
-@pytest.mark.parametrize(
-    ("name", "expected", "derivative"),
-    [
-        # attention (1/2, 1/4, 1/4), target (0, 1/2, 1/2)
-        ("mse", 1 / 4 + 1 / 16 + 1 / 16, [1.0, -0.5, -0.5]),
-        ("kl", math.log(2), [0.0, -2.0, -2.0]),
-        # |A|^2 = 3/8, |T|^2 = 1/2, A.T = 1/4: the cosine is (1/4) / sqrt(3/16) = 1/sqrt(3), and its derivative
-        # T / (|A||T|) - A cos / |A|^2 = (4 T - 8/3 A) / sqrt(3) = (-4/3, 4/3, 4/3) / sqrt(3)
-        ("cosine", 1 - 1 / math.sqrt(3), [4 / 3 / math.sqrt(3), -4 / 3 / math.sqrt(3), -4 / 3 / math.sqrt(3)]),
-    ],
-)
-def test_by_hand(name, expected, derivative):
-    attention = torch.tensor([0.5, 0.25, 0.25], dtype=torch.float64, requires_grad=True)
-    value = DISTANCES[name](attention, torch.tensor([0.0, 0.5, 0.5]))
-    assert value.item() == pytest.approx(expected, rel=1e-12)
-    value.backward()
-    assert attention.grad.tolist() == pytest.approx(derivative, rel=1e-12)
-
-
 def test_zero_attention_is_finite_under_kl_and_has_no_derivative():
     dtype = torch.float32
     attention = torch.tensor([[0.0, 0.5, 0.5], [0.0, 0.0, 1.0]], dtype=dtype, requires_grad=True)
@@ -123,11 +97,3 @@ def test_neither_tensor_is_written_to(name):
     DISTANCES[name](attention, target).sum().backward()
     assert torch.equal(attention, before[0])
     assert torch.equal(target, before[1])
-
-
-def test_only_mse_is_still_to_be_divided_by_the_number_of_keys():
-    assert {name: distance.per_key for name, distance in DISTANCES.items()} == {
-        "mse": True,
-        "kl": False,
-        "cosine": False,
-    }

@@ -1,7 +1,6 @@
 """Match: plain loops over examples, maps and rows; cases worked by hand; what it costs and what it refuses."""
 
 import copy
-import json
 import math
 import pickle
 
@@ -215,15 +214,6 @@ def test_every_option_equals_the_slow_reference(pattern, options):
             assert_same_gradients(gradients(model, added), gradients(twin, expected), 1e-6)
 
 
-@pytest.mark.parametrize("pattern", ["first", "next", "period"])
-def test_padding_on_the_left_is_padding_too(pattern):
-    model, twin, batch = exact(), exact(), sentences(left=True)
-    maps = first_half(slow_maps(twin.eval(), batch, eager=False))
-    for on in FORMS:
-        value, _ = guided(model, hw.Match(pattern, on=on, distance="kl"), batch)
-        same(value, slow_match(maps, batch, pattern, on, "kl"))
-
-
 def test_the_sum_over_layers_is_that_of_their_means_over_heads():
     """Layers with one and three guided heads."""
     twin, batch = exact(), sentences()
@@ -285,16 +275,6 @@ def match(maps, pattern, valid=THREE, *, special=None, **options):
 )
 def test_by_hand(pattern, options, expected):
     assert match(BY_HAND, pattern, **options) == pytest.approx(expected, rel=1e-7)
-
-
-def test_by_hand_without_special_tokens():
-    """Token 0 is special: of next only row 1 is left, of what is received keys 1 and 2 (shares 6/11 and 5/11)."""
-    special = torch.tensor([[True, False, False]])
-    looking = BY_HAND.clone()
-    looking[0, 0, 1] = torch.tensor([0.5, 0.0, 0.5])
-    assert match(looking, "next", special=special, special_tokens=False) == pytest.approx(0.5 / 3, rel=1e-7)
-    value = match(BY_HAND, "next", special=special, special_tokens=False, on="received")
-    assert value == pytest.approx(2 * (1 / 22) ** 2 / 2, rel=1e-6)
 
 
 def test_an_example_counts_once_whatever_its_length():
@@ -418,11 +398,6 @@ def test_heads_that_are_not_guided_stay_on_sdpa(heads, rest, sdpa, plain, explic
     assert not counting.calls
 
 
-def test_guiding_every_head_needs_no_sdpa(sdpa, plain, explicit):
-    guided(build_model("bert"), hw.Match("next", heads="all"), sentences())
-    assert (len(sdpa.calls), len(plain.calls), len(explicit.calls)) == (0, 0, 3)
-
-
 def test_received_attention_needs_no_maps(explicit, counting):
     guided(build_model("bert"), hw.Match("next", on="received"), sentences())
     assert not explicit.calls
@@ -436,12 +411,6 @@ def test_two_guides_on_one_pattern_make_its_target_once(on, monkeypatch):
     model = hw.guide(build_model("bert").train(), hw.Match("next", on=on) + hw.Match("next", on=on, distance="kl"))
     model(**sentences())
     assert len(spy.calls) == 1
-
-
-def test_in_evaluation_nothing_is_watched(explicit):
-    model = hw.guide(build_model("bert").eval(), hw.Match("next"))
-    model(**sentences())
-    assert not explicit.calls
 
 
 # -- with others -------------------------------------------------------------------------------------------------------
@@ -482,16 +451,6 @@ def test_two_patterns_on_the_same_heads_keep_their_targets_apart(on):
     for guide in both:
         torch.testing.assert_close(values[guide.name], guided(model, guide, batch)[0], rtol=1e-12, atol=0)
     assert values["next"] != values["prev"]
-
-
-def test_two_guides_can_share_out_the_heads_of_a_layer():
-    batch, twin = sentences(), exact()
-    maps = slow_maps(twin.eval(), batch, eager=False)
-    model = hw.guide(exact().train(), hw.Match("next", heads=[0, 2]) + hw.Match("prev", heads=[3, 1]))
-    model(**batch)
-    found = hw.guides.guidance(model).losses.guides
-    same(found["match"].raw, slow_match(maps[:, [0, 2, 4, 6, 8, 10]], batch, "next", "map", "mse"))
-    same(found["match-2"].raw, slow_match(maps[:, [1, 3, 5, 7, 9, 11]], batch, "prev", "map", "mse"))
 
 
 # -- learning ----------------------------------------------------------------------------------------------------------
@@ -566,14 +525,6 @@ def test_a_pattern_can_be_given_in_four_ways():
     assert build("match", pattern={"name": "next"}) == expected
 
 
-def test_options_of_a_pattern_are_its_own():
-    pattern = hw.Match({"name": "pmi", "window": 7}).pattern
-    assert pattern == build_pattern({"name": "pmi", "window": 7})
-    assert pattern.window == 7
-    assert build("pmi", pattern={"window": 7}).pattern == pattern
-    assert build("pmi", pattern={"name": "pmi", "window": 7}).pattern == pattern
-
-
 def test_what_is_compared_follows_the_pattern_unless_said():
     assert [hw.Match(pattern).on for pattern in FIXED] == ["map"] * 5
     assert hw.Match(Own()).on == "received"
@@ -597,14 +548,6 @@ def test_a_guide_for_every_pattern():
 def test_a_guide_survives_copying_and_pickling(guide):
     assert copy.deepcopy(guide) == guide
     assert pickle.loads(pickle.dumps(guide)) == guide
-
-
-def test_it_can_be_made_from_plain_data():
-    plain = {"match": {"pattern": {"name": "next"}, "distance": "kl", "heads": "last:1"}, "delim": {}, "period": None}
-    model = hw.guide(build_model("bert").train(), json.loads(json.dumps(plain)), tokenizer=tokenizer())
-    model(**sentences())
-    assert hw.guides.guidance(model).guides[0] == hw.Match("next", distance="kl", heads="last:1")
-    assert list(hw.guides.guidance(model).losses.guides) == ["match", "delim", "period"]
 
 
 # -- refusals ----------------------------------------------------------------------------------------------------------

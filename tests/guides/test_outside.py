@@ -195,14 +195,6 @@ def test_a_step_without_the_guides_is_told_once():
     train(model, optimiser, batch)  # warnings are errors here: a second one would fail this
 
 
-def test_it_is_told_at_the_step_where_it_happens():
-    model, optimiser, batch = lonely()
-    train(model, optimiser, batch, total=True)
-    model(**batch).logits.square().mean().backward()
-    with pytest.warns(HeadwiseWarning, match=FORGOTTEN):
-        optimiser.step()
-
-
 def test_a_copy_is_told_of_its_own_steps():
     model, _, batch = lonely()
     twin = copy.deepcopy(model)
@@ -258,9 +250,3 @@ def test_no_false_alarm_where_another_model_trains():
     model(**batch)
     other = nn.Linear(2, 2)
     torch.optim.SGD(other.parameters(), lr=0.1).step()
-
-
-def test_no_false_alarm_where_the_guides_are_gone():
-    model, optimiser, batch = lonely()
-    model(**batch)
-    train(hw.unguide(model), optimiser, batch)

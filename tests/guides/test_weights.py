@@ -123,14 +123,6 @@ def test_a_second_run_counts_its_own_optimiser():
         assert hw.guides.guidance(model).step == count
 
 
-def test_an_evaluation_does_not_count():
-    model = guided(hw.MDG(weight=hw.guides.decay(1.0, steps=2)))
-    forward(model.eval())
-    forward(model.train())
-    assert hw.guides.guidance(model).step == 0
-    assert weight_of(model) == 1.0
-
-
 def test_unguide_stops_the_count():
     model = guided(hw.MDG(weight=hw.guides.decay(1.0, steps=2)))
     guidance = hw.guides.guidance(model)
@@ -138,14 +130,6 @@ def test_unguide_stops_the_count():
     forward(model).backward()
     torch.optim.SGD(model.parameters(), lr=0.1).step()
     assert guidance.step == 0
-
-
-def test_a_schedule_at_zero_is_plain_training(monkeypatch):
-    from headwise.attention import backend as watch
-
-    model = guided(hw.MDG(weight=hw.guides.warm_up(1.0, steps=2)))
-    monkeypatch.setattr(watch, "attention_with_received", None)
-    forward(model).backward()  # would fail if anything watched
 
 
 # -- auto --------------------------------------------------------------------------------------------------------------
@@ -246,11 +230,6 @@ def test_a_guide_without_a_gradient_gets_weight_zero(guide, dtype):
     assert torch.equal(loss, hw.guides.guidance(model).losses.task)
     loss.backward()
     assert all(parameter.grad.isfinite().all() for parameter in model.parameters())
-
-
-def test_auto_of_zero_is_plain_training():
-    model = guided(hw.MDG(weight=hw.auto(0.0)))
-    assert torch.equal(forward(model), forward(build_model("bert", dtype=torch.float64).train()))
 
 
 def test_auto_measures_nothing_where_no_gradient_is_wanted():
@@ -367,15 +346,3 @@ def test_shares_are_measured_every_so_many_steps():
             seen.append("mdg_share" in hw.guides.last_losses(model))
         optimiser.step()
     assert seen == [step % 2 == 0 and piece == 0 for step in range(5) for piece in range(2)]
-
-
-def test_measured_shares_warn_in_training():
-    model = guided(hw.MDG(weight=1e3), share_every=1)
-    with pytest.warns(hw.errors.HeadwiseWarning, match="it will overrule the task"):
-        forward(model)
-
-
-def test_no_share_is_measured_unasked():
-    model = guided(hw.MDG(weight=1e3))
-    forward(model).backward()
-    assert "mdg_share" not in hw.guides.last_losses(model)

@@ -86,16 +86,17 @@ def test_many_matrices_at_once_are_scored_as_one_by_one():
 
 
 @pytest.mark.parametrize(
-    ("matrix", "expected"),
+    ("matrix", "base", "expected"),
     [
-        ([[0.5, 0.6], [0.6, 0.5]], True),
-        ([[0.5, 0.6], [0.4, 0.5]], False),  # only the first is hurt more by its own heads
-        ([[0.7, 0.6], [0.6, 0.5]], False),  # only the second
-        ([[0.6, 0.6], [0.6, 0.5]], False),  # as much is not more
+        ([[0.8, 0.6], [0.9, 0.4]], [1.0, 0.6], True),  # by shares of the base, not by metrics
+        ([[0.5, 0.6], [0.6, 0.5]], [1.0, 1.0], True),
+        ([[0.5, 0.6], [0.4, 0.5]], [1.0, 1.0], False),  # only the first is hurt more by its own heads
+        ([[0.7, 0.6], [0.6, 0.5]], [1.0, 1.0], False),  # only the second
+        ([[0.6, 0.6], [0.6, 0.5]], [1.0, 1.0], False),  # as much is not more
     ],
 )
-def test_a_double_dissociation_needs_both_sides(matrix, expected):
-    assert dissociation(matrix, [1.0, 1.0]).double == {("0", "1"): expected}
+def test_a_double_dissociation_needs_both_sides(matrix, base, expected):
+    assert dissociation(matrix, base).double == {("0", "1"): expected}
 
 
 def test_rounding_is_no_double_dissociation():
@@ -103,10 +104,6 @@ def test_rounding_is_no_double_dissociation():
     assert matrix[0][0] / 0.5 < matrix[0][1] / 0.8  # both would be 0.1 without rounding
     assert matrix[1][1] / 0.8 < matrix[1][0] / 0.5
     assert dissociation(matrix, base).double == {("0", "1"): False}
-
-
-def test_a_double_dissociation_is_told_from_shares_and_not_from_metrics():
-    assert dissociation([[0.8, 0.6], [0.9, 0.4]], [1.0, 0.6]).double == {("0", "1"): True}
 
 
 @pytest.mark.parametrize(("bad", "reason"), [(0.0, "is 0: there is nothing"), (-0.1, "is -0.1"), (NAN, "not a number")])

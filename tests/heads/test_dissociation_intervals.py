@@ -281,13 +281,6 @@ def test_layer_matched_masks_stay_in_their_rows():
     assert some.draws == 50
 
 
-def test_one_matched_mask_per_task_is_one_score():
-    matrix = np.random.default_rng(1).random((1, 3, 3))
-    found = null_dissociation(matrix[:, :, None], [0.9, 0.8, 0.7])
-    np.testing.assert_allclose(found.mean[-1], dissociation(matrix[0], [0.9, 0.8, 0.7]).scores)
-    assert found.p is None
-
-
 def test_a_null_without_a_base_is_marked_in_json():
     chance = np.random.default_rng(3)
     found = null_dissociation(chance.random((1, 4, 3)), [0.9, 0.0, 0.7], observed=chance.random((1, 3, 3)))
@@ -311,19 +304,6 @@ def test_a_null_without_a_base_is_marked_in_json():
 def test_a_null_of_the_wrong_shape_is_refused(shape, options, message):
     with pytest.raises(InputError, match=message):
         null_dissociation(np.ones(shape), [0.9, 0.8], **options)
-
-
-def test_masks_that_change_nothing_have_intervals_of_zero():
-    """Base and masks are scored on the same draw."""
-    predictions = {
-        name: TaskPredictions(task.metric, task.labels, task.base, np.broadcast_to(task.base, (1, 3, len(task.base))))
-        for name, task in some_predictions().items()
-    }
-    found = bootstrap_dissociation(predictions, resamples=50)
-    assert (found.base.high > found.base.low).all()
-    for bound in (found.scores.low, found.scores.high):
-        assert (bound[:, 1:] == 0).all()
-    assert (found.double == 0).all()
 
 
 def test_a_task_without_a_score_has_none_in_a_lucky_resample_either():

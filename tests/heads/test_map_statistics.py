@@ -100,17 +100,6 @@ def test_neither_batches_nor_padding_matter():
         assert together[name].mean == pytest.approx(apart[name].mean, abs=1e-5)
 
 
-def test_texts_without_a_partner_have_no_cross():
-    model, batch = build_model("bert").eval(), build_batch()
-    statistics = MapStatistics()
-    marks = marks_of(batch["attention_mask"])
-    with torch.inference_mode(), hw.capture(model, what="map", digest=statistics.digest) as record:
-        statistics.begin(Marks(marks.valid, marks.special, marks.texts.clamp_max(0)))
-        model(input_ids=batch["input_ids"], attention_mask=batch["attention_mask"])
-        statistics.add(record)
-    assert [each.name for each in statistics.result()] == ["entropy", "sink", "distance", "similarity"]
-
-
 def test_an_example_of_which_nothing_is_wanted_does_not_count():
     model, batch = build_model("bert").eval(), build_batch()
     found = {}

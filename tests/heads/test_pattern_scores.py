@@ -5,7 +5,7 @@ import math
 
 import pytest
 import torch
-from conftest import build_batch, build_model
+from conftest import build_model
 from guides.reference import random_maps, record_of
 from tiny_runs import build_tokenizer
 
@@ -79,15 +79,6 @@ def test_equals_the_slow_loops(pattern):
     assert found.lift_by_head == [approximately(lifts[:3]), approximately(lifts[3:])]
 
 
-def test_a_long_example_counts_as_much_as_a_short_one():
-    valid = torch.tensor([[1, 1, 1, 1, 1, 1], [1, 1, 0, 0, 0, 0]]).bool()
-    maps = Next().target(Tokens(valid)).rows.unsqueeze(1)
-    maps[1] = 0
-    maps[1, 0, :2, 0] = 1  # the short one looks at itself
-    found = summary(record_of(maps, valid, what="map"), Tokens(valid), [Next()])
-    assert found.patterns["next"].share == approximately(1 / 2)
-
-
 # -- by hand -----------------------------------------------------------------------------------------------------------
 
 # The first head: half of row 0 and a quarter of row 1 lie on the next token; row 2 has none. Share 3/8, evenly 1/3.
@@ -122,17 +113,6 @@ def test_the_strongest_heads_are_named_by_layer_and_head():
 # -- batches of a model ------------------------------------------------------------------------------------------------
 
 
-def of_model(batches, dtype=torch.float64):
-    """Scores of a tiny BERT; tokens with a number divisible by 5 or 7 are separators and full stops."""
-    model, scores = build_model("bert", dtype=dtype).eval(), PatternScores(PATTERNS)
-    with torch.no_grad(), hw.capture(model, what="map") as record:
-        for batch in batches:
-            model(**batch)
-            ids = batch["input_ids"]
-            scores.add(record, Tokens(record.valid, {"separator": ids % 5 == 0, "full-stop": ids % 7 == 0}))
-    return scores.result()
-
-
 def assert_same(first, second, tolerance=1e-10):
     assert (first.examples, first.layers, first.heads) == (second.examples, second.layers, second.heads)
     for name, score in first.patterns.items():
@@ -145,15 +125,6 @@ def assert_same(first, second, tolerance=1e-10):
             atol=tolerance,
         )
         assert (score.even, score.share) == pytest.approx((other.even, other.share), rel=tolerance)
-
-
-def test_padding_changes_nothing(batch):
-    assert_same(of_model([build_batch(padding=7)]), of_model([batch]))
-
-
-def test_batch_size_and_order_change_nothing(batch):
-    single = [{name: value[i : i + 1] for name, value in batch.items()} for i in (2, 0, 1)]
-    assert_same(of_model(single), of_model([batch]))
 
 
 def test_padding_on_the_left_or_in_between_changes_nothing():
@@ -169,11 +140,6 @@ def test_padding_on_the_left_or_in_between_changes_nothing():
     request = Request.of("map", record.heads)
     wide = AttentionRecord(request).fill(dict(enumerate(maps.chunk(2, 1))), valid, None)
     assert_same(summary(wide, Tokens(valid, marks)), summary(record, tokens))
-
-
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_low_precision_of_the_model_is_not_made_worse(batch, dtype):
-    assert_same(of_model([batch], dtype), of_model([batch]), 1e-4 if dtype == torch.float32 else 0.1)
 
 
 @pytest.mark.parametrize("place", [(0, 0, 0, 0), (0, 0, 2, 2)], ids=["on no target", "in a row without one"])

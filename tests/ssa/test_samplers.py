@@ -267,29 +267,6 @@ def test_the_reference_sampler_meets_the_table_of_the_released_code(column: int)
         assert empty is None or abs(exact[1] - empty) <= 0.01 + 1e-9
 
 
-@pytest.mark.parametrize("setting", [(0.0, 0.7), (0.1, 0.7), (0.3, 0.4), (1.0, 1.0)])
-def test_the_reference_sampler_has_the_chances_of_the_rules(setting: tuple[float, float]) -> None:
-    draws = 4000
-    for tokens in (2, 3, 6, 10, 15, 17):
-        hidden = reference_draws(ReferenceSampler(*setting), tokens, draws)
-        chances, empty = exact_chances(tokens, *setting)
-        assert_chances(hidden.sum(0), chances, draws)
-        assert_chances(numpy.array([(~hidden.any(1)).sum()]), empty, draws)
-
-
-def test_the_reference_sampler_prefers_places() -> None:
-    rates = reference_draws(ReferenceSampler(0.1, 0.7), 15, 10_000).mean(0)
-    assert rates.min() == pytest.approx(0.07, abs=0.01)
-    assert rates.max() == pytest.approx(0.21, abs=0.01)
-
-
-@pytest.mark.parametrize("threshold", [0.5, 0.9])
-def test_the_mean_span_of_the_reference_sampler_away_from_borders(threshold: float) -> None:
-    hidden = reference_draws(ReferenceSampler(0.001, threshold), 4000, 1000)  # so few that they hardly ever meet
-    begins = hidden[:, 1:] & ~hidden[:, :-1]
-    assert hidden.sum() / begins.sum() == pytest.approx(4 - 3 * threshold, abs=0.05)
-
-
 # -- options -----------------------------------------------------------------------------------------------------------
 
 

@@ -127,12 +127,6 @@ def test_tokens_at_the_threshold_are_kept_and_all_text_where_none_reaches_it():
     assert weights_of(SCORES, TEXT)[~TEXT].tolist() == [0, 0]
 
 
-def test_probabilities_get_similar_weights_as_in_the_authors_softmax():
-    """At most e^(1 - k) between the largest and the smallest weight."""
-    weights = weights_of(torch.tensor([[0.3, 1.0]]), torch.ones(1, 2, dtype=torch.bool))
-    assert float(weights[0, 1] / weights[0, 0]) == pytest.approx(math.exp(0.7), rel=1e-6)
-
-
 def test_pooling_has_a_finite_gradient_to_the_scores_but_not_through_the_threshold():
     scores = torch.tensor([[0.2, 0.5, 0.9], [0.2, 0.5, 0.9]], dtype=torch.float64, requires_grad=True)
     text = torch.tensor([[True] * 3, [False] * 3])
