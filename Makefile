@@ -12,7 +12,7 @@ export PYTHONNOUSERSITE := 1
 export PIP_USER := 0
 unexport PYTHONPATH
 
-.PHONY: demo test slow campaign lint clean .venv
+.PHONY: demo test slow campaign docs lint clean .venv
 
 # Plain and guided MiniLM-L6 on built-in data: no download, a few minutes.
 demo: $(STAMP)
@@ -29,6 +29,10 @@ slow: $(STAMP)
 # Writes its figures to docs/reliability.md.
 campaign: $(STAMP)
 	HF_HUB_OFFLINE=1 PYTHONPATH=tests $(BIN)/python -m campaign --write
+
+# The documentation as a site: open site/index.html.
+docs: $(STAMP)
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 lint: $(STAMP)
 	$(BIN)/ruff check $(CODE)
@@ -53,5 +57,5 @@ $(STAMP): pyproject.toml constraints.txt
 	@touch $@
 
 clean:
-	rm -rf .venv .mypy_cache .pytest_cache .ruff_cache .hypothesis build dist
+	rm -rf .venv .mypy_cache .pytest_cache .ruff_cache .hypothesis build dist site
 	find $(CODE) -name __pycache__ -type d -prune -exec rm -rf {} +

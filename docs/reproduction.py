@@ -5,7 +5,7 @@
 
 The words come from docs/reproduction.yaml, the figures of the papers from studies/results/paper.json, axes and runs
 from the sweeps of the package. What we measured comes from studies/results/sweeps.json, by the name of the sweep, with
-/small for its twin:
+/small for its small version:
 
     {"table1/small": {"machine": "2 cores, ...", "minutes": 9.5, "rows": [
         {"block": {"encoder": "minilm-l6", "set": "clinic"}, "system": "ag", "metric": "accuracy", "seeds": 3,
@@ -29,7 +29,7 @@ from headwise.experiments.sweeps.sweep_file import PlannedRun, SweepPlan, plan_s
 HERE = Path(__file__).parent
 PAGE = HERE / "reproduction.md"
 NOTE = "<!-- Written by docs/reproduction.py: change docs/reproduction.yaml and studies/results, not this page. -->"
-TWIN = "small"
+SMALL = "small"
 # By seed, corrected for all tests of a sweep.
 P = "p, Holm"
 # The sweep that measures time: no other run beside it.
@@ -58,26 +58,26 @@ def page() -> str:
 
 
 def section(name: str, about: dict[str, Any]) -> Iterator[str]:
-    full, twin, paper = plan_sweep(name), plan_sweep(name, scale=TWIN), read("paper.json")["sweeps"][name]
+    full, small, paper = plan_sweep(name), plan_sweep(name, scale=SMALL), read("paper.json")["sweeps"][name]
     yield f"## {full.sweep.title}\n"
-    yield from ["```", *commands(name, full, twin), "```", ""]
+    yield from ["```", *commands(name, full, small), "```", ""]
     yield f"**The paper** ({paper['source']}) and what we measured with its settings. {measured_on(name)}\n"
     if not paper["tables"]:
-        yield "No figure of the paper was at hand.\n"
+        yield "No figure of the paper was available.\n"
     for table in paper["tables"]:
         yield f"{table['title']}\n"
         yield from [*paper_table(name, table, full), ""]
-    yield f"**The twin.** {measured_on(f'{name}/{TWIN}')}\n"
-    yield from [*twin_table(name, twin, about.get("metrics")), ""]
+    yield f"**The small version.** {measured_on(f'{name}/{SMALL}')}\n"
+    yield from [*small_table(name, small, about.get("metrics")), ""]
     yield "What differs:\n"
     yield from (f"- {each}" for each in about["differs"])
 
 
-def commands(name: str, full: SweepPlan, twin: SweepPlan) -> Iterator[str]:
+def commands(name: str, full: SweepPlan, small: SweepPlan) -> Iterator[str]:
     alone, times = (" --workers 1", " --times") if name == TIMED else ("", "")
     data = "--data FOLDER"
     yield f"headwise sweep {name} {data} --download --output results{alone}    # {len(full.unique)} runs"
-    yield f"headwise sweep {name} --scale {TWIN} {data} --output results-small{alone}    # {len(twin.unique)} runs"
+    yield f"headwise sweep {name} --scale {SMALL} {data} --output results-small{alone}    # {len(small.unique)} runs"
     yield f"headwise compare results-small --sweep {name}{times}"
 
 
@@ -101,15 +101,15 @@ def paper_table(name: str, table: dict[str, Any], plan: SweepPlan) -> Iterator[s
         yield row(each["name"], *each["values"], *cells(ours))
 
 
-def twin_table(name: str, plan: SweepPlan, metrics: list[str] | None) -> Iterator[str]:
-    """Every point of the twin, seeds aside."""
+def small_table(name: str, plan: SweepPlan, metrics: list[str] | None) -> Iterator[str]:
+    """Every point of the small, seeds aside."""
     axes = [axis.name for axis in plan.axes if axis.name != "seed"]
     yield row(*axes, "metric", "mean ± sd", f"minus {baseline(plan)} (95 % interval)", P)
     yield rule(len(axes) + 1, 3)
     for point, planned in without_seeds(plan).items():
         at = dict(zip(axes, point, strict=True))
         for metric in metrics or [primary(planned)]:
-            yield row(*point, metric, *cells(find(f"{name}/{TWIN}", at, at["system"], metric)))
+            yield row(*point, metric, *cells(find(f"{name}/{SMALL}", at, at["system"], metric)))
 
 
 def without_seeds(plan: SweepPlan) -> dict[tuple[str, ...], PlannedRun]:

@@ -24,31 +24,31 @@ HERE = Path(__file__).parent
 PAGE = HERE / "which-guide.md"
 COSTS = HERE / "../studies/results" / "guides.json"
 RESULTS = HERE / "../studies/results" / "table2.json"
-# A guide that cannot be made without an option, and what the page shows it with.
+# Options of a guide that needs some.
 NEEDED = {"match": {"pattern": "next"}}
-LOOKS_AT = {"received": "received attention", "map": "maps", "value": "values", "output": "outputs"}
+INPUTS = {"received": "received attention", "map": "maps", "value": "values", "output": "outputs"}
 
 OPENING = """# Which guide?
 
 <!-- Written by docs/which_guide.py from the registry: change the docstrings, not this page. -->
 
-A guide adds a loss on attention while you fine-tune. All of them work alike: `hw.guide(model, hw.Match("next"))` in
-your own script, or by name in a recipe (`guides: {next: {weight: {share: 0.03}}}`). In short:
+A guide adds a loss on attention while you fine-tune. Use it in your own script, `hw.guide(model, hw.Match("next"))`, or by name
+in a recipe (`guides: {next: {weight: {share: 0.03}}}`). In short:
 
-- **You want heads to differ, and do not care how**: `mdg`, `pdg` or both (what the paper proposes), or `disagreement`,
-  which compares neighbours only.
-- **You know where heads should look**: `first`, `next`, `prev`, `delim`, `period`, or `match` with a pattern of your
-  own. They guide half of the heads of each layer on their maps and leave the others free.
-- **You know something about the words**: `pmi` (from your own training texts), `dependency` (grammar), `wordsim`
-  (meaning). They guide what tokens receive, which costs next to nothing; `on: map` guides whole maps.
-- **You want to know before you guide**: `headwise heads patterns RUN` shows how much each head of a trained model
-  follows each pattern already, `headwise knowledge show RECIPE --example 3` what knowledge says about a pair of texts.
+- **Heads should differ from each other**: `mdg`, `pdg` or both (the paper), or `disagreement`, which compares the heads of one
+  layer only.
+- **You know where heads should look**: `first`, `next`, `prev`, `delim`, `period`, or `match` with your own pattern. They guide
+  half of the heads of each layer on their maps and leave the others free.
+- **You know something about the words**: `pmi` (from your training texts), `dependency` (grammar), `wordsim` (meaning). They
+  guide received attention, which costs almost nothing; `on: map` guides whole maps.
+- **Look first**: `headwise heads patterns RUN` shows how much each head of a trained model already follows each pattern,
+  `headwise knowledge show RECIPE --example 3` shows the knowledge about a pair of texts.
 """
 TABLE_TEXT = """
-Cost is a training step and its peak memory over plain training, worst of what was measured (MiniLM-L6's shape, 16
-examples of 128 and of 256 tokens, attention dropout 0 and 0.1; [performance.md](performance.md) has all figures). "Did
-it help?" is the accuracy on SICK minus that of plain training with the same seeds, with its 95 % interval
-([results.md](results.md)): an interval that holds 0 says that nothing was shown either way.
+Time and memory are those of a training step, divided by plain training; the largest measured ratio is shown (the size of
+MiniLM-L6, 16 examples of 128 and of 256 tokens, attention dropout 0 and 0.1; [performance.md](performance.md) has all figures).
+"Did it help?" is the accuracy on SICK minus that of plain training with the same seeds, with its 95 % interval
+([results.md](results.md)): if the interval contains 0, nothing was shown.
 """
 
 
@@ -62,28 +62,28 @@ def main() -> int:
 
 def page() -> str:
     """The whole page."""
-    names = sorted(GUIDES, key=lambda name: (LOOKS_AT.get(made(name).what, ""), name))
+    names = sorted(GUIDES, key=lambda name: (INPUTS.get(default_guide(name).what, ""), name))
     parts = [OPENING, TABLE_TEXT.strip(), "", *table(names), ""]
     parts += [section(name) for name in sorted(GUIDES)]
     return "\n".join(parts).rstrip() + "\n"
 
 
-def made(name: str) -> Guide:
+def default_guide(name: str) -> Guide:
     return build(name, **NEEDED.get(name, {}))
 
 
 def table(names: list[str]) -> list[str]:
     lines = [
-        "| guide | what it wants | looks at | needs | time | memory | did it help? |",
+        "| guide | goal | input | needs | time | memory | did it help? |",
         "|---|---|---|---|---:|---:|---|",
     ]
     for name in names:
-        guide = made(name)
-        wants = first_sentence(guide)
+        guide = default_guide(name)
+        goal = first_sentence(guide)
         needs = "a pattern" if name == "match" else guide.needs
         time, memory = cost(guide, "time"), cost(guide, "memory")
         lines.append(
-            f"| [`{name}`](#{name}) | {wants} | {LOOKS_AT[guide.what]} | {needs} | {time} | {memory} | {helped(name)} |"
+            f"| [`{name}`](#{name}) | {goal} | {INPUTS[guide.what]} | {needs} | {time} | {memory} | {helped(name)} |"
         )
     return lines
 
@@ -124,8 +124,8 @@ def helped(name: str) -> str:
 
 def section(name: str) -> str:
     """The docstring of a guide and its options."""
-    guide = made(name)
-    told = inspect.cleandoc(guide.__doc__ or "")
+    guide = default_guide(name)
+    text = inspect.cleandoc(guide.__doc__ or "")
     options = [f"`{each.name}` ({shown(default_of(guide, each))})" for each in fields(guide)]
     own = getattr(guide, "pattern", None)
     inside = (
@@ -134,7 +134,7 @@ def section(name: str) -> str:
         else []
     )
     pattern = f"\n\nOptions of its pattern, as `pattern: {{...}}`: {', '.join(inside)}." if inside else ""
-    return f"## {name}\n\n{told}\n\nOptions: {', '.join(options)}.{pattern}\n"
+    return f"## {name}\n\n{text}\n\nOptions: {', '.join(options)}.{pattern}\n"
 
 
 def default_of(guide: Guide, option: Field[Any]) -> Any:
