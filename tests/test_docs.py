@@ -1,5 +1,6 @@
 """Pages that programs write are what the programs would write, and what pages show works."""
 
+import os
 import re
 import subprocess
 import sys
@@ -43,6 +44,29 @@ def test_which_guide_has_every_guide():
     for name in GUIDES:
         assert f"\n## {name}\n" in text
         assert f"| [`{name}`](#{name}) |" in text
+
+
+def test_every_public_name_has_one_place_in_the_api_pages():
+    pages = [page.read_text(encoding="utf-8") for page in (DOCS / "api").glob("*.md")]
+    documented = re.findall(r"^::: headwise\.(\w+)$", "\n".join(pages), re.MULTILINE)
+    assert sorted(documented) == sorted(name for name in hw.__all__ if name != "__version__")
+    listed = (DOCS / "api" / "index.md").read_text(encoding="utf-8")
+    assert [name for name in hw.__all__ if f"`{name}`" not in listed] == []
+
+
+@pytest.mark.slow
+def test_the_site_builds_without_warnings_and_asks_for_nothing_from_outside(tmp_path):
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(tmp_path)]
+    environment = {**os.environ, "NO_MKDOCS_2_WARNING": "1"}
+    result = subprocess.run(command, cwd=DOCS.parent, env=environment, capture_output=True, text=True, check=False)
+    assert result.returncode == 0, result.stderr
+    assert "WARNING" not in result.stderr
+    pages = list(tmp_path.rglob("*.html"))
+    assert len(pages) > 20
+    for page in pages:
+        assert not re.search(r'<(script|link|img)[^>]+(src|href)="https?:', page.read_text(encoding="utf-8")), page
+    text = (tmp_path / "api" / "attention.html").read_text(encoding="utf-8")
+    assert 'id="headwise.capture"' in text
 
 
 def blocks(page, language):
