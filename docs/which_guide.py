@@ -32,23 +32,23 @@ OPENING = """# Which guide?
 
 <!-- Written by docs/which_guide.py from the registry: change the docstrings, not this page. -->
 
-A guide adds a loss on attention while you fine-tune. Use it in your own script, `hw.guide(model, hw.Match("next"))`, or by name
-in a recipe (`guides: {next: {weight: {share: 0.03}}}`). In short:
+A guide adds a loss on attention while you fine-tune. Use it in your own script, `hw.guide(model, hw.Match("next"))`,
+or by name in a recipe (`guides: {next: {weight: {share: 0.03}}}`). In short:
 
-- **Heads should differ from each other**: `mdg`, `pdg` or both (the paper), or `disagreement`, which compares the heads of one
-  layer only.
-- **You know where heads should look**: `first`, `next`, `prev`, `delim`, `period`, or `match` with your own pattern. They guide
-  half of the heads of each layer on their maps and leave the others free.
-- **You know something about the words**: `pmi` (from your training texts), `dependency` (grammar), `wordsim` (meaning). They
-  guide received attention, which costs almost nothing; `on: map` guides whole maps.
-- **Look first**: `headwise heads patterns RUN` shows how much each head of a trained model already follows each pattern,
-  `headwise knowledge show RECIPE --example 3` shows the knowledge about a pair of texts.
+- **Heads should differ from each other**: `mdg`, `pdg` or both (the paper), or `disagreement`, which compares the
+  heads of one layer only.
+- **You know where heads should look**: `first`, `next`, `prev`, `delim`, `period`, or `match` with your own pattern.
+  They guide half of the heads of each layer on their maps and leave the others free.
+- **You know something about the words**: `pmi` (from your training texts), `dependency` (grammar), `wordsim`
+  (meaning). They guide received attention, which costs almost nothing; `on: map` guides whole maps.
+- **Look first**: `headwise heads patterns RUN` shows how much each head of a trained model already follows each
+  pattern, `headwise knowledge show RECIPE --example 3` shows the knowledge about a pair of texts.
 """
 TABLE_TEXT = """
-Time and memory are those of a training step, divided by plain training; the largest measured ratio is shown (the size of
-MiniLM-L6, 16 examples of 128 and of 256 tokens, attention dropout 0 and 0.1; [performance.md](performance.md) has all figures).
-"Did it help?" is the accuracy on SICK minus that of plain training with the same seeds, with its 95 % interval
-([results.md](results.md)): if the interval contains 0, nothing was shown.
+Time and memory are those of a training step, divided by plain training; the largest measured ratio is shown (the size
+of MiniLM-L6, 16 examples of 128 and of 256 tokens, attention dropout 0 and 0.1; [performance.md](performance.md) has
+all figures). "Did it help?" is the accuracy on SICK minus that of plain training with the same seeds, with its 95 %
+interval ([results.md](results.md)): if the interval contains 0, nothing was shown.
 """
 
 
