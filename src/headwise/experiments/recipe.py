@@ -297,6 +297,7 @@ class Recipe(Strict):
 
     def build_task(self) -> Task:
         """The task of a recipe with `task`."""
+        import headwise.retrieval  # noqa: F401 (adds its task)
         from headwise.data import build_task
 
         return build_task(self.only.name, self.only.options)
@@ -304,17 +305,21 @@ class Recipe(Strict):
     @property
     def supervision(self) -> SSA | None:
         """The options of SSA; None without it, or if they say so (only_bert)."""
+        if self.ssa is None:
+            return None
         from headwise.ssa import build_ssa
 
-        options = None if self.ssa is None else build_ssa(self.ssa)
-        return None if options is None or options.only_bert else options
+        options = build_ssa(self.ssa)
+        return None if options.only_bert else options
 
     @property
     def important(self) -> IAT | None:
         """The options of IAT; None without it."""
-        from headwise.heads.iat import build_iat
+        if self.iat is None:
+            return None
+        from headwise.heads import build_iat
 
-        return None if self.iat is None else build_iat(self.iat)
+        return build_iat(self.iat)
 
     def as_data(self) -> dict[str, Any]:
         """Plain data, as a file would have it: without keys of the other kind of recipe, and without optional ones."""
@@ -396,13 +401,14 @@ def _check_kind(data: Mapping[str, Any], where: str, several: bool | None) -> No
 def _check_one(recipe: Recipe) -> None:
     """Tasks, guides and SSA know their own options; here, what does not go together."""
     from headwise.guides import build
-    from headwise.patterns import Pattern, refuse_named_code
-    from headwise.retrieval.retrieval_task import RetrievalTask
 
     task, supervision = recipe.build_task(), recipe.supervision
     if task.kind == "ranking" and recipe.training.label_smoothing_factor:
         raise InputError("training.label_smoothing_factor is for classes, not for rankings: leave it out.")
-    if isinstance(task, RetrievalTask):
+    if task.kind == "ranking":
+        from headwise.retrieval.retrieval_task import retrieval_task
+
+        task = retrieval_task(recipe.only.options)
         if recipe.data.test_fraction is not None:
             raise InputError("test claims of a re-ranker are a split of the collection: set task.splits.test instead.")
         if "test" in recipe.data.limit and "test" not in task.splits_of:
@@ -414,7 +420,9 @@ def _check_one(recipe: Recipe) -> None:
             )
     for name, options in recipe.guides.items():
         pattern = getattr(build(name, **options), "pattern", None)
-        if isinstance(pattern, Pattern):
+        if pattern is not None:
+            from headwise.patterns import refuse_named_code
+
             refuse_named_code(pattern, f"guides.{name}.pattern")
 
 

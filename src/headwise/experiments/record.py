@@ -22,7 +22,6 @@ from headwise import __version__, documents
 from headwise.disk import write_atomically
 from headwise.errors import InputError
 from headwise.experiments.recipe import Recipe, check_recipe, chosen_task, new_training_names
-from headwise.experiments.record_schema import FailedRecord, RunRecord, StoredRecord
 
 if TYPE_CHECKING:
     import pandas
@@ -105,6 +104,8 @@ def read(folder: Path) -> dict[str, Any]:
     if not isinstance(content, dict) or content.get("format") != FORMAT:
         version = content.get("format") if isinstance(content, dict) else content
         raise InputError(f"{path} has format {version!r:.60}: this headwise reads format {FORMAT}.")
+    from headwise.experiments.record_schema import RunRecord
+
     return documents.check(content, RunRecord, path, AGAIN)
 
 
@@ -236,6 +237,8 @@ def read_json(path: Path) -> dict[str, Any]:
 
 def _stored(path: Path, content: dict[str, Any], outputs: dict[str, Any] | None) -> StoredRun | FailedRun:
     """`outputs` are None where they are in the record itself."""
+    from headwise.experiments.record_schema import FailedRecord, StoredRecord
+
     again, results = "run it again, or leave it out", content.get("results")
     if isinstance(results, dict) and results.get("status") == "failed":
         error = documents.check(content, FailedRecord, path, again)["results"]["error"]

@@ -9,7 +9,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from safetensors import SafetensorError
 
@@ -25,11 +25,9 @@ from headwise.disk import (
 )
 from headwise.errors import BusyError, DiskError, InputError
 from headwise.experiments import record
-from headwise.experiments.iat_arms import ARM, CONTROL, IATResult, check_iat, fit_arms
 from headwise.experiments.outputs import score_splits, training_results, write_outputs
 from headwise.experiments.prepare import Place, Prepared, prepare
 from headwise.experiments.recipe import Recipe
-from headwise.experiments.snapshots import join_snapshots
 from headwise.experiments.text_formats import render_markdown
 from headwise.guides import guidance_of, unguide
 from headwise.training import Listener, Material, Outcome, ReportProgress, Silence, distributed, fit, save_classifier
@@ -38,6 +36,9 @@ from headwise.training.checkpoints import MARK, SNAPSHOTS
 from headwise.training.classifier import fit_linear
 from headwise.training.fit import BEST, LAST, load_weights, save_weights
 from headwise.training.saving import prepare_reranker, save_multitask
+
+if TYPE_CHECKING:
+    from headwise.experiments.iat_arms import IATResult
 
 # Inside the folder of a run, until it is finished.
 WORK = "unfinished"
@@ -231,7 +232,10 @@ class _Run:
         self.report = ReportProgress(listener, prepared.recipe.name)
         self.material: Material = prepared.material(self.report)
         self.arms: IATResult | None = None
-        check_iat(prepared, prepared.arguments(self.material, self.work).max_steps)
+        if prepared.recipe.iat is not None:
+            from headwise.experiments.iat_arms import check_iat
+
+            check_iat(prepared, prepared.arguments(self.material, self.work).max_steps)
 
     def fit(self, watch: Watch | None) -> Outcome:
         """Train, resuming from what is in the work folder."""
@@ -240,6 +244,8 @@ class _Run:
         if recipe.linear:
             self.outcome = self._fit_linear()
         elif options is not None:
+            from headwise.experiments.iat_arms import fit_arms
+
             self.arms = fit_arms(prepared, self.material, options, self.work, self.listener, watch)
             self.outcome = self.arms.outcome
         else:
@@ -275,6 +281,8 @@ class _Run:
         recipe, more = self.prepared.recipe, {}
         if self.arms is None:
             return self._save(self.outcome, self.work, start, self.output, {})
+        from headwise.experiments.iat_arms import ARM, CONTROL
+
         more["iat"] = self.arms.heads
         if self.arms.control is not None:
             folder = self.output / CONTROL
@@ -314,8 +322,11 @@ class _Run:
             if prepared.only.splits.task.kind == "ranking":
                 prepare_reranker(model, tokenizer, recipe.data.max_length)
             save_classifier(model, tokenizer, folder, recipe.head)
-            looked_at = min(recipe.training.snapshots, len(prepared.only.encoded["validation"]))
-            join_snapshots(folder / WORK, folder, looked_at)
+            if recipe.training.snapshots:
+                from headwise.experiments.snapshots import join_snapshots
+
+                looked_at = min(recipe.training.snapshots, len(prepared.only.encoded["validation"]))
+                join_snapshots(folder / WORK, folder, looked_at)
         write_atomically(folder / "log.jsonl", "".join(json.dumps(entry) + "\n" for entry in outcome.log))
         write_outputs(folder, outputs)
         write_atomically(folder / "README.md", model_card(content))
