@@ -137,22 +137,22 @@ def score_splits(prepared: Prepared, listener: Listener) -> tuple[dict[str, Any]
         groups = {split: part.groups for split, part in prepared.only.splits.named.items() if part.groups is not None}
         claims = {"claims": {split: len(set(group)) for split, group in groups.items()}} if groups else {}
         return {key: only[key] for key in ("metrics", "primary", "labels", "examples", "truncated")} | claims, outputs
-    splits = dict.fromkeys(split for each in tasks.values() for split in each["metrics"])
-    return {"metrics": {split: _joined(tasks, split) for split in splits}, "primary": "mean", "tasks": tasks}, outputs
-
-
-def _joined(tasks: Mapping[str, Mapping[str, Any]], split: str) -> dict[str, float] | None:
-    scored = {name: each["metrics"][split] for name, each in tasks.items() if each["metrics"].get(split)}
-    if not scored:
-        return None
-    named = {f"{name}/{metric}": value for name, scores in scored.items() for metric, value in scores.items()}
-    if len(scored) < len(tasks):  # a mean over some of the tasks would be taken for one over all
-        return named
-    return {"mean": float(numpy.mean([scores[tasks[name]["primary"]] for name, scores in scored.items()]))} | named
+    joined: dict[str, dict[str, float] | None] = {}
+    for split in dict.fromkeys(split for each in tasks.values() for split in each["metrics"]):
+        scored = {name: each["metrics"][split] for name, each in tasks.items() if each["metrics"].get(split)}
+        named = {f"{name}/{metric}": value for name, scores in scored.items() for metric, value in scores.items()}
+        if len(scored) == len(tasks):  # a mean over some of the tasks would be taken for one over all
+            mean = numpy.mean([scores[tasks[name]["primary"]] for name, scores in scored.items()])
+            named = {"mean": float(mean)} | named
+        joined[split] = named or None
+    return {"metrics": joined, "primary": "mean", "tasks": tasks}, outputs
 
 
 def training_results(outcome: Outcome, *, guides: bool) -> dict[str, Any]:
-    """Steps, times, evaluations, and what guides and SSA did."""
+    """Steps, times, evaluations, and what SSA and guides did.
+
+    Of a guide: its last weight, its gradient share as the mean over all measurements, its first and last value.
+    """
     results: dict[str, Any] = {
         "steps": outcome.steps,
         "best_step": outcome.best_step,
@@ -160,23 +160,15 @@ def training_results(outcome: Outcome, *, guides: bool) -> dict[str, Any]:
         "seconds_per_step": outcome.seconds_per_step,
     }
     if guides:
-        results["guides"] = _guides(outcome.log)
+        keys = {key for entry in outcome.log for key in entry}
+        results["guides"] = {}
+        for name in sorted(key[6:-7] for key in keys if key.startswith("guide/") and key.endswith("_weight")):
+            shares, weights, values = (
+                [entry[key] for entry in outcome.log if key in entry]
+                for key in (f"guide/{name}_share", f"guide/{name}_weight", f"guide/{name}")
+            )
+            share = sum(shares) / len(shares) if shares else None
+            results["guides"][name] = {"weight": weights[-1], "share": share, "first": values[0], "last": values[-1]}
     if outcome.relabellings:
         results["ssa"] = outcome.relabellings
     return results | {"evaluations": outcome.evaluations}
-
-
-def _guides(log: list[dict[str, Any]]) -> dict[str, dict[str, float | None]]:
-    """Per guide: its last weight, its gradient share as the mean over all measurements, first and last value."""
-    names = sorted(
-        {key[6:-7] for entry in log for key in entry if key.startswith("guide/") and key.endswith("_weight")}
-    )
-    guides: dict[str, dict[str, float | None]] = {}
-    for name in names:
-        shares, weights, values = (
-            [entry[key] for entry in log if key in entry]
-            for key in (f"guide/{name}_share", f"guide/{name}_weight", f"guide/{name}")
-        )
-        share = sum(shares) / len(shares) if shares else None
-        guides[name] = {"weight": weights[-1], "share": share, "first": values[0], "last": values[-1]}
-    return guides
