@@ -1,16 +1,22 @@
-"""The recipes of SSA: the authors' values for GLUE, the controls, and one that composes."""
+"""The recipes of the package: SSA with the authors' values for GLUE and its controls, and one for every guide."""
 
+import csv
 from dataclasses import asdict
 from functools import cache
 
 import pytest
+import torch
 from tiny_runs import write_table
+from transformers import AutoTokenizer, BertConfig, BertForMaskedLM
 
-from headwise.errors import InputError
 from headwise.experiments import check_recipe
+from headwise.experiments.prepare import Place
 from headwise.experiments.recipe_files import bundled, read_recipe
+from headwise.experiments.run import train
 from headwise.experiments.splits import read_splits
+from headwise.guides import GUIDES
 from headwise.ssa.config import SSA, build_ssa
+from headwise.training.encoders import builtin_folder
 
 FAMILY = [name for name in bundled() if name.startswith("ssa/")]
 # Encoder -> its name on the Hub; warm-up and weight decay of the authors' code for it.
@@ -60,80 +66,44 @@ NAMES_OF_THE_README = {
 recipe = cache(read_recipe)
 
 
-def options(name):
-    return asdict(build_ssa(recipe(name).ssa))
-
-
 def test_there_is_one_for_every_setting_and_control():
     checks = [f"ssa/{task}/{control}" for task in ("rte", "sst2") for control in CONTROLS]
     assert len(SETTINGS) == 36
     assert sorted(FAMILY) == sorted([*SETTINGS, *checks, "ssa/composed"])
 
 
-@pytest.mark.parametrize("name", FAMILY)
-def test_every_recipe_is_read_and_says_what_it_is(name):
-    read = recipe(name)
-    assert read.name == name.replace("/", "-")
-    assert "SSA" in read.description
-    assert isinstance(build_ssa(read.ssa), SSA)
-
-
-@pytest.mark.parametrize("name", SETTINGS)
-def test_the_values_are_the_authors(name):
-    weight, threshold, shared = SETTINGS[name].split()
-    chosen = {"cls_weight": float(weight), "attention_threshold": float(threshold), "share_weight": shared == "1"}
+@pytest.mark.parametrize("encoder", ENCODERS)
+def test_the_values_are_the_authors(encoder):
+    model, warmup, decay = ENCODERS[encoder]
     common = {"aug_loss_weight": 0.3, "aug_threshold": 0.1, "rm_threshold": 0.7}
     reference = {"sampler": "reference", "label_rule": "reference", "pool_softmax": "probabilities"}
-    assert options(name) == {**asdict(SSA()), **chosen, **common, **reference}
+    for task in VALUES:
+        read, first = recipe(f"ssa/{encoder}/{task}"), recipe(f"ssa/bert-base/{task}")
+        weight, threshold, shared = SETTINGS[f"ssa/{encoder}/{task}"].split()
+        chosen = {"cls_weight": float(weight), "attention_threshold": float(threshold), "share_weight": shared == "1"}
+        assert asdict(build_ssa(read.ssa)) == {**asdict(SSA()), **chosen, **common, **reference}
+        assert (read.model, read.task.name, read.guides) == (model, task, {})
+        assert (read.data.max_length, read.data.validation_fraction, read.data.limit) == (128, 0.1, {})
+        assert (read.task, read.data) == (first.task, first.data)  # the same for every encoder
+        training = read.training
+        assert training.num_train_epochs == (5 if task == "rte" and encoder.startswith("bert") else 3)
+        assert (training.per_device_train_batch_size, training.learning_rate) == (32, 2e-5)
+        assert (training.warmup_steps, training.weight_decay, training.max_grad_norm) == (warmup, decay, 1.0)
+        assert ("who give none for this task" in read.description) == (task == "wnli")
 
 
-@pytest.mark.parametrize("name", SETTINGS)
-def test_the_training_is_the_authors(name):
-    _, encoder, task = name.split("/")
-    model, warmup, decay = ENCODERS[encoder]
-    read = recipe(name)
-    assert (read.model, read.task.name, read.guides) == (model, task, {})
-    assert (read.data.max_length, read.data.validation_fraction, read.data.limit) == (128, 0.1, {})
-    training = read.training
-    assert training.num_train_epochs == (5 if task == "rte" and encoder.startswith("bert") else 3)
-    assert (training.per_device_train_batch_size, training.learning_rate, training.lr_scheduler_type) == (
-        32,
-        2e-5,
-        "linear",
-    )
-    assert (training.warmup_steps, training.weight_decay, training.max_grad_norm) == (warmup, decay, 1.0)
-
-
-def test_what_has_no_script_says_so():
-    for name in SETTINGS:
-        assert ("who give none for this task" in recipe(name).description) == name.endswith("wnli")
-
-
-# -- the controls ------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("task", ["rte", "sst2"])
 @pytest.mark.parametrize("control", CONTROLS)
-def test_a_control_differs_from_hybrid_only_where_it_says(task, control):
-    hybrid, other = recipe(f"ssa/{task}/hybrid").as_data(), recipe(f"ssa/{task}/{control}").as_data()
-    assert {key for key in hybrid if hybrid[key] != other[key]} <= {"name", "description", "ssa"}
-    assert options(f"ssa/{task}/{control}") == {**asdict(SSA()), **CONTROLS[control]}
-
-
-def test_the_checks_train_alike():
+def test_a_control_differs_from_hybrid_only_where_it_says(control):
     for task, length in (("rte", 96), ("sst2", 64)):
-        read = recipe(f"ssa/{task}/hybrid")
-        assert (read.model, read.guides, read.data.max_length) == ("builtin:minilm-l6", {}, length)
-        assert (
-            read.training.num_train_epochs,
-            read.training.per_device_train_batch_size,
-            read.training.learning_rate,
-        ) == (4, 32, 5e-5)
-
-
-def test_controls_without_labels_ask_for_none():
-    wanted = {control: build_ssa(recipe(f"ssa/rte/{control}").ssa).learns_labels for control in CONTROLS}
-    assert [control for control in wanted if not wanted[control]] == ["plain", "mean-pool"]
+        hybrid, other = recipe(f"ssa/{task}/hybrid"), recipe(f"ssa/{task}/{control}")
+        ours, theirs = hybrid.as_data(), other.as_data()
+        assert {key for key in ours if ours[key] != theirs[key]} <= {"name", "description", "ssa"}
+        assert asdict(build_ssa(other.ssa)) == {**asdict(SSA()), **CONTROLS[control]}
+        assert (hybrid.model, hybrid.guides, hybrid.data.max_length) == ("builtin:minilm-l6", {}, length)
+        training = hybrid.training
+        assert training.num_train_epochs == 4
+        assert (training.per_device_train_batch_size, training.learning_rate) == (32, 5e-5)
+    assert build_ssa(recipe(f"ssa/rte/{control}").ssa).learns_labels == (control not in ("plain", "mean-pool"))
 
 
 def test_one_composes():
@@ -143,19 +113,10 @@ def test_one_composes():
     assert (len(splits.train), len(splits.validation), len(splits.test)) == (600, 200, 300)
 
 
-# -- names -------------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("name", NAMES_OF_THE_README)
-def test_every_name_of_the_readme_is_accepted(name):
-    read = check_recipe({"task": "pairs", "ssa": {name: NAMES_OF_THE_README[name]}}, "test")
-    assert getattr(build_ssa(read.ssa), name) == NAMES_OF_THE_README[name]
-    assert NAMES_OF_THE_README[name] != getattr(SSA(), name)
-
-
-def test_another_name_is_not():
-    with pytest.raises(InputError, match="cls_weigth.*'cls_weight'"):
-        check_recipe({"task": "pairs", "ssa": {"cls_weigth": 0.5}}, "test")
+def test_every_name_of_the_readme_is_accepted():
+    read = check_recipe({"task": "pairs", "ssa": NAMES_OF_THE_README}, "test")
+    for name, value in NAMES_OF_THE_README.items():
+        assert getattr(build_ssa(read.ssa), name) == value != getattr(SSA(), name)
 
 
 # -- data --------------------------------------------------------------------------------------------------------------
@@ -202,16 +163,80 @@ def test_a_tenth_of_train_is_held_out_and_dev_is_the_test(task, tmp_path):
     assert all(text.startswith(f"{FILES[task][1]} ") for texts in splits.test.texts for text in texts)
 
 
-@pytest.mark.parametrize("encoder", ENCODERS)
-def test_the_data_are_the_same_for_every_encoder(encoder):
-    for task in VALUES:
-        first, other = recipe(f"ssa/bert-base/{task}"), recipe(f"ssa/{encoder}/{task}")
-        assert (first.task, first.data) == (other.task, other.data)
-
-
 def test_examples_of_sst2_are_limited_after_some_were_held_out(tmp_path):
     read = read_recipe("ssa/sst2/plain")
     assert (read.data.limit, read.data.validation_fraction) == ({"train": 2000, "validation": 1000}, 0.1)
     splits = read_splits(read, write_files("sst2", tmp_path, train=11_000))
     assert (len(splits.train), len(splits.validation), len(splits.test)) == (2000, 1000, 7)
     assert not set(splits.train.texts) & set(splits.validation.texts)
+
+
+# -- Table 2: one recipe for every guide -------------------------------------------------------------------------------
+
+TABLE2 = [name for name in bundled() if name.startswith("table2/")]
+PAIRS = [
+    ("A dog is chasing a cat.", "The cat is being chased by a dog.", "ENTAILMENT"),
+    ("A man is playing the guitar.", "Nobody is playing the guitar.", "CONTRADICTION"),
+    ("Two children are eating apples.", "A woman reads a book.", "NEUTRAL"),
+    ("The doctor examines the patient.", "The physician is examining a patient.", "ENTAILMENT"),
+]
+
+
+@pytest.fixture(scope="module")
+def small_encoder(tmp_path_factory):
+    """A random BERT of two small layers that reads real words."""
+    folder = tmp_path_factory.mktemp("small-encoder")
+    tokenizer = AutoTokenizer.from_pretrained(builtin_folder("builtin:minilm-l6"))
+    torch.manual_seed(0)
+    config = BertConfig(
+        vocab_size=len(tokenizer),
+        hidden_size=32,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        intermediate_size=48,
+        max_position_embeddings=64,
+    )
+    BertForMaskedLM(config).save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return str(folder)
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("sick")
+    for name in ("SICK_train.txt", "SICK_trial.txt", "SICK_test_annotated.txt"):
+        with (folder / name).open("w", newline="", encoding="utf-8") as file:
+            rows = csv.writer(file, delimiter="\t")
+            rows.writerow(["pair_ID", "sentence_A", "sentence_B", "relatedness_score", "entailment_judgment"])
+            for number in range(24):
+                first, second, label = PAIRS[number % len(PAIRS)]
+                rows.writerow([number + 1, first, second, 4.0, label])
+    return folder
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", TABLE2)
+def test_every_recipe_runs_two_steps(name, small_encoder, data, tmp_path):
+    changes = [
+        f"model={small_encoder}",
+        "training.max_steps=2",
+        "training.per_device_train_batch_size=8",
+        "training.warmup_steps=0",
+        "share_every=1",
+    ]
+    result = train(read_recipe(name, changes), Place(tmp_path / "run", data, cache=tmp_path / "cache"))
+    happened = result.record["results"]
+    assert happened["steps"] == 2
+    assert set(happened["guides"]) == set(read_recipe(name).guides)
+    for guide in happened["guides"].values():
+        assert guide["weight"] > 0
+        assert guide["share"] > 0
+
+
+def test_there_is_one_for_every_guide_and_they_differ_in_nothing_else():
+    guided = {guide for name in TABLE2 for guide in read_recipe(name).guides}
+    assert guided == set(GUIDES) - {"match"}  # which is these
+    plain = read_recipe("table2/plain").as_data()
+    for name in TABLE2:
+        other = read_recipe(name).as_data()
+        assert {key for key in plain if plain[key] != other[key]} <= {"name", "description", "guides"}
