@@ -1,7 +1,6 @@
 """What the choices of a recipe for several tasks do to a run."""
 
 import hashlib
-import json
 import shutil
 from pathlib import Path
 
@@ -20,7 +19,6 @@ from headwise.experiments.apply import evaluate, export, load_run, load_tasks, l
 from headwise.experiments.prepare import Place, prepare
 from headwise.experiments.run import train
 from headwise.training import MultiTask, Silence
-from headwise.training.batches import tasks_of_epoch
 from headwise.training.saving import HEADS_FILE, load_multitask
 
 START, TOTAL = 19, 24
@@ -134,35 +132,6 @@ def test_the_control_is_fair_in_lower_precision_too(ran, plain):
 
 
 # -- updates -----------------------------------------------------------------------------------------------------------
-
-
-def test_accumulation_is_a_larger_batch(ran, encoder, tmp_path):
-    """Also where the examples of a task do not fill its last update: 27 of 3 x 8 + 3, and 17 of 2 x 8 + 1."""
-    still = tmp_path / "still"
-    shutil.copytree(encoder, still)
-    config = json.loads((still / "config.json").read_text())
-    rates = dict.fromkeys(("hidden_dropout_prob", "attention_probs_dropout_prob"), 0.0)
-    (still / "config.json").write_text(json.dumps(config | rates))
-    logs = []
-    for size in (8, 4):
-        parts = {
-            "training__batch": size,
-            "training__accumulation": 8 // size,
-            "training__epochs": 1,
-        }
-        run = ran(f"{size}", model=str(still), **parts)
-        logs.append([[entry[name] for name in ("loss", "grad_norm")] for entry in steps(run)])
-    assert len(logs[0]) == 12
-    assert numpy.allclose(*logs, rtol=2e-3)
-
-
-def test_the_sampling_decides_whose_turn_it_is(ran, watched):
-    run = ran(sampling="annealed", training__epochs=1, training__steps=None)
-    assert record(run)["results"]["steps"] == len(watched) == 12
-    turns = [task for task, *_ in watched]
-    expected = tasks_of_epoch([5, 4, 3], "annealed", 0, 1, seed=1)
-    assert turns == [list(JOINT)[number] for number in expected]
-    assert [turns.count(task) for task in JOINT] != [5, 4, 3]
 
 
 # -- what is left ------------------------------------------------------------------------------------------------------
@@ -282,19 +251,9 @@ def test_a_run_on_one_task_starts_from_the_encoder_of_several(with_iat, several,
     assert "headwise_tasks" not in (tmp_path / "run" / "config.json").read_text()
     model = hw.load(tmp_path / "run")
     assert model.config.num_labels == 3
-    before = load_file(with_iat / "model.safetensors")
-    assert all(torch.allclose(model.base_model.state_dict()[name], each, atol=1e-6) for name, each in before.items())
-
-
-def test_a_frozen_encoder_stays_as_it_was(ran, plain):
-    first, second = (
-        ran(f"{count}", training__steps=count, training__evaluate_every=count, training__freeze=["encoder"])
-        for count in (1, 6)
-    )
-    assert digest(first / "model.safetensors") == digest(second / "model.safetensors")
-    heads = [load_file(run / HEADS_FILE) for run in (first, second)]
-    for task in JOINT:
-        assert not torch.equal(*(each[f"{task}/classifier.weight"] for each in heads))
+    before, after = load_file(with_iat / "model.safetensors"), model.base_model.state_dict()
+    assert all(name in after or name.startswith("pooler.") for name in before)  # the ReLU head has no pooler
+    assert all(torch.allclose(after[name], each, atol=1e-6) for name, each in before.items() if name in after)
 
 
 def test_tasks_have_limits_of_their_own(ran, encoder):

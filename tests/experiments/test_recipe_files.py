@@ -106,12 +106,6 @@ def test_words_and_truth_values(file):
     assert "data.buckets is 'off': expected true or false" in answer(file("task: pairs\ndata: {buckets: off}"))
 
 
-def test_later_changes_win_and_the_file_stays_as_it_is(file):
-    path = file("task: pairs")
-    assert read_recipe(path, ["seed=2", "seed=3"]).seed == 3
-    assert read_recipe(path).seed == 1
-
-
 @pytest.mark.parametrize("guides", ["[mdg, pdg]", "{mdg: , pdg: }", "{mdg: {}, pdg: {}}"])
 def test_an_option_of_a_guide_in_short_form(file, guides):
     chosen = read_recipe(file(f"task: pairs\nguides: {guides}"), ["guides.mdg.weight=0.25"])

@@ -121,20 +121,15 @@ def test_every_name_of_the_readme_is_accepted():
 
 # -- data --------------------------------------------------------------------------------------------------------------
 
-PAIR, ENTAILED = ["sentence1", "sentence2"], ("entailment", "not_entailment")
+PAIR = ["sentence1", "sentence2"]
 # Task -> folder, the file that is the test, columns (none: no header), and labels in turn.
 FILES = {
-    "mrpc": ("MRPC", "dev", ["#1 String", "#2 String", "Quality"], "01"),
     "cola": ("CoLA", "dev", ["", "label", "", "sentence"], "01"),
-    "rte": ("RTE", "dev", [*PAIR, "label"], ENTAILED),
     "stsb": ("STS-B", "dev", [*PAIR, "score"], ("0.0", "2.5", "5.0")),
     "sst2": ("SST-2", "dev", ["sentence", "label"], "01"),
-    "qnli": ("QNLI", "dev", ["question", "sentence", "label"], ENTAILED),
-    "qqp": ("QQP", "dev", ["question1", "question2", "is_duplicate"], "01"),
     "mnli": ("MNLI", "dev_matched", [*PAIR, "gold_label"], ("entailment", "neutral", "contradiction")),
-    "wnli": ("WNLI", "dev", [*PAIR, "label"], "01"),
 }
-LABEL_COLUMNS = {"label", "Quality", "score", "is_duplicate", "gold_label"}
+LABEL_COLUMNS = {"label", "score", "gold_label"}
 
 
 def write_files(task, root, train=60):
