@@ -86,7 +86,7 @@ def test_a_planted_link_is_not_followed(tmp_path, monkeypatch):
     assert (path.read_text(), path.is_symlink(), victim.read_text()) == ("content", False, "precious")
 
 
-@pytest.mark.parametrize("mask", [0o022, 0o027, 0o077, 0o002])
+@pytest.mark.parametrize("mask", [0o022, 0o077])
 def test_files_get_the_ordinary_mode(tmp_path, umask, mask):
     umask(mask)
     write_atomically(tmp_path / "a.txt", "a")
@@ -126,7 +126,7 @@ def test_a_file_is_written_once(tmp_path):
 
 @pytest.fixture
 def holder():
-    """A process that holds the lock of a folder until it is told to end, or is killed."""
+    """A process that holds the lock of a folder until its input ends, or it is killed."""
     started = []
 
     def start(folder, then="sys.stdin.read()"):
@@ -176,12 +176,12 @@ def test_a_lock_goes_with_its_holder(tmp_path, holder):
     assert names(tmp_path) == []  # nothing was written, so the folders that it made go
 
 
-@pytest.mark.parametrize("content", ["", "{", "[]", '{"pid": "x"}', '{"pid": 1e999}', "\x00"])
-def test_a_holder_that_cannot_be_named(tmp_path, holder, content):
+def test_a_holder_that_cannot_be_named(tmp_path, holder):
     holder(tmp_path)
-    (tmp_path / FOLDER_LOCK).write_text(content)
-    with pytest.raises(BusyError, match=r"is in use by another process: wait"), folder_lock(tmp_path):
-        pass
+    for content in ("", "{", "[]", '{"pid": "x"}', '{"pid": 1e999}', "\x00"):
+        (tmp_path / FOLDER_LOCK).write_text(content)
+        with pytest.raises(BusyError, match=r"is in use by another process: wait"), folder_lock(tmp_path):
+            pass
 
 
 def test_the_name_of_a_dead_process_is_not_given(tmp_path, holder):

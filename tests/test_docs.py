@@ -141,31 +141,29 @@ def test_the_script_of_the_ssa_page_runs(encoder, tmp_path):
 
 
 def test_the_page_of_limits_has_their_values():
-    from headwise import limits as json_text
-    from headwise import limits as packed
+    from headwise import limits
     from headwise.cli import explore_server
-    from headwise.cli import explore_server as explore_connections
-    from headwise.data import text_files as text_file
-    from headwise.experiments import recipe_files as files
-    from headwise.experiments import recipe_files as yaml_text
+    from headwise.data import text_files
+    from headwise.experiments import recipe_files
     from headwise.experiments.sweeps import search_space, sweep_file
 
     text = " ".join((DOCS / "limits.md").read_text(encoding="utf-8").split())
     for expected in (
-        f"{yaml_text.MAX_CHARACTERS:,} characters, {yaml_text.MAX_VALUES:,} values, {yaml_text.MAX_DEPTH} levels",
-        f"numbers up to {yaml_text.MAX_DIGITS:,} digits",
-        f"{files.MAX_PARTS} parts",
+        f"{recipe_files.MAX_CHARACTERS:,} characters, {recipe_files.MAX_VALUES:,} values, "
+        f"{recipe_files.MAX_DEPTH} levels",
+        f"numbers up to {recipe_files.MAX_DIGITS:,} digits",
+        f"{recipe_files.MAX_PARTS} parts",
         f"{sweep_file.MAX_RUNS:,} combinations, {sweep_file.MAX_BASES} files that build on each other",
         f"{search_space.MAX_VALUES:,} values for a key, {search_space.LARGEST_GRID:,} combinations of a grid",
-        f"| {json_text.MAX_DEPTH} levels |",
-        f"| {text_file.MAX_LINE:,} characters |",
-        f"| {text_file.MAX_DOCUMENT:,} characters |",
-        f"{packed.MAX_RATIO} times its packed size ({packed.FREE_BYTES // 2**20} MB are always allowed), "
-        f"and {packed.MAX_BYTES // 2**30} GB",
+        f"| {limits.MAX_DEPTH} levels |",
+        f"| {text_files.MAX_LINE:,} characters |",
+        f"| {text_files.MAX_DOCUMENT:,} characters |",
+        f"{limits.MAX_RATIO} times its packed size ({limits.FREE_BYTES // 2**20} MB are always allowed), "
+        f"and {limits.MAX_BYTES // 2**30} GB",
         f"at most {explore_server.LARGEST_BODY:,} bytes",
-        f"idle for {explore_connections.IDLE_SECONDS:g} seconds",
-        f"may take {explore_connections.REQUEST_SECONDS:g} seconds to arrive",
-        f"an answer {explore_connections.ANSWER_SECONDS:g} seconds",
-        f"At most {explore_connections.CONNECTIONS} connections",
+        f"idle for {explore_server.IDLE_SECONDS:g} seconds",
+        f"may take {explore_server.REQUEST_SECONDS:g} seconds to arrive",
+        f"an answer {explore_server.ANSWER_SECONDS:g} seconds",
+        f"At most {explore_server.CONNECTIONS} connections",
     ):
         assert expected in text

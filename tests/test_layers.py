@@ -147,10 +147,10 @@ ALLOWED = [
 ]
 
 
-@pytest.mark.parametrize(("place", "source"), ALLOWED)
-def test_an_allowed_arrow_passes(package, place, source):
-    (package / place).write_text(source)
-    assert violations(package) == []
+def test_an_allowed_import_passes(package):
+    for place, source in ALLOWED:
+        (package / place).write_text(source)
+        assert violations(package) == [], source
 
 
 BROKEN = [

@@ -341,7 +341,13 @@ At = tuple[str, int, *tuple[int, ...]]
 # A server that has imported everything and done nothing, which saves the seconds of a fresh start.
 FORKS = multiprocessing.get_context("forkserver")
 FORKS.set_forkserver_preload(
-    ["tiny_runs", "headwise.cli.train_commands", "headwise.experiments.searcher", "scipy.stats"]
+    [
+        "tiny_runs",
+        "headwise.cli.train_commands",
+        "headwise.experiments.apply",
+        "headwise.experiments.searcher",
+        "scipy.stats",
+    ]
 )
 
 

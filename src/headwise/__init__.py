@@ -10,6 +10,8 @@ import importlib
 import warnings
 from typing import TYPE_CHECKING, Any
 
+from headwise.registry import lazy_names
+
 if TYPE_CHECKING:
     from headwise.attention import capture, gate, mask, prune
     from headwise.errors import HeadwiseError
@@ -25,49 +27,38 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _MODULES = {
-    "headwise.attention": ("capture", "gate", "mask", "prune"),
-    "headwise.errors": ("HeadwiseError",),
-    "headwise.experiments.analysis.analyze": ("analyze",),
-    "headwise.experiments.comparison": ("compare",),
-    "headwise.guides": ("MDG", "PDG", "Guide", "Match", "auto", "guide", "unguide"),
-    "headwise.heads": ("IAT", "head_importance"),
-    "headwise.reports.report_page": ("report",),
-    "headwise.retrieval.reranker": ("Reranker",),
-    "headwise.ssa": ("SSA", "self_supervise"),
-    "headwise.training": ("GuideCallback", "GuidedTrainer", "SSACallback", "load"),
+    "attention": ("capture", "gate", "mask", "prune"),
+    "errors": ("HeadwiseError",),
+    "experiments.analysis.analyze": ("analyze",),
+    "experiments.comparison": ("compare",),
+    "guides": ("MDG", "PDG", "Guide", "Match", "auto", "guide", "unguide"),
+    "heads": ("IAT", "head_importance"),
+    "reports.report_page": ("report",),
+    "retrieval.reranker": ("Reranker",),
+    "ssa": ("SSA", "self_supervise"),
+    "training": ("GuideCallback", "GuidedTrainer", "SSACallback", "load"),
 }
 # Names of an earlier version, which work until the next one: where they are now, and what to use instead if not that.
 _DEPRECATED = {
-    "AttentionRecord": "headwise.attention",
-    "Disagreement": "headwise.guides",
-    "GuidedLoss": "headwise.guides",
-    "HeadImportance": "headwise.heads",
-    "HeadwiseWarning": "headwise.errors",
-    "MultiTask": "headwise.training",
-    "decay": "headwise.guides",
-    "guidance": "headwise.guides",
-    "last_losses": "headwise.guides",
-    "log_losses": "headwise.training",
-    "piecewise": "headwise.guides",
-    "register_guide": "headwise.guides",
-    "relabel": "headwise.training",
-    "supervision": "headwise.ssa",
-    "warm_up": "headwise.guides",
+    "attention": ("AttentionRecord",),
+    "errors": ("HeadwiseWarning",),
+    "guides": (
+        "Disagreement",
+        "GuidedLoss",
+        "decay",
+        "guidance",
+        "last_losses",
+        "piecewise",
+        "register_guide",
+        "warm_up",
+    ),
+    "heads": ("HeadImportance",),
+    "ssa": ("supervision",),
+    "training": ("MultiTask", "log_losses", "relabel"),
 }
+_public = lazy_names("headwise", _MODULES)
 _INSTEAD = {"log_losses": "callbacks=[headwise.GuideCallback()]", "relabel": "headwise.SSACallback"}
-_SUBPACKAGES = (
-    "attention",
-    "data",
-    "experiments",
-    "guides",
-    "heads",
-    "metrics",
-    "patterns",
-    "reports",
-    "retrieval",
-    "ssa",
-    "training",
-)
+_SUBPACKAGES = "attention data experiments guides heads metrics patterns reports retrieval ssa training".split()
 
 __all__ = [
     "IAT",
@@ -100,16 +91,14 @@ __all__ = [
 
 def __getattr__(name: str) -> Any:
     """Load a public name or a subpackage; names of an earlier version come with a DeprecationWarning."""
-    for module, names in _MODULES.items():
-        if name in names:
-            return getattr(importlib.import_module(module), name)
     if name in _SUBPACKAGES:
         return importlib.import_module(f"headwise.{name}")
-    if name in _DEPRECATED:
-        new = _INSTEAD.get(name, f"{_DEPRECATED[name]}.{name}")
-        warnings.warn(f"headwise.{name} is deprecated: use {new}.", DeprecationWarning, stacklevel=2)
-        return getattr(importlib.import_module(_DEPRECATED[name]), name)
-    raise AttributeError(f"module 'headwise' has no attribute {name!r}")
+    for module, names in _DEPRECATED.items():
+        if name in names:
+            new = _INSTEAD.get(name, f"headwise.{module}.{name}")
+            warnings.warn(f"headwise.{name} is deprecated: use {new}.", DeprecationWarning, stacklevel=2)
+            return getattr(importlib.import_module(f"headwise.{module}"), name)
+    return _public(name)
 
 
 def __dir__() -> list[str]:

@@ -148,30 +148,34 @@ def held(lock: Path, what: Path) -> Iterator[None]:
     try:
         guard.acquire(timeout=PATIENCE, poll_interval=PATIENCE / 10)
     except Timeout:
-        raise BusyError(f"{what} is in use by {_holder(lock)}: wait until it ends, or choose another output.") from None
-    mine = _identity(lock)
+        raise BusyError(
+            f"{what} is in use by {_signature(lock)[1]}: wait until it ends, or choose another output."
+        ) from None
+    mine = None
     try:
+        with suppress(OSError):
+            mine = lock.lstat()
         _sign(lock)
         yield
     finally:
-        if mine is not None and _identity(lock) == mine:
-            with suppress(OSError):
+        with suppress(OSError):
+            if mine is not None and os.path.samestat(lock.lstat(), mine):
                 lock.unlink()
         guard.release()
 
 
 def holder(lock: Path) -> str | None:
     """Which other process holds a lock; None if it is free."""
-    if not lock.is_file():
-        return None
     guard = FileLock(lock)
     try:
-        guard.acquire(timeout=0)
+        if lock.is_file():
+            guard.acquire(timeout=0)
+            guard.release()
     except Timeout:
-        return None if _signed_by(lock) == os.getpid() else _holder(lock)
+        pid, name = _signature(lock)
+        return None if pid == os.getpid() else name
     except OSError:
-        return None
-    guard.release()
+        pass
     return None
 
 
@@ -187,7 +191,8 @@ def folder_lock(folder: Path) -> Iterator[None]:
         with ExitStack() as stack:
             with disk_errors(f"{folder} cannot be written", "choose another folder, or get the right to write."):
                 for attempt in range(1, ATTEMPTS + 1):
-                    made = [*_make(folder), *made]
+                    made = [*(each for each in (folder, *folder.parents) if not each.exists()), *made]
+                    folder.mkdir(parents=True, exist_ok=True)
                     try:
                         stack.enter_context(held(folder / FOLDER_LOCK, folder))
                         break
@@ -225,22 +230,6 @@ def new_file(
         yield
 
 
-def _make(folder: Path) -> list[Path]:
-    """Make a folder and those above it; returns the new ones, the innermost first."""
-    missing = [place for place in (folder, *folder.parents) if not place.exists()]
-    folder.mkdir(parents=True, exist_ok=True)
-    return missing
-
-
-def _identity(path: Path) -> tuple[int, int] | None:
-    """What distinguishes a file from others that had its name."""
-    try:
-        found = path.lstat()
-    except OSError:
-        return None
-    return found.st_dev, found.st_ino
-
-
 def _sign(lock: Path) -> None:
     """Write who holds a lock into it, for messages only. Options are left out: they may hold a password."""
     program = Path(sys.argv[0]).name
@@ -253,37 +242,25 @@ def _sign(lock: Path) -> None:
             file.write(json.dumps(about))
 
 
-def _signed_by(lock: Path) -> int | None:
-    """The process that wrote its name into a lock."""
-    try:
-        return int(json.loads(lock.read_text(encoding="utf-8"))["pid"])
-    except (OSError, ValueError, KeyError, TypeError, OverflowError):
-        return None
-
-
-def _holder(lock: Path) -> str:
-    """Who holds a lock, as far as its file says so; it may be empty, or of a process that was killed."""
+def _signature(lock: Path) -> tuple[int | None, str]:
+    """The process that signed a lock, and words for it; the file may be empty, or of a process that was killed."""
+    unknown = "another process"
     try:
         about = json.loads(lock.read_text(encoding="utf-8"))
         pid, host, command = int(about["pid"]), str(about["host"]), str(about["command"])
         since = datetime.fromtimestamp(float(about["since"])).strftime("%Y-%m-%d %H:%M:%S")
     except (OSError, ValueError, KeyError, TypeError, OverflowError):
-        return "another process"
+        return None, unknown
     if host != socket.gethostname():
-        return f"process {pid} on {host} ({command}, since {since})"
-    return f"process {pid} ({command}, since {since})" if _alive(pid) else "another process"
-
-
-def _alive(pid: int) -> bool:
-    if os.name != "posix":
-        return True  # elsewhere signal 0 would end it
+        return pid, f"process {pid} on {host} ({command}, since {since})"
     try:
-        os.kill(pid, 0)
+        if os.name == "posix":  # elsewhere signal 0 would end it
+            os.kill(pid, 0)
     except ProcessLookupError:
-        return False
+        return pid, unknown
     except (PermissionError, OverflowError):
-        return True
-    return True
+        pass
+    return pid, f"process {pid} ({command}, since {since})"
 
 
 # -- checks before any work --------------------------------------------------------------------------------------------

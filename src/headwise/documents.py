@@ -9,19 +9,22 @@ import json
 import math
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Annotated, Any, get_args, get_origin
+from typing import Annotated, Any, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from headwise.errors import InputError, choices
 from headwise.limits import parse_json
 
-# What pydantic found in a recipe, as one sentence of ours.
-
 
 def sentence(error: ValidationError, kind: type[BaseModel], needs: str = "every recipe needs it") -> str:
     """What is wrong first, and where; `kind` is what was checked, `needs` is said of a key that is missing."""
-    found = {_place(each["loc"]): each for each in reversed(error.errors())}  # the first of each place
+    found: dict[tuple[str | int, ...], Any] = {}
+    for each in reversed(error.errors()):  # the first of each position
+        location = each["loc"]
+        # Pydantic marks the key of a mapping, and alternatives.
+        marked = location[-1:] == ("[key]",) or (len(location) > 1 and isinstance(location[-2], int))
+        found[location[:-1] if marked else location] = each
     location, first = next(reversed(found.items()))
     where = ".".join(str(part) for part in location)
     more = f" ({len(found) - 1} more)" if len(found) > 1 else ""
@@ -35,20 +38,11 @@ def sentence(error: ValidationError, kind: type[BaseModel], needs: str = "every 
     reason = first["msg"].removeprefix("Value error, ")
     if not where:
         return f"{reason}.{more}"
-    return f"{where} is {first['input']!r:.200}: {expected(first['type'], reason)}.{more}"
+    return f"{where} is {first['input']!r:.200}: {_expected(first['type'], reason)}.{more}"
 
 
-def _place(location: tuple[str | int, ...]) -> tuple[str | int, ...]:
-    """Where in the file: without the marks that pydantic adds for the key of a mapping and for alternatives."""
-    marked = location[-1:] == ("[key]",) or (len(location) > 1 and isinstance(location[-2], int))
-    return location[:-1] if marked else location
-
-
-def expected(kind: str, reason: str) -> str:
-    """What pydantic asks for, in our words."""
-    if kind in _WORDS:
-        return f"expected {_WORDS[kind]}"
-    return "expected " + reason.removeprefix("Input should be ").removeprefix("a valid ")
+def _expected(kind: str, reason: str) -> str:
+    return "expected " + _WORDS.get(kind, reason.removeprefix("Input should be ").removeprefix("a valid "))
 
 
 # Where pydantic's own words are those of a Python programmer.
@@ -68,28 +62,21 @@ _WORDS = {
 
 def _keys_at(location: tuple[str | int, ...], whole: type[BaseModel]) -> tuple[list[str], dict[str, str]]:
     """The keys that a part of a recipe may have, and names that some of them had in earlier versions."""
+
+    def is_model(kind: Any) -> bool:
+        return isinstance(kind, type) and issubclass(kind, BaseModel)
+
     kind: Any = whole
     for part in location:
-        if not _is_model(kind):  # a mapping, and this a key of it
-            kind = next((each for each in get_args(kind) if _is_model(each)), None)
-            if kind is None:
-                return [], {}
-            continue
-        annotation = kind.model_fields[str(part)].annotation if str(part) in kind.model_fields else None
-        inner = next((each for each in (annotation, *get_args(annotation)) if _leads_on(each)), None)
-        if inner is None:
-            return [], {}
-        kind = inner
-    return (list(kind.model_fields), getattr(kind, "old_names", {})) if _is_model(kind) else ([], {})
-
-
-def _is_model(kind: Any) -> bool:
-    return isinstance(kind, type) and issubclass(kind, BaseModel)
-
-
-def _leads_on(kind: Any) -> bool:
-    """Whether there are keys below: of a model, or of models by name."""
-    return _is_model(kind) or (get_origin(kind) is dict and any(_is_model(each) for each in get_args(kind)))
+        if is_model(kind):
+            field = kind.model_fields.get(str(part))
+            annotation = None if field is None else field.annotation
+            below = (annotation, *get_args(annotation))
+            # A model, or models by name.
+            kind = next((each for each in below if is_model(each) or any(map(is_model, get_args(each)))), None)
+        else:  # a mapping, and this a key of it
+            kind = next((each for each in get_args(kind) if is_model(each)), None)
+    return (list(kind.model_fields), getattr(kind, "old_names", {})) if is_model(kind) else ([], {})
 
 
 # Larger ones fit into no array.
@@ -174,27 +161,19 @@ def _first_infinite(content: Any, where: str = "") -> str:
 
 
 def _sentence(error: ValidationError, content: Any) -> str:
-    """The first thing that pydantic found, by its key path."""
+    """The first thing that pydantic found, by its key path: without the names that it adds for alternatives."""
     first = error.errors()[0]
-    location = first["loc"]
-    missing = [str(location[-1])] if first["type"] == "missing" else []
-    where = ".".join([*_path(location[: len(location) - len(missing)], content), *missing])
-    if missing:
-        return f"{where} is missing"
-    reason = first["msg"].removeprefix("Value error, ")
+    path: list[str] = []
+    for part in first["loc"]:
+        inside = dict(enumerate(content)) if isinstance(content, list) else content
+        if isinstance(inside, dict) and part in inside:
+            path.append(str(part))
+            content = inside[part]
+    if first["type"] == "missing":
+        return f"{'.'.join([*path, str(first['loc'][-1])])} is missing"
+    where, reason = ".".join(path), first["msg"].removeprefix("Value error, ")
     if first["type"] == "value_error":
         return f"{where}: {reason}" if where else reason
     shown = json.dumps(first["input"], ensure_ascii=False)
     shown = shown if len(shown) <= LONGEST_VALUE else f"{shown[:LONGEST_VALUE]}..."
-    return f"{where or 'the content'} is {shown}, {expected(first['type'], reason)}"
-
-
-def _path(location: tuple[str | int, ...], content: Any) -> list[str]:
-    """Where in the document: without the names that pydantic adds for alternatives."""
-    path: list[str] = []
-    for part in location:
-        below = dict(enumerate(content)) if isinstance(content, list) else content
-        if isinstance(below, dict) and part in below:
-            path.append(str(part))
-            content = below[part]
-    return path
+    return f"{where or 'the content'} is {shown}, {_expected(first['type'], reason)}"

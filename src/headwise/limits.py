@@ -1,4 +1,4 @@
-"""JSON that somebody else may have written: read with a limit on its nesting."""
+"""Limits on files that somebody else may have written: the nesting of JSON, and the size of what is unpacked."""
 
 from __future__ import annotations
 
@@ -36,21 +36,15 @@ def deeper_than(levels: int, data: Any) -> bool:
     """Whether lists and mappings are nested deeper than this; those that contain themselves are."""
     inside = [data]
     for _ in range(levels + 1):
-        inside = _containers(inside)
-        if not inside:
+        # Each once: what is shared need not be walked over again.
+        nested = {id(each): each for each in inside if isinstance(each, dict | list | tuple)}.values()
+        if not nested:
             return False
-        inside = [each for part in inside for each in (part.values() if isinstance(part, dict) else part)]
+        inside = [each for part in nested for each in (part.values() if isinstance(part, dict) else part)]
     return True
 
 
-def _containers(values: list[Any]) -> list[Any]:
-    """The lists and mappings among them, each once: what is shared need not be walked over again."""
-    return list({id(each): each for each in values if isinstance(each, dict | list | tuple)}.values())
-
-
 # How large a packed file (.gz, or a file in a .zip) may become when it is unpacked.
-
-
 MAX_RATIO = 100
 """Unpacked bytes for each packed byte."""
 FREE_BYTES = 16 * 2**20

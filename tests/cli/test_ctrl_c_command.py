@@ -63,7 +63,7 @@ COMMANDS = {
     "train {recipe} --data {data} --output {new}": "headwise.experiments.run.check_output",
     "evaluate guided": "headwise.experiments.apply.predict_logits",
     "predict guided --input texts.tsv --output {new}.tsv": "headwise.experiments.apply.predict_logits",
-    "tokens ssa --text cat --pair dog --html {new}.html": "headwise.cli.train_commands.token_scores",
+    "tokens ssa --text cat --pair dog --html {new}.html": "headwise.experiments.token_scores.token_scores",
     "export guided --output {new}": "headwise.experiments.apply.save_classifier",
     "list tasks": "headwise.cli.listing.show",
     "demo --output {new}": "headwise.cli.demo.check_output",

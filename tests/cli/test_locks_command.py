@@ -103,7 +103,7 @@ COMMANDS = {
     ),
     "predict": (
         ["predict", "RUN", "--input", "DATA/test.tsv", "--output", "OUT/a.tsv", "--overwrite"],
-        "headwise.cli.train_commands.write_rows",
+        "headwise.experiments.apply.write_rows",
         "OUT/a.tsv",
     ),
     "figure": (

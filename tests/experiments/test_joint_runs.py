@@ -1,7 +1,6 @@
 """What the choices of a recipe for several tasks do to a run."""
 
 import hashlib
-import json
 import shutil
 from pathlib import Path
 
@@ -20,7 +19,6 @@ from headwise.experiments.apply import evaluate, export, load_run, load_tasks, l
 from headwise.experiments.prepare import Place, prepare
 from headwise.experiments.run import train
 from headwise.training import MultiTask, Silence
-from headwise.training.batches import tasks_of_epoch
 from headwise.training.saving import HEADS_FILE, load_multitask
 
 START, TOTAL = 19, 24
@@ -67,7 +65,7 @@ def test_iat_changes_only_what_comes_after_its_start(with_iat, plain):
     assert bits(with_iat / "last") != bits(plain / "last")
 
 
-def test_the_record_tells_the_heads_and_the_control(with_iat):
+def test_the_record_has_the_heads_and_the_control(with_iat):
     happened = record(with_iat)["results"]
     assert happened["iat"]["step"] == START
     for name, chosen in happened["iat"]["tasks"].items():
@@ -115,9 +113,13 @@ def test_both_arms_see_the_same_batches_and_dropout_which_is_always_on(ran, watc
 def test_where_the_arms_begin_does_not_matter_to_the_control(ran, plain):
     """Between two epochs, away from checkpoints, with the head sets of other options."""
     options = {"start": 0.5, "heads": 0.5, "mode": "grad_mask", "others": False, "protect": "qkvo"}
-    run = ran(iat=options, training__checkpoint_every=7)
+    run = ran("run", iat=options, training__checkpoint_every=7)
     assert record(run)["results"]["iat"]["step"] == 12
     assert bits(run / "control" / "last") == bits(plain / "last")
+    alone = ran("alone", iat=IAT | {"control": False}, training__steps=4)
+    assert record(alone)["results"]["iat"]["step"] == 3
+    assert not (alone / "control").exists()
+    assert "control" not in record(alone)["results"]
 
 
 def test_the_control_is_fair_in_lower_precision_too(ran, plain):
@@ -129,43 +131,7 @@ def test_the_control_is_fair_in_lower_precision_too(ran, plain):
     assert steps(alone)[3]["loss"] != steps(plain)[3]["loss"]
 
 
-def test_without_a_control(ran):
-    run = ran(iat=IAT | {"control": False}, training__steps=4)
-    assert record(run)["results"]["iat"]["step"] == 3
-    assert not (run / "control").exists()
-    assert "control" not in record(run)["results"]
-
-
 # -- updates -----------------------------------------------------------------------------------------------------------
-
-
-def test_accumulation_is_a_larger_batch(ran, encoder, tmp_path):
-    """Also where the examples of a task do not fill its last update: 27 of 3 x 8 + 3, and 17 of 2 x 8 + 1."""
-    still = tmp_path / "still"
-    shutil.copytree(encoder, still)
-    config = json.loads((still / "config.json").read_text())
-    rates = dict.fromkeys(("hidden_dropout_prob", "attention_probs_dropout_prob"), 0.0)
-    (still / "config.json").write_text(json.dumps(config | rates))
-    logs = []
-    for size in (8, 4):
-        parts = {
-            "training__batch": size,
-            "training__accumulation": 8 // size,
-            "training__epochs": 1,
-        }
-        run = ran(f"{size}", model=str(still), **parts)
-        logs.append([[entry[name] for name in ("loss", "grad_norm")] for entry in steps(run)])
-    assert len(logs[0]) == 12
-    assert numpy.allclose(*logs, rtol=2e-3)
-
-
-def test_the_sampling_decides_whose_turn_it_is(ran, watched):
-    run = ran(sampling="annealed", training__epochs=1, training__steps=None)
-    assert record(run)["results"]["steps"] == len(watched) == 12
-    turns = [task for task, *_ in watched]
-    expected = tasks_of_epoch([5, 4, 3], "annealed", 0, 1, seed=1)
-    assert turns == [list(JOINT)[number] for number in expected]
-    assert [turns.count(task) for task in JOINT] != [5, 4, 3]
 
 
 # -- what is left ------------------------------------------------------------------------------------------------------
@@ -230,7 +196,11 @@ def test_plain_transformers_loads_the_encoder_and_an_exported_task(with_iat, tmp
         export(with_iat, tmp_path / "none")
 
 
-def test_the_model_cards(with_iat, plain):
+def test_the_folder_and_the_model_cards(with_iat, plain):
+    names = {str(path.relative_to(with_iat)) for path in with_iat.rglob("*") if path.is_file()}
+    model = {"config.json", "model.safetensors", HEADS_FILE, "tokenizer.json", "tokenizer_config.json"}
+    whole = model | {"headwise.json", "log.jsonl", "outputs.json", "README.md"} | {f"last/{name}" for name in model}
+    assert names == whole | {f"control/{name}" for name in whole}
     card = (with_iat / "README.md").read_text()
     assert f"From step {START} on, each task changed only the heads" in card
     assert "the folder `control` holds" in card
@@ -240,13 +210,6 @@ def test_the_model_cards(with_iat, plain):
         card = (folder / "README.md").read_text()
         assert "fine-tuned on agree, type, score together" in card
         assert "IAT" not in card
-
-
-def test_the_folder_has_no_more_than_that(with_iat):
-    names = {str(path.relative_to(with_iat)) for path in with_iat.rglob("*") if path.is_file()}
-    model = {"config.json", "model.safetensors", HEADS_FILE, "tokenizer.json", "tokenizer_config.json"}
-    whole = model | {"headwise.json", "log.jsonl", "outputs.json", "README.md"} | {f"last/{name}" for name in model}
-    assert names == whole | {f"control/{name}" for name in whole}
 
 
 # -- where it starts, what stays ---------------------------------------------------------------------------------------
@@ -267,46 +230,30 @@ def test_a_run_starts_from_another(ran, with_iat, encoder, several, tmp_path):
     assert not (tmp_path / "bad").exists()
 
 
-def test_which_heads_were_taken_and_which_start_fresh_is_told(with_iat, encoder, several, tmp_path):
-    told = []
+def test_which_heads_were_taken_is_logged(with_iat, encoder, several, tmp_path):
+    lines = []
 
     class Listening(Silence):
         def log(self, message):
-            told.append(message)
+            lines.append(message)
 
     data = small_joint(encoder, start_from=str(with_iat))
     data["tasks"]["other"] = data["tasks"].pop("type")
     prepared = prepare(check_recipe(data, "test"), Place(tmp_path, Path(several)), Listening())
     assert prepared.heads_taken == ("agree", "score")
-    assert told[-1] == (f"the encoder is that of {with_iat}; heads taken: agree, score; heads that start fresh: other")
+    assert lines[-1] == f"the encoder is that of {with_iat}; heads taken: agree, score; heads that start fresh: other"
 
 
-@pytest.mark.parametrize("changes", [{"head": "relu"}, {"ssa": {"model": "hybrid"}}])
-def test_a_run_with_a_head_of_its_own_starts_from_the_encoder_of_several(with_iat, several, tmp_path, changes):
-    recipe = small(str(with_iat), guides={}, training__steps=1, **changes)
+@pytest.mark.parametrize("changes", [{"head": "relu"}, {"ssa": {"model": "hybrid"}}, {}], ids=str)
+def test_a_run_on_one_task_starts_from_the_encoder_of_several(with_iat, several, tmp_path, changes):
+    recipe = small(str(with_iat), guides={}, training__steps=1, training__learning_rate=1e-9, **changes)
     train(check_recipe(recipe, "test"), Place(tmp_path / "run", Path(several) / "agree"))
     assert "headwise_tasks" not in (tmp_path / "run" / "config.json").read_text()
-    assert hw.load(tmp_path / "run").config.num_labels == 3
-
-
-def test_a_run_on_one_task_starts_from_the_encoder_of_several(with_iat, several, tmp_path):
-    recipe = small(str(with_iat), guides={}, training__steps=1, training__learning_rate=1e-9)
-    train(check_recipe(recipe, "test"), Place(tmp_path / "run", Path(several) / "agree"))
     model = hw.load(tmp_path / "run")
     assert model.config.num_labels == 3
-    before = load_file(with_iat / "model.safetensors")
-    assert all(torch.allclose(model.base_model.state_dict()[name], each, atol=1e-6) for name, each in before.items())
-
-
-def test_a_frozen_encoder_stays_as_it_was(ran, plain):
-    first, second = (
-        ran(f"{count}", training__steps=count, training__evaluate_every=count, training__freeze=["encoder"])
-        for count in (1, 6)
-    )
-    assert digest(first / "model.safetensors") == digest(second / "model.safetensors")
-    heads = [load_file(run / HEADS_FILE) for run in (first, second)]
-    for task in JOINT:
-        assert not torch.equal(*(each[f"{task}/classifier.weight"] for each in heads))
+    before, after = load_file(with_iat / "model.safetensors"), model.base_model.state_dict()
+    assert all(name in after or name.startswith("pooler.") for name in before)  # the ReLU head has no pooler
+    assert all(torch.allclose(after[name], each, atol=1e-6) for name, each in before.items() if name in after)
 
 
 def test_tasks_have_limits_of_their_own(ran, encoder):
@@ -333,6 +280,18 @@ def test_a_test_set_without_labels_is_not_part_of_a_mean(ran, several, tmp_path)
     }
 
 
+def test_a_linear_run_fits_the_tasks_and_leaves_the_encoder_alone(encoder, several, tmp_path):
+    run = ran_jointly(tmp_path / "run", encoder, several, linear=True)
+    before, after = AutoModel.from_pretrained(encoder), AutoModel.from_pretrained(run)
+    for name, tensor in before.state_dict().items():
+        if "pooler" not in name:  # fresh: the encoder on disk has none
+            assert torch.equal(after.state_dict()[name], tensor)
+    happened = record(run)["results"]
+    assert happened["steps"] == 0
+    assert happened["metrics"] == happened["last"]
+    assert set(hw.load(run).tasks) == set(happened["tasks"])
+
+
 # -- what is refused before anything is written ------------------------------------------------------------------------
 
 
@@ -340,7 +299,6 @@ def test_a_test_set_without_labels_is_not_part_of_a_mean(ran, several, tmp_path)
     ("changes", "expected"),
     [
         ({"iat": {"start": 0.01}}, "iat.start is 0.01 of 24 steps: expected at least one step before and one after"),
-        ({"iat": {}, "training__steps": 1}, "iat.start is 0.9 of 1 steps"),
         ({"iat": {"heads": 0.1}}, "^iat.heads: a share of 0.1 of 8 heads is none"),
         ({"iat": {}, "training__freeze": ["encoder"]}, "iat trains heads, and training.freeze keeps them all"),
         ({"data__max_length": 100}, "data.max_length is 100, but .* takes at most 40"),

@@ -70,7 +70,7 @@ def test_the_key_of_examples_knows_texts_labels_and_order():
     assert examples_key(split) == examples_key(split.subset([0, 1]))
 
 
-def test_outputs_that_are_damaged_or_of_another_format_are_told(tmp_path):
+def test_outputs_that_are_damaged_or_of_another_format_are_refused(tmp_path):
     assert read_outputs(tmp_path) == {}
     (tmp_path / "outputs.json").write_text("{")
     with pytest.raises(InputError, match="damaged"):
@@ -78,22 +78,3 @@ def test_outputs_that_are_damaged_or_of_another_format_are_told(tmp_path):
     (tmp_path / "outputs.json").write_text(json.dumps({"format": 9, "outputs": {}}))
     with pytest.raises(InputError, match="format 9"):
         read_outputs(tmp_path)
-
-
-@pytest.mark.parametrize(
-    ("data", "splits", "reason"),
-    [
-        ({"test_fraction": 0.1}, {}, "set task.splits.test instead"),
-        ({"limit": {"test": 3}}, {}, "nothing to limit"),
-        ({}, {"test": "train"}, "names train twice"),
-    ],
-)
-def test_mistakes_about_test_claims_are_told(tmp_path, encoder, data, splits, reason):
-    write_collection(tmp_path / "papers")
-    task = {"name": "retrieval", "collection": "papers", "splits": splits}
-    with pytest.raises(InputError, match=reason):
-        train(
-            check_recipe(small(encoder, task=task, guides={}) | {"data": {"max_length": 24, **data}}, "test"),
-            Place(tmp_path / "run", tmp_path, cache=tmp_path / "cache"),
-        )
-    assert not (tmp_path / "run").exists()

@@ -68,12 +68,8 @@ def test_validation_is_held_out_of_train_and_has_all_candidates(splits):
     assert found.test is None
 
 
-def test_the_seed_decides_what_is_held_out_and_drawn(splits):
-    assert splits().train == splits().train
+def test_validation_is_drawn_by_the_seed_or_a_split_of_the_collection(splits):
     assert claims_of(splits(seed=2).validation) != claims_of(splits().validation)
-
-
-def test_validation_may_be_a_split_of_the_collection(splits):
     found = splits(splits={"validation": "test"})
     assert {claim[0] for claim in claims_of(found.validation)} == {"v"}
     assert len(claims_of(found.train)) == 20
@@ -136,16 +132,17 @@ def test_a_run_of_retrieval_has_two_splits(root, cache, monkeypatch):
         ({"splits": {"train": "dev"}}, "task.splits.train is dev, which papers has no judgements for"),
         ({"splits": {"validation": "train"}}, "names train twice"),
         ({"collection": "elsewhere"}, "elsewhere"),
+        (
+            {"data": {"validation_fraction": 0.2}, "splits": {"validation": "test"}},
+            "both task.splits.validation and data.validation_fraction",
+        ),
+        ({"data": {"test_fraction": 0.1}}, "set task.splits.test instead"),
+        ({"data": {"limit": {"test": 3}}}, "nothing to limit"),
     ],
 )
 def test_what_does_not_fit_is_refused(splits, options, expected):
     with pytest.raises(InputError, match=expected):
         splits(**options)
-
-
-def test_two_sources_of_validation_are_refused(splits):
-    with pytest.raises(InputError, match="both task.splits.validation and data.validation_fraction"):
-        splits(data={"validation_fraction": 0.2}, splits={"validation": "test"})
 
 
 def trained(encoder, root, cache, output, **changes):

@@ -1,11 +1,15 @@
 """Recipes: what they take, and how a mistake is answered."""
 
+import json
+
 import pytest
 import yaml
+from tiny_runs import small_joint
 
 from headwise.errors import HeadwiseWarning, InputError
 from headwise.experiments import check_recipe
-from headwise.experiments.recipe import OLD_TRAINING_KEYS
+from headwise.experiments.recipe import OLD_TRAINING_KEYS, Training
+from headwise.experiments.recipe_files import read_recipe, recipe_text
 from headwise.guides import guide
 from headwise.training import RunArguments
 
@@ -30,13 +34,12 @@ def answer(parts):
     [
         ({"modle": "x"}, "modle", "model"),
         ({"training": {"learning_rat": 1e-3}}, "training.learning_rat", "learning_rate"),
-        ({"data": {"max_lenght": 3}}, "data.max_lenght", "max_length"),
         ({"data": {"limit": {"trian": 3}}}, "data.limit.trian", "train"),
         ({"task": {"name": "pairs", "file": {}}}, "file", "files"),
         ({"task": "pair"}, "pair", "pairs"),
         ({"guides": {"mgd": {}}}, "mgd", "mdg"),
         ({"guides": {"mdg": {"wieght": 1}}}, "wieght", "weight"),
-        ({"guides": ["pgd"]}, "pgd", "pdg"),
+        ({"ssa": {"cls_weigth": 0.5}}, "cls_weigth", "cls_weight"),
     ],
 )
 def test_an_unknown_name_is_answered_with_the_nearest(parts, unknown, nearest):
@@ -48,60 +51,33 @@ def test_an_unknown_name_is_answered_with_the_nearest(parts, unknown, nearest):
 @pytest.mark.parametrize(
     ("parts", "facts"),
     [
-        (
-            {"training": {"per_device_train_batch_size": 0}},
-            ("training.per_device_train_batch_size is 0", "greater than or equal to 1"),
-        ),
-        (
-            {"training": {"per_device_train_batch_size": True}},
-            ("training.per_device_train_batch_size is True", "a whole number"),
-        ),
-        (
-            {"training": {"per_device_train_batch_size": "16"}},
-            ("training.per_device_train_batch_size is '16'", "a whole number"),
-        ),
-        (
-            {"training": {"per_device_train_batch_size": 1.5}},
-            ("training.per_device_train_batch_size is 1.5", "a whole number"),
-        ),
+        ({"seed": -1}, ("seed is -1", "greater than or equal to 0")),
+        ({"seed": True}, ("seed is True", "a whole number")),
+        ({"seed": "16"}, ("seed is '16'", "a whole number")),
         ({"training": {"learning_rate": "fast"}}, ("training.learning_rate is 'fast'", "a number")),
-        ({"training": {"learning_rate": -1}}, ("training.learning_rate is -1", "greater than 0")),
         ({"training": {"learning_rate": 1}}, ("training.learning_rate is 1", "less than 1")),
-        ({"training": {"warmup_steps": float("inf")}}, ("training.warmup_steps is inf", "a finite number")),
         ({"training": {"max_grad_norm": float("nan")}}, ("training.max_grad_norm is nan", "a finite number")),
-        ({"training": {"label_smoothing_factor": 1.0}}, ("training.label_smoothing_factor is 1.0", "less than 1")),
         ({"training": {"lr_scheduler_type": "linaer"}}, ("training.lr_scheduler_type is 'linaer'", "'linear'")),
         ({"training": {"bf16": "fp16"}}, ("training.bf16 is 'fp16'", "true or false")),
-        (
-            {"training": {"early_stopping_patience": 0}},
-            ("training.early_stopping_patience is 0", "greater than or equal to 1"),
-        ),
         ({"training": {"freeze": "embeddings"}}, ("training.freeze is 'embeddings'", "a list")),
         ({"training": {"freeze": [True]}}, ("training.freeze.0 is True", "expected")),
         ({"training": 5}, ("training is 5", "keys with values")),
         ({"training": {"num_train_epochs": None}}, ("num_train_epochs or max_steps",)),
-        ({"data": {"max_length": 3}}, ("data.max_length is 3", "greater than or equal to 4")),
-        ({"data": {"fraction": 0}}, ("data.fraction is 0", "greater than 0")),
-        ({"data": {"fraction": 1.5}}, ("data.fraction is 1.5", "less than or equal to 1")),
-        ({"data": {"validation_fraction": 1.0}}, ("data.validation_fraction is 1.0", "less than 1")),
-        ({"data": {"buckets": "yes"}}, ("data.buckets is 'yes'", "true or false")),
+        ({"training": dict(epochs=2, num_train_epochs=3)}, ("num_train_epochs twice",)),
         ({"data": {"limit": {"train": 0}}}, ("data.limit.train is 0", "greater than or equal to 1")),
-        ({"head": "tanh"}, ("head is 'tanh'", "'relu'")),
         ({"ssa": True}, ("ssa is True: expected options with values", "{model: hybrid}")),
-        ({"seed": -1}, ("seed is -1", "greater than or equal to 0")),
-        ({"share_every": -1}, ("share_every is -1", "greater than or equal to 0")),
         ({"name": "a/b"}, ("name is 'a/b'", "letters, digits")),
         ({"model": 3}, ("model is 3", "text")),
-        ({"report_to": "tensorboard"}, ("report_to is 'tensorboard'", "a list")),
         ({"guides": 3}, ("guides is 3", "keys with values")),
         ({"guides": {"mdg": 3}}, ("guides.mdg is 3", "keys with values")),
         ({"guides": {"mdg": {"weight": -1}}}, ("mdg", "-1", "0 or more")),
-        ({"guides": {"mdg": {"weight": "strong"}}}, ("mdg", "'strong'")),
-        ({"guides": {"mdg": {"weight": {"share": -1}}}}, ("share", "-1", "0 or more")),
         ({"task": None}, ("task is None", "keys with values")),
         ({"task": {"files": {}}}, ("'task.name' is missing",)),
-        ({"task": {"name": "pairs", "files": 3}}, ("files", "3")),
         ({3: 4}, ("3", "text as the key")),
+        (
+            {"modle": "x", "training": {"per_device_train_batch_size": 0, "num_train_epochs": -1}},
+            (" (2 more)",),
+        ),
     ],
 )
 def test_a_wrong_value_is_answered_with_key_value_and_expectation(parts, facts):
@@ -110,19 +86,10 @@ def test_a_wrong_value_is_answered_with_key_value_and_expectation(parts, facts):
         assert fact in text
 
 
-def test_several_mistakes_are_counted():
-    assert answer({"modle": "x", "training": {"per_device_train_batch_size": 0, "num_train_epochs": -1}}).endswith(
-        " (2 more)"
-    )
-
-
-@pytest.mark.parametrize("data", [None, [], "sick", 3])
-def test_no_recipe_at_all(data):
-    with pytest.raises(InputError, match="a recipe is a list of keys and values"):
-        check_recipe(data, "test")
-
-
-def test_a_task_is_needed():
+def test_what_is_no_recipe():
+    for data in (None, [], "sick", 3):
+        with pytest.raises(InputError, match="a recipe is a list of keys and values"):
+            check_recipe(data, "test")
     with pytest.raises(InputError, match="key 'task' is missing"):
         check_recipe({}, "test")
 
@@ -134,7 +101,7 @@ def test_short_forms_mean_the_long_ones():
     assert recipe(training={"num_train_epochs": 2}) == recipe(training={"num_train_epochs": 2.0})
 
 
-def test_plain_data_is_the_same_recipe_again():
+def test_plain_data_is_the_same_recipe_again(model):
     chosen = recipe(
         task={"name": "pairs", "labels": ["1e5", "no"], "files": {"train": "a b.tsv"}},
         guides={"mdg": {"weight": {"share": 0.1}, "heads": {0: [1, 2], -1: "all"}}},
@@ -144,16 +111,11 @@ def test_plain_data_is_the_same_recipe_again():
     )
     assert check_recipe(chosen.as_data(), "again") == chosen
     assert check_recipe(yaml.safe_load(yaml.safe_dump(chosen.as_data())), "again") == chosen
-
-
-def test_heads_by_layer_still_work_after_a_journey_through_json(model):
-    chosen = recipe(guides={"mdg": {"heads": {0: [1, 2]}}})
-    guide(model, check_recipe(chosen.as_data(), "again").guides)
+    heads = recipe(guides={"mdg": {"heads": {0: [1, 2]}}}).as_data()  # JSON has the layers as text
+    guide(model, check_recipe(json.loads(json.dumps(heads)), "again").guides)
 
 
 def test_the_training_block_has_fields_of_the_training_arguments():
-    from headwise.experiments.recipe import Training
-
     ours = {"freeze", "snapshots"}  # of the model before training, and of a callback of the run
     assert set(Training.model_fields) - ours <= set(RunArguments.__dataclass_fields__)
 
@@ -186,5 +148,106 @@ def test_old_names_still_work_with_one_warning():
         assert recipe(training={"warmup_ratio": 0.2, "bf16": False}) == recipe(training={"warmup_steps": 0.2})
 
 
-def test_one_value_under_two_names_is_refused():
-    assert "num_train_epochs twice" in answer({"training": dict(epochs=2, num_train_epochs=3)})
+# -- several tasks -----------------------------------------------------------------------------------------------------
+
+
+def joint(**changes):
+    return check_recipe(small_joint("folder", **changes), "R")
+
+
+def test_names_alone_or_with_options():
+    short = check_recipe({"tasks": ["sst2", "rte"]}, "R")
+    assert short.several
+    assert short == check_recipe({"tasks": {"sst2": None, "rte": {"data": None}}}, "R")
+    assert list(short.tasks) == ["sst2", "rte"]
+    assert not check_recipe({"task": "rte"}, "R").several
+    assert joint().sampling == "proportional"
+    assert joint().important is None
+    assert joint(iat={}).important.start == 0.9
+
+
+def test_a_task_has_the_recipes_data_and_what_it_sets_itself():
+    common = {"max_length": 24, "fraction": 0.5, "limit": {"train": 30, "test": 7}}
+    own = {"validation_fraction": 0.1, "limit": {"train": 10}}
+    recipe = joint(tasks={"mine": {"name": "rte", "data": own, "files": {"test": "dev.tsv"}}, "sst2": {}}, data=common)
+    mine, other = recipe.single("mine"), recipe.single("sst2")
+    assert (mine.task.name, mine.task.options) == ("rte", {"files": {"test": "dev.tsv"}})
+    assert (mine.data.limit, mine.data.validation_fraction) == ({"train": 10, "test": 7}, 0.1)
+    assert (mine.data.fraction, mine.data.max_length) == (0.5, 24)
+    assert (other.data.limit, other.data.validation_fraction) == ({"train": 30, "test": 7}, None)
+    assert mine.training == other.training == recipe.training
+    assert (mine.seed, mine.model) == (recipe.seed, recipe.model)
+
+
+def test_plain_data_keeps_the_order_of_tasks():
+    recipe = joint(
+        iat={"heads": 0.2}, sampling="annealed", start_from="there", tasks={"sst2": {}, "rte": {}, "cola": {}}
+    )
+    data = recipe.as_data()
+    assert json.loads(json.dumps(data)) == data
+    for again in (check_recipe(data, "R"), check_recipe(yaml.safe_load(recipe_text(recipe)), "R")):
+        assert again == recipe
+        assert list(again.tasks) == ["sst2", "rte", "cola"]
+    assert not {"iat", "start_from"} & set(joint().as_data())
+    # As a record has it, whatever Python gave.
+    tuples = joint(tasks={"pairs": {"texts": ("a", "b"), "labels": ("x", "y")}})
+    assert json.loads(json.dumps(tuples.as_data())) == tuples.as_data()
+
+
+def test_changes_of_a_recipe_for_several_tasks(tmp_path):
+    path = tmp_path / "two.yaml"
+    path.write_text("tasks: [sst2, rte]\n")
+    recipe = read_recipe(str(path), ["tasks.rte.data.limit.train=10", "iat.heads=0.5", "sampling=square_root"])
+    assert recipe.name == "two"
+    assert recipe.single("rte").data.limit == {"train": 10}
+    assert recipe.single("sst2").data.limit == {}
+    assert (recipe.important.heads, recipe.sampling) == (0.5, "square_root")
+    assert list(read_recipe(str(path), ["tasks.mnli="]).tasks) == ["sst2", "rte", "mnli"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({"tasks": ["rte", "sst2", "rte"]}, "tasks is .*: expected each task once, but rte is listed twice"),
+        ({"task": "rte"}, "the recipe has both task and tasks: take one of them away"),
+        ({"tasks": {}}, "tasks is {}: expected at least one"),
+        ({"tasks": None}, "tasks is None: expected keys with values"),
+        ({"tasks": {1: None}}, "tasks.1 is 1: expected text"),
+        ({"tasks": {"rtee": None}}, "tasks.rtee: unknown task 'rtee': did you mean 'rte'"),
+        ({"tasks": {"a/b": {"name": "rte"}}}, "tasks names 'a/b': expected letters, digits, hyphens and underscores"),
+        ({"tasks": {"retrieval": None}}, "tasks.retrieval ranks candidates.*: train it alone"),
+        ({"training__epocs": 3}, "unknown key 'training.epocs': did you mean 'num_train_epochs'"),
+        (
+            {"training__label_smoothing": 0.1},
+            "training.label_smoothing_factor is for classes, and tasks.score is a regression",
+        ),
+        ({"training__snapshots": 3}, "training.snapshots is for runs on one task, and agree is one of several"),
+        ({"guides": {"mdg": {}}}, "guides is for one task, and this recipe has `tasks`: leave guides out"),
+        ({"iat": 3}, "iat is 3: expected options with values"),
+        ({"iat": {"heads": 0}}, "iat.heads is 0: expected a number above 0 and below 1"),
+        ({"iat": {"strt": 0.5}}, "iat has no option 'strt': did you mean 'start'"),
+        ({"iat": {}, "linear": True}, "linear trains nothing, so there is no iat: leave one of them out"),
+        (
+            {"iat": {}, "training__early_stopping": 2},
+            "iat starts at a given part .* leave training.early_stopping_patience out",
+        ),
+        (
+            {"iat": {"shared": False}, "tasks": ["rte"]},
+            "iat.shared is false, .* with one task those are all: set shared",
+        ),
+        (
+            {"tasks": {"rte": {"data": {"limits": {}}}}},
+            "tasks.rte.data: unknown key 'limits': did you mean 'limit'",
+        ),
+        (
+            {"tasks": {"rte": {"data": {"max_length": 8}}}},
+            "tasks.rte.data.max_length is the same for all tasks: set data.max_length",
+        ),
+        ({"tasks": {"rte": {"data": 3}}}, "tasks.rte.data is 3: expected keys with values"),
+        ({"tasks": {"rte": {"file": {}}}}, "tasks.rte: task 'rte' has no option 'file': did you mean 'files'"),
+    ],
+)
+def test_a_mistake_in_a_recipe_for_several_tasks(changes, expected):
+    with pytest.raises(InputError, match=rf"^R: {expected}") as caught:
+        joint(**changes)
+    assert len(str(caught.value).splitlines()) == 1

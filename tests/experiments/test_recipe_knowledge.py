@@ -6,16 +6,14 @@ import numpy as np
 import pytest
 from tiny_runs import Process, assert_one_sentence, log, outcome, record, small, write_data, write_table
 
-from headwise.data import Collator, Encoded, Split
-from headwise.errors import InputError
+from headwise.data import Collator, Encoded, Split, encode
 from headwise.experiments import check_recipe
-from headwise.experiments.gather_knowledge import Sources, embeddings_of, gather_knowledge, strongest
+from headwise.experiments.gather_knowledge import Sources, count_targets, embeddings_of, gather_knowledge, strongest
 from headwise.experiments.prepare import Place, prepare
-from headwise.experiments.run import train
 from headwise.experiments.splits import Splits
-from headwise.patterns import PMI, Dependency, Stored, gather, token_vector, words_of_tokens
+from headwise.patterns import Dependency, Stored, gather, token_vector, words_of_tokens
 from headwise.patterns.base import WordMatrix
-from headwise.training import KnowledgeCollator, Silence, WithKnowledge, needs_of
+from headwise.training import KnowledgeCollator, Silence, WithKnowledge, find_encoder, needs_of
 
 WEIGHT = {"share": 0.1, "every": 3, "window": 4}
 PMI_GUIDE = {"pmi": {"weight": WEIGHT, "pattern": {"minimum": 1}}}
@@ -66,17 +64,6 @@ def test_only_training_examples_carry_knowledge(prepared):
         assert "knowledge" not in collate([ready.only.encoded[name][0]])
 
 
-def test_the_corpus_is_the_training_texts_that_are_used(prepared, cache):
-    ready = prepared(data__limit={"train": 25}, data__validation_fraction=0.2)
-    texts = ready.only.splits.train.texts
-    assert len(texts) == len(ready.train) == 25
-    expected = gather(PMI(minimum=1), texts, corpus=texts, cache=cache / "other")
-    assert ready.knowledge["pmi"]["key"] == expected.key
-    found = gather(PMI(minimum=1), texts, corpus=texts, cache=cache)
-    assert not found.built
-    assert all(np.array_equal(one.values, other.values) for one, other in zip(found, expected, strict=True))
-
-
 def test_other_recipes_are_as_they_were(prepared, cache):
     ready = prepared(guides={"mdg": {}, "next": {}})
     assert ready.train is ready.only.encoded["train"]
@@ -87,7 +74,7 @@ def test_other_recipes_are_as_they_were(prepared, cache):
     assert not cache.exists()
 
 
-def test_the_record_tells_which_knowledge_and_only_where_there_is_some(ran, data):
+def test_the_record_says_which_knowledge_and_only_where_there_is_some(ran, data):
     run = ran("one", data, guides={**PMI_GUIDE, "mdg": {}})
     asked = record(run)
     assert list(asked["knowledge"]) == ["pmi"]
@@ -102,45 +89,33 @@ def test_the_record_tells_which_knowledge_and_only_where_there_is_some(ran, data
     assert "knowledge" not in record(ran("two", data))
 
 
-def test_seeds_share_what_was_built(ran, data, cache):
-    first = ran("one", data, guides=PMI_GUIDE)
+def test_seeds_share_what_was_built_and_the_cache_may_lie_elsewhere(prepared, tmp_path, encoder, data, cache):
+    first = prepared()
     before = built(cache)
     assert len(before) == 1
-    second = ran("two", data, guides=PMI_GUIDE, seed=2)
+    assert prepared(seed=2).knowledge == first.knowledge
     assert built(cache) == before
-    assert record(first)["knowledge"] == record(second)["knowledge"]
-    ran("three", data, guides={"pmi": {"pattern": {"window": 2}}})
+    prepared(guides={"pmi": {"pattern": {"window": 2}}})
     assert len(built(cache)) == 2
-
-
-def test_the_cache_may_lie_elsewhere(tmp_path, encoder, data, cache):
     place = Place(tmp_path / "run", data, cache=tmp_path / "mine")
     prepare(check_recipe(small(encoder, guides=PMI_GUIDE), "test"), place)
     assert len(built(tmp_path / "mine")) == 1
-    assert not cache.exists()
 
 
 @pytest.mark.parametrize(
-    "changes",
+    ("kind", "changes"),
     [
-        {"training__label_smoothing": 0.1},
-        {"data__padding": "fixed", "data__max_length": 12},
-        {"training__accumulation": 2},
-        {"training__bf16": True},
+        ("pairs", {"training__label_smoothing": 0.1, "training__accumulation": 2}),
+        ("sentences", {"data__padding": "fixed", "data__max_length": 12, "training__bf16": True}),
     ],
     ids=str,
 )
-def test_other_ways_to_train(ran, data, changes):
+def test_other_tasks_and_ways_to_train(ran, tmp_path, kind, changes):
     guides = {"pmi": {**PMI_GUIDE["pmi"], "on": "map"}, "dependency": {"weight": 0.1}}
-    run = ran("run", data, guides=guides, **changes)
+    run = ran("run", write_data(tmp_path / kind, kind), task=kind, guides=guides, **changes)
     values = [entry for entry in log(run) if "guide/pmi" in entry]
     assert values
     assert all(entry["guide/pmi"] > 0 and entry["guide/dependency"] > 0 for entry in values)
-
-
-def test_single_texts(ran, tmp_path):
-    data = write_data(tmp_path / "single", "sentences")
-    assert record(ran("run", data, task="sentences", guides=PMI_GUIDE))["knowledge"]
 
 
 def test_embeddings_are_those_of_the_encoder_before_training(prepared, ran, data, tmp_path, encoder):
@@ -193,20 +168,14 @@ def words_of_tokens_at(run, store, place):
     return words_of_tokens(tokens.offsets[part], tokens.sources[part], store[place].spans)
 
 
-def test_a_limit_looks_at_no_more_examples_than_it_allows(prepared, cache):
-    run = prepared(guides={"dependency": {"weight": 0.1}}, data__limit={"train": 10})
+@pytest.mark.parametrize(("changes", "count"), [({"data__limit": {"train": 10}}, 10), ({"data__fraction": 0.25}, 10)])
+def test_a_small_part_of_a_file_is_built_alone(prepared, cache, changes, count):
+    run = prepared(guides={"dependency": {"weight": 0.1}}, **changes)
     (folder,) = [path for path in cache.glob("dependency-*") if path.is_dir()]
-    assert len(Stored(folder, run.knowledge["dependency"]["key"])) == 10
+    assert len(Stored(folder, run.knowledge["dependency"]["key"])) == len(run.only.splits.train) == count
 
 
-def test_a_small_part_of_a_file_is_built_alone(prepared, cache):
-    run = prepared(guides={"dependency": {"weight": 0.1}}, data__fraction=0.25)
-    (folder,) = [path for path in cache.glob("dependency-*") if path.is_dir()]
-    splits = run.only.splits
-    assert len(Stored(folder, run.knowledge["dependency"]["key"])) == len(splits.train) < len(splits.whole) / 2
-
-
-# -- going on ----------------------------------------------------------------------------------------------------------
+# -- resuming ---------------------------------------------------------------------------------------------------------
 
 
 def vectors(path, seed):
@@ -215,7 +184,7 @@ def vectors(path, seed):
     return write_table(path, [[word, *(f"{each:.3f}" for each in random.normal(size=4))] for word in words], " ")
 
 
-def test_a_stopped_run_goes_on_with_the_same_knowledge_only(headwise, write_recipe, data, tmp_path):
+def test_a_stopped_run_resumes_with_the_same_knowledge_only(headwise, write_recipe, data, tmp_path):
     vectors(data / "words.txt", 1)
     guides = {"wordsim": {"pattern": {"source": "vectors", "path": "words.txt"}, "weight": WEIGHT}}
     recipe = write_recipe(guides=guides)
@@ -239,8 +208,6 @@ def test_a_stopped_run_goes_on_with_the_same_knowledge_only(headwise, write_reci
     ("guides", "part"),
     [
         ({"dependency": {"pattern": {"model": "no_such_model"}}}, "no_such_model"),
-        ({"dependency": {"pattern": {"source": "conllu", "path": "nowhere.conllu"}}}, "nowhere.conllu"),
-        ({"wordsim": {"pattern": {"path": "nowhere"}}}, "nowhere"),
         ({"wordsim": {"pattern": {"source": "vectors", "path": "nowhere.txt"}}}, "nowhere.txt"),
         ({"pmi": {"pattern": {"minimum": 100000}}}, "minimum"),
         ({"pmi": {"pattern": {"windows": 3}}}, "windows"),
@@ -255,17 +222,14 @@ def test_mistakes_come_to_light_before_anything_is_written(headwise, write_recip
     assert not built(cache)
 
 
-def one_word_each(folder):
-    for split in ("train", "validation"):
-        write_table(folder / f"{split}.tsv", [["sentence", "label"], *([word, word] for word in ("cat", "dog") * 4)])
-    return folder
-
-
 def test_texts_in_which_nothing_is_known_are_refused(headwise, write_recipe, tmp_path):
-    data = one_word_each(tmp_path / "words")
+    table = [["sentence", "label"], *([word, word] for word in ("cat", "dog") * 4)]
+    for split in ("train", "validation"):
+        write_table(tmp_path / "words" / f"{split}.tsv", table)
     for guide, part in (("pmi", "no two words"), ("dependency", "knows nothing about any word of the 8 training")):
         recipe = write_recipe(task="sentences", guides={guide: {}})
-        assert_refused_build(headwise("train", recipe, "--data", data, "--output", tmp_path / "run"), part)
+        words = ["train", recipe, "--data", tmp_path / "words", "--output", tmp_path / "run"]
+        assert_refused_build(headwise(*words), part)
         assert not (tmp_path / "run").exists()
 
 
@@ -276,13 +240,6 @@ def assert_refused_build(result, part):
     assert err.splitlines()[-1].startswith("headwise: ")
     assert part in err.splitlines()[-1]
     assert "Traceback" not in err
-
-
-def test_the_last_guide_is_checked_before_the_first_is_built(cache):
-    needs = needs_of({"pmi": PMI_GUIDE["pmi"], "dependency": {"pattern": {"model": "no_such_model"}}})
-    with pytest.raises(InputError, match="no_such_model"):
-        gather_knowledge(needs, [("a cat sees a dog",)] * 3, Sources(no_embeddings), listener=Silence())
-    assert not cache.exists()
 
 
 # -- looking at it -----------------------------------------------------------------------------------------------------
@@ -308,9 +265,39 @@ def test_the_strongest_pairs_by_hand():
     assert (pairs[0].second.start, pairs[0].second.end) == (0, 2)
 
 
-def test_train_needs_no_knowledge_after_the_end(tmp_path, encoder, data, cache):
-    recipe, place = check_recipe(small(encoder, guides=PMI_GUIDE), "test"), Place(tmp_path / "run", data)
-    train(recipe, place)
-    for path in cache.rglob("*.npy"):
-        path.unlink()
-    assert train(recipe, place, resume=True).record["results"]["steps"] == 10
+# -- guides that look for tokens of a kind --------------------------------------------------------------------------
+
+TEXTS = (("one.", "two"), ("three", "four"), ("five. six.", "seven."))
+
+
+class Lines(Silence):
+    def __init__(self):
+        self.lines = []
+
+    def log(self, message):
+        self.lines.append(message)
+
+
+@pytest.fixture(scope="module")
+def tokenizer():
+    return find_encoder("builtin:minilm-l6").tokenizer
+
+
+def counted(tokenizer, guides, texts=TEXTS):
+    listener = Lines()
+    encoded = encode(Split(texts, (0,) * len(texts)), tokenizer, 32)
+    return count_targets(guides, encoded, tokenizer, listener), listener.lines
+
+
+def test_examples_are_counted_not_tokens(tokenizer):
+    guides = {"period": {}, "delim": {}, "next": {}, "mdg": {}, "match": {"pattern": "period"}}
+    assert counted(tokenizer, guides) == ({"period": 2, "delim": 3, "match": 2}, [])
+    assert counted(tokenizer, {}) == ({}, [])
+
+
+def test_few_examples_are_logged_and_none_is_refused(tokenizer):
+    counts, lines = counted(tokenizer, {"period": {}}, (*TEXTS[:1], *TEXTS[1:2] * 10))
+    assert counts == {"period": 1}
+    assert lines == ["guide period: only 1 of 11 training examples have a full-stop token"]
+    with pytest.raises(ValueError, match="guide period: none of the 2 training examples has a full-stop token"):
+        counted(tokenizer, {"period": {}}, TEXTS[1:2] * 2)

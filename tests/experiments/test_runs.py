@@ -1,7 +1,6 @@
 """What the choices of a recipe do to a run."""
 
 import json
-import shutil
 from pathlib import Path
 
 import pytest
@@ -14,6 +13,7 @@ from headwise.errors import InputError, StateError
 from headwise.experiments import check_recipe
 from headwise.experiments.apply import evaluate, load_run, predict
 from headwise.experiments.prepare import Place, prepare
+from headwise.experiments.record import read as read_record
 from headwise.experiments.run import train
 
 
@@ -66,30 +66,16 @@ def test_plain_and_guided_runs_see_the_same_batches(ran, batches):
     assert not record(plain)["results"]["guides"]
 
 
-def test_every_epoch_has_every_example_once_in_another_order(ran, batches):
-    ran(training__epochs=2, data__buckets=False)
-    # The first of each evaluation's batches is larger than a training batch.
-    trained = [batch for batch in batches if len(batch) == 8]
-    first, second = ([ids for batch in part for ids in batch] for part in (trained[:5], trained[5:10]))
-    assert sorted(first) == sorted(second)
-    assert len(first) == 40
-    assert first != second
-
-
 # -- length ------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
     ("changes", "steps"),
     [
-        ({"training__epochs": 2}, 10),
         ({"training__epochs": 0.5}, 2),
         ({"training__epochs": 2.5}, 12),
-        ({"training__steps": 3}, 3),
         ({"training__steps": 7, "training__epochs": None}, 7),
-        ({"training__accumulation": 2}, 6),
-        ({"data__fraction": 0.5}, 6),
-        ({"data__limit": {"train": 16}}, 4),
+        ({"training__accumulation": 2, "data__fraction": 0.5}, 4),
     ],
 )
 def test_steps(ran, changes, steps):
@@ -98,21 +84,6 @@ def test_steps(ran, changes, steps):
     assert happened["steps"] == steps
     assert happened["evaluations"][-1]["step"] == steps
     assert max(entry["step"] for entry in log(run)) == steps
-
-
-def test_two_accumulated_halves_are_one_whole(ran, encoder, tmp_path):
-    still = tmp_path / "still"  # dropout would draw other numbers for other batches
-    shutil.copytree(encoder, still)
-    config = json.loads((still / "config.json").read_text())
-    config |= {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
-    (still / "config.json").write_text(json.dumps(config))
-    same = {"model": str(still), "training__steps": 4, "training__evaluate_every": 4, "data__buckets": False}
-    same["guides"] = {"mdg": {"weight": 0.1}}
-    whole = tensors(ran("whole", **same))
-    halves = tensors(ran("halves", training__batch=4, training__accumulation=2, **same))
-    for name, tensor in whole.items():
-        if not name.endswith("key.bias"):  # whose gradient is 0 but for rounding, which AdamW blows up
-            assert torch.allclose(tensor, halves[name], atol=2e-5), name
 
 
 def test_early_stopping_stops(ran):
@@ -154,22 +125,11 @@ def test_every_part_of_the_loss_is_logged(finished):
     assert [entry["step"] for entry in steps if "guide/mdg_share" in entry] == [1, 4, 7, 10]
 
 
-def test_label_smoothing_with_guides(ran, finished):
-    first, other = log(ran(training__label_smoothing=0.2, training__steps=1))[0], log(finished)[0]
-    # The same weights and batch: the guides' values are the same, the task's loss is the smoothed one.
-    assert first["guide/mdg"] == pytest.approx(other["guide/mdg"], rel=1e-6)
-    assert first["task_loss"] != other["task_loss"]
-    assert first["loss"] == pytest.approx(
-        first["task_loss"] + first["guide/mdg_weighted"] + first["guide/pdg_weighted"], rel=1e-4
-    )
-
-
 @pytest.mark.parametrize(
     ("parts", "frozen", "moving"),
     [
         (["embeddings"], "bert.embeddings.", "bert.encoder.layer.0."),
         ([0], "bert.encoder.layer.0.", "bert.encoder.layer.1."),
-        (["encoder"], "bert.", "classifier."),
     ],
 )
 def test_freezing(ran, parts, frozen, moving):
@@ -186,24 +146,13 @@ def test_guides_on_a_frozen_encoder_leave_nothing_behind(encoder, pairs, tmp_pat
     assert not (tmp_path / "run").exists()
 
 
-def test_fixed_padding(ran):
-    run = ran(data__padding="fixed")
-    assert_metrics_come_back(run)
-    again = prepared(run)
-    assert again.only.collate([again.only.encoded["train"][0]])["input_ids"].shape == (1, 24)
-
-
-def test_bf16(ran, finished):
-    run = ran(training__bf16=True)
-    assert weights(run) != weights(finished)
-    assert all(tensor.dtype == torch.float32 for tensor in tensors(run).values())
-    assert_metrics_come_back(run)
-
-
 def test_bf16_scores_are_those_of_the_saved_model(ran, tmp_path):
     """A regression, whose scores show every bit."""
     data = write_data(tmp_path / "data", "pairs-regression")
-    assert_metrics_come_back(ran(data=data, task="pairs-regression", training__bf16=True))
+    run = ran(data=data, task="pairs-regression", training__bf16=True)
+    assert all(tensor.dtype == torch.float32 for tensor in tensors(run).values())
+    assert weights(run) != weights(ran("other", data=data, task="pairs-regression"))
+    assert_metrics_come_back(run)
 
 
 # -- kinds of tasks ----------------------------------------------------------------------------------------------------
@@ -212,10 +161,8 @@ def test_bf16_scores_are_those_of_the_saved_model(ran, tmp_path):
 @pytest.mark.parametrize(
     ("kind", "head", "padding"),
     [
-        ("pairs", "relu", "dynamic"),
-        ("sentences", "pooler", "dynamic"),
+        ("sentences", "pooler", "fixed"),
         ("pairs-regression", "pooler", "dynamic"),
-        ("pairs-regression", "pooler", "fixed"),
         ("sentences-regression", "relu", "dynamic"),
     ],
 )
@@ -228,6 +175,9 @@ def test_other_tasks_and_heads(ran, tmp_path, kind, head, padding):
     assert_metrics_come_back(run)
     found = predict(load_run(run), data / "test.tsv")
     assert len(found) == 21
+    if padding == "fixed":
+        only = prepared(run).only
+        assert only.collate([only.encoded["train"][0]])["input_ids"].shape == (1, 24)
     if kind.endswith("regression"):
         assert all(list(row) == ["prediction"] and isinstance(row["prediction"], float) for row in found)
         assert len({row["prediction"] for row in found}) > 10
@@ -257,6 +207,8 @@ def test_held_out_splits_are_scored_again_as_they_were(ran, tmp_path):
 
 
 def test_the_record(finished):
+    text = (finished / "headwise.json").read_text()
+    json.loads(text, parse_constant=lambda name: pytest.fail(f"{name} is no JSON"))
     content = record(finished)
     assert set(content) == {"format", "recipe", "data", "examples", "command", "results", "environment"}
     assert content["recipe"]["seed"] == 1
@@ -286,14 +238,24 @@ def test_the_model_card_has_whole_tables(finished):
     assert "\n\n\n" not in text
 
 
-@pytest.mark.parametrize("content", ["", "{", "[]", "3", "{}", '{"format": 2}', '{"format": 1}'])
-def test_a_damaged_record(tmp_path, content):
-    (tmp_path / "headwise.json").write_text(content)
-    with pytest.raises(InputError) as caught:
-        load_run(tmp_path)
-    assert "\n" not in str(caught.value)
+def test_a_damaged_record(tmp_path):
+    for content in ("", "{", "[]", "3", "{}", '{"format": 2}', '{"format": 1}'):
+        (tmp_path / "headwise.json").write_text(content)
+        with pytest.raises(InputError) as caught:
+            load_run(tmp_path)
+        assert "\n" not in str(caught.value)
 
 
-def test_the_record_is_json_that_everybody_reads(finished):
-    text = (finished / "headwise.json").read_text()
-    json.loads(text, parse_constant=lambda name: pytest.fail(f"{name} is no JSON"))
+def test_a_record_of_the_first_version_is_read(finished, tmp_path):
+    content = record(finished)
+    recipe = content["recipe"] | {"training": {"epochs": 2, "batch": 8}}
+    old = {
+        "format": 1,
+        "asked": {"recipe": recipe, "seed": 1, "data": content["data"], "examples": content["examples"]},
+        "happened": content["results"],
+        "world": content["environment"],
+    }
+    (tmp_path / "headwise.json").write_text(json.dumps(old))
+    read = read_record(tmp_path)
+    assert read["recipe"]["training"] == {"num_train_epochs": 2, "per_device_train_batch_size": 8}
+    assert (read["results"], read["environment"]) == (content["results"], content["environment"])

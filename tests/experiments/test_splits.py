@@ -37,13 +37,9 @@ def test_a_larger_fraction_contains_a_smaller_one(read):
         assert [larger.labels[place] for place in places] == list(smaller.labels)
 
 
-def test_a_seed_decides_the_choice(read):
-    assert read(fraction=0.5).train == read(fraction=0.5).train
-    assert read(fraction=0.5).train != read(fraction=0.5, seed=2).train
-
-
-def test_a_fraction_leaves_validation_and_test_alone(read):
-    part, whole = read(fraction=0.1), read()
+def test_a_seed_decides_the_choice_of_training_examples_alone(read):
+    part, whole = read(fraction=0.5), read()
+    assert part.train == read(fraction=0.5).train != read(fraction=0.5, seed=2).train
     assert (part.validation, part.test) == (whole.validation, whole.test)
 
 
@@ -70,18 +66,15 @@ def test_limits(read):
     assert set(splits.train.texts) < set(whole.train.texts)
 
 
-def test_a_test_file_may_be_missing_unless_it_is_named(read, tmp_path):
+def test_which_files_may_be_missing(read, tmp_path):
     (tmp_path / "test.tsv").unlink()
     assert read().test is None
-    named = {"name": "pairs", "files": {split: f"{split}.tsv" for split in ("train", "validation", "test")}}
-    with pytest.raises(InputError, match=r"files\.test does not exist"):
-        read_splits(check_recipe({"task": named}, "test"), tmp_path)
-
-
-def test_without_validation_the_way_out_is_named(read, tmp_path):
     (tmp_path / "validation.tsv").unlink()
     with pytest.raises(InputError, match="validation_fraction"):
         read()
+    named = {"name": "pairs", "files": {split: f"{split}.tsv" for split in ("train", "validation", "test")}}
+    with pytest.raises(InputError, match=r"files\.(test|validation) does not exist"):
+        read_splits(check_recipe({"task": named}, "test"), tmp_path)
 
 
 @pytest.mark.parametrize(

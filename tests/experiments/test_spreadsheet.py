@@ -10,7 +10,6 @@ import pytest
 import yaml
 from tiny_runs import rows, write_data, write_table
 
-from headwise.experiments.apply import write_rows
 from headwise.experiments.run import model_card
 from headwise.experiments.text_formats import code, csv_text, escape_cell, escape_markdown, paragraph, table_text
 
@@ -18,19 +17,15 @@ FORMULAS = ["=1+1", "+cmd|' /C calc'!A0", "-2+3", "@SUM(A1)", "\t=1", "\r=1", "\
 PLAIN = ["", "a", "a=b", "'quoted'", "it's", " =1", "1", "-1", "+1", "-0.5", "1e-5", "-1.5E+3", ".5", "x-1"]
 
 
-@pytest.mark.parametrize("text", FORMULAS)
 @pytest.mark.parametrize("delimiter", [",", "\t"])
-def test_text_that_begins_like_a_formula_gets_a_mark(text, delimiter):
-    written = csv_text([{"system": text, text: 1}], delimiter=delimiter)
-    heading, row = csv.reader(io.StringIO(written, newline=""), delimiter=delimiter)
-    assert row == [f"'{text}", "1"]
-    assert heading == ["system", f"'{text}"]
-    assert row[0][1:] == text  # whoever takes the mark away has the text
-
-
-@pytest.mark.parametrize("text", PLAIN)
-def test_other_text_stays(text):
-    assert escape_cell(text) == text
+def test_text_that_begins_like_a_formula_gets_a_mark(delimiter):
+    for text in FORMULAS:
+        written = csv_text([{"system": text, text: 1}], delimiter=delimiter)
+        heading, row = csv.reader(io.StringIO(written, newline=""), delimiter=delimiter)
+        assert row == [f"'{text}", "1"]
+        assert heading == ["system", f"'{text}"]
+        assert row[0][1:] == text  # whoever takes the mark away has the text
+    assert [escape_cell(text) for text in PLAIN] == PLAIN
 
 
 def test_a_carriage_return_inside_a_cell_begins_no_row():
@@ -44,18 +39,6 @@ def test_numbers_stay_numbers():
     (row,) = csv.reader(io.StringIO(table_text([numbers])))
     assert [float(cell) for cell in row] == numbers
     assert table_text([[None, -1]]) == ",-1\n"
-
-
-@pytest.mark.parametrize("name", ["x.csv", "x.tsv"])
-def test_predictions(tmp_path, name):
-    write_rows(
-        [{"prediction": "=1+1", "probability_=1+1": 0.25}, {"prediction": "-1", "probability_=1+1": 0.75}],
-        tmp_path / name,
-    )
-    with (tmp_path / name).open(newline="") as file:
-        read = list(csv.DictReader(file, delimiter="\t" if name.endswith("tsv") else ","))
-    assert [row["prediction"] for row in read] == ["'=1+1", "-1"]
-    assert [float(row["probability_=1+1"]) for row in read] == [0.25, 0.75]
 
 
 HOSTILE = "---\nlicense: mit\n---\n<script>alert(1)</script> [x](javascript:alert(1)) ![x](y) `c` &lt;b&gt; | a | # t"

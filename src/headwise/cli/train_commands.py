@@ -8,7 +8,7 @@ import shutil
 import sys
 from contextlib import nullcontext
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 from rich.console import Console
@@ -19,16 +19,16 @@ from rich.text import Text
 from headwise.cli.progress_bar import INTERRUPTED, NOTHING, keeping, progress
 from headwise.disk import save_content
 from headwise.experiments import record
-from headwise.experiments.apply import Source, export, load_run, load_tasks, new_target, write_rows
-from headwise.experiments.apply import evaluate as evaluate_run
-from headwise.experiments.apply import predict as predict_file
 from headwise.experiments.prepare import Place
 from headwise.experiments.recipe_files import read_recipe, recipe_text
 from headwise.experiments.run import train
-from headwise.experiments.token_scores import TokenScores, token_scores
-from headwise.reports.token_page import Piece, ScoredText, ScoredToken, lines, printable, token_page
 from headwise.training import distributed as processes
 from headwise.training.encoders import quiet_libraries
+
+if TYPE_CHECKING:
+    from headwise.experiments.apply import Source
+    from headwise.experiments.token_scores import TokenScores
+    from headwise.reports.token_page import Piece, ScoredText, ScoredToken
 
 
 def run_train(
@@ -71,12 +71,12 @@ def run_evaluate(
     folder: Path, split: str, source: Source, *, task: str | None, batch: int | None, as_json: bool
 ) -> None:
     """Score a run on a split and print the metrics; of several tasks all of them, if none is named."""
+    from headwise.experiments.apply import evaluate, load_tasks
+
     quiet_libraries()
     tasks = load_tasks(folder, [] if task is None else [task])
     with progress() as shown:
-        answers = {
-            name: evaluate_run(run, split, source, batch=batch, listener=shown) for name, run in tasks.runs.items()
-        }
+        answers = {name: evaluate(run, split, source, batch=batch, listener=shown) for name, run in tasks.runs.items()}
     if as_json:
         answer = {"tasks": answers} if tasks.joint else next(iter(answers.values()))
         typer.echo(json.dumps({"run": str(folder), **answer}, indent=2))
@@ -97,11 +97,13 @@ def run_predict(
     as_json: bool,
 ) -> None:
     """Predict a file."""
+    from headwise.experiments.apply import load_run, new_target, predict, write_rows
+
     with new_target(target, overwrite=overwrite):
         quiet_libraries()
         run = load_run(folder, task)
         with progress() as shown:
-            rows = predict_file(run, source, batch=batch, listener=shown)
+            rows = predict(run, source, batch=batch, listener=shown)
         write_rows(rows, target)
     summary: dict[str, Any] = {"output": str(target), "rows": len(rows)}
     typer.echo(json.dumps(summary) if as_json else f"{len(rows)} predictions written to {target}")
@@ -171,6 +173,8 @@ def _resume_command() -> str:
 
 def run_export(run: Path, target: Path, *, task: str | None, as_json: bool) -> None:
     """Export, and say where."""
+    from headwise.experiments.apply import export
+
     quiet_libraries()
     answer = export(run, target, task)
     typer.echo(json.dumps(answer, indent=2) if as_json else f"saved in {target}")
@@ -186,6 +190,10 @@ def show_tokens(
     folder: Path, text: str, pair: str | None, *, page: Path | None, overwrite: bool, as_json: bool
 ) -> None:
     """Score the tokens of a text by a run; print them, and write a page if asked."""
+    from headwise.experiments.apply import load_run, new_target
+    from headwise.experiments.token_scores import token_scores
+    from headwise.reports.token_page import token_page
+
     endings = (".html", ".htm")
     with nullcontext() if page is None else new_target(page, overwrite=overwrite, option="--html", endings=endings):
         quiet_libraries()
@@ -207,12 +215,16 @@ def show_tokens(
 
 def scored_text(found: TokenScores) -> ScoredText:
     """What the reports draw."""
+    from headwise.reports.token_page import ScoredText, ScoredToken
+
     parts = zip(found.tokens, found.scores, found.kept, found.segments, strict=True)
     tokens = tuple(ScoredToken(*part) for part in parts)
     return ScoredText(tokens, found.prediction, found.probabilities, found.threshold, found.spelling)
 
 
 def _print(scored: ScoredText) -> None:
+    from headwise.reports.token_page import lines, printable
+
     console = Console(highlight=False)
     colour = console.is_terminal and not console.no_color
     for line in lines(scored):

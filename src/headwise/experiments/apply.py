@@ -8,6 +8,7 @@ import tempfile
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -84,26 +85,20 @@ def load_run(folder: Path, task: str | None = None) -> Loaded:
 
 
 def loaded(recipe: Recipe, content: dict[str, Any], model: nn.Module, tokenizer: Any, task: str | None) -> Loaded:
-    """Put a run together from its record and its model."""
-    happened = content["results"]
-    labels = tuple((happened if task is None else happened["tasks"][task])["labels"])
-    _check_labels(labels, model)
+    """Put a run together from its record and its model, whose classes must be those that the record names."""
+    results = content["results"] if task is None else content["results"]["tasks"][task]
+    labels, classes = tuple(results["labels"]), int(model.config.num_labels)  # type: ignore[union-attr,arg-type]
+    if labels and classes != len(labels):
+        raise InputError(
+            f"the model has {classes} classes, and its {record.NAME} names {len(labels)} ({', '.join(labels):.80}): "
+            "one of the two files was changed; restore it, or train again."
+        )
     with in_one_sentence(Path(str(tokenizer.name_or_path))):  # a damaged tokenizer may fail on any text
         check_vocabulary(tokenizer, model)
     built, data = recipe.build_task(), content["data"]
     if labels and not built.labels:  # the task took them from the training file, so they must be given to it again
         built = build_task(recipe.only.name, recipe.only.options | {"labels": list(labels)})
     return Loaded(recipe, built, model, tokenizer, labels, None if data is None else Path(data))
-
-
-def _check_labels(labels: tuple[str, ...], model: nn.Module) -> None:
-    """Refuse a model that answers with more or fewer classes than its record names."""
-    found = int(model.config.num_labels)  # type: ignore[union-attr,arg-type]
-    if labels and found != len(labels):
-        raise InputError(
-            f"the model has {found} classes, and its {record.NAME} names {len(labels)} ({', '.join(labels):.80}): one "
-            "of the two files was changed; restore it, or train again."
-        )
 
 
 @dataclass(frozen=True)
@@ -168,13 +163,10 @@ def new_target(
 
 def write_rows(rows: list[dict[str, Any]], path: Path) -> None:
     """Write predictions as TSV, CSV or JSONL, by the name of the file; all or nothing."""
-    save_content(path, _text(rows, path.suffix))
-
-
-def _text(rows: list[dict[str, Any]], suffix: str) -> str:
-    if suffix == ".jsonl":
-        return "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
-    return csv_text(rows, delimiter="\t" if suffix == ".tsv" else ",")
+    if path.suffix == ".jsonl":
+        save_content(path, "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows))
+    else:
+        save_content(path, csv_text(rows, delimiter="\t" if path.suffix == ".tsv" else ","))
 
 
 # All tasks of a finished run, ready to predict: several that share an encoder, or the one that there is.
@@ -215,14 +207,10 @@ def load_tasks(folder: Path, wanted: Sequence[str] = ()) -> RunTasks:
         }
     else:
         runs = {recipe.only.name: load_run(folder)}
-    return RunTasks(folder, recipe.several, _kept(runs, wanted))
-
-
-def _kept(runs: dict[str, Any], wanted: Sequence[str]) -> dict[str, Any]:
     for task in wanted:
         if task not in runs:
             raise InputError(f"task={task}: {choices(task, runs)}.")
-    return {task: run for task, run in runs.items() if not wanted or task in wanted}
+    return RunTasks(folder, recipe.several, {task: run for task, run in runs.items() if not wanted or task in wanted})
 
 
 # A run as a plain classifier of transformers, with nothing of headwise in it.
@@ -233,55 +221,44 @@ def export(run: Path, target: Path, task: str | None = None) -> dict[str, Any]:
 
     What a plain classifier cannot compute is refused: the pooling of the hybrid model, and the ReLU head.
     """
-    _check_target(target)
+    disk = partial(
+        disk_errors, f"{target} could not be written", "make room, or choose another folder.", SafetensorError
+    )
+    _check_free(target)
     with folder_lock(target):
-        _check_target(target)  # the last holder of the lock may have written it
-        return _export(run, target, task)
+        _check_free(target)  # the last holder of the lock may have written it
+        with disk():
+            for left in target.parent.glob(f"{draft_prefix(target)}*"):  # of a process that was killed
+                shutil.rmtree(left, ignore_errors=True)
+            fresh = Path(tempfile.mkdtemp(dir=target.parent, prefix=draft_prefix(target)))
+        try:
+            loaded = load_run(run, task)
+            supervision = supervision_of(loaded.model)
+            if supervision is not None and supervision.pools:
+                raise InputError(
+                    f"{run} is a hybrid model of SSA, whose classifier reads pooled tokens (cls_weight "
+                    f"{supervision.options.cls_weight:g}): plain transformers would give other answers; load it with "
+                    "headwise.load, or train with `ssa: {model: cotraining}`."
+                )
+            if loaded.recipe.head != "pooler":
+                raise InputError(
+                    f"{run} has the head {loaded.recipe.head!r}, which no classifier of transformers has: use "
+                    "`headwise predict`, or train with head: pooler."
+                )
+            if supervision is not None:
+                remove_supervision(loaded.model)
+            with disk():
+                save_classifier(loaded.model, loaded.tokenizer, fresh, "pooler")
+                ordinary_modes(fresh)
+                fresh.chmod(target.stat().st_mode & 0o777)  # mkdtemp's are for the user alone
+                for left in target.iterdir():  # the lock: a folder can take the place of an empty one only
+                    left.unlink()
+                fresh.replace(target)
+        finally:
+            shutil.rmtree(fresh, ignore_errors=True)
+    return {"run": str(run), "output": str(target), "token_head_removed": supervision is not None}
 
 
-def _check_target(target: Path) -> None:
+def _check_free(target: Path) -> None:
     if (target.exists() and not target.is_dir()) or not holds_nothing(target):
         raise InputError(f"{target} exists already: choose another folder (output=...).")
-
-
-def _export(run: Path, target: Path, task: str | None) -> dict[str, Any]:
-    with _writing(target):
-        for left in target.parent.glob(f"{draft_prefix(target)}*"):  # of a process that was killed
-            shutil.rmtree(left, ignore_errors=True)
-        fresh = Path(tempfile.mkdtemp(dir=target.parent, prefix=draft_prefix(target)))
-    try:
-        loaded = load_run(run, task)
-        _check(loaded, run)
-        removed = supervision_of(loaded.model) is not None
-        if removed:
-            remove_supervision(loaded.model)
-        with _writing(target):
-            save_classifier(loaded.model, loaded.tokenizer, fresh, "pooler")
-            ordinary_modes(fresh)
-            fresh.chmod(target.stat().st_mode & 0o777)  # mkdtemp's are for the user alone
-            for left in target.iterdir():  # the lock: a folder can take the place of an empty one only
-                left.unlink()
-            fresh.replace(target)
-    finally:
-        shutil.rmtree(fresh, ignore_errors=True)
-    return {"run": str(run), "output": str(target), "token_head_removed": removed}
-
-
-def _writing(target: Path) -> AbstractContextManager[None]:
-    """Errors of the disk in one sentence."""
-    return disk_errors(f"{target} could not be written", "make room, or choose another folder.", SafetensorError)
-
-
-def _check(loaded: Loaded, run: Path) -> None:
-    supervision = supervision_of(loaded.model)
-    if supervision is not None and supervision.pools:
-        raise InputError(
-            f"{run} is a hybrid model of SSA, whose classifier reads pooled tokens (cls_weight "
-            f"{supervision.options.cls_weight:g}): plain transformers would give other answers; load it with "
-            "headwise.load, or train with `ssa: {model: cotraining}`."
-        )
-    if loaded.recipe.head != "pooler":
-        raise InputError(
-            f"{run} has the head {loaded.recipe.head!r}, which no classifier of transformers has: use `headwise "
-            "predict`, or train with head: pooler."
-        )

@@ -103,14 +103,35 @@ def gather_knowledge(
         workers: processes; None: as many as there are cores.
         rebuild: build anew what could be found.
     """
-    wanted = any(getattr(need.pattern, "source", None) == "embeddings" for need in needs)
-    resources = Resources(sources.data, sources.embeddings() if wanted else None)
+    from_encoder = any(getattr(need.pattern, "source", None) == "embeddings" for need in needs)
+    resources = Resources(sources.data, sources.embeddings() if from_encoder else None)
     check_sources(needs, resources)
-    options = {"resources": resources, "cache": sources.cache, "workers": workers, "rebuild": rebuild}
     found: dict[str, Found] = {}  # by pattern, since guides may share one
     for need in needs:
-        if need.pattern.key not in found:
-            found[need.pattern.key] = _found(need, splits, listener, options)
+        pattern = need.pattern
+        if pattern.key in found:
+            continue
+        begin, bar = time.perf_counter(), _Bar(listener, f"knowledge {pattern.name}")
+        few = 2 * len(splits.chosen) < len(splits.whole)  # then the rest of the file is not worth the time
+        alone = pattern.from_corpus or splits.limited or few
+        try:
+            store = gather(
+                pattern,
+                splits.train.texts if alone else splits.whole.texts,
+                corpus=splits.train.texts,
+                progress=bar,
+                resources=resources,
+                cache=sources.cache,
+                workers=workers,
+                rebuild=rebuild,
+            )
+        except KeyboardInterrupt:
+            raise Stopped(f"what is done of {pattern.name} is kept, and the same command resumes it") from None
+        finally:
+            bar.end()
+        matrices = store if alone else store.subset(splits.chosen)
+        check_known(need, matrices)
+        found[pattern.key] = Found(need, store, matrices, about(pattern, resources), time.perf_counter() - begin)
     return [replace(found[need.pattern.key], need=need) for need in needs]
 
 
@@ -121,42 +142,16 @@ def embeddings_of(recipe: Recipe, *, network: bool = False) -> WordVectors:
 
 def strongest(matrix: WordMatrix, texts: Texts) -> list[Pair]:
     """The pairs of words of an example, those with the largest values first, equal ones in the order of the text."""
-    words = _words(matrix, texts)
-    order = np.lexsort((matrix.columns, matrix.rows, -matrix.values))
-    found = []
-    for row, column, value in zip(
-        *(array[order] for array in (matrix.rows, matrix.columns, matrix.values)), strict=True
-    ):
-        if row != column:  # a word with itself is no pair
-            first, second = words[row], words[column]
-            found.append(Pair(first, second, float(value), first.text != second.text))
-    return found
-
-
-def _words(matrix: WordMatrix, texts: Texts) -> list[Word]:
-    counts = [0] * len(texts)
-    words = []
+    counts, words = [0] * len(texts), []
     for text, start, end in matrix.spans.tolist():
         words.append(Word(texts[text][start:end], text, counts[text], start, end))
         counts[text] += 1
-    return words
-
-
-def _found(need: Need, splits: Splits, listener: Listener, options: Mapping[str, Any]) -> Found:
-    """The knowledge of one guide."""
-    begin, bar = time.perf_counter(), _Bar(listener, f"knowledge {need.pattern.name}")
-    few = 2 * len(splits.chosen) < len(splits.whole)  # then the rest of the file is not worth the time
-    alone = need.pattern.from_corpus or splits.limited or few
-    texts = splits.train.texts if alone else splits.whole.texts
-    try:
-        store = gather(need.pattern, texts, corpus=splits.train.texts, progress=bar, **options)
-    except KeyboardInterrupt:
-        raise Stopped(f"what is done of {need.pattern.name} is kept, and the same command resumes it") from None
-    finally:
-        bar.end()
-    matrices = store if alone else store.subset(splits.chosen)
-    check_known(need, matrices)
-    return Found(need, store, matrices, about(need.pattern, options["resources"]), time.perf_counter() - begin)
+    pairs = []
+    for entry in np.lexsort((matrix.columns, matrix.rows, -matrix.values)):
+        first, second = words[matrix.rows[entry]], words[matrix.columns[entry]]
+        if first is not second:  # a word with itself is no pair
+            pairs.append(Pair(first, second, float(matrix.values[entry]), first.text != second.text))
+    return pairs
 
 
 class _Bar:
@@ -177,8 +172,7 @@ class _Bar:
             self._listener.end()
 
 
-# How many training examples have what a guide looks for: a guide to full stops needs full stops.
-
+# -- how many training examples have what a guide looks for: a guide to full stops needs full stops --------------------
 
 # Below this share of the examples a guide is hardly there, which is worth a word.
 FEW = 0.1

@@ -6,6 +6,7 @@ One arm changes only the heads that are important to a batch's task; the control
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -19,9 +20,9 @@ from headwise.disk import write_atomically
 from headwise.errors import InputError
 from headwise.experiments.prepare import Prepared
 from headwise.experiments.record_schema import ImportanceFile
-from headwise.heads.iat import IAT, important_heads
+from headwise.heads.iat import IAT, build_iat, important_heads
 from headwise.heads.pruning import top_heads
-from headwise.training import Listener, Material, Outcome, ReportProgress, RunArguments, distributed, fit
+from headwise.training import Listener, Material, Outcome, ReportProgress, distributed, fit
 from headwise.training.callbacks import TrainImportantHeads, Watch
 from headwise.training.checkpoints import branch
 from headwise.training.predict import importance_on
@@ -43,9 +44,7 @@ class IATResult:
 
 def check_iat(prepared: Prepared, total: int) -> None:
     """Refuse before training what would fail only where the arms begin; `total` counts all steps."""
-    options = prepared.recipe.important
-    if options is None:
-        return
+    options = build_iat(prepared.recipe.iat)
     if not 0 < first_step(options, total) < total:
         raise InputError(
             f"iat.start is {options.start} of {total} steps: expected at least one step before and one after it; "
@@ -71,30 +70,27 @@ def first_step(options: IAT, total: int) -> int:
     return int(options.start * total + 1e-9)
 
 
-def fit_arms(
-    prepared: Prepared, material: Material, options: IAT, work: Path, listener: Listener, watch: Watch | None
-) -> IATResult:
+def fit_arms(prepared: Prepared, material: Material, work: Path, listener: Listener, watch: Watch | None) -> IATResult:
     """Train the trunk, the arm and, if asked for, the control, each in its folder; resume what is there.
 
     Both arms begin with the same weights, optimizer, random state and position in the data.
     """
-    name = prepared.recipe.name
+    options = build_iat(prepared.recipe.iat)
 
-    def arguments(folder: str) -> RunArguments:
-        return prepared.arguments(material, work / folder)
+    def train(folder: str, what: str, callbacks: Sequence[Any] = (), **more: Any) -> Outcome:
+        report = ReportProgress(listener, f"{prepared.recipe.name}, {what}")
+        return fit(material, prepared.arguments(material, work / folder), [*callbacks, report], **more)
 
-    start = first_step(options, arguments(TRUNK).max_steps)
-    report = ReportProgress(listener, f"{name}, all heads")
-    trunk = fit(material, arguments(TRUNK), [report], until=start, watch=watch)
+    start = first_step(options, prepared.arguments(material, work / TRUNK).max_steps)
+    trunk = train(TRUNK, "all heads", until=start, watch=watch)
     if trunk.interrupted:
         return IATResult(trunk)
     branch(work / TRUNK, work / ARM)
     heads = _important_heads(prepared, options, start, work / ARM / IMPORTANCE, listener)
     allowed = {task: numpy.asarray(each["heads"], dtype=bool) for task, each in heads["tasks"].items()}
     callback = TrainImportantHeads(prepared.model, allowed, options)
-    report = ReportProgress(listener, f"{name}, important heads")
     try:
-        outcome = fit(material, arguments(ARM), [callback, report], watch=watch)
+        outcome = train(ARM, "important heads", [callback], watch=watch)
     finally:
         callback.remove()  # the Trainer does not call its callbacks after an error
     if outcome.interrupted or not options.control:
@@ -102,7 +98,7 @@ def fit_arms(
     if outcome.asked_to_stop:  # too late for this arm, but not for the control
         return IATResult(replace(outcome, interrupted=True), heads)
     branch(work / TRUNK, work / CONTROL)
-    control = fit(material, arguments(CONTROL), [ReportProgress(listener, f"{name}, control")])
+    control = train(CONTROL, "control")
     return IATResult(control if control.interrupted else outcome, heads, control)
 
 

@@ -18,7 +18,6 @@ from headwise.data import Split, Task
 from headwise.disk import write_atomically
 from headwise.errors import InputError
 from headwise.experiments.record import AGAIN
-from headwise.experiments.record_schema import OutputsFile
 
 if TYPE_CHECKING:
     from headwise.experiments.prepare import Prepared
@@ -36,24 +35,26 @@ def scorer(task: Task, split: Split, gold: Mapping[str, int]) -> Callable[[numpy
         split: the examples, in the order of the logits.
         gold: of ranking, how many papers answer each claim of the split, among the candidates or not.
     """
-    from headwise.metrics.ranking import ranking_scores_of
     from headwise.training import score_logits
 
     labels = [float(label or 0) for label in split.labels]
     if task.kind != "ranking":
         return lambda logits: score_logits(logits, labels, task.metrics)
+    from headwise.metrics.ranking import ranking_scores_of
+
     groups = split.groups or ()
     return lambda logits: ranking_scores_of(logits[:, 0], numpy.asarray(labels), groups, gold=gold)
 
 
 def output_of(task: Task, split: Split, logits: numpy.ndarray, gold: Mapping[str, int]) -> dict[str, Any]:
     """Predictions beside the labels; of ranking, the measures of every claim. Arguments as of `scorer`."""
-    from headwise.metrics.ranking import ranking_per_query
     from headwise.training import predictions_of
 
     labels = [float(label or 0) for label in split.labels]
     known = {"kind": task.kind, "examples": examples_key(split)}
     if task.kind == "ranking":
+        from headwise.metrics.ranking import ranking_per_query
+
         measures = ranking_per_query(logits[:, 0], numpy.asarray(labels), split.groups or (), gold=gold)
         return known | {"per_query": measures}
     plain = int if task.kind == "classification" else float
@@ -79,6 +80,8 @@ def write_outputs(folder: Path, outputs: Mapping[str, Any]) -> None:
 
 def read_outputs(folder: Path) -> dict[str, Any]:
     """The outputs of a run; none of one that an older headwise trained."""
+    from headwise.experiments.record_schema import OutputsFile
+
     path = folder / NAME
     if not path.is_file():
         return {}
@@ -108,7 +111,7 @@ def score_splits(prepared: Prepared, listener: Listener) -> tuple[dict[str, Any]
     for name, each in prepared.tasks.items():
         task, model = each.splits.task, prepared.model.classifier(name) if several else prepared.model
         metrics: dict[str, dict[str, float] | None] = {}
-        for split, examples in each.named_splits.items():
+        for split, examples in each.splits.named.items():
             if split == "train":
                 continue
             metrics[split] = None
@@ -131,25 +134,25 @@ def score_splits(prepared: Prepared, listener: Listener) -> tuple[dict[str, Any]
         }
     if not several:
         (only,) = tasks.values()
-        groups = {split: part.groups for split, part in prepared.only.named_splits.items() if part.groups is not None}
+        groups = {split: part.groups for split, part in prepared.only.splits.named.items() if part.groups is not None}
         claims = {"claims": {split: len(set(group)) for split, group in groups.items()}} if groups else {}
         return {key: only[key] for key in ("metrics", "primary", "labels", "examples", "truncated")} | claims, outputs
-    splits = dict.fromkeys(split for each in tasks.values() for split in each["metrics"])
-    return {"metrics": {split: _joined(tasks, split) for split in splits}, "primary": "mean", "tasks": tasks}, outputs
-
-
-def _joined(tasks: Mapping[str, Mapping[str, Any]], split: str) -> dict[str, float] | None:
-    scored = {name: each["metrics"][split] for name, each in tasks.items() if each["metrics"].get(split)}
-    if not scored:
-        return None
-    named = {f"{name}/{metric}": value for name, scores in scored.items() for metric, value in scores.items()}
-    if len(scored) < len(tasks):  # a mean over some of the tasks would be taken for one over all
-        return named
-    return {"mean": float(numpy.mean([scores[tasks[name]["primary"]] for name, scores in scored.items()]))} | named
+    joined: dict[str, dict[str, float] | None] = {}
+    for split in dict.fromkeys(split for each in tasks.values() for split in each["metrics"]):
+        scored = {name: each["metrics"][split] for name, each in tasks.items() if each["metrics"].get(split)}
+        named = {f"{name}/{metric}": value for name, scores in scored.items() for metric, value in scores.items()}
+        if len(scored) == len(tasks):  # a mean over some of the tasks would be taken for one over all
+            mean = numpy.mean([scores[tasks[name]["primary"]] for name, scores in scored.items()])
+            named = {"mean": float(mean)} | named
+        joined[split] = named or None
+    return {"metrics": joined, "primary": "mean", "tasks": tasks}, outputs
 
 
 def training_results(outcome: Outcome, *, guides: bool) -> dict[str, Any]:
-    """Steps, times, evaluations, and what guides and SSA did."""
+    """Steps, times, evaluations, and what SSA and guides did.
+
+    Of a guide: its last weight, its gradient share as the mean over all measurements, its first and last value.
+    """
     results: dict[str, Any] = {
         "steps": outcome.steps,
         "best_step": outcome.best_step,
@@ -157,23 +160,15 @@ def training_results(outcome: Outcome, *, guides: bool) -> dict[str, Any]:
         "seconds_per_step": outcome.seconds_per_step,
     }
     if guides:
-        results["guides"] = _guides(outcome.log)
+        keys = {key for entry in outcome.log for key in entry}
+        results["guides"] = {}
+        for name in sorted(key[6:-7] for key in keys if key.startswith("guide/") and key.endswith("_weight")):
+            shares, weights, values = (
+                [entry[key] for entry in outcome.log if key in entry]
+                for key in (f"guide/{name}_share", f"guide/{name}_weight", f"guide/{name}")
+            )
+            share = sum(shares) / len(shares) if shares else None
+            results["guides"][name] = {"weight": weights[-1], "share": share, "first": values[0], "last": values[-1]}
     if outcome.relabellings:
         results["ssa"] = outcome.relabellings
     return results | {"evaluations": outcome.evaluations}
-
-
-def _guides(log: list[dict[str, Any]]) -> dict[str, dict[str, float | None]]:
-    """Per guide: its last weight, its gradient share as the mean over all measurements, first and last value."""
-    names = sorted(
-        {key[6:-7] for entry in log for key in entry if key.startswith("guide/") and key.endswith("_weight")}
-    )
-    guides: dict[str, dict[str, float | None]] = {}
-    for name in names:
-        shares, weights, values = (
-            [entry[key] for entry in log if key in entry]
-            for key in (f"guide/{name}_share", f"guide/{name}_weight", f"guide/{name}")
-        )
-        share = sum(shares) / len(shares) if shares else None
-        guides[name] = {"weight": weights[-1], "share": share, "first": values[0], "last": values[-1]}
-    return guides

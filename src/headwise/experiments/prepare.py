@@ -3,47 +3,38 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy
-from torch import nn
 
 from headwise.attention.pretrained import check_tokens
-from headwise.data import Collator, Encoded, Split, encode
+from headwise.data import Collator, Encoded, encode
 from headwise.errors import InputError
-from headwise.experiments.gather_knowledge import Sources, count_targets, gather_knowledge
 from headwise.experiments.outputs import scorer
 from headwise.experiments.recipe import Recipe
 from headwise.experiments.splits import Splits, read_splits
-from headwise.guides import guide
-from headwise.patterns.vectors import InputEmbeddings
-from headwise.retrieval.reranker import Groups, collate_groups, listwise_loss
-from headwise.retrieval.retrieval_task import RetrievalTask
-from headwise.ssa import self_supervise
+from headwise.guides import as_guides, guide
 from headwise.training import (
     Encoder,
-    KnowledgeCollator,
     Listener,
     Material,
     MultiTask,
     RunArguments,
     Silence,
     TaskData,
-    WithKnowledge,
     check_length,
     find_encoder,
     freeze,
     load_classifier,
-    needs_of,
     run_arguments,
 )
 from headwise.training.fit import start_from, start_tasks_from
-from headwise.training.relabelling import Probing
+
+if TYPE_CHECKING:
+    from headwise.training import Need, WithKnowledge
 
 
 @dataclass(frozen=True)
@@ -64,13 +55,6 @@ class PreparedTask:
     splits: Splits
     encoded: dict[str, Encoded]
     collate: Collator
-
-    @property
-    def named_splits(self) -> dict[str, Split]:
-        """The splits that there are, by name."""
-        splits = self.splits
-        named = {"train": splits.train, "validation": splits.validation}
-        return named if splits.test is None else named | {"test": splits.test}
 
 
 @dataclass(frozen=True)
@@ -125,13 +109,19 @@ class Prepared:
         ((name, data),) = tasks.items()
         task, loss, probing = self.only.splits.task, None, None
         if self.knowledge:
+            from headwise.training import KnowledgeCollator
+
             data = replace(data, train=self.train, collate_train=KnowledgeCollator(self.only.collate))
-        if isinstance(task, RetrievalTask) and task.loss == "list":  # batches of whole claims, so `batch` counts claims
+        if getattr(task, "loss", "pairs") == "list":  # of a RetrievalTask: the batch size counts whole claims
+            from headwise.retrieval.reranker import Groups, collate_groups, listwise_loss
+
             groups, collate = self.only.splits.train.groups or (), data.collate_train or data.collate
             data = replace(data, train=Groups(data.train, groups), collate_train=partial(collate_groups, collate))
             loss = listwise_loss
         supervision = self.recipe.supervision
         if supervision is not None and supervision.learns_labels:
+            from headwise.training.relabelling import Probing
+
             probing = Probing(self.only.encoded["train"], self.only.collate, task.kind, report.probing)
         return Material(self.model, {name: data}, loss=loss, probing=probing)
 
@@ -152,90 +142,74 @@ def prepare(recipe: Recipe, place: Place, listener: Listener | None = None) -> P
     """Read and check everything that a recipe names, so that mistakes are found before anything is written."""
     listener = listener or Silence()
     encoder = find_encoder(recipe.model, network=place.network)
+    tokenizer = encoder.tokenizer
     check_length(encoder, recipe.data.max_length)
-    needs = needs_of(recipe.guides)
-    tasks = {}
-    for name, part in recipe.parts.items():
-        with _errors_of(name if recipe.several else None):
-            tasks[name] = _prepare_task(part, encoder, place, listener, offsets=bool(needs))
-    # Heads of the same size would start with equal weights if the seed were the same.
-    classifiers = {
-        name: load_classifier(
-            encoder,
-            labels=tuple(task.splits.task.labels),
-            head=recipe.head,
-            seed=(recipe.seed + 7919 * number) % 2**32,
-            kind=task.splits.task.kind,
+    guides, supervision = as_guides(recipe.guides) if recipe.guides else (), recipe.supervision
+    needs: list[Need] = []
+    if any(hasattr(each, "pattern") for each in guides):
+        from headwise.training import needs_of
+
+        needs = needs_of(recipe.guides)
+    tasks, classifiers = {}, {}
+    for number, (name, part) in enumerate(recipe.parts.items()):
+        length, encoded = part.data.max_length, {}
+        try:
+            splits = read_splits(part, place.data, network=place.network, cache=place.cache, listener=listener)
+            task = splits.task
+            collate = Collator.of(tokenizer, task.kind, padding=part.data.padding, max_length=length)
+            for split, part_of in splits.named.items():
+                train = split == "train"
+                words = train and supervision is not None and supervision.whole_words
+                encoded[split] = encode(part_of, tokenizer, length, offsets=train and bool(needs), words=words)
+        except InputError as error:
+            raise (InputError(f"tasks.{name}: {error}") if recipe.several else error) from error
+        tasks[name] = PreparedTask(splits, encoded, collate)
+        # Heads of the same size would start with equal weights if the seed were the same.
+        seed = (recipe.seed + 7919 * number) % 2**32
+        classifiers[name] = load_classifier(
+            encoder, labels=tuple(task.labels), head=recipe.head, seed=seed, kind=task.kind
         )
-        for number, (name, task) in enumerate(tasks.items())
-    }
-    for name, task in tasks.items():
-        for encoded in task.encoded.values():
-            check_tokens(encoded.ids, encoder.tokenizer, classifiers[name])
-    first = next(iter(classifiers.values()))
+        for each in encoded.values():
+            check_tokens(each.ids, tokenizer, classifiers[name])
+    only, first = next(iter(tasks.values())), next(iter(classifiers.values()))
     model: Any = MultiTask(classifiers) if recipe.several else first
-    taken = () if recipe.start_from is None else _start_from(model, recipe.start_from, listener)
-    supervision = recipe.supervision
+    heads_taken: tuple[str, ...] = ()
+    if recipe.start_from is not None:
+        heads_taken = tuple(start_tasks_from(model, Path(recipe.start_from)))
+        fresh = [name for name in model.tasks if name not in heads_taken]
+        listener.log(
+            f"the encoder is that of {recipe.start_from}; heads taken: {', '.join(heads_taken) or 'none'}; heads that "
+            f"start fresh: {', '.join(fresh) or 'none'}"
+        )
     if supervision is not None:
-        self_supervise(model, supervision, tokenizer=encoder.tokenizer, max_length=recipe.data.max_length)
+        from headwise.ssa import self_supervise
+
+        self_supervise(model, supervision, tokenizer=tokenizer, max_length=recipe.data.max_length)
         if supervision.use_saved is not None:
             start_from(model, supervision.use_saved)
     freeze(first, recipe.training.freeze)
-    if recipe.guides:
-        _check_reach(model)
-        guide(model, recipe.guides, tokenizer=encoder.tokenizer, share_every=recipe.share_every)
-    train: Encoded | WithKnowledge
-    train = encoded = next(iter(tasks.values())).encoded["train"]
-    targets = count_targets(recipe.guides, encoded, encoder.tokenizer, listener)
-    knowledge = {}
+    if guides:
+        reached = [name for name, parameter in model.base_model.named_parameters() if parameter.requires_grad]
+        if all(name.startswith("pooler.") for name in reached):  # nothing below the attention that guides look at
+            raise InputError(
+                "training.freeze leaves the guides nothing to change, as the whole encoder is frozen: leave a part of "
+                "it out, or set guides to {}."
+            )
+        guide(model, guides, tokenizer=tokenizer, share_every=recipe.share_every)
+    examples: Encoded | WithKnowledge = only.encoded["train"]
+    targets, knowledge = {}, {}
+    if any(each.marks for each in guides):
+        from headwise.experiments.gather_knowledge import count_targets
+
+        targets = count_targets(recipe.guides, only.encoded["train"], tokenizer, listener)
     if needs:
+        from headwise.experiments.gather_knowledge import Sources, gather_knowledge
+        from headwise.patterns.vectors import InputEmbeddings
+        from headwise.training import WithKnowledge
+
         vectors = model.get_input_embeddings().weight
-        sources = Sources(lambda: InputEmbeddings(encoder.tokenizer, vectors), place.data, place.cache)
-        found = gather_knowledge(needs, next(iter(tasks.values())).splits, sources, listener=listener)
-        train = WithKnowledge(encoded, {each.need.pattern.key: each.matrices for each in found}, needs)
+        sources = Sources(lambda: InputEmbeddings(tokenizer, vectors), place.data, place.cache)
+        found = gather_knowledge(needs, only.splits, sources, listener=listener)
+        examples = WithKnowledge(only.encoded["train"], {each.need.pattern.key: each.matrices for each in found}, needs)
         knowledge = {each.need.guide: each.as_data() for each in found}
-    return Prepared(recipe, encoder, model, tasks, train, knowledge, targets, taken)
-
-
-def _prepare_task(recipe: Recipe, encoder: Encoder, place: Place, listener: Listener, *, offsets: bool) -> PreparedTask:
-    splits = read_splits(recipe, place.data, network=place.network, cache=place.cache, listener=listener)
-    data, tokenizer, supervision = recipe.data, encoder.tokenizer, recipe.supervision
-    collate = Collator.of(tokenizer, splits.task.kind, padding=data.padding, max_length=data.max_length)
-    prepared = PreparedTask(splits, {}, collate)
-    for name, split in prepared.named_splits.items():
-        words = supervision is not None and supervision.whole_words and name == "train"
-        prepared.encoded[name] = encode(
-            split, tokenizer, data.max_length, offsets=offsets and name == "train", words=words
-        )
-    return prepared
-
-
-def _start_from(model: MultiTask, folder: str, listener: Listener) -> tuple[str, ...]:
-    """Take the weights that fit, and log which ones those are."""
-    taken = tuple(start_tasks_from(model, Path(folder)))
-    fresh = [task for task in model.tasks if task not in taken]
-    listener.log(
-        f"the encoder is that of {folder}; heads taken: {', '.join(taken) or 'none'}; heads that start fresh: "
-        f"{', '.join(fresh) or 'none'}"
-    )
-    return taken
-
-
-def _check_reach(model: nn.Module) -> None:
-    """Guides need something to change: a parameter below the attention that they look at."""
-    base: Any = model.base_model
-    names = [name for name, parameter in base.named_parameters() if parameter.requires_grad]
-    if all(name.startswith("pooler.") for name in names):
-        raise InputError(
-            "training.freeze leaves the guides nothing to change, as the whole encoder is frozen: leave a part of it "
-            "out, or set guides to {}."
-        )
-
-
-@contextmanager
-def _errors_of(task: str | None) -> Iterator[None]:
-    """Say which of several tasks a mistake belongs to."""
-    try:
-        yield
-    except InputError as error:
-        raise (error if task is None else InputError(f"tasks.{task}: {error}")) from error
+    return Prepared(recipe, encoder, model, tasks, examples, knowledge, targets, heads_taken)

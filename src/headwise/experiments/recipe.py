@@ -10,10 +10,10 @@ import warnings
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, ValidationInfo, model_validator
 
 from headwise.documents import sentence
-from headwise.errors import HeadwiseWarning, InputError, StateError, choices
+from headwise.errors import HeadwiseWarning, InputError, StateError
 from headwise.limits import MAX_DEPTH, deeper_than
 
 if TYPE_CHECKING:
@@ -52,9 +52,8 @@ class Strict(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
 
 
-def or_defaults(value: Any) -> Any:
-    """A block whose keys are all commented out has its default values."""
-    return {} if value is None else value
+# A block whose keys are all commented out has its default values.
+OrDefaults = BeforeValidator(lambda value: {} if value is None else value)
 
 
 class TaskChoice(Strict):
@@ -151,11 +150,6 @@ class Training(Strict):
     def _old_names(cls, value: Any) -> Any:
         return new_training_names(value, warn=True) if isinstance(value, dict) else value
 
-    def as_data(self) -> dict[str, Any]:
-        """Plain data. Snapshots change no result, so a recipe without them does not mention them."""
-        data = self.model_dump(mode="json")
-        return data if self.snapshots else {key: value for key, value in data.items() if key != "snapshots"}
-
 
 def new_training_names(training: Mapping[str, Any], *, warn: bool = False) -> dict[str, Any]:
     """A `training` block with the names of TrainingArguments instead of those of headwise 0.1.
@@ -187,42 +181,35 @@ def _guides(value: Any) -> Any:
 
     JSON writes the layers of `heads: {0: [1, 2]}` as text: they become numbers again.
     """
-    if value is None:
-        return {}
-    value = [value] if isinstance(value, str) else value
+    value = [value] if isinstance(value, str) else {} if value is None else value
     if isinstance(value, list) and all(isinstance(name, str) for name in value):
-        return {name: {} for name in value}
+        value = dict.fromkeys(value)
     if not isinstance(value, dict):
         return value
-    guides = {}
-    for name, options in value.items():
-        heads = options.get("heads") if isinstance(options, dict) else None
-        if isinstance(heads, dict):
-            layers = {int(key) if str(key).removeprefix("-").isdecimal() else key: heads[key] for key in heads}
-            options = {**options, "heads": layers}
-        guides[name] = {} if options is None else options
+    guides = {name: {} if options is None else options for name, options in value.items()}
+    for name, options in guides.items():
+        if isinstance(options, dict) and isinstance(options.get("heads"), dict):
+            heads = options["heads"].items()
+            layers = {int(key) if str(key).removeprefix("-").isdecimal() else key: each for key, each in heads}
+            guides[name] = {**options, "heads": layers}
     return guides
 
 
 def _tasks(value: Any) -> Any:
     """`tasks: [sst2, rte]` are tasks with their defaults."""
-    if isinstance(value, list) and all(isinstance(name, str) for name in value):
-        twice = sorted({name for name in value if value.count(name) > 1})
-        if twice:
-            raise ValueError(f"each task once, but {twice[0]} is listed twice; give each task its own name")
-        return {name: None for name in value}
-    return value
-
-
-def options_or_none(example: str) -> BeforeValidator:
-    """Options by name, such as the example, or nothing at all."""
-
-    def check(value: Any) -> Any:
-        if value is not None and not isinstance(value, dict):
-            raise ValueError(f"options with values, such as {example}, or {{}} for the defaults")
+    if not isinstance(value, list) or not all(isinstance(name, str) for name in value):
         return value
+    for name in sorted(value):
+        if value.count(name) > 1:
+            raise ValueError(f"each task once, but {name} is listed twice; give each task its own name")
+    return dict.fromkeys(value)
 
-    return BeforeValidator(check)
+
+def _options(value: Any, info: ValidationInfo) -> Any:
+    if value is not None and not isinstance(value, dict):
+        example = "{model: hybrid}" if info.field_name == "ssa" else "{start: 0.9}"
+        raise ValueError(f"options with values, such as {example}, or {{}} for the defaults")
+    return value
 
 
 class Recipe(Strict):
@@ -239,17 +226,17 @@ class Recipe(Strict):
     """A run on several tasks whose encoder, and heads of the same names, this one starts from."""
     linear: bool = False
     """Train nothing: fit each task's classifier by least squares on the vectors of the encoder."""
-    iat: Annotated[dict[str, Any] | None, options_or_none("{start: 0.9}")] = None
+    iat: Annotated[dict[str, Any] | None, BeforeValidator(_options)] = None
     """Important attention-head training, by the options of `hw.IAT`; none if not given, the defaults if empty ({})."""
     head: Literal["pooler", "relu"] = "pooler"
     guides: Annotated[dict[str, dict[str, Any]], BeforeValidator(_guides)] = {}
     """By name with their options, as in `hw.guide`."""
-    ssa: Annotated[dict[str, Any] | None, options_or_none("{model: hybrid}")] = None
+    ssa: Annotated[dict[str, Any] | None, BeforeValidator(_options)] = None
     """Self-supervised attention, by the options of `hw.SSA`; none if not given, the defaults if empty ({})."""
     share_every: int = Field(50, ge=0)
     """Optimizer steps between two measurements of the guides' gradient shares; 0 for never."""
-    data: Annotated[Data, BeforeValidator(or_defaults)] = Field(default_factory=Data)
-    training: Annotated[Training, BeforeValidator(or_defaults)] = Field(default_factory=Training)
+    data: Annotated[Data, OrDefaults] = Field(default_factory=Data)
+    training: Annotated[Training, OrDefaults] = Field(default_factory=Training)
     seed: int = Field(1, ge=0, lt=2**32)
     report_to: Annotated[tuple[str, ...], Field(strict=False)] = ()
 
@@ -274,9 +261,7 @@ class Recipe(Strict):
     @property
     def parts(self) -> dict[str, Recipe]:
         """For each task, the recipe that it would have if it were trained alone."""
-        if self.task is not None:
-            return {self.task.name: self}
-        return {name: self.single(name) for name in self.tasks or {}}
+        return {name: self.single(name) for name in self.tasks or {}} if self.task is None else {self.task.name: self}
 
     def single(self, name: str) -> Recipe:
         """The recipe that one of several tasks would have if it were trained alone."""
@@ -284,19 +269,13 @@ class Recipe(Strict):
         common, own = self.data.model_dump(), dict(part.data)
         if isinstance(own.get("limit"), dict):
             own["limit"] = common["limit"] | own["limit"]
-        return Recipe(
-            name=f"{self.name}-{name}",
-            description=self.description,
-            task=TaskChoice(name=part.name or name, options=part.options),
-            model=self.model,
-            data=Data(**(common | own)),
-            training=self.training,
-            seed=self.seed,
-            report_to=self.report_to,
-        )
+        shared = {key: getattr(self, key) for key in ("description", "model", "training", "seed", "report_to")}
+        task = TaskChoice(name=part.name or name, options=part.options)
+        return Recipe(name=f"{self.name}-{name}", task=task, data=Data(**(common | own)), **shared)
 
     def build_task(self) -> Task:
         """The task of a recipe with `task`."""
+        import headwise.retrieval  # noqa: F401 (adds its task)
         from headwise.data import build_task
 
         return build_task(self.only.name, self.only.options)
@@ -304,36 +283,36 @@ class Recipe(Strict):
     @property
     def supervision(self) -> SSA | None:
         """The options of SSA; None without it, or if they say so (only_bert)."""
+        if self.ssa is None:
+            return None
         from headwise.ssa import build_ssa
 
-        options = None if self.ssa is None else build_ssa(self.ssa)
-        return None if options is None or options.only_bert else options
+        options = build_ssa(self.ssa)
+        return None if options.only_bert else options
 
     @property
     def important(self) -> IAT | None:
         """The options of IAT; None without it."""
-        from headwise.heads.iat import build_iat
+        if self.iat is None:
+            return None
+        from headwise.heads import build_iat
 
-        return None if self.iat is None else build_iat(self.iat)
+        return build_iat(self.iat)
 
     def as_data(self) -> dict[str, Any]:
         """Plain data, as a file would have it: without keys of the other kind of recipe, and without optional ones."""
         data = self.model_dump(mode="json")
-        data["training"] = self.training.as_data()
-        optional = [key for key in ("iat", "start_from", "ssa", "linear") if data[key] in (None, False)]
+        if not self.training.snapshots:  # they change no result
+            del data["training"]["snapshots"]
+        left_out = {key for key in ("iat", "start_from", "ssa", "linear") if data[key] in (None, False)}
         if self.task is not None:
             data["task"] = {"name": self.task.name, **data["task"]["options"]}
-            left_out = ("tasks", *SEVERAL_TASKS_KEYS, *optional)
+            left_out |= {"tasks", *SEVERAL_TASKS_KEYS}
         else:
-            data["tasks"] = {
-                key: {
-                    **({} if part["name"] is None else {"name": part["name"]}),
-                    **part["options"],
-                    **({"data": part["data"]} if part["data"] else {}),
-                }
-                for key, part in data["tasks"].items()
-            }
-            left_out = ("task", *ONE_TASK_KEYS, *optional)
+            for key, part in data["tasks"].items():
+                name = {} if part["name"] is None else {"name": part["name"]}
+                data["tasks"][key] = name | part["options"] | ({"data": part["data"]} if part["data"] else {})
+            left_out |= {"task", *ONE_TASK_KEYS}
         return {key: value for key, value in data.items() if key not in left_out}
 
 
@@ -354,7 +333,21 @@ def check_recipe(data: Any, where: str, *, several: bool | None = None) -> Recip
         raise InputError(f"{where}: a recipe is a list of keys and values, such as `task: sick`; got {data!r:.60}.")
     if deeper_than(MAX_DEPTH, data):
         raise InputError(f"{where}: the recipe is nested deeper than {MAX_DEPTH} levels: write it with fewer.")
-    _check_kind(data, where, several)
+    if "task" in data and "tasks" in data:
+        raise InputError(f"{where}: the recipe has both task and tasks: take one of them away.")
+    kind, other, wrong_keys = "task", "several tasks", SEVERAL_TASKS_KEYS
+    if "tasks" in data:
+        kind, other, wrong_keys = "tasks", "one task", ONE_TASK_KEYS
+    if several is not None and several != (kind == "tasks"):
+        named = f"several tasks ({', '.join(data.get('tasks') or ())}): expected a recipe with `task:`"
+        raise InputError(f"{where} is for {named if data.get('tasks') else 'one task: expected `tasks:`'}.")
+    if kind not in data:
+        raise InputError(f"{where}: key 'task' is missing: every recipe needs it, or `tasks`.")
+    if data[kind] is None:
+        raise InputError(f"{where}: {kind} is None: expected keys with values.")
+    for key in wrong_keys:
+        if key in data:
+            raise InputError(f"{where}: {key} is for {other}, and this recipe has `{kind}`: leave {key} out.")
     try:
         recipe = Recipe.model_validate(data)
     except ValidationError as error:
@@ -369,40 +362,17 @@ def check_recipe(data: Any, where: str, *, several: bool | None = None) -> Recip
     return recipe
 
 
-def _check_kind(data: Mapping[str, Any], where: str, several: bool | None) -> None:
-    """Refuse keys of the other kind of recipe."""
-    if "task" in data and "tasks" in data:
-        raise InputError(f"{where}: the recipe has both task and tasks: take one of them away.")
-    if several is not None and several != ("tasks" in data):
-        named = ", ".join(data.get("tasks") or ()) if "tasks" in data else ""
-        kind = f"several tasks ({named}): expected a recipe with `task:`" if named else "one task: expected `tasks:`"
-        raise InputError(f"{where} is for {kind}.")
-    if "tasks" in data:
-        if data["tasks"] is None:
-            raise InputError(f"{where}: tasks is None: expected keys with values.")
-        for key in ONE_TASK_KEYS:
-            if key in data:
-                raise InputError(f"{where}: {key} is for one task, and this recipe has `tasks`: leave {key} out.")
-    elif "task" in data and data["task"] is None:
-        raise InputError(f"{where}: task is None: expected keys with values.")
-    elif "task" not in data:
-        raise InputError(f"{where}: key 'task' is missing: every recipe needs it, or `tasks`.")
-    else:
-        for key in SEVERAL_TASKS_KEYS:
-            if key in data:
-                raise InputError(f"{where}: {key} is for several tasks, and this recipe has `task`: leave {key} out.")
-
-
 def _check_one(recipe: Recipe) -> None:
     """Tasks, guides and SSA know their own options; here, what does not go together."""
     from headwise.guides import build
-    from headwise.patterns import Pattern, refuse_named_code
-    from headwise.retrieval.retrieval_task import RetrievalTask
 
     task, supervision = recipe.build_task(), recipe.supervision
     if task.kind == "ranking" and recipe.training.label_smoothing_factor:
         raise InputError("training.label_smoothing_factor is for classes, not for rankings: leave it out.")
-    if isinstance(task, RetrievalTask):
+    if task.kind == "ranking":
+        from headwise.retrieval.retrieval_task import retrieval_task
+
+        task = retrieval_task(recipe.only.options)
         if recipe.data.test_fraction is not None:
             raise InputError("test claims of a re-ranker are a split of the collection: set task.splits.test instead.")
         if "test" in recipe.data.limit and "test" not in task.splits_of:
@@ -413,8 +383,10 @@ def _check_one(recipe: Recipe) -> None:
                 "of a claim's candidates counts: use loss: pairs."
             )
     for name, options in recipe.guides.items():
-        pattern = getattr(build(name, **options), "pattern", None)
-        if isinstance(pattern, Pattern):
+        pattern: Any = getattr(build(name, **options), "pattern", None)
+        if hasattr(pattern, "named_code"):
+            from headwise.patterns import refuse_named_code
+
             refuse_named_code(pattern, f"guides.{name}.pattern")
 
 
@@ -454,17 +426,3 @@ def _check_several(recipe: Recipe) -> None:
             "iat.shared is false, which leaves out heads that are important to all tasks, and with one task those are "
             "all: set shared: true, or add a task."
         )
-
-
-def chosen_task(recipe: Recipe, task: str | None) -> Recipe:
-    """The recipe of the task that the user named; a recipe with one task needs no name."""
-    if not recipe.several:
-        if task is not None:
-            raise InputError(f"task={task}: this run has one task only ({recipe.only.name}); do not give task.")
-        return recipe
-    names = list(recipe.tasks or {})
-    if task is None:
-        raise InputError(f"this run has several tasks ({', '.join(names)}), and one is needed: give task=NAME.")
-    if task not in names:
-        raise InputError(f"task={task}: {choices(task, names)}.")
-    return recipe.single(task)

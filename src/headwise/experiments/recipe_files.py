@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Sequence
 from importlib import resources
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import yaml
 
 from headwise.errors import InputError, choices
 from headwise.experiments.recipe import OLD_TRAINING_KEYS, Recipe, check_recipe, new_training_names
 
-# YAML from users: read with limits, so that a small text never becomes a large value; and written.
-
-
+# YAML from users is read with limits, so that a small text never becomes a large value.
 MAX_CHARACTERS = 1_000_000
 """Of a text, and of all its values with aliases written out."""
 MAX_VALUES = 20_000
@@ -23,14 +22,6 @@ MAX_VALUES = 20_000
 MAX_DEPTH = 50
 MAX_DIGITS = 1000
 WRITTEN_OUT = " (an alias, *name, counts as all that it repeats)"
-
-
-class _Size(NamedTuple):
-    """Of a node with all that is in it, aliases written out."""
-
-    values: int
-    characters: int
-    depth: int
 
 
 class NotYamlError(InputError):
@@ -59,7 +50,7 @@ class Loader(yaml.SafeLoader):
     def __init__(self, text: str) -> None:
         """Read `text`."""
         super().__init__(text)
-        self._sizes: dict[str, _Size] = {}  # by anchor, once the node that it marks is complete
+        self._sizes: dict[str, tuple[int, int, int]] = {}  # values, characters, depth by anchor
         self._values = self._characters = 0  # so far, aliases written out
         self._depth = self._deepest = 0  # of the node that is being read, and of all that is in it so far
 
@@ -82,7 +73,7 @@ class Loader(yaml.SafeLoader):
         self._depth -= 1
         if event.anchor is not None:
             depth = self._deepest - self._depth
-            self._sizes[event.anchor] = _Size(self._values - values, self._characters - characters, depth)
+            self._sizes[event.anchor] = (self._values - values, self._characters - characters, depth)
         self._deepest = max(self._deepest, deepest)
         return node
 
@@ -148,24 +139,15 @@ def parse_yaml(text: str, place: str) -> Any:
         raise InputError(f"{place}: it has more than {MAX_CHARACTERS:,} characters: make it shorter.")
     try:
         return yaml.load(text, Loader)  # a SafeLoader
-    except _Refused as error:
-        raise InputError(f"{place}: {_first_line(error)}.") from error
     except yaml.YAMLError as error:
-        raise NotYamlError(f"{place}: not valid YAML: {_first_line(error)}.") from error
+        mark = getattr(error, "problem_mark", None)
+        problem = getattr(error, "problem", None) or str(error).splitlines()[0]
+        line = "" if mark is None else f" (line {mark.line + 1})"
+        if isinstance(error, _Refused):
+            raise InputError(f"{place}: {problem}{line}.") from error
+        raise NotYamlError(f"{place}: not valid YAML: {problem}{line}.") from error
     except (ValueError, LookupError, AttributeError, TypeError) as error:  # a date in month 13, `!!bool 3`
         raise NotYamlError(f"{place}: not valid YAML: {' '.join(str(error).split())[:200]}.") from error
-
-
-def dump_yaml(data: Any) -> str:
-    """Plain data as YAML, in the order that it has."""
-    text: str = yaml.dump(data, Dumper=Dumper, sort_keys=False, allow_unicode=True)
-    return text
-
-
-def _first_line(error: yaml.YAMLError) -> str:
-    mark = getattr(error, "problem_mark", None)
-    problem = getattr(error, "problem", None) or str(error).splitlines()[0]
-    return f"{problem} (line {mark.line + 1})" if mark is not None else str(problem)
 
 
 # Parts of a dotted key, such as the two of training.num_train_epochs.
@@ -190,7 +172,18 @@ def read_recipe(name: str, changes: Sequence[str] = (), *, several: bool | None 
 
 def recipe_data(name: str, beside: Path | None = None) -> dict[str, Any]:
     """The keys and values of a recipe, not yet checked; `beside` is a folder to look in first."""
-    path = _find(name, beside)
+    path = Path(name).expanduser()
+    if beside is not None and (beside / path).is_file():
+        path = beside / path
+    elif not path.is_file():
+        known = bundled()
+        if name not in known and path.is_dir():
+            raise InputError(f"recipe {name!r} is a folder: name a YAML file in it.")
+        if name not in known:
+            raise InputError(
+                f"recipe {name!r}: there is no such file, and no recipe of the package: {choices(name, known)}."
+            )
+        path = known[name]
     data = read_yaml(path, name)
     if not isinstance(data, dict):
         raise InputError(f"{name}: a recipe is a list of keys and values, such as `task: sick`; got {data!r:.60}.")
@@ -226,21 +219,8 @@ def bundled() -> dict[str, Path]:
 
 def recipe_text(recipe: Recipe) -> str:
     """The recipe as YAML."""
-    return dump_yaml(recipe.as_data())
-
-
-def _find(name: str, beside: Path | None = None) -> Path:
-    path = Path(name).expanduser()
-    if beside is not None and (beside / path).is_file():
-        return beside / path
-    if path.is_file():
-        return path
-    known = bundled()
-    if name in known:
-        return known[name]
-    if path.is_dir():
-        raise InputError(f"recipe {name!r} is a folder: name a YAML file in it.")
-    raise InputError(f"recipe {name!r}: there is no such file, and no recipe of the package: {choices(name, known)}.")
+    text: str = yaml.dump(recipe.as_data(), Dumper=Dumper, sort_keys=False, allow_unicode=True)
+    return text
 
 
 def parse_change(
@@ -274,16 +254,15 @@ def with_change(data: dict[str, Any], key: str, value: Any, place: str) -> dict[
             f"{place}: the key {key[:40]!r}... has {len(parts)} parts: expected at most {MAX_PARTS}, such as the two "
             "of training.num_train_epochs."
         )
-    return _with(data, parts, value, place)
-
-
-def _with(data: Any, keys: list[str], value: Any, place: str) -> dict[str, Any]:
-    first, *rest = keys
-    if data is not None and not isinstance(data, dict):
-        raise InputError(f"{place}: {first!r} cannot be set inside {data!r}.")
-    inside = dict(data or {})
-    inside[first] = _with(opened(first, inside.get(first)), rest, value, place) if rest else value
-    return inside
+    changed = inside = dict(data)
+    for part, below in itertools.pairwise(parts):
+        outer = opened(part, inside.get(part))
+        if outer is not None and not isinstance(outer, dict):
+            raise InputError(f"{place}: {below!r} cannot be set inside {outer!r}.")
+        inside[part] = dict(outer or {})
+        inside = inside[part]
+    inside[parts[-1]] = value
+    return changed
 
 
 def opened(key: str, value: Any) -> Any:

@@ -20,9 +20,8 @@ from typing import TYPE_CHECKING, Any
 
 from headwise import __version__, documents
 from headwise.disk import write_atomically
-from headwise.errors import InputError
-from headwise.experiments.recipe import Recipe, check_recipe, chosen_task, new_training_names
-from headwise.experiments.record_schema import FailedRecord, RunRecord, StoredRecord
+from headwise.errors import InputError, choices
+from headwise.experiments.recipe import Recipe, check_recipe, new_training_names
 
 if TYPE_CHECKING:
     import pandas
@@ -64,11 +63,6 @@ def start(
     }
 
 
-def finish(started: Mapping[str, Any], results: Mapping[str, Any]) -> dict[str, Any]:
-    """The record of a run that has ended."""
-    return {**started, "results": dict(results), "environment": environment()}
-
-
 def environment() -> dict[str, Any]:
     """Versions and hardware, by kind and not by name."""
     import torch
@@ -105,6 +99,8 @@ def read(folder: Path) -> dict[str, Any]:
     if not isinstance(content, dict) or content.get("format") != FORMAT:
         version = content.get("format") if isinstance(content, dict) else content
         raise InputError(f"{path} has format {version!r:.60}: this headwise reads format {FORMAT}.")
+    from headwise.experiments.record_schema import RunRecord
+
     return documents.check(content, RunRecord, path, AGAIN)
 
 
@@ -112,21 +108,15 @@ def upgrade(content: Any) -> Any:
     """A record of format 1 (asked, happened, world) in the present format; anything else stays as it is."""
     if not isinstance(content, dict) or content.get("format") != 1 or not isinstance(content.get("asked"), dict):
         return content
-    asked: dict[str, Any] = content["asked"]
+    asked = {key: value for key, value in content["asked"].items() if key != "seed"}
     recipe = asked.get("recipe")
     if isinstance(recipe, dict) and isinstance(recipe.get("training"), dict):
         try:
-            recipe = recipe | {"training": new_training_names(recipe["training"])}
+            asked["recipe"] = recipe | {"training": new_training_names(recipe["training"])}
         except ValueError:
             return content
-    rest = {key: value for key, value in asked.items() if key not in ("recipe", "seed")}
-    return {
-        "format": FORMAT,
-        **({"recipe": recipe} if "recipe" in asked else {}),
-        **rest,
-        **({"results": content["results"]} if "happened" in content else {}),
-        **({"environment": content["environment"]} if "world" in content else {}),
-    }
+    names = {"happened": "results", "world": "environment"}
+    return {"format": FORMAT, **asked} | {new: content[old] for old, new in names.items() if old in content}
 
 
 def finished(content: Mapping[str, Any]) -> bool:
@@ -151,8 +141,18 @@ def recipe_of(content: Mapping[str, Any], folder: Path) -> Recipe:
 
 
 def task_recipe(content: Mapping[str, Any], folder: Path, task: str | None = None) -> Recipe:
-    """The recipe of one task of a run; of a run on several tasks it must be named."""
-    return chosen_task(recipe_of(content, folder), task)
+    """The recipe of one task of a run; of a run on several tasks it must be named, of a run on one it need not."""
+    recipe = recipe_of(content, folder)
+    if not recipe.several:
+        if task is not None:
+            raise InputError(f"task={task}: this run has one task only ({recipe.only.name}); do not give task.")
+        return recipe
+    names = list(recipe.tasks or {})
+    if task is None:
+        raise InputError(f"this run has several tasks ({', '.join(names)}), and one is needed: give task=NAME.")
+    if task not in names:
+        raise InputError(f"task={task}: {choices(task, names)}.")
+    return recipe.single(task)
 
 
 # -- finished runs as rows ---------------------------------------------------------------------------------------------
@@ -189,8 +189,7 @@ class StoredRun:
 
     def same_results(self, other: StoredRun) -> bool:
         """Whether another run has the same numbers and answers on the same examples."""
-        mine, theirs = ((run.examples, run.metrics, run.outputs) for run in (self, other))
-        return mine == theirs
+        return (self.examples, self.metrics, self.outputs) == (other.examples, other.metrics, other.outputs)
 
 
 @dataclass(frozen=True)
@@ -209,16 +208,37 @@ def canonical(value: Any) -> str:
 def read_stored(path: Path) -> StoredRun | FailedRun:
     """A run from its file, or from a folder of `headwise train`."""
     from headwise.experiments.outputs import read_outputs
+    from headwise.experiments.record_schema import FailedRecord, StoredRecord
 
+    outputs, again = None, "run it again, or leave it out"
     if path.is_dir():
-        return _stored(path, finished_record(path), read_outputs(path))
-    content = upgrade(read_json(path))
-    if content.get("format") != FORMAT or not isinstance(content.get("recipe"), dict):
-        raise InputError(
-            f"{path} does not hold a run in format {FORMAT}: expected runs/KEY.json of a sweep's folder, or the folder "
-            "of a training run."
-        )
-    return _stored(path, content, None)
+        content, outputs = finished_record(path), read_outputs(path)
+    else:
+        content = upgrade(read_json(path))
+        if content.get("format") != FORMAT or not isinstance(content.get("recipe"), dict):
+            raise InputError(
+                f"{path} does not hold a run in format {FORMAT}: expected runs/KEY.json of a sweep's folder, or the "
+                "folder of a training run."
+            )
+    results = content.get("results")
+    if isinstance(results, dict) and results.get("status") == "failed":
+        error = documents.check(content, FailedRecord, path, again)["results"]["error"]
+        return FailedRun(path, f"{error['kind']}: {error['message']}")
+    documents.check(content, StoredRecord, path, again)
+    results, where = content["results"], content["environment"]
+    scored = {split: scores for split, scores in results["metrics"].items() if scores}
+    seconds = (where.get("times") or results).get("seconds_per_epoch") or []
+    return StoredRun(
+        path=path,
+        recipe=dict(content["recipe"]),
+        examples=content.get("examples"),
+        metrics={split: {name: float(value) for name, value in scores.items()} for split, scores in scored.items()},
+        primary=results["primary"],
+        tasks={task: each["primary"] for task, each in results.get("tasks", {}).items()},
+        outputs=(results.get("outputs") or {}) if outputs is None else outputs,
+        environment=where,
+        seconds=tuple(float(each) for each in seconds),
+    )
 
 
 def read_json(path: Path) -> dict[str, Any]:
@@ -234,52 +254,22 @@ def read_json(path: Path) -> dict[str, Any]:
     return content
 
 
-def _stored(path: Path, content: dict[str, Any], outputs: dict[str, Any] | None) -> StoredRun | FailedRun:
-    """`outputs` are None where they are in the record itself."""
-    again, results = "run it again, or leave it out", content.get("results")
-    if isinstance(results, dict) and results.get("status") == "failed":
-        error = documents.check(content, FailedRecord, path, again)["results"]["error"]
-        return FailedRun(path, f"{error['kind']}: {error['message']}")
-    documents.check(content, StoredRecord, path, again)
-    results, where = content["results"], content["environment"]
-    seconds = (where.get("times") or results).get("seconds_per_epoch") or []
-    return StoredRun(
-        path=path,
-        recipe=dict(content["recipe"]),
-        examples=content.get("examples"),
-        metrics={
-            split: {name: float(value) for name, value in scores.items()}
-            for split, scores in results["metrics"].items()
-            if scores
-        },
-        primary=results["primary"],
-        tasks={task: each["primary"] for task, each in results.get("tasks", {}).items()},
-        outputs=(results.get("outputs") or {}) if outputs is None else outputs,
-        environment=where,
-        seconds=tuple(float(each) for each in seconds),
-    )
-
-
 def runs_frame(runs: Iterable[StoredRun]) -> pandas.DataFrame:
     """One row per run: what it was (path, name, model, task, guides, seed) and its metrics as SPLIT/METRIC."""
     import pandas
 
-    rows = []
-    for run in runs:
-        recipe = run.recipe
-        task = recipe.get("task", {}).get("name") or ",".join(recipe.get("tasks", {}))
-        rows.append(
-            {
-                "path": str(run.path),
-                "name": recipe.get("name", ""),
-                "model": recipe.get("model", ""),
-                "task": task,
-                "guides": ",".join(recipe.get("guides", {})),
-                "ssa": recipe.get("ssa") is not None,
-                "seed": run.seed,
-                "primary": run.primary,
-                "seconds": sum(run.seconds),
-                **{f"{split}/{name}": value for split, each in run.metrics.items() for name, value in each.items()},
-            }
-        )
-    return pandas.DataFrame(rows)
+    return pandas.DataFrame(
+        {
+            "path": str(run.path),
+            "name": run.recipe.get("name", ""),
+            "model": run.recipe.get("model", ""),
+            "task": run.recipe.get("task", {}).get("name") or ",".join(run.recipe.get("tasks", {})),
+            "guides": ",".join(run.recipe.get("guides", {})),
+            "ssa": run.recipe.get("ssa") is not None,
+            "seed": run.seed,
+            "primary": run.primary,
+            "seconds": sum(run.seconds),
+            **{f"{split}/{name}": value for split, each in run.metrics.items() for name, value in each.items()},
+        }
+        for run in runs
+    )

@@ -8,7 +8,10 @@ from pydantic import Field, model_validator
 
 from headwise.documents import Count, Document
 
-# What must be in the files of a folder of results that say what it holds; of its runs, see record_schema.
+_Scores = dict[str, float]
+
+
+# -- a folder of results -----------------------------------------------------------------------------------------------
 
 
 class MarkFile(Document):
@@ -18,23 +21,17 @@ class MarkFile(Document):
     headwise: str
 
 
-class AxisPart(Document):
-    """What a sweep varies."""
-
+class _Axis(Document):
     labels: list[str]
     keys: list[str]
 
 
-class PointPart(Document):
-    """A run, and its label on every axis."""
-
+class _Point(Document):
     key: str
-    point: dict[str, str]
+    point: dict[str, str]  # its label on every axis
 
 
-class ComparePart(Document):
-    """What is compared with what."""
-
+class _Compare(Document):
     by: str | list[str] | None = None
     baseline: str | None = None
     within: str | list[str] | None = None
@@ -44,93 +41,50 @@ class ManifestFile(Document):
     """sweeps/NAME.json."""
 
     name: str
-    axes: dict[str, AxisPart]
-    compare: ComparePart | None = None
-    runs: list[PointPart]
+    axes: dict[str, _Axis]
+    compare: _Compare | None = None
+    runs: list[_Point]
 
     @model_validator(mode="after")
     def _fits(self) -> Self:
-        for place, run in enumerate(self.runs):
+        for number, run in enumerate(self.runs):
             for name, axis in self.axes.items():
                 if run.point.get(name) not in axis.labels:
-                    raise ValueError(f"runs.{place} has no place on axis {name!r}")
+                    raise ValueError(f"runs.{number} has no place on axis {name!r}")
         return self
-
-
-Scores = dict[str, float]
-Seed = Annotated[int, Field(ge=0)]
-
-
-class RecipeInRecord(Document):
-    """Of a recipe, what those rely on who do not read it as one: comparisons and reports."""
-
-    name: str = ""
-    task: dict[str, Any] = {}
-    tasks: dict[str, dict[str, Any]] = {}
-    model: str = ""
-    guides: dict[str, Any] = {}
-    ssa: dict[str, Any] | None = None
-    data: dict[str, Any] = {}
-    training: dict[str, Any] = {}
-    seed: Seed
-
-
-class Environment(Document):
-    """Where a run happened."""
-
-    headwise: str = ""
-    threads: Count | None = None
-    processes: Count = 1
-    accelerator: str | None = None
-    precision: str | None = None
-    packages: dict[str, str] = {}
 
 
 # -- answers to every example ------------------------------------------------------------------------------------------
 
 
-class PlainAnswers(Document):
-    """Predictions of a classifier or a regression beside what was right."""
-
-    examples: str
-
-    def _same_length(self, gold: int, predictions: int) -> None:
-        if not gold == predictions > 0:
-            raise ValueError(f"{predictions} predictions for {gold} examples")
+def _check_lengths(answers: Any) -> Any:
+    if not len(answers.gold) == len(answers.predictions) > 0:
+        raise ValueError(f"{len(answers.predictions)} predictions for {len(answers.gold)} examples")
+    return answers
 
 
-class Classes(PlainAnswers):
-    """Of a classifier."""
-
+class _Classes(Document):
     kind: Literal["classification"]
+    examples: str
     gold: list[Count]
     predictions: list[Count]
 
-    @model_validator(mode="after")
-    def _fits(self) -> Self:
-        self._same_length(len(self.gold), len(self.predictions))
-        return self
+    _fits = model_validator(mode="after")(_check_lengths)
 
 
-class Numbers(PlainAnswers):
-    """Of a regression."""
-
+class _Numbers(Document):
     kind: Literal["regression"]
+    examples: str
     gold: list[float]
     predictions: list[float]
 
-    @model_validator(mode="after")
-    def _fits(self) -> Self:
-        self._same_length(len(self.gold), len(self.predictions))
-        return self
+    _fits = model_validator(mode="after")(_check_lengths)
 
 
-class Rankings(Document):
-    """The measures of every claim."""
-
+class _Rankings(Document):
     kind: Literal["ranking"]
     examples: str
-    per_query: Annotated[dict[str, Scores], Field(min_length=1)]
+    per_query: Annotated[dict[str, _Scores], Field(min_length=1)]
 
     @model_validator(mode="after")
     def _fits(self) -> Self:
@@ -140,58 +94,66 @@ class Rankings(Document):
         return self
 
 
-Outputs = dict[str, Annotated[Classes | Numbers | Rankings, Field(discriminator="kind")]]
+_Outputs = dict[str, Annotated[_Classes | _Numbers | _Rankings, Field(discriminator="kind")]]
 
 
 class OutputsFile(Document):
     """outputs.json."""
 
-    outputs: Outputs
+    outputs: _Outputs
 
 
 # -- runs of a sweep ---------------------------------------------------------------------------------------------------
 
 
-class TaskResults(Document):
-    """One of several tasks."""
+class _Recipe(Document):
+    # What those rely on who do not read it as a recipe: comparisons and reports.
+    name: str = ""
+    task: dict[str, Any] = {}
+    tasks: dict[str, dict[str, Any]] = {}
+    model: str = ""
+    guides: dict[str, Any] = {}
+    ssa: dict[str, Any] | None = None
+    data: dict[str, Any] = {}
+    training: dict[str, Any] = {}
+    seed: Annotated[int, Field(ge=0)]
 
-    primary: str
 
-
-class StoredResults(Document):
-    """The results of a run, as far as comparisons need them."""
-
-    metrics: dict[str, Scores | None]
-    primary: str
-    tasks: dict[str, TaskResults] = {}
-    outputs: Outputs | None = None
+class _Times(Document):
     seconds_per_epoch: list[float] | None = None
 
 
-class Times(Document):
-    """How long it took."""
+class _Environment(Document):
+    headwise: str = ""
+    threads: Count | None = None
+    processes: Count = 1
+    accelerator: str | None = None
+    precision: str | None = None
+    packages: dict[str, str] = {}
+    times: _Times | None = None  # of a sweep's runs
 
-    seconds_per_epoch: list[float] | None = None
+
+class _TaskResults(Document):
+    primary: str
 
 
-class StoredEnvironment(Environment):
-    """With the times, which depend on the machine."""
-
-    times: Times | None = None
+class _StoredResults(_Times):
+    metrics: dict[str, _Scores | None]
+    primary: str
+    tasks: dict[str, _TaskResults] = {}
+    outputs: _Outputs | None = None
 
 
 class StoredRecord(Document):
-    """A finished run of a sweep."""
+    """A finished run of a sweep, as far as comparisons need it."""
 
-    recipe: RecipeInRecord
+    recipe: _Recipe
     examples: str | None = None
-    results: StoredResults
-    environment: StoredEnvironment
+    results: _StoredResults
+    environment: _Environment
 
 
-class TrialResults(StoredResults):
-    """What tuning takes from a run that was made before."""
-
+class _TrialResults(_StoredResults):
     steps: Count
     evaluations: list[dict[str, float]]
 
@@ -205,69 +167,57 @@ class TrialResults(StoredResults):
 
 
 class TrialRecord(StoredRecord):
-    """A finished run of a study."""
+    """A finished run of a study: with what tuning takes from it."""
 
-    results: TrialResults
+    results: _TrialResults
 
 
-class RunError(Document):
-    """Why a run failed."""
-
+class _RunError(Document):
     kind: str
     message: str
 
 
-class FailedResults(Document):
-    """The results of a run that failed."""
-
-    error: RunError
+class _FailedResults(Document):
+    error: _RunError
 
 
 class FailedRecord(Document):
     """A failed run of a sweep."""
 
-    results: FailedResults
+    results: _FailedResults
 
 
 # -- folders of `headwise train` ---------------------------------------------------------------------------------------
 
 
-class RunTaskResults(TaskResults):
-    """One of several tasks."""
-
+class _RunTaskResults(_TaskResults):
     labels: list[str]
     examples: dict[str, Count] = {}
 
 
-class GuideResults(Document):
-    """Weight and gradient share of a guide."""
-
+class _GuideResults(Document):
     weight: float | None = None
     share: float | None = None
 
 
-class ControlResults(Document):
-    """The arm that important-heads training is compared with."""
-
-    metrics: dict[str, Scores | None]
-    last: dict[str, Scores | None]
+class _ControlResults(Document):
+    metrics: dict[str, _Scores | None]
+    last: dict[str, _Scores | None]
 
 
-class Results(Document):
-    """The results of a run that came to its end."""
-
-    metrics: dict[str, Scores | None]
-    last: dict[str, Scores | None] | None = None
-    control: ControlResults | None = None
+class _Results(Document):
+    metrics: dict[str, _Scores | None]
+    last: dict[str, _Scores | None] | None = None
+    control: _ControlResults | None = None
     primary: str
     labels: list[str] | None = None
-    tasks: Annotated[dict[str, RunTaskResults], Field(min_length=1)] | None = None
+    tasks: Annotated[dict[str, _RunTaskResults], Field(min_length=1)] | None = None
     steps: Count
     best_step: Count
     seconds_per_epoch: list[float] = []
     seconds_per_step: float | None = None
     examples: dict[str, Count] = {}
-    guides: dict[str, GuideResults] = {}
+    guides: dict[str, _GuideResults] = {}
     evaluations: list[dict[str, float | None]] = []
 
     @model_validator(mode="after")
@@ -295,13 +245,13 @@ class Results(Document):
 class RunRecord(Document):
     """headwise.json."""
 
-    recipe: RecipeInRecord
+    recipe: _Recipe
     data: str | None
     examples: str | None = None
     knowledge: dict[str, dict[str, Any]] = {}
     command: list[str] = []
-    results: Results | None
-    environment: Environment
+    results: _Results | None
+    environment: _Environment
 
     @model_validator(mode="after")
     def _same_tasks(self) -> Self:
@@ -313,10 +263,8 @@ class RunRecord(Document):
 # -- important heads, while a run with IAT is not finished -------------------------------------------------------------
 
 
-class TaskHeads(Document):
-    """Of one task: 1 where a head is important, by layers."""
-
-    heads: Annotated[list[list[Annotated[int, Field(ge=0, le=1)]]], Field(min_length=1)]
+class _TaskHeads(Document):
+    heads: Annotated[list[list[Annotated[int, Field(ge=0, le=1)]]], Field(min_length=1)]  # 1 = important, by layers
 
     @model_validator(mode="after")
     def _even(self) -> Self:
@@ -329,4 +277,4 @@ class ImportanceFile(Document):
     """importance.json in the folder of an unfinished run."""
 
     step: Count
-    tasks: dict[str, TaskHeads]
+    tasks: dict[str, _TaskHeads]

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from safetensors import SafetensorError
 
@@ -17,6 +16,7 @@ from headwise.disk import (
     FOLDER_LOCK,
     check_folder,
     clear_drafts,
+    disk_errors,
     folder_lock,
     holder,
     holds_nothing,
@@ -25,19 +25,20 @@ from headwise.disk import (
 )
 from headwise.errors import BusyError, DiskError, InputError
 from headwise.experiments import record
-from headwise.experiments.iat_arms import ARM, CONTROL, IATResult, check_iat, fit_arms
 from headwise.experiments.outputs import score_splits, training_results, write_outputs
 from headwise.experiments.prepare import Place, Prepared, prepare
 from headwise.experiments.recipe import Recipe
-from headwise.experiments.snapshots import join_snapshots
 from headwise.experiments.text_formats import render_markdown
 from headwise.guides import guidance_of, unguide
-from headwise.training import Listener, Material, Outcome, ReportProgress, Silence, distributed, fit, save_classifier
+from headwise.training import Listener, Outcome, ReportProgress, Silence, distributed, fit, save_classifier
 from headwise.training.callbacks import Snapshots, Watch
 from headwise.training.checkpoints import MARK, SNAPSHOTS
 from headwise.training.classifier import fit_linear
 from headwise.training.fit import BEST, LAST, load_weights, save_weights
 from headwise.training.saving import prepare_reranker, save_multitask
+
+if TYPE_CHECKING:
+    from headwise.experiments.iat_arms import IATResult
 
 # Inside the folder of a run, until it is finished.
 WORK = "unfinished"
@@ -105,14 +106,20 @@ def _train(
     watch: Watch | None,
 ) -> Result:
     """Train, or resume; the folder is locked."""
-    output = place.output
+    output, work = place.output, place.output / WORK
     with distributed.all_or_none():
-        run = _Run(prepare(recipe, place, listener), output, listener)
+        prepared = prepare(recipe, place, listener)
+        report = ReportProgress(listener, recipe.name)
+        material = prepared.material(report)
+        if recipe.iat is not None:
+            from headwise.experiments.iat_arms import check_iat
+
+            check_iat(prepared, prepared.arguments(material, work).max_steps)
         start = record.start(
             recipe,
             data=place.data,
-            examples=run.prepared.fingerprint,
-            knowledge=run.prepared.knowledge,
+            examples=prepared.fingerprint,
+            knowledge=prepared.knowledge,
             command=list(command),
         )
         if resume:
@@ -122,45 +129,44 @@ def _train(
             output.mkdir(parents=True, exist_ok=True)
             clear_drafts(output)
             record.write(output, start)
-            (output / WORK).mkdir(exist_ok=True)
+            work.mkdir(exist_ok=True)
+    arms: IATResult | None = None
     try:
-        outcome = run.fit(watch)
+        if recipe.linear:
+            outcome = _fit_linear(prepared, work, listener)
+        elif recipe.iat is not None:
+            from headwise.experiments.iat_arms import fit_arms
+
+            arms = fit_arms(prepared, material, work, listener, watch)
+            outcome = arms.outcome
+        else:
+            callbacks: list[Any] = [report]
+            if recipe.training.snapshots:
+                data, collate = prepared.only.encoded["validation"], prepared.only.collate
+                snapshots = Snapshots(prepared.model, data, collate, recipe.training.snapshots, work / SNAPSHOTS)
+                callbacks.insert(0, snapshots)
+            outcome = fit(material, prepared.arguments(material, work), callbacks, watch=watch)
     except DiskError:
         raise
     except Exception:
-        # Nothing to resume, so nothing is left behind.
-        if distributed.first() and not resume and not list((output / WORK).rglob(MARK)):
-            _empty(output)
+        # Nothing to resume, so nothing is left behind; the lock goes last, and the folder with it if it is new.
+        if distributed.first() and not resume and not list(work.rglob(MARK)):
+            for path in output.iterdir():
+                if path.is_dir() and not path.is_symlink():
+                    shutil.rmtree(path, ignore_errors=True)
+                elif path.name != FOLDER_LOCK:
+                    path.unlink(missing_ok=True)
         raise
     if outcome.interrupted:
         content = record.read(output)
     else:
-        content = distributed.from_first(lambda: _finish(run, start))
+        content = distributed.from_first(lambda: _finish(prepared, outcome, arms, start, output, listener))
     return Result(content, interrupted=outcome.interrupted, steps=(outcome.steps, outcome.total_steps))
-
-
-def _empty(folder: Path) -> None:
-    """Remove all but the lock, which goes last, and the folder with it if it is new."""
-    for path in folder.iterdir():
-        if path.is_dir() and not path.is_symlink():
-            shutil.rmtree(path, ignore_errors=True)
-        elif path.name != FOLDER_LOCK:
-            path.unlink(missing_ok=True)
-
-
-def _finish(run: _Run, start: dict[str, Any]) -> dict[str, Any]:
-    """Score and save the model, and write the record last, since it says that everything is there."""
-    with _disk_errors(run.output):
-        content = run.save(start)
-        ordinary_modes(run.output)
-        record.write(run.output, content)
-        shutil.rmtree(run.output / WORK, ignore_errors=True)
-    return content
 
 
 def check_output(recipe: Recipe, place: Place, *, resume: bool) -> dict[str, Any] | None:
     """Refuse a folder that holds something else; return the record of a run that is already finished."""
-    output = place.output
+    output, another = place.output, "choose another folder (output=...)."
     check_folder(output)
     if holds_nothing(output):
         if resume:
@@ -169,157 +175,132 @@ def check_output(recipe: Recipe, place: Place, *, resume: bool) -> dict[str, Any
             )
         return None
     if not (output / record.NAME).is_file():
-        raise InputError(f"{output} holds other files: choose another folder (output=...).")
+        raise InputError(f"{output} holds other files: {another}")
     content = record.read(output)
     if content["recipe"] != recipe.as_data():
-        raise InputError(
-            f"{output} holds another run ({content['recipe']['name']}, seed {content['recipe']['seed']}): choose "
-            "another folder (output=...)."
-        )
+        held = f"{content['recipe']['name']}, seed {content['recipe']['seed']}"
+        raise InputError(f"{output} holds another run ({held}): {another}")
     if not resume:
-        state = "a finished" if record.finished(content) else "an unfinished"
+        state = f"{'a finished' if record.finished(content) else 'an unfinished'} run of this recipe"
         if writer := holder(output / FOLDER_LOCK):
-            raise BusyError(
-                f"{output} holds {state} run of this recipe and is in use by {writer}: wait until it ends, or choose "
-                "another folder (output=...)."
-            )
-        raise InputError(
-            f"{output} holds {state} run of this recipe: pass resume=True to resume it, or choose another folder "
-            "(output=...)."
-        )
+            raise BusyError(f"{output} holds {state} and is in use by {writer}: wait until it ends, or {another}")
+        raise InputError(f"{output} holds {state}: pass resume=True to resume it, or {another}")
     return content if record.finished(content) else None
 
 
 def _check_same(before: dict[str, Any], now: dict[str, Any], output: Path) -> None:
     """Refuse to resume with other examples, other knowledge about them, or another number of processes."""
-    processes = before["environment"].get("processes", 1)
-    if processes != distributed.count():
-        raise InputError(
-            f"{output} holds a run of {processes} {'process' if processes == 1 else 'processes'}, and here "
-            f"{'is' if distributed.count() == 1 else 'are'} {distributed.count()}: resume with as many as it began "
-            "with, or choose another folder (output=...)."
+    then, count = before["environment"].get("processes", 1), distributed.count()
+    other = None
+    if then != count:
+        other = (
+            f"of {then} {'process' if then == 1 else 'processes'}, and here {'is' if count == 1 else 'are'} {count}: "
+            "resume with as many as it began with"
         )
-    if before.get("examples") != now["examples"]:
-        raise InputError(
-            f"{output} holds a run on other examples: give the data=... that it began with, or choose another "
-            "folder (output=...)."
-        )
-    if before.get("knowledge") != now.get("knowledge"):
-        raise InputError(
-            f"{output} holds a run with other knowledge: a file, a model or a package that it comes from has changed; "
-            "restore it, or choose another folder (output=...)."
-        )
+    elif before.get("examples") != now["examples"]:
+        other = "on other examples: give the data=... that it began with"
+    elif before.get("knowledge") != now.get("knowledge"):
+        other = "with other knowledge: a file, a model or a package that it comes from has changed; restore it"
+    if other is not None:
+        raise InputError(f"{output} holds a run {other}, or choose another folder (output=...).")
 
 
-@contextmanager
-def _disk_errors(folder: Path) -> Iterator[None]:
-    try:
-        yield
-    except (OSError, SafetensorError) as error:
-        reason = " ".join(str(error).split())
-        raise DiskError(
-            f"{folder} could not be written ({reason}): make room or choose another folder, then pass resume=True."
-        ) from error
+def _disk_errors(folder: Path) -> AbstractContextManager[None]:
+    remedy = "make room or choose another folder, then pass resume=True."
+    return disk_errors(f"{folder} could not be written", remedy, SafetensorError)
 
 
-class _Run:
-    """A prepared recipe: trains it, then scores and saves it."""
+def _fit_linear(prepared: Prepared, work: Path, listener: Listener) -> Outcome:
+    """Fit every classifier by least squares: no steps, and the best model is also the last."""
+    for number, (task, each) in enumerate(prepared.tasks.items()):
+        listener.start(f"least squares for {task}", len(prepared.tasks), number)
+        fit_linear(prepared.model.classifier(task), each.encoded["train"], each.collate)
+    listener.end()
+    for name in (BEST, LAST) if distributed.first() else ():  # all processes have computed the same
+        save_weights(prepared.model, work / name)
+    return Outcome(
+        interrupted=False,
+        steps=0,
+        total_steps=0,
+        best_step=0,
+        seconds_per_epoch=[],
+        seconds_per_step=None,
+        evaluations=[],
+    )
 
-    def __init__(self, prepared: Prepared, output: Path, listener: Listener) -> None:
-        self.prepared, self.output, self.listener = prepared, output, listener
-        self.work = output / WORK
-        self.report = ReportProgress(listener, prepared.recipe.name)
-        self.material: Material = prepared.material(self.report)
-        self.arms: IATResult | None = None
-        check_iat(prepared, prepared.arguments(self.material, self.work).max_steps)
 
-    def fit(self, watch: Watch | None) -> Outcome:
-        """Train, resuming from what is in the work folder."""
-        prepared, recipe = self.prepared, self.prepared.recipe
-        options = recipe.important
-        if recipe.linear:
-            self.outcome = self._fit_linear()
-        elif options is not None:
-            self.arms = fit_arms(prepared, self.material, options, self.work, self.listener, watch)
-            self.outcome = self.arms.outcome
-        else:
-            callbacks: list[Any] = [self.report]
-            if recipe.training.snapshots:
-                data, collate = prepared.only.encoded["validation"], prepared.only.collate
-                folder = self.work / SNAPSHOTS
-                callbacks.insert(0, Snapshots(prepared.model, data, collate, recipe.training.snapshots, folder))
-            arguments = prepared.arguments(self.material, self.work)
-            self.outcome = fit(self.material, arguments, callbacks, watch=watch)
-        return self.outcome
+def _finish(
+    prepared: Prepared,
+    outcome: Outcome,
+    arms: IATResult | None,
+    start: dict[str, Any],
+    output: Path,
+    listener: Listener,
+) -> dict[str, Any]:
+    """Score and save the model, with IAT also that of the control; the record is last: it says that all is there."""
+    work = best = output / WORK
+    more: dict[str, Any] = {}
+    with _disk_errors(output):
+        if arms is not None:
+            from headwise.experiments.iat_arms import ARM, CONTROL
 
-    def _fit_linear(self) -> Outcome:
-        """Fit every classifier by least squares: no steps, and the best model is also the last."""
-        for number, (task, each) in enumerate(self.prepared.tasks.items()):
-            self.listener.start(f"least squares for {task}", len(self.prepared.tasks), number)
-            fit_linear(self.prepared.model.classifier(task), each.encoded["train"], each.collate)
-        self.listener.end()
-        for name in (BEST, LAST) if distributed.first() else ():  # all processes have computed the same
-            save_weights(self.prepared.model, self.work / name)
-        return Outcome(
-            interrupted=False,
-            steps=0,
-            total_steps=0,
-            best_step=0,
-            seconds_per_epoch=[],
-            seconds_per_step=None,
-            evaluations=[],
-        )
+            best, more["iat"] = work / ARM, arms.heads
+            if arms.control is not None:
+                folder = output / CONTROL
+                folder.mkdir(exist_ok=True)
+                plain = start | {"recipe": prepared.recipe.model_copy(update={"iat": None}).as_data()}
+                control = _save(prepared, arms.control, work / CONTROL, plain, folder, listener, {})
+                record.write(folder, control)
+                more["control"] = {name: control["results"][name] for name in ("metrics", "last", "best_step")}
+        content = _save(prepared, outcome, best, start, output, listener, more)
+        ordinary_modes(output)
+        record.write(output, content)
+        shutil.rmtree(work, ignore_errors=True)
+    return content
 
-    def save(self, start: dict[str, Any]) -> dict[str, Any]:
-        """Score and save the model; with IAT also that of the control. Returns the record."""
-        recipe, more = self.prepared.recipe, {}
-        if self.arms is None:
-            return self._save(self.outcome, self.work, start, self.output, {})
-        more["iat"] = self.arms.heads
-        if self.arms.control is not None:
-            folder = self.output / CONTROL
-            folder.mkdir(exist_ok=True)
-            plain = start | {"recipe": recipe.model_copy(update={"iat": None}).as_data()}
-            control = self._save(self.arms.control, self.work / CONTROL, plain, folder, {})
-            record.write(folder, control)
-            more["control"] = {name: control["results"][name] for name in ("metrics", "last", "best_step")}
-        return self._save(self.outcome, self.work / ARM, start, self.output, more)
 
-    def _save(
-        self, outcome: Outcome, work: Path, start: dict[str, Any], folder: Path, more: dict[str, Any]
-    ) -> dict[str, Any]:
-        """Write the best model to a folder, of several tasks also the last one; return the record."""
-        prepared, recipe = self.prepared, self.prepared.recipe
-        model, tokenizer = prepared.model, prepared.encoder.tokenizer
-        extra: dict[str, Any] = {}
-        if recipe.several:
-            load_weights(model, work / LAST)
-            last, _ = score_splits(prepared, self.listener)
-            (folder / LAST).mkdir(exist_ok=True)
-            save_multitask(model, tokenizer, folder / LAST)
-            load_weights(model, work / BEST)
-            extra = {"last": last["metrics"]}
-            if recipe.start_from is not None:
-                extra["heads_taken"] = list(prepared.heads_taken)
-        else:
-            extra = {"targets": prepared.targets}
-            if guidance_of(model) is not None:
-                unguide(model)
-        scores, outputs = score_splits(prepared, self.listener)
-        results = scores | training_results(outcome, guides=not recipe.several) | extra | more
-        content = record.finish(start, results)
-        if recipe.several:
-            save_multitask(model, tokenizer, folder)
-        else:
-            if prepared.only.splits.task.kind == "ranking":
-                prepare_reranker(model, tokenizer, recipe.data.max_length)
-            save_classifier(model, tokenizer, folder, recipe.head)
+def _save(
+    prepared: Prepared,
+    outcome: Outcome,
+    work: Path,
+    start: dict[str, Any],
+    folder: Path,
+    listener: Listener,
+    more: dict[str, Any],
+) -> dict[str, Any]:
+    """Write the best model to a folder, of several tasks also the last one; return the record."""
+    recipe, model, tokenizer = prepared.recipe, prepared.model, prepared.encoder.tokenizer
+    extra: dict[str, Any] = {}
+    if recipe.several:
+        load_weights(model, work / LAST)
+        extra["last"] = score_splits(prepared, listener)[0]["metrics"]
+        (folder / LAST).mkdir(exist_ok=True)
+        save_multitask(model, tokenizer, folder / LAST)
+        load_weights(model, work / BEST)
+        if recipe.start_from is not None:
+            extra["heads_taken"] = list(prepared.heads_taken)
+    else:
+        extra["targets"] = prepared.targets
+        if guidance_of(model) is not None:
+            unguide(model)
+    scores, outputs = score_splits(prepared, listener)
+    results = scores | training_results(outcome, guides=not recipe.several) | extra | more
+    content = {**start, "results": results, "environment": record.environment()}
+    if recipe.several:
+        save_multitask(model, tokenizer, folder)
+    else:
+        if prepared.only.splits.task.kind == "ranking":
+            prepare_reranker(model, tokenizer, recipe.data.max_length)
+        save_classifier(model, tokenizer, folder, recipe.head)
+        if recipe.training.snapshots:
+            from headwise.experiments.snapshots import join_snapshots
+
             looked_at = min(recipe.training.snapshots, len(prepared.only.encoded["validation"]))
             join_snapshots(folder / WORK, folder, looked_at)
-        write_atomically(folder / "log.jsonl", "".join(json.dumps(entry) + "\n" for entry in outcome.log))
-        write_outputs(folder, outputs)
-        write_atomically(folder / "README.md", model_card(content))
-        return content
+    write_atomically(folder / "log.jsonl", "".join(json.dumps(entry) + "\n" for entry in outcome.log))
+    write_outputs(folder, outputs)
+    write_atomically(folder / "README.md", model_card(content))
+    return content
 
 
 def model_card(content: dict[str, Any]) -> str:

@@ -42,21 +42,18 @@ class HeadsOverTraining:
 
 def join_snapshots(work: Path, run: Path, examples: int) -> None:
     """Put the snapshots of a finished training into one file; nothing if there are none."""
-    paths = sorted((work / FOLDER).glob("step-*.safetensors"))
-    if not paths:
-        return
-    found = [_snapshot(path) for path in paths]
-    arrays: dict[str, NDArray[Any]] = {name: np.stack([each[name] for each in found]) for name in found[0]}
-    arrays["steps"] = np.array([int(path.stem.removeprefix("step-")) for path in paths], dtype=np.int64)
-    about = {"headwise": json.dumps({"format": 1, "examples": examples})}
-    write_atomically(run / NAME, save(arrays, metadata=about))
-
-
-def _snapshot(path: Path) -> dict[str, NDArray[Any]]:
-    try:
-        return load_file(path)
-    except (OSError, SafetensorError) as error:
-        raise documents.damaged(path, error, "delete the folder of the run and start it over") from error
+    steps, found = [], []
+    for path in sorted((work / FOLDER).glob("step-*.safetensors")):
+        steps.append(int(path.stem.removeprefix("step-")))
+        try:
+            found.append(load_file(path))
+        except (OSError, SafetensorError) as error:
+            raise documents.damaged(path, error, "delete the folder of the run and start it over") from error
+    if found:
+        arrays: dict[str, NDArray[Any]] = {name: np.stack([each[name] for each in found]) for name in found[0]}
+        arrays["steps"] = np.array(steps, dtype=np.int64)
+        about = {"headwise": json.dumps({"format": 1, "examples": examples})}
+        write_atomically(run / NAME, save(arrays, metadata=about))
 
 
 def read_snapshots(run: Path) -> HeadsOverTraining | None:
@@ -67,9 +64,9 @@ def read_snapshots(run: Path) -> HeadsOverTraining | None:
     try:
         with safe_open(path, "numpy") as file:
             about = documents.parse((file.metadata() or {})["headwise"])
-        arrays = load_file(path)
         if about["format"] != 1:
             raise InputError(f"{path} has format {about['format']!r:.20}: this headwise reads format 1; train again.")
+        arrays = load_file(path)
         found = HeadsOverTraining(
             steps=arrays["steps"],
             similarity=arrays["similarity"],
@@ -77,21 +74,16 @@ def read_snapshots(run: Path) -> HeadsOverTraining | None:
             vectors=arrays["vectors"],
             examples=int(about["examples"]),
         )
-        _check(found)
+        snapshots, heads = found.vectors.shape[:2] if found.vectors.ndim == 3 else (-1, -1)
+        shapes = {"steps": (snapshots,), "similarity": (snapshots, heads), "entropy": (snapshots, heads)}
+        for name, shape in shapes.items():
+            if arrays[name].shape != shape:
+                raise ValueError(f"{name} is of shape {list(arrays[name].shape)}, expected {list(shape)}")
+        if not all(np.isfinite(arrays[name]).all() for name in ("vectors", "similarity", "entropy")):
+            raise ValueError("some values are not finite")
         return found
+    except InputError:
+        raise
     except (OSError, ValueError, KeyError, TypeError, SafetensorError) as error:
-        if isinstance(error, InputError):
-            raise
         reason = f"{error} is missing" if isinstance(error, KeyError) else error
         raise documents.damaged(path, str(reason), record.AGAIN) from error
-
-
-def _check(found: HeadsOverTraining) -> None:
-    """Refuse arrays that do not belong together."""
-    snapshots, heads = found.vectors.shape[:2] if found.vectors.ndim == 3 else (-1, -1)
-    shapes = {"steps": (snapshots,), "similarity": (snapshots, heads), "entropy": (snapshots, heads)}
-    for name, shape in shapes.items():
-        if getattr(found, name).shape != shape:
-            raise ValueError(f"{name} is of shape {list(getattr(found, name).shape)}, expected {list(shape)}")
-    if not all(np.isfinite(getattr(found, name)).all() for name in ("vectors", "similarity", "entropy")):
-        raise ValueError("some values are not finite")

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import csv
+import io
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from jinja2 import Environment, StrictUndefined
@@ -37,7 +37,11 @@ def code(text: str) -> str:
 def render_markdown(template: str, **values: Any) -> str:
     """A Jinja template of Markdown. Every value is escaped unless the template says `safe`, `paragraph` or `code`."""
     environment = Environment(
-        undefined=StrictUndefined, trim_blocks=True, keep_trailing_newline=True, autoescape=False, finalize=_escaped
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        keep_trailing_newline=True,
+        autoescape=False,
+        finalize=lambda value: value if isinstance(value, Markup) else escape_markdown(str(value)),
     )
     environment.filters |= {
         "paragraph": lambda text: Markup(paragraph(str(text))),
@@ -46,12 +50,7 @@ def render_markdown(template: str, **values: Any) -> str:
     return environment.from_string(template).render(**values)
 
 
-def _escaped(value: Any) -> Any:
-    return value if isinstance(value, Markup) else escape_markdown(str(value))
-
-
-# CSV and TSV files for people, who open them in a spreadsheet program.
-
+# -- CSV and TSV files for people, who open them in a spreadsheet program ----------------------------------------------
 
 # Quotation marks in front count as well, so that whoever takes one away gets back what there was. The last four are the
 # wide forms of the first four, which spreadsheet programs in East Asian languages take for the same.
@@ -74,19 +73,11 @@ def csv_text(rows: Sequence[Mapping[str, Any]], *, delimiter: str = ",") -> str:
 
 def table_text(rows: Iterable[Iterable[Any]], *, delimiter: str = ",") -> str:
     """Rows of cells, the names of the columns first."""
-    lines: list[str] = []
-    # With both signs as the end of a line, a cell that holds one of them is quoted: else a carriage return in a cell
-    # would begin a row. The end itself is a line feed.
-    writer = csv.writer(_Lines(lines), delimiter=delimiter, lineterminator="\r\n")
-    writer.writerows([escape_cell(cell) for cell in row] for row in rows)
-    return "".join(f"{line[:-2]}\n" for line in lines)
-
-
-@dataclass(frozen=True)
-class _Lines:
-    """A file for the writer, which writes a row at a time."""
-
-    rows: list[str]
-
-    def write(self, text: str) -> None:
-        self.rows.append(text)
+    lines = []
+    for row in rows:
+        # With both signs as the end of a line, a cell that holds one of them is quoted: else a carriage return in a
+        # cell would begin a row. The end itself is a line feed.
+        line = io.StringIO(newline="")
+        csv.writer(line, delimiter=delimiter, lineterminator="\r\n").writerow([escape_cell(cell) for cell in row])
+        lines.append(f"{line.getvalue()[:-2]}\n")
+    return "".join(lines)

@@ -1,4 +1,4 @@
-"""How much each token of a text matters to a run that was trained with SSA.
+"""What the heads of a trained model do on some examples, and how much each token matters to one trained with SSA.
 
 Shapes: T tokens.
 """
@@ -10,16 +10,14 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from headwise.attention import capture
-from headwise.data import Collator, Encoded, Split, encode
+from headwise.data import Collator, Split, encode
 from headwise.errors import InputError
 from headwise.experiments.apply import Loaded
 from headwise.heads import HeadStatistics, HeadSummary, head_vectors, mean_map, principal_components
 from headwise.ssa import supervision_of
-
-# What the heads of a trained model do on some examples: numbers for a table, arrays for figures.
 
 
 @dataclass(frozen=True)
@@ -48,15 +46,20 @@ def head_summary(model: nn.Module, tokenizer: Any, split: Split, *, max_length: 
             inputs = collate([encoded[index] for index in indices])
             inputs.pop("labels", None)
             model(**inputs)
-            statistics.add(record, _deciding(encoded, indices, inputs["input_ids"].shape[1]))
+            deciding = None
+            if encoded.deciding is not None:
+                deciding = torch.zeros(inputs["input_ids"].shape, dtype=torch.bool)  # [B,K]
+                for row, index in enumerate(indices):
+                    flags = torch.as_tensor(encoded.deciding[index])
+                    deciding[row, : len(flags)] = flags
+            statistics.add(record, deciding)
     return statistics.result()
 
 
 def view(model: nn.Module, tokenizer: Any, split: Split, example: int, *, max_length: int) -> View:
     """One example for the figures."""
     encoded = encode(split.subset([example]), tokenizer, max_length)
-    collate = Collator.of(tokenizer, "classification", padding="dynamic", max_length=max_length)
-    inputs = collate([encoded[0]])
+    inputs = Collator.of(tokenizer, "classification", padding="dynamic", max_length=max_length)([encoded[0]])
     inputs.pop("labels", None)
     model.eval()
     with torch.inference_mode():
@@ -72,17 +75,6 @@ def view(model: nn.Module, tokenizer: Any, split: Split, example: int, *, max_le
         explained=explained.tolist(),
         layers=[layer for layer, _ in received.maps],
     )
-
-
-def _deciding(encoded: Encoded, indices: range, length: int) -> Tensor | None:
-    """[B,K] True at tokens that decide the label."""
-    if encoded.deciding is None:
-        return None
-    mask = torch.zeros(len(indices), length, dtype=torch.bool)
-    for row, index in enumerate(indices):
-        flags = torch.as_tensor(encoded.deciding[index])
-        mask[row, : len(flags)] = flags
-    return mask
 
 
 # How a tokenizer marks words, by its decoder.
@@ -127,7 +119,13 @@ def token_scores(run: Loaded, folder: Path, text: str, pair: str | None) -> Toke
             f"{folder} was trained without SSA, so its tokens have no scores: train with `ssa: {{model: hybrid}}` in "
             "the recipe."
         )
-    split, length = Split((_texts(run, text, pair),), (None,)), run.recipe.data.max_length
+    sentences = run.task.sentences
+    if sentences == 2 and pair is None:
+        raise InputError(f"this run was trained on pairs (task {run.task.name}): give the second text (pair=...).")
+    if sentences == 1 and pair is not None:
+        raise InputError(f"this run was trained on single texts (task {run.task.name}): leave out pair=... .")
+    length = run.recipe.data.max_length
+    split = Split(((text,) if pair is None else (text, pair),), (None,))
     encoded = encode(split, run.tokenizer, length, offsets=True)
     collate = Collator.of(run.tokenizer, run.task.kind, max_length=length)
     device = next(model.parameters()).device
@@ -138,33 +136,19 @@ def token_scores(run: Loaded, folder: Path, text: str, pair: str | None) -> Toke
     if not any(eligible):
         raise InputError("the text holds no token of text: give at least one word (text=...).")
     scores, kept = output["ssa_scores"][0].tolist(), output["ssa_kept"][0].tolist()
+    segments, current = [], 0
+    for source in [] if encoded.sources is None else encoded.sources.tolist():
+        current = source if source >= 0 else current  # a frame belongs to the text before it, the first to the first
+        segments.append(current)
     prediction, probabilities = run.answer(output.logits[0].float().cpu().numpy())
     return TokenScores(
         tokens=tuple(run.tokenizer.convert_ids_to_tokens(batch["input_ids"][0].tolist())),
         scores=tuple(round(score, 6) if real else None for score, real in zip(scores, eligible, strict=True)),
         kept=tuple(bool(each) for each in kept),
-        segments=_segments(encoded),
+        segments=tuple(segments),
         prediction=prediction,
         probabilities=probabilities,
         threshold=supervision.options.attention_threshold if supervision.pools else None,
         cut=encoded.truncated > 0,
         spelling=SPELLINGS.get(type(run.tokenizer.backend_tokenizer.decoder).__name__),
     )
-
-
-def _texts(run: Loaded, text: str, pair: str | None) -> tuple[str, ...]:
-    wanted = run.task.sentences
-    if wanted == 2 and pair is None:
-        raise InputError(f"this run was trained on pairs (task {run.task.name}): give the second text (pair=...).")
-    if wanted == 1 and pair is not None:
-        raise InputError(f"this run was trained on single texts (task {run.task.name}): leave out pair=... .")
-    return (text,) if pair is None else (text, pair)
-
-
-def _segments(encoded: Encoded) -> tuple[int, ...]:
-    """[T] the text of each token; a frame belongs to the text before it, the first one to the first text."""
-    found, current = [], 0
-    for source in [] if encoded.sources is None else encoded.sources.tolist():
-        current = source if source >= 0 else current
-        found.append(current)
-    return tuple(found)

@@ -1,13 +1,18 @@
-"""Guides: differentiable pressure on attention. A new one is one file and one line here."""
+"""Guides: differentiable pressure on attention. A new one is one file and one line in `base`."""
+
+from typing import TYPE_CHECKING
 
 from headwise.guides.attach import GuidedLoss, as_guides, guidance, guidance_of, guide, last_losses, unguide
 from headwise.guides.base import GUIDES, Guide, Guides, build, mean_over_examples, register_guide
-from headwise.guides.disagreement import Disagreement
 from headwise.guides.guidance import Guidance
-from headwise.guides.match import Match
 from headwise.guides.mdg import MapDiscrimination
 from headwise.guides.pdg import PatternDecorrelation
 from headwise.guides.weights import auto, constant, decay, piecewise, warm_up
+from headwise.registry import lazy_names
+
+if TYPE_CHECKING:
+    from headwise.guides.disagreement import Disagreement
+    from headwise.guides.match import Match
 
 MDG = MapDiscrimination
 PDG = PatternDecorrelation
@@ -39,3 +44,5 @@ __all__ = [
     "unguide",
     "warm_up",
 ]
+
+__getattr__ = lazy_names(__name__, {"disagreement": ("Disagreement",), "match": ("Match",)})

@@ -11,8 +11,7 @@ from torch import Tensor, nn
 from headwise.attention import Seam
 from headwise.errors import InputError, StateError, UnsupportedModelError
 from headwise.guides.base import Guide, Guides, build
-from headwise.guides.guidance import Guidance
-from headwise.guides.match import Vocabulary
+from headwise.guides.guidance import Guidance, Vocabulary
 
 
 def guide(
@@ -42,7 +41,9 @@ def guide(
         raise StateError("this model is already guided: call unguide(model) first.")
     if isinstance(share_every, bool) or not isinstance(share_every, int) or share_every < 0:
         raise InputError(f"share_every={share_every!r}: expected a whole number of 0 or more.")
-    seam.enter(Guidance(seam, as_guides(guides), Vocabulary.of(tokenizer), share_every))
+    chosen = as_guides(guides)
+    vocabulary = Vocabulary.of(tokenizer, marks=any(each.marks for each in chosen))
+    seam.enter(Guidance(seam, chosen, vocabulary, share_every))
     return model
 
 

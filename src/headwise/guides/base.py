@@ -13,7 +13,18 @@ from headwise.errors import InputError
 from headwise.guides.weights import Auto, Weight, checked_weight, scaled
 from headwise.registry import Registry, politely
 
-GUIDES = Registry("guide")
+# The guides that are match with the pattern of the same name.
+PATTERN_GUIDES = ("dependency", "first", "next", "prev", "delim", "period", "pmi", "wordsim")
+# A new guide is one file and one line here: its name, and the module that registers it.
+GUIDES = Registry(
+    "guide",
+    dict.fromkeys(("match", *PATTERN_GUIDES), "headwise.guides.match")
+    | {
+        "disagreement": "headwise.guides.disagreement",
+        "mdg": "headwise.guides.mdg",
+        "pdg": "headwise.guides.pdg",
+    },
+)
 
 Kind = TypeVar("Kind", bound="type[Guide]")
 

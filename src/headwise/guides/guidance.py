@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -15,7 +15,6 @@ from torch import Tensor
 from headwise.attention import AttentionRecord, Customer, Inputs, Request, Seam, select
 from headwise.errors import HeadwiseWarning, InputError, StateError
 from headwise.guides.base import Guides
-from headwise.guides.match import Vocabulary
 from headwise.guides.weights import Auto, Balance, StepCounter, any_nonzero, gradient_norms, weight_at
 
 UNUSED = "unused guides"  # the key of a warning, beside those by the name of a guide
@@ -56,6 +55,56 @@ class Losses:
             if part.share is not None:
                 numbers[f"{name}_share"] = part.share
         return numbers
+
+
+@dataclass(frozen=True)
+class Vocabulary:
+    """Which ids of a tokenizer are special, and which are tokens of a kind; empty without a tokenizer."""
+
+    name: str = ""
+    special_ids: tuple[int, ...] = ()
+    ids: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    """By the kind of token, such as separator."""
+
+    @classmethod
+    def of(cls, tokenizer: Any, *, marks: bool = True) -> Vocabulary:
+        """Read the ids from a tokenizer; `marks` is whether any guide needs tokens of a kind."""
+        if tokenizer is None:
+            return cls()
+        special = getattr(tokenizer, "all_special_ids", None)
+        if special is None:
+            raise InputError(
+                f"tokenizer={tokenizer!r:.80}: expected a tokenizer of transformers, such as "
+                "AutoTokenizer.from_pretrained(...)."
+            )
+        known = {}
+        if marks and hasattr(tokenizer, "get_vocab"):
+            from headwise.patterns.fixed import mark_ids
+
+            known = mark_ids(tokenizer)
+        return cls(type(tokenizer).__name__, tuple(sorted(set(special))), known)
+
+    def check(self, guide: str, marks: Sequence[str]) -> None:
+        """Refuse a guide that needs a kind of token without a tokenizer, or with one that has none."""
+        for mark in marks:
+            if not self.name:
+                raise InputError(f"guide {guide} does not know the {mark} tokens: pass tokenizer=... to guide().")
+            if mark not in self.ids:
+                raise InputError(f"guide {guide} needs a {mark} token, and {self.name} has none: leave the guide out.")
+
+    def special(self, ids: Tensor | None) -> Tensor | None:
+        """[B,K] True at special tokens; None if they are not known."""
+        if not self.name or ids is None:
+            return None
+        return torch.isin(ids, torch.tensor(self.special_ids, device=ids.device))
+
+    def marks(self, ids: Tensor | None, kinds: Sequence[str]) -> dict[str, Tensor]:
+        """[B,K] True at the tokens of each kind that is known."""
+        if ids is None or not kinds:
+            return {}
+        from headwise.patterns.fixed import find_marks
+
+        return find_marks(ids, self.ids, kinds)
 
 
 class Guidance(Customer):

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping
 from typing import Any, ClassVar, Literal
 
 import torch
@@ -12,51 +11,9 @@ from torch import Tensor
 
 from headwise.attention import AttentionRecord, Inputs, What
 from headwise.errors import InputError, choices
-from headwise.guides.base import Guide, check_choice, mean_over_examples, register_guide
+from headwise.guides.base import PATTERN_GUIDES, Guide, check_choice, mean_over_examples, register_guide
 from headwise.guides.distances import DISTANCES
-from headwise.patterns import PATTERNS, Pattern, Tokens, build_pattern, find_marks, mark_ids
-
-
-@dataclass(frozen=True)
-class Vocabulary:
-    """Which ids of a tokenizer are special, and which are tokens of a kind; empty without a tokenizer."""
-
-    name: str = ""
-    special_ids: tuple[int, ...] = ()
-    ids: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
-    """By the kind of token, such as separator."""
-
-    @classmethod
-    def of(cls, tokenizer: Any) -> Vocabulary:
-        """Read the ids from a tokenizer."""
-        if tokenizer is None:
-            return cls()
-        special = getattr(tokenizer, "all_special_ids", None)
-        if special is None:
-            raise InputError(
-                f"tokenizer={tokenizer!r:.80}: expected a tokenizer of transformers, such as "
-                "AutoTokenizer.from_pretrained(...)."
-            )
-        known = mark_ids(tokenizer) if hasattr(tokenizer, "get_vocab") else {}
-        return cls(type(tokenizer).__name__, tuple(sorted(set(special))), known)
-
-    def check(self, guide: str, marks: Sequence[str]) -> None:
-        """Refuse a guide that needs a kind of token without a tokenizer, or with one that has none."""
-        for mark in marks:
-            if not self.name:
-                raise InputError(f"guide {guide} does not know the {mark} tokens: pass tokenizer=... to guide().")
-            if mark not in self.ids:
-                raise InputError(f"guide {guide} needs a {mark} token, and {self.name} has none: leave the guide out.")
-
-    def special(self, ids: Tensor | None) -> Tensor | None:
-        """[B,K] True at special tokens; None if they are not known."""
-        if not self.name or ids is None:
-            return None
-        return torch.isin(ids, torch.tensor(self.special_ids, device=ids.device))
-
-    def marks(self, ids: Tensor | None, kinds: Sequence[str]) -> dict[str, Tensor]:
-        """[B,K] True at the tokens of each kind that is known."""
-        return {} if ids is None else find_marks(ids, self.ids, kinds)
+from headwise.patterns import PATTERNS, Pattern, Tokens, build_pattern
 
 
 @register_guide("match")
@@ -205,6 +162,6 @@ def _named(pattern: str) -> type[Match]:
     return register_guide(pattern)(type(f"Match{pattern.capitalize()}", (Match,), members))
 
 
-# A guide for every pattern, under its name; as names of this module too, so that they can be pickled.
-NAMED = {pattern: _named(pattern) for pattern in PATTERNS}
+# A guide for every pattern of ours, under its name; as names of this module too, so that they can be pickled.
+NAMED = {pattern: _named(pattern) for pattern in PATTERN_GUIDES}
 globals().update({guide.__name__: guide for guide in NAMED.values()})

@@ -1,6 +1,7 @@
-"""Patterns: what an attention map could look like. A new one is one file and one line here."""
+"""Patterns: what an attention map could look like. A new one is one file and one line in `base`."""
 
-from headwise.patterns.align import token_matrix, token_vector, words_of_tokens
+from typing import TYPE_CHECKING
+
 from headwise.patterns.base import (
     PATTERNS,
     Pattern,
@@ -11,11 +12,15 @@ from headwise.patterns.base import (
     refuse_named_code,
     register_pattern,
 )
-from headwise.patterns.dependency import Dependency
-from headwise.patterns.fixed import Delim, First, Next, Period, Prev, find_marks, mark_ids
-from headwise.patterns.pmi import PMI
-from headwise.patterns.store import Stored, default_cache, gather, store_key
-from headwise.patterns.wordsim import WordSimilarity
+from headwise.registry import lazy_names
+
+if TYPE_CHECKING:
+    from headwise.patterns.align import token_matrix, token_vector, words_of_tokens
+    from headwise.patterns.dependency import Dependency
+    from headwise.patterns.fixed import Delim, First, Next, Period, Prev, find_marks, mark_ids
+    from headwise.patterns.pmi import PMI
+    from headwise.patterns.store import Stored, default_cache, gather, store_key
+    from headwise.patterns.wordsim import WordSimilarity
 
 __all__ = [
     "PATTERNS",
@@ -44,3 +49,15 @@ __all__ = [
     "token_vector",
     "words_of_tokens",
 ]
+
+__getattr__ = lazy_names(
+    __name__,
+    {
+        "align": ("token_matrix", "token_vector", "words_of_tokens"),
+        "dependency": ("Dependency",),
+        "fixed": ("Delim", "First", "Next", "Period", "Prev", "find_marks", "mark_ids"),
+        "pmi": ("PMI",),
+        "store": ("Stored", "default_cache", "gather", "store_key"),
+        "wordsim": ("WordSimilarity",),
+    },
+)

@@ -23,7 +23,20 @@ from headwise.code_permission import refuse_code
 from headwise.errors import InputError
 from headwise.registry import Registry, politely
 
-PATTERNS = Registry("pattern")
+# A new pattern is one file and one line here: its name, and the module that registers it.
+PATTERNS = Registry(
+    "pattern",
+    {
+        "dependency": "headwise.patterns.dependency",
+        "first": "headwise.patterns.fixed",
+        "next": "headwise.patterns.fixed",
+        "prev": "headwise.patterns.fixed",
+        "delim": "headwise.patterns.fixed",
+        "period": "headwise.patterns.fixed",
+        "pmi": "headwise.patterns.pmi",
+        "wordsim": "headwise.patterns.wordsim",
+    },
+)
 
 Kind = TypeVar("Kind", bound="type[Pattern]")
 Form = Literal["map", "received"]

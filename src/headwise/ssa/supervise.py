@@ -11,11 +11,11 @@ from torch import Tensor, nn
 
 from headwise.attention import encoder_of
 from headwise.errors import InputError, StateError, UnsupportedModelError
+from headwise.ssa import TOKEN_HEAD, supervision_of
 from headwise.ssa.config import SSA, build_ssa
 from headwise.ssa.dataset import TextTokens
 from headwise.ssa.model import Supervision, TokenHead, blend_vector, score_states
 
-TOKEN_HEAD = "ssa"
 CONFIG = "headwise_ssa"
 # Further arguments of a model with SSA.
 ARGUMENTS = ("ssa_labels", "special_tokens_mask", "output_ssa")
@@ -129,17 +129,6 @@ def supervision(model: nn.Module) -> Supervision:
     if current is None:
         raise StateError("this model has no SSA: call self_supervise(model, ...) first.")
     return current
-
-
-def supervision_of(model: nn.Module) -> Supervision | None:
-    """The token head of a model, or None where there is none."""
-    try:
-        module = getattr(encoder_of(model), TOKEN_HEAD, None)
-    except UnsupportedModelError:
-        return None
-    # PEFT may wrap it; its attributes are those of the copy that learns.
-    owner = getattr(getattr(module, "run", None), "__self__", None)
-    return owner if isinstance(owner, Supervision) else None
 
 
 @functools.lru_cache(maxsize=64)

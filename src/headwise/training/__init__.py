@@ -1,5 +1,8 @@
 """Training: the only place that knows transformers' Trainer."""
 
+from typing import TYPE_CHECKING
+
+from headwise.registry import lazy_names
 from headwise.training.arguments import Material, RunArguments, TaskData, run_arguments
 from headwise.training.callbacks import Listener, ReportProgress, Silence
 from headwise.training.classifier import MultiTask
@@ -7,18 +10,20 @@ from headwise.training.encoders import BUILTIN, Encoder, check_length, find_enco
 from headwise.training.fit import Outcome, fit
 from headwise.training.guide_callback import GuideCallback, log_losses
 from headwise.training.predict import predict_logits, predictions_of, score_logits
-from headwise.training.relabelling import SSACallback, relabel
 from headwise.training.saving import load, load_classifier_folder, save_classifier
 from headwise.training.trainer import GuidedTrainer
-from headwise.training.word_knowledge import (
-    KnowledgeCollator,
-    Need,
-    WithKnowledge,
-    add_knowledge,
-    check_known,
-    check_sources,
-    needs_of,
-)
+
+if TYPE_CHECKING:
+    from headwise.training.relabelling import SSACallback, relabel
+    from headwise.training.word_knowledge import (
+        KnowledgeCollator,
+        Need,
+        WithKnowledge,
+        add_knowledge,
+        check_known,
+        check_sources,
+        needs_of,
+    )
 
 __all__ = [
     "BUILTIN",
@@ -56,3 +61,19 @@ __all__ = [
     "save_classifier",
     "score_logits",
 ]
+
+__getattr__ = lazy_names(
+    __name__,
+    {
+        "relabelling": ("SSACallback", "relabel"),
+        "word_knowledge": (
+            "KnowledgeCollator",
+            "Need",
+            "WithKnowledge",
+            "add_knowledge",
+            "check_known",
+            "check_sources",
+            "needs_of",
+        ),
+    },
+)

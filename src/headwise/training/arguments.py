@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from math import ceil
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy
 import torch
@@ -17,7 +17,9 @@ from transformers import TrainingArguments
 from headwise.training import distributed
 from headwise.training.batches import JointCollator, JointData, LengthBuckets, TaskBatches
 from headwise.training.predict import predict_logits
-from headwise.training.relabelling import Probing
+
+if TYPE_CHECKING:
+    from headwise.training.relabelling import Probing
 
 Collate = Callable[[list[Any]], dict[str, Any]]
 # The main metric of several tasks: the mean of their main metrics.

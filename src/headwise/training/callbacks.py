@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from statistics import median
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 from safetensors.torch import save
@@ -18,9 +18,10 @@ from transformers.trainer_callback import ExportableState
 from headwise.attention import capture
 from headwise.disk import save_content
 from headwise.errors import InputError
-from headwise.heads import HeadStatistics, head_vectors
-from headwise.heads.iat import IAT, HeadUpdates
 from headwise.training.predict import evaluating
+
+if TYPE_CHECKING:
+    from headwise.heads.iat import IAT, HeadUpdates
 
 # Ends the name of a folder that is about to take the place of the one without.
 NEW = ".new"
@@ -129,6 +130,8 @@ class Snapshots(TrainerCallback):
         save_content(path, save(self._look()))
 
     def _look(self) -> dict[str, Tensor]:
+        from headwise.heads import HeadStatistics, head_vectors
+
         statistics, vectors = HeadStatistics(), None
         device = next(self._model.parameters()).device
         with evaluating(self._model), torch.inference_mode(), capture(self._model) as record:
@@ -330,6 +333,8 @@ class TrainImportantHeads(TrainerCallback):
                 f"iat: {args.world_size} processes train together, and their batches belong to different tasks at a "
                 "time: train in one process."
             )
+        from headwise.heads.iat import HeadUpdates
+
         self.remove()
         options = self._options
         self._updates = HeadUpdates(

@@ -20,7 +20,7 @@ from headwise.attention.pretrained import check_readable
 from headwise.cache import file_digest
 from headwise.disk import write_atomically
 from headwise.errors import DiskError, InputError
-from headwise.ssa.supervise import TOKEN_HEAD
+from headwise.ssa import TOKEN_HEAD
 from headwise.training import distributed
 from headwise.training.arguments import Material, RunArguments
 from headwise.training.callbacks import NEW, BestModel, Clock, TellWatcher, Watch
@@ -34,7 +34,6 @@ from headwise.training.checkpoints import (
 )
 from headwise.training.classifier import MultiTask
 from headwise.training.guide_callback import add_guide_callback
-from headwise.training.relabelling import SSACallback
 from headwise.training.saving import load_trained
 from headwise.training.trainer import RunTrainer
 
@@ -265,10 +264,12 @@ def _check_checkpoint(checkpoint: Path | None) -> None:
         raise InputError(f"the checkpoint {checkpoint} cannot be loaded: {error}") from error
 
 
-def _labelled(material: Material, arguments: RunArguments) -> tuple[Material, list[SSACallback]]:
+def _labelled(material: Material, arguments: RunArguments) -> tuple[Material, list[Any]]:
     """Training examples with token labels, and the callback that renews these, if the model learns from labels."""
     if material.probing is None:
         return material, []
+    from headwise.training.relabelling import SSACallback
+
     ((name, task),) = material.tasks.items()
     collate = task.collate_train or task.collate
     callback = SSACallback(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy
 import torch
@@ -13,10 +13,11 @@ from torch import Tensor, nn
 
 from headwise.attention import Customer, Seam, encoder_of, family_of, heads_of
 from headwise.attention.passes import Gates
-from headwise.attention.shared_prefix import can_share_layers, first_tokens_under_masks
 from headwise.errors import InputError, StateError, choices
-from headwise.heads.importance import HeadImportance, head_importance
 from headwise.metrics import score
+
+if TYPE_CHECKING:
+    from headwise.heads import HeadImportance
 
 # Classifiers that read the first token only need not finish the last layer for the others.
 
@@ -237,6 +238,8 @@ def predict_under_masks(
 @contextmanager
 def _predicting(model: nn.Module, masks: numpy.ndarray, tokens: int) -> Iterator[Predict]:
     """The quickest way that this model allows."""
+    from headwise.attention.shared_prefix import can_share_layers, first_tokens_under_masks
+
     if reads_first_token(model) and can_share_layers(model):
         with first_tokens_under_masks(model, masks):
             yield lambda inputs: model(**inputs).logits.unflatten(0, (len(masks), -1))
@@ -339,6 +342,8 @@ def importance_on(
         mask: [N,H] heads that are silenced meanwhile.
         after_batch: called with how many examples are done.
     """
+    from headwise.heads import head_importance
+
     return head_importance(
         model,
         sorted_batches(data, collate, limit=examples, seed=seed),

@@ -26,8 +26,7 @@ from headwise.attention.pretrained import (
 from headwise.attention.surgery import prune_structure, pruned_class, pruned_in
 from headwise.errors import DiskError, HeadwiseError, InputError, choices, is_panic
 from headwise.limits import parse_json
-from headwise.ssa import supervision_of
-from headwise.ssa.supervise import TOKEN_HEAD, reattach, settings_in
+from headwise.ssa import TOKEN_HEAD, supervision_of
 from headwise.training.classifier import MultiTask, change_head
 
 # Weights where training would have put them in memory.
@@ -146,6 +145,8 @@ def in_one_sentence(folder: Path) -> Iterator[None]:
 
 
 def _load(folder: Path, head: str) -> nn.Module:
+    from headwise.ssa.supervise import reattach, settings_in
+
     config = read_config(folder)
     token_head, pruned = settings_in(config), pruned_in(config)
     if head == "pooler" and token_head is None:
