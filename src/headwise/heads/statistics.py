@@ -290,18 +290,6 @@ class Marks:
         return self.pattern & self.valid.unsqueeze(1) & self.valid.unsqueeze(2)
 
 
-@dataclass(frozen=True)
-class HeadStatistic:
-    """One number for every head."""
-
-    name: str
-    examples: int
-    mean: dict[tuple[int, int], float]
-    """By layer and head."""
-    error: dict[tuple[int, int], float | None]
-    """Standard error of the mean over examples; None where there is one example only."""
-
-
 class MapStatistics(HeadSums):
     """Collects the statistics of the heads batch by batch.
 
@@ -363,20 +351,23 @@ class MapStatistics(HeadSums):
         self._sums += values.sum(0)
         self._squares += values.square().sum(0)
 
-    def result(self) -> list[HeadStatistic]:
-        """The means over all examples; `cross` only if some are pairs, `match` only if some have a target."""
-        heads = [(layer, head) for layer, heads in self._known_heads().items() for head in heads]
-        statistics = []
+    def result(self) -> dict[str, dict[str, Any]]:
+        """By the name of each statistic: its examples, and for every head of each layer its mean and standard error.
+
+        `cross` is there only if some examples are pairs, `match` only if some have a target. Errors are None where
+        there is one example only.
+        """
+        self._known_heads()
+        statistics = {}
         for number, (name, count) in enumerate(self._counts.items()):
             if not count:
                 continue
             mean = self._sums[:, number] / count
-            error: list[float | None] = [None] * len(heads)
-            if count > 1:
-                variance = (self._squares[:, number] / count - mean.square()).clamp_min(0) * count / (count - 1)
-                error = list((variance / count).sqrt().tolist())
-            means, errors = dict(zip(heads, mean.tolist(), strict=True)), dict(zip(heads, error, strict=True))
-            statistics.append(HeadStatistic(name, count, means, errors))
+            variance = (self._squares[:, number] / count - mean.square()).clamp_min(0) * count / max(count - 1, 1)
+            errors: Any = self._by_layer((variance / count).sqrt())
+            if count == 1:
+                errors = [[None] * len(layer) for layer in errors]
+            statistics[name] = {"examples": count, "mean": self._by_layer(mean), "error": errors}
         return statistics
 
     def _known_marks(self) -> Marks:

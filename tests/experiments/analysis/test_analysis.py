@@ -248,7 +248,7 @@ def test_targets_stand_at_tokens_on_whatever_side_the_padding_is():
     mask = torch.tensor([[0, 0, 1, 1], [1, 1, 1, 0]])
     rows = [np.array([[1, 0], [1, 1]]), np.array([[0, 1, 0], [0, 0, 1], [1, 0, 0]])]
     encoded = SimpleNamespace(sources=np.array([-1, 0, -1, 0, 1]), starts=np.array([0, 2, 5]))
-    marks = marks_of(encoded, [0, 1], mask, SimpleNamespace(rows=lambda index: rows[index].astype(np.float32)))
+    marks = marks_of(encoded, [0, 1], mask, lambda index: rows[index].astype(np.float32))
     assert marks.pattern[0].nonzero().tolist() == [[2, 2], [3, 2], [3, 3]]
     assert marks.pattern[1].nonzero().tolist() == [[0, 1], [1, 2], [2, 0]]
     assert marks.texts.tolist() == [[-1, -1, -1, 0], [-1, 0, 1, -1]]
