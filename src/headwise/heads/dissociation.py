@@ -195,20 +195,18 @@ def dissociation(matrix: ArrayLike, base: ArrayLike, *, tasks: Sequence[str] = (
     return Dissociation(names, retained_share(values, bases), scores, undefined)
 
 
-def over_percents(parts: Sequence[Dissociation]) -> Dissociation:
-    """The mean over percentages; scores are linear in the matrix, so these are the scores of the mean matrix."""
+def dissociations(matrices: ArrayLike, base: ArrayLike, *, tasks: Sequence[str] = ()) -> list[Dissociation]:
+    """The D-scores of each percentage, from matrices [K,S,T], and last their mean over percentages.
+
+    Scores are linear in the matrix, so the mean has the scores of the mean matrix.
+    """
+    parts = [dissociation(matrix, base, tasks=tasks) for matrix in np.asarray(matrices, dtype=np.float64)]
     if not parts:
-        raise InputError("no percentages to take the mean of: give the scores of at least one.")
-    for part in parts:
-        if part.tasks != parts[0].tasks:
-            raise InputError(
-                f"tasks {', '.join(parts[0].tasks)} and {', '.join(part.tasks)}: expected the same tasks in the same "
-                "order for all percentages."
-            )
+        raise InputError("no percentages to take the mean of: give the matrix of at least one.")
     retained = np.mean([part.retained for part in parts], axis=0)
     scores = np.mean([part.scores for part in parts], axis=0)
     undefined = {name: reason for part in parts for name, reason in part.undefined.items()}
-    return Dissociation(parts[0].tasks, retained, scores, undefined)
+    return [*parts, Dissociation(parts[0].tasks, retained, scores, undefined)]
 
 
 def _checked_tasks(matrix: tuple[int, ...], base: tuple[int, ...], tasks: Sequence[str]) -> tuple[str, ...]:

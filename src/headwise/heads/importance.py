@@ -80,29 +80,22 @@ class HeadImportance:
 
     def as_dict(self) -> dict[str, Any]:
         """Plain data, ready for JSON."""
-        stability = None
+        data = {**vars(self), "scores": self.scores.tolist()}
+        if self.half_width is not None:
+            data["half_width"] = self.half_width.tolist()
         if self.stability is not None:
             overlap = {str(share): value for share, value in self.stability.overlap.items()}
-            stability = {"spearman": self.stability.spearman, "overlap": overlap}
-        return {
-            "scores": self.scores.tolist(),
-            "half_width": None if self.half_width is None else self.half_width.tolist(),
-            "granularity": self.granularity,
-            "normalise": self.normalise,
-            "examples": self.examples,
-            "tokens": self.tokens,
-            "stability": stability,
-        }
+            data["stability"] = {"spearman": self.stability.spearman, "overlap": overlap}
+        return data
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> HeadImportance:
         """From the output of `as_dict`."""
         try:
             width, halves = data["half_width"], data["stability"]
-            stability = None
             if halves is not None:
                 overlap = {float(share): float(value) for share, value in halves["overlap"].items()}
-                stability = Stability(float(halves["spearman"]), overlap)
+                halves = Stability(float(halves["spearman"]), overlap)
             return cls(
                 np.asarray(data["scores"], dtype=np.float64),
                 None if width is None else np.asarray(width, dtype=np.float64),
@@ -110,7 +103,7 @@ class HeadImportance:
                 str(data["normalise"]),
                 int(data["examples"]),
                 int(data["tokens"]),
-                stability,
+                halves,
             )
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise InputError(
@@ -198,10 +191,9 @@ def head_importance(
 
     def scaled(means: Array) -> tuple[Array, Array]:
         """Scores [N,H], and what each layer was divided by, [N,1]; only "batch" has signs left to drop."""
-        scores = np.abs(means)
-        scale = (
-            np.linalg.norm(scores, axis=1, keepdims=True) + TINY if normalise == "layer" else np.ones((len(means), 1))
-        )
+        scores, scale = np.abs(means), np.ones((len(means), 1))
+        if normalise == "layer":
+            scale = np.linalg.norm(scores, axis=1, keepdims=True) + TINY
         return scores / scale, scale
 
     scores, scale = scaled(mean)
@@ -227,12 +219,10 @@ def head_importance(
 
 def check_options(granularity: str, normalise: str) -> None:
     """Refuse unknown names of granularities and normalisations."""
-    for name, value, known in (
-        ("granularity", granularity, GRANULARITIES),
-        ("normalise", normalise, NORMALISATIONS),
-    ):
-        if value not in known:
-            raise InputError(f"{name}={value}: {choices(str(value), known)}.")
+    if granularity not in GRANULARITIES:
+        raise InputError(f"granularity={granularity}: {choices(str(granularity), GRANULARITIES)}.")
+    if normalise not in NORMALISATIONS:
+        raise InputError(f"normalise={normalise}: {choices(str(normalise), NORMALISATIONS)}.")
 
 
 class _Gates(Customer):

@@ -153,26 +153,21 @@ class PatternScores(HeadSums):
 
     def result(self) -> PatternSummary:
         """The means over all examples so far."""
-        heads = self._known_heads()
-        return PatternSummary(
-            examples=self._total,
-            layers=list(heads),
-            heads=[list(each) for each in heads.values()],
-            patterns={name: self._score(number) for number, name in enumerate(self._patterns)},
-        )
-
-    def _score(self, pattern: int) -> PatternScore:
-        examples = int(self._examples[pattern])
-        if not examples:
-            return PatternScore(examples=0, even=None, share=None, share_by_head=None, lift_by_head=None)
-        even, shares = self._even[pattern] / examples, self._shares[:, pattern] / examples  # [], [M]
-        return PatternScore(
-            examples=examples,
-            even=float(even),
-            share=float(shares.mean()),
-            share_by_head=self._by_layer(shares),
-            lift_by_head=self._by_layer(shares / even.clamp_min(TINY)),
-        )
+        heads, patterns = self._known_heads(), {}
+        for number, name in enumerate(self._patterns):
+            examples = int(self._examples[number])
+            if not examples:
+                patterns[name] = PatternScore(0, None, None, None, None)
+                continue
+            even, shares = self._even[number] / examples, self._shares[:, number] / examples  # [], [M]
+            patterns[name] = PatternScore(
+                examples=examples,
+                even=float(even),
+                share=float(shares.mean()),
+                share_by_head=self._by_layer(shares),
+                lift_by_head=self._by_layer(shares / even.clamp_min(TINY)),
+            )
+        return PatternSummary(self._total, list(heads), [list(each) for each in heads.values()], patterns)
 
 
 def _weights(pattern: Pattern, tokens: Tokens) -> Tensor:

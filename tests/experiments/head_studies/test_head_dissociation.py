@@ -15,13 +15,7 @@ from headwise.experiments.apply import Loaded, RunTasks, Source, load_tasks
 from headwise.experiments.head_studies.curve_masks import CurveSettings
 from headwise.experiments.head_studies.head_dissociation import MEAN, dissociate, dissociation_rows
 from headwise.experiments.head_studies.prune_curve import measure_curve
-from headwise.heads.dissociation import (
-    VARIANTS,
-    bootstrap_dissociation,
-    dissociation,
-    null_dissociation,
-    over_percents,
-)
+from headwise.heads.dissociation import VARIANTS, bootstrap_dissociation, dissociations, null_dissociation
 from headwise.metrics import score
 from headwise.training import MultiTask, Silence
 
@@ -128,9 +122,8 @@ def test_two_heads_that_serve_one_task_each_dissociate(joint, tmp_path):
 def test_every_part_is_what_the_library_says(curve):
     found, tasks = dissociate(curve, resamples=100, seed=3), curve.tasks
     observed = curve.matrix("descending")
-    steps = [dissociation(matrix, curve.base, tasks=tasks) for matrix in observed]
-    steps.append(over_percents(steps))
-    ascending = [dissociation(matrix, curve.base, tasks=tasks) for matrix in curve.matrix("ascending")]
+    steps = dissociations(observed, curve.base, tasks=tasks)
+    ascending = dissociations(curve.matrix("ascending"), curve.base, tasks=tasks)
     intervals = bootstrap_dissociation(curve.task_predictions(), resamples=100, seed=3)
     parts = [*found["steps"], found["mean"]]
     for number, (part, step) in enumerate(zip(parts, steps, strict=True)):
@@ -139,7 +132,7 @@ def test_every_part_is_what_the_library_says(curve):
         for name, values in (("random", curve.random), ("layer_matched", curve.layer_matched)):
             null = null_dissociation(values, curve.base, observed=observed, seed=3)
             assert part["null"][name] == null.as_dict(number, tasks)
-    assert [part["ascending"] for part in found["steps"]] == [each.as_dict() for each in ascending]
+    assert [part["ascending"] for part in parts] == [each.as_dict() for each in ascending]
     rows = list(dissociation_rows(found))
     assert len(rows) == (2 + 1) * 3 * (3 + 1)
     for row in rows:

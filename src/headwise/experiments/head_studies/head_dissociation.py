@@ -17,9 +17,8 @@ from headwise.experiments.head_studies.prune_curve import PruneCurve, find_curve
 from headwise.heads.dissociation import (
     VARIANTS,
     bootstrap_dissociation,
-    dissociation,
+    dissociations,
     null_dissociation,
-    over_percents,
     plain,
 )
 from headwise.training import Listener
@@ -58,8 +57,7 @@ def dissociate(curve: PruneCurve, *, resamples: int, seed: int = 0) -> dict[str,
 
     def scores(order: str) -> list[dict[str, Any]]:
         """Of every step and, last, of their mean."""
-        steps = [dissociation(matrix, base, tasks=tasks) for matrix in curve.matrix(order)]
-        return [each.as_dict() for each in (*steps, over_percents(steps))]
+        return [each.as_dict() for each in dissociations(curve.matrix(order), base, tasks=tasks)]
 
     control = ASCENDING in settings.orders and settings.order != ASCENDING
     ascending = scores(ASCENDING) if control else [None] * (len(curve.counts) + 1)
