@@ -364,7 +364,9 @@ def dissociation(
     resamples: Annotated[int, typer.Option(min=1, help="Draws of the examples for the intervals.")] = 1000,
     seed: Annotated[
         int,
-        typer.Option(min=0, help="For the intervals, and the curve if it is measured now: one on disk has its own."),
+        typer.Option(
+            min=0, help="For the intervals, and for the curve if it is measured now: one on disk has its own."
+        ),
     ] = 0,
     batch: Batch = None,
     data: Data = None,
