@@ -301,7 +301,7 @@ def test_without_some_heads_the_model_answers_as_with_their_gates_shut(two_runs)
         chances = run.model(**inputs).logits[0].softmax(0)
     assert view.probabilities == pytest.approx(dict(zip(run.labels, chances.tolist(), strict=True)), abs=1e-5)
     assert view.probabilities != whole.probabilities
-    with pytest.raises(InputError, match="layer 5, head 0 cannot be switched off"):
+    with pytest.raises(InputError, match="layer 5: the model has layers 0 to 1"):
         view_examples(run, split, ["a"], [0], silenced=[(5, 0)])
 
 

@@ -32,7 +32,6 @@ from headwise.experiments.analysis.analysis_files import (
 from headwise.experiments.analysis.example_views import (
     ExpectedPattern,
     ExpectedRows,
-    batch_inputs,
     expected_pattern,
     gold_of,
     marks_of,
@@ -41,6 +40,7 @@ from headwise.experiments.analysis.example_views import (
 from headwise.experiments.apply import Loaded, RunTasks, Source, load_tasks
 from headwise.experiments.head_studies.head_files import ANALYSIS, identity, new_results, write_result
 from headwise.experiments.head_studies.head_importance import Examples, ImportanceSettings, task_importance
+from headwise.experiments.head_studies.head_patterns import batch_inputs
 from headwise.experiments.outputs import examples_key
 from headwise.experiments.recipe_files import NotYamlError, parse_yaml
 from headwise.experiments.record import finished_record

@@ -9,8 +9,8 @@ Shapes: B batch, H heads of a layer, K keys, T tokens of an example.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -18,15 +18,15 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor, nn
+from torch import Tensor
 
-from headwise.attention import capture, encoder_of, family_of, gate
+from headwise.attention import capture, mask
 from headwise.data import Collator, Encoded, Split, encode
 from headwise.errors import HeadwiseError, InputError, StateError
 from headwise.experiments.analysis.analysis_files import ExampleMaps, ExampleView, Floats, marked_cells, to_bytes
 from headwise.experiments.apply import Loaded, Source
 from headwise.experiments.gather_knowledge import embeddings_of
-from headwise.experiments.head_studies.head_patterns import check_marks
+from headwise.experiments.head_studies.head_patterns import batch_inputs, check_marks
 from headwise.experiments.splits import read_split
 from headwise.guides import build
 from headwise.guides.match import Match
@@ -77,7 +77,7 @@ def view_examples(
     collate = Collator.of(run.tokenizer, run.task.kind, max_length=run.recipe.data.max_length)
     rows = None if expected is None else expected.of(split.texts, encoded)
     views, long = [], 0
-    with _without(run.model, silenced):
+    with mask(run.model, silenced) if silenced else nullcontext():
         for number, (title, index) in enumerate(zip(titles, indices, strict=True)):
             view = _view(run, split, encoded, collate, number, title, index)
             if expected is not None and rows is not None:
@@ -88,32 +88,6 @@ def view_examples(
                 long += 1
             views.append(view)
     return views
-
-
-@contextmanager
-def _without(model: nn.Module, heads: Sequence[tuple[int, int]]) -> Iterator[None]:
-    """Silence heads for the block."""
-    if not heads:
-        yield
-        return
-    shape = layers, per_layer = family_of(encoder_of(model)).shape
-    for layer, head in heads:
-        if not (0 <= layer < layers and 0 <= head < per_layer):
-            raise InputError(
-                f"layer {layer}, head {head} cannot be switched off: the model has layers 0 to {layers - 1} and heads "
-                f"0 to {per_layer - 1}."
-            )
-    gates = torch.ones(shape, device=next(model.parameters()).device)
-    gates[tuple(zip(*heads, strict=True))] = 0.0
-    with gate(model, gates):
-        yield
-
-
-def batch_inputs(model: nn.Module, collate: Collator, encoded: Encoded, indices: Sequence[int]) -> dict[str, Any]:
-    """A batch of some examples without labels, on the model's device."""
-    batch = collate([encoded[index] for index in indices])
-    device = next(model.parameters()).device
-    return {name: tensor.to(device) for name, tensor in batch.items() if name != "labels"}
 
 
 def _view(
