@@ -212,13 +212,16 @@ class HeadStatistics(HeadSums):
         valid = record.valid.cpu()
         received = record.stacked().detach().cpu().double().masked_fill(~valid.unsqueeze(1), 0.0)  # [B,M,K]
         check_finite(received)
-        similarity, entropy = similarity_to_others(received), _entropy(received, valid)  # [B,M]
+        similarity, total = similarity_to_others(received), received.sum(2).clamp_min(TINY)  # [B,M]
+        shares, count = received / total.unsqueeze(2), valid.sum(1, keepdim=True).double()  # [B,M,K], [B,1]
+        # Over that of an even spread; a single token is an even spread.
+        entropy = -torch.xlogy(shares, shares).sum(2) / count.clamp_min(2).log()
+        entropy = torch.where(count > 1, entropy, 1.0)
         if deciding is not None and (deciding.dtype != torch.bool or deciding.shape != valid.shape):
             got = f"{str(deciding.dtype).removeprefix('torch.')} {list(deciding.shape)}"
             raise InputError(f"deciding is {got}: expected a bool mask {list(valid.shape)}, like the batch.")
         self._add(record, similarity=similarity.sum(0), entropy=entropy.sum(0))
         self._examples += received.shape[0]
-        total = received.sum(2).clamp_min(TINY)  # [B,M]
         for name, marked in (("deciding", deciding), ("special", record.special)):
             if marked is None:
                 continue
@@ -258,14 +261,6 @@ def similarity_to_others(received: Tensor) -> Tensor:
     unit = functional.normalize(received, dim=2, eps=TINY)
     others = unit.sum(1, keepdim=True) - unit  # [B,M,K]
     return (unit * others).sum(2) / (maps - 1)
-
-
-def _entropy(received: Tensor, valid: Tensor) -> Tensor:
-    """[B,M]: entropy over that of an even spread; a single token is an even spread."""
-    shares = received / received.sum(2, keepdim=True).clamp_min(TINY)
-    entropy = -torch.xlogy(shares, shares).sum(2)
-    count = valid.sum(1, keepdim=True).double()  # [B,1]
-    return torch.where(count > 1, entropy / count.clamp_min(2).log(), 1.0)
 
 
 # -- statistics of maps ------------------------------------------------------------------------------------------------
