@@ -27,8 +27,7 @@ from table2 import half_width
 from headwise.experiments.apply import RunTasks, Source, load_tasks
 from headwise.experiments.head_studies.curve_masks import ASCENDING, DESCENDING, CurveSettings
 from headwise.experiments.head_studies.head_dissociation import dissociate
-from headwise.experiments.head_studies.head_importance import ImportanceSettings
-from headwise.experiments.head_studies.head_similarity import measure_similarity
+from headwise.experiments.head_studies.head_importance import ImportanceSettings, measure_similarity
 from headwise.experiments.head_studies.prune_curve import PruneCurve, find_curve, measure_curve, write_curve
 from headwise.experiments.prepare import Place
 from headwise.experiments.recipe_files import read_recipe
@@ -87,17 +86,17 @@ def look(folder: Path, arm: str, options: argparse.Namespace) -> Row:
     """The curve and the D-scores of one model; of the control also its controls and the likeness of its tasks."""
     tasks = load_tasks(folder)
     curve = curve_of(tasks, arm, options)
-    found = dissociate(curve, resamples=options.resamples).as_dict()
+    found = dissociate(curve, resamples=options.resamples)
     row: Row = {
         "curve": {name: curve.as_dict()[name] for name in ("percents", "counts", "base", "matrix", "random")},
         "layer_matched": curve.as_dict()["layer_matched"],
-        "stability": {task: each.stability.as_dict() for task, each in curve.importance.items() if each.stability},
+        "stability": {task: each.as_dict()["stability"] for task, each in curve.importance.items() if each.stability},
         "dissociation": {name: found[name] for name in ("tasks", "steps", "mean")},
     }
     if arm == "control":
         settings = ImportanceSettings(examples=options.examples)
         alike = measure_similarity(tasks, settings, Source(options.data), folder=folder / "heads", listener=Silence())
-        row["similarity"] = {name: part for name, part in alike.as_dict().items() if name != "run"}
+        row["similarity"] = {name: part for name, part in alike.items() if name != "run"}
     progress(f"{folder}: D {found['mean']['row']['mean']:.2f}")
     return row
 

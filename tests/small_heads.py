@@ -18,7 +18,7 @@ from headwise.experiments.analysis.analysis_files import (
     to_bytes,
 )
 from headwise.experiments.head_studies.curve_masks import BASE, MATCHED, RANDOM, CurveSettings, Pruned
-from headwise.experiments.head_studies.head_dissociation import dissociate
+from headwise.experiments.head_studies.head_dissociation import dissociate, dissociation_rows
 from headwise.experiments.head_studies.head_files import ANALYSIS, DISSOCIATION, FOLDER, identity, write_result
 from headwise.experiments.head_studies.prune_curve import PruneCurve, write_curve
 from headwise.metrics import METRICS
@@ -94,7 +94,7 @@ def write_heads(run: Path, tasks: Sequence[str] = ("one", "two"), **settings: An
     write_curve(run / FOLDER, curve)
     if len(tasks) > 1:
         found = dissociate(curve, resamples=50, seed=0)
-        write_result(run / FOLDER, DISSOCIATION, found.as_dict(), rows=found.rows())
+        write_result(run / FOLDER, DISSOCIATION, found, rows=dissociation_rows(found))
     return curve
 
 

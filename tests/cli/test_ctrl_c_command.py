@@ -84,7 +84,7 @@ COMMANDS = {
     "heads importance guided --output {new}": "headwise.experiments.head_studies.head_importance.labelled_examples",
     "heads prune-curve guided --output {new}": "headwise.experiments.head_studies.prune_curve.measure_curve",
     "heads dissociation joint --output {new}": "headwise.experiments.head_studies.head_dissociation.measure_curve",
-    "heads similarity joint --output {new}": "headwise.experiments.head_studies.head_similarity.measure_similarity",
+    "heads similarity joint --output {new}": "headwise.experiments.head_studies.head_importance.measure_similarity",
     "knowledge build {recipe} --data {data}": "headwise.experiments.splits.read_splits",
     "knowledge show {recipe} --data {data}": "headwise.experiments.splits.read_splits",
 }

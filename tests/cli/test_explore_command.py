@@ -99,7 +99,7 @@ def test_heads_can_be_switched_off(address):
         ("[]", 400, "expected"),
         ('{"texts": ["a", "b"], "off": [[0, "1"]]}', 400, "expected"),
         ('{"texts": ["a", "b"], "off": {"0": 1}}', 400, "expected"),
-        ('{"texts": ["a", "b"], "off": [[0, 99]]}', 400, "layer 0, head 99 cannot be switched off"),
+        ('{"texts": ["a", "b"], "off": [[0, 99]]}', 400, "head 99 of layer 0: the model has heads 0 to 3"),
         ("[" * 50_000, 400, "expected"),
         (json.dumps({"texts": ["a", "\ud800"]}), 400, "lone surrogate"),
         (question("a", "\u200b"), 400, "nothing that the model can read"),

@@ -1,4 +1,4 @@
-"""`headwise heads importance`: how much each task of a run needs each head."""
+"""`headwise heads importance`, and what all commands that study heads have in common."""
 
 import csv
 import json
@@ -18,32 +18,18 @@ TASKS = ["signs", "single", "number"]
 
 
 @pytest.fixture
-def ask(headwise, joint, tmp_path):
+def importance(headwise, joint, tmp_path):
     def type_in(*words):
         return headwise("heads", "importance", joint, "--output", tmp_path / "found", *words)
 
     return type_in
 
 
-@pytest.fixture
-def answer(ask):
-    def type_in(*words):
-        code, out, err = ask("--json", *words)
-        assert code == 0, err
-        return json.loads(out)
-
-    return type_in
-
-
-def table(path):
-    with path.open(encoding="utf-8", newline="") as file:
-        return list(csv.DictReader(file))
-
-
-def test_json_and_files_are_what_the_library_says(answer, joint, tmp_path):
-    found = answer()
+def test_json_and_files_are_what_the_library_says(importance, joint, tmp_path):
+    code, out, err = importance("--json")
+    assert code == 0, err
+    found, tasks = json.loads(out), load_tasks(joint)
     assert list(found["tasks"]) == TASKS
-    tasks = load_tasks(joint)
     examples = labelled_examples(tasks.runs, "train", Source())
     scores = {}
     for task, run in tasks.runs.items():
@@ -56,38 +42,31 @@ def test_json_and_files_are_what_the_library_says(answer, joint, tmp_path):
     assert found["similarity"] == importance_similarity(scores).as_dict()
     written = json.loads((tmp_path / "found" / "importance.json").read_text())
     assert {**written, "files": found["files"]} == {"format": 1, "kind": "importance", **found}
-    assert sorted(path.name for path in (tmp_path / "found").iterdir()) == ["importance.csv", "importance.json"]
-
-
-def test_the_csv_says_what_the_json_says(answer, tmp_path):
-    found = answer()
-    rows = table(tmp_path / "found" / "importance.csv")
+    with (tmp_path / "found" / "importance.csv").open(encoding="utf-8", newline="") as file:
+        rows = list(csv.DictReader(file))
     assert list(rows[0]) == ["task", "layer", "head", "score", "half_width", "rank"]
     assert len(rows) == 3 * 8
     for row in rows:
-        scores = found["tasks"][row["task"]]["scores"]
-        value = scores[int(row["layer"])][int(row["head"])]
+        value = scores[row["task"]][int(row["layer"]), int(row["head"])]
         assert float(row["score"]) == value
-        assert int(row["rank"]) == 1 + sum(each > value for each in np.ravel(scores))
+        assert int(row["rank"]) == 1 + (scores[row["task"]] > value).sum()
 
 
-def test_the_options_are_obeyed(answer):
-    found = answer("--task", "single", "--examples", 10, "--split", "validation", "--granularity", "token", "--seed", 4)
+def test_the_options_are_obeyed(importance):
+    words = ("--task", "single", "--examples", 10, "--split", "validation", "--granularity", "token", "--seed", 4)
+    found = json.loads(importance("--json", "--normalise", "layer", *words)[1])
     assert list(found["tasks"]) == ["single"]
     assert "similarity" not in found
-    assert found["tasks"]["single"]["examples"] == 10
-    assert found["tasks"]["single"]["granularity"] == "token"
+    single = found["tasks"]["single"]
+    assert (single["examples"], single["granularity"]) == (10, "token")
     assert (found["settings"]["split"], found["settings"]["seed"]) == ("validation", 4)
-    layers = np.linalg.norm(
-        answer("--normalise", "layer", "--task", "single", "--overwrite")["tasks"]["single"]["scores"], axis=1
-    )
-    assert layers == pytest.approx([1, 1])
+    assert np.linalg.norm(single["scores"], axis=1) == pytest.approx([1, 1])
 
 
-def test_the_table_names_the_strongest_heads_and_how_sure_they_are(ask, answer):
-    code, out, err = ask("--top", 2)
+def test_the_tables_show_the_strongest_heads_and_how_sure_they_are(importance):
+    code, out, err = importance("--top", 2)
     assert code == 0, err
-    found = answer("--overwrite")
+    found = json.loads(importance("--json", "--overwrite")[1])
     assert out.count(" head ") == 6
     for task in TASKS:
         scores = np.array(found["tasks"][task]["scores"])
@@ -99,44 +78,34 @@ def test_the_table_names_the_strongest_heads_and_how_sure_they_are(ask, answer):
     assert "importance for single: 40/40" in err.splitlines()
 
 
+# -- all commands ------------------------------------------------------------------------------------------------------
+
+
 def test_without_output_the_files_go_into_the_run_and_a_run_of_one_task_works(headwise, finished, tmp_path):
     shutil.copytree(finished, tmp_path / "run")
     code, out, err = headwise("heads", "importance", tmp_path / "run")
     assert code == 0, err
-    assert len(table(tmp_path / "run" / "heads" / "importance.csv")) == 8
+    assert len((tmp_path / "run" / "heads" / "importance.csv").read_text().splitlines()) == 1 + 8
     assert "between tasks" not in out
 
 
-# -- what is refused ---------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("words", "parts"),
-    [
-        (("--task", "sings"), ("--task sings", "did you mean 'signs'?")),
-        (("--granularity", "word"), ("--granularity word", "batch, sample, token")),
-    ],
-)
-def test_bad_options_are_refused_and_nothing_is_written(ask, tmp_path, words, parts):
-    assert_one_sentence(ask(*words), *parts)
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_no_run_and_an_output_that_is_a_file(headwise, joint, tmp_path):
+def test_what_cannot_be_studied_is_refused_and_nothing_is_written(importance, headwise, joint, finished, tmp_path):
+    assert_one_sentence(importance("--task", "sings"), "--task sings", "did you mean 'signs'?")
+    assert_one_sentence(importance("--granularity", "word"), "--granularity word", "batch, sample, token")
     assert_one_sentence(headwise("heads", "importance", tmp_path), "is not a run of headwise")
+    for command, what in (("dissociation", "a D-score compares tasks"), ("similarity", "similarity compares tasks")):
+        result = headwise("heads", command, finished, "--output", tmp_path / "found")
+        assert_one_sentence(result, what, "one only (pairs)")
+    assert list(tmp_path.iterdir()) == []
     (tmp_path / "taken").write_text("x")
-    for place in (tmp_path / "taken", tmp_path / "taken" / "below"):
-        assert_one_sentence(headwise("heads", "importance", joint, "--output", place), "taken is a file", "--output")
-    assert (tmp_path / "taken").read_text() == "x"
-
-
-def test_an_unfinished_run_is_refused(headwise, joint, tmp_path):
-    shutil.copytree(joint, tmp_path / "run")
-    record = json.loads((tmp_path / "run" / "headwise.json").read_text())
-    (tmp_path / "run" / "headwise.json").write_text(json.dumps({**record, "results": None}))
+    for path in (tmp_path / "taken", tmp_path / "taken" / "below"):
+        assert_one_sentence(headwise("heads", "importance", joint, "--output", path), "taken is a file", "--output")
+    run = shutil.copytree(joint, tmp_path / "run")
+    record = json.loads((run / "headwise.json").read_text())
+    (run / "headwise.json").write_text(json.dumps({**record, "results": None}))
     for command in ("importance", "prune-curve", "dissociation", "similarity"):
-        assert_one_sentence(headwise("heads", command, tmp_path / "run"), "holds a run that is not finished")
-    assert not (tmp_path / "run" / "heads").exists()
+        assert_one_sentence(headwise("heads", command, run), "holds a run that is not finished")
+    assert not (run / "heads").exists()
 
 
 @pytest.mark.parametrize(

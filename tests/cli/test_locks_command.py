@@ -113,12 +113,12 @@ COMMANDS = {
     ),
     "importance": (
         ["heads", "importance", "RUN"],
-        "headwise.experiments.head_studies.head_importance.write_result",
+        "headwise.experiments.head_studies.head_files.write_result",
         "RUN/heads",
     ),
     "prune-curve": (
         ["heads", "prune-curve", "RUN", "--output", "OUT/heads", "--percent", "20"],
-        "headwise.experiments.head_studies.prune_curve.load_tasks",
+        "headwise.experiments.apply.load_tasks",
         "OUT/heads",
     ),
 }

@@ -12,15 +12,15 @@ FOLDERS = {
     "export": (["export", "RUN", "--output", "OUT"], "headwise.experiments.apply.load_run"),
     "importance": (
         ["heads", "importance", "RUN", "--output", "OUT"],
-        "headwise.experiments.head_studies.head_importance.load_tasks",
+        "headwise.experiments.apply.load_tasks",
     ),
     "similarity": (
         ["heads", "similarity", "RUN", "--output", "OUT"],
-        "headwise.experiments.head_studies.head_similarity.load_tasks",
+        "headwise.experiments.apply.load_tasks",
     ),
     "prune-curve": (
         ["heads", "prune-curve", "RUN", "--output", "OUT"],
-        "headwise.experiments.head_studies.prune_curve.load_tasks",
+        "headwise.experiments.apply.load_tasks",
     ),
     "dissociation": (
         ["heads", "dissociation", "RUN", "--output", "OUT"],

@@ -43,15 +43,8 @@ def test_the_numbers_after_an_option_are_its_values():
     assert spread_numbers(spread) == spread
     assert spread_numbers(["--percent=20", "30"]) == ["--percent=20", "--percent", "30"]
     assert spread_numbers(["--limit", "20", "30"]) == ["--limit", "20", "30"]
-    assert spread_numbers(["--number", "2", "3", "--seed", "5", "6"]) == [
-        "--number",
-        "2",
-        "--number",
-        "3",
-        "--seed",
-        "5",
-        "6",
-    ]
+    several = ["--number", "2", "--number", "3", "--seed", "5", "6"]
+    assert spread_numbers(["--number", "2", "3", "--seed", "5", "6"]) == several
     assert spread_numbers(["--percent", "-5", "--json"]) == ["--percent", "-5", "--json"]
     assert spread_numbers([]) == []
 
@@ -65,8 +58,9 @@ def test_without_any_number_there_are_three_percentages(headwise, joint, tmp_pat
 # -- files -------------------------------------------------------------------------------------------------------------
 
 
-def test_the_csv_says_what_the_json_says(answer, tmp_path):
-    found = answer("--percent", 50, 25)
+def test_the_csv_says_what_the_json_says_and_the_predictions_are_kept(answer, tmp_path):
+    found = answer("--percent", 50, 25, "--split", "test", "--limit", 9)
+    assert (found["split"], set(found["examples"].values())) == ("test", {9})
     assert sorted(path.name for path in (tmp_path / "found").iterdir()) == NAMES
     written = json.loads((tmp_path / "found" / "prune-curve.json").read_text())
     assert {name: written[name] for name in found if name != "files"} == {
@@ -76,8 +70,8 @@ def test_the_csv_says_what_the_json_says(answer, tmp_path):
         rows = list(csv.DictReader(file))
     assert list(rows[0]) == "order percent heads pruned_for repeat task metric value base retained".split()
     assert len(rows) == len(found["masks"]) * 3 == (1 + 2 * 2 * 3 + 2 + 2 * 3) * 3
-    for place, row in enumerate(rows):
-        mask, column = found["masks"][place // 3], place % 3
+    for number, row in enumerate(rows):
+        mask, column = found["masks"][number // 3], number % 3
         assert row["task"] == TASKS[column]
         assert row["metric"] == found["metrics"][row["task"]]
         assert (row["order"], row["pruned_for"]) == (mask["order"], mask["pruned_for"] or "")
@@ -85,15 +79,11 @@ def test_the_csv_says_what_the_json_says(answer, tmp_path):
         assert int(row["heads"]) == len(mask["heads"])
         assert row["percent"] == ("" if mask["step"] is None else str(found["percents"][mask["step"]]))
         assert (float(row["value"]), float(row["base"])) == (mask["values"][column], found["base"][column])
-        assert float(row["retained"]) == pytest.approx(float(row["value"]) / float(row["base"]))
+        if found["base"][column] > 0:
+            assert float(row["retained"]) == pytest.approx(float(row["value"]) / float(row["base"]))
         if mask["order"] in found["matrix"]:
             cell = found["matrix"][mask["order"]][mask["step"]][TASKS.index(mask["pruned_for"])][column]
             assert float(row["value"]) == cell
-
-
-def test_the_predictions_are_kept_for_every_mask(answer, tmp_path):
-    found = answer("--percent", 50, "--split", "test", "--limit", 9)
-    assert (found["split"], set(found["examples"].values())) == ("test", {9})
     arrays = load_file(tmp_path / "found" / "prune-curve.safetensors")
     assert set(arrays) == {f"{part}/{task}" for part in ("labels", "predictions") for task in TASKS}
     for mask, row in zip(found["masks"], arrays["predictions/signs"], strict=True):
@@ -104,42 +94,27 @@ def test_the_predictions_are_kept_for_every_mask(answer, tmp_path):
     ("stopped_at", "trouble"),
     [("prune-curve.safetensors", DiskError("no room")), ("prune-curve.csv", KeyboardInterrupt)],
 )
-def test_what_is_stopped_while_writing_leaves_no_curve_behind(
-    headwise, joint, tmp_path, monkeypatch, stopped_at, trouble
-):
+def test_what_is_stopped_while_writing_leaves_no_curve_behind(ask, tmp_path, monkeypatch, stopped_at, trouble):
     def stopped(path, content):
         if path.name == stopped_at:
             raise trouble
         save_content(path, content)
 
     monkeypatch.setattr("headwise.experiments.head_studies.head_files.save_content", stopped)
-    code, out, _ = headwise(
-        "heads", "prune-curve", joint, "--no-controls", "--percent", 25, "--limit", 2, "--output", tmp_path / "found"
-    )
+    code, out, _ = ask("--no-controls", "--percent", 25, "--limit", 2)
     assert code in (130, 2)
     assert out == ""
     left = [] if stopped_at == "prune-curve.safetensors" else ["prune-curve.safetensors"]
     assert [path.name for path in (tmp_path / "found").glob("*")] == left
 
 
-def test_ctrl_c_during_the_work_leaves_nothing_behind(headwise, joint, tmp_path, monkeypatch):
-    def stopped(*args, **options):
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr("headwise.experiments.head_studies.prune_curve.predict_under_masks", stopped)
-    code, out, err = headwise("heads", "prune-curve", joint, "--output", tmp_path / "found")
-    assert (code, out) == (130, "")
-    assert "Traceback" not in err
-    assert list(tmp_path.iterdir()) == []
-
-
 # -- the table ---------------------------------------------------------------------------------------------------------
 
 
-def test_the_table_has_the_base_on_top_and_the_controls_below(ask, answer):
+def test_the_table_has_the_base_on_top_and_the_controls_below(ask, tmp_path):
     code, out, err = ask("--percent", 50, 25)
     assert code == 0, err
-    found = answer("--percent", 50, 25, "--overwrite")
+    found = json.loads((tmp_path / "found" / "prune-curve.json").read_text())
     lines = out.splitlines()
     base = next(number for number, line in enumerate(lines) if line.split()[:1] == ["none"])
     assert lines[base].split()[1:] == [f"{value:.4f}" for value in found["base"]]
@@ -155,19 +130,8 @@ def test_the_table_has_the_base_on_top_and_the_controls_below(ask, answer):
     assert "saved in" in out
 
 
-# -- what is refused ---------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("words", "parts"),
-    [
-        (("--percent", 20, 100), ("--percent 100", "above 0 and below 100")),
-        (("--percent", 1), ("--percent 1", "of 8 heads is none", "12.5 or more")),
-        (("--percent", 20, "--number", 3), ("--percent ... and --number ... both",)),
-        (("--number", 8), ("8 of 8 heads cannot be pruned",)),
-        (("--task", "sign"), ("--task sign", "did you mean 'signs'?", "number, signs, single")),
-    ],
-)
-def test_bad_options_are_refused_and_nothing_is_written(ask, tmp_path, words, parts):
-    assert_one_sentence(ask(*words), *parts)
+def test_bad_options_are_refused_and_nothing_is_written(ask, tmp_path):
+    assert_one_sentence(ask("--percent", 1), "--percent 1", "of 8 heads is none", "12.5 or more")
+    assert_one_sentence(ask("--percent", 20, "--number", 3), "--percent ... and --number ... both")
+    assert_one_sentence(ask("--task", "sign"), "--task sign", "did you mean 'signs'?", "number, signs, single")
     assert list(tmp_path.iterdir()) == []

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from headwise.errors import InputError
-from headwise.heads.dissociation import VARIANTS, d_scores, dissociation, over_percents
+from headwise.heads.dissociation import VARIANTS, d_scores, dissociation, dissociations
 
 BASE = (0.9, 0.7)
 EXAMPLE = ((0.60, 0.68), (0.88, 0.50))
@@ -39,22 +39,6 @@ def random_case(tasks, seed=0):
     return chance.random((tasks, tasks)), chance.uniform(0.2, 1, tasks)
 
 
-def test_no_effect_is_no_dissociation_except_by_the_authors_formula():
-    found = dissociation([BASE, BASE], BASE)
-    assert (of(found, "row") == 0).all()
-    assert (of(found, "column") == 0).all()
-    assert of(found, "reference") == pytest.approx([-22.222, 28.571], abs=1e-3)
-    assert found.means["reference"] == pytest.approx(3.17, abs=0.005)
-    assert found.double == {("0", "1"): False}
-
-
-def test_all_tasks_falling_to_the_same_share_is_no_dissociation():
-    base = np.array([0.9, 0.7, 0.3])
-    found = dissociation(np.outer([1 / 3, 1 / 3, 1 / 3], base), base)
-    assert np.abs(found.scores[1:]).max() < 1e-10
-    assert set(found.double.values()) == {False}
-
-
 def test_the_example_of_the_specification():
     found = dissociation(EXAMPLE, BASE, tasks=["qnli", "sst-2"])
     assert of(found, "reference") == pytest.approx([8.89, 54.29], abs=0.005)
@@ -64,6 +48,16 @@ def test_the_example_of_the_specification():
     assert found.retained == pytest.approx(np.array([[2 / 3, 0.68 / 0.7], [0.88 / 0.9, 5 / 7]]))
     assert found.double == {("qnli", "sst-2"): True}
     assert found.undefined == {}
+    # No effect is no dissociation, except by the authors' formula.
+    found = dissociation([BASE, BASE], BASE)
+    assert (found.scores[1:] == 0).all()
+    assert of(found, "reference") == pytest.approx([-22.222, 28.571], abs=1e-3)
+    assert found.double == {("0", "1"): False}
+    # Nor is it if all tasks fall to the same share.
+    base = np.array([0.9, 0.7, 0.3])
+    found = dissociation(np.outer([1 / 3, 1 / 3, 1 / 3], base), base)
+    assert np.abs(found.scores[1:]).max() < 1e-10
+    assert set(found.double.values()) == {False}
 
 
 @pytest.mark.parametrize("tasks", [2, 5])
@@ -74,13 +68,8 @@ def test_scores_follow_their_formulas_and_row_and_column_have_one_mean(tasks):
         assert of(found, variant) == pytest.approx(expected)
         assert found.means[variant] == pytest.approx(sum(expected) / tasks)
     assert found.means["row"] == pytest.approx(found.means["column"], abs=1e-10)
-
-
-def test_many_matrices_at_once_are_scored_as_one_by_one():
-    chance = np.random.default_rng(1)
-    matrices, bases = chance.random((4, 2, 3, 3)), chance.uniform(-0.2, 1, (4, 1, 3))
+    matrices, bases = np.stack([[matrix, matrix / 2]] * 4), np.random.default_rng(1).uniform(-0.2, 1, (4, 1, tasks))
     scores = d_scores(matrices, bases)
-    assert scores.shape == (4, 2, 3, 4)
     for at in np.ndindex(4, 2):
         np.testing.assert_array_equal(scores[at], d_scores(matrices[at], bases[at[0], 0]))
 
@@ -89,25 +78,18 @@ def test_many_matrices_at_once_are_scored_as_one_by_one():
     ("matrix", "base", "expected"),
     [
         ([[0.8, 0.6], [0.9, 0.4]], [1.0, 0.6], True),  # by shares of the base, not by metrics
-        ([[0.5, 0.6], [0.6, 0.5]], [1.0, 1.0], True),
         ([[0.5, 0.6], [0.4, 0.5]], [1.0, 1.0], False),  # only the first is hurt more by its own heads
         ([[0.7, 0.6], [0.6, 0.5]], [1.0, 1.0], False),  # only the second
         ([[0.6, 0.6], [0.6, 0.5]], [1.0, 1.0], False),  # as much is not more
+        ([[0.1 * 0.5, 0.1 * 0.8], [0.7 * 0.5, 0.7 * 0.8]], [0.5, 0.8], False),  # more only by rounding
     ],
 )
 def test_a_double_dissociation_needs_both_sides(matrix, base, expected):
     assert dissociation(matrix, base).double == {("0", "1"): expected}
 
 
-def test_rounding_is_no_double_dissociation():
-    matrix, base = [[0.1 * 0.5, 0.1 * 0.8], [0.7 * 0.5, 0.7 * 0.8]], [0.5, 0.8]
-    assert matrix[0][0] / 0.5 < matrix[0][1] / 0.8  # both would be 0.1 without rounding
-    assert matrix[1][1] / 0.8 < matrix[1][0] / 0.5
-    assert dissociation(matrix, base).double == {("0", "1"): False}
-
-
 @pytest.mark.parametrize(("bad", "reason"), [(0.0, "is 0: there is nothing"), (-0.1, "is -0.1"), (NAN, "not a number")])
-def test_a_task_without_a_base_is_marked_and_the_others_are_compared_without_it(bad, reason):
+def test_tasks_without_a_base_have_no_score_and_the_others_are_compared_without_them(bad, reason):
     matrix, base = random_case(4)
     base[1] = bad
     found = dissociation(matrix, base, tasks=("rte", "cola", "sst2", "sick"))
@@ -121,6 +103,11 @@ def test_a_task_without_a_base_is_marked_and_the_others_are_compared_without_it(
     assert found.double == {pair: alone.double.get(pair) for pair in found.double}
     assert found.double["rte", "cola"] is None
     assert found.double["rte", "sst2"] is not None
+    # One task that is left is not enough.
+    found = dissociation(EXAMPLE, (0.9, bad), tasks=("rte", "cola"))
+    assert np.isnan(found.scores).all()
+    assert found.undefined["rte"] == "no other task has a metric above 0 to compare with"
+    assert found.double == {("rte", "cola"): None}
 
 
 def test_a_task_that_was_not_pruned_has_no_score_but_is_compared_with():
@@ -134,6 +121,10 @@ def test_a_task_that_was_not_pruned_has_no_score_but_is_compared_with():
     assert of(found, "column")[0] == pytest.approx(100 * (kept[2, 0] - kept[0, 0]))
     assert found.means["row"] == pytest.approx(of(found, "row")[[0, 2]].mean())
     assert [flag is None for flag in found.double.values()] == [True, False, True]
+    found = dissociation([[0.6, 0.68], [NAN, NAN]], BASE, tasks="ab")
+    assert of(found, "row")[0] == pytest.approx(30.476, abs=1e-3)
+    assert np.isnan(of(found, "column")[0])
+    assert "by column" in found.undefined["a"]
 
 
 def test_json_has_null_for_what_is_no_number():
@@ -143,64 +134,35 @@ def test_json_has_null_for_what_is_no_number():
     assert data["retained"][0][2] is None
     assert data["row"]["tasks"]["c"] is None
     assert data["column"]["mean"] == pytest.approx(28.41, abs=0.005)
-    assert data["double_dissociation"][:2] == [
-        {"tasks": ["a", "b"], "holds": True},
-        {"tasks": ["a", "c"], "holds": None},
-    ]
+    pairs = [{"tasks": ["a", "b"], "holds": True}, {"tasks": ["a", "c"], "holds": None}]
+    assert data["double_dissociation"][:2] == pairs
     assert list(data["undefined"]) == ["c"]
+    assert dissociation(EXAMPLE, (5e-324, 0.7)).as_dict()["reference"]["tasks"]["0"] is None
 
 
 def test_the_mean_over_percentages_is_that_of_the_mean_matrix():
     chance = np.random.default_rng(5)
     matrices, base = chance.random((3, 3, 3)), np.array([0.9, 0.7, -0.1])
-    found = over_percents([dissociation(matrix, base, tasks="abc") for matrix in matrices])
+    *steps, found = dissociations(matrices, base, tasks="abc")
+    assert [each.as_dict() for each in steps] == [dissociation(each, base, tasks="abc").as_dict() for each in matrices]
     expected = dissociation(matrices.mean(0), base, tasks="abc")
     np.testing.assert_allclose(found.scores, expected.scores)
     np.testing.assert_allclose(found.retained, expected.retained)
-    assert found.double == expected.double
-    assert found.undefined == expected.undefined
+    assert (found.double, found.undefined) == (expected.double, expected.undefined)
+    with pytest.raises(InputError, match="no percentages to take the mean of"):
+        dissociations([], base)
 
 
 @pytest.mark.parametrize(
     ("matrix", "base", "tasks", "message"),
     [
         ([[0.5]], [0.9], ["rte"], r"expected two or more, got one task \(rte\); train with `tasks:`"),
-        (np.empty((0, 0)), [], [], "expected two or more, got none"),
         ([[0.5, 0.6]], BASE, [], r"a matrix \[1, 2\], a base \[2\]"),
-        (EXAMPLE, [0.9], [], r"a base \[1\]"),
         (EXAMPLE, BASE, ["rte"], "1 task names"),
         (EXAMPLE, BASE, ["rte", "rte"], "each name once"),
         ([[0.5, NAN], [0.5, 0.5]], BASE, ["a", "b"], r"the row of task a is \[0.5, nan\]"),
-        (np.zeros((1, 2, 2)), BASE, [], r"a matrix \[1, 2, 2\]"),
     ],
 )
 def test_bad_input_is_refused_in_one_sentence(matrix, base, tasks, message):
     with pytest.raises(InputError, match=message):
         dissociation(matrix, base, tasks=tasks)
-
-
-def test_means_need_the_same_tasks():
-    with pytest.raises(InputError, match="no percentages to take the mean of"):
-        over_percents([])
-    with pytest.raises(InputError, match="tasks a, b and a, c: expected the same tasks"):
-        over_percents([dissociation(EXAMPLE, BASE, tasks="ab"), dissociation(EXAMPLE, BASE, tasks="ac")])
-
-
-def test_one_task_with_a_base_is_not_enough_and_no_crash():
-    found = dissociation(EXAMPLE, (0.9, 0.0), tasks=("rte", "cola"))
-    assert np.isnan(found.scores).all()
-    assert found.undefined["rte"] == "no other task has a metric above 0 to compare with"
-    assert found.double == {("rte", "cola"): None}
-    assert np.isnan(dissociation(EXAMPLE, (0.0, -1.0)).scores).all()
-
-
-def test_a_single_pruned_task_has_scores_by_row_only():
-    found = dissociation([[0.6, 0.68], [NAN, NAN]], BASE, tasks="ab")
-    assert of(found, "row")[0] == pytest.approx(30.476, abs=1e-3)
-    assert np.isnan(of(found, "column")[0])
-    assert "by column" in found.undefined["a"]
-    assert found.means["row"] == of(found, "row")[0]
-
-
-def test_a_tiny_base_gives_no_warning():
-    assert dissociation(EXAMPLE, (5e-324, 0.7)).as_dict()["reference"]["tasks"]["0"] is None

@@ -10,7 +10,7 @@ import headwise as hw
 from headwise.errors import InputError, StateError
 from headwise.heads.statistics import MapStatistics, Marks
 
-# That such models are watched another way is told, and tested elsewhere.
+# The warning about models that are watched another way is tested elsewhere.
 pytestmark = pytest.mark.filterwarnings("ignore::headwise.errors.HeadwiseWarning")
 
 
@@ -33,14 +33,14 @@ def marks_of(mask, lazy=None):
     return Marks(valid, special, texts, wanted)
 
 
-def collect(model, batches):
+def collect(model, batches, lazy=None):
     statistics = MapStatistics()
     with torch.inference_mode(), hw.capture(model, what="map", digest=statistics.digest) as record:
         for batch in batches:
-            statistics.begin(marks_of(batch["attention_mask"]))
+            statistics.begin(marks_of(batch["attention_mask"], lazy))
             model(input_ids=batch["input_ids"], attention_mask=batch["attention_mask"])
             statistics.add(record)
-    return {each.name: each for each in statistics.result()}
+    return statistics.result()
 
 
 def slow(model, batch):
@@ -85,11 +85,12 @@ def test_equals_plain_loops(family):
     expected, found = slow(model, batch), collect(model, [batch])
     assert set(found) == set(expected)
     for name, statistic in found.items():
-        assert statistic.examples == 3
-        for place, values in expected[name].items():
+        assert statistic["examples"] == 3
+        for (layer, head), values in expected[name].items():
             values = torch.tensor(values, dtype=torch.float64)
-            assert statistic.mean[place] == pytest.approx(float(values.mean()), abs=2e-5), (name, place)
-            assert statistic.error[place] == pytest.approx(float(values.std() / math.sqrt(3)), abs=2e-5), (name, place)
+            error = float(values.std() / math.sqrt(3))
+            assert statistic["mean"][layer][head] == pytest.approx(float(values.mean()), abs=2e-5), (name, layer, head)
+            assert statistic["error"][layer][head] == pytest.approx(error, abs=2e-5), (name, layer, head)
 
 
 def test_neither_batches_nor_padding_matter():
@@ -97,26 +98,20 @@ def test_neither_batches_nor_padding_matter():
     one_by_one = [{name: tensor[row : row + 1] for name, tensor in build_batch(padding=3).items()} for row in range(3)]
     together, apart = collect(model, [batch]), collect(model, one_by_one)
     for name in together:
-        assert together[name].mean == pytest.approx(apart[name].mean, abs=1e-5)
+        for one, other in zip(together[name]["mean"], apart[name]["mean"], strict=True):
+            assert one == pytest.approx(other, abs=1e-5)
+    assert set(sum(collect(model, one_by_one[:1])["sink"]["error"], [])) == {None}
 
 
-def test_an_example_of_which_nothing_is_wanted_does_not_count():
+def test_an_example_without_a_target_does_not_count():
     model, batch = build_model("bert").eval(), build_batch()
-    found = {}
-    for lazy in (None, 0):
-        statistics = MapStatistics()
-        with torch.inference_mode(), hw.capture(model, what="map", digest=statistics.digest) as record:
-            statistics.begin(marks_of(batch["attention_mask"], lazy))
-            model(input_ids=batch["input_ids"], attention_mask=batch["attention_mask"])
-            statistics.add(record)
-        found[lazy] = next(each for each in statistics.result() if each.name == "match")
-    alone = slow(model, batch)["match"]
-    assert (found[None].examples, found[0].examples) == (3, 2)
-    for place, values in alone.items():
-        assert found[0].mean[place] == pytest.approx(sum(values[1:]) / 2, abs=2e-5)
+    found = collect(model, [batch], lazy=0)["match"]
+    assert found["examples"] == 2
+    for (layer, head), values in slow(model, batch)["match"].items():
+        assert found["mean"][layer][head] == pytest.approx(sum(values[1:]) / 2, abs=2e-5)
 
 
-def test_nothing_seen_and_broken_attention_are_told():
+def test_no_batch_and_broken_attention_are_refused():
     with pytest.raises(StateError, match="no batch was added"):
         MapStatistics().result()
     with pytest.raises(StateError, match="call begin"):

@@ -17,8 +17,6 @@ from headwise.heads.pruning import (
     top_heads,
 )
 
-SHAPES = [(24, 16), (5, 3)]
-
 
 def scores_of(shape, seed=0):
     """With some ties."""
@@ -60,11 +58,11 @@ def test_a_percentage_of_no_head_is_refused_with_one_that_does():
 # -- by rank ---------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("ascending", [False, True])
-def test_ranks_as_sorting_does(ascending):
-    scores, sign = scores_of((24, 16)), 1 if ascending else -1
-    heads = sorted(np.ndindex(24, 16), key=lambda head: (sign * scores[head], head))
-    assert ranked_heads(scores, ascending=ascending) == heads
+def test_ranks_as_sorting_does():
+    scores = scores_of((24, 16))
+    for ascending, sign in ((False, -1), (True, 1)):
+        heads = sorted(np.ndindex(24, 16), key=lambda head: (sign * scores[head], head))  # noqa: B023
+        assert ranked_heads(scores, ascending=ascending) == heads
 
 
 def slow_mask(scores, count, ascending, keep):
@@ -79,11 +77,10 @@ def slow_mask(scores, count, ascending, keep):
     return mask
 
 
-@pytest.mark.parametrize("shape", SHAPES)
-@pytest.mark.parametrize(("ascending", "keep"), [(False, 0), (True, 1)])
+@pytest.mark.parametrize(("shape", "ascending", "keep"), [((24, 16), False, 0), ((5, 3), True, 1)])
 def test_masks_are_the_first_heads_that_may_go(shape, ascending, keep):
     most = shape[0] * shape[1] - max(1, keep * shape[0])
-    counts = sorted({1, most // 3 or 1, most // 2 or 1, most}, reverse=True)
+    counts = sorted({1, most // 3, most // 2, most}, reverse=True)
     scores = scores_of(shape)
     masks = exact_masks(lambda mask: scores, counts, ascending=ascending, keep_per_layer=keep)
     for mask, count in zip(masks, counts, strict=True):
@@ -97,8 +94,7 @@ def test_masks_are_the_first_heads_that_may_go(shape, ascending, keep):
 # -- exactly ---------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("shape", [(6, 12), (7, 3)])
-@pytest.mark.parametrize(("ascending", "keep"), [(False, 2), (True, 1)])
+@pytest.mark.parametrize(("shape", "ascending", "keep"), [((6, 12), False, 2), ((7, 3), True, 1)])
 def test_exact_pruning_holds_the_protection_and_nests(shape, ascending, keep):
     most = shape[0] * shape[1] - max(1, keep * shape[0])
     counts = [most, 1, most // 2, max(2, most // 4)]
@@ -120,31 +116,31 @@ def test_exact_pruning_holds_the_protection_and_nests(shape, ascending, keep):
     assert [mask.tolist() for mask in seen[1:]] == [mask.tolist() for mask in ordered[:-1]]
 
 
-def test_a_rescorer_cannot_change_the_masks():
-    def meddle(mask):
-        if mask is not None:
-            mask[:] = True
-        return scores_of((3, 4))
+def test_exact_pruning_chooses_by_the_new_scores():
+    scores = {0: [[9, 1, 2], [3, 4, 5]], 1: [[0, 1, 2], [8, 7, 6]]}
 
-    assert [mask.sum() for mask in exact_masks(meddle, [2, 5])] == [2, 5]
+    def rescore(mask):
+        count = 0 if mask is None else int(mask.sum())
+        if mask is not None:
+            mask[:] = True  # must not reach the masks
+        return scores[count]
+
+    masks = exact_masks(rescore, [1, 3])
+    assert np.argwhere(masks[0]).tolist() == [[0, 0]]
+    assert np.argwhere(masks[1]).tolist() == [[0, 0], [1, 0], [1, 1]]
 
 
 # -- chosen heads ----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("shape", "expected"), [((12, 12), 43), ((24, 16), 115)])
-def test_top_heads_are_the_first_of_the_ranking(shape, expected):
-    scores = scores_of(shape)
-    chosen = top_heads(scores, 0.3)
-    assert chosen.sum() == expected
-    assert (chosen == slow_mask(scores, expected, False, 0)).all()
-    assert (top_heads(scores, 0.3, ascending=True, keep_per_layer=2) == slow_mask(scores, expected, True, 2)).all()
-
-
-def test_shares_of_no_head_or_of_kept_heads_are_refused():
+def test_top_heads_are_the_first_of_the_ranking():
+    for shape, expected in (((12, 12), 43), ((24, 16), 115)):
+        scores = scores_of(shape)
+        assert (top_heads(scores, 0.3) == slow_mask(scores, expected, False, 0)).all()
+        assert (top_heads(scores, 0.3, ascending=True, keep_per_layer=2) == slow_mask(scores, expected, True, 2)).all()
+    assert top_heads(scores_of((12, 12)), 0.007).sum() == 1
     with pytest.raises(InputError, match=r"a share of 0.001 of 144 heads is none: give 0.007 or more"):
         top_heads(scores_of((12, 12)), 0.001)
-    assert top_heads(scores_of((12, 12)), 0.007).sum() == 1
     with pytest.raises(InputError, match="keeping 2 in each layer leaves 6 of 12 to choose from"):
         top_heads(scores_of((3, 4)), 0.75, keep_per_layer=2)
 
@@ -229,26 +225,17 @@ def test_layer_matched_masks_are_uniform_within_a_layer():
 # -- refused ---------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("call", "message"),
-    [
+def test_wrong_values_are_refused():
+    for call, message in (
         (lambda: head_count(72, 100), "percent=100: expected a number above 0 and below 100"),
         (lambda: top_heads(scores_of((3, 4)), 1.01), "a share of heads of 1.01: expected a number above 0, at most 1"),
         (lambda: ranked_heads([[1.0, float("nan")]]), "the score of layer 0, head 1 is nan"),
         (lambda: layer_matched_masks(np.ones((2, 3)), 1, seed=0), "the mask to match is float64"),
         (lambda: random_masks((2, 2), [1], 0, 0), "repeats=0: expected a whole number of 1 or more"),
         (lambda: exact_masks(lambda mask: scores_of((3, 4) if mask is None else (4, 3)), [1, 2]), "one model only"),
-    ],
-)
-def test_wrong_values_are_refused(call, message):
-    with pytest.raises(InputError, match=message):
-        call()
-
-
-MAKERS = {
-    "exact": lambda shape, counts, keep: exact_masks(lambda mask: scores_of(shape), counts, keep_per_layer=keep),
-    "random": lambda shape, counts, keep: random_masks(shape, counts, 2, 0, keep_per_layer=keep),
-}
+    ):
+        with pytest.raises(InputError, match=message):
+            call()
 
 
 REFUSED = [
@@ -265,11 +252,13 @@ REFUSED = [
 ]
 
 
-@pytest.mark.parametrize("kind", MAKERS)
-def test_impossible_counts_are_refused(kind):
+def test_impossible_counts_are_refused():
     for shape, counts, keep, expected in REFUSED:
+        scores = scores_of(shape)
         with pytest.raises(InputError, match=expected):
-            MAKERS[kind](shape, counts, keep)
+            exact_masks(lambda mask, scores=scores: scores, counts, keep_per_layer=keep)
+        with pytest.raises(InputError, match=expected):
+            random_masks(shape, counts, 2, 0, keep_per_layer=keep)
 
 
 def test_the_largest_percentage_that_is_named_can_be_had():
@@ -279,10 +268,3 @@ def test_the_largest_percentage_that_is_named_can_be_had():
             random_masks(shape, [total], 1, 0, keep_per_layer=keep)
         percent = float(str(refusal.value).split(" heads (")[1].split(" percent")[0])
         assert head_count(total, percent) == total - max(1, keep * shape[0])
-
-
-def test_exact_pruning_chooses_by_the_new_scores():
-    scores = {0: [[9, 1, 2], [3, 4, 5]], 1: [[0, 1, 2], [8, 7, 6]]}
-    masks = exact_masks(lambda mask: scores[0 if mask is None else int(mask.sum())], [1, 3])
-    assert np.argwhere(masks[0]).tolist() == [[0, 0]]
-    assert np.argwhere(masks[1]).tolist() == [[0, 0], [1, 0], [1, 1]]

@@ -1,4 +1,4 @@
-"""Head statistics against plain loops and by hand, whatever the batches; vectors and mean maps of one example."""
+"""Head statistics against plain loops, whatever the batches; vectors and mean maps of one example."""
 
 import json
 import math
@@ -13,15 +13,13 @@ from headwise.attention import AttentionRecord, Request
 from headwise.errors import InputError, StateError
 from headwise.heads import HeadStatistics, head_vectors, mean_map, principal_components
 
-HEADS, LAYERS = 4, 3
 
-
-def by_hand(received, valid=None, special=None, heads=None):
+def by_hand(received, valid=None, heads=None):
     """A record of received attention [B,M,K] in one layer."""
     tensor = torch.tensor(received)
     valid = torch.ones(tensor.shape[0], tensor.shape[2], dtype=torch.bool) if valid is None else torch.tensor(valid)
     request = Request.of("received", heads or {0: tuple(range(tensor.shape[1]))})
-    return AttentionRecord(request).fill({0: tensor}, valid, None if special is None else torch.tensor(special))
+    return AttentionRecord(request).fill({0: tensor}, valid, None)
 
 
 def summary(record, deciding=None):
@@ -30,26 +28,7 @@ def summary(record, deciding=None):
     return statistics.result()
 
 
-def random_record(layers=2):
-    valid = torch.ones(3, 9, dtype=torch.bool)
-    valid[1, 6:] = False
-    valid[2, :4] = False
-    special = torch.zeros(3, 9, dtype=torch.bool)
-    special[[0, 1, 2], [0, 0, 4]] = True
-    return record_of(random_maps(valid).detach(), valid, layers=layers, special=special)
-
-
-def approximately(value):
-    return pytest.approx(value, rel=1e-12)
-
-
 # -- the slow way ------------------------------------------------------------------------------------------------------
-
-
-def slow_vectors(record):
-    """For every example the vectors of its maps, cut to tokens, as lists of numbers."""
-    for maps, valid in zip(record.stacked(), record.valid, strict=True):
-        yield [[float(value) for value, token in zip(one, valid, strict=True) if token] for one in maps]
 
 
 def slow_cosine(first, second):
@@ -66,60 +45,49 @@ def mean(values):
     return sum(values) / len(values)
 
 
-def slow_share(record, chosen):
-    """Share and lift over the examples that have a chosen token."""
+def slow_share(examples, record, chosen):
+    """Share and lift over the examples that have a chosen token, and how many they are."""
     shares, lifts = [], []
-    for vectors, valid, wanted in zip(slow_vectors(record), record.valid, chosen, strict=True):
-        places = [place for place, index in enumerate(valid.nonzero().flatten()) if wanted[index]]
-        if places:
-            share = mean(sum(vector[place] for place in places) / sum(vector) for vector in vectors)
+    for vectors, valid, wanted in zip(examples, record.valid, chosen, strict=True):
+        marked = [place for place, index in enumerate(valid.nonzero().flatten()) if wanted[index]]
+        if marked:
+            share = mean(sum(vector[place] for place in marked) / sum(vector) for vector in vectors)
             shares.append(share)
-            lifts.append(share / (len(places) / len(vectors[0])))
+            lifts.append(share / (len(marked) / len(vectors[0])))
     return mean(shares), mean(lifts), len(shares)
 
 
-def test_similarity_of_each_head_equals_the_slow_loops():
-    record = random_record()
-    cosines = [
-        [mean(slow_cosine(a, b) for j, b in enumerate(vectors) if i != j) for i, a in enumerate(vectors)]
-        for vectors in slow_vectors(record)
-    ]
-    expected = [mean(column) for column in zip(*cosines, strict=True)]
-    found = summary(record)
-    assert found.similarity_by_head == [approximately(expected[:3]), approximately(expected[3:])]
-    assert found.similarity == approximately(mean(expected))
-    assert found.examples == 3
-
-
-def test_entropy_equals_the_slow_loops():
-    record = random_record()
-    entropies = [[slow_entropy(vector) for vector in vectors] for vectors in slow_vectors(record)]
-    expected = [mean(column) for column in zip(*entropies, strict=True)]
-    found = summary(record)
-    assert found.entropy_by_head == [approximately(expected[:3]), approximately(expected[3:])]
-    assert found.entropy == approximately(mean(expected))
-
-
-def test_shares_equal_the_slow_loops():
-    record = random_record()
-    deciding = torch.zeros(3, 9, dtype=torch.bool)
+def test_every_number_equals_the_slow_loops():
+    valid, special, deciding = torch.ones(3, 9).bool(), torch.zeros(3, 9).bool(), torch.zeros(3, 9).bool()
+    valid[1, 6:] = valid[2, :4] = False
+    special[[0, 1, 2], [0, 0, 4]] = True
     deciding[0, [2, 3]] = True
     deciding[1, [1, 8]] = True  # the second of these is padding, and does not count
+    record = record_of(random_maps(valid).detach(), valid, layers=2, special=special)
+    # For every example the vectors of its maps, cut to tokens.
+    examples = [
+        [[float(value) for value, token in zip(one, tokens, strict=True) if token] for one in maps]
+        for maps, tokens in zip(record.stacked(), valid, strict=True)
+    ]
+    cosines = [
+        [mean(slow_cosine(a, b) for j, b in enumerate(vectors) if i != j) for i, a in enumerate(vectors)]
+        for vectors in examples
+    ]
+    entropies = [[slow_entropy(vector) for vector in vectors] for vectors in examples]
     found = summary(record, deciding)
-    expected = slow_share(record, deciding)
-    assert (found.deciding_share, found.deciding_lift) == approximately(expected[:2])
-    assert found.deciding_examples == expected[2] == 2
-    expected = slow_share(record, record.special)
-    assert (found.special_share, found.special_lift) == approximately(expected[:2])
-    assert found.special_examples == 3
-
-
-# -- by hand -----------------------------------------------------------------------------------------------------------
-
-
-def test_a_single_token_and_a_head_that_gives_nothing_stay_finite():
-    found = summary(by_hand([[[1.0, 0.0], [0.0, 0.0]]], valid=[[True, False]]))
-    assert (found.entropy, found.similarity) == (1.0, 0.0)
+    assert found.examples == 3
+    for values, total, by_head in (
+        (cosines, found.similarity, found.similarity_by_head),
+        (entropies, found.entropy, found.entropy_by_head),
+    ):
+        expected = [mean(column) for column in zip(*values, strict=True)]
+        assert sum(by_head, []) == pytest.approx(expected, rel=1e-12)
+        assert total == pytest.approx(mean(expected), rel=1e-12)
+    shares = (found.deciding_share, found.deciding_lift, found.deciding_examples)
+    assert shares == pytest.approx(slow_share(examples, record, deciding), rel=1e-12)
+    shares = (found.special_share, found.special_lift, found.special_examples)
+    assert shares == pytest.approx(slow_share(examples, record, special), rel=1e-12)
+    assert (found.deciding_examples, found.special_examples) == (2, 3)
 
 
 def test_the_result_names_its_heads_and_is_json():
@@ -129,6 +97,9 @@ def test_the_result_names_its_heads_and_is_json():
     assert (found.layers, found.heads) == ([1, 5], [[3], [0, 2]])
     assert [len(row) for row in found.similarity_by_head] == [len(row) for row in found.entropy_by_head] == [1, 2]
     assert json.loads(json.dumps(found.as_dict(), allow_nan=False)) == found.as_dict()
+    # A single token, and a head that gives nothing.
+    alone = summary(by_hand([[[1.0, 0.0], [0.0, 0.0]]], valid=[[True, False]]))
+    assert (alone.entropy, alone.similarity) == (1.0, 0.0)
 
 
 # -- batches of a model ------------------------------------------------------------------------------------------------
@@ -145,29 +116,19 @@ def of_model(batches, dtype=torch.float64):
     return statistics.result().as_dict()
 
 
-def assert_same(first, second, tolerance=1e-10):
+def assert_same(first, second, tolerance):
     assert first.keys() == second.keys()
     for name, value in first.items():
-        torch.testing.assert_close(
-            torch.tensor(value, dtype=torch.float64),
-            torch.tensor(second[name], dtype=torch.float64),
-            rtol=tolerance,
-            atol=tolerance,
-            msg=name,
-        )
+        one, other = (torch.tensor(each, dtype=torch.float64) for each in (value, second[name]))
+        torch.testing.assert_close(one, other, rtol=tolerance, atol=tolerance, msg=name)
 
 
-def test_batch_size_order_and_padding_change_nothing(batch):
-    padded = build_batch(padding=7)
+def test_batches_padding_and_low_precision_change_nothing(batch):
+    expected, padded = of_model([batch]), build_batch(padding=7)
     single = [{name: value[i : i + 1] for name, value in padded.items()} for i in (2, 0, 1)]
-    assert_same(of_model(single), of_model([batch]))
+    assert_same(of_model(single), expected, 1e-10)
+    assert_same(of_model([batch], torch.float32), expected, 1e-5)
 
-
-def test_low_precision_of_the_model_is_not_made_worse(batch):
-    assert_same(of_model([batch], torch.float32), of_model([batch]), 1e-5)
-
-
-# -- what is refused ---------------------------------------------------------------------------------------------------
 
 PAIR = [[[1.0, 1.0], [1.0, 1.0]]]
 
@@ -178,7 +139,6 @@ PAIR = [[[1.0, 1.0], [1.0, 1.0]]]
         pytest.param(by_hand([[[1.0, 1.0]]]), None, "only one head", id="one head"),
         pytest.param(by_hand([[[math.nan, 1.0], [1.0, 1.0]]]), None, "example 0 is not finite", id="nan"),
         pytest.param(by_hand(PAIR), torch.ones(1, 3).bool(), r"bool \[1, 3\]: expected .*\[1, 2\]", id="other length"),
-        pytest.param(by_hand(PAIR), torch.ones(1, 2), "float32", id="not a mask"),
     ],
 )
 def test_bad_input_is_refused_and_not_counted(record, deciding, message):
@@ -187,10 +147,6 @@ def test_bad_input_is_refused_and_not_counted(record, deciding, message):
         statistics.add(record, deciding)
     with pytest.raises(StateError):
         statistics.result()
-
-
-def test_other_heads_are_refused():
-    statistics = HeadStatistics()
     statistics.add(by_hand(PAIR))
     with pytest.raises(InputError, match="for each choice of heads"):
         statistics.add(by_hand(PAIR, heads={0: (1, 2)}))
@@ -214,33 +170,23 @@ def close(first, second):
 
 
 @pytest.mark.parametrize(("example", "tokens"), [(0, 12), (2, 6)])
-def test_vectors_are_received_attention_that_sums_to_one(batch, example, tokens):
-    record = captured(batch, "received")
-    vectors = head_vectors(record, example)
+def test_vectors_and_mean_map_of_an_example(batch, example, tokens):
+    received, maps = captured(batch, "received"), captured(batch, "map")
+    vectors = head_vectors(received, example)
     assert vectors.shape == (MAPS, tokens)
-    close(vectors, record.stacked()[example, :, :tokens] / tokens)  # every token gives one, so `tokens` come in
-    close(vectors.sum(1), torch.ones(MAPS).double())
-
-
-@pytest.mark.parametrize("example", [0, 2])
-def test_mean_map_is_the_mean_over_heads_and_layers(batch, example):
-    record = captured(batch, "map")
-    tokens = int(record.valid[example].sum())
+    close(vectors, received.stacked()[example, :, :tokens] / tokens)  # every token gives one, so `tokens` come in
     total = torch.zeros(tokens, tokens).double()
-    for layer, head in record.maps:
-        total += record[layer][example, head, :tokens, :tokens]
-    close(mean_map(record, example), total / MAPS)
-    close(mean_map(record, example).sum(1), torch.ones(tokens).double())
-
-
-@pytest.mark.parametrize(("question", "what"), [(head_vectors, "received"), (mean_map, "map")])
-def test_other_records_and_examples_are_refused(batch, question, what):
-    other = {"received": "map", "map": "received"}[what]
-    with pytest.raises(InputError, match=f"capture it with what='{what}'"):
-        question(captured(batch, other), 0)
-    for example in (-1, 3):
+    for layer, head in maps.maps:
+        total += maps[layer][example, head, :tokens, :tokens]
+    close(mean_map(maps, example), total / MAPS)
+    for question, record, other, what in (
+        (head_vectors, received, maps, "received"),
+        (mean_map, maps, received, "map"),
+    ):
+        with pytest.raises(InputError, match=f"capture it with what='{what}'"):
+            question(other, 0)
         with pytest.raises(InputError, match="it holds 0 to 2"):
-            question(captured(batch, what), example)
+            question(record, 3)
 
 
 # -- principal components ----------------------------------------------------------------------------------------------
@@ -253,9 +199,6 @@ def test_components_equal_the_eigenvectors_of_the_covariance():
     values, axes = torch.linalg.eigh(centred.T @ centred)  # ascending
     close(coordinates.abs(), (centred @ axes[:, -3:].flip(1)).abs())
     close(explained, values[-3:].flip(0) / values.sum())
-
-
-def test_of_equal_entries_the_first_is_positive():
     # Two tokens: what one gets the other loses, so both entries of the axis are equal but for rounding.
     for first in torch.rand(50, 6, dtype=torch.float64):
         coordinates, _ = principal_components(torch.stack([first, 1 - first], 1))
@@ -270,9 +213,6 @@ def test_points_that_agree_and_axes_that_are_missing_give_zero():
     coordinates, explained = principal_components(torch.tensor([[1.0], [3.0]]), 2)
     close(coordinates, torch.tensor([[-1.0, 0.0], [1.0, 0.0]]).double())
     close(explained, torch.tensor([1.0, 0.0]).double())
-
-
-@pytest.mark.parametrize(("shape", "count"), [((3,), 2), ((0, 3), 2), ((3, 3), 0)])
-def test_bad_vectors_are_refused(shape, count):
-    with pytest.raises(InputError, match=r"expected vectors \[M,T\]"):
-        principal_components(torch.ones(shape), count)
+    for shape, count in (((3,), 2), ((0, 3), 2), ((3, 3), 0)):
+        with pytest.raises(InputError, match=r"expected vectors \[M,T\]"):
+            principal_components(torch.ones(shape), count)

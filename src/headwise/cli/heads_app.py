@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from itertools import combinations
 from math import isnan
 from pathlib import Path
@@ -17,58 +18,40 @@ from headwise.cli.parameters import AllowCode, AsJson, Batch, Data, Download, On
 from headwise.cli.progress_bar import progress
 
 if TYPE_CHECKING:
-    from headwise.experiments.head_studies.head_dissociation import CurveDissociation
-    from headwise.experiments.head_studies.head_similarity import TaskSimilarity
     from headwise.experiments.head_studies.prune_curve import PruneCurve
-    from headwise.heads.importance import HeadImportance
-    from headwise.heads.similarity import ImportanceSimilarity
+    from headwise.training import Listener
 
 heads = typer.Typer(help="Ask what the heads of a trained model do.", no_args_is_help=True, rich_markup_mode=None)
 
-Output = Annotated[Path | None, typer.Option(help="Folder for the results; default RUN/heads.", show_default=False)]
+Output = Annotated[Path | None, typer.Option(help="Folder for the results; default RUN/heads.")]
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace earlier results of this command.")]
 Seed = Annotated[int, typer.Option(min=0, help="Seed of random choices.")]
-DissociationSeed = Annotated[
-    int,
-    typer.Option(min=0, help="For the intervals, and for the curve if it is measured now: one on disk has its own."),
-]
 Granularity = Annotated[str, typer.Option(help="sample, token (the authors') or batch.")]
 Normalise = Annotated[str, typer.Option(help="none, or layer: divide each layer's scores by their length.")]
+Split = Annotated[str, typer.Option(help="Which examples.")]
+Examples = Annotated[int, typer.Option(min=1, help="Largest number of each task, a seeded sample.")]
 
 # Options of the curve have no default here, so that a curve on disk is compared only with the options that are given.
 Percent = Annotated[
-    list[float] | None,
-    typer.Option(help="Percent of all heads to prune, one or more; default 20 30 40.", show_default=False),
+    list[float] | None, typer.Option(help="Percent of all heads to prune, one or more; default 20 30 40.")
 ]
-Number = Annotated[
-    list[int] | None,
-    typer.Option(help="Numbers of heads to prune, one or more, instead of --percent.", show_default=False),
-]
+Number = Annotated[list[int] | None, typer.Option(help="Numbers of heads to prune, one or more, instead of --percent.")]
 PrunedFor = Annotated[
     list[str] | None,
     typer.Option("--task", help="Whose heads are pruned; may be repeated. Default: every task's in turn."),
 ]
-Order = Annotated[
-    str | None,
-    typer.Option(help="descending (default): the most important heads first; or ascending.", show_default=False),
-]
+Order = Annotated[str | None, typer.Option(help="descending (default): the most important heads first; or ascending.")]
 Controls = Annotated[
     bool | None,
-    typer.Option(
-        "--controls/--no-controls", help="Also random masks and the ascending order; default yes.", show_default=False
-    ),
+    typer.Option("--controls/--no-controls", help="Also random masks and the ascending order; default yes."),
 ]
 Random = Annotated[
-    int | None,
-    typer.Option(min=0, help="Random masks for each step, and as many layer-matched ones; default 3."),
+    int | None, typer.Option(min=0, help="Random masks for each step, and as many layer-matched ones; default 3.")
 ]
 Exact = Annotated[
-    bool | None,
-    typer.Option("--exact/--one-shot", help="Measure importance again before every step; default no."),
+    bool | None, typer.Option("--exact/--one-shot", help="Measure importance again before every step; default no.")
 ]
-KeepPerLayer = Annotated[
-    int | None, typer.Option(min=0, help="Heads of each layer that always stay; default 0.", show_default=False)
-]
+KeepPerLayer = Annotated[int | None, typer.Option(min=0, help="Heads of each layer that always stay; default 0.")]
 CurveGranularity = Annotated[str | None, typer.Option(help="sample (default), token (the authors') or batch.")]
 CurveNormalise = Annotated[str | None, typer.Option(help="none (default) or layer.")]
 CurveExamples = Annotated[int | None, typer.Option(min=1, help="Examples for importance; default 10000.")]
@@ -117,7 +100,21 @@ def _curve_settings(options: Mapping[str, Any]) -> dict[str, Any]:
     return {name: tuple(value) if isinstance(value, list) else value for name, value in present.items()}
 
 
-def _print(content: Mapping[str, Any], paths: list[Path], as_json: bool, *tables: Table, lines: Any = ()) -> None:
+@contextmanager
+def _study(run: Path, name: str, output: Path | None, overwrite: bool) -> Iterator[tuple[Path, Listener]]:
+    """Lock the folder of a study's results while the block measures and writes them; gives it, and the progress."""
+    from headwise.experiments.head_studies.head_files import FOLDER, new_results
+    from headwise.training.encoders import quiet_libraries
+
+    quiet_libraries()
+    folder = run / FOLDER if output is None else output.expanduser()
+    with progress() as listener, new_results(run, folder, [folder / f"{name}.json"], overwrite=overwrite):
+        yield folder, listener
+
+
+def _print(
+    content: Mapping[str, Any], paths: list[Path], as_json: bool, *tables: Table, lines: Iterable[str] = ()
+) -> None:
     """Print a result as JSON with its files, or as tables with further lines and the folder."""
     from headwise.cli.console import print_tables
     from headwise.experiments.head_studies.head_files import json_text
@@ -131,12 +128,18 @@ def _print(content: Mapping[str, Any], paths: list[Path], as_json: bool, *tables
 
 
 def _table(
-    left: tuple[str, ...], right: tuple[str, ...], title: str | None = None, caption: str | None = None
+    left: Sequence[str],
+    right: Sequence[str],
+    rows: Iterable[Iterable[str]],
+    title: str | None = None,
+    caption: str | None = None,
 ) -> Table:
     """A table without lines: texts in the left columns, numbers in the right ones."""
     table = Table(title=title, title_justify="left", box=None, caption=caption, caption_justify="left")
-    for name in (*left, *right):
-        table.add_column(name, justify="left" if name in left else "right", no_wrap=True)
+    for index, name in enumerate((*left, *right)):
+        table.add_column(name, justify="left" if index < len(left) else "right", no_wrap=True)
+    for row in rows:
+        table.add_row(*row)
     return table
 
 
@@ -168,8 +171,7 @@ def patterns(
     For each pattern, such as looking at the next token: the share of attention on the targets of the pattern, if
     attention were even, for the mean of all heads, and for the strongest. Layers and heads count from 0.
     """
-    from rich.console import Console
-
+    from headwise.cli.console import print_tables
     from headwise.experiments.apply import Source
     from headwise.experiments.head_studies.head_patterns import study_patterns
     from headwise.training.encoders import quiet_libraries
@@ -190,7 +192,7 @@ def patterns(
         named = [f"layer {head.layer} head {head.head}: {head.share:.2f}" for head in strongest[name]]
         numbers = (_number(value, 2, "-") for value in (each.even, each.share))
         table.add_row(name, str(each.examples), *numbers, "\n".join(named) or "-")
-    Console().print(table)
+    print_tables(table)
 
 
 # -- importance --------------------------------------------------------------------------------------------------------
@@ -202,8 +204,8 @@ def importance(
     task: Annotated[list[str] | None, typer.Option(help="A task; may be repeated. Default: all of RUN.")] = None,
     granularity: Granularity = "sample",
     normalise: Normalise = "none",
-    examples: Annotated[int, typer.Option(min=1, help="Largest number of each task, a seeded sample.")] = 10_000,
-    split: Annotated[str, typer.Option(help="Which examples.")] = "train",
+    examples: Examples = 10_000,
+    split: Split = "train",
     seed: Seed = 0,
     top: Annotated[int, typer.Option(min=1, help="Heads to name for each task.")] = 5,
     data: Data = None,
@@ -217,56 +219,52 @@ def importance(
 
     A head's score is the slope of the loss when its output is turned down. Writes importance.json and importance.csv.
     """
-    from headwise.experiments.apply import Source
-    from headwise.experiments.head_studies.head_importance import ImportanceSettings, study_importance
-    from headwise.training.encoders import quiet_libraries
+    from headwise.experiments.apply import Source, load_tasks
+    from headwise.experiments.head_studies import head_files, head_importance
 
-    settings = ImportanceSettings(granularity, normalise, examples, split, seed)
-    quiet_libraries()
-    with progress() as shown:
-        study = study_importance(
-            run, settings, Source(data, download), task=task or (), output=output, overwrite=overwrite, listener=shown
-        )
-    tables = [_strongest_table(study.tasks, top), _stability_table(study.tasks)]
-    if study.similarity is not None:
-        tables.append(_overlap_table(study.similarity))
-    _print(study.content, study.paths, as_json, *tables)
-
-
-def _strongest_table(tasks: Mapping[str, HeadImportance], top: int) -> Table:
-    from headwise.heads.pruning import ranked_heads
-
-    table = Table("task", "examples", "strongest heads", box=None)
-    for task, each in tasks.items():
-        lines = []
-        for layer, head in ranked_heads(each.scores)[:top]:
-            width = "" if each.half_width is None else f" ± {each.half_width[layer, head]:.3g}"
-            lines.append(f"layer {layer} head {head}: {each.scores[layer, head]:.4g}{width}")
-        table.add_row(task, str(each.examples), "\n".join(lines))
-    return table
-
-
-def _stability_table(tasks: Mapping[str, HeadImportance]) -> Table:
-    """How alike the rankings of two halves of the examples are."""
-    halves = {task: each.stability for task, each in tasks.items() if each.stability is not None}
-    shares = sorted({share for each in halves.values() for share in each.overlap})
-    columns = ("rank correlation", *(f"overlap of top {share:.0%}" for share in shares))
-    table = _table(("task",), columns, "two halves of the examples")
-    for task, each in halves.items():
-        overlaps = (_number(each.overlap.get(share), 2, "-") for share in shares)
-        table.add_row(task, f"{each.spearman:.3f}", *overlaps)
-    return table
+    settings, name = head_importance.ImportanceSettings(granularity, normalise, examples, split, seed), "importance"
+    with _study(run, name, output, overwrite) as (folder, shown):
+        tasks = load_tasks(run, task or ())
+        content = head_importance.measure_importance(tasks, settings, Source(data, download), listener=shown)
+        rows = list(head_importance.importance_rows(content))
+        paths = head_files.write_result(folder, name, content, rows=rows)
+    strongest = Table("task", "examples", "strongest heads", box=None)
+    for name, each in content["tasks"].items():
+        ranked = sorted((row for row in rows if row["task"] == name), key=lambda row: row["rank"])
+        lines = [
+            f"layer {row['layer']} head {row['head']}: {row['score']:.4g}"
+            + ("" if row["half_width"] is None else f" ± {row['half_width']:.3g}")
+            for row in ranked[:top]
+        ]
+        strongest.add_row(name, str(each["examples"]), "\n".join(lines))
+    halves = {name: each["stability"] for name, each in content["tasks"].items() if each["stability"]}
+    shares = sorted({share for each in halves.values() for share in each["overlap"]}, key=float)
+    stability = _table(
+        ["task"],
+        ["rank correlation", *(f"overlap of top {float(share):.0%}" for share in shares)],
+        (
+            [name, f"{each['spearman']:.3f}", *(_number(each["overlap"].get(share), 2, "-") for share in shares)]
+            for name, each in halves.items()
+        ),
+        title="two halves of the examples",
+    )
+    between = [_overlap_table(content["similarity"])] if "similarity" in content else []
+    _print(content, paths, as_json, strongest, stability, *between)
 
 
-def _overlap_table(similarity: ImportanceSimilarity) -> Table:
+def _overlap_table(similarity: Mapping[str, Any]) -> Table:
     """How far tasks need the same heads, with the overlap to expect by chance in the column names."""
-    chance = (f"top {share:.0%} (chance {similarity.chance[share]:.2f})" for share in similarity.overlap)
-    table = _table(("tasks",), ("rank correlation", *chance), "between tasks")
-    for at in combinations(range(len(similarity.tasks)), 2):
-        overlaps = (f"{values[at]:.2f}" for values in similarity.overlap.values())
-        names = ", ".join(similarity.tasks[index] for index in at)
-        table.add_row(names, f"{similarity.spearman[at]:.3f}", *overlaps)
-    return table
+    overlap, tasks = similarity["overlap"], similarity["tasks"]
+    chance = (f"top {float(share):.0%} (chance {similarity['chance'][share]:.2f})" for share in overlap)
+    rows = [
+        [
+            f"{tasks[one]}, {tasks[other]}",
+            _number(similarity["spearman"][one][other], 3),
+            *(f"{values[one][other]:.2f}" for values in overlap.values()),
+        ]
+        for one, other in combinations(range(len(tasks)), 2)
+    ]
+    return _table(["tasks"], ["rank correlation", *chance], rows, "between tasks")
 
 
 # -- pruning curves ----------------------------------------------------------------------------------------------------
@@ -303,50 +301,44 @@ def prune_curve(
     Beside them, as controls: the heads that a task needs least, random heads, and random heads of the same layers.
     Writes prune-curve.json, prune-curve.csv and prune-curve.safetensors (the predictions).
     """
-    asked = _curve_settings(locals())
-    from headwise.experiments.apply import Source
+    options = _curve_settings(locals())
+    from headwise.experiments.apply import Source, load_tasks
     from headwise.experiments.head_studies.curve_masks import CurveSettings
-    from headwise.experiments.head_studies.prune_curve import study_curve
-    from headwise.training.encoders import quiet_libraries
+    from headwise.experiments.head_studies.prune_curve import measure_curve, write_curve
 
-    settings = CurveSettings(**asked, seed=seed)
-    quiet_libraries()
-    with progress() as shown:
-        curve, paths = study_curve(
-            run, settings, Source(data, download), batch=batch, output=output, overwrite=overwrite, listener=shown
-        )
+    settings, source = CurveSettings(**options, seed=seed), Source(data, download)
+    with _study(run, "prune-curve", output, overwrite) as (folder, shown):
+        curve = measure_curve(load_tasks(run), settings, source, batch=batch, listener=shown)
+        paths = write_curve(folder, curve)
     _print(curve.as_dict(), paths, as_json, _curve_table(curve))
 
 
 def _curve_table(curve: PruneCurve) -> Table:
     """Whose heads were pruned, and how many, in rows; what is left of each task in columns."""
-    settings, caption = curve.settings, None
+    from headwise.experiments.head_studies.curve_masks import step_label
+
+    settings, base = curve.settings, curve.base
+    pruned = [(index, task) for index, task in enumerate(curve.tasks) if task in curve.pruned_for]
+    words = {"descending": "", "ascending": "least of "}
+    parts = [
+        (words[order] + task, curve.matrix(order)[:, index, None])
+        for order in settings.orders
+        for index, task in pruned
+    ]
+    caption = None
     if settings.repeats:
         caption = f"random, like: means of {settings.repeats} masks; like: as many heads in each layer."
-    columns = tuple(f"{task}\n{metric}" for task, metric in curve.metrics.items())
+        parts.append(("random", curve.random))
+        parts += [(f"like {task}", curve.layer_matched[:, index]) for index, task in pruned]
+    rows = [["none", "", *(f"{value:.4f}       " for value in base)]]
+    for what, masked in parts:  # [K,R,T]
+        for step, values in enumerate(masked.mean(1)):
+            shares = (f"{value / whole:.0%}" if whole > 0 else "n/a" for value, whole in zip(values, base, strict=True))
+            cells = (f"{value:.4f} {share:>6}" for value, share in zip(values, shares, strict=True))
+            rows.append([step_label(curve.percent(step), curve.counts[step]), what, *cells])
+    columns = [f"{task}\n{metric}" for task, metric in curve.metrics.items()]
     title = f"{settings.split}, of {curve.shape[0] * curve.shape[1]} heads"
-    table = _table(("pruned", "heads of"), columns, title, caption)
-    table.add_row("none", "", *(f"{value:.4f}       " for value in curve.base))
-
-    def add(step: int, what: str, values: Any) -> None:
-        """One row: each metric, and its share of the base."""
-        shares = (f"{value / base:.0%}" if base > 0 else "n/a" for value, base in zip(values, curve.base, strict=True))
-        cells = (f"{value:.4f} {share:>6}" for value, share in zip(values, shares, strict=True))
-        table.add_row(settings.label(step, curve.counts[step]), what, *cells)
-
-    def add_tasks(words: str, values: Any) -> None:
-        """From values [K,S,R,T]."""
-        for row, task in enumerate(curve.tasks):
-            for step in range(len(curve.counts)) if task in curve.pruned_for else ():
-                add(step, f"{words}{task}", values[step, row].mean(0))
-
-    for order in settings.orders:
-        add_tasks("least of " if order == "ascending" else "", curve.matrix(order)[:, :, None])
-    if settings.repeats:
-        for step, values in enumerate(curve.random):
-            add(step, "random", values.mean(0))
-        add_tasks("like ", curve.layer_matched)
-    return table
+    return _table(["pruned", "heads of"], columns, rows, title, caption)
 
 
 # -- D-scores ----------------------------------------------------------------------------------------------------------
@@ -370,7 +362,12 @@ def dissociation(
     split: CurveSplit = None,
     limit: Limit = None,
     resamples: Annotated[int, typer.Option(min=1, help="Draws of the examples for the intervals.")] = 1000,
-    seed: DissociationSeed = 0,
+    seed: Annotated[
+        int,
+        typer.Option(
+            min=0, help="For the intervals, and for the curve if it is measured now: one on disk has its own."
+        ),
+    ] = 0,
     batch: Batch = None,
     data: Data = None,
     output: Output = None,
@@ -384,80 +381,74 @@ def dissociation(
     Uses the curve of `headwise heads prune-curve`; without one it is measured first, with the same options. Writes
     dissociation.json and dissociation.csv; --overwrite replaces these, never the curve.
     """
-    asked = _curve_settings(locals())
+    options = _curve_settings(locals())
     from headwise.experiments.apply import Source
     from headwise.experiments.head_studies.head_dissociation import study_dissociation
-    from headwise.training.encoders import quiet_libraries
 
-    quiet_libraries()
-    with progress() as shown:
-        scores, paths = study_dissociation(
-            run,
-            asked,
-            Source(data, download),
-            resamples=resamples,
-            seed=seed,
-            batch=batch,
-            output=output,
-            overwrite=overwrite,
-            listener=shown,
-        )
-    _print(scores.as_dict(), paths, as_json, *_score_tables(scores), lines=_remarks(scores))
+    more: dict[str, Any] = {"resamples": resamples, "seed": seed, "batch": batch}
+    with _study(run, "dissociation", output, overwrite) as (folder, shown):
+        scores, paths = study_dissociation(run, folder, options, Source(data, download), **more, listener=shown)
+    _print(scores, paths, as_json, *_score_tables(scores), lines=_remarks(scores))
 
 
-def _score_tables(scores: CurveDissociation) -> tuple[Table, Table]:
+def _labelled_steps(scores: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
+    """The steps of the curve by their names, and their mean."""
+    from headwise.experiments.head_studies.curve_masks import step_label
+
+    steps = {step_label(step["percent"], step["heads"]): step for step in scores["steps"]}
+    return {**steps, "mean": scores["mean"]}
+
+
+def _score_tables(scores: Mapping[str, Any]) -> tuple[Table, Table]:
     """The scores of steps and variants with their intervals, and the mean by row beside its controls."""
-    from headwise.heads.dissociation import VARIANTS
 
+    def cell(variant: str, task: str | None, score: Any, low: Any, high: Any) -> str:
+        """A score with its interval, of one task or of the mean."""
+        values = [
+            part[variant]["mean"] if task is None else part[variant]["tasks"][task] for part in (score, low, high)
+        ]
+        return "n/a" if values[0] is None else "{} [{}, {}]".format(*map(_number, values))
+
+    rows, controls = [], []
+    for label, step in _labelled_steps(scores).items():
+        for variant in ("reference", "row", "column"):
+            ends = step, step["interval"]["low"], step["interval"]["high"]
+            first = label if variant == "reference" else ""
+            rows.append([first, variant, *(cell(variant, task, *ends) for task in (*scores["tasks"], None))])
+        # The mean by column is the same as that by row.
+        cells = [_number(step["row"]["mean"]), _number(step["ascending"]["row"]["mean"]) if step["ascending"] else "-"]
+        for null in step["null"].values():
+            p = null and null["p"] and null["p"]["row"]["mean"]
+            cells += [cell("row", None, null["mean"], null["low"], null["high"]), _number(p, 3)] if null else ["-", "-"]
+        controls.append([label, *cells])
     caption = (
         "D-scores in points; row: losing a task's heads hurts it more than others, column: it is hurt more by losing "
-        f"its own than others'. [95 % interval over examples, {scores.intervals.resamples} draws]"
+        f"its own than others'. [95 % interval over examples, {scores['resamples']} draws]"
     )
-    table = _table(("pruned", "D-score"), (*scores.curve.tasks, "mean"), caption=caption)
-    controls = _table(("pruned",), ("observed", "ascending"), "mean by row, and its controls")
-    for name in ("random masks", "p", "layer-matched", "p"):
-        controls.add_column(name, justify="right", no_wrap=True)
-    within = scores.intervals.scores
-    by_row = VARIANTS.index("row"), -1  # the mean by column is the same
-    for step, (label, each) in enumerate(zip(_labels(scores), scores.steps, strict=True)):
-        for variant, name in enumerate(VARIANTS):
-            values = map(_with_interval, each.scores[variant], within.low[step, variant], within.high[step, variant])
-            table.add_row(label if variant == 0 else "", name, *values)
-        cells = [_number(scores.ascending[step].scores[by_row]) if scores.ascending else "-"]
-        for null in scores.nulls.values():
-            if null is None:
-                cells += ["-", "-"]
-                continue
-            at = (step, *by_row)
-            p = None if null.p is None else null.p[at]
-            cells += [_with_interval(null.mean[at], null.low[at], null.high[at]), _number(p, 3)]
-        controls.add_row(label, _number(each.scores[by_row]), *cells)
-    return table, controls
+    columns = ["observed", "ascending", "random masks", "p", "layer-matched", "p"]
+    return (
+        _table(["pruned", "D-score"], [*scores["tasks"], "mean"], rows, caption=caption),
+        _table(["pruned"], columns, controls, "mean by row, and its controls"),
+    )
 
 
-def _labels(scores: CurveDissociation) -> list[str]:
-    curve = scores.curve
-    return [*(curve.settings.label(step, count) for step, count in enumerate(curve.counts)), "mean"]
-
-
-def _with_interval(score: float, low: float, high: float) -> str:
-    return "n/a" if isnan(score) else f"{score:.1f} [{low:.1f}, {high:.1f}]"
-
-
-def _remarks(scores: CurveDissociation) -> Iterator[str]:
-    for pair, share in zip(combinations(scores.curve.tasks, 2), scores.intervals.double[-1], strict=True):
-        labels = [label for label, each in zip(_labels(scores), scores.steps, strict=True) if each.double[pair]]
+def _remarks(scores: Mapping[str, Any]) -> Iterator[str]:
+    mean = scores["mean"]
+    for number, pair in enumerate(mean["double_dissociation"]):
+        steps = _labelled_steps(scores).items()
+        labels = [label for label, step in steps if step["double_dissociation"][number]["holds"]]
         where = f"at {', '.join(labels)}" if labels else "no"
-        if scores.mean.double[pair] is None:
+        if pair["holds"] is None:
             where = "n/a"
-        resampled = "" if isnan(share) else f" (on average over steps in {share:.0%} of the draws)"
-        yield f"double dissociation of {pair[0]} and {pair[1]}: {where}{resampled}"
-    for task, reason in scores.mean.undefined.items():
+        share = mean["interval"]["double_dissociation"][number]["holds"]
+        resampled = "" if share is None else f" (on average over steps in {share:.0%} of the draws)"
+        yield f"double dissociation of {' and '.join(pair['tasks'])}: {where}{resampled}"
+    for task, reason in mean["undefined"].items():
         yield f"n/a for {task}: {reason}"
-    for control, reason in scores.missing.items():
+    for control, reason in scores["missing"].items():
         yield f"no {control.replace('_', '-')} null: {reason}"
-    if scores.intervals.dropped:
-        yield f"{scores.intervals.dropped} draws were left out, in which a task fell to 0 or below"
+    if scores["dropped"]:
+        yield f"{scores['dropped']} draws were left out, in which a task fell to 0 or below"
 
 
 # -- similarity --------------------------------------------------------------------------------------------------------
@@ -466,8 +457,8 @@ def _remarks(scores: CurveDissociation) -> Iterator[str]:
 @heads.command("similarity")
 def similarity(
     run: Run,
-    examples: Annotated[int, typer.Option(min=1, help="Largest number of each task, a seeded sample.")] = 2000,
-    split: Annotated[str, typer.Option(help="Which examples.")] = "train",
+    examples: Examples = 2000,
+    split: Split = "train",
     granularity: Granularity = "sample",
     normalise: Normalise = "none",
     seed: Seed = 0,
@@ -482,32 +473,38 @@ def similarity(
 
     Shows the D-scores of `headwise heads dissociation` too, if it was run before. Writes similarity.json.
     """
-    from headwise.experiments.apply import Source
-    from headwise.experiments.head_studies.head_importance import ImportanceSettings
-    from headwise.experiments.head_studies.head_similarity import study_similarity
-    from headwise.training.encoders import quiet_libraries
+    from headwise.experiments.apply import Source, load_tasks
+    from headwise.experiments.head_studies import head_files, head_importance
 
-    settings = ImportanceSettings(granularity, normalise, examples, split, seed)
-    quiet_libraries()
-    with progress() as shown:
-        result, paths = study_similarity(
-            run, settings, Source(data, download), output=output, overwrite=overwrite, listener=shown
-        )
-    _print(result.as_dict(), paths, as_json, _overlap_table(result.importance), *_gradient_tables(result))
-
-
-def _gradient_tables(result: TaskSimilarity) -> tuple[Table, Table]:
-    """The cosine of each two tasks' gradients, beside that of the halves of each task and D-scores; and by layer."""
-    caption = "halves: cosine between two halves of one task's examples; where it is low, a gradient is mostly noise."
-    columns = ("cosine", "halves of each", "D-score of the two")
-    table = _table(("tasks",), columns, "gradients of the encoder", caption)
-    ceilings, pairs = dict(zip(result.tasks, result.gradients.ceiling, strict=True)), list(result.pairs())
-    for pair in pairs:
-        halves = ", ".join(_number(ceilings[task], 3) for task in pair["tasks"])
-        d_score = _number(pair["d_score"], 1, "-")
-        table.add_row(", ".join(pair["tasks"]), _number(pair["gradient_cosine"], 3), halves, d_score)
-    layers = _table(("part",), tuple(", ".join(pair["tasks"]) for pair in pairs), "by layer")
-    for name, cosines in result.gradients.groups.items():
-        at = (tuple(result.tasks.index(task) for task in pair["tasks"]) for pair in pairs)
-        layers.add_row(name, *(_number(cosines[each], 3) for each in at))
-    return table, layers
+    settings, source = (
+        head_importance.ImportanceSettings(granularity, normalise, examples, split, seed),
+        Source(data, download),
+    )
+    with _study(run, "similarity", output, overwrite) as (folder, shown):
+        content = head_importance.measure_similarity(load_tasks(run), settings, source, folder=folder, listener=shown)
+        paths = head_files.write_result(folder, "similarity", content)
+    tasks, gradients = content["tasks"], content["gradients"]
+    pairs = {
+        ", ".join(pair["tasks"]): (pair, [tasks.index(task) for task in pair["tasks"]]) for pair in content["pairs"]
+    }
+    cosines = _table(
+        ["tasks"],
+        ["cosine", "halves of each", "D-score of the two"],
+        (
+            [
+                names,
+                _number(pair["gradient_cosine"], 3),
+                ", ".join(_number(gradients["ceiling"][index], 3) for index in at),
+                _number(pair["d_score"], 1, "-"),
+            ]
+            for names, (pair, at) in pairs.items()
+        ),
+        "gradients of the encoder",
+        "halves: cosine between two halves of one task's examples; where it is low, a gradient is mostly noise.",
+    )
+    layers = (
+        [part, *(_number(values["cosine"][one][other], 3) for _, (one, other) in pairs.values())]
+        for part, values in gradients["groups"].items()
+    )
+    by_layer = _table(["part"], list(pairs), layers, "by layer")
+    _print(content, paths, as_json, _overlap_table(content["importance"]), cosines, by_layer)

@@ -133,10 +133,8 @@ class Dissociation:
     @property
     def double(self) -> dict[tuple[str, str], bool | None]:
         """Whether each task of a pair is hurt more by losing its own heads than the other task is; None if unknown."""
-        flags = [
-            bool(holds) if known else None for holds, known in zip(*double_dissociation(self.retained), strict=True)
-        ]
-        return dict(zip(combinations(self.tasks, 2), flags, strict=True))
+        pairs = zip(combinations(self.tasks, 2), *double_dissociation(self.retained), strict=True)
+        return {pair: bool(holds) if known else None for pair, holds, known in pairs}
 
     @property
     def means(self) -> dict[str, float]:
@@ -182,33 +180,30 @@ def dissociation(matrix: ArrayLike, base: ArrayLike, *, tasks: Sequence[str] = (
             )
     scores, undefined = d_scores(values, bases), {}
     for index, task in enumerate(names):
-        if not np.isfinite(bases[index]):
-            undefined[task] = "its metric without pruning is not a number"
-        elif bases[index] <= 0:
-            undefined[task] = f"its metric without pruning is {bases[index]:.4g}: there is nothing to lose"
-        elif np.isnan(values[index, index]):
-            undefined[task] = "its heads were not pruned"
-        elif not np.isfinite(scores[1, index]):
-            undefined[task] = "no other task has a metric above 0 to compare with"
-        elif not np.isfinite(scores[2, index]):
-            undefined[task] = "no other task's heads were pruned, so there is no score by column"
+        reasons = {
+            "its metric without pruning is not a number": not np.isfinite(bases[index]),
+            f"its metric without pruning is {bases[index]:.4g}: there is nothing to lose": bases[index] <= 0,
+            "its heads were not pruned": np.isnan(values[index, index]),
+            "no other task has a metric above 0 to compare with": not np.isfinite(scores[1, index]),
+            "no other task's heads were pruned, so there is no score by column": not np.isfinite(scores[2, index]),
+        }
+        if reason := next((reason for reason, holds in reasons.items() if holds), None):
+            undefined[task] = reason
     return Dissociation(names, retained_share(values, bases), scores, undefined)
 
 
-def over_percents(parts: Sequence[Dissociation]) -> Dissociation:
-    """The mean over percentages; scores are linear in the matrix, so these are the scores of the mean matrix."""
+def dissociations(matrices: ArrayLike, base: ArrayLike, *, tasks: Sequence[str] = ()) -> list[Dissociation]:
+    """The D-scores of each percentage, from matrices [K,S,T], and last their mean over percentages.
+
+    Scores are linear in the matrix, so the mean has the scores of the mean matrix.
+    """
+    parts = [dissociation(matrix, base, tasks=tasks) for matrix in np.asarray(matrices, dtype=np.float64)]
     if not parts:
-        raise InputError("no percentages to take the mean of: give the scores of at least one.")
-    for part in parts:
-        if part.tasks != parts[0].tasks:
-            raise InputError(
-                f"tasks {', '.join(parts[0].tasks)} and {', '.join(part.tasks)}: expected the same tasks in the same "
-                "order for all percentages."
-            )
+        raise InputError("no percentages to take the mean of: give the matrix of at least one.")
     retained = np.mean([part.retained for part in parts], axis=0)
     scores = np.mean([part.scores for part in parts], axis=0)
     undefined = {name: reason for part in parts for name, reason in part.undefined.items()}
-    return Dissociation(parts[0].tasks, retained, scores, undefined)
+    return [*parts, Dissociation(parts[0].tasks, retained, scores, undefined)]
 
 
 def _checked_tasks(matrix: tuple[int, ...], base: tuple[int, ...], tasks: Sequence[str]) -> tuple[str, ...]:
@@ -352,7 +347,7 @@ class NullDissociation:
 
     def as_dict(self, step: int, tasks: Sequence[str]) -> dict[str, Any]:
         """The scores of one percentage, or of the mean (-1); plain data, null where there is no number."""
-        parts = {"mean": self.mean, "deviation": self.deviation, "low": self.low, "high": self.high, "p": self.p}
+        parts = {name: getattr(self, name) for name in ("mean", "deviation", "low", "high", "p")}
         return {name: None if part is None else named_scores(part[step], tasks) for name, part in parts.items()}
 
 
@@ -383,30 +378,27 @@ def null_dissociation(
         seed: decides which, if not all.
     """
     values, bases = np.asarray(random_matrix, dtype=np.float64), np.asarray(base, dtype=np.float64)
-    count, random = bases.size, np.random.default_rng(seed)
-    if values.ndim == 4:
-        if values.shape[1::2] != (count, count) or not values.size:
-            raise InputError(
-                f"metrics of layer-matched masks {list(values.shape)} for {count} tasks: expected "
-                f"[K,{count},R,{count}], K and R at least 1."
-            )
-        repeats = values.shape[2]
-        if repeats**count <= draws:
-            choices = np.array(list(product(range(repeats), repeat=count)))
-        else:
-            choices = random.integers(repeats, size=(draws, count))
-    else:
+    count, random, matched = bases.size, np.random.default_rng(seed), values.ndim == 4
+    if matched and (values.shape[1::2] != (count, count) or not values.size):
+        raise InputError(
+            f"metrics of layer-matched masks {list(values.shape)} for {count} tasks: expected [K,{count},R,{count}], K "
+            "and R at least 1."
+        )
+    if not matched:
         if values.ndim != 3 or not len(values) or values.shape[2] != count or values.shape[1] < count:
             raise InputError(
                 f"metrics of random masks {list(values.shape)} for {count} tasks: expected [K,R,{count}], with at "
                 "least as many random masks R as tasks, since each draw gives every task another one."
             )
-        repeats = values.shape[1]
-        if perm(repeats, count) <= draws:
-            choices = np.array(list(permutations(range(repeats), count)))
-        else:
-            choices = np.array([random.permutation(repeats)[:count] for _ in range(draws)])
         values = np.broadcast_to(values[:, None], (len(values), count, *values.shape[1:]))  # [K,S,R,T]
+    repeats = values.shape[2]
+    if (repeats**count if matched else perm(repeats, count)) <= draws:
+        ways = product(range(repeats), repeat=count) if matched else permutations(range(repeats), count)
+        choices = np.array(list(ways))
+    elif matched:
+        choices = random.integers(repeats, size=(draws, count))
+    else:
+        choices = np.array([random.permutation(repeats)[:count] for _ in range(draws)])
     matrices = values[:, np.arange(choices.shape[1]), choices]  # [K,C,S,T]
     _checked_tasks(matrices.shape[2:], bases.shape, ())
     scores = _with_mean(d_scores(matrices, bases), 0)  # [K+1,C,V,T+1]

@@ -82,16 +82,16 @@ class IAT:
         for name, value in asdict(self).items():
             is_number = isinstance(value, int | float) and not isinstance(value, bool)
             if name in ("start", "heads"):
-                expected = None if is_number and 0 < value < 1 else "expected a number above 0 and below 1"
+                fits, expected = is_number and 0 < value < 1, "expected a number above 0 and below 1"
             elif name in ("shared", "others", "control"):
-                expected = None if isinstance(value, bool) else "expected true or false"
+                fits, expected = isinstance(value, bool), "expected true or false"
             elif name in _CHOICES:
-                expected = None if value in _CHOICES[name] else choices(str(value), _CHOICES[name])
+                fits, expected = value in _CHOICES[name], choices(str(value), _CHOICES[name])
             else:
                 least = {"examples": 1, "keep_per_layer": 0}[name]
                 fits = is_number and isinstance(value, int) and value >= least
-                expected = None if fits else f"expected a whole number of {least} or more"
-            if expected:
+                expected = f"expected a whole number of {least} or more"
+            if not fits:
                 raise InputError(f"iat.{name} is {value!r}: {expected}.")
 
     def as_dict(self) -> dict[str, Any]:

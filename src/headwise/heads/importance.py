@@ -7,8 +7,7 @@ Shapes: N layers, H heads, B batch, S positions, M heads of all layers in one ro
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,7 +16,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from headwise.attention import Customer, Seam, heads_of
+from headwise.attention import encoder_of, family_of, gate, heads_of
 from headwise.errors import InputError, StateError, choices
 from headwise.heads.gradients import loss_of, no_trace, prepared_batches
 from headwise.heads.pruning import Head, check_whole, ranked_heads, top_heads
@@ -80,29 +79,22 @@ class HeadImportance:
 
     def as_dict(self) -> dict[str, Any]:
         """Plain data, ready for JSON."""
-        stability = None
+        data = {**vars(self), "scores": self.scores.tolist()}
+        if self.half_width is not None:
+            data["half_width"] = self.half_width.tolist()
         if self.stability is not None:
             overlap = {str(share): value for share, value in self.stability.overlap.items()}
-            stability = {"spearman": self.stability.spearman, "overlap": overlap}
-        return {
-            "scores": self.scores.tolist(),
-            "half_width": None if self.half_width is None else self.half_width.tolist(),
-            "granularity": self.granularity,
-            "normalise": self.normalise,
-            "examples": self.examples,
-            "tokens": self.tokens,
-            "stability": stability,
-        }
+            data["stability"] = {"spearman": self.stability.spearman, "overlap": overlap}
+        return data
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> HeadImportance:
         """From the output of `as_dict`."""
         try:
             width, halves = data["half_width"], data["stability"]
-            stability = None
             if halves is not None:
                 overlap = {float(share): float(value) for share, value in halves["overlap"].items()}
-                stability = Stability(float(halves["spearman"]), overlap)
+                halves = Stability(float(halves["spearman"]), overlap)
             return cls(
                 np.asarray(data["scores"], dtype=np.float64),
                 None if width is None else np.asarray(width, dtype=np.float64),
@@ -110,7 +102,7 @@ class HeadImportance:
                 str(data["normalise"]),
                 int(data["examples"]),
                 int(data["tokens"]),
-                stability,
+                halves,
             )
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise InputError(
@@ -177,11 +169,11 @@ def head_importance(
     if any(tensor.is_inference() for tensor in (*model.parameters(), *model.buffers())):
         raise StateError("the model was created in torch.inference_mode, so it gives no gradients: load it outside.")
     by_token = granularity == "token"
-    gates = _Gates(model, mask, by_position=by_token)
-    sums = RunningSums(by_token=by_token)
-    with no_trace(model, freeze=True), gates.attached():
+    present, sums = _present_heads(model, mask), RunningSums(by_token=by_token)
+    # The outer gate is on no layer: it prepares the model once for the gates of all batches.
+    with no_trace(model, freeze=True), gate(model, {}):
         for batch in prepared_batches(data, next(model.parameters()).device, max_examples):
-            slopes = gates.slopes(batch)  # [N,B,H] or [N,B,S,H]
+            slopes = _slopes(model, batch, present, by_position=by_token)  # [N,B,H] or [N,B,S,H]
             if by_token:
                 slopes = slopes.abs().sum(2)
             elif granularity == "sample":
@@ -198,16 +190,15 @@ def head_importance(
 
     def scaled(means: Array) -> tuple[Array, Array]:
         """Scores [N,H], and what each layer was divided by, [N,1]; only "batch" has signs left to drop."""
-        scores = np.abs(means)
-        scale = (
-            np.linalg.norm(scores, axis=1, keepdims=True) + TINY if normalise == "layer" else np.ones((len(means), 1))
-        )
+        scores, scale = np.abs(means), np.ones((len(means), 1))
+        if normalise == "layer":
+            scale = np.linalg.norm(scores, axis=1, keepdims=True) + TINY
         return scores / scale, scale
 
     scores, scale = scaled(mean)
     stability = None
-    if halves is not None and gates.present.any():
-        one, other = (scaled(half)[0][gates.present] for half in halves)
+    if halves is not None and present.any():
+        one, other = (scaled(half)[0][present] for half in halves)
         overlap = {
             share: jaccard(top_heads(one[None], share), top_heads(other[None], share))
             for share in SHARES
@@ -227,70 +218,48 @@ def head_importance(
 
 def check_options(granularity: str, normalise: str) -> None:
     """Refuse unknown names of granularities and normalisations."""
-    for name, value, known in (
-        ("granularity", granularity, GRANULARITIES),
-        ("normalise", normalise, NORMALISATIONS),
-    ):
-        if value not in known:
-            raise InputError(f"{name}={value}: {choices(str(value), known)}.")
+    if granularity not in GRANULARITIES:
+        raise InputError(f"granularity={granularity}: {choices(str(granularity), GRANULARITIES)}.")
+    if normalise not in NORMALISATIONS:
+        raise InputError(f"normalise={normalise}: {choices(str(normalise), NORMALISATIONS)}.")
 
 
-class _Gates(Customer):
-    """Gates of 1 on the heads' outputs that get gradients, new ones for every batch; attached once for all batches."""
+def _present_heads(model: nn.Module, mask: Any) -> NDArray[np.bool_]:
+    """[N,H] the heads that are neither pruned nor silenced by the mask."""
+    family = family_of(encoder_of(model))
+    present = np.zeros(family.shape, dtype=bool)
+    for layer, heads in enumerate(family.left):
+        present[layer, list(heads)] = True
+    # The first step of exact pruning has a mask of nothing.
+    empty = isinstance(mask, np.ndarray | Tensor) and tuple(mask.shape) == family.shape and not mask.any()
+    for layer, silenced in {} if mask is None or empty else heads_of(model, mask).items():
+        present[layer, list(silenced)] = False
+    return present
 
-    def __init__(self, model: nn.Module, mask: Any, *, by_position: bool) -> None:
-        """Gates for each head of a model; those of the mask, and of heads that are pruned, are 0."""
-        self._model = model
-        self._seam = Seam.of(model)
-        self._by_position = by_position
-        self._current: Tensor | None = None
-        family = self._seam.family
-        self.present = np.zeros(family.shape, dtype=bool)
-        """[N,H] the heads that are neither pruned nor silenced."""
-        for layer, heads in enumerate(family.left):
-            self.present[layer, list(heads)] = True
-        # The first step of exact pruning has a mask of nothing.
-        empty = isinstance(mask, np.ndarray | Tensor) and tuple(mask.shape) == family.shape and not mask.any()
-        for layer, silenced in {} if mask is None or empty else heads_of(model, mask).items():
-            self.present[layer, list(silenced)] = False
 
-    @contextmanager
-    def attached(self) -> Iterator[None]:
-        """Add the gates to the model's attention within a `with`."""
-        self._seam.enter(self)
-        try:
-            yield
-        finally:
-            self._seam.leave(self)
-
-    def gates(self) -> Mapping[int, Tensor]:
-        """The gates of each layer, while slopes are computed."""
-        return {} if self._current is None else dict(enumerate(self._current))
-
-    def slopes(self, batch: Mapping[str, Any]) -> Tensor:
-        """[N,B,H] or, by position, [N,B,S,H]: the slope of the sum of the examples' losses by each gate."""
-        layers, heads = self.present.shape
-        ids, labels = batch["input_ids"], batch.get("labels")
-        size = ids.shape[: 2 if self._by_position else 1]  # B or B,S
-        weight = next(self._model.parameters())
-        # A gate of bf16 would round the slopes once more.
-        precise = torch.promote_types(weight.dtype, torch.float32)
-        leaf = torch.ones(layers, *size, heads, dtype=precise, device=weight.device, requires_grad=True)
-        present = torch.as_tensor(self.present, device=leaf.device).view(layers, *(1 for _ in size), heads)
-        self._current = leaf if self.present.all() else leaf * present
-        # The loss is a mean over examples, or over labelled tokens where every token has a label.
-        count: Tensor | int = len(ids)
-        if isinstance(labels, Tensor) and not labels.is_floating_point() and labels.shape in (ids.shape[:1], ids.shape):
-            count = (labels != IGNORED).sum()
-        try:
-            loss = loss_of(self._model, batch)
-            if not loss.requires_grad:
-                name = type(self._model).__name__
-                raise StateError(f"the loss of {name} does not depend on its heads: is it cut off by no_grad?")
-            (slopes,) = torch.autograd.grad(loss.to(precise) * count, leaf)
-        finally:
-            self._current = None
-        return slopes
+def _slopes(model: nn.Module, batch: Mapping[str, Any], present: NDArray[np.bool_], *, by_position: bool) -> Tensor:
+    """[N,B,H] or, by position, [N,B,S,H]: the slope of the sum of the examples' losses by a gate of 1 on each head."""
+    layers, heads = present.shape
+    ids, labels = batch["input_ids"], batch.get("labels")
+    size = ids.shape[: 2 if by_position else 1]  # B or B,S
+    weight = next(model.parameters())
+    # A gate of bf16 would round the slopes once more.
+    precise = torch.promote_types(weight.dtype, torch.float32)
+    leaf = torch.ones(layers, *size, heads, dtype=precise, device=weight.device, requires_grad=True)
+    gates: Tensor = leaf
+    if not present.all():
+        gates = leaf * torch.as_tensor(present, device=leaf.device).view(layers, *(1 for _ in size), heads)
+    # The loss is a mean over examples, or over labelled tokens where every token has a label.
+    count: Tensor | int = len(ids)
+    if isinstance(labels, Tensor) and not labels.is_floating_point() and labels.shape in (ids.shape[:1], ids.shape):
+        count = (labels != IGNORED).sum()
+    with gate(model, gates):
+        loss = loss_of(model, batch)
+        if not loss.requires_grad:
+            name = type(model).__name__
+            raise StateError(f"the loss of {name} does not depend on its heads: is it cut off by no_grad?")
+        (slopes,) = torch.autograd.grad(loss.to(precise) * count, leaf)
+    return slopes
 
 
 class RunningSums:

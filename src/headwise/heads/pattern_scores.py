@@ -112,6 +112,7 @@ class PatternScores(HeadSums):
         Args:
             patterns: what to look for, each name once.
         """
+        super().__init__()
         self._patterns = {pattern.name: pattern for pattern in patterns}
         if not patterns or len(self._patterns) < len(patterns):
             names = ", ".join(pattern.name for pattern in patterns) or "none"
@@ -119,7 +120,6 @@ class PatternScores(HeadSums):
         self._total = 0
         self._examples = torch.zeros(len(patterns), dtype=torch.long)  # [P] those with a target
         self._even = torch.zeros(len(patterns), dtype=torch.float64)  # [P]
-        self._shares = torch.zeros(0)  # [M,P]
 
     def add(self, record: AttentionRecord, tokens: Tokens) -> None:
         """Count the examples of one forward pass.
@@ -129,7 +129,6 @@ class PatternScores(HeadSums):
             tokens: the same batch, with the marks and the knowledge that the patterns need.
         """
         check_kind(record, "map")
-        self._check_heads(record)
         valid = record.valid.cpu()
         if tokens.valid.shape != valid.shape or not torch.equal(tokens.valid.cpu(), valid):
             raise InputError(
@@ -143,36 +142,29 @@ class PatternScores(HeadSums):
             attention = record[layer].detach().cpu().double().masked_fill(~both, 0.0)  # [B,n,Q,K]
             check_finite(attention)
             layers.append((attention.flatten(2) @ weights.flatten(1, 2)).sum(0))  # [n,P]
-        shares = torch.cat(layers)
+        self._add(record, shares=torch.cat(layers))  # [M,P]
         per_row = weights.sum(2) / valid.sum(1).clamp_min(1)[:, None, None]  # [B,Q,P] of even attention
-        self._heads = dict(record.heads)
         self._total += len(valid)
         self._examples += (weights > 0).any(2).any(1).sum(0)
         self._even += per_row.sum((0, 1))
-        self._shares = shares if not self._shares.numel() else self._shares + shares
 
     def result(self) -> PatternSummary:
         """The means over all examples so far."""
-        heads = self._known_heads()
-        return PatternSummary(
-            examples=self._total,
-            layers=list(heads),
-            heads=[list(each) for each in heads.values()],
-            patterns={name: self._score(number) for number, name in enumerate(self._patterns)},
-        )
-
-    def _score(self, pattern: int) -> PatternScore:
-        examples = int(self._examples[pattern])
-        if not examples:
-            return PatternScore(examples=0, even=None, share=None, share_by_head=None, lift_by_head=None)
-        even, shares = self._even[pattern] / examples, self._shares[:, pattern] / examples  # [], [M]
-        return PatternScore(
-            examples=examples,
-            even=float(even),
-            share=float(shares.mean()),
-            share_by_head=self._by_layer(shares),
-            lift_by_head=self._by_layer(shares / even.clamp_min(TINY)),
-        )
+        heads, patterns = self._known_heads(), {}
+        for number, name in enumerate(self._patterns):
+            examples = int(self._examples[number])
+            if not examples:
+                patterns[name] = PatternScore(0, None, None, None, None)
+                continue
+            even, shares = self._even[number] / examples, self._sums["shares"][:, number] / examples  # [], [M]
+            patterns[name] = PatternScore(
+                examples=examples,
+                even=float(even),
+                share=float(shares.mean()),
+                share_by_head=self._by_layer(shares),
+                lift_by_head=self._by_layer(shares / even.clamp_min(TINY)),
+            )
+        return PatternSummary(self._total, list(heads), [list(each) for each in heads.values()], patterns)
 
 
 def _weights(pattern: Pattern, tokens: Tokens) -> Tensor:

@@ -114,14 +114,21 @@ def check_finite(attention: Tensor) -> None:
 class HeadSums:
     """The base of classes that add up values of the same heads, batch by batch."""
 
-    _heads: dict[int, tuple[int, ...]] | None = None
+    def __init__(self) -> None:
+        """Start with no batch."""
+        self._heads: dict[int, tuple[int, ...]] | None = None
+        self._sums: dict[str, Tensor] = {}
 
-    def _check_heads(self, record: AttentionRecord) -> None:
+    def _add(self, record: AttentionRecord, **values: Tensor) -> None:
+        """Add values [M,...] of the record's heads to the sums of their names."""
         if self._heads is not None and self._heads != record.heads:
             raise InputError(
                 f"this record has the heads {record.heads}, the ones before it {self._heads}: "
                 f"take a {type(self).__name__} for each choice of heads."
             )
+        self._heads = dict(record.heads)
+        for name, value in values.items():
+            self._sums[name] = self._sums[name] + value if name in self._sums else value
 
     def _known_heads(self) -> dict[int, tuple[int, ...]]:
         if self._heads is None:
@@ -189,9 +196,8 @@ class HeadStatistics(HeadSums):
 
     def __init__(self) -> None:
         """Start with no example."""
+        super().__init__()
         self._examples = 0
-        self._similarity = torch.zeros(0)
-        self._entropy = torch.zeros(0)
         # Of the examples that have such a token: their number, and the sums of its share of attention and of its lift.
         self._shares: dict[str, list[float]] = {"deciding": [0, 0.0, 0.0], "special": [0, 0.0, 0.0]}
 
@@ -206,18 +212,16 @@ class HeadStatistics(HeadSums):
         valid = record.valid.cpu()
         received = record.stacked().detach().cpu().double().masked_fill(~valid.unsqueeze(1), 0.0)  # [B,M,K]
         check_finite(received)
-        similarity, entropy = similarity_to_others(received), _entropy(received, valid)  # [B,M]
+        similarity, total = similarity_to_others(received), received.sum(2).clamp_min(TINY)  # [B,M]
+        shares, count = received / total.unsqueeze(2), valid.sum(1, keepdim=True).double()  # [B,M,K], [B,1]
+        # Over that of an even spread; a single token is an even spread.
+        entropy = -torch.xlogy(shares, shares).sum(2) / count.clamp_min(2).log()
+        entropy = torch.where(count > 1, entropy, 1.0)
         if deciding is not None and (deciding.dtype != torch.bool or deciding.shape != valid.shape):
             got = f"{str(deciding.dtype).removeprefix('torch.')} {list(deciding.shape)}"
             raise InputError(f"deciding is {got}: expected a bool mask {list(valid.shape)}, like the batch.")
-        self._check_heads(record)
-        if self._heads is None:
-            self._heads = dict(record.heads)
-            self._similarity, self._entropy = torch.zeros(2, received.shape[1], dtype=torch.float64)
+        self._add(record, similarity=similarity.sum(0), entropy=entropy.sum(0))
         self._examples += received.shape[0]
-        self._similarity += similarity.sum(0)
-        self._entropy += entropy.sum(0)
-        total = received.sum(2).clamp_min(TINY)  # [B,M]
         for name, marked in (("deciding", deciding), ("special", record.special)):
             if marked is None:
                 continue
@@ -231,7 +235,7 @@ class HeadStatistics(HeadSums):
     def result(self) -> HeadSummary:
         """The means over all examples so far."""
         heads = self._known_heads()
-        similarity, entropy = self._similarity / self._examples, self._entropy / self._examples  # [M]
+        similarity, entropy = (self._sums[name] / self._examples for name in ("similarity", "entropy"))  # [M]
         shares: dict[str, Any] = {}
         for name, (count, share, lift) in self._shares.items():
             shares[f"{name}_examples"] = count
@@ -259,14 +263,6 @@ def similarity_to_others(received: Tensor) -> Tensor:
     return (unit * others).sum(2) / (maps - 1)
 
 
-def _entropy(received: Tensor, valid: Tensor) -> Tensor:
-    """[B,M]: entropy over that of an even spread; a single token is an even spread."""
-    shares = received / received.sum(2, keepdim=True).clamp_min(TINY)
-    entropy = -torch.xlogy(shares, shares).sum(2)
-    count = valid.sum(1, keepdim=True).double()  # [B,1]
-    return torch.where(count > 1, entropy / count.clamp_min(2).log(), 1.0)
-
-
 # -- statistics of maps ------------------------------------------------------------------------------------------------
 
 
@@ -290,18 +286,6 @@ class Marks:
         return self.pattern & self.valid.unsqueeze(1) & self.valid.unsqueeze(2)
 
 
-@dataclass(frozen=True)
-class HeadStatistic:
-    """One number for every head."""
-
-    name: str
-    examples: int
-    mean: dict[tuple[int, int], float]
-    """By layer and head."""
-    error: dict[tuple[int, int], float | None]
-    """Standard error of the mean over examples; None where there is one example only."""
-
-
 class MapStatistics(HeadSums):
     """Collects the statistics of the heads batch by batch.
 
@@ -316,11 +300,10 @@ class MapStatistics(HeadSums):
 
     def __init__(self) -> None:
         """Start with no example."""
+        super().__init__()
         self._marks: Marks | None = None
         self._weights: tuple[Tensor, ...] | None = None
         self._counts = dict.fromkeys(NAMES, 0)  # examples that have the statistic
-        self._sums = torch.zeros(0)  # [M, S+1]
-        self._squares = torch.zeros(0)
 
     def begin(self, marks: Marks) -> None:
         """Set the tokens of the coming batch."""
@@ -347,36 +330,34 @@ class MapStatistics(HeadSums):
         marks = self._known_marks()
         digest = record.stacked().detach().cpu().double()  # [B,M,S+K]
         check_finite(digest)
-        self._check_heads(record)
-        if self._heads is None:
-            self._heads = dict(record.heads)
-            self._sums, self._squares = torch.zeros(2, digest.shape[1], len(NAMES), dtype=torch.float64)
         valid, pairs = marks.valid.cpu(), ((marks.texts == 0).any(1) & (marks.texts == 1).any(1)).cpu()  # [B,K], [B]
         digest[..., 0] = torch.where((valid.sum(1) > 1)[:, None], digest[..., 0], 1.0)
         digest[..., 3] *= pairs[:, None]
         received = digest[..., len(OF_MAPS) :].masked_fill(~valid[:, None, :], 0.0)
         values = torch.cat([digest[..., : len(OF_MAPS)], similarity_to_others(received).unsqueeze(2)], 2)
+        self._add(record, values=values.sum(0), squares=values.square().sum(0))  # [M,S+1]
         targets = marks.targets()
         counts = {"cross": int(pairs.sum()), "match": 0 if targets is None else int(targets.flatten(1).any(1).sum())}
         for name in NAMES:
             self._counts[name] += counts.get(name, len(values))
-        self._sums += values.sum(0)
-        self._squares += values.square().sum(0)
 
-    def result(self) -> list[HeadStatistic]:
-        """The means over all examples; `cross` only if some are pairs, `match` only if some have a target."""
-        heads = [(layer, head) for layer, heads in self._known_heads().items() for head in heads]
-        statistics = []
+    def result(self) -> dict[str, dict[str, Any]]:
+        """By the name of each statistic: its examples, and for every head of each layer its mean and standard error.
+
+        `cross` is there only if some examples are pairs, `match` only if some have a target. Errors are None where
+        there is one example only.
+        """
+        self._known_heads()
+        statistics = {}
         for number, (name, count) in enumerate(self._counts.items()):
             if not count:
                 continue
-            mean = self._sums[:, number] / count
-            error: list[float | None] = [None] * len(heads)
-            if count > 1:
-                variance = (self._squares[:, number] / count - mean.square()).clamp_min(0) * count / (count - 1)
-                error = list((variance / count).sqrt().tolist())
-            means, errors = dict(zip(heads, mean.tolist(), strict=True)), dict(zip(heads, error, strict=True))
-            statistics.append(HeadStatistic(name, count, means, errors))
+            mean, squares = (self._sums[part][:, number] / count for part in ("values", "squares"))
+            variance = (squares - mean.square()).clamp_min(0) * count / max(count - 1, 1)
+            errors: Any = self._by_layer((variance / count).sqrt())
+            if count == 1:
+                errors = [[None] * len(layer) for layer in errors]
+            statistics[name] = {"examples": count, "mean": self._by_layer(mean), "error": errors}
         return statistics
 
     def _known_marks(self) -> Marks:

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headwise.errors import InputError
-from headwise.experiments.head_studies.head_files import ANALYSIS, BROKEN, damaged, read_result, write_result
+from headwise.experiments.head_studies.head_files import ANALYSIS, BROKEN, damaged, read_result
 from headwise.notebook import table_html
 
 FOLDER = "analysis"
@@ -169,14 +169,6 @@ def analysis_folder(run: Path, task: str | None = None) -> Path:
     return run / FOLDER if task is None else run / FOLDER / task
 
 
-def write_analysis(
-    folder: Path, content: Mapping[str, Any], examples: Sequence[ExampleView], rows: Sequence[Mapping[str, Any]]
-) -> list[Path]:
-    """Write an analysis; returns the paths of its files."""
-    described, arrays = pack_examples(examples)
-    return write_result(folder, ANALYSIS, {**content, "kept": described}, rows=rows, arrays=arrays)
-
-
 def read_analysis(run: Path, task: str | None = None) -> Analysis:
     """The analysis of a run, or of one of its tasks."""
     folder = analysis_folder(run, task)
@@ -236,8 +228,12 @@ def unpack_examples(described: Sequence[Mapping[str, Any]], arrays: Mapping[str,
     views = []
     for number, each in enumerate(described):
         title, tokens = each["title"], len(each["tokens"])
-        parts = {name: arrays.get(f"{number}/{name}") for name in ("values", "keys", "mean", "vectors", "wanted")}
-        values, keys = arrays[f"{number}/values"], parts["keys"]
+        parts = {
+            name: arrays[f"{number}/{name}"]
+            for name in ("values", "keys", "mean", "vectors", "wanted")
+            if f"{number}/{name}" in arrays
+        }
+        values, keys = parts["values"], parts.get("keys")
         if values.ndim != 4 or values.shape[2] != tokens or values.dtype != np.uint8:
             raise ValueError(f"the maps of {title} are {list(values.shape)}, and it has {tokens} tokens")
         layers, heads = values.shape[:2]
@@ -245,23 +241,16 @@ def unpack_examples(described: Sequence[Mapping[str, Any]], arrays: Mapping[str,
         shapes |= {"values": (layers, heads, tokens, tokens)} if keys is None else {"keys": values.shape}
         shapes |= {} if each["wanted"] is None else {"wanted": (tokens, tokens)}
         for name, shape in shapes.items():
-            array = arrays[f"{number}/{name}"]
-            if array.shape != shape:
-                raise ValueError(f"the {name} of {title} are {list(array.shape)}, expected {list(shape)}")
-            if not np.isfinite(array).all():
+            if parts[name].shape != shape:
+                raise ValueError(f"the {name} of {title} are {list(parts[name].shape)}, expected {list(shape)}")
+            if not np.isfinite(parts[name]).all():
                 raise ValueError(f"the {name} of {title} are not finite")
         if keys is not None and keys.size and int(keys.max()) >= tokens:
             raise ValueError(f"the keys of {title} are not below {tokens}, the number of its tokens")
         fields: dict[str, Any] = {
             name: tuple(each[name]) if isinstance(each[name], list) else each[name] for name in _DESCRIBED
         }
-        views.append(
-            ExampleView(
-                **fields,
-                maps=ExampleMaps(values, keys),
-                mean_map=arrays[f"{number}/mean"],
-                vectors=arrays[f"{number}/vectors"],
-                wanted=None if each["wanted"] is None else (each["wanted"], arrays[f"{number}/wanted"]),
-            )
-        )
+        wanted = None if each["wanted"] is None else (each["wanted"], parts["wanted"])
+        maps = ExampleMaps(values, keys)
+        views.append(ExampleView(**fields, maps=maps, mean_map=parts["mean"], vectors=parts["vectors"], wanted=wanted))
     return views

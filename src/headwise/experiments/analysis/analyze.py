@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -26,27 +26,27 @@ from headwise.experiments.analysis.analysis_files import (
     Analysis,
     ExampleView,
     analysis_folder,
+    pack_examples,
     read_analysis,
-    write_analysis,
 )
 from headwise.experiments.analysis.example_views import (
-    ExpectedMaps,
     ExpectedPattern,
-    batch_inputs,
+    ExpectedRows,
     expected_pattern,
     gold_of,
     marks_of,
     view_examples,
 )
 from headwise.experiments.apply import Loaded, RunTasks, Source, load_tasks
-from headwise.experiments.head_studies.head_files import ANALYSIS, identity, new_results
+from headwise.experiments.head_studies.head_files import ANALYSIS, identity, new_results, write_result
 from headwise.experiments.head_studies.head_importance import Examples, ImportanceSettings, task_importance
+from headwise.experiments.head_studies.head_patterns import batch_inputs
 from headwise.experiments.outputs import examples_key
 from headwise.experiments.recipe_files import NotYamlError, parse_yaml
 from headwise.experiments.record import finished_record
 from headwise.experiments.splits import read_split
 from headwise.heads.importance import NORMAL_95
-from headwise.heads.statistics import HeadStatistic, MapStatistics
+from headwise.heads.statistics import MapStatistics
 from headwise.patterns import Pattern, build_pattern, refuse_named_code
 from headwise.training import Listener, Silence, predictions_of
 from headwise.training.predict import evaluating, stretches, tokens_at_a_time
@@ -121,7 +121,7 @@ def read_examples(run: Loaded, path: Path) -> Split:
 
 
 def _measure_heads(
-    run: Loaded, encoded: Encoded, collate: Collator, batch: int, expected: ExpectedMaps | None, listener: Listener
+    run: Loaded, encoded: Encoded, collate: Collator, batch: int, expected: ExpectedRows | None, listener: Listener
 ) -> tuple[dict[str, dict[str, Any]], NDArray[Any]]:
     """The statistics of all heads by name, and the logits [n,C] in the order of the data; no map is kept."""
     lengths = np.asarray(encoded.lengths)
@@ -140,18 +140,7 @@ def _measure_heads(
         raise StateError("the model's outputs are not finite: has training diverged?")
     restored = np.empty_like(logits)
     restored[order] = logits
-    return {each.name: _grid(each) for each in statistics.result()}, restored
-
-
-def _grid(statistic: HeadStatistic) -> dict[str, Any]:
-    """Tables with a row for each layer."""
-    heads = sorted(statistic.mean)
-    layers = sorted({layer for layer, _ in heads})
-    tables = {
-        name: [[values[head] for head in heads if head[0] == layer] for layer in layers]
-        for name, values in (("mean", statistic.mean), ("error", statistic.error))
-    }
-    return {"examples": statistic.examples, **tables}
+    return statistics.result(), restored
 
 
 def _claims(split: Split, scores: NDArray[Any]) -> list[dict[str, Any]]:
@@ -181,17 +170,10 @@ def _claims(split: Split, scores: NDArray[Any]) -> list[dict[str, Any]]:
     return claims
 
 
-def tokenizer_key(tokenizer: Any) -> str:
-    """A short hash of a vocabulary: models with the same one split texts into the same tokens."""
-    words = json.dumps(sorted(tokenizer.get_vocab().items()), ensure_ascii=False)
-    return hashlib.sha256(words.encode()).hexdigest()[:16]
-
-
 # -- the analysis ----------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class _Material:
+class _Material(NamedTuple):
     """The data of one task: the split, and the examples that are kept with their maps."""
 
     split: Split
@@ -210,17 +192,15 @@ def _read(run: Loaded, settings: AnalysisSettings, source: Source) -> _Material:
         limit = max([end for end in ends if end <= limit], default=ends[0])
     split = split.subset(range(limit))
     encoded = encode(split, run.tokenizer, run.recipe.data.max_length, offsets=True)
-    if settings.file is not None:
-        if settings.pick:
-            raise InputError(
-                "pick=... is for examples of the split, and examples=... for a file: leave one of them out."
-            )
-        shown = read_examples(run, settings.file)
-        titles = [f"{settings.file.name} {number + 1}" for number in range(len(shown))]
-        return _Material(split, encoded, shown, titles, [None] * len(shown))
-    indices = spread(len(split), settings.examples, settings.pick, settings.split)
-    titles = [f"{settings.split} {index}" for index in indices]
-    return _Material(split, encoded, split.subset(indices), titles, list(indices))
+    if settings.file is None:
+        indices = spread(len(split), settings.examples, settings.pick, settings.split)
+        titles = [f"{settings.split} {index}" for index in indices]
+        return _Material(split, encoded, split.subset(indices), titles, list(indices))
+    if settings.pick:
+        raise InputError("pick=... is for examples of the split, and examples=... for a file: leave one of them out.")
+    shown = read_examples(run, settings.file)
+    titles = [f"{settings.file.name} {number + 1}" for number in range(len(shown))]
+    return _Material(split, encoded, shown, titles, [None] * len(shown))
 
 
 @dataclass(frozen=True)
@@ -256,9 +236,11 @@ def analyze_tasks(
     try:
         for name, run in tasks.runs.items():
             content, views = _analyse(run, material[name], settings, expected[name], listener)
-            content = {"run": identity(tasks.folder), "task": name, **content}
+            described, arrays = pack_examples(views)
+            content = {"run": identity(tasks.folder), "task": name, **content, "kept": described}
             folder = analysis_folder(tasks.folder, name if tasks.joint else None)
-            written[name] = Written(content, write_analysis(folder, content, views, list(_rows(content["statistics"]))))
+            paths = write_result(folder, ANALYSIS, content, rows=_rows(content["statistics"]), arrays=arrays)
+            written[name] = Written(content, paths)
     except KeyboardInterrupt:
         kept = f"the analysis of {', '.join(written)} is kept" if written else "nothing was written"
         raise Stopped(f"{kept}, and the same command begins the analysis of {tasks.folder} again") from None
@@ -298,12 +280,14 @@ def _analyse(
             "gold": [gold_of(run, label) for label in split.labels],
             "texts": [[text[:LONGEST_TEXT] for text in texts] for texts in split.texts],
         }
+    vocabulary = json.dumps(sorted(run.tokenizer.get_vocab().items()), ensure_ascii=False)
     content = {
         "name": run.recipe.name,
         "split": settings.split,
         "examples": len(split),
         "examples_key": examples_key(split),
-        "tokenizer": tokenizer_key(run.tokenizer),
+        # Models with the same vocabulary split texts into the same tokens.
+        "tokenizer": hashlib.sha256(vocabulary.encode()).hexdigest()[:16],
         "max_length": data.max_length,
         "labels": list(run.labels),
         "task_kind": run.task.kind,

@@ -9,8 +9,8 @@ Shapes: B batch, H heads of a layer, K keys, T tokens of an example.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -18,15 +18,15 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor, nn
+from torch import Tensor
 
-from headwise.attention import capture, encoder_of, family_of, gate
+from headwise.attention import capture, mask
 from headwise.data import Collator, Encoded, Split, encode
 from headwise.errors import HeadwiseError, InputError, StateError
 from headwise.experiments.analysis.analysis_files import ExampleMaps, ExampleView, Floats, marked_cells, to_bytes
 from headwise.experiments.apply import Loaded, Source
 from headwise.experiments.gather_knowledge import embeddings_of
-from headwise.experiments.head_studies.head_patterns import check_marks
+from headwise.experiments.head_studies.head_patterns import batch_inputs, check_marks
 from headwise.experiments.splits import read_split
 from headwise.guides import build
 from headwise.guides.match import Match
@@ -45,6 +45,9 @@ WHOLE_LONG = 2
 KEPT = 32
 # Knowledge is computed for so many examples at a time, and progress is reported in between.
 CHUNK = 100
+
+ExpectedRows = Callable[[int], Floats]
+"""The map [T,T] that a pattern expects of an example, by the index of the example."""
 
 # -- examples --------------------------------------------------------------------------------------------------------
 
@@ -72,49 +75,25 @@ def view_examples(
     """
     encoded = encode(split, run.tokenizer, run.recipe.data.max_length, offsets=True)
     collate = Collator.of(run.tokenizer, run.task.kind, max_length=run.recipe.data.max_length)
-    maps = None if expected is None else expected.of(split.texts, encoded)
+    rows = None if expected is None else expected.of(split.texts, encoded)
     views, long = [], 0
-    with _without(run.model, silenced):
+    with mask(run.model, silenced) if silenced else nullcontext():
         for number, (title, index) in enumerate(zip(titles, indices, strict=True)):
-            view = _view(run, split, encoded, collate, number, maps)
-            tokens = len(view.tokens)
-            if tokens > WHOLE_TOKENS and index not in whole and (whole or long >= WHOLE_LONG):
-                view = replace(view, maps=view.maps.largest(KEPT))
-            long += tokens > WHOLE_TOKENS
-            views.append(replace(view, title=title, place=index))
+            view = _view(run, split, encoded, collate, number, title, index)
+            if expected is not None and rows is not None:
+                view = replace(view, wanted=(expected.name, rows(number)))
+            if len(view.tokens) > WHOLE_TOKENS:
+                if index not in whole and (whole or long >= WHOLE_LONG):
+                    view = replace(view, maps=view.maps.largest(KEPT))
+                long += 1
+            views.append(view)
     return views
 
 
-@contextmanager
-def _without(model: nn.Module, heads: Sequence[tuple[int, int]]) -> Iterator[None]:
-    """Silence heads for the block."""
-    if not heads:
-        yield
-        return
-    shape = layers, per_layer = family_of(encoder_of(model)).shape
-    for layer, head in heads:
-        if not (0 <= layer < layers and 0 <= head < per_layer):
-            raise InputError(
-                f"layer {layer}, head {head} cannot be switched off: the model has layers 0 to {layers - 1} and heads "
-                f"0 to {per_layer - 1}."
-            )
-    gates = torch.ones(shape, device=next(model.parameters()).device)
-    gates[tuple(zip(*heads, strict=True))] = 0.0
-    with gate(model, gates):
-        yield
-
-
-def batch_inputs(model: nn.Module, collate: Collator, encoded: Encoded, indices: Sequence[int]) -> dict[str, Any]:
-    """A batch of some examples without labels, on the model's device."""
-    batch = collate([encoded[index] for index in indices])
-    device = next(model.parameters()).device
-    return {name: tensor.to(device) for name, tensor in batch.items() if name != "labels"}
-
-
 def _view(
-    run: Loaded, split: Split, encoded: Encoded, collate: Collator, number: int, expected: ExpectedMaps | None
+    run: Loaded, split: Split, encoded: Encoded, collate: Collator, number: int, title: str, index: int | None
 ) -> ExampleView:
-    """One example with complete maps; without title and index."""
+    """One example with complete maps."""
     model: Any = run.model
     maps, vectors, totals = [], [], []
 
@@ -134,8 +113,8 @@ def _view(
     prediction, probabilities = run.answer(output.logits[0].float().cpu().numpy())
     sources = sources_of(encoded, number).tolist()
     view = ExampleView(
-        title="",
-        place=None,
+        title=title,
+        place=index,
         texts=split.texts[number],
         tokens=tuple(run.tokenizer.convert_ids_to_tokens(inputs["input_ids"][0].tolist())),
         sources=tuple(sources),
@@ -145,7 +124,6 @@ def _view(
         maps=ExampleMaps(np.stack(maps)),
         mean_map=(sum(totals[1:], totals[0]) / sum(map(len, maps))).float().numpy(),
         vectors=np.concatenate(vectors),
-        wanted=None if expected is None else (expected.expected.name, expected.rows(number)),
     )
     if supervision is None:
         return view
@@ -203,55 +181,47 @@ class ExpectedPattern:
             about["sources"] = digest([self.pattern.fingerprint(self.resources), [list(each) for each in self.corpus]])
         return about
 
-    def of(self, texts: Sequence[Texts], encoded: Encoded, listener: Listener | None = None) -> ExpectedMaps | None:
-        """The maps for examples that were encoded with offsets; None, with a message, if they cannot be computed."""
-        listener = listener or Silence()
-        if not isinstance(self.pattern, Knowledge):
-            return ExpectedMaps(self, encoded, encoded)
-        matrices: list[WordMatrix] = []
-        listener.start(f"knowledge {self.pattern.name}", len(texts))
-        try:
-            for start in range(0, len(texts), CHUNK):
-                matrices += self._builder(texts[start : start + CHUNK])
-                listener.advance(len(matrices))
+    def of(self, texts: Sequence[Texts], encoded: Encoded, listener: Listener | None = None) -> ExpectedRows | None:
+        """The maps for examples that were encoded with offsets; None, with a message, if they cannot be computed.
+
+        A map [T,T] says how the attention of an example should be distributed; rows without a target are zero.
+        """
+        data: Any = encoded
+        if isinstance(self.pattern, Knowledge):
+            listener, matrices = listener or Silence(), list[WordMatrix]()
+            listener.start(f"knowledge {self.pattern.name}", len(texts))
+            try:
+                for start in range(0, len(texts), CHUNK):
+                    matrices += self._builder(texts[start : start + CHUNK])
+                    listener.advance(len(matrices))
+            except HeadwiseError as error:
+                if self.required:
+                    raise
+                listener.log(f"what the pattern {self.pattern.name} wants is not shown: {error}")
+                return None
+            finally:
+                listener.end()
             need = Need("analysis", self.pattern, "map")
-            return ExpectedMaps(self, encoded, WithKnowledge(encoded, {self.pattern.key: matrices}, [need]))
-        except HeadwiseError as error:
-            if self.required:
-                raise
-            listener.log(f"what the pattern {self.pattern.name} wants is not shown: {error}")
-            return None
-        finally:
-            listener.end()
+            data = WithKnowledge(encoded, {self.pattern.key: matrices}, [need])
+
+        def rows(index: int) -> Floats:
+            item = data[index]
+            ids = torch.as_tensor(item["input_ids"])[None]
+            knowledge = {entry: torch.from_numpy(array)[None] for entry, array in item.get("knowledge", {}).items()}
+            marks = find_marks(ids, self.known, set(self.pattern.marks))
+            target = self.pattern.target(Tokens(torch.ones_like(ids, dtype=torch.bool), marks, knowledge))
+            expected = np.array(target.rows[0].float().numpy(), dtype=np.float32)
+            if not self.special_rows:
+                expected[sources_of(encoded, index) < 0] = 0
+            return expected
+
+        return rows
 
     @cached_property
     def _builder(self) -> Builder:
         """Built once: it may count all training texts, or load a parser."""
-        if not isinstance(self.pattern, Knowledge):
-            raise InputError(f"{self.pattern.name} is not built from knowledge.")
-        return self.pattern.builder(self.corpus, self.resources, Processes(cores()))
-
-
-@dataclass(frozen=True)
-class ExpectedMaps:
-    """The maps that a pattern expects for each of some examples."""
-
-    expected: ExpectedPattern
-    encoded: Encoded
-    data: Any
-    """The same examples with their knowledge, if the pattern needs any."""
-
-    def rows(self, index: int) -> Floats:
-        """[T,T] how the attention of an example should be distributed; rows without a target are zero."""
-        item, pattern = self.data[index], self.expected.pattern
-        ids = torch.as_tensor(item["input_ids"])[None]
-        knowledge = {entry: torch.from_numpy(array)[None] for entry, array in item.get("knowledge", {}).items()}
-        marks = find_marks(ids, self.expected.known, set(pattern.marks))
-        target = pattern.target(Tokens(torch.ones_like(ids, dtype=torch.bool), marks, knowledge))
-        rows = np.array(target.rows[0].float().numpy(), dtype=np.float32)
-        if not self.expected.special_rows:
-            rows[sources_of(self.encoded, index) < 0] = 0
-        return rows
+        pattern: Any = self.pattern
+        return pattern.builder(self.corpus, self.resources, Processes(cores()))  # type: ignore[no-any-return]
 
 
 def expected_pattern(
@@ -323,7 +293,7 @@ def sources_of(encoded: Encoded, index: int) -> NDArray[Any]:
 
 
 def marks_of(
-    encoded: Encoded, indices: Sequence[int], attention_mask: torch.Tensor, maps: ExpectedMaps | None = None
+    encoded: Encoded, indices: Sequence[int], attention_mask: torch.Tensor, expected: ExpectedRows | None = None
 ) -> Marks:
     """What is known of the tokens of a batch: which are special, their texts, and the targets of a pattern."""
     valid = (attention_mask != 0).cpu()
@@ -331,11 +301,11 @@ def marks_of(
     flat = np.concatenate([sources_of(encoded, index) for index in indices])
     texts[valid] = torch.from_numpy(flat.astype(np.int64))  # row by row, as the batch was filled
     cells = None
-    if maps is not None:
+    if expected is not None:
         cells = torch.zeros(*valid.shape, valid.shape[1], dtype=torch.bool)  # [B,K,K]
         for number, (tokens, index) in enumerate(zip(valid, indices, strict=True)):
             # At its tokens, on whatever side the padding is.
-            marked = torch.from_numpy(marked_cells(maps.rows(index)))
+            marked = torch.from_numpy(marked_cells(expected(index)))
             cells[number, tokens.unsqueeze(1) & tokens.unsqueeze(0)] = marked.flatten()
     device = attention_mask.device
     return Marks(

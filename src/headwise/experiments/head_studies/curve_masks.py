@@ -6,8 +6,7 @@ Shapes: N layers, H heads, K steps of the curve, R random masks.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from functools import partial
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy
@@ -108,9 +107,10 @@ class CurveSettings:
         check_counts(counts, shape, self.keep_per_layer)
         return counts
 
-    def label(self, step: int, heads: int) -> str:
-        """A step in words."""
-        return f"{self.percent[step]:g} % ({heads})" if self.percent else f"{heads} heads"
+
+def step_label(percent: float | None, heads: int) -> str:
+    """A step in words."""
+    return f"{heads} heads" if percent is None else f"{percent:g} % ({heads})"
 
 
 def setting_text(name: str, value: Any) -> str:
@@ -158,12 +158,11 @@ def planned_masks(
     masks = [Pruned(BASE, None, None, None, numpy.zeros(shape, dtype=bool))]
     for order in settings.orders:
         for task, each in importance.items():
-            ranked = exact_masks(
-                partial(_scores, task, each.scores, rescore if settings.exact else None),
-                counts,
-                ascending=order == ASCENDING,
-                keep_per_layer=keep,
-            )
+
+            def scores(mask: Mask | None, task: str = task, once: Any = each.scores) -> Any:
+                return rescore(task, mask) if settings.exact and mask is not None else once
+
+            ranked = exact_masks(scores, counts, ascending=order == ASCENDING, keep_per_layer=keep)
             masks += [Pruned(order, step, task, None, mask) for step, mask in enumerate(ranked)]
     if not repeats:
         return tuple(masks)
@@ -174,9 +173,5 @@ def planned_masks(
         # The seed depends on the task's name, so that the other tasks do not matter.
         seed = numpy.random.SeedSequence([settings.seed, *str(pruned.pruned_for).encode()]).generate_state(1)[0]
         drawn = layer_matched_masks(pruned.mask, repeats, int(seed))
-        masks += [Pruned(MATCHED, pruned.step, pruned.pruned_for, repeat, mask) for repeat, mask in enumerate(drawn)]
+        masks += [replace(pruned, order=MATCHED, repeat=repeat, mask=mask) for repeat, mask in enumerate(drawn)]
     return tuple(masks)
-
-
-def _scores(task: str, scores: Any, rescore: Callable[[str, Mask], Any] | None, mask: Mask | None) -> Any:
-    return scores if mask is None or rescore is None else rescore(task, mask)

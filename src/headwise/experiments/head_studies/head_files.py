@@ -11,7 +11,6 @@ import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from types import GenericAlias
 from typing import Annotated, Any, Literal
 
 import numpy
@@ -37,11 +36,6 @@ BROKEN = (KeyError, TypeError, ValueError, IndexError, AttributeError)
 Arrays = Mapping[str, NDArray[Any]]
 
 # -- writing -----------------------------------------------------------------------------------------------------------
-
-
-def result_folder(run: Path, output: Path | None) -> Path:
-    """The folder of a study's results: `output`, or RUN/heads."""
-    return run / FOLDER if output is None else output.expanduser()
 
 
 @contextmanager
@@ -116,21 +110,25 @@ def read_result(folder: Path, name: str, run: Path) -> tuple[dict[str, Any], dic
 
     A damaged file and a file about another run are errors.
     """
-    path = folder / f"{name}.json"
+    path, fix = folder / f"{name}.json", _fix(name)
     if not path.is_file():
         return None
-    content = documents.read(path, _fix(name))
+    content = documents.read(path, fix)
     if isinstance(content, dict) and (content.get("format"), content.get("kind")) != (FORMAT, name):
-        raise InputError(
-            f"{path} holds {content.get('kind')!r:.40} of format {content.get('format')!r:.20}: {_fix(name)}."
-        )
-    documents.check(content, SCHEMAS[name], path, _fix(name))
+        raise InputError(f"{path} holds {content.get('kind')!r:.40} of format {content.get('format')!r:.20}: {fix}.")
+    documents.check(content, SCHEMAS[name], path, fix)
     if content["run"]["record"] != identity(run)["record"]:
-        raise InputError(f"{path} was made for another run ({content['run']['folder']}), not for {run}: {_fix(name)}.")
+        raise InputError(f"{path} was made for another run ({content['run']['folder']}), not for {run}: {fix}.")
     try:
-        if name in CHECKS:
-            CHECKS[name](content)
-        return content, _read_arrays(folder, content["arrays"]) if content.get("arrays") else {}
+        for holds, reason in _CHECKS[name](content):
+            if not holds:
+                raise ValueError(reason)
+        if not (arrays := content.get("arrays")):
+            return content, {}
+        data = (folder / arrays["file"]).read_bytes()
+        if hashlib.sha256(data).hexdigest() != arrays["sha256"]:
+            raise ValueError(f"{arrays['file']} has changed")
+        return content, load(data)
     except (OSError, SafetensorError, *BROKEN) as error:
         raise damaged(folder, name, error) from error
 
@@ -145,13 +143,6 @@ def _fix(name: str) -> str:
     return "analyze the run again and replace it" if name == ANALYSIS else "measure it again and replace it"
 
 
-def _read_arrays(folder: Path, about: Mapping[str, Any]) -> dict[str, NDArray[Any]]:
-    data = (folder / str(about["file"])).read_bytes()
-    if hashlib.sha256(data).hexdigest() != about["sha256"]:
-        raise ValueError(f"{about['file']} has changed")
-    return load(data)
-
-
 # -- schemas -----------------------------------------------------------------------------------------------------------
 
 
@@ -162,19 +153,13 @@ def _object(**fields: Any) -> Any:
 
 
 def _result(**fields: Any) -> Any:
-    about = _object(folder=str, record=str)
     arrays = _object(file=str, sha256=str) | None
-    return _object(format=int, kind=str, run=about, arrays=(arrays, None), **fields)
+    return _object(format=int, kind=str, run=_object(folder=str, record=str), arrays=(arrays, None), **fields)
 
 
-def _list(kind: Any) -> Any:
-    return GenericAlias(list, (kind,))
-
-
-def _map(kind: Any) -> Any:
-    return GenericAlias(dict, (str, kind))
-
-
+# Lists and mappings of types that are variables, which type checkers do not know.
+_LIST: Any = list
+_MAP: Any = dict
 _SIZE: Any = Annotated[int, Field(ge=1, le=100_000)]
 _MATRIX = list[list[float | None]]
 _SCORE = _object(row=_object(mean=float | None))  # the part of a D-score that pages show
@@ -182,8 +167,8 @@ _DISSOCIATION = {
     "row": _object(mean=float | None),
     "retained": _MATRIX,
     "interval": _object(low=_SCORE, high=_SCORE),
-    "null": _map(_object(p=_SCORE | None) | None),
-    "double_dissociation": _list(_object(tasks=list[str], holds=bool | None)),
+    "null": _MAP[str, _object(p=_SCORE | None) | None],
+    "double_dissociation": _LIST[_object(tasks=list[str], holds=bool | None)],
     "undefined": dict[str, str],
 }
 _PAPER = _object(id=str, text=str, relevant=bool, rank=Count, score=float)
@@ -222,26 +207,26 @@ SCHEMAS: dict[str, type[Document]] = {
         task_kind=Literal["classification", "regression", "ranking"],
         layers=_SIZE,
         heads=_SIZE,
-        statistics=_map(_object(mean=list[list[float]], error=_MATRIX | None)),
+        statistics=_MAP[str, _object(mean=list[list[float]], error=_MATRIX | None)],
         pattern=(_object(name=str) | None, None),
         answers=_object(predictions=list[str | float], gold=list[str | None], texts=list[list[str]]) | None,
-        claims=_list(_object(id=str, text=str, papers=_list(_PAPER))) | None,
-        kept=_list(_EXAMPLE),
+        claims=_LIST[_object(id=str, text=str, papers=_LIST[_PAPER])] | None,
+        kept=_LIST[_EXAMPLE],
     ),
-    IMPORTANCE: _result(tasks=_map(_object(scores=list[list[float]]))),
+    IMPORTANCE: _result(tasks=_MAP[str, _object(scores=list[list[float]])]),
     CURVE: _result(
         metrics=Annotated[dict[str, str], Field(min_length=1)],
         counts=list[Count],
         shape=Annotated[list[Annotated[int, Field(ge=1, le=10_000)]], Field(min_length=2, max_length=2)],
         settings=dict[str, Any],
-        masks=_list(_MASK),
+        masks=_LIST[_MASK],
         importance=dict[str, dict[str, Any]],
     ),
     DISSOCIATION: _result(
         tasks=list[str],
         pruned_for=list[str],
-        null_draws=_map(_object(masks=Count) | None),
-        steps=_list(_object(percent=float | None, heads=Count, **_DISSOCIATION)),
+        null_draws=_MAP[str, _object(masks=Count) | None],
+        steps=_LIST[_object(percent=float | None, heads=Count, **_DISSOCIATION)],
         mean=_object(**_DISSOCIATION),
     ),
     SIMILARITY: _result(
@@ -252,72 +237,72 @@ SCHEMAS: dict[str, type[Document]] = {
 }
 
 
-def _same_length(name: str, values: Sequence[Any] | None, count: int, what: str) -> None:
-    if values is not None and len(values) != count:
-        raise ValueError(f"{name} has {len(values)} values for {count} {what}")
+# What a schema cannot say: which parts must have the same size. A check is a condition, and what is wrong without it.
+_Checks = Iterator[tuple[bool, str]]
 
 
-def _square(name: str, matrix: Sequence[Sequence[Any]], size: int) -> None:
-    if len(matrix) != size or any(len(row) != size for row in matrix):
-        raise ValueError(f"{name} is not a matrix of {size} x {size}, one row and column for each task")
+def _same_length(name: str, values: Sequence[Any] | None, count: int, what: str) -> tuple[bool, str]:
+    size = count if values is None else len(values)
+    return size == count, f"{name} has {size} values for {count} {what}"
 
 
-def _check_analysis(content: Mapping[str, Any]) -> None:
+def _square(name: str, matrix: Sequence[Sequence[Any]], size: int) -> tuple[bool, str]:
+    fits = len(matrix) == size and all(len(row) == size for row in matrix)
+    return fits, f"{name} is not a matrix of {size} x {size}, one row and column for each task"
+
+
+def _check_analysis(content: Mapping[str, Any]) -> _Checks:
     layers, heads = content["layers"], content["heads"]
-    if not content["statistics"]:
-        raise ValueError("statistics is empty")
+    yield bool(content["statistics"]), "statistics is empty"
     for name, statistic in content["statistics"].items():
         for part in ("mean", "error"):
             grid = statistic[part]
-            if grid is not None and (len(grid) != layers or any(not 0 < len(row) <= heads for row in grid)):
-                raise ValueError(f"statistics.{name}.{part} does not have {layers} layers of {heads} heads")
+            fits = grid is None or (len(grid) == layers and all(0 < len(row) <= heads for row in grid))
+            yield fits, f"statistics.{name}.{part} does not have {layers} layers of {heads} heads"
     for name in ("predictions", "gold", "texts") if content["answers"] is not None else ():
-        _same_length(f"answers.{name}", content["answers"][name], content["examples"], "examples")
+        yield _same_length(f"answers.{name}", content["answers"][name], content["examples"], "examples")
     for number, example in enumerate(content["kept"]):
         for name in ("sources", "token_scores", "pooled"):
-            _same_length(f"kept.{number}.{name}", example[name], len(example["tokens"]), "tokens")
+            yield _same_length(f"kept.{number}.{name}", example[name], len(example["tokens"]), "tokens")
 
 
-def _check_importance(content: Mapping[str, Any]) -> None:
+def _check_importance(content: Mapping[str, Any]) -> _Checks:
     for task, each in content["tasks"].items():
         sizes = {len(row) for row in each["scores"]}
-        if len(sizes) != 1 or 0 in sizes:
-            raise ValueError(f"tasks.{task}.scores: the layers do not have the same number of heads, 1 or more")
+        reason = f"tasks.{task}.scores: the layers do not have the same number of heads, 1 or more"
+        yield len(sizes) == 1 and 0 not in sizes, reason
 
 
-def _check_curve(content: Mapping[str, Any]) -> None:
-    if not content["masks"]:
-        raise ValueError("masks is empty")
-    layers, heads = content["shape"]
+def _check_curve(content: Mapping[str, Any]) -> _Checks:
+    yield bool(content["masks"]), "masks is empty"
+    (layers, heads), steps = content["shape"], len(content["counts"])
     for number, mask in enumerate(content["masks"]):
-        _same_length(f"masks.{number}", mask["values"], len(content["metrics"]), "tasks")
-        if any(layer >= layers or head >= heads for layer, head in mask["heads"]):
-            raise ValueError(f"masks.{number} silences a head that the model does not have")
-        if mask["step"] is not None and mask["step"] >= len(content["counts"]):
-            raise ValueError(f"masks.{number} belongs to step {mask['step']}, and there are {len(content['counts'])}")
+        yield _same_length(f"masks.{number}", mask["values"], len(content["metrics"]), "tasks")
+        fits = all(layer < layers and head < heads for layer, head in mask["heads"])
+        yield fits, f"masks.{number} silences a head that the model does not have"
+        step = mask["step"]
+        yield step is None or step < steps, f"masks.{number} belongs to step {step}, and there are {steps}"
 
 
-def _check_dissociation(content: Mapping[str, Any]) -> None:
-    if unknown := [task for task in content["pruned_for"] if task not in content["tasks"]]:
-        raise ValueError(f"pruned_for names {unknown[0]!r}, which is not one of the tasks")
+def _check_dissociation(content: Mapping[str, Any]) -> _Checks:
+    for task in content["pruned_for"]:
+        yield task in content["tasks"], f"pruned_for names {task!r}, which is not one of the tasks"
     for part in (*content["steps"], content["mean"]):
-        _square("retained", part["retained"], len(content["tasks"]))
+        yield _square("retained", part["retained"], len(content["tasks"]))
         for name, null in part["null"].items():
-            if null is not None and null["p"] is not None and content["null_draws"].get(name) is None:
-                raise ValueError(f"null_draws.{name} is missing")
+            unknown = null is None or null["p"] is None
+            yield unknown or content["null_draws"].get(name) is not None, f"null_draws.{name} is missing"
 
 
-def _check_similarity(content: Mapping[str, Any]) -> None:
-    _square("gradients.total", content["gradients"]["total"], len(content["tasks"]))
+def _check_similarity(content: Mapping[str, Any]) -> _Checks:
+    yield _square("gradients.total", content["gradients"]["total"], len(content["tasks"]))
     for share, matrix in content["importance"]["overlap"].items():
-        _square(f"importance.overlap.{share}", matrix, len(content["tasks"]))
+        yield _square(f"importance.overlap.{share}", matrix, len(content["tasks"]))
         float(share)
-        if share not in content["importance"]["chance"]:
-            raise ValueError(f"importance.chance.{share} is missing")
+        yield share in content["importance"]["chance"], f"importance.chance.{share} is missing"
 
 
-# What a schema cannot say: which parts must have the same size.
-CHECKS = {
+_CHECKS = {
     ANALYSIS: _check_analysis,
     IMPORTANCE: _check_importance,
     CURVE: _check_curve,

@@ -1,9 +1,13 @@
-"""`heads importance`: how much each task of a run needs each head."""
+"""`heads importance` and `heads similarity`: how much each task of a run needs each head, and how alike tasks are.
+
+What is measured is plain data: the content of importance.json and of similarity.json.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
@@ -12,20 +16,18 @@ from numpy.typing import NDArray
 
 from headwise.data import Collator, Encoded, encode
 from headwise.errors import InputError
-from headwise.experiments.apply import Loaded, Source, load_tasks
-from headwise.experiments.head_studies.head_files import (
-    IMPORTANCE,
-    identity,
-    new_results,
-    result_folder,
-    write_result,
-)
+from headwise.experiments.apply import Loaded, RunTasks, Source
+from headwise.experiments.head_studies.head_files import DISSOCIATION, identity, read_result
 from headwise.experiments.splits import read_split
+from headwise.heads.dissociation import dissociation
 from headwise.heads.importance import HeadImportance, check_options
 from headwise.heads.pruning import ranked_heads
-from headwise.heads.similarity import ImportanceSimilarity, importance_similarity
-from headwise.training import Listener, Silence
-from headwise.training.predict import importance_on
+from headwise.heads.similarity import gradient_cosines, importance_similarity
+from headwise.training import Listener
+from headwise.training.predict import importance_on, sorted_batches
+
+# The share of heads whose overlap is shown for each pair of tasks.
+SHOWN = 0.3
 
 
 @dataclass(frozen=True)
@@ -121,69 +123,109 @@ def task_importance(
     return importance
 
 
-@dataclass(frozen=True)
-class ImportanceStudy:
-    """The importance of the heads of a run."""
-
-    content: dict[str, Any]
-    """As in importance.json."""
-    tasks: dict[str, HeadImportance]
-    similarity: ImportanceSimilarity | None
-    """How far tasks need the same heads; None for one task."""
-    paths: list[Path]
-
-
-def study_importance(
-    run: Path,
-    settings: ImportanceSettings,
-    source: Source,
-    *,
-    task: Sequence[str] = (),
-    output: Path | None = None,
-    overwrite: bool = False,
-    listener: Listener | None = None,
-) -> ImportanceStudy:
-    """Measure the importance of every head to each task of a run; writes importance.json and importance.csv.
-
-    Args:
-        run: a finished run.
-        settings: how importance is estimated.
-        source: the location of the data.
-        task: names of tasks; all tasks if empty.
-        output: the folder of the results; RUN/heads if None.
-        overwrite: replace earlier results.
-        listener: receives progress.
-    """
-    folder = result_folder(run, output)
-    with new_results(run, folder, [folder / f"{IMPORTANCE}.json"], overwrite=overwrite):
-        runs = load_tasks(run, task).runs
-        tasks = {
-            name: task_importance(name, runs[name], examples, settings, listener or Silence())
-            for name, examples in labelled_examples(runs, settings.split, source).items()
-        }
-        similarity = (
-            importance_similarity({name: each.scores for name, each in tasks.items()}) if len(tasks) > 1 else None
-        )
-        content = {
-            "run": identity(run),
-            "settings": asdict(settings),
-            "tasks": {name: each.as_dict() for name, each in tasks.items()},
-            **({} if similarity is None else {"similarity": similarity.as_dict()}),
-        }
-        paths = write_result(folder, IMPORTANCE, content, rows=_rows(tasks))
-    return ImportanceStudy(content, tasks, similarity, paths)
+def measure_importance(
+    tasks: RunTasks, settings: ImportanceSettings, source: Source, *, listener: Listener
+) -> dict[str, Any]:
+    """The importance of every head to each task of a run; with several tasks, also how far they need the same heads."""
+    examples = labelled_examples(tasks.runs, settings.split, source)
+    importance = {
+        task: task_importance(task, tasks.runs[task], each, settings, listener) for task, each in examples.items()
+    }
+    content = {
+        "run": identity(tasks.folder),
+        "settings": asdict(settings),
+        "tasks": {task: each.as_dict() for task, each in importance.items()},
+    }
+    if len(importance) > 1:
+        similarity = importance_similarity({task: each.scores for task, each in importance.items()})
+        content["similarity"] = similarity.as_dict()
+    return content
 
 
-def _rows(tasks: Mapping[str, HeadImportance]) -> Iterator[dict[str, Any]]:
-    """One row per task and head; rank 1 is the most important."""
-    for task, each in tasks.items():
-        ranks = {head: rank for rank, head in enumerate(ranked_heads(each.scores), start=1)}
-        for layer, head in numpy.ndindex(*each.scores.shape):
+def importance_rows(content: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """The rows of importance.csv: one per task and head; rank 1 is the most important."""
+    for task, each in content["tasks"].items():
+        ranks = {head: rank for rank, head in enumerate(ranked_heads(each["scores"]), start=1)}
+        for layer, head in sorted(ranks):
             yield {
                 "task": task,
                 "layer": layer,
                 "head": head,
-                "score": float(each.scores[layer, head]),
-                "half_width": None if each.half_width is None else float(each.half_width[layer, head]),
+                "score": each["scores"][layer][head],
+                "half_width": None if each["half_width"] is None else each["half_width"][layer][head],
                 "rank": ranks[layer, head],
             }
+
+
+def measure_similarity(
+    tasks: RunTasks, settings: ImportanceSettings, source: Source, *, folder: Path, listener: Listener
+) -> dict[str, Any]:
+    """How alike the tasks of a run are, by the heads they need and by the gradients of their losses.
+
+    Args:
+        tasks: the run with all its tasks, which are compared on the same sample of examples.
+        settings: how importance is estimated, and on how many examples.
+        source: the location of the data.
+        folder: the folder that may hold dissociation.json, for the D-scores of each two tasks.
+        listener: receives progress.
+    """
+    names = tuple(tasks.runs)
+    several(names, "similarity")
+    examples = labelled_examples(tasks.runs, settings.split, source)
+    importance = importance_similarity(
+        {
+            task: task_importance(task, tasks.runs[task], each, settings, listener).scores
+            for task, each in examples.items()
+        }
+    )
+
+    def batches(task: str) -> Iterator[dict[str, Any]]:
+        data = examples[task]
+        listener.start(f"gradient of {task}", min(len(data), settings.examples))
+        yield from sorted_batches(data.encoded, data.collate, limit=settings.examples, seed=settings.seed)
+
+    gradients = gradient_cosines(
+        {task: run.model for task, run in tasks.runs.items()},
+        {task: batches(task) for task in names},
+        after_batch=lambda task, done: listener.advance(done),
+    )
+    listener.end()
+    d_scores: dict[tuple[str, str], float | None] = {}
+    try:
+        if (result := read_result(folder, DISSOCIATION, tasks.folder)) is not None:
+            d_scores = _pair_scores(result[0], names)
+    except InputError as error:
+        listener.log(f"without D-scores: {error}")
+    overlap = importance.overlap.get(SHOWN)
+    pairs = [
+        {
+            "tasks": [names[index] for index in at],
+            "spearman": float(importance.spearman[at]),
+            "pearson": float(importance.pearson[at]),
+            f"overlap_{SHOWN}": None if overlap is None else float(overlap[at]),
+            "gradient_cosine": float(gradients.total[at]),
+            "d_score": d_scores.get((names[at[0]], names[at[1]])),
+        }
+        for at in combinations(range(len(names)), 2)
+    ]
+    return {
+        "run": identity(tasks.folder),
+        "settings": asdict(settings),
+        "tasks": list(names),
+        "pairs": pairs,
+        "importance": importance.as_dict(),
+        "gradients": gradients.as_dict(),
+    }
+
+
+def _pair_scores(content: Mapping[str, Any], tasks: tuple[str, ...]) -> dict[tuple[str, str], float | None]:
+    """The mean D-score of each two tasks, as if there were no others, over the steps of the curve."""
+    if not set(tasks) <= set(content["tasks"]):
+        raise InputError(f"{DISSOCIATION}.json is about other tasks ({', '.join(content['tasks'])}).")
+    retained = numpy.array(content["mean"]["retained"], dtype=numpy.float64)  # [S,T], null becomes NaN
+    scores: dict[tuple[str, str], float | None] = {}
+    for pair in combinations(tasks, 2):
+        at = [content["tasks"].index(task) for task in pair]
+        own = retained[numpy.ix_(at, at)]  # [2,2]
+        scores[pair] = dissociation(own, numpy.ones(2)).means["row"] if numpy.isfinite(own).all() else None
+    return scores

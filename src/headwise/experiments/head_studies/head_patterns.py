@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from headwise.attention import capture
-from headwise.data import Collator, Split, encode
+from headwise.data import Collator, Encoded, Split, encode
 from headwise.errors import InputError
 from headwise.experiments.apply import Source, load_run
 from headwise.experiments.splits import read_split
@@ -33,6 +33,13 @@ def check_marks(pattern: Pattern, known: Mapping[str, tuple[int, ...]]) -> None:
             f"pattern {pattern.name} needs to know each {missing[0]}, of which the vocabulary of this tokenizer has "
             "none: leave it out."
         )
+
+
+def batch_inputs(model: nn.Module, collate: Collator, encoded: Encoded, indices: Sequence[int]) -> dict[str, Any]:
+    """A batch of some examples without labels, on the model's device."""
+    batch = collate([encoded[index] for index in indices])
+    device = next(model.parameters()).device
+    return {name: tensor.to(device) for name, tensor in batch.items() if name != "labels"}
 
 
 def pattern_scores(
@@ -63,15 +70,12 @@ def pattern_scores(
     encoded = encode(split, tokenizer, max_length)
     collate = Collator.of(tokenizer, "classification", padding="dynamic", max_length=max_length)
     order = numpy.argsort(-encoded.lengths, kind="stable")  # examples of similar length together
-    device = next(model.parameters()).device
     with evaluating(model), torch.inference_mode(), capture(model, what="map") as record:
         if batch is None:
             size = len(record.maps) * int(encoded.lengths.max()) ** 2 * torch.float32.itemsize
             batch = max(1, min(LARGEST_BATCH, MAP_BYTES // size))
         for start in range(0, len(order), batch):
-            inputs = collate([encoded[int(index)] for index in order[start : start + batch]])
-            inputs.pop("labels", None)
-            inputs = {name: tensor.to(device) for name, tensor in inputs.items()}
+            inputs = batch_inputs(model, collate, encoded, order[start : start + batch].tolist())
             model(**inputs)
             scores.add(record, Tokens(valid=record.valid, marks=find_marks(inputs["input_ids"], known, kinds)))
             if after_batch is not None:

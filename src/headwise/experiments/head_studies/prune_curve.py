@@ -19,7 +19,7 @@ from pydantic import TypeAdapter
 
 from headwise.attention import encoder_of, family_of
 from headwise.errors import InputError, choices
-from headwise.experiments.apply import RunTasks, Source, load_tasks
+from headwise.experiments.apply import RunTasks, Source
 from headwise.experiments.head_studies.curve_masks import (
     MATCHED,
     RANDOM,
@@ -28,22 +28,13 @@ from headwise.experiments.head_studies.curve_masks import (
     planned_masks,
     setting_text,
 )
-from headwise.experiments.head_studies.head_files import (
-    BROKEN,
-    CURVE,
-    damaged,
-    identity,
-    new_results,
-    read_result,
-    result_folder,
-    write_result,
-)
+from headwise.experiments.head_studies.head_files import BROKEN, CURVE, damaged, identity, read_result, write_result
 from headwise.experiments.head_studies.head_importance import labelled_examples, task_importance
 from headwise.heads.dissociation import TaskPredictions, plain
 from headwise.heads.importance import HeadImportance
 from headwise.heads.pruning import Mask
 from headwise.metrics import score
-from headwise.training import Listener, Silence, predictions_of
+from headwise.training import Listener, predictions_of
 from headwise.training.predict import predict_under_masks
 
 Values = NDArray[numpy.float64]
@@ -278,15 +269,6 @@ def write_curve(folder: Path, curve: PruneCurve) -> list[Path]:
     return write_result(folder, CURVE, curve.as_dict(), rows=curve.rows(), arrays=arrays)
 
 
-def read_curve(folder: Path, run: Path) -> PruneCurve | None:
-    """The curve of a run in a folder, or None if there is none."""
-    result = read_result(folder, CURVE, run)
-    try:
-        return None if result is None else PruneCurve.from_files(*result)
-    except BROKEN as error:
-        raise damaged(folder, CURVE, error) from error
-
-
 def find_curve(folder: Path, run: Path, tasks: tuple[str, ...], required: Mapping[str, Any]) -> PruneCurve | None:
     """The curve of a run in a folder, or None if there is none.
 
@@ -296,10 +278,13 @@ def find_curve(folder: Path, run: Path, tasks: tuple[str, ...], required: Mappin
         tasks: its tasks.
         required: settings that the curve must have, by the names of `CurveSettings`.
     """
-    curve = read_curve(folder, run)
-    if curve is None:
+    result, path = read_result(folder, CURVE, run), folder / f"{CURVE}.json"
+    if result is None:
         return None
-    path = folder / f"{CURVE}.json"
+    try:
+        curve = PruneCurve.from_files(*result)
+    except BROKEN as error:
+        raise damaged(folder, CURVE, error) from error
     if curve.tasks != tasks:
         raise InputError(
             f"{path} is about {', '.join(curve.tasks)}, the run about {', '.join(tasks)}: measure it again and "
@@ -313,20 +298,3 @@ def find_curve(folder: Path, run: Path, tasks: tuple[str, ...], required: Mappin
                 f"out, or measure the curve again with {setting_text(name, value)} and replace it."
             )
     return curve
-
-
-def study_curve(
-    run: Path,
-    settings: CurveSettings,
-    source: Source,
-    *,
-    batch: int | None = None,
-    output: Path | None = None,
-    overwrite: bool = False,
-    listener: Listener | None = None,
-) -> tuple[PruneCurve, list[Path]]:
-    """Measure the pruning curve of a run and write it to `output`, or to RUN/heads; returns it and its files."""
-    folder = result_folder(run, output)
-    with new_results(run, folder, [folder / f"{CURVE}.json"], overwrite=overwrite):
-        curve = measure_curve(load_tasks(run), settings, source, batch=batch, listener=listener or Silence())
-        return curve, write_curve(folder, curve)

@@ -194,7 +194,7 @@ def _train(job: Job, work: Path, listener: Listener, watch: Watch | None) -> dic
         results["heads"] = {CURVE: {**curve.as_dict(), "run": None}}  # its folder is removed
         if DISSOCIATION in job.then:
             scores = dissociate(curve, resamples=int(job.then[DISSOCIATION].get("resamples", RESAMPLES)))
-            results["heads"][DISSOCIATION] = {**scores.as_dict(), "run": None}
+            results["heads"][DISSOCIATION] = {**scores, "run": None}
     asked = {name: each for name, each in result.record.items() if name in ("recipe", "examples", "knowledge")}
     return _content(job, asked, results, times)
 
