@@ -397,9 +397,9 @@ def test_a_template_knows_where_its_words_went():
         ("b", True, ["codeine", "from 10 to 20"]),
         ("b", False, ["codeine"]),
     ]:
-        text, spans = template.fill(fillings, deciding, cues=cues, opening="Bed 3. ")
+        text, spans = template.fill(fillings, 0, deciding, cues=cues, opening="Bed 3. ")
         assert text == "Bed 3. The right knee has a bruise; codeine from 10 to 20."
-        assert [text[start:end] for start, end in spans] == expected
+        assert [text[start:end] for _, start, end in spans] == expected
     assert template.patterns == ((0, 1), (1, 2))
 
 

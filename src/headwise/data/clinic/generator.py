@@ -129,12 +129,19 @@ class Template:
         return cls(text, tuple([tuple(map(int, pattern)) for pattern in patterns]), tuple(pieces))
 
     def fill(
-        self, fillings: Mapping[str, tuple[Entity, int]], deciding: str, *, cues: bool = True, opening: str = ""
-    ) -> tuple[str, list[tuple[int, int]]]:
-        """The sentence, and where its words are that speak of a deciding slot.
+        self,
+        fillings: Mapping[str, tuple[Entity, int]],
+        sentence: int,
+        deciding: str,
+        *,
+        cues: bool = True,
+        opening: str = "",
+    ) -> tuple[str, list[tuple[int, int, int]]]:
+        """The sentence, and where its words are that speak of a deciding slot, as `ClinicExample.spans`.
 
         Args:
             fillings: by slot, the entity that it names, and the number of its cue.
+            sentence: the number of the sentence in its example.
             deciding: the slots that decide.
             cues: whether cues count among the words that speak of a slot, or only names.
             opening: what comes before the sentence.
@@ -152,7 +159,7 @@ class Template:
             else:
                 part = entity.site if slots[1:] == "s" else entity.name
             if set(slots if words else slots[0]) & set(deciding) and (cues or not words):
-                spans.append((len(text), len(text) + len(part)))
+                spans.append((sentence, len(text), len(text) + len(part)))
             text += part
         # Upper case has as many letters, so the spans stay right.
         return re.sub(r"(^|\. )([a-z])", lambda match: match[1] + match[2].upper(), text), spans
@@ -226,8 +233,8 @@ def generate(split: str, size: int, seed: int) -> tuple[ClinicExample, ...]:
                 for _ in range(PATIENCE):
                     triple = _triple(rng.pick(shared[phenomenon]), split, lexicon, rng)
                     pairs = {(example.premise, example.hypothesis) for example in triple}
-                    alike = [premise for premise, hypothesis in pairs if premise == hypothesis]
-                    if len(pairs) == len(triple) and not alike and not pairs & seen:
+                    hypothesis = triple[0].hypothesis  # of all three
+                    if len(pairs) == len(triple) and not pairs & seen and (hypothesis, hypothesis) not in pairs:
                         break
                 else:
                     raise InputError(
@@ -236,7 +243,9 @@ def generate(split: str, size: int, seed: int) -> tuple[ClinicExample, ...]:
                 seen |= pairs
                 triples.append(triple)
         # A column for each label, each in another order: the three of one hypothesis rarely follow each other.
-        columns = [[triple[label] for triple in rng.shuffled(triples)] for label in range(len(LABELS))]
+        columns = []
+        for label in range(len(LABELS)):
+            columns.append([triple[label] for triple in rng.shuffled(triples)])
         for row in zip(*columns, strict=True):
             examples += rng.shuffled(row)
     return tuple(examples[:size])
@@ -278,8 +287,8 @@ def _triple(kind: Kind, split: str, lexicon: Lexicon, rng: Rng) -> list[ClinicEx
         # What decides is the claim and what it meets, or the names that differ if it meets nothing.
         deciding = ("ab" if kind.paired else met, "xy") if met else ("ab", "x")
         measured = {"m": fillings["m"], **filled}
-        premise, spans = used.fill(measured, deciding[0], cues=bool(met), opening=opening)
-        hypothesis, claim_spans = template.fill(fillings, deciding[1], cues=bool(met))
+        premise, spans = used.fill(measured, 0, deciding[0], cues=bool(met), opening=opening)
+        hypothesis, claim_spans = template.fill(fillings, 1, deciding[1], cues=bool(met))
         facts = []
         for slot_name, (about, about_number) in filled.items():
             other = filled["b" if slot_name == "a" else "a"][0].name if kind.paired else ""
@@ -291,7 +300,7 @@ def _triple(kind: Kind, split: str, lexicon: Lexicon, rng: Rng) -> list[ClinicEx
                 label=label,
                 phenomenon=kind.phenomenon,
                 kind=kind.name,
-                spans=(*[(0, *span) for span in spans], *[(1, *span) for span in claim_spans]),
+                spans=(*spans, *claim_spans),
                 facts=tuple(facts),
                 claim=claim,
                 templates=(used.text, template.text),
