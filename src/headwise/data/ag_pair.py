@@ -12,8 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
 from headwise.data.examples import label_text
-from headwise.data.layouts import Layout, choose
-from headwise.data.readers import SUFFIXES, Dialect, open_table, suffix_of
+from headwise.data.readers import SUFFIXES, Dialect, Layout, choose, open_table, suffix_of
 from headwise.data.text_files import check_file
 from headwise.disk import new_file, save_content
 from headwise.errors import InputError, choices
