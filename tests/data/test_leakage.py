@@ -9,14 +9,15 @@ from hypothesis import strategies as st
 
 from headwise.data import near_duplicates as module
 from headwise.data.checked_files import DataFile
+from headwise.data.examples import Examples
 from headwise.data.leakage import find_duplicates, find_leaks
 from headwise.data.near_duplicates import SimilarSets, near_duplicates, similarity, word_stretches
 
 
 def data_file(name, texts, labels=None):
     labels = [None] * len(texts) if labels is None else labels
-    lines = tuple(range(2, len(texts) + 2))
-    return DataFile(name, name, f"{name}.tsv", "line", lines, tuple(texts), tuple(labels))
+    examples = Examples(f"{name}.tsv", "line", texts=list(texts), lines=list(range(2, len(texts) + 2)))
+    return DataFile(name, name, f"{name}.tsv", examples, tuple(labels))
 
 
 def numbers(repeats):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -87,7 +87,7 @@ class _Labelled:
         if total > MOST:
             kept = np.sort(np.random.default_rng(seed).choice(total, MOST, replace=False))
             known = [known[index] for index in kept]
-        words = [[words_and_signs(text) for text in file.texts[index]] for file, index in known]
+        words = [[words_and_signs(text) for text in file.examples.texts[index]] for file, index in known]
         return cls(
             files=", ".join(file.name for file in files),
             first_texts=[file.keys[index][0] for file, index in known],
@@ -114,8 +114,21 @@ def run_baselines(
         train, test = _Labelled.of(train_files, seed), _Labelled.of(rest[:1], seed)
     else:
         train = test = _Labelled.of((train_files or labelled)[:1], seed)
-    if reason := _unfit(train, test, numbers=numbers):
-        return reason
+    different = len(np.unique(train.labels))
+    if different < 2:
+        return f"all labels of {train.files} are the same"
+    if min(len(train.labels), len(test.labels)) < FEWEST:
+        also = "" if train is test else f" and {test.files} {len(test.labels)}"
+        return f"they need {FEWEST} labelled examples, but {train.files} has {len(train.labels)}{also}"
+    if not numbers and different > MOST_CLASSES:
+        return f"{train.files} has {different} classes, and they are made for up to {MOST_CLASSES}"
+    if train is test and len(set(train.first_texts)) < 2:
+        return f"all examples of {train.files} begin with the same text"
+    if train is test:  # each example is predicted once, by what learned from other folds
+        folds = fold_numbers(train.first_texts, seed)
+        parts = [(np.flatnonzero(folds != fold), np.flatnonzero(folds == fold)) for fold in np.unique(folds)]
+    else:
+        parts = [(np.arange(len(train.labels)), np.arange(len(test.labels)))]
     names = [MEAN if numbers else MAJORITY, BAG, FIRST, SECOND, LENGTH]
     if train.counts.shape[1] == 1:
         names = [name for name in names if name not in (FIRST, SECOND)]
@@ -123,7 +136,7 @@ def run_baselines(
     for name in names:
         log(f"baseline: {name.replace('_', ' ')}")
         predictions = np.empty(len(test.labels), dtype=train.labels.dtype)
-        for learned, scored in _folds(train, test, seed):
+        for learned, scored in parts:
             predictions[scored] = _predict(name, (train, learned), (test, scored), numbers=numbers, seed=seed)
         scores = (
             estimated_numbers(predictions, test.labels)
@@ -141,31 +154,6 @@ def run_baselines(
         chance=None if numbers else float(np.bincount(test.labels).max() / len(test.labels)),
         results=tuple(results),
     )
-
-
-def _unfit(train: _Labelled, test: _Labelled, *, numbers: bool) -> str:
-    """Why nothing can be learned; empty if something can."""
-    different = len(np.unique(train.labels))
-    if different < 2:
-        return f"all labels of {train.files} are the same"
-    if min(len(train.labels), len(test.labels)) < FEWEST:
-        also = "" if train is test else f" and {test.files} {len(test.labels)}"
-        return f"they need {FEWEST} labelled examples, but {train.files} has {len(train.labels)}{also}"
-    if not numbers and different > MOST_CLASSES:
-        return f"{train.files} has {different} classes, and they are made for up to {MOST_CLASSES}"
-    if train is test and len(set(train.first_texts)) < 2:
-        return f"all examples of {train.files} begin with the same text"
-    return ""
-
-
-def _folds(train: _Labelled, test: _Labelled, seed: int) -> Iterator[tuple[Array, Array]]:
-    """Indices in train to learn from and indices in test to predict; each of test occurs once in all."""
-    if train is not test:
-        yield np.arange(len(train.labels)), np.arange(len(test.labels))
-        return
-    numbers = fold_numbers(train.first_texts, seed)
-    for fold in np.unique(numbers):
-        yield np.flatnonzero(numbers != fold), np.flatnonzero(numbers == fold)
 
 
 def fold_numbers(first_texts: Sequence[str], seed: int) -> NDArray[np.int64]:
