@@ -156,14 +156,14 @@ def test_labels_that_are_not_whole_are_numbers_and_classes_are_those_of_all_file
 # -- lengths -----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("count", [1, 7, 333])
-def test_percentiles_are_lengths_that_occur(count):
-    values = np.random.default_rng(count).integers(0, 50, size=count)
-    lengths = lengths_of(values)
-    for percent in PERCENTS:
-        # The smallest length that so many percent do not exceed.
-        assert lengths.percentiles[percent] == sorted(values)[math.ceil(percent / 100 * count) - 1]
-    assert lengths.longest == values.max()
+def test_percentiles_are_lengths_that_occur():
+    for count in (1, 7, 333):
+        values = np.random.default_rng(count).integers(0, 50, size=count)
+        lengths = lengths_of(values)
+        for percent in PERCENTS:
+            # The smallest length that so many percent do not exceed.
+            assert lengths.percentiles[percent] == sorted(values)[math.ceil(percent / 100 * count) - 1]
+        assert lengths.longest == values.max()
 
 
 def test_tokens_of_a_model_and_what_it_would_cut(tmp_path, encoder):
@@ -271,15 +271,15 @@ PLANS = [
 ]
 
 
-@pytest.mark.parametrize(("sizes", "expected"), PLANS)
-def test_what_they_learn_from_and_are_scored_on(sizes, expected, tmp_path):
-    paths = files(tmp_path, sizes)
-    found = check_files(paths).baselines
-    assert (found.learned_from, found.scored_on, found.train, found.test, found.cross_validated) == expected
-    if len(paths) == 3 and "dev" in sizes:  # a test without labels is not scored on
-        test = paths[2]
-        test.write_text("".join(line.rpartition("\t")[0] + "\n" for line in test.read_text().splitlines()))
-        assert check_files(paths).baselines.scored_on == "validation"
+def test_what_they_learn_from_and_are_scored_on(tmp_path):
+    for sizes, expected in PLANS:
+        paths = files(tmp_path, sizes)
+        found = check_files(paths).baselines
+        assert (found.learned_from, found.scored_on, found.train, found.test, found.cross_validated) == expected
+        if len(paths) == 3 and "dev" in sizes:  # a test without labels is not scored on
+            test = paths[2]
+            test.write_text("".join(line.rpartition("\t")[0] + "\n" for line in test.read_text().splitlines()))
+            assert check_files(paths).baselines.scored_on == "validation"
 
 
 def test_cross_validation_finds_the_word_and_cannot_learn_premises_by_heart(tmp_path):

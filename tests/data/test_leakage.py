@@ -53,7 +53,7 @@ def test_duplicates_are_those_of_a_slow_search(pairs, labels):
         assert {labels[first], labels[second]} == {0, 1}
 
 
-def test_where_duplicates_stand():
+def test_where_duplicates_are():
     pairs = [("a", "b"), ("b", "a"), ("A", " b"), ("c", "c"), ("a", "b")]
     found = find_duplicates(data_file("train", pairs, [0, 0, 1, 0, 0]), tolerance=0.0)
     assert numbers(found.repeated) == [(2, 4), (2, 6)]
@@ -123,8 +123,7 @@ def sentences(chance, count, texts):
     return [tuple(" ".join(chance.choices(words, k=chance.randint(1, 7))) for _ in range(texts)) for _ in range(count)]
 
 
-@pytest.mark.parametrize("sizes", [(60, 25), (25, 60)])
-@pytest.mark.parametrize(("texts", "threshold"), [(1, 0.7), (2, 0.2), (2, 0.5), (1, 1.0)])
+@pytest.mark.parametrize(("sizes", "texts", "threshold"), [((60, 25), 1, 0.7), ((25, 60), 2, 0.2), ((60, 25), 2, 0.5)])
 def test_near_duplicates_are_those_of_a_slow_search(sizes, texts, threshold):
     chance = random.Random(f"{sizes} {texts} {threshold}")
     first, second = (sentences(chance, size, texts) for size in sizes)
@@ -152,14 +151,13 @@ def test_whoever_is_similar_enough_is_met(texts, data):
     assert {place for place, _ in SimilarSets(examples, threshold).search(asked)} == slow
 
 
-def test_a_long_premise_does_not_make_two_hypotheses_alike():
+def test_what_makes_two_examples_alike():
+    # A long premise does not.
     premise = "the old man with the red hat sat down beside the river and looked at the boats for a long time"
     first, second = (premise, "a man sits near a river"), (premise, "somebody is swimming in the sea")
     assert similarity(word_stretches(first), word_stretches(second)) == 0
     assert near_duplicates([first], [second]).matches == {}
-
-
-def test_case_and_punctuation_are_no_difference_and_signs_without_blanks_are_words():
+    # Case and punctuation are no difference, and signs without blanks are words.
     assert near_duplicates([("A man, sleeping ...",)], [("a man sleeping!",)]).matches == {0: (0, 1.0)}
     assert near_duplicates([("?!",)], [("?!",), ("!!",)]).matches == {0: (0, 1.0)}
     first, second = "男人正在街上骑自行车回家", "男人正在街上骑自行车回去"
@@ -175,9 +173,7 @@ def test_exact_ones_are_not_near_ones_as_well():
     (match,) = leak.near.examples
     assert (match.first.number, match.second.number) == (2, 3)
     assert (leak.exact.same_label, leak.near.same_label) == (1.0, 0.0)
-
-
-def test_the_most_similar_are_shown_first():
+    # The most similar are shown first.
     words = [f"w{number}" for number in range(30)]
     train = data_file("train", [(" ".join(words),)])
     texts = [(" ".join(words[start:]),) for start in (5, 1, 3, 2, 4)]
@@ -186,7 +182,7 @@ def test_the_most_similar_are_shown_first():
     assert [match.second.number for match in leak.near.examples] == [3, 5, 4]
 
 
-def test_files_that_repeat_themselves_are_not_compared_for_ever(monkeypatch):
+def test_the_search_is_limited_in_files_that_repeat_themselves(monkeypatch):
     template = "the patient with number {} has a high fever and a bad cough and was seen by the doctor again today"
     first, second = ([(template.format(number),) for number in range(start, start + 60)] for start in (0, 60))
     monkeypatch.setattr(module, "LIMIT", 20)
