@@ -121,9 +121,12 @@ def test_a_check_starts_quickly_and_does_not_load_torch(folder):
     assert float(seconds) < 1.5
 
 
-def test_all_of_it_as_json(headwise, folder):
-    code, out, err = headwise("data", "check", *paths(folder), "--json")
-    assert (code, err) == (0, "")
+def test_all_of_it_as_json_with_progress(headwise, folder, tmp_path, monkeypatch):
+    monkeypatch.setattr("headwise.data.checks.LONG", 10)
+    code, out, err = headwise("data", "check", *paths(folder), "--json", "--strict")
+    assert code == 1  # since there are findings
+    assert "near-duplicates of test in train: 0/90" in err
+    assert "baseline: bag of words" in err
     answer = json.loads(out)
     assert answer["task"] == "pairs"
     names = [(file["name"], file["rows"]) for file in answer["files"]]
@@ -139,6 +142,10 @@ def test_all_of_it_as_json(headwise, folder):
     kinds = [finding["kind"] for finding in answer["findings"]]
     assert "leak" in kinds
     assert kinds.count("partial_input") == 2
+    clean = write_table(tmp_path / "clean.tsv", [HEADER, ["a", "b", "x"], ["c", "d", "y"]])
+    code, out, _ = headwise("data", "check", clean, "--strict")
+    assert code == 0
+    assert out.splitlines()[-1] == "no findings"
 
 
 def test_tables_for_people(headwise, folder, tmp_path):
@@ -163,25 +170,20 @@ def test_tables_for_people(headwise, folder, tmp_path):
         assert name in out
 
 
-def test_strict_turns_findings_into_an_exit_code(headwise, folder, tmp_path):
-    code, out, _ = headwise("data", "check", *paths(folder), "--strict", "--json")
-    assert code == 1
-    assert json.loads(out)["findings"]
-    clean = write_table(tmp_path / "clean.tsv", [HEADER, ["a", "b", "x"], ["c", "d", "y"]])
-    code, out, _ = headwise("data", "check", clean, "--strict")
-    assert code == 0
-    assert out.splitlines()[-1] == "no findings"
-
-
-def test_numbers_have_a_range_and_correlations(headwise, tmp_path):
+def test_tables_of_numbers_and_of_tokens(headwise, tmp_path, encoder):
     write_data(tmp_path, "pairs-regression", sizes=(60, 30, 30))
-    code, out, _ = headwise("data", "check", *paths(tmp_path))
+    words = ("data", "check", *paths(tmp_path), "--model", encoder)
+    code, out, _ = headwise(*words, "--max-length", 12)
     assert code == 0
+    assert "at 12" in out
+    assert "longer than 12 tokens, so it would be cut" in out
     assert "read as pairs-regression" in out
     assert "note: the labels are numbers; with --task pairs they are classes" in out
     titles = next(line for line in out.splitlines() if "pearson" in line)
     assert titles.split() == ["baseline", "pearson", "spearman", "rmse"]
     assert "standard deviation" in out
+    assert "at 40" in headwise(*words)[1]  # as many as the model takes
+    assert_one_sentence(headwise(*words, "--max-length", 1000), "takes at most 40 tokens")
 
 
 def test_one_file_without_a_header_is_cross_validated(headwise, tmp_path):
@@ -198,16 +200,6 @@ def test_one_file_without_a_header_is_cross_validated(headwise, tmp_path):
     assert answers[0]["baselines"] != answers[2]["baselines"]
 
 
-def test_tokens_of_a_model(headwise, folder, encoder):
-    words = ("data", "check", *paths(folder, "test"), "--model", encoder)
-    code, out, _ = headwise(*words, "--max-length", 12)
-    assert code == 0
-    assert "at 12" in out
-    assert "longer than 12 tokens, so it would be cut" in out
-    assert "at 40" in headwise(*words)[1]  # as many as the model takes
-    assert_one_sentence(headwise(*words, "--max-length", 1000), "takes at most 40 tokens")
-
-
 def test_rows_that_cannot_be_used_are_reported_and_counted(headwise, tmp_path):
     path = write_table(
         tmp_path / "t.tsv", [HEADER, ["a", "b", "x"], ["", "b", "x"], ["cut"], ["c", "d", ""], ["e", "f", "x"]]
@@ -219,15 +211,6 @@ def test_rows_that_cannot_be_used_are_reported_and_counted(headwise, tmp_path):
     assert "- t: no label: 1 example (33.3%)" in out
     assert "- t: all labels are 'x', so there is nothing to tell apart" in out
     assert "note: no baselines: all labels of t are the same" in out
-
-
-def test_progress_of_many_rows_goes_to_stderr(headwise, folder, monkeypatch):
-    monkeypatch.setattr("headwise.data.checks.LONG", 10)
-    code, out, err = headwise("data", "check", *paths(folder), "--json")
-    assert code == 0
-    json.loads(out)
-    assert "near-duplicates of test in train: 0/90" in err
-    assert "baseline: bag of words" in err
 
 
 BAD_CHECKS = [
