@@ -75,21 +75,6 @@ class DataFile:
         return Position(self.name, self.examples.unit, self.examples.lines[index])
 
 
-@dataclass(frozen=True)
-class DataSet:
-    """Files that were read the same way, and what their labels are."""
-
-    task: str
-    texts: tuple[str, ...]
-    """What the texts are called."""
-    classes: tuple[str, ...]
-    """In order; none if labels are numbers."""
-    numbers: bool
-    files: tuple[DataFile, ...]
-    notes: tuple[str, ...]
-    """What was guessed or left out."""
-
-
 def read_files(
     files: Sequence[str | Path],
     *,
@@ -97,8 +82,12 @@ def read_files(
     texts: Sequence[str] = (),
     label: str | None = None,
     columns: Sequence[str] = (),
-) -> DataSet:
-    """Read all files the same way; what is left out is guessed from the columns of the first one."""
+) -> tuple[FileTask, tuple[str, ...], list[DataFile], list[str]]:
+    """Read all files the same way; what is left out is guessed from the columns of the first one.
+
+    Returns:
+        The task whose columns they have, its classes (none if labels are numbers), the files, and what was guessed.
+    """
     roles = file_roles([str(file) for file in files])
     for path, _, _ in roles:
         check_file(path)
@@ -135,8 +124,7 @@ def read_files(
     for (path, role, name), examples in zip(roles, read, strict=True):
         values = label_numbers(examples) if numbers else class_indices(examples, classes, reader.aliases)
         data_files.append(DataFile(name, role, str(path), examples, values))
-    names = tuple(text if isinstance(text, str) else " - ".join(text) for text in reader.layouts[0].texts)
-    return DataSet(reader.name, names, classes, numbers, tuple(data_files), tuple(notes))
+    return reader, classes, data_files, notes
 
 
 def file_roles(files: Sequence[str]) -> list[tuple[Path, str, str]]:

@@ -168,20 +168,22 @@ def check_files(
     """
     if not 0 < near <= 1:
         raise InputError(f"near: expected a number above 0 and at most 1, got {near!r}; {THRESHOLD} is usual.")
-    data = read_files(files, task=task, texts=texts, label=label, columns=columns)
-    show = progress if progress and sum(map(len, data.files)) >= LONG else lambda what, done, total: None
-    labels = [each for file in data.files for each in file.labels if each is not None]
+    reader, classes, data, notes = read_files(files, task=task, texts=texts, label=label, columns=columns)
+    names = tuple(text if isinstance(text, str) else " - ".join(text) for text in reader.layouts[0].texts)
+    numbers = reader.kind == "regression"
+    show = progress if progress and sum(map(len, data)) >= LONG else lambda what, done, total: None
+    labels = [each for file in data for each in file.labels if each is not None]
     # How far two labels may be apart and still agree: classes not at all.
-    tolerance = TOLERANCE * (max(labels) - min(labels)) if data.numbers and labels else 0.0
-    leaks = find_leaks(data.files, data.texts, tolerance, near=near, progress=show)
-    baselines = run_baselines(data.files, numbers=data.numbers, seed=seed, log=lambda message: show(message, 0, 1))
+    tolerance = TOLERANCE * (max(labels) - min(labels)) if numbers and labels else 0.0
+    leaks = find_leaks(data, names, tolerance, near=near, progress=show)
+    baselines = run_baselines(data, numbers=numbers, seed=seed, log=lambda message: show(message, 0, 1))
     about = f"no baselines: {baselines}" if isinstance(baselines, str) else baselines.summary()
     reports = []
-    for file in data.files:
+    for file in data:
         texts_of, tokens = file.examples.texts, None
         counts = np.array([[len(words_and_signs(text)) for text in each] for each in texts_of], dtype=np.int64)
-        words = {name: lengths_of(counts[:, number]) for number, name in enumerate(data.texts)}
-        if len(data.texts) > 1:
+        words = {name: lengths_of(counts[:, number]) for number, name in enumerate(names)}
+        if len(names) > 1:
             words[TOGETHER] = lengths_of(counts.sum(1))
         if tokenizer is not None:
             split = Split(tuple(texts_of), (None,) * len(file))
@@ -196,20 +198,20 @@ def check_files(
                 rows=len(file),
                 empty=tuple(file.examples.empty),
                 broken=tuple(file.examples.broken),
-                labels=_numbers(file.labels) if data.numbers else _balance(file.labels, data.classes),
+                labels=_numbers(file.labels) if numbers else _balance(file.labels, classes),
                 duplicates=find_duplicates(file, tolerance),
                 words=words,
                 tokens=tokens,
             )
         )
     report = DataReport(
-        task=data.task,
-        texts=data.texts,
-        classes=data.classes,
+        task=reader.name,
+        texts=names,
+        classes=classes,
         files=tuple(reports),
         leaks=tuple(leaks),
         baselines=None if isinstance(baselines, str) else baselines,
-        notes=(*data.notes, about),
+        notes=(*notes, about),
     )
     return replace(report, findings=tuple(starmap(Finding, _findings(report))))
 

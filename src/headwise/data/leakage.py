@@ -82,12 +82,7 @@ class Leak:
 
 
 def find_duplicates(file: DataFile, tolerance: float) -> Duplicates:
-    """Look for examples of a file that are the same.
-
-    Args:
-        file: the examples.
-        tolerance: how far apart two labels may be and still agree.
-    """
+    """Examples of a file that are the same; labels up to the tolerance apart agree."""
     groups: dict[Key, list[int]] = defaultdict(list)
     for index, key in enumerate(file.keys):
         groups[key].append(index)
@@ -128,15 +123,7 @@ def find_leaks(
     near: float = THRESHOLD,
     progress: Progress = lambda what, done, total: None,
 ) -> list[Leak]:
-    """Compare every file with every later one.
-
-    Args:
-        files: the examples of each.
-        names: what the texts are called.
-        tolerance: how far apart two labels may be and still agree.
-        near: how similar near-duplicates are.
-        progress: is called with how far the search for near-duplicates is.
-    """
+    """Compare every file with every later one; `names` are those of the texts, and `near` is a similarity."""
     leaks = []
     for first, second in combinations(files, 2):
         shared = functools.partial(_shared, first, second, tolerance)

@@ -60,16 +60,8 @@ def find_wordnet(path: Path | None) -> Path:
 
 def wordnet_fingerprint(path: Path) -> dict[str, Any]:
     """What decides the values: WordNet's files, and the NLTK that reads them."""
-    sources = [path] if path.is_file() else [path / name for name in _FILES]
-    stamps = tuple((source.stat().st_mtime_ns, source.stat().st_size) for source in sources)
-    return {"wordnet": _hash(path, stamps), "nltk": _nltk("nltk").__version__}
-
-
-@functools.lru_cache
-def _hash(path: Path, stamps: tuple[tuple[int, int], ...]) -> str:
-    """Of the contents of the files; `stamps` change when a file does."""
-    digests = [hashlib.sha256(_content(path, name)).digest() for name in _FILES]
-    return hashlib.sha256(b"".join(digests)).hexdigest()
+    digests = b"".join(hashlib.sha256(_content(path, name)).digest() for name in _FILES)
+    return {"wordnet": hashlib.sha256(digests).hexdigest(), "nltk": _nltk("nltk").__version__}
 
 
 def _files(path: Path) -> Path | zipfile.Path:
