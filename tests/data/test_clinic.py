@@ -19,7 +19,7 @@ from sklearn.linear_model import LogisticRegression
 
 from headwise.data import build_task
 from headwise.data.clinic import clinic_task
-from headwise.data.clinic.generator import Entity, Rng, Template, kinds, load_yaml
+from headwise.data.clinic.generator import Rng, kinds, load_yaml
 from headwise.errors import InputError
 
 KINDS, PHENOMENA, WORDS = kinds(), load_yaml("templates.yaml")["phenomena"], load_yaml("lexicon.yaml")
@@ -387,20 +387,6 @@ def test_spans_name_what_is_claimed_and_what_it_meets(split, seed):
             assert not others & set(premise)
             beside += bool(others)
     assert beside > len(examples(split, seed)) / 3
-
-
-def test_a_template_knows_where_its_words_went():
-    template = Template.parse("01 12 :: The [a:left|right] {as} has a {a}; {b} [b:from ~ to *|from ~ to *|is open].")
-    fillings = {"a": (Entity("bruise", "knee"), 1), "b": (Entity("codeine", values=("20", "10", "")), 0)}
-    for deciding, cues, expected in [
-        ("a", True, ["right", "knee", "bruise"]),
-        ("b", True, ["codeine", "from 10 to 20"]),
-        ("b", False, ["codeine"]),
-    ]:
-        text, spans = template.fill(fillings, 0, deciding, cues=cues, opening="Bed 3. ")
-        assert text == "Bed 3. The right knee has a bruise; codeine from 10 to 20."
-        assert [text[start:end] for _, start, end in spans] == expected
-    assert template.patterns == ((0, 1), (1, 2))
 
 
 # -- not to be solved by counting words --------------------------------------------------------------------------------

@@ -262,17 +262,6 @@ def test_damage_is_found_reported_and_repaired(cache, traces):
         assert_right(gather(pattern, EXAMPLES, cache=cache), EXAMPLES)
 
 
-def test_hashes_are_computed_once_per_process(cache, monkeypatch):
-    gather(Letters(), EXAMPLES, cache=cache)
-    hashed = []
-    whole = cache_module.file_digest
-    monkeypatch.setattr(cache_module, "file_digest", lambda path: hashed.append(path.name) or whole(path))
-    cache_module._verified.clear()
-    for _ in range(3):
-        assert not gather(Letters(), EXAMPLES, cache=cache).built
-    assert len(hashed) == 6
-
-
 def foreign_folder(folder):
     folder.mkdir(parents=True)
     (folder / "thesis.tex").write_text("years of work")
