@@ -273,26 +273,22 @@ def _triple(kind: Kind, split: str, lexicon: Lexicon, rng: Rng) -> list[ClinicEx
     triple = []
     for label, (entity, premise_number, related) in enumerate(topics):
         used, pattern, slot = _pick_premise(kind.premises[split], premise_number, rng)
-        numbers = dict(zip("ab", pattern, strict=False))
-        # An unrelated entity gives way to the claimed one where the template has a slot that leaves the matter open.
-        met = named_slot = "ab"[slot]
-        if not related:
-            met = "ab"[pattern.index(OPEN)] if OPEN in pattern else ""
-            named_slot, entity = (met, claimed) if met else (named_slot, entity)
-        filled = {slot: (entity if slot == named_slot else partner, number) for slot, number in numbers.items()}
+        if not related and OPEN in pattern:
+            # An unrelated entity gives way to the claimed one where a slot leaves the matter open.
+            slot, entity, related = pattern.index(OPEN), claimed, True
+        named = [entity if index == slot else partner for index in range(len(pattern))]
+        filled = dict(zip("ab", zip(named, pattern, strict=True), strict=False))
         opening = ""
         if rng.random() >= UNOPENED:  # words that have nothing to do with the label
             opening = rng.pick(lexicon["openings"]) + " "
             opening = re.sub(r"\{(\w+)\}", lambda match: str(rng.integer(*OPENING_NUMBERS[match[1]])), opening)
         # What decides is the claim and what it meets, or the names that differ if it meets nothing.
-        deciding = ("ab" if kind.paired else met, "xy") if met else ("ab", "x")
+        deciding = "ab" if kind.paired or not related else "ab"[slot]
         measured = {"m": fillings["m"], **filled}
-        premise, spans = used.fill(measured, 0, deciding[0], cues=bool(met), opening=opening)
-        hypothesis, claim_spans = template.fill(fillings, 1, deciding[1], cues=bool(met))
-        facts = []
-        for slot_name, (about, about_number) in filled.items():
-            other = filled["b" if slot_name == "a" else "a"][0].name if kind.paired else ""
-            facts.append(kind.fact(about, about_number, measure, other))
+        premise, spans = used.fill(measured, 0, deciding, cues=related, opening=opening)
+        hypothesis, claim_spans = template.fill(fillings, 1, "xy" if related else "x", cues=related)
+        # With the other of two as the partner, if the kind compares them.
+        facts = [kind.fact(*filled[slot], measure, each.name) for slot, each in zip(filled, named[::-1], strict=True)]
         triple.append(
             ClinicExample(
                 premise=premise,
