@@ -260,26 +260,13 @@ def test_articles_fit():
 
 # -- the label follows from the facts ----------------------------------------------------------------------------------
 
-LEFT_OPEN = {
-    "in a relative",
-    "possible",
-    "one side",
-    "not recorded",
-    "discussed",
-    "under review",
-    "not known",
-    "not repeated",
-    "pending",
-    "not counted",
-}
+LEFT_OPEN = set(
+    "in a relative, possible, one side, not recorded, discussed, under review, not known, not repeated, pending, "
+    "not counted".split(", ")
+)
 EXCLUDE = [
-    {"present", "absent"},
-    {"left", "right"},
-    {"started", "stopped"},
-    {"raised", "lowered"},
-    {"earlier", "later"},
-    {"up", "down"},
-    {"higher", "lower"},
+    set(pair.split("/"))
+    for pair in "present/absent left/right started/stopped raised/lowered earlier/later up/down higher/lower".split()
 ]
 NUMBERS = {word: number for number, word in COUNTS.items()}
 

@@ -38,7 +38,7 @@ def plain(texts):
 def test_duplicates_are_those_of_a_slow_search(pairs, labels):
     labels = labels[: len(pairs)]
     keys = [plain(pair) for pair in pairs]
-    before = [keys[:place] for place in range(len(keys))]
+    before = [keys[:index] for index in range(len(keys))]
     found = find_duplicates(data_file("train", pairs, labels), tolerance=0.0)
     assert found.repeated.count == sum(key in earlier for key, earlier in zip(keys, before, strict=True))
     assert found.identical.count == sum(first == second for first, second in keys)
@@ -47,8 +47,8 @@ def test_duplicates_are_those_of_a_slow_search(pairs, labels):
     )
     said = {key: {label for other, label in zip(keys, labels, strict=True) if other == key} - {None} for key in keys}
     assert found.contradicting.count == sum(len(each) > 1 for each in said.values())
-    for places in numbers(found.contradicting):
-        first, second = (place - 2 for place in places)
+    for indices in numbers(found.contradicting):
+        first, second = (index - 2 for index in indices)
         assert keys[first] == keys[second]
         assert {labels[first], labels[second]} == {0, 1}
 
@@ -78,14 +78,14 @@ def test_leaks_are_those_of_a_slow_search(first, second, before, after):
     before, after = before[: len(first)], after[: len(second)]
     train, test = data_file("train", first, before), data_file("test", second, after)
     (leak,) = find_leaks([train, test], ("one", "two"), 0.0)
-    known, asked = [plain(pair) for pair in first], [plain(pair) for pair in second]
-    exact = [place for place, key in enumerate(asked) if key in known]
-    assert (leak.exact.count, leak.exact.share) == (len(exact), len(exact) / len(asked))
-    assert leak.swapped.count == sum(key not in known and key[::-1] in known for key in asked)
-    for place, name in enumerate(("one", "two")):
-        there = {key[place] for key in known}
-        assert leak.texts[name].count == sum(key[place] in there for key in asked)
-    both = [(before[known.index(asked[place])], after[place]) for place in exact]
+    known, new = [plain(pair) for pair in first], [plain(pair) for pair in second]
+    exact = [index for index, key in enumerate(new) if key in known]
+    assert (leak.exact.count, leak.exact.share) == (len(exact), len(exact) / len(new))
+    assert leak.swapped.count == sum(key not in known and key[::-1] in known for key in new)
+    for index, name in enumerate(("one", "two")):
+        there = {key[index] for key in known}
+        assert leak.texts[name].count == sum(key[index] in there for key in new)
+    both = [(before[known.index(new[index])], after[index]) for index in exact]
     both = [pair for pair in both if None not in pair]
     assert leak.exact.same_label == (sum(one == other for one, other in both) / len(both) if both else None)
 
@@ -130,25 +130,25 @@ def test_near_duplicates_are_those_of_a_slow_search(sizes, texts, threshold):
     # Rewordings of what is there, in which one word differs.
     second[:5] = [tuple(f"{text} indeed" for text in example) for example in first[:5]]
     slow = {
-        place: {other for other, texts in enumerate(first) if slow_similarity(texts, example) >= threshold}
-        for place, example in enumerate(second)
+        index: {other for other, texts in enumerate(first) if slow_similarity(texts, example) >= threshold}
+        for index, example in enumerate(second)
     }
     found = near_duplicates(first, second, threshold=threshold)
     assert found.complete
-    assert sorted(found.matches) == [place for place, others in slow.items() if others]
-    for place, (other, alike) in found.matches.items():
-        assert other in slow[place]
-        assert alike == pytest.approx(slow_similarity(first[other], second[place]))
+    assert sorted(found.matches) == [index for index, others in slow.items() if others]
+    for index, (other, alike) in found.matches.items():
+        assert other in slow[index]
+        assert alike == pytest.approx(slow_similarity(first[other], second[index]))
 
 
 @settings(max_examples=60)
 @given(st.lists(st.lists(st.sampled_from("abcd"), min_size=1, max_size=8), min_size=1, max_size=15), st.data())
 def test_whoever_is_similar_enough_is_met(texts, data):
     examples = [word_stretches([" ".join(words)]) for words in texts]
-    asked = data.draw(st.sampled_from(examples))
+    new = data.draw(st.sampled_from(examples))
     threshold = data.draw(st.floats(0.05, 1.0))
-    slow = {place for place, each in enumerate(examples) if similarity(asked, each) >= threshold}
-    assert {place for place, _ in SimilarSets(examples, threshold).search(asked)} == slow
+    slow = {index for index, each in enumerate(examples) if similarity(new, each) >= threshold}
+    assert {index for index, _ in SimilarSets(examples, threshold).search(new)} == slow
 
 
 def test_what_makes_two_examples_alike():

@@ -63,39 +63,21 @@ class Baselines:
         return next((each.scores for each in self.results if each.name == name), None)
 
 
-@dataclass(frozen=True, eq=False)
 class _Labelled:
-    """Examples of one or more files that have a label, and what a baseline may look at."""
+    """The examples of some files that have a label, or a seeded choice of them, and what a baseline may look at."""
 
-    files: str
-    """Their names."""
-    first_texts: list[str]
-    """Without case and white space."""
-    labels: Array
-    words: list[list[str]]
-    """The texts of each example, as words with blanks between them."""
-    counts: Array
-    """[N,T] how many words."""
-    capped: bool
-    """Whether there were more."""
-
-    @classmethod
-    def of(cls, files: Sequence[DataFile], seed: int) -> _Labelled:
-        """All examples with a label; a seeded choice of them if they are too many."""
+    def __init__(self, files: Sequence[DataFile], seed: int) -> None:
+        self.files = ", ".join(file.name for file in files)
         known = [(file, index) for file in files for index, label in enumerate(file.labels) if label is not None]
-        total = len(known)
-        if total > MOST:
-            kept = np.sort(np.random.default_rng(seed).choice(total, MOST, replace=False))
+        self.capped = len(known) > MOST  # or else these are all
+        if self.capped:
+            kept = np.sort(np.random.default_rng(seed).choice(len(known), MOST, replace=False))
             known = [known[index] for index in kept]
+        self.first_texts = [file.keys[index][0] for file, index in known]  # without case and white space
+        self.labels: Array = np.array([file.labels[index] for file, index in known])
         words = [[words_and_signs(text) for text in file.examples.texts[index]] for file, index in known]
-        return cls(
-            files=", ".join(file.name for file in files),
-            first_texts=[file.keys[index][0] for file, index in known],
-            labels=np.array([file.labels[index] for file, index in known]),
-            words=[[" ".join(each) for each in texts] for texts in words],
-            counts=np.array([[len(each) for each in texts] for texts in words], dtype=np.int64),
-            capped=total > MOST,
-        )
+        self.words = [[" ".join(each) for each in texts] for texts in words]
+        self.counts: Array = np.array([[len(each) for each in texts] for texts in words], dtype=np.int64)  # [N,T]
 
 
 def run_baselines(
@@ -111,9 +93,9 @@ def run_baselines(
     train_files = [file for file in labelled if file.role == TRAIN]
     rest = [file for role in (TEST, VALIDATION) for file in labelled if file.role == role]
     if train_files and rest:
-        train, test = _Labelled.of(train_files, seed), _Labelled.of(rest[:1], seed)
+        train, test = _Labelled(train_files, seed), _Labelled(rest[:1], seed)
     else:
-        train = test = _Labelled.of((train_files or labelled)[:1], seed)
+        train = test = _Labelled((train_files or labelled)[:1], seed)
     different = len(np.unique(train.labels))
     if different < 2:
         return f"all labels of {train.files} are the same"
