@@ -51,7 +51,7 @@ def pmi_store(data, cache):
     return gather(PMI(minimum=1), texts, corpus=texts, cache=cache)
 
 
-def test_build_tells_how_much_there_is_and_where(typed, data, cache):
+def test_build_reports_how_much_there_is_and_where(typed, data, cache):
     code, out, err = typed("build")
     assert code == 0, err
     head, first, second, *places = out.splitlines()
@@ -64,10 +64,7 @@ def test_build_tells_how_much_there_is_and_where(typed, data, cache):
     assert float(second.split()[3]) >= 0
     assert places[1] == f"pmi is in {store.folder}"
     assert "knowledge pmi: 40/40" in err
-
-
-def test_the_second_time_it_is_found_unless_it_is_rebuilt(typed, cache):
-    typed("build")
+    # The second time it is found, unless it is rebuilt.
     code, out, err = typed("build")
     assert (code, err) == (0, "")
     assert [line.split()[3] for line in out.splitlines()[1:3]] == ["found", "found"]
@@ -78,23 +75,18 @@ def test_the_second_time_it_is_found_unless_it_is_rebuilt(typed, cache):
     assert {path for path in cache.glob("*/meta.json") if path.stat().st_mtime_ns != before[path]} == set(before)
 
 
-def test_build_as_json(typed, data, cache):
+def test_build_as_json_and_train_with_it(typed, headwise, write_recipe, data, cache, tmp_path):
     code, out, _ = typed("build", "--json", "--set", "guides.pmi.pattern.window=3")
     assert code == 0
-    rows_ = json.loads(out)["knowledge"]
-    assert [row["guide"] for row in rows_] == ["dependency", "pmi"]
-    row = rows_[1]
+    first, row = json.loads(out)["knowledge"]
+    assert (first["guide"], row["guide"]) == ("dependency", "pmi")
     assert row["pattern"] == {"name": "pmi", "window": 3, "minimum": 1, "lower": True}
     assert (row["examples"], row["built"]) == (40, True)
     assert row["pairs"] > 40
     assert row["bytes"] == sum(path.stat().st_size for path in (cache / f"pmi-{row['key']}").iterdir())
     assert row["folder"] == str(cache / f"pmi-{row['key']}")
-
-
-def test_train_finds_what_was_built(typed, headwise, write_recipe, data, cache, tmp_path):
-    typed("build")
     before = {path: path.stat().st_mtime_ns for path in cache.glob("*/meta.json")}
-    words = ["--data", data, "--cache", cache, "--output", tmp_path / "run", "--set", "seed=4"]
+    words = ["--data", data, "--cache", cache, "--output", tmp_path / "run", "--set", "guides.pmi.pattern.window=3"]
     code, _, err = headwise("train", write_recipe(guides=GUIDES), *words)
     assert code == 0, err
     assert "knowledge" not in err
@@ -118,7 +110,7 @@ def test_show_as_json_is_what_the_store_holds(typed, data, cache):
         assert pair["across"] == (pair["first"]["text"] != pair["second"]["text"])
 
 
-def test_show_tells_places_of_words_and_pairs_across_texts(headwise, write_recipe, cache, tmp_path):
+def test_show_prints_the_positions_of_words_and_pairs_across_texts(headwise, write_recipe, cache, tmp_path):
     table = rows(12, 1)
     table[1][:2] = ["the cat sees the dog", "[cat] sees a [bold]dog"]
     for split in ("train", "validation"):
@@ -145,30 +137,19 @@ def test_words_in_brackets_are_shown_as_they_are():
     assert shown.getvalue().splitlines()[1].split() == ["[bold]", "0.0", "dog", "0.1", "0.250"]
 
 
-def test_an_example_that_is_not_there(typed):
-    assert_one_sentence(typed("show", "--example", "40"), "--example 40", "from 0 to 39")
-    assert_one_sentence(typed("show", "--example", "-1"), "--example -1", "from 0 to 39")
-
-
-def test_a_recipe_without_knowledge(typed, cache):
+def test_what_cannot_be_done_is_said_before_any_work(typed, cache):
     for action in ("build", "show"):
         assert_one_sentence(typed(action, guides={"mdg": {}, "next": {}}), "mdg, next", "dependency, pmi, wordsim")
         assert_one_sentence(typed(action, guides={}), "it has none", "dependency, pmi, wordsim")
-    assert not cache.exists()
-
-
-def test_what_is_missing_is_said_before_any_work(typed, cache):
     guides = {"pmi": {}, "wordsim": {"pattern": {"path": "no-wordnet-here"}}}
     assert_one_sentence(typed("build", guides=guides), "no-wordnet-here")
+    assert_one_sentence(typed("show", "--example", "40"), "--example 40", "from 0 to 39")
     assert not cache.exists()
-
-
-def test_a_cache_that_cannot_be_written(typed, cache):
     cache.write_text("a file")
     assert_one_sentence(typed("build"), str(cache))
 
 
-def test_a_damaged_store_is_told_in_a_sentence_and_built_again(typed, cache):
+def test_a_damaged_store_is_reported_in_a_sentence_and_built_again(typed, cache):
     guides = {"pmi": GUIDES["pmi"]}
     typed("build", guides=guides)
     (values,) = cache.glob("pmi-*/values.npy")
@@ -178,12 +159,11 @@ def test_a_damaged_store_is_told_in_a_sentence_and_built_again(typed, cache):
         code, out, err = typed("build", "--json", guides=guides)
     assert code == 0
     assert json.loads(out)["knowledge"][0]["built"]
-    told = [line for line in err.splitlines() if "damaged" in line]
-    assert len(told) == 1
-    assert told[0].startswith(f"headwise: {values.parent} is damaged and is built again")
+    (warning,) = [line for line in err.splitlines() if "damaged" in line]
+    assert warning.startswith(f"headwise: {values.parent} is damaged and is built again")
 
 
-def test_a_stopped_build_goes_on(headwise, write_recipe, tmp_path, cache):
+def test_a_stopped_build_is_resumed(headwise, write_recipe, tmp_path, cache):
     data = write_data(tmp_path / "large", sizes=(90, 24, 21))
     words = ["knowledge", "build", write_recipe(guides={"pmi": {}}), "--data", data, "--cache", cache, "--workers", "1"]
     code, out, err = Process(tmp_path / "p1", *words, at=(WRITE, 3, signal.SIGINT)).result()
@@ -202,10 +182,3 @@ def test_a_run_that_is_stopped_before_it_has_its_knowledge_leaves_nothing(write_
     assert (code, out) == (130, "")
     assert "the same command resumes it" in err.splitlines()[-1]
     assert not (tmp_path / "run").exists()
-
-
-def test_help_names_both(headwise):
-    code, out, _ = headwise("knowledge", "--help")
-    assert code == 0
-    assert "build" in out
-    assert "show" in out

@@ -8,7 +8,7 @@ import torch
 from headwise.patterns import PATTERNS, Tokens, build_pattern
 from headwise.patterns.base import Knowledge
 
-# Before anything else runs: other tests may register patterns of their own for a while.
+# Before anything else runs: other tests may register more patterns for a while.
 NAMES = list(PATTERNS)
 LENGTH = 8
 # The last example has no token at all, and of one nothing is marked or known; the rest is up to chance.
@@ -72,67 +72,53 @@ def tokens(pattern):
     return tokens_for(pattern)
 
 
-def assert_same_target(found, expected):
-    torch.testing.assert_close(found.rows, expected.rows)
-    assert torch.equal(found.present, expected.present)
+def assert_same(pattern, tokens, target, received):
+    found, shares = pattern.target(tokens), pattern.received(tokens)
+    torch.testing.assert_close(found.rows, target.rows)
+    torch.testing.assert_close(shares.shares, received.shares)
+    assert torch.equal(found.present, target.present)
+    assert torch.equal(shares.present, received.present)
 
 
-def assert_same_received(found, expected):
-    torch.testing.assert_close(found.shares, expected.shares)
-    assert torch.equal(found.present, expected.present)
-
-
-# -- targets -----------------------------------------------------------------------------------------------------------
+def part_of(target, received, examples):
+    return (
+        replace(target, rows=target.rows[examples], present=target.present[examples]),
+        replace(received, shares=received.shares[examples], present=received.present[examples]),
+    )
 
 
 def test_the_fixed_patterns_are_here():
     assert {"first", "next", "prev", "delim", "period"} <= set(NAMES)
 
 
-def test_shapes_and_types(pattern, tokens):
+def test_targets_are_distributions_over_tokens(pattern, tokens):
     target, received = pattern.target(tokens), pattern.received(tokens)
     assert target.rows.shape == (len(VALID), LENGTH, LENGTH)
     assert target.present.shape == received.shares.shape == (len(VALID), LENGTH)
     assert received.present.shape == (len(VALID),)
     assert target.rows.dtype == received.shares.dtype == torch.float32
     assert target.present.dtype == received.present.dtype == torch.bool
-
-
-def test_there_is_a_target_unless_nothing_is_marked_or_known(pattern, tokens):
-    target, received = pattern.target(tokens), pattern.received(tokens)
+    # There is a target unless nothing is marked or known.
     assert target.present[0].any()
     assert received.present[0]
     if pattern.marks or isinstance(pattern, Knowledge):
         assert not target.present[UNKNOWN].any()
         assert not received.present[UNKNOWN]
-
-
-def test_present_rows_are_distributions_over_tokens(pattern, tokens):
-    target = pattern.target(tokens)
+    # Rows that are present sum to one over tokens, and absent ones are zero.
     assert (target.rows >= 0).all()
     on_tokens = (target.rows * VALID.unsqueeze(1)).sum(2)
     torch.testing.assert_close(on_tokens[target.present], torch.ones(int(target.present.sum())))
-
-
-def test_absent_rows_are_zero(pattern, tokens):
-    target = pattern.target(tokens)
     assert not target.rows[~target.present].any()
-
-
-def test_padding_neither_has_nor_is_a_target(pattern, tokens):
-    target, received = pattern.target(tokens), pattern.received(tokens)
+    assert (received.shares >= 0).all()
+    torch.testing.assert_close(received.shares.sum(1), received.present.float())
+    # Padding neither has nor is a target.
     assert not target.present[~VALID].any()
-    assert not target.rows[~VALID].any()
     assert not target.rows.transpose(1, 2)[~VALID].any()
     assert not received.shares[~VALID].any()
     assert not received.present[-1]
-
-
-def test_received_shares_sum_to_one_where_they_are(pattern, tokens):
-    received = pattern.received(tokens)
-    assert received.present.any()
-    assert (received.shares >= 0).all()
-    torch.testing.assert_close(received.shares.sum(1), received.present.float())
+    assert type(pattern) is PATTERNS[pattern.name]
+    assert build_pattern(pattern.name) == pattern
+    assert hash(build_pattern({"name": pattern.name})) == hash(pattern)
 
 
 # -- what changes nothing ----------------------------------------------------------------------------------------------
@@ -144,63 +130,32 @@ WIDER = {
 }
 
 
-@pytest.mark.parametrize("side", WIDER)
-def test_more_padding_changes_nothing(pattern, tokens, side):
-    places = WIDER[side]
-    wide = scattered(tokens, places, LENGTH + 3)
-    target, received = pattern.target(wide), pattern.received(wide)
-    expected = pattern.target(tokens)
-    assert_same_target(
-        replace(target, rows=target.rows[:, places][:, :, places], present=target.present[:, places]), expected
-    )
-    assert target.rows.sum() == pytest.approx(float(expected.rows.sum()))
-    assert target.present.sum() == expected.present.sum()
-    assert_same_received(replace(received, shares=received.shares[:, places]), pattern.received(tokens))
-    assert received.shares.sum() == pytest.approx(float(pattern.received(tokens).shares.sum()))
-
-
-def test_the_order_of_examples_does_not_matter(pattern, tokens):
-    order = torch.tensor([3, 0, 5, 2, 4, 1])
+def test_more_padding_changes_nothing(pattern, tokens):
     target, received = pattern.target(tokens), pattern.received(tokens)
-    shuffled = chosen(tokens, order)
-    assert_same_target(
-        pattern.target(shuffled), replace(target, rows=target.rows[order], present=target.present[order])
-    )
-    expected = replace(received, shares=received.shares[order], present=received.present[order])
-    assert_same_received(pattern.received(shuffled), expected)
+    for places in WIDER.values():
+        wide = scattered(tokens, places, LENGTH + 3)
+        found, shares = pattern.target(wide), pattern.received(wide)
+        torch.testing.assert_close(found.rows[:, places][:, :, places], target.rows)
+        assert torch.equal(found.present[:, places], target.present)
+        assert found.rows.sum() == pytest.approx(float(target.rows.sum()))
+        assert found.present.sum() == target.present.sum()
+        torch.testing.assert_close(shares.shares[:, places], received.shares)
+        assert torch.equal(shares.present, received.present)
+        assert shares.shares.sum() == pytest.approx(float(received.shares.sum()))
 
 
-def test_an_example_alone_is_the_same_as_in_a_batch(pattern, tokens):
+def test_an_example_does_not_depend_on_others_nor_on_what_is_not_needed(pattern, tokens):
+    before = chosen(tokens, torch.arange(len(VALID)))  # a copy
     target, received = pattern.target(tokens), pattern.received(tokens)
-    for example in range(len(VALID)):
-        part = slice(example, example + 1)
-        alone = chosen(tokens, part)
-        assert_same_target(pattern.target(alone), replace(target, rows=target.rows[part], present=target.present[part]))
-        expected = replace(received, shares=received.shares[part], present=received.present[part])
-        assert_same_received(pattern.received(alone), expected)
-
-
-def test_marks_and_knowledge_that_it_did_not_ask_for_change_nothing(pattern, tokens):
+    assert torch.equal(tokens.valid, before.valid)  # the batch is left as it was
+    for name in ("marks", "knowledge"):
+        for key, values in getattr(tokens, name).items():
+            assert torch.equal(values, getattr(before, name)[key])
+    for examples in (torch.tensor([3, 0, 5, 2, 4, 1]), *(slice(number, number + 1) for number in range(len(VALID)))):
+        assert_same(pattern, chosen(tokens, examples), *part_of(target, received, examples))
     more = replace(
         tokens,
         marks={**tokens.marks, "other": torch.rand(VALID.shape) < 0.5},
         knowledge={**tokens.knowledge, "other:map": torch.rand(len(VALID), LENGTH, LENGTH)},
     )
-    assert_same_target(pattern.target(more), pattern.target(tokens))
-    assert_same_received(pattern.received(more), pattern.received(tokens))
-
-
-def test_the_batch_is_left_as_it_was(pattern, tokens):
-    before = chosen(tokens, torch.arange(len(VALID)))  # a copy
-    pattern.target(tokens)
-    pattern.received(tokens)
-    assert torch.equal(tokens.valid, before.valid)
-    for name in ("marks", "knowledge"):
-        for key, values in getattr(tokens, name).items():
-            assert torch.equal(values, getattr(before, name)[key])
-
-
-def test_it_is_found_by_its_name_and_equal_to_its_like(pattern):
-    assert type(pattern) is PATTERNS[pattern.name]
-    assert build_pattern(pattern.name) == pattern
-    assert hash(build_pattern({"name": pattern.name})) == hash(pattern)
+    assert_same(pattern, more, target, received)

@@ -10,7 +10,6 @@ import pytest
 from headwise.data import simple_baselines
 from headwise.data.checked_files import file_roles
 from headwise.data.checks import PERCENTS, check_files, lengths_of
-from headwise.data.simple_baselines import FOLDS, fold_numbers
 from headwise.errors import InputError
 from headwise.training import find_encoder
 
@@ -54,36 +53,15 @@ def test_names_say_what_files_are_for(tmp_path, monkeypatch):
 # -- formats and columns -----------------------------------------------------------------------------------------------
 
 
-def as_parquet(path, rows, header):
-    pyarrow = pytest.importorskip("pyarrow")
-    parquet = pytest.importorskip("pyarrow.parquet")
-    columns = dict(zip(header, map(list, zip(*rows, strict=True)), strict=True))
-    parquet.write_table(pyarrow.table(columns), path)
-
-
-def as_json_lines(path, rows, header):
-    path.write_text("".join(json.dumps(dict(zip(header, row, strict=True))) + "\n" for row in rows), encoding="utf-8")
-
-
-WRITERS = {
-    "csv": lambda path, rows, header: write(path, rows, header, ","),
-    "jsonl": as_json_lines,
-    "parquet": as_parquet,
-}
-
-
-@pytest.mark.parametrize("ending", WRITERS)
-def test_every_format_gives_the_same_report(ending, tmp_path):
-    path = tmp_path / f"train.{ending}"
-    WRITERS[ending](path, ROWS, HEADER)
+def test_lines_of_duplicates_and_lengths_of_texts(tmp_path):
+    path = tmp_path / "train.jsonl"
+    path.write_text("".join(json.dumps(dict(zip(HEADER, row, strict=True))) + "\n" for row in ROWS), encoding="utf-8")
     report = check_files([path])
     (file,) = report.files
     assert (report.task, report.texts, report.classes) == ("pairs", ("sentence1", "sentence2"), ("x", "y"))
     assert (file.rows, file.labels.counts, file.labels.imbalance) == (4, {"x": 2, "y": 2}, 1.0)
     (positions,) = file.duplicates.contradicting.examples
-    first = 2 if ending == "csv" else 1  # below the header
-    assert [position.number for position in positions] == [first, first + 2]
-    assert positions[0].unit == ("row" if ending == "parquet" else "line")
+    assert [(position.unit, position.number) for position in positions] == [("line", 1), ("line", 3)]
     assert file.words["sentence1"].longest == 3
     assert file.words["together"].percentiles == {5: 2, 25: 2, 50: 4, 75: 4, 95: 5, 99: 5}
 
@@ -156,14 +134,14 @@ def test_labels_that_are_not_whole_are_numbers_and_classes_are_those_of_all_file
 # -- lengths -----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("count", [1, 7, 333])
-def test_percentiles_are_lengths_that_occur(count):
-    values = np.random.default_rng(count).integers(0, 50, size=count)
-    lengths = lengths_of(values)
-    for percent in PERCENTS:
-        # The smallest length that so many percent do not exceed.
-        assert lengths.percentiles[percent] == sorted(values)[math.ceil(percent / 100 * count) - 1]
-    assert lengths.longest == values.max()
+def test_percentiles_are_lengths_that_occur():
+    for count in (1, 7, 333):
+        values = np.random.default_rng(count).integers(0, 50, size=count)
+        lengths = lengths_of(values)
+        for percent in PERCENTS:
+            # The smallest length that so many percent do not exceed.
+            assert lengths.percentiles[percent] == sorted(values)[math.ceil(percent / 100 * count) - 1]
+        assert lengths.longest == values.max()
 
 
 def test_tokens_of_a_model_and_what_it_would_cut(tmp_path, encoder):
@@ -271,15 +249,15 @@ PLANS = [
 ]
 
 
-@pytest.mark.parametrize(("sizes", "expected"), PLANS)
-def test_what_they_learn_from_and_are_scored_on(sizes, expected, tmp_path):
-    paths = files(tmp_path, sizes)
-    found = check_files(paths).baselines
-    assert (found.learned_from, found.scored_on, found.train, found.test, found.cross_validated) == expected
-    if len(paths) == 3 and "dev" in sizes:  # a test without labels is not scored on
-        test = paths[2]
-        test.write_text("".join(line.rpartition("\t")[0] + "\n" for line in test.read_text().splitlines()))
-        assert check_files(paths).baselines.scored_on == "validation"
+def test_what_they_learn_from_and_are_scored_on(tmp_path):
+    for sizes, expected in PLANS:
+        paths = files(tmp_path, sizes)
+        found = check_files(paths).baselines
+        assert (found.learned_from, found.scored_on, found.train, found.test, found.cross_validated) == expected
+        if len(paths) == 3 and "dev" in sizes:  # a test without labels is not scored on
+            test = paths[2]
+            test.write_text("".join(line.rpartition("\t")[0] + "\n" for line in test.read_text().splitlines()))
+            assert check_files(paths).baselines.scored_on == "validation"
 
 
 def test_cross_validation_finds_the_word_and_cannot_learn_premises_by_heart(tmp_path):
@@ -289,17 +267,6 @@ def test_cross_validation_finds_the_word_and_cannot_learn_premises_by_heart(tmp_
     # Each premise is a different word, and all pairs with it have the same label: only its copies could give it away.
     rows = [[f"premise{number // 4}", f"hypothesis{number}", ("x", "y")[number // 4 % 2]] for number in range(200)]
     assert accuracies(check_files([write(tmp_path / "data.tsv", rows)]))["first_text"].value < 0.7
-
-
-def test_folds_keep_first_texts_together_and_are_of_a_size():
-    rng = random.Random(0)
-    texts = [rng.choice("abcdefghijklmnopqrstuvwxyz") for _ in range(500)]
-    numbers = fold_numbers(texts, seed=0)
-    assert set(numbers) == set(range(FOLDS))
-    for text in set(texts):
-        assert len({number for number, each in zip(numbers, texts, strict=True) if each == text}) == 1
-    assert np.bincount(numbers).max() < 2 * np.bincount(numbers).min()
-    assert fold_numbers(texts, seed=0).tolist() == numbers.tolist() != fold_numbers(texts, seed=1).tolist()
 
 
 def test_many_rows_are_a_seeded_choice(tmp_path, monkeypatch):

@@ -65,8 +65,8 @@ def test_it_is_what_the_tokenizer_says(tokenizer):
     assert all("labels" not in item for item in single)
 
 
-@pytest.mark.parametrize("max_length", [7, 12])
-def test_the_longer_text_is_cut_first_and_counted(tokenizer, max_length):
+def test_the_longer_text_is_cut_first_and_counted(tokenizer):
+    max_length = 7
     encoded = encode(PAIRS, tokenizer, max_length, words=True)
     full = encode(PAIRS, tokenizer, 64)
     assert encoded.lengths.tolist() == np.minimum(full.lengths, max_length).tolist()
@@ -103,8 +103,8 @@ def test_deciding_tokens(tokenizer):
     assert not encode(split, tokenizer, 3, spans=True).deciding[0][-1]
 
 
-@pytest.mark.parametrize("max_length", [64, 9])
-def test_offsets_say_where_each_token_is(tokenizer, max_length):
+def test_offsets_say_where_each_token_is(tokenizer):
+    max_length = 9
     encoded = encode(PAIRS, tokenizer, max_length, offsets=True)
     assert encoded.offsets.shape == (len(encoded.ids), 2)
     assert (encoded.offsets.dtype, encoded.sources.dtype) == (np.int32, np.int8)
@@ -168,15 +168,14 @@ LABELS = {
 }
 
 
-@pytest.mark.parametrize("kind", LABELS)
-def test_token_types_and_labels(kind):
-    label, dtype, expected = LABELS[kind]
-    examples = items([[5, 6], [7]], token_type_ids=lambda ids: np.ones(len(ids), np.int8), labels=label)
-    batch = Collator(1, kind, pad_type_id=3)(examples)
-    assert batch["input_ids"].tolist() == [[5, 6], [7, 1]]
-    assert batch["token_type_ids"].tolist() == [[1, 1], [1, 3]]
-    assert (batch["labels"].tolist(), batch["labels"].dtype) == (expected, dtype)
-    assert set(Collator(0, kind)([{"input_ids": [5, 6], "other": 1}])) == {"input_ids", "attention_mask"}
+def test_token_types_and_labels():
+    for kind, (label, dtype, expected) in LABELS.items():
+        examples = items([[5, 6], [7]], token_type_ids=lambda ids: np.ones(len(ids), np.int8), labels=label)
+        batch = Collator(1, kind, pad_type_id=3)(examples)
+        assert batch["input_ids"].tolist() == [[5, 6], [7, 1]]
+        assert batch["token_type_ids"].tolist() == [[1, 1], [1, 3]]
+        assert (batch["labels"].tolist(), batch["labels"].dtype) == (expected, dtype)
+        assert set(Collator(0, kind)([{"input_ids": [5, 6], "other": 1}])) == {"input_ids", "attention_mask"}
 
 
 def test_a_collator_of_a_tokenizer_and_what_it_refuses():

@@ -9,14 +9,15 @@ from hypothesis import strategies as st
 
 from headwise.data import near_duplicates as module
 from headwise.data.checked_files import DataFile
+from headwise.data.examples import Examples
 from headwise.data.leakage import find_duplicates, find_leaks
 from headwise.data.near_duplicates import SimilarSets, near_duplicates, similarity, word_stretches
 
 
 def data_file(name, texts, labels=None):
     labels = [None] * len(texts) if labels is None else labels
-    lines = tuple(range(2, len(texts) + 2))
-    return DataFile(name, name, f"{name}.tsv", "line", lines, tuple(texts), tuple(labels))
+    examples = Examples(f"{name}.tsv", "line", texts=list(texts), lines=list(range(2, len(texts) + 2)))
+    return DataFile(name, name, f"{name}.tsv", examples, tuple(labels))
 
 
 def numbers(repeats):
@@ -37,7 +38,7 @@ def plain(texts):
 def test_duplicates_are_those_of_a_slow_search(pairs, labels):
     labels = labels[: len(pairs)]
     keys = [plain(pair) for pair in pairs]
-    before = [keys[:place] for place in range(len(keys))]
+    before = [keys[:index] for index in range(len(keys))]
     found = find_duplicates(data_file("train", pairs, labels), tolerance=0.0)
     assert found.repeated.count == sum(key in earlier for key, earlier in zip(keys, before, strict=True))
     assert found.identical.count == sum(first == second for first, second in keys)
@@ -46,13 +47,13 @@ def test_duplicates_are_those_of_a_slow_search(pairs, labels):
     )
     said = {key: {label for other, label in zip(keys, labels, strict=True) if other == key} - {None} for key in keys}
     assert found.contradicting.count == sum(len(each) > 1 for each in said.values())
-    for places in numbers(found.contradicting):
-        first, second = (place - 2 for place in places)
+    for indices in numbers(found.contradicting):
+        first, second = (index - 2 for index in indices)
         assert keys[first] == keys[second]
         assert {labels[first], labels[second]} == {0, 1}
 
 
-def test_where_duplicates_stand():
+def test_where_duplicates_are():
     pairs = [("a", "b"), ("b", "a"), ("A", " b"), ("c", "c"), ("a", "b")]
     found = find_duplicates(data_file("train", pairs, [0, 0, 1, 0, 0]), tolerance=0.0)
     assert numbers(found.repeated) == [(2, 4), (2, 6)]
@@ -77,14 +78,14 @@ def test_leaks_are_those_of_a_slow_search(first, second, before, after):
     before, after = before[: len(first)], after[: len(second)]
     train, test = data_file("train", first, before), data_file("test", second, after)
     (leak,) = find_leaks([train, test], ("one", "two"), 0.0)
-    known, asked = [plain(pair) for pair in first], [plain(pair) for pair in second]
-    exact = [place for place, key in enumerate(asked) if key in known]
-    assert (leak.exact.count, leak.exact.share) == (len(exact), len(exact) / len(asked))
-    assert leak.swapped.count == sum(key not in known and key[::-1] in known for key in asked)
-    for place, name in enumerate(("one", "two")):
-        there = {key[place] for key in known}
-        assert leak.texts[name].count == sum(key[place] in there for key in asked)
-    both = [(before[known.index(asked[place])], after[place]) for place in exact]
+    known, new = [plain(pair) for pair in first], [plain(pair) for pair in second]
+    exact = [index for index, key in enumerate(new) if key in known]
+    assert (leak.exact.count, leak.exact.share) == (len(exact), len(exact) / len(new))
+    assert leak.swapped.count == sum(key not in known and key[::-1] in known for key in new)
+    for index, name in enumerate(("one", "two")):
+        there = {key[index] for key in known}
+        assert leak.texts[name].count == sum(key[index] in there for key in new)
+    both = [(before[known.index(new[index])], after[index]) for index in exact]
     both = [pair for pair in both if None not in pair]
     assert leak.exact.same_label == (sum(one == other for one, other in both) / len(both) if both else None)
 
@@ -122,43 +123,41 @@ def sentences(chance, count, texts):
     return [tuple(" ".join(chance.choices(words, k=chance.randint(1, 7))) for _ in range(texts)) for _ in range(count)]
 
 
-@pytest.mark.parametrize("sizes", [(60, 25), (25, 60)])
-@pytest.mark.parametrize(("texts", "threshold"), [(1, 0.7), (2, 0.2), (2, 0.5), (1, 1.0)])
+@pytest.mark.parametrize(("sizes", "texts", "threshold"), [((60, 25), 1, 0.7), ((25, 60), 2, 0.2), ((60, 25), 2, 0.5)])
 def test_near_duplicates_are_those_of_a_slow_search(sizes, texts, threshold):
     chance = random.Random(f"{sizes} {texts} {threshold}")
     first, second = (sentences(chance, size, texts) for size in sizes)
     # Rewordings of what is there, in which one word differs.
     second[:5] = [tuple(f"{text} indeed" for text in example) for example in first[:5]]
     slow = {
-        place: {other for other, texts in enumerate(first) if slow_similarity(texts, example) >= threshold}
-        for place, example in enumerate(second)
+        index: {other for other, texts in enumerate(first) if slow_similarity(texts, example) >= threshold}
+        for index, example in enumerate(second)
     }
     found = near_duplicates(first, second, threshold=threshold)
     assert found.complete
-    assert sorted(found.matches) == [place for place, others in slow.items() if others]
-    for place, (other, alike) in found.matches.items():
-        assert other in slow[place]
-        assert alike == pytest.approx(slow_similarity(first[other], second[place]))
+    assert sorted(found.matches) == [index for index, others in slow.items() if others]
+    for index, (other, alike) in found.matches.items():
+        assert other in slow[index]
+        assert alike == pytest.approx(slow_similarity(first[other], second[index]))
 
 
 @settings(max_examples=60)
 @given(st.lists(st.lists(st.sampled_from("abcd"), min_size=1, max_size=8), min_size=1, max_size=15), st.data())
 def test_whoever_is_similar_enough_is_met(texts, data):
     examples = [word_stretches([" ".join(words)]) for words in texts]
-    asked = data.draw(st.sampled_from(examples))
+    new = data.draw(st.sampled_from(examples))
     threshold = data.draw(st.floats(0.05, 1.0))
-    slow = {place for place, each in enumerate(examples) if similarity(asked, each) >= threshold}
-    assert {place for place, _ in SimilarSets(examples, threshold).search(asked)} == slow
+    slow = {index for index, each in enumerate(examples) if similarity(new, each) >= threshold}
+    assert {index for index, _ in SimilarSets(examples, threshold).search(new)} == slow
 
 
-def test_a_long_premise_does_not_make_two_hypotheses_alike():
+def test_what_makes_two_examples_alike():
+    # A long premise does not.
     premise = "the old man with the red hat sat down beside the river and looked at the boats for a long time"
     first, second = (premise, "a man sits near a river"), (premise, "somebody is swimming in the sea")
     assert similarity(word_stretches(first), word_stretches(second)) == 0
     assert near_duplicates([first], [second]).matches == {}
-
-
-def test_case_and_punctuation_are_no_difference_and_signs_without_blanks_are_words():
+    # Case and punctuation are no difference, and signs without blanks are words.
     assert near_duplicates([("A man, sleeping ...",)], [("a man sleeping!",)]).matches == {0: (0, 1.0)}
     assert near_duplicates([("?!",)], [("?!",), ("!!",)]).matches == {0: (0, 1.0)}
     first, second = "男人正在街上骑自行车回家", "男人正在街上骑自行车回去"
@@ -174,9 +173,7 @@ def test_exact_ones_are_not_near_ones_as_well():
     (match,) = leak.near.examples
     assert (match.first.number, match.second.number) == (2, 3)
     assert (leak.exact.same_label, leak.near.same_label) == (1.0, 0.0)
-
-
-def test_the_most_similar_are_shown_first():
+    # The most similar are shown first.
     words = [f"w{number}" for number in range(30)]
     train = data_file("train", [(" ".join(words),)])
     texts = [(" ".join(words[start:]),) for start in (5, 1, 3, 2, 4)]
@@ -185,7 +182,7 @@ def test_the_most_similar_are_shown_first():
     assert [match.second.number for match in leak.near.examples] == [3, 5, 4]
 
 
-def test_files_that_repeat_themselves_are_not_compared_for_ever(monkeypatch):
+def test_the_search_is_limited_in_files_that_repeat_themselves(monkeypatch):
     template = "the patient with number {} has a high fever and a bad cough and was seen by the doctor again today"
     first, second = ([(template.format(number),) for number in range(start, start + 60)] for start in (0, 60))
     monkeypatch.setattr(module, "LIMIT", 20)

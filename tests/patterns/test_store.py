@@ -21,7 +21,6 @@ from headwise import cache as cache_module
 from headwise.errors import DiskError, HeadwiseWarning, InputError, StateError
 from headwise.patterns import PMI, default_cache, gather, store_key
 from headwise.patterns.base import Resources, WordMatrix
-from headwise.patterns.store import Parts, _flat_part
 
 EXAMPLES = sentences(60)
 NAMES = ("spans", "rows", "columns", "values")
@@ -51,11 +50,11 @@ def contents(folder):
     return {path.name: path.read_bytes() for path in folder.iterdir()}
 
 
-def assert_right(stored, examples, scale=1.0):
+def assert_right(stored, examples):
     assert len(stored) == len(examples)
     for matrix, texts in zip(stored, examples, strict=True):
         for name in NAMES:
-            np.testing.assert_array_equal(getattr(matrix, name), getattr(letters(texts, scale), name), strict=False)
+            np.testing.assert_array_equal(getattr(matrix, name), getattr(letters(texts), name), strict=False)
 
 
 def test_by_hand(cache):
@@ -69,36 +68,26 @@ def test_by_hand(cache):
     assert sorted(contents(stored.folder)) == sorted(FILES)
 
 
-def test_what_is_there_is_not_worked_out_again(cache, traces):
+def test_what_is_present_is_not_computed_again_unless_it_is_rebuilt(cache, traces):
     pattern = Letters(traces=str(traces))
-    assert gather(pattern, EXAMPLES, cache=cache).built
-    found = gather(pattern, EXAMPLES, cache=cache, workers=2)
-    assert not found.built
+    stored = gather(pattern, EXAMPLES, cache=cache)
+    before = contents(stored.folder)
+    found = gather(pattern, EXAMPLES, cache=cache, workers=2, progress=lambda *each: pytest.fail("nothing to do"))
+    assert (stored.built, found.built) == (True, False)
     assert_right(found, EXAMPLES)
     assert worked(traces) == 60
-
-
-def test_rebuild_works_it_out_again(cache, traces):
-    pattern = Letters(traces=str(traces))
-    before = contents(gather(pattern, EXAMPLES, cache=cache).folder)
     again = gather(pattern, EXAMPLES, cache=cache, rebuild=True)
     assert again.built
     assert contents(again.folder) == before
     assert worked(traces) == 120
 
 
-def test_arrays_are_mapped_small_and_cannot_be_written_to(cache):
-    matrix = gather(Letters(), EXAMPLES, cache=cache)[5]
-    for name, kind in zip(NAMES, ("uint16", "uint16", "uint16", "float32"), strict=True):
-        array = getattr(matrix, name)
-        assert len(array)
-        assert isinstance(array.base.base, np.memmap)
-        assert array.dtype == kind
-        assert not array.flags.writeable
-
-
-def test_to_another_process_goes_the_place_only(cache):
+def test_arrays_are_mapped_and_another_process_gets_the_path_only(cache):
     stored = gather(Letters(), EXAMPLES, cache=cache)
+    for name, kind in zip(NAMES, ("uint16", "uint16", "uint16", "float32"), strict=True):
+        array = getattr(stored[5], name)
+        assert isinstance(array.base.base, np.memmap)
+        assert (array.dtype, array.flags.writeable) == (kind, False)
     sent = pickle.dumps(stored)
     assert len(sent) < 500
     assert_right(pickle.loads(sent), EXAMPLES)
@@ -107,12 +96,24 @@ def test_to_another_process_goes_the_place_only(cache):
         pickle.loads(sent)
 
 
+def test_a_subset_has_the_examples_at_its_indices(tmp_path):
+    examples = [("w" * (number + 1) + " other",) for number in range(6)]  # each with other spans
+    store = gather(PMI(minimum=1), examples, corpus=examples, cache=tmp_path)
+    part = store.subset([4, 1, 2])
+    for chosen in (part, pickle.loads(pickle.dumps(part)), part.subset([0, 1, 2])):
+        assert [matrix.spans.tolist() for matrix in chosen] == [store[index].spans.tolist() for index in (4, 1, 2)]
+    assert part[-1].spans.tolist() == store[2].spans.tolist()
+    assert [matrix.spans.tolist() for matrix in part[1:]] == [store[index].spans.tolist() for index in (1, 2)]
+    with pytest.raises(IndexError):
+        part[3]
+
+
 # --- the key
 
 
-def test_the_key_counts_all_that_matters_and_nothing_else():
-    def key(pattern=None, examples=EXAMPLES, corpus=(), resources=Resources()):  # noqa: B008
-        return store_key(pattern or Letters(), examples, corpus, resources)
+def test_the_key_counts_all_that_matters_and_nothing_else(tmp_path):
+    def key(pattern=None, examples=EXAMPLES, corpus=()):
+        return store_key(pattern or Letters(), examples, corpus, Resources())
 
     first = EXAMPLES[0]
     others = [
@@ -125,113 +126,77 @@ def test_the_key_counts_all_that_matters_and_nothing_else():
     assert len({key(), *others}) == 6
     assert key() == key(examples=tuple(EXAMPLES)) == key(corpus=[("other",)])
     assert key(CountedLetters(), corpus=[("one",)]) != key(CountedLetters(), corpus=[("two",)])
-
-
-@pytest.mark.parametrize(
-    ("one", "other"),
-    [
+    for one, other in [
         ([("ab", "c")], [("a", "bc")]),
         ([("ab", "c")], [("ab",), ("c",)]),
         ([("a", "b"), ("c",)], [("a",), ("b", "c")]),
         ([("a", "")], [("a",)]),
         ([("1:a",)], [("1", "a")]),
         ([("\ud800",)], [("\ud801",)]),
-    ],
-)
-def test_texts_that_are_cut_otherwise_have_another_key(one, other):
-    assert store_key(Letters(), one, (), Resources()) != store_key(Letters(), other, (), Resources())
-
-
-def test_sources_that_are_no_plain_data_are_the_fault_of_the_pattern(tmp_path):
-    pattern = knowledge_from(None, lambda resources: {"file": tmp_path})
+    ]:
+        assert key(examples=one) != key(examples=other)
     with pytest.raises(StateError, match="pattern own: its options and fingerprint must be plain data"):
-        store_key(pattern, EXAMPLES, (), Resources())
-
-
-def test_the_key_is_the_same_in_another_process():
-    program = (
-        "import sys; sys.path.insert(0, sys.argv[1])\n"
-        "from patterns.small_knowledge import *\nfrom headwise.patterns import store_key\n"
-        "print(store_key(Letters(), sentences(60), (), None))"
-    )
-    assert run(program).strip() == store_key(Letters(), EXAMPLES, (), None)
+        key(knowledge_from(None, lambda resources: {"file": tmp_path}))
 
 
 # --- the work
 
 
-@pytest.fixture(scope="module")
-def alone(tmp_path_factory):
-    examples = sentences(500, seed=1)
-    return examples, gather(Letters(), examples, cache=tmp_path_factory.mktemp("alone"), workers=1)
-
-
 @pytest.mark.slow
-@pytest.mark.parametrize("workers", [3])
-def test_the_same_bytes_whatever_the_number_of_workers(cache, alone, workers):
-    examples, stored = alone
-    there = gather(Letters(), examples, cache=cache, workers=workers)
-    assert_right(there, examples)
-    assert there.key == stored.key
-    assert contents(there.folder) == contents(stored.folder)
+def test_several_processes_give_the_same_bytes(cache, traces, tmp_path):
+    examples = sentences(300)
 
-
-@pytest.mark.slow
-def test_the_work_is_done_by_several_processes(cache, traces):
-    def build(examples):
+    def build(part):
         (traces / str(os.getpid())).touch()
         if not wait_for(lambda: len(list(traces.iterdir())) == 2):
             raise InputError("nobody else is here.")
-        return [letters(texts) for texts in examples]
+        return [letters(texts) for texts in part]
 
-    gather(knowledge_from(build), sentences(500), cache=cache, workers=2)
+    there = gather(knowledge_from(build), examples, cache=cache, workers=2)
     assert len({path.name for path in traces.iterdir()} - {str(os.getpid())}) == 2
+    here = gather(knowledge_from(lambda part: list(map(letters, part))), examples, cache=tmp_path / "one", workers=1)
+    assert_right(there, examples)
+    assert contents(there.folder) == contents(here.folder)
 
 
-@pytest.mark.parametrize(("number", "workers"), [(60, 1), pytest.param(300, 2, marks=pytest.mark.slow)])
-def test_progress_counts_examples(cache, number, workers):
-    told = []
-    gather(Letters(), sentences(number), cache=cache, workers=workers, progress=lambda *each: told.append(each))
-    assert len(told) > 2
-    assert told == sorted(told)
-    assert told[-1] == (number, number)
-    gather(Letters(), sentences(number), cache=cache, progress=lambda *each: pytest.fail("nothing was to be done"))
-
-
-@pytest.mark.parametrize(("number", "workers"), [(60, 1), pytest.param(300, 2, marks=pytest.mark.slow)])
-def test_an_error_of_the_builder_comes_out_as_it_was_and_nothing_is_kept(cache, number, workers):
-    examples = [*sentences(number), ("one yak",)]
+def test_progress_counts_examples_and_an_error_of_the_builder_stays_as_it_was(cache):
+    calls = []
+    gather(Letters(), EXAMPLES, cache=cache, workers=1, progress=lambda *each: calls.append(each))
+    assert len(calls) > 2
+    assert calls == sorted(calls)
+    assert calls[-1] == (60, 60)
+    shutil.rmtree(cache)
     with pytest.raises(InputError, match=r"^no yak here, please\.$"):
-        gather(Letters(refuse="yak"), examples, cache=cache, workers=workers)
+        gather(Letters(refuse="yak"), [*EXAMPLES, ("one yak",)], cache=cache, workers=1)
     assert [path.name for path in cache.iterdir() if path.suffix not in (".lock", ".parts")] == []
 
 
-def test_no_examples_are_refused(cache):
-    with pytest.raises(InputError, match="pattern letters: there are no examples"):
-        gather(Letters(), [], cache=cache)
+def test_wrong_arguments_are_refused(cache):
+    for examples, options, message in [
+        ([], {}, "pattern letters: there are no examples"),
+        ([("fine",), "a text"], {}, "pattern letters: example 1: expected a tuple of texts"),
+        ([("fine",), ("a", None)], {}, "pattern letters: example 1: expected a tuple of texts"),
+        (EXAMPLES, {"workers": 0}, "expected a whole number of 1 or more"),
+        (EXAMPLES, {"workers": True}, "expected a whole number of 1 or more"),
+    ]:
+        with pytest.raises(InputError, match=message):
+            gather(Letters(), examples, cache=cache, **options)
     assert not cache.exists()
 
 
-@pytest.mark.parametrize("wrong", ["a text", ("a", None)])
-def test_an_example_that_is_no_tuple_of_texts_is_refused(cache, wrong):
-    with pytest.raises(InputError, match="pattern letters: example 1: expected a tuple of texts"):
-        gather(Letters(), [("fine",), wrong], cache=cache)
-
-
 GOOD = {"spans": [[0, 0, 1], [0, 2, 5], [1, 0, 3]], "rows": [0, 1], "columns": [2, 1], "values": [1.0, 2.0]}
-BAD = {
-    "row-after-column": ({"rows": [0, 2]}, r"0 <= row <= column < 3 words"),
-    "value-0": ({"values": [1.0, 0.0]}, "a finite number above 0"),
-    "infinite": ({"values": [np.inf, 1.0]}, "a finite number above 0"),
-    "infinite-as-float32": ({"values": np.array([1e300, 1.0])}, "a finite number above 0"),
-    "twice": ({"rows": [0, 0], "columns": [1, 1]}, "a pair of words occurs twice"),
-    "third-text": ({"spans": [[0, 0, 1], [0, 2, 5], [2, 0, 3]]}, r"a text that is not there \(the example has 2\)"),
-    "beyond-its-text": ({"spans": [[0, 0, 1], [0, 2, 5], [1, 0, 4]]}, "reaches out of its text"),
-    "empty-word": ({"spans": [[0, 0, 0], [0, 2, 5], [1, 0, 3]]}, "a word is empty"),
-    "lengths": ({"values": [1.0]}, "lists of one length"),
-    "flat-spans": ({"spans": [0, 0, 1]}, r"spans must be \[words,3\], got \[3\]"),
-    "fractions": ({"rows": np.array([0.0, 1.0])}, "whole numbers"),
-}
+BAD = [
+    ({"rows": [0, 2]}, r"0 <= row <= column < 3 words"),
+    ({"values": [1.0, 0.0]}, "a finite number above 0"),
+    ({"values": np.array([1e300, 1.0])}, "a finite number above 0"),
+    ({"rows": [0, 0], "columns": [1, 1]}, "a pair of words occurs twice"),
+    ({"spans": [[0, 0, 1], [0, 2, 5], [2, 0, 3]]}, r"a text that is not there \(the example has 2\)"),
+    ({"spans": [[0, 0, 1], [0, 2, 5], [1, 0, 4]]}, "reaches out of its text"),
+    ({"spans": [[0, 0, 0], [0, 2, 5], [1, 0, 3]]}, "a word is empty"),
+    ({"values": [1.0]}, "lists of one length"),
+    ({"spans": [0, 0, 1]}, r"spans must be \[words,3\], got \[3\]"),
+    ({"rows": np.array([0.0, 1.0])}, "whole numbers"),
+]
 
 
 def matrix_of(**changes):
@@ -242,23 +207,16 @@ def matrix_of(**changes):
     )
 
 
-@pytest.mark.parametrize("case", BAD)
-def test_a_bad_matrix_is_the_fault_of_the_pattern(cache, case):
-    changes, reason = BAD[case]
-    pattern = knowledge_from(lambda examples: [matrix_of(), matrix_of(**changes)])
-    with pytest.raises(StateError, match=f"pattern own: its builder returned a bad matrix for example 1: .*{reason}"):
-        gather(pattern, [("a bee", "ant")] * 2, cache=cache)
-
-
-def test_what_is_no_matrix_is_the_fault_of_the_pattern(cache):
+def test_what_a_builder_must_not_return(cache):
+    examples = [("a bee", "ant")] * 2
+    for changes, reason in BAD:
+        pattern = knowledge_from(lambda part, changes=changes: [matrix_of(), matrix_of(**changes)])
+        with pytest.raises(StateError, match=f"own: its builder returned a bad matrix for example 1: .*{reason}"):
+            gather(pattern, examples, cache=cache)
     with pytest.raises(StateError, match="example 0: expected a WordMatrix, got dict"):
-        gather(knowledge_from(lambda examples: [{}]), [("a bee", "ant")], cache=cache)
-
-
-@pytest.mark.parametrize("number", [1, 3])
-def test_the_wrong_number_of_matrices_is_the_fault_of_the_pattern(cache, number):
-    with pytest.raises(StateError, match=f"pattern own: its builder returned {number} matrices for 2 examples"):
-        gather(knowledge_from(lambda examples: [matrix_of()] * number), [("a bee", "ant")] * 2, cache=cache)
+        gather(knowledge_from(lambda part: [{}, {}]), examples, cache=cache)
+    with pytest.raises(StateError, match="pattern own: its builder returned 3 matrices for 2 examples"):
+        gather(knowledge_from(lambda part: [matrix_of()] * 3), examples, cache=cache)
 
 
 # --- damage
@@ -270,70 +228,43 @@ def flip(path):
     path.write_bytes(bytes(content))
 
 
-def truncate(path):
-    os.truncate(path, path.stat().st_size - 1)
-
-
-def lengthen(path):
-    with path.open("ab") as file:
-        file.write(b"x")
-
-
 def rewrite(path, **changes):
     path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
 
 
 DAMAGES = {
     "flip": (flip, "rows.npy"),
-    "flip-meta.json": (flip, "meta.json"),
-    "lengthen": (lengthen, "columns.npy"),
-    "truncate": (truncate, "spans.npy"),
+    "truncate": (lambda path: os.truncate(path, path.stat().st_size - 1), "spans.npy"),
     "delete": (Path.unlink, "values.npy"),
     "delete-meta": (Path.unlink, "meta.json"),
     "binary-meta": (lambda path: path.write_bytes(b"\xff\xfe"), "meta.json"),
-    "foreign-meta": (lambda path: path.write_text('{"name": "something"}'), "meta.json"),
     "other-key": (lambda path: rewrite(path, key="0" * 32), "meta.json"),
     "odd-files": (lambda path: rewrite(path, files={"spans": 3}), "meta.json"),
 }
 
 
-@pytest.mark.parametrize("case", DAMAGES)
-def test_damage_is_found_said_and_repaired(cache, traces, case):
-    change, name = DAMAGES[case]
+def test_damage_is_found_reported_and_repaired(cache, traces):
     pattern = Letters(traces=str(traces))
     stored = gather(pattern, EXAMPLES, cache=cache)
     before = contents(stored.folder)
-    gather(pattern, EXAMPLES, cache=cache)  # so that this process has already looked it through
-    time.sleep(0.02)  # clocks of file systems are coarse
-    change(stored.folder / name)
-    said = name if case != "flip-meta.json" else ""  # it may seem that another file is the damaged one
-    with pytest.warns(HeadwiseWarning, match=f"letters-{stored.key} is damaged and is built again: .*{said}"):
-        again = gather(pattern, EXAMPLES, cache=cache)
-    assert again.built
-    assert contents(again.folder) == before
-    assert_right(again, EXAMPLES)
-    assert worked(traces) == 120
-    assert not gather(pattern, EXAMPLES, cache=cache).built
-
-
-def test_hashes_are_worked_out_once_per_process(cache, monkeypatch):
-    gather(Letters(), EXAMPLES, cache=cache)
-    hashed = []
-    whole = cache_module.file_digest
-    monkeypatch.setattr(cache_module, "file_digest", lambda path: hashed.append(path.name) or whole(path))
-    cache_module._verified.clear()
-    for _ in range(3):
-        assert not gather(Letters(), EXAMPLES, cache=cache).built
-    assert len(hashed) == 6
+    for number, (change, name) in enumerate(DAMAGES.values(), 2):
+        gather(pattern, EXAMPLES, cache=cache)  # so that this process has already checked it
+        time.sleep(0.02)  # clocks of file systems are coarse
+        change(stored.folder / name)
+        with pytest.warns(HeadwiseWarning, match=f"letters-{stored.key} is damaged and is built again: .*{name}"):
+            again = gather(pattern, EXAMPLES, cache=cache)
+        assert again.built
+        assert contents(again.folder) == before
+        assert worked(traces) == 60 * number
+    shutil.rmtree(stored.folder)
+    stored.folder.mkdir()  # an empty folder may be replaced
+    with pytest.warns(HeadwiseWarning, match=r"meta\.json is missing"):
+        assert_right(gather(pattern, EXAMPLES, cache=cache), EXAMPLES)
 
 
 def foreign_folder(folder):
     folder.mkdir(parents=True)
     (folder / "thesis.tex").write_text("years of work")
-
-
-def foreign_folder_with_meta(folder):
-    foreign_folder(folder)
     (folder / "meta.json").write_text("{}")
 
 
@@ -347,37 +278,26 @@ def foreign_link(folder):
     folder.symlink_to(folder.parent / "elsewhere")
 
 
-@pytest.mark.parametrize("rebuild", [True])
-@pytest.mark.parametrize("make", [foreign_folder, foreign_folder_with_meta, foreign_file, foreign_link])
-def test_what_is_not_ours_is_never_deleted(cache, traces, make, rebuild):
+@pytest.mark.parametrize("make", [foreign_folder, foreign_file, foreign_link])
+def test_what_is_not_ours_is_never_deleted(cache, traces, make):
     pattern = Letters(traces=str(traces))
     folder = cache / f"letters-{store_key(pattern, EXAMPLES, (), Resources())}"
     make(folder)
     before = sorted((path, path.read_bytes()) for path in cache.rglob("*") if path.is_file())
     with pytest.raises(InputError, match="was not made by headwise: move it away, or choose another cache folder"):
-        gather(pattern, EXAMPLES, cache=cache, rebuild=rebuild)
+        gather(pattern, EXAMPLES, cache=cache, rebuild=True)
     after = [(path, path.read_bytes()) for path in cache.rglob("*") if path.is_file() and path.suffix != ".lock"]
     assert sorted(after) == before
     assert worked(traces) == 0
 
 
-def test_an_empty_folder_may_be_replaced(cache):
-    folder = cache / f"letters-{store_key(Letters(), EXAMPLES, (), Resources())}"
-    folder.mkdir(parents=True)
-    with pytest.warns(HeadwiseWarning, match=r"meta\.json is missing"):
-        assert_right(gather(Letters(), EXAMPLES, cache=cache), EXAMPLES)
-
-
 # --- disks
 
 
-def test_a_cache_that_cannot_be_made_is_a_clear_error(tmp_path):
+def test_a_cache_that_cannot_be_written(tmp_path, cache):
     (tmp_path / "file").write_text("")
     with pytest.raises(DiskError, match=r"the cache .*file/cache could not be written \(Not a directory\)"):
         gather(Letters(), EXAMPLES, cache=tmp_path / "file" / "cache")
-
-
-def test_an_entry_can_be_read_where_nothing_can_be_written(cache):
     stored = gather(Letters(), EXAMPLES, cache=cache)
     lock = stored.folder.with_name(f"{stored.folder.name}.lock")
     lock.unlink()
@@ -412,7 +332,7 @@ def test_a_full_disk_leaves_what_was_there(cache, limit):
     assert contents(again.folder) == before
 
 
-def test_the_place_of_the_cache(monkeypatch):
+def test_the_folder_of_the_cache(monkeypatch):
     monkeypatch.setenv("HEADWISE_CACHE", "~/mine")
     monkeypatch.setenv("XDG_CACHE_HOME", "/somewhere")
     monkeypatch.setenv("HOME", "/home/someone")
@@ -423,7 +343,7 @@ def test_the_place_of_the_cache(monkeypatch):
     assert default_cache() == Path("/home/someone/.cache/headwise/knowledge")
 
 
-# --- processes
+# --- builds that are stopped
 
 BUILD = """
 import sys; sys.path.insert(0, sys.argv[1])
@@ -431,56 +351,45 @@ from pathlib import Path
 from patterns.small_knowledge import *
 from headwise.patterns import gather
 examples = sentences(int(sys.argv[4]))
-stored = gather(Letters(traces=sys.argv[3], pause=float(sys.argv[6])), examples, cache=Path(sys.argv[2]),
+stored = gather(Letters(traces=sys.argv[3], pause=0.2), examples, cache=Path(sys.argv[2]),
                 workers=int(sys.argv[5]), progress=lambda *each: print(*each, flush=True))
 print("built" if stored.built else "found", flush=True)
 """
 
 
-def start(program, *arguments, **options):
-    command = [sys.executable, "-c", program, str(Path(__file__).parents[1]), *map(str, arguments)]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **options)
+def start(*arguments):
+    command = [sys.executable, "-c", BUILD, str(Path(__file__).parents[1]), *map(str, arguments)]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    return subprocess.Popen(command, text=True, start_new_session=True, **pipes)
 
 
-def run(program, *arguments):
-    process = start(program, *arguments)
-    output, errors = process.communicate(timeout=120)
-    assert process.returncode == 0, errors
-    return output
-
-
-@contextmanager
-def stopped(how, *arguments):
-    """A build that is stopped after two parts; how many examples were done then, and what it said."""
-    process = start(BUILD, *arguments, start_new_session=True)
+@pytest.mark.parametrize(
+    ("how", "number", "workers"),
+    [(signal.SIGKILL, 100, 1), pytest.param(signal.SIGINT, 300, 2, marks=pytest.mark.slow)],
+)
+def test_a_build_that_was_stopped_is_resumed(cache, traces, how, number, workers):
+    pattern, examples, calls = Letters(traces=str(traces), pause=0.2), sentences(number), []
+    process = start(cache, traces, number, workers)
     with process.stdout, process.stderr:
         try:
             done = int([process.stdout.readline() for _ in range(2)][-1].split()[0])
             # Ctrl-C in a terminal reaches the workers as well; a kill does not.
             (os.kill if how == signal.SIGKILL else os.killpg)(process.pid, how)
             assert process.wait(timeout=30) != 0
-            yield done, process.stderr
+            assert not [path for path in cache.iterdir() if not path.suffix]
+            if how == signal.SIGINT:
+                errors = process.stderr.read()  # to the end: no worker is left that could write more
+                assert errors.rstrip().endswith("KeyboardInterrupt")
+                assert errors.count("\n  File") == errors[errors.rindex("Traceback") :].count("\n  File"), errors
+                assert "Warning" not in errors
+            stored = gather(pattern, examples, cache=cache, workers=1, progress=lambda *each: calls.append(each))
         finally:
             with suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)  # workers that do not know yet
-
-
-@pytest.mark.parametrize(("number", "workers"), [(150, 1), pytest.param(400, 2, marks=pytest.mark.slow)])
-@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT])
-def test_a_build_that_was_stopped_goes_on(cache, traces, number, workers, how):
-    pattern, examples, told = Letters(traces=str(traces), pause=0.2), sentences(number), []
-    with stopped(how, cache, traces, number, workers, 0.2) as (done, errors):
-        assert not [path for path in cache.iterdir() if not path.suffix]
-        if how == signal.SIGINT:
-            said = errors.read()  # to the end: no worker is left who could say more
-            assert said.rstrip().endswith("KeyboardInterrupt")
-            assert said.count("\n  File") == said[said.rindex("Traceback") :].count("\n  File"), said
-            assert "Warning" not in said
-        stored = gather(pattern, examples, cache=cache, workers=1, progress=lambda *each: told.append(each))
     assert stored.built
     assert_right(stored, examples)
-    assert told[0][0] >= done > 0
-    assert worked(traces, os.getpid()) == number - told[0][0]
+    assert calls[0][0] >= done > 0
+    assert worked(traces, os.getpid()) == number - calls[0][0]
     assert sorted(path.name for path in cache.iterdir()) == [stored.folder.name, f"{stored.folder.name}.lock"]
 
 
@@ -497,21 +406,7 @@ def stop_after(parts):
     return knowledge_from(build), seen
 
 
-@pytest.mark.parametrize("workers", [5])
-def test_only_what_is_missing_is_worked_out_even_if_parts_are_cut_otherwise(cache, monkeypatch, workers):
-    pattern, seen = stop_after(2)
-    examples = sentences(199)
-    monkeypatch.setattr("headwise.patterns.parallel.LEAST", 10)
-    with pytest.raises(InputError, match="enough"):
-        gather(pattern, examples, cache=cache, workers=1)
-    size = len(seen[0])
-    del seen[:]
-    monkeypatch.setattr("headwise.patterns.parallel.LEAST", 7 * workers)
-    assert_right(gather(pattern, examples, cache=cache, workers=workers), examples)
-    assert [texts for part in seen for texts in part] == examples[2 * size :]
-
-
-def test_a_damaged_part_is_worked_out_again(cache):
+def test_only_missing_and_damaged_parts_are_computed_again(cache):
     pattern, seen = stop_after(3)
     examples = sentences(190)
     with pytest.raises(InputError, match="enough"):
@@ -521,19 +416,17 @@ def test_a_damaged_part_is_worked_out_again(cache):
     assert len(list(parts.iterdir())) == 3
     flip(sorted(parts.iterdir())[1])
     del seen[:]
-    assert_right(gather(pattern, examples, cache=cache, workers=1), examples)
+    assert_right(gather(pattern, examples, cache=cache, workers=5), examples)
     assert [texts for part in seen for texts in part] == [*examples[size : 2 * size], *examples[3 * size :]]
 
 
-def test_parts_that_overlap_count_once(cache):
-    cache.mkdir()
-    saved = Parts(cache / "parts", 60)
-    for part in (range(10, 30), range(0, 20), range(30, 40)):
-        build = lambda examples: [letters(texts) for texts in examples]  # noqa: E731
-        saved.save(*_flat_part("letters", build, (part, EXAMPLES[part.start : part.stop])))
-    found = Parts(cache / "parts", 60)
-    assert found.done == 30
-    assert list(found.gaps()) == [range(20, 30), range(40, 60)]
+def test_a_rebuild_removes_the_parts_of_a_stopped_build(cache):
+    pattern, seen = stop_after(1)
+    with pytest.raises(InputError, match="enough"):
+        gather(pattern, EXAMPLES, cache=cache)
+    del seen[:]
+    gather(pattern, EXAMPLES, cache=cache, rebuild=True)
+    assert sum(map(len, seen)) == 60
 
 
 def test_the_corpus_is_not_counted_again_for_the_last_step_alone(cache, monkeypatch):
@@ -546,33 +439,12 @@ def test_the_corpus_is_not_counted_again_for_the_last_step_alone(cache, monkeypa
     assert_right(gather(pattern, EXAMPLES, cache=cache), EXAMPLES)
 
 
-def test_rebuild_forgets_the_parts_of_a_stopped_build(cache):
-    pattern, seen = stop_after(1)
-    with pytest.raises(InputError, match="enough"):
-        gather(pattern, EXAMPLES, cache=cache)
-    del seen[:]
-    gather(pattern, EXAMPLES, cache=cache, rebuild=True)
-    assert sum(map(len, seen)) == 60
-
-
 @pytest.mark.slow
 def test_two_processes_at_once_build_once(cache, traces):
-    both = [start(BUILD, cache, traces, 150, 1, 0.2) for _ in range(2)]
+    both = [start(cache, traces, 100, 1) for _ in range(2)]
     outputs = [process.communicate(timeout=120) for process in both]
     assert [errors for _, errors in outputs] == ["", ""]
     assert sorted(output.splitlines()[-1] for output, _ in outputs) == ["built", "found"]
-    assert worked(traces) == 150
-
-
-def test_a_subset_is_the_examples_at_its_places_here_and_elsewhere(tmp_path):
-    examples = [("w" * (number + 1) + " other",) for number in range(6)]  # each with spans of its own
-    store = gather(PMI(minimum=1), examples, corpus=examples, cache=tmp_path)
-    part = store.subset([4, 1, 2])
-    for chosen in (part, pickle.loads(pickle.dumps(part)), part.subset([0, 1, 2])):
-        assert len(chosen) == 3
-        assert [matrix.spans.tolist() for matrix in chosen] == [store[place].spans.tolist() for place in (4, 1, 2)]
-    assert part[-1].spans.tolist() == store[2].spans.tolist()
-    assert [matrix.spans.tolist() for matrix in part[1:]] == [store[place].spans.tolist() for place in (1, 2)]
-    assert part.subset([2, 0])[0].spans.tolist() == store[2].spans.tolist()
-    with pytest.raises(IndexError):
-        part[3]
+    assert worked(traces) == 100
+    # Another process finds it under the same key.
+    assert not gather(Letters(traces=str(traces), pause=0.2), sentences(100), cache=cache).built

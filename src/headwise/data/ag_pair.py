@@ -12,8 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
 from headwise.data.examples import label_text
-from headwise.data.layouts import Layout, choose
-from headwise.data.readers import SUFFIXES, Dialect, open_table, suffix_of
+from headwise.data.readers import SUFFIXES, Dialect, Layout, choose, open_table, suffix_of
 from headwise.data.text_files import check_file
 from headwise.disk import new_file, save_content
 from headwise.errors import InputError, choices
@@ -124,7 +123,22 @@ def make_pairs(news: Sequence[News], *, seed: int = 0, rounds: int = 2, slot_ord
     groups: dict[str, list[int]] = {topic: [] for topic in topics_of(news)}
     for index, each in enumerate(news):
         groups[each.topic].append(index)
-    _check_enough(groups, len(news), rounds)
+    if rounds < 1:
+        raise InputError(f"rounds: expected at least 1, got {rounds}; every news occurs once in each.")
+    if len(groups) < 2:
+        only = f"only the topic {next(iter(groups))!r}" if groups else "no news"
+        raise InputError(f"pairs of news need at least two topics, got {only}: give a file with more.")
+    smallest = min(groups, key=lambda topic: len(groups[topic]))
+    if len(groups[smallest]) < FEWEST:
+        raise InputError(
+            f"topic {smallest!r} has {len(groups[smallest])} news: expected at least {FEWEST} of each topic; add some, "
+            "or leave the topic out."
+        )
+    if len(news) * rounds % 2:
+        raise InputError(
+            f"{len(news)} news in {rounds} rounds are an odd number, so that one would have no partner: leave one out, "
+            "or take an even number of rounds."
+        )
     rng = random.Random(seed)
     pairing = _Pairing(news, rng)
     pairs = [Pair(drawn.first, drawn.second) for number in range(rounds) for drawn in pairing.round(groups, number)]
@@ -138,25 +152,6 @@ def topics_of(news: Sequence[News]) -> tuple[str, ...]:
     """The topics in order; whole numbers in the order of numbers."""
     topics = {each.topic for each in news}
     return tuple(sorted(topics, key=lambda topic: (int(topic) if topic.isdecimal() else 0, topic)))
-
-
-def _check_enough(groups: Mapping[str, Sequence[int]], total: int, rounds: int) -> None:
-    if rounds < 1:
-        raise InputError(f"rounds: expected at least 1, got {rounds}; every news occurs once in each.")
-    if len(groups) < 2:
-        only = f"only the topic {next(iter(groups))!r}" if groups else "no news"
-        raise InputError(f"pairs of news need at least two topics, got {only}: give a file with more.")
-    topic = min(groups, key=lambda topic: len(groups[topic]))
-    if len(groups[topic]) < FEWEST:
-        raise InputError(
-            f"topic {topic!r} has {len(groups[topic])} news: expected at least {FEWEST} of each topic; add some, or "
-            "leave the topic out."
-        )
-    if total * rounds % 2:
-        raise InputError(
-            f"{total} news in {rounds} rounds are an odd number, so that one would have no partner: leave one out, or "
-            "take an even number of rounds."
-        )
 
 
 @dataclass
@@ -176,7 +171,7 @@ class _Pairing:
         first: dict[tuple[str, str], int] = {}
         # For every news the index of the first one that reads the same.
         self._reads = [first.setdefault((each.title, each.description), n) for n, each in enumerate(news)]
-        self._taken: set[tuple[int, int]] = set()
+        self._taken = {(number, number) for number in self._reads}  # two texts that read the same are never a pair
         self._spare = rng.randrange(len(news)) if len(news) % 2 else None
 
     def round(self, groups: Mapping[str, Sequence[int]], number: int) -> list[_Drawn]:
@@ -201,35 +196,31 @@ class _Pairing:
         one, other = sorted((self._reads[drawn.first], self._reads[drawn.second]))
         return one, other
 
-    def _is_new(self, key: tuple[int, int]) -> bool:
-        return key[0] != key[1] and key not in self._taken
-
     def _make_new(self, drawn: Sequence[_Drawn]) -> bool:
-        """Swap partners until no pair is there twice, or was there before, or has two texts that read the same."""
+        """Swap partners within blocks until no pair is there twice, or was there before, or has two equal texts."""
         now = Counter(map(self._key, drawn))
         blocks = defaultdict(list)
-        for each in drawn:
-            blocks[each.block].append(each)
-        return all(self._swap(each, blocks[each.block], now) for each in drawn)
-
-    def _swap(self, pair: _Drawn, block: Sequence[_Drawn], now: Counter[tuple[int, int]]) -> bool:
-        """Whether the pair is new, if need be after it swapped partners with another one of its block."""
-        if self._is_new(self._key(pair)) and now[self._key(pair)] == 1:
-            return True
-        for _ in range(_SWAPS):
-            other = self._rng.choice(block)
-            if other is pair:
+        for pair in drawn:
+            blocks[pair.block].append(pair)
+        for pair in drawn:
+            if self._key(pair) not in self._taken and now[self._key(pair)] == 1:
                 continue
-            before = [self._key(pair), self._key(other)]
-            now.subtract(before)
-            pair.second, other.second = other.second, pair.second
-            after = [self._key(pair), self._key(other)]
-            if after[0] != after[1] and all(self._is_new(key) and not now[key] for key in after):
-                now.update(after)
-                return True
-            pair.second, other.second = other.second, pair.second
-            now.update(before)
-        return False
+            for _ in range(_SWAPS):
+                other = self._rng.choice(blocks[pair.block])
+                if other is pair:
+                    continue
+                before = [self._key(pair), self._key(other)]
+                now.subtract(before)
+                pair.second, other.second = other.second, pair.second
+                after = [self._key(pair), self._key(other)]
+                if after[0] != after[1] and not any(key in self._taken or now[key] for key in after):
+                    now.update(after)
+                    break
+                pair.second, other.second = other.second, pair.second
+                now.update(before)
+            else:
+                return False
+        return True
 
 
 def _draw_round(groups: Mapping[str, Sequence[int]], rng: random.Random) -> list[_Drawn]:

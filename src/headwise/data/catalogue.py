@@ -12,8 +12,8 @@ from typing import Any
 import yaml
 
 from headwise.data.examples import Unlabelled
-from headwise.data.layouts import Layout
 from headwise.data.options import configured
+from headwise.data.readers import Layout
 from headwise.data.task import PAPER_METRICS, REGRESSION_METRICS, FileTask, SplitFiles, Task
 from headwise.errors import InputError, choices
 
@@ -98,7 +98,7 @@ def _file_task(row: dict[str, Any]) -> FileTask:
         description=row["description"],
         source=row["source"],
         files=SplitFiles(names, tuple(folders), guessed=row.get("guessed_files", False)),
-        layouts=tuple(_layout(**layout) for layout in row["layouts"]),
+        layouts=tuple(Layout(**{key: _tuples(value) for key, value in each.items()}) for each in row["layouts"]),
         kind=kind,
         known_labels=labels,
         aliases=aliases,
@@ -109,12 +109,6 @@ def _file_task(row: dict[str, Any]) -> FileTask:
     )
 
 
-def _layout(
-    texts: list[str | list[str]], label: str, columns: list[str] | None = None, only: tuple[str, str] | None = None
-) -> Layout:
-    return Layout(
-        tuple(text if isinstance(text, str) else tuple(text) for text in texts),
-        label,
-        columns=None if columns is None else tuple(columns),
-        only=only and tuple(only),  # type: ignore[arg-type]
-    )
+def _tuples(value: Any) -> Any:
+    """Lists, which YAML reads, as the tuples that frozen dataclasses need."""
+    return tuple(map(_tuples, value)) if isinstance(value, list) else value

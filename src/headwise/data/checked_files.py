@@ -53,23 +53,17 @@ class DataFile:
     name: str
     role: str
     path: str
-    unit: str
-    lines: tuple[int, ...]
-    texts: tuple[tuple[str, ...], ...]
+    examples: Examples
     labels: tuple[Label, ...]
-    empty: tuple[int, ...] = ()
-    """Lines that lack a text, and are left out."""
-    broken: tuple[str, ...] = ()
-    """What is wrong with lines that cannot be read, and are left out."""
 
     def __len__(self) -> int:
         """How many examples it has."""
-        return len(self.texts)
+        return len(self.labels)
 
     @cached_property
-    def keys(self) -> tuple[Key, ...]:
+    def keys(self) -> list[Key]:
         """The texts without case and white space; examples with the same key are the same."""
-        return tuple(tuple(map(folded, texts)) for texts in self.texts)
+        return [tuple(map(folded, texts)) for texts in self.examples.texts]
 
     @cached_property
     def first_indices(self) -> dict[Key, int]:
@@ -78,22 +72,7 @@ class DataFile:
 
     def position(self, index: int) -> Position:
         """Where an example is."""
-        return Position(self.name, self.unit, self.lines[index])
-
-
-@dataclass(frozen=True)
-class DataSet:
-    """Files that were read the same way, and what their labels are."""
-
-    task: str
-    texts: tuple[str, ...]
-    """What the texts are called."""
-    classes: tuple[str, ...]
-    """In order; none if labels are numbers."""
-    numbers: bool
-    files: tuple[DataFile, ...]
-    notes: tuple[str, ...]
-    """What was guessed or left out."""
+        return Position(self.name, self.examples.unit, self.examples.lines[index])
 
 
 def read_files(
@@ -103,8 +82,12 @@ def read_files(
     texts: Sequence[str] = (),
     label: str | None = None,
     columns: Sequence[str] = (),
-) -> DataSet:
-    """Read all files the same way; what is left out is guessed from the columns of the first one."""
+) -> tuple[FileTask, tuple[str, ...], list[DataFile], list[str]]:
+    """Read all files the same way; what is left out is guessed from the columns of the first one.
+
+    Returns:
+        The task whose columns they have, its classes (none if labels are numbers), the files, and what was guessed.
+    """
     roles = file_roles([str(file) for file in files])
     for path, _, _ in roles:
         check_file(path)
@@ -123,34 +106,25 @@ def read_files(
     for path, _, _ in roles:
         table = open_table(path, reader.dialect)
         read.append(read_examples(table, reader.layouts, unlabelled, labelled=False, broken_rows="drop"))
-    notes = _label_notes(read, reader, label)
+    notes = []
+    if not any(examples.has_label for examples in read):
+        name, present = reader.layouts[0].label, ", ".join(map(repr, read[0].columns))
+        if label is not None:
+            raise InputError(f"{read[0].where} has no column {name!r}, only {present}: name it with label=NAME.")
+        notes.append(
+            f"no file has the column {name!r}, only {present}: name it with label=NAME to check the labels, too"
+        )
     labels = [each for examples in read for each in examples.labels if each is not None]
     if task is None and _are_numbers(labels):
         notes.append(f"the labels are numbers; with task={reader.name} they are classes")
         reader = build(f"{reader.name}-regression")
     numbers = reader.kind == "regression"
     classes = () if numbers else reader.known_labels or find_classes(labels, reader.aliases)
-    return DataSet(
-        task=reader.name,
-        texts=tuple(text if isinstance(text, str) else " - ".join(text) for text in reader.layouts[0].texts),
-        classes=classes,
-        numbers=numbers,
-        files=tuple(
-            DataFile(
-                name=name,
-                role=role,
-                path=str(path),
-                unit=examples.unit,
-                lines=tuple(examples.lines),
-                texts=tuple(examples.texts),
-                labels=label_numbers(examples) if numbers else class_indices(examples, classes, reader.aliases),
-                empty=tuple(examples.empty),
-                broken=tuple(examples.broken),
-            )
-            for (path, role, name), examples in zip(roles, read, strict=True)
-        ),
-        notes=tuple(notes),
-    )
+    data_files = []
+    for (path, role, name), examples in zip(roles, read, strict=True):
+        values = label_numbers(examples) if numbers else class_indices(examples, classes, reader.aliases)
+        data_files.append(DataFile(name, role, str(path), examples, values))
+    return reader, classes, data_files, notes
 
 
 def file_roles(files: Sequence[str]) -> list[tuple[Path, str, str]]:
@@ -204,16 +178,6 @@ def _guess_task(path: Path, texts: Sequence[str], columns: Sequence[str]) -> str
         f"{path} has the columns {', '.join(map(repr, known))}, none of which is known to be a text: name them with "
         "texts=A,B label=C, choose a task, or name all columns of a file without a header."
     )
-
-
-def _label_notes(read: Sequence[Examples], task: FileTask, label: str | None) -> list[str]:
-    """Refuse a label column that was named and is in no file; note if one that was guessed is in none."""
-    if any(examples.has_label for examples in read):
-        return []
-    name, columns = task.layouts[0].label, ", ".join(map(repr, read[0].columns))
-    if label is not None:
-        raise InputError(f"{read[0].where} has no column {name!r}, only {columns}: name it with label=NAME.")
-    return [f"no file has the column {name!r}, only {columns}: name it with label=NAME to check the labels, too"]
 
 
 def _are_numbers(labels: Sequence[str]) -> bool:

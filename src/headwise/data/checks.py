@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
+from itertools import starmap
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from headwise.data.checked_files import DataFile, DataSet, read_files
+from headwise.data.checked_files import read_files
 from headwise.data.encode import encode
 from headwise.data.examples import Label, Split
 from headwise.data.leakage import Duplicates, Leak, Progress, find_duplicates, find_leaks
@@ -167,40 +168,52 @@ def check_files(
     """
     if not 0 < near <= 1:
         raise InputError(f"near: expected a number above 0 and at most 1, got {near!r}; {THRESHOLD} is usual.")
-    data = read_files(files, task=task, texts=texts, label=label, columns=columns)
-    show = progress if progress and sum(map(len, data.files)) >= LONG else lambda what, done, total: None
-    labels = [each for file in data.files for each in file.labels if each is not None]
+    reader, classes, data, notes = read_files(files, task=task, texts=texts, label=label, columns=columns)
+    names = tuple(text if isinstance(text, str) else " - ".join(text) for text in reader.layouts[0].texts)
+    numbers = reader.kind == "regression"
+    show = progress if progress and sum(map(len, data)) >= LONG else lambda what, done, total: None
+    labels = [each for file in data for each in file.labels if each is not None]
     # How far two labels may be apart and still agree: classes not at all.
-    tolerance = TOLERANCE * (max(labels) - min(labels)) if data.numbers and labels else 0.0
-    leaks = find_leaks(data.files, data.texts, tolerance, near=near, progress=show)
-    baselines = run_baselines(data.files, numbers=data.numbers, seed=seed, log=lambda message: show(message, 0, 1))
+    tolerance = TOLERANCE * (max(labels) - min(labels)) if numbers and labels else 0.0
+    leaks = find_leaks(data, names, tolerance, near=near, progress=show)
+    baselines = run_baselines(data, numbers=numbers, seed=seed, log=lambda message: show(message, 0, 1))
     about = f"no baselines: {baselines}" if isinstance(baselines, str) else baselines.summary()
     reports = []
-    for file in data.files:
+    for file in data:
+        texts_of, tokens = file.examples.texts, None
+        counts = np.array([[len(words_and_signs(text)) for text in each] for each in texts_of], dtype=np.int64)
+        words = {name: lengths_of(counts[:, number]) for number, name in enumerate(names)}
+        if len(names) > 1:
+            words[TOGETHER] = lengths_of(counts.sum(1))
+        if tokenizer is not None:
+            split = Split(tuple(texts_of), (None,) * len(file))
+            token_counts = encode(split, tokenizer, ENDLESS).lengths
+            cut = int((token_counts > max_length).sum())
+            tokens = Tokens(lengths_of(token_counts), max_length, cut, cut / len(file))
         reports.append(
             FileReport(
                 name=file.name,
                 role=file.role,
                 path=file.path,
                 rows=len(file),
-                empty=file.empty,
-                broken=file.broken,
-                labels=_numbers(file.labels) if data.numbers else _balance(file.labels, data.classes),
+                empty=tuple(file.examples.empty),
+                broken=tuple(file.examples.broken),
+                labels=_numbers(file.labels) if numbers else _balance(file.labels, classes),
                 duplicates=find_duplicates(file, tolerance),
-                words=_word_lengths(file, data),
-                tokens=None if tokenizer is None else _token_lengths(file, tokenizer, max_length),
+                words=words,
+                tokens=tokens,
             )
         )
     report = DataReport(
-        task=data.task,
-        texts=data.texts,
-        classes=data.classes,
+        task=reader.name,
+        texts=names,
+        classes=classes,
         files=tuple(reports),
         leaks=tuple(leaks),
         baselines=None if isinstance(baselines, str) else baselines,
-        notes=(*data.notes, about),
+        notes=(*notes, about),
     )
-    return replace(report, findings=tuple(Finding(*finding) for finding in _findings(report)))
+    return replace(report, findings=tuple(starmap(Finding, _findings(report))))
 
 
 def _balance(labels: Sequence[Label], classes: Sequence[str]) -> Balance | None:
@@ -234,18 +247,6 @@ def lengths_of(counts: NDArray[np.int64]) -> Lengths:
     """Percentiles that occur: the smallest length that so many percent do not exceed."""
     values = np.percentile(counts, PERCENTS, method="inverted_cdf")
     return Lengths(dict(zip(PERCENTS, map(int, values), strict=True)), int(counts.max()))
-
-
-def _word_lengths(file: DataFile, data: DataSet) -> dict[str, Lengths]:
-    counts = np.array([[len(words_and_signs(text)) for text in texts] for texts in file.texts], dtype=np.int64)
-    lengths = {name: lengths_of(counts[:, number]) for number, name in enumerate(data.texts)}
-    return lengths if len(data.texts) == 1 else {**lengths, TOGETHER: lengths_of(counts.sum(1))}
-
-
-def _token_lengths(file: DataFile, tokenizer: PreTrainedTokenizerBase, limit: int) -> Tokens:
-    counts = encode(Split(file.texts, (None,) * len(file)), tokenizer, ENDLESS).lengths
-    cut = int((counts > limit).sum())
-    return Tokens(lengths_of(counts), limit, cut, cut / len(counts))
 
 
 def _findings(report: DataReport) -> Iterator[tuple[str, str]]:

@@ -63,7 +63,14 @@ class Collator:
         if not items:
             raise InputError("an empty batch: give at least one example.")
         lengths = np.array([len(item["input_ids"]) for item in items])[:, None]
-        width = self._width(int(lengths.max()))
+        longest, limit = int(lengths.max()), self.max_length
+        if limit is not None and longest > limit:
+            raise InputError(
+                f"an example of {longest} tokens: expected at most max_length {limit}; encode it with that."
+            )
+        width = -(-longest // self.multiple_of) * self.multiple_of
+        if limit is not None:
+            width = limit if self.padding == "fixed" else min(width, limit)
         columns = np.arange(width)[None, :]
         real = columns < lengths if self.side == "right" else columns >= width - lengths  # [B,T] where tokens go
         arrays: dict[str, NDArray[Any]] = {}
@@ -78,17 +85,6 @@ class Collator:
             # One logit each: transformers' binary cross-entropy wants labels of the logits' shape.
             arrays["labels"] = labels[:, None] if self.kind == "ranking" else labels
         return {name: torch.from_numpy(array) for name, array in arrays.items()}
-
-    def _width(self, longest: int) -> int:
-        limit = self.max_length
-        if limit is not None and longest > limit:
-            raise InputError(
-                f"an example of {longest} tokens: expected at most max_length {limit}; encode it with that."
-            )
-        if limit is not None and self.padding == "fixed":
-            return limit
-        width = -(-longest // self.multiple_of) * self.multiple_of
-        return width if limit is None else min(width, limit)
 
 
 @dataclass(frozen=True, eq=False)
@@ -163,7 +159,18 @@ def encode(
             f"{type(tokenizer).__name__} has no word ids, so it cannot tell which word a token belongs to: load a fast "
             "tokenizer (a model folder needs its tokenizer.json)."
         )
-    _check(split, tokenizer, max_length, spans=spans)
+    if not len(split):
+        raise InputError("there is nothing to encode: give a split with at least one example.")
+    if not tokenizer.is_fast:
+        raise InputError(f"{type(tokenizer).__name__} is a slow tokenizer: load one with use_fast=True.")
+    special = tokenizer.num_special_tokens_to_add(pair=len(split.texts[0]) == 2)
+    if max_length <= special:
+        raise InputError(
+            f"max_length {max_length} leaves no room beside the {special} special tokens: expected more than that; "
+            "raise it."
+        )
+    if spans and split.spans is None:
+        raise InputError("the split does not say which spans decide its labels: use a task that does, such as clinic.")
     arrays: dict[str, list[NDArray[Any]]] = {"ids": [], "types": [], "offsets": [], "sources": [], "words": []}
     lengths: list[int] = []
     deciding: list[NDArray[np.bool_]] = []
@@ -193,21 +200,6 @@ def encode(
         deciding=deciding if spans else None,
         **joined,  # type: ignore[arg-type]
     )
-
-
-def _check(split: Split, tokenizer: PreTrainedTokenizerBase, max_length: int, *, spans: bool) -> None:
-    if not len(split):
-        raise InputError("there is nothing to encode: give a split with at least one example.")
-    if not tokenizer.is_fast:
-        raise InputError(f"{type(tokenizer).__name__} is a slow tokenizer: load one with use_fast=True.")
-    special = tokenizer.num_special_tokens_to_add(pair=len(split.texts[0]) == 2)
-    if max_length <= special:
-        raise InputError(
-            f"max_length {max_length} leaves no room beside the {special} special tokens: expected more than that; "
-            "raise it."
-        )
-    if spans and split.spans is None:
-        raise InputError("the split does not say which spans decide its labels: use a task that does, such as clinic.")
 
 
 def _tokenise(part: Split, tokenizer: PreTrainedTokenizerBase, max_length: int) -> Any:

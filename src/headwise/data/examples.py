@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from headwise.data.layouts import Layout, Table, choose
+from headwise.data.readers import Layout, Table, choose
 from headwise.errors import InputError, choices, listed
 
 logger = logging.getLogger(__name__)
@@ -137,7 +137,7 @@ def read_examples(
 
     for line, values in table.rows(wanted, None if table.named else layout.columns, broken):
         row = dict(zip(wanted, values, strict=True))
-        if not layout.wants(row):
+        if layout.only and row.get(layout.only[0], layout.only[1]) != layout.only[1]:
             skipped += 1
             continue
         position = f"{table.where} {table.unit} {line}"

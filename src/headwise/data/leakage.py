@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
 
 from headwise.data.checked_files import DataFile, Key, Position
-from headwise.data.examples import Label
 from headwise.data.near_duplicates import THRESHOLD, near_duplicates
 
 SHOWN = 3
@@ -81,48 +81,37 @@ class Leak:
     """By text, examples in which this one is the same, whatever the other; None for single texts."""
 
 
-def agree(first: Label, second: Label, tolerance: float) -> bool | None:
-    """Whether two labels say the same; None if one of them is not there."""
-    return None if first is None or second is None else abs(first - second) <= tolerance
-
-
 def find_duplicates(file: DataFile, tolerance: float) -> Duplicates:
-    """Look for examples of a file that are the same.
-
-    Args:
-        file: the examples.
-        tolerance: how far apart two labels may be and still agree.
-    """
+    """Examples of a file that are the same; labels up to the tolerance apart agree."""
     groups: dict[Key, list[int]] = defaultdict(list)
     for index, key in enumerate(file.keys):
         groups[key].append(index)
-    contradicting = []
+    contradicting: list[tuple[int, ...]] = []
     for group in groups.values():
         known = [(label, index) for index in group if (label := file.labels[index]) is not None]
         if known:
             # The two whose labels are farthest apart.
             (low, first), (high, second) = min(known), max(known, key=lambda each: (each[0], -each[1]))
-            if not agree(low, high, tolerance):
+            if high - low > tolerance:
                 contradicting.append((min(first, second), max(first, second)))
     before = file.first_indices
     repeated = [(before[key], index) for index, key in enumerate(file.keys) if before[key] < index]
-    identical = swapped = None
-    if file.keys and len(file.keys[0]) == 2:
-        identical = [(index,) for index, key in enumerate(file.keys) if key[0] == key[1]]
-        swapped = [
-            (before[key[::-1]], index)
-            for index, key in enumerate(file.keys)
-            if key[0] != key[1] and before.get(key[::-1], index) < index
-        ]
+    identical = [(index,) for index, key in enumerate(file.keys) if key[0] == key[-1]]
+    swapped = [
+        (before[key[::-1]], index)
+        for index, key in enumerate(file.keys)
+        if key[0] != key[-1] and before.get(key[::-1], index) < index
+    ]
 
     def repeats(indices: Sequence[tuple[int, ...]]) -> Repeats:
         return Repeats(len(indices), tuple(tuple(map(file.position, group)) for group in indices[:SHOWN]))
 
+    pairs = len(file.keys[0]) == 2
     return Duplicates(
-        repeated=repeats(repeated),
-        contradicting=repeats(contradicting),
-        identical=None if identical is None else repeats(identical),
-        swapped=None if swapped is None else repeats(swapped),
+        repeats(repeated),
+        repeats(contradicting),
+        identical=repeats(identical) if pairs else None,
+        swapped=repeats(swapped) if pairs else None,
     )
 
 
@@ -134,62 +123,54 @@ def find_leaks(
     near: float = THRESHOLD,
     progress: Progress = lambda what, done, total: None,
 ) -> list[Leak]:
-    """Compare every file with every later one.
-
-    Args:
-        files: the examples of each.
-        names: what the texts are called.
-        tolerance: how far apart two labels may be and still agree.
-        near: how similar near-duplicates are.
-        progress: is called with how far the search for near-duplicates is.
-    """
-    return [_leak(first, second, names, tolerance, near, progress) for first, second in combinations(files, 2)]
-
-
-def _leak(
-    first: DataFile, second: DataFile, names: Sequence[str], tolerance: float, near: float, progress: Progress
-) -> Leak:
-    pairs, known = len(names) == 2, first.first_indices
-
-    def shared(matches: Matches, *, labels: bool = True) -> Shared:
-        shown = sorted(matches.items(), key=lambda each: -each[1][1])[:SHOWN]
-        agreeing = [agree(first.labels[one], second.labels[two], tolerance) for two, (one, _) in matches.items()]
-        both = [each for each in agreeing if each is not None] if labels else []
-        return Shared(
-            count=len(matches),
-            share=len(matches) / len(second),
-            same_label=sum(both) / len(both) if both else None,
-            examples=tuple(Match(first.position(one), second.position(two), alike) for two, (one, alike) in shown),
+    """Compare every file with every later one; `names` are those of the texts, and `near` is a similarity."""
+    leaks = []
+    for first, second in combinations(files, 2):
+        shared = functools.partial(_shared, first, second, tolerance)
+        pairs, known = len(names) == 2, first.first_indices
+        exact = {index: (known[key], 1.0) for index, key in enumerate(second.keys) if key in known}
+        left = [index for index in range(len(second)) if index not in exact]
+        swaps = {index: second.keys[index][::-1] for index in left} if pairs else {}
+        swapped = {index: (known[key], 1.0) for index, key in swaps.items() if key in known}
+        left = [index for index in left if index not in swapped]
+        # Each different example of the first file is looked at once.
+        distinct = list(known.values())
+        found = near_duplicates(
+            [first.examples.texts[index] for index in distinct],
+            [second.examples.texts[index] for index in left],
+            threshold=near,
+            advance=functools.partial(progress, f"near-duplicates of {second.name} in {first.name}"),
         )
+        similar = {left[two]: (distinct[one], alike) for two, (one, alike) in sorted(found.matches.items())}
+        same_texts = {}
+        for number, name in enumerate(names if pairs else ()):
+            of_first = {key[number]: index for index, key in reversed(list(enumerate(first.keys)))}
+            keys = enumerate(second.keys)
+            matches = {index: (of_first[key[number]], 1.0) for index, key in keys if key[number] in of_first}
+            same_texts[name] = shared(matches, labels=False)
+        leaks.append(
+            Leak(
+                first=first.name,
+                second=second.name,
+                exact=shared(exact),
+                swapped=shared(swapped) if pairs else None,
+                near=replace(shared(similar), complete=found.complete),
+                texts=same_texts if pairs else None,
+            )
+        )
+    return leaks
 
-    def same(key_of: Callable[[Key], Key], among: Iterable[int]) -> Matches:
-        return {index: (known[key], 1.0) for index in among if (key := key_of(second.keys[index])) in known}
 
-    exact = same(lambda key: key, range(len(second)))
-    left = [index for index in range(len(second)) if index not in exact]
-    swapped = same(lambda key: key[::-1], left) if pairs else {}
-    left = [index for index in left if index not in swapped]
-    # Each different example of the first file is looked at once.
-    distinct = list(known.values())
-    what, total = f"near-duplicates of {second.name} in {first.name}", max(len(distinct), len(left))
-    found = near_duplicates(
-        [first.texts[index] for index in distinct],
-        [second.texts[index] for index in left],
-        threshold=near,
-        advance=lambda done: progress(what, done, total),
-    )
-    similar = {left[two]: (distinct[one], alike) for two, (one, alike) in sorted(found.matches.items())}
-    same_texts = {}
-    for number, name in enumerate(names if pairs else ()):
-        of_first = {key[number]: index for index, key in reversed(list(enumerate(first.keys)))}
-        keys = enumerate(second.keys)
-        matches = {index: (of_first[key[number]], 1.0) for index, key in keys if key[number] in of_first}
-        same_texts[name] = shared(matches, labels=False)
-    return Leak(
-        first=first.name,
-        second=second.name,
-        exact=shared(exact),
-        swapped=shared(swapped) if pairs else None,
-        near=replace(shared(similar), complete=found.complete),
-        texts=same_texts if pairs else None,
+def _shared(first: DataFile, second: DataFile, tolerance: float, matches: Matches, *, labels: bool = True) -> Shared:
+    shown = sorted(matches.items(), key=lambda each: -each[1][1])[:SHOWN]
+    agreeing = []
+    for two, (one, _) in matches.items() if labels else ():
+        label, other = first.labels[one], second.labels[two]
+        if label is not None and other is not None:
+            agreeing.append(abs(label - other) <= tolerance)
+    return Shared(
+        count=len(matches),
+        share=len(matches) / len(second),
+        same_label=sum(agreeing) / len(agreeing) if agreeing else None,
+        examples=tuple(Match(first.position(one), second.position(two), alike) for two, (one, alike) in shown),
     )

@@ -143,7 +143,7 @@ def near_duplicates(
     second: Sequence[Sequence[str]],
     *,
     threshold: float = THRESHOLD,
-    advance: Callable[[int], None] = lambda done: None,
+    advance: Callable[[int, int], None] = lambda done, total: None,
 ) -> NearDuplicates:
     """Look for a near-duplicate in the first file of every example of the second.
 
@@ -163,5 +163,5 @@ def near_duplicates(
         elif match := next(similar, None):
             matches[number] = match
         if number % REPORT_EVERY == 0:
-            advance(number)
+            advance(number, len(large))
     return NearDuplicates(matches, complete=not index.cut_short or len(matches) == len(second))

@@ -7,31 +7,13 @@ from dataclasses import replace
 from typing import Any
 
 from headwise.data.examples import RULES, Unlabelled, label_text
-from headwise.data.hub import SPLITS, Hub
-from headwise.data.layouts import Layout
-from headwise.data.readers import FORMATS
+from headwise.data.readers import FORMATS, SPLITS, Hub, Layout
 from headwise.data.task import CLASSIFICATION_METRICS, PAPER_METRICS, REGRESSION_METRICS, FileTask
 from headwise.errors import InputError, choices
 
-OPTIONS = (
-    "files",
-    "format",
-    "quoting",
-    "encoding",
-    "texts",
-    "label",
-    "header",
-    "columns",
-    "kind",
-    "labels",
-    "label_names",
-    "metrics",
-    "primary",
-    "unlabelled",
-    "broken_rows",
-    "hub",
-    "hub_config",
-    "hub_splits",
+OPTIONS = tuple(
+    "files format quoting encoding texts label header columns kind labels label_names metrics primary unlabelled "
+    "broken_rows hub hub_config hub_splits".split()
 )
 
 
@@ -99,10 +81,9 @@ def _with_files(task: FileTask, options: Mapping[str, Any]) -> FileTask:
             for split, path in mapping(options["files"], "files").items()
         }
         files = replace(files, own=own, names={} if files.guessed else files.names)
-    if "format" in options:
-        dialect = replace(dialect, format=one_of(options["format"], FORMATS, "format"))
-    if "quoting" in options:
-        dialect = replace(dialect, quoting=one_of(options["quoting"], ("none", "minimal"), "quoting"))
+    for option, known in {"format": FORMATS, "quoting": ("none", "minimal")}.items():
+        if option in options:
+            dialect = replace(dialect, **{option: one_of(options[option], known, option)})
     if "encoding" in options:
         encoding = text(options["encoding"], "encoding")
         try:

@@ -1,4 +1,4 @@
-"""Files as tables of rows, with exact line numbers: TSV, CSV, JSON Lines and Parquet.
+"""Tables of rows with exact line numbers: TSV, CSV, JSON Lines and Parquet files, and data sets of the Hub.
 
 The csv module reads delimited files rather than pandas: pandas reports no line of a row that is too short, and fills
 it up instead.
@@ -7,14 +7,16 @@ it up instead.
 from __future__ import annotations
 
 import csv
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from importlib import import_module
+from itertools import chain
 from pathlib import Path
-from typing import Any
+from types import ModuleType
+from typing import Any, ClassVar
 
-from headwise.data.layouts import Broken, Row, Table
 from headwise.data.text_files import MAX_LINE, check_file, gzipped, lines
 from headwise.errors import InputError, listed
 from headwise.limits import parse_json
@@ -32,6 +34,12 @@ SUFFIXES = {
     ".parquet": "parquet",
     ".pq": "parquet",
 }
+SPLITS = {"train": "train", "validation": "validation", "test": "test"}
+
+Row = tuple[int, list[Any]]
+"""A line number and the values of the requested columns."""
+Broken = Callable[[str], None]
+"""Called with one sentence about a row that cannot be used; raises, or returns to skip the row."""
 
 
 @dataclass(frozen=True)
@@ -43,50 +51,52 @@ class Dialect:
     encoding: str = "utf-8"
 
 
-def open_table(path: Path, dialect: Dialect) -> Table:
-    """The table in a file."""
-    kind = dialect.format or format_of(path, dialect.encoding)
-    if kind == "jsonl":
-        return JsonTable(path, dialect.encoding)
-    if kind == "parquet":
-        return ParquetTable(path)
-    return DelimitedTable(path, DELIMITERS[kind], dialect.quoting or QUOTING[kind], dialect.encoding)
+@dataclass(frozen=True)
+class Table:
+    """Rows of a file or of the Hub. A subclass defines `first` and either `objects` or `rows`."""
 
+    path: Path | str
+    unit: ClassVar[str] = "line"
+    """What its rows are counted in, for messages: line or row."""
+    named: ClassVar[bool] = True
+    """Whether the rows carry the names of their columns, so that no header is needed."""
 
-def suffix_of(path: Path) -> str:
-    """The ending of a file's name in lower case, without that of the compression."""
-    return (path.with_suffix("") if gzipped(path) else path).suffix.lower()
+    @property
+    def where(self) -> str:
+        """The file, for messages."""
+        return str(self.path)
 
+    @cached_property
+    def first(self) -> tuple[str, ...]:
+        """The fields of the first line, or the names of the columns."""
+        raise NotImplementedError
 
-def format_of(path: Path, encoding: str = "utf-8") -> str:
-    """The format that a file's name suggests."""
-    suffix = suffix_of(path)
-    if suffix not in SUFFIXES:
-        raise InputError(
-            f"{path}: the format of a file that ends in {suffix!r} is not known; set format to {', '.join(FORMATS)}."
-        )
-    # SciTail and others ship JSON lines under .txt
-    if suffix == ".txt" and next(lines(path, encoding), "").startswith("{"):
-        return "jsonl"
-    return SUFFIXES[suffix]
+    def objects(self, wanted: Sequence[str] = ()) -> Iterator[tuple[int, Mapping[str, Any]]]:
+        """Every row with its number, from 1, and its values by column; it need not have others than the wanted ones."""
+        raise NotImplementedError
+
+    def rows(self, wanted: Sequence[str], columns: Sequence[str] | None, broken: Broken) -> Iterator[Row]:
+        """The wanted columns of every row; `columns` names all of them where there is no header."""
+        for number, record in self.objects(wanted):
+            missing = [name for name in wanted if name not in record]
+            if missing:
+                broken(
+                    f"{self.path} {self.unit} {number}: expected the key {missing[0]!r}, got {listed(record)}; "
+                    "add it, or name the right one."
+                )
+            else:
+                yield number, [record[name] for name in wanted]
 
 
 @dataclass(frozen=True)
-class DelimitedTable:
+class DelimitedTable(Table):
     """A TSV or CSV file."""
 
     path: Path
     delimiter: str
     quoting: str
     encoding: str
-
-    unit = "line"
-    named = False
-
-    @property
-    def where(self) -> str:
-        """The path."""
-        return str(self.path)
+    named: ClassVar[bool] = False
 
     @cached_property
     def first(self) -> tuple[str, ...]:
@@ -149,19 +159,11 @@ class DelimitedTable:
 
 
 @dataclass(frozen=True)
-class JsonTable:
+class JsonTable(Table):
     """A file of one JSON object per line."""
 
     path: Path
     encoding: str
-
-    unit = "line"
-    named = True
-
-    @property
-    def where(self) -> str:
-        """The path."""
-        return str(self.path)
 
     @cached_property
     def first(self) -> tuple[str, ...]:
@@ -170,19 +172,7 @@ class JsonTable:
             return tuple(record)
         raise InputError(f"{self.path} is empty: expected one JSON object per line; fetch or write it again.")
 
-    def rows(self, wanted: Sequence[str], columns: Sequence[str] | None, broken: Broken) -> Iterator[Row]:
-        """The wanted keys of every object; blank lines are skipped."""
-        for line, record in self.objects():
-            missing = [name for name in wanted if name not in record]
-            if missing:
-                broken(
-                    f"{self.path} line {line}: expected the key {missing[0]!r}, got {listed(record)}; "
-                    "add it, or name the right one."
-                )
-            else:
-                yield line, [record[name] for name in wanted]
-
-    def objects(self) -> Iterator[tuple[int, dict[str, Any]]]:
+    def objects(self, wanted: Sequence[str] = ()) -> Iterator[tuple[int, dict[str, Any]]]:
         """Every object with its line, whatever keys it has; blank lines are skipped."""
         for number, line in enumerate(lines(self.path, self.encoding), 1):
             if not line.strip():
@@ -202,32 +192,21 @@ class JsonTable:
 
 
 @dataclass(frozen=True)
-class ParquetTable:
+class ParquetTable(Table):
     """A Parquet file, read through pyarrow if it is installed."""
 
     path: Path
-
-    unit = "row"
-    named = True
-
-    @property
-    def where(self) -> str:
-        """The path."""
-        return str(self.path)
+    unit: ClassVar[str] = "row"
 
     @cached_property
     def first(self) -> tuple[str, ...]:
         """The names of the columns."""
         return tuple(self._file.schema_arrow.names)
 
-    def rows(self, wanted: Sequence[str], columns: Sequence[str] | None, broken: Broken) -> Iterator[Row]:
-        """The wanted columns of every row, counted from 1."""
-        number = 0
-        for batch in self._file.iter_batches(columns=list(wanted)):
-            values = batch.to_pydict()
-            for row in zip(*(values[name] for name in wanted), strict=True):
-                number += 1
-                yield number, list(row)
+    def objects(self, wanted: Sequence[str] = ()) -> Iterator[tuple[int, dict[str, Any]]]:
+        """The wanted columns of every row."""
+        batches = self._file.iter_batches(columns=list(wanted))
+        return enumerate(chain.from_iterable(batch.to_pylist() for batch in batches), 1)
 
     @cached_property
     def _file(self) -> Any:
@@ -244,3 +223,143 @@ class ParquetTable:
             raise InputError(
                 f"{self.path} is not a Parquet file ({error}): fetch it again, or set its format."
             ) from None
+
+
+@dataclass(frozen=True)
+class HubTable(Table):
+    """A loaded split of a data set on the Hub."""
+
+    data: Any
+    unit: ClassVar[str] = "row"
+
+    @cached_property
+    def first(self) -> tuple[str, ...]:
+        """The names of the columns."""
+        return tuple(self.data.column_names)
+
+    def objects(self, wanted: Sequence[str] = ()) -> Iterator[tuple[int, dict[str, Any]]]:
+        """The wanted columns of every row, with classes by their names; -1 is a label that is kept secret."""
+        classes = {name: getattr(self.data.features[name], "names", None) for name in wanted}
+        for number, record in enumerate(self.data, 1):
+            values = {name: record[name] for name in wanted}
+            for name, names in classes.items():
+                if names is not None and isinstance(values[name], int):
+                    values[name] = names[values[name]] if values[name] >= 0 else None
+            yield number, values
+
+
+@dataclass(frozen=True)
+class Hub:
+    """A data set's name on the Hugging Face Hub, its configuration, and its names for our splits."""
+
+    name: str
+    config: str | None = None
+    splits: Mapping[str, str] = field(default_factory=lambda: dict(SPLITS))
+
+    def table(self, split: str, *, network: bool) -> HubTable:
+        """The rows of a split, read through `datasets`; without the network only from the local cache."""
+        try:
+            library = import_module("datasets")
+        except ImportError:
+            raise InputError(
+                f"hub: {self.name!r} is a data set on the Hub, which needs the library datasets: install "
+                "headwise[hub], or give files."
+            ) from None
+        where = f"{self.name}{f'/{self.config}' if self.config else ''} on the Hub, split {self.splits[split]}"
+        try:
+            with _network(network, library):
+                return HubTable(where, library.load_dataset(self.name, self.config, split=self.splits[split]))
+        except (OSError, ValueError, RuntimeError) as error:  # what `datasets` raises for names, files and connections
+            reason = " ".join(str(error).split())
+            if network:
+                message = f"could not be loaded ({reason}); check hub, hub_config and hub_splits."
+            else:
+                message = (
+                    f"this is a Hub name, it is not in the local cache, and no network was allowed ({reason}); "
+                    "pass download=True, or give files."
+                )
+            raise InputError(f"{where}: {message}") from None
+
+
+@contextmanager
+def _network(allowed: bool, library: ModuleType) -> Iterator[None]:
+    """Without permission both libraries are switched to their cache; a ban by the environment stays in force."""
+    switches = [library.config, import_module("huggingface_hub.constants")]
+    before = [getattr(module, "HF_HUB_OFFLINE", False) for module in switches]
+    try:
+        for module, offline in zip(switches, before, strict=True):
+            module.HF_HUB_OFFLINE = offline or not allowed
+        yield
+    finally:
+        for module, offline in zip(switches, before, strict=True):
+            module.HF_HUB_OFFLINE = offline
+
+
+def open_table(path: Path, dialect: Dialect) -> Table:
+    """The table in a file."""
+    kind = dialect.format or format_of(path, dialect.encoding)
+    if kind == "jsonl":
+        return JsonTable(path, dialect.encoding)
+    if kind == "parquet":
+        return ParquetTable(path)
+    return DelimitedTable(path, DELIMITERS[kind], dialect.quoting or QUOTING[kind], dialect.encoding)
+
+
+def suffix_of(path: Path) -> str:
+    """The ending of a file's name in lower case, without that of the compression."""
+    return (path.with_suffix("") if gzipped(path) else path).suffix.lower()
+
+
+def format_of(path: Path, encoding: str = "utf-8") -> str:
+    """The format that a file's name suggests."""
+    suffix = suffix_of(path)
+    if suffix not in SUFFIXES:
+        raise InputError(
+            f"{path}: the format of a file that ends in {suffix!r} is not known; set format to {', '.join(FORMATS)}."
+        )
+    # SciTail and others ship JSON lines under .txt
+    if suffix == ".txt" and next(lines(path, encoding), "").startswith("{"):
+        return "jsonl"
+    return SUFFIXES[suffix]
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Names of the columns that hold the texts and the label; without a header, of all columns in order."""
+
+    texts: tuple[str | tuple[str, ...], ...]
+    """The column of each text, or the columns that make it up."""
+    label: str
+    columns: tuple[str, ...] | None = None
+    only: tuple[str, str] | None = None
+    """A column and the value that a row must have there to count, in files that have this column."""
+
+    @property
+    def text_columns(self) -> tuple[str, ...]:
+        """The columns of all texts, one after the other."""
+        return tuple(name for text in self.texts for name in ((text,) if isinstance(text, str) else text))
+
+    def fits(self, table: Table) -> bool:
+        """Whether the first line of the table looks like this layout."""
+        if self.columns is None or table.named:
+            return set(self.text_columns) <= set(table.first)
+        return len(self.columns) == len(table.first)
+
+    def known(self, table: Table) -> tuple[str, ...]:
+        """The columns that the table has in this layout."""
+        return table.first if self.columns is None or table.named else self.columns
+
+
+def choose(layouts: Sequence[Layout], table: Table, *, labelled: bool) -> Layout:
+    """The layout that fits the table, or the first one, whose misfit is then the thing to report.
+
+    A header that names the texts is proof, the more so if it names the label; a mere count of fields is not. Unless
+    `labelled`, a file without a header may lack the column of the label.
+    """
+    candidates = list(layouts)
+    if not labelled:
+        for layout in layouts:
+            bare = layout.columns and tuple(name for name in layout.columns if name != layout.label)
+            candidates.append(replace(layout, columns=bare))
+    candidates.sort(key=lambda layout: (layout.columns is not None, layout.label not in layout.known(table)))
+    return next((layout for layout in candidates if layout.fits(table)), layouts[0])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -63,39 +63,21 @@ class Baselines:
         return next((each.scores for each in self.results if each.name == name), None)
 
 
-@dataclass(frozen=True, eq=False)
 class _Labelled:
-    """Examples of one or more files that have a label, and what a baseline may look at."""
+    """The examples of some files that have a label, or a seeded choice of them, and what a baseline may look at."""
 
-    files: str
-    """Their names."""
-    first_texts: list[str]
-    """Without case and white space."""
-    labels: Array
-    words: list[list[str]]
-    """The texts of each example, as words with blanks between them."""
-    counts: Array
-    """[N,T] how many words."""
-    capped: bool
-    """Whether there were more."""
-
-    @classmethod
-    def of(cls, files: Sequence[DataFile], seed: int) -> _Labelled:
-        """All examples with a label; a seeded choice of them if they are too many."""
+    def __init__(self, files: Sequence[DataFile], seed: int) -> None:
+        self.files = ", ".join(file.name for file in files)
         known = [(file, index) for file in files for index, label in enumerate(file.labels) if label is not None]
-        total = len(known)
-        if total > MOST:
-            kept = np.sort(np.random.default_rng(seed).choice(total, MOST, replace=False))
+        self.capped = len(known) > MOST  # or else these are all
+        if self.capped:
+            kept = np.sort(np.random.default_rng(seed).choice(len(known), MOST, replace=False))
             known = [known[index] for index in kept]
-        words = [[words_and_signs(text) for text in file.texts[index]] for file, index in known]
-        return cls(
-            files=", ".join(file.name for file in files),
-            first_texts=[file.keys[index][0] for file, index in known],
-            labels=np.array([file.labels[index] for file, index in known]),
-            words=[[" ".join(each) for each in texts] for texts in words],
-            counts=np.array([[len(each) for each in texts] for texts in words], dtype=np.int64),
-            capped=total > MOST,
-        )
+        self.first_texts = [file.keys[index][0] for file, index in known]  # without case and white space
+        self.labels: Array = np.array([file.labels[index] for file, index in known])
+        words = [[words_and_signs(text) for text in file.examples.texts[index]] for file, index in known]
+        self.words = [[" ".join(each) for each in texts] for texts in words]
+        self.counts: Array = np.array([[len(each) for each in texts] for texts in words], dtype=np.int64)  # [N,T]
 
 
 def run_baselines(
@@ -111,11 +93,24 @@ def run_baselines(
     train_files = [file for file in labelled if file.role == TRAIN]
     rest = [file for role in (TEST, VALIDATION) for file in labelled if file.role == role]
     if train_files and rest:
-        train, test = _Labelled.of(train_files, seed), _Labelled.of(rest[:1], seed)
+        train, test = _Labelled(train_files, seed), _Labelled(rest[:1], seed)
     else:
-        train = test = _Labelled.of((train_files or labelled)[:1], seed)
-    if reason := _unfit(train, test, numbers=numbers):
-        return reason
+        train = test = _Labelled((train_files or labelled)[:1], seed)
+    different = len(np.unique(train.labels))
+    if different < 2:
+        return f"all labels of {train.files} are the same"
+    if min(len(train.labels), len(test.labels)) < FEWEST:
+        also = "" if train is test else f" and {test.files} {len(test.labels)}"
+        return f"they need {FEWEST} labelled examples, but {train.files} has {len(train.labels)}{also}"
+    if not numbers and different > MOST_CLASSES:
+        return f"{train.files} has {different} classes, and they are made for up to {MOST_CLASSES}"
+    if train is test and len(set(train.first_texts)) < 2:
+        return f"all examples of {train.files} begin with the same text"
+    if train is test:  # each example is predicted once, by what learned from other folds
+        folds = fold_numbers(train.first_texts, seed)
+        parts = [(np.flatnonzero(folds != fold), np.flatnonzero(folds == fold)) for fold in np.unique(folds)]
+    else:
+        parts = [(np.arange(len(train.labels)), np.arange(len(test.labels)))]
     names = [MEAN if numbers else MAJORITY, BAG, FIRST, SECOND, LENGTH]
     if train.counts.shape[1] == 1:
         names = [name for name in names if name not in (FIRST, SECOND)]
@@ -123,7 +118,7 @@ def run_baselines(
     for name in names:
         log(f"baseline: {name.replace('_', ' ')}")
         predictions = np.empty(len(test.labels), dtype=train.labels.dtype)
-        for learned, scored in _folds(train, test, seed):
+        for learned, scored in parts:
             predictions[scored] = _predict(name, (train, learned), (test, scored), numbers=numbers, seed=seed)
         scores = (
             estimated_numbers(predictions, test.labels)
@@ -141,31 +136,6 @@ def run_baselines(
         chance=None if numbers else float(np.bincount(test.labels).max() / len(test.labels)),
         results=tuple(results),
     )
-
-
-def _unfit(train: _Labelled, test: _Labelled, *, numbers: bool) -> str:
-    """Why nothing can be learned; empty if something can."""
-    different = len(np.unique(train.labels))
-    if different < 2:
-        return f"all labels of {train.files} are the same"
-    if min(len(train.labels), len(test.labels)) < FEWEST:
-        also = "" if train is test else f" and {test.files} {len(test.labels)}"
-        return f"they need {FEWEST} labelled examples, but {train.files} has {len(train.labels)}{also}"
-    if not numbers and different > MOST_CLASSES:
-        return f"{train.files} has {different} classes, and they are made for up to {MOST_CLASSES}"
-    if train is test and len(set(train.first_texts)) < 2:
-        return f"all examples of {train.files} begin with the same text"
-    return ""
-
-
-def _folds(train: _Labelled, test: _Labelled, seed: int) -> Iterator[tuple[Array, Array]]:
-    """Indices in train to learn from and indices in test to predict; each of test occurs once in all."""
-    if train is not test:
-        yield np.arange(len(train.labels)), np.arange(len(test.labels))
-        return
-    numbers = fold_numbers(train.first_texts, seed)
-    for fold in np.unique(numbers):
-        yield np.flatnonzero(numbers != fold), np.flatnonzero(numbers == fold)
 
 
 def fold_numbers(first_texts: Sequence[str], seed: int) -> NDArray[np.int64]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol
@@ -17,9 +18,7 @@ from headwise.data.examples import (
     label_numbers,
     read_examples,
 )
-from headwise.data.hub import Hub
-from headwise.data.layouts import Layout, Table
-from headwise.data.readers import Dialect, open_table
+from headwise.data.readers import Dialect, Hub, Layout, Table, open_table
 from headwise.errors import InputError, choices
 
 CLASSIFICATION_METRICS = ("accuracy", "macro_precision", "macro_recall", "macro_f1", "f1", "matthews")
@@ -106,7 +105,21 @@ class SplitFiles:
     def find(self, split: str, root: Path | None, task: str) -> Path:
         """The file of a split."""
         if split in self.own:
-            return self._find_own(split, root, task)
+            own = Path(self.own[split]).expanduser()
+            if root is None and not own.is_absolute():
+                raise InputError(
+                    f"task {task!r}: files.{split} {str(own)!r} is relative to a data root, and none was given; "
+                    "give one, or an absolute path."
+                )
+            # An absolute path joined to a root stays as it is.
+            tried = list(dict.fromkeys((root or Path()) / folder / own for folder in ("", *self.folders)))
+            for candidate in tried:
+                if candidate.exists():
+                    return candidate
+            raise InputError(
+                f"task {task!r}: files.{split} does not exist as {' or '.join(map(str, tried))} (data root: {root}); "
+                "correct the path or the root."
+            )
         if root is None:
             raise InputError(
                 f"task {task!r}: the {split} split is looked for below a data root, and none was given; "
@@ -118,40 +131,20 @@ class SplitFiles:
         folder = next((folder for folder in folders if _first_file(folder, every_name)), folders[0])
         path = _first_file(folder, self.names[split])
         if path is None:
-            tried = f"{' or '.join(self.names[split])} in {' or '.join(map(str, folders))}"
+            names = f"{' or '.join(self.names[split])} in {' or '.join(map(str, folders))}"
             fraction = ", or set data.validation_fraction to take it from train" if split == "validation" else ""
             raise InputError(
-                f"task {task!r}: no {split} split was found; expected {tried}; give files.{split}{fraction}."
+                f"task {task!r}: no {split} split was found; expected {names}; give files.{split}{fraction}."
             )
         return path
 
     def available(self, root: Path | None) -> tuple[str, ...]:
         """The splits whose file exists."""
-
-        def exists(split: str) -> bool:
-            try:
-                return self.find(split, root, "").is_file()
-            except InputError:
-                return False
-
-        return tuple(split for split in self.splits if exists(split))
-
-    def _find_own(self, split: str, root: Path | None, task: str) -> Path:
-        path = Path(self.own[split]).expanduser()
-        if root is None and not path.is_absolute():
-            raise InputError(
-                f"task {task!r}: files.{split} {str(path)!r} is relative to a data root, and none was given; "
-                "give one, or an absolute path."
-            )
-        # An absolute path joined to a root stays as it is.
-        tried = list(dict.fromkeys((root or Path()) / folder / path for folder in ("", *self.folders)))
-        for candidate in tried:
-            if candidate.exists():
-                return candidate
-        raise InputError(
-            f"task {task!r}: files.{split} does not exist as {' or '.join(map(str, tried))} (data root: {root}); "
-            "correct the path or the root."
-        )
+        present = []
+        for split in self.splits:
+            with suppress(InputError):
+                present += [split] if self.find(split, root, "").is_file() else []
+        return tuple(present)
 
 
 def _first_file(folder: Path, names: list[str] | tuple[str, ...]) -> Path | None:

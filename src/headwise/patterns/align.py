@@ -55,17 +55,11 @@ def plain(word: str) -> str:
 @functools.cache
 def _word() -> re.Pattern[str]:
     """Compiled on first use, since finding the marks takes a while."""
-    run = rf"{_LETTER}(?:{_LETTER}|[{_marks()}])*+"
+    # What belongs to the letter before it without being one: accents, vowel signs, invisible joiners. All accents and
+    # vowel signs lie in the first two planes, but for the selectors at U+E0100.
+    marks = "".join(chr(code) for code in range(0x20000) if unicodedata.category(chr(code))[0] == "M")
+    run = rf"{_LETTER}(?:{_LETTER}|[{marks}\u00ad\u200c\u200d\U000e0100-\U000e01ef])*+"
     return re.compile(rf"{_INITIALS}|{run}(?:{_JOINT}{run})*|(?<!\S){_SHORT}(?!\w)|\S")
-
-
-def _marks() -> str:
-    """What belongs to the letter before it without being one: accents, vowel signs, invisible joiners.
-
-    All accents and vowel signs lie in the first two planes, but for the selectors at U+E0100.
-    """
-    marks = (chr(code) for code in range(0x20000) if unicodedata.category(chr(code))[0] == "M")
-    return "".join(marks) + "\u00ad\u200c\u200d\U000e0100-\U000e01ef"
 
 
 def words_of_tokens(offsets: NDArray[np.int32], texts: NDArray[np.int8], spans: NDArray[np.int32]) -> NDArray[np.int32]:
@@ -90,7 +84,12 @@ def words_of_tokens(offsets: NDArray[np.int32], texts: NDArray[np.int8], spans: 
     order = np.lexsort((spans[:, 1], spans[:, 0]))
     words = spans[order, 0].astype(np.int64)[:, None] * length + spans[order, 1:]  # [W,2]
     tokens = texts.astype(np.int64)[:, None] * length + offsets  # [T,2]
-    token, word = _near(tokens, words)  # [C]
+    # [C] and [C]: every token with every word that it may share a character with.
+    reach = np.maximum.accumulate(words[:, 1])  # sorted even where words overlap
+    first = np.searchsorted(reach, tokens[:, 0], side="right")
+    count = np.maximum(np.searchsorted(words[:, 0], tokens[:, 1], side="left") - first, 0)
+    token = np.repeat(np.arange(len(tokens)), count)
+    word = np.repeat(first - np.cumsum(count) + count, count) + np.arange(len(token))
     shared = np.minimum(tokens[token, 1], words[word, 1]) - np.maximum(tokens[token, 0], words[word, 0])
     # What is written last stays: the most shared, the first word of equals.
     ranked = np.lexsort((-word, shared))
@@ -138,13 +137,3 @@ def token_vector(matrix: WordMatrix, words: NDArray[np.int32]) -> NDArray[np.flo
     sums += np.bincount(matrix.rows[other], (matrix.values * counts[matrix.columns])[other], size)
     means = np.append(sums / max(len(with_word), 1), 0.0)  # one more, where -1 leads
     return means[words].astype(np.float32)
-
-
-def _near(tokens: NDArray[np.int64], words: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """[C] and [C]: every token with every word that it may share a character with; words are sorted by start."""
-    reach = np.maximum.accumulate(words[:, 1])  # sorted even where words overlap
-    first = np.searchsorted(reach, tokens[:, 0], side="right")
-    count = np.maximum(np.searchsorted(words[:, 0], tokens[:, 1], side="left") - first, 0)
-    token = np.repeat(np.arange(len(tokens)), count)
-    step = np.arange(len(token)) - np.repeat(np.cumsum(count) - count, count)
-    return token, np.repeat(first, count) + step

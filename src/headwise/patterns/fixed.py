@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, ClassVar
 
 import torch
+from tokenizers.pre_tokenizers import ByteLevel
 from torch import Tensor
 
 from headwise.patterns.base import Pattern, Target, Tokens, as_rows, register_pattern
@@ -22,10 +23,9 @@ FULL_STOP = "full-stop"
 
 # Full stop, ideographic, fullwidth, and halfwidth ideographic.
 STOPS = (".", "\u3002", "\uff0e", "\uff61")
-# What vocabularies write before the text of a token: WordPiece, byte-level BPE, SentencePiece.
-PREFIXES = ("##", "\u0120", "\u2581")
-# What some write behind it, at the end of a word.
-SUFFIX = "</w>"
+# What vocabularies write before and behind the text of a token: nothing, WordPiece, byte-level BPE, SentencePiece, and
+# some at the end of a word.
+MARKERS = (("", ""), ("##", ""), ("\u0120", ""), ("\u2581", ""), ("", "</w>"))
 
 
 @register_pattern("first")
@@ -116,8 +116,12 @@ def mark_ids(tokenizer: Any) -> dict[str, tuple[int, ...]]:
     """
     numbers = (getattr(tokenizer, name, None) for name in ("sep_token_id", "eos_token_id"))
     separators = [int(number) for number in numbers if number is not None][:1]
-    surfaces = {*STOPS, *map(_as_bytes, STOPS)}
-    stops = sorted(number for token, number in tokenizer.get_vocab().items() if _surface(token) in surfaces)
+    # As they are, and as byte-level BPE writes them: one printable character for every byte of UTF-8.
+    byte_level = ByteLevel(add_prefix_space=False, use_regex=False)
+    spellings = {*STOPS, *(byte_level.pre_tokenize_str(stop)[0][0] for stop in STOPS)}
+    tokens = [f"{before}{stop}{after}" for stop in spellings for before, after in MARKERS]
+    vocabulary = tokenizer.get_vocab()
+    stops = sorted(vocabulary[token] for token in tokens if token in vocabulary)
     marks = {SEPARATOR: tuple(separators), FULL_STOP: tuple(stops)}
     return {kind: ids for kind, ids in marks.items() if ids}
 
@@ -135,21 +139,3 @@ def find_marks(ids: Tensor, known: Mapping[str, tuple[int, ...]], wanted: Iterab
         for kind in wanted
         if known.get(kind)
     }
-
-
-def _surface(token: str) -> str:
-    """The text of a token without the marker of its vocabulary."""
-    for prefix in PREFIXES:
-        if token.startswith(prefix):
-            return token[len(prefix) :]
-    return token.removesuffix(SUFFIX)
-
-
-def _as_bytes(text: str) -> str:
-    """The text as byte-level BPE writes it: one printable character for every byte of UTF-8.
-
-    Bytes that print as themselves in Latin-1 stay; the others are numbered from 256 on, in their order.
-    """
-    printable = {*range(33, 127), *range(161, 173), *range(174, 256)}
-    others = [byte for byte in range(256) if byte not in printable]
-    return "".join(chr(byte if byte in printable else 256 + others.index(byte)) for byte in text.encode())

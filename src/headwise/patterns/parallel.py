@@ -22,6 +22,8 @@ from headwise.patterns.base import Texts
 SMALL = 200
 # A part is what a kill may cost: not much work, but enough to be worth a file. A pass over a corpus leaves no files.
 LEAST, MOST, MOST_OF_CORPUS = 25, 250, 2000
+# Into so many parts at least, if they are large enough: several for each worker, so that none waits long for the last.
+PARTS = 64
 # Seconds after which an idle worker ends; until then the next data set can use it.
 IDLE = 30
 
@@ -34,10 +36,10 @@ def cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def cut(start: int, stop: int, workers: int, most: int = MOST) -> list[range]:
-    """The numbers from start to stop as ranges: several for each worker, so that none waits long for the last."""
-    size = min(most, max(LEAST, -(-(stop - start) // (8 * workers))))
-    return [range(first, min(first + size, stop)) for first in range(start, stop, size)]
+def cut(total: int, most: int = MOST) -> list[range]:
+    """The numbers below the total as ranges of at most so many; the same for any number of workers."""
+    size = min(most, max(LEAST, -(-total // PARTS)))
+    return [range(start, min(start + size, total)) for start in range(0, total, size)]
 
 
 @dataclass(frozen=True)
@@ -49,7 +51,7 @@ class Processes:
     def __call__(self, function: Callable[[Sequence[Texts]], Any], examples: Sequence[Texts]) -> Iterator[Any]:
         """One result for each part, in order."""
         workers = self.workers if len(examples) >= SMALL else 1
-        parts = [examples[part.start : part.stop] for part in cut(0, len(examples), workers, MOST_OF_CORPUS)]
+        parts = [examples[part.start : part.stop] for part in cut(len(examples), MOST_OF_CORPUS)]
         return apply(function, parts, workers=workers)
 
 
@@ -64,9 +66,20 @@ def apply(
     if workers <= 1:
         yield from map(function, items)
         return
+    import cloudpickle  # type: ignore[import-untyped]
     from joblib import Parallel, delayed, parallel_config  # type: ignore[import-untyped]
 
-    packed = _Packed.of(function)
+    buffers: list[Any] = []
+    try:
+        body = cloudpickle.dumps(function, protocol=5, buffer_callback=buffers.append)
+    except Exception as error:
+        raise StateError(
+            f"{function!r:.100} cannot be sent to other processes ({error}): make it picklable, or use workers=1."
+        ) from error
+    # Pickled once, not again for every part. As arrays, since joblib puts large ones into a file that all workers map:
+    # the large arrays inside the function are kept apart from the rest, and the workers share them.
+    arrays = [np.frombuffer(buffer.raw(), np.uint8) for buffer in buffers]
+    packed = uuid.uuid4().hex, np.frombuffer(body, np.uint8), arrays
     # One thread in each worker, or the workers' threads would compete for the cores.
     with parallel_config(backend="loky", inner_max_num_threads=1):
         parallel = Parallel(
@@ -109,41 +122,15 @@ def _begin_worker() -> None:
         setattr(executor, "_MAX_MEMORY_LEAK_SIZE", float("inf"))  # noqa: B010 - mypy does not know the module
 
 
-@dataclass(frozen=True, eq=False)
-class _Packed:
-    """A function pickled once, not again for every part.
-
-    As arrays, since joblib puts large ones into a file that all workers map: the large arrays inside the function are
-    kept apart from the rest, and the workers share them.
-    """
-
-    token: str
-    body: NDArray[np.uint8]
-    arrays: list[NDArray[np.uint8]]
-
-    @classmethod
-    def of(cls, function: Callable[..., Any]) -> _Packed:
-        import cloudpickle  # type: ignore[import-untyped]
-
-        buffers: list[Any] = []
-        try:
-            body = cloudpickle.dumps(function, protocol=5, buffer_callback=buffers.append)
-        except Exception as error:
-            raise StateError(
-                f"{function!r:.100} cannot be sent to other processes ({error}): make it picklable, or use workers=1."
-            ) from error
-        arrays = [np.frombuffer(buffer.raw(), np.uint8) for buffer in buffers]
-        return cls(uuid.uuid4().hex, np.frombuffer(body, np.uint8), arrays)
-
-
 # In a worker: the function that it received last.
 _unpacked: dict[str, Callable[..., Any]] = {}
 
 
-def _call(packed: _Packed, item: Any) -> Any:
+def _call(packed: tuple[str, NDArray[np.uint8], list[NDArray[np.uint8]]], item: Any) -> Any:
     import cloudpickle
 
-    if packed.token not in _unpacked:
+    token, body, arrays = packed
+    if token not in _unpacked:
         _unpacked.clear()
-        _unpacked[packed.token] = cloudpickle.loads(packed.body, buffers=packed.arrays)
-    return _unpacked[packed.token](item)
+        _unpacked[token] = cloudpickle.loads(body, buffers=arrays)
+    return _unpacked[token](item)

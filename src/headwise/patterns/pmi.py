@@ -21,6 +21,7 @@ from headwise.patterns.base import Builder, Knowledge, Resources, Spread, Texts,
 Keys = NDArray[np.int64]
 # Counts of a part of the corpus: its words, the pairs of them (x << 32 | y with x <= y), and how often each occurs.
 Counted = tuple[list[str], Keys, NDArray[np.int64]]
+_LOW = 0xFFFFFFFF
 
 
 @register_pattern("pmi")
@@ -77,14 +78,31 @@ class PMI(Knowledge):
                 f"pmi found no two words in one text in any of the {len(corpus)} training examples: check that the "
                 "right columns are read as texts."
             )
-        keys, values = _ppmi(keys, counts, self.minimum)
-        if not len(keys):
+        first, second = keys >> 32, keys & _LOW
+        # A pair of occurrences counts from both sides: c(x,y) and c(y,x) grow by one, and c(x,x) by two.
+        both_ways = counts * np.where(first == second, 2, 1)
+        total = np.bincount(first, both_ways, len(vocabulary))
+        different = first != second
+        total += np.bincount(second[different], both_ways[different], len(vocabulary))
+        frequent = counts >= self.minimum
+        first, second, both_ways = first[frequent], second[frequent], both_ways[frequent]
+        values = np.log(both_ways * total.sum() / (total[first] * total[second]))
+        kept = values > 0
+        if not kept.any():
             raise InputError(
                 f"pmi(window={self.window}, minimum={self.minimum}): none of the {len(counts)} pairs of words in "
                 f"{len(corpus)} training examples occurs so often and more than by chance: set minimum to 1, or use "
                 "more texts."
             )
-        return PairTable.of(vocabulary, keys, values, self.lower)
+        # The words that are in a pair, numbered in their order.
+        used = sorted({*first[kept].tolist(), *second[kept].tolist()}, key=vocabulary.__getitem__)
+        number = np.zeros(len(vocabulary), np.int64)
+        number[used] = np.arange(len(used))
+        one, other = number[first[kept]], number[second[kept]]
+        fresh = np.minimum(one, other) * len(used) + np.maximum(one, other)
+        order = np.argsort(fresh)
+        names = {vocabulary[word]: new for new, word in enumerate(used)}
+        return PairTable(names, fresh[order], values[kept][order].astype(np.float32), self.lower)
 
 
 @dataclass(frozen=True, eq=False)
@@ -98,19 +116,6 @@ class PairTable:
     values: NDArray[np.float32]
     """[P]"""
     lower: bool
-
-    @classmethod
-    def of(cls, vocabulary: Sequence[str], keys: Keys, values: NDArray[np.float32], lower: bool) -> PairTable:
-        """From pairs x << 32 | y, with the words renumbered: in order, and only those that are in a pair."""
-        first, second = _halves(keys)
-        used = sorted(np.unique(np.concatenate([first, second])).tolist(), key=lambda word: vocabulary[word])
-        number = np.full(len(vocabulary), -1, np.int64)
-        number[used] = np.arange(len(used))
-        first, second = number[first], number[second]
-        fresh = np.minimum(first, second) * len(used) + np.maximum(first, second)
-        order = np.argsort(fresh)
-        names = {vocabulary[word]: new for new, word in enumerate(used)}
-        return cls(names, fresh[order], values[order], lower)
 
     def __call__(self, examples: Sequence[Texts]) -> list[WordMatrix]:
         """One matrix for each example."""
@@ -151,8 +156,7 @@ def _merged(parts: Iterable[Counted]) -> Counted:
     keys, counts = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
     for words, part_keys, part_counts in parts:
         number = np.array([numbers.setdefault(word, len(numbers)) for word in words], np.int64)
-        first, second = _halves(part_keys)
-        keys.append(_keys(number[first], number[second]))
+        keys.append(_keys(number[part_keys >> 32], number[part_keys & _LOW]))
         counts.append(part_counts)
         if sum(map(len, keys[1:])) > len(keys[0]):
             keys, counts = ([merged] for merged in _summed(keys, counts))
@@ -160,30 +164,11 @@ def _merged(parts: Iterable[Counted]) -> Counted:
 
 
 def _summed(keys: list[Keys], counts: list[NDArray[np.int64]]) -> tuple[Keys, NDArray[np.int64]]:
-    every, count = np.concatenate(keys), np.concatenate(counts)
-    order = np.argsort(every, kind="stable")
-    every, count = every[order], count[order]
-    starts = np.flatnonzero(np.diff(every, prepend=-1))
-    return every[starts], np.add.reduceat(count, starts) if len(starts) else count
-
-
-def _ppmi(keys: Keys, counts: NDArray[np.int64], minimum: int) -> tuple[Keys, NDArray[np.float32]]:
-    """The pairs whose PPMI is above 0, and its values."""
-    first, second = _halves(keys)
-    # A pair of occurrences counts from both sides: c(x,y) and c(y,x) grow by one, and c(x,x) by two.
-    both_ways = counts * np.where(first == second, 2, 1)
-    total = np.bincount(first, both_ways, second.max() + 1)
-    different = first != second
-    total += np.bincount(second[different], both_ways[different], len(total))
-    frequent = np.flatnonzero(counts >= minimum)
-    by_chance = total[first[frequent]] * total[second[frequent]]
-    value = np.log(both_ways[frequent] * total.sum() / by_chance)
-    return keys[frequent[value > 0]], value[value > 0].astype(np.float32)
+    different, index = np.unique(np.concatenate(keys), return_inverse=True)
+    sums = np.zeros(len(different), np.int64)
+    np.add.at(sums, index, np.concatenate(counts))
+    return different, sums
 
 
 def _keys(first: Keys, second: Keys) -> Keys:
     return np.minimum(first, second) << 32 | np.maximum(first, second)
-
-
-def _halves(keys: Keys) -> tuple[Keys, Keys]:
-    return keys >> 32, keys & 0xFFFFFFFF

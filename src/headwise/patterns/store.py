@@ -9,10 +9,9 @@ import functools
 import hashlib
 import io
 import json
-import re
 import shutil
 import zipfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any, overload
@@ -73,19 +72,39 @@ def gather(
     key = store_key(pattern, examples, corpus, resources)
     folder = Path(cache or default_cache()).expanduser() / f"{pattern.name}-{key}"
 
+    # The finished parts of an unfinished store, one file each, so that a kill costs only what was running.
+    unfinished = folder.with_name(f"{folder.name}.parts")
+    paths = {part: unfinished / f"{part.start:09d}-{part.stop:09d}.npz" for part in cut(len(examples))}
+    report = progress or (lambda done, total: None)
+
     def build(draft: Path) -> dict[str, Any]:
-        parts = Parts(folder.with_name(f"{folder.name}.parts"), len(examples))
         if rebuild:
-            parts.remove()
-        used = list(corpus) if pattern.from_corpus else []
-        _compute_parts(pattern, list(examples), used, resources, workers, parts, progress)
+            shutil.rmtree(unfinished, ignore_errors=True)
+        missing = [part for part, path in paths.items() if not _is_intact(path)]
+        if missing:  # else the corpus need not be counted again
+            left = sum(map(len, missing))
+            used = list(corpus) if pattern.from_corpus else []
+            work = functools.partial(_flat_part, pattern.name, pattern.builder(used, resources, Processes(workers)))
+            report(len(examples) - left, len(examples))
+            busy = workers if left >= SMALL else 1
+            items = [(part, list(examples[part.start : part.stop])) for part in missing]
+            # Closed, so that an error here ends the workers at once.
+            with closing(apply(work, items, workers=busy, ordered=False)) as finished:
+                for part, arrays in finished:
+                    content = io.BytesIO()
+                    np.savez(content, allow_pickle=False, **arrays)
+                    unfinished.mkdir(exist_ok=True)
+                    write_atomically(paths[part], content.getvalue())
+                    left -= len(part)
+                    report(len(examples) - left, len(examples))
+            end_workers()  # or the next pattern would be loaded on top of this one
         for name in NAMES:
-            np.save(draft / f"{name}.npy", parts.joined(name), allow_pickle=False)
+            np.save(draft / f"{name}.npy", _joined(paths.values(), name), allow_pickle=False)
         return about(pattern, resources)
 
     built = find_or_build(folder, key, build, rebuild=rebuild)
     if built:
-        shutil.rmtree(folder.with_name(f"{folder.name}.parts"), ignore_errors=True)
+        shutil.rmtree(unfinished, ignore_errors=True)
     return Stored(folder, key, built)
 
 
@@ -177,92 +196,24 @@ class Stored(Sequence[WordMatrix]):
         return Stored(self.folder, self.key, self.built, [self._indices[index] for index in indices])
 
 
-class Parts:
-    """The finished parts of an unfinished store, one file each, so that a kill costs only what was running.
-
-    A part is a range of examples; the next build may cut the rest in another way.
-    """
-
-    def __init__(self, folder: Path, total: int) -> None:
-        """Find the parts that an earlier build has left; a damaged one counts as not done."""
-        self._folder, self.total = folder, total
-        self._ranges: list[range] = []
-        for path in sorted(folder.glob("*.npz")):
-            match = re.fullmatch(r"(\d{9,})-(\d{9,})", path.stem)
-            part = range(int(match[1]), int(match[2])) if match else range(0)
-            if part and part.start >= max((each.stop for each in self._ranges), default=0) and self._is_intact(part):
-                self._ranges.append(part)
-
-    @property
-    def done(self) -> int:
-        """How many examples are done."""
-        return sum(map(len, self._ranges))
-
-    def gaps(self) -> Iterator[range]:
-        """The examples that are still to be done."""
-        start = 0
-        for part in sorted([*self._ranges, range(self.total, self.total)], key=lambda part: part.start):
-            if start < part.start:
-                yield range(start, part.start)
-            start = part.stop
-
-    def save(self, part: range, arrays: Arrays) -> None:
-        """Keep a finished part."""
-        content = io.BytesIO()
-        np.savez(content, allow_pickle=False, **arrays)
-        self._folder.mkdir(exist_ok=True)
-        write_atomically(self._path(part), content.getvalue())
-        self._ranges.append(part)
-
-    def joined(self, name: str) -> NDArray[Any]:
-        """One array of all parts."""
-        arrays = []
-        for part in sorted(self._ranges, key=lambda part: part.start):
-            with np.load(self._path(part), allow_pickle=False) as content:
-                arrays.append(content[name])
-        if name in ("words", "entries"):
-            return _starts(np.concatenate([np.diff(array) for array in arrays]))
-        return np.concatenate(arrays)  # numbers of 2 and of 4 bytes together take 4
-
-    def remove(self) -> None:
-        """Remove all parts."""
-        shutil.rmtree(self._folder, ignore_errors=True)
-        self._ranges.clear()
-
-    def _is_intact(self, part: range) -> bool:
-        try:
-            with np.load(self._path(part), allow_pickle=False) as content:
-                return all(len(content[name]) > 0 or name not in ("words", "entries") for name in NAMES)
-        except (OSError, ValueError, EOFError, KeyError, zipfile.BadZipFile):
-            return False
-
-    def _path(self, part: range) -> Path:
-        return self._folder / f"{part.start:09d}-{part.stop:09d}.npz"
+def _is_intact(path: Path) -> bool:
+    """Whether a part of an unfinished store is there, and not damaged."""
+    try:
+        with np.load(path, allow_pickle=False) as content:
+            return all(len(content[name]) > 0 or name not in ("words", "entries") for name in NAMES)
+    except (OSError, ValueError, EOFError, KeyError, zipfile.BadZipFile):
+        return False
 
 
-def _compute_parts(
-    pattern: Knowledge,
-    examples: Sequence[Texts],
-    corpus: Sequence[Texts],
-    resources: Resources,
-    workers: int,
-    parts: Parts,
-    progress: Progress | None,
-) -> None:
-    """Compute the parts that are missing."""
-    gaps = list(parts.gaps())
-    if not gaps:
-        return  # the corpus need not be counted again
-    report = progress or (lambda done, total: None)
-    work = functools.partial(_flat_part, pattern.name, pattern.builder(corpus, resources, Processes(workers)))
-    report(parts.done, parts.total)
-    busy = workers if sum(map(len, gaps)) >= SMALL else 1
-    items = [(part, examples[part.start : part.stop]) for gap in gaps for part in cut(gap.start, gap.stop, busy)]
-    with closing(apply(work, items, workers=busy, ordered=False)) as finished:  # an error here ends the workers at once
-        for part, arrays in finished:
-            parts.save(part, arrays)
-            report(parts.done, parts.total)
-    end_workers()  # or the next pattern would be loaded on top of this one
+def _joined(paths: Iterable[Path], name: str) -> NDArray[Any]:
+    """One array of all parts."""
+    arrays = []
+    for path in paths:
+        with np.load(path, allow_pickle=False) as content:
+            arrays.append(content[name])
+    if name in ("words", "entries"):
+        return _starts(np.concatenate([np.diff(array) for array in arrays]))
+    return np.concatenate(arrays)  # numbers of 2 and of 4 bytes together take 4
 
 
 def _flat_part(name: str, builder: Builder, item: tuple[range, Sequence[Texts]]) -> tuple[range, Arrays]:

@@ -10,7 +10,7 @@ import os
 import warnings
 import zipfile
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from itertools import combinations
@@ -60,16 +60,8 @@ def find_wordnet(path: Path | None) -> Path:
 
 def wordnet_fingerprint(path: Path) -> dict[str, Any]:
     """What decides the values: WordNet's files, and the NLTK that reads them."""
-    sources = [path] if path.is_file() else [path / name for name in _FILES]
-    stamps = tuple((source.stat().st_mtime_ns, source.stat().st_size) for source in sources)
-    return {"wordnet": _hash(path, stamps), "nltk": _nltk("nltk").__version__}
-
-
-@functools.lru_cache
-def _hash(path: Path, stamps: tuple[tuple[int, int], ...]) -> str:
-    """Of the contents of the files; `stamps` change when a file does."""
-    digests = [hashlib.sha256(_content(path, name)).digest() for name in _FILES]
-    return hashlib.sha256(b"".join(digests)).hexdigest()
+    digests = b"".join(hashlib.sha256(_content(path, name)).digest() for name in _FILES)
+    return {"wordnet": hashlib.sha256(digests).hexdigest(), "nltk": _nltk("nltk").__version__}
 
 
 def _files(path: Path) -> Path | zipfile.Path:
@@ -100,26 +92,6 @@ def _broken(path: Path, error: Exception) -> InputError:
     return InputError(f"wordsim: the WordNet in {path} is broken ({reason}): fetch it again, or {_FIX}.")
 
 
-class _Lines:
-    """Lines of text that are found by their offset in the bytes, as WordNet's index gives it."""
-
-    def __init__(self, content: bytes) -> None:
-        self._bytes = io.BytesIO(content)
-        self.seek = self._bytes.seek
-
-    def readline(self) -> str:
-        return self._bytes.readline().decode()
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self.readline, "")
-
-    def __enter__(self) -> _Lines:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        pass
-
-
 def _open_reader(path: Path) -> Any:
     """NLTK's reader on exactly these files, in any folder, and without those that are not used here.
 
@@ -133,10 +105,11 @@ def _open_reader(path: Path) -> Any:
         open = join = file_size = None
 
     class Reader(module.WordNetCorpusReader):  # type: ignore[misc, name-defined]
-        def open(self, file: str) -> _Lines:
-            if file == "lexnames":
-                return _Lines("".join(f"{number:02d} unnamed 0\n" for number in range(100)).encode())
-            return _Lines(_content(path, file))
+        def open(self, file: str) -> io.TextIOWrapper:
+            unnamed = "".join(f"{number:02d} unnamed 0\n" for number in range(100)).encode()
+            content = unnamed if file == "lexnames" else _content(path, file)
+            # The index gives offsets in bytes, to which a stream of UTF-8 can seek.
+            return io.TextIOWrapper(io.BytesIO(content), encoding="utf-8", newline="\n")
 
         def map_wn(self, version: str = "") -> None:
             return None
@@ -180,7 +153,7 @@ class WordNet:
         self._senses: dict[str, Sense] = {}
         self._climbs: dict[str, dict[str, int]] = {}  # of each sense: the fewest steps to it and each hypernym
         self.sense = functools.lru_cache(_WORDS)(self._first_sense)
-        self._similarity = functools.lru_cache(_PAIRS)(self._either_way)
+        self._similarity = functools.lru_cache(_PAIRS)(self._larger)
 
     def similarities(self, words: Sequence[str]) -> NDArray[np.float32]:
         """[n,n] for each two of the words, 1 for a word with itself; 0 where one is unknown."""
@@ -189,15 +162,13 @@ class WordNet:
         known = [(number, sense) for number, sense in enumerate(senses) if sense is not None]
         matrix = np.diag(np.array([sense is not None for sense in senses], np.float32))
         for (one, first), (two, second) in combinations(known, 2):
-            value = 1.0 if forms[one] == forms[two] else self.similarity(first, second)
+            if second.name < first.name:  # so that a pair is remembered once
+                first, second = second, first
+            value = 1.0 if forms[one] == forms[two] else self._similarity(first, second)
             matrix[one, two] = matrix[two, one] = value
         return matrix
 
-    def similarity(self, one: Sense, two: Sense) -> float:
-        """Of two senses, in any order."""
-        return self._similarity(one, two) if one.name <= two.name else self._similarity(two, one)
-
-    def _either_way(self, one: Sense, two: Sense) -> float:
+    def _larger(self, one: Sense, two: Sense) -> float:
         return max(self.wu_palmer(one, two), self.wu_palmer(two, one))
 
     def wu_palmer(self, one: Sense, two: Sense) -> float:

@@ -5,7 +5,7 @@ Shapes: W words of an example, U different words of many examples, D size of a v
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Literal
@@ -29,8 +29,6 @@ from headwise.patterns.vectors import PackagedVectors, VectorFile
 from headwise.patterns.wordnet import find_wordnet, open_wordnet, wordnet_fingerprint
 
 SOURCES = ("wordnet", "vectors", "embeddings")
-# The different words of each example -> [W,W] for each example, 0 for words that are not known.
-Similarity = Callable[[Sequence[Sequence[str]]], list[NDArray[np.float32]]]
 
 
 @register_pattern("wordsim")
@@ -81,9 +79,9 @@ class WordSimilarity(Knowledge):
 
     def builder(self, corpus: Sequence[Texts], resources: Resources, spread: Spread) -> Builder:
         """The function that builds the matrices; it carries paths of files, and vectors only if they have none."""
-        if self.source == "wordnet":
-            return SimilarityBuilder(WordNetSimilarity(find_wordnet(self._file(resources))), self.threshold)
-        return SimilarityBuilder(VectorSimilarity(self._vectors(resources)), self.threshold)
+        wordnet = self.source == "wordnet"
+        source = find_wordnet(self._file(resources)) if wordnet else self._vectors(resources)
+        return SimilarityBuilder(source, self.threshold)
 
     def _vectors(self, resources: Resources) -> WordVectors:
         if self.source == "vectors":
@@ -102,53 +100,24 @@ class WordSimilarity(Knowledge):
         return ((resources.data or Path()) / Path(self.path).expanduser()).absolute()
 
 
-@dataclass(frozen=True)
-class WordNetSimilarity:
-    """A `Similarity` by WordNet, which each process reads once."""
-
-    path: Path
-
-    def __call__(self, examples: Sequence[Sequence[str]]) -> list[NDArray[np.float32]]:
-        """[W,W] for each example."""
-        wordnet = open_wordnet(self.path)
-        return [wordnet.similarities(words) for words in examples]
-
-
-@dataclass(frozen=True, eq=False)
-class VectorSimilarity:
-    """A `Similarity` by the cosine of vectors."""
-
-    vectors: WordVectors
-
-    def __call__(self, examples: Sequence[Sequence[str]]) -> list[NDArray[np.float32]]:
-        """[W,W] for each example."""
-        different = dict.fromkeys(word for words in examples for word in words)
-        rows = {word: row for row, word in enumerate(different)}
-        vectors, known = self.vectors.look_up(list(rows))
-        vectors = vectors / np.linalg.norm(vectors, axis=1, keepdims=True).clip(np.finfo(np.float32).tiny)  # [U,D]
-        matrices = []
-        for words in examples:
-            chosen = [rows[word] for word in words]
-            unit, both = vectors[chosen], known[chosen]
-            cosines: NDArray[np.float32] = (unit @ unit.T).clip(0, 1)  # one array, or the last bits would differ
-            np.fill_diagonal(cosines, 1)
-            matrices.append(cosines * both * both[:, None])
-        return matrices
-
-
 @dataclass(frozen=True, eq=False)
 class SimilarityBuilder:
     """Builds the matrices of examples from the similarities of their different words."""
 
-    similar: Similarity
+    source: Path | WordVectors
+    """Where WordNet is, which each process reads once; or word vectors."""
     threshold: float
 
     def __call__(self, examples: Sequence[Texts]) -> list[WordMatrix]:
         """One matrix for each example."""
         split = [words_of(texts) for texts in examples]
         different = [list(dict.fromkeys(words)) for words, _ in split]
+        if isinstance(self.source, Path):
+            similarities: Iterable[NDArray[np.float32]] = map(open_wordnet(self.source).similarities, different)
+        else:
+            similarities = cosines(self.source, different)
         matrices = []
-        for (words, spans), distinct, matrix in zip(split, different, self.similar(different), strict=True):
+        for (words, spans), distinct, matrix in zip(split, different, similarities, strict=True):
             numbers = {word: number for number, word in enumerate(distinct)}
             number = np.array([numbers[word] for word in words], np.intp)
             rows, columns = np.triu_indices(len(words))
@@ -158,3 +127,16 @@ class SimilarityBuilder:
                 WordMatrix(spans, rows[kept].astype(np.int32), columns[kept].astype(np.int32), values[kept])
             )
         return matrices
+
+
+def cosines(source: WordVectors, examples: Sequence[Sequence[str]]) -> Iterator[NDArray[np.float32]]:
+    """[W,W] for the different words of each example, 0 for words that are not known and where it is negative."""
+    rows = {word: row for row, word in enumerate(dict.fromkeys(word for words in examples for word in words))}
+    vectors, known = source.look_up(list(rows))
+    vectors = vectors / np.linalg.norm(vectors, axis=1, keepdims=True).clip(np.finfo(np.float32).tiny)  # [U,D]
+    for words in examples:
+        chosen = [rows[word] for word in words]
+        unit, both = vectors[chosen], known[chosen]
+        matrix: NDArray[np.float32] = (unit @ unit.T).clip(0, 1)  # one array, or the last bits would differ
+        np.fill_diagonal(matrix, 1)
+        yield matrix * both * both[:, None]

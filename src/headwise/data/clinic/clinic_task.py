@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import lru_cache
 from pathlib import Path
 from typing import Any, ClassVar
 
-from headwise.data.clinic.generator import LABELS, ClinicExample, generate
-from headwise.data.clinic.sentence_templates import phenomena
+from headwise.data.clinic.generator import LABELS, ClinicExample, generate, load_yaml
 from headwise.data.examples import Split
 from headwise.data.task import PAPER_METRICS, described
 from headwise.errors import InputError, choices
@@ -43,7 +41,7 @@ class ClinicTask:
         """The examples of a split with all that is known about them."""
         if split not in self.splits:
             raise InputError(f"task clinic has no split {split!r}: {choices(str(split), self.splits)}.")
-        return _examples(split, self.sizes[split], self.seed)
+        return generate(split, self.sizes[split], self.seed)
 
     def available(self, root: Path | None) -> tuple[str, ...]:
         """All splits: they are generated, not read."""
@@ -51,12 +49,8 @@ class ClinicTask:
 
     def read(self, split: str, root: Path | None = None, *, network: bool = False) -> Split:
         """The texts, labels and deciding spans of a split; needs neither files nor the network."""
-        examples = self.examples(split)
-        return Split(
-            texts=tuple((example.premise, example.hypothesis) for example in examples),
-            labels=tuple(example.label for example in examples),
-            spans=tuple(example.spans for example in examples),
-        )
+        rows = [((each.premise, each.hypothesis), each.label, each.spans) for each in self.examples(split)]
+        return Split(*zip(*rows, strict=True))
 
     def read_file(self, path: Path, *, labelled: bool) -> Split:
         """Examples from a file with the columns sentence1 (the note), sentence2 and, if labelled, label."""
@@ -66,8 +60,8 @@ class ClinicTask:
 
     def describe(self) -> dict[str, Any]:
         """What the task is, as plain data."""
-        sizes = {"sizes": dict(self.sizes), "seed": self.seed, "phenomena": list(phenomena())}
-        return described(self) | sizes
+        phenomena = list(load_yaml("templates.yaml")["phenomena"])
+        return described(self) | {"sizes": dict(self.sizes), "seed": self.seed, "phenomena": phenomena}
 
 
 def clinic_task(options: Mapping[str, Any]) -> ClinicTask:
@@ -86,8 +80,3 @@ def clinic_task(options: Mapping[str, Any]) -> ClinicTask:
         if type(size) is not int or size < 1:
             raise InputError(f"size {size!r} of split {split!r} of task clinic: expected a whole number from 1 up.")
     return ClinicTask({**SIZES, **sizes}, seed)
-
-
-@lru_cache(maxsize=6)
-def _examples(split: str, size: int, seed: int) -> tuple[ClinicExample, ...]:
-    return generate(split, size, seed)

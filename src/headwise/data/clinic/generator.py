@@ -1,4 +1,4 @@
-"""From words and templates to examples.
+"""From words and sentence templates to examples. See lexicon.yaml and templates.yaml.
 
 Three examples share a hypothesis, one for each label: the hypothesis alone says nothing about the label. The words of
 the premise say a part, since most claims affirm and most premises speak of one state: a small encoder finds its way in
@@ -8,27 +8,21 @@ by them. The rest is in how the words of both go together.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from itertools import chain, islice
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache, lru_cache
+from pathlib import Path
 from random import Random
 from typing import Any, NamedTuple, TypeVar
 
-from headwise.data.clinic.sentence_templates import (
-    OPEN,
-    Filling,
-    Kind,
-    Mark,
-    Template,
-    kinds,
-    load_yaml,
-    phenomena,
-    spans,
-)
+import yaml
+
 from headwise.errors import InputError
 
 LABELS = ("entailment", "neutral", "contradiction")
-ENTAILMENT, NEUTRAL, CONTRADICTION = range(3)
+SPLITS = ("train", "validation", "test")
+OPEN = 2
+"""The number of the alternative that leaves the matter open."""
 AFFIRMED = 0.9
 """Share of the hypotheses that claim the first of a kind's two states, such as that a finding is present."""
 AGREEING = 0.75
@@ -41,37 +35,27 @@ OPENING_NUMBERS = {"age": (18, 95), "bed": (1, 40), "day": (2, 60), "entry": (2,
 PATIENCE = 200
 """How many triples in a row may be repetitions before the words count as used up."""
 
+_PIECE = re.compile(r"\[(?P<slots>\w+):(?P<cue>[^\]]*)\]|\{(?P<slot>\w+)\}|(?P<text>[^\[{]+)")
+
 Item = TypeVar("Item")
 Lexicon = Mapping[str, Any]
 
 
-class Rng:
-    """Draws made of `Random.random()` alone: of all of `random`, only this sequence is promised to stay as it is."""
-
-    def __init__(self, seed: str) -> None:
-        """The same seed gives the same draws on every machine."""
-        self._random = Random(seed)
+class Rng(Random):
+    """Draws made of `random()` alone: of all of `Random`, only this sequence is promised to stay as it is."""
 
     def integer(self, low: int, high: int) -> int:
         """A whole number from `low` to `high`, both included."""
-        return low + int(self._random.random() * (high - low + 1))
+        return low + int(self.random() * (high - low + 1))
 
-    def chance(self, share: float) -> bool:
-        """True in this share of the draws."""
-        return self._random.random() < share
-
-    def choice(self, items: Sequence[Item]) -> Item:
+    def pick(self, items: Sequence[Item]) -> Item:
         """One of the items."""
         return items[self.integer(0, len(items) - 1)]
 
-    def sample(self, items: Sequence[Item], count: int) -> list[Item]:
-        """Items at different positions, in random order."""
+    def shuffled(self, items: Sequence[Item], count: int | None = None) -> list[Item]:
+        """Items at different positions, in random order; all of them unless a count is given."""
         left = list(items)
-        return [left.pop(self.integer(0, len(left) - 1)) for _ in range(count)]
-
-    def shuffled(self, items: Sequence[Item]) -> list[Item]:
-        """All the items, in random order."""
-        return self.sample(items, len(items))
+        return [left.pop(self.integer(0, len(left) - 1)) for _ in range(len(left) if count is None else count)]
 
 
 @dataclass(frozen=True)
@@ -109,95 +93,202 @@ class ClinicExample:
     """The sentence templates of premise and hypothesis."""
 
 
-@dataclass(frozen=True)
-class Entity:
+class Entity(NamedTuple):
     """A thing that notes speak of."""
 
     name: str
     site: str = ""
-    values: tuple[str, str] = ("", "")
-    """What it has when its number is 0 and 1, where the template does not say it."""
+    values: tuple[str, str, str] = ("", "", "")
+    """What it has when its number is 0 and 1, where the template does not say it; nothing where it is left open."""
     bound: str = ""
     """What a claim compares the values with: the first lies above, the second below."""
 
 
-class Entities(NamedTuple):
-    """The entities of one hypothesis and its three premises."""
+@dataclass(frozen=True)
+class Template:
+    """One sentence with slots, and the patterns in which it makes sense: the numbers of its slots a and b."""
 
-    claimed: Entity
-    partner: Entity
-    """Is named beside the claimed one in the premise."""
-    substitute: Entity
-    """Replaces the claimed one in a premise that says nothing about it."""
-    measure: str = ""
+    text: str
+    patterns: tuple[tuple[int, ...], ...]
+    pieces: tuple[tuple[str, tuple[str, ...]], ...]
+    """Slots and words: a cue has both, a slot has no words, and plain text has no slots."""
 
-
-class Role(NamedTuple):
-    """What a premise says: about which entity, with which number, and whether that has to do with the claim."""
-
-    entity: Entity
-    number: int
-    related: bool = True
-
-
-def lexicon_of(split: str) -> Lexicon:
-    """The words of a split, with those that all splits share."""
-    words = load_yaml("lexicon.yaml")
-    return {**words["shared"], **words[split]}
-
-
-def generate(split: str, size: int, seed: int) -> tuple[ClinicExample, ...]:
-    """The first `size` examples of a split: more are a continuation of fewer."""
-    return tuple(islice(_stream(split, Rng(f"clinic {split} {seed}")), size))
-
-
-def _stream(split: str, rng: Rng) -> Iterator[ClinicExample]:
-    """Examples without repetition; each three in a row have the three labels."""
-    seen: set[tuple[str, str]] = set()
-    lexicon, shares = lexicon_of(split), phenomena()
-    shared = {name: [kind for kind in kinds() for _ in range(kind.share) if kind.phenomenon == name] for name in shares}
-    while True:
-        chunk = []
-        for phenomenon in (name for name, count in shares.items() for _ in range(count)):
-            for _ in range(PATIENCE):
-                triple = _triple(rng.choice(shared[phenomenon]), split, lexicon, rng)
-                keys = {(example.premise, example.hypothesis) for example in triple}
-                alike = any(premise == hypothesis for premise, hypothesis in keys)
-                if len(keys) == len(triple) and not alike and not keys & seen:
-                    break
+    @classmethod
+    def parse(cls, line: str) -> Template:
+        """A template from a line `patterns :: text`; without patterns, one of the slot x for the numbers 0 and 1."""
+        numbers, _, text = line.strip().rpartition(" :: ")
+        patterns = numbers.replace("all", "00 01 10 11").split() or ["0", "1"]
+        pieces: list[tuple[str, tuple[str, ...]]] = []
+        for match in _PIECE.finditer(text):
+            if match["slot"]:
+                pieces.append((match["slot"], ()))
+            elif match["slots"]:
+                pieces.append((match["slots"], tuple(match["cue"].split("|"))))
             else:
-                raise InputError(
-                    f"task clinic: the words of {split} are used up after {len(seen)} examples; use a smaller size."
-                )
-            seen |= keys
-            chunk.append(triple)
+                pieces.append(("", (match["text"],)))
+        return cls(text, tuple([tuple(map(int, pattern)) for pattern in patterns]), tuple(pieces))
+
+    def fill(
+        self,
+        fillings: Mapping[str, tuple[Entity, int]],
+        sentence: int,
+        deciding: str,
+        *,
+        cues: bool = True,
+        opening: str = "",
+    ) -> tuple[str, list[tuple[int, int, int]]]:
+        """The sentence, and where its words are that speak of a deciding slot, as `ClinicExample.spans`.
+
+        Args:
+            fillings: by slot, the entity that it names, and the number of its cue.
+            sentence: the number of the sentence in its example.
+            deciding: the slots that decide.
+            cues: whether cues count among the words that speak of a slot, or only names.
+            opening: what comes before the sentence.
+        """
+        text, spans = opening, []
+        for slots, words in self.pieces:
+            if not slots:
+                text += words[0]
+                continue
+            entity, number = fillings[slots[0]]
+            if words:
+                part = words[0] if len(words) == 1 else words[number]
+                # Of two values the other one; of a matter left open, nothing.
+                part = part.replace("*", entity.values[number]).replace("~", entity.values[1 - number])
+            else:
+                part = entity.site if slots[1:] == "s" else entity.name
+            if set(slots if words else slots[0]) & set(deciding) and (cues or not words):
+                spans.append((sentence, len(text), len(text) + len(part)))
+            text += part
+        # Upper case has as many letters, so the spans stay right.
+        return re.sub(r"(^|\. )([a-z])", lambda match: match[1] + match[2].upper(), text), spans
+
+
+@dataclass(frozen=True, eq=False)
+class Kind:
+    """One way to make examples of a phenomenon, such as `dose` of `drug`."""
+
+    name: str
+    phenomenon: str
+    premises: Mapping[str, Sequence[Template]]
+    """By split."""
+    claims: Mapping[str, Sequence[Template]]
+    states: Sequence[str]
+    """What the numbers 0, 1 and 2 of the templates mean; empty where the entity's value says it."""
+    entities: str | None = None
+    """Which words of the lexicon the slots name; None for diagnoses and their classes, which depend on the label."""
+    values: str | None = None
+    """What the values of the slots are."""
+    share: int = 1
+    """How often, among the kinds of the phenomenon."""
+    paired: bool = False
+    """Whether a fact always is about two entities."""
+
+    def fact(self, entity: Entity, number: int, measure: str, partner: str) -> Fact:
+        """What a cue of this number says about an entity."""
+        state = self.states[number] or entity.values[number]
+        return Fact(entity.name, state, entity.site or measure, partner if self.paired else "")
+
+
+@cache
+def load_yaml(name: str) -> Any:
+    """The content of a data file of this folder."""
+    return yaml.safe_load((Path(__file__).parent / name).read_text(encoding="utf-8"))
+
+
+@cache
+def kinds() -> tuple[Kind, ...]:
+    """All kinds of examples."""
+    every = []
+    for name, content in load_yaml("templates.yaml")["kinds"].items():
+        fields: dict[str, Any] = {"premises": {}, "claims": {}}
+        for key, value in content.items():
+            if key in SPLITS:
+                for part, lines in value.items():
+                    fields[part][key] = [Template.parse(line) for line in lines.splitlines()]
+            else:
+                fields[key] = value
+        every.append(Kind(name, **fields))
+    return tuple(every)
+
+
+@lru_cache(maxsize=6)
+def generate(split: str, size: int, seed: int) -> tuple[ClinicExample, ...]:
+    """The first `size` examples of a split, without repetition; each three in a row have the three labels.
+
+    More examples are a continuation of fewer.
+    """
+    rng, words = Rng(f"clinic {split} {seed}"), load_yaml("lexicon.yaml")
+    lexicon: Lexicon = {**words["shared"], **words[split]}
+    shared: dict[str, list[Kind]] = {}
+    for kind in kinds():
+        shared.setdefault(kind.phenomenon, []).extend([kind] * kind.share)
+    seen: set[tuple[str, str]] = set()
+    examples: list[ClinicExample] = []
+    while len(examples) < size:
+        triples = []
+        for phenomenon, count in load_yaml("templates.yaml")["phenomena"].items():
+            for _ in range(count):
+                for _ in range(PATIENCE):
+                    triple = _triple(rng.pick(shared[phenomenon]), split, lexicon, rng)
+                    pairs = {(example.premise, example.hypothesis) for example in triple}
+                    hypothesis = triple[0].hypothesis  # of all three
+                    if len(pairs) == len(triple) and not pairs & seen and (hypothesis, hypothesis) not in pairs:
+                        break
+                else:
+                    raise InputError(
+                        f"task clinic: the words of {split} are used up after {len(seen)} examples; use a smaller size."
+                    )
+                seen |= pairs
+                triples.append(triple)
         # A column for each label, each in another order: the three of one hypothesis rarely follow each other.
-        columns = [[triple[label] for triple in rng.shuffled(chunk)] for label in range(len(LABELS))]
-        yield from chain.from_iterable(rng.shuffled(row) for row in zip(*columns, strict=True))
+        columns = []
+        for label in range(len(LABELS)):
+            columns.append([triple[label] for triple in rng.shuffled(triples)])
+        for row in zip(*columns, strict=True):
+            examples += rng.shuffled(row)
+    return tuple(examples[:size])
 
 
 def _triple(kind: Kind, split: str, lexicon: Lexicon, rng: Rng) -> list[ClinicExample]:
     """A hypothesis with a premise for each label, in the order of the labels."""
-    number = int(not rng.chance(AFFIRMED))
+    number = int(rng.random() >= AFFIRMED)
+    # For each label the entity that the premise speaks of, its number, and whether it has to do with the claim.
     if kind.entities is None:
-        entities, roles = _class_roles(lexicon, rng, number)
+        claimed, partner, topics = _draw_classes(lexicon, rng, number)
+        measure = ""
     else:
-        entities = _draw_entities(kind, lexicon, rng)
-        roles = {
-            ENTAILMENT: Role(entities.claimed, number),
-            CONTRADICTION: Role(entities.claimed, 1 - number),
-            NEUTRAL: Role(entities.substitute, rng.integer(0, 1), related=False),
-        }
-    template = rng.choice(kind.claims[split])
-    hypothesis, marks, claim = _write_claim(kind, template, entities, number)
+        claimed, partner, substitute = _draw_entities(kind, lexicon, rng)
+        measure = rng.pick(list(lexicon["measures"])) if kind.values == "measure" else ""
+        unrelated = (substitute, rng.integer(0, 1), False)
+        topics = [(claimed, number, True), unrelated, (claimed, 1 - number, True)]
+    template = rng.pick(kind.claims[split])
+    claim = kind.fact(claimed, number, measure, partner.name)
+    stated = claimed
+    if claimed.bound:
+        claim = Fact(claim.about, f"{('above', 'below')[number]} {claimed.bound}", claim.scope, claim.partner)
+        stated = claimed._replace(values=(claimed.bound, claimed.bound, ""))
+    fillings = {"m": (Entity(measure), 0), "x": (stated, number), "y": (partner, 0)}
     triple = []
-    for label in range(len(LABELS)):
-        used, premise, premise_marks, facts, met = _write_premise(kind, split, lexicon, entities, roles[label], rng)
+    for label, (entity, premise_number, related) in enumerate(topics):
+        used, pattern, slot = _pick_premise(kind.premises[split], premise_number, rng)
+        if not related and OPEN in pattern:
+            # An unrelated entity gives way to the claimed one where a slot leaves the matter open.
+            slot, entity, related = pattern.index(OPEN), claimed, True
+        named = [entity if index == slot else partner for index in range(len(pattern))]
+        filled = dict(zip("ab", zip(named, pattern, strict=True), strict=False))
+        opening = ""
+        if rng.random() >= UNOPENED:  # words that have nothing to do with the label
+            opening = rng.pick(lexicon["openings"]) + " "
+            opening = re.sub(r"\{(\w+)\}", lambda match: str(rng.integer(*OPENING_NUMBERS[match[1]])), opening)
         # What decides is the claim and what it meets, or the names that differ if it meets nothing.
-        if met:
-            deciding = spans(premise_marks, "ab" if kind.paired else met), spans(marks, "xy")
-        else:
-            deciding = spans(premise_marks, "ab", cues=False), spans(marks, "x", cues=False)
+        deciding = "ab" if kind.paired or not related else "ab"[slot]
+        measured = {"m": fillings["m"], **filled}
+        premise, spans = used.fill(measured, 0, deciding, cues=related, opening=opening)
+        hypothesis, claim_spans = template.fill(fillings, 1, "xy" if related else "x", cues=related)
+        # With the other of two as the partner, if the kind compares them.
+        facts = [kind.fact(*filled[slot], measure, each.name) for slot, each in zip(filled, named[::-1], strict=True)]
         triple.append(
             ClinicExample(
                 premise=premise,
@@ -205,8 +296,8 @@ def _triple(kind: Kind, split: str, lexicon: Lexicon, rng: Rng) -> list[ClinicEx
                 label=label,
                 phenomenon=kind.phenomenon,
                 kind=kind.name,
-                spans=tuple((sentence, *span) for sentence, found in enumerate(deciding) for span in found),
-                facts=facts,
+                spans=(*spans, *claim_spans),
+                facts=tuple(facts),
                 claim=claim,
                 templates=(used.text, template.text),
             )
@@ -214,129 +305,70 @@ def _triple(kind: Kind, split: str, lexicon: Lexicon, rng: Rng) -> list[ClinicEx
     return triple
 
 
-def _draw_entities(kind: Kind, lexicon: Lexicon, rng: Rng) -> Entities:
-    """Three different entities with what the kind needs to know about them."""
+def _draw_entities(kind: Kind, lexicon: Lexicon, rng: Rng) -> list[Entity]:
+    """Three entities with what the kind needs to know about them.
+
+    They are the claimed one, its partner in the premise, and a substitute for a premise that says nothing about it.
+    """
     words = lexicon[str(kind.entities)]
     if kind.entities == "classes":  # one diagnosis of each class: within a class some exclude each other
-        words = [rng.choice(members) for members in words.values()]
-    sites = rng.sample(lexicon["sites"], 3) if kind.values == "side" else []
-    drawn = [Entity(name) for name in rng.sample(list(words), 3)]
-    if kind.values == "side":
-        drawn = [replace(entity, site=sites.pop()) for entity in drawn]
-    elif kind.values in ("sites", "doses", "onsets"):  # all three have one of two values
-        values = rng.choice(lexicon["onsets"]) if kind.values == "onsets" else lexicon[kind.values]
-        first, second = rng.sample(values, 2)
-        drawn = [replace(entity, values=(first, second)) for entity in drawn]
-    elif kind.values == "count":
-        counts = lexicon["counts"]
-        for index, entity in enumerate(drawn):
-            bound = rng.integer(4, 8)
-            above, below = bound + rng.integer(2, 4), bound - rng.integer(2, min(4, bound - 2))
-            drawn[index] = replace(entity, values=(counts[above], counts[below]), bound=counts[bound])
-    elif kind.values == "reading":
-        for index, entity in enumerate(drawn):
-            low, high = lexicon["measures"][entity.name]
+        words = [rng.pick(members) for members in words.values()]
+    sites = rng.shuffled(lexicon["sites"], 3) if kind.values == "side" else []
+    names = rng.shuffled(list(words), 3)
+    values: list[str] = []
+    if kind.values in ("sites", "doses", "onsets"):  # all three have one of two values
+        choice = rng.pick(lexicon["onsets"]) if kind.values == "onsets" else lexicon[kind.values]
+        values = rng.shuffled(choice, 2)
+    drawn = []
+    for name in names:
+        entity = Entity(name)
+        if sites:
+            entity = Entity(name, site=sites.pop())
+        elif values:
+            entity = Entity(name, values=(values[0], values[1], ""))
+        elif kind.values == "count":
+            counts, middle = lexicon["counts"], rng.integer(4, 8)
+            above, below = middle + rng.integer(2, 4), middle - rng.integer(2, min(4, middle - 2))
+            entity = Entity(name, values=(counts[above], counts[below], ""), bound=counts[middle])
+        elif kind.values == "reading":
+            low, high = lexicon["measures"][name]
             quarter = (high - low) // 4
-            bound = rng.integer(low + quarter, high - quarter) // 5 * 5
-            above, below = bound + rng.integer(quarter // 2, quarter), bound - rng.integer(quarter // 2, quarter)
-            drawn[index] = replace(entity, values=(str(above), str(below)), bound=str(bound))
-    claimed, partner, substitute = drawn
-    measure = rng.choice(list(lexicon["measures"])) if kind.values == "measure" else ""
-    return Entities(claimed, partner, substitute, measure)
+            middle = rng.integer(low + quarter, high - quarter) // 5 * 5
+            above, below = middle + rng.integer(quarter // 2, quarter), middle - rng.integer(quarter // 2, quarter)
+            entity = Entity(name, values=(str(above), str(below), ""), bound=str(middle))
+        drawn.append(entity)
+    return drawn
 
 
-def _class_roles(lexicon: Lexicon, rng: Rng, number: int) -> tuple[Entities, dict[int, Role]]:
-    """Entities and roles for a claim about a diagnosis or a class of diagnoses.
+def _draw_classes(lexicon: Lexicon, rng: Rng, number: int) -> tuple[Entity, Entity, list[tuple[Entity, int, bool]]]:
+    """What is claimed, its partner and what premises speak of, for a diagnosis or a class of diagnoses.
 
     Who has the member has the class, who is free of the class is free of the member. The other way round nothing
     follows: so the premise of a neutral example says that a member is absent where the claim is about the class, or
     that the class is present where the claim is about a member.
     """
     classes = lexicon["classes"]
-    name, elsewhere, third = rng.sample(list(classes), 3)
-    whole, member = Entity(name), Entity(rng.choice(classes[name]))
-    of_class = rng.chance(0.5)
-    has, free = Role(member, 0), Role(whole, 1)
-    substitute = Entity(rng.choice((elsewhere, rng.choice(classes[elsewhere]))))
-    related = Role(member, 1) if of_class else Role(whole, 0)
-    roles = {
-        ENTAILMENT: free if number else has,
-        CONTRADICTION: has if number else free,
-        NEUTRAL: Role(substitute, rng.integer(0, 1), related=False) if rng.chance(UNRELATED) else related,
-    }
-    partner = Entity(rng.choice(classes[third]))
-    return Entities(whole if of_class else member, partner, substitute), roles
+    name, elsewhere, third = rng.shuffled(list(classes), 3)
+    whole, member = Entity(name), Entity(rng.pick(classes[name]))
+    of_class = rng.random() < 0.5
+    substitute = Entity(rng.pick((elsewhere, rng.pick(classes[elsewhere]))))
+    neutral = (member, 1, True) if of_class else (whole, 0, True)
+    if rng.random() < UNRELATED:
+        neutral = (substitute, rng.integer(0, 1), False)
+    has, free = (member, 0, True), (whole, 1, True)
+    topics = [free, neutral, has] if number else [has, neutral, free]
+    return whole if of_class else member, Entity(rng.pick(classes[third])), topics
 
 
-def _write_premise(
-    kind: Kind, split: str, lexicon: Lexicon, entities: Entities, role: Role, rng: Rng
-) -> tuple[Template, str, list[Mark], tuple[Fact, ...], str]:
-    """A premise with the role in one slot and the partner in the other, if there is another.
-
-    An unrelated role gives way to the claimed entity where the template has a slot that leaves the matter open.
-
-    Returns:
-        Its template, text, marks and facts, and the slot that speaks of what is claimed, empty when none does.
-    """
-    template, pattern, slot = _choose_template(kind.premises[split], role.number, rng)
-    numbers = dict(zip("ab", pattern, strict=False))
-    met = named_slot = "ab"[slot]
-    named = role.entity
-    if not role.related:
-        met = next((slot for slot, number in numbers.items() if number == OPEN), "")
-        if met:
-            named_slot, named = met, entities.claimed
-    filled = {slot: named if slot == named_slot else entities.partner for slot in numbers}
-    fillings = {"m": Filling(entities.measure)}
-    for slot_name, number in numbers.items():
-        entity = filled[slot_name]
-        values = ("", "") if number == OPEN else (entity.values[number], entity.values[1 - number])
-        fillings[slot_name] = Filling(entity.name, number, entity.site, *values)
-    text, marks = template.fill(fillings, _opening(lexicon["openings"], rng))
-    names = [entity.name for entity in filled.values()]
-    facts = tuple(
-        Fact(
-            about=filled[slot].name,
-            state=kind.states[number] or filled[slot].values[number],
-            scope=filled[slot].site or entities.measure,
-            partner=names[slot == "a"] if kind.paired else "",
-        )
-        for slot, number in numbers.items()
-    )
-    return template, text, marks, facts, met
-
-
-def _choose_template(templates: Sequence[Template], number: int, rng: Rng) -> tuple[Template, tuple[int, ...], int]:
-    """A template with a slot of this number; in many premises the other slot, if there is one, has it too."""
-    readings = [(template, template.readings(number)) for template in templates]
-    if rng.chance(AGREEING):
-        agreeing = [(each, [found for found in all_of if set(found[0]) == {number}]) for each, all_of in readings]
-        readings = agreeing if any(found for _, found in agreeing) else readings
-    template, found = rng.choice([each for each in readings if each[1]])
-    return template, *rng.choice(found)
-
-
-def _opening(openings: Sequence[str], rng: Rng) -> str:
-    """A few words that have nothing to do with the label, with a space after them; often none."""
-    if rng.chance(UNOPENED):
-        return ""
-    opening = rng.choice(openings)
-    return re.sub(r"\{(\w+)\}", lambda match: str(rng.integer(*OPENING_NUMBERS[match[1]])), opening) + " "
-
-
-def _write_claim(kind: Kind, template: Template, entities: Entities, number: int) -> tuple[str, list[Mark], Fact]:
-    """The text and the marks of a hypothesis about the claimed entity, and what it claims."""
-    claimed = entities.claimed
-    value = claimed.bound or claimed.values[number]
-    fillings = {
-        "m": Filling(entities.measure),
-        "x": Filling(claimed.name, number, claimed.site, value),
-        "y": Filling(entities.partner.name),
-    }
-    claim = Fact(
-        about=claimed.name,
-        state=f"{('above', 'below')[number]} {value}" if claimed.bound else kind.states[number] or value,
-        scope=claimed.site or entities.measure,
-        partner=entities.partner.name if kind.paired else "",
-    )
-    return *template.fill(fillings), claim
+def _pick_premise(templates: Sequence[Template], number: int, rng: Rng) -> tuple[Template, tuple[int, ...], int]:
+    """A template, a pattern of it, and a slot that has this number; in many premises the other slot has it too."""
+    readings, agreeing = [], []
+    for template in templates:
+        pairs = [(pattern, slot) for pattern in template.patterns for slot, n in enumerate(pattern) if n == number]
+        same = [(pattern, slot) for pattern, slot in pairs if set(pattern) == {number}]
+        readings += [(template, pairs)] if pairs else []
+        agreeing += [(template, same)] if same else []
+    if rng.random() < AGREEING and agreeing:
+        readings = agreeing
+    template, pairs = rng.pick(readings)
+    return template, *rng.pick(pairs)

@@ -1,4 +1,4 @@
-"""first, next and prev: by hand, against plain loops over tokens, and wherever the padding stands."""
+"""Fixed patterns: by hand, against plain loops over tokens, and wherever the padding is."""
 
 import itertools
 
@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from headwise.errors import InputError
-from headwise.patterns import First, Next, Prev, Tokens, build_pattern
+from headwise.patterns import Delim, First, Next, Period, Prev, Tokens, build_pattern
 
 NAMES = ["first", "next", "prev"]
 
@@ -26,8 +26,6 @@ def slow_rows(name, valid):
     return rows
 
 
-# -- by hand -----------------------------------------------------------------------------------------------------------
-
 BY_HAND = {
     "first": [[1, 0, 0], [1, 0, 0], [1, 0, 0]],
     "next": [[0, 1, 0], [0, 0, 1], [0, 0, 0]],
@@ -37,23 +35,18 @@ PRESENT = {"first": [True, True, True], "next": [True, True, False], "prev": [Fa
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_three_tokens_by_hand(name):
+def test_positions_by_hand_and_by_slow_loops_on_every_mask(name):
     found = target(name, [[1, 1, 1]])
     assert found.rows.tolist() == [BY_HAND[name]]
     assert found.present.tolist() == [PRESENT[name]]
     assert (found.rows.dtype, found.present.dtype) == (torch.float32, torch.bool)
-
-
-# -- the slow way ------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_equals_the_slow_loops_on_every_mask_of_six_positions(name):
     masks = list(itertools.product([False, True], repeat=6))  # also one token, and none
     found = target(name, masks)
     expected = torch.tensor([slow_rows(name, mask) for mask in masks])
     assert torch.equal(found.rows, expected)
     assert torch.equal(found.present, expected.any(2))
+    with pytest.raises(InputError, match=f"pattern {name} has no option 'step'"):
+        build_pattern({"name": name, "step": 2})
 
 
 def test_received_shares_by_hand():
@@ -61,15 +54,27 @@ def test_received_shares_by_hand():
     assert First().received(tokens).shares.tolist() == [[1, 0, 0, 0]]
     assert Next().received(tokens).shares.tolist() == [[0, 0.5, 0.5, 0]]
     assert Prev().received(tokens).shares.tolist() == [[0.5, 0.5, 0, 0]]
-
-
-def test_they_work_where_no_number_can_be_read():
     # The meta device refuses .item() and Python loops over values, which a GPU would pay for by waiting.
     found = Next().target(Tokens(torch.ones(2, 5, dtype=torch.bool, device="meta")))
     assert (found.rows.shape, found.rows.device.type) == ((2, 5, 5), "meta")
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_they_have_no_options(name):
-    with pytest.raises(InputError, match=f"pattern {name} has no option 'step'"):
-        build_pattern({"name": name, "step": 2})
+@pytest.mark.parametrize(
+    ("pattern", "kind"), [(Delim(), "separator"), (Period(), "full-stop")], ids=["delim", "period"]
+)
+def test_marks_by_hand_and_by_slow_loops(pattern, kind):
+    found = pattern.target(Tokens(torch.ones(1, 3).bool(), {kind: torch.tensor([[0, 1, 1]]).bool()}))
+    assert found.rows.tolist() == [[[0, 0.5, 0.5]] * 3]
+    assert (found.rows.dtype, found.present.tolist()) == (torch.float32, [[True] * 3])
+    valid, marked = torch.rand(20, 9) < 0.7, torch.rand(20, 9) < 0.4
+    found = pattern.target(Tokens(valid, {kind: marked}))
+    some = (valid & marked).any(1)
+    assert 0 < some.sum()
+    for example in some.nonzero().flatten():
+        keys = [key for key in range(9) if valid[example, key] and marked[example, key]]
+        rows = [[1 / len(keys) if query and key in keys else 0.0 for key in range(9)] for query in valid[example]]
+        torch.testing.assert_close(found.rows[example], torch.tensor(rows))
+    assert torch.equal(found.present, valid & some.unsqueeze(1))
+    assert pattern.marks == (kind,)
+    with pytest.raises(InputError, match=f"pattern {pattern.name} cannot tell which tokens are a {kind}"):
+        pattern.target(Tokens(valid, {"other": marked}))
