@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headwise.training.distributed import PartOfBatches
+from headwise.training.trainer import PartOfBatches
 
 
 @given(st.lists(st.integers(1, 20), min_size=1, max_size=6), st.integers(1, 5))

@@ -18,11 +18,11 @@ from headwise.training.checkpoints import (
     MARK,
     MarkCheckpoints,
     StopOnRequest,
-    clear_broken,
+
     fault,
     mark,
     newest,
-    saved_callbacks,
+    read_state,
     usable,
 )
 
@@ -53,7 +53,8 @@ def test_the_newest_is_the_one_with_the_highest_step_and_a_mark(tmp_path):
 def test_only_broken_ones_are_cleared(tmp_path):
     whole, broken = checkpoint(tmp_path, "checkpoint-3"), checkpoint(tmp_path, "checkpoint-6", whole=False)
     other = checkpoint(tmp_path, "best", whole=False)
-    clear_broken(tmp_path)
+    with pytest.warns(HeadwiseWarning), pytest.raises(InputError):
+        usable(tmp_path)
     assert (whole.is_dir(), broken.exists(), other.is_dir()) == (True, False, True)
 
 
@@ -64,7 +65,7 @@ def test_a_mark_comes_last_and_the_one_before_it_stays(tmp_path):
     fresh = checkpoint(tmp_path, "checkpoint-4", whole=False)
     (fresh / "adapters").mkdir()
     (fresh / "adapters" / "one.safetensors").write_text("weights")
-    callback = MarkCheckpoints(tmp_path)
+    callback = MarkCheckpoints()
     callback.on_save(None, TrainerState(global_step=4, is_world_process_zero=False), None)
     assert not (fresh / MARK).exists()  # another process' business
     callback.on_save(None, TrainerState(global_step=4, is_world_process_zero=True), None)
@@ -122,7 +123,7 @@ def test_a_mark_of_an_earlier_version_is_accepted_with_a_warning(tmp_path):
 
 def test_the_trainers_checkpoints_are_marked(tmp_path):
     trainer = trainer_of(
-        Trainer, exact_model(), tmp_path, save_strategy="steps", save_steps=1, callbacks=[MarkCheckpoints(tmp_path)]
+        Trainer, exact_model(), tmp_path, save_strategy="steps", save_steps=1, callbacks=[MarkCheckpoints()]
     )
     trainer.train()
     assert sorted(path.name for path in tmp_path.glob("checkpoint-*")) == ["checkpoint-2", "checkpoint-3"]
@@ -131,7 +132,7 @@ def test_the_trainers_checkpoints_are_marked(tmp_path):
     )
     assert fault(newest(tmp_path)) is None
     assert newest(tmp_path) == tmp_path / "checkpoint-3"
-    assert "TrainerControl" in saved_callbacks(newest(tmp_path))
+    assert "TrainerControl" in read_state(newest(tmp_path))["stateful_callbacks"]
 
 
 # -- writing -------------------------------------------------------------------------------------------------------
@@ -204,11 +205,11 @@ def test_a_signal_ends_the_step_saves_and_stops(tmp_path, number):
         model,
         tmp_path,
         max_steps=4,
-        callbacks=[Interrupt(number, 2), stop, MarkCheckpoints(tmp_path)],
+        callbacks=[Interrupt(number, 2), stop, MarkCheckpoints()],
         save_strategy="steps",
         save_steps=100,
     )
-    with stop.listening():
+    with stop.handling_signals():
         trainer.train()
     assert stop.requested
     assert trainer.state.global_step == 2
@@ -234,7 +235,7 @@ def test_in_the_last_step_there_is_nothing_to_stop(tmp_path):
 
 def test_a_second_ctrl_c_stops_at_once():
     stop = StopOnRequest()
-    with stop.listening():
+    with stop.handling_signals():
         os.kill(os.getpid(), signal.SIGINT)
         time.sleep(0.01)
         assert stop.requested
@@ -245,7 +246,7 @@ def test_a_second_ctrl_c_stops_at_once():
 
 def test_handlers_come_back_after_an_error():
     before, stop = signal.getsignal(signal.SIGINT), StopOnRequest()
-    with pytest.raises(ZeroDivisionError), stop.listening():
+    with pytest.raises(ZeroDivisionError), stop.handling_signals():
         raise ZeroDivisionError
     assert signal.getsignal(signal.SIGINT) is before
 
@@ -254,7 +255,7 @@ def test_in_another_thread_signals_are_left_alone():
     before, stop, seen = signal.getsignal(signal.SIGINT), StopOnRequest(), []
 
     def work():
-        with stop.listening():
+        with stop.handling_signals():
             seen.append(signal.getsignal(signal.SIGINT))
 
     thread = threading.Thread(target=work)

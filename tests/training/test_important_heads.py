@@ -12,7 +12,7 @@ from headwise.attention.families import head_weights
 from headwise.errors import InputError
 from headwise.heads.iat import IAT
 from headwise.training.callbacks import TrainImportantHeads
-from headwise.training.classifier import MultiTask
+from headwise.training.multitask import MultiTask
 
 ALLOWED = {
     "a": np.array([[True, True, False, False], [False, False, True, False], [False] * 4]),

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.utils.data import DataLoader
 
-from headwise.training.batches import WINDOW, LengthBuckets
+from headwise.training.trainer import WINDOW, LengthBuckets
 
 LENGTHS = st.lists(st.integers(1, 500), max_size=300)
 SIZES = st.integers(1, 40)

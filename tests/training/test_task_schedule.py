@@ -4,7 +4,7 @@ import numpy
 import pytest
 
 from headwise.errors import InputError
-from headwise.training.batches import SAMPLINGS, TaskBatches, exponent, parted, tasks_of_epoch
+from headwise.training.multitask import SAMPLINGS, TaskBatches, exponent, parted, tasks_of_epoch
 
 # Examples of each task; one smaller than a batch, one that fills its last batch, two that do not.
 SIZES = {"large": 45, "even": 24, "odd": 13, "tiny": 3}

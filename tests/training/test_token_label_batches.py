@@ -10,7 +10,7 @@ from transformers import DataCollatorWithPadding, default_data_collator
 from headwise.data import Collator
 from headwise.errors import InputError
 from headwise.ssa.dataset import TokenLabels
-from headwise.training.ssa_data import Probeable, TokenLabelCollator, WithoutWords, WithTokenLabels
+from headwise.training.relabelling import Probeable, TokenLabelCollator, WithTokenLabels
 
 NONE = float("nan")
 # Of two examples of five and three tokens; frames have none.
@@ -126,5 +126,3 @@ def test_words_stay_and_knowledge_goes():
     assert "knowledge" in row
 
 
-def test_the_collator_is_not_shown_words():
-    assert WithoutWords(lambda items: items)([{"input_ids": [2], "word_ids": [0]}]) == [{"input_ids": [2]}]

@@ -1,24 +1,34 @@
-"""Training: the only place that knows transformers' Trainer."""
+"""Training: the only place that knows transformers' Trainer.
+
+What a run on one task without token labels and knowledge about words does not need is loaded on first use.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
 
 from headwise.training.arguments import Material, RunArguments, TaskData, run_arguments
 from headwise.training.callbacks import Listener, ReportProgress, Silence
-from headwise.training.classifier import MultiTask
 from headwise.training.encoders import BUILTIN, Encoder, check_length, find_encoder, freeze, load_classifier
 from headwise.training.fit import Outcome, fit
 from headwise.training.guide_callback import GuideCallback, log_losses
 from headwise.training.predict import predict_logits, predictions_of, score_logits
-from headwise.training.relabelling import SSACallback, relabel
 from headwise.training.saving import load, load_classifier_folder, save_classifier
 from headwise.training.trainer import GuidedTrainer
-from headwise.training.word_knowledge import (
-    KnowledgeCollator,
-    Need,
-    WithKnowledge,
-    add_knowledge,
-    check_known,
-    check_sources,
-    needs_of,
-)
+
+if TYPE_CHECKING:
+    from headwise.training.multitask import MultiTask
+    from headwise.training.relabelling import SSACallback, relabel
+    from headwise.training.word_knowledge import (
+        KnowledgeCollator,
+        Need,
+        WithKnowledge,
+        add_knowledge,
+        check_known,
+        check_sources,
+        needs_of,
+    )
 
 __all__ = [
     "BUILTIN",
@@ -56,3 +66,10 @@ __all__ = [
     "save_classifier",
     "score_logits",
 ]
+_MODULES = {"MultiTask": "multitask", "SSACallback": "relabelling", "relabel": "relabelling"}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(f"{__name__}.{_MODULES.get(name, 'word_knowledge')}"), name)
