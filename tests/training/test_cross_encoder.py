@@ -178,13 +178,13 @@ def test_every_forward_pass_of_a_loss_is_guided(folder, tmp_path, name):
 # -- what must not go by in silence ------------------------------------------------------------------------------------
 
 
-def test_an_unwrapped_loss_is_told_once_and_trains_without_guides(folder, tmp_path):
+def test_an_unwrapped_loss_warns_once_and_trains_without_guides(folder, tmp_path):
     model, twin = guided(folder), exact(folder)
     with pytest.warns(
         HeadwiseWarning, match=r"without the guides \(mdg\).*wrap it, hw.guides.GuidedLoss\(loss\)"
-    ) as told:
+    ) as warned:
         trainer_of(model, tmp_path, BinaryCrossEntropyLoss(model)).train()
-    assert len(told) == 1
+    assert len(warned) == 1
     trainer_of(twin, tmp_path, BinaryCrossEntropyLoss(twin)).train()
     assert distance(parameters(model), parameters(twin)) < 1e-12
 
@@ -216,11 +216,11 @@ def test_what_is_saved_is_an_ordinary_cross_encoder(folder, tmp_path):
     assert loaded.predict(pairs) == pytest.approx(model.predict(pairs), abs=1e-12)
 
 
-def test_the_model_card_tells_the_guides(folder, tmp_path):
+def test_the_model_card_names_the_guides(folder, tmp_path):
     model = guided(folder)
     trainer_of(model, tmp_path).train()
     model.save_pretrained(str(tmp_path / "saved"))
     card = (tmp_path / "saved" / "README.md").read_text()
-    told = json.loads(card.split("with these parameters:\n  ```json\n")[1].split("```")[0])
-    assert told["loss"].startswith("BinaryCrossEntropyLoss(")
-    assert told["guides"] == [repr(hw.MDG(weight=WEIGHT))]
+    content = json.loads(card.split("with these parameters:\n  ```json\n")[1].split("```")[0])
+    assert content["loss"].startswith("BinaryCrossEntropyLoss(")
+    assert content["guides"] == [repr(hw.MDG(weight=WEIGHT))]

@@ -15,7 +15,6 @@ from headwise.errors import InputError
 from headwise.training.encoders import BUILTIN, check_length, find_encoder, load_classifier
 
 MINILM = "builtin:minilm-l6"
-LONG = " ".join(["plain"] * 300)
 
 
 @pytest.fixture

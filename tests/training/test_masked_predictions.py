@@ -96,7 +96,7 @@ def test_the_order_of_masks_and_of_examples_is_kept(model):
     numpy.testing.assert_allclose(alone[:, 0], found[:, 0], atol=1e-5)
 
 
-def test_never_more_tokens_than_asked_for_go_through_a_stack():
+def test_a_stack_has_at_most_the_given_tokens():
     model, seen = build_model("distilbert"), []
     model.distilbert.embeddings.register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0].numel()))
     predict_under_masks(model, encoded(), COLLATE, some_masks(), batch=2, tokens=72)

@@ -146,7 +146,7 @@ def test_a_pruned_model_is_saved_whole_and_task_by_task(folder, tmp_path, throug
 # -- what cannot be loaded ---------------------------------------------------------------------------------------------
 
 
-def test_mistakes_are_told_in_one_sentence(folder, tmp_path):
+def test_mistakes_are_one_sentence(folder, tmp_path):
     with pytest.raises(InputError, match=r"has no task 'zet': did you mean 'zeta'\? known: alpha, items, zeta\.$"):
         hw.load(folder, task="zet")
     single = tmp_path / "single"
@@ -159,7 +159,7 @@ def test_mistakes_are_told_in_one_sentence(folder, tmp_path):
         load_task(single, "zeta")
 
 
-def test_files_that_do_not_fit_are_told_in_one_sentence(folder, tmp_path):
+def test_files_that_do_not_fit_are_one_sentence(folder, tmp_path):
     heads = load_file(folder / HEADS_FILE)
     save_file({name: each for name, each in heads.items() if name != "zeta/classifier.bias"}, folder / HEADS_FILE)
     for task in (None, "zeta"):
@@ -182,7 +182,7 @@ GOOD = {"name": "zeta", "labels": ["no", "yes"], "problem": None}
 
 
 @pytest.mark.parametrize("damage", ["zeta", ["zeta"], [GOOD, {"name": "a", "problem": None}]])
-def test_damaged_tasks_in_a_config_are_told_in_one_sentence(folder, damage):
+def test_damaged_tasks_in_a_config_are_one_sentence(folder, damage):
     config = json.loads((folder / "config.json").read_text())
     (folder / "config.json").write_text(json.dumps({**config, "headwise_tasks": damage}))
     for task in (None, "zeta"):

@@ -123,7 +123,7 @@ def test_a_folder_with_code_ends_in_one_sentence(headwise, words_for, command, k
     assert not (tmp_path / "out").exists()
 
 
-def test_code_in_another_repository_is_not_asked_for(headwise, words_for):
+def test_code_in_another_repository_is_not_fetched(headwise, words_for):
     folder, words = words_for("doctor")
     content = json.loads((folder / "config.json").read_text())
     content |= {"model_type": "own-kind", "auto_map": {"AutoConfig": "somebody/repository--own.Config"}}

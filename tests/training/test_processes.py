@@ -12,7 +12,7 @@ import torch
 from safetensors.torch import load_file
 from tiny_runs import IAT, log, record, small, small_joint, write_data
 from training.small_task import by_hand, distance, exact_model, guided, parameters, summed_loss, trainer_of
-from training.supervised_task import SOFT, build, build_model, labels_of, told, watched
+from training.supervised_task import SOFT, build, build_model, labellings, labels_of, watched
 from transformers import Trainer
 from two_processes import leave, meet
 
@@ -98,7 +98,7 @@ def train_labelled(name, folder, *, batch, start=None, **changes):
     labels = []
     watched(trainer, lambda epoch: labels.append(labels_of(trainer)))
     trainer.train(resume_from_checkpoint=None if start is None else f"{folder}/{name}/checkpoint-{start}")
-    return labels, told(trainer), parameters(model)
+    return labels, labellings(trainer), parameters(model)
 
 
 def train_recipe(name, root, output, *, batch, **options):

@@ -17,9 +17,9 @@ from training.supervised_task import (
     build,
     build_model,
     examples,
+    labellings,
     labels_of,
     steps,
-    told,
     watched,
 )
 from transformers import DataCollatorWithPadding, Trainer, default_data_collator
@@ -50,10 +50,10 @@ def one_by_one(model):
 # -- epochs ------------------------------------------------------------------------------------------------------------
 
 
-def test_the_share_grows_and_every_epoch_is_told(tmp_path):
+def test_the_share_grows_and_every_epoch_is_logged(tmp_path):
     trainer = build(build_model(), tmp_path, num_train_epochs=6)
     trainer.train()
-    found = told(trainer)
+    found = labellings(trainer)
     assert [entry["share"] for entry in found] == pytest.approx([0, 0.2, 0.4, 0.6, 0.8, 0.8])
     assert [entry["epoch"] for entry in found] == list(range(6))
     assert [entry["step"] for entry in trainer.state.log_history if "ssa/share" in entry] == [3, 6, 9, 12, 15, 18]
@@ -96,7 +96,7 @@ def test_the_kept_fraction_is_counted_in_training_and_per_epoch(tmp_path):
         scores = model.eval()(input_ids=ids, output_ssa=True)["ssa_scores"][0, 1:-1]
         kept, seen = kept + int((scores >= 0.5).sum()), seen + len(scores)
     assert 0 < kept < seen
-    assert [entry["kept"] for entry in told(trainer)] == [kept / seen] * 2
+    assert [entry["kept"] for entry in labellings(trainer)] == [kept / seen] * 2
     assert int(supervision(model).seen) == seen  # of the last epoch alone
 
 
@@ -271,7 +271,7 @@ def test_models_of_one_logit(tmp_path, kind):
     else:
         trainer = build(model, tmp_path, num_train_epochs=4, train_dataset=data)
     trainer.train()
-    found = told(trainer)
+    found = labellings(trainer)
     assert found[-1]["share"] > 0
     assert found[-1]["right"] > 0
     assert set(labels_of(trainer)) <= {-100, 0, 1}
@@ -324,7 +324,7 @@ def test_nothing_is_probed_where_nothing_is_learned_from_labels(tmp_path):
     assert not any(isinstance(each, SSACallback) for each in trainer.callback_handler.callbacks)
     trainer.train()
     assert all("ssa/task_loss" in entry and "ssa/token_loss" not in entry for entry in steps(trainer))
-    assert told(trainer) == []
+    assert labellings(trainer) == []
 
 
 # -- going on ----------------------------------------------------------------------------------------------------------
@@ -352,7 +352,7 @@ def build_new(folder, **changes):
 def whole(tmp_path_factory):
     trainer = build_new(tmp_path_factory.mktemp("whole") / "run")
     trainer.train()
-    assert [entry["share"] for entry in told(trainer)] == pytest.approx([0, 0.2, 0.4])
+    assert [entry["share"] for entry in labellings(trainer)] == pytest.approx([0, 0.2, 0.4])
     return trainer
 
 
@@ -374,7 +374,7 @@ def test_resumed_equals_uninterrupted(whole, step, changes):
     assert history(again) == history(whole)
 
 
-def test_labels_that_are_not_found_are_asked_for(whole, tmp_path):
+def test_labels_that_are_not_there_are_reported(whole, tmp_path):
     """The Trainer does not say where it resumes from: only checkpoints in its own folder are found."""
     again = build_new(tmp_path)
     with pytest.raises(InputError, match=f"has no {FILE}.*output_dir"):
@@ -404,7 +404,7 @@ def test_the_deciding_word_is_found(tmp_path):
     options |= {"per_device_train_batch_size": 15, "train_sampling_strategy": "random"}
     trainer = build(model, tmp_path, train_dataset=examples(150, signs=signs), **options)
     trainer.train()
-    assert told(trainer)[-1]["right"] > 0.95
+    assert labellings(trainer)[-1]["right"] > 0.95
     ids = TOKENIZER.convert_tokens_to_ids(list(SIGNS.values()))
     found, first = {True: [], False: []}, []
     model.eval()

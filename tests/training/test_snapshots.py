@@ -61,7 +61,7 @@ def test_looking_changes_no_bit_of_the_model(runs):
     assert read_snapshots(runs / "without") is None
 
 
-def test_a_damaged_file_is_told(runs):
+def test_a_damaged_file_is_refused(runs):
     path = runs / "with" / NAME
     whole = path.read_bytes()
     path.write_bytes(whole[:50])
