@@ -65,15 +65,7 @@ class BestModel(Stateful):
         patience: int | None = None,
         watch: Watch | None = None,
     ) -> None:
-        """Remember nothing yet.
-
-        Args:
-            metric: decides which model is best.
-            folder: holds the best model.
-            save: writes the model to a folder.
-            patience: evaluations without a better one after which training ends.
-            watch: called after each evaluation; may end the run with an AbandonRun.
-        """
+        """`save` writes the model to a folder; `patience` evaluations without a better one end the training."""
         self.value: float | None = None
         self.step = self.waited = 0
         self.history: list[dict[str, Any]] = []
@@ -305,12 +297,12 @@ class TrainImportantHeads(TrainerCallback):
     def on_pre_optimizer_step(self, args: Any, state: Any, control: Any, optimizer: Any = None, **kwargs: Any) -> None:
         """Hide from the optimiser what it may not change."""
         if self._updates is not None:
-            self._updates.before_step(_unwrapped(optimizer))
+            self._updates.before_step(getattr(optimizer, "optimizer", optimizer))  # torch's inside accelerate's
 
     def on_optimizer_step(self, args: Any, state: Any, control: Any, optimizer: Any = None, **kwargs: Any) -> None:
         """Give the optimiser the rest back."""
         if self._updates is not None:
-            self._updates.after_step(_unwrapped(optimizer))
+            self._updates.after_step(getattr(optimizer, "optimizer", optimizer))
 
     def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Leave the model as it was."""
@@ -322,10 +314,3 @@ class TrainImportantHeads(TrainerCallback):
             self._updates.remove()
             self._hook.remove()
         self._updates = self._hook = None
-
-
-def _unwrapped(optimizer: Any) -> Any:
-    """The optimiser of torch inside accelerate's."""
-    while hasattr(optimizer, "optimizer"):
-        optimizer = optimizer.optimizer
-    return optimizer

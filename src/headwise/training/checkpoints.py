@@ -40,8 +40,12 @@ ESSENTIAL = ("model.safetensors", "optimizer.pt", "scheduler.pt", STATE, "rng_st
 
 def marked(folder: Path) -> list[Path]:
     """The checkpoints with a mark, the newest first; what a kill left half-written has none."""
-    steps = {path: path.name.rpartition("-")[2] for path in folder.glob("checkpoint-*") if (path / MARK).is_file()}
-    return sorted((path for path in steps if steps[path].isdigit()), key=lambda path: int(steps[path]), reverse=True)
+    steps = []
+    for path in folder.glob("checkpoint-*"):
+        step = path.name.rpartition("-")[2]
+        if step.isdigit() and (path / MARK).is_file():
+            steps.append((int(step), path))
+    return [path for _, path in sorted(steps, reverse=True)]
 
 
 def newest(folder: Path) -> Path | None:
@@ -75,7 +79,7 @@ def usable(folder: Path) -> Path | None:
                 warnings.warn(f"{problem}: resuming from {name} instead.", HeadwiseWarning, stacklevel=2)
                 shutil.rmtree(path, ignore_errors=True)
             _remove_but(folder, marked(folder))
-    return distributed.from_first(lambda: chosen)
+    return distributed.gather(chosen)[0]
 
 
 def _remove_but(folder: Path, kept: list[Path]) -> None:

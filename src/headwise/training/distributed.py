@@ -55,14 +55,9 @@ def count() -> int:
     return torch.distributed.get_world_size() if together else 1
 
 
-def rank() -> int:
-    """The number of this process, from 0."""
-    return torch.distributed.get_rank() if count() > 1 else 0
-
-
 def first() -> bool:
     """Whether this is the process that writes and logs."""
-    return rank() == 0
+    return count() == 1 or torch.distributed.get_rank() == 0
 
 
 def initialize() -> None:
@@ -121,7 +116,7 @@ def from_first(compute: Callable[[], T]) -> T:
 
 def all_sum(numbers: Sequence[float]) -> list[float]:
     """The sum of each number over all processes."""
-    return [sum(each) for each in zip(*gather(list(numbers)), strict=True)]
+    return list(map(sum, zip(*gather(list(numbers)), strict=True)))
 
 
 @contextmanager
@@ -132,11 +127,11 @@ def all_or_none() -> Iterator[None]:
         yield
     except Exception as raised:
         error = raised
-    failed = [number for number, bad in enumerate(gather(error is not None)) if bad]
-    if failed and count() > 1:
-        _STATE.reporter = failed[0]
+    failed = gather(error is not None)
+    if any(failed) and count() > 1:
+        _STATE.reporter = failed.index(True)
         if error is None:
-            raise FailedElsewhere(f"process {failed[0]} failed, and reports why.")
+            raise FailedElsewhere(f"process {_STATE.reporter} failed, and reports why.")
     if error is not None:
         raise error
 
@@ -163,7 +158,7 @@ def reports(error: Exception) -> bool:
     if count() == 1:
         return True
     if _STATE.reporter is not None:
-        return rank() == int(_STATE.reporter)
+        return bool(torch.distributed.get_rank() == _STATE.reporter)
     if isinstance(error, LostProcess):
         return first()
     return first() if _all_arrive() else True

@@ -83,8 +83,8 @@ def fit(
         from headwise.training.relabelling import SSACallback
 
         ((name, task),) = material.tasks.items()
-        probing, collate = material.probing, task.collate_train or task.collate
-        ssa = SSACallback(model, task.train, collate, kind=probing.kind, probing=probing, seed=arguments.seed)
+        ssa = SSACallback(model, task.train, task.collate_train or task.collate, probing=material.probing)
+        ssa.labeller(arguments)  # mistakes are found before training
         labelled = replace(task, train=ssa.dataset, collate_train=ssa.collator)
         material, relabelling = replace(material, tasks={name: labelled}), [ssa]
     kind = RunTrainer

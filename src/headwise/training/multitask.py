@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from math import ceil
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ from transformers import PreTrainedModel
 
 from headwise.attention.surgery import share_note
 from headwise.errors import InputError, choices
-from headwise.training.arguments import MEAN, Collate
+from headwise.training.arguments import MEAN, TaskData
 from headwise.training.predict import predict_logits
 from headwise.training.trainer import LengthBuckets, RunTrainer
 
@@ -127,36 +128,25 @@ class MultiTask(nn.Module):
 # -- examples and batches ----------------------------------------------------------------------------------------------
 
 
+@dataclass(frozen=True)
 class JointData:
-    """Encoded data sets one behind the other; an item is the name of its task and the example."""
+    """The training examples of all tasks, by (task, number), and the batches that are built of them."""
 
-    def __init__(self, parts: Mapping[str, Any]) -> None:
-        """`parts` are the data sets by the names of their tasks."""
-        self._parts = tuple(parts.items())
-        self._starts = numpy.cumsum([0, *(len(part) for part in parts.values())])
+    tasks: Mapping[str, TaskData]
 
     def __len__(self) -> int:
         """How many examples all tasks have."""
-        return int(self._starts[-1])
+        return sum(len(task.train) for task in self.tasks.values())
 
-    def __getitem__(self, index: int) -> tuple[str, Any]:
+    def __getitem__(self, index: tuple[str, int]) -> tuple[str, Any]:
         """The task's name and the example."""
-        number = int(numpy.searchsorted(self._starts, range(len(self))[index], side="right")) - 1
-        name, part = self._parts[number]
-        return name, part[range(len(self))[index] - int(self._starts[number])]
+        name, number = index
+        return name, self.tasks[name].train[number]
 
-
-class JointCollator:
-    """Builds a batch by the collator of its task and adds the task's name, which the model needs."""
-
-    def __init__(self, collators: Mapping[str, Collate]) -> None:
-        """One for each task."""
-        self.collators = dict(collators)
-
-    def __call__(self, items: Sequence[tuple[str, Any]]) -> dict[str, Any]:
-        """All items belong to one task."""
-        task = items[0][0]
-        return {"task": task, **self.collators[task]([example for _, example in items])}
+    def collate(self, items: Sequence[tuple[str, Any]]) -> dict[str, Any]:
+        """A batch of one task, with its name, which the model needs."""
+        name = items[0][0]
+        return {"task": name, **self.tasks[name].collate([example for _, example in items])}
 
 
 def exponent(sampling: str, epoch: int, epochs: int) -> float:
@@ -188,8 +178,8 @@ def tasks_of_epoch(updates: Sequence[int], sampling: str, epoch: int, epochs: in
     return drawn
 
 
-class TaskBatches(Sampler[list[int]]):
-    """Batches of one task each, out of data sets that lie one behind the other.
+class TaskBatches(Sampler[list[tuple[str, int]]]):
+    """Batches of one task each, as (task, number of the example).
 
     Every task goes through its own examples without replacement, pass after pass, in batches of similar length; where
     an epoch ends in the middle of a pass, the next one continues from there. All micro-batches of an update belong to
@@ -207,16 +197,15 @@ class TaskBatches(Sampler[list[int]]):
         seed: int,
         by_length: bool = True,
     ) -> None:
-        """`lengths` are those of each task's examples, in the order in which the data sets lie."""
+        """`lengths` are those of each task's examples."""
         self.batch_size, self.drop_last = batch, False  # accelerate reads these two
         self._accumulation, self._sampling, self._epochs, self._seed = accumulation, sampling, epochs, seed
         self._epoch = 0
-        self._buckets: list[LengthBuckets] = []
+        self._names, self._buckets = tuple(lengths), []
         for name, each in lengths.items():
             # By the name, so that a task's order does not depend on the other tasks.
             (own,) = numpy.random.SeedSequence([seed, zlib.crc32(name.encode())]).generate_state(1)
             self._buckets.append(LengthBuckets(each, batch * accumulation, int(own), by_length=by_length))
-        self._offsets = numpy.cumsum([0, *(len(each) for each in lengths.values())])
 
     @property
     def updates(self) -> list[int]:
@@ -231,7 +220,7 @@ class TaskBatches(Sampler[list[int]]):
         """Micro-batches per epoch."""
         return sum(self.updates) * self._accumulation
 
-    def __iter__(self) -> Iterator[list[int]]:
+    def __iter__(self) -> Iterator[list[tuple[str, int]]]:
         """The micro-batches of the epoch."""
         updates = self.updates
         done = numpy.zeros(len(updates), dtype=int)  # updates of each task, counted through all its passes
@@ -247,7 +236,7 @@ class TaskBatches(Sampler[list[int]]):
                 self._buckets[task].set_epoch(number)
                 passes[task] = number, list(self._buckets[task])
             for part in parted(passes[task][1][within], self._accumulation):
-                yield [int(self._offsets[task]) + example for example in part]
+                yield [(self._names[task], example) for example in part]
 
 
 def parted(examples: list[int], parts: int) -> list[list[int]]:
@@ -265,9 +254,8 @@ class JointTrainer(RunTrainer):
 
     def examples(self) -> tuple[Any, Any]:
         """The training examples of all tasks, and how batches are built of them."""
-        tasks = self.material.tasks
-        train = JointData({name: task.train for name, task in tasks.items()})
-        return train, JointCollator({name: task.collate for name, task in tasks.items()})
+        data = JointData(self.material.tasks)
+        return data, data.collate
 
     def sampler(self, batch: int) -> Any:
         """Batches of one task each."""

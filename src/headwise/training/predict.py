@@ -76,15 +76,8 @@ def predict_under_masks(
 ) -> numpy.ndarray:
     """[K,n,C] what `predict_logits` gives under each mask, in the order of the masks and of the data, in one pass.
 
-    Args:
-        model: the classifier; its mode is restored afterwards.
-        data: an `Encoded` data set.
-        collate: makes a batch of examples.
-        masks: [K,N,H] bool, True = this head is silenced; a mask may silence none.
-        batch: examples at a time.
-        tokens: at most so many tokens at a time, padding counted and once per mask where masks are stacked; one example
-            at least. By default what suits the device.
-        after_batch: called with how many examples are done, under all masks.
+    `masks` are [K,N,H] bool, True = this head is silenced; a mask may silence none. Tokens count once per mask where
+    masks are stacked; by default as many as suit the device.
     """
     from headwise.attention import encoder_of, family_of, gate, heads_of
     from headwise.attention.shared_prefix import can_share_layers, first_tokens_under_masks
@@ -107,8 +100,14 @@ def predict_under_masks(
     device = next(model.parameters()).device
     gates = torch.from_numpy(~different).float().to(device)  # [K,N,H]
 
-    def stacked(inputs: Inputs) -> Tensor:
-        """B examples -> [K,B,C]: each once per mask in one batch, as many masks at a time as the tokens allow."""
+    share_layers = _end_of_attention(model) is not None and can_share_layers(model)
+
+    def predict(inputs: Inputs) -> Tensor:
+        """B examples -> [K,B,C]."""
+        if share_layers:
+            every: Tensor = model(**inputs).logits.unflatten(0, (len(different), -1))
+            return every
+        # Each example once per mask in one batch, as many masks at a time as the tokens allow.
         examples, longest = inputs["input_ids"].shape
         parts = []
         for kept in gates.split(max(1, tokens // (examples * longest))):
@@ -117,17 +116,8 @@ def predict_under_masks(
             parts.append(logits.unflatten(0, (len(kept), -1)))
         return torch.cat(parts)
 
-    def shared(inputs: Inputs) -> Tensor:
-        logits: Tensor = model(**inputs).logits.unflatten(0, (len(different), -1))
-        return logits
-
-    if _end_of_attention(model) is not None and can_share_layers(model):
-        with first_tokens_under_masks(model, different):
-            logits = _predict(model, data, collate, shared, batch, tokens, after_batch)
-    else:
-        with gate(model, {}):  # the seam is installed once
-            logits = _predict(model, data, collate, stacked, batch, tokens, after_batch)
-    logits = logits[which.reshape(-1)]
+    with first_tokens_under_masks(model, different) if share_layers else gate(model, {}):  # installs the seam once
+        logits = _predict(model, data, collate, predict, batch, tokens, after_batch)[which.reshape(-1)]
     wrong = numpy.flatnonzero(~numpy.isfinite(logits).all((1, 2)))
     if len(wrong):
         raise StateError(
@@ -271,19 +261,7 @@ def importance_on(
     mask: NDArray[numpy.bool_] | None = None,
     after_batch: Callable[[int], None] | None = None,
 ) -> HeadImportance:
-    """How important each head is to a classifier on a data set; see `hw.head_importance`.
-
-    Args:
-        model: the classifier.
-        data: an `Encoded` data set with labels.
-        collate: makes a batch of examples.
-        granularity: sample, token or batch.
-        normalise: none or layer.
-        examples: at most so many, a seeded choice without replacement.
-        seed: decides that choice.
-        mask: [N,H] heads that are silenced meanwhile.
-        after_batch: called with how many examples are done.
-    """
+    """`hw.head_importance` of a classifier on an `Encoded` data set: of a seeded choice of at most so many examples."""
     from headwise.heads.importance import head_importance
 
     return head_importance(

@@ -175,13 +175,11 @@ class SSACallback(TrainerCallback):
             raise StateError("this model has no SSA: call self_supervise(model, ...) first.")
         self.dataset, self.collator = WithTokenLabels(dataset), TokenLabelCollator(data_collator)
         self._model, self._supervision, self._probing, self._seed = model, supervision, probing, seed
-        self._kind = kind or _kind_of(encoder_of(model).config)
+        self._kind = kind or (_kind_of(encoder_of(model).config) if probing is None else probing.kind)
         self._labeller: Labeller | None = None
         self._epoch = -1
         self._current: dict[str, Any] = {}
         self.history: list[dict[str, Any]] = []
-        if probing is not None and seed is not None:  # mistakes are found before training
-            self._labeller = Labeller(probing.data, supervision.options, supervision.text, kind=probing.kind, seed=seed)
 
     def labeller(self, args: Any) -> Labeller:
         """The labeller, which is built when the Trainer's arguments are known."""
