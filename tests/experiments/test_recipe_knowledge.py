@@ -53,7 +53,7 @@ def built(cache):
 def test_only_training_examples_carry_knowledge(prepared):
     ready = prepared()
     assert isinstance(ready.train, WithKnowledge)
-    collate = ready.material(None).collate
+    collate = ready.material(None).first.collate_train
     assert isinstance(collate, KnowledgeCollator)
     (entry,) = ready.train[0]["knowledge"]
     batch = collate([ready.train[place] for place in range(8)])
@@ -69,7 +69,7 @@ def test_other_recipes_are_as_they_were(prepared, cache):
     assert ready.train is ready.only.encoded["train"]
     assert type(ready.train) is Encoded
     assert ready.train.offsets is None
-    assert type(ready.material(None).collate) is Collator
+    assert type(ready.material(None).first.collate) is Collator
     assert ready.knowledge == {}
     assert not cache.exists()
 

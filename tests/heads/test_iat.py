@@ -14,7 +14,7 @@ from transformers import Adafactor
 from headwise.attention.families import head_weights
 from headwise.errors import InputError, StateError
 from headwise.heads.iat import IAT, HeadUpdates, build_iat, important_heads
-from headwise.training.classifier import MultiTask
+from headwise.training.multitask import MultiTask
 
 LAYERS, HEADS = 3, 4
 QKV = ("query", "key", "value")

@@ -11,7 +11,7 @@ from conftest import build_model
 from headwise.errors import InputError
 from headwise.heads.similarity import gradient_cosines, importance_similarity, shared_parameters
 from headwise.metrics.classification import METRICS
-from headwise.training.classifier import MultiTask
+from headwise.training.multitask import MultiTask
 
 
 def batches_of(seed, sizes, labels=3):

@@ -87,7 +87,7 @@ def labels_of(trainer: Trainer) -> list[float]:
     return torch.from_numpy(trainer.train_dataset.labels.values).nan_to_num(-100.0).tolist()
 
 
-def told(trainer: Trainer, *, seconds: bool = False) -> list[dict[str, float]]:
+def labellings(trainer: Trainer, *, seconds: bool = False) -> list[dict[str, float]]:
     """What the log says of each epoch's labels."""
     return [
         {name[4:]: value for name, value in entry.items() if name.startswith("ssa/") and (seconds or "sec" not in name)}

@@ -1,28 +1,27 @@
-"""Checkpoints that can be trusted, files that are whole, and Ctrl-C."""
+"""Checkpoints that can be trusted, runs that start from one, and Ctrl-C."""
 
 import hashlib
 import json
 import os
-import resource
 import signal
 import threading
 import time
+from types import SimpleNamespace
 
 import pytest
 from training.small_task import distance, exact_model, parameters, trainer_of
 from transformers import Trainer, TrainerCallback, TrainerState
 
-from headwise.disk import write_atomically
-from headwise.errors import HeadwiseWarning, InputError
+from headwise.errors import HeadwiseWarning, InputError, StateError
 from headwise.training.checkpoints import (
     MARK,
     MarkCheckpoints,
     StopOnRequest,
-    clear_broken,
+    branch,
     fault,
     mark,
     newest,
-    saved_callbacks,
+    read_state,
     usable,
 )
 
@@ -35,26 +34,18 @@ def checkpoint(folder, name, *, whole=True):
     return folder / name
 
 
-# -- which one to trust --------------------------------------------------------------------------------------------
+# -- which one to trust ------------------------------------------------------------------------------------------------
 
 
 def test_the_newest_is_the_one_with_the_highest_step_and_a_mark(tmp_path):
     assert newest(tmp_path / "nowhere") is None
-    assert newest(tmp_path) is None
     checkpoint(tmp_path, "checkpoint-40", whole=False)
     assert newest(tmp_path) is None
     checkpoint(tmp_path, "checkpoint-9")
-    wanted = checkpoint(tmp_path, "checkpoint-20")
+    expected = checkpoint(tmp_path, "checkpoint-20")
     checkpoint(tmp_path, "checkpoint-last")
     checkpoint(tmp_path, "best")
-    assert newest(tmp_path) == wanted
-
-
-def test_only_broken_ones_are_cleared(tmp_path):
-    whole, broken = checkpoint(tmp_path, "checkpoint-3"), checkpoint(tmp_path, "checkpoint-6", whole=False)
-    other = checkpoint(tmp_path, "best", whole=False)
-    clear_broken(tmp_path)
-    assert (whole.is_dir(), broken.exists(), other.is_dir()) == (True, False, True)
+    assert newest(tmp_path) == expected
 
 
 def test_a_mark_comes_last_and_the_one_before_it_stays(tmp_path):
@@ -64,10 +55,10 @@ def test_a_mark_comes_last_and_the_one_before_it_stays(tmp_path):
     fresh = checkpoint(tmp_path, "checkpoint-4", whole=False)
     (fresh / "adapters").mkdir()
     (fresh / "adapters" / "one.safetensors").write_text("weights")
-    callback = MarkCheckpoints(tmp_path)
-    callback.on_save(None, TrainerState(global_step=4, is_world_process_zero=False), None)
-    assert not (fresh / MARK).exists()  # another process' business
-    callback.on_save(None, TrainerState(global_step=4, is_world_process_zero=True), None)
+    arguments = SimpleNamespace(output_dir=str(tmp_path))
+    MarkCheckpoints().on_save(arguments, TrainerState(global_step=4, is_world_process_zero=False), None)
+    assert not (fresh / MARK).exists()  # another process writes it
+    MarkCheckpoints().on_save(arguments, TrainerState(global_step=4, is_world_process_zero=True), None)
     listed = {"size": 7, "sha256": hashlib.sha256(b"weights").hexdigest()}
     files = {"adapters/one.safetensors": listed, "model.safetensors": listed}
     assert json.loads((fresh / MARK).read_text()) == {"step": 4, "files": files}
@@ -87,26 +78,28 @@ def test_damage_is_found(tmp_path):
     assert fault(folder) == "parts/rng_state.pth has 5 bytes instead of 6"
     part.unlink()
     assert fault(folder) == "parts/rng_state.pth is missing"
-    for content in ("", "{", "[]", '{"files": 3}', '{"files": {"a": {}}}'):
+    for content in ("", "[]", '{"files": 3}', '{"files": {"a": {}}}'):
         (folder / MARK).write_text(content)
         assert fault(folder) == f"{MARK} cannot be read"
 
 
-def test_the_newest_whole_one_is_used_and_damaged_ones_go(tmp_path):
+def test_the_newest_whole_one_is_used_and_damaged_ones_are_removed(tmp_path):
     assert usable(tmp_path / "nowhere") is None
     for step in (2, 4, 6):
         mark(checkpoint(tmp_path, f"checkpoint-{step}", whole=False))
-    checkpoint(tmp_path, "checkpoint-8", whole=False)
+    checkpoint(tmp_path, "checkpoint-8", whole=False)  # half-written
+    checkpoint(tmp_path, "best", whole=False)
     assert usable(tmp_path) == tmp_path / "checkpoint-6"
     (tmp_path / "checkpoint-6" / "model.safetensors").unlink()
     with pytest.warns(HeadwiseWarning, match=r"checkpoint-6 is damaged .*missing.*: resuming from checkpoint-4"):
         assert usable(tmp_path) == tmp_path / "checkpoint-4"
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["checkpoint-2", "checkpoint-4"]
+    left = ["best", "checkpoint-2", "checkpoint-4"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == left
     for step in (2, 4):
         (tmp_path / f"checkpoint-{step}" / "model.safetensors").write_text("WEIGHTS")
     with pytest.raises(InputError, match="no other checkpoint to resume from: delete .* start it over"):
         usable(tmp_path)
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["checkpoint-2", "checkpoint-4"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == left
 
 
 def test_a_mark_of_an_earlier_version_is_accepted_with_a_warning(tmp_path):
@@ -120,67 +113,58 @@ def test_a_mark_of_an_earlier_version_is_accepted_with_a_warning(tmp_path):
         assert usable(tmp_path) == folder
 
 
-def test_the_trainers_checkpoints_are_marked(tmp_path):
-    trainer = trainer_of(
-        Trainer, exact_model(), tmp_path, save_strategy="steps", save_steps=1, callbacks=[MarkCheckpoints(tmp_path)]
-    )
-    trainer.train()
-    assert sorted(path.name for path in tmp_path.glob("checkpoint-*")) == ["checkpoint-2", "checkpoint-3"]
-    assert {"model.safetensors", "optimizer.pt", "scheduler.pt", "rng_state.pth", "trainer_state.json"} <= set(
-        json.loads((newest(tmp_path) / MARK).read_text())["files"]
-    )
-    assert fault(newest(tmp_path)) is None
-    assert newest(tmp_path) == tmp_path / "checkpoint-3"
-    assert "TrainerControl" in saved_callbacks(newest(tmp_path))
+# -- several runs from one checkpoint ----------------------------------------------------------------------------------
 
 
-# -- writing -------------------------------------------------------------------------------------------------------
+def write_checkpoint(folder, step, *, whole=True):
+    path = checkpoint(folder, f"checkpoint-{step}", whole=whole)
+    memory = {"value": 0.8, "step": step - 1, "waited": 2, "history": [{"step": step, "eval_mean": 0.8}]}
+    callbacks = {"BestModel": {"args": {}, "attributes": memory}, "Clock": {"attributes": {"epochs": {"0": 3.0}}}}
+    state = {"global_step": step, "epoch": 1.5, "stateful_callbacks": callbacks}
+    (path / "trainer_state.json").write_text(json.dumps(state))
+    return path
 
 
-def test_a_file_is_written(tmp_path):
-    path = tmp_path / "a.json"
-    write_atomically(path, "old")
-    write_atomically(path, "näw")
-    assert path.read_text(encoding="utf-8") == "näw"
-    assert [each.name for each in tmp_path.iterdir()] == ["a.json"]
+def files(folder):
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
-def test_a_full_disk_leaves_the_old_content(tmp_path):
-    """A real limit, that of this process on the size of a file."""
-    path = tmp_path / "a.json"
-    path.write_text("old")
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, before[1]))
-    try:
-        with pytest.raises(OSError, match="File too large"):
-            write_atomically(path, "n" * 5000)
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, before)
-    assert path.read_text() == "old"
-    assert [each.name for each in tmp_path.iterdir()] == ["a.json"]
+def test_an_arm_begins_with_the_newest_checkpoint_but_forgets_which_model_was_best(tmp_path, monkeypatch):
+    trunk, arm = tmp_path / "trunk", tmp_path / "arm"
+    source = write_checkpoint(trunk, 5)
+    write_checkpoint(trunk, 7, whole=False)
+    before = files(trunk)
+
+    def killed(*args):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:  # while the state is rewritten: the mark comes last
+        patch.setattr("headwise.training.checkpoints.write_atomically", killed)
+        with pytest.raises(KeyboardInterrupt):
+            branch(trunk, arm)
+    assert newest(arm) is None
+    branch(trunk, arm)
+    assert files(trunk) == before
+    copy = newest(arm)
+    assert copy == arm / "checkpoint-5"
+    theirs, mine = read_state(source), read_state(copy)
+    forgotten = {"value": None, "step": 0, "waited": 0}
+    theirs["stateful_callbacks"]["BestModel"]["attributes"] |= forgotten
+    assert mine == theirs
+    assert fault(copy) is None  # the mark lists the state as it is in the copy
+    begun = files(arm)
+    branch(trunk, arm)
+    assert files(arm) == begun
 
 
-def test_a_reader_never_sees_half_a_file(tmp_path):
-    path = tmp_path / "a.txt"
-    write_atomically(path, "0" * 100_000)
-    seen, ended = set(), threading.Event()
-
-    def read():
-        while not ended.is_set():
-            text = path.read_text()
-            seen.add((len(text), text == text[0] * len(text)))
-            time.sleep(0.001)
-
-    reader = threading.Thread(target=read)
-    reader.start()
-    for number in range(20):
-        write_atomically(path, str(number % 10) * 100_000)
-    ended.set()
-    reader.join(20)
-    assert seen == {(100_000, True)}
+def test_a_trunk_without_a_checkpoint_is_refused(tmp_path):
+    write_checkpoint(tmp_path / "trunk", 5, whole=False)
+    with pytest.raises(StateError, match="trunk has no checkpoint to go on from"):
+        branch(tmp_path / "trunk", tmp_path / "arm")
+    assert not (tmp_path / "arm").exists()
 
 
-# -- Ctrl-C --------------------------------------------------------------------------------------------------------
+# -- Ctrl-C ------------------------------------------------------------------------------------------------------------
 
 
 class Interrupt(TrainerCallback):
@@ -198,21 +182,16 @@ class Interrupt(TrainerCallback):
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_ends_the_step_saves_and_stops(tmp_path, number):
     stop, before = StopOnRequest(), signal.getsignal(number)
-    model = exact_model()
-    trainer = trainer_of(
-        Trainer,
-        model,
-        tmp_path,
-        max_steps=4,
-        callbacks=[Interrupt(number, 2), stop, MarkCheckpoints(tmp_path)],
-        save_strategy="steps",
-        save_steps=100,
-    )
-    with stop.listening():
+    callbacks = [Interrupt(number, 2), stop, MarkCheckpoints()]
+    options = {"max_steps": 4, "save_strategy": "steps", "save_steps": 100}
+    trainer = trainer_of(Trainer, exact_model(), tmp_path, callbacks=callbacks, **options)
+    with stop.handling_signals():
         trainer.train()
     assert stop.requested
-    assert trainer.state.global_step == 2
     assert newest(tmp_path) == tmp_path / "checkpoint-2"
+    assert {"model.safetensors", "optimizer.pt", "scheduler.pt", "rng_state.pth", "trainer_state.json"} <= set(
+        json.loads((newest(tmp_path) / MARK).read_text())["files"]
+    )
     assert signal.getsignal(number) is before
     # and from there the run ends as if nothing had happened
     whole, again = exact_model(), exact_model()
@@ -221,32 +200,23 @@ def test_a_signal_ends_the_step_saves_and_stops(tmp_path, number):
     assert distance(parameters(whole), parameters(again)) == 0.0
 
 
-def test_in_the_last_step_there_is_nothing_to_stop(tmp_path):
+def test_the_last_step_is_the_end_anyway_and_another_one_can_be_chosen():
     stop = StopOnRequest()
     stop.requested = True
-    control = type("Control", (), {"should_save": False, "should_training_stop": False})()
-    stop.on_step_end(None, TrainerState(global_step=4, max_steps=4), control)
-    assert not control.should_save
-    stop.on_step_end(None, TrainerState(global_step=3, max_steps=4), control)
-    assert control.should_save
-    assert control.should_training_stop
+    for stop_, step, expected in ((stop, 4, (0, 0, 0)), (stop, 3, (0, 1, 1)), (StopOnRequest(3), 3, (1, 1, 1))):
+        control = SimpleNamespace(should_evaluate=False, should_save=False, should_training_stop=False)
+        stop_.on_step_end(None, TrainerState(global_step=step, max_steps=4), control)
+        assert (control.should_evaluate, control.should_save, control.should_training_stop) == expected
 
 
 def test_a_second_ctrl_c_stops_at_once():
-    stop = StopOnRequest()
-    with stop.listening():
+    stop, before = StopOnRequest(), signal.getsignal(signal.SIGINT)
+    with pytest.raises(KeyboardInterrupt), stop.handling_signals():  # noqa: PT012 - the signal needs a moment
         os.kill(os.getpid(), signal.SIGINT)
         time.sleep(0.01)
         assert stop.requested
-        with pytest.raises(KeyboardInterrupt):  # noqa: PT012 - the signal needs a moment
-            os.kill(os.getpid(), signal.SIGINT)
-            time.sleep(0.01)
-
-
-def test_handlers_come_back_after_an_error():
-    before, stop = signal.getsignal(signal.SIGINT), StopOnRequest()
-    with pytest.raises(ZeroDivisionError), stop.listening():
-        raise ZeroDivisionError
+        os.kill(os.getpid(), signal.SIGINT)
+        time.sleep(0.01)
     assert signal.getsignal(signal.SIGINT) is before
 
 
@@ -254,7 +224,7 @@ def test_in_another_thread_signals_are_left_alone():
     before, stop, seen = signal.getsignal(signal.SIGINT), StopOnRequest(), []
 
     def work():
-        with stop.listening():
+        with stop.handling_signals():
             seen.append(signal.getsignal(signal.SIGINT))
 
     thread = threading.Thread(target=work)

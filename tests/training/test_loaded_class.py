@@ -7,7 +7,8 @@ import pytest
 import torch
 import transformers
 from conftest import SIZES, build_batch, build_model
-from transformers import BertConfig, BertForMaskedLM, BertModel
+from training.tiny_encoder import build_tokenizer
+from transformers import BertModel
 
 import headwise as hw
 from headwise.attention import pruned_heads
@@ -17,12 +18,10 @@ from headwise.training.saving import save_classifier
 
 PRUNED = {0: (1, 2), 1: (0, 1, 2, 3)}
 IMAGES = {"image_size": 12, "patch_size": 4, "num_channels": 3}
-TEXT = [
-    f"{prefix}{suffix}"
-    for prefix in ("Bert", "Roberta", "DistilBert", "Electra")
-    for suffix in ("Model", "ForTokenClassification", "ForQuestionAnswering", "ForMaskedLM", "ForMultipleChoice")
-] + ["BertForSequenceClassification", "BertForPreTraining", "BertForNextSentencePrediction"]
-VISION = ["ViTModel", "ViTForImageClassification", "ViTForMaskedImageModeling"]
+SUFFIXES = ("Model", "ForTokenClassification", "ForQuestionAnswering", "ForMultipleChoice", "ForPreTraining")
+TIED = ["BertForMaskedLM", "RobertaForMaskedLM", "DistilBertForMaskedLM", "ElectraForMaskedLM"]
+VISION = ["ViTModel", "ViTForImageClassification"]
+WHOLE = [("BertForMaskedLM", {}), ("ViTModel", {})]
 
 
 def build(name, **options):
@@ -64,8 +63,10 @@ def assert_same(loaded, model):
     assert pruned_heads(loaded) == pruned_heads(model)
 
 
-@pytest.mark.parametrize("pruned", [{}, PRUNED], ids=["whole", "pruned"])
-@pytest.mark.parametrize("name", [*TEXT, *VISION])
+@pytest.mark.parametrize(
+    ("name", "pruned"),
+    [*WHOLE, *((name, PRUNED) for name in (*(f"Bert{suffix}" for suffix in SUFFIXES), *TIED, *VISION))],
+)
 def test_the_saved_class_comes_back_and_answers_the_same(name, pruned, tmp_path):
     model = without(build(name), pruned)
     model.save_pretrained(tmp_path)
@@ -76,7 +77,7 @@ def test_the_saved_class_comes_back_and_answers_the_same(name, pruned, tmp_path)
         assert_same(hw.load(tmp_path / "again"), model)
 
 
-@pytest.mark.parametrize("name", [name for name in TEXT if name.endswith("ForMaskedLM")])
+@pytest.mark.parametrize("name", TIED)
 def test_tied_weights_stay_tied(name, tmp_path):
     hw.prune(build(name), PRUNED).save_pretrained(tmp_path)
     loaded = hw.load(tmp_path)
@@ -86,14 +87,6 @@ def test_tied_weights_stay_tied(name, tmp_path):
     with torch.no_grad():
         table.add_(1.0)
     assert not torch.equal(answers(loaded)[0], before)
-
-
-def test_a_decoder_of_its_own_stays_apart(tmp_path):
-    model = BertForMaskedLM(BertConfig(**SIZES, tie_word_embeddings=False)).eval()
-    hw.prune(model, PRUNED).save_pretrained(tmp_path)
-    loaded = hw.load(tmp_path)
-    assert loaded.get_output_embeddings().weight is not loaded.get_input_embeddings().weight
-    assert_same(loaded, model)
 
 
 @pytest.mark.parametrize("pruned", [{}, PRUNED], ids=["whole", "pruned"])
@@ -114,26 +107,19 @@ def change_config(folder, **changes):
     "named",
     [
         "os",
-        "utils",
         "AutoModel",
         "PreTrainedModel",
-        "BertPreTrainedModel",
         "BertConfig",
-        "BertTokenizer",
-        "pipeline",
         "RobertaModel",
-        "canary_of_classes",
         "canary_of_classes.Model",
         "__import__",
-        "",
         7,
     ],
 )
-@pytest.mark.parametrize("pruned", [{}, PRUNED], ids=["whole", "pruned"])
-def test_only_model_classes_of_transformers_for_this_config_are_loaded(named, pruned, tmp_path, monkeypatch):
+def test_only_model_classes_of_transformers_for_this_config_are_loaded(named, tmp_path, monkeypatch):
     (tmp_path / "canary_of_classes.py").write_text("raise SystemExit('the config chose a module')")
     monkeypatch.syspath_prepend(tmp_path)
-    without(build("BertModel"), pruned).save_pretrained(tmp_path)
+    build("BertModel").save_pretrained(tmp_path)
     change_config(tmp_path, architectures=[named])
     with pytest.raises(InputError) as caught:
         hw.load(tmp_path)
@@ -142,7 +128,7 @@ def test_only_model_classes_of_transformers_for_this_config_are_loaded(named, pr
     assert "canary_of_classes" not in sys.modules
 
 
-@pytest.mark.parametrize("names", [None, [], "BertModel", {}])
+@pytest.mark.parametrize("names", [None, "BertModel"])
 def test_a_config_without_a_class(names, tmp_path):
     build("BertModel").save_pretrained(tmp_path)
     change_config(tmp_path, architectures=names)
@@ -158,15 +144,8 @@ def test_weights_that_do_not_fit_the_class_are_not_made_up(tmp_path):
         hw.load(tmp_path)
 
 
-def test_an_encoder_whose_classifier_lies_beside_it_needs_its_record(tmp_path, tokenizer_of_tests):
-    save_classifier(change_head(build_model("bert"), "relu"), tokenizer_of_tests, tmp_path, "relu")
+def test_an_encoder_whose_classifier_lies_beside_it_needs_its_record(tmp_path):
+    save_classifier(change_head(build_model("bert"), "relu"), build_tokenizer(), tmp_path, "relu")
     with pytest.raises(InputError, match="holds a BertModel without a trained classifier"):
         hw.load(tmp_path)
     assert isinstance(transformers.AutoModel.from_pretrained(tmp_path), BertModel)
-
-
-@pytest.fixture
-def tokenizer_of_tests():
-    from training.tiny_encoder import build_tokenizer
-
-    return build_tokenizer(mask_token="[MASK]")

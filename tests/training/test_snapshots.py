@@ -14,7 +14,6 @@ from headwise.errors import InputError
 from headwise.experiments.apply import load_run
 from headwise.experiments.prepare import Place
 from headwise.experiments.recipe import check_recipe
-from headwise.experiments.recipe_files import read_recipe
 from headwise.experiments.run import train
 from headwise.experiments.snapshots import NAME, read_snapshots
 from headwise.experiments.splits import read_split
@@ -62,15 +61,10 @@ def test_looking_changes_no_bit_of_the_model(runs):
     assert read_snapshots(runs / "without") is None
 
 
-def test_a_damaged_file_is_told(runs):
+def test_a_damaged_file_is_refused(runs):
     path = runs / "with" / NAME
     whole = path.read_bytes()
     path.write_bytes(whole[:50])
     with pytest.raises(InputError, match="damaged"):
         read_snapshots(runs / "with")
     path.write_bytes(whole)
-
-
-def test_a_recipe_without_snapshots_is_what_it_was():
-    assert "snapshots" not in read_recipe("demo", []).as_data()["training"]
-    assert read_recipe("demo", ["training.snapshots=3"]).as_data()["training"]["snapshots"] == 3

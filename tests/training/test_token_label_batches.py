@@ -10,7 +10,7 @@ from transformers import DataCollatorWithPadding, default_data_collator
 from headwise.data import Collator
 from headwise.errors import InputError
 from headwise.ssa.dataset import TokenLabels
-from headwise.training.ssa_data import Probeable, TokenLabelCollator, WithoutWords, WithTokenLabels
+from headwise.training.relabelling import Probeable, TokenLabelCollator, WithTokenLabels
 
 NONE = float("nan")
 # Of two examples of five and three tokens; frames have none.
@@ -38,26 +38,25 @@ def test_examples_carry_their_labels_and_no_words(data):
     assert "word_ids" in data.data[0]  # the data set of the user stays as it was
 
 
-def test_without_labels_there_are_none(data):
-    data.labels = None
-    assert "ssa_labels" not in data[0]
-    assert set(batch_of(data, Collator(0))) == {"input_ids", "attention_mask", "labels"}
+def left_padding():
+    tokenizer = build_tokenizer()
+    tokenizer.padding_side = "left"
+    return DataCollatorWithPadding(tokenizer)
 
 
-def test_new_labels_are_seen_at_once(data):
-    data.labels = TokenLabels(np.zeros(8, np.float32), LABELS.starts)
-    assert data[0]["ssa_labels"].tolist() == [0] * 5
+def without_a_mask(rows):
+    return {"input_ids": nn.utils.rnn.pad_sequence([torch.tensor(row["input_ids"]) for row in rows], True)}
 
 
 @pytest.mark.parametrize(
     ("collate", "second"),
     [
-        (Collator(0), [IGNORED, 1, IGNORED, IGNORED, IGNORED]),
         (Collator(0, side="left"), [IGNORED, IGNORED, IGNORED, 1, IGNORED]),
         (Collator(0, padding="fixed", max_length=6), [IGNORED, 1, IGNORED, IGNORED, IGNORED, IGNORED]),
-        (Collator(0, padding="fixed", max_length=6, side="left"), [IGNORED, IGNORED, IGNORED, IGNORED, 1, IGNORED]),
+        (left_padding(), [IGNORED, IGNORED, IGNORED, 1, IGNORED]),
+        (without_a_mask, [IGNORED, 1, IGNORED, IGNORED, IGNORED]),
     ],
-    ids=["right", "left", "fixed", "fixed left"],
+    ids=["left", "fixed", "transformers", "no mask"],
 )
 def test_labels_stand_at_their_tokens(data, collate, second):
     batch = batch_of(data, collate)
@@ -69,36 +68,17 @@ def test_labels_stand_at_their_tokens(data, collate, second):
     assert batch["ssa_labels"][known].tolist() == [1, 0.25, 0, 1]
 
 
-@pytest.mark.parametrize("side", ["right", "left"])
-def test_transformers_own_collator(data, side):
-    tokenizer = build_tokenizer()
-    tokenizer.padding_side = side
-    batch = batch_of(data, DataCollatorWithPadding(tokenizer))
-    known = batch["ssa_labels"] != IGNORED
-    assert batch["input_ids"][known].tolist() == [7, 8, 9, 10]
-    assert batch["labels"].tolist() == [1, 0]
-
-
 @pytest.mark.parametrize("left", [False, True])
 def test_examples_may_be_padded_already(left):
-    """Their labels have the padding's places, too."""
+    """Their labels have the positions of the padding, too."""
     ids, mask, values = [2, 10, 3, 0, 0], [1, 1, 1, 0, 0], [NONE, 1, NONE, NONE, NONE]
     order = slice(None, None, -1) if left else slice(None)
     padded = {"input_ids": ids[order], "attention_mask": mask[order], "labels": 0}
-    whole = {"input_ids": [2, 7, 8, 9, 3], "attention_mask": [1] * 5, "labels": 1}
-    data = WithTokenLabels([whole, padded])
+    data = WithTokenLabels([{**ROWS[0], "attention_mask": [1] * 5}, padded])
     flat = [NONE, 1, 0.25, 0, NONE, *values[order]]
     data.labels = TokenLabels(np.array(flat, np.float32), np.array([0, 5, 10]))
     batch = batch_of(data, default_data_collator)
-    known = batch["ssa_labels"] != IGNORED
-    assert batch["input_ids"][known].tolist() == [7, 8, 9, 10]
-
-
-def test_a_batch_without_a_mask_is_padded_on_the_right(data):
-    def collate(rows):
-        return {"input_ids": nn.utils.rnn.pad_sequence([torch.tensor(row["input_ids"]) for row in rows], True)}
-
-    assert batch_of(data, collate)["ssa_labels"][1].tolist() == [IGNORED, 1, IGNORED, IGNORED, IGNORED]
+    assert batch["input_ids"][batch["ssa_labels"] != IGNORED].tolist() == [7, 8, 9, 10]
 
 
 def test_a_collator_that_cuts_is_refused(data):
@@ -109,22 +89,9 @@ def test_a_collator_that_cuts_is_refused(data):
         batch_of(data, cutting)
 
 
-# -- data sets of others -----------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("name", ["labels", "label", "label_ids"])
-def test_labels_by_any_name(name):
-    data = Probeable([{"input_ids": [2, 7, 3], name: 1, "text": "cat"}], {"input_ids", "labels", "label"})
-    assert len(data) == 1
-    assert data[0] == {"input_ids": [2, 7, 3], "labels": 1}
-
-
-def test_words_stay_and_knowledge_goes():
-    row = {"input_ids": [2, 7, 3], "word_ids": [-1, 0, -1], "knowledge": {}, "mine": 4, "labels": 1}
-    assert set(Probeable([row], {"input_ids", "labels"})[0]) == {"input_ids", "word_ids", "labels"}
+def test_the_labeller_sees_words_and_labels_but_no_knowledge():
+    row = {"input_ids": [2, 7, 3], "word_ids": [-1, 0, -1], "knowledge": {}, "mine": 4, "label": 1}
+    found = Probeable([row], {"input_ids", "labels"})[0]
+    assert found == {"input_ids": [2, 7, 3], "word_ids": [-1, 0, -1], "labels": 1}
     assert set(Probeable([row], None)[0]) == {"input_ids", "word_ids", "labels", "mine"}
     assert "knowledge" in row
-
-
-def test_the_collator_is_not_shown_words():
-    assert WithoutWords(lambda items: items)([{"input_ids": [2], "word_ids": [0]}]) == [{"input_ids": [2]}]

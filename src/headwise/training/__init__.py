@@ -1,11 +1,15 @@
-"""Training: the only place that knows transformers' Trainer."""
+"""Training: the only place that knows transformers' Trainer.
+
+What a run on one task without token labels and knowledge about words does not need is loaded on first use.
+"""
+
+from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from headwise.registry import lazy_names
 from headwise.training.arguments import Material, RunArguments, TaskData, run_arguments
 from headwise.training.callbacks import Listener, ReportProgress, Silence
-from headwise.training.classifier import MultiTask
 from headwise.training.encoders import BUILTIN, Encoder, check_length, find_encoder, freeze, load_classifier
 from headwise.training.fit import Outcome, fit
 from headwise.training.guide_callback import GuideCallback, log_losses
@@ -14,6 +18,7 @@ from headwise.training.saving import load, load_classifier_folder, save_classifi
 from headwise.training.trainer import GuidedTrainer
 
 if TYPE_CHECKING:
+    from headwise.training.multitask import MultiTask
     from headwise.training.relabelling import SSACallback, relabel
     from headwise.training.word_knowledge import (
         KnowledgeCollator,
@@ -65,6 +70,7 @@ __all__ = [
 __getattr__ = lazy_names(
     __name__,
     {
+        "multitask": ("MultiTask",),
         "relabelling": ("SSACallback", "relabel"),
         "word_knowledge": (
             "KnowledgeCollator",

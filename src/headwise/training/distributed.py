@@ -10,17 +10,17 @@ import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from datetime import timedelta
+from types import SimpleNamespace
 from typing import Any, TypeVar
 
 import torch
 from accelerate import PartialState  # type: ignore[import-untyped]
-from torch.utils.data import Sampler
+from accelerate.utils import parse_flag_from_env  # type: ignore[import-untyped]
 
 from headwise.errors import HeadwiseError, InputError
 
-Answer = TypeVar("Answer")
+T = TypeVar("T")
 
 # The others wait while the first one scores and writes, possibly for hours; a process that dies is noticed at once.
 TIMEOUT = timedelta(days=7)
@@ -28,19 +28,9 @@ TIMEOUT = timedelta(days=7)
 EXIT_TIMEOUT = timedelta(seconds=10)
 # What gloo and NCCL say of a process that is gone.
 GONE = ("Connection closed by peer", "Connection reset by peer", "Broken pipe", "remote process exited")
-
-
-@dataclass
-class _State:
-    """What this process knows of the others beside what torch knows."""
-
-    group: Any = None
-    """For objects sent between processes, apart from the gradients; None for the default group."""
-    reporter: int | None = None
-    """The rank that reports an error that all know of."""
-
-
-_STATE = _State()
+# group: for objects sent between processes, apart from the gradients; None for the default group.
+# reporter: the rank that reports an error that all know of.
+_STATE = SimpleNamespace(group=None, reporter=None)
 
 
 class LostProcess(HeadwiseError):
@@ -61,26 +51,18 @@ def launched() -> int:
 
 def count() -> int:
     """The world size: how many processes train together."""
-    return torch.distributed.get_world_size() if _initialized() else 1
-
-
-def rank() -> int:
-    """The number of this process, from 0."""
-    return torch.distributed.get_rank() if _initialized() else 0
+    together = torch.distributed.is_available() and torch.distributed.is_initialized()
+    return torch.distributed.get_world_size() if together else 1
 
 
 def first() -> bool:
     """Whether this is the process that writes and logs."""
-    return rank() == 0
-
-
-def _initialized() -> bool:
-    return torch.distributed.is_available() and torch.distributed.is_initialized()
+    return count() == 1 or torch.distributed.get_rank() == 0
 
 
 def initialize() -> None:
     """Connect to the other processes that a launcher has started, if it has."""
-    if _initialized():
+    if count() > 1:
         return
     if launched() == 1:
         # Without a GPU, accelerate (1.15) starts one process where several were asked for, and sets the address where
@@ -99,17 +81,13 @@ def initialize() -> None:
             "launch or torchrun, or unset WORLD_SIZE (docs/training.md)."
         )
     for name in ("FSDP", "DEEPSPEED", "MEGATRON_LM"):
-        if _is_set(f"ACCELERATE_USE_{name}"):
+        if parse_flag_from_env(f"ACCELERATE_USE_{name}"):
             raise InputError(
                 f"accelerate is set to {name}, which cuts the model into pieces: headwise train gives every process "
                 "the whole model; choose plain data-parallel training (docs/training.md)."
             )
-    PartialState(cpu=_is_set("ACCELERATE_USE_CPU") or not torch.accelerator.is_available())
+    PartialState(cpu=parse_flag_from_env("ACCELERATE_USE_CPU") or not torch.accelerator.is_available())
     _STATE.group = torch.distributed.new_group(backend="gloo", timeout=TIMEOUT)
-
-
-def _is_set(name: str) -> bool:
-    return os.environ.get(name, "").lower() in ("1", "true", "yes", "on")
 
 
 # -- what all agree on -------------------------------------------------------------------------------------------------
@@ -117,39 +95,28 @@ def _is_set(name: str) -> bool:
 
 def barrier() -> None:
     """Wait until all processes are here."""
-    if _initialized():
+    if count() > 1:
         torch.distributed.barrier(group=_STATE.group)
 
 
-def from_first(compute: Callable[[], Answer]) -> Answer:
-    """What the first process computes; the others wait for it."""
-    if count() == 1:
-        return compute()
-    values: list[Any] = [compute() if first() else None]
-    torch.distributed.broadcast_object_list(values, src=0, group=_STATE.group)
-    value: Answer = values[0]
-    return value
-
-
-def gather(mine: Any) -> list[Any]:
-    """The objects of all processes, by rank."""
-    if count() == 1:
-        return [mine]
-    parts: list[Any] = [None] * count()
-    torch.distributed.all_gather_object(parts, mine, group=_STATE.group)
+def gather(mine: T) -> list[T]:
+    """What each process has, in the order of their ranks."""
+    parts = [mine] * count()
+    if len(parts) > 1:
+        torch.distributed.all_gather_object(parts, mine, group=_STATE.group)
     return parts
+
+
+def from_first(compute: Callable[[], T]) -> T:
+    """What the first process computes; the others wait for it."""
+    values: list[Any] = gather(compute() if first() else None)
+    value: T = values[0]
+    return value
 
 
 def all_sum(numbers: Sequence[float]) -> list[float]:
     """The sum of each number over all processes."""
-    if count() == 1:
-        return list(numbers)
-    values = torch.tensor(list(numbers), dtype=torch.float64)
-    if torch.distributed.get_backend(_STATE.group) == "nccl":
-        values = values.to("cuda")
-    torch.distributed.all_reduce(values, group=_STATE.group)
-    sums: list[float] = values.tolist()
-    return sums
+    return list(map(sum, zip(*gather(list(numbers)), strict=True)))
 
 
 @contextmanager
@@ -160,36 +127,13 @@ def all_or_none() -> Iterator[None]:
         yield
     except Exception as raised:
         error = raised
-    if count() > 1:
-        failed = [number for number, bad in enumerate(gather(error is not None)) if bad]
-        if failed:
-            _STATE.reporter = failed[0]
-        if failed and error is None:
-            raise FailedElsewhere(f"process {failed[0]} failed, and reports why.")
+    failed = gather(error is not None)
+    if any(failed) and count() > 1:
+        _STATE.reporter = failed.index(True)
+        if error is None:
+            raise FailedElsewhere(f"process {_STATE.reporter} failed, and reports why.")
     if error is not None:
         raise error
-
-
-class PartOfBatches(Sampler[list[int]]):
-    """The part of one process in every batch of another sampler, taken in turns, so that lengths are alike.
-
-    A batch of fewer examples than processes leaves some without any: they repeat its first one, since all processes
-    must take the same steps.
-    """
-
-    def __init__(self, batches: Any, rank: int, processes: int) -> None:
-        """`batches` yields the batches of all processes together."""
-        self.batches = batches
-        self._rank, self._processes = rank, processes
-
-    def __len__(self) -> int:
-        """Batches per epoch."""
-        return len(self.batches)
-
-    def __iter__(self) -> Iterator[list[int]]:
-        """The part of each batch of the epoch."""
-        for batch in self.batches:
-            yield batch[self._rank :: self._processes] or batch[:1]
 
 
 # -- how they end ------------------------------------------------------------------------------------------------------
@@ -214,7 +158,7 @@ def reports(error: Exception) -> bool:
     if count() == 1:
         return True
     if _STATE.reporter is not None:
-        return rank() == _STATE.reporter
+        return bool(torch.distributed.get_rank() == _STATE.reporter)
     if isinstance(error, LostProcess):
         return first()
     return first() if _all_arrive() else True

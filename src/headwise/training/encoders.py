@@ -13,16 +13,19 @@ from typing import Any
 
 from torch import nn
 from transformers import MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING, set_seed
+from transformers.utils import logging as transformers_logging
 
 from headwise.attention import Seam
 from headwise.attention.pretrained import class_in, read_config, read_model, read_tokenizer, reason_of
 from headwise.attention.surgery import pruned_class, pruned_in
 from headwise.cache import file_digest
 from headwise.errors import InputError, UnsupportedModelError, choices
-from headwise.training.classifier import change_head
-from headwise.training.saving import TASKS_KEY
 
-# Keep the libraries below us from talking over the result.
+# In the config of a run on several tasks: the tasks in their order (transformers sorts keys), with what a config of
+# transformers says about one.
+TASKS_KEY = "headwise_tasks"
+# RoBERTa's positions start behind the padding index.
+_OFFSET_FAMILIES = ("roberta", "xlm-roberta", "camembert", "xlm-roberta-xl", "mpnet")
 
 
 def quiet_libraries() -> None:
@@ -32,53 +35,7 @@ def quiet_libraries() -> None:
     logging.getLogger("transformers").setLevel(logging.ERROR)
     logging.getLogger("accelerate").setLevel(logging.ERROR)
     warnings.filterwarnings("ignore", module=r"(transformers|accelerate|torch)\b")
-    pass
-
-    hide_loading_bars()
-
-
-# Which parameters stay as they are.
-
-
-def freeze(model: nn.Module, parts: Sequence[str | int]) -> int:
-    """Freeze parts of an encoder and return how many parameters that are.
-
-    A part is "embeddings", "encoder" (everything but the classifier), or the number of a layer, from 0.
-    """
-    frozen = 0
-    for part in parts:
-        for parameter in _parameters(model, part):
-            frozen += parameter.numel() if parameter.requires_grad else 0
-            parameter.requires_grad_(False)
-    if not any(parameter.requires_grad for parameter in model.parameters()):
-        raise InputError("training.freeze leaves nothing to train: leave some part out of it.")
-    return frozen
-
-
-def _parameters(model: nn.Module, part: str | int) -> list[nn.Parameter]:
-    base = getattr(model, "base_model", model)
-    if part == "encoder":
-        return list(base.parameters())
-    if part == "embeddings":
-        embeddings = getattr(base, "embeddings", None)
-        if embeddings is None:
-            raise InputError("training.freeze: this model has no part named embeddings.")
-        return list(embeddings.parameters())
-    count = Seam.of(model).family.shape[0]
-    if isinstance(part, bool) or not isinstance(part, int) or not 0 <= part < count:
-        raise InputError(
-            f"training.freeze names {part!r}: expected embeddings, encoder, or layers from 0 to {count - 1}."
-        )
-    layers = _layers(base, count)
-    return list(layers[part].parameters())
-
-
-def _layers(base: nn.Module, count: int) -> nn.ModuleList:
-    """The list of the encoder's layers: the outermost module list of the right length."""
-    for module in base.modules():
-        if isinstance(module, nn.ModuleList) and len(module) == count:
-            return module
-    raise InputError("training.freeze: the layers of this model share weights, so single ones cannot be frozen.")
+    transformers_logging.disable_progress_bar()  # for loading weights, which takes a second
 
 
 @dataclass(frozen=True)
@@ -104,6 +61,24 @@ BUILTIN = {
 }
 
 
+def builtin_folder(name: str) -> Path:
+    """The folder of a built-in encoder, its weights checked."""
+    if name not in BUILTIN:
+        raise InputError(f"unknown built-in model {name!r}: {choices(name, BUILTIN)}.")
+    entry = BUILTIN[name]
+    package = importlib.util.find_spec(entry.package)
+    if package is None or not package.origin:
+        raise InputError(f"model {name!r} is not installed: {entry.install}.")
+    folder = Path(package.origin).parent / entry.folder
+    weights = folder / "model.safetensors"
+    if not weights.is_file() or file_digest(weights) != entry.sha256:
+        raise InputError(
+            f"model {name!r}: the weights in package {entry.package} are not those that were checked (sha256 "
+            f"{entry.sha256[:12]}...): reinstall it, and do not use it if that does not help."
+        )
+    return folder
+
+
 @dataclass(frozen=True)
 class Encoder:
     """An encoder that was found: where it is, and what it can take."""
@@ -119,14 +94,21 @@ class Encoder:
         """Most tokens that the model can take; None if nothing says so."""
         positions = getattr(self.config, "max_position_embeddings", None)
         if positions and self.config.model_type in _OFFSET_FAMILIES:
-            positions -= self.config.pad_token_id + 1  # RoBERTa's positions start behind the padding index
+            positions -= self.config.pad_token_id + 1
         known = (positions, self.tokenizer.model_max_length)
         return min(
             (int(limit) for limit in known if isinstance(limit, int | float) and 0 < limit < 10**6), default=None
         )
 
 
-_OFFSET_FAMILIES = ("roberta", "xlm-roberta", "camembert", "xlm-roberta-xl", "mpnet")
+def check_length(encoder: Encoder, max_length: int) -> None:
+    """Refuse more tokens than the model has positions."""
+    longest = encoder.longest
+    if longest is not None and max_length > longest:
+        raise InputError(
+            f"data.max_length is {max_length}, but {encoder.name} takes at most {longest} tokens: set it to "
+            f"{longest} or less."
+        )
 
 
 def find_encoder(name: str, *, network: bool = False) -> Encoder:
@@ -145,13 +127,13 @@ def find_encoder(name: str, *, network: bool = False) -> Encoder:
         config = read_config(path, local_only=local_only)
         tokenizer = read_tokenizer(path, local_only=local_only)
     except Exception as error:  # other people's files, in which anything may be wrong
-        raise InputError(_not_loaded(name, is_folder, network, error)) from error
+        raise InputError(_not_loaded(name, path, network, error)) from error
     if len(tokenizer) <= len(tokenizer.all_special_ids):  # transformers makes an empty one where there are no files
         raise InputError(f"model {name!r}: it has no tokenizer; save one with it (tokenizer.save_pretrained).")
     backend = getattr(tokenizer, "backend_tokenizer", None)
     if backend is None:
         raise InputError(f"model {name!r}: it has no fast tokenizer; save one with it (tokenizer.json).")
-    # Some saved tokenizers cut and pad by themselves (MiniLM's at 128): lengths are the recipe's business.
+    # Some saved tokenizers cut and pad (MiniLM's at 128): lengths are the recipe's business.
     backend.no_truncation()
     backend.no_padding()
     return Encoder(name, path, local_only, tokenizer, config)
@@ -162,7 +144,8 @@ def load_classifier(
 ) -> nn.Module:
     """The encoder with a fresh classifier on top, or one that gives a number; the seed decides its weights.
 
-    A ranking model has one logit and binary cross-entropy (Eq. 2), which transformers calls multi-label.
+    A ranking model has one logit and binary cross-entropy (Eq. 2), which transformers calls multi-label. An encoder of
+    which a part would start at random is refused; the classifier and the pooler may.
     """
     set_seed(seed)
     problem = "multi_label_classification" if kind == "ranking" else "regression"
@@ -188,60 +171,28 @@ def load_classifier(
     except UnsupportedModelError:
         raise
     except Exception as error:  # other people's files, in which anything may be wrong
-        raise InputError(
-            _not_loaded(encoder.name, Path(encoder.path).is_dir(), not encoder.local_only, error)
-        ) from error
+        raise InputError(_not_loaded(encoder.name, encoder.path, not encoder.local_only, error)) from error
     model.__class__ = whole
-    _check_weights(encoder.name, model, found)
+    missing = [*found["missing_keys"], *(key[0] for key in found["mismatched_keys"])]
+    lost = sorted(key for key in missing if key.startswith(f"{model.base_model_prefix}.") and "pooler" not in key)
+    if lost:
+        raise InputError(
+            f"model {encoder.name!r}: its file lacks {len(lost)} weights of the encoder or has them in another size, "
+            f"{lost[0]} first: it does not fit its config.json; save it again."
+        )
     model.config.__dict__.pop(TASKS_KEY, None)  # of a run on several tasks, which this one is not
     model = model.float()  # half-precision files are trained in float32; bf16 is a matter of autocast
     # Its loss is a mean over the batch, whatever its signature lets transformers' Trainer believe.
     model.accepts_loss_kwargs = False
+    if head == "pooler":
+        return model  # type: ignore[no-any-return]
+    from headwise.training.classifier import change_head
+
     return change_head(model, head)
 
 
-def _check_weights(name: str, model: Any, found: dict[str, Any]) -> None:
-    """Refuse an encoder of which a part would start at random; the classifier and the pooler may."""
-    missing = [*found["missing_keys"], *(key[0] for key in found["mismatched_keys"])]
-    prefix = f"{model.base_model_prefix}."
-    lost = sorted(key for key in missing if key.startswith(prefix) and "pooler" not in key)
-    if lost:
-        raise InputError(
-            f"model {name!r}: its file lacks {len(lost)} weights of the encoder or has them in another size, {lost[0]} "
-            "first: it does not fit its config.json; save it again."
-        )
-
-
-def check_length(encoder: Encoder, max_length: int) -> None:
-    """Refuse more tokens than the model has positions."""
-    longest = encoder.longest
-    if longest is not None and max_length > longest:
-        raise InputError(
-            f"data.max_length is {max_length}, but {encoder.name} takes at most {longest} tokens: set it to "
-            f"{longest} or less."
-        )
-
-
-def builtin_folder(name: str) -> Path:
-    """Where a built-in encoder lies, its weights checked."""
-    if name not in BUILTIN:
-        raise InputError(f"unknown built-in model {name!r}: {choices(name, BUILTIN)}.")
-    entry = BUILTIN[name]
-    found = importlib.util.find_spec(entry.package)
-    if found is None or not found.origin:
-        raise InputError(f"model {name!r} is not installed: {entry.install}.")
-    folder = Path(found.origin).parent / entry.folder
-    weights = folder / "model.safetensors"
-    if not weights.is_file() or file_digest(weights) != entry.sha256:
-        raise InputError(
-            f"model {name!r}: the weights in package {entry.package} are not those that were checked (sha256 "
-            f"{entry.sha256[:12]}...): reinstall it, and do not use it if that does not help."
-        )
-    return folder
-
-
-def _not_loaded(name: str, is_folder: bool, network: bool, error: Exception) -> str:
-    if is_folder:
+def _not_loaded(name: str, path: str, network: bool, error: Exception) -> str:
+    if Path(path).is_dir():
         return f"model {name!r} cannot be loaded: {reason_of(error)}"
     if not network:
         return (
@@ -251,8 +202,35 @@ def _not_loaded(name: str, is_folder: bool, network: bool, error: Exception) -> 
     return f"model {name!r} cannot be loaded from the Hub: {reason_of(error)}"
 
 
-def hide_loading_bars() -> None:
-    """No bar for loading weights: it takes a second, and the bar would stand between the user's own lines."""
-    from transformers.utils import logging
+def freeze(model: nn.Module, parts: Sequence[str | int]) -> int:
+    """Freeze parts of an encoder and return how many parameters that are.
 
-    logging.disable_progress_bar()
+    A part is "embeddings", "encoder" (everything but the classifier), or the number of a layer, from 0.
+    """
+    base: nn.Module = getattr(model, "base_model", model)
+    frozen = 0
+    for part in parts:
+        module: Any = base
+        if part == "embeddings":
+            module = getattr(base, "embeddings", None)
+            if module is None:
+                raise InputError("training.freeze: this model has no part named embeddings.")
+        elif part != "encoder":
+            count = Seam.of(model).family.shape[0]
+            if isinstance(part, bool) or not isinstance(part, int) or not 0 <= part < count:
+                raise InputError(
+                    f"training.freeze names {part!r}: expected embeddings, encoder, or layers from 0 to {count - 1}."
+                )
+            # The encoder's layers are the outermost module list of the right length.
+            lists = [each for each in base.modules() if isinstance(each, nn.ModuleList) and len(each) == count]
+            if not lists:
+                raise InputError(
+                    "training.freeze: the layers of this model share weights, so single ones cannot be frozen."
+                )
+            module = lists[0][part]
+        for parameter in module.parameters():
+            frozen += parameter.numel() if parameter.requires_grad else 0
+            parameter.requires_grad_(False)
+    if not any(parameter.requires_grad for parameter in model.parameters()):
+        raise InputError("training.freeze leaves nothing to train: leave some part out of it.")
+    return frozen

@@ -1,4 +1,4 @@
-"""Train one model on one data set: transformers' Trainer, with exact resumption and the best model kept."""
+"""Train a model: transformers' Trainer, with exact resumption and the best model kept."""
 
 from __future__ import annotations
 
@@ -8,149 +8,27 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_model, save_model
 from torch import nn
-from transformers import PrinterCallback, TrainerCallback, TrainerState
+from transformers import TrainerCallback, TrainerState
 
 from headwise.attention.pretrained import check_readable
 from headwise.cache import file_digest
 from headwise.disk import write_atomically
 from headwise.errors import DiskError, InputError
-from headwise.ssa import TOKEN_HEAD
+from headwise.ssa.supervise import TOKEN_HEAD
 from headwise.training import distributed
-from headwise.training.arguments import Material, RunArguments
-from headwise.training.callbacks import NEW, BestModel, Clock, TellWatcher, Watch
-from headwise.training.checkpoints import (
-    MarkCheckpoints,
-    StopAt,
-    StopOnRequest,
-    newest,
-    saved_callbacks,
-    usable,
-)
-from headwise.training.classifier import MultiTask
-from headwise.training.guide_callback import add_guide_callback
-from headwise.training.saving import load_trained
+from headwise.training.arguments import MEAN, Material, RunArguments
+from headwise.training.callbacks import NEW, BestModel, Clock, Watch
+from headwise.training.checkpoints import MarkCheckpoints, StopOnRequest, newest, read_state, usable
 from headwise.training.trainer import RunTrainer
 
-# Under which conditions a run trains; all undone afterwards.
-
-
-@contextmanager
-def deterministic() -> Iterator[None]:
-    """The same bits for the same work, whatever else the machine does; undone afterwards."""
-    before = torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()
-    memory: Any = torch.utils.deterministic
-    fill = memory.fill_uninitialized_memory
-    torch.use_deterministic_algorithms(True, warn_only=True)
-    memory.fill_uninitialized_memory = False  # costs time and changes no result of ours
-    try:
-        yield
-    finally:
-        torch.use_deterministic_algorithms(before[0], warn_only=before[1])
-        memory.fill_uninitialized_memory = fill
-
-
-@contextmanager
-def own_forward(model: nn.Module) -> Iterator[None]:
-    """For bf16, accelerate replaces the model's forward; afterwards the model computes as it will once it is saved."""
-    before = model.__dict__.get("forward")
-    try:
-        yield
-    finally:
-        # With this mark accelerate would leave the model alone the next time, and that training would be in fp32.
-        for name in ("_original_forward", "forward", "_is_accelerate_prepared"):
-            model.__dict__.pop(name, None)
-        if before is not None:
-            model.__dict__["forward"] = before
-
-
-# Start from a classifier that was fine-tuned before.
-
-
-def start_from(model: nn.Module, folder: str) -> list[str]:
-    """Take every weight that fits from a saved classifier (the authors' use_saved); returns the names that did not.
-
-    Encoder and classifier have to fit, and the labels have to be the same; a token head is taken where both have one.
-    The authors take encoder and pooler alone, and let what is missing pass in silence: but a model that is to label its
-    own tokens from the first epoch on has to know the task.
-    """
-    try:
-        saved: Any = load_trained(Path(folder))
-    except InputError as error:
-        raise InputError(f"ssa.use_saved: {error}") from error
-    _check_labels(folder, _labels(saved), _labels(model))
-    theirs, mine = saved.state_dict(), model.state_dict()
-    fits = {name: value for name, value in theirs.items() if name in mine and value.shape == mine[name].shape}
-    lost = sorted(name for name in {*theirs, *mine} - set(fits) if not name.startswith(f"{TOKEN_HEAD}."))
-    if lost:
-        raise InputError(
-            f"ssa.use_saved {folder}: {len(lost)} weights are missing there or here, or of another size, {lost[0]} "
-            "first; name a classifier that was fine-tuned from the same model."
-        )
-    model.load_state_dict(fits, strict=False)
-    return sorted(name for name in mine if name not in fits)
-
-
-def _labels(model: Any) -> list[str]:
-    return [str(label) for _, label in sorted(model.config.id2label.items())]
-
-
-def _check_labels(folder: str, theirs: list[str], ours: list[str]) -> None:
-    """Labels without names of their own (LABEL_0) may be any, as long as there are as many."""
-    named = not any(label.startswith("LABEL_") for label in (*theirs, *ours))
-    if len(theirs) != len(ours) or (named and theirs != ours):
-        raise InputError(
-            f"ssa.use_saved {folder}: its classifier has the labels {', '.join(theirs)}, and this task "
-            f"{', '.join(ours)}; name one that was fine-tuned on the same labels."
-        )
-
-
-# Start several tasks from a run on several tasks.
-
-
-def start_tasks_from(model: MultiTask, folder: Path) -> list[str]:
-    """Take the encoder of a saved run, and the heads of tasks that it knows by the same name and labels.
-
-    Returns the tasks whose heads were taken; the others start fresh (the authors' init_model, without its silence
-    about what did not fit).
-    """
-    try:
-        saved = load_trained(folder)
-    except InputError as error:
-        raise InputError(f"start_from: {error}") from error
-    if not isinstance(saved, MultiTask):
-        raise InputError(
-            f"start_from {folder} holds one classifier: name a run on several tasks, or give it as `model` to start "
-            "from its encoder."
-        )
-    mine, theirs = model.encoder.state_dict(), saved.encoder.state_dict()
-    odd = sorted(name for name in {*mine, *theirs} if _shape(mine, name) != _shape(theirs, name))
-    if odd:
-        raise InputError(
-            f"start_from {folder}: {len(odd)} weights of its encoder are of another size or missing, {odd[0]} first; "
-            "name a run of the same model."
-        )
-    model.encoder.load_state_dict(theirs)
-    taken = [task for task in model.tasks if task in saved.tasks and _same_labels(model, saved, task)]
-    for task in taken:
-        head, source = (each.heads[each.tasks.index(task)] for each in (model, saved))
-        head.load_state_dict(source.state_dict())
-    return taken
-
-
-def _shape(weights: dict[str, Any], name: str) -> tuple[int, ...] | None:
-    return tuple(weights[name].shape) if name in weights else None
-
-
-def _same_labels(model: MultiTask, saved: MultiTask, task: str) -> bool:
-    mine, theirs = model.classifier(task).config, saved.classifier(task).config
-    return bool(mine.id2label == theirs.id2label and mine.problem_type == theirs.problem_type)
-
+if TYPE_CHECKING:
+    from headwise.training.multitask import MultiTask
 
 # No room, quota used up, file too large, read-only, no permission, broken device.
 CANNOT_WRITE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES, errno.EIO)
@@ -160,7 +38,7 @@ WEIGHTS, DIGEST = "weights.safetensors", "weights.sha256"
 
 @dataclass
 class Outcome:
-    """What happened."""
+    """How training went."""
 
     interrupted: bool
     steps: int
@@ -173,7 +51,7 @@ class Outcome:
     relabellings: list[dict[str, Any]] = field(default_factory=list)
     """Of SSA: what each epoch's labelling was like."""
     asked_to_stop: bool = False
-    """Whether somebody asked to stop, be it too late for this part of a run."""
+    """Whether somebody asked to stop, even if too late for this part of a run."""
 
 
 def fit(
@@ -198,135 +76,121 @@ def fit(
             weights of that step.
         watch: is called after each evaluation, and may end the run with an AbandonRun.
     """
-    folder = Path(str(arguments.output_dir))
+    folder, model, total = Path(str(arguments.output_dir)), material.model, arguments.max_steps
+    several = material.sampling is not None
+    relabelling: list[Any] = []
+    if material.probing is not None:
+        from headwise.training.relabelling import SSACallback
+
+        ((name, task),) = material.tasks.items()
+        ssa = SSACallback(model, task.train, task.collate_train or task.collate, probing=material.probing)
+        ssa.labeller(arguments)  # mistakes are found before training
+        labelled = replace(task, train=ssa.dataset, collate_train=ssa.collator)
+        material, relabelling = replace(material, tasks={name: labelled}), [ssa]
+    kind = RunTrainer
+    if several:
+        from headwise.training.multitask import JointTrainer as kind
+    clock, stop = Clock(), StopOnRequest(until)
     best = BestModel(
-        material.primary,
+        MEAN if several else material.first.primary,
         folder / BEST,
-        lambda path: save_weights(material.model, path),
+        lambda path: save_weights(model, path),
         patience=arguments.early_stopping_patience,
+        watch=watch,
     )
-    material, relabel = _labelled(material, arguments)
-    clock, stop = Clock(), StopOnRequest()
     checkpoint = usable(folder)
-    _check_checkpoint(checkpoint)
-    with deterministic(), own_forward(material.model), stop.listening():
-        # Our callbacks come after the Trainer's own, and the mark after them all: it says that everything is saved.
-        halt = [] if until is None else [StopAt(until)]
-        watching = [] if watch is None else [TellWatcher(best, watch)]
-        more = [*relabel, *callbacks, *watching, *halt, MarkCheckpoints(folder)]
-        trainer = _trainer(material, arguments, [clock, best, stop, *more])
-        total = arguments.max_steps
+    if checkpoint is not None:
+        try:  # before anything is changed
+            check_readable(checkpoint, "remove this folder, and train again")
+        except InputError as error:
+            raise InputError(f"the checkpoint {checkpoint} cannot be loaded: {error}") from error
+    with _reproducible(model), stop.handling_signals():
+        # The mark comes last, since it says that everything is saved.
+        trainer = kind(material, arguments, [clock, *relabelling, *callbacks, best, stop, MarkCheckpoints()])
         if checkpoint is not None:
-            trainer.state = TrainerState.load_from_json(str(checkpoint / "trainer_state.json"))
-            best.restore(saved_callbacks(checkpoint))
+            state = read_state(checkpoint)
+            trainer.state = TrainerState(**state)
+            for each in (clock, best):
+                each.restore(state["stateful_callbacks"])
             with distributed.all_or_none():
                 if distributed.first() and best.value is not None:
                     _recover_best(folder / BEST)
-            clock.restore(saved_callbacks(checkpoint))
-            for each in relabel:
+            for each in relabelling:
                 each.restore(checkpoint)
-        goal = total if until is None else min(until, total)
         # A run may be killed between its last step and its end: the Trainer would take one step too many then.
-        if trainer.state.global_step < goal and not best.exhausted:
+        if trainer.state.global_step < min(until or total, total) and not best.exhausted:
             _train(trainer, checkpoint)
         elif checkpoint is not None:
-            load_model(material.model, str(checkpoint / "model.safetensors"))
+            load_model(model, str(checkpoint / "model.safetensors"))
     steps = trainer.state.global_step
     interrupted = stop.requested and steps < total and not best.exhausted
     if not interrupted and until is None:
         distributed.barrier()  # the first one has saved the best
-        if material.several and distributed.first():
-            save_weights(material.model, folder / LAST)
-        load_weights(material.model, folder / BEST)
-    seconds = [clock.epochs[name] for name in sorted(clock.epochs, key=int)]
+        if several and distributed.first():
+            save_weights(model, folder / LAST)
+        load_weights(model, folder / BEST)
     return Outcome(
         interrupted=interrupted,
         steps=steps,
         total_steps=total,
         best_step=best.step,
-        seconds_per_epoch=seconds,
+        seconds_per_epoch=[clock.epochs[name] for name in sorted(clock.epochs, key=int)],
         seconds_per_step=clock.seconds_per_step,
         # A checkpoint sorts the names: resumed or not, the record has the same bytes.
         evaluations=[{"step": each["step"], **dict(sorted(each.items()))} for each in best.history],
         log=trainer.state.log_history,
-        relabellings=[entry for each in relabel for entry in each.epochs],
+        relabellings=[entry for each in relabelling for entry in each.epochs],
         asked_to_stop=stop.requested,
     )
 
 
-def _check_checkpoint(checkpoint: Path | None) -> None:
-    """Refuse a checkpoint whose weights cannot be read, before anything is changed."""
-    if checkpoint is None:
-        return
+@contextmanager
+def _reproducible(model: nn.Module) -> Iterator[None]:
+    """The same bits for the same work, whatever else the machine does; model and settings are restored afterwards."""
+    before = torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()
+    memory: Any = torch.utils.deterministic
+    fill, forward = memory.fill_uninitialized_memory, model.__dict__.get("forward")
+    torch.use_deterministic_algorithms(True, warn_only=True)
+    memory.fill_uninitialized_memory = False  # costs time and changes no result of ours
     try:
-        check_readable(checkpoint, "remove this folder, and train again")
-    except InputError as error:
-        raise InputError(f"the checkpoint {checkpoint} cannot be loaded: {error}") from error
-
-
-def _labelled(material: Material, arguments: RunArguments) -> tuple[Material, list[Any]]:
-    """Training examples with token labels, and the callback that renews these, if the model learns from labels."""
-    if material.probing is None:
-        return material, []
-    from headwise.training.relabelling import SSACallback
-
-    ((name, task),) = material.tasks.items()
-    collate = task.collate_train or task.collate
-    callback = SSACallback(
-        material.model, task.train, collate, kind=material.probing.kind, probing=material.probing, seed=arguments.seed
-    )
-    labelled = replace(task, train=callback.dataset, collate_train=callback.collator)
-    return replace(material, tasks={name: labelled}), [callback]
-
-
-def _trainer(material: Material, arguments: RunArguments, callbacks: list[TrainerCallback]) -> RunTrainer:
-    try:
-        trainer = RunTrainer(
-            model=material.model,
-            args=arguments,
-            train_dataset=material.train,
-            eval_dataset=material.only.validation,
-            data_collator=material.collate,
-            callbacks=callbacks,
-            compute_loss_func=material.loss,
-        )
-    except (ImportError, RuntimeError, ValueError) as error:
-        if not arguments.report_to:
-            raise
-        # A reporter that transformers does not know, or that is not installed.
-        reason = " ".join(str(error).split()).rstrip(".")
-        raise InputError(
-            f"report_to is {', '.join(arguments.report_to)}: {reason}; change it or leave it out."
-        ) from error
-    trainer.material = material
-    trainer.remove_callback(PrinterCallback)  # it would write to standard output, which is for results
-    add_guide_callback(trainer)
-    return trainer
+        yield
+    finally:
+        torch.use_deterministic_algorithms(before[0], warn_only=before[1])
+        memory.fill_uninitialized_memory = fill
+        # For bf16, accelerate replaces the model's forward, and with its mark it would leave the model alone the next
+        # time, so that training would be in fp32.
+        for name in ("_original_forward", "forward", "_is_accelerate_prepared"):
+            model.__dict__.pop(name, None)
+        if forward is not None:
+            model.__dict__["forward"] = forward
 
 
 def _train(trainer: RunTrainer, checkpoint: Path | None) -> None:
+    """Train, and say in one sentence if a checkpoint could not be written."""
     try:
         trainer.train(resume_from_checkpoint=None if checkpoint is None else str(checkpoint))
-    except (OSError, SafetensorError) as error:
+    except (OSError, SafetensorError, RuntimeError) as error:
         if isinstance(error, OSError) and error.errno not in CANNOT_WRITE:
             raise  # of a reporter's connection, say
-        raise DiskError(_not_saved(trainer, " ".join(str(error).split()))) from error
-    except RuntimeError as error:
-        # torch's own writer reports a full disk as a RuntimeError.
-        if "PytorchStreamWriter" in str(error) or "inline_container" in str(error):
-            raise DiskError(_not_saved(trainer, "is the disk full?")) from error
-        raise
+        reason = " ".join(str(error).split())
+        if isinstance(error, RuntimeError):
+            # torch's own writer reports a full disk as a RuntimeError.
+            if "PytorchStreamWriter" not in reason and "inline_container" not in reason:
+                raise
+            reason = "is the disk full?"
+        folder = Path(str(trainer.args.output_dir))
+        kept = newest(folder)
+        before = "there is none before it" if kept is None else f"the one before it, {kept.name}, is whole"
+        raise DiskError(
+            f"a checkpoint could not be saved in {folder} ({reason}); {before}: make room, then pass resume=True."
+        ) from error
 
 
-def _not_saved(trainer: RunTrainer, reason: str) -> str:
-    folder = Path(str(trainer.args.output_dir))
-    kept = newest(folder)
-    before = "there is none before it" if kept is None else f"the one before it, {kept.name}, is whole"
-    return f"a checkpoint could not be saved in {folder} ({reason}); {before}: make room, then pass resume=True."
+# -- the weights that a run keeps --------------------------------------------------------------------------------------
 
 
 def save_weights(model: nn.Module, folder: Path) -> None:
-    """In the place of what is there."""
+    """Write the weights to a folder, in the place of what is there."""
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     save_model(model, str(folder / WEIGHTS))
@@ -334,7 +198,7 @@ def save_weights(model: nn.Module, folder: Path) -> None:
 
 
 def load_weights(model: nn.Module, folder: Path) -> None:
-    """What `fit` kept in a folder."""
+    """Load what `fit` kept in a folder."""
     check_weights(folder)
     load_model(model, str(folder / WEIGHTS))
 
@@ -351,10 +215,85 @@ def check_weights(folder: Path) -> None:
 
 
 def _recover_best(folder: Path) -> None:
-    """Finish what a kill left undone when a better model was about to take the place of the best one; check it."""
+    """Finish what a kill left undone when a better model was about to replace the best one; check it."""
     fresh = folder.with_name(folder.name + NEW)
     if (fresh / DIGEST).is_file():  # written last
         check_weights(fresh)
         shutil.rmtree(folder, ignore_errors=True)
         fresh.rename(folder)
     check_weights(folder)
+
+
+# -- start from a model that was trained before ------------------------------------------------------------------------
+
+
+def start_from(model: Any, folder: str) -> list[str]:
+    """Take every weight that fits from a saved classifier (the authors' use_saved); returns the names that did not.
+
+    Encoder and classifier have to fit, and the labels have to be the same; a token head is taken where both have one.
+    The authors take encoder and pooler alone, and let what is missing pass in silence: but a model that is to label its
+    own tokens from the first epoch on has to know the task.
+    """
+    saved = _load_saved("ssa.use_saved", folder)
+    theirs, ours = ([str(label) for _, label in sorted(each.config.id2label.items())] for each in (saved, model))
+    # Labels without names of their own (LABEL_0) may be any, as long as there are as many.
+    named = not any(label.startswith("LABEL_") for label in (*theirs, *ours))
+    if len(theirs) != len(ours) or (named and theirs != ours):
+        raise InputError(
+            f"ssa.use_saved {folder}: its classifier has the labels {', '.join(theirs)}, and this task "
+            f"{', '.join(ours)}; name one that was fine-tuned on the same labels."
+        )
+    weights, odd = saved.state_dict(), _unlike(saved, model)
+    lost = [name for name in odd if not name.startswith(f"{TOKEN_HEAD}.")]
+    if lost:
+        raise InputError(
+            f"ssa.use_saved {folder}: {len(lost)} weights are missing there or here, or of another size, {lost[0]} "
+            "first; name a classifier that was fine-tuned from the same model."
+        )
+    model.load_state_dict({name: value for name, value in weights.items() if name not in odd}, strict=False)
+    return sorted(set(odd) & set(model.state_dict()))
+
+
+def start_tasks_from(model: MultiTask, folder: Path) -> list[str]:
+    """Take the encoder of a saved run, and the heads of tasks that it knows by the same name and labels.
+
+    Returns the tasks whose heads were taken; the others start fresh (the authors' init_model, without its silence
+    about what did not fit).
+    """
+    saved = _load_saved("start_from", folder)
+    if not isinstance(saved, type(model)):
+        raise InputError(
+            f"start_from {folder} holds one classifier: name a run on several tasks, or give it as `model` to start "
+            "from its encoder."
+        )
+    odd = _unlike(saved.encoder, model.encoder)
+    if odd:
+        raise InputError(
+            f"start_from {folder}: {len(odd)} weights of its encoder are of another size or missing, {odd[0]} first; "
+            "name a run of the same model."
+        )
+    model.encoder.load_state_dict(saved.encoder.state_dict())
+    taken = []
+    for task in model.tasks:
+        if task in saved.tasks:
+            mine, theirs = model.classifier(task).config, saved.classifier(task).config
+            if mine.id2label == theirs.id2label and mine.problem_type == theirs.problem_type:
+                head, source = (each.heads[each.tasks.index(task)] for each in (model, saved))
+                head.load_state_dict(source.state_dict())
+                taken.append(task)
+    return taken
+
+
+def _load_saved(option: str, folder: str | Path) -> Any:
+    from headwise.training.saving import load_trained
+
+    try:
+        return load_trained(Path(folder))
+    except InputError as error:
+        raise InputError(f"{option}: {error}") from error
+
+
+def _unlike(one: nn.Module, other: nn.Module) -> list[str]:
+    """The names of the weights that one of two models lacks or has in another size."""
+    first, second = ({name: value.shape for name, value in each.state_dict().items()} for each in (one, other))
+    return sorted(name for name in {*first, *second} if first.get(name) != second.get(name))

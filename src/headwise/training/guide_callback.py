@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping
 from types import FrameType
 from typing import Any
 
@@ -12,47 +11,12 @@ from transformers import Trainer, TrainerCallback
 from transformers.trainer_callback import CallbackHandler, ExportableState
 
 from headwise.errors import StateError
-from headwise.guides import Guidance, guidance_of
+from headwise.guides import guidance_of
 from headwise.ssa import supervision_of
 from headwise.training import distributed
 
 # What the class was called in checkpoints of headwise 0.1, when there were two.
 OLD_NAMES = ("GuideLog", "TokenLog")
-
-
-class RunningMeans:
-    """Sums numbers by name until their means are taken; tensors stay on their device until then."""
-
-    def __init__(self) -> None:
-        """Start empty."""
-        self._sums: dict[str, Tensor | float] = {}
-        self._counts: dict[str, int] = {}
-
-    def __len__(self) -> int:
-        """How many numbers there are means of."""
-        return len(self._counts)
-
-    def add(self, numbers: Mapping[str, Tensor | float]) -> None:
-        """Add one value of each."""
-        for name, number in numbers.items():
-            self._sums[name] = self._sums.get(name, 0.0) + number
-            self._counts[name] = self._counts.get(name, 0) + 1
-
-    def take(self) -> dict[str, float]:
-        """The means, also over all processes of data-parallel training; then start again."""
-        means = {name: float(total) / self._counts[name] for name, total in self._sums.items()}
-        self._sums, self._counts = {}, {}
-        totals = distributed.all_sum(list(means.values()))
-        return {name: total / distributed.count() for name, total in zip(means, totals, strict=True)}
-
-    def state(self) -> dict[str, Any]:
-        """Plain data, fit for JSON."""
-        return {name: [float(total), self._counts[name]] for name, total in self._sums.items()}
-
-    def load(self, state: Mapping[str, Any]) -> None:
-        """Resume from a state."""
-        for name, (total, count) in state.items():
-            self._sums[name], self._counts[name] = total, count
 
 
 class GuideCallback(TrainerCallback, ExportableState):
@@ -68,46 +32,25 @@ class GuideCallback(TrainerCallback, ExportableState):
     def __init__(self) -> None:
         """A Trainer that restores its callbacks builds one without arguments, too."""
         self.model: Any = None
-        self._means = RunningMeans()
-
-    @property
-    def guidance(self) -> Guidance | None:
-        """The guides of the model that is trained."""
-        return None if self.model is None else guidance_of(self.model)
-
-    def parts(self) -> dict[str, Tensor | float]:
-        """The parts of the loss of the latest forward pass by name."""
-        parts: dict[str, Tensor | float] = {}
-        guidance = self.guidance
-        if guidance is not None and guidance.losses.task is not None:
-            parts["task_loss"] = guidance.losses.task
-            for name, part in guidance.losses.guides.items():
-                parts[f"guide/{name}"] = part.raw
-                parts[f"guide/{name}_weighted"] = part.weighted
-                parts[f"guide/{name}_weight"] = part.weight
-                if part.share is not None:
-                    parts[f"guide/{name}_share"] = part.share
-        supervision = None if self.model is None else supervision_of(self.model)
-        if supervision is not None and supervision.losses is not None:
-            parts["ssa/task_loss"] = supervision.losses.task
-            if supervision.losses.token is not None:
-                parts["ssa/token_loss"] = supervision.losses.token
-        return parts
+        # The sum of each part since the last log, a tensor on its device, and of how many values.
+        self._sums: dict[str, tuple[Tensor | float, int]] = {}
 
     def state(self) -> dict[str, Any]:
         """What the Trainer keeps in trainer_state.json: sums since the last log, steps and weights of the guides."""
-        saved = None if self.guidance is None else self.guidance.state_dict()
-        return {"args": {}, "attributes": {"saved": saved, "running": self._means.state()}}
+        guidance = None if self.model is None else guidance_of(self.model)
+        running = {name: [float(total), count] for name, (total, count) in self._sums.items()}
+        saved = None if guidance is None else guidance.state_dict()
+        return {"args": {}, "attributes": {"saved": saved, "running": running}}
 
     def load(self, callbacks: dict[str, Any]) -> None:
         """Resume from a checkpoint's callbacks, and make sure that the next checkpoint has this one."""
-        self._means = RunningMeans()
-        saved = [callbacks.get(type(self).__name__), *(callbacks.pop(name, None) for name in OLD_NAMES)]
-        for each in saved:
+        self._sums = {}
+        guidance = None if self.model is None else guidance_of(self.model)
+        for each in (callbacks.get(type(self).__name__), *(callbacks.pop(name, None) for name in OLD_NAMES)):
             attributes = each.get("attributes", {}) if isinstance(each, dict) else {}
-            self._means.load(attributes.get("running", {}))
-            if attributes.get("saved") is not None and self.guidance is not None:
-                self.guidance.load_state_dict(attributes["saved"])
+            self._sums |= {name: (total, count) for name, (total, count) in attributes.get("running", {}).items()}
+            if attributes.get("saved") is not None and guidance is not None:
+                guidance.load_state_dict(attributes["saved"])
         callbacks.setdefault(type(self).__name__, self.state())  # the Trainer saves only callbacks with an entry here
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
@@ -119,21 +62,37 @@ class GuideCallback(TrainerCallback, ExportableState):
         self.load(state.stateful_callbacks)
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Remember the parts of this step."""
-        self._means.add(self.parts())
+        """Add the parts of the loss of the latest forward pass."""
+        parts: dict[str, Tensor | float] = {}
+        guidance, supervision = guidance_of(self.model), supervision_of(self.model)
+        if guidance is not None and guidance.losses.task is not None:
+            parts["task_loss"] = guidance.losses.task
+            for name, part in guidance.losses.guides.items():
+                parts[f"guide/{name}"] = part.raw
+                parts[f"guide/{name}_weighted"] = part.weighted
+                parts[f"guide/{name}_weight"] = part.weight
+                if part.share is not None:
+                    parts[f"guide/{name}_share"] = part.share
+        if supervision is not None and supervision.losses is not None:
+            parts["ssa/task_loss"] = supervision.losses.task
+            if supervision.losses.token is not None:
+                parts["ssa/token_loss"] = supervision.losses.token
+        for name, number in parts.items():
+            total, count = self._sums.get(name, (0.0, 0))
+            self._sums[name] = total + number, count + 1
 
-    def on_substep_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Remember the parts of this part of an accumulated step."""
-        self._means.add(self.parts())
+    on_substep_end = on_step_end  # of an accumulated step
 
     def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **kwargs: Any) -> None:
-        """Add the means to a training log; evaluation logs stay as they are."""
-        if not len(self._means) or logs is None or "loss" not in logs:
+        """Add the means over all steps and processes to a training log; evaluation logs stay as they are."""
+        if not self._sums or logs is None or "loss" not in logs:
             return
-        means = self._means.take()
-        logs.update(means)
-        if state.log_history:
-            state.log_history[-1].update(means)
+        sums = distributed.all_sum([float(total) / count for total, count in self._sums.values()])
+        for name, total in zip(self._sums, sums, strict=True):
+            logs[name] = total / distributed.count()
+            if state.log_history:
+                state.log_history[-1][name] = logs[name]
+        self._sums = {}
 
 
 def handler_of(frame: FrameType | None) -> CallbackHandler | None:
@@ -145,7 +104,8 @@ def handler_of(frame: FrameType | None) -> CallbackHandler | None:
 def _move_to_front(callbacks: list[TrainerCallback], callback: TrainerCallback) -> None:
     """The Trainer puts its reporters before the callbacks of users; they must see the logs after this one did."""
     if callbacks[0] is not callback:
-        callbacks[:] = [callback, *(each for each in callbacks if each is not callback)]
+        callbacks.remove(callback)
+        callbacks.insert(0, callback)
 
 
 def add_guide_callback(trainer: Trainer) -> None:
@@ -153,14 +113,15 @@ def add_guide_callback(trainer: Trainer) -> None:
     model, callbacks = trainer.model, trainer.callback_handler.callbacks
     if model is None or (guidance_of(model) is None and supervision_of(model) is None):
         return
-    callback = next((each for each in callbacks if isinstance(each, GuideCallback)), None)
-    if callback is None:
+    present = [each for each in callbacks if isinstance(each, GuideCallback)]
+    if not present:
         callback = GuideCallback()
         callback.model = model
         kept: Any = trainer.state.stateful_callbacks  # a dict by now, whatever its annotation says
         callback.load(kept)
         callbacks.append(callback)
-    _move_to_front(callbacks, callback)
+        present = [callback]
+    _move_to_front(callbacks, present[0])
 
 
 def log_losses(trainer: Trainer) -> Trainer:

@@ -6,7 +6,7 @@ Shapes: B batch, K keys, T tokens of an example, N tokens of all examples.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ from transformers import MODEL_MAPPING
 
 from headwise.attention.pretrained import class_in, read_model, reason_of
 from headwise.attention.surgery import pruned_class, pruned_in
-from headwise.data import Encoded
+from headwise.data import Encoded, Split, encode
 from headwise.errors import InputError
 from headwise.guides import Guide, Guides, as_guides
 from headwise.patterns.align import token_matrix, token_vector, words_of_tokens
@@ -26,10 +26,10 @@ from headwise.patterns.base import Form, Knowledge, Resources, WordMatrix
 from headwise.patterns.store import Progress, gather
 from headwise.patterns.vectors import InputEmbeddings
 from headwise.training.encoders import Encoder
-from headwise.training.ssa_data import as_texts, tokens_of
 
 Item = Mapping[str, Any]
 AnyGuides = str | Guide | Guides | Mapping[str, Mapping[str, Any]] | Iterable[Guide]
+UNCUT = 2**30  # tokens; the tokenizer needs a length
 
 
 @dataclass(frozen=True)
@@ -227,11 +227,11 @@ def add_knowledge(
     needs = needs_of(guides)
     if not needs:
         return data
-    examples = as_texts(texts)
-    counted = examples if corpus is None else as_texts(corpus)
+    examples = _as_texts(texts)
+    counted = examples if corpus is None else _as_texts(corpus)
     resources = resources or Resources()
     check_sources(needs, resources)
-    tokens = tokens_of(data, examples, tokenizer)
+    tokens = _tokens_of(data, examples, tokenizer)
     options: dict[str, Any] = {"resources": resources, "cache": cache, "workers": workers, "progress": progress}
     stores = {}
     for need in needs:
@@ -240,6 +240,78 @@ def add_knowledge(
     for need in needs:
         check_known(need, stores[need.pattern.key])
     return WithKnowledge(data, stores, needs, tokens=tokens)
+
+
+def _as_texts(texts: Iterable[str | Sequence[str]]) -> tuple[tuple[str, ...], ...]:
+    """One or two texts for each example, whichever way they were given."""
+    examples = tuple((each,) if isinstance(each, str) else tuple(each) for each in texts)
+    for number, each in enumerate(examples):
+        if not 1 <= len(each) <= 2 or len(each) != len(examples[0]) or not all(isinstance(text, str) for text in each):
+            raise InputError(
+                f"texts: example {number} is {each!r:.80}; expected one text, or two, and as many for all examples."
+            )
+    return examples
+
+
+def _tokens_of(data: Any, texts: Sequence[tuple[str, ...]], tokenizer: Any) -> Encoded:
+    """The tokens that the examples of a data set have, with their offsets: tokenise again, and compare.
+
+    Args:
+        data: an indexable data set of dicts with input_ids, and attention_mask if they are padded.
+        texts: what the input_ids were made of; they may have been cut, at any length and in either text.
+        tokenizer: what made them.
+    """
+    if len(data) != len(texts):
+        raise InputError(f"{len(data)} examples, but {len(texts)} texts: expected as many; give each example its own.")
+    uncut = encode(Split(tuple(texts), (None,) * len(texts)), tokenizer, UNCUT, offsets=True)
+    if uncut.offsets is None or uncut.sources is None:  # never: offsets=True
+        raise InputError("the tokenizer gives no offsets: load a fast tokenizer.")
+    kept = []
+    for example, text in enumerate(texts):
+        part = slice(uncut.starts[example], uncut.starts[example + 1])
+        item = data[example]
+        ids = np.asarray(item["input_ids"], np.int64)
+        if "attention_mask" in item:
+            ids = ids[np.asarray(item["attention_mask"]) != 0]
+        indices = _kept(ids, uncut.ids[part], uncut.sources[part], left=tokenizer.truncation_side == "left")
+        if indices is None:
+            raise InputError(
+                f"example {example}: its input_ids are not what {type(tokenizer).__name__} makes of {text!r:.80}; give "
+                "the texts in the order of the data set, and the tokenizer that made it."
+            )
+        kept.append(part.start + indices)
+    order = np.concatenate(kept)
+    return replace(
+        uncut,
+        ids=uncut.ids[order],
+        starts=np.cumsum([0, *map(len, kept)], dtype=np.int64),
+        types=None,
+        offsets=uncut.offsets[order],
+        sources=uncut.sources[order],
+    )
+
+
+def _kept(
+    ids: NDArray[np.int64], uncut: NDArray[np.int32], sources: NDArray[np.int8], *, left: bool
+) -> NDArray[np.int64] | None:
+    """[T] which of the uncut tokens [U] an example still has; None if it does not come from them."""
+    if len(ids) == len(uncut):
+        return np.arange(len(ids)) if np.array_equal(ids, uncut) else None
+    first, second = (np.flatnonzero(sources == number) for number in (0, 1))
+    room = len(ids) - (len(uncut) - len(first) - len(second))  # for words: special tokens are never cut
+    sizes = [room if len(first) else 0]  # how many tokens may be left of the first text
+    if len(first) and len(second):  # up to where the token that follows it uncut stands now
+        sizes = np.flatnonzero(ids[int(first[0]) :] == uncut[first[-1] + 1]).tolist()
+    for size in sizes:
+        if 0 <= size <= len(first) and 0 <= room - size <= len(second):
+            lost = [
+                text[: len(text) - length] if left else text[length:]
+                for text, length in ((first, size), (second, room - size))
+            ]
+            indices = np.delete(np.arange(len(uncut)), np.concatenate(lost))
+            if np.array_equal(uncut[indices], ids):
+                return indices
+    return None
 
 
 def check_sources(needs: Iterable[Need], resources: Resources) -> None:
