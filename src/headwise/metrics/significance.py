@@ -6,7 +6,7 @@ Shapes: N claims or examples, S seeds, R resamples, M rows of predictions, n exa
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -110,9 +110,22 @@ def paired_test(first: Sequence[float], second: Sequence[float], *, seed: int = 
     Returns:
         The test; positive differences speak for the second.
     """
+    from scipy.stats import bootstrap
+
     differences = paired_differences(first, second)
     mean, _, t_test_p, effect = _t_test(differences)
-    low, high = _bootstrap_interval(differences, np.random.default_rng([seed, 0]))
+    low = high = float(differences[0])
+    if len(differences) > 1:
+        interval = bootstrap(
+            (differences,),
+            np.mean,
+            n_resamples=RESAMPLES,
+            batch=max(1, AT_A_TIME // len(differences)),
+            method="percentile",
+            vectorized=True,
+            rng=np.random.default_rng([seed, 0]),
+        ).confidence_interval
+        low, high = float(interval.low), float(interval.high)
     return PairedTest(
         difference=mean,
         low=low,
@@ -157,19 +170,6 @@ def randomisation_p(differences: Vector, random: np.random.Generator) -> float:
         rng=random,
     )
     return float(result.pvalue)
-
-
-def _bootstrap_interval(differences: Vector, random: np.random.Generator) -> tuple[float, float]:
-    """The 95 % percentile interval of the mean."""
-    from scipy.stats import bootstrap
-
-    if len(differences) < 2:
-        return float(differences[0]), float(differences[0])
-    batch = max(1, AT_A_TIME // len(differences))
-    result = bootstrap(
-        (differences,), np.mean, n_resamples=RESAMPLES, batch=batch, method="percentile", vectorized=True, rng=random
-    )
-    return float(result.confidence_interval.low), float(result.confidence_interval.high)
 
 
 def _t_test(differences: Vector) -> tuple[float, float, float | None, float | None]:
@@ -217,26 +217,6 @@ def twice_the_median(p_values: Sequence[float]) -> float:
 
 
 # -- over seeds ------------------------------------------------------------------------------------------------------
-
-
-def mean_over_seeds(per_query: Sequence[Mapping[str, Mapping[str, float]]]) -> dict[str, dict[str, float]]:
-    """Claim -> measure -> mean over seeds, so that a system of several seeds can be tested over claims.
-
-    Claims, not seeds, are what a test resamples: seeds share their claims and are no further evidence about new ones.
-    """
-    if not per_query:
-        raise InputError("no seeds to take the mean of: give the values of at least one.")
-    first = per_query[0]
-    for number, other in enumerate(per_query[1:], start=2):
-        if different := first.keys() ^ other.keys():
-            raise InputError(
-                f"{len(different)} claims, such as {min(different)!r}, are in only one of seeds 1 and {number}: "
-                "expected the same claims in all; score every seed with the same judgements."
-            )
-    return {
-        claim: {name: float(np.mean([values[claim][name] for values in per_query])) for name in first[claim]}
-        for claim in first
-    }
 
 
 @dataclass(frozen=True)
@@ -313,7 +293,10 @@ def paired_by_seed(first: Sequence[float], second: Sequence[float], *, seed: int
     count, (mean, deviation, t_test_p, effect) = len(differences), _t_test(differences)
     if count < 2:
         return SeedTest(count, mean, *[None] * 9)
-    interval = SeedScores.of(differences.tolist())
+    interval, corrected = SeedScores.of(differences.tolist()), None
+    if effect is not None and count > 2:
+        half = (count - 1) / 2
+        corrected = effect * math.exp(math.lgamma(half) - math.lgamma(half - 0.5) - math.log(half) / 2)
     return SeedTest(
         seeds=count,
         difference=mean,
@@ -324,7 +307,7 @@ def paired_by_seed(first: Sequence[float], second: Sequence[float], *, seed: int
         permutation_p=randomisation_p(differences, np.random.default_rng([seed, 1])),
         smallest_p=smallest_permutation_p(count),
         effect=effect,
-        effect_corrected=None if effect is None or count < 3 else effect * small_sample_factor(count - 1),
+        effect_corrected=corrected,
         detectable=detectable_effect(count) * deviation if deviation else None,
     )
 
@@ -332,12 +315,6 @@ def paired_by_seed(first: Sequence[float], second: Sequence[float], *, seed: int
 def smallest_permutation_p(count: int) -> float:
     """The smallest two-sided p-value that flipping the signs of so many differences can give."""
     return 2.0 ** (1 - count) if count <= EXACT else 2 / (RESAMPLES + 1)
-
-
-def small_sample_factor(freedom: int) -> float:
-    """The factor that removes the bias of Cohen's d, with so many degrees of freedom, at least 2."""
-    logarithm = math.lgamma(freedom / 2) - math.lgamma((freedom - 1) / 2) - math.log(freedom / 2) / 2
-    return math.exp(logarithm)
 
 
 def detectable_effect(count: int) -> float:
