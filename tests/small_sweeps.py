@@ -17,15 +17,15 @@ import torch
 import yaml
 from tiny_runs import small
 
-from headwise.experiments.sweeps.jobs import Job, run_job
+from headwise.experiments.sweeps.jobs import JobSettings, run_job
 from headwise.experiments.sweeps.sweep_file import plan_sweep
 from headwise.training import Silence
 
 # Long enough to be caught in the middle, and a checkpoint now and then.
 LONG = {
-    "recipe__training__steps": 300,
+    "recipe__training__steps": 200,
     "recipe__training__checkpoint_every": 20,
-    "recipe__training__evaluate_every": 60,
+    "recipe__training__evaluate_every": 50,
     "recipe__guides": {"mdg": {"weight": 0.1}},
     "recipe__share_every": 0,
     "seeds": [1],
@@ -141,8 +141,7 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory, encoder: str, pairs: s
     """The results of the long runs, made without an engine by a process that nobody disturbed."""
     torch.set_num_threads(1)
     folder = tmp_path_factory.mktemp("undisturbed")
-    plan = plan_sweep(write_sweep(folder / "s.yaml", encoder, **LONG))
-    for planned in plan.unique:
-        made = Job(planned.key, "r", planned.recipe.as_data(), str(folder / "out"), data=pairs)
-        assert run_job(made, Silence()).state == "finished"
+    settings = JobSettings(folder / "out", Path(pairs))
+    for planned in plan_sweep(write_sweep(folder / "s.yaml", encoder, **LONG)).unique:
+        assert run_job(settings.job(planned.recipe, "r"), Silence()).state == "finished"
     return folder / "out"

@@ -6,7 +6,7 @@ import json
 import socket
 import time
 import warnings
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import nullcontext, suppress
 from datetime import datetime, timedelta
 from functools import partial
@@ -78,7 +78,13 @@ class Storage:
         self.lock = FileLock(f"{self._url.database}.lock") if sqlite else None
         with writing(folder), self.lock or nullcontext():
             self.backend = self._open(sqlite=sqlite)
-        self.backend.record_heartbeat = _patient(self.backend.record_heartbeat)
+        beat = self.backend.record_heartbeat
+
+        def record_heartbeat(trial: int) -> None:
+            with suppress(*storage_errors()):  # away for a moment: Optuna's thread would end
+                beat(trial)
+
+        self.backend.record_heartbeat = record_heartbeat
 
     def _open(self, *, sqlite: bool) -> Any:
         library = optuna()
@@ -113,16 +119,6 @@ class Storage:
         """Close all connections."""
         self.backend.remove_session()
         self.backend.engine.dispose()
-
-
-def _patient(beat: Callable[[int], None]) -> Callable[[int], None]:
-    """A heartbeat that survives a database that is away for a moment: Optuna's thread would end."""
-
-    def record(trial: int) -> None:
-        with suppress(*storage_errors()):
-            beat(trial)
-
-    return record
 
 
 def _checked_url(url: str) -> tuple[Any, str]:
@@ -169,7 +165,11 @@ def open_study(storage: Storage, name: str, space: Space, search: Search) -> Any
     """
     library = optuna()
     pruner = library.pruners.MedianPruner(n_startup_trials=min(5, max(2, search.trials // 4)))
-    about = describe_study(space, search.sampler)
+    varied = ["seed", *NAMES_ONLY, *(axis.key for axis in space.axes)]
+    recipe = {key: value for key, value in flat(space.recipe.as_data()).items() if not covered(key, varied)}
+    seeds = ",".join(map(str, space.seeds))
+    # All that decides the trials, but for their number.
+    about = {"format": FORMAT, "recipe": recipe, "space": space.as_data(), "seeds": seeds, "sampler": search.sampler}
     with storage.lock or nullcontext():
         study = library.create_study(
             storage=storage.backend,
@@ -184,14 +184,6 @@ def open_study(storage: Storage, name: str, space: Space, search: Search) -> Any
         kept = study.user_attrs.get(ABOUT)
     _check_same(kept, about, f"study {name!r} of {storage.name}")
     return study
-
-
-def describe_study(space: Space, sampler: str) -> dict[str, Any]:
-    """Plain data: all that decides the trials, but for their number."""
-    varied = ["seed", *NAMES_ONLY, *(axis.key for axis in space.axes)]
-    recipe = {key: value for key, value in flat(space.recipe.as_data()).items() if not covered(key, varied)}
-    seeds = ",".join(map(str, space.seeds))
-    return {"format": FORMAT, "recipe": recipe, "space": space.as_data(), "seeds": seeds, "sampler": sampler}
 
 
 def _check_same(kept: Mapping[str, Any] | None, now: Mapping[str, Any], where: str) -> None:
@@ -287,8 +279,10 @@ def queue_dead_trials(study: Any, locks: Path, own: str) -> None:
         if worker is None:  # it died before it could sign, or signs just now
             dead = start is not None and datetime.now() - start > timedelta(seconds=GRACE)
         else:
-            lock = worker_lock(locks, worker)
-            dead = worker != own and Path(lock.lock_file).is_file() and _is_free(lock)
+            lock, dead = worker_lock(locks, worker), False
+            if worker != own and Path(lock.lock_file).is_file():
+                with suppress(Timeout), lock.acquire(timeout=0):
+                    dead = True
         if dead:
             study.tell(trial.number, state=library.trial.TrialState.FAIL, skip_if_finished=True)
             queue_again(study, trial, died=True)
@@ -297,11 +291,3 @@ def queue_dead_trials(study: Any, locks: Path, own: str) -> None:
 def worker_lock(locks: Path, worker: str) -> FileLock:
     """Held by a process that tunes, and free as soon as it has died."""
     return FileLock(locks / f"tune-{worker}.lock")
-
-
-def _is_free(lock: FileLock) -> bool:
-    try:
-        with lock.acquire(timeout=0):
-            return True
-    except Timeout:
-        return False
