@@ -149,8 +149,8 @@ def test_a_failed_trial_does_not_stop_the_others(tuned, tmp_path):
 OTHERS = [
     ({"training__batch": 8, "data": {"max_length": 20}}, ["another recipe", "data.max_length is 24", "1 other key"]),
     ({"vary": "training.learning_rate=[3e-3]"}, ["another space", "training.learning_rate"]),
-    ({"seeds": [1, 2]}, ["seeds=1, and here it is 1,2"]),
-    ({"sampler": "random", "trials": 2}, ["sampler=grid, and here it is random"]),
+    ({"seeds": [1, 2]}, ['seeds is "1" there and "1,2" here']),
+    ({"sampler": "random", "trials": 2}, ['sampler is "grid" there and "random" here']),
 ]
 
 

@@ -83,7 +83,7 @@ class RayWorkers:
         self._running[self._remote.remote(job)] = job
 
     def collect(self, progress: Progress) -> list[tuple[str, JobResult | str]]:
-        """Wait a moment; the runs that ended."""
+        """Wait a moment; the keys of the runs that ended, each with its result or why its process died."""
         if not self._running:
             time.sleep(TICK)  # other processes train all runs
             return []

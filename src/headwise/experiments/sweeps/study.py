@@ -191,21 +191,17 @@ def _check_same(kept: Mapping[str, Any] | None, now: Mapping[str, Any], where: s
         raise InputError(f"{where} was not made by headwise: choose another name with study=NAME.")
     if kept["format"] != FORMAT:
         raise InputError(f"{where} has format {kept['format']}, and this headwise reads {FORMAT}: choose another name.")
-    for part in ("recipe", "space"):
-        pairs = {key: [each[part].get(key, MISSING) for each in (kept, now)] for key in {**kept[part], **now[part]}}
+    for part in ("recipe", "space", "seeds", "sampler"):
+        there, here = (flat(each[part], "" if isinstance(each[part], Mapping) else part) for each in (kept, now))
+        pairs = {key: (there.get(key, MISSING), here.get(key, MISSING)) for key in {**there, **here}}
         changed = [(key, *pair) for key, pair in pairs.items() if value_name(pair[0]) != value_name(pair[1])]
         if changed:
-            (key, there, here), more = changed[0], len(changed) - 1
+            (key, old, new), more = changed[0], len(changed) - 1
             others = f", and in {more} other {'key' if more == 1 else 'keys'}" if more else ""
             raise InputError(
-                f"{where} is of another {part}: {key} is {shown(there)} there and {shown(here)} here{others}; choose "
-                "another folder with output=FOLDER, or another name with study=NAME."
-            )
-    for part in ("seeds", "sampler"):
-        if kept[part] != now[part]:
-            raise InputError(
-                f"{where} has {part}={kept[part]}, and here it is {now[part]}: give that, or choose another name with "
-                "study=NAME."
+                f"{where} is of {'other' if part == 'seeds' else 'another'} {part}: {key} is {shown(old)} there and "
+                f"{shown(new)} here{others}; give the same, or choose another folder with output=FOLDER, or another "
+                "name with study=NAME."
             )
 
 

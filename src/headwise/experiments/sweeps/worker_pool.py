@@ -17,12 +17,13 @@ from contextlib import suppress
 from dataclasses import replace
 from multiprocessing import connection
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from headwise.errors import InputError, StateError, choices
 
 if TYPE_CHECKING:
     from headwise.experiments.sweeps.jobs import Job, JobResult
+    from headwise.experiments.sweeps.ray_workers import RayWorkers
 
 ENGINES = ("local", "ray")
 # How often a run is started again after its process died.
@@ -34,32 +35,9 @@ TICK = 0.2
 # Seconds for busy processes to end when the pool is closed.
 CLOSING = 10.0
 
+# Called with the key of a run and a few words about how far it is.
 Progress = Callable[[str, str], None]
-
-
-class Workers(Protocol):
-    """Processes that train runs, for the time of a with block."""
-
-    name: str
-    threads: int
-
-    def __enter__(self) -> Any:
-        """Connect or prepare; processes start with the first jobs."""
-
-    def __exit__(self, *error: object) -> None:
-        """End all processes."""
-
-    def room(self) -> int:
-        """How many runs can be trained at a time."""
-
-    def submit(self, job: Job) -> None:
-        """Start a run."""
-
-    def collect(self, progress: Progress) -> list[tuple[str, JobResult | str]]:
-        """Wait a moment; the keys of the runs that ended, each with its result or why its process died."""
-
-    def stop(self, *, at_once: bool) -> None:
-        """Stop after the running step, or at once."""
+Workers: TypeAlias = "LocalWorkers | RayWorkers"
 
 
 def choose_engine(name: str, *, workers: int | None = None, threads: int = 1, address: str | None = None) -> Workers:
@@ -179,7 +157,7 @@ class LocalWorkers:
             process.pipe.send(job)
 
     def collect(self, progress: Progress) -> list[tuple[str, JobResult | str]]:
-        """Wait a moment; the runs that ended."""
+        """Wait a moment; the keys of the runs that ended, each with its result or why its process died."""
         busy: dict[Any, _WorkerProcess] = {each.pipe: each for each in self._processes if each.key}
         if not busy:
             time.sleep(TICK)  # other processes train all runs
