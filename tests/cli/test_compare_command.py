@@ -7,7 +7,7 @@ import re
 
 import pytest
 import small_results as made
-from tiny_runs import assert_one_sentence
+from tiny_runs import assert_one_sentence, record
 
 from headwise.experiments.comparison import CompareOptions, compare
 
@@ -198,3 +198,18 @@ def test_a_bad_output_or_format_is_refused_before_any_work(headwise, tmp_path, m
         words = ("--output", tmp_path, "--format", "csv")
     assert_one_sentence(headwise("compare", "no-such-file.json", *words), *parts)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_run_on_several_tasks_is_compared_with_its_control(headwise, with_iat):
+    code, out, err = headwise("compare", with_iat, with_iat / "control", "--json")
+    assert (code, err) == (0, "")
+    data = json.loads(out)
+    assert (data["by"], data["baseline"]) == (["iat"], "without")
+    control, iat = data["tables"][0]["rows"]
+    assert control["values"] == [record(with_iat / "control")["results"]["metrics"]["test"]["mean"]]
+    assert iat["by_example"]["kind"] == "mean"
+    assert iat["by_example"]["examples"] == 21 + 15 + 9
+    assert iat["by_example"]["difference"] == pytest.approx(iat["by_seed"]["difference"])
+    code, out, _ = headwise("compare", with_iat, with_iat / "control", "--all-metrics")
+    assert code == 0
+    assert "One seed: no test by seed is possible" in out

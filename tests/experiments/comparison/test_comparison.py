@@ -195,18 +195,6 @@ def test_stars_go_by_the_corrected_t_test_or_by_the_raw_one(tmp_path):
     assert comparison.tables[0].rows[0].stars == ""
 
 
-def test_the_seconds_of_an_epoch(folder):
-    for name, seconds in (("mdg", (20.0, 24.0)), ("plain", (10.0, 12.0))):
-        for seed in (1, 2, 3):
-            guides = {"plain": {}, "mdg": {"mdg": {"weight": 0.01}}}[name]
-            longer = [each + seed for each in seconds]
-            made.alter(made.run_of(folder, guides=guides, seed=seed), environment__times__seconds_per_epoch=longer)
-    rows = rows_of(compare([folder], CompareOptions(**QUICK)))
-    assert (rows["mdg"].times.seconds, rows["mdg"].times.deviation) == pytest.approx((24.0, 1.0))
-    assert rows["mdg"].times.ratio == pytest.approx(24 / 13)
-    assert rows["plain"].times.ratio == 1
-
-
 # -- properties --------------------------------------------------------------------------------------------------------
 
 
@@ -269,29 +257,6 @@ def test_labels_consist_of_the_values_that_differ(tmp_path, changes, labels):
             made.write(folder, made.run(made.recipe(seed=seed, **change), 0.6 + 0.1 * number))
     comparison = compare(made.runs_of(folder), CompareOptions(baseline=labels[0], **QUICK))
     assert {row.system for row in comparison.tables[0].rows} == set(labels)
-
-
-def test_one_run_may_stand_at_several_points(tmp_path):
-    """As plain runs do along the axis of layers."""
-    layers = {"0": {"guides": {"mdg": {"layers": [0]}}}, "1": {"guides": {"mdg": {"layers": [1]}}}}
-    folder = made.sweep(tmp_path / "results", {"layer": layers}, compare={})
-    manifest = folder / "sweeps" / "table.json"
-    content = json.loads(manifest.read_text(encoding="utf-8"))
-    content["axes"]["system"] = {"labels": ["plain", "mdg"], "keys": ["guides"]}
-    content["compare"] = {"by": "system", "baseline": "plain", "within": ["layer"]}
-    for run in content["runs"]:
-        run["point"]["system"] = "mdg"
-    for seed in (1, 2, 3):
-        plain = made.run(made.recipe(seed=seed), 0.5)
-        made.write(folder, plain)
-        content["runs"] += [
-            {"key": plain["key"], "point": {"layer": layer, "system": "plain", "seed": str(seed)}} for layer in "01"
-        ]
-    manifest.write_text(json.dumps(content), encoding="utf-8")
-    comparison = compare([folder], CompareOptions(**QUICK))
-    assert [dict(table.within) for table in comparison.tables] == [{"layer": "0"}, {"layer": "1"}]
-    assert comparison.tables[0].rows[0].scores == comparison.tables[1].rows[0].scores
-    assert comparison.runs == 9
 
 
 # -- notes -------------------------------------------------------------------------------------------------------------

@@ -108,18 +108,6 @@ def test_blocks_are_plots_and_sizes_may_be_numbers_or_both(tmp_path):
     assert [each["title"] for each in size_plots(folder, "mixed")] == ["mixed: set one", "mixed: set two"]
 
 
-def test_without_systems_a_line_is_named_by_its_guides(tmp_path):
-    axes = {"size": {label: {**change, "guides": made.GUIDED} for label, change in SIZES.items()}}
-    folder = made.sweep(tmp_path / "results", axes, compare={})
-    manifest = folder / "sweeps" / "table.json"
-    made.alter(manifest, axes__size__keys=["data.fraction"])
-    (plot,) = size_plots(folder)
-    (series,) = plot["series"]
-    assert (series["name"], series["x"]) == ("mdg+pdg", [0.2, 0.6, 1.0])
-    for size, found in points(series).items():
-        assert found == pytest.approx(slow_interval(slow_scores(folder, "table", size=f"{size:g}")))
-
-
 def layered(place, labels, name="figure3"):
     """A sweep over layers as `headwise sweep` leaves it: plain runs stand at every layer, and are trained once."""
     folder = made.folder_for(place)

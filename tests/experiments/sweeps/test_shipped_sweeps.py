@@ -1,4 +1,4 @@
-"""The sweeps of the package: all runs valid, missing files named, and every small twin trained for two steps."""
+"""The sweeps of the package: all runs valid, missing files named, and some small twins trained for two steps."""
 
 import random
 from pathlib import Path
@@ -102,8 +102,9 @@ FEW = ("training.max_steps=2", "data.max_length=24", "training.per_device_eval_b
 LIMITS = {"single": "data.limit={train: 24, validation: 8, test: 8}", "joint": "data.limit={train: 24}"}
 
 
+# One for each kind of run: guides and a re-ranker, knowledge, SSA, measures of heads, IAT.
 @pytest.mark.slow
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", ["table1", "table2", "ssa-glue", "iap", "iat"])
 def test_every_system_of_a_small_twin_trains(name, tmp_path, encoder, files, monkeypatch):
     monkeypatch.setenv("HEADWISE_CACHE", str(tmp_path / "cache"))
     whole = plan_sweep(name, scale="small", seeds=[1])
