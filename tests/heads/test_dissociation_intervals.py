@@ -87,7 +87,7 @@ def test_a_seed_decides_and_the_size_of_the_pieces_does_not(monkeypatch):
     one, same, other = (bootstrap_dissociation(predictions, resamples=25, seed=seed) for seed in (1, 1, 2))
     assert np.array_equal(one.scores.low, same.scores.low)
     assert not np.array_equal(one.scores.low, other.scores.low)
-    monkeypatch.setattr("headwise.metrics.significance.AT_A_TIME", 170)
+    monkeypatch.setattr("headwise.metrics.resampling.AT_A_TIME", 170)
     pieces = bootstrap_dissociation(predictions, resamples=25, seed=1)
     assert np.array_equal(pieces.base.low, one.base.low)
     np.testing.assert_allclose(pieces.scores.low, one.scores.low)

@@ -6,7 +6,7 @@ from scipy.stats import binomtest, pearsonr
 
 from headwise.errors import InputError
 from headwise.metrics import METRICS
-from headwise.metrics.significance import (
+from headwise.metrics.resampling import (
     bootstrap_means,
     bootstrap_scores,
     bootstrap_test,
@@ -73,7 +73,7 @@ def test_the_seed_decides_and_pieces_do_not(monkeypatch):
     rows, labels = answers(4)
     whole = bootstrap_scores("accuracy", rows, labels, resamples=300)
     assert not np.array_equal(whole, bootstrap_scores("accuracy", rows, labels, resamples=300, seed=(1,)))
-    monkeypatch.setattr("headwise.metrics.significance.AT_A_TIME", 500)
+    monkeypatch.setattr("headwise.metrics.resampling.AT_A_TIME", 500)
     np.testing.assert_array_equal(bootstrap_scores("accuracy", rows, labels, resamples=300), whole)
 
 

@@ -265,8 +265,9 @@ def _show_trials(result: TuneResult, space: Space, data: Path | None) -> None:
     from headwise.cli.console import print_tables
     from headwise.cli.train_commands import program
     from headwise.experiments.sweeps.search_space import describe
+    from headwise.experiments.sweeps.study import FAILED, FINISHED, STATES
     from headwise.experiments.sweeps.sweep_file import label_of
-    from headwise.experiments.sweeps.tune import BEST, FAILED, FINISHED, STATES
+    from headwise.experiments.sweeps.tune import BEST
 
     keys = [axis.key for axis in space.axes]
     if result.best is not None:

@@ -9,7 +9,7 @@ import small_heads as made
 
 from headwise.errors import InputError
 from headwise.experiments.comparison.run_plots import dissociation_matrices, pruning_plots
-from headwise.metrics.significance import Interval, bootstrap_scores
+from headwise.metrics.resampling import Interval, bootstrap_scores
 
 
 @pytest.fixture

@@ -20,16 +20,8 @@ from headwise.errors import InputError
 from headwise.experiments.comparison.grouping import Group
 from headwise.experiments.record import StoredRun
 from headwise.metrics import METRICS
-from headwise.metrics.significance import (
-    McNemar,
-    bootstrap_means,
-    bootstrap_scores,
-    bootstrap_test,
-    mcnemar,
-    paired_differences,
-    randomisation_p,
-    twice_the_median,
-)
+from headwise.metrics.resampling import bootstrap_means, bootstrap_scores, bootstrap_test
+from headwise.metrics.significance import McNemar, mcnemar, paired_differences, randomisation_p, twice_the_median
 
 # The mean of the main metrics of several tasks, as records call it.
 MEAN = "mean"

@@ -15,7 +15,7 @@ from headwise.experiments import record
 from headwise.experiments.record import FailedRun, StoredRun, read_json, read_stored
 from headwise.experiments.record_schema import ManifestFile
 from headwise.experiments.sweeps.result_folder import FORMAT, MARK, SWEEPS, check_mark, run_files
-from headwise.metrics.significance import RESAMPLES
+from headwise.metrics.resampling import RESAMPLES
 
 SEED = "seed"
 # Columns beside those of the axes, whose names are up to the user.

@@ -173,7 +173,7 @@ def _ranked_heads(curve: PruneCurve, task: str) -> Iterator[tuple[str, dict[str,
     """For each order and task whose heads were pruned: the task's heads, or those of the others."""
     from headwise.experiments.head_studies.curve_masks import ASCENDING, DESCENDING
     from headwise.heads.dissociation import RESAMPLES
-    from headwise.metrics.significance import Interval, bootstrap_scores
+    from headwise.metrics.resampling import Interval, bootstrap_scores
 
     names = {DESCENDING: "most important", ASCENDING: "least important"}
     masks = {(each.order, each.pruned_for, each.step): index for index, each in reversed(list(enumerate(curve.masks)))}

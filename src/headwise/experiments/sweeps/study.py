@@ -1,4 +1,4 @@
-"""The study of Optuna behind tuning: its database, its identity, and trials that are queued again."""
+"""The study of Optuna behind tuning: its database, its identity, its trials, and those that are queued again."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import time
 import warnings
 from collections.abc import Iterable, Mapping
 from contextlib import nullcontext, suppress
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import partial
 from pathlib import Path
@@ -32,6 +33,8 @@ RETRIES = 2
 # Attributes of a trial: its process, and its error; of a study: what it is about.
 WORKER, ERROR, ABOUT = "worker", "error", "headwise"
 FORMAT = 1
+FINISHED, PRUNED, FAILED = "finished", "pruned", "failed"
+STATES = {"COMPLETE": FINISHED, "PRUNED": PRUNED, "FAIL": FAILED, "RUNNING": "running", "WAITING": "waiting"}
 
 
 def optuna() -> Any:
@@ -287,3 +290,54 @@ def queue_dead_trials(study: Any, locks: Path, own: str) -> None:
 def worker_lock(locks: Path, worker: str) -> FileLock:
     """Held by a process that tunes, and free as soon as it has died."""
     return FileLock(locks / f"tune-{worker}.lock")
+
+
+# -- trials as rows ---------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class TrialRow:
+    """One trial."""
+
+    number: int
+    state: str
+    value: float | None
+    """The mean over seeds of the main metric on validation; None unless it is finished."""
+    parameters: dict[str, Any]
+    steps: int | None
+    """Of all its runs; of a pruned trial up to its end."""
+    seconds: float | None
+    runs: tuple[str, ...]
+    """Keys of its runs, one for each seed."""
+    evaluations: dict[int, float]
+    """By step, the value that the trial would have had if it had ended there."""
+    error: str | None
+
+    def as_data(self) -> dict[str, Any]:
+        """Plain data, ready for JSON."""
+        return {**self.__dict__, "runs": list(self.runs)}
+
+
+def trial_rows(study: Any, space: Space) -> tuple[tuple[TrialRow, ...], str | None]:
+    """The trials, the best first; and their metric."""
+    trials = study.get_trials(deepcopy=False)
+    dead = {trial.number for trial in died_too_often(trials)}
+    rows = []
+    for trial in latest(trials):
+        state = STATES[trial.state.name]
+        reason = f"its process died {RETRIES + 1} times." if trial.number in dead else "stopped."
+        rows.append(
+            TrialRow(
+                number=trial.number,
+                state=state,
+                value=trial.value if state == FINISHED else None,
+                parameters=space.values(trial.params or trial.system_attrs.get("fixed_params", {})),
+                steps=trial.user_attrs.get("steps", trial.last_step),
+                seconds=None if trial.duration is None else round(trial.duration.total_seconds(), 3),
+                runs=tuple(trial.user_attrs.get("runs", ())),
+                evaluations=dict(sorted(trial.intermediate_values.items())),
+                error=trial.user_attrs.get(ERROR, reason) if state == FAILED else None,
+            )
+        )
+    rows.sort(key=lambda row: (row.value is None, -(row.value or 0), row.number))
+    return tuple(rows), next((each.user_attrs["primary"] for each in trials if "primary" in each.user_attrs), None)

@@ -25,13 +25,13 @@ from headwise.experiments.sweeps.result_folder import ResultFolder, writing
 from headwise.experiments.sweeps.search_space import GRID, TPE, Search, Space, describe
 from headwise.experiments.sweeps.study import (
     ERROR,
-    RETRIES,
+    STATES,
     WORKER,
     Storage,
+    TrialRow,
     died_too_often,
     identity,
     in_state,
-    latest,
     open_study,
     optuna,
     point_identity,
@@ -39,6 +39,7 @@ from headwise.experiments.sweeps.study import (
     queue_dead_trials,
     sqlite_url,
     storage_errors,
+    trial_rows,
     worker_lock,
 )
 from headwise.experiments.sweeps.sweep import missing_files
@@ -49,37 +50,12 @@ from headwise.training import distributed as processes
 from headwise.training.callbacks import AbandonRun, Watch
 
 BEST, TRIALS, DATABASE = "best.yaml", "trials.csv", "study.db"
-FINISHED, PRUNED, FAILED = "finished", "pruned", "failed"
-STATES = {"COMPLETE": FINISHED, "PRUNED": PRUNED, "FAIL": FAILED, "RUNNING": "running", "WAITING": "waiting"}
 ENGINE = "tune"
 # No trial is pruned in the first of so many parts of a training.
 SPARED = 3
 # Seconds between two looks at the trials and runs of other processes.
 TICK = 0.5
 ONE_EVALUATION = "a run is evaluated only at its end, so no trial can be pruned: set training.eval_steps"
-
-
-@dataclass(frozen=True)
-class TrialRow:
-    """One trial."""
-
-    number: int
-    state: str
-    value: float | None
-    """The mean over seeds of the main metric on validation; None unless it is finished."""
-    parameters: dict[str, Any]
-    steps: int | None
-    """Of all its runs; of a pruned trial up to its end."""
-    seconds: float | None
-    runs: tuple[str, ...]
-    """Keys of its runs, one for each seed."""
-    evaluations: dict[int, float]
-    """By step, the value that the trial would have had if it had ended there."""
-    error: str | None
-
-    def as_data(self) -> dict[str, Any]:
-        """Plain data, ready for JSON."""
-        return {**self.__dict__, "runs": list(self.runs)}
 
 
 @dataclass(frozen=True)
@@ -168,7 +144,7 @@ def tune(
         folder.open()
         tidy_finished(folder)
         interrupted = Tuner(study, opened, space, settings, search, listener).run()
-        rows, primary = _rows(study, space)
+        rows, primary = trial_rows(study, space)
     except storage_errors() as error:
         reason = " ".join(str(error.__cause__ or error).split())[:200].rstrip(".")
         raise StateError(
@@ -191,31 +167,6 @@ def tune(
             table.append([row.number, row.state, row.value, *values, row.steps, row.seconds])
         save_content(settings.output / TRIALS, table_text(table))
     return result
-
-
-def _rows(study: Any, space: Space) -> tuple[tuple[TrialRow, ...], str | None]:
-    """The trials, the best first; and their metric."""
-    trials = study.get_trials(deepcopy=False)
-    dead = {trial.number for trial in died_too_often(trials)}
-    rows = []
-    for trial in latest(trials):
-        state = STATES[trial.state.name]
-        reason = f"its process died {RETRIES + 1} times." if trial.number in dead else "stopped."
-        rows.append(
-            TrialRow(
-                number=trial.number,
-                state=state,
-                value=trial.value if state == FINISHED else None,
-                parameters=space.values(trial.params or trial.system_attrs.get("fixed_params", {})),
-                steps=trial.user_attrs.get("steps", trial.last_step),
-                seconds=None if trial.duration is None else round(trial.duration.total_seconds(), 3),
-                runs=tuple(trial.user_attrs.get("runs", ())),
-                evaluations=dict(sorted(trial.intermediate_values.items())),
-                error=trial.user_attrs.get(ERROR, reason) if state == FAILED else None,
-            )
-        )
-    rows.sort(key=lambda row: (row.value is None, -(row.value or 0), row.number))
-    return tuple(rows), next((each.user_attrs["primary"] for each in trials if "primary" in each.user_attrs), None)
 
 
 class TrialFailed(Exception):
