@@ -124,8 +124,8 @@ def upgrade(content: Any) -> Any:
         "format": FORMAT,
         **({"recipe": recipe} if "recipe" in asked else {}),
         **rest,
-        **({"results": content["results"]} if "happened" in content else {}),
-        **({"environment": content["environment"]} if "world" in content else {}),
+        **({"results": content["happened"]} if "happened" in content else {}),
+        **({"environment": content["world"]} if "world" in content else {}),
     }
 
 
