@@ -57,25 +57,14 @@ def results(folder: Path) -> dict[str, dict[str, Any]]:
     return {key: json.loads(path.read_text(encoding="utf-8")) for key, path in found.items()}
 
 
-def result_bytes(folder: Path) -> dict[str, list[str]]:
-    """Key -> the lines of the recipe and the results, as they stand in the file."""
-    lines = {key: (folder / "runs" / f"{key}.json").read_text(encoding="utf-8").splitlines() for key in results(folder)}
-    return {
-        key: [line for line in each if line.startswith(('"recipe"', '"examples"', '"knowledge"', '"results"'))]
-        for key, each in lines.items()
-    }
-
-
 def differences(first: Path, second: Path) -> list[str]:
-    """Where the results of two folders differ, in recipe or results; none if their bytes are the same."""
+    """Where the results of two folders differ, in recipe or results."""
     one, two = results(first), results(second)
     found = sorted(one.keys() ^ two.keys())
     for key in one.keys() & two.keys():
-        for part in ("recipe", "results"):
-            names = {**one[key][part], **two[key][part]}
-            found += [f"{key} {part} {name}" for name in names if one[key][part].get(name) != two[key][part].get(name)]
-    if not found and result_bytes(first) != result_bytes(second):
-        found.append("bytes")
+        for part in ("recipe", "examples", "results"):
+            mine, theirs = ({"": each[key][part]} if part == "examples" else each[key][part] for each in (one, two))
+            found += [f"{key} {part} {name}" for name in {**mine, **theirs} if mine.get(name) != theirs.get(name)]
     return found
 
 

@@ -59,15 +59,7 @@ class ExampleTest:
 
 
 def example_tests(group: Group, baseline: str, metric: str, split: str, *, resamples: int) -> dict[str, ExampleTest]:
-    """Test every other system against the baseline; nothing if not all runs keep their answers.
-
-    Args:
-        group: the systems, with the same seeds.
-        baseline: one of them.
-        metric: the metric to compare.
-        split: its examples.
-        resamples: of the bootstrap.
-    """
+    """Test every other system against the baseline; nothing if not all runs keep their answers."""
     parts = _parts_of(group.runs[0], metric, split)
     if not parts or any(_parts_of(run, metric, split) != parts for run in group.runs):
         return {}

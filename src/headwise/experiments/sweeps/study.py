@@ -69,12 +69,7 @@ class Storage:
     """A database, opened; `close` closes its connections."""
 
     def __init__(self, url: str, folder: Path) -> None:
-        """Connect, and create the tables of a new database; fails in seconds.
-
-        Args:
-            url: as SQLAlchemy takes it.
-            folder: the folder of results.
-        """
+        """Connect, and create the tables of a new database; fails in seconds. `folder` holds the results."""
         self._url, self.name = _checked_url(url)
         sqlite = self._url.get_backend_name() == "sqlite"
         # SQLite cannot lock a row: one process at a time creates the study and draws a trial.
