@@ -325,7 +325,7 @@ def test_seeds_with_different_examples_are_tested_one_by_one(tmp_path):
             made.write(folder, made.run(made.recipe(seed=seed, guides=guides), quality, draw=seed))
     comparison = compare([folder], CompareOptions(**QUICK))
     test = rows_of(comparison)["mdg+pdg"].by_example
-    assert "examples of their own" in note(comparison, "own")
+    assert "each has its tests" in note(comparison, "different examples")
     assert (test.low, test.high) == (None, None)
     assert test.mcnemar_p == pytest.approx(min(1, 2 * sorted(each.p for each in test.mcnemar.values())[1]))
     alone = [

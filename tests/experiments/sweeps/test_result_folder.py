@@ -38,10 +38,10 @@ def test_a_folder_is_marked_and_others_are_refused(folder, tmp_path):
 
 
 def test_a_run_is_kept_once(folder):
-    folder.save_error("a", {"happened": "failed"})
-    assert folder.save("a", {"happened": 1})
-    assert not folder.save("a", {"happened": 2})
-    assert json.loads(folder.result("a").read_text()) == {"happened": 1}
+    folder.save_error("a", {"results": "failed"})
+    assert folder.save("a", {"results": 1})
+    assert not folder.save("a", {"results": 2})
+    assert json.loads(folder.result("a").read_text()) == {"results": 1}
     assert not folder.error("a").exists()
     assert sorted(path.name for path in (folder.path / "runs").iterdir()) == ["a.json"]
 

@@ -177,6 +177,6 @@ def test_a_study_of_another_program_is_refused(tuned, tmp_path):
     optuna.create_study(study_name="quick", storage=url).optimize(lambda trial: 1.0, n_trials=1)
     optuna.create_study(study_name="empty", storage=url)
     for name in ("quick", "empty"):  # the second one minimises
-        with pytest.raises(InputError, match="not made by headwise"):
+        with pytest.raises(InputError, match="not created by headwise"):
             tuned(RATES, study=name, storage=url)
     assert not (tmp_path / "out").exists()

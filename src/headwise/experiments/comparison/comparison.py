@@ -333,7 +333,7 @@ def _notes_on_runs(table: RunTable, left_out: Sequence[str], ignored: Sequence[s
     if table.repeated:
         files = "file repeats" if table.repeated == 1 else "files repeat"
         notes.append(f"{table.repeated} {files} the results of another run: counted once.")
-    return [*notes, *left_out, *(f"The runs differ in {each}; passed over, as asked." for each in ignored)]
+    return [*notes, *left_out, *(f"The runs differ in {each}; passed over, as requested." for each in ignored)]
 
 
 def _notes_on_scores(tables: Sequence[Table], split: str, *, chosen: bool) -> list[str]:
@@ -346,8 +346,8 @@ def _notes_on_scores(tables: Sequence[Table], split: str, *, chosen: bool) -> li
     for count in sorted({len(row.seeds) for row in rows}):
         if count == 1:
             notes.append(
-                "One seed: no test by seed is possible, and nothing is known about other seeds; only tests by example "
-                "are made."
+                "One seed: no test by seed is possible, and nothing is known about other seeds; there are "
+                "tests by example only."
             )
         elif (smallest := smallest_permutation_p(count)) > TOO_FEW:
             notes.append(f"Permutation test: with {count} seeds this test cannot go below p = {smallest:.2g}.")
@@ -360,7 +360,7 @@ def _notes_on_scores(tables: Sequence[Table], split: str, *, chosen: bool) -> li
         notes.append(f"No tests by example for {', '.join(silent)}: not all runs keep the answers that they need.")
     if any(row.by_example is not None and row.by_example.low is None for row in rows):
         notes.append(
-            "The seeds were scored on examples of their own: tests by example are made for each, and twice the median "
-            "of their p-values is shown."
+            "The seeds were scored on different examples: each has its tests by example, and twice the median of their "
+            "p-values is shown."
         )
     return notes

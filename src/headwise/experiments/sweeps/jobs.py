@@ -163,11 +163,11 @@ def _train(job: Job, work: Path, listener: Listener, watch: Watch | None) -> dic
         if DISSOCIATION in job.then:
             scores = dissociate(curve, resamples=int(job.then[DISSOCIATION].get("resamples", RESAMPLES)))
             results["heads"][DISSOCIATION] = {**scores.as_dict(), "run": None}
-    asked = {name: each for name, each in result.record.items() if name in ("recipe", "examples", "knowledge")}
-    return _content(job, asked, results, times)
+    inputs = {name: each for name, each in result.record.items() if name in ("recipe", "examples", "knowledge")}
+    return _content(job, inputs, results, times)
 
 
-def _content(job: Job, asked: Mapping[str, Any], results: dict[str, Any], times: dict[str, Any]) -> dict[str, Any]:
+def _content(job: Job, inputs: Mapping[str, Any], results: dict[str, Any], times: dict[str, Any]) -> dict[str, Any]:
     """The parts of a run's JSON; times move to the environment, so that `results` is the same on every machine."""
     for name in TIMES:
         if name in results:
@@ -177,7 +177,7 @@ def _content(job: Job, asked: Mapping[str, Any], results: dict[str, Any], times:
         results["ssa"] = [{name: each for name, each in epoch.items() if name != "seconds"} for epoch in results["ssa"]]
     data = job.settings.data
     environment = {**record.environment(), "data": data and str(data), "engine": job.engine, "times": times}
-    return {"format": record.FORMAT, "key": job.key, **asked, "results": results, "environment": environment}
+    return {"format": record.FORMAT, "key": job.key, **inputs, "results": results, "environment": environment}
 
 
 def tidy_finished(folder: ResultFolder, *, keep_models: bool = False) -> None:

@@ -135,7 +135,7 @@ def _check_address(address: str) -> None:
         raise _unreachable(address, str(error.strerror or error)) from error
     if address.startswith("ray://"):
         return
-    # In another process, as Ray would go on asking for minutes. A cluster that wants a token, which only `ray.init`
+    # In another process, as Ray would try for minutes. A cluster that wants a token, which only `ray.init`
     # brings, has answered as well.
     command = [sys.executable, "-m", "ray.scripts.scripts", "health-check", "--address", f"{host}:{port}"]
     with suppress(subprocess.TimeoutExpired):

@@ -78,7 +78,7 @@ class ResultFolder:
             with self.lock():
                 self.check()
                 clear_drafts_of(self.path / MARK)
-                # The mark first: another process that looks now must not take the folders for somebody else's.
+                # The mark first: another process that looks now must not take the folders for those of another program.
                 if not (self.path / MARK).is_file():
                     write_atomically(self.path / MARK, json.dumps({"format": FORMAT, "headwise": __version__}) + "\n")
                 for name in FOLDERS:

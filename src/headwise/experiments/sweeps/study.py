@@ -186,7 +186,7 @@ def open_study(storage: Storage, name: str, space: Space, search: Search) -> Any
 
 def _check_same(kept: Mapping[str, Any] | None, now: Mapping[str, Any], where: str) -> None:
     if kept is None:
-        raise InputError(f"{where} was not made by headwise: choose another name with study=NAME.")
+        raise InputError(f"{where} was not created by headwise: choose another name with study=NAME.")
     if kept["format"] != FORMAT:
         raise InputError(f"{where} has format {kept['format']}, and this headwise reads {FORMAT}: choose another name.")
     for part in ("recipe", "space", "seeds", "sampler"):

@@ -242,7 +242,7 @@ class Tuner:
         """Let Optuna draw a trial and run it; other processes may draw as soon as it is drawn."""
         self._trial = None
         count, samplers = len(self._study.get_trials(deepcopy=False)), optuna().samplers
-        # Random numbers of its own for each trial, so that a second call does not repeat those of the first.
+        # Another seed for each trial, so that a second call does not repeat the numbers of the first.
         seed = random.Random(f"{self._space.recipe.seed} {count}").randrange(2**32)
         sampler = samplers.TPESampler if self._search.sampler == TPE else samplers.RandomSampler
         self._study.sampler = sampler(seed=seed)
