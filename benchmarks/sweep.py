@@ -37,7 +37,7 @@ from step import Parser
 
 from headwise.errors import HeadwiseError
 from headwise.experiments.recipe import check_recipe
-from headwise.experiments.sweeps.jobs import Job, JobResult, run_key
+from headwise.experiments.sweeps.jobs import Job, JobResult, JobSettings
 from headwise.experiments.sweeps.worker_pool import LocalWorkers, run_jobs
 
 OVERHEAD_LIMIT = 0.05
@@ -75,7 +75,7 @@ def jobs(folder: Path, runs: int, steps: int) -> list[Job]:
             "seed": 1 + number // 2,
         }
         recipe = check_recipe(data, "benchmark")
-        made.append(Job(run_key(recipe), str(number), recipe.as_data(), str(folder)))
+        made.append(JobSettings(folder).job(recipe, str(number)))
     return made
 
 

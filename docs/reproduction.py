@@ -102,8 +102,8 @@ def paper_table(name: str, table: dict[str, Any], plan: SweepPlan) -> Iterator[s
 
 
 def small_table(name: str, plan: SweepPlan, metrics: list[str] | None) -> Iterator[str]:
-    """Every point of the small, seeds aside."""
-    axes = [axis.name for axis in plan.axes if axis.name != "seed"]
+    """Every point of the small version, without seeds."""
+    axes = [axis for axis in plan.axes if axis != "seed"]
     yield row(*axes, "metric", "mean ± sd", f"minus {baseline(plan)} (95 % interval)", P)
     yield rule(len(axes) + 1, 3)
     for point, planned in without_seeds(plan).items():

@@ -23,8 +23,7 @@ from step import Parser
 
 from headwise.errors import HeadwiseError
 from headwise.experiments.comparison import CompareOptions, compare
-from headwise.metrics import holm
-from headwise.metrics.significance import SeedScores, paired_by_seed
+from headwise.metrics.significance import SeedScores, holm, paired_by_seed
 
 DOCS = Path(__file__).parents[1] / "docs"
 MEASURED = DOCS / "measured" / "sweeps.json"

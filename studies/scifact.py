@@ -21,7 +21,6 @@ from headwise.experiments.recipe_files import read_recipe
 from headwise.experiments.record import NAME
 from headwise.experiments.run import train
 from headwise.metrics.ranking import MEASURES, RankingScores, score_ranking
-from headwise.metrics.significance import mean_over_seeds
 from headwise.retrieval.collections import choose_claims
 from headwise.retrieval.evaluate import Comparison, compare_runs
 from headwise.retrieval.formats import read_collection
@@ -101,7 +100,11 @@ def scores_of(gold: str, files: dict[str, list[Path]], options: argparse.Namespa
 
 def over_seeds(runs: list[RankingScores]) -> RankingScores:
     """Claim by claim the mean over the seeds."""
-    return RankingScores.of(mean_over_seeds([each.per_query for each in runs]), runs[0].reachable)
+    means = {
+        claim: {name: mean(each.per_query[claim][name] for each in runs) for name in values}
+        for claim, values in runs[0].per_query.items()
+    }
+    return RankingScores.of(means, runs[0].reachable)
 
 
 def tests_of(scores: Scores, top: int) -> list[Comparison]:

@@ -17,15 +17,15 @@ import torch
 import yaml
 from tiny_runs import small
 
-from headwise.experiments.sweeps.jobs import Job, run_job
+from headwise.experiments.sweeps.jobs import JobSettings, run_job
 from headwise.experiments.sweeps.sweep_file import plan_sweep
 from headwise.training import Silence
 
 # Long enough to be caught in the middle, and a checkpoint now and then.
 LONG = {
-    "recipe__training__steps": 300,
+    "recipe__training__steps": 200,
     "recipe__training__checkpoint_every": 20,
-    "recipe__training__evaluate_every": 60,
+    "recipe__training__evaluate_every": 50,
     "recipe__guides": {"mdg": {"weight": 0.1}},
     "recipe__share_every": 0,
     "seeds": [1],
@@ -57,25 +57,14 @@ def results(folder: Path) -> dict[str, dict[str, Any]]:
     return {key: json.loads(path.read_text(encoding="utf-8")) for key, path in found.items()}
 
 
-def result_bytes(folder: Path) -> dict[str, list[str]]:
-    """Key -> the lines of the recipe and the results, as they stand in the file."""
-    lines = {key: (folder / "runs" / f"{key}.json").read_text(encoding="utf-8").splitlines() for key in results(folder)}
-    return {
-        key: [line for line in each if line.startswith(('"recipe"', '"examples"', '"knowledge"', '"results"'))]
-        for key, each in lines.items()
-    }
-
-
 def differences(first: Path, second: Path) -> list[str]:
-    """Where the results of two folders differ, in recipe or results; none if their bytes are the same."""
+    """Where the results of two folders differ, in recipe or results."""
     one, two = results(first), results(second)
     found = sorted(one.keys() ^ two.keys())
     for key in one.keys() & two.keys():
-        for part in ("recipe", "results"):
-            names = {**one[key][part], **two[key][part]}
-            found += [f"{key} {part} {name}" for name in names if one[key][part].get(name) != two[key][part].get(name)]
-    if not found and result_bytes(first) != result_bytes(second):
-        found.append("bytes")
+        for part in ("recipe", "examples", "results"):
+            mine, theirs = ({"": each[key][part]} if part == "examples" else each[key][part] for each in (one, two))
+            found += [f"{key} {part} {name}" for name in {**mine, **theirs} if mine.get(name) != theirs.get(name)]
     return found
 
 
@@ -141,8 +130,7 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory, encoder: str, pairs: s
     """The results of the long runs, made without an engine by a process that nobody disturbed."""
     torch.set_num_threads(1)
     folder = tmp_path_factory.mktemp("undisturbed")
-    plan = plan_sweep(write_sweep(folder / "s.yaml", encoder, **LONG))
-    for planned in plan.unique:
-        made = Job(planned.key, "r", planned.recipe.as_data(), str(folder / "out"), data=pairs)
-        assert run_job(made, Silence()).state == "finished"
+    settings = JobSettings(folder / "out", Path(pairs))
+    for planned in plan_sweep(write_sweep(folder / "s.yaml", encoder, **LONG)).unique:
+        assert run_job(settings.job(planned.recipe, "r"), Silence()).state == "finished"
     return folder / "out"

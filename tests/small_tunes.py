@@ -32,10 +32,10 @@ FOUR = ("training.learning_rate=[3e-3, 1e-3]", "training.weight_decay=[0.0, 0.1]
 
 
 class Lines:
-    """A listener that keeps what it is told."""
+    """A listener that keeps what is logged."""
 
     def __init__(self) -> None:
-        self.told: list[str] = []
+        self.lines: list[str] = []
 
     def start(self, what: str, total: int, done: int = 0) -> None:
         pass
@@ -44,7 +44,7 @@ class Lines:
         pass
 
     def log(self, message: str) -> None:
-        self.told.append(message)
+        self.lines.append(message)
 
     def end(self) -> None:
         pass

@@ -1,4 +1,4 @@
-"""`headwise compare`: what comes out, in every form. What it refuses is in test_compare_refusals.py."""
+"""`headwise compare`: its output in every format. What it refuses is in test_compare_refusals.py."""
 
 import csv
 import io
@@ -7,7 +7,7 @@ import re
 
 import pytest
 import small_results as made
-from tiny_runs import assert_one_sentence
+from tiny_runs import assert_one_sentence, record
 
 from headwise.experiments.comparison import CompareOptions, compare
 
@@ -20,8 +20,8 @@ WITHIN = {"by": ["system"], "baseline": "plain", "within": ["set"]}
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     """Two sets, three systems, three seeds; nobody writes into it."""
-    place = tmp_path_factory.mktemp("compare") / "results"
-    return made.sweep(place, AXES, qualities={"plain": 0.4, "ag": 0.93, "m_d&g": 0.45}, compare=WITHIN)
+    results = tmp_path_factory.mktemp("compare") / "results"
+    return made.sweep(results, AXES, qualities={"plain": 0.4, "ag": 0.93, "m_d&g": 0.45}, compare=WITHIN)
 
 
 @pytest.fixture(scope="module")
@@ -31,23 +31,23 @@ def comparison(folder):
 
 @pytest.fixture
 def answer(headwise):
-    def type_in(*words):
+    def run(*words):
         code, out, err = headwise("compare", *words, *QUICK)
         assert (code, err) == (0, "")
         return out
 
-    return type_in
+    return run
 
 
-def test_the_table(answer, folder, comparison):
+def test_the_table(answer, folder, comparison, monkeypatch):
     lines = answer(folder).splitlines()
-    place = lines.index("set one: accuracy on test, against plain")
-    headings = re.split(r"\s{2,}", lines[place + 1].strip())
+    start = lines.index("set one: accuracy on test, against plain")
+    headings = re.split(r"\s{2,}", lines[start + 1].strip())
     assert headings == [
         *("system", "seeds", "mean ± sd", "95 % interval", "difference (95 %)"),
         *("t", "Holm", "flips", "McNemar", "bootstrap", "swaps", "d_z", "MDE"),
     ]
-    plain, ag, _ = (re.split(r"\s{2,}", line.strip()) for line in lines[place + 2 : place + 5])
+    plain, ag, _ = (re.split(r"\s{2,}", line.strip()) for line in lines[start + 2 : start + 5])
     assert plain[:2] == ["plain", "3"]
     assert plain[4:] == ["–"] * 9
     row = comparison.tables[0].rows[1]
@@ -68,15 +68,12 @@ def test_the_table(answer, folder, comparison):
     assert "Permutation test: with 3 seeds this test cannot go below p = 0.25." in lines
     assert any(line.startswith("Stars: * p < 0.05, ** p < 0.01 of the paired t-test") for line in lines)
     assert any("2204.02922" in line and "mentions no correction" in line for line in lines)
-
-
-def test_a_narrow_table_becomes_two(answer, folder, monkeypatch):
-    monkeypatch.setattr("headwise.cli.results_app.WIDTH", 90)
-    lines = answer(folder, "--only", "set=one").splitlines()
-    assert lines.count("set one: accuracy on test, against plain") == 2
+    monkeypatch.setattr("headwise.cli.results_app.WIDTH", 90)  # a narrow table becomes two
+    lines = answer(folder, "--only", "set=one", "--no-percent").splitlines()
     tables = [line for line in lines if line.split()[:1] == ["system"]]
     assert [line.split()[-1] for line in tables] == ["%)", "MDE"]
     assert max(len(line) for line in lines[:12]) <= 90
+    assert f"{row.scores.mean:.4f} ± {row.scores.deviation:.4f}" in "\n".join(lines)
 
 
 def test_json_has_everything(answer, folder, comparison):
@@ -85,6 +82,12 @@ def test_json_has_everything(answer, folder, comparison):
     assert json.loads(answer(folder, "--format", "json")) == data
     ag = data["tables"][0]["rows"][1]
     assert len(ag["values"]) == len(ag["by_example"]["mcnemar"]) == 3
+    words = "--metric", "macro_f1", "--split", "validation", "--baseline", "ag", "--stars", "raw", "--json"
+    data = json.loads(answer(folder, *words))
+    assert (data["baseline"], data["split"], data["stars"]) == ("ag", "validation", "raw")
+    assert {table["metric"] for table in data["tables"]} == {"macro_f1"}
+    assert data["tables"][0]["rows"][0]["system"] == "ag"
+    assert any("which also chose the best model" in line for line in data["notes"])
 
 
 def test_csv_has_a_row_for_every_system_and_block(answer, folder, comparison):
@@ -111,7 +114,12 @@ def columns(line):
 
 
 def test_markdown(answer, folder, comparison):
+    timed = answer(folder, "--format", "markdown", "--times").splitlines()
+    assert columns(timed[2])[5:7] == ["s/epoch", "× time"]
+    assert columns(timed[5])[5:7] == ["11.00 ± 0.00", "1.00"]
+    assert any("seconds of an epoch" in line for line in timed)
     lines = answer(folder, "--format", "markdown").splitlines()
+    assert not any("seconds of an epoch" in line for line in lines)
     assert [line for line in lines if line.startswith("### ")] == [
         f"### set {name}: accuracy on test, against plain" for name in AXES["set"]
     ]
@@ -137,77 +145,42 @@ def test_latex(answer, folder, comparison):
     assert not re.search(r"(?<!\\)[_#]", text.replace(r"\usepackage", ""))
 
 
-def test_scores_as_they_are(answer, folder, comparison):
-    row = comparison.tables[0].rows[1]
-    assert f"{row.scores.mean:.4f} ± {row.scores.deviation:.4f}" in answer(folder, "--no-percent")
-
-
 def test_all_metrics_stand_side_by_side_and_one_by_one(answer, folder):
     lines = answer(folder, "--all-metrics", "--only", "set=one").splitlines()
-    place = lines.index("set one: all metrics on test")
-    assert lines[place + 1].split() == ["system", *made.CLASSES]
-    assert len(re.findall("±", lines[place + 3])) == 4
+    start = lines.index("set one: all metrics on test")
+    assert lines[start + 1].split() == ["system", *made.CLASSES]
+    assert len(re.findall("±", lines[start + 3])) == 4
     assert [line for line in lines if "against plain" in line] == [
         f"set one: {metric} on test, against plain" for metric in made.CLASSES
     ]
 
 
-def test_times(answer, folder):
-    out = answer(folder, "--times", "--format", "markdown")
-    rows = [columns(line) for line in out.splitlines() if line.startswith("|")]
-    assert rows[0][5:7] == ["s/epoch", "× time"]
-    assert rows[3][5:7] == ["11.00 ± 0.00", "1.00"]
-    assert "seconds of an epoch" in out
-    assert "seconds of an epoch" not in answer(folder, "--format", "markdown")
-
-
-def test_one_metric_one_split_another_baseline(answer, folder):
-    words = "--metric", "macro_f1", "--split", "validation", "--baseline", "ag", "--stars", "raw", "--json"
-    data = json.loads(answer(folder, *words))
-    assert (data["baseline"], data["split"], data["stars"]) == ("ag", "validation", "raw")
-    assert {table["metric"] for table in data["tables"]} == {"macro_f1"}
-    assert data["tables"][0]["rows"][0]["system"] == "ag"
-    assert any("which also chose the best model" in line for line in data["notes"])
-
-
-def test_loose_files_and_folders_of_train(answer, folder, tmp_path):
-    files = [path for path in made.runs_of(folder) if '"name": "one"' in path.read_text(encoding="utf-8")]
-    data = json.loads(answer(*files, "--json"))
-    assert (data["by"], data["baseline"], data["runs"]) == (["guides"], "plain", 9)
-    trained = [made.write_trained(tmp_path / path.stem, json.loads(path.read_text(encoding="utf-8"))) for path in files]
-    assert json.loads(answer(*trained, "--json")) == data
-
-
-def test_by_and_within_may_be_keys_and_come_with_commas(answer, folder):
+def test_single_files_are_compared_by_the_keys_in_which_they_differ(answer, folder):
     data = json.loads(answer(*made.runs_of(folder), "--by", "guides", "--within", "task", "--json"))
     assert [table["within"] for table in data["tables"]] == [{"task": "one"}, {"task": "two"}]
     words = "--by", "guides,task", "--baseline", "plain, one", "--ignore", "examples"
     data = json.loads(answer(*made.runs_of(folder), *words, "--json"))
     assert len(data["tables"][0]["rows"]) == 6
+    files = [path for path in made.runs_of(folder) if '"name": "one"' in path.read_text(encoding="utf-8")]
+    data = json.loads(answer(*files, "--json"))
+    assert (data["by"], data["baseline"], data["runs"]) == (["guides"], "plain", 9)
 
 
-@pytest.mark.parametrize(
-    ("name", "begins"),
-    [("t.md", "### set"), ("t.csv", "within.set,"), ("t.tex", "% needs"), ("t.json", "{"), ("t.txt", "set one")],
-)
-def test_the_ending_of_a_file_says_its_format(headwise, answer, folder, tmp_path, name, begins):
-    path = tmp_path / name
-    assert answer(folder, "--output", path) == f"saved in {path}\n"
-    text = path.read_text(encoding="utf-8")
-    assert text.startswith(begins)
+def test_the_ending_of_a_file_says_its_format(headwise, answer, folder, tmp_path):
+    begins = {"t.md": "### set", "t.csv": "within.set,", "t.tex": "% needs", "t.json": "{", "t.txt": "set one"}
+    for name, begin in begins.items():
+        path = tmp_path / name
+        assert answer(folder, "--output", path) == f"saved in {path}\n"
+        text = path.read_text(encoding="utf-8")
+        assert text.startswith(begin)
     again = headwise("compare", folder, "--output", path)
     assert_one_sentence(again, str(path), "exists already", "--overwrite")
     assert path.read_text(encoding="utf-8") == text
     answer(folder, "--output", path, "--overwrite", "--metric", "macro_f1")
     assert path.read_text(encoding="utf-8") != text
-    assert [each.name for each in tmp_path.iterdir()] == [name]
-
-
-def test_a_file_and_json_on_standard_output(answer, folder, tmp_path):
-    path = tmp_path / "any.name"
-    data = json.loads(answer(folder, "--output", path, "--format", "latex", "--json"))
+    data = json.loads(answer(folder, "--output", tmp_path / "any.name", "--format", "latex", "--json"))
     assert data["baseline"] == "plain"
-    assert path.read_text(encoding="utf-8").startswith("% needs")
+    assert sorted(each.name for each in tmp_path.iterdir()) == ["any.name", *sorted(begins)]
 
 
 @pytest.mark.parametrize(
@@ -219,9 +192,24 @@ def test_a_file_and_json_on_standard_output(answer, folder, tmp_path):
         (("--format", "csv", "--json"), ("--json", "--format csv")),
     ],
 )
-def test_a_bad_place_or_form_is_refused_before_any_work(headwise, tmp_path, monkeypatch, words, parts):
+def test_a_bad_output_or_format_is_refused_before_any_work(headwise, tmp_path, monkeypatch, words, parts):
     monkeypatch.chdir(tmp_path)
     if words[0] == "--output" and words[1] == ".":
         words = ("--output", tmp_path, "--format", "csv")
     assert_one_sentence(headwise("compare", "no-such-file.json", *words), *parts)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_run_on_several_tasks_is_compared_with_its_control(headwise, with_iat):
+    code, out, err = headwise("compare", with_iat, with_iat / "control", "--json")
+    assert (code, err) == (0, "")
+    data = json.loads(out)
+    assert (data["by"], data["baseline"]) == (["iat"], "without")
+    control, iat = data["tables"][0]["rows"]
+    assert control["values"] == [record(with_iat / "control")["results"]["metrics"]["test"]["mean"]]
+    assert iat["by_example"]["kind"] == "mean"
+    assert iat["by_example"]["examples"] == 21 + 15 + 9
+    assert iat["by_example"]["difference"] == pytest.approx(iat["by_seed"]["difference"])
+    code, out, _ = headwise("compare", with_iat, with_iat / "control", "--all-metrics")
+    assert code == 0
+    assert "One seed: no test by seed is possible" in out

@@ -6,7 +6,8 @@ import pytest
 from tiny_runs import assert_one_sentence
 
 from headwise.errors import InputError
-from headwise.metrics import MEASURES, RankingScores, holm, paired_test, score_ranking
+from headwise.metrics.ranking import MEASURES, RankingScores, score_ranking
+from headwise.metrics.significance import holm, paired_test
 from headwise.retrieval.evaluate import compare_runs, read_per_query
 from headwise.retrieval.trec import read_qrels, read_run
 

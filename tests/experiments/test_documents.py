@@ -20,7 +20,7 @@ from headwise.limits import MAX_DEPTH, deeper_than, parse_json
 from headwise.retrieval.cross_genre import read_answers as read_claims
 from headwise.retrieval.evaluate import read_per_query
 from headwise.retrieval.rerank import PartialScores
-from headwise.training.checkpoints import saved_callbacks
+from headwise.training.checkpoints import read_state
 from headwise.training.saving import run_settings
 
 PLACE = Path("run") / "file.json"
@@ -124,7 +124,7 @@ def nested(depth):
         ("headwise.json", run_settings),
         ("headwise.json", read_stored),
         ("outputs.json", read_outputs),
-        ("trainer_state.json", saved_callbacks),
+        ("trainer_state.json", read_state),
         ("headwise-sweep.json", lambda folder: ResultFolder(folder).check()),
         ("analysis.json", lambda folder: read_result(folder, "analysis", folder)),
         ("importance.json", lambda folder: documents.read(folder / "importance.json", "train again")),

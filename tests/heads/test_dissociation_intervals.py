@@ -77,7 +77,7 @@ def test_it_is_the_slow_bootstrap_whatever_the_size_of_the_pieces(monkeypatch):
     np.testing.assert_allclose(found.double, double)
     assert ((double > 0) & (double < 1)).any()
     assert not np.array_equal(found.scores.low, bootstrap_dissociation(predictions, resamples=60, seed=2).scores.low)
-    monkeypatch.setattr("headwise.metrics.significance.AT_A_TIME", 170)
+    monkeypatch.setattr("headwise.metrics.resampling.AT_A_TIME", 170)
     pieces = bootstrap_dissociation(predictions, resamples=60, seed=3)
     assert np.array_equal(pieces.base.low, found.base.low)
     np.testing.assert_allclose(pieces.scores.low, found.scores.low)

@@ -140,7 +140,7 @@ def _show_plan(plan: SweepPlan, output: Path, *, as_json: bool) -> None:
         content = {"sweep": plan.sweep.name, "scale": plan.scale, "output": str(output), "runs": rows}
         typer.echo(json.dumps(content, indent=2, ensure_ascii=False))
         return
-    table = Table(*(axis.name for axis in plan.axes), "key", "there", box=None)
+    table = Table(*plan.axes, "key", "there", box=None)
     for each in plan.runs:
         there = "yes" if folder.has(each.key) else ""
         table.add_row(*(escape(label) for label in each.point.values()), each.key, there)
@@ -265,8 +265,9 @@ def _show_trials(result: TuneResult, space: Space, data: Path | None) -> None:
     from headwise.cli.console import print_tables
     from headwise.cli.train_commands import program
     from headwise.experiments.sweeps.search_space import describe
+    from headwise.experiments.sweeps.study import FAILED, FINISHED, STATES
     from headwise.experiments.sweeps.sweep_file import label_of
-    from headwise.experiments.sweeps.tune import BEST, FAILED, FINISHED, STATES
+    from headwise.experiments.sweeps.tune import BEST
 
     keys = [axis.key for axis in space.axes]
     if result.best is not None:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from headwise.data.checked_files import TEST, TRAIN, VALIDATION, DataFile
 from headwise.data.near_duplicates import words_and_signs
 from headwise.metrics.baselines import bag_of_words, length_only, usual
-from headwise.metrics.significance import Estimate, estimated_classes, estimated_numbers
+from headwise.metrics.resampling import Estimate, estimated_classes, estimated_numbers
 
 MAJORITY, MEAN, BAG, FIRST, SECOND, LENGTH = "majority", "mean", "bag_of_words", "first_text", "second_text", "length"
 FOLDS = 5

@@ -21,7 +21,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from headwise.errors import InputError
 from headwise.metrics.classification import score
-from headwise.metrics.significance import Interval, bootstrap_scores
+from headwise.metrics.resampling import Interval, bootstrap_scores
 
 Values = NDArray[np.float64]
 

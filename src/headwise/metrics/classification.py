@@ -35,14 +35,13 @@ def score(names: Sequence[str], predictions: Array, labels: Array) -> dict[str, 
     Returns:
         The scores by name.
     """
-    _check_names(names)
     predictions, labels = np.asarray(predictions), np.asarray(labels)
     if predictions.ndim != 1 or predictions.shape != labels.shape or not len(labels):
         raise InputError(
             f"predictions of shape {predictions.shape} and labels of shape {labels.shape}: expected two rows of "
             "the same length, at least 1; of logits, take the argmax first."
         )
-    _check_finite(predictions, labels)
+    _check(names, predictions, labels)
     return {name: METRICS[name](predictions, labels) for name in names}
 
 
@@ -58,7 +57,6 @@ def weighted_score(name: str, predictions: Array, labels: Array, weights: Array)
     Returns:
         [R,M] the scores.
     """
-    _check_names([name])
     predictions, labels, weights = np.asarray(predictions), np.asarray(labels), np.asarray(weights)
     ranks = (predictions.ndim, labels.ndim, weights.ndim)
     if ranks != (2, 1, 2) or not 0 < len(labels) == predictions.shape[1] == weights.shape[1]:
@@ -68,20 +66,18 @@ def weighted_score(name: str, predictions: Array, labels: Array, weights: Array)
         )
     if not np.issubdtype(weights.dtype, np.integer) or (weights < 0).any() or (weights.sum(1) == 0).any():
         raise InputError("weights: expected whole numbers from 0, and one above 0 in each row.")
-    _check_finite(predictions, labels)
+    _check([name], predictions, labels)
     weights = weights.astype(np.float64)  # once: products with whole numbers are slow
     compute = _WEIGHTED_NUMBERS.get(name) or partial(_class_score, name)
     columns = [compute(row, labels, weights) for row in predictions]
     return np.stack(columns, axis=1) if columns else np.empty((len(weights), 0))
 
 
-def _check_names(names: Sequence[str]) -> None:
+def _check(names: Sequence[str], predictions: Array, labels: Array) -> None:
     for name in names:
         if name not in METRICS:
             raise InputError(f"unknown metric {name!r}: {choices(str(name), METRICS)}.")
 
-
-def _check_finite(predictions: Array, labels: Array) -> None:
     for what, values in {"predictions": predictions, "labels": labels}.items():
         if not np.isfinite(values).all():
             raise InputError(
@@ -96,66 +92,40 @@ def _ratio(above: Array, below: Array) -> Values:
 
 # -- classes ---------------------------------------------------------------------------------------------------------
 
-
-def _accuracy(hits: Values, predicted: Values, true: Values, classes: Array) -> Values:
-    return _ratio(hits.sum(1), true.sum(1))
-
-
-def _macro_precision(hits: Values, predicted: Values, true: Values, classes: Array) -> Values:
-    return _mean_of_occurring(_ratio(hits, predicted), predicted + true)
-
-
-def _macro_recall(hits: Values, predicted: Values, true: Values, classes: Array) -> Values:
-    return _mean_of_occurring(_ratio(hits, true), predicted + true)
-
-
-def _macro_f1(hits: Values, predicted: Values, true: Values, classes: Array) -> Values:
-    return _mean_of_occurring(_ratio(2 * hits, predicted + true), predicted + true)
-
-
-def _f1(hits: Values, predicted: Values, true: Values, classes: Array) -> Values:
-    """F1 of class 1, the positive one of two."""
-    positive = classes == 1
-    return _ratio(2 * hits[:, positive].sum(1), (predicted + true)[:, positive].sum(1))
-
-
-def _matthews(hits: Values, predicted: Values, true: Values, classes: Array) -> Values:
-    """Matthews' correlation of two or more classes (Gorodkin 2004)."""
-    total = true.sum(1)
-    shared = hits.sum(1) * total - (predicted * true).sum(1)
-    spread = (total**2 - (predicted**2).sum(1)) * (total**2 - (true**2).sum(1))
-    return _ratio(shared, np.sqrt(spread))
-
-
-# From [R,C] counts of the examples of each class that are right, predicted and true, and the [C] classes.
-_CLASS_METRICS: dict[str, Callable[[Values, Values, Values, Array], Values]] = {
-    "accuracy": _accuracy,
-    "macro_precision": _macro_precision,
-    "macro_recall": _macro_recall,
-    "macro_f1": _macro_f1,
-    "f1": _f1,
-    "matthews": _matthews,
-}
+CLASS_METRICS = ("accuracy", "macro_precision", "macro_recall", "macro_f1", "f1", "matthews")
 
 
 def _class_score(name: str, predictions: Array, labels: Array, weights: Values | None = None) -> Values:
-    """[R] one metric of one system; R is 1 without weights."""
+    """[R] one metric of one system; R is 1 without weights.
+
+    A macro average goes over the classes that occur, as label or prediction. F1 is that of class 1, the positive one
+    of two. Matthews' correlation is that of two or more classes (Gorodkin 2004).
+    """
     count = len(labels)
     classes, codes = np.unique(np.concatenate([labels, predictions]), return_inverse=True)
-    size, true, predicted = len(classes), codes[:count], codes[count:]
+    size, of_labels, of_predictions = len(classes), codes[:count], codes[count:]
     if weights is None:  # no table of examples by classes, which may be large
-        counts = [np.bincount(each, minlength=size) for each in (true[true == predicted], predicted, true)]
+        right = of_labels[of_labels == of_predictions]
+        counts = [np.bincount(each, minlength=size) for each in (right, of_predictions, of_labels)]
         table = np.concatenate(counts, dtype=np.float64)[None]  # [1,3C]
     else:
-        is_true, is_predicted = (each[:, None] == np.arange(size) for each in (true, predicted))  # [n,C]
+        is_true, is_predicted = (each[:, None] == np.arange(size) for each in (of_labels, of_predictions))  # [n,C]
         columns = np.concatenate([is_predicted & is_true, is_predicted, is_true], axis=1)
         table = weights @ columns.astype(np.float64)  # [R,3C]
-    return _CLASS_METRICS[name](table[:, :size], table[:, size : 2 * size], table[:, 2 * size :], classes)
-
-
-def _mean_of_occurring(values: Values, occurrences: Values) -> Values:
-    """[R] the mean over the classes that occur, as label or prediction; the others are 0/0, and so 0."""
-    return np.asarray(values.sum(1) / (occurrences > 0).sum(1))
+    hits, predicted, true = table[:, :size], table[:, size : 2 * size], table[:, 2 * size :]  # each [R,C]
+    either = predicted + true
+    if name == "accuracy":
+        return _ratio(hits.sum(1), true.sum(1))
+    if name == "f1":
+        positive = classes == 1
+        return _ratio(2 * hits[:, positive].sum(1), either[:, positive].sum(1))
+    if name == "matthews":
+        total = true.sum(1)
+        shared = hits.sum(1) * total - (predicted * true).sum(1)
+        spread = (total**2 - (predicted**2).sum(1)) * (total**2 - (true**2).sum(1))
+        return _ratio(shared, np.sqrt(spread))
+    ratios = {"macro_precision": (hits, predicted), "macro_recall": (hits, true), "macro_f1": (2 * hits, either)}
+    return np.asarray(_ratio(*ratios[name]).sum(1) / (either > 0).sum(1))
 
 
 # -- numbers ---------------------------------------------------------------------------------------------------------
@@ -232,7 +202,7 @@ def _plain_class_score(name: str, predictions: Array, labels: Array) -> float:
 
 
 METRICS: dict[str, Callable[[Array, Array], float]] = {
-    **{name: partial(_plain_class_score, name) for name in _CLASS_METRICS},
+    **{name: partial(_plain_class_score, name) for name in CLASS_METRICS},
     "pearson": pearson,
     "spearman": spearman,
 }

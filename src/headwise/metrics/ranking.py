@@ -89,7 +89,22 @@ def score_ranking(qrels: Grades, run: Scores) -> RankingScores:
     Returns:
         The scores; claims in the order of `qrels`.
     """
-    gold = _gold(qrels)
+    gold = {}
+    for claim, grades in qrels.items():
+        answers = {document: grade for document, grade in grades.items() if grade > 0}
+        largest = max(answers.values(), default=0)
+        if largest > LARGEST_GRADE:
+            raise InputError(
+                f"a document of claim {claim!r} has the grade {largest}: expected at most {LARGEST_GRADE}; 1 for an "
+                "answer and 0 for none is usual."
+            )
+        if answers:
+            gold[claim] = answers
+    if not gold:
+        raise InputError(
+            f"none of the {len(qrels)} judged claims has a document with a grade above 0: expected at least one, else "
+            "there is nothing to find; check that these are the judgements you mean."
+        )
     ranked = {}
     for claim in gold:
         scores = run.get(claim) or {}
@@ -112,26 +127,6 @@ def score_ranking(qrels: Grades, run: Scores) -> RankingScores:
     for metric in ir_measures.iter_calc(measures, gold, {claim: each for claim, each in ranked.items() if each}):
         per_query[metric.query_id][names[metric.measure]] = float(metric.value)
     return RankingScores.of(per_query, [claim for claim in gold if not gold[claim].keys().isdisjoint(ranked[claim])])
-
-
-def _gold(qrels: Grades) -> dict[str, dict[str, int]]:
-    """Claim -> gold document -> grade, of the claims that have one."""
-    answers = {
-        claim: {document: grade for document, grade in grades.items() if grade > 0} for claim, grades in qrels.items()
-    }
-    gold = {claim: grades for claim, grades in answers.items() if grades}
-    if not gold:
-        raise InputError(
-            f"none of the {len(qrels)} judged claims has a document with a grade above 0: expected at least one, else "
-            "there is nothing to find; check that these are the judgements you mean."
-        )
-    claim, grade = max(((claim, max(grades.values())) for claim, grades in gold.items()), key=lambda each: each[1])
-    if grade > LARGEST_GRADE:
-        raise InputError(
-            f"a document of claim {claim!r} has the grade {grade}: expected at most {LARGEST_GRADE}; 1 for an answer "
-            "and 0 for none is usual."
-        )
-    return gold
 
 
 def ranking_scores_of(
@@ -198,7 +193,18 @@ def _by_group(
     owners = sorted_codes[is_answer]  # [H] and these groups
     totals = np.bincount(owners, minlength=count)  # [G] gold documents
     if gold is not None:
-        totals = _checked_totals(names, totals, gold)
+        if not any(number > 0 for number in gold.values()):
+            raise InputError(
+                f"none of the {len(gold)} claims has a gold document: expected at least one, else there is nothing to "
+                "find; check the counts."
+            )
+        inside, totals = totals, np.array([gold.get(name, 0) for name in names])
+        if (totals < inside).any():
+            first = int((totals < inside).argmax())
+            raise InputError(
+                f"claim {names[first]!r} has {inside[first]} gold documents among its candidates but {totals[first]} "
+                "altogether: expected as many or more; count the gold of every claim."
+            )
     totals = np.maximum(totals, 1)  # a claim without gold has 0 of it, not 0/0
     gains = 1 / np.log2(np.arange(1, DEEPEST_GAIN + 1) + 1)  # of ranks 1 to 10
     best = np.cumsum(gains)[np.minimum(totals, DEEPEST_GAIN) - 1]  # [G]
@@ -208,20 +214,3 @@ def _by_group(
     high = ranks <= DEEPEST_GAIN
     gained = np.bincount(owners[high], weights=gains[ranks[high] - 1], minlength=count)
     return names, dict(zip(MEASURES, [reciprocal, *recalls, gained / best], strict=True))
-
-
-def _checked_totals(names: Array, answers: Array, gold: Mapping[str, int]) -> Array:
-    """[G] how many gold documents each group has, at least those among its candidates."""
-    if not any(number > 0 for number in gold.values()):
-        raise InputError(
-            f"none of the {len(gold)} claims has a gold document: expected at least one, else there is nothing to "
-            "find; check the counts."
-        )
-    totals = np.array([gold.get(name, 0) for name in names])
-    if (totals < answers).any():
-        first = int((totals < answers).argmax())
-        raise InputError(
-            f"claim {names[first]!r} has {answers[first]} gold documents among its candidates but {totals[first]} "
-            "altogether: expected as many or more; count the gold of every claim."
-        )
-    return totals

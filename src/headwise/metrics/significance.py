@@ -1,12 +1,12 @@
-"""Statistics: whether systems differ by more than chance, over examples or claims and over seeds; and intervals.
+"""Whether systems differ by more than chance, over examples or claims and over seeds.
 
-Shapes: N claims or examples, S seeds, R resamples, M rows of predictions, n examples, U different columns.
+Shapes: N claims or examples, S seeds.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -14,13 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headwise.errors import InputError
-from headwise.metrics.classification import METRICS, Array, Values, pearson, spearman, weighted_score
+from headwise.metrics.resampling import AT_A_TIME, RESAMPLES, ROUNDING
 
-RESAMPLES = 9_999
-# Numbers held at a time while resampling: 16 MB.
-AT_A_TIME = 2_000_000
-# Values that differ by less than this part of them are the same but for rounding, as after means over seeds.
-ROUNDING = 1e-12
 # With so many seeds all ways to flip signs are tried: 2^13 is the last power that RESAMPLES has room for.
 EXACT = int(math.log2(RESAMPLES))
 
@@ -110,9 +105,22 @@ def paired_test(first: Sequence[float], second: Sequence[float], *, seed: int = 
     Returns:
         The test; positive differences speak for the second.
     """
+    from scipy.stats import bootstrap
+
     differences = paired_differences(first, second)
     mean, _, t_test_p, effect = _t_test(differences)
-    low, high = _bootstrap_interval(differences, np.random.default_rng([seed, 0]))
+    low = high = float(differences[0])
+    if len(differences) > 1:
+        interval = bootstrap(
+            (differences,),
+            np.mean,
+            n_resamples=RESAMPLES,
+            batch=max(1, AT_A_TIME // len(differences)),
+            method="percentile",
+            vectorized=True,
+            rng=np.random.default_rng([seed, 0]),
+        ).confidence_interval
+        low, high = float(interval.low), float(interval.high)
     return PairedTest(
         difference=mean,
         low=low,
@@ -157,19 +165,6 @@ def randomisation_p(differences: Vector, random: np.random.Generator) -> float:
         rng=random,
     )
     return float(result.pvalue)
-
-
-def _bootstrap_interval(differences: Vector, random: np.random.Generator) -> tuple[float, float]:
-    """The 95 % percentile interval of the mean."""
-    from scipy.stats import bootstrap
-
-    if len(differences) < 2:
-        return float(differences[0]), float(differences[0])
-    batch = max(1, AT_A_TIME // len(differences))
-    result = bootstrap(
-        (differences,), np.mean, n_resamples=RESAMPLES, batch=batch, method="percentile", vectorized=True, rng=random
-    )
-    return float(result.confidence_interval.low), float(result.confidence_interval.high)
 
 
 def _t_test(differences: Vector) -> tuple[float, float, float | None, float | None]:
@@ -217,26 +212,6 @@ def twice_the_median(p_values: Sequence[float]) -> float:
 
 
 # -- over seeds ------------------------------------------------------------------------------------------------------
-
-
-def mean_over_seeds(per_query: Sequence[Mapping[str, Mapping[str, float]]]) -> dict[str, dict[str, float]]:
-    """Claim -> measure -> mean over seeds, so that a system of several seeds can be tested over claims.
-
-    Claims, not seeds, are what a test resamples: seeds share their claims and are no further evidence about new ones.
-    """
-    if not per_query:
-        raise InputError("no seeds to take the mean of: give the values of at least one.")
-    first = per_query[0]
-    for number, other in enumerate(per_query[1:], start=2):
-        if different := first.keys() ^ other.keys():
-            raise InputError(
-                f"{len(different)} claims, such as {min(different)!r}, are in only one of seeds 1 and {number}: "
-                "expected the same claims in all; score every seed with the same judgements."
-            )
-    return {
-        claim: {name: float(np.mean([values[claim][name] for values in per_query])) for name in first[claim]}
-        for claim in first
-    }
 
 
 @dataclass(frozen=True)
@@ -313,7 +288,10 @@ def paired_by_seed(first: Sequence[float], second: Sequence[float], *, seed: int
     count, (mean, deviation, t_test_p, effect) = len(differences), _t_test(differences)
     if count < 2:
         return SeedTest(count, mean, *[None] * 9)
-    interval = SeedScores.of(differences.tolist())
+    interval, corrected = SeedScores.of(differences.tolist()), None
+    if effect is not None and count > 2:
+        half = (count - 1) / 2
+        corrected = effect * math.exp(math.lgamma(half) - math.lgamma(half - 0.5) - math.log(half) / 2)
     return SeedTest(
         seeds=count,
         difference=mean,
@@ -324,7 +302,7 @@ def paired_by_seed(first: Sequence[float], second: Sequence[float], *, seed: int
         permutation_p=randomisation_p(differences, np.random.default_rng([seed, 1])),
         smallest_p=smallest_permutation_p(count),
         effect=effect,
-        effect_corrected=None if effect is None or count < 3 else effect * small_sample_factor(count - 1),
+        effect_corrected=corrected,
         detectable=detectable_effect(count) * deviation if deviation else None,
     )
 
@@ -334,178 +312,8 @@ def smallest_permutation_p(count: int) -> float:
     return 2.0 ** (1 - count) if count <= EXACT else 2 / (RESAMPLES + 1)
 
 
-def small_sample_factor(freedom: int) -> float:
-    """The factor that removes the bias of Cohen's d, with so many degrees of freedom, at least 2."""
-    logarithm = math.lgamma(freedom / 2) - math.lgamma((freedom - 1) / 2) - math.log(freedom / 2) / 2
-    return math.exp(logarithm)
-
-
 def detectable_effect(count: int) -> float:
     """The smallest true effect (mean / standard deviation) that a paired t-test at 5 % finds in 80 % of cases."""
     from statsmodels.stats.power import TTestPower  # type: ignore[import-untyped]
 
     return float(TTestPower().solve_power(nobs=count, alpha=0.05, power=0.8))
-
-
-# -- the bootstrap ---------------------------------------------------------------------------------------------------
-
-
-def bootstrap_scores(
-    metric: str,
-    predictions: Array,
-    labels: Array,
-    *,
-    resamples: int = RESAMPLES,
-    seed: tuple[int, ...] = (0,),
-    by_example: bool = False,
-) -> Values:
-    """Score several rows of predictions by one metric on the same resamples of their examples.
-
-    Args:
-        metric: see METRICS.
-        predictions: [M,n] classes or numbers.
-        labels: [n] the true classes or numbers.
-        resamples: how often to draw n examples with replacement.
-        seed: the same seed, predictions and labels give the same draws.
-        by_example: draw example by example, which is slower, but the draws depend on nothing but seed and n.
-
-    Returns:
-        [R,M] the scores.
-    """
-    predictions, labels = np.asarray(predictions), np.asarray(labels)
-    if predictions.ndim != 2 or labels.shape != predictions.shape[1:] or not labels.size:
-        raise InputError(
-            f"predictions {list(predictions.shape)} and labels {list(labels.shape)}: expected [M,n] and [n], n at "
-            "least 1."
-        )
-
-    def compute(columns: Array, weights: Array) -> Values:
-        return weighted_score(metric, columns[1:], columns[0], weights)
-
-    return _resampled(np.concatenate([labels[None], predictions]), compute, resamples, seed, by_example)
-
-
-def bootstrap_means(values: Array, *, resamples: int = RESAMPLES, seed: tuple[int, ...] = (0,)) -> Values:
-    """[R,M] the means of several rows of values, [M,n], on the same resamples of their columns."""
-    table = np.asarray(values, dtype=np.float64)
-    return _resampled(table, lambda columns, weights: weights @ columns.T / table.shape[1], resamples, seed)
-
-
-def _resampled(
-    table: Array,
-    compute: Callable[[Array, Array], Values],
-    resamples: int,
-    seed: tuple[int, ...],
-    by_example: bool = False,
-) -> Values:
-    """Compute scores on resamples of the n columns of a table.
-
-    Equal columns count alike, so drawing n of them is drawing how many of each kind: for classes there are far fewer
-    kinds than examples.
-    """
-    if resamples < 1:
-        raise InputError(f"{resamples} resamples: expected 1 or more; {RESAMPLES} make a good interval.")
-    columns, counts = (table, None) if by_example else np.unique(table, axis=1, return_counts=True)  # [.,U], [U]
-    random, total, kinds = np.random.default_rng(seed), table.shape[1], columns.shape[1]
-
-    def draw(size: int) -> NDArray[np.int64]:
-        """[size,U] how often each column is drawn."""
-        if counts is not None:
-            return random.multinomial(total, counts / total, size=size)
-        drawn = random.integers(total, size=(size, total)) + total * np.arange(size)[:, None]
-        return np.bincount(drawn.ravel(), minlength=size * total).reshape(size, total)
-
-    step = max(1, AT_A_TIME // kinds)
-    return np.concatenate([compute(columns, draw(min(step, resamples - done))) for done in range(0, resamples, step)])
-
-
-@dataclass(frozen=True, eq=False)
-class Interval:
-    """The middle 95 % of resamples, number by number."""
-
-    low: Values
-    high: Values
-
-    @classmethod
-    def of(cls, values: Values) -> Interval:
-        """From values whose first axis is the resamples; NaN if there are none."""
-        if not len(values):
-            return cls(np.full(values.shape[1:], np.nan), np.full(values.shape[1:], np.nan))
-        low, high = np.quantile(values, [0.025, 0.975], axis=0)
-        return cls(low, high)
-
-
-@dataclass(frozen=True)
-class BootstrapTest(TestResult):
-    """A difference between two systems, and how far other examples would move it."""
-
-    difference: float
-    """Second minus first."""
-    low: float
-    """Lower end of the 95 % percentile interval."""
-    high: float
-    p: float
-    """Two-sided: twice the share of resamples on the other side of 0, so below 0.05 where the interval leaves 0 out."""
-
-
-def bootstrap_test(difference: float, resampled: Values) -> BootstrapTest:
-    """Test a difference by its values [R] on resamples."""
-    values = np.where(np.abs(resampled) <= ROUNDING, 0.0, resampled)
-    middle = Interval.of(values)
-    beyond = min(int((values <= 0).sum()), int((values >= 0).sum()))
-    return BootstrapTest(
-        difference, float(middle.low), float(middle.high), min(1.0, 2 * (beyond + 1) / (len(values) + 1))
-    )
-
-
-# -- scores with intervals -------------------------------------------------------------------------------------------
-
-ESTIMATE_RESAMPLES = 1_000
-# 95 % of a normal distribution lie within so many standard deviations.
-WIDTH = 1.959963984540054
-
-
-@dataclass(frozen=True)
-class Estimate:
-    """A value and the ends of its 95 % interval."""
-
-    value: float
-    low: float
-    high: float
-
-
-def estimated_classes(predictions: Array, labels: Array, *, seed: int) -> dict[str, Estimate]:
-    """Accuracy with Wilson's interval, macro-F1 with that of a bootstrap over examples."""
-    from scipy.stats import binomtest
-
-    wilson = binomtest(int((predictions == labels).sum()), len(labels)).proportion_ci(method="wilson")
-    resampled = bootstrap_scores("macro_f1", predictions[None], labels, resamples=ESTIMATE_RESAMPLES, seed=(seed,))
-    middle = Interval.of(resampled[:, 0])
-    return {
-        "accuracy": Estimate(METRICS["accuracy"](predictions, labels), float(wilson.low), float(wilson.high)),
-        "macro_f1": Estimate(METRICS["macro_f1"](predictions, labels), float(middle.low), float(middle.high)),
-    }
-
-
-def estimated_numbers(predictions: Array, labels: Array) -> dict[str, Estimate]:
-    """Both correlations with Fisher's interval, and the root of the mean squared error with a normal one."""
-    linear, ranked = pearson(predictions, labels), spearman(predictions, labels)
-    count = len(labels)
-    squares = (predictions - labels).astype(np.float64) ** 2
-    mean = float(squares.mean())
-    half = WIDTH * float(squares.std(ddof=1)) / np.sqrt(count) if count > 1 else mean
-    return {
-        "pearson": Estimate(linear, *fisher(linear, count)),
-        # Ranks vary more than values (Bonett and Wright 2000).
-        "spearman": Estimate(ranked, *fisher(ranked, count, spread=1 + ranked**2 / 2)),
-        "rmse": Estimate(mean**0.5, max(0.0, mean - half) ** 0.5, float(mean + half) ** 0.5),
-    }
-
-
-def fisher(correlation: float, count: int, *, spread: float = 1.0) -> tuple[float, float]:
-    """The 95 % interval of a correlation by Fisher's z; of three examples or fewer, all there is."""
-    if count <= 3:
-        return -1.0, 1.0
-    inside = float(np.clip(correlation, -1 + 1e-15, 1 - 1e-15))
-    middle, half = np.arctanh(inside), WIDTH * np.sqrt(spread / (count - 3))
-    return float(np.tanh(middle - half)), float(np.tanh(middle + half))

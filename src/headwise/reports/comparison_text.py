@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from headwise.experiments.text_formats import csv_text, escape_markdown
 
@@ -236,33 +236,7 @@ def comparison_latex(comparison: Comparison, style: Style) -> str:
 
 def comparison_csv(comparison: Comparison) -> str:
     """A row for each system of each table, in full precision."""
-    return csv_text([_csv_row(comparison, table, row) for table in comparison.tables for row in table.rows])
-
-
-def _csv_row(comparison: Comparison, table: Table, row: Row) -> dict[str, Any]:
-    seed, example, times = row.by_seed, row.by_example, row.times
-    return {
-        **{f"within.{name}": table.within[name] for name in comparison.within},
-        "metric": table.metric,
-        "split": comparison.split,
-        "system": row.system,
-        "baseline": comparison.baseline,
-        "seeds": len(row.seeds),
-        **{name: getattr(row.scores, name) for name in ("mean", "deviation", "low", "high")},
-        **{f"difference{end}": getattr(seed, f"{name}", None) for end, name in _DIFFERENCE.items()},
-        **{f"p_{kind}{end}": values.get(kind) for kind in TESTS for end, values in (("", row.p), ("_holm", row.holm))},
-        **{name: getattr(seed, name, None) for name in ("smallest_p", "effect", "effect_corrected", "detectable")},
-        "examples": getattr(example, "examples", None),
-        "bootstrap_low": getattr(example, "low", None),
-        "bootstrap_high": getattr(example, "high", None),
-        "stars": row.stars,
-        "seconds_per_epoch": getattr(times, "seconds", None),
-        "seconds_deviation": getattr(times, "deviation", None),
-        "seconds_ratio": getattr(times, "ratio", None),
-    }
-
-
-_DIFFERENCE = {"": "difference", "_deviation": "deviation", "_low": "low", "_high": "high"}
+    return csv_text(comparison.frame().to_dict("records"))
 
 
 def _p_columns(kind: str) -> list[Column]:

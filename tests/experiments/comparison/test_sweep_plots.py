@@ -9,7 +9,7 @@ import scipy.stats
 import small_results as made
 
 from headwise.errors import InputError
-from headwise.experiments.comparison.sweep_plots import layer_plots, size_plots, weight_plots
+from headwise.experiments.comparison.sweep_plots import layer_plots, size_plots, time_tables, weight_plots
 
 SIZES = {f"{part:g}": {"data__fraction": part} for part in (1.0, 0.2, 0.6)}
 BY_SYSTEM = {"by": ["system"], "baseline": "plain", "within": ["size"]}
@@ -59,18 +59,20 @@ def test_scores_by_size(sizes):
             assert found == pytest.approx(slow_interval(expected), abs=1e-12)
     assert plot["notes"] == ["Means over 4 seeds with 95 % t intervals."]
     json.dumps(plot, allow_nan=False)
-
-
-def test_a_sweep_over_sizes_is_no_other(sizes):
     assert layer_plots(sizes) == weight_plots(sizes) == []
 
 
-def test_missing_runs_leave_gaps_and_are_told(sizes, tmp_path):
+def test_missing_runs_leave_gaps_and_are_counted(sizes, tmp_path):
     folder = shutil.copytree(sizes, tmp_path / "results")
     for run in json.loads((folder / "sweeps" / "small.json").read_text())["runs"]:
         point = run["point"]
         if point["system"] == "ag" and (point["size"] == "0.6" or (point["size"] == "1" and point["seed"] != "2")):
             (folder / "runs" / f"{run['key']}.json").unlink()
+    recipe = json.loads((sizes / "runs" / f"{run['key']}.json").read_text())["recipe"]
+    made.write(folder, made.failed(recipe))
+    content = json.loads((folder / "sweeps" / "small.json").read_text())
+    later = {**content, "name": "later", "runs": [{**run, "key": f"x{run['key']}"} for run in content["runs"]]}
+    (folder / "sweeps" / "later.json").write_text(json.dumps(later))  # a sweep that has just begun is left out
     (plot,) = size_plots(folder)
     _, guided = plot["series"]
     assert guided["x"] == [0.2, 0.6, 1.0]
@@ -82,24 +84,8 @@ def test_missing_runs_leave_gaps_and_are_told(sizes, tmp_path):
         "Not all systems have the same seeds, so their means are not quite comparable (size 1: ag 1 of 4; size 0.6: ag "
         "0 of 4).",
         "7 of 24 runs of the sweep small are not there yet: start the sweep again to finish them.",
+        "1 failed run is left out.",
     ]
-
-
-def test_failed_runs_are_counted(sizes, tmp_path):
-    folder = shutil.copytree(sizes, tmp_path / "results")
-    path = made.runs_of(folder)[0]
-    content = json.loads(path.read_text())
-    path.unlink()
-    made.write(folder, made.failed(content["recipe"]))
-    (plot,) = size_plots(folder)
-    assert "1 failed run is left out." in plot["notes"]
-
-
-def test_one_seed_has_no_interval(tmp_path):
-    folder = made.sweep(tmp_path / "results", {"size": SIZES, "system": made.SYSTEMS}, seeds=(1,), compare=BY_SYSTEM)
-    (plot,) = size_plots(folder)
-    assert plot["series"][0]["low"] == plot["series"][0]["high"] == [None] * 3
-    assert plot["notes"] == ["One seed: nothing is known about other seeds, so there is no interval."]
 
 
 def test_blocks_are_plots_and_sizes_may_be_numbers_or_both(tmp_path):
@@ -122,20 +108,8 @@ def test_blocks_are_plots_and_sizes_may_be_numbers_or_both(tmp_path):
     assert [each["title"] for each in size_plots(folder, "mixed")] == ["mixed: set one", "mixed: set two"]
 
 
-def test_without_systems_a_line_is_named_by_its_guides(tmp_path):
-    axes = {"size": {label: {**change, "guides": made.GUIDED} for label, change in SIZES.items()}}
-    folder = made.sweep(tmp_path / "results", axes, compare={})
-    manifest = folder / "sweeps" / "table.json"
-    made.alter(manifest, axes__size__keys=["data.fraction"])
-    (plot,) = size_plots(folder)
-    (series,) = plot["series"]
-    assert (series["name"], series["x"]) == ("mdg+pdg", [0.2, 0.6, 1.0])
-    for size, found in points(series).items():
-        assert found == pytest.approx(slow_interval(slow_scores(folder, "table", size=f"{size:g}")))
-
-
 def layered(place, labels, name="figure3"):
-    """A sweep over layers as `headwise sweep` leaves it: plain runs stand at every layer, and are made once."""
+    """A sweep over layers as `headwise sweep` leaves it: plain runs stand at every layer, and are trained once."""
     folder = made.folder_for(place)
     rows = []
     for system, guides in made.SYSTEMS.items():
@@ -174,10 +148,7 @@ def test_scores_by_layer_with_plain_runs_as_a_level_line(tmp_path):
         scores = slow_scores(folder, "figure3", system="ag", layer=f"{layer:g}")
         assert found == pytest.approx(slow_interval(scores))
     assert size_plots(folder) == weight_plots(folder) == []
-
-
-def test_layers_with_names_are_categories(tmp_path):
-    (plot,) = layer_plots(layered(tmp_path / "results", ["all", "last"]))
+    (plot,) = layer_plots(layered(tmp_path / "named", ["all", "last"]))
     assert (plot["categories"], plot["series"][1]["x"]) == (["all", "last"], [0, 1])
 
 
@@ -208,27 +179,8 @@ def test_weights_without_a_common_scale_are_categories(tmp_path):
     plot = weight_plots(folder)[0]
     assert (plot["x"], plot["categories"]) == ("weight of the guides", ["none", '{"share": 0.1}', "0.01"])
     assert plot["series"][0]["x"] == [0, 1, 2]
-
-
-def test_an_axis_of_other_guides_is_no_axis_of_weights(tmp_path):
-    systems = {**made.SYSTEMS, "mdg": {"guides": {"mdg": {"weight": 0.5}}}}
-    assert weight_plots(made.sweep(tmp_path / "results", {"system": systems})) == []
-
-
-def test_a_sweep_that_has_just_begun_is_passed_over(sizes, tmp_path):
-    folder = shutil.copytree(sizes, tmp_path / "results")
-    content = json.loads((folder / "sweeps" / "small.json").read_text())
-    later = {**content, "name": "later", "runs": [{**run, "key": f"x{run['key']}"} for run in content["runs"]]}
-    (folder / "sweeps" / "later.json").write_text(json.dumps(later))
-    assert [plot["title"] for plot in size_plots(folder)] == ["small"]
-    assert size_plots(folder, "later") == []
-
-
-def test_runs_of_different_worlds_are_refused(sizes, tmp_path):
-    folder = shutil.copytree(sizes, tmp_path / "results")
-    made.alter(made.runs_of(folder)[0], environment__threads=4)
-    with pytest.raises(InputError, match="the runs differ in threads"):
-        size_plots(folder)
+    systems = {**made.SYSTEMS, "mdg": {"guides": {"mdg": {"weight": 0.5}}}}  # other guides are no other weights
+    assert weight_plots(made.sweep(tmp_path / "guides", {"system": systems})) == []
 
 
 def test_what_is_no_folder_of_results_is_refused(sizes, tmp_path):
@@ -242,6 +194,48 @@ def test_what_is_no_folder_of_results_is_refused(sizes, tmp_path):
     with pytest.raises(InputError, match="holds no such sweep"):
         size_plots(sizes, "smal")
     folder = shutil.copytree(sizes, tmp_path / "results")
+    made.alter(made.runs_of(folder)[0], environment__threads=4)
+    with pytest.raises(InputError, match="the runs differ in threads"):
+        size_plots(folder)
     made.runs_of(folder)[0].write_text("{")
     with pytest.raises(InputError, match="is no JSON"):
         size_plots(folder)
+
+
+def slow_seconds(folder, **point):
+    found = []
+    for run in json.loads((folder / "sweeps" / "table.json").read_text())["runs"]:
+        if all(run["point"][axis] == label for axis, label in point.items()):
+            times = json.loads((folder / "runs" / f"{run['key']}.json").read_text())["environment"]["times"]
+            found.append(sum(times["seconds_per_epoch"]) / 2)
+    return found
+
+
+def test_seconds_of_an_epoch_and_their_ratio(tmp_path):
+    axes = {"set": {"one": {"task__name": "one"}, "two": {"task__name": "two"}}, "system": made.SYSTEMS}
+    compare = {"by": ["system"], "baseline": "plain", "within": ["set"]}
+    folder = made.sweep(tmp_path / "results", axes, compare=compare)
+    for number, path in enumerate(made.runs_of(folder)):
+        made.alter(path, environment__times={"seconds_per_epoch": [10.0 + number, 12.0 + number**1.5]})
+    (table,) = time_tables(folder)
+    assert table["columns"] == ["set", "system", "seeds", "seconds", "95 % interval", "× baseline"]
+    expected = [[name, system, "3"] for name in ("one", "two") for system in ("plain", "ag")]
+    assert [row[:3] for row in table["rows"]] == expected
+    for name, system, _, mean, interval, ratio in table["rows"]:
+        seconds, base = slow_seconds(folder, set=name, system=system), slow_seconds(folder, set=name, system="plain")
+        _, low, high = slow_interval(seconds)
+        assert (mean, interval) == (f"{np.mean(seconds):.2f}", f"{low:.2f} to {high:.2f}")
+        assert ratio == f"{np.mean(seconds) / np.mean(base):.2f}"
+    for path in made.runs_of(folder):
+        made.alter(path, environment__times={"seconds_per_epoch": []})
+    assert time_tables(folder) == []
+
+
+def test_one_seed_has_no_interval_and_without_a_baseline_there_is_no_ratio(tmp_path):
+    systems = {"first": made.SYSTEMS["ag"], "second": {"guides": {"mdg": {"weight": 1.0}}}}
+    folder = made.sweep(tmp_path / "results", {"system": systems, "size": SIZES}, seeds=(1,), compare={})
+    rows = time_tables(folder)[0]["rows"]
+    assert rows[0] == ["first, 1", "1", "11.00", "–", "–"]
+    (plot,) = size_plots(folder)
+    assert plot["series"][0]["low"] == plot["series"][0]["high"] == [None] * 3
+    assert plot["notes"] == ["One seed: nothing is known about other seeds, so there is no interval."]

@@ -1,4 +1,4 @@
-"""Runs made by a real Ray cluster of two nodes, one of which is killed while it works."""
+"""Runs trained by a real Ray cluster of two nodes, one of which is killed while it works."""
 
 import json
 import socket
@@ -17,7 +17,7 @@ pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pyte
 
 @pytest.fixture
 def cluster(monkeypatch):
-    """Two nodes of one core each: real ones, with processes of their own."""
+    """Two nodes of one core each: real ones, with separate processes."""
     monkeypatch.setenv("RAY_USAGE_STATS_ENABLED", "0")
     made = cluster_utils.Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
     yield made
@@ -25,7 +25,7 @@ def cluster(monkeypatch):
 
 
 @pytest.mark.slow
-def test_a_node_dies_and_every_run_is_still_made_once(tmp_path, encoder, pairs, cluster, undisturbed):
+def test_a_node_dies_and_every_run_is_still_trained_once(tmp_path, encoder, pairs, cluster, undisturbed):
     node = cluster.add_node(num_cpus=1)
     cluster.wait_for_nodes()
     path, out = write_sweep(tmp_path / "s.yaml", encoder, **LONG), tmp_path / "out"
@@ -34,19 +34,19 @@ def test_a_node_dies_and_every_run_is_still_made_once(tmp_path, encoder, pairs, 
     )
     (raylet,) = node.all_processes["raylet"]
 
-    def has_something_to_lose():
+    def has_a_checkpoint():
         keys = keys_at_work(out, raylet.process.pid).values()
         return any(key in str(path) for key in keys for path in checkpoints(out))
 
-    wait_until(has_something_to_lose, 240, process=sweep)
+    wait_until(has_a_checkpoint, 240, process=sweep)
     cluster.remove_node(node, allow_graceful=False)
     stdout, stderr = sweep.communicate(timeout=300)
     assert sweep.returncode == 0, stderr
-    told = json.loads(stdout)
-    assert (told["finished"] + told["present"], told["failed"]) == (told["runs"], 0)
-    assert told["runs"] == len(finished_counts(out))
+    counts = json.loads(stdout)
+    assert (counts["finished"] + counts["present"], counts["failed"]) == (counts["runs"], 0)
+    assert counts["runs"] == len(finished_counts(out))
     assert set(finished_counts(out).values()) == {1}
-    assert differences(out, undisturbed) == []  # the same bytes as without Ray
+    assert differences(out, undisturbed) == []  # the same results as without Ray
 
 
 @pytest.fixture
@@ -66,27 +66,19 @@ def closed():
         yield f"127.0.0.1:{taken.getsockname()[1]}"
 
 
-@pytest.mark.parametrize("scheme", ["", "ray://"])
-def test_an_unreachable_address_is_told_in_seconds(headwise, tmp_path, encoder, pairs, closed, scheme):
+def test_an_unreachable_address_is_refused_in_seconds(headwise, tmp_path, encoder, pairs, closed):
     words = ("sweep", write_sweep(tmp_path / "s.yaml", encoder), "--data", pairs, "--output", tmp_path / "out")
     begin = time.monotonic()
-    result = headwise(*words, "--engine", "ray", "--address", scheme + closed)
+    result = headwise(*words, "--engine", "ray", "--address", f"ray://{closed}")
     assert time.monotonic() - begin < 30
-    assert_one_sentence(result, f"address {scheme}{closed}: no Ray cluster can be reached there", "refused")
+    assert_one_sentence(result, f"address ray://{closed}: no Ray cluster can be reached there", "refused")
+    result = headwise(*words, "--engine", "ray", "--address", "host:port")
+    assert_one_sentence(result, "address host:port: expected HOST:PORT")
     assert not (tmp_path / "out").exists()
 
 
-@pytest.mark.slow
-def test_an_address_that_is_no_cluster_is_told_in_seconds(headwise, tmp_path, encoder, pairs, deaf):
+def test_an_address_that_is_no_cluster_is_refused_in_seconds(headwise, tmp_path, encoder, pairs, deaf, monkeypatch):
+    monkeypatch.setattr("headwise.experiments.sweeps.ray_workers.ANSWER", 1.0)
     words = ("sweep", write_sweep(tmp_path / "s.yaml", encoder), "--data", pairs, "--output", tmp_path / "out")
-    begin = time.monotonic()
     result = headwise(*words, "--engine", "ray", "--address", deaf)
-    assert time.monotonic() - begin < 60
     assert_one_sentence(result, f"address {deaf}: no Ray cluster can be reached there", "does not answer as Ray")
-
-
-@pytest.mark.parametrize("address", ["host:port", ":"])
-def test_a_strange_address_is_told(headwise, tmp_path, encoder, pairs, address):
-    words = ("sweep", write_sweep(tmp_path / "s.yaml", encoder), "--data", pairs, "--output", tmp_path / "out")
-    result = headwise(*words, "--engine", "ray", "--address", address)
-    assert_one_sentence(result, f"address {address}: expected HOST:PORT")

@@ -84,35 +84,23 @@ def test_steps_can_be_counted(low, high, step, expected):
             "training.per_device_train_batch_size=8",
             ["vary=training.per_device_train_batch_size is 8", "list of values"],
         ),
-        ("training.per_device_train_batch_size=[]", ["training.per_device_train_batch_size is empty"]),
         ("training.per_device_train_batch_size=[8, 8]", ["has 8 twice"]),
         ("training.per_device_train_batch_size=[8, 0]", ["value 0", "training.per_device_train_batch_size"]),
-        ("training.bach=[8]", ["training.bach", "batch"]),
         ("training.learning_rate={low: 1e-3}", ["high is null", "number"]),
-        ("training.learning_rate={low: 1e-3, high: .inf}", ["high is Infinity"]),
         ("training.learning_rate={low: 2, high: 1}", ["low is 2", "low below high"]),
         ("training.learning_rate={low: 0, high: 1, log: true}", ["low above 0"]),
-        ("training.learning_rate={low: 1, high: 2, log: true, step: 1}", ["without a step"]),
         ("training.learning_rate={low: 1, high: 2, step: 3}", ["step is 3"]),
-        ("training.learning_rate={low: 1, high: 2, log: 3}", ["log is 3"]),
         ("training.learning_rate={low: 1, high: 2, lgo: true}", ["'lgo'", "log"]),
-        ("training.learning_rate={low: -1.0, high: 1.0}", ["value -1.0", "learning_rate"]),
         ("seed=[1, 2]", ["seeds="]),
         ("name=[a, b]", ["changes nothing"]),
     ],
 )
-def test_mistakes(plan, vary, parts):
+def test_mistakes_are_refused_in_one_sentence(plan, vary, parts):
     with pytest.raises(InputError) as error:
         plan(vary)
     for part in parts:
         assert part in str(error.value)
     assert "\n" not in str(error.value)
-
-
-@pytest.mark.parametrize("second", ["training.per_device_train_batch_size=[16]", "training=[{epochs: 1, batch: 4}]"])
-def test_a_key_varies_once(plan, second):
-    with pytest.raises(InputError, match="stands twice"):
-        plan("training.per_device_train_batch_size=[8]", second)
 
 
 def test_without_guides_the_user_must_say_what_to_try(plan, write_joint):
@@ -123,15 +111,17 @@ def test_without_guides_the_user_must_say_what_to_try(plan, write_joint):
     assert plan_space(write_joint(), vary=["sampling=[proportional, annealed]"]).size == 2
 
 
-def test_seeds(plan):
+def test_seeds_are_those_given_or_that_of_the_recipe(plan):
     assert plan(seed=7).seeds == (7,)
     assert plan(seeds=[3, 4]).seeds == (3, 4)
     for seeds, reason in (([3, 3], "twice"), ([2**32], "seed")):
         with pytest.raises(InputError, match=reason):
             plan(seeds=seeds)
+    with pytest.raises(InputError, match="stands twice"):
+        plan("training.per_device_train_batch_size=[8]", "training=[{epochs: 1}]")
 
 
-def test_how_to_search(plan):
+def test_samplers_and_numbers_of_trials(plan):
     finite, endless = plan(), plan("training.learning_rate={low: 0.001, high: 0.1}")
     assert Search.of(finite, None, None) == Search("grid", 16)
     assert Search.of(finite, None, 5) == Search("grid", 5)
@@ -150,6 +140,4 @@ def test_how_to_search(plan):
 def test_what_the_page_shows_can_be_planned():
     page = (Path(__file__).parents[3] / "docs" / "tuning.md").read_text(encoding="utf-8")
     shown = re.findall(r"--vary '([^']*)'", page)
-    assert len(shown) == 3
     assert [plan_space("sick", vary=[each]).size for each in shown] == [2, 4, None]
-    assert plan_space("sick").size == len(PAPER) ** 2

@@ -1,8 +1,7 @@
-"""Processes that tune together: what each does once, and what becomes of the trials of those that die."""
+"""Processes that tune together: every trial once, and trials of processes that die are queued again."""
 
 import sqlite3
 from collections import Counter
-from pathlib import Path
 
 import optuna
 import pytest
@@ -10,7 +9,6 @@ from filelock import FileLock
 from small_sweeps import finished_counts, results
 from small_tunes import RATES, SHORT, Lines, trials_of
 
-from headwise.experiments.sweeps.result_folder import ResultFolder
 from headwise.experiments.sweeps.study import (
     GRACE,
     RETRIES,
@@ -93,8 +91,7 @@ def test_a_trial_whose_processes_keep_dying_is_given_up_and_one_that_is_stopped_
     assert len(study.get_trials()[-1].intermediate_values) == RETRIES + 2  # what was reported goes along
 
 
-@pytest.mark.slow
-def test_a_machine_that_died_elsewhere(tuned, tmp_path):
+def test_a_trial_of_another_machine_that_died_is_queued_again(tuned, tmp_path):
     """Its lock is in another folder: the heartbeat of Optuna stops, by the clock of the database."""
     tuned(RATES, trials=1, **SHORT)
     storage = Storage(sqlite_url(tmp_path / "out" / "study.db"), tmp_path)
@@ -115,30 +112,17 @@ def test_a_machine_that_died_elsewhere(tuned, tmp_path):
     assert [trial.state.name for trial in trials_of(tmp_path / "out")].count("FAIL") == 1
 
 
-def test_a_folder_that_somebody_else_is_just_making(tmp_path, monkeypatch):
-    """Whoever looks at any moment of that does not take it for a stranger's."""
-    folder, make, looks = ResultFolder(tmp_path / "new"), Path.mkdir, []
-
-    def make_and_look(path, *args, **options):
-        make(path, *args, **options)
-        looks.append(folder.check())
-
-    monkeypatch.setattr(Path, "mkdir", make_and_look)
-    folder.open()
-    assert len(looks) > 4
-
-
-class Meddler(Lines):
-    """In the middle of the first run, takes whoever is at it for dead."""
+class TakesForDead(Lines):
+    """In the middle of the first run, takes the process for dead."""
 
     def __init__(self, folder):
         super().__init__()
-        self.folder, self.meddled = folder, False
+        self.folder, self.done = folder, False
 
     def log(self, message):
         super().log(message)
-        if "step 1:" in message and not self.meddled:
-            self.meddled = True
+        if "step 1:" in message and not self.done:
+            self.done = True
             storage = Storage(sqlite_url(self.folder / "study.db"), self.folder)
             study = optuna.load_study(study_name="quick", storage=storage.backend)
             study.tell(0, state=optuna.trial.TrialState.FAIL)
@@ -146,21 +130,21 @@ class Meddler(Lines):
             storage.close()
 
 
-def test_to_be_taken_for_dead(tuned, tmp_path):
-    """The run comes to its end all the same, and the trial that took its place finds it there."""
-    listener = Meddler(tmp_path / "out")
-    outcome = tuned(RATES, trials=1, listener=listener, **SHORT)
-    assert listener.meddled
-    assert [(row.number, row.state) for row in outcome.rows] == [(1, "finished")]
+def test_a_process_that_was_taken_for_dead_finishes_its_run(tuned, tmp_path):
+    """The trial that took its place finds it there."""
+    listener = TakesForDead(tmp_path / "out")
+    result = tuned(RATES, trials=1, listener=listener, **SHORT)
+    assert listener.done
+    assert [(row.number, row.state) for row in result.rows] == [(1, "finished")]
     assert finished_counts(tmp_path / "out") == dict.fromkeys(results(tmp_path / "out"), 1)
-    assert sum("step 2:" in line for line in listener.told) == 1
+    assert sum("step 2:" in line for line in listener.lines) == 1
     (first, second) = trials_of(tmp_path / "out")
     assert (first.state.name, first.params) == ("FAIL", second.params)
     assert second.intermediate_values.keys() == {1, 2}
 
 
-def test_somebody_else_who_is_alive_is_waited_for(tuned, tmp_path, monkeypatch):
-    """And what they finish is not done again."""
+def test_trials_of_other_processes_are_waited_for(tuned, tmp_path, monkeypatch):
+    """And what they finish is not repeated."""
     tuned(RATES, trials=1, **SHORT)
     storage = Storage(sqlite_url(tmp_path / "out" / "study.db"), tmp_path)
     study = optuna.load_study(study_name="quick", storage=storage.backend)
@@ -174,8 +158,8 @@ def test_somebody_else_who_is_alive_is_waited_for(tuned, tmp_path, monkeypatch):
 
     monkeypatch.setattr("headwise.experiments.sweeps.tune.time.sleep", finish_at_the_third_look)
     listener = Lines()
-    outcome = tuned(RATES, trials=2, listener=listener, **SHORT)
+    result = tuned(RATES, trials=2, listener=listener, **SHORT)
     storage.close()
     assert len(looked) == 3
-    assert outcome.count("finished") == 2
-    assert sum("other processes" in line for line in listener.told) == 1
+    assert result.count("finished") == 2
+    assert sum("other processes" in line for line in listener.lines) == 1

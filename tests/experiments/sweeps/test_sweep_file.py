@@ -1,4 +1,4 @@
-"""From sweep files to runs: what is combined, what is changed, and which mistakes are told."""
+"""From sweep files to runs: what is combined, what is changed, and which mistakes are refused."""
 
 import json
 from pathlib import Path
@@ -57,7 +57,7 @@ def test_sizes_are_parts_or_numbers(plan):
     assert [(each.fraction, each.limit) for each in data] == [(0.5, {}), (1.0, {}), (1.0, {"train": 30})]
 
 
-def test_layers_go_to_the_guides_and_plain_runs_are_made_once(plan):
+def test_layers_change_the_guides_and_plain_runs_are_trained_once(plan):
     found = plan(layers=[0, 2, "last:1"], grid={"system": {"plain": {"guides": {}}, "mdg": {"guides": ["mdg"]}}})
     guided = [run.recipe.guides for run in found.runs if run.point["system"] == "mdg" and run.point["seed"] == "1"]
     assert guided == [{"mdg": {"layers": [0]}}, {"mdg": {"layers": [2]}}, {"mdg": {"layers": "last:1"}}]
@@ -72,18 +72,11 @@ def test_combinations_can_be_skipped_and_chosen(plan):
         ("plain", "16"),
         ("ag", "8"),
     ]
-    only = plan(only=["system=plain", "training.per_device_train_batch_size=8,16"], seeds_=[7])
-    assert [(run.point["system"], run.recipe.seed) for run in only.runs] == [("plain", 7), ("plain", 7)]
+    only = plan(only=["system=plain", "training.per_device_train_batch_size=8,16"], seeds_=[7], set_=["head=relu"])
+    assert [(run.point["system"], run.recipe.seed, run.recipe.head) for run in only.runs] == [("plain", 7, "relu")] * 2
 
 
-def test_changes_from_the_command_line_come_last(plan):
-    assert {
-        run.recipe.training.per_device_train_batch_size
-        for run in plan(set_=["training.per_device_train_batch_size=4"]).runs
-    } == {4}
-
-
-def test_a_scale_replaces_keys_and_a_base_is_built_on(plan, write):
+def test_a_scale_replaces_keys_and_a_base_or_recipe_is_found_beside_the_file(plan, write, tmp_path):
     scaled = plan("small", scales={"small": {"seeds": [5], "grid": {"head": ["pooler", "relu"]}}})
     assert [run.recipe.head for run in scaled.runs] == ["pooler", "relu"]
     assert scaled.manifest()["scale"] == "small"
@@ -92,21 +85,9 @@ def test_a_scale_replaces_keys_and_a_base_is_built_on(plan, write):
     assert (built.title, built.seeds, built.recipe) == ("below", (9,), RECIPE)
     small, _ = read_sweep(write("above.yaml", base="below.yaml", recipe=...), "small")
     assert small.seeds == (8,)
-
-
-def test_a_recipe_is_found_beside_the_sweep_and_in_the_package(write, tmp_path, plan):
     (tmp_path / "own.yaml").write_text(yaml.safe_dump({"task": "sentences"}))
     assert plan(recipe="own.yaml", grid=...).runs[0].recipe.task.name == "sentences"
     assert plan(recipe="sick", grid=...).runs[0].recipe.task.name == "sick"
-
-
-def test_the_key_is_that_of_what_decides_the_run(plan):
-    first, second = plan().runs[:2]
-    again = plan(recipe=RECIPE | {"name": "other", "description": "of the same"}).runs[0]
-    assert again.recipe.name != first.recipe.name
-    assert again.key == first.key != second.key
-    assert run_key(first.recipe, {"prune-curve": {}}) != first.key
-    assert len(first.key) == 16
 
 
 def test_the_manifest_says_where_each_run_stands(plan):
@@ -124,17 +105,18 @@ def test_the_manifest_says_where_each_run_stands(plan):
     assert len(manifest["runs"]) == 12
 
 
+def test_the_key_is_that_of_what_decides_the_run(plan):
+    first, second = plan().runs[:2]
+    again = plan(recipe=RECIPE | {"name": "other", "description": "of the same"}).runs[0]
+    assert again.key == first.key != second.key
+    assert run_key(first.recipe, {"prune-curve": {}}) != first.key
+
+
 MISTAKES = [
     ({"grid": {}}, "the grid is empty"),
     ({"grid": {"system": {}}}, "the axis 'system' is empty"),
-    ({"seeds": []}, "the axis 'seed' is empty"),
-    ({"sizes": []}, "the axis 'size' is empty"),
-    ({"grid": {"system": {"a": {"gides": {}}}}}, "unknown key 'gides'"),
     ({"grid": {"training.per_device_train_batch_size": [0]}}, "training.per_device_train_batch_size is 0"),
-    ({"skip": [{"system": "agg"}]}, "axis 'system' has no point 'agg'"),
-    ({"recipe": "no-such-recipe"}, "no recipe of the package"),
     ({"sedes": [1]}, "unknown key 'sedes'"),
-    ({"grid": {"training.bach": [8]}}, "unknown key 'training.bach': did you mean 'per_device_train_batch_size'"),
     ({"grid": {"system": {"a": 3}}}, "expected changes by key"),
     ({"grid": {"system": 3}}, "expected a list of values for this key, or named points"),
     ({"grid": {"training.per_device_train_batch_size": [8, 8]}}, "has the point '8' twice"),
@@ -151,30 +133,19 @@ MISTAKES = [
     ({"recipe": ...}, "key 'recipe' is missing"),
     ({"scales": {"small": 3}}, "expected names with keys of a sweep"),
     ({"base": 3}, "expected the name of a sweep or of a file"),
+    ({"compare": {"baseline": "plain"}}, "key 'compare.by' is missing: add it."),
+    ({"scale": "small"}, "scale=small: it has none"),
+    ({"only": ["system"]}, "expected AXIS=LABEL"),
+    ({"only": ["system=agg"]}, "no point 'agg'"),
 ]
 
 
 @pytest.mark.parametrize(("changes", "reason"), MISTAKES)
-def test_a_mistake_is_told_in_a_sentence(plan, changes, reason):
-    with pytest.raises(InputError) as told:
+def test_a_mistake_is_refused_in_one_sentence(plan, changes, reason):
+    with pytest.raises(InputError) as error:
         plan(**changes)
-    assert reason in str(told.value)
-    assert "\n" not in str(told.value)
-
-
-@pytest.mark.parametrize(
-    ("options", "reason"),
-    [
-        ({"scale": "small"}, "scale=small: it has none"),
-        ({"only": ["system"]}, "expected AXIS=LABEL"),
-        ({"only": ["systm=ag"]}, "only=...: unknown axis 'systm'"),
-        ({"only": ["system=agg"]}, "no point 'agg'"),
-        ({"set_": ["training.num_train_epochs"]}, "expected KEY=VALUE"),
-    ],
-)
-def test_a_mistake_on_the_command_line_is_told(plan, options, reason):
-    with pytest.raises(InputError, match=reason):
-        plan(**options)
+    assert reason in str(error.value)
+    assert "\n" not in str(error.value)
 
 
 def test_cyclic_files_are_refused(write, tmp_path):
@@ -195,8 +166,3 @@ def test_files_that_are_no_sweeps_are_refused(tmp_path):
             plan_sweep(str(tmp_path / "bad.yaml"))
     with pytest.raises(InputError, match="no sweep of the package"):
         plan_sweep("table17")
-
-
-def test_a_comparison_without_an_axis_is_not_called_a_recipe(plan):
-    with pytest.raises(InputError, match=r"key 'compare.by' is missing: add it\."):
-        plan(compare={"baseline": "plain"})

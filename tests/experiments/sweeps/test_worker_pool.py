@@ -1,10 +1,11 @@
-"""Runs made by processes of this machine: real ones, killed and stopped for real."""
+"""Runs trained by processes of this machine: real ones, killed and stopped for real."""
 
 import json
 import os
 import signal
 import sys
 import time
+from pathlib import Path
 
 import pytest
 from small_sweeps import (
@@ -19,50 +20,34 @@ from small_sweeps import (
     write_sweep,
 )
 
-from headwise.experiments.sweeps.jobs import Job, JobResult, JobSettings, run_job
-from headwise.experiments.sweeps.sweep import run_sweep
+from headwise.experiments.sweeps.jobs import Job, JobResult, JobSettings
 from headwise.experiments.sweeps.sweep_file import plan_sweep
 from headwise.experiments.sweeps.worker_pool import RETRIES, LocalWorkers, run_jobs
-from headwise.training import Silence
 
-
-@pytest.fixture(scope="module")
-def in_one_process(tmp_path_factory, encoder, pairs):
-    """The results of the tiny sweep, made without any engine."""
-    folder = tmp_path_factory.mktemp("reference")
-    plan = plan_sweep(write_sweep(folder / "s.yaml", encoder))
-    for planned in plan.unique:
-        made = Job(planned.key, "r", planned.recipe.as_data(), str(folder / "out"), data=pairs)
-        assert run_job(made, Silence()).state == "finished"
-    return folder / "out"
+if sys.platform != "linux":
+    pytestmark = pytest.mark.skip(reason="looks at processes in /proc")
 
 
 @pytest.mark.slow
-def test_two_processes_give_the_bytes_of_one_and_an_error_stops_nobody(tmp_path, encoder, pairs, in_one_process):
+def test_an_error_in_one_process_stops_no_other(tmp_path, encoder, pairs):
     bad = {"task.files": {"train": "no-such-file.tsv", "validation": "no"}}
-    grid = {"system": {"plain": {"guides": {}}, "ag": None, "bad": bad}}
-    plan = plan_sweep(write_sweep(tmp_path / "s.yaml", encoder, grid=grid))
+    changes = {"grid": {"system": {"good": None, "bad": bad}}, "seeds": [1], "compare": None}
+    plan = plan_sweep(write_sweep(tmp_path / "s.yaml", encoder, **changes))
+    over: dict[str, JobResult] = {}
+    settings = JobSettings(tmp_path / "out", Path(pairs))
     # The check for missing files would refuse it: here it goes missing after that.
-    results: dict[str, JobResult] = {}
-    jobs = [Job(each.key, each.name, each.recipe.as_data(), str(tmp_path / "out"), data=pairs) for each in plan.unique]
-    run_jobs(jobs, LocalWorkers(2), over=lambda result: results.update({result.key: result}))
-    assert differences(tmp_path / "out", in_one_process) == []
-    failed = [result for result in results.values() if result.state == "failed"]
-    assert len(failed) == 2
-    assert len(list((tmp_path / "out" / "runs").glob("*.error.json"))) == 2
-    assert all("no-such-file.tsv" in result.message for result in failed)
+    jobs = [settings.job(each.recipe, each.name) for each in plan.unique]
+    run_jobs(jobs, LocalWorkers(2), over=lambda result: over.update({result.key: result}))
+    good, bad = (over[job.key] for job in jobs)
+    assert (good.state, bad.state) == ("finished", "failed")
+    assert "no-such-file.tsv" in bad.message
+    (tmp_path / "other.txt").touch()  # a folder that cannot be used stops the sweep
+    with pytest.raises(Exception, match="holds other files"):
+        run_jobs([JobSettings(tmp_path).job(plan.runs[0].recipe, "r")], LocalWorkers(1), over=over.update)
 
 
 @pytest.mark.slow
-def test_a_second_call_finds_everything_there(encoder, pairs, in_one_process, tmp_path):
-    plan = plan_sweep(write_sweep(tmp_path / "s.yaml", encoder))
-    result = run_sweep(plan, JobSettings(in_one_process, pairs), LocalWorkers(1), Silence())
-    assert result.as_data()["present"] == len(plan.unique) == 4
-    assert set(finished_counts(in_one_process).values()) == {1}
-
-
-@pytest.mark.slow
-def test_whatever_happens_every_run_is_finished_once_with_the_same_bytes(tmp_path, encoder, pairs, undisturbed):
+def test_after_kills_and_stops_every_run_is_finished_once_with_the_same_results(tmp_path, encoder, pairs, undisturbed):
     """A worker is killed, the sweep is stopped, then killed itself; in the end two sweeps share what is left."""
     out = tmp_path / "out"
     words = ("sweep", write_sweep(tmp_path / "s.yaml", encoder, **LONG), "--data", pairs, "--output", out, "--json")
@@ -76,7 +61,7 @@ def test_whatever_happens_every_run_is_finished_once_with_the_same_bytes(tmp_pat
     sweep.send_signal(signal.SIGINT)
     stdout, stderr = sweep.communicate(timeout=120)
     assert sweep.returncode == 130, stderr
-    assert "goes on where it was" in stderr
+    assert "headwise: stopped" in stderr
     assert json.loads(stdout)["interrupted"] == 2
     assert processes_of(out) == []
     assert len({path.parents[1] for path in checkpoints(out)}) == 1  # of one run
@@ -89,8 +74,8 @@ def test_whatever_happens_every_run_is_finished_once_with_the_same_bytes(tmp_pat
     assert not results(out)
 
     both = [start(*words, "--workers", 1) for _ in range(2)]
-    told = [each.communicate(timeout=240) for each in both]
-    assert [each.returncode for each in both] == [0, 0], told
+    ends = [each.communicate(timeout=240) for each in both]
+    assert [each.returncode for each in both] == [0, 0], ends
     assert sorted(finished_counts(out).values()) == [1, 1]
     assert differences(out, undisturbed) == []
 
@@ -126,7 +111,7 @@ class Scripted:
 def run_scripted(folder, stops=lambda: 0, **results):
     (folder / "runs").mkdir(exist_ok=True)
     over, workers = [], Scripted(**results)
-    jobs = [Job(key, key, {"seed": 1}, str(folder)) for key in results]
+    jobs = [Job(key, key, {"seed": 1}, JobSettings(folder)) for key in results]
     run_jobs(jobs, workers, over=over.append, stops=stops)
     return [(each.key, each.state) for each in over], over, workers
 
@@ -147,7 +132,3 @@ def test_a_busy_run_is_looked_at_again_and_a_stop_starts_nothing_more(tmp_path):
     assert states == [("b", "finished"), ("a", "finished")]
     states, _, workers = run_scripted(tmp_path, stops=lambda: 1, a=[JobResult("a", "busy")], b=[done["b"]])
     assert (states, workers.stopped) == ([], [False])
-
-
-if sys.platform != "linux":
-    pytestmark = pytest.mark.skip(reason="looks at processes in /proc")

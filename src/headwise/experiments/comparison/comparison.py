@@ -9,7 +9,6 @@ from typing import Any
 
 import pandas as pd
 
-from headwise.experiments.comparison.differences import Difference
 from headwise.experiments.comparison.example_tests import ExampleTest, example_tests
 from headwise.experiments.comparison.gather import CompareOptions, RunTable
 from headwise.experiments.comparison.grouping import (
@@ -29,6 +28,32 @@ from headwise.notebook import notes_html, table_html
 LEVELS = ((0.01, "**"), (0.05, "*"))
 # A note warns of a permutation test that cannot go below this.
 TOO_FEW = 0.01
+# By kind of test: its p-value among the attributes of a row, and its sentence in the legend.
+TESTS = {
+    "t": ("by_seed.t_test_p", "t: two-sided paired t-test by seed"),
+    "permutation": (
+        "by_seed.permutation_p",
+        "flips: two-sided permutation test by seed, which flips the signs of the differences",
+    ),
+    "mcnemar": (
+        "by_example.mcnemar_p",
+        "McNemar: exact test on the examples that exactly one of two classifiers has right; over seeds, twice the "
+        "median of the seeds' p",
+    ),
+    "bootstrap": (
+        "by_example.bootstrap_p",
+        "bootstrap: paired, over examples; an example that is drawn counts in all seeds alike, since they share their "
+        "examples",
+    ),
+    "randomisation": (
+        "by_example.randomisation_p",
+        "swaps: two-sided randomisation test, which swaps the systems on single examples or claims, each the mean over "
+        "seeds",
+    ),
+}
+# Columns of `Comparison.frame`.
+SPREAD = ("deviation", "low", "high")
+EFFECTS = ("smallest_p", "effect", "effect_corrected", "detectable")
 PAPER = (
     "The stars of arXiv 2204.02922 stand for the same levels of a t-test; it mentions no correction, and does not say "
     "whether more than one seed lay behind them."
@@ -65,7 +90,13 @@ class Row:
     @property
     def p(self) -> dict[str, float]:
         """By kind of test, the p-value, where there is one."""
-        return {kind: p for kind, test in TESTS.items() if (p := test.p(self)) is not None}
+        values = {kind: self.get(path) for kind, (path, _) in TESTS.items()}
+        return {kind: p for kind, p in values.items() if p is not None}
+
+    def get(self, path: str) -> Any:
+        """A value by its path, such as by_seed.difference; None where the row has no such test."""
+        part, _, name = path.partition(".")
+        return getattr(getattr(self, part), name, None)
 
     def as_data(self) -> dict[str, Any]:
         """Plain data, ready for JSON."""
@@ -80,51 +111,6 @@ class Row:
             "stars": self.stars,
             "times": None if self.times is None else asdict(self.times),
         }
-
-
-@dataclass(frozen=True)
-class TestKind:
-    """A kind of test: where its p-value is, and its sentence in the legend, which ends with the number of tests."""
-
-    __test__ = False  # pytest takes the name for a class of tests
-
-    part: str
-    """Of a row: by_seed or by_example."""
-    attribute: str
-    legend: str
-
-    def p(self, row: Row) -> float | None:
-        """The p-value of a row, if it has one."""
-        value: float | None = getattr(getattr(row, self.part), self.attribute, None)
-        return value
-
-
-TESTS = {
-    "t": TestKind("by_seed", "t_test_p", "t: two-sided paired t-test by seed"),
-    "permutation": TestKind(
-        "by_seed",
-        "permutation_p",
-        "flips: two-sided permutation test by seed, which flips the signs of the differences",
-    ),
-    "mcnemar": TestKind(
-        "by_example",
-        "mcnemar_p",
-        "McNemar: exact test on the examples that exactly one of two classifiers has right; over seeds, twice the "
-        "median of the seeds' p",
-    ),
-    "bootstrap": TestKind(
-        "by_example",
-        "bootstrap_p",
-        "bootstrap: paired, over examples; an example that is drawn counts in all seeds alike, since they share their "
-        "examples",
-    ),
-    "randomisation": TestKind(
-        "by_example",
-        "randomisation_p",
-        "swaps: two-sided randomisation test, which swaps the systems on single examples or claims, each the mean over "
-        "seeds",
-    ),
-}
 
 
 @dataclass(frozen=True)
@@ -169,36 +155,20 @@ class Comparison:
         rows = []
         for table in self.tables:
             for row in table.rows:
-                seed, example, times = row.by_seed, row.by_example, row.times
-                rows.append(
-                    {
-                        **{f"within.{name}": table.within[name] for name in self.within},
-                        "metric": table.metric,
-                        "split": self.split,
-                        "system": row.system,
-                        "baseline": self.baseline,
-                        "seeds": len(row.seeds),
-                        **{name: getattr(row.scores, name) for name in ("mean", "deviation", "low", "high")},
-                        "difference": getattr(seed, "difference", None),
-                        **{f"difference_{name}": getattr(seed, name, None) for name in ("deviation", "low", "high")},
-                        **{
-                            f"p_{kind}{end}": values.get(kind)
-                            for kind in TESTS
-                            for end, values in (("", row.p), ("_holm", row.holm))
-                        },
-                        **{
-                            name: getattr(seed, name, None)
-                            for name in ("smallest_p", "effect", "effect_corrected", "detectable")
-                        },
-                        "examples": getattr(example, "examples", None),
-                        "bootstrap_low": getattr(example, "low", None),
-                        "bootstrap_high": getattr(example, "high", None),
-                        "stars": row.stars,
-                        "seconds_per_epoch": getattr(times, "seconds", None),
-                        "seconds_deviation": getattr(times, "deviation", None),
-                        "seconds_ratio": getattr(times, "ratio", None),
-                    }
-                )
+                values: dict[str, Any] = {f"within.{name}": table.within[name] for name in self.within}
+                values |= {"metric": table.metric, "split": self.split, "system": row.system}
+                values |= {"baseline": self.baseline, "seeds": len(row.seeds)}
+                values |= {name: row.get(f"scores.{name}") for name in ("mean", *SPREAD)}
+                values |= {"difference": row.get("by_seed.difference")}
+                values |= {f"difference_{name}": row.get(f"by_seed.{name}") for name in SPREAD}
+                for kind in TESTS:
+                    values |= {f"p_{kind}": row.p.get(kind), f"p_{kind}_holm": row.holm.get(kind)}
+                values |= {name: row.get(f"by_seed.{name}") for name in EFFECTS}
+                values |= {"examples": row.get("by_example.examples")}
+                values |= {f"bootstrap_{end}": row.get(f"by_example.{end}") for end in ("low", "high")}
+                values |= {"stars": row.stars, "seconds_per_epoch": row.get("times.seconds")}
+                values |= {f"seconds_{name}": row.get(f"times.{name}") for name in ("deviation", "ratio")}
+                rows.append(values)
         return pd.DataFrame(rows, dtype=object)
 
     def _repr_html_(self) -> str:
@@ -334,7 +304,7 @@ def _legend(tables: Sequence[Table], stars: str, baseline: str) -> list[str]:
     lines = [
         "Mean ± standard deviation over seeds, with the 95 % t interval of the mean.",
         f"Difference: the system minus {baseline}, seed by seed, with the 95 % t interval of its mean.",
-        *(f"{TESTS[kind].legend}; {count}." for kind, count in shown.items()),
+        *(f"{TESTS[kind][1]}; {count}." for kind, count in shown.items()),
     ]
     if shown:
         lines.append("Holm: p corrected for all tests of the same kind that are shown together.")
@@ -352,7 +322,7 @@ def _legend(tables: Sequence[Table], stars: str, baseline: str) -> list[str]:
     ]
 
 
-def _notes_on_runs(table: RunTable, left_out: Sequence[str], ignored: Sequence[Difference]) -> list[str]:
+def _notes_on_runs(table: RunTable, left_out: Sequence[str], ignored: Sequence[str]) -> list[str]:
     """Runs that are missing, failed or repeated, and differences that are allowed."""
     notes = [] if table.progress is None else [f"{table.progress} to finish them."]
     if table.failed:
@@ -363,7 +333,7 @@ def _notes_on_runs(table: RunTable, left_out: Sequence[str], ignored: Sequence[D
     if table.repeated:
         files = "file repeats" if table.repeated == 1 else "files repeat"
         notes.append(f"{table.repeated} {files} the results of another run: counted once.")
-    return [*notes, *left_out, *(f"The runs differ in {each}; passed over, as asked." for each in ignored)]
+    return [*notes, *left_out, *(f"The runs differ in {each}; passed over, as requested." for each in ignored)]
 
 
 def _notes_on_scores(tables: Sequence[Table], split: str, *, chosen: bool) -> list[str]:
@@ -376,8 +346,8 @@ def _notes_on_scores(tables: Sequence[Table], split: str, *, chosen: bool) -> li
     for count in sorted({len(row.seeds) for row in rows}):
         if count == 1:
             notes.append(
-                "One seed: no test by seed is possible, and nothing is known about other seeds; only tests by example "
-                "are made."
+                "One seed: no test by seed is possible, and nothing is known about other seeds; there are "
+                "tests by example only."
             )
         elif (smallest := smallest_permutation_p(count)) > TOO_FEW:
             notes.append(f"Permutation test: with {count} seeds this test cannot go below p = {smallest:.2g}.")
@@ -390,7 +360,7 @@ def _notes_on_scores(tables: Sequence[Table], split: str, *, chosen: bool) -> li
         notes.append(f"No tests by example for {', '.join(silent)}: not all runs keep the answers that they need.")
     if any(row.by_example is not None and row.by_example.low is None for row in rows):
         notes.append(
-            "The seeds were scored on examples of their own: tests by example are made for each, and twice the median "
-            "of their p-values is shown."
+            "The seeds were scored on different examples: each has its tests by example, and twice the median of their "
+            "p-values is shown."
         )
     return notes

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from headwise.experiments.record import StoredRun, canonical
@@ -24,22 +23,6 @@ class _Missing:
 
 
 MISSING = _Missing()
-
-
-@dataclass(frozen=True)
-class Difference:
-    """A key, and two of the values that runs have for it."""
-
-    key: str
-    first: Any
-    second: Any
-    others: int = 0
-    """How many more keys differ."""
-
-    def __str__(self) -> str:
-        """For messages."""
-        more = f" and in {self.others} other {'key' if self.others == 1 else 'keys'}" if self.others else ""
-        return f"{self.key} ({shown(self.first)} and {shown(self.second)}){more}"
 
 
 def flat(value: Any, key: str = "") -> dict[str, Any]:
@@ -79,33 +62,26 @@ def distinct(values: Iterable[Any]) -> list[Any]:
     return list(unique.values())
 
 
-def differing(runs: Iterable[StoredRun], but: Sequence[str] = ()) -> dict[str, Difference]:
-    """The keys in which the recipes differ, in their order; keys covered by `but` are left out."""
+def differing(runs: Iterable[StoredRun], but: Sequence[str] = ()) -> dict[str, str]:
+    """The keys in which the recipes differ, in their order, with two values; keys covered by `but` are left out."""
     recipes = [flat(run.recipe) for run in {run.identity: run for run in runs}.values()]
     differences = {}
     for key in dict.fromkeys(key for recipe in recipes for key in recipe):
         values = distinct(recipe.get(key, MISSING) for recipe in recipes)
         if len(values) > 1 and not covered(key, (*ALWAYS, *but)):
-            differences[key] = Difference(key, *values[:2])
+            differences[key] = two_values(key, values)
     return differences
 
 
-def first_difference(runs: Iterable[StoredRun], but: Sequence[str] = ()) -> Difference | None:
-    """The first key in which the recipes differ, and how many more there are."""
-    differences = list(differing(runs, but).values())
-    if not differences:
-        return None
-    first = differences[0]
-    return Difference(first.key, first.first, first.second, len(differences) - 1)
+def two_values(key: str, values: Sequence[Any]) -> str:
+    """A key and the first two values that runs have for it, for messages."""
+    return f"{key} ({shown(values[0])} and {shown(values[1])})"
 
 
-def differing_choices(runs: Iterable[StoredRun]) -> tuple[str, ...]:
-    """What the differing keys belong to as one choice: `guides`, `model`, but `training.learning_rate`."""
-    names = []
-    for key in differing(runs):
-        first, _, rest = key.partition(".")
-        names.append(f"{first}.{rest.partition('.')[0]}" if first in PARTS and rest else first)
-    return tuple(dict.fromkeys(names))
+def first_difference(runs: Iterable[StoredRun], but: Sequence[str] = ()) -> str | None:
+    """The first key in which the recipes differ, and how many more there are, for messages."""
+    first, *others = differing(runs, but).values() or [None]
+    return f"{first} and in {len(others)} other {'key' if len(others) == 1 else 'keys'}" if others else first
 
 
 def value_of(run: StoredRun, key: str) -> Any:
@@ -125,7 +101,15 @@ def label_runs(key: str, runs: Sequence[StoredRun]) -> list[str]:
     names = {}
     for value, name in zip(values, short, strict=True):
         alike = [other for other, another in zip(values, short, strict=True) if another == name]
-        names[value_name(value)] = name if len(alike) == 1 else _long_name(name, value, alike)
+        if len(alike) > 1 and not isinstance(value, Mapping):
+            name = str(value)
+        elif len(alike) > 1:  # with the values below it in which they differ
+            parts, own = [flat(each) for each in alike], flat(value)
+            keys = dict.fromkeys(part for each in parts for part in each)
+            differ = [part for part in keys if len(distinct(each.get(part, MISSING) for each in parts)) > 1]
+            text = ", ".join(f"{part}={canonical(own[part])}" for part in differ if own.get(part, {}) != {})
+            name = f"{name} ({text or 'as it comes'})"
+        names[value_name(value)] = name
     return [names[value_name(value_of(run, key))] for run in runs]
 
 
@@ -140,14 +124,3 @@ def _short_name(key: str, value: Any) -> str:
     if isinstance(value, str):
         return value.rstrip("/").rpartition("/")[2] or value
     return f"{last}={canonical(value)}"
-
-
-def _long_name(name: str, value: Any, alike: Sequence[Any]) -> str:
-    """With the values below it in which it differs from those of the same short name."""
-    if not isinstance(value, Mapping):
-        return str(value)
-    parts, own = [flat(each) for each in alike], flat(value)
-    keys = dict.fromkeys(key for part in parts for key in part)
-    differing = [key for key in keys if len(distinct(part.get(key, MISSING) for part in parts)) > 1]
-    values = ", ".join(f"{key}={canonical(own[key])}" for key in differing if own.get(key, {}) != {})
-    return f"{name} ({values})" if values else f"{name} (as it comes)"

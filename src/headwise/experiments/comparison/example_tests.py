@@ -20,16 +20,8 @@ from headwise.errors import InputError
 from headwise.experiments.comparison.grouping import Group
 from headwise.experiments.record import StoredRun
 from headwise.metrics import METRICS
-from headwise.metrics.significance import (
-    McNemar,
-    bootstrap_means,
-    bootstrap_scores,
-    bootstrap_test,
-    mcnemar,
-    paired_differences,
-    randomisation_p,
-    twice_the_median,
-)
+from headwise.metrics.resampling import bootstrap_means, bootstrap_scores, bootstrap_test
+from headwise.metrics.significance import McNemar, mcnemar, paired_differences, randomisation_p, twice_the_median
 
 # The mean of the main metrics of several tasks, as records call it.
 MEAN = "mean"
@@ -67,15 +59,7 @@ class ExampleTest:
 
 
 def example_tests(group: Group, baseline: str, metric: str, split: str, *, resamples: int) -> dict[str, ExampleTest]:
-    """Test every other system against the baseline; nothing if not all runs keep their answers.
-
-    Args:
-        group: the systems, with the same seeds.
-        baseline: one of them.
-        metric: the metric to compare.
-        split: its examples.
-        resamples: of the bootstrap.
-    """
+    """Test every other system against the baseline; nothing if not all runs keep their answers."""
     parts = _parts_of(group.runs[0], metric, split)
     if not parts or any(_parts_of(run, metric, split) != parts for run in group.runs):
         return {}
@@ -133,15 +117,22 @@ class _SeedSet:
         shape = len(group.systems), len(seeds)
         scores, draws = [], []
         for number, (output, metric) in enumerate(parts.items()):
-            self.kind, self.labels, self.rows = _answers(runs, output)
+            self.kind, self.labels, self.rows = _answers(runs, output, metric)
             if self.kind == RANKING:
-                self.rows = np.array([[claim[metric] for claim in row] for row in self.rows])
                 values = self.rows.mean(1)
                 drawn = bootstrap_means(self.rows, resamples=resamples, seed=(0, number))
             else:
                 values = np.array([METRICS[metric](row, self.labels) for row in self.rows])
                 drawn = bootstrap_scores(metric, self.rows, self.labels, resamples=resamples, seed=(0, number))
-            _check_scores(runs, values, output, metric)
+            task, _, split = output.rpartition("/")
+            name = f"{task}/{metric}" if task else metric
+            for run, value in zip(runs, values, strict=True):
+                recorded = run.metrics[split].get(name)
+                if recorded is not None and abs(value - recorded) > TOLERANCE:
+                    raise InputError(
+                        f"{run.path} says {name} {recorded:.4f} on {split}, but its answers give {value:.4f}: the file "
+                        "was changed; run it again."
+                    )
             self.examples += self.rows.shape[1]
             scores.append(values.reshape(shape).mean(1))
             draws.append(drawn.reshape(resamples, *shape).mean(2))
@@ -155,43 +146,20 @@ class _SeedSet:
             each = self.rows if self.kind == RANKING else self.rows == self.labels
             self.per_example = each.astype(np.float64).reshape(*shape, -1).mean(1)
 
-    def mcnemar(self, first: int, second: int) -> dict[int, McNemar]:
-        """By seed, between two systems of classes."""
-        if self.kind != "classification":
-            return {}
-        count = len(self.seeds)
-        return {
-            seed: mcnemar(self.rows[first * count + index], self.rows[second * count + index], self.labels)
-            for index, seed in enumerate(self.seeds)
-        }
 
-
-def _answers(runs: Sequence[StoredRun], output: str) -> tuple[str, NDArray[Any], Any]:
-    """Kind, labels [n] and predictions [Y*S,n] of runs; of rankings no labels, and the measures of every claim."""
+def _answers(runs: Sequence[StoredRun], output: str, metric: str) -> tuple[str, NDArray[Any], NDArray[Any]]:
+    """Kind, labels [n] and predictions [Y*S,n] of runs; of rankings no labels, and the metric of every claim."""
     outputs = [run.outputs[output] for run in runs]
-    kind, ranking = outputs[0]["kind"], outputs[0]["kind"] == RANKING
     questions = [(each["kind"], sorted(each["per_query"]) if "per_query" in each else each["gold"]) for each in outputs]
     for run, question in zip(runs, questions, strict=True):
         if question != questions[0]:
             raise InputError(
                 f"{run.path} and {runs[0].path} have different answers to find in {output}: leave one out."
             )
-    if ranking:
-        return kind, np.array([]), [[each["per_query"][claim] for claim in questions[0][1]] for each in outputs]
-    return kind, np.array(outputs[0]["gold"]), np.array([each["predictions"] for each in outputs])
-
-
-def _check_scores(runs: Sequence[StoredRun], values: Values, output: str, metric: str) -> None:
-    """Refuse files whose predictions do not give the scores that they name."""
-    task, _, split = output.rpartition("/")
-    name = f"{task}/{metric}" if task else metric
-    for run, value in zip(runs, values, strict=True):
-        recorded = run.metrics[split].get(name)
-        if recorded is not None and abs(value - recorded) > TOLERANCE:
-            raise InputError(
-                f"{run.path} says {name} {recorded:.4f} on {split}, but its answers give {value:.4f}: the file was "
-                "changed; run it again."
-            )
+    kind, gold = questions[0]
+    if kind == RANKING:
+        return kind, np.array([]), np.array([[each["per_query"][claim][metric] for claim in gold] for each in outputs])
+    return kind, np.array(gold), np.array([each["predictions"] for each in outputs])
 
 
 def _test(sets: Sequence[_SeedSet], first: int, second: int) -> ExampleTest:
@@ -200,7 +168,11 @@ def _test(sets: Sequence[_SeedSet], first: int, second: int) -> ExampleTest:
     for each in sets:
         difference = float(each.scores[second] - each.scores[first])
         tests.append(bootstrap_test(difference, each.resampled[:, second] - each.resampled[:, first]))
-        by_seed |= each.mcnemar(first, second)
+        if each.kind == "classification":
+            count = len(each.seeds)
+            for index, seed in enumerate(each.seeds):
+                before, after = (each.rows[system * count + index] for system in (first, second))
+                by_seed[seed] = mcnemar(before, after, each.labels)
         if each.per_example is not None:
             differences = paired_differences(each.per_example[first].tolist(), each.per_example[second].tolist())
             swaps.append(randomisation_p(differences, np.random.default_rng([0, 1])))

@@ -15,7 +15,7 @@ from headwise.experiments import record
 from headwise.experiments.record import FailedRun, StoredRun, read_json, read_stored
 from headwise.experiments.record_schema import ManifestFile
 from headwise.experiments.sweeps.result_folder import FORMAT, MARK, SWEEPS, check_mark, run_files
-from headwise.metrics.significance import RESAMPLES
+from headwise.metrics.resampling import RESAMPLES
 
 SEED = "seed"
 # Columns beside those of the axes, whose names are up to the user.
@@ -29,7 +29,7 @@ class CompareOptions:
     """What to compare; options that are left out follow the sweep, or the way in which the runs differ."""
 
     by: tuple[str, ...] = ()
-    """Axes of the sweep or keys of the recipe that tell the systems apart."""
+    """Axes of the sweep or keys of the recipe that separate the systems."""
     within: tuple[str, ...] = ()
     """Axes or keys with a separate table for each value."""
     baseline: str | None = None
@@ -73,7 +73,7 @@ class Manifest:
     axes: Mapping[str, Mapping[str, Sequence[str]]]
     """By name, the `labels` of its points, and the dotted `keys` of recipes that it changes."""
     by: tuple[str, ...]
-    """The axes that tell the systems of the comparison apart; none if the sweep does not say."""
+    """The axes that separate the systems of the comparison; none if the sweep does not say."""
     baseline: str | None
     within: tuple[str, ...]
     points: Sequence[Mapping[str, Any]]

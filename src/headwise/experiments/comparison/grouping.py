@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -14,16 +13,16 @@ import pandas as pd
 from headwise.errors import InputError, choices
 from headwise.experiments.comparison.differences import (
     MISSING,
+    PARTS,
     PLAIN,
     WITHOUT,
-    Difference,
     covered,
     differing,
-    differing_choices,
     distinct,
     first_difference,
     flat,
     label_runs,
+    two_values,
     value_of,
 )
 from headwise.experiments.comparison.gather import RUN, SEED, SPLITS, CompareOptions, RunTable, gather
@@ -34,16 +33,8 @@ BASELINES = (PLAIN, WITHOUT, "baseline")
 EXAMPLES = "examples"
 # Runs that differ in one of these have other token ids as well.
 CHANGES_EXAMPLES = ("task", "tasks", "data", "model")
-# Parts of the environment that change results.
-ENVIRONMENT: dict[str, Callable[[Mapping[str, Any]], Any]] = {
-    "headwise": lambda world: world.get("headwise"),
-    "torch": lambda world: (world.get("packages") or {}).get("torch"),
-    "transformers": lambda world: (world.get("packages") or {}).get("transformers"),
-    "accelerator": lambda world: world.get("accelerator"),
-    "threads": lambda world: world.get("threads"),
-    "processes": lambda world: world.get("processes", 1),  # one step takes a batch of each
-    "precision": lambda world: world.get("precision"),
-}
+# Parts of the environment that change results; of the packages, two.
+ENVIRONMENT = ("headwise", "torch", "transformers", "accelerator", "threads", "processes", "precision")
 
 Seeds = Mapping[int, StoredRun]
 
@@ -77,7 +68,7 @@ class Grouped:
     baseline: str | None
     """The label that the options or the sweep name."""
     groups: list[Group]
-    ignored: list[Difference]
+    ignored: list[str]
     """Differences that the options allow."""
 
 
@@ -115,8 +106,11 @@ def _only_choice(table: RunTable) -> tuple[str, ...]:
         names = tuple(name for name in table.manifest.axes if name != SEED)
         where = f"the sweep {table.manifest.name} does not say what to compare, and has the axes"
     else:
-        names = differing_choices(table.runs[RUN])
-        where = "the runs differ in"
+        where, chosen = "the runs differ in", []
+        for key in differing(table.runs[RUN]):  # each as one choice: guides, model, but training.learning_rate
+            first, _, rest = key.partition(".")
+            chosen.append(f"{first}.{rest.partition('.')[0]}" if first in PARTS and rest else first)
+        names = tuple(dict.fromkeys(chosen))
     if len(names) > 1:
         raise InputError(
             f"{where} {', '.join(names)}: give by=... for what separates the systems, and within=... for what gets a "
@@ -193,7 +187,7 @@ def _check_recipes(groups: Sequence[Group], by: Sequence[str], within: Sequence[
             )
 
 
-def _check_environment(groups: Sequence[Group], by: Sequence[str], ignore: Sequence[str]) -> list[Difference]:
+def _check_environment(groups: Sequence[Group], by: Sequence[str], ignore: Sequence[str]) -> list[str]:
     """Refuse runs of different environments, or on other examples; return all differences that are allowed."""
     runs = [run for group in groups for run in group.runs]
     keys = dict.fromkeys(key for run in runs for key in flat(run.recipe))
@@ -202,11 +196,13 @@ def _check_environment(groups: Sequence[Group], by: Sequence[str], ignore: Seque
             known = choices(name, dict.fromkeys((*ENVIRONMENT, EXAMPLES, *keys)))
             raise InputError(f"ignore={name}: there is no such key; {known}.")
     allowed = [difference for key, difference in differing(runs).items() if covered(key, ignore)]
-    for name, value in ENVIRONMENT.items():
-        values = distinct(value(run.environment) for run in runs)
+    # One process if it is not said; a step takes a batch of each.
+    environments = [{"processes": 1, **run.environment, **(run.environment.get("packages") or {})} for run in runs]
+    for name in ENVIRONMENT:
+        values = distinct(environment.get(name) for environment in environments)
         if len(values) < 2:
             continue
-        allowed.append(Difference(name, *values[:2]))
+        allowed.append(two_values(name, values))
         if name not in ignore:
             raise InputError(
                 f"the runs differ in {allowed[-1]}, which changes results: run them again in one environment, or allow "
@@ -220,7 +216,7 @@ def _check_environment(groups: Sequence[Group], by: Sequence[str], ignore: Seque
             if len(values) < 2:
                 continue
             if EXAMPLES in ignore:
-                return [*allowed, Difference(EXAMPLES, *values[:2])]
+                return [*allowed, two_values(EXAMPLES, values)]
             raise InputError(
                 f"{group.title}the runs of seed {seed} had different examples (hash {values[0]} and {values[1]}), as "
                 f"after a change of files: run them again on the same, or allow it with ignore={EXAMPLES}."
@@ -260,22 +256,36 @@ def balance(grouped: Grouped, baseline: str, *, common_seeds: bool) -> tuple[lis
     then left out.
     """
     still = None if grouped.table.progress is None else f"{grouped.table.progress};"
-    whole = [_with_missing(group, grouped) for group in grouped.groups]
-    if not common_seeds:
-        for group in whole:
-            everyone = sorted({seed for seeds in group.systems.values() for seed in seeds})
-            lacks = {name: [seed for seed in everyone if seed not in seeds] for name, seeds in group.systems.items()}
+    kept, notes = [], []
+    for group in grouped.groups:
+        systems = dict(group.systems)
+        for name in _without_runs(group, grouped):
+            systems.setdefault(name, {})
+        everyone = sorted({seed for seeds in systems.values() for seed in seeds})
+        lacks = {name: [seed for seed in everyone if seed not in seeds] for name, seeds in systems.items()}
+        if not common_seeds:
             if any(lacks.values()):
                 listed = "; ".join(f"{name} lacks {_numbers(seeds)}" for name, seeds in lacks.items() if seeds)
                 raise InputError(
                     f"{group.title}the systems do not have the same seeds: {listed} of {_numbers(everyone)} "
                     f"({still or 'add their runs,'} or use the seeds that all have with common_seeds=True)."
                 )
-        kept, notes = list(grouped.groups), []
-    else:
-        pairs = [_common_seeds(group, baseline) for group in whole]
-        kept = [group for group, _ in pairs if group is not None]
-        notes = [note for _, note in pairs if note]
+            kept.append(group)
+            continue
+        present = {name: seeds for name, seeds in systems.items() if seeds}
+        common = [seed for seed in everyone if all(seed in seeds for seeds in present.values())]
+        if baseline not in present or len(present) < 2 or not common:
+            enough = baseline in present and len(present) > 1
+            reason = "no seed is common to all systems" if enough else "not enough of it is there"
+            notes.append(f"{group.title}left out, since {reason}.")
+            continue
+        absent = ", ".join(name for name in systems if name not in present)
+        dropped = _numbers([seed for seed in everyone if seed not in common])
+        parts = [f"{absent} left out, without any run"] if absent else []
+        parts += [f"seeds {dropped} left out, which not all systems have"] if dropped else []
+        notes += [f"{group.title}{'; '.join(parts)}."] if parts else []
+        shared = {name: {seed: seeds[seed] for seed in common} for name, seeds in present.items()}
+        kept.append(replace(group, systems=shared))
     if not kept:
         raise InputError(f"no seed is there for {baseline} and another system: {still or 'add runs.'}")
     for group in kept:
@@ -287,31 +297,14 @@ def balance(grouped: Grouped, baseline: str, *, common_seeds: bool) -> tuple[lis
     return kept, notes
 
 
-def _with_missing(group: Group, grouped: Grouped) -> Group:
-    """With the systems that the sweep has in this group and none of whose runs is finished."""
+def _without_runs(group: Group, grouped: Grouped) -> list[str]:
+    """The systems that the sweep has in this group and none of whose runs is finished."""
     missing = grouped.table.missing
-    if missing.empty or not set(grouped.by) | set(grouped.within) <= set(missing.columns):
-        return group  # of a run that is not there, only its labels on the axes are known
+    if missing.empty or not {*grouped.by, *grouped.within} <= set(missing.columns):
+        return []  # of a run that is not there, only its labels on the axes are known
     for name, label in group.within.items():
         missing = missing[missing[name] == label]
-    systems = dict.fromkeys(", ".join(labels) for labels in missing[list(grouped.by)].to_numpy())
-    return replace(group, systems={**group.systems, **{name: {} for name in systems if name not in group.systems}})
-
-
-def _common_seeds(group: Group, baseline: str) -> tuple[Group | None, str | None]:
-    """The seeds that all systems have which have any; None if nothing is left to compare."""
-    present = {name: seeds for name, seeds in group.systems.items() if seeds}
-    absent = [name for name in group.systems if name not in present]
-    if baseline in absent or len(present) < 2:
-        return None, f"{group.title}left out, since not enough of it is there."
-    common = sorted(set.intersection(*(set(seeds) for seeds in present.values())))
-    dropped = sorted({seed for seeds in present.values() for seed in seeds} - set(common))
-    if not common:
-        return None, f"{group.title}left out, since no seed is common to all systems."
-    notes = [f"{', '.join(absent)} left out, without any run"] if absent else []
-    notes += [f"seeds {_numbers(dropped)} left out, which not all systems have"] if dropped else []
-    systems = {name: {seed: seeds[seed] for seed in common} for name, seeds in present.items()}
-    return replace(group, systems=systems), f"{group.title}{'; '.join(notes)}." if notes else None
+    return [", ".join(labels) for labels in missing[list(grouped.by)].to_numpy()]
 
 
 def _numbers(seeds: Sequence[int]) -> str:

@@ -63,27 +63,23 @@ def training_curves(folder: Path, model: str) -> list[dict[str, Any]]:
     for name in guides:
         series += [(log, f"guide:{name}", name, kind, f"{GUIDE}{name}{end}") for kind, end in KINDS.items()]
     try:
-        happened = content["results"]
-        evaluations: list[Entry] = happened.get("evaluations") or []
-        primaries = [
-            happened["primary"],
-            *(f"{task}/{each['primary']}" for task, each in (happened.get("tasks") or {}).items()),
-        ]
+        results = content["results"]
+        evaluations: list[Entry] = results.get("evaluations") or []
+        tasks = (results.get("tasks") or {}).items()
+        primaries = [results["primary"], *(f"{task}/{each['primary']}" for task, each in tasks)]
         main = [f"{EVALUATED}{name}" for name in primaries]
         scores = dict.fromkeys(key for entry in evaluations for key in entry if key.startswith(EVALUATED))
         for key in sorted(scores, key=lambda key: main.index(key) if key in main else len(main)):
             series.append((evaluations, "validation", key.removeprefix(EVALUATED), "raw", key))
-        curves = [_curve(*each) for each in series]
+        curves = []
+        for entries, group, label, kind, key in series:
+            points = [(entry["step"], entry[key]) for entry in entries if _is_number(entry.get(key))]
+            x, y = [int(step) for step, _ in points], [float(value) for _, value in points]
+            curves.append({"model": model, "group": group, "name": label, "kind": kind, "x": x, "y": y})
     except (AttributeError, KeyError, TypeError) as error:
         reason = f"{type(error).__name__}: {error}"
         raise InputError(f"{folder / record.NAME} is damaged ({reason}): train again.") from error
-    return [{"model": model, **each} for each in curves if each["x"]]
-
-
-def _curve(entries: Sequence[Entry], group: str, name: str, kind: str, key: str) -> dict[str, Any]:
-    points = [(entry["step"], entry[key]) for entry in entries if _is_number(entry.get(key))]
-    x, y = [int(step) for step, _ in points], [float(value) for _, value in points]
-    return {"group": group, "name": name, "kind": kind, "x": x, "y": y}
+    return [each for each in curves if each["x"]]
 
 
 def _read_log(path: Path) -> list[Entry]:
@@ -152,12 +148,13 @@ def _pruning_plot(curve: PruneCurve, task: str) -> dict[str, Any]:
     order = sorted(range(len(x)), key=lambda index: x[index])  # the steps stand in the order of the settings
     series: list[dict[str, Any]] = []
     for name, values in [*_ranked_heads(curve, task), *_random_heads(curve, task)]:
-        numbers = {
-            key: [_number(each[index]) for index in order] for key, each in {"x": x, **values}.items() if key != "off"
-        }
-        # The silenced heads of every point, numbered through all layers; random masks are too many to name.
-        off = {"off": [values["off"][index] for index in order]} if "off" in values else {}
-        series.append({"name": name, **numbers, **off})
+        each: dict[str, Any] = {"name": name}
+        for key, column in {"x": x, **values}.items():
+            ordered = [column[index] for index in order]
+            if key != "off":
+                ordered = [None if value is None or not numpy.isfinite(value) else float(value) for value in ordered]
+            each[key] = ordered
+        series.append(each)
     return {
         "title": f"{task} without some of its heads",
         "x": "percent of all heads silenced" if settings.percent else "heads silenced",
@@ -176,7 +173,7 @@ def _ranked_heads(curve: PruneCurve, task: str) -> Iterator[tuple[str, dict[str,
     """For each order and task whose heads were pruned: the task's heads, or those of the others."""
     from headwise.experiments.head_studies.curve_masks import ASCENDING, DESCENDING
     from headwise.heads.dissociation import RESAMPLES
-    from headwise.metrics.significance import Interval, bootstrap_scores
+    from headwise.metrics.resampling import Interval, bootstrap_scores
 
     names = {DESCENDING: "most important", ASCENDING: "least important"}
     masks = {(each.order, each.pruned_for, each.step): index for index, each in reversed(list(enumerate(curve.masks)))}
@@ -192,6 +189,7 @@ def _ranked_heads(curve: PruneCurve, task: str) -> Iterator[tuple[str, dict[str,
     for number, (name, indices) in enumerate(rows.items()):
         part = slice(number * size, (number + 1) * size)
         mean = curve.values[indices, curve.tasks.index(task)]
+        # The silenced heads, numbered through all layers; random masks are too many to name.
         off = [numpy.flatnonzero(curve.masks[index].mask).tolist() for index in indices]
         yield name, {"mean": mean, "low": ends.low[part], "high": ends.high[part], "off": off}
 
@@ -210,10 +208,6 @@ def _random_heads(curve: PruneCurve, task: str) -> Iterator[tuple[str, dict[str,
         scores = [SeedScores.of(row.tolist()) for row in values]
         ends = {end: [None, *(getattr(each, end) for each in scores)] for end in ("low", "high")}
         yield name, {"mean": [curve.base[at], *(each.mean for each in scores)], **ends}
-
-
-def _number(value: Any) -> float | None:
-    return None if value is None or not numpy.isfinite(value) else float(value)
 
 
 def dissociation_matrices(folder: Path) -> list[dict[str, Any]]:

@@ -163,13 +163,13 @@ class _Lines:
         self, scale: Scale, y: str, values: Callable[[Seeds], list[float] | None], about: str = ""
     ) -> dict[str, Any]:
         """A series for each system, from left to right; None where a point has no runs."""
-        name, at, categories = scale
+        x, at, categories = scale
         scores: dict[str, dict[str, SeedScores]] = {}
         for system, points in self.systems.items():
             numbers = {label: values(points[label]) for label in self.labels if points.get(label)}
-            scores[system or _guides_name(points)] = {
-                label: SeedScores.of(each) for label, each in numbers.items() if each
-            }
+            guides = [run.recipe.get("guides") for seeds in points.values() for run in seeds.values()]
+            name = system or next(("+".join(each) for each in guides if each), "plain")
+            scores[name] = {label: SeedScores.of(each) for label, each in numbers.items() if each}
         # All series have the same positions: a line must not cross a point that has no runs.
         present = [label for label in self.labels if any(label in points for points in scores.values())]
         present.sort(key=lambda label: at[label])
@@ -182,24 +182,31 @@ class _Lines:
         counts = [len(each.values) for points in scores.values() for each in points.values()]
         return {
             "title": f"{self.title}: {about}" if about else self.title,
-            "x": name,
+            "x": x,
             "y": y,
             "categories": None if categories is None else list(categories),
             "series": series,
-            "notes": [*_notes_on_seeds(counts), *self._uneven(), *self.notes],
+            "notes": [*self._notes_on_seeds(counts), *self.notes],
         }
 
-    def _uneven(self) -> list[str]:
-        """Points that are not means over the same seeds as the others at their position."""
+    def _notes_on_seeds(self, counts: Sequence[int]) -> list[str]:
+        """How many seeds there are, and points that are not means over the same seeds as the others there."""
+        fewest, most = min(counts, default=0), max(counts, default=0)
+        seeds = str(most) if fewest == most else f"{fewest} to {most}"
+        alone = "; of one seed without" if fewest == 1 else ""
+        notes = [f"Means over {seeds} seeds with 95 % t intervals{alone}."] if most > 1 else []
+        if most == 1:
+            notes = ["One seed: nothing is known about other seeds, so there is no interval."]
         fewer = []
         for label in self.labels:
-            seeds = {system: set(points.get(label, {})) for system, points in self.systems.items()}
-            everyone = set().union(*seeds.values())
-            parts = [f"{system} {len(own)} of {len(everyone)}" for system, own in seeds.items() if own < everyone]
+            own = {system: set(points.get(label, {})) for system, points in self.systems.items()}
+            everyone = set().union(*own.values())
+            parts = [f"{system} {len(each)} of {len(everyone)}" for system, each in own.items() if each < everyone]
             fewer += [f"{self.axis} {label}: {', '.join(parts)}"] if parts else []
-        if not fewer:
-            return []
-        return [f"Not all systems have the same seeds, so their means are not quite comparable ({'; '.join(fewer)})."]
+        if fewer:
+            where = "; ".join(fewer)
+            notes.append(f"Not all systems have the same seeds, so their means are not quite comparable ({where}).")
+        return notes
 
 
 def _lines(folder: Path, sweep: str | None, chosen: Callable[[str, Axis], bool]) -> list[_Lines]:
@@ -238,22 +245,6 @@ def _missing(table: RunTable) -> list[str]:
     failed = len(table.failed)
     notes = [] if table.progress is None else [f"{table.progress} to finish them."]
     return notes + ([f"{failed} failed {'run is' if failed == 1 else 'runs are'} left out."] if failed else [])
-
-
-def _notes_on_seeds(counts: Sequence[int]) -> list[str]:
-    fewest, most = min(counts, default=0), max(counts, default=0)
-    if most == 0:
-        return []
-    if most == 1:
-        return ["One seed: nothing is known about other seeds, so there is no interval."]
-    seeds = str(most) if fewest == most else f"{fewest} to {most}"
-    return [f"Means over {seeds} seeds with 95 % t intervals{'; of one seed without' if fewest == 1 else ''}."]
-
-
-def _guides_name(points: Mapping[str, Seeds]) -> str:
-    """A name for the only system of a sweep: its guides."""
-    guides = [run.recipe.get("guides") for seeds in points.values() for run in seeds.values()]
-    return next(("+".join(each) for each in guides if each), "plain")
 
 
 def _of_guides(axis: Axis) -> bool:

@@ -6,14 +6,16 @@ import hashlib
 import json
 import shutil
 import time
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from headwise.code_permission import allowing_code, code_allowed
+from headwise.disk import draft_prefix
 from headwise.errors import HeadwiseError, InputError, choices
 from headwise.experiments import record
 from headwise.experiments.apply import Source, load_tasks
@@ -26,7 +28,7 @@ from headwise.experiments.prepare import Place
 from headwise.experiments.recipe import Recipe, check_recipe
 from headwise.experiments.run import WORK, train
 from headwise.experiments.sweeps.result_folder import NAMES_ONLY, ResultFolder
-from headwise.training import Listener
+from headwise.training import Listener, Silence
 from headwise.training.callbacks import AbandonRun, Watch
 
 # Of the dissociation of heads.
@@ -35,6 +37,31 @@ FINISHED, PRESENT, FAILED, INTERRUPTED, BUSY = "finished", "present", "failed", 
 ABANDONED = "abandoned"
 # Results that depend on the machine and its load: they stand with the environment.
 TIMES = ("seconds_per_epoch", "seconds_per_step")
+# Seconds between two reports of a run's progress.
+PROGRESS_EVERY = 0.5
+
+
+@dataclass(frozen=True)
+class JobSettings:
+    """Where runs read and write."""
+
+    output: Path
+    """The folder of results."""
+    data: Path | None = None
+    cache: Path | None = None
+    network: bool = False
+    threads: int = 1
+    """Of each run. More change the last bits, so results are compared at the same number."""
+    keep_models: bool = False
+
+    def job(
+        self, recipe: Recipe, name: str, *, engine: str = "local", then: dict[str, dict[str, Any]] | None = None
+    ) -> Job:
+        """The job that trains a recipe; paths become absolute, and permissions are those of this process."""
+        paths = {part: getattr(self, part) for part in ("output", "data", "cache")}
+        paths = {part: path and path.expanduser().resolve() for part, path in paths.items()}
+        settings = replace(self, **paths)
+        return Job(run_key(recipe, then), name, recipe.as_data(), settings, then, engine, code_allowed())
 
 
 @dataclass(frozen=True)
@@ -45,13 +72,7 @@ class Job:
     name: str
     """For people."""
     recipe: dict[str, Any]
-    folder: str
-    """The folder of results."""
-    data: str | None = None
-    cache: str | None = None
-    network: bool = False
-    threads: int = 1
-    keep_model: bool = False
+    settings: JobSettings
     then: dict[str, dict[str, Any]] | None = None
     """What to measure on the trained model; see `check_then`."""
     engine: str = "local"
@@ -69,40 +90,6 @@ def run_key(recipe: Recipe, then: Mapping[str, Any] | None = None) -> str:
 
 
 @dataclass(frozen=True)
-class JobSettings:
-    """Where runs read and write."""
-
-    output: Path
-    """The folder of results."""
-    data: Path | None = None
-    cache: Path | None = None
-    network: bool = False
-    threads: int = 1
-    """Of each run. More change the last bits, so results are compared at the same number."""
-    keep_models: bool = False
-
-    def job(self, recipe: Recipe, name: str, *, engine: str, then: dict[str, dict[str, Any]] | None = None) -> Job:
-        """The job that trains a recipe; paths become absolute, and permissions are those of this process."""
-        folder, data, cache = (
-            None if path is None else str(path.expanduser().resolve()) for path in (self.output, self.data, self.cache)
-        )
-        return Job(
-            key=run_key(recipe, then),
-            name=name,
-            recipe=recipe.as_data(),
-            folder=str(folder),
-            data=data,
-            cache=cache,
-            network=self.network,
-            threads=self.threads,
-            keep_model=self.keep_models,
-            then=then,
-            engine=engine,
-            allow_code=code_allowed(),
-        )
-
-
-@dataclass(frozen=True)
 class JobResult:
     """How a job ended."""
 
@@ -117,12 +104,11 @@ class JobResult:
 def run_job(job: Job, listener: Listener, watch: Watch | None = None) -> JobResult:
     """Train a run, or resume it, unless it is finished or another process trains it; errors are saved, not raised.
 
-    The result does not depend on the process: the number of threads is that of the job, and nothing of the machine or
-    of the time is in the recipe and the results. A run that `watch` abandons leaves nothing.
+    A run that `watch` abandons leaves nothing.
     """
-    folder, key = ResultFolder(Path(job.folder)), job.key
+    folder, key = ResultFolder(job.settings.output), job.key
     folder.open()
-    torch.set_num_threads(job.threads)
+    torch.set_num_threads(job.settings.threads)
     with folder.claimed(key) as mine:
         if folder.has(key):
             return JobResult(key, PRESENT)
@@ -142,19 +128,70 @@ def run_job(job: Job, listener: Listener, watch: Watch | None = None) -> JobResu
             return JobResult(key, INTERRUPTED)
         folder.save(key, content)
         folder.log(key, FINISHED, job.engine)
-        _tidy(folder, key, keep_model=job.keep_model)
+        _tidy(folder, key, keep_model=job.settings.keep_models)
     results = content["results"]
     metrics, primary = results["metrics"], results["primary"]
     split = next((name for name in ("test", "validation") if primary in (metrics.get(name) or {})), None)
     return JobResult(key, FINISHED, f"{split} {primary} {metrics[split][primary]:.4f}" if split else "", content)
 
 
+def fail_job(job: Job, error: BaseException) -> JobResult:
+    """Save the error of a run."""
+    message = " ".join(str(error).split()) or type(error).__name__
+    message = message if isinstance(error, HeadwiseError) else f"unexpected {type(error).__name__}: {message}"
+    results = {"status": FAILED, "error": {"kind": type(error).__name__, "message": message}}
+    folder = ResultFolder(job.settings.output)
+    folder.save_error(job.key, _content(job, {"recipe": job.recipe}, results, {}))
+    folder.log(job.key, FAILED, job.engine)
+    return JobResult(job.key, FAILED, message)
+
+
+def _train(job: Job, work: Path, listener: Listener, watch: Watch | None) -> dict[str, Any] | None:
+    """Train, measure heads and build the JSON; None if it was interrupted and can be resumed."""
+    settings, start = job.settings, time.perf_counter()
+    place = Place(work, settings.data, settings.network, settings.cache)
+    resume = (work / record.NAME).is_file()
+    result = train(check_recipe(job.recipe, job.name), place, resume=resume, listener=listener, watch=watch)
+    if result.interrupted:
+        return None
+    times = {"seconds": round(time.perf_counter() - start, 3)}
+    results = {"status": FINISHED, **result.record["results"], "outputs": read_outputs(work)}
+    if job.then:
+        source = Source(settings.data, settings.network)
+        curve = measure_curve(load_tasks(work), _curve_settings(job.then), source, listener=listener)
+        results["heads"] = {CURVE: {**curve.as_dict(), "run": None}}  # its folder is removed
+        if DISSOCIATION in job.then:
+            scores = dissociate(curve, resamples=int(job.then[DISSOCIATION].get("resamples", RESAMPLES)))
+            results["heads"][DISSOCIATION] = {**scores, "run": None}
+    inputs = {name: each for name, each in result.record.items() if name in ("recipe", "examples", "knowledge")}
+    return _content(job, inputs, results, times)
+
+
+def _content(job: Job, inputs: Mapping[str, Any], results: dict[str, Any], times: dict[str, Any]) -> dict[str, Any]:
+    """The parts of a run's JSON; times move to the environment, so that `results` is the same on every machine."""
+    for name in TIMES:
+        if name in results:
+            times[name] = results.pop(name)
+    if "ssa" in results:
+        times["labelling"] = [epoch.get("seconds") for epoch in results["ssa"]]
+        results["ssa"] = [{name: each for name, each in epoch.items() if name != "seconds"} for epoch in results["ssa"]]
+    data = job.settings.data
+    environment = {**record.environment(), "data": data and str(data), "engine": job.engine, "times": times}
+    return {"format": record.FORMAT, "key": job.key, **inputs, "results": results, "environment": environment}
+
+
 def tidy_finished(folder: ResultFolder, *, keep_models: bool = False) -> None:
     """Tidy up after runs that were finished just before a kill; those that another process holds are left to it."""
-    for key in folder.half_tidied():
-        with folder.claimed(key) as mine:
-            if mine and folder.unfinished(key).is_dir():
-                _tidy(folder, key, keep_model=keep_models)
+    runs = folder.path / "runs"
+    drafts = [path.name for path in runs.glob(".headwise*.new")]
+    for path in runs.glob("*.json"):
+        key, prefix = path.stem, draft_prefix(path)
+        if not folder.unfinished(key).is_dir() and not any(name.startswith(prefix) for name in drafts):
+            continue
+        if folder.has(key):
+            with folder.claimed(key) as mine:
+                if mine and folder.unfinished(key).is_dir():
+                    _tidy(folder, key, keep_model=keep_models)
 
 
 def _tidy(folder: ResultFolder, key: str, *, keep_model: bool) -> None:
@@ -167,48 +204,24 @@ def _tidy(folder: ResultFolder, key: str, *, keep_model: bool) -> None:
         shutil.rmtree(work, ignore_errors=True)
 
 
-def fail_job(job: Job, error: BaseException) -> JobResult:
-    """Save the error of a run."""
-    message = " ".join(str(error).split()) or type(error).__name__
-    message = message if isinstance(error, HeadwiseError) else f"unexpected {type(error).__name__}: {message}"
-    results = {"status": FAILED, "error": {"kind": type(error).__name__, "message": message}}
-    folder = ResultFolder(Path(job.folder))
-    folder.save_error(job.key, _content(job, {"recipe": job.recipe}, results, {}))
-    folder.log(job.key, FAILED, job.engine)
-    return JobResult(job.key, FAILED, message)
+class SendProgress(Silence):
+    """A listener that sends what is done to the parent process, now and then."""
 
+    def __init__(self, send: Callable[[str], None]) -> None:
+        """`send` takes a few words; messages of many runs at once are left out."""
+        self._send, self._what, self._total, self._last = send, "", 0, 0.0
 
-def _train(job: Job, work: Path, listener: Listener, watch: Watch | None) -> dict[str, Any] | None:
-    """Train, measure heads and build the JSON; None if it was interrupted and can be resumed."""
-    data, cache = (None if path is None else Path(path) for path in (job.data, job.cache))
-    recipe = check_recipe(job.recipe, job.name)
-    start = time.perf_counter()
-    resume = (work / record.NAME).is_file()
-    result = train(recipe, Place(work, data, job.network, cache), resume=resume, listener=listener, watch=watch)
-    if result.interrupted:
-        return None
-    times = {"seconds": round(time.perf_counter() - start, 3)}
-    results = {"status": FINISHED, **result.record["results"], "outputs": read_outputs(work)}
-    if job.then:
-        curve = measure_curve(load_tasks(work), curve_settings(job.then), Source(data, job.network), listener=listener)
-        results["heads"] = {CURVE: {**curve.as_dict(), "run": None}}  # its folder is removed
-        if DISSOCIATION in job.then:
-            scores = dissociate(curve, resamples=int(job.then[DISSOCIATION].get("resamples", RESAMPLES)))
-            results["heads"][DISSOCIATION] = {**scores, "run": None}
-    asked = {name: each for name, each in result.record.items() if name in ("recipe", "examples", "knowledge")}
-    return _content(job, asked, results, times)
+    def start(self, what: str, total: int, done: int = 0) -> None:
+        """Send at once."""
+        self._what, self._total, self._last = what, total, 0.0
+        self.advance(done)
 
-
-def _content(job: Job, asked: Mapping[str, Any], results: dict[str, Any], times: dict[str, Any]) -> dict[str, Any]:
-    """The parts of a run's JSON; times move to the environment, so that `results` is the same on every machine."""
-    for name in TIMES:
-        if name in results:
-            times[name] = results.pop(name)
-    if "ssa" in results:
-        times["labelling"] = [epoch.get("seconds") for epoch in results["ssa"]]
-        results["ssa"] = [{name: each for name, each in epoch.items() if name != "seconds"} for epoch in results["ssa"]]
-    environment = {**record.environment(), "data": job.data, "engine": job.engine, "times": times}
-    return {"format": record.FORMAT, "key": job.key, **asked, "results": results, "environment": environment}
+    def advance(self, done: int, note: str = "") -> None:
+        """Send, unless it was done a moment ago."""
+        if time.monotonic() - self._last >= PROGRESS_EVERY:
+            self._last = time.monotonic()
+            with suppress(OSError):  # the parent process has died
+                self._send(f"{self._what} {done}/{self._total}")
 
 
 # -- measures of heads on each trained model ---------------------------------------------------------------------------
@@ -224,11 +237,11 @@ def check_then(value: Any) -> Any:
     for name in then:
         if name not in (CURVE, DISSOCIATION):
             raise ValueError(f"something that can be measured: {choices(name, (CURVE, DISSOCIATION))}")
-    curve_settings(then)
+    _curve_settings(then)
     return then
 
 
-def curve_settings(then: Mapping[str, Mapping[str, Any]]) -> CurveSettings:
+def _curve_settings(then: Mapping[str, Mapping[str, Any]]) -> CurveSettings:
     """The settings of the pruning curve, which the D-scores need as well."""
     options: dict[str, Any] = dict(then.get(CURVE, {}))
     options |= {name: tuple(each) for name, each in options.items() if isinstance(each, list)}

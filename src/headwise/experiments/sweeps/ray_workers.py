@@ -7,17 +7,14 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from contextlib import ExitStack, redirect_stdout, suppress
-from dataclasses import asdict
-from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
 from headwise.errors import InputError
 from headwise.experiments.sweeps.jobs import FINISHED, Job, JobResult, run_job
 from headwise.experiments.sweeps.result_folder import ResultFolder
-from headwise.experiments.sweeps.worker_pool import TICK
+from headwise.experiments.sweeps.worker_pool import TICK, Progress
 from headwise.training import Silence
 from headwise.training.encoders import quiet_libraries
 
@@ -39,8 +36,14 @@ class RayWorkers:
 
     def __init__(self, address: str | None, workers: int | None, threads: int = 1) -> None:
         """Check that Ray is installed and that the cluster answers, before any work; fails in seconds."""
+        os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # it would report that it is used
+        os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+        try:
+            import ray
+        except ImportError:
+            raise InputError("engine=ray needs Ray: install it by pip install 'headwise[ray]'.") from None
         self.threads, self._address, self._workers = threads, address, workers
-        self._ray = _ray()
+        self._ray: Any = ray
         self._running: dict[Any, Job] = {}
         self._give_up: float | None = None
         if address is not None and address != "auto":
@@ -77,10 +80,10 @@ class RayWorkers:
 
     def submit(self, job: Job) -> None:
         """Queue a run."""
-        self._running[self._remote.remote(asdict(job))] = job
+        self._running[self._remote.remote(job)] = job
 
-    def collect(self, progress: Callable[[str, str], None]) -> list[tuple[str, JobResult | str]]:
-        """Wait a moment; the runs that ended."""
+    def collect(self, progress: Progress) -> list[tuple[str, JobResult | str]]:
+        """Wait a moment; the keys of the runs that ended, each with its result or why its process died."""
         if not self._running:
             time.sleep(TICK)  # other processes train all runs
             return []
@@ -94,12 +97,12 @@ class RayWorkers:
         for reference in ready:
             job = self._running.pop(reference)
             try:
-                result = JobResult(**self._ray.get(reference))
+                result: JobResult = self._ray.get(reference)
             except self._ray.exceptions.RayError as error:
                 ended.append((job.key, f"{type(error).__name__}, {' '.join(str(error).split())[:200].rstrip('.')}"))
                 continue
             if result.state == FINISHED and result.content is not None:
-                ResultFolder(Path(job.folder)).save(result.key, result.content)
+                ResultFolder(job.settings.output).save(result.key, result.content)
             ended.append((job.key, result))
         return ended
 
@@ -110,21 +113,11 @@ class RayWorkers:
             self._ray.cancel(reference, force=at_once)  # without force: as Ctrl-C in the process of the run
 
 
-def _run_on_cluster(job: dict[str, Any]) -> dict[str, Any]:
-    """In a process of the cluster: train a run; plain data, since classes may differ between machines."""
+def _run_on_cluster(job: Job) -> JobResult:
+    """In a process of the cluster: train a run."""
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     quiet_libraries()
-    return asdict(run_job(Job(**job), Silence()))
-
-
-def _ray() -> Any:
-    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # it would report that it is used
-    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
-    try:
-        import ray
-    except ImportError:
-        raise InputError("engine=ray needs Ray: install it by pip install 'headwise[ray]'.") from None
-    return ray
+    return run_job(job, Silence())
 
 
 def _check_address(address: str) -> None:
@@ -142,7 +135,7 @@ def _check_address(address: str) -> None:
         raise _unreachable(address, str(error.strerror or error)) from error
     if address.startswith("ray://"):
         return
-    # In another process, as Ray would go on asking for minutes. A cluster that wants a token, which only `ray.init`
+    # In another process, as Ray would try for minutes. A cluster that wants a token, which only `ray.init`
     # brings, has answered as well.
     command = [sys.executable, "-m", "ray.scripts.scripts", "health-check", "--address", f"{host}:{port}"]
     with suppress(subprocess.TimeoutExpired):

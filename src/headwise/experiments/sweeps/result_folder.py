@@ -28,7 +28,6 @@ from headwise.disk import (
     check_folder,
     clear_drafts_of,
     disk_errors,
-    draft_prefix,
     held,
     is_leftover,
     write_atomically,
@@ -79,7 +78,7 @@ class ResultFolder:
             with self.lock():
                 self.check()
                 clear_drafts_of(self.path / MARK)
-                # The mark first: another process that looks now must not take the folders for somebody else's.
+                # The mark first: another process that looks now must not take the folders for those of another program.
                 if not (self.path / MARK).is_file():
                     write_atomically(self.path / MARK, json.dumps({"format": FORMAT, "headwise": __version__}) + "\n")
                 for name in FOLDERS:
@@ -124,16 +123,6 @@ class ResultFolder:
         read_json(path)
         return True
 
-    def half_tidied(self) -> list[str]:
-        """Finished runs of which a kill left the draft, or their folder in unfinished/."""
-        drafts = [path.name for path in (self.path / "runs").glob(".headwise*.new")]
-        finished = [path.stem for path in (self.path / "runs").glob("*.json") if self.has(path.stem)]
-        return [
-            key
-            for key in finished
-            if self.unfinished(key).is_dir() or any(name.startswith(draft_prefix(self.result(key))) for name in drafts)
-        ]
-
     @contextmanager
     def claimed(self, key: str) -> Iterator[bool]:
         """Whether this process alone trains a run within the block; the lock of a process that died is free."""
@@ -153,7 +142,7 @@ class ResultFolder:
         with writing(self.path):
             written = write_once(self.result(key), run_text(content))
             self.error(key).unlink(missing_ok=True)
-        return written
+            return written
 
     def save_error(self, key: str, content: Mapping[str, Any]) -> None:
         """Write a failed run."""

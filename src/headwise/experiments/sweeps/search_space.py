@@ -29,90 +29,64 @@ SAMPLERS = (GRID, TPE, RANDOM)
 TRIALS = 20
 LARGEST_GRID = 10_000
 
-Point = dict[str, Any]
-
 # How an axis of the search is written.
 FORM = "KEY=VALUES, such as guides.mdg.weight=[0.1, 0.01]"
 
 
 @dataclass(frozen=True)
-class Choices:
-    """A key, and the values to try."""
+class Axis:
+    """A key, and what to try: values; or the numbers of a range, whole ones if both ends and the step are."""
 
     key: str
-    values: tuple[Any, ...]
-
-    @property
-    def count(self) -> int:
-        """How many there are."""
-        return len(self.values)
-
-    @property
-    def points(self) -> tuple[Any, ...]:
-        """The values as Optuna stores them: lists and mappings as text."""
-        return tuple(json.dumps(each, default=str) if isinstance(each, list | dict) else each for each in self.values)
-
-    @property
-    def examples(self) -> tuple[Any, ...]:
-        """Values to check."""
-        return self.values
-
-    def suggest(self, trial: Any) -> Any:
-        """The point of a trial of Optuna."""
-        return trial.suggest_categorical(self.key, list(self.points))
-
-    def value(self, point: Any) -> Any:
-        """The value of a point."""
-        return self.values[self.points.index(point)]
-
-    def as_data(self) -> dict[str, Any]:
-        """Plain data."""
-        return {"choices": list(self.values)}
-
-
-@dataclass(frozen=True)
-class Range:
-    """A key, and the numbers to try; whole ones if both ends and the step are."""
-
-    key: str
-    low: float
-    high: float
+    values: tuple[Any, ...] = ()
+    low: float = 0.0
+    high: float = 0.0
     log: bool = False
     step: float | None = None
 
     @property
     def count(self) -> int | None:
-        """How many there are; None without a step."""
+        """How many there are; None for a range without a step."""
+        if self.values:
+            return len(self.values)
         return None if self.step is None else int((self.high - self.low) / self.step + 1e-9) + 1
 
     @property
-    def points(self) -> tuple[float, ...]:
-        """All numbers of a range with steps."""
+    def points(self) -> tuple[Any, ...]:
+        """The values as Optuna stores them: lists and mappings as text; none of a range without a step."""
+        if self.values:
+            return tuple(
+                json.dumps(each, default=str) if isinstance(each, list | dict) else each for each in self.values
+            )
         return tuple(self._number(index) for index in range(self.count or 0))
 
     @property
-    def examples(self) -> tuple[float, ...]:
-        """Both ends, and with steps the number after the first."""
-        return (self.low, self.high) if self.count is None else (self.low, self._number(1), self._last)
+    def examples(self) -> tuple[Any, ...]:
+        """Values to check: all, or the ends of a range and the number after the first."""
+        if self.values or self.count is None:
+            return self.values or (self.low, self.high)
+        return tuple(self._number(index) for index in (0, 1, self.count - 1))
 
     def suggest(self, trial: Any) -> Any:
         """The point of a trial of Optuna."""
+        if self.values:
+            return trial.suggest_categorical(self.key, list(self.points))
+        last = self.high if self.count is None else self._number(self.count - 1)
         if all(isinstance(each, int) for each in (self.low, self.high, self.step or 1)):
-            return trial.suggest_int(self.key, self.low, self._last, log=self.log, step=self.step or 1)
-        return trial.suggest_float(self.key, self.low, self._last, log=self.log, step=self.step)
+            return trial.suggest_int(self.key, self.low, last, log=self.log, step=self.step or 1)
+        return trial.suggest_float(self.key, self.low, last, log=self.log, step=self.step)
 
     def value(self, point: Any) -> Any:
         """The value of a point."""
+        if self.values:
+            return self.values[self.points.index(point)]
         return point if self.step is None else _rounded(point)
 
     def as_data(self) -> dict[str, Any]:
         """Plain data."""
-        return {"low": self.low, "high": self.high, "log": self.log, "step": self.step}
-
-    @property
-    def _last(self) -> float:
-        """The last number that the steps reach."""
-        return self.high if self.count is None else self._number(self.count - 1)
+        if self.values:
+            return {"choices": list(self.values)}
+        return {name: getattr(self, name) for name in RANGE}
 
     def _number(self, index: int) -> float:
         return _rounded(self.low + index * (self.step or 0))
@@ -123,25 +97,25 @@ def _rounded(number: float) -> float:
     return number if isinstance(number, int) else float(f"{number:.12g}")
 
 
-def parse_axis(key: str, value: Any) -> Choices | Range:
+def parse_axis(key: str, value: Any) -> Axis:
     """What `KEY=VALUE` of vary means, VALUE being plain data."""
     where = f"vary={key}"
     if isinstance(value, dict):
         return _parse_range(key, value, where)
     if not isinstance(value, list):
         raise InputError(f"{where} is {value!r:.60}: {EXPECTED}.")
-    axis = Choices(key, tuple(value))
-    if not axis.values:
+    if not value:
         raise InputError(f"{where} is empty, so there is nothing to try: give it values.")
-    if axis.count > MAX_VALUES:
-        raise InputError(f"{where} has {axis.count} values: expected at most {MAX_VALUES}; give fewer, or a range.")
+    if len(value) > MAX_VALUES:
+        raise InputError(f"{where} has {len(value)} values: expected at most {MAX_VALUES}; give fewer, or a range.")
+    axis = Axis(key, tuple(value))
     most, count = Counter(axis.points).most_common(1)[0]
     if count > 1:
         raise InputError(f"{where} has {label_of(most)} twice: leave one out.")
     return axis
 
 
-def _parse_range(key: str, value: dict[Any, Any], where: str) -> Range:
+def _parse_range(key: str, value: dict[Any, Any], where: str) -> Axis:
     unknown = next((str(name) for name in value if name not in RANGE), None)
     if unknown is not None:
         raise InputError(f"{where}: unknown key {unknown!r} of a range: {choices(unknown, RANGE)}.")
@@ -150,7 +124,7 @@ def _parse_range(key: str, value: dict[Any, Any], where: str) -> Range:
         known = isinstance(number, int | float) and not isinstance(number, bool) and isfinite(number)
         if not known and (number is not None or name != "step"):
             raise InputError(f"{where}: {name} is {label_of(number)}: expected a number; {EXPECTED}.")
-    axis = Range(key, **value)
+    axis = Axis(key, **value)
     if not isinstance(axis.log, bool):
         raise InputError(f"{where}: log is {label_of(axis.log)}: expected true or false.")
     if not axis.low < axis.high:
@@ -168,7 +142,7 @@ class Space:
     """All combinations that may be tried."""
 
     recipe: Recipe
-    axes: tuple[Choices | Range, ...]
+    axes: tuple[Axis, ...]
     seeds: tuple[int, ...]
 
     @property
@@ -177,7 +151,7 @@ class Space:
         counts = [axis.count for axis in self.axes if axis.count is not None]
         return prod(counts) if len(counts) == len(self.axes) else None
 
-    def points(self) -> list[Point]:
+    def points(self) -> list[dict[str, Any]]:
         """All combinations of a space that has a size, in an order that the recipe's seed decides."""
         keys = [axis.key for axis in self.axes]
         points = [dict(zip(keys, each, strict=True)) for each in product(*(axis.points for axis in self.axes))]
@@ -223,13 +197,12 @@ def plan_space(
     recipe = read_recipe(name, changes)
     axes = tuple(parse_axis(*parse_change(text, "vary", FORM)) for text in vary)
     if not vary:
-        guides = recipe.guides
-        if not guides:
+        if not recipe.guides:
             raise InputError(
                 f"{name} has no guides, whose weights would be tried: say what to try, such as "
                 "vary=training.learning_rate=[1e-5,3e-5]."
             )
-        axes = tuple(Choices(f"guides.{guide}.weight", tuple(PAPER)) for guide in guides)
+        axes = tuple(Axis(f"guides.{guide}.weight", tuple(PAPER)) for guide in recipe.guides)
     keys = [axis.key for axis in axes]
     for number, key in enumerate(keys):
         if covered(key, [*keys[:number], *keys[number + 1 :]]):

@@ -1,4 +1,4 @@
-"""The study of Optuna behind tuning: its database, its identity, and trials that are queued again."""
+"""The study of Optuna behind tuning: its database, its identity, its trials, and those that are queued again."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ import json
 import socket
 import time
 import warnings
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import nullcontext, suppress
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import partial
 from pathlib import Path
@@ -32,6 +33,8 @@ RETRIES = 2
 # Attributes of a trial: its process, and its error; of a study: what it is about.
 WORKER, ERROR, ABOUT = "worker", "error", "headwise"
 FORMAT = 1
+FINISHED, PRUNED, FAILED = "finished", "pruned", "failed"
+STATES = {"COMPLETE": FINISHED, "PRUNED": PRUNED, "FAIL": FAILED, "RUNNING": "running", "WAITING": "waiting"}
 
 
 def optuna() -> Any:
@@ -66,19 +69,20 @@ class Storage:
     """A database, opened; `close` closes its connections."""
 
     def __init__(self, url: str, folder: Path) -> None:
-        """Connect, and create the tables of a new database; fails in seconds.
-
-        Args:
-            url: as SQLAlchemy takes it.
-            folder: the folder of results.
-        """
+        """Connect, and create the tables of a new database; fails in seconds. `folder` holds the results."""
         self._url, self.name = _checked_url(url)
         sqlite = self._url.get_backend_name() == "sqlite"
         # SQLite cannot lock a row: one process at a time creates the study and draws a trial.
         self.lock = FileLock(f"{self._url.database}.lock") if sqlite else None
         with writing(folder), self.lock or nullcontext():
             self.backend = self._open(sqlite=sqlite)
-        self.backend.record_heartbeat = _patient(self.backend.record_heartbeat)
+        beat = self.backend.record_heartbeat
+
+        def record_heartbeat(trial: int) -> None:
+            with suppress(*storage_errors()):  # away for a moment: Optuna's thread would end
+                beat(trial)
+
+        self.backend.record_heartbeat = record_heartbeat
 
     def _open(self, *, sqlite: bool) -> Any:
         library = optuna()
@@ -113,16 +117,6 @@ class Storage:
         """Close all connections."""
         self.backend.remove_session()
         self.backend.engine.dispose()
-
-
-def _patient(beat: Callable[[int], None]) -> Callable[[int], None]:
-    """A heartbeat that survives a database that is away for a moment: Optuna's thread would end."""
-
-    def record(trial: int) -> None:
-        with suppress(*storage_errors()):
-            beat(trial)
-
-    return record
 
 
 def _checked_url(url: str) -> tuple[Any, str]:
@@ -169,7 +163,11 @@ def open_study(storage: Storage, name: str, space: Space, search: Search) -> Any
     """
     library = optuna()
     pruner = library.pruners.MedianPruner(n_startup_trials=min(5, max(2, search.trials // 4)))
-    about = describe_study(space, search.sampler)
+    varied = ["seed", *NAMES_ONLY, *(axis.key for axis in space.axes)]
+    recipe = {key: value for key, value in flat(space.recipe.as_data()).items() if not covered(key, varied)}
+    seeds = ",".join(map(str, space.seeds))
+    # All that decides the trials, but for their number.
+    about = {"format": FORMAT, "recipe": recipe, "space": space.as_data(), "seeds": seeds, "sampler": search.sampler}
     with storage.lock or nullcontext():
         study = library.create_study(
             storage=storage.backend,
@@ -186,34 +184,22 @@ def open_study(storage: Storage, name: str, space: Space, search: Search) -> Any
     return study
 
 
-def describe_study(space: Space, sampler: str) -> dict[str, Any]:
-    """Plain data: all that decides the trials, but for their number."""
-    varied = ["seed", *NAMES_ONLY, *(axis.key for axis in space.axes)]
-    recipe = {key: value for key, value in flat(space.recipe.as_data()).items() if not covered(key, varied)}
-    seeds = ",".join(map(str, space.seeds))
-    return {"format": FORMAT, "recipe": recipe, "space": space.as_data(), "seeds": seeds, "sampler": sampler}
-
-
 def _check_same(kept: Mapping[str, Any] | None, now: Mapping[str, Any], where: str) -> None:
     if kept is None:
-        raise InputError(f"{where} was not made by headwise: choose another name with study=NAME.")
+        raise InputError(f"{where} was not created by headwise: choose another name with study=NAME.")
     if kept["format"] != FORMAT:
         raise InputError(f"{where} has format {kept['format']}, and this headwise reads {FORMAT}: choose another name.")
-    for part in ("recipe", "space"):
-        pairs = {key: [each[part].get(key, MISSING) for each in (kept, now)] for key in {**kept[part], **now[part]}}
+    for part in ("recipe", "space", "seeds", "sampler"):
+        there, here = (flat(each[part], "" if isinstance(each[part], Mapping) else part) for each in (kept, now))
+        pairs = {key: (there.get(key, MISSING), here.get(key, MISSING)) for key in {**there, **here}}
         changed = [(key, *pair) for key, pair in pairs.items() if value_name(pair[0]) != value_name(pair[1])]
         if changed:
-            (key, there, here), more = changed[0], len(changed) - 1
+            (key, old, new), more = changed[0], len(changed) - 1
             others = f", and in {more} other {'key' if more == 1 else 'keys'}" if more else ""
             raise InputError(
-                f"{where} is of another {part}: {key} is {shown(there)} there and {shown(here)} here{others}; choose "
-                "another folder with output=FOLDER, or another name with study=NAME."
-            )
-    for part in ("seeds", "sampler"):
-        if kept[part] != now[part]:
-            raise InputError(
-                f"{where} has {part}={kept[part]}, and here it is {now[part]}: give that, or choose another name with "
-                "study=NAME."
+                f"{where} is of {'other' if part == 'seeds' else 'another'} {part}: {key} is {shown(old)} there and "
+                f"{shown(new)} here{others}; give the same, or choose another folder with output=FOLDER, or another "
+                "name with study=NAME."
             )
 
 
@@ -287,8 +273,10 @@ def queue_dead_trials(study: Any, locks: Path, own: str) -> None:
         if worker is None:  # it died before it could sign, or signs just now
             dead = start is not None and datetime.now() - start > timedelta(seconds=GRACE)
         else:
-            lock = worker_lock(locks, worker)
-            dead = worker != own and Path(lock.lock_file).is_file() and _is_free(lock)
+            lock, dead = worker_lock(locks, worker), False
+            if worker != own and Path(lock.lock_file).is_file():
+                with suppress(Timeout), lock.acquire(timeout=0):
+                    dead = True
         if dead:
             study.tell(trial.number, state=library.trial.TrialState.FAIL, skip_if_finished=True)
             queue_again(study, trial, died=True)
@@ -299,9 +287,52 @@ def worker_lock(locks: Path, worker: str) -> FileLock:
     return FileLock(locks / f"tune-{worker}.lock")
 
 
-def _is_free(lock: FileLock) -> bool:
-    try:
-        with lock.acquire(timeout=0):
-            return True
-    except Timeout:
-        return False
+# -- trials as rows ---------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class TrialRow:
+    """One trial."""
+
+    number: int
+    state: str
+    value: float | None
+    """The mean over seeds of the main metric on validation; None unless it is finished."""
+    parameters: dict[str, Any]
+    steps: int | None
+    """Of all its runs; of a pruned trial up to its end."""
+    seconds: float | None
+    runs: tuple[str, ...]
+    """Keys of its runs, one for each seed."""
+    evaluations: dict[int, float]
+    """By step, the value that the trial would have had if it had ended there."""
+    error: str | None
+
+    def as_data(self) -> dict[str, Any]:
+        """Plain data, ready for JSON."""
+        return {**self.__dict__, "runs": list(self.runs)}
+
+
+def trial_rows(study: Any, space: Space) -> tuple[tuple[TrialRow, ...], str | None]:
+    """The trials, the best first; and their metric."""
+    trials = study.get_trials(deepcopy=False)
+    dead = {trial.number for trial in died_too_often(trials)}
+    rows = []
+    for trial in latest(trials):
+        state = STATES[trial.state.name]
+        reason = f"its process died {RETRIES + 1} times." if trial.number in dead else "stopped."
+        rows.append(
+            TrialRow(
+                number=trial.number,
+                state=state,
+                value=trial.value if state == FINISHED else None,
+                parameters=space.values(trial.params or trial.system_attrs.get("fixed_params", {})),
+                steps=trial.user_attrs.get("steps", trial.last_step),
+                seconds=None if trial.duration is None else round(trial.duration.total_seconds(), 3),
+                runs=tuple(trial.user_attrs.get("runs", ())),
+                evaluations=dict(sorted(trial.intermediate_values.items())),
+                error=trial.user_attrs.get(ERROR, reason) if state == FAILED else None,
+            )
+        )
+    rows.sort(key=lambda row: (row.value is None, -(row.value or 0), row.number))
+    return tuple(rows), next((each.user_attrs["primary"] for each in trials if "primary" in each.user_attrs), None)

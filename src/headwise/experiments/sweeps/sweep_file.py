@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from functools import cached_property
 from importlib import resources
 from itertools import product
 from math import prod
@@ -22,9 +22,14 @@ from headwise.experiments.sweeps.jobs import check_then, run_key
 
 BASE, SCALES = "base", "scales"
 SEED, SIZE, LAYER = "seed", "size", "layer"
+# The key of a change to the layers of all guides that a recipe has.
+GUIDE_LAYERS = "guides.*.layers"
 MAX_BASES = 20
 MAX_RUNS = 10_000
 FORMAT = 1
+
+# Of a point on an axis, the changes to a recipe that it stands for, by dotted key.
+Changes = Mapping[str, Any]
 
 Names = Annotated[
     tuple[str, ...],
@@ -68,46 +73,6 @@ class SweepFile(Strict):
 
 
 @dataclass(frozen=True)
-class Point:
-    """A point of an axis: its label, and the changes to a recipe that it stands for."""
-
-    label: str
-    changes: Mapping[str, Any]
-    """By dotted key."""
-    layer: int | str | None = None
-    """Of the axis of layers, the layer of all guides."""
-
-    def apply(self, data: dict[str, Any], where: str) -> dict[str, Any]:
-        """The data of a recipe with the changes; `where` is for messages."""
-        for key, value in self.changes.items():
-            data = with_change(data, key, value, where)
-        guides = {} if self.layer is None else opened("guides", data.get("guides")) or {}
-        if not guides or not isinstance(guides, dict):
-            return data
-        layers = [self.layer] if isinstance(self.layer, int) else self.layer
-        return data | {"guides": {name: {**(options or {}), "layers": layers} for name, options in guides.items()}}
-
-
-@dataclass(frozen=True)
-class Axis:
-    """A name, and the points on it."""
-
-    name: str
-    points: tuple[Point, ...]
-
-    @property
-    def keys(self) -> tuple[str, ...]:
-        """The keys of recipes that the axis changes."""
-        changed = dict.fromkeys(key for point in self.points for key in point.changes)
-        return tuple(changed) or (("guides",) if self.name == LAYER else ())
-
-    @property
-    def labels(self) -> tuple[str, ...]:
-        """The labels of its points."""
-        return tuple(point.label for point in self.points)
-
-
-@dataclass(frozen=True)
 class PlannedRun:
     """A combination of points and its recipe."""
 
@@ -129,7 +94,8 @@ class SweepPlan:
 
     sweep: SweepFile
     scale: str | None
-    axes: tuple[Axis, ...]
+    axes: Mapping[str, Mapping[str, Changes]]
+    """By axis, the points by label."""
     runs: tuple[PlannedRun, ...]
     """One for each combination; several may have the same key."""
 
@@ -138,8 +104,17 @@ class SweepPlan:
         """One for each key."""
         return tuple({planned.key: planned for planned in reversed(self.runs)}.values())[::-1]
 
+    @cached_property
+    def names(self) -> dict[str, str]:
+        """By key, the labels of a run for people."""
+        return {planned.key: planned.name for planned in self.unique}
+
     def manifest(self) -> dict[str, Any]:
         """Axes and points: plain data for the folder of results."""
+        axes = {}
+        for name, points in self.axes.items():
+            keys = dict.fromkeys(key for changes in points.values() for key in changes)
+            axes[name] = {"labels": list(points), "keys": ["guides" if key == GUIDE_LAYERS else key for key in keys]}
         compare = self.sweep.compare
         return {
             "format": FORMAT,
@@ -147,7 +122,7 @@ class SweepPlan:
             "scale": self.scale,
             "title": self.sweep.title,
             "source": self.sweep.source,
-            "axes": {axis.name: {"labels": list(axis.labels), "keys": list(axis.keys)} for axis in self.axes},
+            "axes": axes,
             "compare": None if compare is None else compare.model_dump(mode="json"),
             "runs": [{"key": planned.key, "point": dict(planned.point)} for planned in self.runs],
         }
@@ -230,34 +205,43 @@ def label_of(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)  # a date is text
 
 
-def _axes(sweep: SweepFile, where: str) -> tuple[Axis, ...]:
+def _axes(sweep: SweepFile, where: str) -> dict[str, dict[str, Changes]]:
     """All axes: those of the grid, then sizes, layers and seeds."""
     if sweep.grid is not None and not sweep.grid:
         raise InputError(f"{where}: the grid is empty: give it an axis with points, or leave grid out.")
-    axes = [Axis(str(name), _grid_points(name, points, where)) for name, points in (sweep.grid or {}).items()]
+    axes = [(str(name), _grid_points(name, points, where)) for name, points in (sweep.grid or {}).items()]
     if sweep.sizes is not None:
-        axes.append(Axis(SIZE, tuple(_size(size, where) for size in sweep.sizes)))
-    if sweep.layers is not None:
-        axes.append(Axis(LAYER, tuple(Point(str(layer), {}, layer) for layer in sweep.layers)))
-    if sweep.seeds is not None:
-        axes.append(Axis(SEED, tuple(Point(str(seed), {"seed": seed}) for seed in sweep.seeds)))
-    names = [axis.name for axis in axes]
-    for axis in axes:
-        if names.count(axis.name) > 1:
-            raise InputError(
-                f"{where}: there are two axes {axis.name!r}: name it in the grid or beside it, not in both."
-            )
-        if not axis.points:
-            raise InputError(f"{where}: the axis {axis.name!r} is empty, so there is nothing to run: give it a point.")
-        label, count = Counter(axis.labels).most_common(1)[0]
-        if count > 1:
-            raise InputError(f"{where}: the axis {axis.name!r} has the point {label!r} twice: leave one out.")
-    return tuple(axes)
+        sizes: list[tuple[str, Changes]] = []
+        for size in sweep.sizes:
+            if isinstance(size, int) and not isinstance(size, bool) and size >= 2:
+                sizes.append((str(size), {"data.limit.train": size}))
+            elif 0 < size <= 1:
+                sizes.append((f"{float(size):g}", {"data.fraction": float(size)}))
+            else:
+                expected = "expected a part of the training set up to 1, or a number from 2"
+                raise InputError(f"{where}: sizes has {size!r}: {expected}.")
+        axes.append((SIZE, sizes))
+    # After the grid: layers are an option of the guides that its points choose.
+    for name, key, values in ((LAYER, GUIDE_LAYERS, sweep.layers), (SEED, "seed", sweep.seeds)):
+        if values is not None:
+            axes.append((name, [(str(value), {key: value}) for value in values]))
+    found: dict[str, dict[str, Changes]] = {}
+    for name, points in axes:
+        if name in found:
+            raise InputError(f"{where}: there are two axes {name!r}: name it in the grid or beside it, not in both.")
+        if not points:
+            raise InputError(f"{where}: the axis {name!r} is empty, so there is nothing to run: give it a point.")
+        found[name] = {}
+        for label, changes in points:
+            if label in found[name]:
+                raise InputError(f"{where}: the axis {name!r} has the point {label!r} twice: leave one out.")
+            found[name][label] = changes
+    return found
 
 
-def _grid_points(name: str, points: Any, where: str) -> tuple[Point, ...]:
+def _grid_points(name: str, points: Any, where: str) -> list[tuple[str, Changes]]:
     if isinstance(points, list):
-        return tuple(Point(label_of(value), {name: value}) for value in points)
+        return [(label_of(value), {name: value}) for value in points]
     if not isinstance(points, dict):
         raise InputError(
             f"{where}: grid.{name} is {points!r:.60}: expected a list of values for this key, or named points with "
@@ -269,31 +253,39 @@ def _grid_points(name: str, points: Any, where: str) -> tuple[Point, ...]:
                 f"{where}: grid.{name}.{label} is {changes!r:.60}: expected changes by key, such as {{guides: {{}}}}, "
                 "or nothing."
             )
-    return tuple(
-        Point(label_of(label), {str(key): value for key, value in (changes or {}).items()})
+    return [
+        (label_of(label), {str(key): value for key, value in (changes or {}).items()})
         for label, changes in points.items()
-    )
+    ]
 
 
-def _size(size: float, where: str) -> Point:
-    if isinstance(size, int) and not isinstance(size, bool) and size >= 2:
-        return Point(str(size), {"data.limit.train": size})
-    if 0 < size <= 1:
-        return Point(f"{float(size):g}", {"data.fraction": float(size)})
-    raise InputError(f"{where}: sizes has {size!r}: expected a part of the training set up to 1, or a number from 2.")
-
-
-def _known_labels(axes: Sequence[Axis], labels: Mapping[str, Any], where: str) -> dict[str, list[str]]:
+def _known_labels(
+    axes: Mapping[str, Mapping[str, Changes]], labels: Mapping[str, Any], where: str
+) -> dict[str, list[str]]:
     """One label or several by axis, as text; unknown ones are refused."""
-    known, texts = {axis.name: axis.labels for axis in axes}, {}
+    texts = {}
     for name, values in labels.items():
-        if name not in known:
-            raise InputError(f"{where}: unknown axis {name!r}: {choices(str(name), known)}.")
+        if name not in axes:
+            raise InputError(f"{where}: unknown axis {name!r}: {choices(str(name), axes)}.")
         texts[name] = [label_of(value) for value in (values if isinstance(values, list | tuple) else [values])]
         for text in texts[name]:
-            if text not in known[name]:
-                raise InputError(f"{where}: axis {name!r} has no point {text!r}: {choices(text, known[name])}.")
+            if text not in axes[name]:
+                raise InputError(f"{where}: axis {name!r} has no point {text!r}: {choices(text, axes[name])}.")
     return texts
+
+
+def _changed(data: dict[str, Any], changes: Changes, where: str) -> dict[str, Any]:
+    """The data of a recipe with changes; `where` is for messages."""
+    for key, value in changes.items():
+        if key != GUIDE_LAYERS:
+            data = with_change(data, key, value, where)
+            continue
+        guides = opened("guides", data.get("guides")) or {}
+        if isinstance(guides, dict):
+            layers = {"layers": [value] if isinstance(value, int) else value}
+            guided = {name: {**(options or {}), **layers} for name, options in guides.items()}
+            data = data | ({"guides": guided} if guided else {})
+    return data
 
 
 # -- the plan ----------------------------------------------------------------------------------------------------------
@@ -320,41 +312,46 @@ def plan_sweep(
     if seeds is not None:
         sweep = sweep.model_copy(update={"seeds": tuple(seeds)})
     axes = _axes(sweep, name)
-    _check_compare(sweep.compare, axes, name)
+    if compare := sweep.compare:
+        named = (*compare.by, *compare.within)
+        _known_labels(axes, {axis: [] for axis in named}, f"{name}: compare")
+        if compare.baseline is not None and len(compare.by) == 1:
+            _known_labels(axes, {compare.by[0]: compare.baseline}, f"{name}: compare.baseline")
+        if SEED in named:
+            raise InputError(f"{name}: compare names {SEED!r}: seeds are averaged over; name another axis.")
     skipped = [_known_labels(axes, each, f"{name}: skip") for each in sweep.skip]
     axes = _narrowed(axes, only)
-    total = prod(len(axis.points) for axis in axes)
+    total = prod(len(points) for points in axes.values())
     if total > MAX_RUNS:
         raise InputError(
             f"{name}: its axes have {total:,} combinations: expected at most {MAX_RUNS:,}; vary less, or choose some "
             "of the points with only=AXIS=LABEL."
         )
     base = recipe_data(sweep.recipe, folder) if isinstance(sweep.recipe, str) else dict(sweep.recipe)
-    base.setdefault("name", sweep.name)
-    base = Point("", sweep.set).apply(base, f"{name}: set")
-    last = Point("", dict(parse_change(change) for change in changes))
+    base = _changed({"name": sweep.name, **base}, sweep.set, f"{name}: set")
+    last = dict(parse_change(change) for change in changes)
     runs = []
-    for combination in product(*(axis.points for axis in axes)):
-        point = {axis.name: each.label for axis, each in zip(axes, combination, strict=True)}
-        if any(all(point[axis] in labels for axis, labels in skip.items()) for skip in skipped):
+    for labels in product(*axes.values()):
+        point = dict(zip(axes, labels, strict=True))
+        if any(all(point[axis] in some for axis, some in skip.items()) for skip in skipped):
             continue
         where = f"{name}{''.join(f', {axis} {label}' for axis, label in point.items() if axis != SEED)}"
         data = base
-        # Layers last: they are an option of the guides that the other points choose.
-        for each in sorted(combination, key=lambda one: one.layer is not None):
-            data = each.apply(data, where)
-        recipe = check_recipe(last.apply(data, "changes"), where)
+        for axis, label in point.items():
+            data = _changed(data, axes[axis][label], where)
+        recipe = check_recipe(_changed(data, last, "changes"), where)
         if sweep.then and not recipe.several:
             raise InputError(f"{where}: then is for recipes with several tasks, and this one has one: leave then out.")
         runs.append(PlannedRun(point, recipe, run_key(recipe, sweep.then)))
     if not runs:
         raise InputError(f"{name}: skip and only=... leave no run: leave one of them out.")
-    if sweep.layers is not None and not any(getattr(planned.recipe, "guides", None) for planned in runs):
+    if sweep.layers is not None and not any(planned.recipe.guides for planned in runs):
         raise InputError(f"{name}: layers is for guides, and no run has any: add guides, or leave layers out.")
     return SweepPlan(sweep, scale, axes, tuple(runs))
 
 
-def _narrowed(axes: tuple[Axis, ...], only: Sequence[str]) -> tuple[Axis, ...]:
+def _narrowed(axes: dict[str, dict[str, Changes]], only: Sequence[str]) -> dict[str, dict[str, Changes]]:
+    """The axes with the points of `only`."""
     labels: dict[str, list[str]] = {}
     for each in only:
         name, equals, values = each.partition("=")
@@ -362,17 +359,7 @@ def _narrowed(axes: tuple[Axis, ...], only: Sequence[str]) -> tuple[Axis, ...]:
             raise InputError(f"only={each}: expected AXIS=LABEL, such as system=plain.")
         labels.setdefault(name.strip(), []).extend(label.strip() for label in values.split(","))
     kept = _known_labels(axes, labels, "only=...")
-    return tuple(
-        replace(axis, points=tuple(point for point in axis.points if point.label in kept.get(axis.name, axis.labels)))
-        for axis in axes
-    )
-
-
-def _check_compare(compare: CompareBy | None, axes: Sequence[Axis], where: str) -> None:
-    if compare is None:
-        return
-    _known_labels(axes, {name: [] for name in (*compare.by, *compare.within)}, f"{where}: compare")
-    if compare.baseline is not None and len(compare.by) == 1:
-        _known_labels(axes, {compare.by[0]: compare.baseline}, f"{where}: compare.baseline")
-    if SEED in (*compare.by, *compare.within):
-        raise InputError(f"{where}: compare names {SEED!r}: seeds are averaged over; name another axis.")
+    return {
+        name: {label: changes for label, changes in points.items() if label in kept.get(name, points)}
+        for name, points in axes.items()
+    }

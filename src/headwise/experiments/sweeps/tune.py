@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 import time
 import uuid
-from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from math import isnan
@@ -26,13 +25,13 @@ from headwise.experiments.sweeps.result_folder import ResultFolder, writing
 from headwise.experiments.sweeps.search_space import GRID, TPE, Search, Space, describe
 from headwise.experiments.sweeps.study import (
     ERROR,
-    RETRIES,
+    STATES,
     WORKER,
     Storage,
+    TrialRow,
     died_too_often,
     identity,
     in_state,
-    latest,
     open_study,
     optuna,
     point_identity,
@@ -40,47 +39,23 @@ from headwise.experiments.sweeps.study import (
     queue_dead_trials,
     sqlite_url,
     storage_errors,
+    trial_rows,
     worker_lock,
 )
-from headwise.experiments.sweeps.sweep import FileCheck
+from headwise.experiments.sweeps.sweep import missing_files
 from headwise.experiments.sweeps.sweep_file import label_of
 from headwise.experiments.text_formats import table_text
 from headwise.training import Listener
 from headwise.training import distributed as processes
-from headwise.training.callbacks import AbandonRun
+from headwise.training.callbacks import AbandonRun, Watch
 
 BEST, TRIALS, DATABASE = "best.yaml", "trials.csv", "study.db"
-FINISHED, PRUNED, FAILED = "finished", "pruned", "failed"
-STATES = {"COMPLETE": FINISHED, "PRUNED": PRUNED, "FAIL": FAILED, "RUNNING": "running", "WAITING": "waiting"}
 ENGINE = "tune"
 # No trial is pruned in the first of so many parts of a training.
 SPARED = 3
 # Seconds between two looks at the trials and runs of other processes.
 TICK = 0.5
 ONE_EVALUATION = "a run is evaluated only at its end, so no trial can be pruned: set training.eval_steps"
-
-
-@dataclass(frozen=True)
-class TrialRow:
-    """One trial."""
-
-    number: int
-    state: str
-    value: float | None
-    """The mean over seeds of the main metric on validation; None unless it is finished."""
-    parameters: dict[str, Any]
-    steps: int | None
-    """Of all its runs; of a pruned trial up to its end."""
-    seconds: float | None
-    runs: tuple[str, ...]
-    """Keys of its runs, one for each seed."""
-    evaluations: dict[int, float]
-    """By step, the value that the trial would have had if it had ended there."""
-    error: str | None
-
-    def as_data(self) -> dict[str, Any]:
-        """Plain data, ready for JSON."""
-        return {**self.__dict__, "runs": list(self.runs)}
 
 
 @dataclass(frozen=True)
@@ -145,7 +120,7 @@ def tune(
         name: of the study.
         storage: URL of a database; default a file of SQLite in the output folder.
     """
-    optuna()
+    optuna()  # which may not be installed
     if processes.launched() > 1:
         raise InputError(
             f"tuning runs in one process, and a launcher has started {processes.launched()}: start the command without "
@@ -154,8 +129,8 @@ def tune(
     folder = ResultFolder(settings.output)
     folder.check()
     # Refused before the first trial: files that every trial would fail for.
-    files = FileCheck(settings.data, network=settings.network)
-    missing = dict.fromkeys(each for recipe in space.corners() for each in files.missing(recipe))
+    known: dict[str, str] = {}
+    missing = dict.fromkeys(each for recipe in space.corners() for each in missing_files(recipe, settings, known))
     if missing:
         raise InputError(
             f"{space.recipe.name} lacks files: {'; '.join(missing)}. Give the folder of your files with data=FOLDER, "
@@ -169,7 +144,7 @@ def tune(
         folder.open()
         tidy_finished(folder)
         interrupted = Tuner(study, opened, space, settings, search, listener).run()
-        rows, primary = _rows(study, space)
+        rows, primary = trial_rows(study, space)
     except storage_errors() as error:
         reason = " ".join(str(error.__cause__ or error).split())[:200].rstrip(".")
         raise StateError(
@@ -185,42 +160,13 @@ def tune(
         if result.best is not None:
             recipe = space.recipe_with(result.best.parameters | {"name": f"{space.recipe.name}-best"})
             save_content(settings.output / BEST, recipe_text(recipe))
-        save_content(settings.output / TRIALS, _csv(result, space))
+        keys = [axis.key for axis in space.axes]
+        table: list[list[Any]] = [["number", "state", "value", *keys, "steps", "seconds"]]
+        for row in sorted(result.rows, key=lambda each: each.number):
+            values = [label_of(row.parameters[key]) if key in row.parameters else "" for key in keys]
+            table.append([row.number, row.state, row.value, *values, row.steps, row.seconds])
+        save_content(settings.output / TRIALS, table_text(table))
     return result
-
-
-def _rows(study: Any, space: Space) -> tuple[tuple[TrialRow, ...], str | None]:
-    """The trials, the best first; and their metric."""
-    trials = study.get_trials(deepcopy=False)
-    dead = {trial.number for trial in died_too_often(trials)}
-    rows = []
-    for trial in latest(trials):
-        state = STATES[trial.state.name]
-        reason = f"its process died {RETRIES + 1} times." if trial.number in dead else "stopped."
-        rows.append(
-            TrialRow(
-                number=trial.number,
-                state=state,
-                value=trial.value if state == FINISHED else None,
-                parameters=space.values(trial.params or trial.system_attrs.get("fixed_params", {})),
-                steps=trial.user_attrs.get("steps", trial.last_step),
-                seconds=None if trial.duration is None else round(trial.duration.total_seconds(), 3),
-                runs=tuple(trial.user_attrs.get("runs", ())),
-                evaluations=dict(sorted(trial.intermediate_values.items())),
-                error=trial.user_attrs.get(ERROR, reason) if state == FAILED else None,
-            )
-        )
-    rows.sort(key=lambda row: (row.value is None, -(row.value or 0), row.number))
-    return tuple(rows), next((each.user_attrs["primary"] for each in trials if "primary" in each.user_attrs), None)
-
-
-def _csv(result: TuneResult, space: Space) -> str:
-    keys = [axis.key for axis in space.axes]
-    table: list[list[Any]] = [["number", "state", "value", *keys, "steps", "seconds"]]
-    for row in sorted(result.rows, key=lambda each: each.number):
-        values = [label_of(row.parameters[key]) if key in row.parameters else "" for key in keys]
-        table.append([row.number, row.state, row.value, *values, row.steps, row.seconds])
-    return table_text(table)
 
 
 class TrialFailed(Exception):
@@ -296,7 +242,7 @@ class Tuner:
         """Let Optuna draw a trial and run it; other processes may draw as soon as it is drawn."""
         self._trial = None
         count, samplers = len(self._study.get_trials(deepcopy=False)), optuna().samplers
-        # Random numbers of its own for each trial, so that a second call does not repeat those of the first.
+        # Another seed for each trial, so that a second call does not repeat the numbers of the first.
         seed = random.Random(f"{self._space.recipe.seed} {count}").randrange(2**32)
         sampler = samplers.TPESampler if self._search.sampler == TPE else samplers.RandomSampler
         self._study.sampler = sampler(seed=seed)
@@ -319,19 +265,84 @@ class Tuner:
         self._listener.log(f"trial {trial.number}: {describe(trial.params)}: {result}")
 
     def _objective(self, trial: Any) -> float:
-        """Train the recipe with every seed, unless the runs exist; the mean of their best values on validation."""
         self._trial, self._overtaken = trial, False
         trial.set_user_attr(WORKER, self._worker)
         self._drawing.release()
-        runs = _TrialRuns(self, trial, self._frozen())
         try:
-            return runs.value()
+            return self._train_runs(trial)
         except TrialFailed as error:
             self._failed.add(identity(self._frozen()))
             trial.set_user_attr(ERROR, str(error))
             raise
         finally:
             self._overtaken = self._frozen().state.name != "RUNNING"
+
+    def _train_runs(self, trial: Any) -> float:
+        """Train the recipe with every seed, unless the runs exist; the mean of their best values on validation.
+
+        Optuna gets the value that the trial would have so far after each evaluation.
+        """
+        space, prune = self._space, self._search.prune
+        reported = set(self._frozen().intermediate_values)  # of a trial that is resumed
+        keys: list[str] = []
+        values: list[float] = []  # the best of each finished run
+        before = 0  # the steps of finished runs
+
+        def report(step: int, best: float) -> None:
+            if before + step in reported:
+                return
+            reported.add(before + step)
+            # Another process may take this one for dead, or the database be away for a moment: training continues.
+            with suppress(optuna().exceptions.UpdateFinishedTrialError, *storage_errors()):
+                trial.report(fmean([*values, best]), before + step)
+
+        def watch(step: int, total: int, best: float) -> None:
+            """Report, and abandon the run if other trials did better by then."""
+            if prune and step == total and not any(each > before for each in reported):
+                self._say_once(ONE_EVALUATION)
+            report(step, best)
+            if prune and step < total and step * SPARED >= total:
+                with suppress(*storage_errors()):
+                    if trial.should_prune():
+                        raise AbandonRun
+
+        point = space.values({axis.key: axis.suggest(trial) for axis in space.axes})
+        name = f"trial {trial.number}"
+        for seed in space.seeds:
+            try:
+                recipe = space.recipe_with(point | {"seed": seed})
+            except HeadwiseError as error:
+                raise TrialFailed(str(error)) from error
+            job = self._settings.job(recipe, f"{name} ({describe(point)})", engine=ENGINE)
+            results = self._run(job, _Named(self._listener, name), watch)
+            primary, best = results["primary"], float("-inf")
+            for each in results["evaluations"]:  # also of a run that another process has trained
+                best = max(best, each[f"eval_{primary}"])
+                report(each["step"], best)
+            value = (results["metrics"].get("validation") or {}).get(primary)
+            if value is None or isnan(value):
+                raise TrialFailed(f"validation {primary} is {value}: there is nothing to compare by.")
+            values.append(value)
+            keys.append(job.key)
+            before += results["steps"]
+        attributes = {"runs": keys, "steps": before, "primary": primary, "values": values}
+        for attribute, content in attributes.items():
+            trial.set_user_attr(attribute, content)
+        return fmean(values)
+
+    def _run(self, job: Job, listener: Listener, watch: Watch) -> dict[str, Any]:
+        """The results of a run that is trained now, or exists."""
+        while (result := run_job(job, listener, watch)).state == BUSY:
+            time.sleep(TICK)
+        if result.state == ABANDONED:
+            raise optuna().TrialPruned
+        if result.state == INTERRUPTED:
+            raise KeyboardInterrupt
+        if result.state == RUN_FAILED:
+            raise TrialFailed(result.message)
+        path = ResultFolder(self._settings.output).result(job.key)
+        content = result.content or read_checked(path, TrialRecord, "remove it, and tune again to train it again")
+        return dict(content["results"])
 
     def _frozen(self) -> Any:
         return self._study.get_trials(deepcopy=False)[self._trial.number]
@@ -340,81 +351,6 @@ class Tuner:
         if text not in self._said:
             self._said.add(text)
             self._listener.log(text)
-
-
-class _TrialRuns:
-    """The runs of one trial, one after the other; Optuna gets the value of the trial after each evaluation."""
-
-    def __init__(self, tuner: Tuner, trial: Any, frozen: Any) -> None:
-        self._tuner, self._trial = tuner, trial
-        self._space, self._settings, self._prune = tuner._space, tuner._settings, tuner._search.prune
-        self._reported = set(frozen.intermediate_values)  # of a trial that is continued
-        self._values: list[float] = []  # the best of each finished run
-        self._before = 0  # the steps of finished runs
-
-    def value(self) -> float:
-        """Train all runs that do not exist."""
-        values = self._space.values({axis.key: axis.suggest(self._trial) for axis in self._space.axes})
-        keys = []
-        for seed in self._space.seeds:
-            try:
-                recipe = self._space.recipe_with(values | {"seed": seed})
-            except HeadwiseError as error:
-                raise TrialFailed(str(error)) from error
-            name = f"trial {self._trial.number}"
-            job = self._settings.job(recipe, f"{name} ({describe(values)})", engine=ENGINE)
-            happened = self._run(job, _Named(self._tuner._listener, name))
-            keys.append(job.key)
-            self._add(happened)
-        attributes = {"runs": keys, "steps": self._before, "primary": happened["primary"], "values": self._values}
-        for name, each in attributes.items():
-            self._trial.set_user_attr(name, each)
-        return fmean(self._values)
-
-    def _run(self, job: Job, listener: Listener) -> dict[str, Any]:
-        """The results of a run that is trained now, or exists."""
-        while (result := run_job(job, listener, self._watch)).state == BUSY:
-            time.sleep(TICK)
-        if result.state == ABANDONED:
-            raise optuna().TrialPruned
-        if result.state == INTERRUPTED:
-            raise KeyboardInterrupt
-        if result.state == RUN_FAILED:
-            raise TrialFailed(result.message)
-        path = ResultFolder(Path(job.folder)).result(job.key)
-        content = result.content or read_checked(path, TrialRecord, "remove it, and tune again to train it again")
-        happened: dict[str, Any] = content["results"]
-        return happened
-
-    def _watch(self, step: int, total: int, best: float) -> None:
-        """Report after an evaluation, and abandon the run if other trials did better by then."""
-        if self._prune and step == total and not any(each > self._before for each in self._reported):
-            self._tuner._say_once(ONE_EVALUATION)
-        self._report(self._before + step, best)
-        if self._prune and step < total and step * SPARED >= total:
-            with suppress(*storage_errors()):
-                if self._trial.should_prune():
-                    raise AbandonRun
-
-    def _add(self, happened: Mapping[str, Any]) -> None:
-        """Add the result of a run, and report the evaluations of one that another process has trained."""
-        primary, best = happened["primary"], float("-inf")
-        for each in happened["evaluations"]:
-            best = max(best, each[f"eval_{primary}"])
-            self._report(self._before + each["step"], best)
-        value = (happened["metrics"].get("validation") or {}).get(primary)
-        if value is None or isnan(value):
-            raise TrialFailed(f"validation {primary} is {value}: there is nothing to compare by.")
-        self._values.append(value)
-        self._before += happened["steps"]
-
-    def _report(self, at: int, best: float) -> None:
-        if at in self._reported:
-            return
-        self._reported.add(at)
-        # Another process may take this one for dead, or the database be away for a moment: the run still goes on.
-        with suppress(optuna().exceptions.UpdateFinishedTrialError, *storage_errors()):
-            self._trial.report(fmean([*self._values, best]), at)
 
 
 @dataclass(frozen=True)

@@ -12,20 +12,18 @@ import tempfile
 import threading
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
-from concurrent.futures.process import BrokenProcessPool
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from multiprocessing import connection
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from headwise.errors import InputError, StateError, choices
 
 if TYPE_CHECKING:
-    from multiprocessing.connection import Connection
-
     from headwise.experiments.sweeps.jobs import Job, JobResult
+    from headwise.experiments.sweeps.ray_workers import RayWorkers
 
 ENGINES = ("local", "ray")
 # How often a run is started again after its process died.
@@ -34,35 +32,12 @@ RETRIES = 2
 LOOK_AGAIN = 1.0
 # Seconds between two looks at requests to stop.
 TICK = 0.2
-# Seconds between two reports of a run's progress.
-PROGRESS_EVERY = 0.5
 # Seconds for busy processes to end when the pool is closed.
 CLOSING = 10.0
 
-
-class Workers(Protocol):
-    """Processes that train runs, for the time of a with block."""
-
-    name: str
-    threads: int
-
-    def __enter__(self) -> Any:
-        """Connect or prepare; processes start with the first jobs."""
-
-    def __exit__(self, *error: object) -> None:
-        """End all processes."""
-
-    def room(self) -> int:
-        """How many runs can be trained at a time."""
-
-    def submit(self, job: Job) -> None:
-        """Start a run."""
-
-    def collect(self, progress: Callable[[str, str], None]) -> list[tuple[str, JobResult | str]]:
-        """Wait a moment; the keys of the runs that ended, each with its result or why its process died."""
-
-    def stop(self, *, at_once: bool) -> None:
-        """Stop after the running step, or at once."""
+# Called with the key of a run and a few words about how far it is.
+Progress = Callable[[str, str], None]
+Workers: TypeAlias = "LocalWorkers | RayWorkers"
 
 
 def choose_engine(name: str, *, workers: int | None = None, threads: int = 1, address: str | None = None) -> Workers:
@@ -92,7 +67,7 @@ def run_jobs(
     workers: Workers,
     *,
     over: Callable[[JobResult], None],
-    progress: Callable[[str, str], None] = lambda key, text: None,
+    progress: Progress = lambda key, text: None,
     stops: Callable[[], int] = lambda: 0,
 ) -> None:
     """Train all runs; a run whose process dies is started again, but not for ever.
@@ -143,7 +118,7 @@ def run_jobs(
 
 
 class LocalWorkers:
-    """Processes of this machine."""
+    """Processes of this machine, each of which trains one run after the other."""
 
     name = "local"
 
@@ -158,12 +133,13 @@ class LocalWorkers:
 
     def __exit__(self, *error: object) -> None:
         """End all processes, by force those that do not end."""
-        if any(process.future is not None for process in self._processes):
-            self.stop(at_once=False)
-            wait([process.future for process in self._processes if process.future is not None], CLOSING)
-            self.stop(at_once=True)
-        for process in self._processes:
-            process.close()
+        self.stop(at_once=False)
+        for each in self._processes:
+            each.pipe.close()  # an idle process ends
+        end = time.monotonic() + CLOSING
+        for each in self._processes:
+            each.process.join(max(0.0, end - time.monotonic()))
+            each.close()
         self._processes.clear()
 
     def room(self) -> int:
@@ -172,154 +148,112 @@ class LocalWorkers:
 
     def submit(self, job: Job) -> None:
         """Give a run to an idle process, or to a new one."""
-        process = next((each for each in self._processes if each.future is None), None)
+        process = next((each for each in self._processes if not each.key), None)
         if process is None:
             process = _WorkerProcess(len(self._processes), self.threads)
             self._processes.append(process)
-        process.submit(job)
+        process.key = job.key
+        with suppress(OSError):  # it has just died, which `collect` finds out
+            process.pipe.send(job)
 
-    def collect(self, progress: Callable[[str, str], None]) -> list[tuple[str, JobResult | str]]:
-        """Wait a moment; the runs that ended."""
-        running = {process.future: process for process in self._processes if process.future is not None}
-        if not running:
+    def collect(self, progress: Progress) -> list[tuple[str, JobResult | str]]:
+        """Wait a moment; the keys of the runs that ended, each with its result or why its process died."""
+        busy: dict[Any, _WorkerProcess] = {each.pipe: each for each in self._processes if each.key}
+        if not busy:
             time.sleep(TICK)  # other processes train all runs
-            return []
-        done, _ = wait(running, TICK, FIRST_COMPLETED)
         ended: list[tuple[str, JobResult | str]] = []
-        for future, process in running.items():
-            for text in process.texts():
-                progress(process.key, text)
-            if future not in done:
-                continue
-            process.future = None
+        for pipe in connection.wait(list(busy), TICK):
+            process = busy[pipe]
             try:
-                ended.append((process.key, future.result()))
-            except BrokenProcessPool:
+                message = process.pipe.recv()
+            except (EOFError, OSError):
                 ended.append((process.key, process.exit_reason()))
                 self._processes.remove(process)
                 process.close()
+                continue
+            if isinstance(message, Exception):
+                raise message
+            if isinstance(message, str):
+                progress(process.key, message)
+            else:
+                ended.append((process.key, message))
+                process.key = ""
         return ended
 
     def stop(self, *, at_once: bool) -> None:
-        """Signal all processes."""
-        for process in self._processes:
-            process.signal(signal.SIGKILL if at_once else signal.SIGTERM)
+        """Signal all processes that train."""
+        for each in self._processes:
+            if each.key and at_once:
+                each.process.kill()
+            elif each.key:
+                each.process.terminate()
 
 
 class _WorkerProcess:
-    """A process pool of one process: if it dies, it takes no other run along."""
+    """A process, and a pipe that takes jobs there and progress and results back."""
 
     def __init__(self, number: int, threads: int) -> None:
+        import torch
+
+        environment = {"TOKENIZERS_PARALLELISM": "false"}
+        environment |= {"OMP_NUM_THREADS": str(threads), "MKL_NUM_THREADS": str(threads)}
+        if (devices := torch.cuda.device_count()) > 1:  # not run: there was none to try it on
+            environment["CUDA_VISIBLE_DEVICES"] = str(number % devices)
         context = multiprocessing.get_context("spawn")
-        self._log = tempfile.NamedTemporaryFile()  # the standard error of the process
-        self._messages, self._sender = context.Pipe(duplex=False)
-        environment = {"TOKENIZERS_PARALLELISM": "false", "OMP_NUM_THREADS": str(threads)}
-        environment |= {"MKL_NUM_THREADS": str(threads)} | _gpu(number)
-        self._executor = ProcessPoolExecutor(
-            1, context, initializer=_start_worker, initargs=(self._sender, self._log.name, environment)
-        )
-        self._pid: int | None = None
-        self.future: Future[JobResult] | None = None
-        self.key = ""
-
-    def submit(self, job: Job) -> None:
-        self.key, self.future = job.key, self._executor.submit(_run_in_worker, job)
-        self._sender.close()  # the process has its copy now: the end of the messages is the end of the process
-
-    def texts(self) -> Iterator[str]:
-        """The progress that it has sent."""
-        with suppress(EOFError, OSError):
-            while self._messages.poll():
-                message = self._messages.recv()
-                if isinstance(message, int):
-                    self._pid = message
-                else:
-                    yield message
-
-    def signal(self, number: int) -> None:
-        """Send a signal; a process that is still starting is waited for."""
-        with suppress(EOFError, OSError):
-            while self._pid is None:
-                self._pid = self._messages.recv()  # its first message
-            os.kill(self._pid, number)
+        self.key = ""  # of the run that it trains
+        self._log = tempfile.NamedTemporaryFile()  # its standard error
+        self.pipe, theirs = context.Pipe()
+        self.process = context.Process(target=_work, args=(theirs, self._log.name, environment))
+        self.process.start()
+        theirs.close()  # the process has its copy now: its end is the end of its messages
 
     def exit_reason(self) -> str:
         """The last line that it wrote to standard error, if any."""
+        self.process.join(CLOSING)
         lines = Path(self._log.name).read_text(encoding="utf-8", errors="replace").strip().splitlines()
         return lines[-1][:200].rstrip(".") if lines else "it was killed, or ran out of memory"
 
     def close(self) -> None:
-        self._executor.shutdown()
-        self._messages.close()
+        self.process.kill()
+        self.process.join()
+        self.pipe.close()
         self._log.close()
 
 
-def _gpu(number: int) -> dict[str, str]:
-    """Of several GPUs, one for each process in turn (not run: there was none to try it on)."""
-    import torch
-
-    devices = torch.cuda.device_count()
-    return {} if devices < 2 else {"CUDA_VISIBLE_DEVICES": str(number % devices)}
-
-
-_training = threading.Lock()  # held by a worker process while it trains
-_send: Callable[[Any], None] = print  # where a worker process sends its progress
-
-
-def _start_worker(sender: Connection, log: str, environment: dict[str, str]) -> None:
-    """In a new worker process: be quiet, stop on SIGTERM, and end when the parent process dies."""
-    global _send
-    _send = sender.send
+def _work(pipe: connection.Connection, log: str, environment: dict[str, str]) -> None:
+    """In a worker process: be quiet, train what comes, stop on SIGTERM, and end when the parent process dies."""
     os.environ |= environment
     if hasattr(os, "setsid"):
         os.setsid()  # Ctrl-C is for the parent process, which then says when to stop
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # training has a handler of its own, which saves
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # training has its own handler, which saves
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     for path, descriptor in ((os.devnull, 1), (log, 2)):
         file = os.open(path, os.O_WRONLY)
         os.dup2(file, descriptor)
         os.close(file)
-    threading.Thread(target=_end_with_parent, daemon=True).start()
-    _send(os.getpid())
+    training = threading.Lock()
+
+    def end_with_parent() -> None:
+        parent = multiprocessing.parent_process()
+        if parent is not None:
+            parent.join()
+            os.kill(os.getpid(), signal.SIGTERM)
+            with training:  # which saves its step first
+                os._exit(1)
+
+    threading.Thread(target=end_with_parent, daemon=True).start()
+    from headwise.experiments.sweeps.jobs import SendProgress, run_job
     from headwise.training.encoders import quiet_libraries
 
     quiet_libraries()
-
-
-def _end_with_parent() -> None:
-    parent = multiprocessing.parent_process()
-    if parent is not None:
-        parent.join()
-        os.kill(os.getpid(), signal.SIGTERM)
-        with _training:  # which saves its step first
-            os._exit(1)
-
-
-def _run_in_worker(job: Job) -> JobResult:
-    from headwise.experiments.sweeps.jobs import run_job
-
-    with _training:
-        return replace(run_job(job, _SendProgress()), content=None)
-
-
-class _SendProgress:
-    """A listener that sends progress to the parent process now and then."""
-
-    def __init__(self) -> None:
-        self._what, self._total, self._last = "", 0, 0.0
-
-    def start(self, what: str, total: int, done: int = 0) -> None:
-        self._what, self._total, self._last = what, total, 0.0
-        self.advance(done)
-
-    def advance(self, done: int, note: str = "") -> None:
-        if time.monotonic() - self._last >= PROGRESS_EVERY:
-            self._last = time.monotonic()
-            with suppress(OSError):  # the parent process has died
-                _send(f"{self._what} {done}/{self._total}")
-
-    def log(self, message: str) -> None:
-        """Messages of many runs at once are left out."""
-
-    def end(self) -> None:
-        """Nothing to end."""
+    while True:
+        try:
+            job = pipe.recv()
+        except EOFError:
+            return
+        with training:
+            try:
+                answer: JobResult | Exception = replace(run_job(job, SendProgress(pipe.send)), content=None)
+            except Exception as error:  # of the folder of results: it stops the sweep
+                answer = error
+        pipe.send(answer)
