@@ -10,6 +10,7 @@ from array import array
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,7 +26,6 @@ from headwise.retrieval.corpus import EVERY, Corpus, open_corpus
 if TYPE_CHECKING:  # it would load all that training needs
     from headwise.training.callbacks import Listener
 
-INSTALL = "pip install 'headwise[retrieval]'"
 NONE = "none"
 # Goes into the hash: raise it when the same options come to mean other scores.
 FORMAT = 1
@@ -51,7 +51,7 @@ class Words:
 
     def __post_init__(self) -> None:
         """Refuse unknown languages."""
-        for name, known in (("stem", _import_stemmer().algorithms()), ("stop_words", stop_word_lists())):
+        for name, known in (("stem", _library("Stemmer").algorithms()), ("stop_words", stop_word_lists())):
             value = getattr(self, name)
             if value != NONE and value not in known:
                 raise InputError(f"{name} {value!r}: expected a language; {choices(value, [*known, NONE])}.")
@@ -68,44 +68,34 @@ class Words:
 
     def stemmer(self) -> Callable[[str], str]:
         """The function that cuts the ending off a word."""
-        return str if self.stem == NONE else _stemmer(self.stem)
+        return _stemmer(self.stem)
 
     def fingerprint(self) -> dict[str, Any]:
         """What decides the words: options, and versions of the libraries."""
         versions = {"pattern": digest(word_pattern().pattern), "unicode": unicodedata.unidata_version}
         if self.stem != NONE:
-            versions["PyStemmer"] = _import_stemmer().version()
+            versions["PyStemmer"] = _library("Stemmer").version()
         return {"stem": self.stem, "stop_words": sorted(self.left_out()), **versions}
 
 
 def stop_word_lists() -> Mapping[str, tuple[str, ...]]:
     """The lists of stop words of bm25s."""
-    stopwords = import_bm25s().stopwords
     names = {"EN": "english", "EN_PLUS": "english_plus"}
-    lists = {name[10:]: value for name, value in vars(stopwords).items() if name.startswith("STOPWORDS_")}
-    return {names.get(name, name.lower()): value for name, value in lists.items()}
+    found = {name[10:]: value for name, value in vars(_library("bm25s").stopwords).items() if name[:10] == "STOPWORDS_"}
+    return {names.get(name, name.lower()): value for name, value in found.items()}
 
 
-def import_bm25s() -> Any:
-    """The library bm25s, or an error with the command that installs it."""
+def _library(name: str) -> Any:
     try:
-        import bm25s  # type: ignore[import-untyped]
+        return import_module(name)
     except ImportError:
-        raise InputError(f"the search needs bm25s: install it by {INSTALL}.") from None
-    return bm25s
-
-
-def _import_stemmer() -> Any:
-    try:
-        import Stemmer  # type: ignore[import-not-found]
-    except ImportError:
-        raise InputError(f"the search needs PyStemmer: install it by {INSTALL}.") from None
-    return Stemmer
+        package = {"Stemmer": "PyStemmer"}.get(name, name)
+        raise InputError(f"the search needs {package}: install it by pip install 'headwise[retrieval]'.") from None
 
 
 @cache
 def _stemmer(language: str) -> Callable[[str], str]:
-    stem: Callable[[str], str] = _import_stemmer().Stemmer(language).stemWord
+    stem: Callable[[str], str] = str if language == NONE else _library("Stemmer").Stemmer(language).stemWord
     return stem
 
 
@@ -143,17 +133,9 @@ class Index:
     """An index that `open_index` has built or found."""
 
     def __init__(self, folder: Path, corpus: Corpus, words: Words, *, built: bool = False) -> None:
-        """Open a folder.
-
-        Args:
-            folder: of the index.
-            corpus: the documents it was built from.
-            words: how it cuts texts.
-            built: whether it was built now, or found.
-        """
-        self.folder, self.corpus, self.built = folder, corpus, built
-        self._words = words
-        self._model = import_bm25s().BM25.load(folder, mmap=True, allow_pickle=False, show_progress=False)
+        """Open the folder of an index of these documents, which were cut into these words now (`built`) or before."""
+        self.folder, self.corpus, self.built, self._words = folder, corpus, built, words
+        self._model = _library("bm25s").BM25.load(folder, mmap=True, allow_pickle=False, show_progress=False)
         # As plain arrays, since slices of memmap objects are slow to make; they still read from the files.
         for name in ("data", "indices", "indptr"):
             self._model.scores[name] = self._model.scores[name].view(np.ndarray)
@@ -216,7 +198,7 @@ def open_index(
         listener: receives progress, if something has to be built.
     """
     options = options or IndexOptions()
-    library = import_bm25s()
+    library = _library("bm25s")
     corpus = open_corpus(collection, cache, rebuild=rebuild, listener=listener)
     about = {
         "documents": corpus.key,
@@ -265,7 +247,7 @@ class _NumberedWords:
         # Word of a text -> number of its stem; -1 for stop words.
         known, stem = dict.fromkeys(words.left_out(), -1), words.stemmer()
         for position in range(len(corpus)):
-            text = plain_words(corpus.text(position))
+            text = plain_words(corpus.document(position).whole)
             for word in [word for word in text if word not in known]:
                 known[word] = self.vocab.setdefault(stem(word), len(self.vocab))
             numbers.extend([number for number in map(known.__getitem__, text) if number >= 0])

@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from dataclasses import dataclass
+from itertools import chain, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -52,11 +53,6 @@ class Candidates:
     """The claims of the split without candidates."""
     scores: RankingScores | None
     """The measures of this order; None where no claim is judged, and of a table, whose order means nothing."""
-
-    @property
-    def pairs(self) -> list[tuple[str, str]]:
-        """Claims and documents, by id."""
-        return [(claim, document) for claim, documents in self.run.items() for document in documents]
 
 
 def is_table(path: Path) -> bool:
@@ -119,7 +115,7 @@ def read_candidates(
             f"{path} has no candidates for any of the {len(missing)} claims, such as {missing[:1]}; name the split or "
             "the collection that it was made for."
         )
-    kept = {claim: dict(list(found.items())[:top]) for claim, found in run.items() if claim in claims.texts}
+    kept = {claim: dict(islice(found.items(), top)) for claim, found in run.items() if claim in claims.texts}
     if others := len(run) - len(kept):
         listener.log(f"{others} claims of the candidates are not in the split {claims.split}: ignored")
     if missing:
@@ -139,13 +135,13 @@ def _read_table(
     claims: dict[str, str] = {}
     gold: dict[str, dict[str, int]] = {}
     for row in cross_genre.pair_rows(path, consistent=consistent):
-        claims.setdefault(row.claim_id, row.claim)
-        pair = row.claim_id, row.document
-        documents = run.setdefault(row.claim_id, {})
+        claims.setdefault(row.claim, row.claim_text)
+        pair = row.claim, row.document
+        documents = run.setdefault(row.claim, {})
         documents.setdefault(row.document, -float(len(documents) + 1))
         texts[pair] = max(texts.get(pair, ""), row.text, key=len)
         if row.relevant:
-            gold.setdefault(row.claim_id, {})[row.document] = 1
+            gold.setdefault(row.claim, {})[row.document] = 1
     return run, texts, Claims("all", claims, gold)
 
 
@@ -174,7 +170,8 @@ def rerank(
     """
     from headwise.retrieval.reranker import Reranker
 
-    reranker, pairs, claims = Reranker.load(folder), candidates.pairs, candidates.claims
+    reranker, claims = Reranker.load(folder), candidates.claims
+    pairs = [(claim, document) for claim, documents in candidates.run.items() for document in documents]
     # The record and the figures of training are in the same folder, but decide no score.
     files = [*folder.glob("*.safetensors"), *(folder / name for name in MODEL if (folder / name).is_file())]
     texts = {claim: claims.texts[claim] for claim in candidates.run}
@@ -217,7 +214,11 @@ def rerank(
             partial.path.unlink(missing_ok=True)
             raise
     seconds = time.perf_counter() - begin
-    run = best_first(pairs, [score for piece in partial.scores for score in piece])
+    by_claim: dict[str, dict[str, float]] = {claim: {} for claim in candidates.run}
+    for (claim, paper), score in zip(pairs, chain.from_iterable(partial.scores), strict=True):
+        by_claim[claim][paper] = score
+    # Documents with equal scores stay in their order.
+    run = {claim: dict(sorted(each.items(), key=lambda pair: -pair[1])) for claim, each in by_claim.items()}
     both = {"candidates": candidates.scores, "reranked": score_ranking(claims.qrels, run) if claims.qrels else None}
     measures = {name: each for name, each in both.items() if each is not None}
     summary = {
@@ -239,14 +240,6 @@ def remove_finished(output: Path) -> None:
     with suppress(OSError, ValueError):
         if output.stat().st_mtime_ns >= partial.stat().st_mtime_ns:
             partial.unlink()
-
-
-def best_first(pairs: Sequence[tuple[str, str]], scores: Sequence[float]) -> Run:
-    """A run of pairs of a claim and a document; those with equal scores stay in their order."""
-    run: dict[str, dict[str, float]] = {}
-    for (claim, document), score in zip(pairs, scores, strict=True):
-        run.setdefault(claim, {})[document] = score
-    return {claim: dict(sorted(each.items(), key=lambda pair: -pair[1])) for claim, each in run.items()}
 
 
 class PartialScores:
@@ -276,10 +269,13 @@ class PartialScores:
                     )
                 lines = []
             for line, size in zip(lines[1:], sizes, strict=False):
-                scores = _whole_piece(line, size)
-                if scores is None:
-                    break
-                self.scores.append(scores)
+                with suppress(ValueError):
+                    scores = parse_json(line)
+                    finite = isinstance(scores, list) and all(isinstance(each, float) for each in scores)
+                    if finite and len(scores) == size and all(map(math.isfinite, scores)):
+                        self.scores.append(scores)
+                        continue
+                break
             if lines:  # cut off what follows the whole pieces
                 os.truncate(path, sum(len(line) + 1 for line in [head, *lines[1 : 1 + len(self.scores)]]))
             else:
@@ -296,16 +292,6 @@ class PartialScores:
         self.scores.append(values)
 
 
-@contextmanager
-def locked_file(path: Path) -> Iterator[None]:
-    """Let only one process work on a file of scores; the lock of a dead process is free."""
-    with ExitStack() as stack:
-        with _disk_errors(path):
-            path.parent.mkdir(parents=True, exist_ok=True)
-            stack.enter_context(held(path.with_name(path.name + LOCK), path))
-        yield
-
-
 def _difference(line: bytes, fingerprint: dict[str, Any]) -> str | None:
     """In what the scores of a file are of something else, in a few words."""
     try:
@@ -319,18 +305,16 @@ def _difference(line: bytes, fingerprint: dict[str, Any]) -> str | None:
     return f"another {' and another '.join(names)}" if names else None
 
 
-def _whole_piece(line: bytes, size: int) -> list[float] | None:
-    """The scores of a line, or None if it is not whole."""
-    try:
-        scores = parse_json(line)
-    except ValueError:
-        return None
-    if not isinstance(scores, list) or len(scores) != size:
-        return None
-    return scores if all(isinstance(score, float) and math.isfinite(score) for score in scores) else None
+@contextmanager
+def locked_file(path: Path) -> Iterator[None]:
+    """Let only one process work on a file of scores; the lock of a dead process is free."""
+    with ExitStack() as stack:
+        with _disk_errors(path):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            stack.enter_context(held(path.with_name(path.name + LOCK), path))
+        yield
 
 
 def _disk_errors(path: Path) -> AbstractContextManager[None]:
-    """Errors of the disk in one sentence."""
     remedy = "make room, or give another output=FILE; the same command then resumes."
     return disk_errors(f"the scores so far could not be kept in {path}", remedy)
