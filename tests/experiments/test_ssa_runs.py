@@ -1,7 +1,5 @@
 """Runs with self-supervised attention: what they log and record, with what they go together, and what is refused."""
 
-import json
-import shutil
 from pathlib import Path
 
 import pytest
@@ -24,7 +22,7 @@ def steps(run):
     return [entry for entry in log(run) if "loss" in entry]
 
 
-def told(run):
+def recorded(run):
     """What is recorded of each epoch's labels, but for the clock."""
     entries = record(run)["results"]["ssa"]
     return [{name: value for name, value in each.items() if name != "seconds"} for each in entries]
@@ -42,7 +40,7 @@ def supervised(tmp_path_factory, encoder, pairs):
 
 
 def test_every_epoch_is_in_log_and_record(supervised):
-    found = told(supervised)
+    found = recorded(supervised)
     assert [each["share"] for each in found] == pytest.approx([0, 0.2, 0.4])
     logged = [entry for entry in log(supervised) if "ssa/share" in entry]
     assert [entry["step"] for entry in logged] == [5, 10, 15]
@@ -65,25 +63,13 @@ def test_every_part_of_the_loss_is_logged(supervised):
     assert [entry["ssa/token_loss"] > 0 for entry in found[:6]] == [False] * 5 + [True]
 
 
-def test_the_learning_rate_ends_at_nothing_and_never_below(supervised):
-    rates = [entry["learning_rate"] for entry in steps(supervised)]
-    assert len(rates) == record(supervised)["results"]["steps"] == 3 * 5
-    assert min(rates) >= 0
-    assert rates[-1] < 0.1 * max(rates)
-
-
 def test_the_same_seed_gives_the_same_bits(ran, supervised):
     again = ran("again", ssa=SOFT, training__epochs=3)
     assert outcome(again) == outcome(supervised)
-    assert told(again) == told(supervised)
+    assert recorded(again) == recorded(supervised)
 
 
-def test_a_saved_run_has_its_token_head(supervised):
-    for split, recorded in record(supervised)["results"]["metrics"].items():
-        assert evaluate(load_run(supervised), split)["metrics"] == recorded
-
-
-def test_listeners_are_told(encoder, pairs, tmp_path):
+def test_listeners_receive_a_line_for_each_epoch(encoder, pairs, tmp_path):
     class Listening(Silence):
         lines, notes = [], []
 
@@ -99,17 +85,17 @@ def test_listeners_are_told(encoder, pairs, tmp_path):
     assert lines[0].startswith("ssa epoch 0: no labels, kept tokens ")
     assert lines[1].startswith("ssa epoch 1: labelled 0.200 of the examples, acceptance 1.000, base rate 0.")
     assert "kept tokens" in lines[1]
-    asked = [note for done, note in Listening.notes if done == 5 and note.startswith("labelling tokens")]
-    assert asked
-    assert asked[-1].endswith("asked")
+    notes = [note for done, note in Listening.notes if done == 5 and note.startswith("labelling tokens")]
+    assert notes
+    assert notes[-1].endswith("asked")
 
 
 def test_an_epoch_that_training_stopped_in_is_recorded(ran):
     changes = {"training__evaluate_every": 1, "training__early_stopping": 2, "training__learning_rate": 1e-9}
     run = ran(ssa=SOFT, **changes)
     assert record(run)["results"]["steps"] == 3
-    assert [each["epoch"] for each in told(run)] == [0]
-    assert "kept" in told(run)[0]
+    assert [each["epoch"] for each in recorded(run)] == [0]
+    assert "kept" in recorded(run)[0]
 
 
 # -- controls ----------------------------------------------------------------------------------------------------------
@@ -134,7 +120,7 @@ def test_without_a_weight_nothing_is_probed(ran, finished):
 
 def test_a_model_that_knows_the_task_labels_at_once(ran, finished):
     run = ran("next", ssa={**SOFT, "use_saved": str(finished)})
-    assert [each["share"] for each in told(run)] == pytest.approx([0.2, 0.4])
+    assert [each["share"] for each in recorded(run)] == pytest.approx([0.2, 0.4])
     assert steps(run)[0]["ssa/token_loss"] > 0
 
 
@@ -144,38 +130,25 @@ def test_a_model_that_knows_the_task_labels_at_once(ran, finished):
 @pytest.mark.parametrize(
     ("kind", "ssa", "changes"),
     [
-        ("sentences", {"model": "cotraining"}, {}),
-        ("sentences", {"share_weight": False, "sampler": "reference", "label_rule": "reference"}, {}),
-        ("pairs", {"whole_words": True, "probes_per_example": 2}, {"data__padding": "fixed"}),
-        ("pairs", {"shuffle_labels": True}, {"training__accumulation": 2, "head": "relu"}),
+        ("sentences", {"model": "cotraining", "sampler": "reference", "label_rule": "reference"}, {}),
+        ("pairs", {"whole_words": True, "share_weight": False}, {"data__padding": "fixed"}),
+        ("pairs", {"shuffle_labels": True}, {"training__accumulation": 2, "head": "relu", "training__bf16": True}),
         ("pairs", {"pool_softmax": "logits"}, {"training__label_smoothing": 0.1}),
-        ("pairs", {"precision": "bf16"}, {"training__bf16": True}),
         ("pairs-regression", {"regression_tolerance": 0.3}, {}),
     ],
     ids=str,
 )
-def test_other_tasks_and_ways_to_train(ran, tmp_path, kind, ssa, changes):
+def test_other_tasks_and_training_options(ran, tmp_path, kind, ssa, changes):
     data = write_data(tmp_path / "data", kind)
     run = ran(data=data, task=kind, ssa={**SOFT, **ssa}, **PLAIN, **changes)
-    assert [each["share"] for each in told(run)][1] > 0
+    assert [each["share"] for each in recorded(run)][1] > 0
     assert steps(run)[-1]["ssa/token_loss"] > 0
-    for split, recorded in record(run)["results"]["metrics"].items():
-        assert evaluate(load_run(run), split)["metrics"] == recorded
+    for split, metrics in record(run)["results"]["metrics"].items():
+        assert evaluate(load_run(run), split)["metrics"] == metrics
     if "training__label_smoothing" in changes:
         for entry in steps(run):
             parts = 0.7 * entry["ssa/task_loss"] + 0.3 * entry["ssa/token_loss"]
             assert entry["loss"] == pytest.approx(parts, rel=1e-4)
-
-
-def test_a_guide_that_needs_knowledge(ran, monkeypatch, tmp_path):
-    monkeypatch.setenv("HEADWISE_CACHE", str(tmp_path / "cache"))
-    guides = {"pmi": {"weight": 0.1, "pattern": {"minimum": 1}}}
-    run = ran(ssa=SOFT, guides=guides)
-    for entry in steps(run):
-        assert entry["guide/pmi"] > 0
-        task = 0.7 * entry["ssa/task_loss"] + 0.3 * entry["ssa/token_loss"]
-        assert entry["loss"] == pytest.approx(task + entry["guide/pmi_weighted"], rel=1e-4)
-    assert steps(run)[-1]["ssa/token_loss"] > 0
 
 
 @pytest.fixture
@@ -193,8 +166,8 @@ def retrieval(tmp_path, encoder, monkeypatch):
 
 def test_candidates_one_by_one(retrieval, tmp_path):
     train(check_recipe(retrieval(loss="pairs"), "test"), Place(tmp_path / "run", tmp_path))
-    assert told(tmp_path / "run")[1]["right"] > 0.2
-    assert told(tmp_path / "run")[1]["share"] > 0
+    assert recorded(tmp_path / "run")[1]["right"] > 0.2
+    assert recorded(tmp_path / "run")[1]["share"] > 0
 
 
 def test_whole_lists_are_refused(retrieval):
@@ -212,31 +185,13 @@ def test_whole_lists_are_refused(retrieval):
     ("ssa", "parts"),
     [
         ({"cls_wieght": 0.5}, ["cls_wieght", "cls_weight"]),
-        ({"attention_threshold": 1.5}, ["ssa.attention_threshold is 1.5", "from 0 to 1"]),
-        ({"label_rule": "prob"}, ["ssa.label_rule is 'prob'", "probe"]),
-        ({"whole_words": True, "sampler": "reference"}, ["whole_words"]),
         ({"use_saved": "nowhere"}, ["nowhere"]),
-        ("hybrid", ["ssa is 'hybrid'"]),
     ],
     ids=str,
 )
-def test_mistakes_come_to_light_before_anything_is_written(headwise, write_recipe, pairs, tmp_path, ssa, parts):
+def test_mistakes_are_reported_before_anything_is_written(headwise, write_recipe, pairs, tmp_path, ssa, parts):
     result = headwise("train", write_recipe(ssa=ssa), "--data", pairs, "--output", tmp_path / "run")
     assert_one_sentence(result, *parts)
-    assert not (tmp_path / "run").exists()
-
-
-def test_a_tokenizer_without_a_mask_token(headwise, write_recipe, pairs, encoder, tmp_path):
-    other = tmp_path / "other"
-    shutil.copytree(encoder, other)
-    settings = json.loads((other / "tokenizer_config.json").read_text())
-    settings.pop("mask_token")
-    settings["added_tokens_decoder"] = {
-        number: each for number, each in settings.get("added_tokens_decoder", {}).items() if each["content"] != "[MASK]"
-    }
-    (other / "tokenizer_config.json").write_text(json.dumps(settings))
-    recipe = write_recipe(ssa=SOFT, model=str(other))
-    assert_one_sentence(headwise("train", recipe, "--data", pairs, "--output", tmp_path / "run"), "mask token", "none")
     assert not (tmp_path / "run").exists()
 
 
@@ -252,7 +207,7 @@ def test_an_example_without_text_leaves_nothing_behind(headwise, write_recipe, t
 
 
 @pytest.mark.filterwarnings("default::headwise.errors.HeadwiseWarning")
-def test_no_accepted_probe_is_told_and_the_run_goes_on(headwise, write_recipe, ran, tmp_path):
+def test_without_an_accepted_probe_there_is_a_warning_and_the_run_continues(headwise, write_recipe, ran, tmp_path):
     data = write_data(tmp_path / "data", "pairs-regression")
     changes = {"task": "pairs-regression", "ssa": {"regression_tolerance": 1e-9}, "guides": {}}
     code, _, err = headwise("train", write_recipe(**changes), "--data", data, "--output", tmp_path / "one")
@@ -261,5 +216,5 @@ def test_no_accepted_probe_is_told_and_the_run_goes_on(headwise, write_recipe, r
     assert "epoch 1 (from 0): 0 of 40 predictions were right" in line
     with pytest.warns(HeadwiseWarning, match="no token labels for epoch 1"):
         run = ran("two", data, **changes)
-    assert [each["share"] for each in told(run)] == [0, 0]
+    assert [each["share"] for each in recorded(run)] == [0, 0]
     assert outcome(run) == outcome(tmp_path / "one")

@@ -6,7 +6,7 @@ import numpy
 import pytest
 
 from headwise.errors import InputError
-from headwise.ssa.rules import Scorer, background_label, score_labels, worth_probing
+from headwise.ssa.rules import Scorer, score_labels, worth_probing
 
 CLASSES, RANKS, NUMBERS = Scorer("classification"), Scorer("ranking"), Scorer("regression", 0.3, 5.0)
 NAN = float("nan")
@@ -45,13 +45,6 @@ def test_numbers_that_are_the_tolerance_apart_are_the_same():
     assert scorer.same(column(*one), column(*other)).all()
     assert not scorer.right(column(*further), other).any()
     assert not scorer.same(column(*other), column(*further)).any()
-
-
-def test_the_tolerance_is_a_fraction_of_the_range_of_the_labels():
-    scorer = Scorer.of("regression", numpy.array([1.0, -1.0, 3.0]), 0.25)
-    assert (scorer.tolerance, scorer.span) == (1.0, 4.0)
-    equal = Scorer.of("regression", numpy.array([2.0, 2.0]), 0.1)
-    assert equal.right(column(2.1, 2.2), numpy.array([2.0, 2.0])).tolist() == [True, False]
 
 
 def test_the_drop_of_a_classification_is_the_probability_that_the_label_lost():
@@ -135,9 +128,3 @@ def test_right_examples_are_worth_a_probe_and_for_the_soft_rule_all():
     original, gold = numpy.array([A, B]), numpy.zeros(2)
     worth = {rule: worth_probing(rule, CLASSES, original, gold).tolist() for rule in ("probe", "reference", "soft")}
     assert worth == {"probe": [True, False], "reference": [True, False], "soft": [True, True]}
-
-
-def test_only_the_reference_rule_labels_tokens_that_were_not_hidden():
-    assert background_label("reference") == 1.0
-    assert math.isnan(background_label("probe"))
-    assert math.isnan(background_label("soft"))
