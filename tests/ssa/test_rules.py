@@ -6,7 +6,7 @@ import numpy
 import pytest
 
 from headwise.errors import InputError
-from headwise.ssa.rules import Scorer, score_labels, worth_probing
+from headwise.ssa.rules import Scorer, score_labels
 
 CLASSES, RANKS, NUMBERS = Scorer("classification"), Scorer("ranking"), Scorer("regression", 0.3, 5.0)
 NAN = float("nan")
@@ -122,9 +122,3 @@ def test_the_soft_rule_accepts_all_and_gives_the_lost_probability():
     # From 3/4 to 1/2; from 1/4 to 1/8; and a rise is no drop.
     numpy.testing.assert_allclose(values, [0.25, 0.125, 0.0], atol=1e-7)
     assert values.dtype == numpy.float32
-
-
-def test_right_examples_are_worth_a_probe_and_for_the_soft_rule_all():
-    original, gold = numpy.array([A, B]), numpy.zeros(2)
-    worth = {rule: worth_probing(rule, CLASSES, original, gold).tolist() for rule in ("probe", "reference", "soft")}
-    assert worth == {"probe": [True, False], "reference": [True, False], "soft": [True, True]}
