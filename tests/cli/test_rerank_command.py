@@ -12,7 +12,7 @@ from small_collection import write_collection
 from tiny_runs import Process, assert_one_sentence, build_tokenizer
 from transformers import AutoModelForSequenceClassification
 
-from headwise.errors import InputError
+from headwise.errors import DiskError
 from headwise.experiments import check_recipe
 from headwise.experiments.prepare import Place
 from headwise.experiments.run import train
@@ -104,7 +104,7 @@ def test_candidates_come_out_in_the_order_of_the_model(headwise, words, model, c
         measures = json.loads((tmp_path / "claims.json").read_text())["runs"][name]["per_query"]
         assert measures == score_ranking(qrels, each).per_query
     assert names(tmp_path) == ["claims.json", "run.trec"]
-    assert not (tmp_path / "cache" / "rerank").exists()
+    assert list((tmp_path / "cache" / "rerank").iterdir()) == []
 
 
 def test_json_says_what_was_done_and_top_cuts_the_candidates(headwise, words, candidates, collection, tmp_path):
@@ -254,7 +254,7 @@ def whole(model, many, tmp_path_factory):
     ("place", "count", "done"),
     [
         (ADD, 1, 0),  # nothing is kept yet
-        ("headwise.retrieval.rerank.os.fsync", 2, 2 * PIECE),  # written, not yet known to be
+        (ADD, 3, 2 * PIECE),
         ("headwise.retrieval.trec.write_run", 1, None),  # all is kept, nothing is written
     ],
 )
@@ -270,23 +270,12 @@ def test_a_killed_run_resumes(long, whole, tmp_path, place, count, done):
     assert names(tmp_path) == ["p1", "p2", "run.trec"]
 
 
-def test_a_kill_before_the_scores_are_removed_leaves_nothing(long, whole, tmp_path):
-    kill = ("headwise.retrieval.search.Ranking.done", 1, signal.SIGKILL)
-    assert Process(tmp_path / "p1", *long, at=kill).result()[0] == -signal.SIGKILL
-    assert (tmp_path / "run.trec.partial").exists()
-    code, _, err = Process(tmp_path / "p2", *long).result()
-    assert (code, "exists already" in err) == (2, True)
-    assert (tmp_path / "run.trec").read_bytes() == whole
-    assert [name for name in names(tmp_path) if not name.startswith(".")] == ["p1", "p2", "run.trec"]
-
-
 def test_ctrl_c_is_130_and_the_same_command_resumes(long, whole, tmp_path):
     code, out, err = Process(tmp_path / "p1", *long, at=(ADD, 2, signal.SIGINT)).result()
     assert (code, out) == (130, ""), err
     assert err.splitlines()[-1] == (
         "headwise: stopped; the scores so far are kept, and the same command resumes from there"
     )
-    assert (tmp_path / "run.trec.partial").exists()
     assert Process(tmp_path / "p2", *long).result()[0] == 0
     assert (tmp_path / "run.trec").read_bytes() == whole
 
@@ -298,40 +287,42 @@ def test_ctrl_c_before_the_first_score_leaves_nothing(long, tmp_path):
     assert names(tmp_path) == ["p1"]
 
 
-def test_scores_of_something_else_are_refused(headwise, words, tmp_path):
-    path = tmp_path / "run.trec.partial"
-    path.write_text('{"mark": "headwise-rerank", "of": {"model": "another"}}\n[0.5]\n')
-    again = [*words, "--output", tmp_path / "run.trec"]
-    assert_last(headwise(*again), "run.trec.partial holds scores of something else (another model and another list of")
-    assert path.exists()
-    assert headwise(*again, "--overwrite")[0] == 0
-    assert names(tmp_path) == ["run.trec"]
-
-
 def assert_last(result, *parts):
     """Notes may come before the sentence."""
     code, out, err = result
     assert_one_sentence((code, out, err.strip().splitlines()[-1]), *parts)
 
 
-# -- the file of scores so far -----------------------------------------------------------------------------------------
+# -- the scores so far -------------------------------------------------------------------------------------------------
 
 
-def test_a_piece_that_is_not_whole_is_cut_off_and_other_files_are_not_touched(tmp_path):
-    path, of = tmp_path / "a.partial", {"model": "m"}
-    for tail in (b"[3.0", b"[3.0]\n", b"nonsense\n", b'["a", "b"]\n', b"[3.0, NaN]\n"):
-        path.unlink(missing_ok=True)
-        PartialScores(path, of, [2, 2]).add([1.0, 2.0])
-        with path.open("ab") as file:
-            file.write(tail)
-        again = PartialScores(path, of, [2, 2])
-        assert again.scores == [[1.0, 2.0]]
-        again.add([3.0, 4.0])
-        assert PartialScores(path, of, [2, 2]).scores == [[1.0, 2.0], [3.0, 4.0]]
-    path.write_text("my notes\n")
-    with pytest.raises(InputError, match="something else .it was not written by headwise."):
-        PartialScores(path, of, [1])
-    assert path.read_text() == "my notes\n"
+def test_pieces_that_are_not_whole_are_scored_again(tmp_path):
+    for content in ("[3.0", "[3.0]", "nonsense", '["a", "b"]', "[3.0, NaN]", "[" * 100_000):
+        PartialScores(tmp_path, []).add([1.0, 2.0])
+        (tmp_path / "1.json").write_text(content)
+        scores = PartialScores(tmp_path, [2, 2])
+        assert scores.scores == [[1.0, 2.0]]
+        scores.add([3.0, 4.0])
+        assert PartialScores(tmp_path, [2, 2]).scores == [[1.0, 2.0], [3.0, 4.0]]
+
+
+def test_scores_of_another_job_are_not_used(headwise, words, candidates, tmp_path, monkeypatch):
+    """Interrupted once for all candidates and once for three of each: each resumes its own."""
+
+    def full_disk(*_):
+        raise DiskError("no room")
+
+    output = "--output", tmp_path / "run.trec"
+    with monkeypatch.context() as patched:
+        patched.setattr("headwise.retrieval.trec.write_run", full_disk)
+        assert headwise(*words, *output)[0] != 0
+        assert headwise(*words, *output, "--top", 3)[0] != 0
+    assert len(list((tmp_path / "cache" / "rerank").iterdir())) == 2
+    for more, total in ((["--top", 3], 15), (["--overwrite"], len(candidates.read_text().splitlines()))):
+        code, _, err = headwise(*words, *output, *more)
+        assert code == 0, err
+        assert f"resuming from pair {total} of {total}" in err
+    assert list((tmp_path / "cache" / "rerank").iterdir()) == []
 
 
 # -- bad input ---------------------------------------------------------------------------------------------------------

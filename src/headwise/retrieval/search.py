@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -35,12 +36,12 @@ class Ranking:
     summary: dict[str, Any]
     """What was done, ready for JSON."""
     partial: Path | None = None
-    """The file of scores so far."""
+    """The folder of the scores so far."""
 
     def done(self) -> None:
         """Remove the scores so far: call this when the run is written."""
         if self.partial is not None:
-            self.partial.unlink(missing_ok=True)
+            shutil.rmtree(self.partial, ignore_errors=True)
 
 
 def retrieve(
