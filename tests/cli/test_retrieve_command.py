@@ -201,19 +201,6 @@ def test_nothing_found_for_any_claim_is_refused(typed, papers, tmp_path):
 SETTLE = "headwise.cache._settled"
 
 
-@pytest.mark.slow
-def test_a_build_that_is_killed_is_repeated(typed, papers, cache, tmp_path):
-    words = ["retrieve", papers, "--cache", cache, "--output", tmp_path / "run.trec"]
-    code, out, _ = Process(tmp_path / "killed", *words, at=(SETTLE, 7, signal.SIGKILL)).result()
-    assert (code, out) == (-signal.SIGKILL, "")
-    assert [path.name[:6] for path in (cache / "retrieval").glob("*.draft")] == ["index-"]
-    assert not (tmp_path / "run.trec").exists()
-    code, out, err = typed("--output", tmp_path / "run.trec", "--json")
-    assert code == 0, err
-    assert json.loads(out)["index"]["built"]
-    assert not list((cache / "retrieval").glob("*.draft"))
-
-
 def test_ctrl_c_ends_with_a_sentence_and_leaves_nothing(papers, cache, tmp_path):
     words = ["retrieve", papers, "--cache", cache, "--output", tmp_path / "run.trec"]
     code, out, err = Process(tmp_path / "stopped", *words, at=(SETTLE, 2, signal.SIGINT)).result()
@@ -222,21 +209,6 @@ def test_ctrl_c_ends_with_a_sentence_and_leaves_nothing(papers, cache, tmp_path)
     assert "Traceback" not in err
     assert not [path for path in (cache / "retrieval").iterdir() if path.is_dir()]
     assert not (tmp_path / "run.trec").exists()
-
-
-def test_two_at_once_build_once_and_agree(papers, cache, tmp_path):
-    runs = [tmp_path / "one.trec", tmp_path / "two.trec"]
-    started = [
-        Process(tmp_path / f"p{run.stem}", "retrieve", papers, "--cache", cache, "--output", run, "--json")
-        for run in runs
-    ]
-    answers = []
-    for process in started:
-        code, out, err = process.result()
-        assert code == 0, err
-        answers.append(json.loads(out))
-    assert sorted(answer["index"]["built"] for answer in answers) == [False, True]
-    assert runs[0].read_text() == runs[1].read_text() != ""
 
 
 def test_without_the_run_the_measures_go_too(typed, tmp_path, monkeypatch):

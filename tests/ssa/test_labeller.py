@@ -244,28 +244,6 @@ def test_work_grows_with_the_number_of_examples_and_no_faster():
     assert large[2] <= small[2] + 4  # calls: the size of rounds grows with the data, not their number
 
 
-def test_the_data_of_the_caller_are_unchanged():
-    data = build_data(30, pairs=True)
-    before = data.ids.copy(), data.starts.copy(), data.types.copy()
-    seen = []
-
-    def careless(view):
-        items = [view[index] for index in range(len(view))]
-        seen.extend(item["input_ids"].dtype for item in items)
-        for item in items:
-            item["input_ids"][:] = 0
-        return numpy.tile([[1.0, 0.0]], (len(view), 1))
-
-    build(data).label(careless, epoch=1, share=1.0)
-    for now, then in zip((data.ids, data.starts, data.types), before, strict=True):
-        numpy.testing.assert_array_equal(now, then)
-    assert set(seen) == {numpy.dtype("int32")}
-    rows = as_items(data)
-    labels = build(rows).label(Model(), epoch=1, share=1.0).labels
-    labels.values[:] = 7
-    numpy.testing.assert_array_equal(data.ids, before[0])
-
-
 def test_special_tokens_are_never_hidden_and_never_labelled():
     """RoBERTa's pairs have two separators between the texts; unknown words and mask tokens are text."""
     rows = [[CLS, 10, SIGN, UNKNOWN, SEP, SEP, 12, MASK, 14, SEP] for _ in range(20)]

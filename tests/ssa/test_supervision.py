@@ -476,23 +476,6 @@ def test_a_plain_trainer_with_a_custom_loss_is_warned(tmp_path):
     assert len([each for each in caught if each.category is HeadwiseWarning]) == 1  # in three steps
 
 
-def test_nobody_is_warned_where_nothing_is_lost():
-    model, batch = supervised().train(), pairs()
-    given = {**inputs_of(batch), "ssa_labels": labels_of(batch)}
-    model(**given)
-    model.ssa.total(torch.tensor(1.0))
-    model(**given)  # would warn, had it not been added
-    with torch.no_grad():
-        model.ssa.total(torch.tensor(1.0))
-        model(**given)
-        model(**given)
-    model.eval()
-    model(**given)
-    model(**batch)
-    model.train()
-    model(**batch, ssa_labels=labels_of(batch))
-
-
 def test_a_training_batch_without_token_labels_keeps_the_tasks_loss_and_says_so_once():
     model, batch = supervised().train(), pairs()
     with pytest.warns(HeadwiseWarning, match=r"came without ssa_labels: train with hw\.SSACallback, or pass them"):
