@@ -103,29 +103,3 @@ def test_stopped_by_hand(headwise, words, assert_same, tmp_path, step):
     assert np.isnan(load_file(checkpoint / FILE)["values"]).all() == (step == 5)  # the first epoch has no labels
     assert headwise(*shlex.split(err.splitlines()[-1].partition("resume with: ")[2])[1:])[0] == 0
     assert_same()
-
-
-@pytest.mark.slow
-def test_stopped_while_tokens_are_labelled(headwise, words, assert_same, tmp_path):
-    """The labels are finished, and one step is taken with them."""
-    place = ("headwise.ssa.labeller.Prober.probe", 1, signal.SIGINT)
-    assert Process(tmp_path / "p1", *words, at=place).result()[0] == 130
-    assert newest(tmp_path / "run" / "unfinished").name == "checkpoint-6"
-    assert headwise(*words, "--resume")[0] == 0
-    assert_same()
-
-
-@pytest.mark.slow
-def test_a_run_that_stopped_early_ends_as_it_would_have(headwise, write_recipe, pairs, tmp_path):
-    """Killed when there is nothing left to train, in the middle of an epoch."""
-    changes = {"training__evaluate_every": 1, "training__early_stopping": 2, "training__learning_rate": 1e-9}
-    recipe = write_recipe(**CHANGES | changes | {"training__checkpoint_every": 1})
-    runs = [["train", recipe, "--data", pairs, "--output", tmp_path / name] for name in ("run", "whole")]
-    kill = ("headwise.experiments.run.score_splits", 1, signal.SIGKILL)
-    assert Process(tmp_path / "p1", *runs[0], at=kill).result()[0] == -signal.SIGKILL
-    assert headwise(*runs[0], "--resume")[0] == 0
-    assert headwise(*runs[1])[0] == 0
-    found = [record(tmp_path / name)["results"] for name in ("run", "whole")]
-    assert found[0]["steps"] == 3
-    assert without_clock(found[0]["ssa"]) == without_clock(found[1]["ssa"])
-    assert [entry["epoch"] for entry in found[0]["ssa"]] == [0]

@@ -86,6 +86,7 @@ def test_values_and_training_are_the_authors(encoder):
         assert asdict(build_ssa(read.ssa)) == {**asdict(SSA()), **own, **common, **reference}
         assert ("who give none for this task" in read.description) == (task == "wnli")
         assert (read.model, read.task.name, read.guides) == (model, task, {})
+        assert read.task.options["files"] == {"test": "dev_matched.tsv" if task == "mnli" else "dev.tsv"}
         assert (read.data.max_length, read.data.validation_fraction, read.data.limit) == (128, 0.1, {})
         training = read.training
         assert training.num_train_epochs == (5 if task == "rte" and encoder.startswith("bert") else 3)
@@ -137,45 +138,23 @@ def test_every_name_of_the_readme_is_accepted_and_no_other():
 
 # -- data --------------------------------------------------------------------------------------------------------------
 
-# Task -> folder, the file that is the test, columns (none: no header), and labels in turn.
-FILES = {
-    "cola": ("CoLA", "dev", ["", "label", "", "sentence"], "01"),
-    "stsb": ("STS-B", "dev", ["sentence1", "sentence2", "score"], ("0.0", "2.5", "5.0")),
-    "sst2": ("SST-2", "dev", ["sentence", "label"], "01"),
-    "mnli": (
-        "MNLI",
-        "dev_matched",
-        ["sentence1", "sentence2", "gold_label"],
-        ("entailment", "neutral", "contradiction"),
-    ),
-}
-LABEL_COLUMNS = {"label", "score", "gold_label"}
 
-
-def write_files(task, root, train=60):
-    """Train and dev with labels, and GLUE's test files as they are: without."""
-    folder, dev, columns, labels = FILES[task]
-    sizes = {"train": train, dev: 7, dev.replace("dev", "test"): 5} | ({"dev_mismatched": 3} if task == "mnli" else {})
-    for name, size in sizes.items():
-        table = [columns] if task != "cola" else []
-        for number in range(size):
-            cells = {each: f"{name} {number} {each}" for each in columns if each not in LABEL_COLUMNS}
-            table.append([cells.get(each, labels[number % len(labels)]) for each in columns])
-        if "test" in name:
-            table = [["index", *(each for each in columns if each and each not in LABEL_COLUMNS)]]
-            table += [[str(number), *(["text"] * (len(table[0]) - 1))] for number in range(size)]
-        write_table(root / folder / f"{name}.tsv", table)
+def write_files(root, train):
+    """Train and dev of SST-2 with labels, and its test file as it is: without."""
+    for name, size in {"train": train, "dev": 7}.items():
+        rows = [[f"{name} {number}", str(number % 2)] for number in range(size)]
+        write_table(root / "SST-2" / f"{name}.tsv", [["sentence", "label"], *rows])
+    write_table(root / "SST-2" / "test.tsv", [["index", "sentence"], ["0", "text"]])
     return root
 
 
-@pytest.mark.parametrize("task", FILES)
-def test_a_tenth_of_train_is_held_out_and_dev_is_the_test(task, tmp_path):
-    splits = read_splits(recipe(f"ssa/bert-base/{task}"), write_files(task, tmp_path))
+def test_a_tenth_of_train_is_held_out_and_dev_is_the_test(tmp_path):
+    splits = read_splits(recipe("ssa/bert-base/sst2"), write_files(tmp_path, 60))
     assert (len(splits.train), len(splits.validation), len(splits.test)) == (54, 6, 7)
     assert splits.test.labelled
     assert not set(splits.train.texts) & set(splits.validation.texts)
     assert all(text.startswith("train ") for texts in splits.validation.texts for text in texts)
-    assert all(text.startswith(f"{FILES[task][1]} ") for texts in splits.test.texts for text in texts)
+    assert all(text.startswith("dev ") for texts in splits.test.texts for text in texts)
 
 
 def test_the_data_are_the_same_for_every_encoder():
@@ -187,6 +166,6 @@ def test_the_data_are_the_same_for_every_encoder():
 def test_examples_of_sst2_are_limited_after_some_were_held_out(tmp_path):
     read = read_recipe("ssa/sst2/plain")
     assert (read.data.limit, read.data.validation_fraction) == ({"train": 2000, "validation": 1000}, 0.1)
-    splits = read_splits(read, write_files("sst2", tmp_path, train=11_000))
+    splits = read_splits(read, write_files(tmp_path, 11_000))
     assert (len(splits.train), len(splits.validation), len(splits.test)) == (2000, 1000, 7)
     assert not set(splits.train.texts) & set(splits.validation.texts)

@@ -16,17 +16,6 @@ def column(*numbers):
     return numpy.array(numbers, numpy.float32)[:, None]
 
 
-def probability(row, gold):
-    return math.exp(row[gold]) / sum(math.exp(each) for each in row)
-
-
-def test_the_largest_logit_is_the_prediction_of_a_classification():
-    before = numpy.array([[2.0, 1.0, 0.0], [0.0, 1.0, 3.0], [0.0, 1.0, 0.5]], numpy.float32)
-    after = numpy.array([[9.0, 1.0, 8.0], [0.0, 3.1, 3.0], [0.6, 0.5, 0.4]], numpy.float32)
-    assert CLASSES.right(before, numpy.array([0.0, 1.0, 1.0])).tolist() == [True, False, True]
-    assert CLASSES.same(before, after).tolist() == [True, False, False]
-
-
 def test_a_logit_above_zero_is_label_1_of_a_ranking():
     gold = numpy.array([1.0, 1.0, 0.0, 0.0, 0.0])
     assert RANKS.right(column(0.1, -0.1, -0.1, 0.1, 0.0), gold).tolist() == [True, False, True, False, True]
@@ -45,15 +34,6 @@ def test_numbers_that_are_the_tolerance_apart_are_the_same():
     assert scorer.same(column(*one), column(*other)).all()
     assert not scorer.right(column(*further), other).any()
     assert not scorer.same(column(*other), column(*further)).any()
-
-
-def test_the_drop_of_a_classification_is_the_probability_that_the_label_lost():
-    random = numpy.random.default_rng(1)
-    before, after = random.normal(0, 3, (2, 50, 4))
-    gold = random.integers(0, 4, 50)
-    slow = [max(0, probability(old, y) - probability(new, y)) for old, new, y in zip(before, after, gold, strict=True)]
-    assert 0 in slow
-    numpy.testing.assert_allclose(CLASSES.drop(before, after, gold.astype(float)), slow, atol=1e-12)
 
 
 def test_a_drop_by_hand():

@@ -11,7 +11,6 @@ import numpy
 import pytest
 from numpy.typing import NDArray
 
-from headwise.errors import InputError
 from headwise.ssa.config import SSA
 from headwise.ssa.sampling import (
     ReferenceSampler,
@@ -98,13 +97,6 @@ def test_every_word_has_the_same_chance_and_is_never_split(most: int | None, cha
     assert not hidden[:, [0, 13]].any()
     if most is not None:
         assert hidden[:, FIRST_PIECES].sum(1).max() <= most
-
-
-def test_whole_words_need_words() -> None:
-    with pytest.raises(
-        InputError, match=r"whole_words needs the word of each token.*fast tokenizer.*whole_words: false"
-    ):
-        uniform(whole_words=True).hidden(texts(5), numpy.random.default_rng(0))
 
 
 @pytest.mark.parametrize(("most", "whole_words"), [(None, False), (1, False), (3, True)])

@@ -52,13 +52,6 @@ def test_it_is_a_slow_loop_over_tokens(positions):
             assert found[example, token].tolist() == pytest.approx(expected, abs=1e-10)
 
 
-def test_only_the_decoders_of_positions_in_the_batch_learn():
-    head = TokenHead(6, positions=5)
-    head(torch.randn(1, 3, 6), torch.tensor([[0, 1, 3]])).sum().backward()
-    assert head.decoder.grad.flatten(1).any(1).tolist() == [True, True, False, True, False]
-    assert head.decoder_bias.grad.any(1).tolist() == [True, True, False, True, False]
-
-
 # -- pooling -------------------------------------------------------------------------------------------------------
 
 
