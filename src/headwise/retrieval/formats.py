@@ -89,7 +89,7 @@ def _find_layout(folder: Path, layouts: tuple[str, ...]) -> tuple[str, Location]
             fitting = ["cross-genre"]
         if fitting:
             return fitting[0], location
-    names = [name for location in found for name in location.files]
+    names = [str(path.relative_to(location.root)) for location in found for path in location.files.values()]
     shown = ", ".join(names[:8]) + (f" and {len(names) - 8} more" if len(names) > 8 else "")
     needs = "; ".join(f"{layout} needs {NEEDS[layout]}" for layout in layouts)
     raise InputError(f"{folder} holds no collection, but {shown or 'no files'}: {needs}; put those files there.")
