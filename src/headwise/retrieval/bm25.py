@@ -76,8 +76,8 @@ class Words:
 def stop_word_lists() -> Mapping[str, tuple[str, ...]]:
     """The lists of stop words of bm25s."""
     names = {"EN": "english", "EN_PLUS": "english_plus"}
-    found = {name[10:]: value for name, value in vars(_library("bm25s").stopwords).items() if name[:10] == "STOPWORDS_"}
-    return {names.get(name, name.lower()): value for name, value in found.items()}
+    lists = {name[10:]: value for name, value in vars(_library("bm25s").stopwords).items() if name[:10] == "STOPWORDS_"}
+    return {names.get(name, name.lower()): value for name, value in lists.items()}
 
 
 def _library(name: str) -> Any:

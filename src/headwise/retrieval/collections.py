@@ -197,12 +197,12 @@ class Location:
 
 def locations(folder: Path) -> list[Location]:
     """Where to look: in the folder, then in its zip if it holds exactly one; a zip may also be named itself."""
-    archives, found = [folder], []
+    archives, results = [folder], []
     if folder.is_dir():
         parts = [part for part in (folder, folder / "qrels") if part.is_dir()]
         paths = [path for part in parts for path in part.iterdir() if path.is_file()]
         archives = [path for path in folder.iterdir() if is_archive(path)]
-        found.append(Location.of(folder, (path.relative_to(folder).as_posix() for path in paths)))
+        results.append(Location.of(folder, (path.relative_to(folder).as_posix() for path in paths)))
     elif not is_archive(folder):
         if folder.is_file():
             raise InputError(f"{folder} is a file: expected a folder with a collection, or a zip of one; name that.")
@@ -213,8 +213,8 @@ def locations(folder: Path) -> list[Location]:
         tops = {PurePosixPath(name).parts[0] for name in names if "/" in name and not name.startswith("qrels/")}
         top = tops.pop() if len(tops) == 1 and all("/" in name for name in names) else ""
         short = (name.removeprefix(f"{top}/") if top else name for name in names)
-        found.append(Location.of(archives[0] / top, short, archives[0]))
-    return found
+        results.append(Location.of(archives[0] / top, short, archives[0]))
+    return results
 
 
 def in_order(splits: Iterable[str]) -> list[str]:

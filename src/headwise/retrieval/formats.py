@@ -75,8 +75,8 @@ def read_collection(
 
 
 def _find_layout(folder: Path, layouts: tuple[str, ...]) -> tuple[str, Location]:
-    found = locations(folder)
-    for location in found:
+    searched = locations(folder)
+    for location in searched:
         by_name = {
             "beir": {"corpus.jsonl", "queries.jsonl"} <= location.files.keys(),
             "scifact": _find_scifact(location) != [],
@@ -89,7 +89,7 @@ def _find_layout(folder: Path, layouts: tuple[str, ...]) -> tuple[str, Location]
             fitting = ["cross-genre"]
         if fitting:
             return fitting[0], location
-    names = [str(path.relative_to(location.root)) for location in found for path in location.files.values()]
+    names = [str(path.relative_to(location.root)) for location in searched for path in location.files.values()]
     shown = ", ".join(names[:8]) + (f" and {len(names) - 8} more" if len(names) > 8 else "")
     needs = "; ".join(f"{layout} needs {NEEDS[layout]}" for layout in layouts)
     raise InputError(f"{folder} holds no collection, but {shown or 'no files'}: {needs}; put those files there.")
@@ -191,14 +191,14 @@ _FORMS = (
 
 def _find_scifact(location: Location) -> list[tuple[_Form, Path, dict[str, Path]]]:
     """Each form that is there: the file of its documents, and of each split that of its claims."""
-    found = []
+    forms = []
     for form in _FORMS:
         corpus = next((location.files[name] for name in form.corpora if name in location.files), None)
         names = [name for name in location.files if name.startswith("claims_") and name.endswith(form.ending)]
         if corpus and names:
             files = {name.split(".")[0].removeprefix("claims_"): location.files[name] for name in names}
-            found.append((form, corpus, files))
-    return found
+            forms.append((form, corpus, files))
+    return forms
 
 
 def _read_scifact(location: Location, name: str, gold: str) -> Collection:

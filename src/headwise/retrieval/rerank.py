@@ -113,7 +113,7 @@ def read_candidates(
             f"{path} has no candidates for any of the {len(missing)} claims, such as {missing[:1]}; name the split or "
             "the collection that it was made for."
         )
-    kept = {claim: dict(islice(found.items(), top)) for claim, found in run.items() if claim in claims.texts}
+    kept = {claim: dict(islice(scores.items(), top)) for claim, scores in run.items() if claim in claims.texts}
     if others := len(run) - len(kept):
         listener.log(f"{others} claims of the candidates are not in the split {claims.split}: ignored")
     if missing:

@@ -174,13 +174,13 @@ class Searcher:
         from headwise.training.callbacks import Silence
 
         claim = check_request(claim, top=top, depth=depth, precision=precision)
-        (found,) = self.index.search([claim], depth)
-        if not found:
+        (candidates,) = self.index.search([claim], depth)
+        if not candidates:
             raise InputError(
                 f"no document of {self.folder} has a word of the claim {shorten(claim, 80)!r}, stop words left out: "
                 "put it in other words."
             )
-        documents = [self.index.corpus.document(position) for position, _ in found]
+        documents = [self.index.corpus.document(position) for position, _ in candidates]
         listener = listener or Silence()
         listener.start("papers", len(documents))
         try:
@@ -189,14 +189,14 @@ class Searcher:
         finally:
             listener.end()
         papers = [
-            Paper(documents[position].id, documents[position].title, rank, score, position + 1, found[position][1])
+            Paper(documents[position].id, documents[position].title, rank, score, position + 1, candidates[position][1])
             for rank, (position, score) in enumerate(order[:top], 1)
         ]
         explanation = None
         if explain:
             model, tokenizer, length = self.reranker.model, self.reranker.tokenizer, self.reranker.max_length
             explanation = explain_pair(model, tokenizer, claim, texts[order[0][0]], max_length=length)
-        return SearchResult(claim, len(found), tuple(papers), explanation)
+        return SearchResult(claim, len(candidates), tuple(papers), explanation)
 
 
 def check_request(claim: str, *, top: int, depth: int, precision: str) -> str:
