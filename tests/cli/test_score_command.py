@@ -126,7 +126,7 @@ def test_judged_papers_that_are_not_in_the_corpus_count_as_in_retrieve(headwise,
     assert "1 judgements of documents that are not in the corpus are left out" in headwise("score", run, *words)[2]
 
 
-def test_claims_that_are_missing_or_not_judged_are_told_on_stderr(headwise, tmp_path, qrels):
+def test_claims_that_are_missing_or_not_judged_are_reported_on_stderr(headwise, tmp_path, qrels):
     run = write_run(tmp_path / "short.trec", [1] * 15)
     run.write_text(run.read_text(encoding="utf-8") + "strange Q0 gold 1 1 made-up\n", encoding="utf-8")
     code, out, err = headwise("score", run, "--qrels", qrels)
@@ -139,7 +139,7 @@ def test_claims_that_are_missing_or_not_judged_are_told_on_stderr(headwise, tmp_
     assert out.splitlines()[2].split()[:3] == ["all", "20", "0.7500"]
 
 
-def test_runs_of_one_name_are_told_apart(answer, tmp_path, qrels):
+def test_runs_of_one_name_get_longer_names(answer, tmp_path, qrels):
     one, two, other = (write_run(tmp_path / place, [1] * 20) for place in ("a/run.trec", "b/run.trec", "a/run.txt"))
     assert list(answer(one, two, "--qrels", qrels)["runs"]) == ["a/run", "b/run"]
     assert list(answer(one, other, "--qrels", qrels)["runs"]) == ["run.trec", "run.txt"]
@@ -165,15 +165,12 @@ def test_the_measures_of_every_claim_are_kept(headwise, runs, qrels, tmp_path):
     assert list(read_per_query(path)) == ["third"]
 
 
-@pytest.mark.parametrize("text", ["", '{"runs": {"a": {"per_query": {}, "reachable": []}}}', '{"runs": 1}'])
-def test_another_file_is_not_read_as_one_of_ours(tmp_path, text):
+def test_other_files_and_runs_on_other_claims_are_refused(tmp_path):
     path = tmp_path / "claims.json"
-    path.write_text(text, encoding="utf-8")
-    with pytest.raises(InputError, match="expected the JSON that write_per_query writes"):
-        read_per_query(path)
-
-
-def test_runs_on_other_claims_cannot_be_compared():
+    for text in ("", '{"runs": {"a": {"per_query": {}, "reachable": []}}}', '{"runs": 1}'):
+        path.write_text(text, encoding="utf-8")
+        with pytest.raises(InputError, match="expected the JSON that write_per_query writes"):
+            read_per_query(path)
     row = dict.fromkeys(MEASURES, 1.0)
     scores = {"a": RankingScores.of({"x": row, "y": row}, ["x"]), "b": RankingScores.of({"x": row}, ["x"])}
     with pytest.raises(InputError, match="1 claims, such as 'y', are in only one of a and b"):
@@ -183,23 +180,15 @@ def test_runs_on_other_claims_cannot_be_compared():
 # -- what is refused ---------------------------------------------------------------------------------------------------
 
 
-def test_judgements_come_from_one_place(headwise, runs, qrels, collection):
-    run = runs["first"]
+def test_mistakes_are_reported_in_one_sentence(headwise, runs, qrels, collection, tmp_path):
+    run, other = runs["first"], tmp_path / "other.txt"
+    other.write_text("x1 0 gold 1\n", encoding="utf-8")
+    parts = str(run), str(other), "no claim", "'c0'", "'x1'"
+    assert_one_sentence(headwise("score", run, "--qrels", other), *parts)
+    again = run.parent / "." / ".." / run.parent.name / run.name
+    assert_one_sentence(headwise("score", run, again, "--qrels", qrels), "given twice")
+    assert_one_sentence(headwise("score", run, "--qrels", qrels, "--gold", "cited"), "--gold cited is for --collection")
     assert_one_sentence(headwise("score", run), "--qrels FILE", "--collection FOLDER")
     both = headwise("score", run, "--qrels", qrels, "--collection", collection)
     assert_one_sentence(both, str(qrels), str(collection), "leave one out")
     assert_one_sentence(headwise("score", run, "--qrels", qrels, "--split", "test"), "--split test", "--collection")
-
-
-def test_a_run_given_twice_is_refused(headwise, runs, qrels):
-    run = runs["first"]
-    again = run.parent / "." / ".." / run.parent.name / run.name
-    assert_one_sentence(headwise("score", run, again, "--qrels", qrels), "given twice")
-
-
-def test_judgements_of_other_claims_are_refused(headwise, runs, tmp_path):
-    other = tmp_path / "other.txt"
-    other.write_text("x1 0 gold 1\n", encoding="utf-8")
-    assert_one_sentence(
-        headwise("score", runs["first"], "--qrels", other), str(runs["first"]), str(other), "no claim", "'c0'", "'x1'"
-    )

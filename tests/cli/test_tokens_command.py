@@ -102,7 +102,7 @@ def test_cotraining_has_scores_and_no_threshold(answer, cotraining):
     assert all(0 < token["score"] < 1 for token in found["tokens"] if token["score"] is not None)
 
 
-def test_mistakes_are_told_in_one_sentence(headwise, hybrid, finished, tmp_path):
+def test_mistakes_are_reported_in_one_sentence(headwise, hybrid, finished, tmp_path):
     words = ("--text", TEXT, "--pair", PAIR)
     assert_one_sentence(headwise("tokens", finished, *words), "trained without SSA", "ssa: {model: hybrid}")
     assert_one_sentence(headwise("tokens", hybrid, "--text", TEXT), "trained on pairs", "--pair")

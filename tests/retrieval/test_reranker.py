@@ -1,8 +1,11 @@
 """Re-rankers: the scores of CrossEncoder, whatever the order, the batch, or how texts are cut."""
 
 import json
+import math
 import random
+import shutil
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy
 import pytest
@@ -13,7 +16,7 @@ from training.tiny_encoder import WORDS, build_tokenizer, save_encoder
 
 import headwise as hw
 from headwise.errors import InputError, StateError
-from headwise.retrieval.reranker import Reranker
+from headwise.retrieval.reranker import Groups, Reranker, collate_groups, listwise_loss
 from headwise.training.classifier import change_head
 from headwise.training.predict import FAMILIES as FIRST_TOKEN
 from headwise.training.predict import first_token_only, stretches
@@ -71,27 +74,13 @@ def test_what_cross_encoder_saved_loads_here(tmp_path, pairs):
     assert numpy.abs(1 / (1 + numpy.exp(-ours.predict(pairs))) - theirs).max() < 1e-5
 
 
-def test_scores_are_the_plain_model_on_each_pair_alone(reranker, pairs):
-    expected = []
-    for claim, paper in pairs:
-        inputs = reranker.tokenizer(
-            claim, paper, truncation="longest_first", max_length=LENGTH, padding=False, return_tensors="pt"
-        )
-        with torch.inference_mode():
-            expected.append(reranker.model(**inputs).logits.item())
-    assert reranker.predict(pairs) == pytest.approx(expected, abs=1e-5)
-
-
-# -- what must not matter ----------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("batch", [1, 7, 64])
-def test_the_batch_does_not_matter(reranker, pairs, batch):
-    assert numpy.abs(reranker.predict(pairs, batch=batch) - reranker.predict(pairs)).max() < 1e-6
-
-
-def test_bf16_is_near(reranker, pairs):
-    exact, near = reranker.predict(pairs), reranker.predict(pairs, precision="bf16")
+def test_the_batch_does_not_matter_and_bf16_is_near(reranker, pairs):
+    exact, done = reranker.predict(pairs), []
+    for batch in (1, 7, 64):
+        scores = reranker.predict(pairs, batch=batch, after_batch=done.append)
+        assert numpy.abs(scores - exact).max() < 1e-6
+        assert done[-1] == len(pairs)
+    near = reranker.predict(pairs, precision="bf16")
     assert near.dtype == numpy.float32
     assert 0 < numpy.abs(exact - near).max() < 0.1 * numpy.ptp(exact)
 
@@ -103,9 +92,6 @@ def test_ranks_are_by_score_and_ties_stay_in_order(reranker, pairs):
     assert sorted(place for place, _ in ranked) == [0, 1, 2, 3]
     assert [score for _, score in ranked] == sorted(scores.tolist(), reverse=True)
     assert [place for place, _ in ranked if place in (1, 3)] == [1, 3]
-
-
-# -- guides, gates, maps -----------------------------------------------------------------------------------------------
 
 
 def test_gates_change_scores_and_leave_nothing_behind(reranker, pairs):
@@ -130,8 +116,8 @@ def test_a_guided_model_scores_as_before(reranker, pairs):
 # -- the last layer for the first token --------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("family", sorted(FAMILIES))
-def test_families_give_the_same_scores(family, pairs):
+@pytest.mark.parametrize("family", sorted({*FIRST_TOKEN, "mobilebert", "distilbert"} & {*FAMILIES}))
+def test_families_give_the_scores_of_the_plain_model(family, pairs):
     model = build_model(family, num_labels=1).eval()
     tokenizer = build_tokenizer()
     ours = Reranker(model, tokenizer, LENGTH)
@@ -167,7 +153,7 @@ def test_only_one_token_goes_through_the_end(reranker, pairs):
     assert seen == [1]
 
 
-def test_who_looks_at_the_last_layer_sees_all_tokens(reranker, pairs):
+def test_hooks_and_other_heads_see_all_tokens(reranker, pairs):
     seen = []
     before = reranker.predict(pairs[:4])
     handle = reranker.model.bert.register_forward_hook(lambda _, __, output: seen.append(output[0].shape[1]))
@@ -175,15 +161,12 @@ def test_who_looks_at_the_last_layer_sees_all_tokens(reranker, pairs):
     assert seen[0] > 1
     handle.remove()
 
-
-def test_a_head_of_ones_own_sees_all_tokens():
     class Mean(torch.nn.Module):
         def forward(self, states):
             return states.mean(1)
 
-    model = build_model("bert", num_labels=1)
-    model.bert.pooler = Mean()
-    with first_token_only(model) as known:
+    reranker.model.bert.pooler = Mean()
+    with first_token_only(reranker.model) as known:
         assert not known
 
 
@@ -204,27 +187,57 @@ def test_batches_keep_to_tokens_and_to_pairs():
     assert list(stretches([3, 2, 1], 2)) == [(0, 2), (2, 3)]
 
 
+# -- the loss over the papers of a claim -------------------------------------------------------------------------------
+
+
+def loss_of(scores, labels, items=None):
+    outputs = SimpleNamespace(logits=torch.tensor(scores, dtype=torch.float32)[:, None])
+    return float(listwise_loss(outputs, torch.tensor(labels, dtype=torch.float32)[:, None], items))
+
+
+def test_the_listwise_loss_by_hand():
+    # Claims as (scores of positives, scores of negatives).
+    claims = [([0.3, -1.0], [0.5, 2.0, -0.7]), ([1.5], [0.1]), ([-2.0, 0.0, 1.0], [0.4, 0.4])]
+    losses = []
+    for positives, negatives in claims:
+        rivals = sum(map(math.exp, negatives))
+        losses.append(numpy.mean([-math.log(math.exp(score) / (math.exp(score) + rivals)) for score in positives]))
+    scores = [score for positives, negatives in claims for score in (*positives, *negatives)]
+    labels = [label for positives, negatives in claims for label in [1] * len(positives) + [0] * len(negatives)]
+    assert loss_of(scores, labels) == pytest.approx(numpy.mean(losses), rel=1e-6)
+    parts = loss_of(scores[:5], labels[:5], 10), loss_of(scores[7:], labels[7:], torch.tensor(10))
+    assert sum(parts) == pytest.approx((losses[0] + losses[2]) / 2, rel=1e-6)  # of an accumulated batch
+    assert loss_of([1000.0, -1000.0, 500.0], [1, 0, 0]) == 0.0
+    assert loss_of([-1000.0, 1000.0], [1, 0]) == 2000.0
+
+
+class Pairs:
+    lengths = numpy.array([5, 9, 2, 4, 4, 7])
+
+    def __getitem__(self, index):
+        return {"input_ids": [index]}
+
+
+def test_the_pairs_of_a_claim_stay_together():
+    groups = Groups(Pairs(), ("a", "a", "b", "b", "b", "c"))
+    assert len(groups) == 3
+    assert groups.lengths.tolist() == [9, 4, 7]
+    assert [item["input_ids"][0] for item in groups[1]] == [2, 3, 4]
+    flat = collate_groups(lambda items: [item["input_ids"][0] for item in items], [groups[2], groups[0]])
+    assert flat == [5, 0, 1]
+
+
 # -- bad input ---------------------------------------------------------------------------------------------------------
 
 
-def test_classes_are_refused(tmp_path):
+def test_folders_that_hold_no_reranker_are_refused(folder, tmp_path):
     with pytest.raises(InputError, match="one logit, and this model has 3: train one"):
         Reranker.load(save_encoder(tmp_path / "classes"))
-
-
-def test_a_model_without_a_classifier_is_refused(tmp_path):
-    model = build_model("bert", num_labels=1)
-    model.bert.save_pretrained(tmp_path)
-    build_tokenizer().save_pretrained(tmp_path)
+    build_model("bert", num_labels=1).bert.save_pretrained(tmp_path / "encoder")
+    build_tokenizer().save_pretrained(tmp_path / "encoder")
     with pytest.raises(InputError, match="holds a BertModel without a classifier"):
-        Reranker.load(tmp_path)
-
-
-def test_a_damaged_record_is_refused(folder, tmp_path):
-    copy = tmp_path / "copy"
-    copy.mkdir()
-    for path in Path(folder).iterdir():
-        (copy / path.name).write_bytes(path.read_bytes())
+        Reranker.load(tmp_path / "encoder")
+    copy = Path(shutil.copytree(folder, tmp_path / "copy"))
     (copy / "headwise.json").write_text(json.dumps({"asked": {"recipe": {"head": "pooler"}}}), encoding="utf-8")
     with pytest.raises(InputError, match=r"headwise.json is damaged \(KeyError\): train again"):
         Reranker.load(copy)

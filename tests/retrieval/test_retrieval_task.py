@@ -8,9 +8,8 @@ from headwise.errors import InputError
 from headwise.metrics.ranking import MEASURES
 
 
-@pytest.mark.parametrize(
-    ("options", "expected"),
-    [
+def test_bad_options_are_refused_in_one_sentence():
+    for options, expected in (
         ({"negatives": 0}, "negatives: expected a whole number of 1 or more, got 0"),
         ({"loss": "hinge"}, "loss: 'hinge' is not known; known: list, pairs"),
         ({"b": 1.5}, "b: expected a number of 0 or more, at most 1, got 1.5"),
@@ -18,20 +17,15 @@ from headwise.metrics.ranking import MEASURES
         ({"splits": {"exam": "test"}}, "splits: 'exam' is not known"),
         ({"collection": ""}, "collection: expected a text"),
         ({"layout": "beer"}, "layout: 'beer' is not known; did you mean 'beir'"),
-    ],
-)
-def test_a_bad_option_is_refused_in_one_sentence(options, expected):
-    with pytest.raises(InputError, match=expected):
-        build_task("retrieval", options)
+    ):
+        with pytest.raises(InputError, match=expected):
+            build_task("retrieval", options)
 
 
-def test_it_is_scored_by_the_measures_of_rankings():
-    assert build_task("retrieval", {}).metrics == MEASURES
-
-
-def test_options_are_kept():
+def test_options_and_measures():
     task = build_task("retrieval", {"collection": "papers", "splits": {"validation": "dev"}, "negatives": 4})
     assert (task.splits_of, task.negatives, task.loss) == ({"train": "train", "validation": "dev"}, 4, "pairs")
+    assert task.metrics == MEASURES
 
 
 def test_the_folder_lies_below_the_data_root(tmp_path):

@@ -13,19 +13,13 @@ BEIR = "query-id\tcorpus-id\tscore\n"
 RUN = "c2 Q0 d1 1 9.5 own\nc2 Q0 d2 2 9.5 own\nc1 Q0 d2 1 -0.5 own\n"
 
 
-@pytest.mark.parametrize(
-    "content",
-    [
+def test_qrels_in_both_forms(tmp_path):
+    for content in (
         "c1 0 d1 2\nc1\t0\td2\t0\r\n\nc2  0 d1 -1\n",
         BEIR + "c1\td1\t2\nc1\td2\t0\r\n\nc2\td1\t-1\n",
         "\ufeff" + BEIR + "c1\td1\t2\nc1\td1\t2\nc1\td2\t0\nc2\td1\t-1",
-    ],
-)
-def test_qrels_in_both_forms(tmp_path, content):
-    assert read_qrels(write(tmp_path / "qrels", content)) == {"c1": {"d1": 2, "d2": 0}, "c2": {"d1": -1}}
-
-
-def test_ids_with_spaces_in_a_file_with_tabs(tmp_path):
+    ):
+        assert read_qrels(write(tmp_path / "qrels", content)) == {"c1": {"d1": 2, "d2": 0}, "c2": {"d1": -1}}
     assert read_qrels(write(tmp_path / "a.tsv", BEIR + "claim 1\td 1\t1\n")) == {"claim 1": {"d 1": 1}}
 
 
@@ -41,11 +35,10 @@ QRELS = {
 }
 
 
-@pytest.mark.parametrize("case", QRELS)
-def test_bad_qrels(tmp_path, case):
-    content, words = QRELS[case]
-    path = write(tmp_path / "qrels", content)
-    assert f"{path} {words}" in refusal(read_qrels, path)
+def test_bad_qrels(tmp_path):
+    for content, words in QRELS.values():
+        path = write(tmp_path / "qrels", content)
+        assert f"{path} {words}" in refusal(read_qrels, path)
 
 
 def test_a_run_by_hand(tmp_path):
@@ -54,6 +47,8 @@ def test_a_run_by_hand(tmp_path):
         ("c2", [("d1", 9.5), ("d2", 9.5)]),
         ("c1", [("d2", -0.5)]),
     ]
+    equal_ranks = read_run(write(tmp_path / "own.run", "c1 Q0 d1 0 1 t\nc1 Q0 d2 0 2 t\n"))
+    assert list(equal_ranks["c1"]) == ["d2", "d1"]
 
 
 def test_the_order_of_lines_changes_nothing_but_the_order_of_claims(tmp_path):
@@ -98,38 +93,23 @@ RUNS = {
 }
 
 
-@pytest.mark.parametrize("case", RUNS)
-def test_bad_runs(tmp_path, case):
-    content, words = RUNS[case]
-    path = write(tmp_path / "own.run", content)
-    message = refusal(read_run, path)
-    assert f"{path} {words}" in message
-    assert "out of order" not in case or "number the ranks by score, the highest first" in message
+def test_bad_runs(tmp_path):
+    for content, words in RUNS.values():
+        path = write(tmp_path / "own.run", content)
+        assert f"{path} {words}" in refusal(read_run, path)
 
 
-def test_ranks_that_are_all_the_same_leave_it_to_the_scores(tmp_path):
-    run = read_run(write(tmp_path / "own.run", "c1 Q0 d1 0 1 t\nc1 Q0 d2 0 2 t\n"))
-    assert list(run["c1"]) == ["d2", "d1"]
-
-
-@pytest.mark.parametrize(
-    ("run", "tag", "words"),
-    [
+def test_what_a_run_cannot_hold_leaves_no_file(tmp_path):
+    path = write(tmp_path / "own.run", "before")
+    for run, tag, words in (
         ({"claim 1": {"d": 1.0}}, "t", "claim id 'claim 1'"),
-        ({"c": {"d\t1": 1.0}}, "t", "document id 'd\\t1'"),
         ({"c": {"": 1.0}}, "t", "document id ''"),
         ({"c": {"d": 1.0}}, "my tag", "tag 'my tag'"),
         ({"c": {"d": float("nan")}}, "t", "has the score nan"),
-    ],
-)
-def test_what_a_run_cannot_hold_leaves_no_file(tmp_path, run, tag, words):
-    path = write(tmp_path / "own.run", "before")
-    assert words in refusal(write_run, path, run, tag)
-    assert path.read_text() == "before"
-    assert list(tmp_path.iterdir()) == [path]
-
-
-def test_a_place_that_cannot_be_written_to(tmp_path):
+    ):
+        assert words in refusal(write_run, path, run, tag)
+        assert path.read_text() == "before"
+        assert list(tmp_path.iterdir()) == [path]
     with pytest.raises(DiskError, match=r"gone/own\.run could not be written"):
         write_run(tmp_path / "gone/own.run", {"c": {"d": 1.0}}, "t")
 

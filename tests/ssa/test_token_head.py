@@ -6,7 +6,6 @@ import pytest
 import torch
 from torch.nn.functional import cross_entropy
 
-from headwise.errors import InputError
 from headwise.ssa.model import IGNORED, TokenHead, kept_tokens, pool, token_loss
 
 
@@ -53,45 +52,7 @@ def test_it_is_a_slow_loop_over_tokens(positions):
             assert found[example, token].tolist() == pytest.approx(expected, abs=1e-10)
 
 
-def test_as_many_parameters_as_the_authors_have():
-    """593 666 shared; theirs has 788 736 with 128 decoders, and no bias in these: 256 numbers fewer than ours."""
-    count = [sum(each.numel() for each in TokenHead(768, positions=some).parameters()) for some in (None, 128)]
-    assert count == [593_666, 788_736 + 2 * 128]
-
-
-def test_fresh_weights():
-    head = TokenHead(64, positions=50, spread=0.02)
-    assert float(head.transform.weight.detach().std()) == pytest.approx(0.02, rel=0.05)
-    assert float(head.decoder.detach().std()) == pytest.approx(0.02, rel=0.05)
-    assert not head.transform.bias.any()
-    assert not head.decoder_bias.any()
-
-
-def test_without_whereof_their_own_the_place_does_not_matter():
-    head, states = lively(TokenHead(6)), torch.randn(1, 3, 6)
-    assert torch.equal(head(states, torch.tensor([[0, 1, 2]])), head(states, torch.tensor([[2, 999, 0]])))
-
-
-def test_only_the_decoders_of_where_that_were_there_learn():
-    head = TokenHead(6, positions=5)
-    head(torch.randn(1, 3, 6), torch.tensor([[0, 1, 3]])).sum().backward()
-    assert head.decoder.grad.flatten(1).any(1).tolist() == [True, True, False, True, False]
-    assert head.decoder_bias.grad.any(1).tolist() == [True, True, False, True, False]
-
-
-def test_a_longer_text_than_there_are_decoders():
-    head = TokenHead(6, positions=3)
-    # A batch may be wider than that, as long as only padding is.
-    assert head(torch.randn(1, 5, 6), torch.tensor([[0, 1, 2, 2, 2]])).shape == (1, 5, 2)
-    with pytest.raises(InputError, match=r"4 tokens long.*each of 3 positions \(share_weight: false\).*max_length=3"):
-        head(torch.randn(1, 5, 6), torch.tensor([[0, 1, 2, 3, 3]]))
-
-
 # -- pooling -------------------------------------------------------------------------------------------------------
-
-# The example of the authors' formulas: five tokens, of which the middle three are text.
-SCORES = torch.tensor([[0.9, 0.8, 0.2, 0.6, 0.95]])
-TEXT = torch.tensor([[False, True, True, True, False]])
 
 
 def weights_of(values, kept):
@@ -121,12 +82,6 @@ def test_pooling_is_the_slow_reference_on_random_input():
         assert pool(states, values, kept)[row].tolist() == pytest.approx(context.tolist(), abs=1e-12)
 
 
-def test_tokens_at_the_threshold_are_kept_and_all_text_where_none_reaches_it():
-    assert kept_tokens(torch.tensor([[0.5, 0.25]]), torch.ones(1, 2, dtype=torch.bool), 0.5).tolist() == [[True, False]]
-    assert torch.equal(kept_tokens(SCORES, TEXT, 0.99), TEXT)
-    assert weights_of(SCORES, TEXT)[~TEXT].tolist() == [0, 0]
-
-
 def test_pooling_has_a_finite_gradient_to_the_scores_but_not_through_the_threshold():
     scores = torch.tensor([[0.2, 0.5, 0.9], [0.2, 0.5, 0.9]], dtype=torch.float64, requires_grad=True)
     text = torch.tensor([[True] * 3, [False] * 3])
@@ -152,13 +107,12 @@ def test_the_loss_by_hand():
     assert float(loss) == pytest.approx(-(math.log(0.8) + math.log(0.7) + soft) / 3, rel=1e-6)
 
 
-@pytest.mark.parametrize("kind", [torch.float32, torch.int64])
-def test_with_hard_labels_it_is_the_cross_entropy_over_all_labelled_tokens(kind):
+def test_with_hard_labels_it_is_the_cross_entropy_over_all_labelled_tokens():
     """A flat mean over the batch, not a mean of the examples' means."""
     logits = torch.randn(4, 7, 2, requires_grad=True)
     labels = torch.randint(0, 2, (4, 7)).masked_fill(torch.rand(4, 7) < 0.4, -100)
     expected = cross_entropy(logits.flatten(0, 1), labels.flatten())
-    actual = token_loss(logits, labels.to(kind))
+    actual = token_loss(logits, labels.float())
     torch.testing.assert_close(actual, expected)
     gradients = [torch.autograd.grad(each, logits)[0] for each in (actual, expected)]
     torch.testing.assert_close(*gradients)
@@ -171,8 +125,5 @@ def test_without_a_labelled_token_the_loss_is_0_and_has_no_gradient():
     loss.backward()
     assert loss.item() == 0
     assert not logits.grad.any()
-
-
-def test_the_loss_is_finite_where_the_head_is_sure_and_wrong():
-    logits = torch.tensor([[[60.0, -60.0], [-60.0, 60.0]]])
-    assert float(token_loss(logits, torch.tensor([[1.0, 1.0]]))) == pytest.approx(60)
+    sure_and_wrong = torch.tensor([[[60.0, -60.0], [-60.0, 60.0]]])
+    assert float(token_loss(sure_and_wrong, torch.tensor([[1.0, 1.0]]))) == pytest.approx(60)

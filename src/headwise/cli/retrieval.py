@@ -121,11 +121,9 @@ def rerank(
     as_json: AsJson = False,
 ) -> None:
     """Order the candidates of every claim by the model of RUN: a TREC run. Resumes where it was stopped."""
-    from headwise.retrieval.rerank import is_table, read_candidates, remove_finished, rerank
+    from headwise.retrieval.rerank import is_table, read_candidates, rerank
     from headwise.retrieval.search import PRECISIONS
 
-    if output is not None:
-        remove_finished(output)
     with _output_files(output, per_query, overwrite=overwrite, as_json=as_json), progress() as shown:
         if precision not in PRECISIONS:
             raise InputError(f"--precision {precision}: {choices(precision, PRECISIONS)}.")
@@ -139,16 +137,7 @@ def rerank(
             papers = collection_of(folder, collection, layout=layout, gold=gold, drop_unknown=drop_unknown)
         read = read_candidates(candidates, papers, shown, split=split, top=top, cache=cache)
         _check_judged(read.claims.qrels, per_query)
-        ranking = rerank(
-            folder,
-            read,
-            shown,
-            batch=batch,
-            precision=precision,
-            cache=cache,
-            output=output,
-            overwrite=overwrite,
-        )
+        ranking = rerank(folder, read, shown, batch=batch, precision=precision, cache=cache)
         _write(ranking, output, per_query)
         shown.end()
         summary = {"run": str(folder), **ranking.summary}

@@ -1,15 +1,13 @@
-"""BM25 over a corpus, with an index that is kept on disk and mapped into memory.
-
-Shapes: N documents, T words of all of them.
-"""
+"""BM25 over a corpus, with an index that is kept on disk and mapped into memory."""
 
 from __future__ import annotations
 
 import unicodedata
 from array import array
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,13 +23,10 @@ from headwise.retrieval.corpus import EVERY, Corpus, open_corpus
 if TYPE_CHECKING:  # it would load all that training needs
     from headwise.training.callbacks import Listener
 
-INSTALL = "pip install 'headwise[retrieval]'"
 NONE = "none"
 # Goes into the hash: raise it when the same options come to mean other scores.
 FORMAT = 1
 METHOD = "lucene"
-# How often the words of a corpus are read: by us, and for lengths, counts and scores by bm25s.
-PASSES = 4
 
 
 @dataclass(frozen=True)
@@ -51,7 +46,7 @@ class Words:
 
     def __post_init__(self) -> None:
         """Refuse unknown languages."""
-        for name, known in (("stem", _import_stemmer().algorithms()), ("stop_words", stop_word_lists())):
+        for name, known in (("stem", _library("Stemmer").algorithms()), ("stop_words", stop_word_lists())):
             value = getattr(self, name)
             if value != NONE and value not in known:
                 raise InputError(f"{name} {value!r}: expected a language; {choices(value, [*known, NONE])}.")
@@ -68,44 +63,34 @@ class Words:
 
     def stemmer(self) -> Callable[[str], str]:
         """The function that cuts the ending off a word."""
-        return str if self.stem == NONE else _stemmer(self.stem)
+        return _stemmer(self.stem)
 
     def fingerprint(self) -> dict[str, Any]:
         """What decides the words: options, and versions of the libraries."""
         versions = {"pattern": digest(word_pattern().pattern), "unicode": unicodedata.unidata_version}
         if self.stem != NONE:
-            versions["PyStemmer"] = _import_stemmer().version()
+            versions["PyStemmer"] = _library("Stemmer").version()
         return {"stem": self.stem, "stop_words": sorted(self.left_out()), **versions}
 
 
 def stop_word_lists() -> Mapping[str, tuple[str, ...]]:
     """The lists of stop words of bm25s."""
-    stopwords = import_bm25s().stopwords
     names = {"EN": "english", "EN_PLUS": "english_plus"}
-    lists = {name[10:]: value for name, value in vars(stopwords).items() if name.startswith("STOPWORDS_")}
+    lists = {name[10:]: value for name, value in vars(_library("bm25s").stopwords).items() if name[:10] == "STOPWORDS_"}
     return {names.get(name, name.lower()): value for name, value in lists.items()}
 
 
-def import_bm25s() -> Any:
-    """The library bm25s, or an error with the command that installs it."""
+def _library(name: str) -> Any:
     try:
-        import bm25s  # type: ignore[import-untyped]
+        return import_module(name)
     except ImportError:
-        raise InputError(f"the search needs bm25s: install it by {INSTALL}.") from None
-    return bm25s
-
-
-def _import_stemmer() -> Any:
-    try:
-        import Stemmer  # type: ignore[import-not-found]
-    except ImportError:
-        raise InputError(f"the search needs PyStemmer: install it by {INSTALL}.") from None
-    return Stemmer
+        package = {"Stemmer": "PyStemmer"}.get(name, name)
+        raise InputError(f"the search needs {package}: install it by pip install 'headwise[retrieval]'.") from None
 
 
 @cache
 def _stemmer(language: str) -> Callable[[str], str]:
-    stem: Callable[[str], str] = _import_stemmer().Stemmer(language).stemWord
+    stem: Callable[[str], str] = str if language == NONE else _library("Stemmer").Stemmer(language).stemWord
     return stem
 
 
@@ -143,17 +128,9 @@ class Index:
     """An index that `open_index` has built or found."""
 
     def __init__(self, folder: Path, corpus: Corpus, words: Words, *, built: bool = False) -> None:
-        """Open a folder.
-
-        Args:
-            folder: of the index.
-            corpus: the documents it was built from.
-            words: how it cuts texts.
-            built: whether it was built now, or found.
-        """
-        self.folder, self.corpus, self.built = folder, corpus, built
-        self._words = words
-        self._model = import_bm25s().BM25.load(folder, mmap=True, allow_pickle=False, show_progress=False)
+        """Open the folder of an index of these documents, which were cut into these words now (`built`) or before."""
+        self.folder, self.corpus, self.built, self._words = folder, corpus, built, words
+        self._model = _library("bm25s").BM25.load(folder, mmap=True, allow_pickle=False, show_progress=False)
         # As plain arrays, since slices of memmap objects are slow to make; they still read from the files.
         for name in ("data", "indices", "indptr"):
             self._model.scores[name] = self._model.scores[name].view(np.ndarray)
@@ -216,7 +193,7 @@ def open_index(
         listener: receives progress, if something has to be built.
     """
     options = options or IndexOptions()
-    library = import_bm25s()
+    library = _library("bm25s")
     corpus = open_corpus(collection, cache, rebuild=rebuild, listener=listener)
     about = {
         "documents": corpus.key,
@@ -230,16 +207,18 @@ def open_index(
     def build(draft: Path) -> Mapping[str, Any]:
         if listener is not None:
             listener.start("index", len(corpus))
-        tokens = _NumberedWords(corpus, options.words, listener)
-        if not tokens.vocab:
+        documents, vocabulary = _numbered_words(corpus, options.words, listener)
+        if not vocabulary:
             raise InputError(
                 f"none of the {len(corpus)} documents has a word to search for: they hold only stop words or signs; "
                 "choose other stop words."
             )
         # scipy sorts by counting; the other backend of bm25s takes twice the memory.
         model = library.BM25(k1=options.k1, b=options.b, method=METHOD, csc_backend="scipy")
-        model.index(tokens, create_empty_token=False, show_progress=False)
+        model.index((documents, vocabulary), create_empty_token=False, show_progress=False)
         model.save(draft, allow_pickle=False, show_progress=False)
+        if listener is not None:
+            listener.advance(len(corpus))
         return {"about": about}
 
     try:
@@ -250,48 +229,17 @@ def open_index(
     return Index(folder, corpus, options.words, built=built)
 
 
-class _NumberedWords:
-    """The words of all documents as numbers, in the form that bm25s takes: `ids`, a list per document, and `vocab`.
-
-    The lists are made while bm25s reads them. That takes 4 bytes a word; lists in a list would take 8 for each
-    reference, and 32 more for many numbers.
-    """
-
-    def __init__(self, corpus: Corpus, words: Words, listener: Listener | None) -> None:
-        """Cut all documents into words, and number these in the order in which they first occur."""
-        self.vocab: dict[str, int] = {}
-        self._listener, self._passes, self._count = listener, 0, len(corpus)
-        numbers, starts = array("i"), array("q", [0])
-        # Word of a text -> number of its stem; -1 for stop words.
-        known, stem = dict.fromkeys(words.left_out(), -1), words.stemmer()
-        for position in range(len(corpus)):
-            text = plain_words(corpus.text(position))
-            for word in [word for word in text if word not in known]:
-                known[word] = self.vocab.setdefault(stem(word), len(self.vocab))
-            numbers.extend([number for number in map(known.__getitem__, text) if number >= 0])
-            starts.append(len(numbers))
-            self._report(position + 1)
-        self._numbers = np.frombuffer(numbers, np.int32)  # [T]
-        self._starts = np.frombuffer(starts, np.int64)  # [N+1]
-
-    @property
-    def ids(self) -> _NumberedWords:
-        """The lists: this object, which can be iterated over more than once."""
-        return self
-
-    def __len__(self) -> int:
-        """How many documents there are."""
-        return self._count
-
-    def __iter__(self) -> Iterator[list[int]]:
-        """The numbers of one document after the other."""
-        self._passes += 1
-        starts = self._starts.tolist()
-        for position, (start, end) in enumerate(zip(starts[:-1], starts[1:], strict=True)):
-            yield self._numbers[start:end].tolist()
-            self._report(position + 1)
-
-    def _report(self, done: int) -> None:
-        """Progress as a share of all passes; a later bm25s may need more of them."""
-        if self._listener is not None and (done % EVERY == 0 or done == self._count):
-            self._listener.advance(min((self._passes * self._count + done) // PASSES, self._count))
+def _numbered_words(corpus: Corpus, words: Words, listener: Listener | None) -> tuple[list[array[int]], dict[str, int]]:
+    """The words of each document as numbers, and the number of each word, in the order in which they first occur."""
+    vocabulary: dict[str, int] = {}
+    # Word of a text -> number of its stem; -1 for stop words.
+    known, stem, documents = dict.fromkeys(words.left_out(), -1), words.stemmer(), []
+    for position in range(len(corpus)):
+        text = plain_words(corpus.document(position).whole)
+        for word in [word for word in text if word not in known]:
+            known[word] = vocabulary.setdefault(stem(word), len(vocabulary))
+        # Arrays take 4 bytes a word, lists would take 8 for each reference.
+        documents.append(array("i", [number for number in map(known.__getitem__, text) if number >= 0]))
+        if listener is not None and (position + 1) % EVERY == 0:
+            listener.advance((position + 1) // 2)  # bm25s takes about as long
+    return documents, vocabulary

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
@@ -54,21 +55,30 @@ class Collection:
     files: tuple[Path, ...]
     """The files that hold the documents: their content decides whether an index can be used again."""
     documents: Callable[[], Iterator[Document]]
-    claims: Mapping[str, str]
+    claims: dict[str, str] = field(default_factory=dict)
     """Id -> text."""
-    qrels: Mapping[str, Qrels]
+    qrels: dict[str, Qrels] = field(default_factory=dict)
     """Split -> judgements; claims without a document above 0 are in none of them."""
-    qrels_files: Mapping[str, Path] = field(default_factory=dict)
+    qrels_files: dict[str, Path] = field(default_factory=dict)
     """Split -> the file of its judgements, for messages."""
-    given: Mapping[str, Callable[[], Iterator[GivenPair]]] = field(default_factory=dict)
+    given: dict[str, Callable[[], Iterator[GivenPair]]] = field(default_factory=dict)
     """Split -> labelled pairs of the data, if it has any."""
-    members: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    members: dict[str, tuple[str, ...]] = field(default_factory=dict)
     """Split -> all its claims, judged or not, if the data says so: none of them may be trained on for another."""
-    notes: Sequence[str] = ()
+    notes: list[str] = field(default_factory=list)
     """What was left out, for the log."""
     folder: Path | None = None
     drop_unknown: bool = False
     """Whether `check_documents` leaves out judgements of unknown documents instead of refusing them."""
+
+    def add_split(self, split: str, path: Path, judged: Qrels, *, answer: str = "relevant document") -> None:
+        """Add the judgements of a split while files are read; claims without an answer are only its members."""
+        answered = _with_answer(judged)
+        self.members[split] = tuple(judged)
+        if answered:
+            self.qrels[split], self.qrels_files[split] = answered, path
+        if left := len(judged) - len(answered):
+            self.notes.append(f"{path}: {left} of {len(judged)} claims have no {answer} and are not judged")
 
 
 @dataclass(frozen=True)
@@ -98,8 +108,9 @@ def choose_claims(collection: Collection, split: str | None) -> Claims:
     if split not in collection.qrels:
         known = [*collection.qrels, EVERY_CLAIM]
         raise InputError(f"{collection.name} has no split {split!r}: {choices(split, known)}.")
-    judged_claims = collection.qrels[split]
-    return Claims(split, {claim: collection.claims[claim] for claim in judged_claims}, judged_claims)
+    return Claims(
+        split, {claim: collection.claims[claim] for claim in collection.qrels[split]}, collection.qrels[split]
+    )
 
 
 def check_documents(collection: Collection, known: Container[str], *, drop_unknown: bool = False) -> Collection:
@@ -110,41 +121,41 @@ def check_documents(collection: Collection, known: Container[str], *, drop_unkno
         known: the ids of all documents.
         drop_unknown: leave such judgements out instead of refusing them, and claims that then have no answer.
     """
-    qrels, notes = dict(collection.qrels), list(collection.notes)
-    unknown = {
-        split: [(claim, document) for claim, grades in judged.items() for document in grades if document not in known]
-        for split, judged in qrels.items()
-    }
-    unknown = {split: pairs for split, pairs in unknown.items() if pairs}
-    if not unknown:
-        return collection
-    if not (drop_unknown or collection.drop_unknown):
-        split, pairs = next(iter(unknown.items()))
-        path, (claim, document) = collection.qrels_files.get(split), pairs[0]
+    unknown = [
+        (split, claim, document)
+        for split, judged in collection.qrels.items()
+        for claim, grades in judged.items()
+        for document in grades
+        if document not in known
+    ]
+    if unknown and not (drop_unknown or collection.drop_unknown):
+        split, claim, document = unknown[0]
+        path = collection.qrels_files.get(split)
         line = line_of(path, claim, document) if path else None
-        more = sum(map(len, unknown.values())) - 1
+        more = f", and neither are those of {len(unknown) - 1} more judgements" if len(unknown) > 1 else ""
         raise InputError(
             f"{path or f'split {split}'}{f' line {line}' if line else ''}: document {document!r}, judged for claim "
-            f"{claim!r}, is not in the corpus{f', and neither are those of {more} more judgements' if more else ''}; "
-            "correct the ids, or leave such judgements out with drop_unknown=True."
+            f"{claim!r}, is not in the corpus{more}; correct the ids, or leave such judgements out with "
+            "drop_unknown=True."
         )
-    for split, pairs in unknown.items():
-        where = collection.qrels_files.get(split, split)
-        kept = {
-            claim: {document: grade for document, grade in grades.items() if document in known}
-            for claim, grades in qrels[split].items()
-        }
-        answered = {claim: grades for claim, grades in kept.items() if any(grade > 0 for grade in grades.values())}
-        if not answered:
+    qrels, notes = dict(collection.qrels), list(collection.notes)
+    for split, count in Counter(split for split, _, _ in unknown).items():
+        where, judged = collection.qrels_files.get(split, split), qrels[split]
+        parts = {claim: {name: grade for name, grade in judged[claim].items() if name in known} for claim in judged}
+        qrels[split] = _with_answer(parts)
+        if not qrels[split]:
             raise InputError(
                 f"{where}: no claim has an answer in the corpus; check that judgements and corpus use the same ids."
             )
         notes.append(
-            f"{where}: {len(pairs)} judgements of documents that are not in the corpus are left out, and with them "
-            f"{len(qrels[split]) - len(answered)} claims without another answer"
+            f"{where}: {count} judgements of documents that are not in the corpus are left out, and with them "
+            f"{len(judged) - len(qrels[split])} claims without another answer"
         )
-        qrels[split] = answered
     return replace(collection, qrels=qrels, notes=notes)
+
+
+def _with_answer(judged: Qrels) -> Qrels:
+    return {claim: grades for claim, grades in judged.items() if any(grade > 0 for grade in grades.values())}
 
 
 def line_of(path: Path, *ids: str) -> int | None:
@@ -159,25 +170,56 @@ def line_of(path: Path, *ids: str) -> int | None:
     return second
 
 
-class Splits:
-    """The claims and judgements of a collection that is being read, split by split."""
+# The files of a collection.
 
-    def __init__(self) -> None:
-        """Begin with nothing."""
-        self.claims: dict[str, str] = {}
-        self.qrels: dict[str, Qrels] = {}
-        self.qrels_files: dict[str, Path] = {}
-        self.members: dict[str, tuple[str, ...]] = {}
-        self.notes: list[str] = []
 
-    def add(self, split: str, path: Path, judged: Qrels, *, answer: str = "relevant document") -> None:
-        """Add the claims of a split; those without an answer are members of it, but have no judgements."""
-        answered = {claim: grades for claim, grades in judged.items() if any(grade > 0 for grade in grades.values())}
-        self.members[split] = tuple(judged)
-        if answered:
-            self.qrels[split], self.qrels_files[split] = answered, path
-        if left := len(judged) - len(answered):
-            self.notes.append(f"{path}: {left} of {len(judged)} claims have no {answer} and are not judged")
+@dataclass(frozen=True)
+class Location:
+    """The files of a collection, in a folder or in a zip."""
+
+    root: Path
+    files: dict[str, Path]
+    """By their names below the root, those of gzipped files without .gz: of a plain and a gzipped file the first."""
+    archive: Path | None = None
+
+    @classmethod
+    def of(cls, root: Path, names: Iterable[str], archive: Path | None = None) -> Location:
+        """The files with these names."""
+        files: dict[str, Path] = {}
+        for name in sorted(names):
+            files.setdefault(name.removesuffix(".gz"), root / name)
+        return cls(root, files, archive)
+
+    def on_disk(self, *paths: Path) -> tuple[Path, ...]:
+        """The files that hold these: themselves, or the zip that they are in."""
+        return paths if self.archive is None else (self.archive,)
+
+
+def locations(folder: Path) -> list[Location]:
+    """Where to look: in the folder, then in its zip if it holds exactly one; a zip may also be named itself."""
+    archives, results = [folder], []
+    if folder.is_dir():
+        parts = [part for part in (folder, folder / "qrels") if part.is_dir()]
+        paths = [path for part in parts for path in part.iterdir() if path.is_file()]
+        archives = [path for path in folder.iterdir() if is_archive(path)]
+        results.append(Location.of(folder, (path.relative_to(folder).as_posix() for path in paths)))
+    elif not is_archive(folder):
+        if folder.is_file():
+            raise InputError(f"{folder} is a file: expected a folder with a collection, or a zip of one; name that.")
+        raise InputError(f"{folder} does not exist: correct the path or put the collection there.")
+    if len(archives) == 1:
+        names = members(archives[0])
+        # If all lie in one folder, as in the downloads of BEIR, that folder is the root.
+        tops = {PurePosixPath(name).parts[0] for name in names if "/" in name and not name.startswith("qrels/")}
+        top = tops.pop() if len(tops) == 1 and all("/" in name for name in names) else ""
+        short = (name.removeprefix(f"{top}/") if top else name for name in names)
+        results.append(Location.of(archives[0] / top, short, archives[0]))
+    return results
+
+
+def in_order(splits: Iterable[str]) -> list[str]:
+    """Names of splits as they are used: train, dev, validation, test, then others by name."""
+    return sorted(splits, key=lambda split: (SPLITS.index(split) if split in SPLITS else len(SPLITS), split))
 
 
 @dataclass(frozen=True)
@@ -198,19 +240,15 @@ class Record:
             self.refuse(f"expected the key {key!r}, got {', '.join(map(repr, self.values)) or 'none'}; add it.")
         return self.values[key]
 
-    def id(self, key: str) -> str:
-        """An id as text."""
-        return checked_id(self.value(key), f"{self.path} line {self.line}")
-
-    def pmid(self, key: str) -> str:
-        """An id that is a number, as text."""
-        return checked_pmid(self.value(key), f"{self.path} line {self.line}")
+    def id(self, key: str, *, number: bool = False) -> str:
+        """An id as text; see `checked_id`."""
+        return checked_id(self.value(key), f"{self.path} line {self.line}", number=number)
 
     def text(self, value: Any, what: str) -> str:
         """Text without white space around it."""
         if not isinstance(value, str):
             self.refuse(f"expected text as {what}, got {value!r}; write it as a string.")
-        return whole_characters(value.strip())
+        return _whole_characters(value.strip())
 
     def claim(self, key: str) -> str:
         """The text of a claim, which may not be empty."""
@@ -225,6 +263,21 @@ class Record:
         if not (title or text):
             self.refuse(f"document {id!r} is empty; write its title or its text, or take it out.")
         return Document(id, title, text) if text else Document(id, "", title)
+
+
+def checked_id(value: Any, where: str, *, number: bool = False) -> str:
+    """An id as text; whole numbers count. A `number` may be written as 17.0, as pandas does in columns with gaps."""
+    if number and isinstance(value, float):
+        value = str(value)
+    text = str(value).strip() if isinstance(value, str | int) and not isinstance(value, bool) else ""
+    if not text or _whole_characters(text) != text:
+        raise InputError(f"{where}: expected an id, got {value!r}; write text or a whole number.")
+    return re.sub(r"^(\d+)\.0+$", r"\1", text) if number else text
+
+
+def _whole_characters(text: str) -> str:
+    """Text with a replacement character for every lone surrogate, which no file and no tokenizer takes."""
+    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
 def json_records(path: Path) -> Iterator[Record]:
@@ -251,101 +304,27 @@ def table_records(path: Path, columns: Sequence[str]) -> Iterator[Record]:
     def refuse(sentence: str) -> NoReturn:
         raise InputError(sentence)
 
-    rows = table.rows(columns, None, refuse)
-    return (Record(path, line, dict(zip(columns, fields, strict=True))) for line, fields in rows)
-
-
-def checked_id(value: Any, where: str) -> str:
-    """An id as text; whole numbers count."""
-    text = str(value).strip() if isinstance(value, str | int) and not isinstance(value, bool) else ""
-    if not text or whole_characters(text) != text:
-        raise InputError(f"{where}: expected an id, got {value!r}; write text or a whole number.")
-    return text
-
-
-def checked_pmid(value: Any, where: str) -> str:
-    """An id that is a number, as text; pandas writes 17.0 for 17 in columns with gaps."""
-    return re.sub(r"^(\d+)\.0+$", r"\1", checked_id(str(value) if isinstance(value, float) else value, where))
-
-
-def whole_characters(text: str) -> str:
-    """Text with a replacement character for every lone surrogate, which no file and no tokenizer takes."""
-    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    for line, fields in table.rows(columns, None, refuse):
+        yield Record(path, line, dict(zip(columns, fields, strict=True)))
 
 
 def unique_documents(
-    records: Callable[[], Iterator[Record]], document_of: Callable[[Record], Document]
-) -> Callable[[], Iterator[Document]]:
-    """The documents of a file, read again at each call; ids that came before are refused."""
-
-    def documents() -> Iterator[Document]:
-        lines: dict[str, int] = {}
-        for record in records():
-            document = document_of(record)
-            first = lines.setdefault(document.id, record.line)
-            if first != record.line:
-                record.refuse(
-                    f"document id {document.id!r} was on line {first} before; keep one of the two, or give one another "
-                    "id."
-                )
-            yield document
-
-    return documents
+    records: Callable[[Path], Iterator[Record]], path: Path, document_of: Callable[[Record], Document]
+) -> Iterator[Document]:
+    """The documents of a file; ids that came before are refused."""
+    lines: dict[str, int] = {}
+    for record in records(path):
+        document = document_of(record)
+        first = lines.setdefault(document.id, record.line)
+        if first != record.line:
+            record.refuse(
+                f"document id {document.id!r} was on line {first} before; keep one of the two, or give one another id."
+            )
+        yield document
 
 
-def beir_documents(corpus: Path) -> Callable[[], Iterator[Document]]:
+def beir_documents(corpus: Path) -> Iterator[Document]:
     """The documents of a corpus.jsonl as in BEIR."""
-
-    def document(record: Record) -> Document:
-        return record.document(record.id("_id"), record.text(record.value("text"), "'text'"))
-
-    return unique_documents(lambda: json_records(corpus), document)
-
-
-def in_order(splits: Iterable[str]) -> list[str]:
-    """Names of splits as they are used: train, dev, validation, test, then others by name."""
-    return sorted(splits, key=lambda split: (SPLITS.index(split) if split in SPLITS else len(SPLITS), split))
-
-
-@dataclass(frozen=True)
-class Location:
-    """The files of a collection, in a folder or in a zip."""
-
-    root: Path
-    names: tuple[str, ...]
-    archive: Path | None = None
-
-    def find(self, *names: str) -> Path | None:
-        """The first of these files that is there, plain or gzipped."""
-        present = (name for plain in names for name in (plain, f"{plain}.gz") if name in self.names)
-        name = next(present, None)
-        return None if name is None else self.root / name
-
-    def on_disk(self, *paths: Path) -> tuple[Path, ...]:
-        """The files that hold these: themselves, or the zip that they are in."""
-        return paths if self.archive is None else (self.archive,)
-
-
-def locations(folder: Path) -> list[Location]:
-    """Where to look: in the folder, then in its zip if it holds exactly one; a zip may also be named itself."""
-    if is_archive(folder):
-        archives = [folder]
-    elif folder.is_dir():
-        archives = [path for path in folder.iterdir() if is_archive(path)]
-    elif folder.is_file():
-        raise InputError(f"{folder} is a file: expected a folder with a collection, or a zip of one; name that.")
-    else:
-        raise InputError(f"{folder} does not exist: correct the path or put the collection there.")
-    found = []
-    if folder.is_dir():
-        parts = [part for part in (folder, folder / "qrels") if part.is_dir()]
-        paths = [path for part in parts for path in part.iterdir() if path.is_file()]
-        found.append(Location(folder, tuple(sorted(path.relative_to(folder).as_posix() for path in paths))))
-    if len(archives) == 1:
-        names = members(archives[0])
-        # If all lie in one folder, as in the downloads of BEIR, that folder is the root.
-        tops = {PurePosixPath(name).parts[0] for name in names if "/" in name and not name.startswith("qrels/")}
-        top = tops.pop() if len(tops) == 1 and all("/" in name for name in names) else ""
-        short = sorted(name.removeprefix(f"{top}/") if top else name for name in names)
-        found.append(Location(archives[0] / top, tuple(short), archives[0]))
-    return found
+    return unique_documents(
+        json_records, corpus, lambda row: row.document(row.id("_id"), row.text(row.value("text"), "'text'"))
+    )

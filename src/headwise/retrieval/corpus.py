@@ -66,28 +66,20 @@ class Corpus:
             data[start:end].decode("utf-8", SURROGATES) for start, end in zip(starts, starts[1:], strict=False)
         )
 
-    def position(self, document: str) -> int:
-        """The position of the document with this id."""
-        if document not in self._positions:
-            raise InputError(
-                f"there is no document {document!r} among the {len(self)} of the corpus: correct the id, or add the "
-                "document."
-            )
-        return self._positions[document]
-
     def document(self, position: int) -> Document:
         """The document at a position."""
         title, text, end = self._starts[2 * position : 2 * position + 3].tolist()
         parts = (self._texts[title:text], self._texts[text:end])
         return Document(self.ids[position], *(part.decode("utf-8", SURROGATES) for part in parts))
 
-    def text(self, position: int) -> str:
-        """Title and text of the document at a position."""
-        return self.document(position).whole
-
     def text_of(self, document: str) -> str:
         """Title and text of the document with this id."""
-        return self.text(self.position(document))
+        if document not in self._positions:
+            raise InputError(
+                f"there is no document {document!r} among the {len(self)} of the corpus: correct the id, or add the "
+                "document."
+            )
+        return self.document(self._positions[document]).whole
 
     @cached_property
     def _positions(self) -> dict[str, int]:
@@ -114,11 +106,7 @@ def documents_key(collection: Collection) -> str:
 
 
 def open_corpus(
-    collection: Collection,
-    cache: Path | None = None,
-    *,
-    rebuild: bool = False,
-    listener: Listener | None = None,
+    collection: Collection, cache: Path | None = None, *, rebuild: bool = False, listener: Listener | None = None
 ) -> Corpus:
     """The documents of a collection: found in the cache under their hash, or written there now.
 

@@ -18,7 +18,7 @@ Shapes: T tokens of the pair, C of them of the claim, W words with tokens, P of 
 from __future__ import annotations
 
 import re
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -85,10 +85,6 @@ class Explanation:
     def strongest(self, count: int = 10) -> list[Word]:
         """The words with the largest shares, the largest first, the first of equals before the others."""
         return sorted(self.words, key=lambda word: -word.share)[:count]
-
-    def as_dict(self) -> dict[str, Any]:
-        """Plain numbers and lists, as JSON takes them."""
-        return asdict(self)
 
 
 def explain(

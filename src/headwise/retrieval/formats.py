@@ -17,10 +17,10 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path, PurePosixPath
-from typing import Any
+from typing import NamedTuple
 
 from headwise.errors import InputError, choices
 from headwise.retrieval import cross_genre
@@ -29,7 +29,6 @@ from headwise.retrieval.collections import (
     Document,
     Location,
     Record,
-    Splits,
     beir_documents,
     checked_id,
     in_order,
@@ -45,7 +44,8 @@ GOLDS = ("evidence", "cited")
 NEEDS = {
     "beir": "corpus.jsonl and queries.jsonl (and qrels/*.tsv to train and to score)",
     "scifact": "claims_*.csv and corpus_train.csv, or claims_*.jsonl and corpus.jsonl",
-    "cross-genre": cross_genre.NEEDS,
+    "cross-genre": "a CSV or TSV file with the columns Hypothesis, Premise, PMID and Entails per split, named with "
+    "train, dev, validation or test",
 }
 
 
@@ -68,18 +68,18 @@ def read_collection(
         raise InputError(f"gold: {gold} is for SciFact, and {folder} is in the layout {kind}: leave gold out.")
     name = folder.resolve().name.removesuffix(".zip")
     if kind == "scifact":
-        collection = read_scifact(location, name, gold)
+        collection = _read_scifact(location, name, gold)
     else:
-        collection = (read_beir if kind == "beir" else cross_genre.read)(location, name)
+        collection = (_read_beir if kind == "beir" else cross_genre.read)(location, name)
     return replace(collection, folder=folder, drop_unknown=drop_unknown)
 
 
 def _find_layout(folder: Path, layouts: tuple[str, ...]) -> tuple[str, Location]:
-    found = locations(folder)
-    for location in found:
+    searched = locations(folder)
+    for location in searched:
         by_name = {
-            "beir": location.find("corpus.jsonl") is not None and location.find("queries.jsonl") is not None,
-            "scifact": any(form.find(location) for form in _FORMS),
+            "beir": {"corpus.jsonl", "queries.jsonl"} <= location.files.keys(),
+            "scifact": _find_scifact(location) != [],
         }
         fitting = [layout for layout in layouts if by_name.get(layout)]
         if len(fitting) > 1:
@@ -89,7 +89,7 @@ def _find_layout(folder: Path, layouts: tuple[str, ...]) -> tuple[str, Location]
             fitting = ["cross-genre"]
         if fitting:
             return fitting[0], location
-    names = [name for location in found for name in location.names]
+    names = [str(path.relative_to(location.root)) for location in searched for path in location.files.values()]
     shown = ", ".join(names[:8]) + (f" and {len(names) - 8} more" if len(names) > 8 else "")
     needs = "; ".join(f"{layout} needs {NEEDS[layout]}" for layout in layouts)
     raise InputError(f"{folder} holds no collection, but {shown or 'no files'}: {needs}; put those files there.")
@@ -98,11 +98,9 @@ def _find_layout(folder: Path, layouts: tuple[str, ...]) -> tuple[str, Location]
 # BEIR
 
 
-def read_beir(location: Location, name: str) -> Collection:
-    """The collection of files that are named as in BEIR."""
-    corpus, queries = location.root / "corpus.jsonl", location.root / "queries.jsonl"
-    corpus, queries = location.find("corpus.jsonl") or corpus, location.find("queries.jsonl") or queries
-    splits = Splits()
+def _read_beir(location: Location, name: str) -> Collection:
+    corpus, queries = location.files["corpus.jsonl"], location.files["queries.jsonl"]
+    collection = Collection(name, "beir", location.on_disk(corpus), partial(beir_documents, corpus))
     lines: dict[str, int] = {}
     for record in json_records(queries):
         id = record.id("_id")
@@ -110,12 +108,12 @@ def read_beir(location: Location, name: str) -> Collection:
             record.refuse(
                 f"claim id {id!r} was on line {lines[id]} before; keep one of the two, or give one another id."
             )
-        splits.claims[id], lines[id] = record.claim("text"), record.line
+        collection.claims[id], lines[id] = record.claim("text"), record.line
     if not lines:
         raise InputError(f"{queries} is empty: expected one JSON object per line; fetch or write it again.")
-    files = _qrels_files(location, splits.notes)
-    for split, path in files.items():
-        judged = read_qrels(path)
+    files = _qrels_files(location, collection.notes)
+    for split in in_order(files):
+        path, judged = files[split], read_qrels(files[split])
         if unknown := judged.keys() - lines.keys():
             line, claim = next((line, claim) for line, claim, _, _ in qrels_rows(path) if claim in unknown)
             more = f", nor are {len(unknown) - 1} more" if len(unknown) > 1 else ""
@@ -123,21 +121,20 @@ def read_beir(location: Location, name: str) -> Collection:
                 f"{path} line {line}: claim {claim!r} is not in {queries}{more}; add it there, or take its judgements "
                 "out."
             )
-        splits.add(split, path, judged)
-        if split not in splits.qrels:
+        collection.add_split(split, path, judged)
+        if split not in collection.qrels:
             raise InputError(f"{path} has no judgement above 0: expected a document that answers a claim; add one.")
     if not files:
-        splits.notes.append("no qrels/*.tsv: the claims can be searched for, but not trained on or scored")
-    return Collection(name, "beir", location.on_disk(corpus), beir_documents(corpus), **vars(splits))
+        collection.notes.append("no qrels/*.tsv: the claims can be searched for, but not trained on or scored")
+    return collection
 
 
 def _qrels_files(location: Location, notes: list[str]) -> dict[str, Path]:
     """Split -> its file of judgements, by the name without its ending."""
     files: dict[str, Path] = {}
-    for name in location.names:
-        plain, path = PurePosixPath(name.removesuffix(".gz")), location.root / name
-        known = name.startswith("qrels/") and plain.suffix in (".tsv", ".txt", ".qrels", ".trec")
-        if not known or location.find(str(plain)) != path:  # of a plain and a gzipped file the plain one counts
+    for name, path in location.files.items():
+        plain = PurePosixPath(name)
+        if not name.startswith("qrels/") or plain.suffix not in (".tsv", ".txt", ".qrels", ".trec"):
             continue
         if plain.suffix == ".txt":  # which may be a README
             try:
@@ -148,52 +145,88 @@ def _qrels_files(location: Location, notes: list[str]) -> dict[str, Path]:
         if plain.stem in files:
             raise InputError(f"{files[plain.stem]} and {path} are both of the split {plain.stem!r}: keep one of them.")
         files[plain.stem] = path
-    return {split: files[split] for split in in_order(files)}
+    return files
 
 
-# SciFact
+# SciFact: rows of a CSV file are turned into objects as in the JSON Lines.
 
 
-def read_scifact(location: Location, name: str, gold: str = "evidence") -> Collection:
-    """The collection of files that are named as those of SciFact."""
-    form, corpus, files = next((form, *found) for form in _FORMS if (found := form.find(location)))
-    splits = Splits()
+def _csv_claims(path: Path) -> Iterator[Record]:
+    for row in table_records(path, ("id", "claim", "evidence_doc_id", "evidence_label", "cited_doc_ids")):
+        label = row.value("evidence_label").strip()
+        evidence = {row.id("evidence_doc_id", number=True): [{"label": label}]} if label not in NO_ANSWER else {}
+        cited = _array(row, "cited_doc_ids", "[13734012 5152028]")
+        yield replace(row, values={**row.values, "evidence": evidence, "cited_doc_ids": cited})
+
+
+def _csv_papers(path: Path) -> Iterator[Record]:
+    for row in table_records(path, ("doc_id", "title", "abstract")):
+        yield replace(row, values={**row.values, "abstract": _array(row, "abstract", "['One sentence.' 'Another.']")})
+
+
+def _array(record: Record, column: str, example: str) -> list[str]:
+    try:
+        return printed_array(record.value(column))
+    except ValueError as error:
+        record.refuse(f"expected {column} such as {example}, got {error}; correct the line.")
+
+
+class _Form(NamedTuple):
+    """How one of the two forms of SciFact is named and read."""
+
+    ending: str
+    corpora: tuple[str, ...]
+    claims: Callable[[Path], Iterator[Record]]
+    papers: Callable[[Path], Iterator[Record]]
+    repeats: bool
+    """Whether a claim may stand on several lines of its file."""
+
+
+ANSWER, NO_ANSWER = ("SUPPORT", "CONTRADICT"), ("", "NEI")
+_FORMS = (
+    _Form(".csv", ("corpus_train.csv", "corpus.csv"), _csv_claims, _csv_papers, repeats=True),
+    _Form(".jsonl", ("corpus.jsonl",), json_records, json_records, repeats=False),
+)
+
+
+def _find_scifact(location: Location) -> list[tuple[_Form, Path, dict[str, Path]]]:
+    """Each form that is there: the file of its documents, and of each split that of its claims."""
+    forms = []
+    for form in _FORMS:
+        corpus = next((location.files[name] for name in form.corpora if name in location.files), None)
+        names = [name for name in location.files if name.startswith("claims_") and name.endswith(form.ending)]
+        if corpus and names:
+            files = {name.split(".")[0].removeprefix("claims_"): location.files[name] for name in names}
+            forms.append((form, corpus, files))
+    return forms
+
+
+def _read_scifact(location: Location, name: str, gold: str) -> Collection:
+    form, corpus, files = _find_scifact(location)[0]
+    documents = partial(unique_documents, form.papers, corpus, _scifact_document)
+    collection = Collection(name, "scifact", location.on_disk(corpus), documents)
     first: dict[str, tuple[Path, int]] = {}
-    for split, path in files.items():
-        judged: dict[str, dict[str, int]] = {}
+    for split in in_order(files):
+        path, judged = files[split], dict[str, dict[str, int]]()
         for record in form.claims(path):
             id, text = record.id("id"), record.claim("claim")
             known = first.setdefault(id, (path, record.line))
-            again = known != (path, record.line)
             same_file = form.repeats and known[0] == path
-            if again and not (same_file and splits.claims[id] == text):
+            if known != (path, record.line) and not (same_file and collection.claims[id] == text):
                 record.refuse(
                     f"claim id {id!r} was on line {known[1]} of {known[0]} before"
                     f"{' with another text' if same_file else ''}; keep one of the two, or give one another id."
                 )
-            splits.claims[id] = text
-            evidence, cited = form.answers(record)
+            collection.claims[id] = text
+            evidence, cited = _scifact_answers(record)
             judged.setdefault(id, {}).update(dict.fromkeys(evidence if gold == "evidence" else cited, 1))
-        splits.add(split, path, judged, answer="evidence" if gold == "evidence" else "cited document")
-    documents = unique_documents(partial(form.papers, corpus), form.document)
-    return Collection(name, "scifact", location.on_disk(corpus), documents, **vars(splits))
+        answer = "evidence" if gold == "evidence" else "cited document"
+        collection.add_split(split, path, judged, answer=answer)
+    return collection
 
 
-def _answers(label: str, record: Record) -> bool:
-    """Whether a label says that the document answers the claim."""
-    if label not in ("SUPPORT", "CONTRADICT", "", "NEI"):
-        record.refuse(f"unknown label {label!r}; {choices(label, ('SUPPORT', 'CONTRADICT', 'NEI'))}.")
-    return label in ("SUPPORT", "CONTRADICT")
-
-
-def _csv_answers(record: Record) -> tuple[list[str], list[str]]:
-    """Documents with evidence, and cited documents, of a row of claims_*.csv."""
-    answers = _answers(record.value("evidence_label").strip(), record)
-    return [record.pmid("evidence_doc_id")] if answers else [], _array(record, "cited_doc_ids", "[13734012 5152028]")
-
-
-def _json_answers(record: Record) -> tuple[list[str], list[str]]:
-    """The same of an object of claims_*.jsonl; those of the test part have only an id and a claim."""
+def _scifact_answers(record: Record) -> tuple[list[str], list[str]]:
+    """Documents with evidence, and cited documents; claims of the test part have neither."""
     cited, evidence = record.values.get("cited_doc_ids", []), record.values.get("evidence", {})
     if not isinstance(cited, list):
         record.refuse(f"expected a list as 'cited_doc_ids', got {cited!r}; correct the line.")
@@ -202,30 +235,20 @@ def _json_answers(record: Record) -> tuple[list[str], list[str]]:
     except (AttributeError, TypeError, KeyError):
         example = '{"13734012": [{"label": "SUPPORT"}]}'
         record.refuse(f"expected evidence such as {example}, got {evidence!r}; correct the line.")
-    # Lists, so that no wrong label hides behind a right one.
-    answering = [document for document, each in labels.items() if any([_answers(label, record) for label in each])]
+    for label in (label for each in labels.values() for label in each):
+        if label not in (*ANSWER, *NO_ANSWER):
+            record.refuse(f"unknown label {label!r}; {choices(label, (*ANSWER, 'NEI'))}.")
+    answering = [document for document, each in labels.items() if not {*ANSWER}.isdisjoint(each)]
     where = f"{record.path} line {record.line}"
     return [checked_id(each, where) for each in answering], [checked_id(each, where) for each in cited]
 
 
-def _csv_document(record: Record) -> Document:
-    sentences = _array(record, "abstract", "['One sentence.' 'Another.']")
-    return record.document(record.id("doc_id"), record.text(" ".join(map(str.strip, sentences)), "abstract"))
-
-
-def _json_document(record: Record) -> Document:
+def _scifact_document(record: Record) -> Document:
     sentences = record.value("abstract")
     if not isinstance(sentences, list):
         record.refuse(f"expected a list of sentences as abstract, got {sentences!r}; correct the line.")
     text = " ".join(record.text(sentence, "a sentence") for sentence in sentences)
     return record.document(record.id("doc_id"), text.strip())
-
-
-def _array(record: Record, column: str, example: str) -> list[str]:
-    try:
-        return printed_array(record.value(column))
-    except ValueError as error:
-        record.refuse(f"expected {column} such as {example}, got {error}; correct the line.")
 
 
 # Only the escapes that Python itself writes, so that reading a string cannot warn.
@@ -251,41 +274,3 @@ def printed_array(text: str) -> list[str]:
             raise ValueError(f"a string that Python cannot read at {item[1][:40]!r}") from None
         start = item.end()
     return items
-
-
-@dataclass(frozen=True)
-class _Form:
-    """How one of the two forms of SciFact is named and read."""
-
-    ending: str
-    corpus: tuple[str, ...]
-    claims: Callable[[Path], Iterator[Record]]
-    answers: Callable[[Record], tuple[list[str], list[str]]]
-    papers: Callable[[Path], Iterator[Record]]
-    document: Callable[[Record], Document]
-    repeats: bool
-    """Whether a claim may stand on several lines of its file."""
-
-    def find(self, location: Location) -> tuple[Path, dict[str, Path]] | None:
-        """The file of the documents, and of each split that of its claims."""
-        corpus = location.find(*self.corpus)
-        endings = (f".{self.ending}", f".{self.ending}.gz")
-        names = [name for name in location.names if name.startswith("claims_") and name.endswith(endings)]
-        # Backwards, so that of a plain and a gzipped file the plain one counts.
-        files = {name.split(".")[0].removeprefix("claims_"): location.root / name for name in reversed(names)}
-        return (corpus, {split: files[split] for split in in_order(files)}) if corpus and files else None
-
-
-_CLAIM_COLUMNS = ("id", "claim", "evidence_doc_id", "evidence_label", "cited_doc_ids")
-_FORMS: tuple[Any, ...] = (
-    _Form(
-        "csv",
-        ("corpus_train.csv", "corpus.csv"),
-        partial(table_records, columns=_CLAIM_COLUMNS),
-        _csv_answers,
-        partial(table_records, columns=("doc_id", "title", "abstract")),
-        _csv_document,
-        repeats=True,
-    ),
-    _Form("jsonl", ("corpus.jsonl",), json_records, _json_answers, json_records, _json_document, repeats=False),
-)

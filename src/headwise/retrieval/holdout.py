@@ -12,9 +12,6 @@ import numpy as np
 from headwise.data.near_duplicates import SimilarSets, plain_words
 from headwise.errors import InputError
 
-# What a claim is about: its words without grammar, numbers and the direction of the effect.
-
-
 # In IL-10 the number is part of a name: IL10.
 NAME_HYPHEN = re.compile(r"(?<=[^\W\d_])[-\u2010\u2011](?=\d)")
 GRAMMAR = (
@@ -36,13 +33,9 @@ VERBS = (
     "repress rise stimulate suppress upregulate worsen"
 )
 
-
-def _forms(verb: str) -> set[str]:
-    stem = verb.removesuffix("e")
-    return {verb, f"{verb}s", *(stem + ending for ending in ("es", "ed", "ing"))}
-
-
-IGNORED = frozenset([*GRAMMAR.split(), *DEGREES.split(), *(form for verb in VERBS.split() for form in _forms(verb))])
+FORMS = [verb + ending for verb in VERBS.split() for ending in ("", "s")]
+FORMS += [verb.removesuffix("e") + ending for verb in VERBS.split() for ending in ("es", "ed", "ing")]
+IGNORED = frozenset([*GRAMMAR.split(), *DEGREES.split(), *FORMS])
 
 
 def claim_words(text: str) -> frozenset[str]:
@@ -63,9 +56,6 @@ def _singular(word: str) -> str:
     return word[:-1] if len(word) > 3 and word.endswith("s") and not word.endswith("ss") else word
 
 
-# Texts that say almost the same, found without comparing every one with every other.
-
-
 THRESHOLD = 0.6
 
 
@@ -78,35 +68,17 @@ def near_duplicates(texts: Sequence[str], *, threshold: float = THRESHOLD) -> li
     pairs just below it are mostly different findings of one paper.
     """
     sets = [claim_words(text) for text in texts]
-    first: dict[frozenset[str], int] = {}
-    for index, words in enumerate(sets):
-        first.setdefault(words, index)
-    distinct = list(first)
+    distinct = list(dict.fromkeys(sets))
     similar = _index(distinct, threshold)
     clusters: dict[frozenset[str], int] = {}
-    for start, words in enumerate(distinct):
-        if words in clusters:
-            continue
-        clusters[words] = first[words]
-        waiting = [start]
+    for index, words in enumerate(sets):
+        waiting = [words]
         while waiting:
-            for other, _ in similar.search((distinct[waiting.pop()],)):
-                if distinct[other] not in clusters:
-                    clusters[distinct[other]] = first[words]
-                    waiting.append(other)
+            current = waiting.pop()
+            if current not in clusters:
+                clusters[current] = index
+                waiting += [distinct[other] for other, _ in similar.search((current,))]
     return [clusters[words] for words in sets]
-
-
-def nearest_duplicates(
-    texts: Sequence[str], others: Sequence[str], *, threshold: float = THRESHOLD
-) -> list[int | None]:
-    """For every text the index of its most similar near-duplicate among the others, None where there is none."""
-    similar = _index([claim_words(text) for text in others], threshold)
-    nearest: list[int | None] = []
-    for text in texts:
-        matches = similar.search((claim_words(text),))
-        nearest.append(min(matches, key=lambda match: (-match[1], match[0]), default=(None, 0.0))[0])
-    return nearest
 
 
 def _index(sets: Sequence[frozenset[str]], threshold: float) -> SimilarSets:
@@ -130,9 +102,12 @@ def without_leaks(train: Mapping[str, str], others: Mapping[str, str], *, thresh
 
     A claim that is like a removed one, but like none of the others, stays.
     """
-    names = list(others)
-    places = nearest_duplicates(list(train.values()), list(others.values()), threshold=threshold)
-    removed = {claim: names[place] for claim, place in zip(train, places, strict=True) if place is not None}
+    names, similar = list(others), _index([claim_words(text) for text in others.values()], threshold)
+    removed = {}
+    for claim, text in train.items():
+        matches = list(similar.search((claim_words(text),)))
+        if matches:
+            removed[claim] = names[min(matches, key=lambda match: (-match[1], match[0]))[0]]
     return Leaks(tuple(claim for claim in train if claim not in removed), removed)
 
 
@@ -157,22 +132,15 @@ def split_claims(
             f"{len(clusters)}; add claims."
         )
     groups = list(clusters.values())
-    order = np.random.default_rng(seed).permutation(len(groups))
-    held = _nearest_to(fraction * len(claims), [groups[place] for place in order])
-    return [claim for claim in claims if claim not in held], [claim for claim in claims if claim in held]
-
-
-def _nearest_to(wanted: float, clusters: Sequence[Sequence[str]]) -> set[str]:
-    """The claims of some of the clusters, as near to the wanted number as any choice of clusters comes."""
-    # reachable[n] has bit s set if some of the first n clusters hold s claims together: all choices at once.
+    groups = [groups[position] for position in np.random.default_rng(seed).permutation(len(groups))]
+    # reachable[n] has bit s set if some of the first n groups hold s claims together: all choices at once.
     reachable = [1]
-    for cluster in clusters:
-        reachable.append(reachable[-1] | reachable[-1] << len(cluster))
-    every = sum(map(len, clusters))
-    left = min((size for size in range(1, every) if reachable[-1] >> size & 1), key=lambda size: abs(size - wanted))
-    held: set[str] = set()
-    for before, cluster in zip(reversed(reachable[:-1]), reversed(clusters), strict=True):
-        if left >= len(cluster) and before >> left - len(cluster) & 1:
-            held.update(cluster)
-            left -= len(cluster)
-    return held
+    for group in groups:
+        reachable.append(reachable[-1] | reachable[-1] << len(group))
+    sizes = [size for size in range(1, len(claims)) if reachable[-1] >> size & 1]
+    left, held = min(sizes, key=lambda size: abs(size - fraction * len(claims))), set[str]()
+    for before, group in zip(reversed(reachable[:-1]), reversed(groups), strict=True):
+        if left >= len(group) and before >> left - len(group) & 1:
+            held.update(group)
+            left -= len(group)
+    return [claim for claim in claims if claim not in held], [claim for claim in claims if claim in held]

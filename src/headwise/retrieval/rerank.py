@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import json
 import math
-import os
+import shutil
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
+from itertools import chain, islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from headwise.cache import digest, file_digest
 from headwise.data.text_files import archive_of
-from headwise.disk import LOCK, cache_folder, disk_errors, held, user_cache
+from headwise.disk import LOCK, cache_folder, disk_errors, held, user_cache, write_atomically
 from headwise.errors import InputError, Stopped
 from headwise.limits import parse_json
 from headwise.metrics.ranking import RankingScores, score_ranking
@@ -28,8 +29,6 @@ if TYPE_CHECKING:  # it would load all that training needs
     from headwise.training.callbacks import Listener
 
 RERANK_TAG = "headwise-rerank"
-MARK = "headwise-rerank"
-SUFFIX = ".partial"
 # Pairs that are scored, and kept, together: a kill loses at most so many. The same whatever the batch is, since it
 # decides which pairs share a batch and so the last bits of their scores.
 PIECE = 1024
@@ -52,11 +51,6 @@ class Candidates:
     """The claims of the split without candidates."""
     scores: RankingScores | None
     """The measures of this order; None where no claim is judged, and of a table, whose order means nothing."""
-
-    @property
-    def pairs(self) -> list[tuple[str, str]]:
-        """Claims and documents, by id."""
-        return [(claim, document) for claim, documents in self.run.items() for document in documents]
 
 
 def is_table(path: Path) -> bool:
@@ -119,7 +113,7 @@ def read_candidates(
             f"{path} has no candidates for any of the {len(missing)} claims, such as {missing[:1]}; name the split or "
             "the collection that it was made for."
         )
-    kept = {claim: dict(list(found.items())[:top]) for claim, found in run.items() if claim in claims.texts}
+    kept = {claim: dict(islice(scores.items(), top)) for claim, scores in run.items() if claim in claims.texts}
     if others := len(run) - len(kept):
         listener.log(f"{others} claims of the candidates are not in the split {claims.split}: ignored")
     if missing:
@@ -139,13 +133,13 @@ def _read_table(
     claims: dict[str, str] = {}
     gold: dict[str, dict[str, int]] = {}
     for row in cross_genre.pair_rows(path, consistent=consistent):
-        claims.setdefault(row.claim_id, row.claim)
-        pair = row.claim_id, row.document
-        documents = run.setdefault(row.claim_id, {})
+        claims.setdefault(row.claim, row.claim_text)
+        pair = row.claim, row.document
+        documents = run.setdefault(row.claim, {})
         documents.setdefault(row.document, -float(len(documents) + 1))
         texts[pair] = max(texts.get(pair, ""), row.text, key=len)
         if row.relevant:
-            gold.setdefault(row.claim_id, {})[row.document] = 1
+            gold.setdefault(row.claim, {})[row.document] = 1
     return run, texts, Claims("all", claims, gold)
 
 
@@ -157,8 +151,6 @@ def rerank(
     batch: int | None = None,
     precision: str = "fp32",
     cache: Path | None = None,
-    output: Path | None = None,
-    overwrite: bool = False,
 ) -> Ranking:
     """Score all pairs and order the candidates of each claim; resumes where an earlier call was stopped.
 
@@ -168,33 +160,26 @@ def rerank(
         listener: receives progress.
         batch: pairs at a time; None as in `Reranker.predict`.
         precision: fp32 or bf16.
-        cache: the folder of caches.
-        output: scores so far are kept beside this file; None: in the cache. Call `Ranking.done` once it is written.
-        overwrite: replace scores of other candidates or of another model, instead of refusing them.
+        cache: the folder of caches, which keeps the scores so far. Call `Ranking.done` once the run is written.
     """
     from headwise.retrieval.reranker import Reranker
 
-    reranker, pairs, claims = Reranker.load(folder), candidates.pairs, candidates.claims
+    reranker, claims = Reranker.load(folder), candidates.claims
+    pairs = [(claim, document) for claim, documents in candidates.run.items() for document in documents]
     # The record and the figures of training are in the same folder, but decide no score.
     files = [*folder.glob("*.safetensors"), *(folder / name for name in MODEL if (folder / name).is_file())]
     texts = {claim: claims.texts[claim] for claim in candidates.run}
-    fingerprint = {  # by names that a message may use
-        "model": digest({path.name: file_digest(path) for path in sorted(files)}),
-        "list of candidates": digest([pairs, texts]),
-        "collection of texts": candidates.key,
-        "precision": precision,
-        "max_length": reranker.max_length,
-        "piece": PIECE,
-    }
-    if output is not None:
-        path = output.with_name(output.name + SUFFIX)
-    else:
-        path = (cache or cache_folder() or user_cache()) / "rerank" / f"{digest(fingerprint)[:24]}{SUFFIX}"
+    key = digest(
+        {
+            "model": {path.name: file_digest(path) for path in sorted(files)},
+            "pairs": [pairs, texts, candidates.key],
+            "options": [precision, reranker.max_length, PIECE],
+        }
+    )
+    path = (cache or cache_folder() or user_cache()) / "rerank" / key[:24]
     starts = range(0, len(pairs), PIECE)
-    with locked_file(path):
-        partial = PartialScores(
-            path, fingerprint, [min(PIECE, len(pairs) - start) for start in starts], overwrite=overwrite
-        )
+    with locked_folder(path):
+        partial = PartialScores(path, [min(PIECE, len(pairs) - start) for start in starts])
         resumed = min(len(partial.scores) * PIECE, len(pairs))
         if resumed:
             listener.log(f"resuming from pair {resumed} of {len(pairs)}: the scores before it are in {path}")
@@ -214,10 +199,14 @@ def rerank(
         except KeyboardInterrupt:
             if partial.scores:
                 raise Stopped("the scores so far are kept, and the same command resumes from there") from None
-            partial.path.unlink(missing_ok=True)
+            shutil.rmtree(path, ignore_errors=True)
             raise
     seconds = time.perf_counter() - begin
-    run = best_first(pairs, [score for piece in partial.scores for score in piece])
+    by_claim: dict[str, dict[str, float]] = {claim: {} for claim in candidates.run}
+    for (claim, paper), score in zip(pairs, chain.from_iterable(partial.scores), strict=True):
+        by_claim[claim][paper] = score
+    # Documents with equal scores stay in their order.
+    run = {claim: dict(sorted(each.items(), key=lambda pair: -pair[1])) for claim, each in by_claim.items()}
     both = {"candidates": candidates.scores, "reranked": score_ranking(claims.qrels, run) if claims.qrels else None}
     measures = {name: each for name, each in both.items() if each is not None}
     summary = {
@@ -233,104 +222,41 @@ def rerank(
     return Ranking(run, RERANK_TAG, measures, summary, path)
 
 
-def remove_finished(output: Path) -> None:
-    """Remove the scores of a run that was written after them: a kill came before they could go."""
-    partial = output.with_name(output.name + SUFFIX)
-    with suppress(OSError, ValueError):
-        if output.stat().st_mtime_ns >= partial.stat().st_mtime_ns:
-            partial.unlink()
-
-
-def best_first(pairs: Sequence[tuple[str, str]], scores: Sequence[float]) -> Run:
-    """A run of pairs of a claim and a document; those with equal scores stay in their order."""
-    run: dict[str, dict[str, float]] = {}
-    for (claim, document), score in zip(pairs, scores, strict=True):
-        run.setdefault(claim, {})[document] = score
-    return {claim: dict(sorted(each.items(), key=lambda pair: -pair[1])) for claim, each in run.items()}
-
-
 class PartialScores:
-    """A file of the pieces that are scored. A kill in the middle of writing loses the piece that was being written."""
+    """The scores of a job, kept piece by piece in a folder. A kill loses at most the piece that was being scored."""
 
-    def __init__(
-        self, path: Path, fingerprint: Mapping[str, Any], sizes: Sequence[int], *, overwrite: bool = False
-    ) -> None:
-        """Open the file at `path`, or begin it.
-
-        Args:
-            path: the file.
-            fingerprint: plain data that decides the scores; scores of other data are refused.
-            sizes: how many scores each piece has.
-            overwrite: begin again instead of refusing.
-        """
-        self.path = path
-        self.scores: list[list[float]] = []
-        head = json.dumps({"mark": MARK, "of": fingerprint}).encode()
-        with _disk_errors(path):
-            lines = path.read_bytes().split(b"\n")[:-1] if path.is_file() else []
-            if lines and (difference := _difference(lines[0], json.loads(head)["of"])):
-                if not overwrite:
-                    raise InputError(
-                        f"{path} holds scores of something else ({difference}): finish the job that wrote it, remove "
-                        "it, or pass overwrite=True."
-                    )
-                lines = []
-            for line, size in zip(lines[1:], sizes, strict=False):
-                scores = _whole_piece(line, size)
-                if scores is None:
-                    break
-                self.scores.append(scores)
-            if lines:  # cut off what follows the whole pieces
-                os.truncate(path, sum(len(line) + 1 for line in [head, *lines[1 : 1 + len(self.scores)]]))
-            else:
-                path.parent.mkdir(parents=True, exist_ok=True)
-                path.write_bytes(head + b"\n")
+    def __init__(self, folder: Path, sizes: Sequence[int]) -> None:
+        """Read the pieces that are there, up to the first that is missing or not whole; `sizes`: scores of each."""
+        self.folder, self.scores = folder, list[list[float]]()
+        for number, size in enumerate(sizes):
+            try:
+                scores = parse_json((folder / f"{number}.json").read_bytes())
+            except (OSError, ValueError):
+                break
+            if not isinstance(scores, list) or len(scores) != size:
+                break
+            if not all(isinstance(score, float) and math.isfinite(score) for score in scores):
+                break
+            self.scores.append(scores)
 
     def add(self, scores: Sequence[float]) -> None:
         """Keep the scores of the next piece; they are on the disk when this returns."""
         values = [float(score) for score in scores]
-        with _disk_errors(self.path), self.path.open("ab") as file:
-            file.write(json.dumps(values).encode() + b"\n")
-            file.flush()
-            os.fsync(file.fileno())
+        with _disk_errors(self.folder):
+            write_atomically(self.folder / f"{len(self.scores)}.json", json.dumps(values))
         self.scores.append(values)
 
 
 @contextmanager
-def locked_file(path: Path) -> Iterator[None]:
-    """Let only one process work on a file of scores; the lock of a dead process is free."""
+def locked_folder(folder: Path) -> Iterator[None]:
+    """Let only one process work on a folder of scores; the lock of a dead process is free."""
     with ExitStack() as stack:
-        with _disk_errors(path):
-            path.parent.mkdir(parents=True, exist_ok=True)
-            stack.enter_context(held(path.with_name(path.name + LOCK), path))
+        with _disk_errors(folder):
+            folder.mkdir(parents=True, exist_ok=True)
+            stack.enter_context(held(folder.with_name(folder.name + LOCK), folder))
         yield
 
 
-def _difference(line: bytes, fingerprint: dict[str, Any]) -> str | None:
-    """In what the scores of a file are of something else, in a few words."""
-    try:
-        head = parse_json(line)
-        before = head["of"] if head["mark"] == MARK else None
-    except (ValueError, KeyError, TypeError, RecursionError):
-        before = None
-    if not isinstance(before, dict):
-        return "it was not written by headwise"
-    names = [name for name in {**fingerprint, **before} if fingerprint.get(name) != before.get(name)]
-    return f"another {' and another '.join(names)}" if names else None
-
-
-def _whole_piece(line: bytes, size: int) -> list[float] | None:
-    """The scores of a line, or None if it is not whole."""
-    try:
-        scores = parse_json(line)
-    except ValueError:
-        return None
-    if not isinstance(scores, list) or len(scores) != size:
-        return None
-    return scores if all(isinstance(score, float) and math.isfinite(score) for score in scores) else None
-
-
-def _disk_errors(path: Path) -> AbstractContextManager[None]:
-    """Errors of the disk in one sentence."""
-    remedy = "make room, or give another output=FILE; the same command then resumes."
-    return disk_errors(f"the scores so far could not be kept in {path}", remedy)
+def _disk_errors(folder: Path) -> AbstractContextManager[None]:
+    remedy = "make room, or give another cache=FOLDER; the same command then resumes."
+    return disk_errors(f"the scores so far could not be kept in {folder}", remedy)

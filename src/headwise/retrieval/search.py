@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -35,12 +36,12 @@ class Ranking:
     summary: dict[str, Any]
     """What was done, ready for JSON."""
     partial: Path | None = None
-    """The file of scores so far."""
+    """The folder of the scores so far."""
 
     def done(self) -> None:
         """Remove the scores so far: call this when the run is written."""
         if self.partial is not None:
-            self.partial.unlink(missing_ok=True)
+            shutil.rmtree(self.partial, ignore_errors=True)
 
 
 def retrieve(
@@ -173,13 +174,13 @@ class Searcher:
         from headwise.training.callbacks import Silence
 
         claim = check_request(claim, top=top, depth=depth, precision=precision)
-        (found,) = self.index.search([claim], depth)
-        if not found:
+        (candidates,) = self.index.search([claim], depth)
+        if not candidates:
             raise InputError(
                 f"no document of {self.folder} has a word of the claim {shorten(claim, 80)!r}, stop words left out: "
                 "put it in other words."
             )
-        documents = [self.index.corpus.document(position) for position, _ in found]
+        documents = [self.index.corpus.document(position) for position, _ in candidates]
         listener = listener or Silence()
         listener.start("papers", len(documents))
         try:
@@ -188,14 +189,14 @@ class Searcher:
         finally:
             listener.end()
         papers = [
-            Paper(documents[position].id, documents[position].title, rank, score, position + 1, found[position][1])
+            Paper(documents[position].id, documents[position].title, rank, score, position + 1, candidates[position][1])
             for rank, (position, score) in enumerate(order[:top], 1)
         ]
         explanation = None
         if explain:
             model, tokenizer, length = self.reranker.model, self.reranker.tokenizer, self.reranker.max_length
             explanation = explain_pair(model, tokenizer, claim, texts[order[0][0]], max_length=length)
-        return SearchResult(claim, len(found), tuple(papers), explanation)
+        return SearchResult(claim, len(candidates), tuple(papers), explanation)
 
 
 def check_request(claim: str, *, top: int, depth: int, precision: str) -> str:

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from headwise.errors import HeadwiseWarning, InputError, StateError
 from headwise.ssa.config import SSA
 from headwise.ssa.dataset import ProbeDataset, Probes, TextTokens, TokenLabels, read_examples
-from headwise.ssa.rules import Flags, Scorer, Values, background_label, score_labels, worth_probing
+from headwise.ssa.rules import UNLABELLED, Flags, Scorer, Values, score_labels
 from headwise.ssa.sampling import Indices, build_sampler
 
 # First words of the keys of random generators. Without them the order of examples would be that of the batches, which
@@ -148,7 +148,9 @@ class Labeller:
         return Labelling(labels, {**schedule.statistics(), **labels.statistics(), "seconds": seconds})
 
     def _labels(self, probed: Values, labelled: Flags) -> TokenLabels:
-        return TokenLabels.build(self.examples, probed, labelled, background_label(self.options.label_rule))
+        # The authors' code gives 1 to tokens that were never tested; the other rules leave them out.
+        background = 1.0 if self.options.label_rule == "reference" else UNLABELLED
+        return TokenLabels.build(self.examples, probed, labelled, background)
 
 
 class Prober:
@@ -175,9 +177,10 @@ class Prober:
                 self._originals = numpy.zeros((len(self._known), logits.shape[1]), logits.dtype)
             self._originals[new], self._known[new] = logits, True
             right = int(scorer.right(logits, gold[new]).sum())
-        worth = numpy.zeros(0, bool)
-        if len(examples):  # one of several processes may have none
-            worth = worth_probing(rule, scorer, self._originals[examples], gold[examples])
+        # Worth a probe is what is predicted right. For `soft` all are: a wrong prediction can become more wrong.
+        worth = numpy.ones(len(examples), bool)
+        if rule != "soft" and len(examples):  # one of several processes may have none
+            worth = scorer.right(self._originals[examples], gold[examples])
         probes = self._draw(examples[worth], turn)
         accepted, changed, values = numpy.zeros(0, bool), numpy.zeros(0, bool), numpy.zeros(0, numpy.float32)
         if len(probes):

@@ -118,14 +118,6 @@ class Scorer:
         return classes
 
 
-def worth_probing(rule: str, scorer: Scorer, original: NDArray[Any], gold: NDArray[Any]) -> Flags:
-    """[P] which examples are worth a probe, by their [P,C] logits without one: those that are predicted right.
-
-    For `soft` all are: a wrong prediction can become more wrong.
-    """
-    return numpy.ones(len(original), bool) if rule == "soft" else scorer.right(original, gold)
-
-
 def score_labels(
     rule: str, scorer: Scorer, original: NDArray[Any], probed: NDArray[Any], gold: NDArray[Any]
 ) -> tuple[Flags, Values]:
@@ -137,7 +129,8 @@ def score_labels(
     soft: all are accepted; hidden tokens get the drop of the right class's probability. Not in the authors' code.
 
     Several probes of one example: a token gets the smallest value of the accepted probes that hid it, since one of them
-    is enough to show that the token is dispensable.
+    is enough to show that the token is dispensable. Text tokens that no accepted probe hid have no label, but 1 under
+    `reference`, also in examples without a probe.
     """
     if rule == "soft":
         return numpy.ones(len(original), bool), scorer.drop(original, probed, gold).astype(numpy.float32)
@@ -145,12 +138,3 @@ def score_labels(
     if rule == "reference":
         accepted &= ~changed
     return accepted, numpy.where(accepted, changed, UNLABELLED).astype(numpy.float32)
-
-
-def background_label(rule: str) -> float:
-    """The label of text tokens that no accepted probe hid.
-
-    The authors' code gives 1 to tokens that were never tested, also to all those of examples without a probe; the other
-    rules leave them out.
-    """
-    return 1.0 if rule == "reference" else UNLABELLED

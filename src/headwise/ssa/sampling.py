@@ -12,7 +12,6 @@ from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
-from typing import Protocol
 
 import numpy
 from numpy.random import Generator
@@ -22,28 +21,6 @@ from headwise.errors import InputError
 from headwise.ssa.config import SSA
 
 Indices = NDArray[numpy.int64]
-
-
-class Sampler(Protocol):
-    """Chooses the tokens that a probe hides."""
-
-    def hidden(self, segments: Sequence[Indices], random: Generator, words: Indices | None = None) -> Indices:
-        """Positions of the hidden tokens, ascending, without repeats.
-
-        Args:
-            segments: for each text of the example the positions of its tokens.
-            random: the only source of randomness.
-            words: [T] number of the word of each token, -1 for tokens that are no text.
-        """
-
-
-def build_sampler(options: SSA) -> Sampler:
-    """The sampler that the options name."""
-    if options.sampler == "reference":
-        return ReferenceSampler(options.aug_threshold, options.rm_threshold)
-    return UniformSampler(
-        options.mask_fraction, options.rm_threshold, options.hidden_at_most, whole_words=options.whole_words
-    )
 
 
 def span_lengths(hidden: int, rm_threshold: float, random: Generator) -> list[int]:
@@ -107,7 +84,13 @@ class UniformSampler:
     whole_words: bool
 
     def hidden(self, segments: Sequence[Indices], random: Generator, words: Indices | None = None) -> Indices:
-        """See `Sampler`; empty only if the example has fewer than two units."""
+        """Positions of the hidden tokens, ascending, without repeats; none if there are fewer than two units.
+
+        Args:
+            segments: for each text of the example the positions of its tokens.
+            random: the only source of randomness.
+            words: [T] number of the word of each token, -1 for tokens that are no text.
+        """
         edges = [self._edges(segment, words) for segment in segments]
         units = [len(each) - 1 for each in edges]
         if sum(units) < 2:
@@ -173,7 +156,7 @@ class ReferenceSampler:
     rm_threshold: float
 
     def hidden(self, segments: Sequence[Indices], random: Generator, words: Indices | None = None) -> Indices:
-        """See `Sampler`; may be empty."""
+        """As in `UniformSampler`; may be empty."""
         positions: set[int] = set()
         for segment in segments:
             size = len(segment)
@@ -183,12 +166,21 @@ class ReferenceSampler:
                 begin, end = bounds[quarter], bounds[quarter + 1]
                 if end - begin > 1:
                     anchor = int(random.integers(int(begin), int(end)))
-                    length = self._span(anchor - begin, random.random())
+                    room, draw = anchor - begin, random.random()  # to the left, within the quarter
+                    length = 3 if draw > self.rm_threshold and room >= 2 else 1
+                    if 2 * self.rm_threshold - 1 < draw < self.rm_threshold and room >= 1:
+                        length = 2
                     positions.update(segment[anchor - length + 1 : anchor + 1].tolist())
         return numpy.array(sorted(positions), dtype=numpy.int64)
 
-    def _span(self, room: float, draw: float) -> int:
-        """Length of a span that extends left from an anchor; `room` is how far its quarter reaches to the left."""
-        if draw > self.rm_threshold and room >= 2:
-            return 3
-        return 2 if 2 * self.rm_threshold - 1 < draw < self.rm_threshold and room >= 1 else 1
+
+Sampler = UniformSampler | ReferenceSampler
+
+
+def build_sampler(options: SSA) -> Sampler:
+    """The sampler that the options name."""
+    if options.sampler == "reference":
+        return ReferenceSampler(options.aug_threshold, options.rm_threshold)
+    return UniformSampler(
+        options.mask_fraction, options.rm_threshold, options.hidden_at_most, whole_words=options.whole_words
+    )

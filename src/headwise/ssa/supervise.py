@@ -19,6 +19,11 @@ from headwise.ssa.model import Supervision, TokenHead, blend_vector, score_state
 CONFIG = "headwise_ssa"
 # Further arguments of a model with SSA.
 ARGUMENTS = ("ssa_labels", "special_tokens_mask", "output_ssa")
+# The dropout rate of the classifier, by the names of all families.
+DROPOUTS = (
+    *("classifier_dropout", "classifier_dropout_prob", "cls_dropout", "seq_classif_dropout"),
+    *("hidden_dropout_prob", "dropout"),
+)
 
 
 def self_supervise(
@@ -57,7 +62,14 @@ def _attach(model: nn.Module, options: SSA, text: TextTokens, positions: int | N
     if "forward" in model.__dict__:
         raise StateError("this model is already guided or wrapped: call self_supervise(model, ...) before that.")
     classifier: Any = model
-    final, config = _final_layer(classifier), classifier.config
+    final = getattr(model, "classifier", None)
+    final = getattr(final, "out_proj", final)
+    if not isinstance(final, nn.Linear) or not hasattr(model, "base_model"):
+        raise UnsupportedModelError(
+            f"{type(model).__name__} has no classifier that ends in a linear layer, which SSA needs: load it with "
+            "AutoModelForSequenceClassification."
+        )
+    config = classifier.config
     size = int(getattr(config, "hidden_size", None) or config.dim)
     if options.model == "hybrid" and final.in_features != size:
         raise UnsupportedModelError(
@@ -74,8 +86,9 @@ def _attach(model: nn.Module, options: SSA, text: TextTokens, positions: int | N
     spread = float(getattr(config, "initializer_range", None) or 0.02)
     epsilon = float(getattr(config, "layer_norm_eps", 1e-12))
     head = TokenHead(size, positions=positions, spread=spread, epsilon=epsilon)
-    weight = final.weight
-    supervision = Supervision(options, text, head, _dropout(config)).to(weight.device, weight.dtype)
+    rates = (getattr(config, name, None) for name in DROPOUTS)
+    dropout = float(next((rate for rate in rates if isinstance(rate, int | float)), 0.0))
+    supervision = Supervision(options, text, head, dropout).to(final.weight.device, final.weight.dtype)
     classifier.add_module(TOKEN_HEAD, supervision.train(classifier.training))
     classifier.base_model.register_forward_hook(score_states)
     final.register_forward_pre_hook(blend_vector)
@@ -158,23 +171,3 @@ def _supervised(kind: Any) -> Any:
     supervised.__signature__ = signature  # type: ignore[attr-defined]
     members = {"forward": supervised, "__module__": kind.__module__, "__qualname__": kind.__qualname__}
     return type(kind.__name__, (kind,), members)
-
-
-def _final_layer(model: Any) -> nn.Linear:
-    """The linear layer that gives the logits."""
-    head = getattr(model, "classifier", None)
-    final = getattr(head, "out_proj", head)
-    if not isinstance(final, nn.Linear) or not hasattr(model, "base_model"):
-        raise UnsupportedModelError(
-            f"{type(model).__name__} has no classifier that ends in a linear layer, which SSA needs: load it with "
-            "AutoModelForSequenceClassification."
-        )
-    return final
-
-
-def _dropout(config: Any) -> float:
-    """The dropout rate of the classifier of this family."""
-    of_classifier = ("classifier_dropout", "classifier_dropout_prob", "cls_dropout", "seq_classif_dropout")
-    names = (*of_classifier, "hidden_dropout_prob", "dropout")
-    rates = (getattr(config, name, None) for name in names)
-    return float(next((rate for rate in rates if isinstance(rate, int | float)), 0.0))
