@@ -8,7 +8,7 @@ import pytest
 
 from headwise.errors import InputError
 from headwise.reports import heatmap
-from headwise.reports.heatmap import Colours, build_heatmap
+from headwise.reports.heatmap import build_heatmap, colour_scale
 
 TOKENS = ["[CLS]", "a", "$x$", "b_c", "##ing", "[SEP]"]
 
@@ -79,7 +79,7 @@ def test_colours_follow_the_root_or_the_value():
     ],
 )
 def test_the_root_scale_is_marked_with_round_values(lowest, highest, expected):
-    ticks = Colours("Blues", lowest, highest, "root").ticks()
+    _, ticks = colour_scale(lowest, highest, "root")
     assert list(ticks.values()) == expected
     assert [float(text.replace("−", "-")) for text in ticks.values()] == pytest.approx(list(ticks))
 
