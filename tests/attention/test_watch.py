@@ -11,7 +11,7 @@ from transformers import BertForSequenceClassification
 import headwise as hw
 from headwise.attention import backend as watch
 from headwise.attention.backend import Call
-from headwise.attention.maps import attention_with_maps, pick
+from headwise.attention.maps import attention_with_maps, narrow, pick, valid_positions
 from headwise.attention.passes import LayerPlan, Request
 
 pytestmark = pytest.mark.filterwarnings("ignore::headwise.errors.HeadwiseWarning")
@@ -211,7 +211,9 @@ def test_a_plan_makes_no_more_maps_than_it_must(requests, mapped, counted, seen,
 
 
 def call(mask=None, dropout=0.0):
-    return Call.of(*[each.detach() for each in tensors()], mask, SCALE, dropout)
+    query, key, value = (each.detach() for each in tensors())
+    mask = narrow(mask)
+    return Call(query, key, value, mask, valid_positions(mask, len(query)), SCALE, dropout)
 
 
 @pytest.mark.parametrize("heads", [[0, 2, 3]], ids=str)
