@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from headwise.guides.distances import DISTANCES
+from headwise.guides.match import DISTANCES
 
 EVERY = pytest.mark.parametrize("name", DISTANCES)
 

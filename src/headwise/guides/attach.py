@@ -11,8 +11,7 @@ from torch import Tensor, nn
 from headwise.attention import Seam
 from headwise.errors import InputError, StateError, UnsupportedModelError
 from headwise.guides.base import Guide, Guides, build
-from headwise.guides.guidance import Guidance
-from headwise.guides.match import Vocabulary
+from headwise.guides.guidance import Guidance, Vocabulary
 
 
 def guide(

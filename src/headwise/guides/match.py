@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 import torch
@@ -13,50 +13,84 @@ from torch import Tensor
 from headwise.attention import AttentionRecord, Inputs, What
 from headwise.errors import InputError, choices
 from headwise.guides.base import Guide, check_choice, mean_over_examples, register_guide
-from headwise.guides.distances import DISTANCES
-from headwise.patterns import PATTERNS, Pattern, Tokens, build_pattern, find_marks, mark_ids
+from headwise.patterns import PATTERNS, Pattern, Tokens, build_pattern
 
 
 @dataclass(frozen=True)
-class Vocabulary:
-    """Which ids of a tokenizer are special, and which are tokens of a kind; empty without a tokenizer."""
+class Distance:
+    """How far attention is from its target, by a formula with an explicit derivative.
 
-    name: str = ""
-    special_ids: tuple[int, ...] = ()
-    ids: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
-    """By the kind of token, such as separator."""
+    Nothing is kept for the backward pass but the two tensors that are there anyway; composed of torch's own operations
+    each distance would keep one or two more copies of every map. Shapes: ... any leading dimensions, K keys.
+    """
 
-    @classmethod
-    def of(cls, tokenizer: Any) -> Vocabulary:
-        """Read the ids from a tokenizer."""
-        if tokenizer is None:
-            return cls()
-        special = getattr(tokenizer, "all_special_ids", None)
-        if special is None:
-            raise InputError(
-                f"tokenizer={tokenizer!r:.80}: expected a tokenizer of transformers, such as "
-                "AutoTokenizer.from_pretrained(...)."
-            )
-        known = mark_ids(tokenizer) if hasattr(tokenizer, "get_vocab") else {}
-        return cls(type(tokenizer).__name__, tuple(sorted(set(special))), known)
+    value: Callable[[Tensor, Tensor], Tensor]
+    """(attention [...,K], target [...,K]) -> [...]"""
+    derivative: Callable[[Tensor, Tensor], Tensor]
+    """Its derivative by attention, [...,K]."""
+    per_key: bool = False
+    """Whether the value must be divided by the number of keys."""
 
-    def check(self, guide: str, marks: Sequence[str]) -> None:
-        """Refuse a guide that needs a kind of token without a tokenizer, or with one that has none."""
-        for mark in marks:
-            if not self.name:
-                raise InputError(f"guide {guide} does not know the {mark} tokens: pass tokenizer=... to guide().")
-            if mark not in self.ids:
-                raise InputError(f"guide {guide} needs a {mark} token, and {self.name} has none: leave the guide out.")
+    def __call__(self, attention: Tensor, target: Tensor) -> Tensor:
+        """[...] in the graph of attention; the target (whose leading dimensions may be 1) has no gradient."""
+        value: Tensor = _Apply.apply(attention, target.to(attention.dtype), self)  # type: ignore[no-untyped-call]
+        return value
 
-    def special(self, ids: Tensor | None) -> Tensor | None:
-        """[B,K] True at special tokens; None if they are not known."""
-        if not self.name or ids is None:
-            return None
-        return torch.isin(ids, torch.tensor(self.special_ids, device=ids.device))
 
-    def marks(self, ids: Tensor | None, kinds: Sequence[str]) -> dict[str, Tensor]:
-        """[B,K] True at the tokens of each kind that is known."""
-        return {} if ids is None else find_marks(ids, self.ids, kinds)
+class _Apply(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, attention: Tensor, target: Tensor, distance: Distance) -> Tensor:
+        ctx.save_for_backward(attention, target)
+        ctx.distance = distance
+        return distance.value(attention, target)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:
+        return ctx.distance.derivative(*ctx.saved_tensors).mul_(gradient.unsqueeze(-1)), None, None
+
+
+def _squares(attention: Tensor, target: Tensor) -> Tensor:
+    return (attention - target).square_().sum(-1)
+
+
+def _squares_derivative(attention: Tensor, target: Tensor) -> Tensor:
+    return (attention - target).mul_(2)
+
+
+def _divergence(attention: Tensor, target: Tensor) -> Tensor:
+    log = attention.clamp_min(torch.finfo(attention.dtype).tiny).log_()
+    return torch.xlogy(target, target).sum(-1) - log.mul_(target).sum(-1)
+
+
+def _divergence_derivative(attention: Tensor, target: Tensor) -> Tensor:
+    # Attention of exactly 0 is dropped or masked: no step changes it, so it has no derivative either.
+    derivative = (-target / attention.clamp_min(torch.finfo(attention.dtype).tiny)).expand_as(attention)
+    return derivative.masked_fill(attention == 0, 0.0)
+
+
+def _angle(attention: Tensor, target: Tensor) -> Tensor:
+    return 1 - (attention * target).sum(-1) / _lengths(attention, target)
+
+
+def _angle_derivative(attention: Tensor, target: Tensor) -> Tensor:
+    lengths = _lengths(attention, target).unsqueeze(-1)
+    inner = (attention * target).sum(-1, keepdim=True)
+    square = attention.square().sum(-1, keepdim=True)
+    towards = inner / square.clamp_min(torch.finfo(attention.dtype).tiny)
+    # Where dropout left nothing there is no direction either.
+    return (attention * towards).sub_(target).div_(lengths).masked_fill_(square == 0, 0.0)
+
+
+def _lengths(attention: Tensor, target: Tensor) -> Tensor:
+    product: Tensor = torch.linalg.vector_norm(attention, dim=-1) * torch.linalg.vector_norm(target, dim=-1)
+    return product.clamp_min(torch.finfo(attention.dtype).tiny)
+
+
+DISTANCES = {
+    "mse": Distance(_squares, _squares_derivative, per_key=True),
+    "kl": Distance(_divergence, _divergence_derivative),
+    "cosine": Distance(_angle, _angle_derivative),
+}
 
 
 @register_guide("match")
