@@ -10,7 +10,6 @@ from transformers import PreTrainedTokenizerFast
 
 import headwise as hw
 from headwise.errors import InputError
-
 from headwise.guides.guidance import Vocabulary
 
 WORDS = ["[UNK]", "[PAD]", "[CLS]", "[SEP]", ".", "##.", "heart", "lung"]

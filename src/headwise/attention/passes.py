@@ -128,11 +128,8 @@ class Customer:
         """What to multiply the heads' outputs with in the coming pass."""
         return {}
 
-    def before(self, inputs: Inputs) -> None:
-        """Called before a pass in which this customer sees or changes something; may refuse the inputs."""
-
     def after(self, seen: list[dict[int, Tensor]], valid: Tensor, inputs: Inputs, output: Any) -> Any:
-        """Called after it with what was seen (one mapping from layer to tensor per request); returns the output."""
+        """Called after a pass with what was seen (one mapping from layer to tensor per request); returns the output."""
         return output
 
     def idle(self, output: Any) -> None:

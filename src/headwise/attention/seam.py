@@ -22,7 +22,7 @@ from transformers import PreTrainedModel
 from headwise.attention.backend import NAME, SITE, register
 from headwise.attention.eager import EAGER_MODULES, EagerHooks, warn_user
 from headwise.attention.families import attention_modules, encoder_of, family_of
-from headwise.attention.passes import Customer, Inputs, Order, Pass, Request
+from headwise.attention.passes import Customer, Inputs, Order, Pass
 from headwise.errors import InputError, StateError, UnsupportedModelError
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -59,7 +59,11 @@ class Site:
 
     def begin(self) -> tuple[Pass, int] | None:
         """The pass that this call of the module belongs to, and the number of its layer; None if nothing is watched."""
-        current = self.seam.current()
+        seam, compiling = self.seam, torch.compiler.is_compiling()
+        # Of this thread; for a backward pass, which may run in another thread, the latest one.
+        current = seam.latest if compiling else seam.passes.get(threading.get_ident())
+        if not compiling and current is None and seam.latest is not None and not seam.latest.open:
+            current = seam.latest
         if current is None:
             return None
         if current.open:
@@ -91,8 +95,8 @@ class Seam:
         self.model = model
         self.family = family_of(model)
         self.customers: list[Customer] = []
-        self._passes: dict[int, Pass] = {}
-        self._latest: Pass | None = None
+        self.passes: dict[int, Pass] = {}
+        self.latest: Pass | None = None
         self.valid_by_mask = WeakTensorKeyDictionary()
         self._hooks: list[EagerHooks] = []
         self._configs: list[tuple[Any, Any]] = []  # shared and private ones
@@ -129,21 +133,12 @@ class Seam:
         """A copied model keeps its customers but not the passes in progress, whose tensors cannot be copied."""
         twin = object.__new__(Seam)
         memo[id(self)] = twin
-        fresh: dict[str, Any] = {"_passes": {}, "_latest": None, "valid_by_mask": WeakTensorKeyDictionary()}
+        fresh: dict[str, Any] = {"passes": {}, "latest": None, "valid_by_mask": WeakTensorKeyDictionary()}
         for name, value in self.__dict__.items():
             setattr(twin, name, fresh[name] if name in fresh else copy.deepcopy(value, memo))
         return twin
 
     # -- a forward pass ----------------------------------------------------------------------------------------------
-
-    def current(self) -> Pass | None:
-        """The pass of this thread; for a backward pass, which may run in another thread, the latest one."""
-        if torch.compiler.is_compiling():
-            return self._latest
-        mine = self._passes.get(threading.get_ident())
-        if mine is None and self._latest is not None and not self._latest.open:
-            return self._latest
-        return mine
 
     @skipped
     def run(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -152,10 +147,10 @@ class Seam:
         current = self._plan(asked, inputs) if asked else None
         forward = self._forward or functools.partial(type(self.model).forward, self.model)
         thread = threading.get_ident()
-        outer = self._passes.pop(thread, None), self._latest
-        self._latest = current
+        outer = self.passes.pop(thread, None), self.latest
+        self.latest = current
         if current is not None:
-            self._passes[thread] = current
+            self.passes[thread] = current
         kept = False
         try:
             output = self._serve(asked, idle, current, inputs, forward(*args, **kwargs))
@@ -163,11 +158,11 @@ class Seam:
             return output
         finally:
             if not kept:
-                mine, self._latest = outer
+                mine, self.latest = outer
                 if mine is None:
-                    self._passes.pop(thread, None)
+                    self.passes.pop(thread, None)
                 else:
-                    self._passes[thread] = mine
+                    self.passes[thread] = mine
             if current is not None:
                 current.open = False
                 current.results = []  # customers have their results; nothing else may keep the graph alive
@@ -228,10 +223,7 @@ class Seam:
                 f"example {int((~valid.any(1)).nonzero()[0])} of the batch is fully masked (its attention_mask is all "
                 "0): leave empty texts out of the batch."
             )
-        requests: list[Request] = []
-        for customer, more, _ in asked:
-            customer.before(inputs)
-            requests += more
+        requests = [request for _, requests, _ in asked for request in requests]
         current = Pass(requests, [gates for _, _, gates in asked], self.family.left, self.family.heads)
         current.valid = valid
         return current
@@ -272,7 +264,18 @@ class Seam:
             )
         if self.family.route == "fused":
             register()
-            self._switch_configs()
+            # Private configs that name our attention: other models may share the config object. A model has one as a
+            # rule; a classifier put on another model's encoder has two.
+            private: dict[int, Any] = {}
+            for module in model.modules():
+                shared = getattr(module, "config", None)
+                if shared is None or not hasattr(shared, "_attn_implementation_internal"):
+                    continue
+                if id(shared) not in private:
+                    twin = private[id(shared)] = copy.copy(shared)
+                    twin._attn_implementation_internal = NAME
+                    self._configs.append((shared, twin))
+                module.__dict__["config"] = private[id(shared)]
             for module in attention_modules(model):
                 module.__dict__[SITE] = Site(self)
         else:
@@ -287,22 +290,6 @@ class Seam:
         model.__dict__[_ATTRIBUTE] = self
         self._forward = model.__dict__.get("forward")
         model.__dict__["forward"] = types.MethodType(_watched(type(model).forward), model)
-
-    def _switch_configs(self) -> None:
-        """Give the model private configs that name our attention: others may share its config object.
-
-        A model has one config object as a rule; a classifier put on another model's encoder has two.
-        """
-        private: dict[int, Any] = {}
-        for module in self.model.modules():
-            shared = getattr(module, "config", None)
-            if shared is None or not hasattr(shared, "_attn_implementation_internal"):
-                continue
-            if id(shared) not in private:
-                twin = private[id(shared)] = copy.copy(shared)
-                twin._attn_implementation_internal = NAME
-                self._configs.append((shared, twin))
-            module.__dict__["config"] = private[id(shared)]
 
     def _remove(self) -> None:
         model = self.model
@@ -325,7 +312,7 @@ class Seam:
                 model.__dict__["forward"] = self._forward
         # else another library wrapped our forward: ours stays inside and passes everything through
         model.__dict__.pop(_ATTRIBUTE, None)
-        self._passes, self._latest = {}, None
+        self.passes, self.latest = {}, None
 
 
 @functools.lru_cache(maxsize=64)
