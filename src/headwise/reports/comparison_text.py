@@ -218,32 +218,4 @@ def comparison_latex(comparison: Comparison, style: Style) -> str:
 
 def comparison_csv(comparison: Comparison) -> str:
     """A row for each system of each table, in full precision."""
-    lines = []
-    for table, row in [(each, row) for each in comparison.tables for row in each.rows]:
-        seed, example, times = row.by_seed, row.by_example, row.times
-        lines.append(
-            {
-                **{f"within.{name}": table.within[name] for name in comparison.within},
-                "metric": table.metric,
-                "split": comparison.split,
-                "system": row.system,
-                "baseline": comparison.baseline,
-                "seeds": len(row.seeds),
-                **{name: getattr(row.scores, name) for name in ("mean", "deviation", "low", "high")},
-                "difference": getattr(seed, "difference", None),
-                **{f"difference_{name}": getattr(seed, name, None) for name in ("deviation", "low", "high")},
-                **{f"p_{kind}{end}": p.get(kind) for kind in TESTS for end, p in (("", row.p), ("_holm", row.holm))},
-                **{
-                    name: getattr(seed, name, None)
-                    for name in ("smallest_p", "effect", "effect_corrected", "detectable")
-                },
-                "examples": getattr(example, "examples", None),
-                "bootstrap_low": getattr(example, "low", None),
-                "bootstrap_high": getattr(example, "high", None),
-                "stars": row.stars,
-                "seconds_per_epoch": getattr(times, "seconds", None),
-                "seconds_deviation": getattr(times, "deviation", None),
-                "seconds_ratio": getattr(times, "ratio", None),
-            }
-        )
-    return csv_text(lines)
+    return csv_text(comparison.frame().to_dict("records"))
