@@ -32,7 +32,7 @@ def test_the_family_is_known_before_the_first_pass(family):
 @pytest.mark.parametrize(
     ("family", "longest"),
     # RoBERTa's kind counts positions from the padding token on: two of the 40 are never used.
-    [("bert", 40), ("distilbert", 40), ("roberta", 38), ("camembert", 38), ("mpnet", 38), ("modernbert", None)],
+    [("bert", 40), ("roberta", 38), ("modernbert", None)],
 )
 def test_the_longest_sequence_is_what_the_model_can_take(family, longest):
     model = build_model(family).eval()
@@ -56,13 +56,8 @@ def tiny(name, kind="Model", **changes):
 
 UNSUPPORTED = {
     "gpt2": (lambda: tiny("GPT2", n_embd=32, n_layer=2, n_head=4, n_positions=40), DECODER),
-    "llama": (lambda: tiny("Llama", num_key_value_heads=4), DECODER),
     "bert as decoder": (lambda: tiny("Bert", is_decoder=True), DECODER),
     "t5": (lambda: tiny("T5", d_model=32, d_kv=8, d_ff=40, num_layers=2, num_heads=4), "is an encoder-decoder"),
-    "bart": (
-        lambda: tiny("Bart", d_model=32, encoder_layers=1, decoder_layers=1, encoder_ffn_dim=40, decoder_ffn_dim=40),
-        "is an encoder-decoder",
-    ),
     "squeezebert": (lambda: tiny("SqueezeBert", embedding_size=32), ALONE),
     "longformer": (lambda: tiny("Longformer", attention_window=4), ALONE),
     "fnet": (lambda: tiny("FNet"), "has no attention that headwise can see"),
@@ -72,10 +67,9 @@ UNSUPPORTED = {
 
 
 @pytest.mark.parametrize("name", UNSUPPORTED)
-@pytest.mark.parametrize("enter", [hw.capture])
-def test_other_models_are_refused_in_one_sentence(name, enter):
+def test_other_models_are_refused_in_one_sentence(name):
     build, message = UNSUPPORTED[name]
-    with pytest.raises(UnsupportedModelError) as error, enter(build()):
+    with pytest.raises(UnsupportedModelError) as error, hw.capture(build()):
         pytest.fail("the with block was entered")
     assert message in str(error.value)
     assert str(error.value).endswith(".")
@@ -172,9 +166,8 @@ def test_their_own_maps_are_what_we_see(name, batch):
 
 
 @pytest.mark.filterwarnings("ignore::headwise.errors.HeadwiseWarning")
-@pytest.mark.parametrize("family", EAGER)
-def test_who_asks_for_maps_still_gets_them(family, batch):
-    model = build_model(family).eval()
+def test_who_asks_for_maps_still_gets_them(batch):
+    model = build_model("mpnet").eval()
     expected = model(**batch, output_attentions=True).attentions
     with hw.capture(model):
         asked = model(**batch, output_attentions=True).attentions
@@ -184,9 +177,8 @@ def test_who_asks_for_maps_still_gets_them(family, batch):
 
 
 @pytest.mark.filterwarnings("ignore::headwise.errors.HeadwiseWarning")
-@pytest.mark.parametrize("family", EAGER)
-def test_in_training_their_maps_are_after_dropout(family, batch):
-    model = build_model(family, dropout=0.4).train()
+def test_in_training_their_maps_are_after_dropout(batch):
+    model = build_model("mpnet", dropout=0.4).train()
     with hw.capture(model) as record:
         model(**batch)
     votes = batch["attention_mask"].sum(1, keepdim=True)
@@ -225,8 +217,7 @@ def test_more_calls_than_layers_are_noticed(model, batch):
 
 
 @pytest.mark.filterwarnings("ignore::headwise.errors.HeadwiseWarning")
-@pytest.mark.parametrize("family", ["bert", "mpnet"])
-@pytest.mark.parametrize("what", ["received", "map"])
+@pytest.mark.parametrize(("family", "what"), [("bert", "received"), ("mpnet", "map")])
 def test_other_heads_than_the_config_says_are_noticed(family, batch, what):
     """What arrives is held against what was promised: N layers of [B,H,...]."""
     model = build_model(family)
@@ -243,9 +234,5 @@ def test_a_causal_layer_is_refused_while_it_runs(model, batch):
             model(**batch)
 
 
-@pytest.mark.parametrize("depth", [0, 1, 2])
-def test_the_encoder_is_found_in_its_wrapping(model, depth):
-    wrapped = model
-    for _ in range(depth):
-        wrapped = nn.Sequential(nn.Identity(), wrapped)
-    assert encoder_of(wrapped) is model
+def test_the_encoder_is_found_in_its_wrapping(model):
+    assert encoder_of(nn.Sequential(nn.Identity(), nn.Sequential(nn.Identity(), model))) is model

@@ -62,7 +62,7 @@ def shake(parts, head):
             part.parameter.index_copy_(part.dim, part.places[head], torch.randn_like(chosen))
 
 
-@pytest.mark.parametrize("family", OWN_WEIGHTS)
+@pytest.mark.parametrize("family", DIFFERENT_WEIGHTS)
 def test_the_weights_of_a_silent_head_do_not_matter_and_those_of_others_do(family, batch):
     model = build(family)
     layer = head_weights(model)[1]

@@ -21,7 +21,7 @@ PATHS = {
 TILED, DENSE = "uneven rows a tile", "slab of an example"
 
 
-@pytest.fixture(params=PATHS)
+@pytest.fixture(params=[TILED, DENSE])
 def path(request, monkeypatch):
     take(request.param, monkeypatch)
     return request.param
@@ -94,18 +94,14 @@ def assert_same(ours, slow, inputs, tolerance=1e-12):
         torch.testing.assert_close(mine, expected, rtol=tolerance, atol=tolerance)
 
 
-@pytest.mark.parametrize("votes", ["some"])
 @pytest.mark.parametrize("mask", MASKS)
-def test_equals_attention_written_out(path, mask, votes):
-    inputs, mask = tensors(), MASKS[mask]()
-    valid = lengths_mask() if votes == "some" else None
+def test_equals_attention_written_out(path, mask):
+    inputs, mask, valid = tensors(), MASKS[mask](), lengths_mask()
     ours = attention_with_received(*inputs, mask=mask, valid=valid)
     assert_same(ours, slow_attention(*inputs, mask=mask, valid=valid), inputs)
 
 
-@pytest.mark.parametrize("path", [TILED, DENSE])
-def test_more_keys_than_queries_and_a_scale_of_ones_own(path, monkeypatch):
-    take(path, monkeypatch)
+def test_more_keys_than_queries_and_another_scale(path):
     query, key, value = tensors()
     query = query[:, :, :4]
     ours = attention_with_received(query, key, value, scale=0.3)
@@ -139,6 +135,7 @@ def kept_weights(inputs, **options):
     return operation((query, key, unit), **options)[0].transpose(1, 2) > 0
 
 
+@pytest.mark.parametrize("path", PATHS, indirect=True)
 @pytest.mark.parametrize("after_dropout", [False, True])
 def test_dropout_equals_the_same_mask_written_out(path, after_dropout):
     inputs, valid = tensors(), lengths_mask()
@@ -147,8 +144,8 @@ def test_dropout_equals_the_same_mask_written_out(path, after_dropout):
     assert_same(ours, slow_attention(*inputs, valid=valid, factors=factors, after_dropout=after_dropout), inputs)
 
 
-@pytest.mark.parametrize("rate", [0.1])
-def test_as_many_weights_are_dropped_as_asked_and_nowhere_the_same(path, rate):
+def test_as_many_weights_are_dropped_as_requested_and_nowhere_the_same(path):
+    rate = 0.1
     inputs = [tensor.detach() for tensor in tensors(heads=2, length=60)]
     kept = kept_weights(inputs, dropout=rate).double()
     assert abs(kept.mean() - (1 - rate)) < 4 * (rate * (1 - rate) / kept.numel()) ** 0.5 + 2**-16
@@ -217,20 +214,18 @@ def test_threads_do_not_disturb_the_dropout_of_each_other(monkeypatch):
         torch.set_num_threads(threads)
 
 
-@pytest.mark.parametrize("mask", ["window", "additive per head"])
 @pytest.mark.parametrize(("dropout", "after_dropout"), [(0.0, False), (0.3, False), (0.3, True)])
-def test_scripted_and_plain_loops_are_the_same_bit_for_bit(mask, dropout, after_dropout, monkeypatch):
+def test_scripted_and_plain_loops_are_the_same_bit_for_bit(dropout, after_dropout, monkeypatch):
     take(TILED, monkeypatch)
-    inputs, options = tensors(), {"mask": MASKS[mask](), "dropout": dropout, "after_dropout": after_dropout}
+    inputs, options = tensors(), {"mask": additive_mask(HEADS), "dropout": dropout, "after_dropout": after_dropout}
     scripted = with_gradients(inputs, **options)
     monkeypatch.setattr(tiles, "fast", lambda function: function)
     plain = with_gradients(inputs, **options)
     assert all(torch.equal(mine, other) for mine, other in zip(scripted, plain, strict=True))
 
 
-@pytest.mark.parametrize("loop", [loops.forward_piece, loops.backward_piece])
-def test_the_loops_run_without_the_interpreter(loop):
-    assert loops.fast(loop) is not loop
+def test_the_loops_run_without_the_interpreter():
+    assert all(loops.fast(loop) is not loop for loop in (loops.forward_piece, loops.backward_piece))
 
 
 def test_without_torchscript_the_loops_run_in_python(monkeypatch):
@@ -242,9 +237,7 @@ def test_without_torchscript_the_loops_run_in_python(monkeypatch):
     assert loops.fast.__wrapped__(loops.forward_piece) is loops.forward_piece
 
 
-@pytest.mark.parametrize("path", [TILED, DENSE])
-def test_half_precision_is_summed_in_single_precision(path, monkeypatch):
-    take(path, monkeypatch)
+def test_half_precision_is_summed_in_single_precision(path):
     length = 200
     inputs = tensors(length=length, dtype=torch.float32)
     half = [tensor.detach().bfloat16().requires_grad_() for tensor in inputs]
@@ -258,12 +251,10 @@ def test_half_precision_is_summed_in_single_precision(path, monkeypatch):
     assert {gradient.dtype for gradient in gradients} == {torch.bfloat16}
 
 
-@pytest.mark.parametrize("path", ["two heads a tile", "one slab"])
-@pytest.mark.parametrize("dropout", [0.0, 0.3])
-def test_torch_finds_nothing_wrong_with_the_operation(path, dropout, monkeypatch):
-    take(path, monkeypatch)
+@pytest.mark.parametrize("path", ["two heads a tile", "one slab"], indirect=True)
+def test_torch_finds_nothing_wrong_with_the_operation(path):
     inputs, valid = tensors(batch=3, heads=2), lengths_mask()
-    arguments = (*inputs, valid[:, None, None], valid, torch.tensor(5), 0.4, dropout, False)
+    arguments = (*inputs, valid[:, None, None], valid, torch.tensor(5), 0.4, 0.3, False)
     torch.library.opcheck(torch.ops.headwise.attention_with_received.default, arguments)
 
 

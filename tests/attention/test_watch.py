@@ -11,22 +11,13 @@ from transformers import BertForSequenceClassification
 import headwise as hw
 from headwise.attention import backend as watch
 from headwise.attention.backend import Call
-from headwise.attention.maps import attention_with_maps, pick
+from headwise.attention.maps import attention_with_maps, narrow, pick, valid_positions
 from headwise.attention.passes import LayerPlan, Request
 
 pytestmark = pytest.mark.filterwarnings("ignore::headwise.errors.HeadwiseWarning")
 
 B, H, S, D = 2, 4, 6, 5
 SCALE = 0.7
-
-
-@pytest.fixture(params=ROUTES)
-def family(request):
-    """One family for each route."""
-    return request.param
-
-
-HEADS = pytest.mark.parametrize("heads", [[0, 1, 2, 3], [1, 2], [0, 2, 3]], ids=str)
 
 
 # -- explicit maps -----------------------------------------------------------------------------------------------------
@@ -63,11 +54,6 @@ MASKS = {
     "of each head": added,
     "boolean of each head": lambda: (torch.rand(B, H, S, S) < 0.6) | torch.eye(S, dtype=torch.bool),
 }
-
-
-@pytest.fixture(params=MASKS)
-def mask(request):
-    return MASKS[request.param]()
 
 
 def slow_rest(query, key, value, mask):
@@ -120,8 +106,11 @@ def compare(ours, theirs, inputs):
         torch.testing.assert_close(*found, rtol=1e-9, atol=1e-11)
 
 
-@HEADS
+@pytest.mark.parametrize(
+    ("heads", "mask"), [*(([0, 2, 3], mask) for mask in MASKS), ([0, 1, 2, 3], "right"), ([1, 2], "of each head")]
+)
 def test_maps_equal_those_written_out(heads, mask):
+    mask = MASKS[mask]()
     query, key, value = inputs = tensors()
     ours = attention_with_maps(*inputs, heads, mask=mask, scale=SCALE, dropout=0.0, rest=slow_rest)
     assert ours[0].shape == (B, S, H, D)
@@ -130,8 +119,9 @@ def test_maps_equal_those_written_out(heads, mask):
     compare(ours, written_out(query, key, value, heads, mask), inputs)
 
 
-@pytest.mark.parametrize("heads", [[0, 2, 3]], ids=str)
-def test_dropout_equals_that_written_out(heads, mask, kept):
+@pytest.mark.parametrize("mask", ["window", "of each head"])
+def test_dropout_equals_that_written_out(mask, kept):
+    heads, mask = [0, 2, 3], MASKS[mask]()
     query, key, value = inputs = tensors()
     left = kept(torch.rand(B, len(heads), S, S) < 0.7)
     ours = attention_with_maps(*inputs, heads, mask=mask, scale=SCALE, dropout=0.3, rest=slow_rest)
@@ -145,9 +135,8 @@ def test_a_bias_that_is_learned_gets_its_gradient():
     compare(ours, written_out(query, key, value, [0, 2], bias), [*inputs, bias])
 
 
-@pytest.mark.parametrize("heads", [[0, 2, 3]], ids=str)
-def test_half_precision_keeps_its_maps_in_float32(heads):
-    mask = padding(6, 3)
+def test_half_precision_keeps_its_maps_in_float32():
+    heads, mask = [0, 2, 3], padding(6, 3)
     exact = tensors(torch.float32)
     halves = [each.detach().bfloat16().requires_grad_() for each in exact]
     ours = attention_with_maps(*halves, heads, mask=mask, scale=SCALE, dropout=0.0, rest=slow_rest)
@@ -193,14 +182,11 @@ def plan(*requests):
     [
         ([], (), False, False, False),
         ([("received", (0, 1), False)], (), True, True, False),
-        ([("received", (0, 1), True)], (), True, True, True),
-        ([("map", (0, 2), False)], (0, 2), False, True, False),
         ([("map", (0, 2), True), ("map", (1,), False)], (0, 1, 2), False, True, False),
         ([("map", (0, 1), False), ("received", (0, 1), False)], (0, 1), False, True, False),
         ([("map", (0, 1), False), ("received", (1, 2), True)], (0, 1), True, True, True),
         ([("received", (0,), False), ("received", (3,), True)], (0, 3), False, True, False),
         ([("value", (0,), False), ("output", (1,), False)], (), False, False, False),
-        ([("output", (0,), False), ("map", (1,), False)], (1,), False, True, False),
     ],
 )
 def test_a_plan_makes_no_more_maps_than_it_must(requests, mapped, counted, seen, after):
@@ -211,12 +197,14 @@ def test_a_plan_makes_no_more_maps_than_it_must(requests, mapped, counted, seen,
 
 
 def call(mask=None, dropout=0.0):
-    return Call.of(*[each.detach() for each in tensors()], mask, SCALE, dropout)
+    query, key, value = (each.detach() for each in tensors())
+    mask = narrow(mask)
+    return Call(query, key, value, mask, valid_positions(mask, len(query)), SCALE, dropout)
 
 
-@pytest.mark.parametrize("heads", [[0, 2, 3]], ids=str)
-def test_the_other_heads_run_sdpa(heads, mask, monkeypatch):
-    calls = []
+@pytest.mark.parametrize("mask", ["none", "window", "of each head"])
+def test_the_other_heads_run_sdpa(mask, monkeypatch):
+    calls, heads, mask = [], [0, 2, 3], MASKS[mask]()
     sdpa = torch.nn.functional.scaled_dot_product_attention
     monkeypatch.setattr(
         torch.nn.functional,
@@ -226,8 +214,8 @@ def test_the_other_heads_run_sdpa(heads, mask, monkeypatch):
     given = call(mask)
     out, seen = watch.watch(given, plan(("map", tuple(heads), False)))
     expected, maps, _ = written_out(given.query, given.key, given.value, heads, mask)
-    assert calls == ([H - len(heads)] if len(heads) < H else [])
-    # what a blind query puts out is nobody's business, and SDPA's business here
+    assert calls == [H - len(heads)]
+    # The output of a blind query does not count: it is that of SDPA here.
     sees = (
         torch.ones(B, S, H, 1) if mask is None else slow_maps(given.query, given.key, mask, 1.0).sum(-1).mT[..., None]
     )
@@ -235,8 +223,7 @@ def test_the_other_heads_run_sdpa(heads, mask, monkeypatch):
     torch.testing.assert_close(seen.before, maps, rtol=1e-10, atol=1e-12)
 
 
-@pytest.mark.parametrize("heads", [(1, 3), (0, 1, 2, 3)], ids=str)
-@pytest.mark.parametrize("asked", [(0, 1, 2, 3), (1, 2)], ids=str)
+@pytest.mark.parametrize(("heads", "asked"), [((1, 3), (0, 1, 2, 3)), ((0, 1, 2, 3), (1, 2))], ids=str)
 def test_received_is_the_same_whether_by_maps_or_counted(heads, asked):
     given = call(padding(6, 3))
     requests = [Request.of("map", {1: heads}), Request.of("received", {1: asked})]
@@ -268,7 +255,10 @@ TOGETHER = {
 }
 
 
-@pytest.mark.parametrize("together", TOGETHER)
+@pytest.mark.parametrize(
+    ("family", "together"),
+    [*(("bert", name) for name in TOGETHER), ("modernbert", "all kinds"), ("deberta-v2", "all kinds")],
+)
 def test_requests_side_by_side_are_those_apart(family, together):
     model, batch = build_model(family, dtype=torch.float64).train(), build_batch()
     requests = TOGETHER[together]
@@ -299,9 +289,8 @@ def test_requests_side_by_side_are_those_apart(family, together):
     torch.testing.assert_close(ours, theirs, rtol=1e-6, atol=1e-6)
 
 
-@pytest.mark.parametrize("family", ["bert", "modernbert"])
-def test_under_dropout_all_look_at_the_same_pass(family, batch):
-    model = build_model(family, dropout=0.4, dtype=torch.float64).train()
+def test_under_dropout_all_look_at_the_same_pass(batch):
+    model = build_model("bert", dropout=0.4, dtype=torch.float64).train()
     with (
         hw.capture(model, what="map", heads=[0, 1]) as before,
         hw.capture(model, what="map", heads=[1, 2], after_dropout=True) as after,
@@ -320,7 +309,7 @@ def test_under_dropout_all_look_at_the_same_pass(family, batch):
         torch.testing.assert_close(both[1][kept], both[0][kept] / 0.6)
 
 
-@pytest.mark.parametrize("family", ["bert", "modernbert", "deberta-v2"])
+@pytest.mark.parametrize("family", ROUTES)
 def test_gradient_checkpointing_gives_the_same_gradients(family, batch):
     found = []
     for checkpointing in (False, True):
@@ -334,8 +323,8 @@ def test_gradient_checkpointing_gives_the_same_gradients(family, batch):
     torch.testing.assert_close(*found, rtol=1e-9, atol=1e-9)
 
 
-@pytest.mark.parametrize("heads", [[0, 1], [0, 2], "all"], ids=str)
-def test_a_guided_step_under_autocast_and_in_bfloat16(heads, batch):
+def test_a_guided_step_under_autocast_and_in_bfloat16(batch):
+    heads = [0, 2]
     expected = step(build_model("bert"), heads, batch)
     assert step(build_model("bert", dtype=torch.bfloat16), heads, batch) == pytest.approx(expected, rel=0.05)
     with torch.autocast("cpu", dtype=torch.bfloat16):
@@ -367,8 +356,7 @@ VISITORS = {
 }
 
 
-@pytest.mark.parametrize("training", [True, False])
-@pytest.mark.parametrize("visitor", VISITORS)
+@pytest.mark.parametrize(("visitor", "training"), [*((each, True) for each in VISITORS), ("guide", False)])
 def test_knowledge_and_special_tokens_never_reach_the_model(visitor, training, batch):
     model = Plain(build_model("bert").config).train(training)
     ours = {"knowledge": {"own:map": torch.ones(3, 12, 12)}, "special_tokens_mask": torch.zeros(3, 12)}
@@ -380,41 +368,3 @@ def test_knowledge_and_special_tokens_never_reach_the_model(visitor, training, b
         torch.testing.assert_close(model(**given).logits, expected)
         assert set(given) == {*batch, *ours}  # the caller keeps them
         torch.testing.assert_close(model(**batch, knowledge=None, special_tokens_mask=None).logits, expected)
-
-
-def test_a_guide_that_does_not_ask_for_rows_of_padding_gets_none(batch):
-    noted = []
-
-    class Whole(hw.Guide):
-        what = "map"
-
-        def __call__(self, maps, inputs):
-            noted.append(maps.stacked().detach())
-            return maps.stacked().square().mean()
-
-    class Bare(Whole):
-        padding_rows = True
-
-    model = hw.guide(build_model("bert").train(), Whole(weight=1.0) + Bare(weight=1.0))
-    model(**batch)
-    padding = ~batch["attention_mask"].bool()[:, None].expand(-1, 12, -1)
-    assert not noted[0][padding].any()
-    assert noted[1][padding].any()
-    assert torch.equal(noted[0][~padding], noted[1][~padding])
-
-
-def test_knowledge_reaches_those_who_guide(batch):
-    noted = []
-
-    class Curious(hw.Guide):
-        def __call__(self, maps, inputs):
-            noted.append(inputs)
-            return maps.stacked().square().mean()
-
-    model = hw.guide(build_model("bert").train(), Curious(weight=1.0))
-    mine = {"mine": torch.rand(3, 12)}
-    model(**batch, knowledge=mine)
-    model(**batch)
-    assert noted[0].knowledge["mine"] is mine["mine"]
-    assert noted[1].knowledge == {}
-    assert torch.equal(noted[0].input_ids, batch["input_ids"])

@@ -12,14 +12,6 @@ from headwise.attention import workers
 from headwise.attention.workers import Crowding, run_pieces
 
 
-@pytest.fixture(params=[2, 5])
-def threads(request):
-    before = torch.get_num_threads()
-    torch.set_num_threads(request.param)
-    yield request.param
-    torch.set_num_threads(before)
-
-
 class CrowdedFromNowOn(Crowding):
     """Finds the cores crowded after the first piece that it looks at."""
 
@@ -36,28 +28,20 @@ class NeverCrowded(Crowding):
         return False
 
 
-@pytest.fixture(params=["quiet", "crowded in between", "deterministic"])
-def cores(request, monkeypatch):
-    if request.param == "deterministic":
-        torch.use_deterministic_algorithms(True)
-    else:
-        kind = NeverCrowded if request.param == "quiet" else CrowdedFromNowOn
-        monkeypatch.setattr(workers, "_crowding", kind())
-    yield request.param
+@pytest.fixture(params=[("quiet", 2), ("crowded in between", 2), ("deterministic", 3), ("quiet", 5)], ids=str)
+def threads(request, monkeypatch):
+    """So many of them, on cores that are like this; deterministic algorithms always use the pool."""
+    cores, count = request.param
+    before = torch.get_num_threads()
+    torch.set_num_threads(count)
+    torch.use_deterministic_algorithms(cores == "deterministic")
+    monkeypatch.setattr(workers, "_crowding", CrowdedFromNowOn() if cores == "crowded in between" else NeverCrowded())
+    yield count
     torch.use_deterministic_algorithms(False)
+    torch.set_num_threads(before)
 
 
-@pytest.fixture
-def pool():
-    """Deterministic algorithms always use the pool."""
-    torch.use_deterministic_algorithms(True)
-    yield
-    torch.use_deterministic_algorithms(False)
-
-
-@pytest.mark.usefixtures("cores")
-@pytest.mark.parametrize("count", [0, 50])
-def test_every_piece_is_done_once(threads, count):
+def test_every_piece_is_done_once(threads):
     done = Counter()
     lock = threading.Lock()
 
@@ -65,21 +49,19 @@ def test_every_piece_is_done_once(threads, count):
         with lock:
             done[piece] += 1
 
-    run_pieces(range(count), work)
-    assert done == Counter(range(count))
+    run_pieces(range(0), work)
+    run_pieces(range(50), work)
+    assert done == Counter(range(50))
 
 
-@pytest.mark.usefixtures("cores")
-@pytest.mark.parametrize("inference", [True])
-def test_pieces_may_write_where_the_caller_may(threads, inference):
-    with torch.inference_mode(inference), torch.no_grad():
-        numbers = torch.zeros(8, requires_grad=False)
+def test_pieces_may_write_where_the_caller_may(threads):
+    with torch.inference_mode():
+        numbers = torch.zeros(8)
         run_pieces(range(8), lambda piece: numbers[piece : piece + 1].add_(piece))
-    assert numbers.is_inference() is inference
+    assert numbers.is_inference()
     assert numbers.tolist() == list(range(8))
 
 
-@pytest.mark.usefixtures("cores")
 def test_an_error_reaches_the_caller_and_the_threads_live_on(threads):
     def work(piece):
         if piece == 5:
@@ -92,7 +74,6 @@ def test_an_error_reaches_the_caller_and_the_threads_live_on(threads):
     assert sorted(done) == list(range(8))
 
 
-@pytest.mark.usefixtures("cores")
 def test_the_thread_count_of_everybody_else_stays(threads):
     run_pieces(range(8), lambda piece: None)
     assert torch.get_num_threads() == threads
@@ -103,7 +84,6 @@ def test_the_thread_count_of_everybody_else_stays(threads):
     assert seen == [threads]
 
 
-@pytest.mark.usefixtures("cores")
 def test_no_gradients_are_recorded_in_the_pieces(threads):
     weight = torch.ones(1, requires_grad=True)
     results = []
@@ -113,7 +93,7 @@ def test_no_gradients_are_recorded_in_the_pieces(threads):
     assert not any(result.requires_grad for result in results)
 
 
-@pytest.mark.usefixtures("pool")
+@pytest.mark.parametrize("threads", [("deterministic", 3)], indirect=True)
 def test_the_pool_shares_pieces_among_threads_that_are_single_inside(threads):
     """Each thread waits for all others, so fewer threads than allowed would never finish."""
     together = threading.Barrier(threads, timeout=20)
@@ -128,7 +108,6 @@ def test_the_pool_shares_pieces_among_threads_that_are_single_inside(threads):
     assert {inside for _, inside in seen} == {1}
 
 
-@pytest.mark.usefixtures("cores")
 def test_several_threads_can_ask_at_once(threads):
     done = Counter()
     lock = threading.Lock()
@@ -165,7 +144,7 @@ def in_a_child(queue):
     queue.put(sorted(done))
 
 
-@pytest.mark.usefixtures("pool")
+@pytest.mark.parametrize("threads", [("deterministic", 3)], indirect=True)
 @pytest.mark.skipif("fork" not in multiprocessing.get_all_start_methods(), reason="this system cannot fork")
 def test_the_threads_are_made_again_after_a_fork(threads):
     run_pieces(range(8), lambda piece: None)

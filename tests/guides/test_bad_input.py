@@ -27,10 +27,9 @@ def answered(kind, *facts):
 # -- guides and options ------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("guides", ["mgd", {"mgd": {}}], ids=str)
-def test_an_unknown_guide(model, guides):
+def test_an_unknown_guide(model):
     with answered(InputError, "unknown guide 'mgd'", "did you mean 'mdg'?", "known: ", "pdg"):
-        hw.guide(model, guides)
+        hw.guide(model, {"mgd": {}})
 
 
 def test_an_unknown_option(model):
@@ -63,13 +62,13 @@ def test_an_option_out_of_its_choices(kind, option, value, allowed):
         kind(**{option: value})
 
 
-@pytest.mark.parametrize("tau", [0, float("nan"), float("inf"), "1", True], ids=repr)
+@pytest.mark.parametrize("tau", [0, float("nan"), "1"], ids=repr)
 def test_a_tau_that_is_not_above_zero(tau):
     with answered(InputError, f"mdg(tau={tau!r})", "a number above 0"):
         hw.MDG(tau=tau)
 
 
-@pytest.mark.parametrize("weight", [-0.1, float("nan"), float("inf"), True, "0.1", None], ids=repr)
+@pytest.mark.parametrize("weight", [-0.1, float("nan"), True, "0.1"], ids=repr)
 def test_a_weight_that_is_no_number_of_zero_or_more(weight):
     with answered(InputError, f"weight of pdg is {weight!r}", "a number of 0 or more", "auto(share)"):
         hw.PDG(weight=weight)
@@ -78,15 +77,10 @@ def test_a_weight_that_is_no_number_of_zero_or_more(weight):
 @pytest.mark.parametrize(
     ("make", "facts"),
     [
-        (lambda: hw.guides.warm_up(-1.0, steps=2), ["-1.0", "0 or more"]),
         (lambda: hw.guides.warm_up(1.0, steps=0), ["steps=0", "1 or more"]),
-        (lambda: hw.guides.decay(1.0, steps=1.5), ["steps=1.5", "1 or more"]),
-        (lambda: hw.guides.decay(1.0, steps=2, start=-1), ["(-1, 1.0)", "from 0 or more"]),
-        (lambda: hw.guides.piecewise(), ["piecewise weight ()", "points (step, weight)"]),
         (lambda: hw.guides.piecewise((2, 1.0), (1, 0.0)), ["(2, 1.0), (1, 0.0)", "steps that rise"]),
         (lambda: hw.guides.piecewise(0.5), ["0.5", "points (step, weight)"]),
         (lambda: hw.auto(-0.1), ["share", "-0.1", "0 or more"]),
-        (lambda: hw.auto(0.1, every=0), ["auto(every=0)", "1 or more"]),
         (lambda: hw.auto(0.1, window=True), ["auto(window=True)", "1 or more"]),
     ],
 )
@@ -95,27 +89,24 @@ def test_schedules_that_make_no_sense(make, facts):
         make()
 
 
-@pytest.mark.parametrize(
-    "weight", [{}, {"points": 5}, {"points": [1, 2]}, {"points": [[0, 1, 2]]}, {"share": 0.1, "evry": 3}], ids=repr
-)
+@pytest.mark.parametrize("weight", [{"points": 5}, {"points": [[0, 1, 2]]}, {"share": 0.1, "evry": 3}], ids=repr)
 def test_a_written_weight_that_makes_no_sense(weight):
     with answered(InputError, "weight", "points"):
         hw.MDG(weight=weight)
 
 
-@pytest.mark.parametrize("guides", [None, {}, [hw.MDG(), None], hw.MDG], ids=repr)
+@pytest.mark.parametrize("guides", [{}, [hw.MDG(), None]], ids=repr)
 def test_something_that_is_no_guide(model, guides):
     with answered(InputError, "guides=", "hw.MDG(weight=1e-3)"):
         hw.guide(model, guides)
 
 
-@pytest.mark.parametrize("options", [0.1, [1, 2]], ids=repr)
-def test_a_recipe_whose_options_are_no_mapping(model, options):
-    with answered(InputError, "mdg", repr(options)):
-        hw.guide(model, {"mdg": options})
+def test_a_recipe_whose_options_are_no_mapping(model):
+    with answered(InputError, "mdg", "0.1"):
+        hw.guide(model, {"mdg": 0.1})
 
 
-@pytest.mark.parametrize("share_every", [-1, 1.5, True], ids=repr)
+@pytest.mark.parametrize("share_every", [-1, True], ids=repr)
 def test_share_every_is_a_number_of_steps(model, share_every):
     with answered(InputError, f"share_every={share_every!r}", "0 or more"):
         hw.guide(model, hw.MDG(), share_every=share_every)
@@ -159,9 +150,8 @@ def test_unguide_twice_is_no_mistake(model, batch):
     assert torch.equal(model(**batch).loss, plain)
 
 
-@pytest.mark.parametrize("training", [True, False])
-def test_maps_that_a_guided_model_does_not_return_are_warned_of_once(model, batch, training):
-    hw.guide(model, hw.MDG(weight=0.1)).train(training)
+def test_maps_that_a_guided_model_does_not_return_are_warned_of_once(model, batch):
+    hw.guide(model, hw.MDG(weight=0.1))
     with pytest.warns(HeadwiseWarning, match=r"returns no maps.*hw\.capture\(model, what='map'\)") as caught:
         answer = model(**batch, output_attentions=True)
     assert not answer.attentions
@@ -174,18 +164,10 @@ def test_maps_that_a_guided_model_does_not_return_are_warned_of_once(model, batc
     assert len(model(**batch, output_attentions=True).attentions) == 3
 
 
-@pytest.mark.parametrize(
-    ("attempt", "facts"),
-    [
-        ({"layers": 7}, ["layer 7 is out of range", "layers 0 to 2"]),
-        ({"heads": {1: [4]}}, ["head 4 is out of range", "heads 0 to 3"]),
-        ({"layers": [0], "heads": {1: [2]}}, ["no heads chosen", "at least one"]),
-    ],
-)
-def test_a_refused_guide_leaves_the_model_alone(model, attempt, facts):
+def test_a_refused_guide_leaves_the_model_alone(model):
     before, config = set(model.__dict__), model.config
-    with answered(InputError, *facts):
-        hw.guide(model, hw.MDG(**attempt))
+    with answered(InputError, "layer 7 is out of range", "layers 0 to 2"):
+        hw.guide(model, hw.MDG(layers=7))
     assert set(model.__dict__) == before
     assert model.config is config
     hw.guide(model, hw.MDG())
@@ -198,6 +180,3 @@ def test_the_state_of_other_guides(model):
     with answered(InputError, "of other guides"):
         hw.guides.guidance(model).load_state_dict({})
     assert hw.guides.guidance(model).step == 0
-
-
-# -- batches -----------------------------------------------------------------------------------------------------------

@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from headwise.guides.distances import DISTANCES
+from headwise.guides.match import DISTANCES
 
 EVERY = pytest.mark.parametrize("name", DISTANCES)
 
@@ -42,10 +42,9 @@ def test_equals_plain_loops(name):
         assert actual[tuple(place)].item() == pytest.approx(expected, rel=1e-12)
 
 
-@pytest.mark.parametrize("leading", [(3, 4, 5), (3, 1, 5)], ids=str)
 @EVERY
-def test_the_derivative_is_that_of_finite_differences(name, leading):
-    attention, target = distributions(3, 4, 5, 6).requires_grad_(), targets(*leading, 6)
+def test_the_derivative_is_that_of_finite_differences(name):
+    attention, target = distributions(3, 4, 5, 6).requires_grad_(), targets(3, 1, 5, 6)
     assert (target == 0).any()
     assert torch.autograd.gradcheck(lambda each: DISTANCES[name](each, target), attention)
 

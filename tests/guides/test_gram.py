@@ -80,12 +80,10 @@ def test_the_two_guides_share_one_gram(grams):
 @pytest.mark.parametrize(
     ("other", "count"),
     [
-        pytest.param(hw.PDG(normalise=False), 1, id="not normalised"),
         pytest.param(hw.MDG(tau=0.5, contrast="layer"), 1, id="another contrast"),
         pytest.param(hw.PDG(special_tokens=False), 2, id="other positions"),
         pytest.param(hw.PDG(layers=0), 2, id="another layer"),
         pytest.param(hw.PDG(dropout="after"), 2, id="after dropout"),
-        pytest.param(hw.PDG(preset="released"), 2, id="released"),
     ],
 )
 def test_sharing_never_mixes_different_things(grams, other, count):

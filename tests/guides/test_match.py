@@ -7,7 +7,7 @@ import pickle
 import pytest
 import torch
 from conftest import EAGER, build_batch, build_model
-from guides.reference import NO_INPUTS, assert_same_gradients, gradients, record_of, slow_maps
+from guides.reference import assert_same_gradients, gradients, record_of, slow_maps
 from tokenizers import Tokenizer, models
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
@@ -255,20 +255,12 @@ def match(maps, pattern, valid=THREE, *, special=None, **options):
     [
         # rows 0 and 1 count; row 1 is as wanted; row 0 is off by (1/4, -1/2, 1/4): 6/16 over 3 keys
         ("next", {}, 6 / 16 / 3 / 2),
-        ("next", {"distance": "kl"}, math.log(2) / 2),
         # the cosine of row 0 is (1/2) / sqrt(6/16)
         ("next", {"distance": "cosine"}, (1 - 0.5 / math.sqrt(6 / 16)) / 2),
-        # rows 1 and 2 count; row 1 is at (0, 0, 1) instead of (1, 0, 0), row 2 as wanted
-        ("prev", {}, 2 / 3 / 2),
-        ("prev", {"distance": "cosine"}, 1 / 2),
-        # first: row 0 off by (-3/4, 1/2, 1/4), row 1 by (-1, 0, 1), row 2 by (-1, 1, 0)
-        ("first", {}, (14 / 16 + 2 + 2) / 3 / 3),
         # the separator is key 2: row 0 off by (1/4, 1/2, -3/4), row 1 not, row 2 by (0, 1, -1)
         ("delim", {}, (14 / 16 + 0 + 2) / 3 / 3),
         # received (1/4, 3/2, 5/4) of 3: shares (1/12, 1/2, 5/12); wanted by next (0, 1/2, 1/2)
-        ("next", {"on": "received"}, (1 / 144 + 0 + 1 / 144) / 3),
         ("next", {"on": "received", "distance": "kl"}, 0.5 * math.log(6 / 5)),
-        ("next", {"on": "received", "distance": "cosine"}, 1 - (11 / 24) / math.sqrt((1 + 36 + 25) / 144 / 2)),
         ("delim", {"on": "received"}, (1 / 144 + 36 / 144 + 49 / 144) / 3),
     ],
     ids=str,
@@ -301,7 +293,7 @@ def test_an_example_without_a_full_stop_changes_nothing(on, distance):
 
 @pytest.mark.parametrize(
     ("on", "distance", "weight"),
-    [("map", "mse", 1.0), ("map", "kl", hw.auto(0.5)), ("received", "cosine", 1.0), ("received", "kl", hw.auto(0.5))],
+    [("map", "kl", hw.auto(0.5)), ("received", "cosine", 1.0)],
 )
 def test_a_batch_without_any_full_stop_gives_zero_and_trains_on(on, distance, weight):
     plain, model = exact().train(), exact().train()
@@ -319,15 +311,16 @@ def test_a_batch_without_any_full_stop_gives_zero_and_trains_on(on, distance, we
     assert model(**sentences()).loss > hw.guides.guidance(model).losses.task
 
 
-@pytest.mark.parametrize("distance", DISTANCES)
 @pytest.mark.parametrize(
-    "options", [{"on": "map"}, {"on": "received"}, {"on": "received", "special_tokens": False}], ids=str
+    "options",
+    [{"on": "map", "distance": "cosine"}, {"on": "received", "distance": "kl", "special_tokens": False}],
+    ids=str,
 )
-def test_what_dropout_leaves_nothing_of_does_no_harm(options, distance):
+def test_what_dropout_leaves_nothing_of_does_no_harm(options):
     """Of short sentences a high rate often takes whole rows, or all that an example's content received."""
     model = build_model("bert", dropout=0.9).train()
     batch = {name: each[2:].repeat(8, *[1] * (each.dim() - 1)) for name, each in sentences().items()}
-    value, added = guided(model, hw.Match("prev", dropout="after", distance=distance, weight=1.0, **options), batch)
+    value, added = guided(model, hw.Match("prev", dropout="after", weight=1.0, **options), batch)
     assert value.isfinite()
     for name, gradient in gradients(model, added).items():
         assert gradient.isfinite().all(), name
@@ -380,21 +373,20 @@ def counting(monkeypatch):
     return spy
 
 
-def test_guided_heads_are_the_first_half_of_every_layer_unless_told_otherwise():
+def test_guided_heads_are_the_first_half_of_every_layer_by_default():
     guide = hw.Match("next")
     assert select(guide.layers, guide.heads, (3, 4)) == {0: (0, 1), 1: (0, 1), 2: (0, 1)}
     assert select(guide.layers, guide.heads, (2, 5)) == {0: (0, 1), 1: (0, 1)}
     assert select(guide.layers, guide.heads, (1, 1)) == {0: (0,)}
 
 
-@pytest.mark.parametrize(("heads", "rest"), [("first:half", 2), ([1], 3)])
-def test_heads_that_are_not_guided_stay_on_sdpa(heads, rest, sdpa, plain, explicit, counting):
-    guided(build_model("bert"), hw.Match("next", layers=[0, 2], heads=heads), sentences())
+def test_heads_that_are_not_guided_stay_on_sdpa(sdpa, plain, explicit, counting):
+    guided(build_model("bert"), hw.Match("next", layers=[0, 2], heads=[1]), sentences())
     assert len(plain.calls) == 1  # layer 1
     assert plain.calls[0][0].layer_idx == 1
     watched = [query for query, *_ in sdpa.calls if query.shape[1] < 4]
-    assert [query.shape[1] for query in watched] == [rest, rest]
-    assert [list(call[3]) for call in explicit.calls] == [list(select(0, heads, (3, 4))[0])] * 2
+    assert [query.shape[1] for query in watched] == [3, 3]
+    assert [list(call[3]) for call in explicit.calls] == [[1]] * 2
     assert not counting.calls
 
 
@@ -404,11 +396,10 @@ def test_received_attention_needs_no_maps(explicit, counting):
     assert len(counting.calls) == 3
 
 
-@pytest.mark.parametrize("on", FORMS)
-def test_two_guides_on_one_pattern_make_its_target_once(on, monkeypatch):
+def test_two_guides_on_one_pattern_make_its_target_once(monkeypatch):
     spy = Spy(Next.target)
     monkeypatch.setattr(Next, "target", lambda self, tokens: spy(self, tokens))
-    model = hw.guide(build_model("bert").train(), hw.Match("next", on=on) + hw.Match("next", on=on, distance="kl"))
+    model = hw.guide(build_model("bert").train(), hw.Match("next") + hw.Match("next", distance="kl"))
     model(**sentences())
     assert len(spy.calls) == 1
 
@@ -424,10 +415,9 @@ TOGETHER = {
 }
 
 
-@pytest.mark.parametrize("names", [("mdg", "match"), tuple(TOGETHER)], ids="+".join)
 @pytest.mark.parametrize("family", ["bert", "deberta-v2"])
-def test_together_they_are_the_sum_of_each_alone(family, names):
-    batch = sentences()
+def test_together_they_are_the_sum_of_each_alone(family):
+    batch, names = sentences(), list(TOGETHER)
     expected, sums = {}, {}
     for name in names:
         model = exact(family)
@@ -436,17 +426,15 @@ def test_together_they_are_the_sum_of_each_alone(family, names):
             sums[parameter] = sums.get(parameter, 0) + gradient
     model = exact(family)
     values, added = all_guided(model, [TOGETHER[name] for name in names], batch)
-    assert list(values) == list(names)
+    assert list(values) == names
     for name in names:
         torch.testing.assert_close(values[name], expected[name], rtol=1e-10, atol=0)
-    # ModernBERT turns its queries in float32
-    assert_same_gradients(gradients(model, added), sums, 1e-6 if family == "modernbert" else 1e-10)
+    assert_same_gradients(gradients(model, added), sums, 1e-10)
 
 
-@pytest.mark.parametrize("on", FORMS)
-def test_two_patterns_on_the_same_heads_keep_their_targets_apart(on):
+def test_two_patterns_on_the_same_heads_keep_their_targets_apart():
     batch, model = sentences(), exact()
-    both = [build("next", on=on, weight=1.0), build("prev", on=on, weight=1.0)]
+    both = [build("next", weight=1.0), build("prev", weight=1.0)]
     values, _ = all_guided(model, both, batch)
     for guide in both:
         torch.testing.assert_close(values[guide.name], guided(model, guide, batch)[0], rtol=1e-12, atol=0)
@@ -483,9 +471,8 @@ def learn(guide, tokenizer, steps=20):
     return *seen, batch
 
 
-@pytest.mark.parametrize("distance", ["mse", "kl"])
-def test_guided_heads_learn_to_look_at_separators(distance, minilm_tokenizer):
-    before, after, batch = learn(hw.Match("delim", weight=30.0, distance=distance), minilm_tokenizer)
+def test_guided_heads_learn_to_look_at_separators(minilm_tokenizer):
+    before, after, batch = learn(hw.Match("delim", weight=30.0), minilm_tokenizer)
     separators = batch["input_ids"] == minilm_tokenizer.sep_token_id
     assert separators.sum(1).tolist() == [2, 2]
     valid = batch["attention_mask"].bool()
@@ -498,19 +485,6 @@ def test_guided_heads_learn_to_look_at_separators(distance, minilm_tokenizer):
     assert share(before, heads) < 0.4
     assert share(after, heads) > 0.9
     assert share(after, others) < 0.7
-
-
-def test_guided_heads_learn_what_is_to_be_received(minilm_tokenizer):
-    guide = build("period", weight=300.0, on="received", heads="all")
-    before, after, batch = learn(guide, minilm_tokenizer, steps=30)
-    stops = batch["input_ids"] == minilm_tokenizer.convert_tokens_to_ids(".")
-    assert stops.sum(1).tolist() == [2, 4]  # the point of 3.5 among them
-
-    def share(maps):
-        return (maps.sum(2) * stops[:, None]).sum(-1).mean() / batch["attention_mask"].sum(1).float().mean()
-
-    assert share(before) < 0.4
-    assert share(after) > 0.75
 
 
 # -- making one --------------------------------------------------------------------------------------------------------
@@ -542,9 +516,7 @@ def test_a_guide_for_every_pattern():
     assert build("next") != hw.Match("next")  # another name in the log
 
 
-@pytest.mark.parametrize(
-    "guide", [hw.Match("next"), build("next"), build("delim", distance="kl")], ids=lambda g: g.name
-)
+@pytest.mark.parametrize("guide", [hw.Match("next"), build("delim", distance="kl")], ids=lambda g: g.name)
 def test_a_guide_survives_copying_and_pickling(guide):
     assert copy.deepcopy(guide) == guide
     assert pickle.loads(pickle.dumps(guide)) == guide
@@ -559,18 +531,11 @@ def test_a_guide_survives_copying_and_pickling(guide):
         (lambda: hw.Match(), "match needs a pattern: known: .*delim.*next"),
         (lambda: hw.Match("nxt"), "unknown pattern 'nxt': did you mean 'next'?"),
         (lambda: hw.Match(3), "pattern 3: expected a name such as 'next'"),
-        (lambda: hw.Match(["next"]), r"pattern \['next'\]: expected a name"),
-        (lambda: hw.Match({"window": 5}), r"pattern \{'window': 5\}: expected a name"),
         (lambda: hw.Match({"name": "next", "by": 2}), "pattern next has no option 'by'"),
         (lambda: hw.Match("next", "prev"), "match.*name the options"),
         (lambda: hw.Match("prev", pattern="next"), "match.*pattern.*twice"),
         (lambda: hw.Match("next", distance="l1"), r"match\(distance='l1'\): expected one of 'mse', 'kl', 'cosine'"),
-        (lambda: hw.Match("next", on="row"), r"match\(on='row'\): expected one of 'map', 'received'"),
-        (lambda: hw.Match("next", reduction="max"), r"match\(reduction='max'\): expected one of 'mean', 'sum'"),
-        (lambda: hw.Match("next", wait=1.0), "match has no option 'wait'"),
         (lambda: build("next", pattern="prev"), "guide next has its own pattern, not 'prev': use match for others"),
-        (lambda: build("next", pattern={"name": "prev"}), "guide next has its own pattern, not 'prev'"),
-        (lambda: build("next", pattern=Own()), "guide next has its own pattern, not 'own'"),
         (lambda: build("next", pattern={"by": 2}), "pattern next has no option 'by'"),
     ],
 )
@@ -580,18 +545,7 @@ def test_wrong_choices_say_what_was_expected(make, message):
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize(("pattern", "kind"), [("delim", "separator"), ("period", "full-stop")])
-def test_without_a_tokenizer_it_says_to_pass_one(pattern, kind):
-    with pytest.raises(InputError, match=f"guide match does not know the {kind} tokens: pass tokenizer="):
-        hw.guide(build_model("bert").train(), hw.Match(pattern))
-    model = hw.guide(build_model("bert").train(), hw.Match(pattern), tokenizer=tokenizer())
-    batch = sentences()
-    batch["inputs_embeds"] = model.get_input_embeddings()(batch.pop("input_ids")).detach()
-    with pytest.raises(InputError, match=f"pattern {pattern} cannot tell which tokens are a {kind}: call the"):
-        model(**batch)
-
-
-@pytest.mark.parametrize("pattern", ["first", "delim"])
+@pytest.mark.parametrize("pattern", ["delim"])
 def test_received_by_special_tokens_without_special_tokens_is_refused(pattern):
     with pytest.raises(InputError, match=f"{pattern} has special tokens as its target"):
         hw.Match(pattern, on="received", special_tokens=False)
@@ -614,22 +568,7 @@ def test_a_pattern_may_have_lists_among_its_options(batch):
         PATTERNS.remove("lists")
 
 
-def test_a_tokenizer_without_separators_is_refused_at_once():
-    model = build_model("bert")
-    with pytest.raises(InputError, match="guide delim needs a separator token, and .* has none"):
-        hw.guide(model, build("delim"), tokenizer=tokenizer(sep_token=None))
-    with pytest.raises(InputError, match="guide match-2 needs a separator token"):
-        hw.guide(model, hw.Match("period") + hw.Match("delim"), tokenizer=tokenizer(sep_token=None))
-    hw.guide(model, build("period"), tokenizer=tokenizer(sep_token=None))  # the refused ones left nothing behind
-
-
-@pytest.mark.parametrize("on", FORMS)
-def test_a_batch_without_the_knowledge_is_refused(on):
-    model = hw.guide(build_model("bert").train(), hw.Match(Own(), on=on))
-    with pytest.raises(InputError, match=f"the batch carries no own knowledge .*:{on}.*add_knowledge"):
+def test_a_batch_without_the_knowledge_is_refused():
+    model = hw.guide(build_model("bert").train(), hw.Match(Own(), on="map"))
+    with pytest.raises(InputError, match="the batch carries no own knowledge .*:map.*add_knowledge"):
         model(**sentences())
-
-
-def test_special_tokens_need_somebody_who_knows_them():
-    with pytest.raises(InputError, match=r"match\(special_tokens=False\) does not know"):
-        hw.Match("next", special_tokens=False)(record_of(BY_HAND, THREE, what="map"), NO_INPUTS)

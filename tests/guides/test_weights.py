@@ -75,10 +75,9 @@ def test_piecewise_meets_its_points_and_stays_between_them(points, step):
     assert min(around) * (1 - 1e-12) <= schedule.at(step) <= max(around) * (1 + 1e-12)
 
 
-@pytest.mark.parametrize(("kind", "fused"), [(torch.optim.AdamW, True), (torch.optim.SGD, False)])
-def test_schedules_count_optimiser_steps(kind, fused):
+def test_schedules_count_optimiser_steps():
     model = guided(hw.MDG(weight=hw.guides.warm_up(1.0, steps=2)), dtype=torch.float32)
-    optimiser = kind(model.parameters(), lr=1e-3, fused=fused)
+    optimiser = torch.optim.AdamW(model.parameters(), lr=1e-3, fused=True)
     seen = []
     for number in range(12):
         (forward(model) / 4).backward()
@@ -135,8 +134,8 @@ def test_unguide_stops_the_count():
 # -- auto --------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("share", [0.05, 1])
-def test_auto_sets_the_share_of_the_gradient(share):
+def test_auto_sets_the_share_of_the_gradient():
+    share = 0.05
     model = guided(hw.MDG(weight=hw.auto(share, window=1)) + hw.PDG(weight=hw.auto(share / 2, window=1)))
     loss = forward(model)
     assert hw.guides.guidance(model).gradient_share() == pytest.approx({"mdg": share, "pdg": share / 2}, rel=1e-6)
@@ -189,11 +188,10 @@ def train_step(model, optimiser, step):
 @pytest.mark.parametrize(
     ("guide", "stop"),
     [
-        (hw.MDG(weight=hw.auto(0.2, every=2, window=2)), 1),
         (hw.MDG(weight=hw.auto(0.2, every=4, window=1)), 3),
         (hw.MDG(weight=hw.guides.decay(0.5, steps=5)) + hw.PDG(weight=hw.auto(0.1)), 3),
     ],
-    ids=["auto 2 2", "auto 4 1", "decay and auto"],
+    ids=["auto", "decay and auto"],
 )
 def test_a_resumed_run_continues_bit_for_bit(guide, stop):
     whole = guided(guide, dtype=torch.float32, dropout=0.1)
@@ -217,10 +215,9 @@ def test_a_resumed_run_continues_bit_for_bit(guide, stop):
     ("guide", "dtype"),
     [
         (hw.MDG(preset="released"), torch.float32),
-        (hw.PDG(preset="released"), torch.float64),
         (hw.MDG(layers=0, heads=0), torch.float32),
     ],
-    ids=["released mdg", "released pdg", "one map against nothing"],
+    ids=["released", "one map against nothing"],
 )
 def test_a_guide_without_a_gradient_gets_weight_zero(guide, dtype):
     # The gradient of the released code is rounding noise: nothing that may be scaled up to a share of the task's.
@@ -308,7 +305,7 @@ def test_after_the_backward_pass_it_is_too_late():
         hw.guides.guidance(model).gradient_share()
 
 
-@pytest.mark.parametrize("before", ["nothing", "evaluation", "no labels"])
+@pytest.mark.parametrize("before", ["evaluation", "no labels"])
 def test_without_a_training_step_there_is_nothing_to_measure(before):
     model = guided(hw.MDG(weight=0.01))
     if before == "evaluation":

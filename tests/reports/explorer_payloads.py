@@ -171,52 +171,39 @@ class Maker:
         self.views["sizes"] = [self._plot("Accuracy by size of training set", None)]
         self.views["weights"] = [self._plot("Accuracy by weight", None)]
         self.views["pruning"] = [self._plot("Accuracy by heads kept", None, off=True)]
+        tasks, heads = ["nli", "topic"], ["heads of nli", "heads of topic"]
         self.views["dissociation"] = [
-            {
-                "title": "Loss by pruning",
-                "rows": ["nli", "topic"],
-                "columns": ["heads of nli", "heads of topic"],
-                "values": [[-0.31, -0.02], [-0.04, None]],
-                "notes": ["Rows are tasks."],
-            }
+            self._matrix("Loss by pruning", tasks, heads, [[-0.31, -0.02], [-0.04, None]], "Rows are tasks.")
         ]
         self.views["overlap"] = [
-            {
-                "title": "overlap of heads",
-                "rows": ["nli", "topic"],
-                "columns": ["nli", "topic"],
-                "values": [[1.0, 0.25], [0.25, 1.0]],
-                "notes": ["Chance gives 0.2."],
-            }
+            self._matrix("overlap of heads", tasks, tasks, [[1.0, 0.25], [0.25, 1.0]], "Chance gives 0.2.")
         ]
         self.views["results"] = [
-            {
-                "title": "Accuracy over seeds",
-                "columns": ["System", "Mean"],
-                "rows": [["plain", "71.0"], ["guided", "72.2"]],
-                "notes": ["Three seeds."],
-            }
+            self._table(
+                "Accuracy over seeds", ["System", "Mean"], [["plain", "71.0"], ["guided", "72.2"]], "Three seeds."
+            )
         ]
         self.views["times"] = [
-            {
-                "title": "Seconds per step",
-                "columns": ["Model", "Seconds"],
-                "rows": [["plain", "0.21"], ["guided", "0.22"]],
-                "notes": ["One core."],
-            }
+            self._table("Seconds per step", ["Model", "Seconds"], [["plain", "0.21"], ["guided", "0.22"]], "One core.")
         ]
+
+    def _matrix(self, title: str, rows: list[str], columns: list[str], values: list[Any], note: str) -> dict[str, Any]:
+        return {"title": title, "rows": rows, "columns": columns, "values": values, "notes": [note]}
+
+    def _table(self, title: str, columns: list[str], rows: list[list[str]], note: str) -> dict[str, Any]:
+        return {"title": title, "columns": columns, "rows": rows, "notes": [note]}
 
     def _words(self) -> None:
         ids = self.ids
         self.views["summary"] = {
             "facts": [["Task", "clinic, 3 labels"], ["Seeds", "5"], ["Guides", "MDG 0.1, PDG 0.01"]],
             "tables": [
-                {
-                    "title": "Result",
-                    "columns": ["Model", "Accuracy", "95% interval", "p"],
-                    "rows": [["plain", "0.812", "[0.801, 0.823]", ""], ["guided", "0.834", "[0.822, 0.846]", "0.003"]],
-                    "notes": ["Permutation test over seeds and examples."],
-                }
+                self._table(
+                    "Result",
+                    ["Model", "Accuracy", "95% interval", "p"],
+                    [["plain", "0.812", "[0.801, 0.823]", ""], ["guided", "0.834", "[0.822, 0.846]", "0.003"]],
+                    "Permutation test over seeds and examples.",
+                )
             ],
             "changed": ["Accuracy rose by 0.022.", "Heads became less alike."],
         }
@@ -250,86 +237,39 @@ class Maker:
             ]
         }
         if self.pair:
+            # Position in the split, text, gold, kind, example of the page, heads.
+            flips = [
+                (10, "One.", "yes", "gained", "e0", [[1, 1, 0.4], [0, 0, 0.2]]),
+                (11, "Two.", "yes", "gained", "e1", None),
+                (90, "Three.", "no", "lost", None, None),
+                (91, "Four.", "maybe", "other", None, None),
+            ]
             self.views["flips"] = {
-                "gained": 2,
-                "other": 1,
-                "lost": 1,
-                "split": "test",
+                **{"gained": 2, "other": 1, "lost": 1, "split": "test"},
                 "list": [
                     {
-                        "example": 10,
-                        "title": "test 10",
-                        "texts": ["One."],
-                        "gold": "yes",
-                        "before": "no",
-                        "after": "yes",
-                        "kind": "gained",
-                        "page_example": "e0",
-                        "heads": [[1, 1, 0.4], [0, 0, 0.2]],
-                    },
-                    {
-                        "example": 11,
-                        "title": "test 11",
-                        "texts": ["Two."],
-                        "gold": "yes",
-                        "before": "no",
-                        "after": "yes",
-                        "kind": "gained",
-                        "page_example": "e1",
-                        "heads": None,
-                    },
-                    {
-                        "example": 90,
-                        "title": "test 90",
-                        "texts": ["Three."],
-                        "gold": "no",
-                        "before": "no",
-                        "after": "yes",
-                        "kind": "lost",
-                        "page_example": None,
-                        "heads": None,
-                    },
-                    {
-                        "example": 91,
-                        "title": "test 91",
-                        "texts": ["Four."],
-                        "gold": "maybe",
-                        "before": "no",
-                        "after": "yes",
-                        "kind": "other",
-                        "page_example": None,
-                        "heads": None,
-                    },
+                        **{"example": number, "title": f"test {number}", "texts": [text], "gold": gold},
+                        **{"before": "no", "after": "yes", "kind": kind, "page_example": example, "heads": heads},
+                    }
+                    for number, text, gold, kind, example, heads in flips
                 ],
             }
 
     def _training(self) -> None:
-        series = []
         steps = list(range(0, 200, 10))
-        for number, model in enumerate(self.ids):
-            for group, name in (("loss", "task loss"), ("loss", "whole loss"), ("validation", "accuracy")):
-                series.append(
-                    {
-                        "model": model,
-                        "group": group,
-                        "name": name,
-                        "kind": "raw",
-                        "x": steps,
-                        "y": [round(1 / (1 + step / 50) + 0.05 * number, 4) for step in steps],
-                    }
-                )
+
+        def series(model: str, group: str, name: str, kind: str, y: list[float]) -> dict[str, Any]:
+            return {"model": model, "group": group, "name": name, "kind": kind, "x": steps, "y": y}
+
+        logged = [
+            series(model, group, name, "raw", [round(1 / (1 + step / 50) + 0.05 * number, 4) for step in steps])
+            for number, model in enumerate(self.ids)
+            for group, name in (("loss", "task loss"), ("loss", "whole loss"), ("validation", "accuracy"))
+        ]
         for kind in ("raw", "weighted", "share"):
-            series.append(
-                {
-                    "model": self.ids[-1],
-                    "group": "guide:mdg",
-                    "name": "mdg",
-                    "kind": kind,
-                    "x": steps,
-                    "y": [round(0.5 - step / 1000, 4) for step in steps],
-                }
-            )
-        self.views["curves"] = {"series": series}
+            values = [round(0.5 - step / 1000, 4) for step in steps]
+            logged.append(series(self.ids[-1], "guide:mdg", "mdg", kind, values))
+        self.views["curves"] = {"series": logged}
 
     def _plot(self, title: str, categories: list[str] | None, off: bool = False) -> dict[str, Any]:
         x = [0, 1, 2] if categories else [10, 100, 1000]

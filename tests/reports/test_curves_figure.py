@@ -39,7 +39,7 @@ def test_one_model_needs_no_legend():
     assert not build_curves(SERIES[:2], {"m0": "plain"}).legends
 
 
-def test_nothing_logged_and_unknown_models_are_told():
+def test_nothing_logged_and_unknown_models_are_refused():
     with pytest.raises(InputError, match="nothing was logged"):
         build_curves([], NAMES)
     with pytest.raises(InputError, match="no name for the model 'm1'"):

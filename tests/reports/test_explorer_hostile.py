@@ -29,15 +29,22 @@ def test_nothing_is_run_and_no_element_comes_of_it(tab):
     assert tab.problems() == []
 
 
-@pytest.mark.parametrize("view", VIEWS)
-def test_it_is_shown_as_it_is(tab, view):
-    found = tab.run(
-        "const all = document.querySelectorAll(`#${arguments[0]}, #${arguments[0]} [aria-label]`);"
-        "return [...all].map((each) => each.textContent + each.ariaLabel).join()",
-        view,
-    )
-    assert HOSTILE[:12] in found  # long ones are cut in pictures
-    assert HOSTILE[:12] in str(tab.table(view, 0))
+def test_views_and_their_files_show_it_as_it_is(tab):
+    for view in VIEWS:
+        found = tab.run(
+            "const all = document.querySelectorAll(`#${arguments[0]}, #${arguments[0]} [aria-label]`);"
+            "return [...all].map((each) => each.textContent + each.ariaLabel).join()",
+            view,
+        )
+        assert HOSTILE[:12] in found, view  # long ones are cut in pictures
+        assert HOSTILE[:12] in str(tab.table(view, 0)), view
+        picture = ElementTree.fromstring(tab.saved(view, "svg")[1])
+        assert {each.tag.split("}")[1] for each in picture.iter()} <= {
+            "svg", "rect", "text", "line", "path", "g", "circle", "title", "image",
+        }, view  # fmt: skip
+        assert not [name for each in picture.iter() for name in each.keys() if name.startswith("on")], view
+        assert any(HOSTILE[:12] in (each.text or "") for each in picture.iter()), view
+        assert HOSTILE[:12] in str(tab.csv(view)), view
 
 
 def test_tokens_answers_and_choices_hold_the_whole_text(tab):
@@ -50,18 +57,7 @@ def test_tokens_answers_and_choices_hold_the_whole_text(tab):
     assert f"From “{HOSTILE}” (1) to “{HOSTILE}” (1)" in tab.text("#detail-readout")
 
 
-@pytest.mark.parametrize("view", VIEWS)
-def test_files_hold_it_as_text_too(tab, view):
-    picture = ElementTree.fromstring(tab.saved(view, "svg")[1])
-    assert {each.tag.split("}")[1] for each in picture.iter()} <= {
-        "svg", "rect", "text", "line", "path", "g", "circle", "title", "image",
-    }  # fmt: skip
-    assert not [name for each in picture.iter() for name in each.keys() if name.startswith("on")]
-    assert any(HOSTILE[:12] in (each.text or "") for each in picture.iter())
-    assert HOSTILE[:12] in str(tab.csv(view))
-
-
-@pytest.mark.parametrize("text", ["=1+1", "+1", "-1", "@x", "\tx", "\r=1"])
+@pytest.mark.parametrize("text", ["=1+1", "\tx", "\r=1"])
 def test_formulas_are_disarmed_in_files(browser, tmp_path, text):
     maker = hostile()
     maker.examples.clear()

@@ -58,7 +58,7 @@ def test_512_tokens_are_drawn_read_and_saved(browser, tmp_path):
     assert (tab.problems(), tab.complaints()) == ([], [])
 
 
-def test_an_array_that_is_cut_short_is_told_and_the_rest_goes_on(browser, tmp_path):
+def test_an_array_that_is_cut_short_is_reported_and_the_rest_works(browser, tmp_path):
     maker = long()
     maker.arrays["m0e0"] = maker.arrays["m0e0"][:-1]
     tab = Tab(browser, write_page(maker, tmp_path / "page.html")).open()

@@ -139,7 +139,7 @@ def test_heads_are_clicked_off_and_on_again(browser, server):
 @pytest.mark.parametrize(
     ("text", "said"), [("bad", f"no: {HOSTILE}"), ("broken", "The server answered 500 without a reason.")]
 )
-def test_errors_are_told_and_the_form_stays_usable(browser, server, text, said):
+def test_errors_are_shown_and_the_form_stays_usable(browser, server, text, said):
     tab = live_tab(browser, server, tiny())
     send(tab, text, "x")
     answered(tab)
@@ -152,7 +152,7 @@ def test_errors_are_told_and_the_form_stays_usable(browser, server, text, said):
     assert tab.texts("#example option")[-1] == "good"
 
 
-def test_a_server_that_is_gone_is_told(browser, server):
+def test_a_server_that_is_gone_is_reported(browser, server):
     tab = live_tab(browser, server, tiny())
     tab.run("window.fetch = () => Promise.reject(new TypeError('Failed to fetch'))")
     send(tab, "one", "two")

@@ -44,7 +44,7 @@ def test_a_click_on_a_head_shows_it_everywhere(tab):
     assert len(tab.all("#heads .cell[aria-selected=true]")) == 3
 
 
-def test_pointing_at_a_head_tells_mean_and_error(tab):
+def test_pointing_at_a_head_shows_mean_and_error(tab):
     cell = "[data-grid=m1] .cell[data-layer='0'][data-head='1']"
     tab.run("document.querySelector(arguments[0]).dispatchEvent(new PointerEvent('pointerenter'))", cell)
     values = MAKER.views["heads"]["values"]["m1"]["entropy"]
@@ -83,7 +83,7 @@ def test_one_choice_of_example_for_all_views(tab):
     assert "Not available for this example." in tab.text("#ssa")
 
 
-def test_pointing_into_a_map_tells_the_values_of_both_models(tab):
+def test_pointing_into_a_map_shows_the_values_of_both_models(tab):
     tab.choose("#layer", "0")
     tab.choose("#head", "0")
     tab.focus("#detail canvas")
@@ -185,7 +185,7 @@ def test_flips_are_filtered_and_lead_to_example_and_head(tab):
     assert (tab.hash["example"], *head(tab)) == ("e0", "0", "0")
 
 
-def test_retrieval_tells_how_papers_moved(tab):
+def test_retrieval_shows_how_papers_moved(tab):
     assert [each.split(" ", 2)[2] for each in tab.texts("#retrieval .moves li > span:first-child")] == [
         "▲ 3 up",
         "▼ 1 down",

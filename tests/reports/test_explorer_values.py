@@ -75,7 +75,7 @@ def test_the_quadrants_are_mean_shares(tab):
         assert [float(row[place]) for place in (1, 2, 3, 5, 6, 7)] == pytest.approx(wanted, abs=6e-4)
 
 
-def test_what_was_not_kept_is_told(tab):
+def test_what_was_not_kept_is_marked(tab):
     tab.open("#example=e2&layer=0&head=0")
     values = kept("m0", "e2", 0)[0]
     missing = int(np.flatnonzero(np.isnan(values))[0])
@@ -194,18 +194,16 @@ def test_the_other_files_hold_the_numbers_of_the_payload(tab):
     assert tab.csv("dissociation")[1:] == [["nli", "-0.31", "-0.02"], ["topic", "-0.04", ""]]
 
 
-@pytest.mark.parametrize("view", VIEWS)
-def test_files_of_every_view_can_be_read(tab, view):
-    if view == VIEWS[0]:
-        tab.open("#layer=0&head=0")
-    type_, content = tab.saved(view, "svg")
-    picture = ElementTree.fromstring(content)
-    assert type_ == "image/svg+xml"
-    assert picture.tag == f"{SVG}svg"
-    assert len(list(picture.iter(f"{SVG}text"))) > 1
-    wide, high = float(picture.get("width")), float(picture.get("height"))
-    type_, content = tab.saved(view, "png")
-    assert (type_, content[:8]) == ("image/png", b"\x89PNG\r\n\x1a\n")
-    assert struct.unpack(">II", content[16:24]) == (round(2 * wide), round(2 * high))
-    assert len(tab.csv(view)) > 1
+def test_files_of_every_view_can_be_read(tab):
+    tab.open("#layer=0&head=0")
+    for view in VIEWS:
+        type_, content = tab.saved(view, "svg")
+        picture = ElementTree.fromstring(content)
+        assert (type_, picture.tag) == ("image/svg+xml", f"{SVG}svg"), view
+        assert len(list(picture.iter(f"{SVG}text"))) > 1, view
+        wide, high = float(picture.get("width")), float(picture.get("height"))
+        type_, content = tab.saved(view, "png")
+        assert (type_, content[:8]) == ("image/png", b"\x89PNG\r\n\x1a\n"), view
+        assert struct.unpack(">II", content[16:24]) == (round(2 * wide), round(2 * high)), view
+        assert len(tab.csv(view)) > 1, view
     assert tab.problems() == []

@@ -2,36 +2,14 @@
 
 import subprocess
 import sys
-from pathlib import Path
 
 import matplotlib
 import pytest
-from matplotlib.figure import Figure
 
 from headwise.errors import InputError
-from headwise.reports import figures as files
 from headwise.reports import heatmap, projection
 
 TABLE = {"plain": [[0.1, 0.9], [0.5, 0.5]]}
-
-
-@pytest.fixture
-def figure():
-    drawn = Figure((2, 2))
-    drawn.add_subplot().set_title("a title")
-    return drawn
-
-
-def test_a_crash_leaves_the_old_file_and_nothing_else(figure, tmp_path, monkeypatch):
-    def crash(*_):
-        raise OSError("disk full")
-
-    (tmp_path / "figure.png").write_text("old")
-    monkeypatch.setattr(Path, "replace", crash)  # by which new content takes its place
-    with pytest.raises(OSError, match="disk full"):
-        files.save(figure, tmp_path / "figure")
-    assert [path.name for path in tmp_path.iterdir()] == ["figure.png"]
-    assert (tmp_path / "figure.png").read_text() == "old"
 
 
 def test_the_users_settings_neither_change_nor_matter(tmp_path):

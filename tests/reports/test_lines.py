@@ -68,7 +68,7 @@ def test_texts_are_shown_as_they_are():
     assert (panel.get_xlabel(), panel.get_ylabel()) == ("part", "accuracy on test")
 
 
-def test_several_plots_are_panels_and_tell_common_notes_once():
+def test_several_plots_are_panels_with_common_notes_once():
     other = PLOT | {"title": "Other", "notes": ["Means over 3 seeds.", "More."]}
     figure = build_line_panels([PLOT, other])
     assert [panel.get_title() for panel in figure.axes] == ["By size", "Other"]
@@ -84,7 +84,7 @@ BAD = [
 
 
 @pytest.mark.parametrize(("plot", "message"), BAD)
-def test_what_cannot_be_drawn_is_told(plot, message):
+def test_what_cannot_be_drawn_is_refused(plot, message):
     with pytest.raises(InputError, match=message):
         build_lines(plot)
     with pytest.raises(InputError, match="there is no plot"):

@@ -46,54 +46,22 @@ class Call:
     biased: bool = False
     """Whether the mask holds a learned bias."""
 
-    @classmethod
-    def of(
-        cls, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, scaling: float | None, dropout: float
-    ) -> Call:
-        """From the arguments of a model."""
-        mask = narrow(mask)
-        scale = query.shape[-1] ** -0.5 if scaling is None else scaling
-        return cls(query, key, value, mask, valid_positions(mask, query.shape[0]), scale, dropout)
-
-    def of_examples(self, rows: slice) -> Call:
-        """The same call for some examples of the batch."""
-        batch = self.query.shape[0]
-        per_example = {name: getattr(self, name) for name in ("query", "key", "value", "mask", "valid")}
-        parts = {
-            name: tensor[rows]
-            for name, tensor in per_example.items()
-            if tensor is not None and tensor.shape[0] == batch
-        }
-        return replace(self, **parts)
-
-    def counted(self, after_dropout: bool) -> tuple[Tensor, Tensor]:
-        """Out [B,Q,H,D] and received [B,H,K]."""
-        return attention_with_received(
-            self.query,
-            self.key,
-            self.value,
-            mask=self.mask,
-            valid=self.valid,
-            scale=self.scale,
-            dropout=self.dropout,
-            after_dropout=after_dropout,
-        )
-
 
 def watch(call: Call, plan: LayerPlan) -> tuple[Tensor, Seen]:
     """Attention of one layer, out [B,Q,H,D], and what was seen of it: each head by the cheapest way that shows it."""
     count = call.query.shape[1]
+    options: dict[str, Any] = {"valid": call.valid, "scale": call.scale, "dropout": call.dropout}
+    options["after_dropout"] = plan.after_dropout
     mapped = tuple(range(count)) if call.biased else plan.mapped
     if not mapped:
-        out, received = call.counted(plan.after_dropout)
+        out, received = attention_with_received(call.query, call.key, call.value, mask=call.mask, **options)
         return out, Seen(call.valid, rest=tuple(range(count)), counted=received)
-    counted: list[Tensor] = []
+    counted: Tensor | None = None
 
     def rest(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> Tensor:
+        nonlocal counted
         if plan.counted:
-            others = replace(call, query=query, key=key, value=value, mask=mask)
-            out, received = others.counted(plan.after_dropout)
-            counted.append(received)
+            out, counted = attention_with_received(query, key, value, mask=mask, **options)
             return out
         return torch.nn.functional.scaled_dot_product_attention(
             query, key, value, attn_mask=mask, dropout_p=call.dropout, scale=call.scale
@@ -102,7 +70,7 @@ def watch(call: Call, plan: LayerPlan) -> tuple[Tensor, Seen]:
     out, before, after = attention_with_maps(
         call.query, call.key, call.value, mapped, mask=call.mask, scale=call.scale, dropout=call.dropout, rest=rest
     )
-    return out, Seen(call.valid, mapped, before, after, tuple(without(mapped, count)), next(iter(counted), None))
+    return out, Seen(call.valid, mapped, before, after, tuple(without(mapped, count)), counted)
 
 
 def digest_in_parts(call: Call, plan: LayerPlan, layer: int, current: Pass) -> Tensor:
@@ -112,10 +80,13 @@ def digest_in_parts(call: Call, plan: LayerPlan, layer: int, current: Pass) -> T
     step = batch
     if call.query.device.type == "cpu" and not torch.is_grad_enabled():
         step = max(1, PART_BYTES // size)
+    tensors = {name: getattr(call, name) for name in ("query", "key", "value", "mask", "valid")}
+    by_example = {name: each for name, each in tensors.items() if each is not None and each.shape[0] == batch}
     outs = []
     for start in range(0, batch, step):
         rows = slice(start, min(start + step, batch))
-        out, seen = watch(call if step >= batch else call.of_examples(rows), plan)
+        part = call if step >= batch else replace(call, **{name: each[rows] for name, each in by_example.items()})
+        out, seen = watch(part, plan)
         current.take(layer, seen, rows)
         outs.append(out)
     return outs[0] if len(outs) == 1 else torch.cat(outs)
@@ -183,19 +154,20 @@ def attend(
             )
         current.check_heads(layer, query.shape[1])
         groups = getattr(module, "num_key_value_groups", 1)
-        call = Call.of(query, repeat_kv(key, groups), repeat_kv(value, groups), attention_mask, scaling, dropout)
-        if current.valid is None and call.valid is not None:
-            current.valid = call.valid
+        mask, scale = narrow(attention_mask), query.shape[-1] ** -0.5 if scaling is None else scaling
+        valid = valid_positions(mask, query.shape[0])
+        call = Call(query, repeat_kv(key, groups), repeat_kv(value, groups), mask, valid, scale, dropout)
+        if current.valid is None and valid is not None:
+            current.valid = valid
+        seen = None
         if plan.seen:
             bias = kwargs.get("position_bias")
             if bias is not None:  # learned: it needs a gradient, which only explicit maps give
-                bias_mask = create_position_bias_mask(bias, call.mask, False, query, key)
+                bias_mask = create_position_bias_mask(bias, mask, False, query, key)
                 call = replace(call, mask=bias_mask, biased=True)
             if plan.digested:
                 out = digest_in_parts(call, plan, layer, current)
             else:
                 out, seen = watch(call, plan)
-                current.take(layer, seen)
-        current.take_parts(layer, "value", call.value)
-        current.take_parts(layer, "output", out.transpose(1, 2))
+        current.take(layer, seen, value=call.value, output=out.transpose(1, 2))
     return current.apply_gates(layer, out), None

@@ -10,11 +10,15 @@ import inspect
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from torch import Tensor, nn
 
+from headwise.attention.passes import Pass, Seen
 from headwise.errors import HeadwiseWarning
+
+if TYPE_CHECKING:
+    from headwise.attention.seam import Site
 
 
 @dataclass(frozen=True)
@@ -63,33 +67,15 @@ def warn_user(message: str) -> None:
     warnings.warn(message, HeadwiseWarning, stacklevel=level + 1)
 
 
-# (module) -> (layer number, whether its map is requested)
-Begin = Callable[[nn.Module], tuple[int, bool]]
-
-
 class EagerHooks:
     """The hooks of one module."""
 
-    def __init__(
-        self,
-        module: nn.Module,
-        begin: Begin,
-        see: Callable[[int, Tensor, Tensor | None], None],
-        gate: Callable[[int, Tensor], Tensor],
-        values: Callable[[int, Tensor], None],
-    ) -> None:
-        """Install.
-
-        Args:
-            module: a module named in EAGER_MODULES.
-            begin: called before the module runs.
-            see: called with the layer number, the map [B,H,Q,K] and the mask that the module was called with.
-            gate: called with the layer number and the heads' outputs [B,Q,H*D]; returns them gated.
-            values: called with the layer number and the heads' values [B,K,H*D].
-        """
+    def __init__(self, module: nn.Module, site: Site) -> None:
+        """Install them on a module named in EAGER_MODULES."""
+        self._site = site
         self._kind = EAGER_MODULES[type(module).__name__]
         self._signature = inspect.signature(module.forward)
-        self._begin, self._see, self._gate, self._values = begin, see, gate, values
+        self._current: Pass | None = None
         self._layer, self._asked, self._wanted = 0, False, False
         self._mask: Tensor | None = None
         self._handles = [
@@ -110,7 +96,9 @@ class EagerHooks:
             handle.remove()
 
     def _before(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        self._layer, self._wanted = self._begin(module)
+        step = self._site.begin()
+        self._current, self._layer = (None, 0) if step is None else step
+        self._wanted = self._current is not None and self._current.plans[self._layer].seen
         bound = self._signature.bind(*args, **kwargs)
         self._mask = bound.arguments.get("attention_mask")
         self._asked = bool(bound.arguments.get("output_attentions"))
@@ -118,21 +106,43 @@ class EagerHooks:
             bound.arguments["output_attentions"] = True
         return bound.args, bound.kwargs
 
+    def _by_head(self, tensor: Tensor) -> Tensor | None:
+        """[B,S,H*D] -> [B,S,H,D]; None if nothing is watched, or nothing is left to be."""
+        heads = len(self._site.seam.family.left[self._layer])
+        return None if self._current is None or heads == 0 else tensor.unflatten(-1, (heads, -1))
+
     def _after_values(self, module: nn.Module, args: tuple[Any, ...], output: Tensor) -> None:
         if self._joint is not None:  # [B,K,H*3*D], to which the attention module adds a bias later
             split = output.unflatten(-1, (self._joint.num_attention_heads, 3, -1))  # [B,K,H,3,D]
             output = split[..., 2, :].flatten(-2) + self._joint.v_bias
-        self._values(self._layer, output)
+        values = self._by_head(output)
+        if values is not None and self._current is not None:
+            self._current.take(self._layer, None, value=values.transpose(1, 2))
 
     def _before_projection(self, module: nn.Module, args: tuple[Any, ...]) -> Any:
-        return (self._gate(self._layer, args[0]), *args[1:])
+        return (self._gated(args[0]), *args[1:])
+
+    def _gated(self, out: Tensor) -> Tensor:
+        """The heads' outputs [B,Q,H*D] after their gates, if there are any."""
+        split, current, layer = self._by_head(out), self._current, self._layer
+        if split is None or current is None:
+            return out
+        current.take(layer, None, output=split.transpose(1, 2))
+        return current.apply_gates(layer, split).flatten(-2) if current.plans[layer].gates else out
 
     def _after(self, module: nn.Module, args: tuple[Any, ...], output: Any) -> Any:
-        if self._wanted:
-            self._see(self._layer, output[1], self._mask)
+        if self._wanted and self._current is not None:
+            current, maps, mask, known = self._current, output[1], self._mask, self._site.seam.valid_by_mask
+            current.check_heads(self._layer, maps.shape[1])
+            # A layer that is computed once more may belong to an earlier pass; its mask is the same object as then.
+            if current.open and mask is not None and current.valid is not None:
+                known[mask] = current.valid
+            valid = None if mask is None else known.get(mask)
+            current.take(self._layer, Seen(valid, tuple(range(maps.shape[1])), maps, maps))
             if not self._asked:
                 output = self._kind.unasked(output)
         self._mask = None
         if self._kind.projection is None:
-            output = (self._gate(self._layer, output[0]), *output[1:])
+            output = (self._gated(output[0]), *output[1:])
+        self._current = None  # nothing may keep the graph of a pass alive
         return output

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -116,9 +116,16 @@ def family_of(model: PreTrainedModel) -> Family:
             f"{name} computes its attention by itself and ignores custom attention, and headwise has no route around "
             "that yet: use another encoder."
         )
-    left = [module.__dict__[LEFT] for module in model.modules() if LEFT in module.__dict__] or [tuple(range(heads))]
+    left, longest = [], None
+    for path, module in model.named_modules():
+        if LEFT in module.__dict__:
+            left.append(module.__dict__[LEFT])
+        if longest is None and path.endswith("position_embeddings") and isinstance(module, nn.Embedding):
+            # RoBERTa's kind starts counting after the padding position.
+            longest = module.num_embeddings - (0 if module.padding_idx is None else module.padding_idx + 1)
+    left = left or [tuple(range(heads))]
     by_layer = tuple(left[module_of(layer, layers, len(left))] for layer in range(layers))
-    return Family(name, route, layers, heads, _longest(model), by_layer)
+    return Family(name, route, layers, heads, longest, by_layer)
 
 
 def attention_modules(model: nn.Module) -> list[nn.Module]:
@@ -129,15 +136,6 @@ def attention_modules(model: nn.Module) -> list[nn.Module]:
 def module_of(layer: int, layers: int, modules: int) -> int:
     """Which of the attention modules a layer uses: its own, or, in ALBERT, that of its group of layers."""
     return layer * modules // layers
-
-
-def _longest(model: nn.Module) -> int | None:
-    """Positions in a learned table; RoBERTa's kind starts counting after the padding position."""
-    for name, module in model.named_modules():
-        if name.endswith("position_embeddings") and isinstance(module, nn.Embedding):
-            start = 0 if module.padding_idx is None else module.padding_idx + 1
-            return module.num_embeddings - start
-    return None
 
 
 @dataclass(frozen=True)
@@ -250,17 +248,14 @@ def _inputs(module: nn.Module, heads: int, size: int, family: Family) -> Iterato
     """The parameters of queries, keys and values, with the indices of each head's rows."""
     children = {name for name, _ in module.named_children()}
     rows, joint = torch.arange(heads * size).view(heads, size), torch.arange(3 * heads * size)
-    linears: list[tuple[Kind, str, Tensor]] = []
+    names: Sequence[str] = next((three for three in _SEPARATE if {*three} <= children), ())
+    places: Sequence[Tensor] = (rows, rows, rows)
     if _JOINT in children:
-        linears += [(kind, _JOINT, part) for kind, part in zip(_KINDS, joint.view(3, heads, size), strict=True)]
+        names, places = (_JOINT,) * 3, joint.view(3, heads, size).unbind(0)
     elif _INTERLEAVED in children:
-        parts = joint.view(heads, 3, size).unbind(1)
-        linears += [(kind, _INTERLEAVED, part) for kind, part in zip(_KINDS, parts, strict=True)]
-    else:
-        names = next((three for three in _SEPARATE if {*three} <= children), ())  # none in a module without heads
-        linears += [(kind, name, rows) for kind, name in zip(_KINDS, names, strict=False)]
-    positions = [(kind, name, rows) for name, kind in _POSITIONS if name in children]
-    for group in (linears, positions):
+        names, places = (_INTERLEAVED,) * 3, joint.view(heads, 3, size).unbind(1)
+    linears = list(zip(_KINDS, names, places, strict=False))  # none in a module without heads
+    for group in (linears, [(kind, name, rows) for name, kind in _POSITIONS if name in children]):
         for kind, name, indices in group:
             linear = _linear(module, name, family)
             yield kind, linear.weight, indices

@@ -128,11 +128,8 @@ class Customer:
         """What to multiply the heads' outputs with in the coming pass."""
         return {}
 
-    def before(self, inputs: Inputs) -> None:
-        """Called before a pass in which this customer sees or changes something; may refuse the inputs."""
-
     def after(self, seen: list[dict[int, Tensor]], valid: Tensor, inputs: Inputs, output: Any) -> Any:
-        """Called after it with what was seen (one mapping from layer to tensor per request); returns the output."""
+        """Called after a pass with what was seen (one mapping from layer to tensor per request); returns the output."""
         return output
 
     def idle(self, output: Any) -> None:
@@ -194,9 +191,16 @@ class LayerPlan:
         self.left = left
         self.takers: list[tuple[int, Request, tuple[int, ...]]] = []
         for number, request in enumerate(requests):
-            for requested, heads in request.heads:
-                if requested == layer:
-                    self.takers.append((number, request, _among(left, heads, layer)))
+            heads = dict(request.heads).get(layer, ())
+            if left is not None:  # indices among those that are left
+                for head in heads:
+                    if head not in left:
+                        others = f"choose among its heads {list(left)}"
+                        others = others if left else "it has no heads left, so choose other layers"
+                        raise InputError(f"head {head} of layer {layer} was pruned and cannot be watched: {others}.")
+                heads = tuple(left.index(head) for head in heads)
+            if heads:
+                self.takers.append((number, request, heads))
         self.gates = [by_layer[layer] for by_layer in gates if layer in by_layer]
         self.watched = bool(self.takers)
         received = [(request.after_dropout, heads) for _, request, heads in self.takers if request.what == "received"]
@@ -216,25 +220,14 @@ class LayerPlan:
         """Whether no map is kept, so that a few examples may be processed at a time."""
 
 
-def _among(left: Sequence[int] | None, heads: tuple[int, ...], layer: int) -> tuple[int, ...]:
-    """The indices of heads among those that are left in a layer."""
-    if left is None:
-        return heads
-    for head in heads:
-        if head not in left:
-            others = f"choose among its heads {list(left)}" if left else "it has no heads left, so choose other layers"
-            raise InputError(f"head {head} of layer {layer} was pruned and cannot be watched: {others}.")
-    return tuple(left.index(head) for head in heads)
-
-
 class Pass:
     """The state of one forward pass in one thread; it belongs to the model's seam."""
 
     def __init__(
-        self, requests: tuple[Request, ...], gates: tuple[Gates, ...], left: Sequence[Sequence[int]], heads: int
+        self, requests: Sequence[Request], gates: Sequence[Gates], left: Sequence[Sequence[int]], heads: int
     ) -> None:
         """Plan a pass through a model of `heads` heads, of which these are left in each layer."""
-        self._head_counts = [len(those) for those in left]
+        self._left = left
         self.plans = [
             LayerPlan(layer, requests, gates, None if len(those) == heads else those)
             for layer, those in enumerate(left)
@@ -246,31 +239,25 @@ class Pass:
         self.calls = 0
         self.open = True
 
-    def next_layer(self, name: str) -> int:
-        """Number the attention calls in their order: a shared layer is called once per layer."""
-        if self.calls >= len(self.plans):
-            raise UnsupportedModelError(
-                f"{name} calls attention more often than its {len(self.plans)} layers: headwise cannot tell which "
-                "call is which layer."
-            )
-        self.calls += 1
-        return self.calls - 1
-
-    def take(self, layer: int, seen: Seen, rows: slice | None = None) -> None:
+    def take(self, layer: int, seen: Seen | None, rows: slice | None = None, **parts: Tensor) -> None:
         """Keep what the requests ask of one layer's attention; padding does not count.
 
-        `rows` are the examples of the batch, if not all of them; the parts of a batch come in order. Gradient
-        checkpointing repeats every operation, but nothing is kept or digested twice.
+        `rows` are the examples of the batch, if not all of them; the parts of a batch come in order. `parts` are the
+        value and the output of heads, [B,H,S,D]. Gradient checkpointing repeats every operation, but nothing is kept or
+        digested twice.
         """
         for number, request, heads in self.plans[layer].takers:
-            if request.what == "received":
-                received = seen.received(request, heads)
-                self._store(number, layer, received, received.shape[-1])
-            elif request.what == "map":
-                maps = seen.map(request, heads)
-                if request.digest is None:
-                    self._store(number, layer, maps, maps.shape[-1])
-                elif self.open:
+            if request.what in parts:
+                kept, positions = pick(parts[request.what], heads), parts[request.what].shape[2]
+            elif seen is None or request.what not in ("received", "map"):
+                continue
+            elif request.what == "received":
+                kept = seen.received(request, heads)
+                positions = kept.shape[-1]
+            else:
+                kept = maps = seen.map(request, heads)
+                positions = maps.shape[-1]
+                if request.digest is not None and self.open:
                     kept = request.digest(layer, rows or slice(0, len(maps)), maps)
                     if not isinstance(kept, Tensor) or kept.shape[:2] != maps.shape[:2]:
                         got = f"a tensor {list(kept.shape)}" if isinstance(kept, Tensor) else repr(kept)[:40]
@@ -278,24 +265,15 @@ class Pass:
                             f"digest returned {got} for maps {list(maps.shape)}: expected a tensor of the same "
                             f"examples and heads, {list(maps.shape[:2])} and whatever follows."
                         )
-                    before = self.results[number].get(layer)
-                    kept = kept if before is None else torch.cat([before, kept])
-                    self._store(number, layer, kept, maps.shape[-1])
-
-    def take_parts(self, layer: int, what: What, parts: Tensor) -> None:
-        """Keep the values or the outputs of heads, [B,H,S,D], that the requests ask for."""
-        for number, request, heads in self.plans[layer].takers:
-            if request.what == what:
-                self._store(number, layer, pick(parts, heads), parts.shape[2])
-
-    def _store(self, number: int, layer: int, kept: Tensor, positions: int) -> None:
-        if self.open:
-            self.results[number][layer] = kept
-            self.shape = len(kept), positions
+                    if layer in self.results[number]:
+                        kept = torch.cat([self.results[number][layer], kept])
+            if self.open:
+                self.results[number][layer] = kept
+                self.shape = len(kept), positions
 
     def check_heads(self, layer: int, count: int) -> None:
         """Compare the number of heads of a layer with the expected one."""
-        expected = self._head_counts[layer]
+        expected = len(self._left[layer])
         if count != expected:
             raise UnsupportedModelError(
                 f"layer {layer} has {count} heads, the config says {expected}: headwise needs the same number of heads "
@@ -316,13 +294,3 @@ class Pass:
             gate = gate.unsqueeze(1) if gate.dim() == 2 else gate
             out = out * gate.unsqueeze(-1).to(out.dtype)
         return out
-
-    def close(self, name: str, route: str) -> None:
-        """Check, after the forward pass, that every layer was seen."""
-        self.open = False
-        if self.calls != len(self.plans):
-            raise StateError(
-                f"{name}: expected attention from {len(self.plans)} layers, got {self.calls} by the {route} route; "
-                "was the attention implementation changed, or a layer skipped, while headwise was attached? "
-                "Detach (unguide, or leave the with block) before changing the model."
-            )

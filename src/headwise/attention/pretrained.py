@@ -85,14 +85,21 @@ def read_model(kind: Any, name: str | Path, *, local_only: bool = True, **option
         local_only: never use the network.
         options: more for `from_pretrained`.
     """
-    _check_folder(Path(name))
-    _check_weight_files(Path(name))
+    folder = Path(name)
+    _check_folder(folder)
+    if folder.is_dir() and not holds_weights(folder):
+        pickles = sorted(path.name for pattern in _PICKLES for path in folder.glob(pattern))
+        if pickles:  # which can run code when they are loaded
+            raise InputError(
+                f"its weights are a pickle ({pickles[0]}), which headwise never loads: convert them to safetensors, by "
+                "loading the model with transformers and calling save_pretrained."
+            )
     try:
         return kind.from_pretrained(
             name, local_files_only=local_only, trust_remote_code=False, use_safetensors=True, **options
         )
     except Exception:
-        check_readable(Path(name))
+        check_readable(folder)
         raise
 
 
@@ -233,16 +240,4 @@ def _check_folder(folder: Path) -> None:
     if (folder / _ADAPTER).is_file():
         raise InputError(
             f"it holds an adapter ({_ADAPTER}): merge it into its model (merge_and_unload), and save that model."
-        )
-
-
-def _check_weight_files(folder: Path) -> None:
-    """Refuse a folder whose weights are pickles, which can run code when they are loaded."""
-    if not folder.is_dir() or holds_weights(folder):
-        return
-    pickles = sorted(path.name for pattern in _PICKLES for path in folder.glob(pattern))
-    if pickles:
-        raise InputError(
-            f"its weights are a pickle ({pickles[0]}), which headwise never loads: convert them to safetensors, by "
-            "loading the model with transformers and calling save_pretrained."
         )

@@ -68,8 +68,7 @@ def _forward_in_slabs(problem: Problem) -> tuple[Tensor, Tensor, Tensor]:
     out = query.new_empty(batch, queries, heads, value.shape[3])
     received = query.new_empty(batch, heads, key.shape[2], dtype=compute)
     lse = query.new_empty(batch, heads, queries, dtype=compute)
-    for slab in _slabs(problem):
-        scores, mask = _scores(problem, slab)
+    for slab, scores, mask in _slabs(problem):
         lse[slab] = torch.logsumexp(scores, -1)
         if mask is not None:  # infinite for a row that sees nothing, so that its attention is zero, as in SDPA
             lse[slab] = lse[slab].masked_fill_(blind_rows(mask), torch.inf)
@@ -89,8 +88,8 @@ def _backward_in_slabs(
     """Return the gradients of query, key and value, each [B,L,H,D]."""
     query, key, value, compute = problem.query, problem.key, problem.value, lse.dtype
     to_query, to_key, to_value = (each.new_empty(each.transpose(1, 2).shape) for each in (query, key, value))
-    for slab in _slabs(problem):
-        attention = _scores(problem, slab)[0].sub_(lse[slab].unsqueeze(-1)).exp_()
+    for slab, scores, _ in _slabs(problem):
+        attention = scores.sub_(lse[slab].unsqueeze(-1)).exp_()
         slope = out_gradient[slab].transpose(1, 2).to(compute)  # [B,H,Q,D]
         votes = received_gradient[slab].unsqueeze(2)  # [B,H,1,K]
         if problem.valid is not None:
@@ -109,22 +108,20 @@ def _backward_in_slabs(
     return to_query, to_key, to_value
 
 
-def _slabs(problem: Problem) -> Iterator[slice]:
+def _slabs(problem: Problem) -> Iterator[tuple[slice, Tensor, Tensor | None]]:
+    """Some examples at a time: which, their masked scores and their mask."""
     batch, heads, queries, _ = problem.query.shape
     example_bytes = heads * queries * problem.key.shape[2] * 4
     step = max(1, min(batch, SLAB_BYTES // max(1, example_bytes)))
-    return (slice(start, min(batch, start + step)) for start in range(0, batch, step))
-
-
-def _scores(problem: Problem, slab: slice) -> tuple[Tensor, Tensor | None]:
-    """The masked scores of some examples, and their mask."""
-    query, key = (each[slab].to(problem.compute) for each in (problem.query, problem.key))
-    scores = torch.matmul(query, key.transpose(2, 3)).mul_(problem.scale)
-    if problem.mask is None:
-        return scores, None
-    mask = problem.mask if problem.mask.shape[0] == 1 else problem.mask[slab]
-    scores += additive(mask, problem.compute)
-    return scores, mask
+    for start in range(0, batch, step):
+        slab = slice(start, min(batch, start + step))
+        query, key = problem.query[slab].to(problem.compute), problem.key[slab].to(problem.compute)
+        scores = torch.matmul(query, key.transpose(2, 3)).mul_(problem.scale)
+        mask = problem.mask
+        if mask is not None:
+            mask = mask if mask.shape[0] == 1 else mask[slab]
+            scores += additive(mask, problem.compute)
+        yield slab, scores, mask
 
 
 def _keep(like: Tensor, problem: Problem, slab: slice) -> Tensor:
@@ -146,8 +143,9 @@ def _operation(
     after_dropout: bool,
 ) -> tuple[Tensor, Tensor, Tensor]:
     problem = Problem(query, key, value, mask, valid, scale, dropout, int(seed), after_dropout)
+    forward = tiles.forward if _in_tiles(query, key) else _forward_in_slabs
     with torch.autocast(query.device.type, enabled=False):
-        return tiles.forward(problem) if _in_tiles(query, key) else _forward_in_slabs(problem)
+        return forward(problem)
 
 
 @_operation.register_fake

@@ -15,15 +15,15 @@ from collections.abc import Callable, Mapping
 from typing import Any, TypeVar, cast
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 from torch.utils.weak import WeakTensorKeyDictionary
 from transformers import PreTrainedModel
 
 from headwise.attention.backend import NAME, SITE, register
 from headwise.attention.eager import EAGER_MODULES, EagerHooks, warn_user
 from headwise.attention.families import attention_modules, encoder_of, family_of
-from headwise.attention.passes import Customer, Inputs, Order, Pass, Seen
-from headwise.errors import InputError, StateError
+from headwise.attention.passes import Customer, Inputs, Order, Pass
+from headwise.errors import InputError, StateError, UnsupportedModelError
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -33,14 +33,10 @@ _ATTRIBUTE = "_headwise_seam"
 _LOCK = threading.RLock()  # customers come and go one at a time
 
 
-def untraced(function: Function) -> Function:
-    """Keep torch.compile out of a function and of all that it calls: it should trace the model, not us."""
-    return cast(Function, torch.compiler.disable(function))
-
-
-def skipped(function: Function) -> Function:
-    """Keep torch.compile out of a function, but not out of what it calls: the model."""
-    return cast(Function, torch.compiler.disable(function, recursive=False))
+# Keep torch.compile out of a function and of all that it calls: it should trace the model, not us.
+untraced = cast("Callable[[Function], Function]", torch.compiler.disable)
+# Keep torch.compile out of a function, but not out of what it calls: the model.
+skipped = cast("Callable[[Function], Function]", functools.partial(torch.compiler.disable, recursive=False))
 
 
 def keep_from_model(model: nn.Module, kwargs: dict[str, Any]) -> None:
@@ -63,11 +59,22 @@ class Site:
 
     def begin(self) -> tuple[Pass, int] | None:
         """The pass that this call of the module belongs to, and the number of its layer; None if nothing is watched."""
-        current = self.seam.current()
+        seam, compiling = self.seam, torch.compiler.is_compiling()
+        # Of this thread; for a backward pass, which may run in another thread, the latest one.
+        current = seam.latest if compiling else seam.passes.get(threading.get_ident())
+        if not compiling and current is None and seam.latest is not None and not seam.latest.open:
+            current = seam.latest
         if current is None:
             return None
         if current.open:
-            layer = current.next_layer(self.seam.family.name)
+            # Attention calls are numbered in their order: a shared layer is called once per layer.
+            layer, layers = current.calls, len(current.plans)
+            if layer >= layers:
+                raise UnsupportedModelError(
+                    f"{self.seam.family.name} calls attention more often than its {layers} layers: headwise cannot "
+                    "tell which call is which layer."
+                )
+            current.calls += 1
             self._shared = self._layer is not None and self._layer != layer
             self._layer = layer
             return current, layer
@@ -88,10 +95,10 @@ class Seam:
         self.model = model
         self.family = family_of(model)
         self.customers: list[Customer] = []
-        self._passes: dict[int, Pass] = {}
-        self._latest: Pass | None = None
-        self._valid_by_mask = WeakTensorKeyDictionary()
-        self._undo: list[Callable[[], None]] = []
+        self.passes: dict[int, Pass] = {}
+        self.latest: Pass | None = None
+        self.valid_by_mask = WeakTensorKeyDictionary()
+        self._hooks: list[EagerHooks] = []
         self._configs: list[tuple[Any, Any]] = []  # shared and private ones
         self._forward: Callable[..., Any] | None = None
         self._warned_of_no_maps = False
@@ -108,7 +115,8 @@ class Seam:
     def enter(self, customer: Customer) -> None:
         """Add a customer; the first one installs the seam."""
         with _LOCK:
-            installed = self._installed()
+            # Another thread may have installed one since this one was created.
+            installed: Seam = self.model.__dict__.get(_ATTRIBUTE, self)
             if not installed.customers:
                 installed._install()
             installed.customers = [*installed.customers, customer]
@@ -116,74 +124,56 @@ class Seam:
     def leave(self, customer: Customer) -> None:
         """Remove a customer; with the last one the seam is removed."""
         with _LOCK:
-            installed = self._installed()
+            installed: Seam = self.model.__dict__.get(_ATTRIBUTE, self)
             installed.customers = [other for other in installed.customers if other is not customer]
             if not installed.customers:
                 installed._remove()
-
-    def _installed(self) -> Seam:
-        """The seam of the model: another thread may have installed one since this one was created."""
-        installed = self.model.__dict__.get(_ATTRIBUTE)
-        return installed if isinstance(installed, Seam) else self
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Seam:
         """A copied model keeps its customers but not the passes in progress, whose tensors cannot be copied."""
         twin = object.__new__(Seam)
         memo[id(self)] = twin
-        fresh: dict[str, Any] = {"_passes": {}, "_latest": None, "_valid_by_mask": WeakTensorKeyDictionary()}
+        fresh: dict[str, Any] = {"passes": {}, "latest": None, "valid_by_mask": WeakTensorKeyDictionary()}
         for name, value in self.__dict__.items():
             setattr(twin, name, fresh[name] if name in fresh else copy.deepcopy(value, memo))
         return twin
 
     # -- a forward pass ----------------------------------------------------------------------------------------------
 
-    def current(self) -> Pass | None:
-        """The pass of this thread; for a backward pass, which may run in another thread, the latest one."""
-        if torch.compiler.is_compiling():
-            return self._latest
-        mine = self._passes.get(threading.get_ident())
-        if mine is None and self._latest is not None and not self._latest.open:
-            return self._latest
-        return mine
-
     @skipped
     def run(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Call the model, and see and change what the customers ask for."""
-        inputs = self._read(args, kwargs)
-        keep_from_model(self.model, kwargs)
-        asked, idle = self._ask(kwargs)
+        inputs, asked, idle = self._read(args, kwargs)
+        current = self._plan(asked, inputs) if asked else None
         forward = self._forward or functools.partial(type(self.model).forward, self.model)
         thread = threading.get_ident()
-        outer = self._passes.pop(thread, None), self._latest
-        if not asked:
-            self._latest = None
-            try:
-                output = forward(*args, **kwargs)
-            finally:
-                self._restore(thread, outer)
-            return self._serve([], idle, None, inputs, output)
-        current = self._begin(asked, inputs)
-        self._passes[thread] = self._latest = current
+        outer = self.passes.pop(thread, None), self.latest
+        self.latest = current
+        if current is not None:
+            self.passes[thread] = current
+        kept = False
         try:
-            output = forward(*args, **kwargs)
-            return self._serve(asked, idle, current, inputs, output)
-        except BaseException:
-            self._restore(thread, outer)
-            raise
+            output = self._serve(asked, idle, current, inputs, forward(*args, **kwargs))
+            kept = current is not None  # a backward pass may compute its layers once more
+            return output
         finally:
-            current.open = False
-            current.results = []  # customers have their results; nothing else may keep the graph alive
-
-    def _restore(self, thread: int, outer: tuple[Pass | None, Pass | None]) -> None:
-        mine, self._latest = outer
-        if mine is None:
-            self._passes.pop(thread, None)
-        else:
-            self._passes[thread] = mine
+            if not kept:
+                mine, self.latest = outer
+                if mine is None:
+                    self.passes.pop(thread, None)
+                else:
+                    self.passes[thread] = mine
+            if current is not None:
+                current.open = False
+                current.results = []  # customers have their results; nothing else may keep the graph alive
 
     @untraced
-    def _read(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Inputs:
-        """The tensors that matter among the arguments of a forward pass."""
+    def _read(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Inputs, list[Order], list[Customer]]:
+        """The tensors that matter among the arguments, which customers ask for something, and which do not.
+
+        What is not for the model is removed from `kwargs`. Warns once if the caller expects maps among the outputs: our
+        attention function returns none.
+        """
         special, knowledge = kwargs.get("special_tokens_mask"), kwargs.get("knowledge")
         if knowledge is not None and not isinstance(knowledge, Mapping):
             raise InputError(
@@ -196,19 +186,7 @@ class Seam:
             arguments = bound.arguments
         except TypeError:  # a wrong call: let the model itself say so
             arguments = {}
-        return Inputs(
-            arguments.get("input_ids"),
-            arguments.get("attention_mask"),
-            special,
-            {} if knowledge is None else knowledge,
-        )
-
-    @untraced
-    def _ask(self, kwargs: dict[str, Any]) -> tuple[list[Order], list[Customer]]:
-        """Which customers ask for something in the coming pass, and which do not.
-
-        Warns once if the caller expects maps among the outputs: our attention function returns none.
-        """
+        keep_from_model(self.model, kwargs)
         maps = kwargs.get("output_attentions")
         if maps is None:
             maps = getattr(self.model.config, "output_attentions", False)
@@ -219,12 +197,19 @@ class Seam:
                 f"{self.family.name} gives none while headwise is attached: use "
                 "`with hw.capture(model, what='map') as record:`, or call hw.unguide(model) first."
             )
-        orders = [(customer, customer.requests(), customer.gates()) for customer in self.customers]
-        asked = [order for order in orders if order[1] or order[2]]
-        return asked, [order[0] for order in orders if not (order[1] or order[2])]
+        asked: list[Order] = []
+        idle: list[Customer] = []
+        for customer in self.customers:
+            requests, gates = customer.requests(), customer.gates()
+            if requests or gates:
+                asked.append((customer, requests, gates))
+            else:
+                idle.append(customer)
+        ids, mask = arguments.get("input_ids"), arguments.get("attention_mask")
+        return Inputs(ids, mask, special, {} if knowledge is None else knowledge), asked, idle
 
     @untraced
-    def _begin(self, asked: list[Order], inputs: Inputs) -> Pass:
+    def _plan(self, asked: list[Order], inputs: Inputs) -> Pass:
         """Plan a pass; refuses inputs that would give wrong attention, or an error that is hard to understand."""
         ids, mask, longest = inputs.input_ids, inputs.attention_mask, self.family.longest
         if ids is not None and longest is not None and ids.shape[-1] > longest:
@@ -238,10 +223,8 @@ class Seam:
                 f"example {int((~valid.any(1)).nonzero()[0])} of the batch is fully masked (its attention_mask is all "
                 "0): leave empty texts out of the batch."
             )
-        for customer, _, _ in asked:
-            customer.before(inputs)
-        requests = tuple(request for _, requests, _ in asked for request in requests)
-        current = Pass(requests, tuple(gates for _, _, gates in asked), self.family.left, self.family.heads)
+        requests = [request for _, requests, _ in asked for request in requests]
+        current = Pass(requests, [gates for _, _, gates in asked], self.family.left, self.family.heads)
         current.valid = valid
         return current
 
@@ -249,8 +232,15 @@ class Seam:
     def _serve(
         self, asked: list[Order], idle: list[Customer], current: Pass | None, inputs: Inputs, output: Any
     ) -> Any:
+        """Give each customer what was seen for it, once every layer was."""
         if current is not None:
-            current.close(self.family.name, self.family.route)
+            current.open = False
+            if current.calls != len(current.plans):
+                raise StateError(
+                    f"{self.family.name}: expected attention from {len(current.plans)} layers, got {current.calls} by "
+                    f"the {self.family.route} route; was the attention implementation changed, or a layer skipped, "
+                    "while headwise was attached? Detach (unguide, or leave the with block) before changing the model."
+                )
             valid = current.valid  # [B,S] which positions are tokens
             if valid is None:
                 seen = next((tensor for result in current.results for tensor in result.values()), torch.ones(0))
@@ -274,7 +264,18 @@ class Seam:
             )
         if self.family.route == "fused":
             register()
-            self._switch_configs()
+            # Private configs that name our attention: other models may share the config object. A model has one as a
+            # rule; a classifier put on another model's encoder has two.
+            private: dict[int, Any] = {}
+            for module in model.modules():
+                shared = getattr(module, "config", None)
+                if shared is None or not hasattr(shared, "_attn_implementation_internal"):
+                    continue
+                if id(shared) not in private:
+                    twin = private[id(shared)] = copy.copy(shared)
+                    twin._attn_implementation_internal = NAME
+                    self._configs.append((shared, twin))
+                module.__dict__["config"] = private[id(shared)]
             for module in attention_modules(model):
                 module.__dict__[SITE] = Site(self)
         else:
@@ -285,68 +286,24 @@ class Seam:
             for module in model.modules():
                 if type(module).__name__ in EAGER_MODULES:
                     site = module.__dict__[SITE] = Site(self)
-                    begin = functools.partial(_begin, site)
-                    self._undo.append(EagerHooks(module, begin, self._see, self._gate, self._see_values).remove)
+                    self._hooks.append(EagerHooks(module, site))
         model.__dict__[_ATTRIBUTE] = self
         self._forward = model.__dict__.get("forward")
         model.__dict__["forward"] = types.MethodType(_watched(type(model).forward), model)
 
-    def _switch_configs(self) -> None:
-        """Give the model private configs that name our attention: others may share its config object.
-
-        A model has one config object as a rule; a classifier put on another model's encoder has two.
-        """
-        private: dict[int, Any] = {}
-        for module in self.model.modules():
-            shared = getattr(module, "config", None)
-            if shared is None or not hasattr(shared, "_attn_implementation_internal"):
-                continue
-            if id(shared) not in private:
-                twin = private[id(shared)] = copy.copy(shared)
-                twin._attn_implementation_internal = NAME
-                self._configs.append((shared, twin))
-            module.__dict__["config"] = private[id(shared)]
-        self._undo.append(self._switch_configs_back)
-
-    def _switch_configs_back(self) -> None:
-        """Restore the shared configs, with whatever the model noted in its own meanwhile (such as the problem type)."""
+    def _remove(self) -> None:
+        model = self.model
+        for hooks in self._hooks:
+            hooks.remove()
         for shared, private in self._configs:
+            # With whatever the model noted in its private config meanwhile, such as the problem type.
             implementation = shared._attn_implementation_internal
             shared.__dict__.update(private.__dict__)
             shared._attn_implementation_internal = implementation
-            for module in self.model.modules():
+            for module in model.modules():
                 if module.__dict__.get("config") is private:
                     module.__dict__["config"] = shared
-        self._configs = []
-
-    def _see(self, layer: int, maps: Tensor, mask: Tensor | None) -> None:
-        current = self.current()
-        if current is None:
-            return
-        current.check_heads(layer, maps.shape[1])
-        # A layer that is computed once more may belong to an earlier pass; its mask is the same object as then.
-        if current.open and mask is not None and current.valid is not None:
-            self._valid_by_mask[mask] = current.valid
-        valid = None if mask is None else self._valid_by_mask.get(mask)
-        current.take(layer, Seen(valid, tuple(range(maps.shape[1])), maps, maps))
-
-    def _gate(self, layer: int, out: Tensor) -> Tensor:
-        current, heads = self.current(), len(self.family.left[layer])
-        if current is None or heads == 0:
-            return out
-        split = out.unflatten(-1, (heads, -1))
-        current.take_parts(layer, "output", split.transpose(1, 2))
-        return current.apply_gates(layer, split).flatten(-2) if current.plans[layer].gates else out
-
-    def _see_values(self, layer: int, values: Tensor) -> None:
-        current, heads = self.current(), len(self.family.left[layer])
-        if current is not None and heads > 0:
-            current.take_parts(layer, "value", values.unflatten(-1, (heads, -1)).transpose(1, 2))
-
-    def _remove(self) -> None:
-        model = self.model
-        while self._undo:
-            self._undo.pop()()
+        self._hooks, self._configs = [], []
         for module in model.modules():
             module.__dict__.pop(SITE, None)
         if getattr(model.__dict__.get("forward"), "__func__", None) is _watched(type(model).forward):
@@ -355,7 +312,7 @@ class Seam:
                 model.__dict__["forward"] = self._forward
         # else another library wrapped our forward: ours stays inside and passes everything through
         model.__dict__.pop(_ATTRIBUTE, None)
-        self._passes, self._latest = {}, None
+        self.passes, self.latest = {}, None
 
 
 @functools.lru_cache(maxsize=64)
@@ -370,9 +327,3 @@ def _watched(forward: Callable[..., Any]) -> Callable[..., Any]:
         return seam.run(args, kwargs)
 
     return skipped(watched)
-
-
-def _begin(site: Site, module: nn.Module) -> tuple[int, bool]:
-    """For a hooked module: its layer, and whether its map is requested."""
-    step = site.begin()
-    return (0, False) if step is None else (step[1], step[0].plans[step[1]].seen)

@@ -137,7 +137,14 @@ def first_tokens_under_masks(model: Any, masks: numpy.ndarray) -> Iterator[None]
         LayerHalves(module, weights.heads) for module, weights in zip(encoder.layer, head_weights(model), strict=True)
     ]
     layers[-1] = FirstTokenHalves(layers[-1].module, layers[-1].heads)
-    encoder.__dict__["forward"] = _Walk(layers, masks).run
+
+    def forward(hidden_states: Tensor, attention_mask: Tensor | None = None, **_: Any) -> Output:
+        """[B,S,E] -> [K*B,1,E]."""
+        ends: list[Tensor] = [hidden_states] * len(masks)
+        _descend(layers, masks, 0, hidden_states, attention_mask, numpy.arange(len(masks)), ends)
+        return Output(last_hidden_state=torch.cat(ends))  # type: ignore[arg-type]
+
+    encoder.__dict__["forward"] = forward
     try:
         yield
     finally:
@@ -165,35 +172,30 @@ def can_share_layers(model: Any) -> bool:
     return True
 
 
-class _Walk:
-    """Replaces the forward function of an encoder."""
+def _descend(
+    layers: Sequence[LayerHalves],
+    masks: numpy.ndarray,
+    start: int,
+    states: Tensor,
+    mask: Tensor | None,
+    members: numpy.ndarray,
+    ends: list[Tensor],
+) -> None:
+    """Continue from a layer with the masks that agree so far; where they differ, one branch after the other.
 
-    def __init__(self, layers: list[LayerHalves], masks: numpy.ndarray) -> None:
-        self._layers, self._masks = layers, masks
-        self._ends: dict[int, Tensor] = {}
-
-    def run(self, hidden_states: Tensor, attention_mask: Tensor | None = None, **_: Any) -> Output:
-        """[B,S,E] -> [K*B,1,E]."""
-        try:
-            self._descend(0, hidden_states, attention_mask, numpy.arange(len(self._masks)))
-            ends = torch.cat([self._ends[number] for number in range(len(self._masks))])
-        finally:
-            self._ends = {}
-        return Output(last_hidden_state=ends)  # type: ignore[arg-type]
-
-    def _descend(self, start: int, states: Tensor, mask: Tensor | None, members: numpy.ndarray) -> None:
-        """Continue from a layer with the masks that agree so far; where they differ, one branch after the other."""
-        for number, layer in enumerate(self._layers[start:], start):
-            # The different rows [H] of these masks, each with the masks that have it.
-            different, which = numpy.unique(self._masks[members, number], axis=0, return_inverse=True)
-            branches = [(row, members[which.reshape(-1) == index]) for index, row in enumerate(different)]
-            heads = [head for head in layer.heads if not self._masks[members, number, head].all()]
-            out = layer.attend(states, mask, heads) if heads else None
-            for silent, those in branches[1:]:
-                kept = [head for head in heads if not silent[head]]
-                self._descend(number + 1, layer.finish(out, states, heads, kept), mask, those)
-            # One branch continues here, where nothing else keeps these states in memory.
-            silent, members = branches[0]
-            states = layer.finish(out, states, heads, [head for head in heads if not silent[head]])
-        for member in members.tolist():
-            self._ends[member] = states
+    `ends` are the last states under each mask, to be written.
+    """
+    for number, layer in enumerate(layers[start:], start):
+        # The different rows [H] of these masks, each with the masks that have it.
+        different, which = numpy.unique(masks[members, number], axis=0, return_inverse=True)
+        branches = [(row, members[which.reshape(-1) == index]) for index, row in enumerate(different)]
+        heads = [head for head in layer.heads if not masks[members, number, head].all()]
+        out = layer.attend(states, mask, heads) if heads else None
+        for silent, those in branches[1:]:
+            kept = [head for head in heads if not silent[head]]
+            _descend(layers, masks, number + 1, layer.finish(out, states, heads, kept), mask, those, ends)
+        # One branch continues here, where nothing else keeps these states in memory.
+        silent, members = branches[0]
+        states = layer.finish(out, states, heads, [head for head in heads if not silent[head]])
+    for member in members.tolist():
+        ends[member] = states

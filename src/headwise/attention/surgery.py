@@ -253,7 +253,8 @@ def share_note(encoder: Any, configs: Iterable[Any]) -> None:
 
 def _slice(encoder: nn.Module, attention: AttentionParts, kept: list[int]) -> None:
     """Keep these heads, which are indices among those that are left."""
-    module, output = attention.module, attention.output
+    module: Any = attention.module
+    output = attention.output
     indices: dict[nn.Parameter, tuple[int, list[Tensor]]] = {}
     for part in attention.parts:
         indices.setdefault(part.parameter, (part.dim, []))[1].append(part.places[kept].flatten())
@@ -274,21 +275,9 @@ def _slice(encoder: nn.Module, attention: AttentionParts, kept: list[int]) -> No
         # MPNet computes one bias for all heads and layers: each module takes its part.
         if _own_position_bias not in module._forward_pre_hooks.values():
             module.register_forward_pre_hook(_own_position_bias, with_kwargs=True)
-    if not kept:
-        _leave_without_heads(encoder, attention)
-
-
-def _own_position_bias(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    bound = inspect.signature(module.forward).bind(*args, **kwargs)
-    bias = bound.arguments.get("position_bias")
-    if bias is not None:
-        bound.arguments["position_bias"] = bias[:, list(module.__dict__[LEFT])]
-    return bound.args, bound.kwargs
-
-
-def _leave_without_heads(encoder: nn.Module, attention: AttentionParts) -> None:
-    """Let an attention module work without heads, even if its code or a kernel cannot handle empty tensors."""
-    module: Any = attention.module
+    if kept:
+        return
+    # Without heads the code of a module, or a kernel, cannot handle empty tensors.
     if type(module).__name__ == "DisentangledSelfAttention":
         headless = HeadlessSelfAttention().train(module.training)
         headless.__dict__[LEFT] = ()
@@ -297,6 +286,14 @@ def _leave_without_heads(encoder: nn.Module, attention: AttentionParts) -> None:
         register()
         module.config = copy.copy(module.config)
         module.config._attn_implementation_internal = WITHOUT_HEADS
+
+
+def _own_position_bias(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    bound = inspect.signature(module.forward).bind(*args, **kwargs)
+    bias = bound.arguments.get("position_bias")
+    if bias is not None:
+        bound.arguments["position_bias"] = bias[:, list(module.__dict__[LEFT])]
+    return bound.args, bound.kwargs
 
 
 def pruned_class(kind: Any, pruned: Mapping[str, Any], ignored: str | None = None) -> Any:

@@ -21,7 +21,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import lru_cache, wraps
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -244,74 +244,54 @@ class Problem:
         return torch.promote_types(self.query.dtype, torch.float32)
 
 
-@dataclass(frozen=True)
-class Window:
-    """What one piece (some heads of one example) may see."""
+class Visibility(NamedTuple):
+    """What each query may see."""
 
-    keys: slice
-    """The keys between the first and the last that any query may see."""
+    spans: list[tuple[int, int]]
+    """By example, the window: from the first to behind the last key that any query may see."""
     valid: Tensor
-    """[Q,1] 1 where the query is a token, 0 where it is padding: padding gets an output but does not count."""
+    """[B or 1,Q,1] 1 where the query is a token, 0 where it is padding: padding gets an output but does not count."""
     bias: Tensor | None
-    """[1 or n, 1 or Q, K] to add to the scores; None if every query sees every key of the window."""
+    """[B, 1 or H, 1 or Q, K] to add to the scores; None if every query sees every key of the window."""
     blind: Tensor | None
-    """[1 or n, Q, 1] True where a query sees nothing; None if there is no such query."""
+    """[B, 1 or H, Q, 1] True where a query sees nothing; None if there is no such query."""
 
 
-class Visibility:
-    """What each query may see, from a mask of any form."""
-
-    def __init__(self, problem: Problem) -> None:
-        """Read the mask."""
-        mask, valid = problem.mask, problem.valid
-        batch, _, queries, _ = problem.query.shape
-        keys = problem.key.shape[2]
-        self._valid = torch.ones(1, queries, 1) if valid is None else valid.unsqueeze(-1)
-        self._valid = self._valid.to(problem.compute)
-        self._bias: Tensor | None = None
-        self._blind: Tensor | None = None
-        self._keys = keys
-        self._spans = [(0, keys)] * batch
-        if mask is None:
-            return
-        if mask.dtype == torch.bool and mask.shape[1] == 1 and mask.shape[2] == 1:
-            seen = mask.expand(batch, 1, 1, keys)[:, 0, 0]  # [B,K]
-            count = seen.sum(1)
-            first = seen.to(torch.uint8).argmax(1).masked_fill(count == 0, 0)
-            end = (keys - seen.flip(1).to(torch.uint8).argmax(1)).masked_fill(count == 0, keys)
-            self._spans = list(zip(first.tolist(), end.tolist(), strict=True))
-            if bool((end - first == count).all()):  # no holes: the window alone says it
-                return
-        self._bias = additive(mask, problem.compute).expand(batch, -1, -1, -1)
-        blind = blind_rows(mask).expand(batch, -1, queries).unsqueeze(-1)
-        self._blind = blind if bool(blind.any()) else None
-
-    @property
-    def narrows(self) -> bool:
-        """Whether some example has keys outside its window."""
-        return any(span != (0, self._keys) for span in self._spans)
-
-    def window(self, example: int, heads: slice) -> Window:
-        """What these heads of an example see."""
-
-        def part(whole: Tensor | None) -> Tensor | None:
-            if whole is None:
-                return None
-            return whole[example] if whole.shape[1] == 1 else whole[example, heads]
-
-        keys, bias = slice(*self._spans[example]), part(self._bias)
-        valid = self._valid[example if len(self._valid) > 1 else 0]
-        return Window(keys, valid, None if bias is None else bias[..., keys], part(self._blind))
+def visibility_of(problem: Problem) -> Visibility:
+    """What a mask of any form lets each query see."""
+    mask, valid = problem.mask, problem.valid
+    batch, _, queries, _ = problem.query.shape
+    keys = problem.key.shape[2]
+    votes = (torch.ones(1, queries, 1) if valid is None else valid.unsqueeze(-1)).to(problem.compute)
+    spans = [(0, keys)] * batch
+    if mask is None:
+        return Visibility(spans, votes, None, None)
+    if mask.dtype == torch.bool and mask.shape[1] == 1 and mask.shape[2] == 1:
+        seen = mask.expand(batch, 1, 1, keys)[:, 0, 0]  # [B,K]
+        count = seen.sum(1)
+        first = seen.to(torch.uint8).argmax(1).masked_fill(count == 0, 0)
+        end = (keys - seen.flip(1).to(torch.uint8).argmax(1)).masked_fill(count == 0, keys)
+        spans = list(zip(first.tolist(), end.tolist(), strict=True))
+        if bool((end - first == count).all()):  # no holes: the window alone says it
+            return Visibility(spans, votes, None, None)
+    bias = additive(mask, problem.compute).expand(batch, -1, -1, -1)
+    blind = blind_rows(mask).expand(batch, -1, queries).unsqueeze(-1)
+    return Visibility(spans, votes, bias, blind if bool(blind.any()) else None)
 
 
-def run_tiled(problem: Problem, visibility: Visibility, run: Callable[..., None]) -> None:
-    """Call `run` for every piece of a problem: example, heads, what they see, and the last arguments of a loop.
+# (example, heads, keys, which queries are blind) -> the tensors that a loop reads and writes for this piece.
+PieceTensors = Callable[[int, slice, slice, Tensor | None], tuple[Tensor | None, ...]]
+
+
+def run_tiled(problem: Problem, seen: Visibility, loop: Callable[..., None], tensors: PieceTensors) -> None:
+    """Call `loop` for every piece of a problem: some heads of one example.
 
     A piece is a whole example if there are enough of them, else a group of heads that whole tiles fill. The shape of a
     tile never depends on the number of threads, so neither does dropout.
     """
-    batch, heads, queries, _ = problem.query.shape
-    row_bytes = problem.key.shape[2] * problem.compute.itemsize
+    query, key, value = problem.query, problem.key, problem.value
+    batch, heads, queries, _ = query.shape
+    row_bytes = key.shape[2] * problem.compute.itemsize
     blocks = -(-queries * row_bytes // TILE_BYTES)
     rows = -(-queries // blocks)  # of a tile
     step = max(1, min(heads, TILE_BYTES // (rows * row_bytes)))  # heads of a tile
@@ -323,9 +303,26 @@ def run_tiled(problem: Problem, visibility: Visibility, run: Callable[..., None]
 
     def work(piece: tuple[int, slice]) -> None:
         example, group = piece
-        seed = problem.seed + example * tiles_of_example + group.start // step * tiles_of_group
-        options = (problem.scale, step, rows, rate, seed, problem.after_dropout, torch.Generator())
-        run(example, group, visibility.window(example, group), options)
+        keys, bias, blind = slice(*seen.spans[example]), seen.bias, seen.blind
+        if bias is not None:
+            bias = (bias[example] if bias.shape[1] == 1 else bias[example, group])[..., keys]
+        if blind is not None:
+            blind = blind[example] if blind.shape[1] == 1 else blind[example, group]
+        loop(
+            query[example, group],
+            key[example, group, keys],
+            value[example, group, keys],
+            seen.valid[example if len(seen.valid) > 1 else 0],
+            bias,
+            *tensors(example, group, keys, blind),
+            problem.scale,
+            step,
+            rows,
+            rate,
+            problem.seed + example * tiles_of_example + group.start // step * tiles_of_group,
+            problem.after_dropout,
+            torch.Generator(),
+        )
 
     run_pieces([(b, slice(h, min(heads, h + size))) for b in range(batch) for h in range(0, heads, size)], work)
 
@@ -337,23 +334,11 @@ def forward(problem: Problem) -> tuple[Tensor, Tensor, Tensor]:
     out = query.new_empty(batch, queries, heads, value.shape[3])
     received = torch.zeros(batch, heads, key.shape[2], dtype=problem.compute)
     lse = torch.empty(batch, heads, queries, dtype=problem.compute)
-    loop = fast(forward_piece)
 
-    def run(example: int, group: slice, window: Window, options: tuple[Any, ...]) -> None:
-        loop(
-            query[example, group],
-            key[example, group, window.keys],
-            value[example, group, window.keys],
-            window.valid,
-            window.bias,
-            window.blind,
-            out[example, :, group],
-            received[example, group, window.keys],
-            lse[example, group],
-            *options,
-        )
+    def tensors(example: int, group: slice, keys: slice, blind: Tensor | None) -> tuple[Tensor | None, ...]:
+        return blind, out[example, :, group], received[example, group, keys], lse[example, group]
 
-    run_tiled(problem, Visibility(problem), run)
+    run_tiled(problem, visibility_of(problem), fast(forward_piece), tensors)
     return out, received, lse
 
 
@@ -361,30 +346,18 @@ def backward(
     problem: Problem, out_gradient: Tensor, received_gradient: Tensor, lse: Tensor
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Return the gradients of query, key and value, each [B,L,H,D] (the layout that the projections use)."""
-    query, key, value = problem.query, problem.key, problem.value
-    visibility = Visibility(problem)
+    seen, whole = visibility_of(problem), (0, problem.key.shape[2])
     # Keys outside an example's window get no gradient and are never visited.
-    allocate: Callable[..., Tensor] = torch.zeros if visibility.narrows else torch.empty
+    allocate: Callable[..., Tensor] = torch.empty if seen.spans == [whole] * len(seen.spans) else torch.zeros
     to_query, to_key, to_value = (
-        allocate(source.transpose(1, 2).shape, dtype=source.dtype) for source in (query, key, value)
+        allocate(source.transpose(1, 2).shape, dtype=source.dtype)
+        for source in (problem.query, problem.key, problem.value)
     )
-    loop = fast(backward_piece)
 
-    def run(example: int, group: slice, window: Window, options: tuple[Any, ...]) -> None:
-        loop(
-            query[example, group],
-            key[example, group, window.keys],
-            value[example, group, window.keys],
-            window.valid,
-            window.bias,
-            lse[example, group],
-            out_gradient[example, :, group],
-            received_gradient[example, group, window.keys],
-            to_query[example, :, group],
-            to_key[example, window.keys, group],
-            to_value[example, window.keys, group],
-            *options,
-        )
+    def tensors(example: int, group: slice, keys: slice, blind: Tensor | None) -> tuple[Tensor | None, ...]:
+        gradients = out_gradient[example, :, group], received_gradient[example, group, keys]
+        targets = to_query[example, :, group], to_key[example, keys, group], to_value[example, keys, group]
+        return lse[example, group], *gradients, *targets
 
-    run_tiled(problem, visibility, run)
+    run_tiled(problem, seen, fast(backward_piece), tensors)
     return to_query, to_key, to_value

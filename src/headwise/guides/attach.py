@@ -37,7 +37,7 @@ def guide(
         The same model.
     """
     seam = Seam.of(model)
-    if _guidance_of(seam) is not None:
+    if guidance_of(model) is not None:
         raise StateError("this model is already guided: call unguide(model) first.")
     if isinstance(share_every, bool) or not isinstance(share_every, int) or share_every < 0:
         raise InputError(f"share_every={share_every!r}: expected a whole number of 0 or more.")
@@ -52,15 +52,16 @@ def unguide(model: nn.Module) -> nn.Module:
 
     A model without guides stays as it is.
     """
-    current = _guidance_of(Seam.of(model))
-    if current is not None:
-        current.detach()
+    for customer in Seam.of(model).customers:
+        if isinstance(customer, Guidance):
+            customer.detach()
     return model
 
 
 def guidance(model: nn.Module) -> Guidance:
     """The guidance of a guided model: its losses, gradient shares and state."""
-    current = _guidance_of(Seam.of(model))
+    Seam.of(model)  # refuses a model that cannot be guided
+    current = guidance_of(model)
     if current is None:
         raise StateError("this model is not guided: call guide(model, ...) first.")
     return current
@@ -69,18 +70,15 @@ def guidance(model: nn.Module) -> Guidance:
 def guidance_of(model: nn.Module) -> Guidance | None:
     """The guidance of a model, or None where there is none."""
     try:
-        return _guidance_of(Seam.of(model))
+        customers = Seam.of(model).customers
     except UnsupportedModelError:
         return None
+    return next((customer for customer in customers if isinstance(customer, Guidance)), None)
 
 
 def last_losses(model: nn.Module) -> dict[str, float]:
     """The parts of the last training loss: task, and each guide raw and weighted (see `Losses.as_dict`)."""
     return guidance(model).losses.as_dict()
-
-
-def _guidance_of(seam: Seam) -> Guidance | None:
-    return next((customer for customer in seam.customers if isinstance(customer, Guidance)), None)
 
 
 def as_guides(guides: Any) -> Guides:

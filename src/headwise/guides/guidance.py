@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import copy
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -57,13 +57,12 @@ class Losses:
         return numbers
 
 
-@dataclass(frozen=True)
-class Vocabulary:
+class Vocabulary(NamedTuple):
     """Which ids of a tokenizer are special, and which are tokens of a kind; empty without a tokenizer."""
 
     name: str = ""
     special_ids: tuple[int, ...] = ()
-    ids: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    ids: Mapping[str, tuple[int, ...]] = {}
     """By the kind of token, such as separator."""
 
     @classmethod
@@ -84,28 +83,6 @@ class Vocabulary:
             known = mark_ids(tokenizer)
         return cls(type(tokenizer).__name__, tuple(sorted(set(special))), known)
 
-    def check(self, guide: str, marks: Sequence[str]) -> None:
-        """Refuse a guide that needs a kind of token without a tokenizer, or with one that has none."""
-        for mark in marks:
-            if not self.name:
-                raise InputError(f"guide {guide} does not know the {mark} tokens: pass tokenizer=... to guide().")
-            if mark not in self.ids:
-                raise InputError(f"guide {guide} needs a {mark} token, and {self.name} has none: leave the guide out.")
-
-    def special(self, ids: Tensor | None) -> Tensor | None:
-        """[B,K] True at special tokens; None if they are not known."""
-        if not self.name or ids is None:
-            return None
-        return torch.isin(ids, torch.tensor(self.special_ids, device=ids.device))
-
-    def marks(self, ids: Tensor | None, kinds: Sequence[str]) -> dict[str, Tensor]:
-        """[B,K] True at the tokens of each kind that is known."""
-        if ids is None or not kinds:
-            return {}
-        from headwise.patterns.fixed import find_marks
-
-        return find_marks(ids, self.ids, kinds)
-
 
 class Guidance(Customer):
     """The guides of one model, and their values in the last training step."""
@@ -121,7 +98,13 @@ class Guidance(Customer):
         self._requests: dict[str, Request] = {}
         self._balances: dict[str, Balance] = {}
         for name, guide in self._named.items():
-            vocabulary.check(name, guide.marks)
+            for mark in guide.marks:
+                if not vocabulary.name:
+                    raise InputError(f"guide {name} does not know the {mark} tokens: pass tokenizer=... to guide().")
+                if mark not in vocabulary.ids:
+                    raise InputError(
+                        f"guide {name} needs a {mark} token, and {vocabulary.name} has none: leave the guide out."
+                    )
             self._requests[name] = Request.of(
                 guide.what,
                 select(guide.layers, guide.heads, seam.family.shape),
@@ -136,7 +119,8 @@ class Guidance(Customer):
         # Of the current optimiser step: the guides that were computed without a loss, and whether any were added.
         self._unused: tuple[str, ...] = ()
         self._added = False
-        # Of the last forward pass: the guides' values and the task's loss, with their graph.
+        # Of the last forward pass: the guides that count, their values and the task's loss, with their graph.
+        self._active: dict[str, Request] = {}
         self._raw: dict[str, Tensor] = {}
         self._task: Tensor | None = None
         # Inside of `gathering`: the values of each pass, and its number of examples.
@@ -156,22 +140,41 @@ class Guidance(Customer):
     def requests(self) -> tuple[Request, ...]:
         """In training, what the guides that count at this step need; in evaluation nothing."""
         self._raw, self._task = {}, None  # the graph of the step before must not outlive it
-        return self._active_requests() if self.training else ()
+        active: dict[str, Request] = {}
+        if self.training:
+            for name, guide in self._named.items():
+                # A weight of 0 leaves the model's own attention untouched.
+                if weight_at(guide.weight, self.step) != 0.0:
+                    active[name] = self._requests[name]
+        self._active = active
+        return tuple(dict.fromkeys(active.values()))
 
     def after(self, seen: list[dict[int, Tensor]], valid: Tensor, inputs: Inputs, output: Any) -> Any:
         """Add the guides to the model's loss, if it has one."""
-        active, ids = self._active(), inputs.input_ids
-        special = self._vocabulary.special(ids)
+        ids, special = inputs.input_ids, None
         if inputs.special_tokens_mask is not None:
             special = inputs.special_tokens_mask != 0
-        marks = self._vocabulary.marks(ids, sorted({mark for name in active for mark in self._named[name].marks}))
-        inputs = replace(inputs, marks={**marks, **inputs.marks})
-        records = {
-            request: AttentionRecord(request).fill(layers, valid, special)
-            for request, layers in zip(self._active_requests(), seen, strict=True)
-        }
-        self._raw = {name: self._named[name](records[self._requests[name]], inputs) for name in active}
-        self._check_values()
+        elif self._vocabulary.name and ids is not None:
+            special = torch.isin(ids, torch.tensor(self._vocabulary.special_ids, device=ids.device))
+        if ids is not None:
+            kinds = sorted({mark for name in self._active for mark in self._named[name].marks})
+            from headwise.patterns.fixed import find_marks
+
+            marks = find_marks(ids, self._vocabulary.ids, kinds)
+            inputs = replace(inputs, marks={**marks, **inputs.marks})
+        records: dict[Request, AttentionRecord] = {}
+        for request, layers in zip(dict.fromkeys(self._active.values()), seen, strict=True):
+            records[request] = AttentionRecord(request).fill(layers, valid, special)
+        for name, request in self._active.items():
+            value = self._raw[name] = self._named[name](records[request], inputs)
+            if not isinstance(value, Tensor) or value.dim() != 0:
+                raise InputError(f"guide {name} returned {value!r}: expected a scalar tensor.")
+            if torch.is_grad_enabled() and not value.requires_grad:
+                raise StateError(
+                    f"guide {name} reaches no trainable parameter: either its layers are frozen (unfreeze them or "
+                    "guide others), or gradient checkpointing runs with use_reentrant=True "
+                    "(pass gradient_checkpointing_kwargs={'use_reentrant': False})."
+                )
         if self._passes is not None:
             self._passes.append((self._raw, len(valid)))
             return output
@@ -209,14 +212,16 @@ class Guidance(Customer):
             self.losses = Losses(task.detach())
             return task
         self._rebalance(task)
-        weights = {name: self._weight(name) for name in self._raw}
-        parts = {name: GuidePart(raw.detach(), weights[name]) for name, raw in self._raw.items()}
+        parts: dict[str, GuidePart] = {}
+        for name, raw in self._raw.items():
+            weight = weight_at(self._named[name].weight, self.step)
+            parts[name] = GuidePart(raw.detach(), self._balances[name].weight if weight is None else weight)
         self.losses = Losses(task.detach(), parts)
         if self._share_every and self.step % self._share_every == 0 and self.step != self._shares_at:
             self._shares_at = self.step
             self.gradient_share()
         for name, raw in self._raw.items():
-            task = task + weights[name] * raw
+            task = task + parts[name].weight * raw
         return task
 
     @contextmanager
@@ -231,7 +236,25 @@ class Guidance(Customer):
             yield
         finally:
             self._passes = None
-        self._raw = _mean_of(passes)
+        # Passes without gradients, which a loss may make to choose its examples, teach nothing and do not count.
+        counted = [
+            each for each in passes if not torch.is_grad_enabled() or any(raw.requires_grad for raw in each[0].values())
+        ]
+        if passes and not counted:
+            raise StateError(
+                "this loss calls the model without gradients and once more in the backward pass (a gradient cache), "
+                "where no guide can be added: take the same loss without a cache (without Cached in its name) and "
+                "smaller batches."
+            )
+        if len(counted) == 1:
+            self._raw = counted[0][0]
+        elif counted:
+            # With n_p examples in pass p, sum(n_p v_p) / sum(n_p): for a mean over examples, its value in one batch.
+            examples = sum(count for _, count in counted)
+            self._raw = {
+                name: torch.stack([raw[name] * (count / examples) for raw, count in counted]).sum()
+                for name in counted[0][0]
+            }
 
     def gradient_share(self) -> dict[str, float]:
         """Each guide's weighted gradient norm on the query/key projections, as a share of the task's.
@@ -247,7 +270,7 @@ class Guidance(Customer):
         task, *norms = gradient_norms(self._seam.model, [self._task, *self._raw.values()])
         shares = {}
         for name, norm in zip(self._raw, norms, strict=True):
-            part = self._weight(name) * norm
+            part = self.losses.guides[name].weight * norm
             shares[name] = share = part / task if task > 0 else 0.0 if part == 0 else float("inf")
             self.losses.guides[name].share = share
             if share > 1 and name not in self._warned:
@@ -277,7 +300,11 @@ class Guidance(Customer):
 
     def state_dict(self) -> dict[str, Any]:
         """The state for a checkpoint: plain numbers, fit for JSON."""
-        return {"step": self.step, "auto": {name: balance.state() for name, balance in self._balances.items()}}
+        auto = {
+            name: {"norms": [list(pair) for pair in balance.norms], "measured_at": balance.measured_at}
+            for name, balance in self._balances.items()
+        }
+        return {"step": self.step, "auto": auto}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Resume from a checkpoint of the same guides."""
@@ -288,23 +315,19 @@ class Guidance(Customer):
             )
         self._steps.count = int(state["step"])
         for name, balance in self._balances.items():
-            balance.load(state["auto"][name])
+            saved = state["auto"][name]
+            balance.norms = [(float(task), float(guide)) for task, guide in saved["norms"]]
+            balance.measured_at = int(saved["measured_at"])
 
     # -- internal ----------------------------------------------------------------------------------------------------
 
-    def _active(self) -> list[str]:
-        """The guides that count at this step; a weight of 0 leaves the model's own attention untouched."""
-        return [name for name, guide in self._named.items() if weight_at(guide.weight, self.step) != 0.0]
-
-    def _active_requests(self) -> tuple[Request, ...]:
-        return tuple(dict.fromkeys(self._requests[name] for name in self._active()))
-
-    def _weight(self, name: str) -> float:
-        fixed = weight_at(self._named[name].weight, self.step)
-        return self._balances[name].weight if fixed is None else fixed
-
     def _rebalance(self, task: Tensor) -> None:
-        due = [name for name, balance in self._balances.items() if name in self._raw and balance.due(self.step)]
+        """Measure the gradients of guides with an automatic weight, if it is time."""
+        due = []
+        for name, balance in self._balances.items():
+            few = len(balance.norms) < balance.rule.window
+            if name in self._raw and (few or self.step - balance.measured_at >= balance.rule.every):
+                due.append(name)
         if not due or not torch.is_grad_enabled() or not task.requires_grad:
             return
         # A batch without a target has the value 0 and says nothing about the guide's gradient.
@@ -315,18 +338,9 @@ class Guidance(Customer):
         for name, other in zip(due, others, strict=True):
             # A gradient that is rounding noise is none: it must not be scaled up to a share of the task's.
             noise = torch.finfo(self._raw[name].dtype).eps * abs(float(self._raw[name].detach()))
-            self._balances[name].add(self.step, norm, other if other > noise else 0.0)
-
-    def _check_values(self) -> None:
-        for name, value in self._raw.items():
-            if not isinstance(value, Tensor) or value.dim() != 0:
-                raise InputError(f"guide {name} returned {value!r}: expected a scalar tensor.")
-            if torch.is_grad_enabled() and not value.requires_grad:
-                raise StateError(
-                    f"guide {name} reaches no trainable parameter: either its layers are frozen (unfreeze them or "
-                    "guide others), or gradient checkpointing runs with use_reentrant=True "
-                    "(pass gradient_checkpointing_kwargs={'use_reentrant': False})."
-                )
+            balance = self._balances[name]
+            balance.norms = [*balance.norms, (norm, other if other > noise else 0.0)][-balance.rule.window :]
+            balance.measured_at = self.step
 
     def _warn_if_unused(self) -> None:
         """After an optimiser step: warn, once, if its guides were computed but never added to any loss.
@@ -353,25 +367,3 @@ def _loss_of(output: Any) -> Tensor | None:
         return first if isinstance(first, Tensor) and first.dim() == 0 else None
     loss = getattr(output, "loss", None)
     return loss if isinstance(loss, Tensor) else None
-
-
-def _mean_of(passes: list[tuple[dict[str, Tensor], int]]) -> dict[str, Tensor]:
-    """Per guide, the mean of its values v over the passes p with n examples each: sum(n_p v_p) / sum(n_p).
-
-    For a guide that is a mean over examples this is its value on all of them in one batch. Passes without gradients,
-    which a loss may make to choose its examples, teach nothing and do not count.
-    """
-    counted = [
-        each for each in passes if not torch.is_grad_enabled() or any(raw.requires_grad for raw in each[0].values())
-    ]
-    if passes and not counted:
-        raise StateError(
-            "this loss calls the model without gradients and once more in the backward pass (a gradient cache), "
-            "where no guide can be added: take the same loss without a cache (without Cached in its name) and "
-            "smaller batches."
-        )
-    if len(counted) == 1:
-        return counted[0][0]
-    examples = sum(count for _, count in counted)
-    names = counted[0][0] if counted else {}
-    return {name: torch.stack([raw[name] * (count / examples) for raw, count in counted]).sum() for name in names}

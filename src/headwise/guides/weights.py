@@ -6,7 +6,7 @@ import copy
 import math
 import weakref
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 import torch
@@ -144,39 +144,20 @@ def _check_steps(steps: Any) -> int:
     return steps
 
 
+@dataclass
 class Balance:
     """The measurements of one guide with an automatic weight."""
 
-    def __init__(self, rule: Auto) -> None:
-        """Start without measurements."""
-        self._rule = rule
-        self._norms: list[tuple[float, float]] = []  # (task, guide)
-        self._measured_at = 0
-
-    def due(self, step: int) -> bool:
-        """Whether to measure at this optimiser step."""
-        return len(self._norms) < self._rule.window or step - self._measured_at >= self._rule.every
-
-    def add(self, step: int, task: float, guide: float) -> None:
-        """Add a measurement: two gradient norms."""
-        self._norms = [*self._norms, (task, guide)][-self._rule.window :]
-        self._measured_at = step
+    rule: Auto
+    norms: list[tuple[float, float]] = field(default_factory=list)
+    """Gradient norms of the task and of the guide."""
+    measured_at: int = 0
 
     @property
     def weight(self) -> float:
         """Share * task norm / guide norm over the last measurements; 0 if the guide has no gradient at all."""
-        task = sum(norm for norm, _ in self._norms)
-        guide = sum(norm for _, norm in self._norms)
-        return self._rule.share * task / guide if guide > 0 else 0.0
-
-    def state(self) -> dict[str, Any]:
-        """The part of a checkpoint."""
-        return {"norms": [list(pair) for pair in self._norms], "measured_at": self._measured_at}
-
-    def load(self, state: dict[str, Any]) -> None:
-        """Resume from a checkpoint."""
-        self._norms = [(float(task), float(guide)) for task, guide in state["norms"]]
-        self._measured_at = int(state["measured_at"])
+        task, guide = map(sum, zip(*self.norms, strict=True)) if self.norms else (0.0, 0.0)
+        return self.rule.share * task / guide if guide > 0 else 0.0
 
 
 def gradient_norms(model: nn.Module, losses: Sequence[Tensor]) -> list[float]:
@@ -192,14 +173,25 @@ def gradient_norms(model: nn.Module, losses: Sequence[Tensor]) -> list[float]:
         )
     parameters, norms = [projection.parameter for projection in projections], []
     for loss in losses:
-        parts: list[Tensor] = []
+        gradients: Sequence[Tensor | None] = ()
         if loss.requires_grad:
             try:
                 gradients = torch.autograd.grad(loss, parameters, retain_graph=True, allow_unused=True)
             except RuntimeError as error:
-                raise StateError(_reason(str(error))) from error
-            pairs = zip(projections, gradients, strict=True)
-            parts = _averaged([projection.part(gradient) for projection, gradient in pairs if gradient is not None])
+                reason = f"the gradient share cannot be measured: {error}"
+                if "donated" in str(error):
+                    reason = (
+                        "gradient shares cannot be measured on a compiled model: use a number as weight, or measure "
+                        "before torch.compile."
+                    )
+                elif "second time" in str(error) or "freed" in str(error):
+                    reason = (
+                        "the graph of the last forward pass is gone: ask for the gradient share between forward and "
+                        "backward."
+                    )
+                raise StateError(reason) from error
+        pairs = zip(projections, gradients, strict=False)  # no gradients at all without a graph
+        parts = _averaged([projection.part(gradient) for projection, gradient in pairs if gradient is not None])
         squares = [part.double().square().sum() for part in parts]
         norms.append(float(torch.stack(squares).sum().sqrt()) if squares else 0.0)
     return norms
@@ -219,17 +211,6 @@ def _averaged(parts: list[Tensor]) -> list[Tensor]:
     return [flat / torch.distributed.get_world_size()]
 
 
-def _reason(error: str) -> str:
-    if "donated" in error:
-        return (
-            "gradient shares cannot be measured on a compiled model: use a number as weight, or measure before "
-            "torch.compile."
-        )
-    if "second time" in error or "freed" in error:
-        return "the graph of the last forward pass is gone: ask for the gradient share between forward and backward."
-    return f"the gradient share cannot be measured: {error}"
-
-
 class StepCounter:
     """Counts the steps of the optimiser that trains a model, in any loop, so that schedules mean optimiser steps.
 
@@ -243,23 +224,6 @@ class StepCounter:
         self._after_step = after_step
         self._optimiser: weakref.ref[Optimizer] | None = None
         self._other: weakref.ref[Optimizer] | None = None
-        self._listen()
-
-    def stop(self) -> None:
-        """Stop counting."""
-        self._handle.remove()
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> StepCounter:
-        """The counter of a copied model continues from the same count with the optimiser of the copy."""
-        twin = object.__new__(StepCounter)
-        memo[id(self)] = twin
-        twin.count, twin._optimiser, twin._other = self.count, None, None
-        twin._model = copy.deepcopy(self._model, memo)
-        twin._after_step = copy.deepcopy(self._after_step, memo)
-        twin._listen()
-        return twin
-
-    def _listen(self) -> None:
         # torch calls such a hook for every optimiser of the process, so it must not keep an unused model alive. It
         # cannot remove itself either, since torch is iterating over the hooks: a dead one stays and does nothing.
         counter = weakref.ref(self)
@@ -270,6 +234,17 @@ class StepCounter:
                 alive._stepped(optimiser)
 
         self._handle = register_optimizer_step_post_hook(stepped)
+
+    def stop(self) -> None:
+        """Stop counting."""
+        self._handle.remove()
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> StepCounter:
+        """The counter of a copied model continues from the same count with the optimiser of the copy."""
+        twin = memo[id(self)] = object.__new__(StepCounter)
+        StepCounter.__init__(twin, copy.deepcopy(self._model, memo), copy.deepcopy(self._after_step, memo))
+        twin.count = self.count
+        return twin
 
     def _stepped(self, optimiser: Optimizer) -> None:
         """With several optimisers on one model the first is counted, until another steps twice without it.

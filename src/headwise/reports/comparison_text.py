@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from headwise.experiments.text_formats import csv_text, escape_markdown
 
@@ -16,18 +15,10 @@ NOTHING = "\N{EN DASH}"
 
 LATEX = {
     "\\": r"\textbackslash{}",
-    "&": r"\&",
-    "%": r"\%",
-    "$": r"\$",
-    "#": r"\#",
-    "_": r"\_",
-    "{": r"\{",
-    "}": r"\}",
+    **{sign: f"\\{sign}" for sign in "&%$#_{}"},
     "~": r"\textasciitilde{}",
     "^": r"\textasciicircum{}",
-    "<": r"$<$",
-    ">": r"$>$",
-    "|": r"$|$",
+    **{sign: f"${sign}$" for sign in "<>|"},
     "±": r"$\pm$",
     "×": r"$\times$",
     NOTHING: "--",
@@ -48,8 +39,7 @@ TIMES = (
 )
 
 
-@dataclass(frozen=True)
-class Cell:
+class Cell(NamedTuple):
     """Text, and stars that stand beside it."""
 
     text: str
@@ -60,63 +50,51 @@ class Cell:
         return f"{self.text} {self.stars}".rstrip()
 
 
-@dataclass(frozen=True)
-class TextTable:
+class TextTable(NamedTuple):
     """A table of text; the first column names the rows."""
 
     title: str
     headings: tuple[str, ...]
     rows: tuple[tuple[Cell, ...], ...]
 
-    def columns(self, places: Sequence[int]) -> TextTable:
-        """Some of the columns."""
-        rows = tuple(tuple(row[place] for place in places) for row in self.rows)
-        return TextTable(self.title, tuple(self.headings[place] for place in places), rows)
+
+class Column(NamedTuple):
+    """A heading, and the cells below it."""
+
+    heading: str
+    cells: list[Cell]
+    test: bool = False
+    """Whether it belongs to the tests, and not to the scores."""
 
 
 def markdown_table(table: TextTable) -> str:
     """A heading and a table with pipes."""
-    lines = [
-        _piped(escape_markdown(heading) for heading in table.headings),
-        _piped(["---", *["---:"] * (len(table.headings) - 1)]),
+    rows = [
+        [escape_markdown(heading) for heading in table.headings],
+        ["---", *["---:"] * (len(table.headings) - 1)],
+        *([escape_markdown(str(cell)) for cell in row] for row in table.rows),
     ]
-    lines += [_piped(escape_markdown(str(cell)) for cell in row) for row in table.rows]
     heading = f"### {escape_markdown(table.title)}\n\n" if table.title else ""
-    return heading + "\n".join(lines) + "\n"
+    return heading + "".join(f"| {' | '.join(row)} |\n" for row in rows)
 
 
 def latex_table(table: TextTable) -> str:
     """A floating table with the rules of booktabs; stars are superscripts."""
     rows = [
-        " & ".join(escape_latex(cell.text) + (f"$^{{{cell.stars}}}$" if cell.stars else "") for cell in row)
-        for row in table.rows
+        " & ".join(escape_latex(cell.text) + (f"$^{{{cell.stars}}}$" if cell.stars else "") for cell in row) + r" \\"
+        for row in ([Cell(heading) for heading in table.headings], *table.rows)
     ]
-    return "\n".join(
-        [
-            r"\begin{table}",
-            r"\centering\footnotesize",
-            *([rf"\caption{{{escape_latex(table.title)}}}"] if table.title else []),
-            rf"\begin{{tabular}}{{l{'r' * (len(table.headings) - 1)}}}",
-            r"\toprule",
-            " & ".join(escape_latex(heading) for heading in table.headings) + r" \\",
-            r"\midrule",
-            *(rf"{row} \\" for row in rows),
-            r"\bottomrule",
-            r"\end{tabular}",
-            r"\end{table}",
-            "",
-        ]
-    )
+    caption = [rf"\caption{{{escape_latex(table.title)}}}"] if table.title else []
+    begin = rf"\begin{{tabular}}{{l{'r' * (len(table.headings) - 1)}}}"
+    before = [r"\begin{table}", r"\centering\footnotesize", *caption, begin, r"\toprule"]
+    after = [r"\bottomrule", r"\end{tabular}", r"\end{table}", ""]
+    return "\n".join([*before, rows[0], r"\midrule", *rows[1:], *after])
 
 
 def escape_latex(text: str) -> str:
     """Text that LaTeX shows as it is; a minus sign before a number is one."""
     escaped = "".join(LATEX.get(letter, letter) for letter in " ".join(text.split()))
     return re.sub(r"(?<![\w.}-])-(?=\d)", "$-$", escaped)
-
-
-def _piped(cells: Iterable[str]) -> str:
-    return f"| {' | '.join(cells)} |"
 
 
 @dataclass(frozen=True)
@@ -134,85 +112,90 @@ class Style:
             return NOTHING
         return format(100 * value, f"{sign}.2f") if self.percent else format(value, f"{sign}.4f")
 
-    def interval(self, low: float | None, high: float | None, sign: str = "") -> str:
-        """From, to."""
-        return NOTHING if low is None or high is None else f"{self.score(low, sign)} to {self.score(high, sign)}"
-
-    def mean(self, row: Row) -> str:
-        """With its standard deviation."""
+    def mean(self, row: Row) -> Cell:
+        """With its standard deviation and its stars."""
         spread = row.scores.deviation
-        return self.score(row.scores.mean) + ("" if spread is None else f" ± {self.score(spread)}")
-
-    def difference(self, row: Row) -> str:
-        """With its interval."""
-        test = row.by_seed
-        if test is None:
-            return NOTHING
-        interval = "" if test.low is None else f" ({self.interval(test.low, test.high, '+')})"
-        return self.score(test.difference, "+") + interval
-
-
-@dataclass(frozen=True)
-class Column:
-    """A heading, and what stands below it."""
-
-    heading: str
-    cell: Callable[[Row], Cell]
-    test: bool = False
-    """Whether it belongs to the tests, and not to the scores."""
+        return Cell(self.score(row.scores.mean) + ("" if spread is None else f" ± {self.score(spread)}"), row.stars)
 
 
 def columns_of(table: Table, style: Style) -> list[Column]:
     """The columns of a table: tests that no row has are left out."""
-    scores = [
-        Column("system", lambda row: Cell(row.system)),
-        Column("seeds", lambda row: Cell(str(len(row.seeds)))),
-        Column("mean ± sd", lambda row: Cell(style.mean(row), row.stars)),
-        Column("95 % interval", lambda row: Cell(style.interval(row.scores.low, row.scores.high))),
-        Column("difference (95 %)", lambda row: Cell(style.difference(row))),
+
+    def number(value: float | None, form: str) -> Cell:
+        return Cell(NOTHING if value is None else format(value, form))
+
+    intervals, differences, seconds = [], [], []
+    for row in table.rows:
+        scores, test, times = row.scores, row.by_seed, row.times
+        known = scores.low is not None and scores.high is not None
+        intervals.append(Cell(f"{style.score(scores.low)} to {style.score(scores.high)}" if known else NOTHING))
+        difference = style.score(None if test is None else test.difference, "+")
+        if test is not None and test.low is not None:
+            difference += f" ({style.score(test.low, '+')} to {style.score(test.high, '+')})"
+        differences.append(Cell(difference))
+        spread = "" if times is None or times.deviation is None else f" ± {times.deviation:.2f}"
+        seconds.append(Cell(NOTHING if times is None else f"{times.seconds:.2f}{spread}"))
+    columns = [
+        Column("system", [Cell(row.system) for row in table.rows]),
+        Column("seeds", [Cell(str(len(row.seeds))) for row in table.rows]),
+        Column("mean ± sd", [style.mean(row) for row in table.rows]),
+        Column("95 % interval", intervals),
+        Column("difference (95 %)", differences),
     ]
-    tests = [column for kind in TESTS if any(kind in row.p for row in table.rows) for column in _p_columns(kind)]
-    effects = [
-        Column("d_z", lambda row: Cell(_number(row.by_seed.effect if row.by_seed else None, "+.2f")), test=True),
-        Column("MDE", lambda row: Cell(style.score(row.by_seed.detectable if row.by_seed else None)), test=True),
-    ]
-    times = [Column("s/epoch", lambda row: Cell(_seconds(row))), Column("× time", lambda row: Cell(_ratio(row)))]
-    return [
-        *scores,
-        *(times if style.times else []),
-        *tests,
-        *(effects if any("permutation" in row.p for row in table.rows) else []),
-    ]
+    if style.times:
+        ratios = [number(None if row.times is None else row.times.ratio, ".2f") for row in table.rows]
+        columns += [Column("s/epoch", seconds), Column("× time", ratios)]
+    tests = [(kind, heading) for kind, heading in TESTS.items() if any(kind in row.p for row in table.rows)]
+    for kind, heading in tests:
+        columns.append(Column(heading, [number(row.p.get(kind), ".4f") for row in table.rows], test=True))
+        if kind == "t":
+            columns.append(Column("Holm", [number(row.holm.get(kind), ".4f") for row in table.rows], test=True))
+    if any(kind == "permutation" for kind, _ in tests):
+        by_seed = [row.by_seed for row in table.rows]
+        effects = [number(test.effect if test else None, "+.2f") for test in by_seed]
+        detectable = [Cell(style.score(test.detectable if test else None)) for test in by_seed]
+        columns += [Column("d_z", effects, test=True), Column("MDE", detectable, test=True)]
+    return columns
 
 
 def detail(comparison: Comparison, table: Table, style: Style) -> TextTable:
     """One table in full."""
     columns = columns_of(table, style)
-    rows = tuple(tuple(column.cell(row) for column in columns) for row in table.rows)
     title = f"{table.metric} on {comparison.split}, against {comparison.baseline}"
-    return TextTable(_titled(table, title), tuple(column.heading for column in columns), rows)
+    headings, cells = tuple(column.heading for column in columns), [column.cells for column in columns]
+    return TextTable(_titled(table, title), headings, tuple(zip(*cells, strict=True)))
 
 
 def overviews(comparison: Comparison, style: Style) -> dict[int, TextTable]:
-    """Of blocks with several metrics, all of them side by side; by the place of the first of its tables."""
+    """Of blocks with several metrics, all of them side by side; by the index of the first of its tables."""
     blocks: dict[tuple[str, ...], list[int]] = {}
-    for place, table in enumerate(comparison.tables):
-        blocks.setdefault(tuple(table.within.values()), []).append(place)
-    return {
-        places[0]: _overview(comparison, [comparison.tables[place] for place in places], style)
-        for places in blocks.values()
-        if len(places) > 1
-    }
+    for index, table in enumerate(comparison.tables):
+        blocks.setdefault(tuple(table.within.values()), []).append(index)
+    found = {}
+    for indices in blocks.values():
+        tables = [comparison.tables[index] for index in indices]
+        if len(tables) > 1:
+            rows = tuple(
+                (Cell(same[0].system), *(style.mean(row) for row in same))
+                for same in zip(*(table.rows for table in tables), strict=True)
+            )
+            title = _titled(tables[0], f"all metrics on {comparison.split}")
+            found[indices[0]] = TextTable(title, ("system", *(table.metric for table in tables)), rows)
+    return found
+
+
+def _titled(table: Table, title: str) -> str:
+    return f"{table.title}: {title}" if table.title else title
 
 
 def text_tables(comparison: Comparison, style: Style) -> list[TextTable]:
     """All tables in order."""
     above = overviews(comparison, style)
-    found = []
-    for place, table in enumerate(comparison.tables):
-        found += [above[place]] if place in above else []
-        found.append(detail(comparison, table, style))
-    return found
+    tables = []
+    for index, table in enumerate(comparison.tables):
+        tables += [above[index]] if index in above else []
+        tables.append(detail(comparison, table, style))
+    return tables
 
 
 def words_of(comparison: Comparison, style: Style) -> list[str]:
@@ -223,8 +206,7 @@ def words_of(comparison: Comparison, style: Style) -> list[str]:
 def comparison_markdown(comparison: Comparison, style: Style) -> str:
     """Tables, notes and legend as Markdown."""
     tables = [markdown_table(table) for table in text_tables(comparison, style)]
-    lines = "".join(f"- {escape_markdown(line)}\n" for line in words_of(comparison, style))
-    return "\n".join([*tables, lines])
+    return "\n".join([*tables, "".join(f"- {escape_markdown(line)}\n" for line in words_of(comparison, style))])
 
 
 def comparison_latex(comparison: Comparison, style: Style) -> str:
@@ -237,38 +219,3 @@ def comparison_latex(comparison: Comparison, style: Style) -> str:
 def comparison_csv(comparison: Comparison) -> str:
     """A row for each system of each table, in full precision."""
     return csv_text(comparison.frame().to_dict("records"))
-
-
-def _p_columns(kind: str) -> list[Column]:
-    columns = [Column(TESTS[kind], lambda row: Cell(_number(row.p.get(kind), ".4f")), test=True)]
-    if kind == "t":
-        columns.append(Column("Holm", lambda row: Cell(_number(row.holm.get(kind), ".4f")), test=True))
-    return columns
-
-
-def _overview(comparison: Comparison, tables: list[Table], style: Style) -> TextTable:
-    rows = tuple(
-        (Cell(row.system), *(Cell(style.mean(table.rows[place]), table.rows[place].stars) for table in tables))
-        for place, row in enumerate(tables[0].rows)
-    )
-    title = _titled(tables[0], f"all metrics on {comparison.split}")
-    return TextTable(title, ("system", *(table.metric for table in tables)), rows)
-
-
-def _titled(table: Table, title: str) -> str:
-    return f"{table.title}: {title}" if table.title else title
-
-
-def _number(value: float | None, form: str) -> str:
-    return NOTHING if value is None else format(value, form)
-
-
-def _seconds(row: Row) -> str:
-    if row.times is None:
-        return NOTHING
-    spread = row.times.deviation
-    return f"{row.times.seconds:.2f}" + ("" if spread is None else f" ± {spread:.2f}")
-
-
-def _ratio(row: Row) -> str:
-    return NOTHING if row.times is None else _number(row.times.ratio, ".2f")

@@ -65,13 +65,12 @@ def figure_style() -> Iterator[None]:
 
 def save(figure: Figure, path_without_suffix: Path) -> list[Path]:
     """Write the figure as .png and .svg; the same figure always gives the same SVG."""
-    drawn = {suffix: _drawn(figure, suffix) for suffix in (".png", ".svg")}
     path = Path(path_without_suffix)
+    drawn = {path.with_name(path.name + suffix): _drawn(figure, suffix) for suffix in (".png", ".svg")}
     path.parent.mkdir(parents=True, exist_ok=True)
-    paths = {path.with_name(path.name + suffix): content for suffix, content in drawn.items()}
-    for each, content in paths.items():
+    for each, content in drawn.items():
         save_content(each, content)
-    return list(paths)
+    return list(drawn)
 
 
 def save_as(figure: Figure, path: Path) -> Path:
@@ -130,8 +129,24 @@ def panels(count: int, columns: int, size: tuple[float, float], title: str) -> t
     rows = math.ceil(count / columns)
     figure = Figure((size[0] * columns, size[1] * rows), layout="compressed")
     if title:
-        figure.suptitle(plain(title), parse_math=False)
+        figure.suptitle(title, parse_math=False)
     return figure, [figure.add_subplot(rows, columns, number + 1) for number in range(count)]
+
+
+def label(panel: Axes, title: str, x: str, y: str = "") -> None:
+    """Title and axes of a panel; a $ in them is no formula."""
+    panel.set_title(title, parse_math=False)
+    panel.set_xlabel(x, parse_math=False)
+    panel.set_ylabel(y, parse_math=False)
+
+
+def open_axes(panel: Axes, grid: dict[str, Any] | None = None) -> None:
+    """Axes on two sides only, with small ticks; lines of a grid, if any, below what is drawn."""
+    panel.spines[["top", "right"]].set_visible(False)
+    panel.tick_params(length=2, width=0.6, labelsize=8)
+    if grid is not None:
+        panel.grid(**grid)
+        panel.set_axisbelow(True)
 
 
 def colour_bar(

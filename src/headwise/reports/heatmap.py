@@ -11,14 +11,23 @@ from __future__ import annotations
 import math
 import textwrap
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
 from headwise.errors import InputError, choices
-from headwise.reports.figures import Array, Numbers, colour_bar, figure_style, panels, plain, save, variant_arrays
+from headwise.reports.figures import (
+    Array,
+    Numbers,
+    colour_bar,
+    figure_style,
+    label,
+    panels,
+    plain,
+    save,
+    variant_arrays,
+)
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -28,45 +37,6 @@ if TYPE_CHECKING:
 
 Scale = Literal["root", "linear"]
 SCALES = ("root", "linear")
-
-
-@dataclass(frozen=True)
-class Colours:
-    """A row of colours between two values; on the root scale it follows their square root, with their sign."""
-
-    name: str
-    lowest: float
-    highest: float
-    scale: Scale
-
-    def norm(self) -> Normalize:
-        """The same, as matplotlib wants it."""
-        from matplotlib.colors import FuncNorm, Normalize
-
-        if self.scale == "linear":
-            return Normalize(self.lowest, self.highest)
-        return FuncNorm((_root, _square), self.lowest, self.highest)
-
-    def ticks(self) -> dict[float, str] | None:
-        """Values to mark on a root scale, which stand closer near zero; None where even steps do well."""
-        if self.scale == "linear":
-            return None
-        end = max(abs(self.lowest), abs(self.highest))
-        power = math.floor(math.log10(end))
-        sizes = [digit * 10.0**exponent for exponent in (power - 1, power) for digit in (1, 2, 5)]
-        marked = [sign * size for size in sizes if size >= end / 10 for sign in (-1, 1)]
-        values = [value for value in (0.0, *marked) if self.lowest <= value <= self.highest]
-        return {value: f"{value:g}".replace("-", "\N{MINUS SIGN}") for value in sorted(values)}
-
-
-def _root(values: Array) -> Array:
-    return np.sign(values) * np.sqrt(np.abs(values))
-
-
-def _square(values: Array) -> Array:
-    return np.sign(values) * np.square(values)
-
-
 TITLE = "Mean attention over all heads and layers"
 LONGEST_TOKEN = 12
 COLUMNS = 3
@@ -115,64 +85,68 @@ def build_heatmap(
     scale: Scale = "root",
 ) -> Figure:
     """The figure of `heatmap`, not yet written."""
-    _check(first, tokens, scale)
-    whole = variant_arrays(maps, len(tokens), len(tokens), "a map over all tokens")
-    shown = {name: array[:first, :first] for name, array in whole.items()}
-    labels = [plain(token, LONGEST_TOKEN) for token in tokens[:first]]
-    with figure_style():
-        figure, axes = panels(len(shown) + (len(shown) == 2), COLUMNS, PANEL, title)
-        colours = Colours("Blues", *_ends(list(shown.values())), scale)
-        meshes = [_draw(panel, array, colours) for panel, array in zip(axes, shown.values(), strict=False)]
-        colour_bar(figure, axes[min(len(shown), COLUMNS) - 1], meshes[-1], "attention", colours.ticks())
-        names = [*shown, *_draw_difference(figure, axes[-1], shown, scale)]
-        for place, (panel, name) in enumerate(zip(axes, names, strict=True)):
-            _label(panel, name, labels, with_rows=place % COLUMNS == 0)
-    return figure
-
-
-def _check(first: int, tokens: Sequence[str], scale: str) -> None:
     if first < 1 or not tokens:
         raise InputError(f"the first {first} of {len(tokens)} tokens are nothing to draw: expected 1 or more of both.")
     if scale not in SCALES:
         raise InputError(f"scale={scale!r}: {choices(str(scale), SCALES)}.")
+    whole = variant_arrays(maps, len(tokens), len(tokens), "a map over all tokens")
+    shown = {name: array[:first, :first] for name, array in whole.items()}
+    labels = [plain(token, LONGEST_TOKEN) for token in tokens[:first]]
+    letters = min(8.0, 130 / len(labels))
+    # From nothing to the largest value of all variants.
+    low = min(0.0, *(float(array.min()) for array in shown.values()))
+    high = max(float(array.max()) for array in shown.values())
+    high = high if high > low else low + 1
+    drawn = [(name, array, "attention", "Blues", low, high) for name, array in shown.items()]
+    if len(shown) == 2:  # also the second minus the first, white where they agree
+        (before, base), (after, other) = shown.items()
+        most = float(np.abs(other - base).max()) or 1.0
+        drawn.append((f"{after} − {before}", other - base, "difference", "RdBu_r", -most, most))
+    with figure_style():
+        figure, axes = panels(len(drawn), COLUMNS, PANEL, plain(title))
+        for number, (panel, (name, array, about, colours, low, high)) in enumerate(zip(axes, drawn, strict=True)):
+            norm, ticks = colour_scale(low, high, scale)
+            mesh = _squares(panel, array, cmap=colours, norm=norm, edgecolors="white", linewidth=0.4)
+            if number == min(len(shown), COLUMNS) - 1 or about == "difference":
+                colour_bar(figure, panel, mesh, about, ticks)
+            panel.set_xticks(range(len(labels)), labels, rotation=90, fontsize=letters, parse_math=False)
+            panel.set_yticks(range(len(labels)), labels, fontsize=letters, parse_math=False)
+            with_rows = number % COLUMNS == 0  # they are named once per line of panels
+            panel.tick_params(length=0, labelleft=with_rows)
+            label(panel, plain(name), "to", "from" if with_rows else "")
+    return figure
 
 
-def _ends(arrays: Sequence[Array]) -> tuple[float, float]:
-    """From nothing to the largest value of all variants."""
-    lowest = min(0.0, *(float(array.min()) for array in arrays))
-    highest = max(float(array.max()) for array in arrays)
-    return lowest, highest if highest > lowest else lowest + 1
+def colour_scale(low: float, high: float, scale: Scale) -> tuple[Normalize, dict[float, str] | None]:
+    """Colours between two values, and the values to mark; None where even steps do well.
+
+    On the root scale colours follow the square root of a value, with its sign, so marks stand closer near zero.
+    """
+    from matplotlib.colors import FuncNorm, Normalize
+
+    if scale == "linear":
+        return Normalize(low, high), None
+    end = max(abs(low), abs(high))
+    power = math.floor(math.log10(end))
+    sizes = [digit * 10.0**exponent for exponent in (power - 1, power) for digit in (1, 2, 5)]
+    marked = [sign * size for size in sizes if size >= end / 10 for sign in (-1, 1)]
+    values = sorted(value for value in (0.0, *marked) if low <= value <= high)
+    functions = (
+        lambda values: np.sign(values) * np.sqrt(np.abs(values)),
+        lambda values: np.sign(values) * np.square(values),
+    )
+    return FuncNorm(functions, low, high), {value: f"{value:g}".replace("-", "\N{MINUS SIGN}") for value in values}
 
 
-def _draw(panel: Axes, array: Array, colours: Colours) -> QuadMesh:
-    edges = np.arange(len(array) + 1) - 0.5  # cells are centred on whole numbers
+def _squares(panel: Axes, array: Array, **colours: Any) -> QuadMesh:
+    """Cells centred on whole numbers, the first row on top, as in a matrix.
+
+    They are shapes, not a picture: an SVG viewer would blur the picture's few dots.
+    """
+    rows, columns = array.shape
     panel.set_aspect("equal")
-    panel.invert_yaxis()  # the first token on top, as in a matrix
-    # Cells as shapes, not as a picture: an SVG viewer would blur the picture's few dots.
-    return panel.pcolormesh(edges, edges, array, cmap=colours.name, norm=colours.norm(), ec="white", lw=0.4)
-
-
-def _draw_difference(figure: Figure, panel: Axes, shown: Mapping[str, Array], scale: Scale) -> list[str]:
-    """Of exactly two variants the second minus the first, white where they agree; returns the panel's name, if any."""
-    if len(shown) != 2:
-        return []
-    (before, base), (after, other) = shown.items()
-    largest = float(np.abs(other - base).max()) or 1.0
-    colours = Colours("RdBu_r", -largest, largest, scale)
-    mesh = _draw(panel, other - base, colours)
-    colour_bar(figure, panel, mesh, "difference", colours.ticks())
-    return [f"{after} − {before}"]
-
-
-def _label(panel: Axes, name: str, labels: Sequence[str], *, with_rows: bool) -> None:
-    """Tokens on both axes; the rows are named once per line of panels, for they go on to the right."""
-    size = min(8.0, 130 / len(labels))
-    panel.set_title(plain(name), parse_math=False)
-    panel.set_xticks(range(len(labels)), labels, rotation=90, fontsize=size, parse_math=False)
-    panel.set_yticks(range(len(labels)), labels, fontsize=size, parse_math=False)
-    panel.tick_params(length=0, labelleft=with_rows)
-    panel.set_xlabel("to")
-    panel.set_ylabel("from" if with_rows else "")
+    panel.invert_yaxis()
+    return panel.pcolormesh(np.arange(columns + 1) - 0.5, np.arange(rows + 1) - 0.5, array, **colours)
 
 
 def build_matrices(matrices: Sequence[Matrix], *, title: str = "", label: str = "percent left") -> Figure:
@@ -188,11 +162,24 @@ def build_matrices(matrices: Sequence[Matrix], *, title: str = "", label: str = 
     if not known.size:
         raise InputError("there is no value to draw: give one matrix or more with numbers.")
     low, high = float(known.min()), float(known.max())
+    # Dark is little: what is lost is what is looked for.
+    colours = {"cmap": "cividis", "vmin": low, "vmax": high if high > low else low + 1}
     with figure_style():
-        figure, axes = panels(len(arrays), MATRIX_COLUMNS, MATRIX_PANEL, title)
-        for panel, each, array in zip(axes, matrices, arrays, strict=True):
-            mesh = _draw_matrix(panel, array, low, high)
-            _label_matrix(panel, each, array)
+        figure, axes = panels(len(arrays), MATRIX_COLUMNS, MATRIX_PANEL, plain(title))
+        for panel, matrix, array in zip(axes, matrices, arrays, strict=True):
+            mesh = _squares(panel, np.ma.masked_invalid(array), edgecolors="white", linewidth=0.8, **colours)
+            for (row, column), value in np.ndenumerate(array):
+                dark = high > low and bool((value - low) / (high - low) < DARK)
+                text = f"{value:.1f}" if np.isfinite(value) else NOTHING
+                panel.text(column, row, text, ha="center", va="center", fontsize=9, color="white" if dark else "black")
+            rows, columns = ([plain(str(name), LONGEST) for name in matrix[side]] for side in ("rows", "columns"))
+            panel.set_title("\n".join(textwrap.wrap(plain(str(matrix["title"])), 50)), parse_math=False)
+            panel.set_xticks(range(len(columns)), columns, parse_math=False, rotation=45, ha="right")
+            panel.set_yticks(range(len(rows)), rows, parse_math=False)
+            panel.tick_params(length=0, labelsize=8)
+            # The notes of a matrix stand below it.
+            notes = [line for note in matrix["notes"] for line in textwrap.wrap(plain(str(note)), 66)]
+            panel.set_xlabel("\n".join(notes), parse_math=False, fontsize=7.5, linespacing=1.4)
         colour_bar(figure, axes[min(len(arrays), MATRIX_COLUMNS) - 1], mesh, label, None)
     return figure
 
@@ -211,37 +198,3 @@ def _matrix_array(matrix: Matrix) -> Array:
             f"{shape[1]} columns, one or more of both."
         )
     return array
-
-
-def _draw_matrix(panel: Axes, array: Array, low: float, high: float) -> QuadMesh:
-    rows, columns = array.shape
-    # Dark is little: what is lost is what is looked for.
-    mesh = panel.pcolormesh(
-        np.arange(columns + 1) - 0.5,
-        np.arange(rows + 1) - 0.5,
-        np.ma.masked_invalid(array),
-        cmap="cividis",
-        vmin=low,
-        vmax=high if high > low else low + 1,
-        edgecolors="white",
-        linewidth=0.8,
-    )
-    panel.set_aspect("equal")
-    panel.invert_yaxis()
-    for (row, column), value in np.ndenumerate(array):
-        known = bool(np.isfinite(value))
-        dark = known and high > low and (value - low) / (high - low) < DARK
-        text = f"{value:.1f}" if known else NOTHING
-        panel.text(column, row, text, ha="center", va="center", fontsize=9, color="white" if dark else "black")
-    return mesh
-
-
-def _label_matrix(panel: Axes, matrix: Matrix, array: Array) -> None:
-    rows, columns = ([plain(str(name), LONGEST) for name in matrix[side]] for side in ("rows", "columns"))
-    panel.set_title("\n".join(textwrap.wrap(plain(str(matrix["title"])), 50)), parse_math=False)
-    panel.set_xticks(range(array.shape[1]), columns, parse_math=False, rotation=45, ha="right")
-    panel.set_yticks(range(array.shape[0]), rows, parse_math=False)
-    panel.tick_params(length=0, labelsize=8)
-    # Each matrix has notes of its own, which stand below it.
-    notes = [line for note in matrix["notes"] for line in textwrap.wrap(plain(str(note)), 66)]
-    panel.set_xlabel("\n".join(notes), parse_math=False, fontsize=7.5, linespacing=1.4)

@@ -6,13 +6,14 @@ value. Series differ in colour, marker and dashes, so that they differ without c
 
 from __future__ import annotations
 
-import math
 import textwrap
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from headwise.errors import InputError
-from headwise.reports.figures import figure_style, panels, plain
+from headwise.reports.figures import figure_style, label, open_axes, panels, plain
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -48,31 +49,25 @@ def build_line_panels(plots: Sequence[Plot], *, title: str = "") -> Figure:
         raise InputError("there is no plot to draw: give one or more.")
     for plot in plots:
         _check(plot)
+    columns = min(len(plots), COLUMNS)
     with figure_style():
-        figure, axes = panels(len(plots), COLUMNS, PANEL, "")
-        if title:
-            lines = textwrap.wrap(plain(title), 60 * min(len(plots), COLUMNS))
-            figure.suptitle("\n".join(lines), parse_math=False)
+        figure, axes = panels(len(plots), COLUMNS, PANEL, _wrapped(title, 60 * columns))
         for panel, plot in zip(axes, plots, strict=True):
             _draw(panel, plot)
-            _label(panel, plot)
-        write_notes(figure, [str(note) for plot in plots for note in plot["notes"]], 95 * min(len(plots), COLUMNS))
+        # Each note once. What intervals are belongs to the figure: without it they can be read as anything.
+        notes = dict.fromkeys(str(note) for plot in plots for note in plot["notes"])
+        if lines := [_wrapped(note, 95 * columns) for note in notes if note]:
+            text = figure.supxlabel("\n".join(lines), fontsize=7.5, x=0.02, ha="left", linespacing=1.4)
+            text.set_parse_math(False)
     return figure
 
 
-def write_notes(figure: Figure, notes: Sequence[str], letters: int) -> None:
-    """Each note once, below all panels, in lines of so many letters.
-
-    What intervals are belongs to the figure: without it they can be read as anything.
-    """
-    lines = [line for note in dict.fromkeys(notes) for line in textwrap.wrap(plain(note), letters)]
-    if lines:
-        text = figure.supxlabel("\n".join(lines), fontsize=7.5, x=0.02, ha="left", linespacing=1.4)
-        text.set_parse_math(False)
+def _wrapped(text: str, letters: int) -> str:
+    return "\n".join(textwrap.wrap(plain(text), letters))
 
 
 def style_of(number: int) -> dict[str, Any]:
-    """Colour, marker and dashes of a series by its place; no two of the first 280 are alike."""
+    """Colour, marker and dashes of a series by its number; no two of the first 280 are alike."""
     return {
         "color": COLOURS[number % len(COLOURS)],
         "marker": MARKERS[number % len(MARKERS)],
@@ -83,59 +78,35 @@ def style_of(number: int) -> dict[str, Any]:
 
 
 def _draw(panel: Axes, plot: Plot) -> None:
-    places = [value for series in plot["series"] for value in series["x"]]
-    step = APART * (max(places) - min(places) or 1.0)
-    count = len(plot["series"])
-    few = len(set(places)) <= MOST_BARS
+    positions = sorted({value for series in plot["series"] for value in series["x"]})
+    step = APART * (positions[-1] - positions[0] or 1.0)
+    count, few = len(plot["series"]), len(positions) <= MOST_BARS
     for number, series in enumerate(plot["series"]):
-        # Bars of one place would hide each other.
+        # Bars at one position would hide each other.
         aside = step * (number - (count - 1) / 2) if few and count > 1 else 0.0
         x = [value + aside for value in series["x"]]
-        mean, low, high = (_numbers(series.get(key), len(x)) for key in ("mean", "low", "high"))
+        # NaN where there is no value: matplotlib leaves it out.
+        mean, low, high = (np.array(series.get(key) or [None] * len(x), dtype=float) for key in ("mean", "low", "high"))
         style = style_of(number)
         panel.plot(x, mean, label=plain(str(series["name"]), 40), zorder=3, **style)
-        if few:
-            _draw_bars(panel, x, low, high, style["color"])
-        else:
+        known = np.isfinite(low) & np.isfinite(high)
+        if not few:
             panel.fill_between(x, low, high, color=style["color"], alpha=0.15, linewidth=0)
-
-
-def _draw_bars(panel: Axes, x: Sequence[float], low: Sequence[float], high: Sequence[float], colour: str) -> None:
-    known = [place for place, ends in enumerate(zip(low, high, strict=True)) if all(map(math.isfinite, ends))]
-    if known:
-        at, below, above = ([values[place] for place in known] for values in (x, low, high))
-        panel.vlines(at, below, above, colors=colour, linewidth=0.9, alpha=0.7)
-        panel.plot(at, below, linestyle="", marker="_", color=colour, markersize=5, alpha=0.7)
-        panel.plot(at, above, linestyle="", marker="_", color=colour, markersize=5, alpha=0.7)
-
-
-def _label(panel: Axes, plot: Plot) -> None:
-    panel.set_title("\n".join(textwrap.wrap(plain(str(plot["title"])), 60)), parse_math=False)
-    panel.set_ylabel(plain(str(plot["y"])), parse_math=False)
-    panel.spines[["top", "right"]].set_visible(False)
-    panel.grid(axis="y", color="#dddddd", linewidth=0.6)
-    panel.set_axisbelow(True)
-    panel.tick_params(length=2, width=0.6, labelsize=8)
-    _mark_places(panel, plot)
-    panel.set_xlabel(plain(str(plot["x"])), parse_math=False)
-    legend = panel.legend(loc="best", fontsize=8, frameon=True, framealpha=0.8, edgecolor="none")
-    for text in legend.get_texts():
-        text.set_parse_math(False)
-
-
-def _mark_places(panel: Axes, plot: Plot) -> None:
-    """The names of places, or their numbers where they are few."""
-    places = sorted({value for series in plot["series"] for value in series["x"]})
+        elif known.any():
+            at = np.array(x)[known]
+            panel.vlines(at, low[known], high[known], colors=style["color"], linewidth=0.9, alpha=0.7)
+            for ends in (low[known], high[known]):
+                panel.plot(at, ends, linestyle="", marker="_", color=style["color"], markersize=5, alpha=0.7)
+    open_axes(panel, grid={"axis": "y", "color": "#dddddd", "linewidth": 0.6})
     if plot["categories"] is not None:
         names = [plain(str(name), 20) for name in plot["categories"]]
         panel.set_xticks(range(len(names)), names, parse_math=False)
-    elif len(places) <= MOST_BARS:
-        panel.set_xticks(places, [f"{place:g}" for place in places])
-
-
-def _numbers(values: Sequence[float | None] | None, count: int) -> list[float]:
-    """NaN where there is no value: matplotlib leaves it out."""
-    return [math.nan] * count if values is None else [math.nan if value is None else float(value) for value in values]
+    elif few:
+        panel.set_xticks(positions, [f"{position:g}" for position in positions])
+    label(panel, _wrapped(str(plot["title"]), 60), plain(str(plot["x"])), plain(str(plot["y"])))
+    legend = panel.legend(loc="best", fontsize=8, frameon=True, framealpha=0.8, edgecolor="none")
+    for text in legend.get_texts():
+        text.set_parse_math(False)
 
 
 def _check(plot: Plot) -> None:
@@ -161,7 +132,6 @@ TITLE = "Training curves"
 CURVE_COLUMNS = 3
 CURVE_PANEL = (3.4, 2.5)
 MOST_MARKS = 25  # lines of more points have no marks
-GUIDE = "guide:"
 
 Series = Mapping[str, Any]
 
@@ -181,16 +151,25 @@ def build_curves(series: Sequence[Series], names: Mapping[str, str], *, title: s
     unknown = [each["model"] for each in series if each["model"] not in names]
     if unknown:
         raise InputError(f"there is no name for the model {unknown[0]!r}: expected one of {', '.join(names)}.")
+    order = {"loss": 0, "validation": 1}  # then guides
     by_panel: dict[str, list[Series]] = {}
-    for each in sorted(series, key=_group):
+    for each in sorted(series, key=lambda each: order.get(each["group"], 2)):
         by_panel.setdefault(panel_title(each), []).append(each)
+    models = list(names)
     with figure_style():
-        figure, axes = panels(len(by_panel), CURVE_COLUMNS, CURVE_PANEL, title)
-        for panel, (name, found) in zip(axes, by_panel.items(), strict=True):
-            _draw_curve(panel, name, found, list(names))
+        figure, axes = panels(len(by_panel), CURVE_COLUMNS, CURVE_PANEL, plain(title))
+        for panel, (name, several) in zip(axes, by_panel.items(), strict=True):
+            for each in several:
+                style = style_of(models.index(each["model"])) | {"markersize": 3}
+                if len(each["x"]) > MOST_MARKS:
+                    style |= {"marker": "", "linewidth": 1.1}
+                panel.plot(each["x"], each["y"], gid=each["model"], **style)
+            label(panel, plain(name, 40), "step")
+            panel.locator_params(axis="x", integer=True, nbins=6)
+            open_axes(panel, grid={"color": "#e4e4e4", "linewidth": 0.5})
         lines = {line.get_gid(): line for panel in axes for line in panel.get_lines()}
-        if len(names) > 1:
-            shown = [model for model in names if model in lines]
+        if len(models) > 1:
+            shown = [model for model in models if model in lines]
             legend = figure.legend(
                 [lines[model] for model in shown],
                 [plain(names[model], 40) for model in shown],
@@ -205,27 +184,7 @@ def build_curves(series: Sequence[Series], names: Mapping[str, str], *, title: s
 
 def panel_title(series: Series) -> str:
     """What a panel shows: of guides also whether it is weighted, or a share of the gradient."""
-    if series["group"].startswith(GUIDE):
+    if series["group"].startswith("guide:"):
         ending = {"raw": "", "weighted": ", weighted", "share": ", gradient share"}[series["kind"]]
         return f"guide {series['name']}{ending}"
     return f"{series['name']} on validation" if series["group"] == "validation" else str(series["name"])
-
-
-def _group(series: Series) -> int:
-    """Losses, then scores, then guides."""
-    return {"loss": 0, "validation": 1}.get(series["group"], 2)
-
-
-def _draw_curve(panel: Axes, name: str, found: Sequence[Series], models: Sequence[str]) -> None:
-    for each in found:
-        style = style_of(models.index(each["model"])) | {"markersize": 3}
-        if len(each["x"]) > MOST_MARKS:
-            style |= {"marker": "", "linewidth": 1.1}
-        panel.plot(each["x"], each["y"], gid=each["model"], **style)
-    panel.set_title(plain(name, 40), parse_math=False)
-    panel.set_xlabel("step")
-    panel.locator_params(axis="x", integer=True, nbins=6)
-    panel.spines[["top", "right"]].set_visible(False)
-    panel.grid(color="#e4e4e4", linewidth=0.5)
-    panel.set_axisbelow(True)
-    panel.tick_params(length=2, width=0.6, labelsize=8)

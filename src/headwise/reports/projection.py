@@ -14,10 +14,11 @@ import numpy as np
 from headwise.errors import InputError
 from headwise.reports.figures import (
     INK,
-    Array,
     Numbers,
     colour_bar,
     figure_style,
+    label,
+    open_axes,
     panels,
     plain,
     save,
@@ -25,8 +26,6 @@ from headwise.reports.figures import (
 )
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.collections import PathCollection
     from matplotlib.figure import Figure
 
 TITLE = "Heads by what they look at: first two principal components"
@@ -35,7 +34,6 @@ WIDTH = 4.8  # of a panel, in inches
 LABELS = 0.9  # inches that titles and labels take of its height
 MARGIN = 1.08  # room around the outermost points
 FLATTEST = 0.5  # a panel is at least half as high as wide, and half as wide as high
-Limits = tuple[tuple[float, float], tuple[float, float]]  # of the two axes
 
 
 def projection(
@@ -74,71 +72,44 @@ def build_projection(
     if not layers:
         raise InputError("layers is empty: expected the layer of every head.")
     points = variant_arrays(coordinates, len(layers), 2, "two coordinates for every head")
-    shares = _checked_shares(explained, points)
-    limits = _common_limits(np.concatenate(list(points.values())))
-    with figure_style():
-        figure, axes = panels(len(points), COLUMNS, _panel_size(limits), title)
-        for panel, (name, array) in zip(axes, points.items(), strict=True):
-            drawn = _draw(panel, array, layers, limits)
-            _label(panel, name, shares.get(name))
-        colour_bar(figure, axes[min(len(points), COLUMNS) - 1], drawn, "layer", _ticks(layers))
-    return figure
-
-
-def _checked_shares(explained: Mapping[str, Sequence[float]] | None, points: Mapping[str, Array]) -> dict[str, Array]:
-    if explained is None:
-        return {}
-    if explained.keys() != points.keys():
-        raise InputError(f"explained has the variants {list(explained)}: expected {list(points)}.")
-    rows = variant_arrays(
-        {name: [shares] for name, shares in explained.items()}, 1, 2, "the shares that two axes explain"
-    )
-    return {name: row[0] for name, row in rows.items()}
-
-
-def _common_limits(points: Array) -> Limits:
-    low, high = points.min(0), points.max(0)
-    half = (high - low) / 2
+    ends: dict[str, Sequence[str]] = dict.fromkeys(points, ("", ""))
+    if explained is not None:
+        if explained.keys() != points.keys():
+            raise InputError(f"explained has the variants {list(explained)}: expected {list(points)}.")
+        rows = {name: [shares] for name, shares in explained.items()}
+        shares_of = variant_arrays(rows, 1, 2, "the shares that two axes explain")
+        ends = {name: [f" ({share:.0%} of variance)" for share in row[0]] for name, row in shares_of.items()}
+    every = np.concatenate(list(points.values()))
+    lowest, highest = every.min(0), every.max(0)
+    half = (highest - lowest) / 2
     half = MARGIN * np.maximum(half, FLATTEST * half.max()) if half.any() else np.ones(2)
-    (left, bottom), (right, top) = (low + high) / 2 - half, (low + high) / 2 + half
-    return (float(left), float(right)), (float(bottom), float(top))
+    centre = (lowest + highest) / 2
+    size = (WIDTH, LABELS + (WIDTH - LABELS) * half[1] / half[0])
+    first, last = min(layers), max(layers)
+    with figure_style():
+        from matplotlib import colormaps
 
-
-def _panel_size(limits: Limits) -> tuple[float, float]:
-    (left, right), (bottom, top) = limits
-    return WIDTH, LABELS + (WIDTH - LABELS) * (top - bottom) / (right - left)
-
-
-def _draw(panel: Axes, array: Array, layers: Sequence[int], limits: Limits) -> PathCollection:
-    from matplotlib import colormaps
-
-    low, high = min(layers), max(layers)
-    panel.set(xlim=limits[0], ylim=limits[1], aspect="equal")
-    panel.axhline(0, color="#dddddd", lw=0.6, zorder=0)
-    panel.axvline(0, color="#dddddd", lw=0.6, zorder=0)
-    panel.spines[["top", "right"]].set_visible(False)
-    panel.tick_params(length=2, width=0.6, labelsize=8)
-    return panel.scatter(
-        array[:, 0],
-        array[:, 1],
-        c=layers,
-        cmap=colormaps["viridis"].resampled(high - low + 1),  # one colour per layer
-        vmin=low - 0.5,
-        vmax=high + 0.5,
-        s=34,
-        edgecolors=INK,  # the yellow of the last layers would fade on white
-        linewidths=0.3,
-    )
-
-
-def _label(panel: Axes, name: str, shares: Array | None) -> None:
-    ends = ["", ""] if shares is None else [f" ({share:.0%} of variance)" for share in shares]
-    panel.set_title(plain(name), parse_math=False)
-    panel.set_xlabel(f"component 1{ends[0]}")
-    panel.set_ylabel(f"component 2{ends[1]}")
-
-
-def _ticks(layers: Sequence[int]) -> dict[float, str]:
-    """At most a dozen of the layers in even steps."""
-    low, high = min(layers), max(layers)
-    return {layer: str(layer) for layer in range(low, high + 1, (high - low) // 12 + 1)}
+        colours = colormaps["viridis"].resampled(last - first + 1)  # one colour per layer
+        figure, axes = panels(len(points), COLUMNS, size, plain(title))
+        for panel, (name, array) in zip(axes, points.items(), strict=True):
+            (left, bottom), (right, top) = centre - half, centre + half
+            panel.set(xlim=(left, right), ylim=(bottom, top), aspect="equal")
+            panel.axhline(0, color="#dddddd", lw=0.6, zorder=0)
+            panel.axvline(0, color="#dddddd", lw=0.6, zorder=0)
+            open_axes(panel)
+            drawn = panel.scatter(
+                array[:, 0],
+                array[:, 1],
+                c=layers,
+                cmap=colours,
+                vmin=first - 0.5,
+                vmax=last + 0.5,
+                s=34,
+                edgecolors=INK,  # the yellow of the last layers would fade on white
+                linewidths=0.3,
+            )
+            label(panel, plain(name), f"component 1{ends[name][0]}", f"component 2{ends[name][1]}")
+        # At most a dozen of the layers, in even steps.
+        ticks: dict[float, str] = {layer: str(layer) for layer in range(first, last + 1, (last - first) // 12 + 1)}
+        colour_bar(figure, axes[min(len(points), COLUMNS) - 1], drawn, "layer", ticks)
+    return figure

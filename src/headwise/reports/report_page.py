@@ -41,7 +41,6 @@ from headwise.reports.report_views import (
 )
 
 if TYPE_CHECKING:
-    from headwise.experiments.analysis.analysis_files import ExampleView
     from headwise.experiments.comparison import Comparison
 
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data: blob:"
@@ -158,10 +157,17 @@ def build_page(
         exact: examples to show with whole maps, by their positions in the split; the first ones if none is named.
     """
     examples = common_examples(runs)
+    numbers = {views[0].place: number for number, views in enumerate(examples)}
+    for position in exact:
+        again = f"analyse the run again with pick={position}."
+        if position not in numbers:
+            kept = ", ".join(str(each) for each in numbers if each is not None)
+            raise InputError(f"exact={position}: the analysis kept the examples {kept}; {again}")
+        if not all(view.maps.exact for view in examples[numbers[position]]):
+            raise InputError(f"exact={position}: the analysis kept only its largest weights; {again}")
     sides = {run.role: number for number, run in enumerate(runs) if run.role in (BASELINE, RUN)}
-    listed, arrays = examples_payload(
-        [run.id for run in runs], examples, whole=_check_exact(examples, exact), foremost=sides.get(RUN, 0)
-    )
+    whole = [numbers[position] for position in exact]
+    listed, arrays = examples_payload([run.id for run in runs], examples, whole=whole, foremost=sides.get(RUN, 0))
     views: dict[str, Any] = {"heads": heads_payload(runs), "examples": {"note": NOTE, "list": listed}}
     if BASELINE in sides:
         pairs = [(each[sides[BASELINE]], each[sides[RUN]]) for each in examples]
@@ -203,23 +209,6 @@ def build_page(
         "views": {name: view for name, view in views.items() if view},
     }
     return Page(payload, arrays)
-
-
-def _check_exact(examples: Sequence[Sequence[ExampleView]], positions: Sequence[int]) -> list[int]:
-    """The numbers on the page of examples by their positions in the split; refuses those without whole maps."""
-    numbers = {views[0].place: number for number, views in enumerate(examples)}
-    for position in positions:
-        if position not in numbers:
-            kept = ", ".join(str(each) for each in numbers if each is not None)
-            raise InputError(
-                f"exact={position}: the analysis kept the examples {kept}; analyse the run again with pick={position}."
-            )
-        if not all(view.maps.exact for view in examples[numbers[position]]):
-            raise InputError(
-                f"exact={position}: the analysis kept only its largest weights; analyse the run again with "
-                f"pick={position}."
-            )
-    return [numbers[position] for position in positions]
 
 
 def _add_sweep_views(results: Path, views: dict[str, Any]) -> tuple[dict[str, str], list[Comparison]]:

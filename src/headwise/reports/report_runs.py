@@ -11,7 +11,6 @@ from headwise.errors import InputError
 from headwise.experiments import record
 from headwise.experiments.analysis.analysis_files import read_analysis
 from headwise.experiments.comparison.run_plots import names_apart
-from headwise.experiments.record import StoredRun, read_stored
 
 if TYPE_CHECKING:
     from headwise.experiments.analysis.analysis_files import Analysis, ExampleView
@@ -30,25 +29,6 @@ class ReportRun:
     folder: Path
     record: Mapping[str, Any]
     analysis: Analysis
-
-    @property
-    def recipe(self) -> Mapping[str, Any]:
-        """The recipe of the run."""
-        recipe: Mapping[str, Any] = self.record["recipe"]
-        return recipe
-
-    @property
-    def results(self) -> Mapping[str, Any]:
-        """The results of the run."""
-        results: Mapping[str, Any] = self.record["results"]
-        return results
-
-    def stored(self) -> StoredRun:
-        """The run as comparisons read it."""
-        stored = read_stored(self.folder)
-        if not isinstance(stored, StoredRun):
-            raise InputError(f"{self.folder} holds a run that failed: {stored.reason}.")
-        return stored
 
 
 def gather_runs(
@@ -79,36 +59,23 @@ def gather_runs(
 
 def _check_pair(one: ReportRun, other: ReportRun) -> None:
     """Refuse two runs whose heads or answers cannot be compared."""
-
-    def labels(content: Mapping[str, Any]) -> str:
-        return ", ".join(content["labels"]) if content["labels"] else "none (numbers)"
-
-    def describe(run: ReportRun) -> dict[str, Any]:
-        content = run.analysis.content
-        return {
-            "tokenizer": content["tokenizer"],
-            "length": content["max_length"],
-            "labels": labels(content),
-            "examples": (content["split"], content["examples"], content["examples_key"]),
-            "heads": f"{run.analysis.layers} x {run.analysis.heads}",
-        }
-
-    mine, theirs = describe(one), describe(other)
-    split, count, _ = mine["examples"]
-    other_split, other_count, _ = theirs["examples"]
     first, second = one.folder, other.folder
+    mine, theirs = one.analysis.content, other.analysis.content
+    labels, other_labels = (", ".join(each["labels"] or ["none (numbers)"]) for each in (mine, theirs))
+    heads, other_heads = (f"{run.analysis.layers} x {run.analysis.heads}" for run in (one, other))
     problems = {
-        "tokenizer": f"{first} and {second} have different tokenizers, so their maps are not over the same tokens: "
+        ("tokenizer",): f"{first} and {second} have different tokenizers, so their maps are not over the same tokens: "
         "compare runs of one encoder.",
-        "length": f"{first} reads {mine['length']} tokens of a text and {second} {theirs['length']}, so their maps are "
-        "not over the same tokens: train both with one data.max_length.",
-        "labels": f"{first} has the labels {mine['labels']} and {second} {theirs['labels']}: compare runs of one task.",
-        "examples": f"{first} was analysed on {count} examples of {split}, and {second} on other ones ({other_count} "
-        f"of {other_split}): analyse both with the same options.",
-        "heads": f"{first} has {mine['heads']} heads and {second} {theirs['heads']}: compare runs of one encoder.",
+        ("max_length",): f"{first} reads {mine['max_length']} tokens of a text and {second} {theirs['max_length']}, so "
+        "their maps are not over the same tokens: train both with one data.max_length.",
+        ("labels",): f"{first} has the labels {labels} and {second} {other_labels}: compare runs of one task.",
+        ("split", "examples", "examples_key"): f"{first} was analysed on {mine['examples']} examples of "
+        f"{mine['split']}, and {second} on other ones ({theirs['examples']} of {theirs['split']}): analyse both with "
+        "the same options.",
+        ("layers", "heads"): f"{first} has {heads} heads and {second} {other_heads}: compare runs of one encoder.",
     }
-    for name, problem in problems.items():
-        if mine[name] != theirs[name]:
+    for names, problem in problems.items():
+        if any(mine[name] != theirs[name] for name in names):
             raise InputError(problem)
 
 

@@ -9,6 +9,7 @@ from headwise.errors import InputError
 from headwise.experiments.analysis.analysis_files import mean_over_heads
 from headwise.experiments.comparison import CompareOptions, compare
 from headwise.experiments.comparison.differences import differing
+from headwise.experiments.record import StoredRun, read_stored
 from headwise.reports.comparison_text import NOTHING, Style, text_tables, words_of
 from headwise.reports.report_runs import BASELINE, RUN, ReportRun
 
@@ -26,18 +27,23 @@ RESAMPLES = 2000
 SHOWN_DIFFERENCES = 12
 
 
-def sides_of(runs: Sequence[ReportRun]) -> tuple[ReportRun, ReportRun] | None:
-    """The baseline and the run that is compared with it, if there is a baseline."""
+def sides_of(runs: Sequence[ReportRun]) -> list[ReportRun]:
+    """The baseline and the run that is compared with it; none without a baseline."""
     roles = {run.role: run for run in runs}
-    return (roles[BASELINE], roles[RUN]) if BASELINE in roles else None
+    return [roles[BASELINE], roles[RUN]] if BASELINE in roles else []
+
+
+def _differing_keys(sides: Sequence[ReportRun]) -> list[str]:
+    stored = [read_stored(run.folder) for run in sides]
+    return list(differing(run for run in stored if isinstance(run, StoredRun)))  # `gather_runs` refused failed ones
 
 
 def compare_sides(runs: Sequence[ReportRun]) -> tuple[Comparison | None, str | None]:
     """The comparison of the run with its baseline, or the sentence that says why they cannot be compared."""
     sides = sides_of(runs)
-    if sides is None:
+    if not sides:
         return None, None
-    by = tuple(dict.fromkeys(key.split(".")[0] for key in differing([each.stored() for each in sides])))
+    by = tuple(dict.fromkeys(key.split(".")[0] for key in _differing_keys(sides)))
     try:
         return compare([each.folder for each in sides], CompareOptions(by=by, resamples=RESAMPLES)), None
     except InputError as error:
@@ -117,73 +123,62 @@ def summary_payload(
     runs: Sequence[ReportRun], comparison: Comparison | None, views: Mapping[str, Any]
 ) -> dict[str, Any]:
     """Facts, tables and sentences; `views` are those of the page so far."""
-    tables = [_scores(runs), *([] if comparison is None else comparison_tables(comparison)), _cost(runs)]
+    compared = [] if comparison is None else comparison_tables(comparison)
+    scores, cost = _scores_and_cost(runs)
     return {
         "facts": _facts(runs),
-        "tables": [table for table in tables if table["rows"]],
+        "tables": [table for table in (scores, *compared, cost) if table["rows"]],
         "changed": changed_sentences(runs, views),
     }
 
 
 def _facts(runs: Sequence[ReportRun]) -> list[list[str]]:
     run = next(each for each in runs if each.role == RUN)
-    recipe, content, results = run.recipe, run.analysis.content, run.results
+    content, results = run.analysis.content, run.record["results"]
     kinds = {
         "classification": f"{len(content['labels'])} labels: {', '.join(content['labels'])}",
         "regression": "a number",
         "ranking": "ranking",
     }
     counts = results.get("tasks", {}).get(content["task"], results).get("examples") or {}
+    encoder = run.record["recipe"]["model"]
     facts = [
         ["Task", f"{content['task']} ({kinds[content['task_kind']]})"],
-        ["Encoder", f"{recipe['model']}, {content['layers']} layers of {content['heads']} heads"],
+        ["Encoder", f"{encoder}, {content['layers']} layers of {content['heads']} heads"],
         ["Examples", ", ".join(f"{name} {count}" for name, count in counts.items()) or "not recorded"],
         ["Steps", f"{results['steps']} (best on validation: {results['best_step']})"],
         ["Heads analysed on", f"{content['examples']} examples of {content['split']}"],
     ]
     for each in runs:
+        recipe, guides = each.record["recipe"], []
+        for name in recipe.get("guides") or {}:
+            measured = (each.record["results"].get("guides") or {}).get(name) or {}
+            numbers = [f"weight {measured['weight']:.3g}"] if measured.get("weight") is not None else []
+            numbers += [f"gradient share {measured['share']:.3f}"] if measured.get("share") is not None else []
+            guides.append(f"{name} ({', '.join(numbers)})" if numbers else name)
+        guides += ["SSA"] if recipe.get("ssa") is not None else []
         role = {BASELINE: "Baseline", RUN: "Run"}.get(each.role, "Also")
-        facts.append([f"{role}: {each.name}", _guides(each)])
+        facts.append([f"{role}: {each.name}", f"{', '.join(guides) or 'no guides'}; seed {recipe['seed']}"])
     if sides := sides_of(runs):
-        keys = list(differing([each.stored() for each in sides]))
+        keys = _differing_keys(sides)
         more = f", and {len(keys) - SHOWN_DIFFERENCES} more" if len(keys) > SHOWN_DIFFERENCES else ""
         facts.append(["What differs", ", ".join(keys[:SHOWN_DIFFERENCES]) + more or "nothing in the recipes"])
     return facts
 
 
-def _guides(run: ReportRun) -> str:
-    names = []
-    for name in run.recipe.get("guides") or {}:
-        measured = (run.results.get("guides") or {}).get(name) or {}
-        numbers = [f"weight {measured['weight']:.3g}"] if measured.get("weight") is not None else []
-        numbers += [f"gradient share {measured['share']:.3f}"] if measured.get("share") is not None else []
-        names.append(f"{name} ({', '.join(numbers)})" if numbers else name)
-    names += ["SSA"] if run.recipe.get("ssa") is not None else []
-    return f"{', '.join(names) or 'no guides'}; seed {run.record['recipe']['seed']}"
-
-
-def _scores(runs: Sequence[ReportRun]) -> dict[str, Any]:
-    """All metrics of all runs, as their records have them."""
-    scores = [
-        {
-            (split, metric): value
-            for split, each in run.results["metrics"].items()
-            for metric, value in (each or {}).items()
-        }
-        for run in runs
-    ]
-    rows = [
-        [*key, *(NOTHING if each.get(key) is None else f"{each[key]:.4f}" for each in scores)]
-        for key in dict.fromkeys(key for each in scores for key in each)
-    ]
-    return _table("Scores", ["split", "metric", *(run.name for run in runs)], rows)
-
-
-def _cost(runs: Sequence[ReportRun]) -> dict[str, Any]:
-    base, rows = runs[0].results.get("seconds_per_step"), []
+def _scores_and_cost(runs: Sequence[ReportRun]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """All metrics of all runs, as their records have them, and the times of training."""
+    scores: dict[tuple[str, str], list[str]] = {}
+    for number, run in enumerate(runs):
+        for split, metrics in run.record["results"]["metrics"].items():
+            for metric, value in (metrics or {}).items():
+                cells = scores.setdefault((split, metric), [NOTHING] * len(runs))
+                cells[number] = NOTHING if value is None else f"{value:.4f}"
+    base, times = runs[0].record["results"].get("seconds_per_step"), []
     for run in runs:
-        step, epochs = run.results.get("seconds_per_step"), run.results.get("seconds_per_epoch") or []
-        rows.append(
+        step = run.record["results"].get("seconds_per_step")
+        epochs = run.record["results"].get("seconds_per_epoch") or []
+        times.append(
             [
                 run.name,
                 NOTHING if step is None else f"{step:.3f}",
@@ -193,23 +188,28 @@ def _cost(runs: Sequence[ReportRun]) -> dict[str, Any]:
         )
     columns = ["model", "seconds per step", "seconds per epoch", f"over {runs[0].name}"]
     note = "Times depend on the machine and on what else ran there. After training a guide costs nothing."
-    return _table("Cost of training", columns, rows, note)
+    return (
+        _table(
+            "Scores", ["split", "metric", *(run.name for run in runs)], [[*key, *row] for key, row in scores.items()]
+        ),
+        _table("Cost of training", columns, times, note),
+    )
 
 
 def changed_sentences(runs: Sequence[ReportRun], views: Mapping[str, Any]) -> list[str]:
     """What differs between baseline and run, in words; nothing without a baseline."""
     sides = sides_of(runs)
-    if sides is None:
+    if not sides:
         return []
-    before = sides[0]
-    sentences = []
+    sentences, content = [], sides[0].analysis.content
     for each in views["heads"]["statistics"]:
-        grids = [views["heads"]["values"][run.id].get(each["id"]) for run in sides]
         # Importance from elsewhere may be over other examples in each.
-        if all(grids) and all(each["id"] in run.analysis.content["statistics"] for run in sides):
-            old, new = (mean_over_heads(grid) for grid in grids)
-            unit = f" {each['unit']}" if each["unit"] else ""
-            sentences.append(f"{each['name']}, mean over all heads: {old:.4g} to {new:.4g}{unit}.")
+        if all(each["id"] in run.analysis.content["statistics"] for run in sides):
+            grids = [views["heads"]["values"][run.id].get(each["id"]) for run in sides]
+            if all(grids):
+                old, new = (mean_over_heads(grid) for grid in grids)
+                unit = f" {each['unit']}" if each["unit"] else ""
+                sentences.append(f"{each['name']}, mean over all heads: {old:.4g} to {new:.4g}{unit}.")
     changes = views["heads"].get("changes") or []
     if changes and changes[0]["change"] > 0:
         most, shown = changes[0], len(views["examples"]["list"])
@@ -218,9 +218,9 @@ def changed_sentences(runs: Sequence[ReportRun], views: Mapping[str, Any]) -> li
             f"attention goes elsewhere (on the {shown} examples of this page)."
         )
     flips = views.get("flips")
-    if flips and any(gold is not None for gold in before.analysis.content["answers"]["gold"]):
+    if flips and any(gold is not None for gold in content["answers"]["gold"]):
         sentences.append(
             f"Predictions that became right: {flips['gained']}; that became wrong: {flips['lost']} "
-            f"(of {before.analysis.content['examples']} examples of {flips['split']})."
+            f"(of {content['examples']} examples of {flips['split']})."
         )
     return sentences

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +19,7 @@ from headwise.reports.lines import TITLE as CURVES_TITLE
 from headwise.reports.lines import build_curves, build_line_panels, build_lines
 from headwise.reports.projection import TITLE as PCA_TITLE
 from headwise.reports.projection import build_projection
+from headwise.reports.report_views import principal_components
 
 if TYPE_CHECKING:
     from headwise.experiments.analysis.analysis_files import Analysis, ExampleView
@@ -94,10 +96,6 @@ def draw_pca(
     folders: Sequence[Path], title: str | None, *, example: str | None = None, task: str | None = None
 ) -> Drawn:
     """Heads as points, on axes that all runs have in common."""
-    import torch
-
-    from headwise.heads.statistics import principal_components
-
     analyses, views = _views(folders, example, task)
     first = analyses[0]
     for folder, each in zip(folders, analyses, strict=True):
@@ -110,10 +108,10 @@ def draw_pca(
     there = (vectors.sum(2) > 0).all(0)  # pruned heads look at nothing: they are no points
     if not there.any():
         raise InputError("no head is there in all of these runs: draw each in a separate figure.")
-    points, explained = principal_components(torch.from_numpy(vectors[:, there].reshape(-1, vectors.shape[2])))
+    points, explained = principal_components(vectors[:, there].reshape(-1, vectors.shape[2]))
     names = names_of(folders, [each.name for each in analyses])
     figure = build_projection(
-        dict(zip(names, points.numpy().reshape(len(views), -1, 2).tolist(), strict=True)),
+        dict(zip(names, points.reshape(len(views), -1, 2).tolist(), strict=True)),
         np.repeat(np.arange(first.layers), first.heads)[there].tolist(),
         explained={name: explained.tolist() for name in names},
         title=f"{PCA_TITLE}: {views[0].title}" if title is None else title,
@@ -126,37 +124,33 @@ def _views(folders: Sequence[Path], example: str | None, task: str | None) -> tu
     """The same example in every run."""
     from headwise.experiments.analysis.analysis_files import read_analysis
 
-    analyses = []
+    analyses, views = [], []
     for folder in folders:
         record.read(folder)  # refuses a folder that is no run
-        analyses.append(read_analysis(folder, task))
-    views = [_example(folder, each, example) for folder, each in zip(folders, analyses, strict=True)]
-    for folder, view in zip(folders, views, strict=True):
-        if view.tokens != views[0].tokens:
+        analysis = read_analysis(folder, task)
+        if not analysis.examples:
+            raise InputError(f"the analysis of {folder} keeps no example: analyse it again with overwrite=True.")
+        # By its position in the split, by its position among those that are kept (e0, e1, ...), or by its title.
+        known = [str(number if view.place is None else view.place) for number, view in enumerate(analysis.examples)]
+        names = {view.title: view for view in analysis.examples}
+        names |= {f"e{number}": view for number, view in enumerate(analysis.examples)}
+        names |= dict(zip(known, analysis.examples, strict=True))
+        if example is not None and example not in names:
+            more = ", ..." if len(known) > MOST_NAMED else ""
             raise InputError(
-                f"{folders[0]} and {folder} have different tokens in {views[0].title} and {view.title}: they can stand "
-                "side by side only for the same text and tokenizer; choose another example=..., or runs of one task "
-                "and encoder."
+                f"example={example} is not among those that the analysis of {folder} keeps: expected one of "
+                f"{', '.join(known[:MOST_NAMED])}{more}, or e0 to e{len(known) - 1}; analyse the run again to keep "
+                "others."
+            )
+        analyses.append(analysis)
+        views.append(analysis.examples[0] if example is None else names[example])
+        if views[-1].tokens != views[0].tokens:
+            raise InputError(
+                f"{folders[0]} and {folder} have different tokens in {views[0].title} and {views[-1].title}: they can "
+                "stand side by side only for the same text and tokenizer; choose another example=..., or runs of one "
+                "task and encoder."
             )
     return analyses, views
-
-
-def _example(folder: Path, analysis: Analysis, example: str | None) -> ExampleView:
-    """By its position in the split, by its position among those that are kept (e0, e1, ...), or by its title."""
-    if not analysis.examples:
-        raise InputError(f"the analysis of {folder} keeps no example: analyse it again with overwrite=True.")
-    if example is None:
-        return analysis.examples[0]
-    known = []
-    for number, view in enumerate(analysis.examples):
-        known.append(str(number if view.place is None else view.place))
-        if example in (known[-1], f"e{number}", view.title):
-            return view
-    more = ", ..." if len(known) > MOST_NAMED else ""
-    raise InputError(
-        f"example={example} is not among those that the analysis of {folder} keeps: expected one of "
-        f"{', '.join(known[:MOST_NAMED])}{more}, or e0 to e{len(known) - 1}; analyse the run again to keep others."
-    )
 
 
 def draw_curves(folders: Sequence[Path], title: str | None) -> Drawn:
@@ -179,30 +173,15 @@ def draw_dissociation(folders: Sequence[Path], title: str | None) -> Drawn:
     return build_matrices(matrices, title=default if title is None else title), []
 
 
-def draw_layers(folders: Sequence[Path], title: str | None, *, sweep: str | None = None) -> Drawn:
-    """Scores by guided layer."""
-    return _draw_plots(folders, title, sweep, layer_plots, "layers", "figure3")
-
-
-def draw_sizes(folders: Sequence[Path], title: str | None, *, sweep: str | None = None) -> Drawn:
-    """Scores by the size of the training set."""
-    return _draw_plots(folders, title, sweep, size_plots, "sizes", "figure6")
-
-
-def _draw_plots(
-    folders: Sequence[Path],
-    title: str | None,
-    sweep: str | None,
-    read: Callable[[Path, str | None], list[dict[str, Any]]],
-    what: str,
-    shipped: str,
-) -> Drawn:
+def draw_plots(kind: str, folders: Sequence[Path], title: str | None, *, sweep: str | None = None) -> Drawn:
+    """Scores of sweeps by guided layer, or by the size of the training set."""
+    read, shipped = {"layers": (layer_plots, "figure3"), "sizes": (size_plots, "figure6")}[kind]
     plots = []
     for folder, name in zip(folders, names_of(folders), strict=True):
         found = read(folder, sweep)
         if not found:
             where = f"the sweep {sweep} of {folder}" if sweep is not None else str(folder)
-            raise InputError(f"{where} has no finished runs over {what}: run a sweep over them, such as {shipped}.")
+            raise InputError(f"{where} has no finished runs over {kind}: run a sweep over them, such as {shipped}.")
         plots += [{**each, "title": f"{name}: {each['title']}"} for each in found] if len(folders) > 1 else found
     notes = list(dict.fromkeys(note for plot in plots for note in plot["notes"]))
     if len(plots) == 1:
@@ -219,8 +198,8 @@ def names_of(folders: Sequence[Path], own: Sequence[str] = ()) -> list[str]:
 KINDS: dict[str, tuple[Callable[..., Drawn], tuple[str, ...]]] = {
     "heatmap": (draw_heatmap, ("example", "layer", "head", "task")),
     "pca": (draw_pca, ("example", "task")),
-    "layers": (draw_layers, ("sweep",)),
-    "sizes": (draw_sizes, ("sweep",)),
+    "layers": (partial(draw_plots, "layers"), ("sweep",)),
+    "sizes": (partial(draw_plots, "sizes"), ("sweep",)),
     "curves": (draw_curves, ()),
     "dissociation": (draw_dissociation, ()),
 }

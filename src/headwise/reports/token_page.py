@@ -97,10 +97,31 @@ def lines(text: ScoredText) -> list[list[Piece]]:
 
 def pieces(tokens: Sequence[ScoredToken], spelling: str | None = None) -> list[Piece]:
     """The tokens of one text, or of a part of it, as people read them."""
-    spell = _Speller(spelling or guessed_spelling(tokens))
+    spelling = spelling or guessed_spelling(tokens)
+    decoder = codecs.getincrementaldecoder("utf-8")("replace")  # remembers the bytes of an incomplete character
     found: list[Piece] = []
     for token in tokens:
-        display, blank = spell(token)
+        text, byte, data = token.text, _ONE_BYTE.fullmatch(token.text), None
+        if token.score is None or (_STAND_IN.fullmatch(text) and not byte):
+            decoder.reset()
+            display, blank = text or PART, True  # a tokenizer takes the blank before <mask> away
+        elif spelling == "wordpiece":
+            blank = not (text.startswith("##") and len(text) > 2)
+            display = text.translate(_BLANKS) or PART if blank else text[2:]
+        else:
+            if spelling == "bytes":
+                data = _as_bytes(text)
+            elif byte:  # which sentencepiece falls back to
+                data = bytes.fromhex(byte[1])
+            if data is None:  # the characters themselves
+                decoder.reset()
+            else:
+                text = decoder.decode(data)
+            blank = text[:1] in (" ", "▁")
+            display = text[1:].translate(_BLANKS) if blank else text.translate(_BLANKS)
+            if blank and not display and not (data and decoder.getstate()[0]):
+                display, blank = "␣", False
+            display = display or PART
         starts = not found or found[-1].token.score is None or token.score is None
         found.append(Piece(token, printable(display), bool(found) and (blank or starts)))
     return found
@@ -125,53 +146,14 @@ def printable(text: str) -> str:
     return "".join(each if each.isprintable() or each in _JOINERS else "\N{REPLACEMENT CHARACTER}" for each in text)
 
 
-class _Speller:
-    """Spells token after token; remembers the bytes of a character that is not complete."""
-
-    def __init__(self, spelling: str) -> None:
-        self.spelling = spelling
-        self.decoder = codecs.getincrementaldecoder("utf-8")("replace")
-
-    def __call__(self, token: ScoredToken) -> tuple[str, bool]:
-        """What to show, and whether a blank comes before it."""
-        if token.score is None or (_STAND_IN.fullmatch(token.text) and not _ONE_BYTE.fullmatch(token.text)):
-            self.decoder.reset()
-            return token.text or PART, True  # a tokenizer takes the blank before <mask> away
-        if self.spelling == "wordpiece":
-            goes_on = token.text.startswith("##") and len(token.text) > 2
-            return (token.text[2:] if goes_on else token.text.translate(_BLANKS)) or PART, not goes_on
-        return self._shown(*self._decoded(token.text))
-
-    def _decoded(self, text: str) -> tuple[str, bool]:
-        """The characters that are complete by now, and whether bytes are left over."""
-        fallback = _ONE_BYTE.fullmatch(text) if self.spelling == "sentencepiece" else None
-        data = bytes.fromhex(fallback[1]) if fallback else _as_bytes(text) if self.spelling == "bytes" else None
-        if data is None:  # the characters themselves
-            self.decoder.reset()
-            return text, False
-        return self.decoder.decode(data), bool(self.decoder.getstate()[0])
-
-    @staticmethod
-    def _shown(text: str, unfinished: bool) -> tuple[str, bool]:
-        blank = text[:1] in (" ", "▁")
-        rest = text[1:] if blank else text
-        if rest or unfinished:
-            return rest.translate(_BLANKS) or PART, blank
-        return ("␣", False) if blank else (PART, False)
-
-
-def _byte_alphabet() -> dict[str, int]:
-    """Character -> byte: what can be seen stands for itself, the others are counted up from Ā."""
-    seen = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
-    hidden = [byte for byte in range(256) if byte not in seen]
-    return {chr(byte): byte for byte in seen} | {chr(256 + place): byte for place, byte in enumerate(hidden)}
-
-
-_BYTES = _byte_alphabet()
+# Characters of byte-level tokenizers: what can be seen stands for itself, the other bytes are counted up from Ā.
+_SEEN = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
+_HIDDEN = [byte for byte in range(256) if byte not in _SEEN]
+_BYTES = {chr(byte): byte for byte in _SEEN} | {chr(256 + number): byte for number, byte in enumerate(_HIDDEN)}
 
 
 def _as_bytes(text: str) -> bytes | None:
-    """The bytes of a byte-level token; None for one that was added as it is, in characters of its own."""
+    """The bytes of a byte-level token; None for one that was added as it is, in its characters."""
     return bytes(_BYTES[each] for each in text) if all(each in _BYTES for each in text) else None
 
 
@@ -195,73 +177,54 @@ def token_page(examples: Sequence[ScoredText], title: str) -> str:
     """
     if not examples:
         raise InputError("there is no text to show: give one or more.")
-    sections = "\n".join(_section(text) for text in examples)
+    thresholds = sorted({text.threshold for text in examples if text.threshold is not None})
+    marks = "".join(f'<span class="mark" style="left:{100 * each:.4g}%"></span>' for each in thresholds)
+    pooling = "No token is pooled here: the scores were learned beside the task."
+    if thresholds:
+        least = " or ".join(f"{each:.4g}" for each in thresholds)
+        left_out = '<span class="left-out">in italics with dots below</span>'
+        pooling = f"Tokens are pooled from the threshold {least} on; those below it are {left_out}."
+    legend = (
+        f'<p class="note">Score: 0 <span class="scale" aria-hidden="true">{marks}</span> 1</p>\n'
+        f'<p class="note">{pooling} Small grey tokens frame the texts and have no score.</p>'
+    )
     style, page = (
         (files("headwise.reports") / "assets" / f"tokens.{kind}").read_text("utf-8") for kind in ("css", "html")
     )
-    return Template(page).substitute(title=_clean(title), style=style, legend=_legend(examples), texts=sections)
-
-
-def _legend(examples: Sequence[ScoredText]) -> str:
-    thresholds = sorted({text.threshold for text in examples if text.threshold is not None})
-    marks = "".join(f'<span class="mark" style="left:{100 * each:.4g}%"></span>' for each in thresholds)
-    scale = f'<p class="note">Score: 0 <span class="scale" aria-hidden="true">{marks}</span> 1</p>'
-    return f'{scale}\n<p class="note">{_pooling(thresholds)} Small grey tokens frame the texts and have no score.</p>'
-
-
-def _pooling(thresholds: Sequence[float]) -> str:
-    if not thresholds:
-        return "No token is pooled here: the scores were learned beside the task."
-    least = " or ".join(f"{each:.4g}" for each in thresholds)
-    left_out = '<span class="left-out">in italics with dots below</span>'
-    return f"Tokens are pooled from the threshold {least} on; those below it are {left_out}."
+    sections = "\n".join(_section(text) for text in examples)
+    return Template(page).substitute(title=_clean(title), style=style, legend=legend, texts=sections)
 
 
 def _section(text: ScoredText) -> str:
-    written = "\n".join(f'<p class="text" dir="auto">{_line(line, text)}</p>' for line in lines(text))
+    """A text, a line for each of a pair; prediction; and a table of scores for those who cannot hover."""
+    pooled = {True: "pooled", False: "not pooled"} if text.threshold is not None else {True: "", False: ""}
+    written = ""
+    for line in lines(text):
+        words = ""  # with a blank between them, and their pieces without
+        for piece in line:
+            token, display = piece.token, escape(piece.display)
+            if piece.blank_before and words:
+                words += '</span> <span class="word">'
+            if token.score is None:  # bdi: the direction of a line is that of its text
+                words += f'<bdi class="frame">{display}</bdi>'
+                continue
+            parts = (f"{token.score:.3f}", pooled[token.kept], _clean(token.text))
+            shape = "token left-out" if pooled[token.kept] == "not pooled" else "token"
+            title = ", ".join(part for part in parts if part)
+            words += f'<span class="{shape}" style="--score:{token.score:.3f}" title="{title}">{display}</span>'
+        written += f'<p class="text" dir="auto"><span class="word">{words}</span></p>\n'
     classes = "".join(f"<li>{_clean(name)} {value:.1%}</li>" for name, value in text.probabilities.items())
-    return f"""<section>
-{written}
-<p class="note">Predicted: <strong>{_clean(text.prediction)}</strong></p>
-{f'<ul class="classes">{classes}</ul>' if classes else ""}
-{_table(text)}
-</section>"""
-
-
-def _line(line: Sequence[Piece], text: ScoredText) -> str:
-    """Words with a blank between them, and their pieces without."""
-    words: list[list[Piece]] = []
-    for piece in line:
-        if piece.blank_before or not words:
-            words.append([])
-        words[-1].append(piece)
-    return " ".join(f'<span class="word">{"".join(_piece(piece, text) for piece in word)}</span>' for word in words)
-
-
-def _piece(piece: Piece, text: ScoredText) -> str:
-    display, score = escape(piece.display), piece.token.score
-    if score is None:
-        return f'<bdi class="frame">{display}</bdi>'  # bdi: the direction of a line is that of its text
-    shape = "token left-out" if _fate(piece.token, text) == "not pooled" else "token"
-    title = ", ".join(part for part in (f"{score:.3f}", _fate(piece.token, text), _clean(piece.token.text)) if part)
-    return f'<span class="{shape}" style="--score:{score:.3f}" title="{title}">{display}</span>'
-
-
-def _fate(token: ScoredToken, text: ScoredText) -> str:
-    if text.threshold is None:
-        return ""
-    return "pooled" if token.kept else "not pooled"
-
-
-def _table(text: ScoredText) -> str:
-    """The same for those who cannot hover."""
     rows = "".join(
-        f"<tr><td><bdi>{_clean(token.text)}</bdi></td><td>{token.score:.3f}</td><td>{_fate(token, text)}</td></tr>"
+        f"<tr><td><bdi>{_clean(token.text)}</bdi></td><td>{token.score:.3f}</td><td>{pooled[token.kept]}</td></tr>"
         for token in text.tokens
         if token.score is not None
     )
     head = "<tr><th>Token</th><th>Score</th><th>Pooling</th></tr>"
-    return f"<details><summary>All scores</summary><table>{head}{rows}</table></details>"
+    return f"""<section>
+{written}<p class="note">Predicted: <strong>{_clean(text.prediction)}</strong></p>
+{f'<ul class="classes">{classes}</ul>' if classes else ""}
+<details><summary>All scores</summary><table>{head}{rows}</table></details>
+</section>"""
 
 
 def _clean(text: str) -> str:
