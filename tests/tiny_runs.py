@@ -341,7 +341,7 @@ At = tuple[str, int, *tuple[int, ...]]
 # A server that has imported everything and done nothing, which saves the seconds of a fresh start.
 FORKS = multiprocessing.get_context("forkserver")
 FORKS.set_forkserver_preload(
-    ["tiny_runs", "headwise.cli.train_commands", "headwise.experiments.searcher", "scipy.stats"]
+    ["tiny_runs", "headwise.cli.main", "headwise.experiments.run", "headwise.experiments.searcher", "scipy.stats"]
 )
 
 

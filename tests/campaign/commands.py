@@ -29,7 +29,7 @@ PRELOAD = (
     "headwise.data.checks",
     "headwise.cli.demo",
     "headwise.cli.listing",
-    "headwise.cli.train_commands",
+    "headwise.experiments.run",
     "headwise.experiments.head_studies.prune_curve",
     "headwise.experiments.head_studies.head_dissociation",
     "headwise.cli.knowledge_app",

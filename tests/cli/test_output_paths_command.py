@@ -36,9 +36,9 @@ FOLDERS = {
 FILES = {
     "predict": (
         ["predict", "RUN", "--input", "DATA/test.tsv", "--output", "OUT.tsv"],
-        "headwise.cli.train_commands.load_run",
+        "headwise.experiments.apply.load_run",
     ),
-    "tokens": (["tokens", "RUN", "--text", "a", "--html", "OUT.html"], "headwise.cli.train_commands.load_run"),
+    "tokens": (["tokens", "RUN", "--text", "a", "--html", "OUT.html"], "headwise.experiments.apply.load_run"),
     "report": (["report", "RUN", "-o", "OUT.html"], "headwise.reports.report_runs.gather_runs"),
     "figure": (["figure", "heatmap", "RUN", "-o", "OUT.svg"], "headwise.reports.run_figures._views"),
     "compare": (["compare", "RUN", "RUN", "--output", "OUT.md"], "headwise.experiments.comparison.compare"),
