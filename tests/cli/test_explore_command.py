@@ -17,7 +17,7 @@ import pytest
 from tiny_runs import assert_one_sentence
 
 from headwise.cli import explore_server
-from headwise.cli.explore_server import CONNECTIONS, LONGEST, Connections, Explorer, serve
+from headwise.cli.explore_server import CONNECTIONS, LONGEST, Explorer, serve
 from headwise.data import Split
 from headwise.experiments.analysis.analysis_files import to_bytes
 from headwise.experiments.analysis.example_views import view_examples
@@ -275,22 +275,22 @@ def test_a_client_that_does_not_take_its_answer_is_left(explorer, monkeypatch):
         assert threading.active_count() == before + 1
 
 
-def test_those_that_are_being_answered_are_never_closed():
+def test_connections_that_are_being_answered_are_never_closed():
     pairs = [socket.socketpair() for _ in range(CONNECTIONS + 1)]
-    connections = Connections()
+    server = explore_server._Server(("127.0.0.1", 0), explore_server._Handler)
     try:
         for ours, _ in pairs[:-1]:
-            assert connections.admit(ours)
-            assert connections.allow(ours, None)
-        assert not connections.admit(pairs[-1][0])
-        assert connections.allow(pairs[3][0], 10)
-        assert connections.admit(pairs[-1][0])
+            assert server.admit(ours)
+            assert server.allow(ours, None)
+        assert not server.admit(pairs[-1][0])
+        assert server.allow(pairs[3][0], 10)
+        assert server.admit(pairs[-1][0])
         assert pairs[3][1].recv(1) == b""  # closed, as the only one that waited
-        assert not connections.allow(pairs[3][0], None)
-        for ours, _ in pairs:
-            connections.remove(ours)
-        assert connections.admit(pairs[0][0])
+        assert not server.allow(pairs[3][0], None)
+        server.shutdown_request(pairs[0][0])
+        assert server.admit(pairs[3][0])
     finally:
+        server.server_close()
         for pair in pairs:
             for each in pair:
                 each.close()

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from headwise.cli import parameters as opt
 from headwise.cli.console import print_json, print_tables, text_table
-from headwise.cli.parameters import AsJson, Overwrite
 from headwise.cli.progress_bar import progress
 from headwise.errors import InputError
 
@@ -37,8 +37,8 @@ def ag_pair(
     slot_order: Annotated[
         str, typer.Option(help="random, or reference: the authors' order, which gives the label away.")
     ] = "random",
-    overwrite: Overwrite = False,
-    as_json: AsJson = False,
+    overwrite: opt.Overwrite = False,
+    as_json: opt.AsJson = False,
 ) -> None:
     """Pair news: do the two have the same topic?
 
@@ -81,7 +81,7 @@ def check(
     ] = None,
     seed: Annotated[int, typer.Option(min=0, max=2**32 - 1, help="Seed of the baselines.")] = 0,
     strict: Annotated[bool, typer.Option("--strict", help="Exit with code 1 if there is any finding.")] = False,
-    as_json: AsJson = False,
+    as_json: opt.AsJson = False,
 ) -> None:
     """Say what is wrong with the files of a data set before anything is trained on it.
 

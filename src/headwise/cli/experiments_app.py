@@ -9,20 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from headwise.cli import parameters as opt
 from headwise.cli.console import print_json, print_tables, text_table
-from headwise.cli.parameters import (
-    AllowCode,
-    AsJson,
-    Cache,
-    Change,
-    Data,
-    Download,
-    DryRun,
-    Only,
-    Recipe,
-    Threads,
-    Workers,
-)
 from headwise.cli.progress_bar import INTERRUPTED, keeping, kept_in, progress, stop_requests
 from headwise.cli.train_commands import program
 from headwise.disk import check_folder
@@ -43,24 +31,24 @@ STATES = {"finished": "made now", "present": "already there", "failed": "failed"
 def sweep(
     file: Annotated[str, typer.Argument(help="YAML file, or a name of `headwise list sweeps`.")],
     scale: Annotated[str | None, typer.Option(help="Scale of the sweep, such as small: MiniLM, minutes.")] = None,
-    data: Data = None,
+    data: opt.Data = None,
     output: Annotated[Path | None, typer.Option(help="Folder for the results; default sweeps/NAME[-SCALE].")] = None,
     engine: Annotated[str, typer.Option(help="local: processes of this machine; ray: a Ray cluster.")] = "local",
-    workers: Workers = None,
-    threads: Threads = 1,
+    workers: opt.Workers = None,
+    threads: opt.Threads = 1,
     address: Annotated[
         str | None, typer.Option(help="Address of a Ray cluster; default a small one on this machine.")
     ] = None,
-    changes: Change = None,
-    only: Only = None,
+    changes: opt.Change = None,
+    only: opt.Only = None,
     seeds: Annotated[str | None, typer.Option(help="Seeds instead of those of the file: 1,2,3.")] = None,
     available: Annotated[bool, typer.Option("--available", help="Leave out runs whose files are missing.")] = False,
     keep_models: Annotated[bool, typer.Option("--keep-models", help="Keep the model of every run.")] = False,
-    cache: Cache = None,
-    download: Download = False,
-    dry_run: DryRun = False,
-    allow_code: AllowCode = False,
-    as_json: AsJson = False,
+    cache: opt.Cache = None,
+    download: opt.Download = False,
+    dry_run: opt.DryRun = False,
+    allow_code: opt.AllowCode = False,
+    as_json: opt.AsJson = False,
 ) -> None:
     """Train every run of a sweep FILE: a recipe times a grid, seeds, sizes and layers. Finished runs are kept."""
     from headwise.experiments.sweeps.jobs import JobSettings
@@ -126,7 +114,7 @@ def _show_plan(plan: SweepPlan, output: Path, *, as_json: bool) -> None:
 
 
 def tune(
-    recipe: Recipe,
+    recipe: opt.Recipe,
     vary: Annotated[
         list[str] | None,
         typer.Option(
@@ -139,12 +127,12 @@ def tune(
     trials: Annotated[
         int | None, typer.Option(min=1, help="Finished and pruned trials in all; default the whole grid, or 20.")
     ] = None,
-    changes: Change = None,
+    changes: opt.Change = None,
     seeds: Annotated[
         str | None,
         typer.Option(help="Train each combination with these seeds and take the mean: 1,2,3; default the recipe's."),
     ] = None,
-    data: Data = None,
+    data: opt.Data = None,
     output: Annotated[Path | None, typer.Option(help="Folder for the results; default tunes/NAME.")] = None,
     storage: Annotated[
         str | None, typer.Option(metavar="URL", help="Database of the study; default an SQLite file in the folder.")
@@ -154,12 +142,12 @@ def tune(
         str | None, typer.Option(help="grid, tpe or random; default grid if all combinations can be tried.")
     ] = None,
     prune: Annotated[bool, typer.Option("--prune/--no-prune", help="Stop trials that fall behind.")] = True,
-    threads: Threads = 1,
-    cache: Cache = None,
-    download: Download = False,
-    dry_run: DryRun = False,
-    allow_code: AllowCode = False,
-    as_json: AsJson = False,
+    threads: opt.Threads = 1,
+    cache: opt.Cache = None,
+    download: opt.Download = False,
+    dry_run: opt.DryRun = False,
+    allow_code: opt.AllowCode = False,
+    as_json: opt.AsJson = False,
 ) -> None:
     """Find the values that do best on validation, with Optuna; the best recipe is written to FOLDER/best.yaml."""
     from headwise.experiments.recipe_files import plain_name

@@ -51,54 +51,6 @@ EXPECTED = 'expected {"texts": ["...", "..."]}, and perhaps "off": [[layer, head
 WHOLE_TOKENS = 128
 
 
-class Connections:
-    """The open connections: each waits for a request until a deadline, or is being answered."""
-
-    def __init__(self) -> None:
-        """Start without connections."""
-        self._lock = threading.Lock()
-        # Deadlines, None while a request is answered; those that wait are in the order of their waiting.
-        self._deadlines: dict[socket, float | None] = {}
-
-    def admit(self, connection: socket) -> bool:
-        """Take one more, in place of the one that has waited longest if there are too many; False if none waits."""
-        with self._lock:
-            if len(self._deadlines) >= CONNECTIONS:
-                longest = next((each for each, until in self._deadlines.items() if until is not None), None)
-                if longest is None:
-                    return False
-                self._close(longest)
-            self._deadlines[connection] = time.monotonic() + IDLE_SECONDS
-            return True
-
-    def allow(self, connection: socket, seconds: float | None) -> bool:
-        """Let it wait so long from now on, or without end while it is answered; False if it was closed before."""
-        with self._lock:
-            if connection not in self._deadlines:
-                return False
-            del self._deadlines[connection]  # to come last
-            self._deadlines[connection] = None if seconds is None else time.monotonic() + seconds
-            return True
-
-    def remove(self, connection: socket) -> None:
-        """Forget one that has ended."""
-        with self._lock:
-            self._deadlines.pop(connection, None)
-
-    def close_late(self) -> None:
-        """Close those that have waited too long."""
-        now = time.monotonic()
-        with self._lock:
-            for each in [each for each, until in self._deadlines.items() if until is not None and until < now]:
-                self._close(each)
-
-    def _close(self, connection: socket) -> None:
-        """Wake its thread, which then ends."""
-        del self._deadlines[connection]
-        with suppress(OSError):
-            connection.shutdown(SHUT_RDWR)
-
-
 class Explorer:
     """The page, the models, and the token of its address."""
 
@@ -175,29 +127,63 @@ def serve(explorer: Explorer, port: int = 0) -> Iterator[str]:
 
 
 class _Server(ThreadingHTTPServer):
+    """Each open connection waits for a request until a deadline, or is being answered."""
+
     daemon_threads = True
     request_queue_size = CONNECTIONS
     explorer: Explorer
 
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
-        self.connections = Connections()
+        self._lock = threading.Lock()
+        # Deadlines, None while a request is answered; those that wait are in the order of their waiting.
+        self._deadlines: dict[socket, float | None] = {}
+
+    def admit(self, connection: socket) -> bool:
+        """Take one more, in place of the one that has waited longest if there are too many; False if none waits."""
+        with self._lock:
+            if len(self._deadlines) >= CONNECTIONS:
+                longest = next((each for each, until in self._deadlines.items() if until is not None), None)
+                if longest is None:
+                    return False
+                self._close(longest)
+            self._deadlines[connection] = time.monotonic() + IDLE_SECONDS
+            return True
+
+    def allow(self, connection: socket, seconds: float | None) -> bool:
+        """Let it wait so long from now on, or without end while it is answered; False if it was closed before."""
+        with self._lock:
+            if connection not in self._deadlines:
+                return False
+            del self._deadlines[connection]  # to come last
+            self._deadlines[connection] = None if seconds is None else time.monotonic() + seconds
+            return True
+
+    def _close(self, connection: socket) -> None:
+        """Wake its thread, which then ends."""
+        del self._deadlines[connection]
+        with suppress(OSError):
+            connection.shutdown(SHUT_RDWR)
 
     def process_request(self, request: Any, client_address: Any) -> None:
         """One connection, in a thread; refused while all that are open are being answered."""
-        if self.connections.admit(request):
+        if self.admit(request):
             super().process_request(request, client_address)
         else:
             self.shutdown_request(request)
 
     def shutdown_request(self, request: Any) -> None:
         """The end of every connection."""
-        self.connections.remove(request)
+        with self._lock:
+            self._deadlines.pop(request, None)
         super().shutdown_request(request)
 
     def service_actions(self) -> None:
-        """Twice a second."""
-        self.connections.close_late()
+        """Twice a second: close those that have waited too long."""
+        now = time.monotonic()
+        with self._lock:
+            for each in [each for each, until in self._deadlines.items() if until is not None and until < now]:
+                self._close(each)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """A page that was closed before its answer came is nothing to report."""
@@ -215,7 +201,7 @@ class _Handler(BaseHTTPRequestHandler):
     def handle_one_request(self) -> None:
         """Wait for a request, then for the rest of it, then answer."""
         self.close_connection = True
-        allow = self.server.connections.allow
+        allow = self.server.allow
         try:
             started = allow(self.connection, IDLE_SECONDS) and self.rfile.peek(1)
         except TimeoutError:
@@ -225,7 +211,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         """The page, and nothing else."""
-        if not self.server.connections.allow(self.connection, None):
+        if not self.server.allow(self.connection, None):
             self.close_connection = True
         elif self._allowed("/"):
             self._send(HTTPStatus.OK, self.server.explorer.html, "text/html; charset=utf-8")
@@ -244,7 +230,7 @@ class _Handler(BaseHTTPRequestHandler):
         else:
             body = self.rfile.read(int(length))
             # A connection that was closed meanwhile may have lost the end of its request.
-            if not self.server.connections.allow(self.connection, None) or len(body) < int(length):
+            if not self.server.allow(self.connection, None) or len(body) < int(length):
                 self.close_connection = True
                 return
             try:

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from headwise.cli import parameters as opt
 from headwise.cli.console import print_json, print_tables, text_table
-from headwise.cli.parameters import AllowCode, AsJson, Cache, Change, Data, Download, Recipe, Workers
 from headwise.cli.progress_bar import progress
 from headwise.errors import InputError
 
@@ -28,15 +28,15 @@ knowledge = typer.Typer(
 
 @knowledge.command("build")
 def knowledge_build(
-    recipe: Recipe,
-    changes: Change = None,
-    data: Data = None,
-    cache: Cache = None,
-    workers: Workers = None,
+    recipe: opt.Recipe,
+    changes: opt.Change = None,
+    data: opt.Data = None,
+    cache: opt.Cache = None,
+    workers: opt.Workers = None,
     rebuild: Annotated[bool, typer.Option("--rebuild", help="Compute knowledge again that is in the cache.")] = False,
-    download: Download = False,
-    allow_code: AllowCode = False,
-    as_json: AsJson = False,
+    download: opt.Download = False,
+    allow_code: opt.AllowCode = False,
+    as_json: opt.AsJson = False,
 ) -> None:
     """Compute what the guides of RECIPE know about the words of its training texts; `train` does so if needed."""
     from rich.filesize import decimal
@@ -73,16 +73,16 @@ def knowledge_build(
 
 @knowledge.command("show")
 def knowledge_show(
-    recipe: Recipe,
+    recipe: opt.Recipe,
     example: Annotated[int, typer.Option(help="Training example, from 0.")] = 0,
     top: Annotated[int, typer.Option(min=1, help="Pairs of words to print, the strongest first.")] = 10,
-    changes: Change = None,
-    data: Data = None,
-    cache: Cache = None,
-    workers: Workers = None,
-    download: Download = False,
-    allow_code: AllowCode = False,
-    as_json: AsJson = False,
+    changes: opt.Change = None,
+    data: opt.Data = None,
+    cache: opt.Cache = None,
+    workers: opt.Workers = None,
+    download: opt.Download = False,
+    allow_code: opt.AllowCode = False,
+    as_json: opt.AsJson = False,
 ) -> None:
     """Print what the guides of RECIPE know about the words of one training example."""
     from headwise.experiments.gather_knowledge import strongest

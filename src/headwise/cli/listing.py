@@ -8,8 +8,8 @@ from typing import Annotated
 
 import typer
 
+from headwise.cli import parameters as opt
 from headwise.cli.console import print_json, print_tables, text_table
-from headwise.cli.parameters import AsJson, Download
 from headwise.errors import InputError, choices
 
 # What the table shows of each kind; --json shows all.
@@ -23,7 +23,7 @@ COLUMNS = {
 
 
 def list_names(
-    kind: Annotated[str, typer.Argument(help="guides, tasks, recipes, sweeps or models.")], as_json: AsJson = False
+    kind: Annotated[str, typer.Argument(help="guides, tasks, recipes, sweeps or models.")], as_json: opt.AsJson = False
 ) -> None:
     """List what there is to choose from."""
     if kind not in COLUMNS:
@@ -42,8 +42,8 @@ def doctor(
     model: Annotated[str, typer.Argument(help="Folder of a saved model, or its name on the Hub.")],
     batch: Annotated[int, typer.Option(help="Examples per batch, for the memory estimate.")] = 16,
     length: Annotated[int, typer.Option(help="Tokens per example, for the memory estimate.")] = 256,
-    download: Download = False,
-    as_json: AsJson = False,
+    download: opt.Download = False,
+    as_json: opt.AsJson = False,
 ) -> None:
     """Check whether headwise can see the attention of MODEL, by which route, and what that costs."""
     if model.startswith("builtin:"):

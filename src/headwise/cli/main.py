@@ -21,12 +21,12 @@ import typer
 from typer.core import TyperOption
 
 from headwise import __version__
+from headwise.cli import parameters as opt
 from headwise.cli.data_app import data
 from headwise.cli.experiments_app import sweep, tune
 from headwise.cli.heads_app import heads
 from headwise.cli.knowledge_app import knowledge
 from headwise.cli.listing import doctor, list_names
-from headwise.cli.parameters import AsJson
 from headwise.cli.progress_bar import INTERRUPTED, noted_interrupts, sentence
 from headwise.cli.report import analyze, explore, report
 from headwise.cli.results_app import compare, figure
@@ -75,7 +75,7 @@ def demo(
     examples: Annotated[int, typer.Option(min=60, help="Training examples.")] = 3000,
     epochs: Annotated[int, typer.Option(min=1, help="Epochs of training.")] = 3,
     seed: Annotated[int, typer.Option(min=0, help="Seed of weights, order and data.")] = 1,
-    as_json: AsJson = False,
+    as_json: opt.AsJson = False,
 ) -> None:
     """Train MiniLM-L6 plain and guided on built-in clinical sentences, and compare the two."""
     from headwise.cli.demo import run_demo

@@ -8,23 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from headwise.cli import parameters as opt
 from headwise.cli.console import print_json, print_tables, text_table
-from headwise.cli.parameters import (
-    AllowCode,
-    Also,
-    AsJson,
-    Baseline,
-    Batch,
-    Data,
-    Download,
-    ExampleFile,
-    Force,
-    OneTask,
-    Overwrite,
-    Results,
-    Run,
-    Split,
-)
 from headwise.cli.progress_bar import progress, sentence
 from headwise.errors import InputError
 
@@ -33,15 +18,15 @@ if TYPE_CHECKING:
 
 
 def analyze(
-    run: Run,
-    split: Split = "test",
-    task: OneTask = None,
+    run: opt.Run,
+    split: opt.Split = "test",
+    task: opt.OneTask = None,
     limit: Annotated[int | None, typer.Option(min=1, help="Use the first N examples; default all.")] = None,
     keep: Annotated[int, typer.Option(min=1, max=200, help="Examples to keep with all their maps.")] = 20,
     pick: Annotated[
         list[int] | None, typer.Option(help="Keep this example too, by its position from 0; may be repeated.")
     ] = None,
-    examples: ExampleFile = None,
+    examples: opt.ExampleFile = None,
     importance: Annotated[
         int, typer.Option(min=0, help="Labelled examples for the importance of heads; 0 for no importance.")
     ] = 0,
@@ -52,12 +37,12 @@ def analyze(
             "run was guided to, if any."
         ),
     ] = None,
-    data: Data = None,
-    batch: Batch = None,
-    download: Download = False,
-    allow_code: AllowCode = False,
-    overwrite: Overwrite = False,
-    as_json: AsJson = False,
+    data: opt.Data = None,
+    batch: opt.Batch = None,
+    download: opt.Download = False,
+    allow_code: opt.AllowCode = False,
+    overwrite: opt.Overwrite = False,
+    as_json: opt.AsJson = False,
 ) -> None:
     """Measure what every head of RUN does on a split, and save it for report, explore and figure."""
     from headwise.experiments.analysis.analysis_files import mean_over_heads
@@ -98,21 +83,21 @@ def analyze(
 
 
 def report(
-    run: Run,
+    run: opt.Run,
     output: Annotated[Path, typer.Option("--output", "-o", help="HTML page to write.")] = Path("report.html"),
-    baseline: Baseline = None,
-    also: Also = None,
-    results: Results = None,
-    examples: ExampleFile = None,
-    task: OneTask = None,
+    baseline: opt.Baseline = None,
+    also: opt.Also = None,
+    results: opt.Results = None,
+    examples: opt.ExampleFile = None,
+    task: opt.OneTask = None,
     exact: Annotated[
         list[int] | None,
         typer.Option(help="Show this example with whole maps, by its position in the split; may be repeated."),
     ] = None,
     title: Annotated[str | None, typer.Option(help="Title of the page; default the names of the runs.")] = None,
-    force: Force = False,
-    allow_code: AllowCode = False,
-    as_json: AsJson = False,
+    force: opt.Force = False,
+    allow_code: opt.AllowCode = False,
+    as_json: opt.AsJson = False,
 ) -> None:
     """Write one HTML file that shows what the heads of RUN do; run `headwise analyze` on each run first."""
     from headwise.disk import new_file, save_content
@@ -159,16 +144,16 @@ def _gather(
 
 
 def explore(
-    run: Run,
-    baseline: Baseline = None,
-    also: Also = None,
-    results: Results = None,
-    examples: ExampleFile = None,
-    task: OneTask = None,
+    run: opt.Run,
+    baseline: opt.Baseline = None,
+    also: opt.Also = None,
+    results: opt.Results = None,
+    examples: opt.ExampleFile = None,
+    task: opt.OneTask = None,
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port; 0 for any free one.")] = 0,
     browser: Annotated[bool, typer.Option("--open", help="Open the page in the browser.")] = False,
-    allow_code: AllowCode = False,
-    as_json: AsJson = False,
+    allow_code: opt.AllowCode = False,
+    as_json: opt.AsJson = False,
 ) -> None:
     """Serve the page of `headwise report` on this machine, with a box for your own sentences."""
     import json

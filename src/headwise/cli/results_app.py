@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from headwise.cli.parameters import AsJson, Force, OneTask, Only, Overwrite, SweepName
+from headwise.cli import parameters as opt
 
 if TYPE_CHECKING:
     from headwise.experiments.comparison import Comparison
@@ -35,8 +35,8 @@ def compare(
     ] = None,
     within: Annotated[Names, typer.Option(help="Axis or recipe key with a separate table for each value.")] = None,
     baseline: Annotated[str | None, typer.Option(help="System that the others are compared with.")] = None,
-    only: Only = None,
-    sweep: SweepName = None,
+    only: opt.Only = None,
+    sweep: opt.SweepName = None,
     metric: Annotated[
         str | None, typer.Option(help="Metric, or TASK/METRIC for several tasks; default the main one.")
     ] = None,
@@ -58,8 +58,8 @@ def compare(
     output: Annotated[
         Path | None, typer.Option(help="File to write; its ending (.md .csv .tex .json .txt) decides the format.")
     ] = None,
-    overwrite: Overwrite = False,
-    as_json: AsJson = False,
+    overwrite: opt.Overwrite = False,
+    as_json: opt.AsJson = False,
 ) -> None:
     """Compare systems over seeds: means, intervals, paired tests by seed and by example, corrected by Holm."""
     from headwise.disk import new_file, save_content
@@ -178,12 +178,12 @@ def figure(
     ] = None,
     layer: Annotated[int | None, typer.Option(min=0, help="Layer, from 0; with --head, the map of one head.")] = None,
     head: Annotated[int | None, typer.Option(min=0, help="Head of --layer, from 0; default the mean of all.")] = None,
-    task: OneTask = None,
-    sweep: SweepName = None,
+    task: opt.OneTask = None,
+    sweep: opt.SweepName = None,
     baseline: Annotated[Path | None, typer.Option(metavar="RUN", help="Run to show before the others.")] = None,
     title: Annotated[str | None, typer.Option(help="Title of the figure; '' for none; default its kind.")] = None,
-    force: Force = False,
-    as_json: AsJson = False,
+    force: opt.Force = False,
+    as_json: opt.AsJson = False,
 ) -> None:
     """Draw a figure from the files of RUN; several runs become several panels.
 

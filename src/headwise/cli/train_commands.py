@@ -16,22 +16,8 @@ from rich.style import Style
 from rich.table import Table
 from rich.text import Text
 
+from headwise.cli import parameters as opt
 from headwise.cli.console import print_json, print_tables, text_table
-from headwise.cli.parameters import (
-    AllowCode,
-    AsJson,
-    Batch,
-    Cache,
-    Change,
-    Data,
-    Download,
-    DryRun,
-    OneTask,
-    Overwrite,
-    Recipe,
-    Run,
-    Split,
-)
 from headwise.cli.progress_bar import INTERRUPTED, NOTHING, keeping, progress
 
 if TYPE_CHECKING:
@@ -42,16 +28,16 @@ TOP = 5
 
 
 def train(
-    recipe: Recipe,
-    changes: Change = None,
-    data: Data = None,
+    recipe: opt.Recipe,
+    changes: opt.Change = None,
+    data: opt.Data = None,
     output: Annotated[Path | None, typer.Option(help="Folder for the run; default runs/NAME-seedN.")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Resume the unfinished run in the folder.")] = False,
-    cache: Cache = None,
-    download: Download = False,
-    dry_run: DryRun = False,
-    allow_code: AllowCode = False,
-    as_json: AsJson = False,
+    cache: opt.Cache = None,
+    download: opt.Download = False,
+    dry_run: opt.DryRun = False,
+    allow_code: opt.AllowCode = False,
+    as_json: opt.AsJson = False,
 ) -> None:
     """Train the model of RECIPE: the best one on validation is kept and scored on test."""
     from headwise.experiments.prepare import Place
@@ -138,14 +124,14 @@ def resume_line() -> str:
 
 
 def evaluate(
-    run: Run,
-    split: Split = "test",
-    task: OneTask = None,
-    data: Data = None,
-    batch: Batch = None,
-    download: Download = False,
-    allow_code: AllowCode = False,
-    as_json: AsJson = False,
+    run: opt.Run,
+    split: opt.Split = "test",
+    task: opt.OneTask = None,
+    data: opt.Data = None,
+    batch: opt.Batch = None,
+    download: opt.Download = False,
+    allow_code: opt.AllowCode = False,
+    as_json: opt.AsJson = False,
 ) -> None:
     """Score the model of RUN on a split of its task, or of each of its tasks."""
     from headwise.experiments.apply import Source, evaluate, load_tasks
@@ -166,14 +152,14 @@ def evaluate(
 
 
 def predict(
-    run: Run,
+    run: opt.Run,
     source: Annotated[Path, typer.Option("--input", help="File with the task's text columns.")],
     target: Annotated[Path, typer.Option("--output", help="File to write: .tsv, .csv or .jsonl.")],
-    task: OneTask = None,
-    batch: Batch = None,
-    overwrite: Overwrite = False,
-    allow_code: AllowCode = False,
-    as_json: AsJson = False,
+    task: opt.OneTask = None,
+    batch: opt.Batch = None,
+    overwrite: opt.Overwrite = False,
+    allow_code: opt.AllowCode = False,
+    as_json: opt.AsJson = False,
 ) -> None:
     """Predict every row of a file with the model of RUN."""
     from headwise.experiments.apply import load_run, new_target, predict, write_rows
@@ -190,11 +176,11 @@ def predict(
 
 
 def export(
-    run: Run,
+    run: opt.Run,
     target: Annotated[Path, typer.Option("--output", help="New folder for the model.")],
-    task: OneTask = None,
-    allow_code: AllowCode = False,
-    as_json: AsJson = False,
+    task: opt.OneTask = None,
+    allow_code: opt.AllowCode = False,
+    as_json: opt.AsJson = False,
 ) -> None:
     """Write the classifier of RUN as a plain transformers model, without a token head."""
     from headwise.experiments.apply import export
@@ -206,13 +192,13 @@ def export(
 
 
 def tokens(
-    run: Run,
+    run: opt.Run,
     text: Annotated[str, typer.Option(help="The text, or the first one of a pair.")],
     pair: Annotated[str | None, typer.Option(help="The second text, for tasks of pairs.")] = None,
     html: Annotated[Path | None, typer.Option(help="HTML page to write as well.")] = None,
-    overwrite: Overwrite = False,
-    allow_code: AllowCode = False,
-    as_json: AsJson = False,
+    overwrite: opt.Overwrite = False,
+    allow_code: opt.AllowCode = False,
+    as_json: opt.AsJson = False,
 ) -> None:
     """Show how much each token of a text matters to RUN, which was trained with SSA."""
     from headwise.disk import save_content
