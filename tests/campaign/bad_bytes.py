@@ -8,8 +8,7 @@ import zlib
 from collections.abc import Callable
 from pathlib import Path
 
-from campaign.case import BAD, OPEN, SAME, Case, Draw
-from campaign.orders import Order
+from campaign.orders import BAD, OPEN, SAME, Case, Draw, Order
 
 # Files of a model, of which transformers keeps no hash.
 MODEL = {

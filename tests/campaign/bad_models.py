@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from campaign.bad_json import mistake
-from campaign.case import BAD, OPEN, Case, Draw
+from campaign.orders import BAD, OPEN, Case, Draw
 
 
 def wrong_model(draw: Draw) -> Case | None:

@@ -9,10 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from campaign.bad_bytes import KINDS, damage, verdict_of
-from campaign.case import Case
 from campaign.commands import fresh_box
 from campaign.inputs import row_of, try_case
-from campaign.orders import ORDERS
+from campaign.orders import ORDERS, Case
 
 # Commands that read the same files by the same code as one of the others.
 LEFT_OUT = ("demo", "sweep-dry", "tune-dry", "explore", "data-check-model")

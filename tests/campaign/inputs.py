@@ -21,10 +21,9 @@ from campaign.bad_rankings import wrong_ranking
 from campaign.bad_recipes import wrong_change, wrong_recipe
 from campaign.bad_tables import wrong_table
 from campaign.bad_yaml import wrong_yaml
-from campaign.case import BAD, OPEN, Case, Draw
 from campaign.commands import PATIENCE, SECONDS, Answer, Fork, command, fresh_box, give_up_rights, real
 from campaign.judge import drafts, judge, result, snapshot
-from campaign.orders import ORDERS, Order
+from campaign.orders import BAD, OPEN, ORDERS, Case, Draw, Order
 
 EVERY_REAL = 100  # one of so many inputs goes to a fresh interpreter
 
