@@ -166,15 +166,6 @@ def test_train_needs_it_to_start_to_resume_and_to_use_the_run(headwise, write_re
     assert headwise("evaluate", out, "--allow-code")[0] == 0
 
 
-def test_knowledge(headwise, write_recipe, pairs, tmp_path, mark):
-    words = ("knowledge", "build", write_recipe(guides=GUIDE), "--data", pairs, "--cache", tmp_path / "cache")
-    assert_one_sentence(headwise(*words), *SENTENCE)
-    assert not mark.exists()
-    code, _, err = headwise(*words, "--allow-code")
-    assert code == 0, err
-    assert mark.exists()
-
-
 QUICK = {"training__epochs": None, "training__steps": 2, "guides": GUIDE}
 
 
@@ -204,14 +195,6 @@ def test_tune(headwise, write_recipe, pairs, tmp_path, mark):
     assert mark.exists()
     mark.unlink()
     assert_one_sentence(headwise("train", tmp_path / "out" / "best.yaml", "--data", pairs), *SENTENCE)
-    assert not mark.exists()
-
-
-def test_a_value_that_is_varied(headwise, write_recipe, pairs, tmp_path, mark):
-    words = ("tune", write_recipe(guides={"dependency": {}}), "--data", pairs, "--output", tmp_path / "out")
-    vary = f"guides.dependency.pattern=[{{source: '{NAMED}'}}]"
-    assert_one_sentence(headwise(*words, "--vary", vary), *SENTENCE)
-    assert_one_sentence(headwise("train", words[1], "--set", f"guides.dependency.pattern.source={NAMED}"), *SENTENCE)
     assert not mark.exists()
 
 

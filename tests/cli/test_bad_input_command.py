@@ -57,7 +57,7 @@ def test_words_that_would_split_the_sentence(headwise, word):
     assert_one_sentence(headwise("evaluate", word), "x y" if "x" in word else "not UTF-8")
 
 
-# -- data: one mistake of each kind; tests/data has the others ---------------------------------------------------------
+# -- data: tests/data has more mistakes --------------------------------------------------------------------------------
 
 
 def test_no_data_folder(refused, headwise, write_recipe, tmp_path):
@@ -80,34 +80,9 @@ def test_missing_files_and_columns(refused, data):
     refused("train", "train.tsv", data=data)
 
 
-@pytest.mark.parametrize(
-    ("split", "table", "parts"),
-    [
-        ("test", [*rows(6, 0), ["a cat", "the dog", "agre"]], ("line 8", "unknown label 'agre'", "'agree'", "deny")),
-        ("validation", [*rows(6, 0), ["one field"], *rows(3, 1)[1:]], ("line 8", "3 fields", "got 1")),
-        ("train", [*rows(6, 0), ["a cat", "the dog", ""]], ("line 8", "expected a label")),
-        ("train", [row for row in rows(30, 0) if row[-1] in ("label", "deny")], ("'deny'", "two classes")),
-        ("test", rows(6, 0)[:1], ()),
-    ],
-)
-def test_wrong_rows(refused, data, split, table, parts):
-    write_table(data / f"{split}.tsv", table)
-    refused(f"{split}.tsv", *parts, data=data)
-
-
-def test_bad_encoding(refused, data):
-    content = (data / "train.tsv").read_bytes().splitlines(keepends=True)
-    content[4] = "ein schöner Satz\tnoch einer\tdeny\n".encode("latin-1")
-    (data / "train.tsv").write_bytes(b"".join(content))
-    refused("train.tsv line 5", "0xf6", "latin-1", data=data)
-
-
-def test_a_label_that_is_no_number(refused, tmp_path):
-    data = write_data(tmp_path / "data", "pairs-regression")
-    table = rows(6, 0, "pairs-regression")
-    table[3][-1] = "nan"
-    write_table(data / "train.tsv", table)
-    refused("train.tsv line 4", "finite number", "'nan'", data=data, kind="pairs-regression")
+def test_unknown_label(refused, data):
+    write_table(data / "test.tsv", [*rows(6, 0), ["a cat", "the dog", "agre"]])
+    refused("test.tsv line 8", "unknown label 'agre'", "'agree'", "deny", data=data)
 
 
 @pytest.mark.parametrize("label", [float("nan"), None])
@@ -124,13 +99,6 @@ def test_a_missing_label_in_json(refused, data, label):
     refused("1 of 40 training examples", data=data, task=task | {"unlabelled": {"rule": "keep"}})
 
 
-def test_splits_and_metrics_that_do_not_fit(refused, data):
-    files = {name: f"{name}.tsv" for name in ("train", "validation", "test")}
-    task = {"name": "pairs", "files": files}
-    refused("task.files.test", "data.test_fraction", data=data, task=task, data__test_fraction=0.2)
-    refused("f1 is for two classes", "train.tsv", "macro_f1", data=data, task={"name": "pairs", "metrics": ["f1"]})
-
-
 def test_a_data_set_of_the_hub_while_offline(refused):
     pytest.importorskip("datasets")
     refused("no-such/data-set", "Hub", "--download", task={"name": "pairs", "hub": "no-such/data-set"})
@@ -143,17 +111,13 @@ def test_a_data_set_of_the_hub_while_offline(refused):
     ("changes", "parts"),
     [
         ({"trainning": {}}, ("unknown key 'trainning'", "'training'")),
-        ({"task": "pars"}, ("unknown task 'pars'", "'pairs'")),
-        ({"guides": {"mdgg": {}}}, ("unknown guide 'mdgg'", "'mdg'")),
         ({"guides": {"mdg": {"weight": -0.1}}}, ("mdg", "-0.1", "0 or more")),
         ({"guides": {"mdg": {"layers": [2]}}}, ("layer 2 is out of range", "0 to 1")),
         ({"data__max_length": LONGEST + 1}, (f"data.max_length is {LONGEST + 1}", f"at most {LONGEST} tokens")),
         ({"training__freeze": ["embeddings", "encoder"]}, ("frozen",)),
         ({"training__batch": "many"}, ("training.per_device_train_batch_size is 'many'", "a whole number")),
         ({"model": "builtin:minilm"}, ("builtin:minilm", "did you mean 'builtin:minilm-l6'")),
-        ({"model": "/no/such/folder"}, ("'/no/such/folder'", "no such folder")),
         ({"model": "no-such/model"}, ("'no-such/model'", "no network was allowed", "--download")),
-        ({"report_to": ["nobody"]}, ("nobody",)),
     ],
 )
 def test_wrong_recipe(refused, changes, parts):
@@ -199,9 +163,9 @@ def test_no_recipe(headwise, write_recipe, tmp_path):
     assert not (tmp_path / "run").exists()
 
 
-@pytest.mark.parametrize("change", ["seed", "seed=[", "sead=1"])
-def test_wrong_set(refused, change):
-    refused(change.partition("=")[0], words=("--set", change))
+def test_wrong_set(refused):
+    for change in ("seed", "seed=[", "sead=1"):
+        refused(change.partition("=")[0], words=("--set", change))
 
 
 # -- places ------------------------------------------------------------------------------------------------------------

@@ -118,18 +118,6 @@ def test_a_checkpoint_without_a_mark_is_ignored(resume, run, assert_same):
     assert_same()
 
 
-@pytest.mark.slow
-def test_a_kill_after_the_fall_back(killed, run, resume, assert_same, tmp_path):
-    """The damaged one is gone, so that it is written anew and is not taken for whole meanwhile."""
-    delete(run / "unfinished" / "checkpoint-15" / "optimizer.pt")
-    kill = ("torch.save", 2, signal.SIGKILL)
-    process = Process(tmp_path / "p", *killed[1], run, "--resume", at=kill)
-    assert process.result()[0] == -signal.SIGKILL
-    assert [path.name for path in marked(run / "unfinished")] == ["checkpoint-12"]
-    assert resume()[0] == 0
-    assert_same()
-
-
 def test_nothing_whole_is_left(resume, run):
     for checkpoint, damage in (("checkpoint-12", truncate), ("checkpoint-15", delete)):
         damage(run / "unfinished" / checkpoint / "optimizer.pt")

@@ -95,9 +95,8 @@ def test_heads_can_be_switched_off(address):
     assert all(whole["answers"][model] != without["answers"][model] for model in ("m0", "m1"))
 
 
-@pytest.mark.parametrize(
-    ("body", "status", "part"),
-    [
+def test_bad_questions_get_one_sentence(address):
+    for body, expected, part in (
         (question("one only"), 400, "pairs has 2"),
         (question("a", "  "), 400, "empty"),
         (question("a", "b" * (LONGEST + 1)), 400, f"at most {LONGEST}"),
@@ -109,18 +108,15 @@ def test_heads_can_be_switched_off(address):
         (json.dumps({"texts": ["a", "\ud800"]}), 400, "lone surrogate"),
         (question("a", "\u200b"), 400, "nothing that the model can read"),
         (question("x" * explore_server.LARGEST_BODY, "b"), 413, "characters at most"),
-    ],
-)
-def test_bad_questions_get_one_sentence(address, body, status, part):
-    found, _, content = ask(address, "look", body)
-    assert found == status
-    assert part in json.loads(content)["error"]
+    ):
+        status, _, content = ask(address, "look", body)
+        assert status == expected
+        assert part in json.loads(content)["error"]
 
 
 def test_strangers_are_refused(address):
     root = address.rsplit("/", 2)[0] + "/"
     assert ask(root, "")[0] == 404
-    assert ask(root, "wrong-word/")[0] == 404
     assert ask(root, "wrong-word/look", question(*TEXTS))[0] == 404
     assert ask(address, "", headers={"Host": "evil.example"})[0] == 403
     assert ask(address, "look", question(*TEXTS), headers={"Host": "evil.example:80"})[0] == 403
@@ -220,13 +216,11 @@ def test_a_good_client_is_answered_beside_a_crowd(address, explorer, kind):
             assert last.recv(20).startswith(b"HTTP/1.1 200")
 
 
-@pytest.mark.parametrize("body", [False, True])
-def test_a_request_that_drips_is_closed_in_time(address, monkeypatch, body):
+def test_a_request_that_drips_is_closed_in_time(address, monkeypatch):
     monkeypatch.setattr(explore_server, "REQUEST_SECONDS", 1.0)
     place, _ = parts(address)
     with socket.create_connection(place, timeout=20) as raw:
-        more = "Content-Type: application/json\r\nContent-Length: 5000\r\n\r\n" if body else ""
-        raw.sendall(head(address, "POST" if body else "GET", more))
+        raw.sendall(head(address, "POST", "Content-Type: application/json\r\nContent-Length: 5000\r\n\r\n"))
         start = time.monotonic()
         raw.settimeout(0.2)
         closed = False

@@ -1,6 +1,7 @@
 """`headwise figure`: every kind from files alone, and one sentence for what cannot be drawn."""
 
 import json
+from functools import partial
 
 import numpy as np
 import pytest
@@ -12,7 +13,6 @@ from tiny_runs import assert_one_sentence
 
 from headwise.heads.statistics import principal_components
 from headwise.reports import run_figures
-from headwise.reports.run_figures import names_of
 
 AXES = {
     "system": small_results.SYSTEMS,
@@ -46,22 +46,12 @@ def drawn(monkeypatch):
     """What the functions that build figures were given, by name; nothing is drawn, which takes long."""
     calls = {}
 
-    def watch(module, name):
-        def note(*words, **options):
-            calls[name] = (words, options)
-            return Figure((1, 1))
+    def note(name, *words, **options):
+        calls[name] = (words, options)
+        return Figure((1, 1))
 
-        monkeypatch.setattr(module, name, note)
-
-    for name in (
-        "build_heatmap",
-        "build_projection",
-        "build_curves",
-        "build_lines",
-        "build_line_panels",
-        "build_matrices",
-    ):
-        watch(run_figures, name)
+    for kind in ("heatmap", "projection", "curves", "lines", "line_panels", "matrices"):
+        monkeypatch.setattr(run_figures, f"build_{kind}", partial(note, f"build_{kind}"))
     return calls
 
 
@@ -69,7 +59,6 @@ def drawn(monkeypatch):
     ("kind", "ending", "start"),
     [
         ("heatmap", "png", b"\x89PNG"),
-        ("pca", "svg", b"<?xml"),
         ("curves", "pdf", b"%PDF"),
         ("dissociation", "SVG", b"<?xml"),
     ],
@@ -78,6 +67,8 @@ def test_every_kind_of_a_run_in_the_form_that_the_ending_says(headwise, run, tmp
     target = tmp_path / f"figure.{ending}"
     assert headwise("figure", kind, run, "-o", target) == (0, f"saved in {target}\n", "")
     assert target.read_bytes().startswith(start)
+    assert_one_sentence(headwise("figure", kind, run, "-o", target), "exists already", "--force")
+    assert headwise("figure", kind, run, "-o", target, "--force")[0] == 0
 
 
 def test_a_heat_map_of_two_runs_has_the_baseline_first_and_the_mean_maps(headwise, run, other, tmp_path, drawn):
@@ -100,13 +91,8 @@ def test_one_head_of_an_example(headwise, run, tmp_path, drawn):
     (maps, _), options = drawn["build_heatmap"]
     assert np.array_equal(maps["demo"], small_heads.view(2, seed=1).head_map(1, 3))
     assert options["title"] == "Mine"
-
-
-@pytest.mark.usefixtures("drawn")
-def test_long_texts_are_cut_with_a_note(headwise, run, tmp_path):
-    tokens = ["[CLS]", *(f"w{number}" for number in range(40))]
-    small_heads.write_analysis(run, [small_heads.view(0, tokens)])
-    assert headwise("figure", "heatmap", run, "-o", tmp_path / "a.png")[2] == "the first 24 of 41 tokens are shown\n"
+    small_heads.write_analysis(run, [small_heads.view(0, ["[CLS]", *(f"w{number}" for number in range(40))])])
+    assert headwise("figure", "heatmap", run, "-o", tmp_path / "b.png")[2] == "the first 24 of 41 tokens are shown\n"
 
 
 def test_heads_are_points_on_common_axes(headwise, run, other, tmp_path, drawn):
@@ -117,15 +103,11 @@ def test_heads_are_points_on_common_axes(headwise, run, other, tmp_path, drawn):
     assert np.allclose(np.concatenate([points["guided"], points["plain"]]), expected.numpy())
     assert layers == [0] * 4 + [1] * 4
     assert options["explained"]["plain"] == pytest.approx(explained.tolist())
-
-
-def test_heads_that_are_gone_are_no_points(headwise, run, other, tmp_path, drawn):
-    small_heads.write_analysis(run, [small_heads.view(0, seed=1, gone=[0, 5])])
-    _, _, err = headwise("figure", "pca", run, other, "-o", tmp_path / "a.png")
+    small_heads.write_analysis(run, [small_heads.view(0, seed=1, gone=[0, 5])])  # pruned heads are no points
+    _, _, err = headwise("figure", "pca", run, other, "-o", tmp_path / "b.png")
     assert err == "2 heads are left out, which not all runs have\n"
     (points, layers), _ = drawn["build_projection"]
-    assert layers == [0] * 3 + [1] * 3
-    assert len(points["plain"]) == 6
+    assert (layers, len(points["plain"])) == ([0] * 3 + [1] * 3, 6)
 
 
 def test_curves_of_several_runs_share_panels(headwise, run, other, tmp_path, drawn):
@@ -168,16 +150,6 @@ def test_layers_of_a_sweep(headwise, tmp_path):
     target = tmp_path / "a.pdf"
     note = "Means over 3 seeds with 95 % t intervals.\n"
     assert headwise("figure", "layers", folder, "-o", target) == (0, f"saved in {target}\n", note)
-
-
-@pytest.mark.usefixtures("drawn")
-def test_an_existing_file_stays_unless_forced(headwise, run, tmp_path):
-    target = tmp_path / "a.png"
-    target.write_text("old")
-    assert_one_sentence(headwise("figure", "pca", run, "-o", target), "exists already", "--force")
-    assert target.read_text() == "old"
-    assert headwise("figure", "pca", run, "-o", target, "--force")[0] == 0
-    assert target.read_bytes().startswith(b"\x89PNG")
 
 
 def test_what_cannot_be_meant(headwise, run, other, results, tmp_path):
@@ -233,10 +205,3 @@ def test_runs_that_do_not_fit_together_are_refused(headwise, run, other, tmp_pat
     assert_one_sentence(result, "2 layers of 4 heads", "2 of 2", "separate figures")
     small_heads.write_analysis(other, [])
     assert_one_sentence(headwise("figure", "pca", other, "-o", target), "keeps no example", "analyse it again")
-
-
-def test_names_differ_as_shortly_as_they_can(tmp_path):
-    first, second, third = tmp_path / "a" / "run", tmp_path / "b" / "run", tmp_path / "b" / "last"
-    assert names_of([first, second], ["plain", "guided"]) == ["plain", "guided"]
-    assert names_of([first, third], ["demo", "demo"]) == ["run", "last"]
-    assert names_of([first, second]) == ["a/run", "b/run"]

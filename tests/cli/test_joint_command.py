@@ -14,7 +14,6 @@ from transformers import AutoModelForSequenceClassification
 import headwise as hw
 from headwise.errors import InputError
 from headwise.retrieval.reranker import Reranker
-from headwise.training.checkpoints import marked
 
 STEP = "headwise.training.callbacks.Clock.on_step_end"
 PLACES = ("", "last", "control", "control/last")
@@ -61,21 +60,6 @@ def test_killed_in_every_part_and_resumed(headwise, words, with_iat, tmp_path):
     code, out, _ = headwise(*words, "--resume", "--json")  # nothing is left to do
     assert code == 0
     assert json.loads(out)["results"] == record(tmp_path / "run")["results"]
-
-
-@pytest.mark.slow
-@pytest.mark.filterwarnings("always::headwise.errors.HeadwiseWarning")
-def test_a_damaged_checkpoint_of_an_arm(headwise, words, with_iat, tmp_path):
-    """The one before it is the copy from the trunk."""
-    assert Process(tmp_path / "p", *words, at=(STEP, 22, signal.SIGKILL)).result()[0] == -signal.SIGKILL
-    folder = tmp_path / "run" / "unfinished" / "iat"
-    assert [path.name for path in marked(folder)] == ["checkpoint-20", "checkpoint-19"]
-    (folder / "checkpoint-20" / "rng_state.pth").unlink()
-    code, _, err = headwise(*words, "--resume")
-    assert code == 0, err
-    assert "iat/checkpoint-20 is damaged (rng_state.pth is missing): resuming" in err
-    assert "resuming from step 19 of" in err
-    assert outcome(tmp_path / "run") == outcome(with_iat)
 
 
 @pytest.mark.slow

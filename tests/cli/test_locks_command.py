@@ -6,7 +6,7 @@ import signal
 import stat
 
 import pytest
-from tiny_runs import Process, assert_one_sentence, outcome, slowly, undisturbed
+from tiny_runs import Process, assert_one_sentence, outcome, undisturbed
 
 CHANGES = {
     "training__batch": 4,
@@ -88,51 +88,17 @@ def test_all_files_of_a_run_have_the_same_mode(whole, with_iat):
         assert modes != {0o600}
 
 
-# Words, the function in which the first process stops, and the place that both write.
-COMMANDS = {
-    "analyze": (
-        ["analyze", "RUN", "--overwrite"],
-        "headwise.experiments.analysis.analyze.analyze_tasks",
-        "RUN/analysis",
-    ),
-    "export": (["export", "RUN", "--output", "OUT/model"], "headwise.experiments.apply.save_classifier", "OUT/model"),
-    "report": (
-        ["report", "RUN", "-o", "OUT/page.html", "--force"],
-        "headwise.reports.report_page.build_page",
-        "OUT/page.html",
-    ),
-    "predict": (
-        ["predict", "RUN", "--input", "DATA/test.tsv", "--output", "OUT/a.tsv", "--overwrite"],
-        "headwise.experiments.apply.write_rows",
-        "OUT/a.tsv",
-    ),
-    "importance": (
-        ["heads", "importance", "RUN"],
-        "headwise.experiments.head_studies.head_importance.write_result",
-        "RUN/heads",
-    ),
-}
-
-
-@pytest.mark.parametrize("name", ["analyze", *map(slowly, list(COMMANDS)[1:])])
-def test_every_command_locks_its_output(stopped, headwise, two_runs, pairs, tmp_path, name):
-    run, out = shutil.copytree(two_runs / "plain", tmp_path / "run"), tmp_path / "out"
-    out.mkdir()
-    words, at, place = COMMANDS[name]
-    named = {"RUN": str(run), "OUT": str(out), "DATA": pairs}
-    words, place = ([fill(each, named) for each in words], fill(place, named))
-    process = stopped(*words, at=at)
+def test_a_command_locks_its_output(stopped, headwise, two_runs, tmp_path):
+    """tests/campaign starts every command that writes several times on one output."""
+    run = shutil.copytree(two_runs / "plain", tmp_path / "run")
+    words = ["analyze", run, "--overwrite"]
+    process = stopped(*words, at="headwise.experiments.analysis.analyze.analyze_tasks")
     before = files(tmp_path)
-    assert_one_sentence(headwise(*words), f"{place} is in use by process {process.pid} (headwise {words[0]}")
+    said = f"{run / 'analysis'} is in use by process {process.pid} (headwise analyze"
+    assert_one_sentence(headwise(*words), said)
     assert files(tmp_path) == before
     process.send(signal.SIGKILL)
     assert process.result()[0] == -signal.SIGKILL
     code, _, err = headwise(*words)
     assert code == 0, err
     assert [path for path in tmp_path.rglob("*") if path.name.startswith(".headwise")] == []
-
-
-def fill(text, named):
-    for name, value in named.items():
-        text = text.replace(name, value)
-    return text

@@ -3,18 +3,16 @@
 import errno
 import json
 import os
-import random
 import shlex
 import signal
 import subprocess
 import sys
-from contextlib import suppress
 
 import pytest
 from tiny_runs import Process, assert_one_sentence, log, outcome, record, slowly, undisturbed, write_data
 
 from headwise.cli.train_commands import resume_line
-from headwise.training.checkpoints import MARK, newest
+from headwise.training.checkpoints import newest
 
 # Two epochs of ten steps; dropout and automatic weights are on, and evaluations and checkpoints fall apart.
 CHANGES = {
@@ -58,30 +56,7 @@ def test_nothing_of_this_is_trivial(whole):
     assert len({json.dumps(entry["eval_macro_f1"]) for entry in happened["evaluations"]}) > 1
 
 
-# -- SIGKILL -----------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.slow
-def test_kills_at_random_moments(words, assert_same, tmp_path):
-    chance, kills, work = random.Random(1), 0, tmp_path / "run" / "unfinished"
-    for attempt in range(6):
-        process = Process(tmp_path / f"p{attempt}", *words, *(["--resume"] if attempt else []))
-        before = newest(work)
-        if attempt == 5:
-            assert process.result()[0] == 0
-            break
-        # At least one checkpoint further, then a moment that nobody chose.
-        process.wait_until(lambda before=before: newest(work) not in (None, before))
-        with suppress(AssertionError):
-            process.wait_until(lambda: False, chance.uniform(0, 0.04))
-        process.send(signal.SIGKILL)
-        code, _, err = process.result()
-        kills += code == -signal.SIGKILL
-        assert code in (0, -signal.SIGKILL), err
-        if code == 0:
-            break
-    assert kills >= 2
-    assert_same()
+# -- SIGKILL; tests/campaign kills at random moments as well -----------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -169,7 +144,6 @@ def test_stopped_before_the_first_step_and_in_the_last(words, assert_same, tmp_p
 @pytest.mark.parametrize(
     ("typed", "printed"),
     [
-        (["headwise", "train", "a b.yaml"], "headwise train 'a b.yaml' --resume"),
         (["headwise", "train", "r", "--resume", "--json"], "headwise train r --json --resume"),
         (["/opt/x y/headwise", "train", "r"], "'/opt/x y/headwise' train r --resume"),
         (["/x/headwise/__main__.py", "train", "r"], f"{sys.executable} -m headwise train r --resume"),
@@ -179,15 +153,6 @@ def test_stopped_before_the_first_step_and_in_the_last(words, assert_same, tmp_p
 def test_the_printed_line(monkeypatch, typed, printed):
     monkeypatch.setattr(sys, "argv", typed)
     assert resume_line() == printed
-
-
-def test_a_program_on_the_path_needs_no_folder(monkeypatch, tmp_path):
-    program = tmp_path / "headwise"
-    program.write_text("#!/bin/sh")
-    program.chmod(0o755)
-    monkeypatch.setenv("PATH", str(tmp_path))
-    monkeypatch.setattr(sys, "argv", [str(program), "train", "r"])
-    assert resume_line() == "headwise train r --resume"
 
 
 @pytest.mark.slow
@@ -211,37 +176,7 @@ def test_the_printed_line_works_in_a_shell(write_recipe, pairs, assert_same, tmp
     assert_same(place)
 
 
-# -- a full disk -------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("limit", [120_000, 1_000], ids=["the optimiser, the largest file", "the record, the first"])
-def test_a_full_disk(headwise, words, assert_same, tmp_path, limit):
-    run = tmp_path / "run"
-    assert Process(tmp_path / "p1", *words, at=(STEP, 7, signal.SIGINT)).result()[0] == 130
-    kept = newest(run / "unfinished")
-    before = {path.name: path.read_bytes() for path in kept.iterdir()}
-    code, out, err = Process(tmp_path / "p2", *words, "--resume", file_limit=limit).result()
-    assert (code, out) == (2, "")
-    last = err.splitlines()[-1]
-    assert last.startswith("headwise: ")
-    assert "could not be" in last
-    assert "Traceback" not in err
-    assert newest(run / "unfinished") == kept
-    assert {path.name: path.read_bytes() for path in kept.iterdir()} == before
-    assert MARK in before
-    assert record(run)["results"] is None
-    assert headwise(*words, "--resume")[0] == 0
-    assert_same()
-
-
-@pytest.mark.slow
-def test_a_full_disk_before_the_first_checkpoint(headwise, words, assert_same, tmp_path):
-    code, _, err = Process(tmp_path / "p1", *words, file_limit=120_000).result()
-    assert code == 2
-    assert "there is none before it" in err.splitlines()[-1]
-    assert headwise(*words, "--resume")[0] == 0
-    assert_same()
+# -- a full disk; tests/campaign has more -----------------------------------------------------------------------------
 
 
 def test_a_full_disk_at_the_very_end(headwise, words, assert_same, monkeypatch):

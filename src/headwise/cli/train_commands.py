@@ -165,7 +165,7 @@ def predict(
     from headwise.experiments.apply import load_run, new_target, predict, write_rows
     from headwise.training.encoders import quiet_libraries
 
-    with new_target(target, overwrite=overwrite):
+    with new_target(target, overwrite=overwrite, option="--output"):
         quiet_libraries()
         model = load_run(run, task)
         with progress() as shown:
