@@ -343,7 +343,8 @@ FORKS = multiprocessing.get_context("forkserver")
 FORKS.set_forkserver_preload(
     [
         "tiny_runs",
-        "headwise.cli.train_commands",
+        "headwise.cli.main",
+        "headwise.experiments.run",
         "headwise.experiments.apply",
         "headwise.experiments.searcher",
         "scipy.stats",

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import functools
 import json
 import os
 import platform
 import shutil
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -24,7 +23,7 @@ PARTS = ("inputs", "kills", "writers", "disk", "damage")
 
 
 def main() -> int:
-    """Run the parts that were asked for."""
+    """Run the parts that are chosen."""
     asked = _arguments()
     for name in ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE"):
         os.environ[name] = "1"
@@ -71,61 +70,45 @@ def _arguments() -> argparse.Namespace:
 def _campaign(asked: argparse.Namespace, work: Path) -> dict[str, Any]:
     chosen = asked.only or PARTS
     benches = bench.build(work / "bench")
-    attempts = functools.partial(all_attempts, work=work, workers=asked.workers)
     parts: dict[str, Any] = {}
     broken: list[dict[str, Any]] = []
+
+    def attempts(what: str, numbers: Sequence[int], attempt: Callable[..., dict[str, Any]], *more: Any) -> Any:
+        def one(number: int, place: Path) -> dict[str, Any]:
+            return attempt(number, *((asked.seed, benches, place, *more) if more else (benches, place)))
+
+        return all_attempts(what, numbers, one, work, workers=asked.workers)
+
+    def references(what: str, count: int, attempt: Callable[..., dict[str, Any]]) -> list[dict[str, Any]]:
+        rows: list[dict[str, Any]] = attempts(what, range(count), attempt)
+        if wrong := [complaint for row in rows for complaint in row["complaints"]]:
+            raise SystemExit(f"the campaign cannot judge: {'; '.join(wrong)}")
+        return rows
 
     def keep(part: str, rows: list[dict[str, Any]], summary: dict[str, Any]) -> None:
         parts[part] = summary
         broken.extend(figures.failures(part, rows))
 
     if "inputs" in chosen or "damage" in chosen:
-        valid = _valid(attempts("orders", range(len(ORDERS)), lambda n, place: inputs.valid_order(n, benches, place)))
+        valid = {row["order"]: row["result"] for row in references("orders", len(ORDERS), inputs.valid_order)}
     if "inputs" in chosen:
-        make = lambda n, place: inputs.attempt(n, asked.seed, benches, place, valid)  # noqa: E731
-        rows = attempts("inputs", range(asked.inputs), make)
+        rows = attempts("inputs", range(asked.inputs), inputs.attempt, valid)
         keep("inputs", rows, inputs.summary(rows))
-    for part, module, count, seconds in (
-        ("kills", kills, asked.kills, kills.JOBS),
-        ("writers", writers, asked.writers, writers.WRITERS),
-        ("disk", disk, asked.disks, disk.JOBS),
+    for part, module, count, jobs in (
+        ("kills", kills, asked.kills, len(kills.JOBS)),
+        ("writers", writers, asked.writers, len(writers.WRITERS)),
+        ("disk", disk, asked.disks, len(disk.JOBS)),
     ):
         if part in chosen:
-            known = _references(attempts, part, module, benches, len(seconds))
-            rows = attempts(part, range(count), _attempt(module, asked.seed, benches, known))
-            keep(part, rows, disk.summary(rows, known) if part == "disk" else module.summary(rows))
+            known = {row["job"]: row for row in references(f"{part}-references", jobs, module.reference)}
+            rows = attempts(part, range(count), module.attempt, known)
+            keep(part, rows, module.summary(rows, known))
     if "damage" in chosen:
         planned = damage.plan(benches)
-        numbers = range(len(planned))
-        if asked.damage is not None:  # spread over all of them
-            numbers = range(0, len(planned), max(1, len(planned) // asked.damage))
-        make = lambda n, place: damage.attempt(n, asked.seed, benches, place, planned, valid)  # noqa: E731
-        rows = attempts("damage", numbers, make)
+        step = 1 if asked.damage is None else max(1, len(planned) // asked.damage)  # spread over all of them
+        rows = attempts("damage", range(0, len(planned), step), damage.attempt, (planned, valid))
         keep("damage", rows, damage.summary(rows))
-    return {
-        "seed": asked.seed,
-        "world": _world(),
-        "parts": parts,
-        "failures": broken,
-    }
-
-
-def _attempt(module: Any, seed: int, benches: Path, known: dict[str, Any]) -> Callable[[int, Path], dict[str, Any]]:
-    return lambda number, place: module.attempt(number, seed, benches, place, known)
-
-
-def _valid(rows: list[dict[str, Any]]) -> dict[str, str]:
-    """The results of valid orders; without them nothing can be judged."""
-    if wrong := [complaint for row in rows for complaint in row["complaints"]]:
-        raise SystemExit(f"the campaign cannot judge: {'; '.join(wrong)}")
-    return {row["order"]: row["result"] for row in rows}
-
-
-def _references(attempts: Any, part: str, module: Any, benches: Path, count: int) -> dict[str, Any]:
-    rows = attempts(f"{part}-references", range(count), lambda n, place: module.reference(n, benches, place))
-    if wrong := [complaint for row in rows for complaint in row["complaints"]]:
-        raise SystemExit(f"the campaign cannot judge: {'; '.join(wrong)}")
-    return {row["job"]: row for row in rows}
+    return {"seed": asked.seed, "world": _world(), "parts": parts, "failures": broken}
 
 
 def _replay(asked: argparse.Namespace, work: Path) -> int:
@@ -133,9 +116,8 @@ def _replay(asked: argparse.Namespace, work: Path) -> int:
     benches = bench.build(work / "bench")
     box = work / f"input-{asked.replay}"
     family, order, case = inputs.draw(asked.replay, asked.seed, benches, box)
-    print(
-        json.dumps({"folder": str(box), "family": family, "order": order.name, "what": case.what, "words": case.words})
-    )
+    shown = {"folder": str(box), "family": family, "order": order.name, "what": case.what, "words": case.words}
+    print(json.dumps(shown))
     return 0
 
 

@@ -1,14 +1,14 @@
-"""Damage to any file, whatever it holds: cut off, overwritten, empty, gone, something else."""
+"""Damage to any file, whatever it holds (cut off, overwritten, empty, gone), and wrong archives."""
 
 from __future__ import annotations
 
 import random
+import zipfile
 import zlib
 from collections.abc import Callable
 from pathlib import Path
 
-from campaign.case import BAD, OPEN, SAME, Case, Draw
-from campaign.orders import Order
+from campaign.orders import BAD, OPEN, SAME, Case, Draw, Order
 
 # Files of a model, of which transformers keeps no hash.
 MODEL = {
@@ -24,93 +24,51 @@ MODEL = {
 OPTIONAL = {"outputs.json", "prune-curve.json", "dissociation.json"}
 # Kinds after which nothing of a file's structure is left: no reader can take it for whole.
 FATAL = ("empty", "random bytes", "zeros", "a folder", "packed by zlib")
+HUGE = 200 * 2**20  # bytes of a bomb
+
+
+def _one_bit(content: bytes, chance: random.Random) -> bytes:
+    changed = bytearray(content or b"\0")
+    changed[chance.randrange(len(changed))] ^= 1 << chance.randrange(8)
+    return bytes(changed)
+
+
+def _hole(content: bytes, chance: random.Random) -> bytes:
+    """As a lost block of the disk: zeros in the middle."""
+    start = chance.randrange(max(len(content), 1))
+    end = min(len(content), start + 512)
+    return content[:start] + bytes(end - start) + content[end:]
+
+
+# How the content of a file is changed; the last three are no content.
+KINDS: dict[str, Callable[[bytes, random.Random], bytes] | None] = {
+    "empty": lambda content, chance: b"",
+    "half of it": lambda content, chance: content[: len(content) // 2],
+    "cut off": lambda content, chance: content[: chance.randrange(max(len(content), 1))],
+    "one bit": _one_bit,
+    "a hole": _hole,
+    "random bytes": lambda content, chance: chance.randbytes(max(len(content), 64)),
+    "zeros": lambda content, chance: bytes(max(len(content), 64)),
+    "a tail": lambda content, chance: content + chance.randbytes(100),
+    "twice": lambda content, chance: 2 * content,
+    "packed by zlib": lambda content, chance: zlib.compress(content),
+    "gone": None,
+    "a folder": None,
+    "a link to itself": None,
+}
 
 
 def damage(path: Path, kind: str, chance: random.Random) -> None:
     """Damage a file in one way."""
-    KINDS[kind](path, chance)
-
-
-def _empty(path: Path, chance: random.Random) -> None:
-    path.write_bytes(b"")
-
-
-def _half(path: Path, chance: random.Random) -> None:
-    content = path.read_bytes()
-    path.write_bytes(content[: len(content) // 2])
-
-
-def _cut(path: Path, chance: random.Random) -> None:
-    content = path.read_bytes()
-    path.write_bytes(content[: chance.randrange(max(len(content), 1))])
-
-
-def _one_byte(path: Path, chance: random.Random) -> None:
-    content = bytearray(path.read_bytes() or b"\0")
-    place = chance.randrange(len(content))
-    content[place] ^= 1 << chance.randrange(8)
-    path.write_bytes(content)
-
-
-def _hole(path: Path, chance: random.Random) -> None:
-    """As a lost block of the disk: zeros in the middle."""
-    content = bytearray(path.read_bytes())
-    start = chance.randrange(max(len(content), 1))
-    end = min(len(content), start + 512)
-    content[start:end] = bytes(end - start)
-    path.write_bytes(content)
-
-
-def _random(path: Path, chance: random.Random) -> None:
-    path.write_bytes(chance.randbytes(max(path.stat().st_size, 64)))
-
-
-def _zeros(path: Path, chance: random.Random) -> None:
-    path.write_bytes(bytes(max(path.stat().st_size, 64)))
-
-
-def _tail(path: Path, chance: random.Random) -> None:
-    with path.open("ab") as file:
-        file.write(chance.randbytes(100))
-
-
-def _twice(path: Path, chance: random.Random) -> None:
-    path.write_bytes(2 * path.read_bytes())
-
-
-def _gone(path: Path, chance: random.Random) -> None:
+    change = KINDS[kind]
+    if change is not None:
+        path.write_bytes(change(path.read_bytes(), chance))
+        return
     path.unlink()
-
-
-def _folder(path: Path, chance: random.Random) -> None:
-    path.unlink()
-    path.mkdir()
-
-
-def _packed(path: Path, chance: random.Random) -> None:
-    path.write_bytes(zlib.compress(path.read_bytes()))
-
-
-def _loop(path: Path, chance: random.Random) -> None:
-    path.unlink()
-    path.symlink_to(path.name)
-
-
-KINDS: dict[str, Callable[[Path, random.Random], None]] = {
-    "empty": _empty,
-    "half of it": _half,
-    "cut off": _cut,
-    "one bit": _one_byte,
-    "a hole": _hole,
-    "random bytes": _random,
-    "zeros": _zeros,
-    "a tail": _tail,
-    "twice": _twice,
-    "gone": _gone,
-    "a folder": _folder,
-    "packed by zlib": _packed,
-    "a link to itself": _loop,
-}
+    if kind == "a folder":
+        path.mkdir()
+    if kind == "a link to itself":
+        path.symlink_to(path.name)
 
 
 def damaged_file(draw: Draw) -> Case | None:
@@ -153,3 +111,76 @@ def damaged_recipe(draw: Draw) -> Case | None:
     damage(path, kind, draw.chance)
     fatal = kind in (*FATAL, "gone", "a link to itself")
     return draw.case(f"{path.name}: {kind}", BAD if fatal else OPEN)
+
+
+# -- archives ----------------------------------------------------------------------------------------------------------
+
+
+def _rezip(*names: str, content: bytes | None = None) -> Callable[[Path], None]:
+    """Members of these names, with the content of the first member, or another; NAME is its name."""
+
+    def change(path: Path) -> None:
+        with zipfile.ZipFile(path) as archive:
+            first = archive.namelist()[0]
+            whole = archive.read(first)
+        with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+            for name in names:
+                archive.writestr(name.replace("NAME", first), whole if content is None else content)
+
+    return change
+
+
+def _bomb(path: Path) -> None:
+    """One line of many megabytes, packed into a few kilobytes."""
+    with zipfile.ZipFile(path) as archive:
+        name = archive.namelist()[0]
+        content = archive.read(name)
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive, archive.open(name, "w") as member:
+        member.write(content)
+        for _ in range(HUGE // 2**20):
+            member.write(bytes(2**20))
+
+
+def _headers(local: int | None, central: int, change: Callable[[int], int]) -> Callable[[Path], None]:
+    """Change a byte at these places of the two headers of the first member."""
+
+    def changed(path: Path) -> None:
+        content = bytearray(path.read_bytes())
+        for mark, place in ((b"PK\x03\x04", local), (b"PK\x01\x02", central)):
+            if place is not None:
+                where = content.index(mark) + place
+                content[where] = change(content[where])
+        path.write_bytes(content)
+
+    return changed
+
+
+def _broken_stream(path: Path) -> None:
+    content = path.read_bytes()
+    path.write_bytes(content[:60] + bytes(40) + content[100:])
+
+
+ZIPS: dict[str, tuple[Callable[[Path], None], str]] = {
+    "a member of another name": (_rezip("somebody.else"), OPEN),
+    "an empty member": (_rezip("NAME", content=b""), BAD),
+    "no members": (_rezip(), BAD),
+    "two members": (_rezip("NAME", "second.txt"), OPEN),
+    "a member that climbs": (_rezip("../../NAME"), OPEN),
+    "a bomb": (_bomb, BAD),
+    "a password": (_headers(6, 8, lambda byte: byte | 1), BAD),
+    "an unknown method": (_headers(8, 10, lambda byte: 97), BAD),
+    "a wrong checksum": (_headers(None, 16, lambda byte: byte ^ 0xFF), BAD),
+    "a broken stream": (_broken_stream, BAD),
+    "no text": (_rezip("NAME", content=bytes(range(256)) * 50), BAD),
+}
+
+
+def wrong_zip(draw: Draw) -> Case | None:
+    """An archive that is wrong."""
+    path = draw.pick(tuple(each for each in draw.order.reads if each.endswith(".zip")))
+    if path is None:
+        return None
+    kind = draw.chance.choice(sorted(ZIPS))
+    change, verdict = ZIPS[kind]
+    change(path)
+    return draw.case(f"{draw.name(path)}: {kind}", verdict)

@@ -7,7 +7,7 @@ import random
 from typing import Any
 
 from campaign.bad_recipes import WRONG, part, put
-from campaign.case import BAD, OPEN, SAME, Case, Draw
+from campaign.orders import BAD, OPEN, SAME, Case, Draw
 
 MODEL = ("config.json", "tokenizer.json", "tokenizer_config.json")
 WRONG_TEXTS = ("", "\x00", "../../../etc/passwd", "a" * 5000, "<script>", "\ud800", "nan")

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from campaign.bad_json import mistake
-from campaign.case import BAD, OPEN, Case, Draw
+from campaign.orders import BAD, OPEN, Case, Draw
 
 
 def wrong_model(draw: Draw) -> Case | None:
@@ -92,128 +91,71 @@ def _wrong_tokenizer(data: dict[str, Any], chance: random.Random) -> tuple[str, 
 
 # -- weights -----------------------------------------------------------------------------------------------------------
 
+# What may come of weights that are wrong in each way.
+WEIGHTS = {
+    "a tensor less": BAD,
+    "a tensor more": OPEN,
+    "another shape": BAD,
+    "whole numbers": OPEN,
+    "not a number": OPEN,
+    "other names": BAD,
+    "no tensors": BAD,
+    "cut off": BAD,
+    "a huge header": BAD,
+    "a wrong header": OPEN,
+    "a pickle": BAD,
+    "gone": BAD,
+    "missing parts": BAD,
+}
+
 
 def wrong_weights(folder: Path, chance: random.Random) -> tuple[str, str]:
     """A file of weights that does not fit, or is none."""
-    kind = chance.choice(sorted(WEIGHTS))
-    verdict = WEIGHTS[kind](folder / "model.safetensors", chance)
-    return f"model.safetensors: {kind}", verdict
-
-
-def _tensors(path: Path) -> dict[str, Any]:
-    from safetensors.numpy import load_file
-
-    return dict(load_file(path))
-
-
-def _save(path: Path, tensors: dict[str, Any]) -> None:
-    from safetensors.numpy import save_file
-
-    save_file(tensors, path, metadata={"format": "pt"})
-
-
-def _one_less(path: Path, chance: random.Random) -> str:
-    tensors = _tensors(path)
-    del tensors[chance.choice(sorted(name for name in tensors if "encoder" in name))]
-    _save(path, tensors)
-    return BAD
-
-
-def _one_more(path: Path, chance: random.Random) -> str:
-    import numpy
-
-    _save(path, {**_tensors(path), "no.such.tensor": numpy.zeros(3, dtype=numpy.float32)})
-    return OPEN
-
-
-def _other_shape(path: Path, chance: random.Random) -> str:
-    import numpy
-
-    tensors = _tensors(path)
-    name = chance.choice(sorted(name for name in tensors if "encoder" in name))
-    tensors[name] = numpy.zeros((3, 5), dtype=numpy.float32)
-    _save(path, tensors)
-    return BAD
-
-
-def _whole_numbers(path: Path, chance: random.Random) -> str:
-    tensors = _tensors(path)
-    name = chance.choice(sorted(tensors))
-    tensors[name] = tensors[name].astype("int64")
-    _save(path, tensors)
-    return OPEN
-
-
-def _not_a_number(path: Path, chance: random.Random) -> str:
-    tensors = _tensors(path)
-    name = chance.choice(sorted(name for name in tensors if "encoder" in name))
-    tensors[name] = tensors[name] * float("nan")
-    _save(path, tensors)
-    return OPEN
-
-
-def _other_names(path: Path, chance: random.Random) -> str:
-    _save(path, {f"other.{name}": value for name, value in _tensors(path).items()})
-    return BAD
-
-
-def _no_tensors(path: Path, chance: random.Random) -> str:
-    _save(path, {})
-    return BAD
-
-
-def _cut(path: Path, chance: random.Random) -> str:
-    content = path.read_bytes()
-    path.write_bytes(content[: chance.randrange(len(content))])
-    return BAD
-
-
-def _huge_header(path: Path, chance: random.Random) -> str:
-    path.write_bytes((2**62).to_bytes(8, "little") + path.read_bytes()[8:])
-    return BAD
-
-
-def _wrong_header(path: Path, chance: random.Random) -> str:
+    path, kind = folder / "model.safetensors", chance.choice(sorted(WEIGHTS))
     content = bytearray(path.read_bytes())
-    place = chance.randrange(8, 200)
-    content[place] ^= 1 << chance.randrange(7)
-    path.write_bytes(content)
-    return OPEN
+    match kind:
+        case "cut off":
+            path.write_bytes(content[: chance.randrange(len(content))])
+        case "a huge header":
+            path.write_bytes((2**62).to_bytes(8, "little") + content[8:])
+        case "a wrong header":
+            content[chance.randrange(8, 200)] ^= 1 << chance.randrange(7)
+            path.write_bytes(content)
+        case "a pickle":  # the old format, which can run code: it must not even be opened
+            path.write_bytes(b"\x80\x04cos\nsystem\n(S'touch pickled'\ntR.")
+            if chance.random() < 0.5:
+                path.rename(path.with_name("pytorch_model.bin"))
+        case "gone":
+            path.unlink()
+        case "missing parts":
+            parts = {"a": "model-00001-of-00002.safetensors", "b": "../../x.safetensors"}
+            index = json.dumps({"metadata": {}, "weight_map": parts})
+            path.with_name("model.safetensors.index.json").write_text(index, encoding="utf-8")
+            path.unlink()
+        case _:
+            _change_tensors(path, kind, chance)
+    return f"model.safetensors: {kind}", WEIGHTS[kind]
 
 
-def _pickle(path: Path, chance: random.Random) -> str:
-    """The old format, which can run code: it must not even be opened."""
-    path.write_bytes(b"\x80\x04cos\nsystem\n(S'touch pickled'\ntR.")
-    if chance.random() < 0.5:
-        path.rename(path.with_name("pytorch_model.bin"))
-    return BAD
+def _change_tensors(path: Path, kind: str, chance: random.Random) -> None:
+    import numpy
+    from safetensors.numpy import load_file, save_file
 
-
-def _gone(path: Path, chance: random.Random) -> str:
-    path.unlink()
-    return BAD
-
-
-def _sharded(path: Path, chance: random.Random) -> str:
-    """An index of parts that are not there."""
-    index = {"metadata": {}, "weight_map": {"a": "model-00001-of-00002.safetensors", "b": "../../x.safetensors"}}
-    path.with_name("model.safetensors.index.json").write_text(json.dumps(index), encoding="utf-8")
-    path.unlink()
-    return BAD
-
-
-WEIGHTS: dict[str, Callable[[Path, random.Random], str]] = {
-    "a tensor less": _one_less,
-    "a tensor more": _one_more,
-    "another shape": _other_shape,
-    "whole numbers": _whole_numbers,
-    "not a number": _not_a_number,
-    "other names": _other_names,
-    "no tensors": _no_tensors,
-    "cut off": _cut,
-    "a huge header": _huge_header,
-    "a wrong header": _wrong_header,
-    "a pickle": _pickle,
-    "gone": _gone,
-    "missing parts": _sharded,
-}
+    tensors = dict(load_file(path))
+    name = chance.choice(sorted(name for name in tensors if "encoder" in name))
+    match kind:
+        case "a tensor less":
+            del tensors[name]
+        case "a tensor more":
+            tensors["no.such.tensor"] = numpy.zeros(3, dtype=numpy.float32)
+        case "another shape":
+            tensors[name] = numpy.zeros((3, 5), dtype=numpy.float32)
+        case "whole numbers":
+            tensors[name] = tensors[name].astype("int64")
+        case "not a number":
+            tensors[name] = tensors[name] * numpy.float32("nan")
+        case "other names":
+            tensors = {f"other.{each}": value for each, value in tensors.items()}
+        case "no tensors":
+            tensors = {}
+    save_file(tensors, path, metadata={"format": "pt"})

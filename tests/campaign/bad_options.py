@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from campaign.case import BAD, OPEN, Case, Draw
 from campaign.options import Option, commands
+from campaign.orders import BAD, OPEN, Case, Draw
 
 # Options whose text may be anything.
 FREE = {"title", "text", "pair", "study", "claim", "description"}

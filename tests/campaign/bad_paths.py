@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from campaign.case import BAD, OPEN, Case, Draw
+from campaign.orders import BAD, OPEN, Case, Draw
 
 OUTPUTS = ("--output", "-o", "--out", "--html", "--per-query")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from campaign.case import BAD, OPEN, Case, Draw
+from campaign.orders import BAD, OPEN, Case, Draw
 
 # What stands in the place of a line; {0} to {5} are its fields.
 TREC: dict[str, tuple[str, str]] = {

@@ -8,8 +8,8 @@ from typing import Any
 
 import yaml
 
-from campaign.case import BAD, OPEN, Case, Draw
 from campaign.options import commands
+from campaign.orders import BAD, OPEN, Case, Draw
 
 Path = tuple[str | int, ...]
 

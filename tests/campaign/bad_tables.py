@@ -10,7 +10,7 @@ import random
 from collections.abc import Callable
 from pathlib import Path
 
-from campaign.case import BAD, OPEN, Case, Draw
+from campaign.orders import BAD, OPEN, Case, Draw
 
 Table = list[list[str]]
 
@@ -28,7 +28,8 @@ def wrong_table(draw: Draw) -> Case | None:
     headed = draw.order.name != "data-ag-pair"
     if draw.chance.random() < 0.6:
         kind = draw.chance.choice(sorted(ROWS))
-        verdict = ROWS[kind](table, draw.chance)
+        verdict = ROWS[kind]
+        _wrong_rows(table, kind, draw.chance)
         content = "".join(delimiter.join(row) + "\n" for row in table).encode()
     else:
         kind = draw.chance.choice(sorted(BYTES))
@@ -42,98 +43,62 @@ def wrong_table(draw: Draw) -> Case | None:
 
 # -- rows --------------------------------------------------------------------------------------------------------------
 
-
-def _drop_column(table: Table, chance: random.Random) -> str:
-    place = chance.randrange(len(table[0]))
-    for row in table:
-        del row[place]
-    return BAD
-
-
-def _rename_column(table: Table, chance: random.Random) -> str:
-    place = chance.randrange(len(table[0]))
-    table[0][place] = chance.choice(("", " ", "nobody", table[0][place].upper() + "x"))
-    return BAD
-
-
-def _column_twice(table: Table, chance: random.Random) -> str:
-    table[0][0] = table[0][1]
-    return BAD
-
-
-def _short_row(table: Table, chance: random.Random) -> str:
-    table[chance.randrange(1, len(table))].pop()
-    return BAD
-
-
-def _long_row(table: Table, chance: random.Random) -> str:
-    table[chance.randrange(1, len(table))] += ["more", "and more"]
-    return BAD
-
-
-def _header_only(table: Table, chance: random.Random) -> str:
-    del table[1:]
-    return BAD
-
-
-def _no_header(table: Table, chance: random.Random) -> str:
-    del table[0]
-    return BAD
-
-
-def _no_label(table: Table, chance: random.Random) -> str:
-    table[chance.randrange(1, len(table))][-1] = ""
-    return BAD
-
-
-def _one_label(table: Table, chance: random.Random) -> str:
-    for row in table[1:]:
-        row[-1] = table[1][-1]
-    return OPEN  # only in training data it is wrong
-
-
-def _odd_label(table: Table, chance: random.Random) -> str:
-    table[chance.randrange(1, len(table))][-1] = chance.choice(("nobody", "nan", "inf", "-1", "1e999", " ", "\x00"))
-    return OPEN  # one more class
-
-
-def _no_text(table: Table, chance: random.Random) -> str:
-    table[chance.randrange(1, len(table))][0] = chance.choice(("", " ", "\u200b", "\x00"))
-    return OPEN
-
-
-def _odd_text(table: Table, chance: random.Random) -> str:
-    odd = ("\ufffd" * 50, "cat " * 5000, "\u202e\u0300" * 20, "[CLS] [MASK]", '"open', "\x1b[31m", "𝔘𝔫𝔦")
-    table[chance.randrange(1, len(table))][0] = chance.choice(odd)
-    return OPEN
-
-
-def _one_row(table: Table, chance: random.Random) -> str:
-    del table[2:]
-    return OPEN
-
-
-def _blank_rows(table: Table, chance: random.Random) -> str:
-    table.insert(chance.randrange(1, len(table)), [])
-    return OPEN
-
-
-ROWS: dict[str, Callable[[Table, random.Random], str]] = {
-    "a column less": _drop_column,
-    "a column of another name": _rename_column,
-    "two columns of one name": _column_twice,
-    "a short row": _short_row,
-    "a long row": _long_row,
-    "a header only": _header_only,
-    "no header": _no_header,
-    "no label": _no_label,
-    "one label only": _one_label,
-    "an odd label": _odd_label,
-    "no text": _no_text,
-    "an odd text": _odd_text,
-    "one row": _one_row,
-    "a blank row": _blank_rows,
+# What may come of rows that are wrong in each way: one label is wrong in training data only, an odd one is a new class.
+ROWS = {
+    "a column less": BAD,
+    "a column of another name": BAD,
+    "two columns of one name": BAD,
+    "a short row": BAD,
+    "a long row": BAD,
+    "a header only": BAD,
+    "no header": BAD,
+    "no label": BAD,
+    "one label only": OPEN,
+    "an odd label": OPEN,
+    "no text": OPEN,
+    "an odd text": OPEN,
+    "one row": OPEN,
+    "a blank row": OPEN,
 }
+ODD_LABELS = ("nobody", "nan", "inf", "-1", "1e999", " ", "\x00")
+ODD_TEXTS = ("\ufffd" * 50, "cat " * 5000, "\u202e\u0300" * 20, "[CLS] [MASK]", '"open', "\x1b[31m", "𝔘𝔫𝔦")
+
+
+def _wrong_rows(table: Table, kind: str, chance: random.Random) -> None:
+    header, column = table[0], chance.randrange(len(table[0]))
+    place = chance.randrange(1, len(table))
+    row = table[place]
+    match kind:
+        case "a column less":
+            for each in table:
+                del each[column]
+        case "a column of another name":
+            header[column] = chance.choice(("", " ", "nobody", header[column].upper() + "x"))
+        case "two columns of one name":
+            header[0] = header[1]
+        case "a short row":
+            row.pop()
+        case "a long row":
+            row += ["more", "and more"]
+        case "a header only":
+            del table[1:]
+        case "no header":
+            del table[0]
+        case "no label":
+            row[-1] = ""
+        case "one label only":
+            for each in table[1:]:
+                each[-1] = table[1][-1]
+        case "an odd label":
+            row[-1] = chance.choice(ODD_LABELS)
+        case "no text":
+            row[0] = chance.choice(("", " ", "\u200b", "\x00"))
+        case "an odd text":
+            row[0] = chance.choice(ODD_TEXTS)
+        case "one row":
+            del table[2:]
+        case "a blank row":
+            table.insert(place, [])
 
 
 # -- bytes -------------------------------------------------------------------------------------------------------------

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from campaign.case import BAD, OPEN, Case, Draw
+from campaign.orders import BAD, OPEN, Case, Draw
 
 
 def _bomb(text: str) -> bytes:

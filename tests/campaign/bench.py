@@ -4,21 +4,22 @@ from __future__ import annotations
 
 import functools
 import json
+import shlex
 import shutil
 import signal
-import sys
 import zipfile
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import yaml
 
 from campaign import jobs
-from campaign.commands import Fork, command
-from campaign.orders import RANKING
+from campaign.commands import Answer, Fork, command
+from campaign.orders import RANKING, RATES
 
 STAMP = "complete"
+STEP = "headwise.training.callbacks.Clock.on_step_end"
+SCORED = "headwise.retrieval.rerank.PartialScores.add"
 # Two steps: enough to evaluate, to log and to write a checkpoint.
 SHORT = {
     "training__epochs": None,
@@ -32,44 +33,60 @@ KNOWLEDGE = {"pmi": {"weight": 0.1, "pattern": {"minimum": 1}}}
 PIECE_PAIRS = 30  # candidates of each claim
 
 
+# How the runs and results are made.
+COMMANDS = f"""
+train recipe.yaml --data pairs --output plain
+train guided.yaml --data pairs --output guided
+train ssa.yaml --data pairs --output supervised
+train joint.yaml --data several --output joint
+train retrieval.yaml --data . --output reranker
+analyze plain --keep 2 --limit 4
+analyze guided --keep 2 --limit 4
+analyze joint --keep 2 --limit 4
+heads importance joint
+heads prune-curve joint --percent 25 --random 1
+heads dissociation joint --percent 25 --random 1 --resamples 10
+heads similarity joint
+retrieve papers --output bm25.trec
+sweep sweep.yaml --data pairs --output swept --workers 1
+sweep layers.yaml --data pairs --output layers --workers 1
+tune recipe.yaml --data pairs --output tuned {RATES}
+export plain --output exported
+predict plain --input texts.tsv --output predicted.tsv
+retrieve papers --cache cache --output again.trec
+knowledge build knowing.yaml --data pairs --cache cache --workers 1
+"""
+
+
 def build(folder: Path) -> Path:
     """Make the bench at `folder`, unless it is there from an earlier part of the campaign."""
     if (folder / STAMP).is_file():
         return folder
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
-    _in_a_fork(lambda: _write_inputs(folder), folder)
-    for words in _commands():
-        _typed(folder, words)
+    # Torch and tokenizers start threads when they work: not in the process that is forked for every input.
+    logs = folder / ".logs" / "last"
+    _expect(0, Fork(lambda: _write_inputs(folder), logs).answer(240))
+    for line in COMMANDS.strip().splitlines():
+        words = shlex.split(line)
+        _expect(0, command(words, folder, logs).answer(240))
         if words[0] == "train":  # once more without an analysis
             shutil.copytree(folder / words[-1], folder / f"bare-{words[-1]}")
-    _interrupt(folder)
-    _in_a_fork(lambda: _write_more(folder), folder)
+    # A run and a ranking that were stopped in the middle.
+    (folder / "partial").mkdir()
+    for line, place, count, number, code in (
+        ("train long.yaml --data pairs --output stopped", STEP, 11, signal.SIGINT, 130),
+        (f"{RANKING} partial/run.trec", SCORED, 4, signal.SIGKILL, -signal.SIGKILL),
+    ):
+        before = functools.partial(signal_at, place, count, number)
+        _expect(code, command(line.split(), folder, logs, before=before).answer(240))
     (folder / STAMP).touch()
     return folder
 
 
-def _typed(folder: Path, words: Sequence[str]) -> None:
-    answer = command(words, folder, folder / ".logs" / "last").answer(240)
-    if answer.code != 0:
-        raise RuntimeError(f"the campaign cannot begin: `headwise {' '.join(words)}` failed: {answer.err}")
-
-
-def _interrupt(folder: Path) -> None:
-    """A run and a ranking that were stopped in the middle, and caches."""
-    stopped = ["train", "long.yaml", "--data", "pairs", "--output", "stopped"]
-    ranking = [*RANKING[:-1], "partial/run.trec"]
-    (folder / "partial").mkdir()
-    for words, place, number, code in (
-        (stopped, ("headwise.training.callbacks.Clock.on_step_end", 11), signal.SIGINT, 130),
-        (ranking, ("headwise.retrieval.rerank.PartialScores.add", 4), signal.SIGKILL, -signal.SIGKILL),
-    ):
-        before = functools.partial(signal_at, *place, number)
-        answer = command(words, folder, folder / ".logs" / "last", before=before).answer(240)
-        if answer.code != code:
-            raise RuntimeError(f"the campaign cannot begin: {answer.code}, {answer.err}")
-    _typed(folder, ["retrieve", "papers", "--cache", "cache", "--output", "again.trec"])
-    _typed(folder, ["knowledge", "build", "knowing.yaml", "--data", "pairs", "--cache", "cache", "--workers", "1"])
+def _expect(code: int, answer: Answer) -> None:
+    if answer.code != code:
+        raise RuntimeError(f"the campaign cannot begin: {answer.code}, {answer.err}")
 
 
 def signal_at(name: str, count: int, number: int) -> None:
@@ -77,13 +94,6 @@ def signal_at(name: str, count: int, number: int) -> None:
     from tiny_runs import _signal_at
 
     _signal_at(name, count, number)
-
-
-def _in_a_fork(target: Any, folder: Path) -> None:
-    """Torch and tokenizers start threads when they work: not in the process that is forked for every input."""
-    answer = Fork(target, folder / ".logs" / "last").answer(240)
-    if answer.code != 0:
-        raise RuntimeError(f"the campaign cannot begin: {answer.err}")
 
 
 def _write_inputs(folder: Path) -> None:
@@ -94,7 +104,6 @@ def _write_inputs(folder: Path) -> None:
 
     write_encoder(folder / "encoder")
     write_data(folder / "pairs")
-    _write_formats(folder / "formats", rows(40, 0))
     for name, (kind, sizes) in JOINT.items():
         write_data(folder / "several" / name, kind, sizes)
     write_collection(folder / "papers", train=8, test=6)
@@ -130,21 +139,6 @@ def _write_yaml(path: Path, content: Any) -> None:
     path.write_text(yaml.safe_dump(content, sort_keys=False), encoding="utf-8")
 
 
-def _write_formats(folder: Path, table: list[list[str]]) -> None:
-    """The training pairs as CSV, JSONL and Parquet."""
-    import pyarrow
-    from pyarrow import parquet
-    from tiny_runs import write_table
-
-    head, *lines = table
-    folder.mkdir()
-    write_table(folder / "pairs.tsv", table)
-    write_table(folder / "pairs.csv", table, ",")
-    objects = [dict(zip(head, line, strict=True)) for line in lines]
-    (folder / "pairs.jsonl").write_text("".join(json.dumps(each) + "\n" for each in objects), encoding="utf-8")
-    parquet.write_table(pyarrow.Table.from_pylist(objects), folder / "pairs.parquet")
-
-
 def _write_candidates(folder: Path) -> None:
     """A TREC run for the test claims, and judgements."""
     documents = [json.loads(line)["_id"] for line in (folder / "papers" / "corpus.jsonl").read_text().splitlines()]
@@ -171,51 +165,3 @@ def _write_zips(folder: Path) -> None:
     vectors = "".join(f"{word} {n % 3} {n % 5} {n % 7}\n" for n, word in enumerate(WORDS, 1))
     with zipfile.ZipFile(folder / "vectors.zip", "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr("vectors.txt", vectors)
-
-
-def _commands() -> list[list[str]]:
-    """How the runs and results are made."""
-    pairs = ["--data", "pairs"]
-    return [
-        ["train", "recipe.yaml", *pairs, "--output", "plain"],
-        ["train", "guided.yaml", *pairs, "--output", "guided"],
-        ["train", "ssa.yaml", *pairs, "--output", "supervised"],
-        ["train", "joint.yaml", "--data", "several", "--output", "joint"],
-        ["train", "retrieval.yaml", "--data", ".", "--output", "reranker"],
-        *(["analyze", name, "--keep", "2", "--limit", "4"] for name in ("plain", "guided", "joint")),
-        ["heads", "importance", "joint"],
-        ["heads", "prune-curve", "joint", "--percent", "25", "--random", "1"],
-        ["heads", "dissociation", "joint", "--percent", "25", "--random", "1", "--resamples", "10"],
-        ["heads", "similarity", "joint"],
-        ["retrieve", "papers", "--output", "bm25.trec"],
-        ["sweep", "sweep.yaml", *pairs, "--output", "swept", "--workers", "1"],
-        ["sweep", "layers.yaml", *pairs, "--output", "layers", "--workers", "1"],
-        ["tune", "recipe.yaml", *pairs, "--output", "tuned", "--vary", "training.learning_rate=[3e-3, 1e-3]"],
-        ["export", "plain", "--output", "exported"],
-        ["predict", "plain", "--input", "texts.tsv", "--output", "predicted.tsv"],
-    ]
-
-
-def _write_more(folder: Path) -> None:
-    """A file and a folder that belong to nobody, and a run that was stopped."""
-    (folder / "other").mkdir()
-    (folder / "other" / "notes.txt").write_text("nothing of headwise\n", encoding="utf-8")
-    (folder / "empty").mkdir()
-
-
-def put(bench: Path, box: Path, names: Sequence[str]) -> None:
-    """Copy parts of the bench into a box."""
-    for name in names:
-        source, target = bench / name, box / name
-        if source.is_dir():
-            shutil.copytree(source, target, symlinks=True)
-        else:
-            target.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(source, target)
-
-
-if __name__ == "__main__":
-    from campaign.commands import preload
-
-    preload()
-    build(Path(sys.argv[1]))

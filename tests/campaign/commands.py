@@ -7,18 +7,22 @@ import gc
 import importlib
 import os
 import resource
+import shutil
 import signal
 import subprocess
 import sys
 import time
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 SECONDS = 60.0  # of work for one input; more is a hang
 PATIENCE = 240.0  # seconds of waiting, which also count what other programs take
+CAPABILITIES = 0x20080522  # the version of capset(2) with two blocks of data
+DAC_OVERRIDE, DAC_READ_SEARCH = 1, 2
 END_WITH_PARENT = 1  # PR_SET_PDEATHSIG of prctl(2)
 MEMORY = 6 * 2**30  # bytes of data one input may take
 
@@ -29,7 +33,7 @@ PRELOAD = (
     "headwise.data.checks",
     "headwise.cli.demo",
     "headwise.cli.listing",
-    "headwise.cli.train_commands",
+    "headwise.experiments.run",
     "headwise.experiments.head_studies.prune_curve",
     "headwise.experiments.head_studies.head_dissociation",
     "headwise.cli.knowledge_app",
@@ -126,17 +130,10 @@ class Fork:
         if code is None:
             self.send(signal.SIGKILL, group=True)
             self.wait(10)
-        end_group(self.pid)
+        with suppress(ProcessLookupError, PermissionError):  # what it left in its group
+            os.killpg(self.pid, signal.SIGKILL)
         out, err = (path.read_text(encoding="utf-8", errors="replace") for path in (self.out, self.err))
         return Answer(None if code == -signal.SIGXCPU else code, out, err, self._ended - self.begun)
-
-
-def end_group(group: int) -> None:
-    """End whatever a process that has ended left in its group."""
-    try:
-        os.killpg(group, signal.SIGKILL)
-    except (ProcessLookupError, PermissionError):
-        pass
 
 
 def _become(target: Callable[[], Any], out: Path, err: Path, cwd: Path | None) -> None:
@@ -170,14 +167,6 @@ def _become(target: Callable[[], Any], out: Path, err: Path, cwd: Path | None) -
         os._exit(code)
 
 
-def type_in(words: Sequence[str]) -> None:
-    """Type a command in this process."""
-    from headwise.cli import main
-
-    sys.argv = ["headwise", *words]
-    main.run()
-
-
 def command(
     words: Sequence[str], box: Path, logs: Path, before: Callable[[], None] | None = None, *, work: float | None = None
 ) -> Fork:
@@ -197,7 +186,10 @@ def command(
             resource.setrlimit(resource.RLIMIT_CPU, (int(work), int(work) + 5))
         if before is not None:
             before()
-        type_in(words)
+        from headwise.cli import main
+
+        sys.argv = ["headwise", *words]
+        main.run()
 
     return Fork(target, logs, cwd=box)
 
@@ -238,3 +230,48 @@ def real(words: Sequence[str], box: Path, logs: Path, seconds: float = PATIENCE)
         code = None
     texts = (part.decode("utf-8", errors="replace") for part in (out, err))
     return Answer(code, *texts, time.monotonic() - begun)
+
+
+def fresh_box(benches: Path, box: Path, names: Iterable[str]) -> Path:
+    """A new folder with copies of these parts of the bench."""
+    shutil.rmtree(box, ignore_errors=True)
+    box.mkdir(parents=True)
+    put(benches, box, names)
+    return box
+
+
+def put(benches: Path, box: Path, names: Iterable[str]) -> None:
+    """Copy parts of the bench into a folder."""
+    for name in names:
+        source, target = benches / name, box / name
+        if source.is_dir():
+            shutil.copytree(source, target, symlinks=True)
+        else:
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(source, target)
+
+
+# -- rights ------------------------------------------------------------------------------------------------------------
+
+
+class _Header(ctypes.Structure):
+    _fields_ = [("version", ctypes.c_uint32), ("pid", ctypes.c_int)]
+
+
+class _Block(ctypes.Structure):
+    _fields_ = [("effective", ctypes.c_uint32), ("permitted", ctypes.c_uint32), ("inheritable", ctypes.c_uint32)]
+
+
+def give_up_rights() -> None:
+    """Let the permissions of files count for this process, whoever runs it."""
+    if os.geteuid() != 0:
+        return
+    libc = ctypes.CDLL(None, use_errno=True)
+    header, blocks = _Header(CAPABILITIES, 0), (_Block * 2)()
+    if libc.capget(ctypes.byref(header), ctypes.byref(blocks)) != 0:
+        raise OSError(ctypes.get_errno(), "capget")
+    kept = ~((1 << DAC_OVERRIDE) | (1 << DAC_READ_SEARCH)) & 0xFFFFFFFF
+    blocks[0].effective &= kept
+    blocks[0].permitted &= kept
+    if libc.capset(ctypes.byref(header), ctypes.byref(blocks)) != 0:
+        raise OSError(ctypes.get_errno(), "capset")

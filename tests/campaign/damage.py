@@ -3,76 +3,47 @@
 from __future__ import annotations
 
 import random
-import shutil
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from campaign import bench
 from campaign.bad_bytes import KINDS, damage, verdict_of
-from campaign.commands import SECONDS, command
-from campaign.inputs import stop_when_serving
-from campaign.judge import judge, snapshot
-from campaign.orders import ORDERS, Order
+from campaign.commands import fresh_box
+from campaign.inputs import row_of, try_case
+from campaign.orders import ORDERS, Case
 
 # Commands that read the same files by the same code as one of the others.
 LEFT_OUT = ("demo", "sweep-dry", "tune-dry", "explore", "data-check-model")
 
 
 def plan(benches: Path) -> list[tuple[str, str, str]]:
-    """Order, file and kind of damage, of all that are tried."""
+    """Order, file and kind of damage, of all that are tried; locks and notes for people are left out."""
     found = []
     for order in ORDERS:
-        if order.name in LEFT_OUT:
-            continue
-        for name in _files(order, benches):
-            found += [(order.name, name, kind) for kind in KINDS]
+        if order.name not in LEFT_OUT:
+            runs = (f"{run}/*" for run in order.runs)
+            patterns = [*order.reads, *order.tables, *runs, *([order.recipe] if order.recipe else [])]
+            paths = {path for pattern in patterns for path in benches.glob(pattern) if path.is_file()}
+            names = sorted(
+                path.relative_to(benches).as_posix() for path in paths if path.suffix not in (".lock", ".md")
+            )
+            found += [(order.name, name, kind) for name in names for kind in KINDS]
     return found
 
 
-def _files(order: Order, benches: Path) -> list[str]:
-    """Files that an order reads, without locks and notes for people."""
-    patterns = [*order.reads, *order.tables, *(f"{run}/*" for run in order.runs)]
-    patterns += [order.recipe] if order.recipe is not None else []
-    paths = {path for pattern in patterns for path in benches.glob(pattern) if path.is_file()}
-    return sorted(path.relative_to(benches).as_posix() for path in paths if path.suffix not in (".lock", ".md"))
-
-
 def attempt(
-    number: int,
-    seed: int,
-    benches: Path,
-    place: Path,
-    planned: Sequence[tuple[str, str, str]],
-    valid: Mapping[str, str],
+    number: int, seed: int, benches: Path, place: Path, known: tuple[Sequence[tuple[str, str, str]], Mapping[str, str]]
 ) -> dict[str, Any]:
-    """Damage one file and run the command."""
+    """Damage one file and run the command; `known` has the plan, and the result of every order."""
+    planned, valid = known
     order_name, name, kind = planned[number]
     order = next(each for each in ORDERS if each.name == order_name)
-    box = place / "box"
-    for folder in (box, place / "cache", place / "tmp"):
-        shutil.rmtree(folder, ignore_errors=True)
-    box.mkdir(parents=True)
-    bench.put(benches, box, order.needs)
-    damage(box / name, kind, random.Random(f"{seed}/damage/{number}"))
-    before = snapshot(box)
-    process = command(order.words, box, place / "logs", work=SECONDS)
-    if order.serves:
-        stop_when_serving(process)
-    answer = process.answer()
-    verdict = verdict_of(order, box / name, kind)
-    complaints = judge(order, verdict, answer, before, snapshot(box), valid=valid[order.name], box=box)
-    return {
-        "number": number,
-        "order": order.name,
-        "command": " ".join(order.command),
-        "file": name,
-        "kind": kind,
-        "code": answer.code,
-        "complaints": complaints,
-        "stderr": answer.err[-600:] if complaints else None,
-    }
+    path = fresh_box(benches, place / "box", order.needs) / name
+    damage(path, kind, random.Random(f"{seed}/damage/{number}"))
+    case = Case(order.words, f"{name}: {kind}", verdict_of(order, path, kind))
+    answer, complaints = try_case(order, case, place, valid=valid[order.name])
+    return row_of(number, order, case, answer, complaints, file=name, kind=kind)
 
 
 def summary(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:

@@ -13,73 +13,59 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from campaign import bench
-from campaign.commands import Answer, command
-from campaign.jobs import Job, differences, outcome
+from campaign import jobs
+from campaign.commands import Answer, command, fresh_box, put
+from campaign.jobs import PATIENCE, Job, job, wrong_end, wrong_result
 from campaign.judge import drafts, snapshot
-from campaign.kills import wrong_end
+from campaign.orders import RATES
 
-PATIENCE = 300.0
 ROOM = 64 * 2**20
 NEW_NAMESPACE = 0x00020000  # CLONE_NEWNS of unshare(2)
 OUT = "disk/out"
 
 
-def _job(name: str, words: str, needs: str, output: str = "disk", record: str | None = None) -> Job:
-    return Job(name, tuple(words.split()), tuple(needs.split()), output, record)
+def _train(name: str, recipe: str, data: str) -> Job:
+    return job(name, f"train {recipe}.yaml --data {data} --output {OUT}", f"{recipe}.yaml encoder {data}", OUT)
+
+
+def _write(name: str, typed: str, needs: str) -> Job:
+    return job(name, typed, needs, "disk")
 
 
 # Every command that writes something.
 JOBS: tuple[Job, ...] = (
-    _job("train", f"train long.yaml --data pairs --output {OUT}", "long.yaml pairs encoder", OUT, "headwise.json"),
-    _job(
-        "train with SSA",
-        f"train long-ssa.yaml --data pairs --output {OUT}",
-        "long-ssa.yaml pairs encoder",
-        OUT,
-        "headwise.json",
-    ),
-    _job(
-        "train on several tasks",
-        f"train long-joint.yaml --data several --output {OUT}",
-        "long-joint.yaml several encoder",
-        OUT,
-        "headwise.json",
-    ),
-    _job("sweep", f"sweep sweep.yaml --data pairs --output {OUT} --workers 1", "sweep.yaml pairs encoder", OUT),
-    _job(
-        "tune",
-        f"tune recipe.yaml --data pairs --output {OUT} --vary training.learning_rate=[3e-3,1e-3]",
-        "recipe.yaml pairs encoder",
-        OUT,
-    ),
-    _job(
+    _train("train", "long", "pairs"),
+    _train("train with SSA", "long-ssa", "pairs"),
+    _train("train on several tasks", "long-joint", "several"),
+    job("sweep", f"sweep sweep.yaml --data pairs --output {OUT} --workers 1", "sweep.yaml pairs encoder", OUT),
+    job("tune", f"tune recipe.yaml --data pairs --output {OUT} {RATES}", "recipe.yaml pairs encoder", OUT),
+    _write(
         "rerank",
         "rerank reranker --candidates candidates.trec --collection papers --output disk/run.trec",
         "reranker candidates.trec papers",
     ),
-    _job("retrieve", "retrieve papers --output disk/run.trec --per-query disk/claims.json", "papers"),
-    _job("index", "retrieve papers --cache disk/cache --output run.trec --overwrite", "papers"),
-    _job(
+    _write("retrieve", "retrieve papers --output disk/run.trec --per-query disk/claims.json", "papers"),
+    _write("index", "retrieve papers --cache disk/cache --output run.trec --overwrite", "papers"),
+    _write(
         "knowledge",
         "knowledge build knowing.yaml --data pairs --cache disk/cache --workers 1",
         "knowing.yaml pairs encoder",
     ),
-    _job(
+    _write(
         "score",
         "score candidates.trec bm25.trec --qrels qrels.txt --per-query disk/claims.json",
         "candidates.trec bm25.trec qrels.txt",
     ),
-    _job("predict", "predict plain --input texts.tsv --output disk/out.tsv", "plain texts.tsv"),
-    _job("tokens", "tokens supervised --text cat --pair dog --html disk/out.html", "supervised"),
-    _job("export", f"export plain --output {OUT}", "plain"),
-    _job("analyze", "analyze disk/bare-plain --keep 8", "bare-plain"),
-    _job("heads importance", "heads importance joint --output disk/heads", "joint"),
-    _job("heads prune-curve", "heads prune-curve joint --percent 25 --random 1 --output disk/heads", "joint"),
-    _job("report", "report guided -o disk/out.html", "guided"),
-    _job("compare", "compare plain guided --by guides --resamples 100 --output disk/out.md", "plain guided"),
-    _job("figure", "figure curves plain -o disk/out.png", "plain"),
-    _job("data ag-pair", "data ag-pair --news news.csv --out disk/out.tsv", "news.csv"),
+    _write("predict", "predict plain --input texts.tsv --output disk/out.tsv", "plain texts.tsv"),
+    _write("tokens", "tokens supervised --text cat --pair dog --html disk/out.html", "supervised"),
+    _write("export", f"export plain --output {OUT}", "plain"),
+    _write("analyze", "analyze disk/bare-plain --keep 8", "bare-plain"),
+    _write("heads importance", "heads importance joint --output disk/heads", "joint"),
+    _write("heads prune-curve", "heads prune-curve joint --percent 25 --random 1 --output disk/heads", "joint"),
+    _write("report", "report guided -o disk/out.html", "guided"),
+    _write("compare", "compare plain guided --by guides --resamples 100 --output disk/out.md", "plain guided"),
+    _write("figure", "figure curves plain -o disk/out.png", "plain"),
+    _write("data ag-pair", "data ag-pair --news news.csv --out disk/out.tsv", "news.csv"),
 )
 
 
@@ -132,33 +118,24 @@ def _mount(place: Path, options: str) -> bool:
     return done.returncode == 0
 
 
-def _fresh(job: Job, benches: Path, place: Path) -> tuple[Path, Disk]:
+def _fresh(each: Job, benches: Path, place: Path) -> tuple[Path, Disk]:
     box = place / "box"
     if (box / "disk").exists():
         Disk(box / "disk", True).remove()
-    shutil.rmtree(box, ignore_errors=True)
-    box.mkdir(parents=True)
+    on_disk = [name for name in each.needs if name.startswith("bare")]
+    fresh_box(benches, box, [name for name in each.needs if name not in on_disk])
     disk = Disk.of(box / "disk")
-    bench.put(benches, box, [name for name in job.needs if not name.startswith("bare")])
-    bench.put(benches, box / "disk", [name for name in job.needs if name.startswith("bare")])
+    put(benches, box / "disk", on_disk)
     return box, disk
 
 
 def reference(number: int, benches: Path, place: Path) -> dict[str, Any]:
     """A job with all the room it needs."""
-    job = JOBS[number]
-    box, disk = _fresh(job, benches, place)
+    each = JOBS[number]
+    box, disk = _fresh(each, benches, place)
     before = _taken(disk.place)
-    answer = command(job.words, box, place / "logs").answer(PATIENCE)
-    complaints = [] if answer.code == 0 else [f"{job.name} ended with {answer.code}: {answer.err[-300:]}"]
-    row = {
-        "number": number,
-        "job": job.name,
-        "outcome": dict(outcome(job, box)),
-        "bytes": _taken(disk.place) - before,
-        "mounted": disk.mounted,
-        "complaints": complaints,
-    }
+    answer = command(each.words, box, place / "logs").answer(PATIENCE)
+    row = jobs.reference(number, each, box, answer, bytes=_taken(disk.place) - before, mounted=disk.mounted)
     disk.remove()
     return row
 
@@ -166,27 +143,30 @@ def reference(number: int, benches: Path, place: Path) -> dict[str, Any]:
 def attempt(number: int, seed: int, benches: Path, place: Path, known: Mapping[str, Any]) -> dict[str, Any]:
     """Run a job with too little room, then make room and run it again."""
     chance = random.Random(f"{seed}/disk/{number}")
-    job = JOBS[number % len(JOBS)]
-    whole = known[job.name]
+    each = JOBS[number % len(JOBS)]
+    whole = known[each.name]
     free = int(chance.uniform(0, 0.95) * whole["bytes"]) // 4096 * 4096
-    box, disk = _fresh(job, benches, place)
+    box, disk = _fresh(each, benches, place)
     before = snapshot(box)
-    answer = command(job.words, box, place / "logs", before=disk.limit(free)).answer(PATIENCE)
+    answer = command(each.words, box, place / "logs", before=disk.limit(free)).answer(PATIENCE)
     complaints = _refusal(answer)
     if answer.code == 2:
-        complaints += [f"changed: {name}" for name, content in before.items() if snapshot(box).get(name) != content][:1]
-        complaints += [f"left behind: {name}" for name in drafts(_but_unfinished(snapshot(box)))][:1]
+        after = snapshot(box)
+        complaints += [f"changed: {name}" for name, content in before.items() if after.get(name) != content][:1]
+        # What a run keeps to be resumed is no draft.
+        kept = [name for name in drafts(after) if "unfinished/" not in name and ".partial" not in name]
+        complaints += [f"left behind: {name}" for name in kept][:1]
     disk.enlarge()
-    last = command(job.again(box), box, place / "logs").answer(PATIENCE)
+    last = command(each.again(box), box, place / "logs").answer(PATIENCE)
     if answer.code == 0:
-        complaints += [f"differs: {name}" for name in differences(outcome(job, box), whole["outcome"])]
+        complaints += wrong_result(each, box, whole["outcome"])
     else:
-        complaints += wrong_end(job, box, last, whole["outcome"])
+        complaints += wrong_end(each, box, last, whole["outcome"])
     disk.remove()
     return {
         "number": number,
-        "job": job.name,
-        "command": " ".join(job.words[: 2 if job.words[0] in ("heads", "data", "knowledge") else 1]),
+        "job": each.name,
+        "command": " ".join(each.words[: 2 if each.words[0] in ("heads", "data", "knowledge") else 1]),
         "free": free,
         "full": answer.code != 0,
         "code": answer.code,
@@ -197,24 +177,15 @@ def attempt(number: int, seed: int, benches: Path, place: Path, known: Mapping[s
 
 def _refusal(answer: Answer) -> list[str]:
     """What is wrong with how a full disk is reported; nothing, where it was not full after all."""
-    found = []
+    found = [word for word in ("Traceback (most recent", "unexpected") if word in answer.err]
     if answer.code not in (0, 2) and not (answer.code == 1 and "failed" in answer.out):
         found.append(f"exit code {answer.code}")
-    if "Traceback (most recent" in answer.err:
-        found.append("a traceback")
-    if "unexpected" in answer.err:
-        found.append("unexpected")
     lines = [line for line in answer.err.splitlines() if line.strip()]
     if answer.code == 2 and not (lines and lines[-1].startswith("headwise: ")):
         found.append("the last line is not of headwise")
     if answer.code == 2 and sum(line.startswith("headwise: ") for line in lines) > 1:
         found.append("more than one line")
     return found
-
-
-def _but_unfinished(files: Mapping[str, str]) -> dict[str, str]:
-    """What a run keeps to be resumed is no draft."""
-    return {name: content for name, content in files.items() if "unfinished/" not in name and ".partial" not in name}
 
 
 def _taken(place: Path) -> int:

@@ -15,10 +15,33 @@ NOTHING = "No campaign is recorded yet: `make campaign` writes its figures here.
 SHOWN = 20  # failures that the section names
 
 
+PARTS = {
+    "inputs": ("bad inputs", "inputs"),
+    "kills": ("commands interrupted by SIGKILL and started again", "interrupted_commands"),
+    "writers": ("outputs with two to four writers", "outputs"),
+    "disk": ("commands on a disk without enough room", "attempts"),
+    "damage": ("damaged files", "damaged_files"),
+}
+# A paragraph for each part, filled in with its figures.
+DETAILS = {
+    "inputs": "Bad inputs went to {commands} commands, {real_processes} of them to a fresh interpreter: "
+    "{refused} were refused with exit code 2, {still_valid} were still valid (or harmless), and "
+    "{runs_listed_as_failed} ended as failed runs that a sweep or a tuning lists. The slowest took "
+    "{slowest_seconds:.0f} seconds.",
+    "kills": "Kills: {kills} ({counts}), {at_steps_of_writing} of them at a step of writing a file, the others at a "
+    "random moment; {killed_more_than_once} commands were killed more than once.",
+    "writers": "Writers: {processes} processes of {names}; {finished} finished, {refused} were refused, "
+    "{refused_with_the_process} of those with the process that was writing.",
+    "disk": "Full disk ({how}): {number} commands; in {disk_was_full} of {attempts} attempts the room was not enough.",
+    "damage": "Damage: {files} files, each in {kinds_of_damage} ways; {refused} were refused, "
+    "{made_no_difference} made no difference.",
+}
+
+
 def section(content: Mapping[str, Any]) -> str:
     """The figures as Markdown, every number taken from the result."""
-    world = content["world"]
-    failures = content["failures"]
+    world, failures = content["world"], content["failures"]
+    parts = {name: content["parts"][name] for name in PARTS if name in content["parts"]}
     lines = [
         f"Campaign of {world['date']}, headwise {world['headwise']}, Python {world['python']}, "
         f"{world['cores']} cores, seed {content['seed']}: {len(failures)} "
@@ -26,82 +49,29 @@ def section(content: Mapping[str, Any]) -> str:
         "",
         "| part | tried | as promised | failures |",
         "|---|---|---|---|",
-        *(_row(*row) for row in _parts(content["parts"])),
-        "",
-        *_details(content["parts"]),
     ]
+    for name, part in parts.items():
+        title, key = PARTS[name]
+        lines.append(f"| {title} | {part[key]} | {part[key] - part['failures']} | {part['failures']} |")
+    for name, part in parts.items():
+        more: dict[str, Any] = {}
+        if name == "kills":
+            more["counts"] = ", ".join(f"{command} {count}" for command, count in part["by_command"].items())
+        if name in ("writers", "disk"):
+            more = {"names": ", ".join(part["commands"]), "number": len(part["commands"])}
+        lines += ["", DETAILS[name].format(**part, **more)]
+        if name == "inputs":
+            lines += ["", "| kind of input | inputs | refused | failures |", "|---|---|---|---|"]
+            rows = part["by_family"].items()
+            lines += [f"| {kind} | {row['inputs']} | {row['refused']} | {row['failures']} |" for kind, row in rows]
     if failures:
-        lines += ["", "Failures:", "", *(f"- {_failure(each)}" for each in failures[:SHOWN])]
+        lines += ["", "Failures:", ""]
+        for each in failures[:SHOWN]:
+            complaints = "; ".join(each["complaints"])
+            lines.append(f"- {each['part']} {each['number']}: `{each['name']}`, {each['what']}: {complaints}")
         if len(failures) > SHOWN:
             lines.append(f"- and {len(failures) - SHOWN} more in studies/results/reliability.json")
     return "\n".join(lines) + "\n"
-
-
-def _row(part: str, tried: int, failures: int) -> str:
-    return f"| {part} | {tried} | {tried - failures} | {failures} |"
-
-
-def _parts(parts: Mapping[str, Any]) -> list[tuple[str, int, int]]:
-    names = {
-        "inputs": ("bad inputs", "inputs"),
-        "kills": ("commands interrupted by SIGKILL and started again", "interrupted_commands"),
-        "writers": ("outputs with two to four writers", "outputs"),
-        "disk": ("commands on a disk without enough room", "attempts"),
-        "damage": ("damaged files", "damaged_files"),
-    }
-    return [(title, parts[name][key], parts[name]["failures"]) for name, (title, key) in names.items() if name in parts]
-
-
-def _details(parts: Mapping[str, Any]) -> list[str]:
-    lines = []
-    if "inputs" in parts:
-        each = parts["inputs"]
-        lines.append(
-            f"Bad inputs went to {each['commands']} commands, {each['real_processes']} of them to a fresh interpreter: "
-            f"{each['refused']} were refused with exit code 2, {each['still_valid']} were still valid (or harmless), "
-            f"and {each['runs_listed_as_failed']} ended as failed runs that a sweep or a tuning lists. The slowest "
-            f"took {each['slowest_seconds']:.0f} seconds."
-        )
-        lines += ["", "| kind of input | inputs | refused | failures |", "|---|---|---|---|"]
-        lines += [
-            f"| {name} | {row['inputs']} | {row['refused']} | {row['failures']} |"
-            for name, row in each["by_family"].items()
-        ]
-    if "kills" in parts:
-        each = parts["kills"]
-        commands = ", ".join(f"{name} {count}" for name, count in each["by_command"].items())
-        lines += [
-            "",
-            f"Kills: {each['kills']} ({commands}), {each['at_steps_of_writing']} of them at a step of writing a file, "
-            f"the others at a random moment; {each['killed_more_than_once']} commands were killed more than once.",
-        ]
-    if "writers" in parts:
-        each = parts["writers"]
-        lines += [
-            "",
-            f"Writers: {each['processes']} processes of {', '.join(each['commands'])}; {each['finished']} finished, "
-            f"{each['refused']} were refused, {each['refused_with_the_process']} of those with the process "
-            "that was writing.",
-        ]
-    if "disk" in parts:
-        each = parts["disk"]
-        lines += [
-            "",
-            f"Full disk ({each['how']}): {len(each['commands'])} commands; in {each['disk_was_full']} of "
-            f"{each['attempts']} attempts the room was not enough.",
-        ]
-    if "damage" in parts:
-        each = parts["damage"]
-        lines += [
-            "",
-            f"Damage: {each['files']} files, each in {each['kinds_of_damage']} ways; {each['refused']} were refused, "
-            f"{each['made_no_difference']} made no difference.",
-        ]
-    return lines
-
-
-def _failure(each: Mapping[str, Any]) -> str:
-    return f"{each['part']} {each['number']}: `{each['name']}`, {each['what']}: {'; '.join(each['complaints'])}"
 
 
 def failures(part: str, rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -12,8 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from campaign import bench
-from campaign.bad_bytes import damaged_file, damaged_recipe
+from campaign.bad_bytes import damaged_file, damaged_recipe, wrong_zip
 from campaign.bad_json import wrong_json
 from campaign.bad_models import wrong_model
 from campaign.bad_options import combination, missing_word, unknown_option, wrong_value
@@ -22,12 +21,9 @@ from campaign.bad_rankings import wrong_ranking
 from campaign.bad_recipes import wrong_change, wrong_recipe
 from campaign.bad_tables import wrong_table
 from campaign.bad_yaml import wrong_yaml
-from campaign.bad_zips import wrong_zip
-from campaign.case import BAD, OPEN, Case, Draw
-from campaign.commands import PATIENCE, SECONDS, Answer, command, real
+from campaign.commands import PATIENCE, SECONDS, Answer, Fork, command, fresh_box, give_up_rights, real
 from campaign.judge import drafts, judge, result, snapshot
-from campaign.orders import ORDERS, Order
-from campaign.rights import give_up_rights
+from campaign.orders import BAD, OPEN, ORDERS, Case, Draw, Order
 
 EVERY_REAL = 100  # one of so many inputs goes to a fresh interpreter
 
@@ -70,9 +66,7 @@ def draw(number: int, seed: int, benches: Path, box: Path) -> tuple[str, Order, 
     while True:
         name = chance.choices(names, weights)[0]
         order = chance.choice([each for each in ORDERS if FAMILIES[name].fits(each)])
-        shutil.rmtree(box, ignore_errors=True)
-        box.mkdir(parents=True)
-        bench.put(benches, box, order.needs)
+        fresh_box(benches, box, order.needs)
         case = FAMILIES[name].generate(Draw(chance, order, box))
         if case is None or any("\0" in word for word in case.words) or list(case.words) == list(order.words) == []:
             continue
@@ -81,44 +75,37 @@ def draw(number: int, seed: int, benches: Path, box: Path) -> tuple[str, Order, 
         return name, order, case
 
 
-def attempt(number: int, seed: int, benches: Path, place: Path, valid: Mapping[str, str]) -> dict[str, Any]:
-    """Draw an input, give it to its command, and judge what comes of it; `valid` has the result of every order."""
+def try_case(order: Order, case: Case, place: Path, *, valid: str | None, fresh: bool = False) -> tuple[Answer, Any]:
+    """Type a case in the box of a place, and judge what comes of it.
+
+    Args:
+        order: the valid order that the case was made from.
+        case: what is typed, and what may come of it.
+        place: folder of the box, of caches and of logs.
+        valid: the result of the valid order; if it is not known yet, the result is returned instead of complaints.
+        fresh: in a fresh interpreter instead of a fork.
+    """
     box, logs = place / "box", place / "logs"
-    name, order, case = draw(number, seed, benches, box)
     for folder in ("cache", "tmp"):
         shutil.rmtree(place / folder, ignore_errors=True)
     before = snapshot(box)
-    in_reality = number % EVERY_REAL == 0 and not (order.serves or case.without_rights)
-    answer = real(case.words, box, logs) if in_reality else _forked(order, case, box, logs)
-    complaints = judge(order, case.verdict, answer, before, snapshot(box), valid=valid[order.name], box=box)
+    if fresh:
+        answer = real(case.words, box, logs)
+    else:
+        rights = give_up_rights if case.without_rights else None
+        process = command(case.words, box, logs, before=rights, work=SECONDS)
+        if order.serves:
+            _stop_when_serving(process)
+        answer = process.answer()
+    if valid is None:
+        return answer, result(order, box, answer)
+    complaints = judge(order, case.verdict, answer, before, snapshot(box), valid=valid, box=box)
     complaints += [f"left in the folder for temporary files: {name}" for name in snapshot(place / "tmp")][:1]
     complaints += [f"left in the cache: {name}" for name in drafts(snapshot(place / "cache"))][:1]
-    _remove(box)
-    return {
-        "number": number,
-        "family": name,
-        "order": order.name,
-        "command": " ".join(order.command),
-        "what": case.what,
-        "verdict": case.verdict,
-        "real": in_reality,
-        "code": answer.code,
-        "seconds": round(answer.seconds, 3),
-        "complaints": complaints,
-        "words": [word[:200] for word in case.words] if complaints else None,
-        "stderr": answer.err[-600:] if complaints else None,
-    }
+    return answer, complaints
 
 
-def _forked(order: Order, case: Case, box: Path, logs: Path) -> Answer:
-    before = give_up_rights if case.without_rights else None
-    process = command(case.words, box, logs, before=before, work=SECONDS)
-    if order.serves:
-        stop_when_serving(process)
-    return process.answer()
-
-
-def stop_when_serving(process: Any) -> None:
+def _stop_when_serving(process: Fork) -> None:
     """A page that is served was a valid input: Ctrl-C ends it."""
     end = time.monotonic() + PATIENCE
     while process.poll() is None and time.monotonic() < end:
@@ -129,8 +116,30 @@ def stop_when_serving(process: Any) -> None:
         time.sleep(0.02)
 
 
-def _remove(box: Path) -> None:
-    shutil.rmtree(box, ignore_errors=True)
+def row_of(number: int, order: Order, case: Case, answer: Answer, complaints: list[str], **more: Any) -> dict[str, Any]:
+    """The result of a case as a row."""
+    return {
+        "number": number,
+        "order": order.name,
+        "command": " ".join(order.command),
+        "what": case.what,
+        "verdict": case.verdict,
+        "code": answer.code,
+        "seconds": round(answer.seconds, 3),
+        "complaints": complaints,
+        "words": [word[:200] for word in case.words] if complaints else None,
+        "stderr": answer.err[-600:] if complaints else None,
+        **more,
+    }
+
+
+def attempt(number: int, seed: int, benches: Path, place: Path, valid: Mapping[str, str]) -> dict[str, Any]:
+    """Draw an input, give it to its command, and judge what comes of it; `valid` has the result of every order."""
+    name, order, case = draw(number, seed, benches, place / "box")
+    fresh = number % EVERY_REAL == 0 and not (order.serves or case.without_rights)
+    answer, complaints = try_case(order, case, place, valid=valid[order.name], fresh=fresh)
+    shutil.rmtree(place / "box", ignore_errors=True)
+    return row_of(number, order, case, answer, complaints, family=name, real=fresh)
 
 
 def valid_order(number: int, benches: Path, place: Path) -> dict[str, Any]:
@@ -141,15 +150,11 @@ def valid_order(number: int, benches: Path, place: Path) -> dict[str, Any]:
         return row
     results = []
     for _ in range(2):
-        box = place / "box"
-        for folder in (box, place / "cache", place / "tmp"):
-            shutil.rmtree(folder, ignore_errors=True)
-        box.mkdir(parents=True)
-        bench.put(benches, box, order.needs)
-        answer = _forked(order, Case(order.words, "", OPEN), box, place / "logs")
+        fresh_box(benches, place / "box", order.needs)
+        answer, found = try_case(order, Case(order.words, "", OPEN), place, valid=None)
         if answer.code != 0:
             row["complaints"] = [f"the valid order {order.name} ended with {answer.code}: {answer.err[-300:]}"]
-        results.append(result(order, box, answer))
+        results.append(found)
     if results[0] != results[1]:
         row["complaints"].append(f"the valid order {order.name} gave two results")
     return {**row, "result": results[0]}
@@ -174,10 +179,12 @@ def summary(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
 
 
 def _by(rows: Sequence[dict[str, Any]], key: str) -> dict[str, dict[str, int]]:
-    found: dict[str, dict[str, int]] = {}
-    for row in rows:
-        each = found.setdefault(row[key], {"inputs": 0, "refused": 0, "failures": 0})
-        each["inputs"] += 1
-        each["refused"] += row["code"] == 2
-        each["failures"] += bool(row["complaints"])
-    return dict(sorted(found.items()))
+    groups = {name: [row for row in rows if row[key] == name] for name in sorted({row[key] for row in rows})}
+    return {
+        name: {
+            "inputs": len(group),
+            "refused": sum(row["code"] == 2 for row in group),
+            "failures": sum(bool(row["complaints"]) for row in group),
+        }
+        for name, group in groups.items()
+    }

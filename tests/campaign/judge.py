@@ -10,9 +10,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from campaign.case import BAD, SAME
 from campaign.commands import Answer
-from campaign.orders import Order
+from campaign.orders import BAD, SAME, Order
 
 Files = dict[str, str]
 
@@ -68,11 +67,12 @@ def judge(
         return ["it hangs"]
     if answer.code < 0:
         return [f"it was ended by signal {-answer.code}"]
-    found = _wrong_words(answer)
+    found = ["a traceback"] if "Traceback (most recent call last)" in answer.err else []
+    if match := re.search(r"headwise: unexpected (\w+)", answer.err):
+        found.append(f"unexpected {match[1]}")
     if answer.code == REFUSED:
-        found += _wrong_refusal(answer)
         free = (*order.caches, *(order.writes if order.continues else ()))
-        found += _changes(_outside(before, free), _outside(after, free))
+        found += _wrong_refusal(answer) + _changes(_outside(before, free), _outside(after, free))
     elif answer.code == 0:
         found += _wrong_success(order, verdict, answer, before, after)
         # A command may do without a damaged file if it says so.
@@ -83,36 +83,21 @@ def judge(
     return found
 
 
-def _wrong_words(answer: Answer) -> list[str]:
-    found = []
-    if "Traceback (most recent call last)" in answer.err:
-        found.append("a traceback")
-    if match := re.search(r"headwise: unexpected (\w+)", answer.err):
-        found.append(f"unexpected {match[1]}")
-    return found
-
-
 def _wrong_refusal(answer: Answer) -> list[str]:
-    found = []
     lines = [line for line in answer.err.splitlines() if line.strip()]
-    if lines and lines[0].startswith(("Usage: ", "Error: ")):
-        if [line.startswith("Error: ") for line in lines].index(True) != len(lines) - 1:
-            found.append("a mistake in the command line without one sentence")
-    elif not lines:
-        found.append("no sentence")
-    elif not lines[-1].startswith("headwise: "):
-        found.append("the last line is not of headwise")
-    elif sum(line.startswith("headwise: ") for line in lines) > 1:
-        found.append("more than one line")
-    if any(LIBRARY.search(line) for line in lines):
-        found.append("a warning of a library")
-    if any(len(line) > LONGEST for line in lines):
-        found.append("a sentence without end")
-    if answer.out.strip():
-        found.append("a result beside the error")
-    if "\x1b" in answer.err or "\0" in answer.err:
-        found.append("control characters in the sentence")
-    return found
+    usage = bool(lines) and lines[0].startswith(("Usage: ", "Error: "))
+    wrong = {
+        "no sentence": not lines,
+        "a mistake in the command line without one sentence": usage
+        and [place for place, line in enumerate(lines) if line.startswith("Error: ")] != [len(lines) - 1],
+        "the last line is not of headwise": not usage and bool(lines) and not lines[-1].startswith("headwise: "),
+        "more than one line": not usage and sum(line.startswith("headwise: ") for line in lines) > 1,
+        "a warning of a library": any(LIBRARY.search(line) for line in lines),
+        "a sentence without end": any(len(line) > LONGEST for line in lines),
+        "a result beside the error": bool(answer.out.strip()),
+        "control characters in the sentence": "\x1b" in answer.err or "\0" in answer.err,
+    }
+    return [complaint for complaint, holds in wrong.items() if holds]
 
 
 def _changes(before: Files, after: Files) -> list[str]:
@@ -129,26 +114,19 @@ def _wrong_success(order: Order, verdict: str, answer: Answer, before: Files, af
     if verdict == BAD:
         return ["a wrong input was accepted"]
     found = [f"left behind: {name}" for name in drafts(after) if name not in before][:1]
-    kept = _outside(before, order.caches)
-    # A link that was named as output is replaced.
-    changed = [name for name in kept if before[name] != after.get(name) and not before[name].startswith("link to")]
-    found += [f"changed: {name}" for name in changed if not _inside(name, (*order.writes, *_outputs(answer)))][:1]
+    said = re.findall(r"saved in (\S+)", answer.out) + re.findall(r'"(?:output|file)": "([^"]+)"', answer.out)
+    for name, content in _outside(before, order.caches).items():
+        # A link that was named as output is replaced.
+        if content != after.get(name) and not content.startswith("link to"):
+            places = (*order.writes, *said)
+            if not any(f"{name}/".startswith(f"{each}/") or each.startswith(f"{name}/") for each in places):
+                return [*found, f"changed: {name}"]
     return found
 
 
 def _outside(files: Files, folders: tuple[str, ...]) -> Files:
-    return {
-        name: content for name, content in files.items() if not name.startswith(tuple(f"{each}/" for each in folders))
-    }
-
-
-def _outputs(answer: Answer) -> list[str]:
-    """Files that a command says it has written."""
-    return re.findall(r"saved in (\S+)", answer.out) + re.findall(r'"(?:output|file)": "([^"]+)"', answer.out)
-
-
-def _inside(name: str, places: tuple[str, ...]) -> bool:
-    return any(name == place or name.startswith(f"{place}/") or place.startswith(f"{name}/") for place in places)
+    inside = tuple(f"{each}/" for each in folders)
+    return {name: content for name, content in files.items() if not name.startswith(inside)}
 
 
 def drafts(files: Mapping[str, str]) -> list[str]:

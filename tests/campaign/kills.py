@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import os
 import random
-import re
 import shutil
 import signal
 import sys
@@ -13,61 +11,52 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from campaign import bench
-from campaign.commands import Answer, Fork, command
-from campaign.jobs import JOBS, KILLED, Job, differences, outcome
-from campaign.judge import drafts, snapshot
+import psutil
 
-MOST_KILLS = 3  # of one attempt
+from campaign import jobs
+from campaign.commands import Fork, command, fresh_box
+from campaign.jobs import JOBS, KILLED, PATIENCE, Job, wrong_end
+
 ATTEMPTS = 8  # to meet a process before it ends
-PATIENCE = 300.0
 ORPHANS = 30.0  # seconds after which nobody may be at work any more
 WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT
-ALREADY = re.compile(r"exists already|--overwrite|already analy[sz]ed")
 EVENTS = {"os.rename", "os.remove", "os.mkdir", "os.rmdir", "os.truncate", "os.link", "sqlite3.connect"}
 
 
 def reference(number: int, benches: Path, place: Path) -> dict[str, Any]:
     """A job that nobody disturbs: its outcome, how long it takes, and how many steps of writing it has."""
     job = JOBS[number]
-    box = _fresh(job, benches, place / "box")
-    counts = place / "counts"
+    box, counts = fresh_box(benches, place / "box", job.needs), place / "counts"
     counts.unlink(missing_ok=True)
-    process = command(job.words, box, place / "logs", before=lambda: _watch(box, counts=counts))
-    answer = process.answer(PATIENCE)
-    row: dict[str, Any] = {"number": number, "job": job.name, "complaints": []}
-    if answer.code != 0:
-        row["complaints"] = [f"the job {job.name} ended with {answer.code}: {answer.err[-300:]}"]
-    return {
-        **row,
-        "outcome": dict(outcome(job, box)),
-        "seconds": answer.seconds,
-        "steps": len(counts.read_text()) if counts.is_file() else 0,
-    }
+    answer = command(job.words, box, place / "logs", before=lambda: _watch(box, counts=counts)).answer(PATIENCE)
+    steps = len(counts.read_text()) if counts.is_file() else 0
+    return jobs.reference(number, job, box, answer, steps=steps)
 
 
 def attempt(number: int, seed: int, benches: Path, place: Path, known: Mapping[str, Any]) -> dict[str, Any]:
     """Kill a job once or several times, let it come to its end, and compare."""
     chance = random.Random(f"{seed}/kill/{number}")
-    job = _job(number)
-    box = _fresh(job, benches, place / "box")
-    whole, kills, complaints = known[job.name], [], []
+    # Every command in turn, and of train every kind in turn.
+    same = [job for job in JOBS if job.words[0] == KILLED[number % len(KILLED)]]
+    job = same[number // len(KILLED) % len(same)]
+    box = fresh_box(benches, place / "box", job.needs)
+    whole, kills = known[job.name], []
     planned = 1 + (chance.random() < 0.3) + (chance.random() < 0.1)
     for _ in range(ATTEMPTS):
         if len(kills) == planned:
             break
         how = _kill_once(job, box, place, chance, whole)
-        if how is None:  # it came to its end before
-            if kills:
-                break
-            box = _fresh(job, benches, place / "box")
-        else:
+        if how is not None:
             kills.append(how)
-    if not kills:
-        complaints.append("no moment to kill it")
+        elif kills:  # it came to its end before
+            break
+        else:
+            box = fresh_box(benches, place / "box", job.needs)
+    complaints = [] if kills else ["no moment to kill it"]
     answer = command(job.again(box), box, place / "logs").answer(PATIENCE)
     complaints += wrong_end(job, box, answer, whole["outcome"])
     return {
@@ -78,29 +67,6 @@ def attempt(number: int, seed: int, benches: Path, place: Path, known: Mapping[s
         "complaints": complaints,
         "stderr": answer.err[-600:] if complaints else None,
     }
-
-
-def wrong_end(job: Job, box: Path, answer: Answer, whole: Mapping[str, Any]) -> list[str]:
-    """What is wrong with a job after its last start."""
-    done = answer.code == 2 and ALREADY.search(answer.err)  # the kill came after its last step
-    if answer.code != 0 and not done:
-        return [f"it ended with {answer.code} when it was started again"]
-    found = [f"differs from the reference: {name}" for name in differences(outcome(job, box), whole)]
-    found += [f"left behind: {name}" for name in drafts(snapshot(box))][:1]
-    return found + (["a traceback"] if "Traceback (most recent" in answer.err else [])
-
-
-def _job(number: int) -> Job:
-    """Every command in turn, and of train every kind in turn."""
-    jobs = [job for job in JOBS if job.words[0] == KILLED[number % len(KILLED)]]
-    return jobs[number // len(KILLED) % len(jobs)]
-
-
-def _fresh(job: Job, benches: Path, box: Path) -> Path:
-    shutil.rmtree(box, ignore_errors=True)
-    box.mkdir(parents=True)
-    bench.put(benches, box, job.needs)
-    return box
 
 
 def _kill_once(job: Job, box: Path, place: Path, chance: random.Random, whole: Mapping[str, Any]) -> str | None:
@@ -126,50 +92,23 @@ def _kill_once(job: Job, box: Path, place: Path, chance: random.Random, whole: M
 
 
 def _kill(process: Fork, target: str) -> None:
-    children = _children(process.pid) if target != "main" and process.poll() is None else []
+    children = []
+    if target != "main" and process.poll() is None:
+        children = sorted(psutil.Process(process.pid).children(), key=lambda child: child.pid)
     if target != "worker":
         process.send(signal.SIGKILL)
     for child in children[: 1 if target == "worker" else None]:
-        try:
-            os.kill(child, signal.SIGKILL)
-        except ProcessLookupError:
-            pass
-
-
-def _children(parent: int) -> list[int]:
-    found = []
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdecimal():
-            try:
-                fields = (entry / "stat").read_text().rpartition(")")[2].split()
-            except OSError:
-                continue
-            if int(fields[1]) == parent:
-                found.append(int(entry.name))
-    return sorted(found)
+        with suppress(psutil.NoSuchProcess):
+            child.kill()
 
 
 def _wait_for_orphans(place: Path) -> None:
     """Wait until the processes that a killed one had started have ended, as they must without help."""
-    end = time.monotonic() + ORPHANS
-    mark = f"TMPDIR={place / 'tmp'}".encode()
-    while _at_work(mark):
+    end, own = time.monotonic() + ORPHANS, str(place / "tmp")
+    while any((each.info["environ"] or {}).get("TMPDIR") == own for each in psutil.process_iter(["environ"])):
         if time.monotonic() > end:
             raise RuntimeError(f"processes are still at work {ORPHANS:.0f} seconds after the kill of their parent")
         time.sleep(0.05)
-
-
-def _at_work(mark: bytes) -> list[int]:
-    """Processes that were started with this in their environment."""
-    found = []
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdecimal():
-            try:
-                if mark in (entry / "environ").read_bytes().split(b"\0"):
-                    found.append(int(entry.name))
-            except OSError:
-                continue
-    return found
 
 
 # -- in the process ----------------------------------------------------------------------------------------------------
@@ -249,7 +188,7 @@ def _watch_writers(note: Callable[..., None]) -> None:
     os.fsync = noted
 
 
-def summary(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
+def summary(rows: Sequence[dict[str, Any]], known: Mapping[str, Any]) -> dict[str, Any]:
     """Figures of many kills."""
     by_command: Counter[str] = Counter()
     for row in rows:
@@ -263,8 +202,3 @@ def summary(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
         "by_command": dict(by_command),
         "failures": sum(bool(row["complaints"]) for row in rows),
     }
-
-
-def as_known(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """References by the name of their job, as plain data."""
-    return {row["job"]: json.loads(json.dumps(row)) for row in rows}

@@ -1,15 +1,14 @@
-"""The options of every command, read from the functions that the command line is made of."""
+"""The options of every command, as the command line declares them."""
 
 from __future__ import annotations
 
-import inspect
-import types
 import typing
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
-from pathlib import Path
 from typing import Any
+
+import typer
 
 
 @dataclass(frozen=True)
@@ -32,38 +31,19 @@ def commands() -> dict[tuple[str, ...], tuple[Option, ...]]:
     """Every command by its name, with its options."""
     from headwise.cli.main import app
 
-    return dict(_commands(app))
+    return dict(_commands(typer.main.get_command(app), ()))
 
 
-def _commands(app: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], tuple[Option, ...]]]:
-    for each in app.registered_commands:
-        name = each.name or each.callback.__name__.replace("_", "-")
-        yield (*path, name), tuple(_options(each.callback))
-    for group in app.registered_groups:
-        yield from _commands(group.typer_instance, (*path, group.name))
+def _commands(group: Any, before: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], tuple[Option, ...]]]:
+    for name, command in group.commands.items():
+        if hasattr(command, "commands"):
+            yield from _commands(command, (*before, name))
+        else:
+            yield (*before, name), tuple(_option(each) for each in command.params if each.name != "help")
 
 
-def _options(function: Any) -> Iterator[Option]:
-    hints = typing.get_type_hints(function, include_extras=True)
-    for name, parameter in inspect.signature(function).parameters.items():
-        base, *extras = typing.get_args(hints[name]) if hasattr(hints[name], "__metadata__") else (hints[name],)
-        info = extras[0] if extras else None
-        argument = type(info).__name__ == "ArgumentInfo"
-        # In an annotation the first name stands where a default would.
-        names = (getattr(info, "default", None), *(getattr(info, "param_decls", None) or ()))
-        declared = tuple(flag for flag in names if isinstance(flag, str) and flag.startswith("-"))
-        flags = () if argument else declared or (f"--{name.replace('_', '-')}",)
-        kind, many = _kind(base)
-        flags = tuple(flag.partition("/")[0] for flag in flags)
-        required = parameter.default is inspect.Parameter.empty
-        yield Option(name, flags, kind, many, required, getattr(info, "min", None), getattr(info, "max", None))
-
-
-def _kind(hint: Any) -> tuple[type, bool]:
-    """The type of one value, and whether there may be several."""
-    parts = [part for part in typing.get_args(hint) if part is not types.NoneType]
-    if isinstance(hint, types.UnionType):
-        return _kind(parts[0])
-    if typing.get_origin(hint) is list:
-        return parts[0], True
-    return hint if hint in (str, int, float, bool, Path) else str, False
+def _option(each: Any) -> Option:
+    hint = each.type_descriptor.annotation  # str, or list[str]
+    flags = tuple(each.opts) if each.param_type_name == "option" else ()
+    kind = typing.get_args(hint)[0] if typing.get_origin(hint) is list else hint
+    return Option(each.name, flags, kind, each.multiple or each.nargs == -1, each.required, each.min, each.max)

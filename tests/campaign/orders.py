@@ -1,13 +1,24 @@
-"""A valid order for every command, and several for some: what bad inputs are made from."""
+"""A valid order for every command, and several for some, and the bad inputs that are made from them."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import random
+import shlex
+from dataclasses import dataclass, field
+from pathlib import Path
 
 from campaign.options import commands
 
-PAIRS = ("--data", "pairs")
-RANKING = ("rerank", "reranker", "--candidates", "many.trec", "--collection", "library", "--output", "out/run.trec")
+RANKING = "rerank reranker --candidates many.trec --collection library --output"
+OUTPUTS = ("--output", "-o", "--out", "--html", "--per-query")
+
+# What a command may do with an input.
+BAD = "bad"
+"""It is wrong: the command must refuse it with exit code 2."""
+SAME = "same"
+"""It may be wrong in a place that does not matter: refused, or the same result as with the valid input."""
+OPEN = "open"
+"""It may be another valid input: refused, or done."""
 
 
 @dataclass(frozen=True)
@@ -16,7 +27,7 @@ class Order:
 
     name: str
     words: tuple[str, ...]
-    needs: tuple[str, ...]
+    needs: tuple[str, ...] = ()
     writes: tuple[str, ...] = ()
     """Where it writes: folders and files in the box."""
     recipe: str | None = None
@@ -29,290 +40,261 @@ class Order:
     """Patterns of other files that it reads."""
     caches: tuple[str, ...] = ()
     """Folders of what can be computed again: damage there may be repaired."""
-    dry: bool = False
-    """It plans only, and needs no data."""
-    continues: bool = False
-    """It continues what is in its output, and may get further before it meets what is wrong."""
-    serves: bool = False
-    """It runs until Ctrl-C."""
-    failed_runs: bool = False
-    """It may end with 1: some of its runs failed, and it lists them."""
+    flags: tuple[str, ...] = ()
 
     @property
     def command(self) -> tuple[str, ...]:
         """Its name on the command line."""
         return self.words[: 2 if self.words[0] in ("heads", "data", "knowledge") else 1]
 
+    @property
+    def dry(self) -> bool:
+        """Whether it plans only, and needs no data."""
+        return "--dry-run" in self.words
 
-def _train(name: str, recipe: str, *needs: str, data: str = "pairs") -> Order:
-    words = ("train", f"{recipe}.yaml", "--data", data, "--output", "out")
-    tables = tuple(f"{data}/{split}.tsv" for split in ("train", "validation", "test")) if data == "pairs" else ()
-    if recipe == "joint":
-        tables = ("several/agree/train.tsv", "several/score/train.tsv", "several/type/validation.tsv")
-    return Order(
-        name,
-        words,
-        (f"{recipe}.yaml", "encoder", *needs),
-        ("out",),
-        recipe=f"{recipe}.yaml",
-        tables=tables,
-        runs=("encoder",),
-        reads=("papers/*", "papers/qrels/*") if recipe == "retrieval" else (),
-    )
+    @property
+    def continues(self) -> bool:
+        """Whether it continues what is in its output, and may get further before it meets what is wrong."""
+        return "continues" in self.flags
 
+    @property
+    def serves(self) -> bool:
+        """Whether it runs until Ctrl-C."""
+        return self.command == ("explore",)
 
-def _heads(kind: str, *more: str, reads: str | None = None) -> Order:
-    writes = tuple(f"joint/heads/{kind}.{ending}" for ending in ("json", "csv", "safetensors"))
-    read = () if reads is None else (f"joint/heads/{reads}.*",)
-    return Order(
-        f"heads-{kind}", ("heads", kind, "joint", "--overwrite", *more), ("joint",), writes, runs=("joint",), reads=read
-    )
+    @property
+    def failed_runs(self) -> bool:
+        """Whether it may end with 1: some of its runs failed, and it lists them."""
+        return self.command[0] in ("sweep", "tune") and not self.dry
 
 
-def _figure(kind: str, *runs: str) -> Order:
-    reads = tuple(f"{run}/analysis/*" for run in runs)
-    return Order(f"figure-{kind}", ("figure", kind, *runs, "-o", "out.png"), runs, ("out.png",), runs=runs, reads=reads)
+@dataclass(frozen=True)
+class Case:
+    """A command, typed in the folder where its input lies."""
+
+    words: tuple[str, ...]
+    what: str
+    verdict: str
+    without_rights: bool = False
+    """Typed by somebody who may not write everywhere, as the administrator may."""
 
 
-def _retrieve(collection: str, reads: str, *more: str) -> Order:
-    words = ("retrieve", collection, "--output", "out.trec", *more)
-    return Order(f"retrieve-{collection}", words, (collection,), ("out.trec",), reads=(reads,))
+@dataclass
+class Draw:
+    """What a generator of bad inputs works with: seeded chance, a valid order, and a box with its input."""
+
+    chance: random.Random
+    order: Order
+    box: Path
+    words: list[str] = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Begin with the valid words."""
+        self.words = list(self.order.words)
+
+    def case(self, what: str, verdict: str, *, without_rights: bool = False) -> Case:
+        """The case as it stands now."""
+        return Case(tuple(self.words), what, verdict, without_rights)
+
+    def pick(self, patterns: tuple[str, ...]) -> Path | None:
+        """One of the files that the patterns name, if there is any."""
+        found = sorted({path for pattern in patterns for path in self.box.glob(pattern) if path.is_file()})
+        return self.chance.choice(found) if found else None
+
+    def name(self, path: Path) -> str:
+        """A file as one would type it."""
+        return path.relative_to(self.box).as_posix()
 
 
-RERANK = ("rerank", "reranker", "--candidates", "candidates.trec", "--collection", "papers", "--output", "out.trec")
-PAPERS = ("papers/*", "papers/qrels/*")
+def _order(
+    name: str,
+    typed: str,
+    *,
+    also: str = "",
+    writes: str | None = None,
+    recipe: str | None = None,
+    tables: str = "",
+    runs: str = "",
+    reads: str = "",
+    caches: str = "",
+    flags: str = "",
+) -> Order:
+    """An order; it needs what it reads and what is named in `also`, and writes its outputs if nothing else is said."""
+    words = tuple(shlex.split(typed))
+    outputs = [words[place + 1] for place, word in enumerate(words) if word in OUTPUTS and "--dry-run" not in words]
+    parts = (also, recipe or "", tables, runs, reads, caches)
+    needs = dict.fromkeys(each.partition("/")[0] for part in parts for each in part.split())
+    lists = [tuple(part.split()) for part in (tables, runs, reads, caches, flags)]
+    return Order(name, words, tuple(needs), tuple(outputs if writes is None else writes.split()), recipe, *lists)
+
+
+def _train(name: str, recipe: str, data: str, **more: str) -> Order:
+    recipe = f"{recipe}.yaml"
+    return _order(name, f"train {recipe} --data {data} --output out", recipe=recipe, runs="encoder", **more)
+
+
+def _heads(kind: str, options: str, reads: str = "") -> Order:
+    writes = " ".join(f"joint/heads/{kind}.{ending}" for ending in ("json", "csv", "safetensors"))
+    typed = f"heads {kind} joint --overwrite {options}"
+    return _order(f"heads-{kind}", typed, writes=writes, runs="joint", reads=reads)
+
+
+PAIRS = "pairs/train.tsv pairs/validation.tsv pairs/test.tsv"
+SEVERAL = "several/agree/train.tsv several/score/train.tsv several/type/validation.tsv"
+PAPERS = "papers/* papers/qrels/*"
+SWEPT = "swept/*.json swept/runs/* swept/sweeps/*"
+STOPPED = "stopped/* stopped/unfinished/* stopped/unfinished/*/*"
+KNOWLEDGE = "knowing.yaml --data pairs --workers 1"
+RATES = "--vary 'training.learning_rate=[3e-3, 1e-3]'"
 
 ORDERS: tuple[Order, ...] = (
-    _train("train", "recipe", "pairs"),
-    _train("train-guided", "guided", "pairs"),
-    _train("train-ssa", "ssa", "pairs"),
-    _train("train-knowledge", "knowing", "pairs"),
-    _train("train-joint", "joint", "several", data="several"),
-    _train("train-retrieval", "retrieval", "papers", data="."),
-    Order(
+    _train("train", "recipe", "pairs", tables=PAIRS),
+    _train("train-guided", "guided", "pairs", tables=PAIRS),
+    _train("train-ssa", "ssa", "pairs", tables=PAIRS),
+    _train("train-knowledge", "knowing", "pairs", tables=PAIRS),
+    _train("train-joint", "joint", "several", tables=SEVERAL),
+    _train("train-retrieval", "retrieval", ".", reads=PAPERS),
+    _order(
         "train-vectors",
-        ("train", "vectors.yaml", *PAIRS, "--output", "out"),
-        ("vectors.yaml", "encoder", "pairs", "vectors.zip"),
-        ("out",),
+        "train vectors.yaml --data pairs --output out",
         recipe="vectors.yaml",
-        reads=("vectors.zip",),
+        reads="vectors.zip",
+        also="encoder pairs",
     ),
-    Order(
+    _order(
         "train-resume",
-        ("train", "long.yaml", *PAIRS, "--output", "stopped", "--resume"),
-        ("long.yaml", "encoder", "pairs", "stopped"),
-        ("stopped",),
+        "train long.yaml --data pairs --output stopped --resume",
         recipe="long.yaml",
-        tables=("pairs/train.tsv",),
-        reads=("stopped/*", "stopped/unfinished/*", "stopped/unfinished/*/*"),
-        continues=True,
+        tables="pairs/train.tsv",
+        reads=STOPPED,
+        also="encoder",
+        flags="continues",
     ),
-    Order("evaluate", ("evaluate", "plain", *PAIRS), ("plain", "pairs"), tables=("pairs/test.tsv",), runs=("plain",)),
-    Order("evaluate-joint", ("evaluate", "joint"), ("joint",), runs=("joint",)),
-    Order(
-        "predict",
-        ("predict", "plain", "--input", "texts.tsv", "--output", "out.tsv"),
-        ("plain", "texts.tsv"),
-        ("out.tsv",),
-        tables=("texts.tsv",),
-        runs=("plain",),
-    ),
-    Order(
-        "tokens",
-        ("tokens", "supervised", "--text", "a red cat", "--pair", "the dog", "--html", "out.html"),
-        ("supervised",),
-        ("out.html",),
-        runs=("supervised",),
-    ),
-    Order("export", ("export", "plain", "--output", "out"), ("plain",), ("out",), runs=("plain",)),
-    Order(
-        "export-joint", ("export", "joint", "--task", "agree", "--output", "out"), ("joint",), ("out",), runs=("joint",)
-    ),
-    Order("list", ("list", "recipes"), ()),
-    Order("doctor", ("doctor", "encoder", "--length", "24"), ("encoder",), runs=("encoder",)),
-    Order(
-        "retrieve",
-        ("retrieve", "papers", "--output", "out.trec", "--per-query", "out.json"),
-        ("papers",),
-        ("out.trec", "out.json"),
-        reads=PAPERS,
-    ),
-    _retrieve("papers.zip", "papers.zip"),
-    _retrieve("scifact", "scifact/*", "--split", "train"),
-    _retrieve("genres", "genres/*", "--split", "train"),
-    Order(
+    _order("evaluate", "evaluate plain --data pairs", tables="pairs/test.tsv", runs="plain"),
+    _order("evaluate-joint", "evaluate joint", runs="joint"),
+    _order("predict", "predict plain --input texts.tsv --output out.tsv", tables="texts.tsv", runs="plain"),
+    _order("tokens", "tokens supervised --text 'a red cat' --pair 'the dog' --html out.html", runs="supervised"),
+    _order("export", "export plain --output out", runs="plain"),
+    _order("export-joint", "export joint --task agree --output out", runs="joint"),
+    _order("list", "list recipes"),
+    _order("doctor", "doctor encoder --length 24", runs="encoder"),
+    _order("retrieve", "retrieve papers --output out.trec --per-query out.json", reads=PAPERS),
+    _order("retrieve-papers.zip", "retrieve papers.zip --output out.trec", reads="papers.zip"),
+    _order("retrieve-scifact", "retrieve scifact --output out.trec --split train", reads="scifact/*"),
+    _order("retrieve-genres", "retrieve genres --output out.trec --split train", reads="genres/*"),
+    _order(
         "rerank",
-        RERANK,
-        ("reranker", "candidates.trec", "papers"),
-        ("out.trec",),
-        runs=("reranker",),
-        reads=("candidates.trec", *PAPERS),
+        "rerank reranker --candidates candidates.trec --collection papers --output out.trec",
+        runs="reranker",
+        reads=f"candidates.trec {PAPERS}",
     ),
-    Order(
+    _order(
         "rerank-resume",
-        (*RANKING[:-1], "partial/run.trec"),
-        ("reranker", "many.trec", "library", "partial"),
-        ("partial",),
-        runs=("reranker",),
-        reads=("partial/*",),
-        continues=True,
+        f"{RANKING} partial/run.trec",
+        writes="partial",
+        runs="reranker",
+        reads="partial/*",
+        also="many.trec library",
+        flags="continues",
     ),
-    Order(
+    _order(
         "retrieve-cached",
-        ("retrieve", "papers", "--cache", "cache", "--output", "out.trec"),
-        ("papers", "cache"),
-        ("out.trec",),
-        reads=("cache/retrieval/*/*",),
-        caches=("cache",),
+        "retrieve papers --cache cache --output out.trec",
+        reads="cache/retrieval/*/*",
+        caches="cache",
+        also="papers",
     ),
-    Order(
+    _order(
         "score",
-        ("score", "candidates.trec", "bm25.trec", "--qrels", "qrels.txt", "--per-query", "out.json"),
-        ("candidates.trec", "bm25.trec", "qrels.txt"),
-        ("out.json",),
-        reads=("candidates.trec", "bm25.trec", "qrels.txt"),
+        "score candidates.trec bm25.trec --qrels qrels.txt --per-query out.json",
+        reads="candidates.trec bm25.trec qrels.txt",
     ),
-    Order(
-        "search",
-        ("search", "reranker", "the cat", "--collection", "papers", "--explain"),
-        ("reranker", "papers"),
-        runs=("reranker",),
-        reads=PAPERS,
-    ),
-    Order(
+    _order("search", "search reranker 'the cat' --collection papers --explain", runs="reranker", reads=PAPERS),
+    _order(
         "sweep",
-        ("sweep", "sweep.yaml", *PAIRS, "--output", "swept", "--workers", "1"),
-        ("sweep.yaml", "pairs", "encoder", "swept"),
-        ("swept",),
+        "sweep sweep.yaml --data pairs --output swept --workers 1",
         recipe="sweep.yaml",
-        reads=("swept/*.json", "swept/runs/*", "swept/sweeps/*"),
-        failed_runs=True,
+        reads=SWEPT,
+        also="pairs encoder",
     ),
-    Order(
+    _order(
         "sweep-dry",
-        ("sweep", "sweep.yaml", *PAIRS, "--output", "out", "--dry-run"),
-        ("sweep.yaml", "pairs", "encoder"),
+        "sweep sweep.yaml --data pairs --output out --dry-run",
         recipe="sweep.yaml",
-        dry=True,
+        also="pairs encoder",
     ),
-    Order(
+    _order(
         "tune",
-        ("tune", "recipe.yaml", *PAIRS, "--output", "tuned", "--vary", "training.learning_rate=[3e-3, 1e-3]"),
-        ("recipe.yaml", "pairs", "encoder", "tuned"),
-        ("tuned",),
+        f"tune recipe.yaml --data pairs --output tuned {RATES}",
         recipe="recipe.yaml",
-        reads=("tuned/*", "tuned/runs/*"),
-        failed_runs=True,
+        reads="tuned/* tuned/runs/*",
+        also="pairs encoder",
     ),
-    Order(
+    _order(
         "tune-dry",
-        ("tune", "guided.yaml", *PAIRS, "--output", "out", "--dry-run"),
-        ("guided.yaml", "pairs", "encoder"),
+        "tune guided.yaml --data pairs --output out --dry-run",
         recipe="guided.yaml",
-        dry=True,
+        also="pairs encoder",
     ),
-    Order(
-        "compare-sweep",
-        ("compare", "swept", "--output", "out.md", "--resamples", "100"),
-        ("swept",),
-        ("out.md",),
-        reads=("swept/*.json", "swept/runs/*", "swept/sweeps/*"),
+    _order("compare-sweep", "compare swept --output out.md --resamples 100", reads=SWEPT),
+    _order("compare-runs", "compare plain guided --by guides --resamples 100", reads="plain/*.json guided/*.json"),
+    *(
+        _order(
+            f"figure-{kind}",
+            f"figure {kind} {runs} -o out.png",
+            runs=runs,
+            reads=" ".join(f"{run}/analysis/*" for run in runs.split()),
+        )
+        for kind, runs in {"heatmap": "plain guided", "pca": "plain", "curves": "plain guided"}.items()
     ),
-    Order(
-        "compare-runs",
-        ("compare", "plain", "guided", "--by", "guides", "--resamples", "100"),
-        ("plain", "guided"),
-        reads=("plain/*.json", "guided/*.json"),
-    ),
-    _figure("heatmap", "plain", "guided"),
-    _figure("pca", "plain"),
-    _figure("curves", "plain", "guided"),
-    Order(
-        "figure-layers",
-        ("figure", "layers", "layers", "-o", "out.svg"),
-        ("layers",),
-        ("out.svg",),
-        reads=("layers/*.json", "layers/runs/*", "layers/sweeps/*"),
-    ),
-    Order(
-        "figure-dissociation",
-        ("figure", "dissociation", "joint", "-o", "out.png"),
-        ("joint",),
-        ("out.png",),
-        runs=("joint",),
-        reads=("joint/heads/*",),
-    ),
-    Order(
-        "analyze",
-        ("analyze", "bare-plain", "--keep", "2", "--limit", "4"),
-        ("bare-plain",),
-        ("bare-plain/analysis",),
-        runs=("bare-plain",),
-    ),
-    Order(
+    _order("figure-layers", "figure layers layers -o out.svg", reads=SWEPT.replace("swept", "layers")),
+    _order("figure-dissociation", "figure dissociation joint -o out.png", runs="joint", reads="joint/heads/*"),
+    _order("analyze", "analyze bare-plain --keep 2 --limit 4", writes="bare-plain/analysis", runs="bare-plain"),
+    _order(
         "analyze-joint",
-        ("analyze", "bare-joint", "--task", "type", "--keep", "1", "--limit", "2"),
-        ("bare-joint",),
-        ("bare-joint/analysis",),
-        runs=("bare-joint",),
+        "analyze bare-joint --task type --keep 1 --limit 2",
+        writes="bare-joint/analysis",
+        runs="bare-joint",
     ),
-    Order(
+    _order(
         "report",
-        ("report", "guided", "--baseline", "plain", "--results", "swept", "-o", "out.html"),
-        ("guided", "plain", "swept"),
-        ("out.html",),
-        runs=("guided", "plain"),
-        reads=("guided/analysis/*", "plain/analysis/*", "swept/runs/*"),
+        "report guided --baseline plain --results swept -o out.html",
+        runs="guided plain",
+        reads="guided/analysis/* plain/analysis/* swept/runs/*",
     ),
-    Order("explore", ("explore", "plain"), ("plain",), runs=("plain",), reads=("plain/analysis/*",), serves=True),
-    Order(
-        "data-ag-pair",
-        ("data", "ag-pair", "--news", "news.csv", "--out", "out.tsv"),
-        ("news.csv",),
-        ("out.tsv",),
-        tables=("news.csv",),
-    ),
-    Order(
-        "data-check",
-        ("data", "check", "pairs/train.tsv", "pairs/test.tsv"),
-        ("pairs",),
-        tables=("pairs/train.tsv", "pairs/test.tsv"),
-    ),
-    Order(
+    _order("explore", "explore plain", runs="plain", reads="plain/analysis/*"),
+    _order("data-ag-pair", "data ag-pair --news news.csv --out out.tsv", tables="news.csv"),
+    _order("data-check", "data check pairs/train.tsv pairs/test.tsv", tables="pairs/train.tsv pairs/test.tsv"),
+    _order(
         "data-check-model",
-        ("data", "check", "pairs/train.tsv", "--model", "encoder"),
-        ("pairs", "encoder"),
-        tables=("pairs/train.tsv",),
-        runs=("encoder",),
+        "data check pairs/train.tsv --model encoder",
+        tables="pairs/train.tsv",
+        runs="encoder",
     ),
-    Order("heads-patterns", ("heads", "patterns", "plain", "--limit", "4"), ("plain",), runs=("plain",)),
-    _heads("importance", "--examples", "8"),
-    _heads("prune-curve", "--percent", "25", "--random", "1", "--examples", "8"),
-    _heads("dissociation", "--resamples", "10", reads="prune-curve"),
-    _heads("similarity", "--examples", "8", reads="dissociation"),
-    Order(
-        "knowledge-build",
-        ("knowledge", "build", "knowing.yaml", *PAIRS, "--workers", "1", "--json"),
-        ("knowing.yaml", "pairs", "encoder"),
-        recipe="knowing.yaml",
-        tables=("pairs/train.tsv",),
+    _order("heads-patterns", "heads patterns plain --limit 4", runs="plain"),
+    _heads("importance", "--examples 8"),
+    _heads("prune-curve", "--percent 25 --random 1 --examples 8"),
+    _heads("dissociation", "--resamples 10", "joint/heads/prune-curve.*"),
+    _heads("similarity", "--examples 8", "joint/heads/dissociation.*"),
+    *(
+        _order(
+            f"knowledge-{kind}",
+            f"knowledge {kind} {KNOWLEDGE} {options}",
+            recipe="knowing.yaml",
+            tables="pairs/train.tsv",
+            also="encoder",
+        )
+        for kind, options in {"build": "--json", "show": ""}.items()
     ),
-    Order(
-        "knowledge-show",
-        ("knowledge", "show", "knowing.yaml", *PAIRS, "--workers", "1"),
-        ("knowing.yaml", "pairs", "encoder"),
-        recipe="knowing.yaml",
-        tables=("pairs/train.tsv",),
-    ),
-    Order(
+    _order(
         "knowledge-cached",
-        ("knowledge", "show", "knowing.yaml", *PAIRS, "--workers", "1", "--cache", "cache"),
-        ("knowing.yaml", "pairs", "encoder", "cache"),
-        reads=("cache/*/*",),
-        caches=("cache",),
+        f"knowledge show {KNOWLEDGE} --cache cache",
+        reads="cache/*/*",
+        caches="cache",
+        also="knowing.yaml pairs encoder",
     ),
     # Too long to run to its end for every input: its bad inputs must be refused before any training.
-    Order("demo", ("demo", "--output", "out"), (), ("out",)),
+    _order("demo", "demo --output out"),
 )
 
 

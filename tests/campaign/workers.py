@@ -19,7 +19,7 @@ Attempt = Callable[[int, Path], dict[str, Any]]
 
 
 def all_attempts(
-    what: str, numbers: Sequence[int], attempt: Attempt, work: Path, *, workers: int, quiet: bool = False
+    what: str, numbers: Sequence[int], attempt: Attempt, work: Path, *, workers: int
 ) -> list[dict[str, Any]]:
     """Make every attempt that has no result yet; returns the results of all, in their order.
 
@@ -29,34 +29,54 @@ def all_attempts(
         attempt: makes one, in a folder that it may use.
         work: folder of the campaign.
         workers: processes.
-        quiet: no progress.
     """
     file = work / f"{what}.jsonl"
     begun = reported = time.monotonic()
-    done = read(file)
-    at_first = len(done)
-    forks = {place: _start(place, what, numbers, done, attempt, work, workers) for place in range(workers)}
+    at_first = len(read(file))
+
+    def start(place: int) -> Fork | None:
+        """A process that makes the attempts of a place; none if they are all made."""
+        done, own = read(file), work / f"{what}-{place}"
+        left = [number for number in numbers if number % workers == place and number not in done]
+        own.mkdir(parents=True, exist_ok=True)
+        own.chmod(0o755)
+
+        def target() -> None:
+            for number in left:
+                row = attempt(number, own)
+                with file.open("a", encoding="utf-8") as results:
+                    results.write(json.dumps(row) + "\n")
+
+        return Fork(target, own / "worker", cwd=None) if left else None
+
+    def report() -> None:
+        done, seconds = read(file), time.monotonic() - begun
+        failures = sum(bool(row["complaints"]) for row in done.values())
+        rate = (len(done) - at_first) / seconds if seconds else 0.0
+        line = f"{what}: {len(done)} of {len(numbers)}, {failures} failures, {rate:.1f} per second"
+        print(line, file=sys.stderr, flush=True)
+
+    forks = {place: fork for place in range(workers) if (fork := start(place)) is not None}
     try:
         while forks:
             time.sleep(0.2)
             for place, fork in list(forks.items()):
                 if (code := fork.poll()) is None:
                     continue
-                done = read(file)
                 del forks[place]
-                if any(number % workers == place and number not in done for number in numbers):
+                if (again := start(place)) is not None:  # a kill of the group may end the worker as well
                     if code in (0, 1):
+                        again.send(signal.SIGKILL, group=True)
                         raise RuntimeError(f"a worker of {what} failed: {fork.err.read_text()}")
-                    forks[place] = _start(place, what, numbers, done, attempt, work, workers)
-            if not quiet and time.monotonic() - reported > PAUSE:
+                    forks[place] = again
+            if time.monotonic() - reported > PAUSE:
                 reported = time.monotonic()
-                _report(what, read(file), len(numbers), at_first, begun)
+                report()
     finally:
         for fork in forks.values():
             fork.send(signal.SIGKILL, group=True)
+    report()
     done = read(file)
-    if not quiet:
-        _report(what, done, len(numbers), at_first, begun)
     return [done[number] for number in numbers]
 
 
@@ -70,37 +90,6 @@ def read(file: Path) -> dict[int, dict[str, Any]]:
             continue
         found[row["number"]] = row
     return found
-
-
-def _start(
-    place: int,
-    what: str,
-    numbers: Sequence[int],
-    done: dict[int, Any],
-    attempt: Attempt,
-    work: Path,
-    workers: int,
-) -> Fork:
-    file = work / f"{what}.jsonl"
-    own = work / f"{what}-{place}"
-    own.mkdir(parents=True, exist_ok=True)
-    own.chmod(0o755)
-
-    def target() -> None:
-        for number in numbers:
-            if number % workers == place and number not in done:
-                row = attempt(number, own)
-                with file.open("a", encoding="utf-8") as results:
-                    results.write(json.dumps(row) + "\n")
-
-    return Fork(target, own / "worker", cwd=None)
-
-
-def _report(what: str, done: dict[int, dict[str, Any]], total: int, at_first: int, begun: float) -> None:
-    failures = sum(bool(row["complaints"]) for row in done.values())
-    seconds = time.monotonic() - begun
-    rate = (len(done) - at_first) / seconds if seconds else 0.0
-    print(f"{what}: {len(done)} of {total}, {failures} failures, {rate:.1f} per second", file=sys.stderr, flush=True)
 
 
 def cores() -> int:

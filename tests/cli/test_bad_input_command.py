@@ -38,37 +38,26 @@ def data(tmp_path):
     return write_data(tmp_path / "data")
 
 
-@pytest.mark.parametrize("command", ["compare", "report", "doctor"])
-def test_a_name_that_is_too_long(headwise, command):
-    words = ["-o", "page.html"] if command == "report" else []
-    assert_one_sentence(headwise(command, "n" * 300, *words), "nnnn")
+# -- words -------------------------------------------------------------------------------------------------------------
 
 
-def test_the_home_of_a_user_who_is_not_known(headwise, write_recipe, tmp_path, monkeypatch):
+def test_paths_that_cannot_be_opened(headwise, write_recipe, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
+    (tmp_path / "loop.tsv").symlink_to("loop.tsv")
+    assert_one_sentence(headwise("compare", "n" * 300), "nnnn")
+    assert_one_sentence(headwise("data", "check", tmp_path / "loop.tsv"), "loop.tsv")
     words = ["train", write_recipe(), "--data", write_data(tmp_path / "data"), "--output", "~nobody-at-all/x"]
     assert_one_sentence(headwise(*words), "~nobody-at-all/x", "choose another folder")
     assert_one_sentence(headwise("data", "check", "~nobody-at-all/x.tsv"), "home directory", "give another one")
     assert not (tmp_path / "~nobody-at-all").exists()
 
 
-def test_a_link_to_itself(headwise, tmp_path):
-    (tmp_path / "loop.tsv").symlink_to("loop.tsv")
-    assert_one_sentence(headwise("data", "check", tmp_path / "loop.tsv"), "loop.tsv")
+@pytest.mark.parametrize("word", ["x\u2028y", "x\ry\x1b[31m", "\udcff"])
+def test_words_that_would_split_the_sentence(headwise, word):
+    assert_one_sentence(headwise("evaluate", word), "x y" if "x" in word else "not UTF-8")
 
 
-@pytest.mark.parametrize("word", ["x\ny", "x\u2028y", "x\ry\x1b[31m", "\udcff"])
-def test_words_that_would_split_the_sentence(headwise, tmp_path, word):
-    assert_one_sentence(headwise("evaluate", word), "x y" if "x" in word else "no UTF-8")
-
-
-def test_a_header_of_a_thousand_columns_is_cut(refused, data):
-    path = data / "validation.tsv"
-    path.write_text(path.read_text().replace("\n", " "))
-    refused("validation.tsv has no column", " ...: name the right columns", data=data)
-
-
-# -- data --------------------------------------------------------------------------------------------------------------
+# -- data: tests/data has more mistakes --------------------------------------------------------------------------------
 
 
 def test_no_data_folder(refused, headwise, write_recipe, tmp_path):
@@ -77,63 +66,37 @@ def test_no_data_folder(refused, headwise, write_recipe, tmp_path):
     assert not (tmp_path / "run").exists()
 
 
-def test_missing_file(refused, data):
+def test_missing_files_and_columns(refused, data):
+    task = {"name": "pairs", "files": {"train": "train.tsv", "validation": "dev.tsv"}}
+    refused("files.validation", str(data / "dev.tsv"), data=data, task=task)
+    write_table(data / "train.tsv", [["premise", "sentence2", "label"], *rows(6, 0)[1:]])
+    refused("train.tsv", "'sentence1'", "'premise'", "'sentence2'", "'label'", data=data)
+    path = data / "validation.tsv"
+    path.write_text(path.read_text().replace("\n", " "))  # a header of a thousand columns
+    write_data(data.parent / "whole")
+    (data.parent / "whole" / "train.tsv").replace(data / "train.tsv")
+    refused("validation.tsv has no column", " ...: name the right columns", data=data)
     (data / "train.tsv").unlink()
     refused("train", "train.tsv", data=data)
 
 
-def test_missing_named_file(refused, data):
-    task = {"name": "pairs", "files": {"train": "train.tsv", "validation": "dev.tsv"}}
-    refused("files.validation", str(data / "dev.tsv"), data=data, task=task)
+def test_unknown_label(refused, data):
+    write_table(data / "test.tsv", [*rows(6, 0), ["a cat", "the dog", "agre"]])
+    refused("test.tsv line 8", "unknown label 'agre'", "'agree'", "deny", data=data)
 
 
-def test_missing_column_names_those_that_exist(refused, data):
-    write_table(data / "train.tsv", [["premise", "sentence2", "label"], *rows(6, 0)[1:]])
-    refused("train.tsv", "'sentence1'", "'premise'", "'sentence2'", "'label'", data=data)
-
-
-@pytest.mark.parametrize("split", ["validation", "test"])
-def test_unknown_label(refused, data, split):
-    write_table(data / f"{split}.tsv", [*rows(6, 0), ["a cat", "the dog", "agre"]])
-    refused(f"{split}.tsv line 8", "unknown label 'agre'", "'agree'", "deny", data=data)
-
-
-@pytest.mark.parametrize("split", ["train", "validation", "test"])
-@pytest.mark.parametrize("text", ["", "sentence1\tsentence2\tlabel\n"])
-def test_empty_split(refused, data, split, text):
-    (data / f"{split}.tsv").write_text(text)
-    refused(f"{split}.tsv", data=data)
-
-
-def test_one_class_only(refused, data):
-    write_table(data / "train.tsv", [row for row in rows(30, 0) if row[-1] in ("label", "deny")])
-    refused("train.tsv", "'deny'", "two classes", data=data)
-
-
-def test_bad_encoding(refused, data):
-    content = (data / "train.tsv").read_bytes().splitlines(keepends=True)
-    content[4] = "ein schöner Satz\tnoch einer\tdeny\n".encode("latin-1")
-    (data / "train.tsv").write_bytes(b"".join(content))
-    refused("train.tsv line 5", "0xf6", "latin-1", data=data)
-
-
-def test_ragged_line(refused, data):
-    write_table(data / "validation.tsv", [*rows(6, 0), ["one field"], *rows(3, 1)[1:]])
-    refused("validation.tsv line 8", "3 fields", "got 1", data=data)
-
-
-@pytest.mark.parametrize("label", ["nan", "inf", "much"])
-def test_a_label_that_is_no_number(refused, tmp_path, label):
-    data = write_data(tmp_path / "data", "pairs-regression")
-    table = rows(6, 0, "pairs-regression")
-    table[3][-1] = label
-    write_table(data / "train.tsv", table)
-    refused("train.tsv line 4", "finite number", repr(label), data=data, kind="pairs-regression")
-
-
-def test_a_missing_label(refused, data):
-    write_table(data / "train.tsv", [*rows(6, 0), ["a cat", "the dog", ""]])
-    refused("train.tsv line 8", "expected a label", data=data)
+@pytest.mark.parametrize("label", [float("nan"), None])
+def test_a_missing_label_in_json(refused, data, label):
+    lines = [{"sentence1": first, "sentence2": second, "label": name} for first, second, name in rows(40, 1)[1:]]
+    lines[7]["label"] = label
+    (data / "train.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    files = {"train": "train.jsonl", "validation": "validation.tsv", "test": "test.tsv"}
+    task = {"name": "pairs", "files": files, "unlabelled": {"rule": "error"}}
+    if label is not None:
+        refused("train.jsonl", "line 8", "NaN", "unlabelled.values", data=data, task=task)
+        return
+    refused("train.jsonl", "line 8", "expected a label", data=data, task=task)
+    refused("1 of 40 training examples", data=data, task=task | {"unlabelled": {"rule": "keep"}})
 
 
 def test_a_data_set_of_the_hub_while_offline(refused):
@@ -148,75 +111,61 @@ def test_a_data_set_of_the_hub_while_offline(refused):
     ("changes", "parts"),
     [
         ({"trainning": {}}, ("unknown key 'trainning'", "'training'")),
-        ({"training__epoch": 3}, ("unknown key 'training.epoch'", "'num_train_epochs'")),
-        ({"task": "pars"}, ("unknown task 'pars'", "'pairs'")),
-        ({"task": {"name": "pairs", "textes": ["a", "b"]}}, ("'textes'", "'texts'")),
-        ({"guides": {"mdgg": {}}}, ("unknown guide 'mdgg'", "'mdg'")),
         ({"guides": {"mdg": {"weight": -0.1}}}, ("mdg", "-0.1", "0 or more")),
-        ({"guides": {"mdg": {"weight": "heavy"}}}, ("mdg", "'heavy'")),
-        ({"guides": {"mdg": {"weight": {"share": -1}}}}, ("share", "-1")),
         ({"guides": {"mdg": {"layers": [2]}}}, ("layer 2 is out of range", "0 to 1")),
-        ({"guides": {"mdg": {"heads": [4]}}}, ("head 4 is out of range", "0 to 3")),
-        ({"guides": {"mdg": {"layers": "last:3"}}}, ("last:3", "2 layers")),
         ({"data__max_length": LONGEST + 1}, (f"data.max_length is {LONGEST + 1}", f"at most {LONGEST} tokens")),
-        ({"training__freeze": [2]}, ("training.freeze", "2", "0 to 1")),
-        ({"training__freeze": ["embedings"]}, ("training.freeze", "'embedings'")),
         ({"training__freeze": ["embeddings", "encoder"]}, ("frozen",)),
-        (
-            {"training__batch": "many"},
-            ("training.per_device_train_batch_size is 'many'", "a whole number"),
-        ),
+        ({"training__batch": "many"}, ("training.per_device_train_batch_size is 'many'", "a whole number")),
         ({"model": "builtin:minilm"}, ("builtin:minilm", "did you mean 'builtin:minilm-l6'")),
-        ({"model": "/no/such/folder"}, ("'/no/such/folder'", "no such folder")),
         ({"model": "no-such/model"}, ("'no-such/model'", "no network was allowed", "--download")),
-        ({"report_to": ["nobody"]}, ("nobody",)),
     ],
 )
 def test_wrong_recipe(refused, changes, parts):
     refused(*parts, **changes)
 
 
-def test_a_folder_that_is_no_model(refused, tmp_path):
+def test_a_folder_that_is_no_model(refused, encoder, tmp_path):
     (tmp_path / "empty").mkdir()
     refused("no config.json", model=str(tmp_path / "empty"))
-
-
-def test_a_model_whose_weights_are_missing_or_broken(refused, encoder, tmp_path):
-    copy = tmp_path / "copy"
-    shutil.copytree(encoder, copy)
+    copy = shutil.copytree(encoder, tmp_path / "copy")
     (copy / "model.safetensors").write_bytes(b"\x00" * 20)
     refused(str(copy), model=str(copy))
     (copy / "model.safetensors").unlink()
     refused(str(copy), model=str(copy))
+    odd = shutil.copytree(encoder, tmp_path / "odd")
+    config = json.loads((odd / "config.json").read_text())
+    (odd / "config.json").write_text(json.dumps(config | {"num_hidden_layers": config["num_hidden_layers"] + 1}))
+    refused("lacks", "weights of the encoder", model=str(odd))
 
 
-@pytest.mark.parametrize(
-    ("text", "parts"),
-    [
+def test_a_decoder_with_guides(refused, encoder, tmp_path):
+    from transformers import AutoTokenizer, GPT2Config, GPT2ForSequenceClassification
+
+    tokenizer = AutoTokenizer.from_pretrained(encoder)
+    config = GPT2Config(n_layer=1, n_head=2, n_embd=8, vocab_size=len(tokenizer), pad_token_id=0)
+    GPT2ForSequenceClassification(config).save_pretrained(tmp_path / "decoder")
+    tokenizer.save_pretrained(tmp_path / "decoder")
+    refused("encoder", model=str(tmp_path / "decoder"), guides={"mdg": {}})
+
+
+def test_no_recipe(headwise, write_recipe, tmp_path):
+    path = tmp_path / "r.yaml"
+    for text, parts in (
         ("a: b: c", ("not valid YAML", "line 1")),
         ("task: pairs\nseed: 1\nseed: 2\n", ("'seed' stands twice", "line 3")),
         ("[]", ("a recipe is a list of keys",)),
-    ],
-)
-def test_no_recipe(headwise, tmp_path, text, parts):
-    path = tmp_path / "r.yaml"
-    path.write_text(text)
-    assert_one_sentence(headwise("train", path, "--output", tmp_path / "run"), str(path), *parts)
+    ):
+        path.write_text(text)
+        assert_one_sentence(headwise("train", path, "--output", tmp_path / "run"), str(path), *parts)
+    assert_one_sentence(headwise("train", "no.yaml", "--output", tmp_path / "run"), "'no.yaml'", "no such file", "demo")
+    assert_one_sentence(headwise("train", "pair"), "did you mean 'pairs'")
+    assert_one_sentence(headwise("train", write_recipe(guides=["mgd"]), "--dry-run"), "'mgd'", "'mdg'")
     assert not (tmp_path / "run").exists()
 
 
-def test_recipe_not_found(headwise, tmp_path):
-    assert_one_sentence(headwise("train", "no.yaml", "--output", tmp_path / "run"), "'no.yaml'", "no such file", "demo")
-    assert_one_sentence(headwise("train", "pair"), "did you mean 'pairs'")
-
-
-@pytest.mark.parametrize("change", ["seed", "seed=[", "sead=1"])
-def test_wrong_set(refused, change):
-    refused(change.partition("=")[0], words=("--set", change))
-
-
-def test_a_dry_run_finds_mistakes_too(headwise, write_recipe):
-    assert_one_sentence(headwise("train", write_recipe(guides=["mgd"]), "--dry-run"), "'mgd'", "'mdg'")
+def test_wrong_set(refused):
+    for change in ("seed", "seed=[", "sead=1"):
+        refused(change.partition("=")[0], words=("--set", change))
 
 
 # -- places ------------------------------------------------------------------------------------------------------------
@@ -252,15 +201,13 @@ def test_resume_without_a_run(refused, headwise, write_recipe, pairs, tmp_path):
     assert not contents(tmp_path / "empty")
 
 
-@pytest.mark.parametrize("command", ["evaluate", "predict"])
-def test_no_run(headwise, encoder, tmp_path, command):
-    more = ["--input", "x.tsv", "--output", tmp_path / "y.tsv"] if command == "predict" else []
+def test_no_run(headwise, encoder, tmp_path):
     for folder in (tmp_path / "nowhere", tmp_path, encoder):
-        assert_one_sentence(headwise(command, folder, *more), str(folder), "not a run of headwise")
+        assert_one_sentence(headwise("evaluate", folder), str(folder), "not a run of headwise")
     (tmp_path / "headwise.json").write_text("{")
-    assert_one_sentence(headwise(command, tmp_path, *more), "headwise.json is damaged")
+    assert_one_sentence(headwise("evaluate", tmp_path), "headwise.json is damaged")
     (tmp_path / "headwise.json").write_text(json.dumps({"format": 9}))
-    assert_one_sentence(headwise(command, tmp_path, *more), "format 9")
+    assert_one_sentence(headwise("evaluate", tmp_path), "format 9")
 
 
 def test_evaluate(headwise, finished, tmp_path):
@@ -294,42 +241,7 @@ def test_predict(headwise, finished, tmp_path):
     refused("folder.tsv", output=tmp_path / "folder.tsv")
 
 
-# -- sources and shapes ------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("label", [float("nan"), None, ""])
-def test_a_label_that_is_not_there_in_json(refused, data, label):
-    lines = [{"sentence1": first, "sentence2": second, "label": name} for first, second, name in rows(40, 1)[1:]]
-    lines[7]["label"] = label
-    (data / "train.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
-    files = {"train": "train.jsonl", "validation": "validation.tsv", "test": "test.tsv"}
-    task = {"name": "pairs", "files": files, "unlabelled": {"rule": "error"}}
-    if label != label:
-        refused("train.jsonl", "line 8", "NaN", "unlabelled.values", data=data, task=task)
-        return
-    refused("train.jsonl", "line 8", "expected a label", data=data, task=task)
-    refused("1 of 40 training examples", data=data, task=task | {"unlabelled": {"rule": "keep"}})
-
-
-def test_a_glue_train_file_with_a_gap(refused, tmp_path):
-    folder = tmp_path / "glue" / "RTE"
-    folder.mkdir(parents=True)
-    table = ["index\tsentence1\tsentence2\tlabel", "0\ta\tb\tentailment", "1\tc\td\tnot_entailment", "2\te\tf\t"]
-    for name in ("train.tsv", "dev.tsv"):
-        (folder / name).write_text("\n".join(table) + "\n")
-    refused("1 of 3 training examples", "no label", data=tmp_path / "glue", task="rte")
-
-
-@pytest.mark.parametrize("split", ["validation", "test"])
-def test_a_split_from_a_file_and_from_train(refused, data, split):
-    files = {name: f"{name}.tsv" for name in ("train", "validation", "test")}
-    task = {"name": "pairs", "files": files}
-    changed = {f"data__{split}_fraction": 0.2}
-    refused(f"task.files.{split}", f"data.{split}_fraction", data=data, task=task, **changed)
-
-
-def test_f1_of_three_classes_that_were_found(refused, data):
-    refused("f1 is for two classes", "train.tsv", "macro_f1", data=data, task={"name": "pairs", "metrics": ["f1"]})
+# -- several processes -------------------------------------------------------------------------------------------------
 
 
 def test_several_processes_that_nobody_launched(refused, monkeypatch):
@@ -351,21 +263,3 @@ def test_accelerate_that_has_started_one_process_of_several(refused, monkeypatch
     for name in ("ACCELERATE_MIXED_PRECISION", "MASTER_ADDR", "MASTER_PORT"):
         monkeypatch.setenv(name, "no")
     refused("has started this one alone", "--multi_gpu", "torchrun")
-
-
-def test_a_decoder_with_guides(refused, encoder, tmp_path):
-    from transformers import AutoTokenizer, GPT2Config, GPT2ForSequenceClassification
-
-    tokenizer = AutoTokenizer.from_pretrained(encoder)
-    config = GPT2Config(n_layer=1, n_head=2, n_embd=8, vocab_size=len(tokenizer), pad_token_id=0)
-    GPT2ForSequenceClassification(config).save_pretrained(tmp_path / "decoder")
-    tokenizer.save_pretrained(tmp_path / "decoder")
-    refused("encoder", model=str(tmp_path / "decoder"), guides={"mdg": {}})
-
-
-def test_weights_that_do_not_fit_their_config(refused, encoder, tmp_path):
-    shutil.copytree(encoder, tmp_path / "odd")
-    config = json.loads((tmp_path / "odd" / "config.json").read_text())
-    config["num_hidden_layers"] += 1
-    (tmp_path / "odd" / "config.json").write_text(json.dumps(config))
-    refused("lacks", "weights of the encoder", model=str(tmp_path / "odd"))

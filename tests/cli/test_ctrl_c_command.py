@@ -17,7 +17,6 @@ from small_sweeps import write_sweep
 from tiny_runs import Process, slowly
 
 from headwise.cli.main import app
-from headwise.errors import Stopped
 
 NOTHING = "headwise: stopped; nothing was written"
 
@@ -65,7 +64,7 @@ COMMANDS = {
     "predict guided --input texts.tsv --output {new}.tsv": "headwise.experiments.apply.predict_logits",
     "tokens ssa --text cat --pair dog --html {new}.html": "headwise.experiments.token_scores.token_scores",
     "export guided --output {new}": "headwise.experiments.apply.save_classifier",
-    "list tasks": "headwise.cli.listing.show",
+    "list tasks": "headwise.cli.listing.files",
     "demo --output {new}": "headwise.cli.demo.check_output",
     "doctor encoder": "headwise.attention.doctor.diagnose",
     "score found.trec --collection papers": "headwise.retrieval.evaluate.read_run",
@@ -102,26 +101,16 @@ KEEPING = {
 }
 
 
-@pytest.mark.parametrize("words", COMMANDS)
-def test_nothing_was_written(press, tmp_path, words):
-    code, out, err = press(words, COMMANDS[words])
-    assert (code, out) == (130, "")
-    assert err.splitlines()[-1] == NOTHING
-    assert "Traceback" not in err
-    assert not list(tmp_path.glob("new*"))
-    assert not list(tmp_path.glob(".new*"))
-
-
-@pytest.mark.parametrize("words", KEEPING)
-def test_what_the_same_command_finds_again(press, tmp_path, words):
-    function, said = KEEPING[words]
+@pytest.mark.parametrize("words", [*COMMANDS, *KEEPING])
+def test_one_sentence_and_nothing_is_written(press, tmp_path, words):
+    function, said = KEEPING.get(words) or (COMMANDS[words], NOTHING)
     code, out, err = press(words, function)
     assert (code, out) == (130, "")
     last = err.splitlines()[-1]
     assert last.startswith("headwise: stopped; ")
     assert last.endswith(said)
     assert "Traceback" not in err
-    assert not list(tmp_path.glob("new*"))
+    assert not [*tmp_path.glob("new*"), *tmp_path.glob(".new*")]
 
 
 def test_every_command_is_among_them():
@@ -136,7 +125,7 @@ def test_every_command_is_among_them():
         assert any(words.startswith(f"{name} ") for words in tested), name
 
 
-def test_of_several_tasks_those_that_are_done_are_kept(monkeypatch, press, place):
+def test_finished_tasks_of_several_are_kept(monkeypatch, press, place):
     module = importlib.import_module("headwise.experiments.analysis.analyze")
     original, calls = module._analyse, []
 
@@ -164,7 +153,7 @@ def test_the_curve_of_a_stopped_dissociation_is_kept(press, tmp_path):
     assert not (tmp_path / "new" / "dissociation.json").exists()
 
 
-def test_results_that_are_there_are_kept(press, tmp_path):
+def test_existing_results_are_kept(press, tmp_path):
     (tmp_path / "new").mkdir()
     code, _, err = press(
         "sweep sweep.yaml --data {data} --output {new}", "headwise.experiments.sweeps.worker_pool.choose_engine"
@@ -184,26 +173,17 @@ def test_a_library_that_turns_it_into_an_error_changes_nothing(monkeypatch, pres
         except KeyboardInterrupt:
             raise ImportError("numpy.core.multiarray failed to import") from None
 
-    monkeypatch.setattr("headwise.cli.listing.show", broken)
+    monkeypatch.setattr("headwise.cli.listing.files", broken)
     code, out, err = press("list tasks", None)
     assert (code, out, err) == (130, "", f"{NOTHING}\n")
 
 
-def test_of_several_processes_only_the_first_says_it(monkeypatch, press):
-    monkeypatch.setenv("RANK", "1")
-    code, _, err = press("list tasks", "headwise.cli.listing.show")
-    assert (code, err) == (130, "")
-
-
-def test_the_handler_of_the_caller_is_restored(press):
+def test_of_several_processes_only_the_first_says_it_and_handlers_are_restored(monkeypatch, press):
     before = signal.getsignal(signal.SIGINT)
-    press("list tasks", "headwise.cli.listing.show")
+    monkeypatch.setenv("RANK", "1")
+    code, _, err = press("list tasks", "headwise.cli.listing.files")
+    assert (code, err) == (130, "")
     assert signal.getsignal(signal.SIGINT) is before
-
-
-def test_stopped_is_a_keyboard_interrupt_for_others():
-    assert issubclass(Stopped, KeyboardInterrupt)
-    assert not issubclass(Stopped, Exception)
 
 
 # -- real processes ----------------------------------------------------------------------------------------------------
@@ -221,26 +201,8 @@ def test_train_that_is_stopped_at_once_says_how_to_resume(write_recipe, pairs, t
     assert json.loads((tmp_path / "run" / "headwise.json").read_text())["results"] is None
 
 
-@pytest.mark.parametrize(
-    ("words", "function"),
-    [
-        (("evaluate", "guided"), "headwise.experiments.apply.predict_logits"),
-        slowly(("export", "guided", "--output", "exported"), "headwise.experiments.apply.save_classifier"),
-        slowly(("report", "guided", "-o", "page.html"), "headwise.reports.report_page.page"),
-    ],
-)
-def test_real_signals(place, tmp_path, words, function):
-    words = [place / word if word == "guided" else tmp_path / word if word in LEFT else word for word in words]
-    code, out, err = Process(tmp_path / "p", *words, at=(function, 1, signal.SIGINT)).result()
-    assert (code, out) == (130, "")
-    assert err.splitlines()[-1] == NOTHING
-    assert "Traceback" not in err
-    assert [path.name for path in tmp_path.iterdir()] == ["p"]
-
-
-LEFT = ("exported", "page.html")
 # Seconds after the start, while Python, typer, torch and transformers are being loaded one after the other.
-MOMENTS = (0.15, 0.4, 0.8, slowly(0.3), slowly(1.2), slowly(1.8), slowly(2.5))
+MOMENTS = (0.3, slowly(0.1), slowly(0.9), slowly(1.8))
 
 
 @pytest.mark.parametrize("seconds", MOMENTS)

@@ -47,7 +47,7 @@ def test_a_run_without_ssa_is_exported_as_it_is(headwise, finished, tmp_path):
     assert torch.equal(logits(load(target), target), logits(load(finished), finished))
 
 
-def test_a_blend_that_is_all_the_classifiers_own_is_exported(headwise, encoder, pairs, tmp_path):
+def test_a_blend_with_the_whole_weight_on_the_classifier_is_exported(headwise, encoder, pairs, tmp_path):
     run = run_of(tmp_path / "run", encoder, pairs, ssa={"cls_weight": 1.0})
     assert headwise("export", run, "--output", tmp_path / "plain")[0] == 0
     plain = AutoModelForSequenceClassification.from_pretrained(tmp_path / "plain")

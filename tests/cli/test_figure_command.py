@@ -1,8 +1,7 @@
 """`headwise figure`: every kind from files alone, and one sentence for what cannot be drawn."""
 
 import json
-import subprocess
-import sys
+from functools import partial
 
 import numpy as np
 import pytest
@@ -14,7 +13,6 @@ from tiny_runs import assert_one_sentence
 
 from headwise.heads.statistics import principal_components
 from headwise.reports import run_figures
-from headwise.reports.run_figures import names_of
 
 AXES = {
     "system": small_results.SYSTEMS,
@@ -48,22 +46,12 @@ def drawn(monkeypatch):
     """What the functions that build figures were given, by name; nothing is drawn, which takes long."""
     calls = {}
 
-    def watch(module, name):
-        def note(*words, **options):
-            calls[name] = (words, options)
-            return Figure((1, 1))
+    def note(name, *words, **options):
+        calls[name] = (words, options)
+        return Figure((1, 1))
 
-        monkeypatch.setattr(module, name, note)
-
-    for name in (
-        "build_heatmap",
-        "build_projection",
-        "build_curves",
-        "build_lines",
-        "build_line_panels",
-        "build_matrices",
-    ):
-        watch(run_figures, name)
+    for kind in ("heatmap", "projection", "curves", "lines", "line_panels", "matrices"):
+        monkeypatch.setattr(run_figures, f"build_{kind}", partial(note, f"build_{kind}"))
     return calls
 
 
@@ -71,7 +59,6 @@ def drawn(monkeypatch):
     ("kind", "ending", "start"),
     [
         ("heatmap", "png", b"\x89PNG"),
-        ("pca", "svg", b"<?xml"),
         ("curves", "pdf", b"%PDF"),
         ("dissociation", "SVG", b"<?xml"),
     ],
@@ -80,19 +67,16 @@ def test_every_kind_of_a_run_in_the_form_that_the_ending_says(headwise, run, tmp
     target = tmp_path / f"figure.{ending}"
     assert headwise("figure", kind, run, "-o", target) == (0, f"saved in {target}\n", "")
     assert target.read_bytes().startswith(start)
-
-
-@pytest.mark.usefixtures("drawn")
-def test_json_tells_what_was_drawn(headwise, run, other, tmp_path):
-    target = tmp_path / "figure.svg"
-    code, out, err = headwise("figure", "curves", run, "--baseline", other, "-o", target, "--json")
-    assert (code, err) == (0, "")
-    assert json.loads(out) == {"kind": "curves", "file": str(target), "runs": [str(other), str(run)], "notes": []}
+    assert_one_sentence(headwise("figure", kind, run, "-o", target), "exists already", "--force")
+    assert headwise("figure", kind, run, "-o", target, "--force")[0] == 0
 
 
 def test_a_heat_map_of_two_runs_has_the_baseline_first_and_the_mean_maps(headwise, run, other, tmp_path, drawn):
+    target = tmp_path / "a.png"
     words = ("figure", "heatmap", run, "--baseline", other, "--example", 10)
-    assert headwise(*words, "-o", tmp_path / "a.png")[0] == 0
+    code, out, err = headwise(*words, "-o", target, "--json")
+    assert (code, err) == (0, "")
+    assert json.loads(out) == {"kind": "heatmap", "file": str(target), "runs": [str(other), str(run)], "notes": []}
     (maps, tokens), options = drawn["build_heatmap"]
     assert list(maps) == ["plain", "guided"]  # both recipes are called demo
     assert tuple(tokens) == small_heads.TOKENS
@@ -101,20 +85,14 @@ def test_a_heat_map_of_two_runs_has_the_baseline_first_and_the_mean_maps(headwis
     assert options["title"].endswith(": test 10")
 
 
-@pytest.mark.parametrize("example", ["e2", "test 20"])
-def test_one_head_of_an_example_by_any_of_its_names(headwise, run, tmp_path, drawn, example):
-    words = ("figure", "heatmap", run, "--example", example, "--layer", 1, "--head", 3, "--title", "Mine")
+def test_one_head_of_an_example(headwise, run, tmp_path, drawn):
+    words = ("figure", "heatmap", run, "--example", "e2", "--layer", 1, "--head", 3, "--title", "Mine")
     assert headwise(*words, "-o", tmp_path / "a.png")[0] == 0
     (maps, _), options = drawn["build_heatmap"]
     assert np.array_equal(maps["demo"], small_heads.view(2, seed=1).head_map(1, 3))
     assert options["title"] == "Mine"
-
-
-@pytest.mark.usefixtures("drawn")
-def test_long_texts_are_cut_and_that_is_told(headwise, run, tmp_path):
-    tokens = ["[CLS]", *(f"w{number}" for number in range(40))]
-    small_heads.write_analysis(run, [small_heads.view(0, tokens)])
-    assert headwise("figure", "heatmap", run, "-o", tmp_path / "a.png")[2] == "the first 24 of 41 tokens are shown\n"
+    small_heads.write_analysis(run, [small_heads.view(0, ["[CLS]", *(f"w{number}" for number in range(40))])])
+    assert headwise("figure", "heatmap", run, "-o", tmp_path / "b.png")[2] == "the first 24 of 41 tokens are shown\n"
 
 
 def test_heads_are_points_on_common_axes(headwise, run, other, tmp_path, drawn):
@@ -125,15 +103,11 @@ def test_heads_are_points_on_common_axes(headwise, run, other, tmp_path, drawn):
     assert np.allclose(np.concatenate([points["guided"], points["plain"]]), expected.numpy())
     assert layers == [0] * 4 + [1] * 4
     assert options["explained"]["plain"] == pytest.approx(explained.tolist())
-
-
-def test_heads_that_are_gone_are_no_points(headwise, run, other, tmp_path, drawn):
-    small_heads.write_analysis(run, [small_heads.view(0, seed=1, gone=[0, 5])])
-    _, _, err = headwise("figure", "pca", run, other, "-o", tmp_path / "a.png")
+    small_heads.write_analysis(run, [small_heads.view(0, seed=1, gone=[0, 5])])  # pruned heads are no points
+    _, _, err = headwise("figure", "pca", run, other, "-o", tmp_path / "b.png")
     assert err == "2 heads are left out, which not all runs have\n"
     (points, layers), _ = drawn["build_projection"]
-    assert layers == [0] * 3 + [1] * 3
-    assert len(points["plain"]) == 6
+    assert (layers, len(points["plain"])) == ([0] * 3 + [1] * 3, 6)
 
 
 def test_curves_of_several_runs_share_panels(headwise, run, other, tmp_path, drawn):
@@ -155,7 +129,7 @@ def test_dissociation_of_one_run_is_every_step_and_of_several_the_means(headwise
     ]
 
 
-def test_sizes_of_a_sweep_tell_what_their_intervals_are(headwise, results, tmp_path):
+def test_sizes_of_a_sweep_say_what_their_intervals_are(headwise, results, tmp_path):
     target = tmp_path / "a.svg"
     note = "Means over 3 seeds with 95 % t intervals."
     assert headwise("figure", "sizes", results, "-o", target) == (0, f"saved in {target}\n", f"{note}\n")
@@ -176,16 +150,6 @@ def test_layers_of_a_sweep(headwise, tmp_path):
     target = tmp_path / "a.pdf"
     note = "Means over 3 seeds with 95 % t intervals.\n"
     assert headwise("figure", "layers", folder, "-o", target) == (0, f"saved in {target}\n", note)
-
-
-@pytest.mark.usefixtures("drawn")
-def test_an_existing_file_stays_unless_forced(headwise, run, tmp_path):
-    target = tmp_path / "a.png"
-    target.write_text("old")
-    assert_one_sentence(headwise("figure", "pca", run, "-o", target), "exists already", "--force")
-    assert target.read_text() == "old"
-    assert headwise("figure", "pca", run, "-o", target, "--force")[0] == 0
-    assert target.read_bytes().startswith(b"\x89PNG")
 
 
 def test_what_cannot_be_meant(headwise, run, other, results, tmp_path):
@@ -209,18 +173,13 @@ def test_what_cannot_be_meant(headwise, run, other, results, tmp_path):
     assert_one_sentence(refused("heatmap", run, "--example", 7), "--example 7", "0, 10, 20", "e0 to e2")
 
 
-@pytest.mark.parametrize("kind", ["heatmap", "curves", "dissociation"])
-def test_results_of_a_sweep_are_no_run(headwise, results, tmp_path, kind):
-    result = headwise("figure", kind, results, "-o", tmp_path / "a.png")
-    assert_one_sentence(result, "is not a run of headwise", "`headwise train`")
-
-
-def test_a_run_is_no_sweep_and_not_every_sweep_has_layers(headwise, run, results, tmp_path):
+def test_results_of_a_sweep_are_no_run_and_a_run_is_no_sweep(headwise, run, results, tmp_path):
     target = tmp_path / "a.png"
+    result = headwise("figure", "curves", results, "-o", target)
+    assert_one_sentence(result, "is not a run of headwise", "`headwise train`")
     assert_one_sentence(headwise("figure", "sizes", run, "-o", target), "is a single run")
-    assert_one_sentence(
-        headwise("figure", "layers", results, "-o", target), "no finished runs over layers", "such as figure3"
-    )
+    result = headwise("figure", "layers", results, "-o", target)
+    assert_one_sentence(result, "no finished runs over layers", "such as figure3")
     assert_one_sentence(headwise("figure", "sizes", results, "--sweep", "size", "-o", target), "did you mean 'sizes'")
 
 
@@ -246,36 +205,3 @@ def test_runs_that_do_not_fit_together_are_refused(headwise, run, other, tmp_pat
     assert_one_sentence(result, "2 layers of 4 heads", "2 of 2", "separate figures")
     small_heads.write_analysis(other, [])
     assert_one_sentence(headwise("figure", "pca", other, "-o", target), "keeps no example", "analyse it again")
-
-
-def test_names_differ_as_shortly_as_they_can(tmp_path):
-    first, second, third = tmp_path / "a" / "run", tmp_path / "b" / "run", tmp_path / "b" / "last"
-    assert names_of([first, second], ["plain", "guided"]) == ["plain", "guided"]
-    assert names_of([first, third], ["demo", "demo"]) == ["run", "last"]
-    assert names_of([first, second]) == ["a/run", "b/run"]
-
-
-def modules_after(code):
-    """Which of torch and matplotlib are loaded after some code in a new process, and the seconds of its processor."""
-    code = f"import sys, time\n{code}\n" + (
-        "print(*(name for name in ('torch', 'matplotlib') if name in sys.modules), time.process_time())"
-    )
-    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
-    *names, seconds = done.stdout.splitlines()[-1].split()
-    return names, float(seconds)
-
-
-def test_commands_that_read_files_start_without_torch(run, results, tmp_path):
-    assert modules_after("import headwise.cli.main")[0] == []
-    names, seconds = modules_after("import headwise.experiments.comparison, headwise.reports.comparison_text")
-    assert (names, seconds < 1.5) == ([], True)
-    names, seconds = modules_after("import headwise.reports.run_figures")
-    assert (names, seconds < 1.5) == ([], True)
-    for words, expected in {
-        ("compare", results, "--resamples", 100): [],
-        ("figure", "sizes", results, "-o", tmp_path / "a.svg"): ["matplotlib"],
-        ("figure", "curves", run, "-o", tmp_path / "b.svg"): ["matplotlib"],
-        ("figure", "dissociation", run, "-o", tmp_path / "c.svg"): ["matplotlib"],
-    }.items():
-        code = f"sys.argv = ['headwise', *{[str(word) for word in words]}]\nfrom headwise.cli.main import app"
-        assert modules_after(f"{code}\napp(standalone_mode=False)")[0] == expected

@@ -1,4 +1,4 @@
-"""Mistakes that a command used to notice too late or not at all: each is refused at once, in one sentence."""
+"""Mistakes that were once noticed too late or not at all: each is refused at once, in one sentence."""
 
 import json
 import shutil

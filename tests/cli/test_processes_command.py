@@ -1,4 +1,4 @@
-"""`accelerate launch -m headwise train` with two processes: the result of one with the double batch, told once."""
+"""`accelerate launch -m headwise train` with two processes: the result of one with the double batch, reported once."""
 
 import json
 import os
@@ -101,7 +101,7 @@ def one_of_two(rank, port, words, out, err, at=None):
 
 @pytest.fixture
 def both(tmp_path):
-    """Type a command in two processes without a launcher, which has a code of its own and says much."""
+    """Type a command in two processes without a launcher, which has its own exit code and prints much."""
 
     def type_in(*words, at=None):
         said, port = [(tmp_path / f"out{rank}", tmp_path / f"err{rank}") for rank in range(2)], free_port()
@@ -120,7 +120,7 @@ def both(tmp_path):
     return type_in
 
 
-def test_a_mistake_is_told_once_and_nothing_is_written(both, recipe, tmp_path):
+def test_a_mistake_is_reported_once_and_nothing_is_written(both, recipe, tmp_path):
     data = write_data(tmp_path / "data")
     (data / "validation.tsv").write_text("sentence1\tlabel\n")
     first, second = both("train", recipe(4), "--data", data, "--output", tmp_path / "run")
@@ -134,7 +134,7 @@ def test_the_first_process_takes_the_lock_for_both(both, recipe, pairs, tmp_path
     with folder_lock(tmp_path / "run"):
         first, second = both(*words)
         assert_one_sentence(first, f"in use by process {os.getpid()} ")
-        assert second == (1, "", "")  # it has no reason of its own
+        assert second == (1, "", "")  # the reason is that of the first
     assert [code for code, _, _ in both(*words)] == [0, 0]
     assert not [path for path in (tmp_path / "run").iterdir() if path.name.startswith(".")]
 

@@ -2,101 +2,102 @@
 
 from __future__ import annotations
 
-import json
-import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from headwise.cli import parameters as opt
+from headwise.cli.console import print_json, print_tables, text_table
+from headwise.cli.progress_bar import progress
+from headwise.errors import InputError
+
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from headwise.cli.progress_bar import Bar, Lines
     from headwise.data.checks import DataReport, Lengths
-    from headwise.data.leakage import Leak, Progress
+    from headwise.data.leakage import Leak
     from headwise.data.simple_baselines import Baselines
 
 # Classes that a table shows; --json shows all.
 MOST_CLASSES = 20
-# Columns of a file or a pipe, which need not be broken as those of a terminal.
-WIDTH = 160
 
-data = typer.Typer(help="Make data sets from others, and check data sets.", no_args_is_help=True, rich_markup_mode=None)
+data = typer.Typer(
+    help="Build data sets from others, and check data sets.", no_args_is_help=True, rich_markup_mode=None
+)
 
 
 @data.command("ag-pair")
 def ag_pair(
-    news: Annotated[
-        Path,
-        typer.Option(help="AG News: .csv, .tsv or .jsonl of class, title, description.", show_default=False),
-    ],
-    out: Annotated[Path, typer.Option(help="File to write, which ends in .tsv.", show_default=False)],
-    seed: Annotated[int, typer.Option(min=0, help="Decides which news are paired, and in which order.")] = 0,
-    rounds: Annotated[int, typer.Option(min=1, help="How often every news occurs.")] = 2,
+    news: Annotated[Path, typer.Option(help="AG News: .csv, .tsv or .jsonl of class, title, description.")],
+    out: Annotated[Path, typer.Option(help="File to write: .tsv.")],
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the pairs and their order.")] = 0,
+    rounds: Annotated[int, typer.Option(min=1, help="Number of pairs that each news item occurs in.")] = 2,
     slot_order: Annotated[
         str, typer.Option(help="random, or reference: the authors' order, which gives the label away.")
     ] = "random",
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the file.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of a table.")] = False,
+    overwrite: opt.Overwrite = False,
+    as_json: opt.AsJson = False,
 ) -> None:
-    """Pair news: have the two the same topic?
+    """Pair news: do the two have the same topic?
 
-    Half of the pairs have. Every news occurs once in every round, and no pair occurs twice. Read by the task ag-pair.
+    Half of the pairs do. Every news item occurs once in every round, and no pair occurs twice. Read by the task
+    ag-pair.
     """
     from headwise.data.ag_pair import write_pairs
 
-    answer = write_pairs(news, out, seed=seed, rounds=rounds, slot_order=slot_order, overwrite=overwrite)
+    summary = write_pairs(news, out, seed=seed, rounds=rounds, slot_order=slot_order, overwrite=overwrite)
     if as_json:
-        typer.echo(json.dumps(answer, indent=2, ensure_ascii=False))
+        print_json(summary)
         return
-    columns = ["topic", "news", *(f"{label}, slot {slot}" for label in answer["slots"] for slot in (1, 2))]
+    columns = ["topic", "news", *(f"{label}, slot {slot}" for label in summary["slots"] for slot in (1, 2))]
     rows = [
-        [topic, str(count), *(str(slot[topic]) for label in answer["slots"].values() for slot in label)]
-        for topic, count in answer["topics"].items()
+        [topic, str(count), *(str(slot[topic]) for label in summary["slots"].values() for slot in label)]
+        for topic, count in summary["topics"].items()
     ]
-    _print_tables(_table("", columns, (), rows))
-    typer.echo(f"{answer['rows']} pairs: {answer['same']} same, {answer['different']} different")
+    print_tables(text_table(columns, rows))
+    typer.echo(f"{summary['rows']} pairs: {summary['same']} same, {summary['different']} different")
     typer.echo(f"every news occurs {'once' if rounds == 1 else f'{rounds} times'}")
-    typer.echo(
-        f"the topic of one slot alone gives {answer['shortcut']:.1%} of the labels, chance {answer['chance']:.1%}"
-    )
-    typer.echo(f"saved in {answer['output']}")
+    chance = f"{summary['chance']:.1%}"
+    typer.echo(f"the topic of one slot alone gives {summary['shortcut']:.1%} of the labels, chance {chance}")
+    typer.echo(f"saved in {summary['output']}")
 
 
 @data.command("check")
 def check(
-    context: typer.Context,
     files: Annotated[
-        list[str],
-        typer.Argument(metavar="FILE...", help="TSV, CSV, JSONL, Parquet; or train=FILE.", show_default=False),
+        list[str], typer.Argument(metavar="FILE...", help="TSV, CSV, JSONL or Parquet files; or train=FILE.")
     ],
-    task: Annotated[
-        str | None, typer.Option(help="Task whose columns they have, see `headwise list tasks`.", show_default=False)
-    ] = None,
+    task: Annotated[str | None, typer.Option(help="Task whose columns they have, see `headwise list tasks`.")] = None,
     texts: Annotated[str | None, typer.Option(metavar="A,B", help="Columns of one text or two.")] = None,
     label: Annotated[str | None, typer.Option(metavar="C", help="Column of the label.")] = None,
     columns: Annotated[
-        str | None, typer.Option(metavar="A,B,C", help="All columns, of files without a header.")
+        str | None, typer.Option(metavar="A,B,C", help="All columns, for files without a header.")
     ] = None,
-    model: Annotated[str | None, typer.Option(help="Encoder, to count its tokens as well.", show_default=False)] = None,
+    model: Annotated[str | None, typer.Option(help="Encoder whose tokens are counted as well.")] = None,
     max_length: Annotated[
-        int | None, typer.Option(min=1, help="Tokens beyond which it would cut; default 128.", show_default=False)
+        int | None, typer.Option(min=1, help="Tokens beyond which the model would cut; default 128.")
     ] = None,
-    seed: Annotated[int, typer.Option(min=0, max=2**32 - 1, help="Decides what the baselines learn from.")] = 0,
-    strict: Annotated[bool, typer.Option("--strict", help="Exit with 1 if anything is found.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of tables.")] = False,
+    seed: Annotated[int, typer.Option(min=0, max=2**32 - 1, help="Seed of the baselines.")] = 0,
+    strict: Annotated[bool, typer.Option("--strict", help="Exit with code 1 if there is any finding.")] = False,
+    as_json: opt.AsJson = False,
 ) -> None:
     """Say what is wrong with the files of a data set before anything is trained on it.
 
     Label balance, duplicates, leaks between the files, lengths, and what baselines reach that see next to nothing.
     """
     from headwise.cli.main import as_options
-    from headwise.cli.progress_bar import progress
     from headwise.data.checks import check_files
 
+    stage = ""
     with progress() as bar:
+
+        def show(what: str, done: int, total: int) -> None:
+            nonlocal stage
+            bar.advance(done) if what == stage else bar.start(what, total, done)
+            stage = what
+
         report = check_files(
             files,
             task=task,
@@ -104,14 +105,14 @@ def check(
             label=label,
             columns=_listed(columns),
             seed=seed,
-            progress=_shown_on(bar),
+            progress=show,
             **_token_counting(model, max_length),
         )
     notes = [as_options(note) for note in report.notes]
     if as_json:
-        typer.echo(json.dumps({**report.as_data(), "notes": notes}, indent=2, ensure_ascii=False))
+        print_json({**report.as_data(), "notes": notes})
     else:
-        _print_tables(*_report_tables(report))
+        print_tables(*_report_tables(report))
         typer.echo()
         for note in notes:
             typer.echo(f"note: {note}")
@@ -123,14 +124,11 @@ def check(
 
 
 def _listed(text: str | None) -> tuple[str, ...]:
-    """Names with commas between them."""
     return tuple(name.strip() for name in text.split(",") if name.strip()) if text else ()
 
 
 def _token_counting(model: str | None, max_length: int | None) -> dict[str, Any]:
     """The tokenizer of a model and how many tokens it takes; a limit that it cannot take is refused."""
-    from headwise.errors import InputError
-
     if model is None:
         if max_length is not None:
             raise InputError(f"max_length={max_length} counts tokens of a model: name one, or leave it out.")
@@ -146,51 +144,8 @@ def _token_counting(model: str | None, max_length: int | None) -> dict[str, Any]
     return {"tokenizer": encoder.tokenizer, "max_length": limit}
 
 
-def _shown_on(bar: Bar | Lines) -> Progress:
-    started = ""
-
-    def show(what: str, done: int, total: int) -> None:
-        nonlocal started
-        if what == started:
-            bar.advance(done)
-        else:
-            bar.start(what, total, done)
-            started = what
-
-    return show
-
-
-def _print_tables(*tables: Table) -> None:
-    from rich.console import Console
-
-    console = Console(width=None if sys.stdout.isatty() else WIDTH)
-    for number, table in enumerate(tables):
-        if number:
-            console.print()
-        console.print(table)
-
-
-def _table(
-    title: str, names: Sequence[str], numbers: Sequence[str], rows: Sequence[Sequence[str]], last: str = ""
-) -> Table:
-    """A table with names to the left and numbers to the right, and perhaps a last column of text."""
-    from rich.markup import escape
-    from rich.table import Table
-
-    table = Table(title=escape(title) or None, title_justify="left", box=None)
-    for name in names:
-        table.add_column(escape(name))
-    for name in numbers:
-        table.add_column(escape(name), justify="right")
-    if last:
-        table.add_column(last, overflow="fold")
-    for row in rows:
-        table.add_row(*map(escape, row))
-    return table
-
-
 def _report_tables(report: DataReport) -> Iterator[Table]:
-    from headwise.data.checks import PERCENTS, Numbers
+    from headwise.data.checks import PERCENTS, Balance, Numbers
 
     counts = ["rows", "no label", "no text", "broken", "repeated", "contradicting"]
     if len(report.texts) == 2:
@@ -201,42 +156,37 @@ def _report_tables(report: DataReport) -> Iterator[Table]:
         repeats = [each for each in (twice.repeated, twice.contradicting, twice.identical, twice.swapped) if each]
         cells = [file.rows, "all" if file.labels is None else file.labels.missing, len(file.empty), len(file.broken)]
         rows.append([file.name, *map(str, cells), *(str(each.count) for each in repeats), file.path])
-    yield _table(f"read as {report.task}: {' and '.join(report.texts)}", ["file"], counts, rows, last="path")
-    if report.classes:
-        yield from _class_table(report)
+    title = f"read as {report.task}: {' and '.join(report.texts)}"
+    yield text_table(["file"], rows, numbers=counts, last="path", title=title)
+    balances = {file.name: file.labels for file in report.files if isinstance(file.labels, Balance)}
+    if report.classes and balances:
+        rows = [
+            [name, *(f"{each.counts[name]} ({each.shares[name]:.1%})" for each in balances.values())]
+            for name in report.classes[:MOST_CLASSES]
+        ]
+        if len(report.classes) > MOST_CLASSES:
+            rows.append([f"... {len(report.classes) - MOST_CLASSES} more"])
+        yield text_table(["label"], rows, numbers=balances, title="labels")
     numbers = {file.name: file.labels for file in report.files if isinstance(file.labels, Numbers)}
     if numbers:
         values = {name: (each.low, each.high, each.mean, each.deviation) for name, each in numbers.items()}
         rows = [[name, *(f"{value:.4g}" for value in each)] for name, each in values.items()]
-        yield _table("labels", ["file"], ["from", "to", "mean", "standard deviation"], rows)
+        columns = ["from", "to", "mean", "standard deviation"]
+        yield text_table(["file"], rows, numbers=columns, title="labels")
     percents = [*(f"{percent} %" for percent in PERCENTS), "longest"]
     rows = [[file.name, text, *_length_cells(each)] for file in report.files for text, each in file.words.items()]
-    yield _table("words", ["file", "text"], percents, rows)
+    yield text_table(["file", "text"], rows, numbers=percents, title="words")
     tokens = {file.name: file.tokens for file in report.files if file.tokens is not None}
     if tokens:
         cuts = {name: f"{each.cut} ({each.share:.1%}) at {each.limit}" for name, each in tokens.items()}
         rows = [[name, *_length_cells(each.lengths), cuts[name]] for name, each in tokens.items()]
-        yield _table("tokens", ["file"], [*percents, "cut"], rows)
+        yield text_table(["file"], rows, numbers=[*percents, "cut"], title="tokens")
     if report.leaks:
         rows = [row for leak in report.leaks for row in _leak_rows(leak)]
-        yield _table("leaks", ["of", "in", "what"], ["examples", "share", "same label"], rows, last="such as")
+        columns = ["examples", "share", "same label"]
+        yield text_table(["of", "in", "what"], rows, numbers=columns, last="such as", title="leaks")
     if report.baselines is not None:
         yield _baselines_table(report.baselines, report.texts)
-
-
-def _class_table(report: DataReport) -> Iterator[Table]:
-    """How often each class occurs; no table if no file has labels."""
-    from headwise.data.checks import Balance
-
-    balances = {file.name: file.labels for file in report.files if isinstance(file.labels, Balance)}
-    rows = [
-        [name, *(f"{each.counts[name]} ({each.shares[name]:.1%})" for each in balances.values())]
-        for name in report.classes[:MOST_CLASSES]
-    ]
-    if len(report.classes) > MOST_CLASSES:
-        rows.append([f"... {len(report.classes) - MOST_CLASSES} more"])
-    if balances:
-        yield _table("labels", ["label"], list(balances), rows)
 
 
 def _length_cells(lengths: Lengths) -> list[str]:
@@ -278,4 +228,4 @@ def _baselines_table(baselines: Baselines, texts: Sequence[str]) -> Table:
     for baseline in baselines.results:
         scores = (f"{each.value:.3f} ({each.low:.3f} to {each.high:.3f})" for each in baseline.scores.values())
         rows.append([titles[baseline.name], *scores])
-    return _table(f"baselines: {source}", ["baseline"], list(baselines.results[0].scores), rows)
+    return text_table(["baseline"], rows, numbers=baselines.results[0].scores, title=f"baselines: {source}")

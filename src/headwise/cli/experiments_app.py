@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shlex
 import signal
 from pathlib import Path
@@ -10,7 +9,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from headwise.cli.parameters import AllowCode, AsJson, Cache, Data, Download
+from headwise.cli import parameters as opt
+from headwise.cli.console import print_json, print_tables, text_table
+from headwise.cli.progress_bar import INTERRUPTED, keeping, kept_in, progress, stop_requests
+from headwise.cli.train_commands import program
 from headwise.disk import check_folder
 from headwise.errors import InputError
 
@@ -22,55 +24,33 @@ if TYPE_CHECKING:
 STOPPED = "headwise: stopped; the same command goes on where it was"
 # Trials in the table.
 TOP = 10
-
-Change = Annotated[
-    list[str] | None,
-    typer.Option("--set", metavar="KEY=VALUE", help="Change a value of every run: seed=2."),
-]
-Threads = Annotated[
-    int, typer.Option(min=1, help="Threads of each run; they decide the last bits, so results stay comparable at one.")
-]
-
-
-def add_experiments(app: typer.Typer) -> None:
-    """Put the commands on the command line."""
-    app.command()(sweep)
-    app.command()(tune)
+# How the states of the runs of a sweep are printed.
+STATES = {"finished": "made now", "present": "already there", "failed": "failed", "interrupted": "not finished"}
 
 
 def sweep(
-    file: Annotated[str, typer.Argument(help="YAML file, or a name of `headwise list sweeps`.", show_default=False)],
-    scale: Annotated[
-        str | None, typer.Option(help="A scale of the sweep, such as small: MiniLM, minutes.", show_default=False)
-    ] = None,
-    data: Data = None,
-    output: Annotated[
-        Path | None, typer.Option(help="Folder for the results; default sweeps/NAME[-SCALE].", show_default=False)
-    ] = None,
+    file: Annotated[str, typer.Argument(help="YAML file, or a name of `headwise list sweeps`.")],
+    scale: Annotated[str | None, typer.Option(help="Scale of the sweep, such as small: MiniLM, minutes.")] = None,
+    data: opt.Data = None,
+    output: Annotated[Path | None, typer.Option(help="Folder for the results; default sweeps/NAME[-SCALE].")] = None,
     engine: Annotated[str, typer.Option(help="local: processes of this machine; ray: a Ray cluster.")] = "local",
-    workers: Annotated[
-        int | None, typer.Option(min=1, help="Runs at a time; default one per core.", show_default=False)
-    ] = None,
-    threads: Threads = 1,
+    workers: opt.Workers = None,
+    threads: opt.Threads = 1,
     address: Annotated[
-        str | None, typer.Option(help="Of a Ray cluster; default a small one on this machine.", show_default=False)
+        str | None, typer.Option(help="Address of a Ray cluster; default a small one on this machine.")
     ] = None,
-    changes: Change = None,
-    only: Annotated[
-        list[str] | None, typer.Option(metavar="AXIS=LABEL", help="Only these points: system=plain,ag.")
-    ] = None,
-    seeds: Annotated[str | None, typer.Option(help="In place of the file's seeds: 1,2,3.", show_default=False)] = None,
-    available: Annotated[bool, typer.Option("--available", help="Leave out runs whose files are not here.")] = False,
+    changes: opt.Change = None,
+    only: opt.Only = None,
+    seeds: Annotated[str | None, typer.Option(help="Seeds instead of those of the file: 1,2,3.")] = None,
+    available: Annotated[bool, typer.Option("--available", help="Leave out runs whose files are missing.")] = False,
     keep_models: Annotated[bool, typer.Option("--keep-models", help="Keep the model of every run.")] = False,
-    cache: Cache = None,
-    download: Download = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the runs and stop.")] = False,
-    allow_code: AllowCode = False,
-    as_json: AsJson = False,
+    cache: opt.Cache = None,
+    download: opt.Download = False,
+    dry_run: opt.DryRun = False,
+    allow_code: opt.AllowCode = False,
+    as_json: opt.AsJson = False,
 ) -> None:
-    """Make every run of a sweep FILE: a recipe times a grid, seeds, sizes and layers. What is there is not repeated."""
-    from headwise.cli.progress_bar import INTERRUPTED, Stops, keeping, kept_in, progress
-    from headwise.cli.train_commands import program
+    """Train every run of a sweep FILE: a recipe times a grid, seeds, sizes and layers. Finished runs are kept."""
     from headwise.experiments.sweeps.jobs import JobSettings
     from headwise.experiments.sweeps.result_folder import ResultFolder
     from headwise.experiments.sweeps.sweep import run_sweep
@@ -88,19 +68,13 @@ def sweep(
     settings = JobSettings(output, data, cache, network=download, keep_models=keep_models)
     with keeping(lambda: kept_in(output)):
         pool = choose_engine(engine, workers=workers, threads=threads, address=address)
-        with progress() as shown, Stops(shown.log).listening() as stops:
-            result = run_sweep(plan, settings, pool, shown, available=available, stops=stops.count)
+        with progress() as shown, stop_requests(shown.log) as stops:
+            result = run_sweep(plan, settings, pool, shown, available=available, stops=stops)
         content = result.as_data()
         if as_json:
-            typer.echo(json.dumps(content, indent=2, ensure_ascii=False))
+            print_json(content)
         else:
-            words = {
-                "finished": "made now",
-                "present": "already there",
-                "failed": "failed",
-                "interrupted": "not finished",
-            }
-            counts = [f"{content[state]} {word}" for state, word in words.items() if content[state]]
+            counts = [f"{content[state]} {word}" for state, word in STATES.items() if content[state]]
             left = f", {result.left_out} left out (files missing)" if result.left_out else ""
             typer.echo(f"{content['runs']} runs: {', '.join(counts) or 'none'}{left}")
             for each in content["errors"]:
@@ -115,7 +89,6 @@ def sweep(
 
 
 def _seeds(text: str | None) -> list[int] | None:
-    """`1,2,3`."""
     if text is None:
         return None
     parts = [part.strip() for part in text.split(",")]
@@ -125,78 +98,62 @@ def _seeds(text: str | None) -> list[int] | None:
 
 
 def _show_plan(plan: SweepPlan, output: Path, *, as_json: bool) -> None:
-    from rich.markup import escape
-    from rich.table import Table
-
-    from headwise.cli.console import print_tables
     from headwise.experiments.sweeps.result_folder import ResultFolder
 
-    folder = ResultFolder(output)
+    has = ResultFolder(output).has
     if as_json:
-        rows = [
-            {"key": each.key, "point": dict(each.point), "there": folder.has(each.key), "recipe": each.recipe.as_data()}
+        runs = [
+            {"key": each.key, "point": dict(each.point), "there": has(each.key), "recipe": each.recipe.as_data()}
             for each in plan.runs
         ]
-        content = {"sweep": plan.sweep.name, "scale": plan.scale, "output": str(output), "runs": rows}
-        typer.echo(json.dumps(content, indent=2, ensure_ascii=False))
+        print_json({"sweep": plan.sweep.name, "scale": plan.scale, "output": str(output), "runs": runs})
         return
-    table = Table(*plan.axes, "key", "there", box=None)
-    for each in plan.runs:
-        there = "yes" if folder.has(each.key) else ""
-        table.add_row(*(escape(label) for label in each.point.values()), each.key, there)
-    print_tables(table)
+    rows = ([*each.point.values(), each.key, "yes" if has(each.key) else ""] for each in plan.runs)
+    print_tables(text_table([*plan.axes, "key", "there"], rows))
     typer.echo(f"{len(plan.runs)} points, {len(plan.unique)} different runs, in {output}")
 
 
 def tune(
-    recipe: Annotated[str, typer.Argument(help="YAML file, or a name of `headwise list recipes`.", show_default=False)],
+    recipe: opt.Recipe,
     vary: Annotated[
         list[str] | None,
         typer.Option(
             metavar="KEY=VALUES",
-            help="What to try: guides.mdg.weight=[0.1, 0.01], or training.learning_rate={low: 1e-5, high: 1e-3, "
-            "log: true}; default the weight of every guide over the paper's 0.1, 0.01, 0.001, 0.0001.",
+            help="Values to try: guides.mdg.weight=[0.1, 0.01], or training.learning_rate={low: 1e-5, high: 1e-3, "
+            "log: true}; may be repeated; default 0.1, 0.01, 0.001 and 0.0001 (the paper's) for the weight of each "
+            "guide.",
         ),
     ] = None,
     trials: Annotated[
-        int | None,
-        typer.Option(
-            min=1, help="Finished and pruned trials in all; default the whole grid, or 20.", show_default=False
-        ),
+        int | None, typer.Option(min=1, help="Finished and pruned trials in all; default the whole grid, or 20.")
     ] = None,
-    changes: Change = None,
+    changes: opt.Change = None,
     seeds: Annotated[
         str | None,
-        typer.Option(help="Train each combination with these and take the mean: 1,2,3.", show_default=False),
+        typer.Option(help="Train each combination with these seeds and take the mean: 1,2,3; default the recipe's."),
     ] = None,
-    data: Data = None,
-    output: Annotated[
-        Path | None, typer.Option(help="Folder for the results; default tunes/NAME.", show_default=False)
-    ] = None,
+    data: opt.Data = None,
+    output: Annotated[Path | None, typer.Option(help="Folder for the results; default tunes/NAME.")] = None,
     storage: Annotated[
-        str | None,
-        typer.Option(
-            metavar="URL", help="Database of the study; default a file of SQLite in the folder.", show_default=False
-        ),
+        str | None, typer.Option(metavar="URL", help="Database of the study; default an SQLite file in the folder.")
     ] = None,
-    study: Annotated[str | None, typer.Option(help="Its name; default that of the recipe.", show_default=False)] = None,
+    study: Annotated[str | None, typer.Option(help="Name of the study; default that of the recipe.")] = None,
     sampler: Annotated[
-        str | None, typer.Option(help="grid, tpe or random; default grid if all can be tried.", show_default=False)
+        str | None, typer.Option(help="grid, tpe or random; default grid if all combinations can be tried.")
     ] = None,
     prune: Annotated[bool, typer.Option("--prune/--no-prune", help="Stop trials that fall behind.")] = True,
-    threads: Threads = 1,
-    cache: Cache = None,
-    download: Download = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print what would be tried and stop.")] = False,
-    allow_code: AllowCode = False,
-    as_json: AsJson = False,
+    threads: opt.Threads = 1,
+    cache: opt.Cache = None,
+    download: opt.Download = False,
+    dry_run: opt.DryRun = False,
+    allow_code: opt.AllowCode = False,
+    as_json: opt.AsJson = False,
 ) -> None:
     """Find the values that do best on validation, with Optuna; the best recipe is written to FOLDER/best.yaml."""
-    from headwise.cli.progress_bar import INTERRUPTED, keeping, kept_in, progress
     from headwise.experiments.recipe_files import plain_name
     from headwise.experiments.sweeps.jobs import JobSettings
     from headwise.experiments.sweeps.search_space import Search, plan_space
-    from headwise.experiments.sweeps.tune import tune as run_tune
+    from headwise.experiments.sweeps.tune import tune
     from headwise.training.encoders import quiet_libraries
 
     space = plan_space(recipe, vary=vary or (), changes=changes or (), seeds=_seeds(seeds))
@@ -214,11 +171,11 @@ def tune(
     before = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         with keeping(lambda: kept_in(settings.output)), progress() as shown:
-            result = run_tune(space, settings, search, shown, name=name, storage=storage)
+            result = tune(space, settings, search, shown, name=name, storage=storage)
     finally:
         signal.signal(signal.SIGTERM, before)
     if as_json:
-        typer.echo(json.dumps(result.as_data(), indent=2, ensure_ascii=False))
+        print_json(result.as_data())
     else:
         _show_trials(result, space, data)
     if result.interrupted:
@@ -229,41 +186,31 @@ def tune(
 
 
 def _show_space(study: str, space: Space, search: Search, output: Path, *, as_json: bool) -> None:
-    from rich.markup import escape
-    from rich.table import Table
-
-    from headwise.cli.console import print_tables
     from headwise.experiments.sweeps.sweep_file import label_of
 
-    content: dict[str, Any] = {
-        "study": study,
-        "output": str(output),
-        "sampler": search.sampler,
-        "prune": search.prune,
-        "trials": search.trials,
-        "combinations": space.size,
-        "seeds": list(space.seeds),
-        "space": space.as_data(),
-        "recipe": space.recipe.as_data(),
-    }
+    keys: dict[str, Any] = space.as_data()
     if as_json:
-        typer.echo(json.dumps(content, indent=2, ensure_ascii=False))
+        content = {
+            "study": study,
+            "output": str(output),
+            "sampler": search.sampler,
+            "prune": search.prune,
+            "trials": search.trials,
+            "combinations": space.size,
+            "seeds": list(space.seeds),
+            "space": keys,
+            "recipe": space.recipe.as_data(),
+        }
+        print_json(content)
         return
-    table = Table("key", "tried", box=None)
-    for key, values in content["space"].items():
-        table.add_row(escape(key), escape(label_of(values.get("choices") or {k: v for k, v in values.items() if v})))
-    print_tables(table)
+    tried = {key: each.get("choices") or {k: v for k, v in each.items() if v} for key, each in keys.items()}
+    print_tables(text_table(("key", "tried"), ([key, label_of(values)] for key, values in tried.items())))
     size = "endless" if space.size is None else str(space.size)
     seeds = f"{len(space.seeds)} {'seed' if len(space.seeds) == 1 else 'seeds'}"
     typer.echo(f"{search.trials} trials ({search.sampler}) of {size} combinations, {seeds} each, in {output}")
 
 
 def _show_trials(result: TuneResult, space: Space, data: Path | None) -> None:
-    from rich.markup import escape
-    from rich.table import Table
-
-    from headwise.cli.console import print_tables
-    from headwise.cli.train_commands import program
     from headwise.experiments.sweeps.search_space import describe
     from headwise.experiments.sweeps.study import FAILED, FINISHED, STATES
     from headwise.experiments.sweeps.sweep_file import label_of
@@ -271,11 +218,12 @@ def _show_trials(result: TuneResult, space: Space, data: Path | None) -> None:
 
     keys = [axis.key for axis in space.axes]
     if result.best is not None:
-        table = Table("trial", f"validation {result.primary}", *(escape(key) for key in keys), "steps", box=None)
-        for row in [row for row in result.rows if row.state == FINISHED][:TOP]:
-            values = (escape(label_of(row.parameters[key])) for key in keys)
-            table.add_row(str(row.number), f"{row.value:.4f}", *values, str(row.steps))
-        print_tables(table)
+        best = [row for row in result.rows if row.state == FINISHED][:TOP]
+        rows = (
+            [str(row.number), f"{row.value:.4f}", *(label_of(row.parameters[key]) for key in keys), str(row.steps)]
+            for row in best
+        )
+        print_tables(text_table(["trial", f"validation {result.primary}", *keys, "steps"], rows))
     for trial, error in result.errors.items():
         typer.echo(f"failed: {trial}: {error}")
     counts = [f"{result.count(state)} {state}" for state in STATES.values() if result.count(state)]

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from headwise.cli.parameters import AllowCode, AsJson, Cache, Change, Data, Download, Recipe
+from headwise.cli import parameters as opt
+from headwise.cli.console import print_json, print_tables, text_table
+from headwise.cli.progress_bar import progress
 from headwise.errors import InputError
 
 if TYPE_CHECKING:
@@ -24,24 +25,21 @@ knowledge = typer.Typer(
     rich_markup_mode=None,
 )
 
-Workers = Annotated[int | None, typer.Option(min=1, help="Processes; default one per core.", show_default=False)]
-
 
 @knowledge.command("build")
 def knowledge_build(
-    recipe: Recipe,
-    changes: Change = None,
-    data: Data = None,
-    cache: Cache = None,
-    workers: Workers = None,
-    rebuild: Annotated[bool, typer.Option("--rebuild", help="Compute again what is there.")] = False,
-    download: Download = False,
-    allow_code: AllowCode = False,
-    as_json: AsJson = False,
+    recipe: opt.Recipe,
+    changes: opt.Change = None,
+    data: opt.Data = None,
+    cache: opt.Cache = None,
+    workers: opt.Workers = None,
+    rebuild: Annotated[bool, typer.Option("--rebuild", help="Compute knowledge again that is in the cache.")] = False,
+    download: opt.Download = False,
+    allow_code: opt.AllowCode = False,
+    as_json: opt.AsJson = False,
 ) -> None:
-    """Compute what the guides of RECIPE know about the words of its training texts; `train` does so if need be."""
-    from rich.console import Console
-    from rich.table import Table
+    """Compute what the guides of RECIPE know about the words of its training texts; `train` does so if needed."""
+    from rich.filesize import decimal
 
     from headwise.patterns.base import options_of
 
@@ -62,47 +60,44 @@ def knowledge_build(
         }
         rows.append(row)
     if as_json:
-        typer.echo(json.dumps({"knowledge": rows}, indent=2, ensure_ascii=False))
+        print_json({"knowledge": rows})
         return
-    table = Table("guide", "examples", "word pairs", "seconds", "size", box=None)
+    cells = []
     for row in rows:
         seconds = f"{row['seconds']:.1f}" if row["built"] else "found"
-        table.add_row(row["guide"], str(row["examples"]), str(row["pairs"]), seconds, _size(row["bytes"]))
-    Console().print(table)
+        cells.append([row["guide"], str(row["examples"]), str(row["pairs"]), seconds, decimal(row["bytes"])])
+    print_tables(text_table(("guide", "examples", "word pairs", "seconds", "size"), cells))
     for row in rows:  # not in the table, which would break them
         typer.echo(f"{row['guide']} is in {row['folder']}")
 
 
 @knowledge.command("show")
 def knowledge_show(
-    recipe: Recipe,
-    example: Annotated[int, typer.Option(help="Which training example, from 0.")] = 0,
-    top: Annotated[int, typer.Option(min=1, help="How many pairs of words, the strongest first.")] = 10,
-    changes: Change = None,
-    data: Data = None,
-    cache: Cache = None,
-    workers: Workers = None,
-    download: Download = False,
-    allow_code: AllowCode = False,
-    as_json: AsJson = False,
+    recipe: opt.Recipe,
+    example: Annotated[int, typer.Option(help="Training example, from 0.")] = 0,
+    top: Annotated[int, typer.Option(min=1, help="Pairs of words to print, the strongest first.")] = 10,
+    changes: opt.Change = None,
+    data: opt.Data = None,
+    cache: opt.Cache = None,
+    workers: opt.Workers = None,
+    download: opt.Download = False,
+    allow_code: opt.AllowCode = False,
+    as_json: opt.AsJson = False,
 ) -> None:
     """Print what the guides of RECIPE know about the words of one training example."""
-    from rich.console import Console
-
     from headwise.experiments.gather_knowledge import strongest
 
     texts, found = _gathered(recipe, changes or [], data, cache, workers, download, example=example)
     pairs = {each.need.guide: strongest(each.matrices[example], texts) for each in found}
     if as_json:
         shown = {guide: [asdict(pair) for pair in each[:top]] for guide, each in pairs.items()}
-        answer = {"example": example, "texts": list(texts), "pairs": shown}
-        typer.echo(json.dumps(answer, indent=2, ensure_ascii=False))
+        print_json({"example": example, "texts": list(texts), "pairs": shown})
         return
     for number, text in enumerate(texts):
         typer.echo(f"text {number}: {text}")
     for guide, each in pairs.items():
         typer.echo(f"\n{guide}: the strongest {min(top, len(each))} of {len(each)} pairs (at: text.word, from 0)")
-        Console().print(_table(each[:top]))
+        print_tables(_table(each[:top]))
 
 
 def _gathered(
@@ -117,7 +112,6 @@ def _gathered(
     example: int = 0,
 ) -> tuple[Texts, list[Found]]:
     """The texts of a training example of a recipe, and the knowledge that its guides need."""
-    from headwise.cli.progress_bar import progress
     from headwise.experiments.gather_knowledge import Sources, embeddings_of, gather_knowledge
     from headwise.experiments.recipe_files import read_recipe
     from headwise.experiments.splits import read_splits
@@ -144,22 +138,9 @@ def _gathered(
     return texts[example], found
 
 
-def _size(count: float) -> str:
-    for unit in ("B", "kB", "MB"):
-        if count < 1000:
-            return f"{count:.0f} {unit}" if unit == "B" or count >= 100 else f"{count:.1f} {unit}"
-        count /= 1000
-    return f"{count:.1f} GB"
-
-
 def _table(pairs: list[Pair]) -> Table:
-    from rich.markup import escape
-    from rich.table import Table
-
-    table = Table("word", "at", "word", "at", "value", "", box=None)
+    rows = []
     for pair in pairs:
-        words = (
-            cell for word in (pair.first, pair.second) for cell in (escape(word.word), f"{word.text}.{word.index}")
-        )
-        table.add_row(*words, f"{pair.value:.3f}", "across texts" if pair.across else "")
-    return table
+        words = [cell for word in (pair.first, pair.second) for cell in (word.word, f"{word.text}.{word.index}")]
+        rows.append([*words, f"{pair.value:.3f}", "across texts" if pair.across else ""])
+    return text_table(("word", "at", "word", "at", "value", ""), rows)

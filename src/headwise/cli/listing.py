@@ -1,78 +1,16 @@
-"""`headwise list`: what there is to choose from."""
+"""`headwise list`: what there is to choose from; `headwise doctor`: what headwise can do with a model."""
 
 from __future__ import annotations
 
 import json
-from importlib import resources
-from typing import TYPE_CHECKING
+from importlib.resources import files
+from typing import Annotated
 
 import typer
-from rich.console import Console
-from rich.markup import escape
-from rich.table import Table
 
+from headwise.cli import parameters as opt
+from headwise.cli.console import print_json, print_tables, text_table
 from headwise.errors import InputError, choices
-
-if TYPE_CHECKING:
-    from headwise.attention.doctor import Diagnosis
-
-# `headwise doctor`: show a diagnosis.
-
-
-def show_diagnosis(model: str, *, batch: int, length: int, download: bool, as_json: bool) -> None:
-    """Examine a model and print what was found; exit code 1 if it is not supported."""
-    if model.startswith("builtin:"):
-        from headwise.training.encoders import builtin_folder
-
-        model = str(builtin_folder(model))
-    from headwise.attention.doctor import diagnose
-
-    diagnosis = diagnose(model, batch=batch, length=length, download=download)
-    if as_json:
-        typer.echo(json.dumps(diagnosis.as_dict(), indent=2))
-    else:
-        Console().print(_table(diagnosis))
-    if diagnosis.route == "unsupported":
-        raise typer.Exit(1)
-
-
-def _table(diagnosis: Diagnosis) -> Table:
-    table = Table(show_header=False, box=None)
-    for name, value in _rows(diagnosis):
-        table.add_row(name, value)
-    return table
-
-
-def _rows(diagnosis: Diagnosis) -> list[tuple[str, str]]:
-    rows = [
-        ("model", diagnosis.model),
-        ("family", diagnosis.family),
-        ("route", f"{diagnosis.route}{': ' + diagnosis.reason if diagnosis.reason else ''}"),
-    ]
-    if diagnosis.layers is not None:
-        rows.append(("layers x heads", f"{diagnosis.layers} x {diagnosis.heads}"))
-        if diagnosis.pruned:
-            rows.append(("pruned heads", _pruned(diagnosis)))
-        rows.append(("attention seen", "yes, every layer and head, in a forward pass just now"))
-    if diagnosis.map_bytes is not None and diagnosis.received_bytes is not None:
-        size = f"batch {diagnosis.batch} x {diagnosis.length} tokens"
-        rows.append((f"maps, {size}", _megabytes(diagnosis.map_bytes)))
-        rows.append((f"received, {size}", _megabytes(diagnosis.received_bytes)))
-    rows.append(("loads offline", "yes" if diagnosis.loads_offline else "no"))
-    rows += [(name, version) for name, version in diagnosis.versions.items()]
-    return rows
-
-
-def _pruned(diagnosis: Diagnosis) -> str:
-    """The heads that are missing, layer by layer."""
-    layers = (f"layer {layer}: {', '.join(map(str, heads))}" for layer, heads in diagnosis.pruned.items())
-    total = (diagnosis.layers or 0) * (diagnosis.heads or 0)
-    return f"{sum(map(len, diagnosis.pruned.values()))} of {total} ({'; '.join(layers)})"
-
-
-def _megabytes(count: int) -> str:
-    return f"{count / 2**20:.1f} MiB"
-
 
 # What the table shows of each kind; --json shows all.
 COLUMNS = {
@@ -84,21 +22,56 @@ COLUMNS = {
 }
 
 
-def show(kind: str, *, as_json: bool) -> None:
-    """Print what there is of a kind, from catalogue.json, so that nothing heavy is imported.
-
-    `python tests/list_catalogue.py --write` writes that file from the registries, and a test compares the two.
-    """
+def list_names(
+    kind: Annotated[str, typer.Argument(help="guides, tasks, recipes, sweeps or models.")], as_json: opt.AsJson = False
+) -> None:
+    """List what there is to choose from."""
     if kind not in COLUMNS:
         raise InputError(f"list {kind!r}: {choices(kind, COLUMNS)}.")
-    text = resources.files(__package__).joinpath("catalogue.json").read_text(encoding="utf-8")
-    rows = json.loads(text)[kind]
+    # From a file, so that nothing heavy is imported. `python tests/list_catalogue.py --write` writes it.
+    rows = json.loads(files(__package__).joinpath("catalogue.json").read_text(encoding="utf-8"))[kind]
     if as_json:
-        typer.echo(json.dumps({kind: rows}, indent=2, ensure_ascii=False))
+        print_json({kind: rows})
         return
-    columns = COLUMNS[kind]
-    table = Table(*columns, box=None)
-    for row in rows:
-        cells = (row[name] for name in columns)
-        table.add_row(*(escape(", ".join(map(str, cell)) if isinstance(cell, list) else str(cell)) for cell in cells))
-    Console().print(table)
+    cells = ([row[name] for name in COLUMNS[kind]] for row in rows)
+    texts = ([", ".join(map(str, each)) if isinstance(each, list) else str(each) for each in row] for row in cells)
+    print_tables(text_table(COLUMNS[kind], texts))
+
+
+def doctor(
+    model: Annotated[str, typer.Argument(help="Folder of a saved model, or its name on the Hub.")],
+    batch: Annotated[int, typer.Option(help="Examples per batch, for the memory estimate.")] = 16,
+    length: Annotated[int, typer.Option(help="Tokens per example, for the memory estimate.")] = 256,
+    download: opt.Download = False,
+    as_json: opt.AsJson = False,
+) -> None:
+    """Check whether headwise can see the attention of MODEL, by which route, and what that costs."""
+    if model.startswith("builtin:"):
+        from headwise.training.encoders import builtin_folder
+
+        model = str(builtin_folder(model))
+    from headwise.attention.doctor import diagnose
+
+    diagnosis = diagnose(model, batch=batch, length=length, download=download)
+    if as_json:
+        print_json(diagnosis.as_dict())
+    else:
+        reason = f": {diagnosis.reason}" if diagnosis.reason else ""
+        rows = {"model": diagnosis.model, "family": diagnosis.family, "route": diagnosis.route + reason}
+        if diagnosis.layers is not None and diagnosis.heads is not None:
+            rows["layers x heads"] = f"{diagnosis.layers} x {diagnosis.heads}"
+            if diagnosis.pruned:
+                layers = (f"layer {layer}: {', '.join(map(str, heads))}" for layer, heads in diagnosis.pruned.items())
+                count = sum(map(len, diagnosis.pruned.values()))
+                rows["pruned heads"] = f"{count} of {diagnosis.layers * diagnosis.heads} ({'; '.join(layers)})"
+            rows["attention seen"] = "yes, every layer and head, in a forward pass just now"
+        if diagnosis.map_bytes is not None and diagnosis.received_bytes is not None:
+            size = f"batch {diagnosis.batch} x {diagnosis.length} tokens"
+            rows[f"maps, {size}"] = f"{diagnosis.map_bytes / 2**20:.1f} MiB"
+            rows[f"received, {size}"] = f"{diagnosis.received_bytes / 2**20:.1f} MiB"
+        rows["loads offline"] = "yes" if diagnosis.loads_offline else "no"
+        table = text_table(("", ""), (rows | diagnosis.versions).items())
+        table.show_header = False
+        print_tables(table)
+    if diagnosis.route == "unsupported":
+        raise typer.Exit(1)

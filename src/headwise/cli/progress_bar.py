@@ -1,4 +1,4 @@
-"""Progress on standard error: a bar on a terminal, plain lines elsewhere."""
+"""Progress on standard error, and what Ctrl-C says and does."""
 
 from __future__ import annotations
 
@@ -12,90 +12,68 @@ from pathlib import Path
 from typing import Any
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from headwise.errors import Stopped
 
 # Seconds between two plain lines.
 EVERY = 10.0
+INTERRUPTED = 130
+NOTHING = "nothing was written"
 
 
-class Bar:
-    """A bar for people."""
-
-    def __init__(self) -> None:
-        """Write to standard error."""
-        self._console = Console(stderr=True)
-        self._progress: Progress | None = None
-        self._task: TaskID | None = None
-
-    def start(self, what: str, total: int, done: int = 0) -> None:
-        """A stretch of work begins."""
-        self.end()
-        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-        self._progress = Progress(*columns, TextColumn("{task.fields[note]}"), console=self._console, transient=True)
-        self._progress.start()
-        self._task = self._progress.add_task(what, total=total, completed=done, note="")
-
-    def advance(self, done: int, note: str = "") -> None:
-        """So much of it is done."""
-        if self._progress is not None and self._task is not None:
-            self._progress.update(self._task, completed=done, note=note)
-
-    def log(self, message: str) -> None:
-        """A line worth reading."""
-        self._console.print(message, highlight=False, markup=False)
-
-    def end(self) -> None:
-        """The stretch of work is over."""
-        if self._progress is not None:
-            self._progress.stop()
-        self._progress = None
-
-
-class Lines:
-    """Plain lines for logs, now and then."""
+class ProgressBar:
+    """A bar on a terminal; elsewhere plain lines: at the start, every few seconds, and at the end."""
 
     def __init__(self) -> None:
         """Write to standard error."""
+        self._console = Console(stderr=True) if sys.stderr.isatty() else None
+        self._bar: Progress | None = None
         self._what, self._total, self._last = "", 0, 0.0
 
     def start(self, what: str, total: int, done: int = 0) -> None:
-        """A stretch of work begins."""
+        """Begin a stretch of work."""
+        self.end()
         self._what, self._total, self._last = what, total, time.monotonic()
-        self.log(f"{what}: {done}/{total}")
+        if self._console is None:
+            self.log(f"{what}: {done}/{total}")
+            return
+        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+        self._bar = Progress(*columns, TextColumn("{task.fields[note]}"), console=self._console, transient=True)
+        self._bar.start()
+        self._bar.add_task(what, total=total, completed=done, note="")
 
     def advance(self, done: int, note: str = "") -> None:
-        """So much of it is done."""
-        now = time.monotonic()
-        if now - self._last >= EVERY or done == self._total:
-            self._last = now
+        """Show how much is done."""
+        if self._bar is not None:
+            self._bar.update(self._bar.task_ids[0], completed=done, note=note)
+        elif self._console is None and (time.monotonic() - self._last >= EVERY or done == self._total):
+            self._last = time.monotonic()
             self.log(f"{self._what}: {done}/{self._total} {note}".rstrip())
 
     def log(self, message: str) -> None:
-        """A line worth reading."""
-        sys.stderr.write(message + "\n")
-        sys.stderr.flush()
+        """Show a line."""
+        if self._console is None:
+            sys.stderr.write(message + "\n")
+            sys.stderr.flush()
+        else:
+            self._console.print(message, highlight=False, markup=False)
 
     def end(self) -> None:
-        """The stretch of work is over."""
+        """Remove the bar."""
+        if self._bar is not None:
+            self._bar.stop()
+        self._bar = None
 
 
 @contextmanager
-def progress() -> Iterator[Bar | Lines]:
-    """What suits standard error; whatever happens, a terminal is left as it was."""
-    shown = Bar() if sys.stderr.isatty() else Lines()
+def progress() -> Iterator[ProgressBar]:
+    """Show progress for the time of the block; whatever happens, a terminal is left as it was."""
+    shown = ProgressBar()
     try:
         yield shown
     finally:
         shown.end()
-
-
-# Ctrl-C: what it says in every command, and as a request where a running step can be finished first.
-
-
-INTERRUPTED = 130
-NOTHING = "nothing was written"
 
 
 def sentence(stop: BaseException | None = None) -> str:
@@ -106,7 +84,7 @@ def sentence(stop: BaseException | None = None) -> str:
 
 @contextmanager
 def keeping(kept: Callable[[], str]) -> Iterator[None]:
-    """Say what was kept, if somebody presses Ctrl-C within the block and nobody has said it."""
+    """Say what was kept after Ctrl-C within the block, unless the code inside says it."""
     try:
         yield
     except Stopped:
@@ -116,59 +94,43 @@ def keeping(kept: Callable[[], str]) -> Iterator[None]:
 
 
 def kept_in(folder: Path) -> str:
-    """Of a command that finds again what it has finished."""
+    """What is kept by a command that finds its finished work again."""
     return f"what is finished in {folder} is kept, and the same command resumes" if folder.exists() else NOTHING
 
 
-class Interrupts:
-    """Notes Ctrl-C: a library that is being imported may turn the KeyboardInterrupt into another error."""
+@contextmanager
+def noted_interrupts() -> Iterator[list[int]]:
+    """Note Ctrl-C within the block: a library that is being imported may turn KeyboardInterrupt into another error."""
+    noted: list[int] = []
 
-    def __init__(self) -> None:
-        """Nobody has pressed it yet."""
-        self.seen = False
-
-    @contextmanager
-    def noted(self) -> Iterator[Interrupts]:
-        """For the time of the block, unless signals are ignored, or belong to somebody else."""
-        usual = signal.getsignal(signal.SIGINT) is signal.default_int_handler
-        if not usual or threading.current_thread() is not threading.main_thread():
-            yield self
-            return
-        signal.signal(signal.SIGINT, self._note)
-        try:
-            yield self
-        finally:
-            signal.signal(signal.SIGINT, signal.default_int_handler)
-
-    def _note(self, number: int, frame: Any) -> None:
-        self.seen = True
+    def note(number: int, frame: Any) -> None:
+        noted.append(number)
         signal.default_int_handler(number, frame)
 
+    usual = signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    if not usual or threading.current_thread() is not threading.main_thread():  # signals belong to somebody else
+        yield noted
+        return
+    signal.signal(signal.SIGINT, note)
+    try:
+        yield noted
+    finally:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
-class Stops:
-    """How often somebody asked to stop: the first time to finish the running step, then not to wait for that."""
 
-    def __init__(self, tell: Callable[[str], None]) -> None:
-        """`tell` shows a line."""
-        self._tell, self._count = tell, 0
+@contextmanager
+def stop_requests(log: Callable[[str], None]) -> Iterator[Callable[[], int]]:
+    """Count SIGINT and SIGTERM: the first asks to finish the running step, the second to stop at once."""
+    requests: list[int] = []
 
-    def count(self) -> int:
-        """So often."""
-        return self._count
+    def request(number: int, frame: Any) -> None:
+        requests.append(number)
+        if len(requests) == 1:
+            log("stopping after the running step; once more to stop at once")
 
-    @contextmanager
-    def listening(self) -> Iterator[Stops]:
-        """Take the signals for the time of the block."""
-        before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
-        for number in before:
-            signal.signal(number, self._ask)
-        try:
-            yield self
-        finally:
-            for number, handler in before.items():
-                signal.signal(number, handler)
-
-    def _ask(self, number: int, frame: Any) -> None:
-        self._count += 1
-        if self._count == 1:
-            self._tell("stopping after the running step; once more to stop at once")
+    before = {number: signal.signal(number, request) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield lambda: len(requests)
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -4,73 +4,47 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from headwise.cli.console import print_json
-from headwise.cli.parameters import AllowCode, AsJson, OneTask, Run
+from headwise.cli import parameters as opt
+from headwise.cli.console import print_json, print_tables, text_table
 from headwise.cli.progress_bar import progress, sentence
 from headwise.errors import InputError
 
 if TYPE_CHECKING:
     from headwise.reports.report_runs import ReportRun
 
-Baseline = Annotated[
-    Path | None, typer.Option(help="The run to compare with, such as the same one without guides.", show_default=False)
-]
-ExampleFile = Annotated[
-    Path | None,
-    typer.Option("--examples", help="File with the task's text columns, whose rows are shown.", show_default=False),
-]
-Also = Annotated[
-    list[Path] | None,
-    typer.Option(help="One more run beside them, such as one with MDG alone; may be repeated.", show_default=False),
-]
-Results = Annotated[
-    Path | None,
-    typer.Option(help="Folder of `headwise sweep`: its plots and tests over seeds join the page.", show_default=False),
-]
-
-
-def add_commands(app: typer.Typer) -> None:
-    """Put the commands on the command line."""
-    for command in (analyze, report, explore):
-        app.command()(command)
-
 
 def analyze(
-    run: Run,
-    split: Annotated[str, typer.Option(help="train, validation, test, or another split of the task.")] = "test",
-    task: OneTask = None,
-    limit: Annotated[int | None, typer.Option(min=1, help="The first so many examples.", show_default=False)] = None,
+    run: opt.Run,
+    split: opt.Split = "test",
+    task: opt.OneTask = None,
+    limit: Annotated[int | None, typer.Option(min=1, help="Use the first N examples; default all.")] = None,
     keep: Annotated[int, typer.Option(min=1, max=200, help="Examples to keep with all their maps.")] = 20,
     pick: Annotated[
-        list[int] | None, typer.Option(help="Keep this example too, by its position from 0.", show_default=False)
+        list[int] | None, typer.Option(help="Keep this example too, by its position from 0; may be repeated.")
     ] = None,
-    examples: ExampleFile = None,
+    examples: opt.ExampleFile = None,
     importance: Annotated[
-        int, typer.Option(min=0, help="Also the importance of heads, over so many labelled examples.")
+        int, typer.Option(min=0, help="Labelled examples for the importance of heads; 0 for no importance.")
     ] = 0,
     pattern: Annotated[
         str | None,
         typer.Option(
-            help="Compare heads with this pattern, such as next or '{name: pmi, window: 5}'; by default the one that "
-            "the run was guided to, if any.",
-            show_default=False,
+            help="Compare heads with this pattern, such as next or '{name: pmi, window: 5}'; default the one that the "
+            "run was guided to, if any."
         ),
     ] = None,
-    data: Annotated[Path | None, typer.Option(help="Folder with the task's files.", show_default=False)] = None,
-    batch: Annotated[int | None, typer.Option(min=1, help="Examples at a time.", show_default=False)] = None,
-    download: Annotated[
-        bool, typer.Option("--download", help="Allow the network for models and data that are not here.")
-    ] = False,
-    allow_code: AllowCode = False,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the analysis that is there.")] = False,
-    as_json: AsJson = False,
+    data: opt.Data = None,
+    batch: opt.Batch = None,
+    download: opt.Download = False,
+    allow_code: opt.AllowCode = False,
+    overwrite: opt.Overwrite = False,
+    as_json: opt.AsJson = False,
 ) -> None:
-    """Look at what every head of RUN does on a split, and save it for report, explore and figure."""
-    from headwise.cli.console import print_tables
+    """Measure what every head of RUN does on a split, and save it for report, explore and figure."""
     from headwise.experiments.analysis.analysis_files import mean_over_heads
     from headwise.experiments.analysis.analyze import AnalysisSettings, analyze_tasks, new_analysis, read_pattern
     from headwise.experiments.apply import Source, load_tasks
@@ -93,49 +67,39 @@ def analyze(
         print_json({"run": str(run), "tasks": summary})
         return
     for name, each in analyses.items():
-        print_tables(_analysis_table(name, each.content))
+        about = each.content
+        rows = []
+        for statistic, grid in about["statistics"].items():
+            heads = [(value, layer, head) for layer, row in enumerate(grid["mean"]) for head, value in enumerate(row)]
+            ends = (min(heads, key=lambda each: each[0]), max(heads, key=lambda each: each[0]))
+            cells = (f"{value:.4g} (layer {layer} head {head})" for value, layer, head in ends)
+            rows.append([statistic, f"{mean_over_heads(grid):.4g}", *cells])
+        title = f"{name}: {about['examples']} examples of {about['split']}, {about['layers']} x {about['heads']} heads"
+        print_tables(text_table(("statistic", "mean", "lowest head", "highest head"), rows, title=title))
     typer.echo(f"saved in {', '.join(str(each.paths[-1]) for each in analyses.values())}")
     for name in analyses:
         option = f" --task {name}" if tasks.joint else ""
         typer.echo(f"open it: headwise report {run}{option} -o report.html")
 
 
-def _analysis_table(name: str, content: dict[str, Any]) -> Any:
-    """A row for each statistic: its mean over all heads, and the heads with the lowest and the highest value."""
-    from rich.table import Table
-
-    from headwise.experiments.analysis.analysis_files import mean_over_heads
-
-    title = (
-        f"{name}: {content['examples']} examples of {content['split']}, {content['layers']} x {content['heads']} heads"
-    )
-    table = Table("statistic", "mean", "lowest head", "highest head", box=None, title=title, title_justify="left")
-    for statistic, grid in content["statistics"].items():
-        values = [(value, layer, head) for layer, row in enumerate(grid["mean"]) for head, value in enumerate(row)]
-        ends = (min(values, key=lambda each: each[0]), max(values, key=lambda each: each[0]))
-        cells = [f"{value:.4g} (layer {layer} head {head})" for value, layer, head in ends]
-        table.add_row(statistic, f"{mean_over_heads(grid):.4g}", *cells)
-    return table
-
-
 def report(
-    run: Run,
-    output: Annotated[Path, typer.Option("--output", "-o", help="The page to write.")] = Path("report.html"),
-    baseline: Baseline = None,
-    also: Also = None,
-    results: Results = None,
-    examples: ExampleFile = None,
-    task: OneTask = None,
+    run: opt.Run,
+    output: Annotated[Path, typer.Option("--output", "-o", help="HTML page to write.")] = Path("report.html"),
+    baseline: opt.Baseline = None,
+    also: opt.Also = None,
+    results: opt.Results = None,
+    examples: opt.ExampleFile = None,
+    task: opt.OneTask = None,
     exact: Annotated[
         list[int] | None,
         typer.Option(help="Show this example with whole maps, by its position in the split; may be repeated."),
     ] = None,
-    title: Annotated[str | None, typer.Option(help="Of the page.", show_default=False)] = None,
-    force: Annotated[bool, typer.Option("--force", help="Replace a page that is there.")] = False,
-    allow_code: AllowCode = False,
-    as_json: AsJson = False,
+    title: Annotated[str | None, typer.Option(help="Title of the page; default the names of the runs.")] = None,
+    force: opt.Force = False,
+    allow_code: opt.AllowCode = False,
+    as_json: opt.AsJson = False,
 ) -> None:
-    """Write one HTML file that shows what the heads of RUN do; run `headwise analyze` on each run before."""
+    """Write one HTML file that shows what the heads of RUN do; run `headwise analyze` on each run first."""
     from headwise.disk import new_file, save_content
     from headwise.reports.report_page import build_page
 
@@ -180,19 +144,20 @@ def _gather(
 
 
 def explore(
-    run: Run,
-    baseline: Baseline = None,
-    also: Also = None,
-    results: Results = None,
-    examples: ExampleFile = None,
-    task: OneTask = None,
-    port: Annotated[int, typer.Option(min=0, max=65535, help="0 for any that is free.")] = 0,
-    browser: Annotated[bool, typer.Option("--open", help="Open it in the browser.")] = False,
-    allow_code: AllowCode = False,
-    as_json: AsJson = False,
+    run: opt.Run,
+    baseline: opt.Baseline = None,
+    also: opt.Also = None,
+    results: opt.Results = None,
+    examples: opt.ExampleFile = None,
+    task: opt.OneTask = None,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port; 0 for any free one.")] = 0,
+    browser: Annotated[bool, typer.Option("--open", help="Open the page in the browser.")] = False,
+    allow_code: opt.AllowCode = False,
+    as_json: opt.AsJson = False,
 ) -> None:
     """Serve the page of `headwise report` on this machine, with a box for your own sentences."""
     import json
+    import time
     import webbrowser
 
     from headwise.cli.explore_server import LONGEST, Explorer, serve
@@ -216,6 +181,7 @@ def explore(
         if browser:
             webbrowser.open(address)
         try:
-            explorer.wait()
+            while True:
+                time.sleep(0.5)  # not longer, so that Ctrl-C works on every system
         except KeyboardInterrupt:
             typer.echo(sentence(), err=True)  # the usual end

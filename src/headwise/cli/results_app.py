@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from headwise.cli import parameters as opt
+
 if TYPE_CHECKING:
     from headwise.experiments.comparison import Comparison
     from headwise.reports.comparison_text import Style
@@ -23,59 +25,41 @@ WIDTH = 160
 Names = list[str] | None
 
 
-def add_results(app: typer.Typer) -> None:
-    """Put the commands on the command line."""
-    app.command()(compare)
-    app.command()(figure)
-
-
 def compare(
     runs: Annotated[
-        list[Path],
-        typer.Argument(help="A folder of `headwise sweep`; or files of runs, or folders of `headwise train`."),
+        list[Path], typer.Argument(help="Folder of `headwise sweep`; or files of runs, or folders of `headwise train`.")
     ],
     by: Annotated[
         Names,
-        typer.Option(help="Axis or recipe key that separates the systems; default what the sweep says, or differs."),
+        typer.Option(help="Axis or recipe key that separates the systems; default that of the sweep, or what differs."),
     ] = None,
     within: Annotated[Names, typer.Option(help="Axis or recipe key with a separate table for each value.")] = None,
-    baseline: Annotated[
-        str | None, typer.Option(help="The system that the others are compared with.", show_default=False)
-    ] = None,
-    only: Annotated[
-        Names, typer.Option(metavar="AXIS=LABEL", help="Compare these labels only; several with commas.")
-    ] = None,
-    sweep: Annotated[
-        str | None, typer.Option(help="Which sweep, if the folder holds several.", show_default=False)
-    ] = None,
+    baseline: Annotated[str | None, typer.Option(help="System that the others are compared with.")] = None,
+    only: opt.Only = None,
+    sweep: opt.SweepName = None,
     metric: Annotated[
-        str | None,
-        typer.Option(help="Metric; default the main one; TASK/METRIC for several tasks.", show_default=False),
+        str | None, typer.Option(help="Metric, or TASK/METRIC for several tasks; default the main one.")
     ] = None,
-    all_metrics: Annotated[bool, typer.Option("--all-metrics", help="All metrics, with tests for each.")] = False,
-    split: Annotated[
-        str | None, typer.Option(help="test or validation; default test if all runs have it.", show_default=False)
-    ] = None,
+    all_metrics: Annotated[bool, typer.Option("--all-metrics", help="Show all metrics, with tests for each.")] = False,
+    split: Annotated[str | None, typer.Option(help="test or validation; default test if all runs have it.")] = None,
     ignore: Annotated[
-        Names, typer.Option(metavar="KEY", help="Let runs differ in this: a recipe key, torch, threads, ...")
+        Names, typer.Option(metavar="KEY", help="Allow runs to differ in this: a recipe key, torch, threads, ...")
     ] = None,
     common_seeds: Annotated[
         bool, typer.Option("--common-seeds", help="Leave out seeds that not all systems have.")
     ] = False,
-    stars: Annotated[str, typer.Option(help="Stars by p-values corrected by holm, or raw.")] = "holm",
-    resamples: Annotated[int, typer.Option(min=100, help="Of the bootstrap.")] = 9999,
-    times: Annotated[bool, typer.Option("--times", help="Show the seconds of an epoch.")] = False,
+    stars: Annotated[str, typer.Option(help="p-values behind the stars: holm (corrected) or raw.")] = "holm",
+    resamples: Annotated[int, typer.Option(min=100, help="Resamples of the bootstrap.")] = 9999,
+    times: Annotated[bool, typer.Option("--times", help="Show the seconds per epoch.")] = False,
     percent: Annotated[bool, typer.Option("--percent/--no-percent", help="Show scores times 100.")] = True,
     form: Annotated[
-        str | None,
-        typer.Option("--format", help="table, markdown, csv, latex or json; default table.", show_default=False),
+        str | None, typer.Option("--format", help="table, markdown, csv, latex or json; default table.")
     ] = None,
     output: Annotated[
-        Path | None,
-        typer.Option(help="File to write; its ending (.md .csv .tex .json .txt) says the format.", show_default=False),
+        Path | None, typer.Option(help="File to write; its ending (.md .csv .tex .json .txt) decides the format.")
     ] = None,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the output file.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of a table.")] = False,
+    overwrite: opt.Overwrite = False,
+    as_json: opt.AsJson = False,
 ) -> None:
     """Compare systems over seeds: means, intervals, paired tests by seed and by example, corrected by Holm."""
     from headwise.disk import new_file, save_content
@@ -124,12 +108,10 @@ def compare(
 
 
 def _names(values: Names) -> tuple[str, ...]:
-    """Names, or several with commas between them; each once."""
     return tuple(dict.fromkeys(name.strip() for each in values or () for name in each.split(",") if name.strip()))
 
 
 def _as_text(comparison: Comparison, form: str, style: Style) -> str:
-    """A comparison in one of the formats."""
     from headwise.reports import comparison_text
 
     if form == "json":
@@ -182,39 +164,26 @@ def _as_tables(comparison: Comparison, style: Style) -> str:
 
 
 def figure(
-    kind: Annotated[
-        str,
-        typer.Argument(help="heatmap, pca, layers, sizes, curves or dissociation.", show_default=False),
-    ],
+    kind: Annotated[str, typer.Argument(help="heatmap, pca, layers, sizes, curves or dissociation.")],
     runs: Annotated[
         list[Path],
         typer.Argument(
-            metavar="RUN",
-            help="Folders of `headwise train`; for layers and sizes, results of `headwise sweep`.",
-            show_default=False,
+            metavar="RUN", help="Folders of `headwise train`; for layers and sizes, results of `headwise sweep`."
         ),
     ],
-    output: Annotated[
-        Path, typer.Option("--output", "-o", help="File to write: .png, .svg or .pdf.", show_default=False)
-    ],
+    output: Annotated[Path, typer.Option("--output", "-o", help="File to write: .png, .svg or .pdf.")],
     example: Annotated[
         str | None,
-        typer.Option(help="Which example: its number in the split, or e0, e1 ... as kept.", show_default=False),
+        typer.Option(help="Example: its number in the split, or e0, e1 ... as kept; default the first one kept."),
     ] = None,
-    layer: Annotated[
-        int | None, typer.Option(min=0, help="With --head: the map of one head, from 0.", show_default=False)
-    ] = None,
-    head: Annotated[int | None, typer.Option(min=0, help="See --layer.", show_default=False)] = None,
-    task: Annotated[str | None, typer.Option(help="Of a run on several tasks, which one.", show_default=False)] = None,
-    sweep: Annotated[
-        str | None, typer.Option(help="Which sweep, if the folder holds several.", show_default=False)
-    ] = None,
-    baseline: Annotated[
-        Path | None, typer.Option(metavar="RUN", help="A run to put before the others.", show_default=False)
-    ] = None,
-    title: Annotated[str | None, typer.Option(help="Above the figure; '' for none.", show_default=False)] = None,
-    force: Annotated[bool, typer.Option("--force", help="Replace the output file.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of a sentence.")] = False,
+    layer: Annotated[int | None, typer.Option(min=0, help="Layer, from 0; with --head, the map of one head.")] = None,
+    head: Annotated[int | None, typer.Option(min=0, help="Head of --layer, from 0; default the mean of all.")] = None,
+    task: opt.OneTask = None,
+    sweep: opt.SweepName = None,
+    baseline: Annotated[Path | None, typer.Option(metavar="RUN", help="Run to show before the others.")] = None,
+    title: Annotated[str | None, typer.Option(help="Title of the figure; '' for none; default its kind.")] = None,
+    force: opt.Force = False,
+    as_json: opt.AsJson = False,
 ) -> None:
     """Draw a figure from the files of RUN; several runs become several panels.
 
