@@ -24,6 +24,7 @@ from typing import Any
 import numpy as np
 import torch
 from curve_rows import curve_rows
+from headwise.training.batches import LengthBuckets
 from measure import SEED, Plan, Row, code_version
 from outcome import Bar, UsageError, fail, finish, machine, make_bar, progress, versions
 from ssa import texts_of
@@ -34,7 +35,6 @@ from headwise.data import Collator, Split, encode
 from headwise.errors import HeadwiseError
 from headwise.heads.iat import HeadUpdates
 from headwise.training import MultiTask, find_encoder, load_classifier
-from headwise.training.batches import LengthBuckets
 from headwise.training.encoders import hide_loading_bars
 from headwise.training.predict import importance_on
 

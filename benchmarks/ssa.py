@@ -30,6 +30,8 @@ import numpy as np
 import torch
 from epoch import make_work
 from epoch import sentence as short_sentence
+from headwise.training.batches import LengthBuckets
+from headwise.training.ssa_data import TokenLabelCollator, WithTokenLabels
 from measure import SEED, Plan, Row, code_version
 from outcome import Bar, UsageError, fail, finish, machine, make_bar, progress, versions
 from step import Parser
@@ -39,11 +41,9 @@ from headwise.data import Collator, Encoded, Split, encode
 from headwise.errors import HeadwiseError
 from headwise.ssa import SSA, self_supervise
 from headwise.training import find_encoder, load_classifier, predict_logits
-from headwise.training.batches import LengthBuckets
 from headwise.training.encoders import hide_loading_bars
 from headwise.training.predict import tokens_at_a_time
 from headwise.training.relabelling import Probing, SSACallback
-from headwise.training.ssa_data import TokenLabelCollator, WithTokenLabels
 
 LIMIT = 0.5
 LENGTH, BATCH = 128, 32

@@ -19,7 +19,6 @@ from headwise.experiments.apply import evaluate, export, load_run, load_tasks, l
 from headwise.experiments.prepare import Place, prepare
 from headwise.experiments.run import train
 from headwise.training import MultiTask, Silence
-from headwise.training.multitask import tasks_of_epoch
 from headwise.training.saving import HEADS_FILE, load_multitask
 
 START, TOTAL = 19, 24

@@ -20,7 +20,7 @@ from headwise.attention.pretrained import check_readable
 from headwise.cache import file_digest
 from headwise.disk import write_atomically
 from headwise.errors import DiskError, InputError
-from headwise.ssa.supervise import TOKEN_HEAD
+from headwise.ssa import TOKEN_HEAD
 from headwise.training import distributed
 from headwise.training.arguments import MEAN, Material, RunArguments
 from headwise.training.callbacks import NEW, BestModel, Clock, Watch

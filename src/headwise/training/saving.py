@@ -26,8 +26,7 @@ from headwise.attention.pretrained import (
 from headwise.attention.surgery import prune_structure, pruned_class, pruned_in
 from headwise.errors import DiskError, HeadwiseError, InputError, choices, is_panic
 from headwise.limits import parse_json
-from headwise.ssa import supervision_of
-from headwise.ssa.supervise import TOKEN_HEAD, reattach, settings_in
+from headwise.ssa import TOKEN_HEAD, reattach, settings_in, supervision_of
 from headwise.training.encoders import TASKS_KEY
 
 if TYPE_CHECKING:
