@@ -26,7 +26,7 @@ from headwise.attention.pretrained import (
 from headwise.attention.surgery import prune_structure, pruned_class, pruned_in
 from headwise.errors import DiskError, HeadwiseError, InputError, choices, is_panic
 from headwise.limits import parse_json
-from headwise.ssa import TOKEN_HEAD, reattach, settings_in, supervision_of
+from headwise.ssa import TOKEN_HEAD, supervision_of
 from headwise.training.encoders import TASKS_KEY
 
 if TYPE_CHECKING:
@@ -218,6 +218,8 @@ def in_one_sentence(folder: Path) -> Iterator[None]:
 
 def _load_model(folder: Path, head: str) -> nn.Module:
     """The model of a run or of any folder, of the class that its config names, ready to predict."""
+    from headwise.ssa.supervise import reattach, settings_in
+
     with in_one_sentence(folder):
         config = read_config(folder)
         token_head, pruned = settings_in(config), pruned_in(config)
