@@ -18,8 +18,8 @@ from typing import Any
 
 import numpy as np
 import torch
+from harness import Bar, UsageError, machine, make_bar, progress, versions
 from measure import SEED, Plan, Row, code_version
-from outcome import Bar, UsageError, machine, make_bar, progress, versions
 from ssa import LENGTH, texts_of
 
 from headwise.attention import gate

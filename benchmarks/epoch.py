@@ -26,8 +26,8 @@ from typing import Any
 
 import numpy as np
 import torch
+from harness import Bar, UsageError, fail, finish, machine, make_bar, progress, versions
 from measure import CLASSES, SEED, SHAPES, Plan, Point, Row, Step, code_version
-from outcome import Bar, UsageError, fail, finish, machine, make_bar, progress, versions
 from step import Parser
 from torch.utils.data import DataLoader
 

@@ -5,9 +5,9 @@ from pathlib import Path
 from typing import Any
 
 from guide_variants import variants
+from harness import Bar, UsageError, make_bar, point_of, replace_text, world
 from knowledge_builds import SOURCES
 from measure import Point, Row
-from outcome import Bar, UsageError, make_bar, point_of, replace_text, world
 
 LIMITS = {"map": 1.35}  # a map-form guide on half the heads, time and memory
 OTHER_LIMIT = 1.08

@@ -22,10 +22,10 @@ from pathlib import Path
 from guide_costs import memory_row, time_guides, weigh, weigh_in_child
 from guide_report import build_name, check_page, cost_name, result_of, row_name, write_page
 from guide_variants import PLAIN, variants
+from harness import UsageError, fail, finish, machine, progress, read_rows, replace_text, versions
 from knowledge_builds import SOURCES, make_pairs, measure_build
 from measure import Plan, Point, Row
 from memory import answer_child
-from outcome import UsageError, fail, finish, machine, progress, read_rows, replace_text, versions
 from step import LONGEST, Parser
 
 from headwise.errors import HeadwiseError

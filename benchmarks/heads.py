@@ -24,9 +24,9 @@ from typing import Any
 import numpy as np
 import torch
 from curve_rows import curve_rows
+from harness import Bar, UsageError, fail, finish, machine, make_bar, progress, versions
 from headwise.training.batches import LengthBuckets
 from measure import SEED, Plan, Row, code_version
-from outcome import Bar, UsageError, fail, finish, machine, make_bar, progress, versions
 from ssa import texts_of
 from step import Parser
 from torch.utils.data import DataLoader

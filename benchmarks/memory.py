@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from harness import fail
 from measure import SHAPES, Batch, Point, Row, Step, code_version, make_batch
-from outcome import fail
 
 # Freed blocks go back to the system at once: else the peak would depend on what the allocator happened to keep.
 STRICT_ALLOCATOR = {"MALLOC_TRIM_THRESHOLD_": "65536", "MALLOC_MMAP_THRESHOLD_": "65536"}

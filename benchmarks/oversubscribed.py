@@ -10,8 +10,8 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from harness import UsageError, fail, finish, machine, make_bar, progress, versions
 from measure import SHAPES, Plan, Point, Row, code_version, time_point
-from outcome import UsageError, fail, finish, machine, make_bar, progress, versions
 from step import Parser, require_headwise
 
 LIMIT = 1.25

@@ -22,8 +22,8 @@ from statistics import median
 from typing import Any
 
 import torch
+from harness import Bar, UsageError, fail, finish, machine, make_bar, progress, versions
 from measure import SEED, Plan, Row, code_version
-from outcome import Bar, UsageError, fail, finish, machine, make_bar, progress, versions
 from step import Parser
 
 from headwise.attention import gate, mask, prune

@@ -28,8 +28,8 @@ from typing import Any
 
 import numpy as np
 import torch
+from harness import Bar, UsageError, fail, finish, machine, make_bar, progress, versions
 from measure import SEED, Row, code_version
-from outcome import Bar, UsageError, fail, finish, machine, make_bar, progress, versions
 from ssa import texts_of as generated
 from step import Parser
 from transformers import AutoTokenizer, BertConfig, BertModel

@@ -31,8 +31,8 @@ from typing import Any
 
 import numpy as np
 import torch
+from harness import Bar, UsageError, fail, finish, machine, make_bar, progress, versions
 from measure import SEED, Row, code_version
-from outcome import Bar, UsageError, fail, finish, machine, make_bar, progress, versions
 from step import Parser
 
 MAX_LENGTH = 256

@@ -172,7 +172,7 @@ PARTS = {"index": index_part, "search": search_part}
 
 
 def run_part(name: str, folder: Path, cache: Path) -> Row:
-    from outcome import fail
+    from harness import fail
 
     command = [sys.executable, __file__, "--part", name, str(folder), str(cache)]
     done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
@@ -182,7 +182,7 @@ def run_part(name: str, folder: Path, cache: Path) -> Row:
 
 
 def measure(size: str, folder: Path) -> Row:
-    from outcome import progress
+    from harness import progress
 
     abstracts, claims = SIZES[size]
     papers, cache = folder / "papers", folder / "cache"
@@ -209,7 +209,7 @@ def measure(size: str, folder: Path) -> Row:
 
 
 def bars_of(row: Row, size: str) -> list[Row]:
-    from outcome import make_bar
+    from harness import make_bar
 
     index, search = row["index"], row["search"]
     values = {
@@ -244,8 +244,8 @@ def main() -> int:
         name, folder, cache = options.part
         print(json.dumps(PARTS[name](Path(folder), Path(cache))))
         return 0
+    from harness import finish, machine
     from measure import code_version
-    from outcome import finish, machine
 
     size = "quick" if options.quick else "full"
     with tempfile.TemporaryDirectory() as folder:

@@ -30,10 +30,10 @@ import numpy as np
 import torch
 from epoch import make_work
 from epoch import sentence as short_sentence
+from harness import Bar, UsageError, fail, finish, machine, make_bar, progress, versions
 from headwise.training.batches import LengthBuckets
 from headwise.training.ssa_data import TokenLabelCollator, WithTokenLabels
 from measure import SEED, Plan, Row, code_version
-from outcome import Bar, UsageError, fail, finish, machine, make_bar, progress, versions
 from step import Parser
 from torch.utils.data import DataLoader
 

@@ -18,9 +18,7 @@ from itertools import product
 from pathlib import Path
 from typing import NoReturn
 
-from measure import SHAPES, VARIANTS, Plan, Point, Row, code_version, time_point
-from memory import answer_child, memory_in_child
-from outcome import (
+from harness import (
     UsageError,
     check_markdown,
     fail,
@@ -34,6 +32,8 @@ from outcome import (
     versions,
     write_markdown,
 )
+from measure import SHAPES, VARIANTS, Plan, Point, Row, code_version, time_point
+from memory import answer_child, memory_in_child
 
 CHOICE = {
     "shapes": ["base", "minilm"],

@@ -31,8 +31,8 @@ from pathlib import Path
 from statistics import mean, median
 from typing import Any
 
+from harness import Bar, UsageError, fail, finish, machine, make_bar, progress, versions
 from measure import Row, code_version
-from outcome import Bar, UsageError, fail, finish, machine, make_bar, progress, versions
 from step import Parser
 
 from headwise.errors import HeadwiseError

@@ -20,7 +20,7 @@ from typing import Any
 sys.path.append(str(Path(__file__).parents[1] / "benchmarks"))  # the shared harness
 
 import numpy as np
-from outcome import finish_study, progress
+from harness import finish_study, progress
 from real_check import spread
 from table2 import half_width
 

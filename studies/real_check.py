@@ -13,7 +13,7 @@ from typing import Any
 
 sys.path.append(str(Path(__file__).parents[1] / "benchmarks"))  # the shared harness
 
-from outcome import finish, progress, put_between
+from harness import finish, progress, put_between
 
 from headwise.errors import HeadwiseError
 from headwise.experiments.prepare import Place

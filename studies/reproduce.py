@@ -18,7 +18,7 @@ from typing import Any
 
 sys.path.append(str(Path(__file__).parents[1] / "benchmarks"))  # the shared harness
 
-from outcome import UsageError, fail, finish, progress
+from harness import UsageError, fail, finish, progress
 from step import Parser
 
 from headwise.errors import HeadwiseError

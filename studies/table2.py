@@ -13,7 +13,7 @@ from typing import Any
 
 sys.path.append(str(Path(__file__).parents[1] / "benchmarks"))  # the shared harness
 
-from outcome import finish_study, progress
+from harness import finish_study, progress
 from real_check import row_of, spread, values
 from scipy import stats
 
