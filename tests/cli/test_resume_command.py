@@ -118,7 +118,7 @@ def test_a_kill_after_the_record_leaves_a_finished_run(headwise, words, assert_s
     assert_same()
 
 
-@pytest.mark.parametrize("at", ["headwise.experiments.record.start", "headwise.experiments.record.write"])
+@pytest.mark.parametrize("at", ["headwise.experiments.record.environment", "headwise.experiments.record.write"])
 def test_a_real_kill_before_the_record(headwise, words, assert_same, tmp_path, at):
     """Nothing but a lock is left, which is no obstacle."""
     assert Process(tmp_path / "p1", *words, at=(at, 1, signal.SIGKILL)).result()[0] == -signal.SIGKILL
