@@ -75,7 +75,23 @@ def find_or_build(folder: Path, key: str, build: Callable[[Path], Mapping[str, A
         if reason:
             warnings.warn(f"{folder} is damaged and is built again: {reason}.", HeadwiseWarning, stacklevel=4)
         _remove_abandoned(folder.parent)
-        _build(folder, key, build)
+        draft, old = folder.with_name(folder.name + DRAFT), folder.with_name(folder.name + OLD + DRAFT)
+        try:
+            with writing(folder.parent, "the cache"):
+                for left in (draft, old):  # by a process that was killed
+                    shutil.rmtree(left, ignore_errors=True)
+                draft.mkdir()
+                about = build(draft)
+                files = {path.name: _settled(path) for path in sorted(draft.iterdir())}
+                meta = json.loads(json.dumps({"mark": MARK, "key": key, **about, "files": files}))  # as it is read back
+                (draft / META).write_text(json.dumps({**meta, "seal": digest(meta)}, indent=1), encoding="utf-8")
+                _settled(draft / META)
+                if folder.exists():
+                    folder.replace(old)  # a kill during a deletion would leave a folder without our mark
+                draft.replace(folder)
+        finally:
+            for left in (draft, old):
+                shutil.rmtree(left, ignore_errors=True)
     return True
 
 
@@ -120,33 +136,11 @@ def _is_entry(folder: Path) -> bool:
     try:
         if parse_json((folder / META).read_text(encoding="utf-8"))["mark"] in (MARK, *OLD_MARKS):
             return True
-    except FileNotFoundError:
-        pass
-    except (KeyError, TypeError):  # another program's meta file, or a damaged one
+    except (FileNotFoundError, KeyError, TypeError):  # another program's meta file, or a damaged one
         pass
     except (OSError, ValueError):
         return True
     return all(path.name == META or path.suffix == ".npy" for path in folder.iterdir())
-
-
-def _build(folder: Path, key: str, build: Callable[[Path], Mapping[str, Any]]) -> None:
-    draft, old = folder.with_name(folder.name + DRAFT), folder.with_name(folder.name + OLD + DRAFT)
-    try:
-        with writing(folder.parent, "the cache"):
-            for left in (draft, old):  # by a process that was killed
-                shutil.rmtree(left, ignore_errors=True)
-            draft.mkdir()
-            about = build(draft)
-            files = {path.name: _settled(path) for path in sorted(draft.iterdir())}
-            meta = json.loads(json.dumps({"mark": MARK, "key": key, **about, "files": files}))  # as it is read back
-            (draft / META).write_text(json.dumps({**meta, "seal": digest(meta)}, indent=1), encoding="utf-8")
-            _settled(draft / META)
-            if folder.exists():
-                folder.replace(old)  # a kill during a deletion would leave a folder without our mark
-            draft.replace(folder)
-    finally:
-        for left in (draft, old):
-            shutil.rmtree(left, ignore_errors=True)
 
 
 def _settled(path: Path) -> dict[str, Any]:

@@ -256,16 +256,6 @@ def test_a_run_on_one_task_starts_from_the_encoder_of_several(with_iat, several,
     assert all(torch.allclose(after[name], each, atol=1e-6) for name, each in before.items() if name in after)
 
 
-def test_tasks_have_limits_of_their_own(ran, encoder):
-    tasks = small_joint(encoder)["tasks"]
-    tasks["agree"]["data"] = {"limit": {"train": 9}}
-    run = ran(tasks=tasks, training__epochs=1, data__limit={"train": 20, "test": 5})
-    examples = {name: each["examples"] for name, each in record(run)["results"]["tasks"].items()}
-    assert {name: each["train"] for name, each in examples.items()} == {"agree": 9, "type": 20, "score": 17}
-    assert {each["test"] for each in examples.values()} == {5}
-    assert record(run)["results"]["steps"] == 2 + 3 + 3
-
-
 def test_a_test_set_without_labels_is_not_part_of_a_mean(ran, several, tmp_path):
     data = tmp_path / "data"
     shutil.copytree(several, data)

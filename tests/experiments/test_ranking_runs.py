@@ -172,8 +172,13 @@ def test_a_re_ranker_learns_what_bm25_cannot_see(encoder, root, cache, tmp_path,
     assert happened["claims"] == {"train": 16, "validation": 4}
 
 
-def test_the_record_says_which_collection_and_which_words(encoder, root, cache, tmp_path):
-    trained(encoder, root, cache, tmp_path / "run", task={"stem": "none"}, training={"num_train_epochs": 1})
+def test_a_saved_re_ranker_knows_its_collection_words_and_length(encoder, root, cache, tmp_path):
+    short = {"training": {"num_train_epochs": 1}, "data": {"max_length": 24}}
+    trained(encoder, root, cache, tmp_path / "run", task={"stem": "none"}, **short)
+    config = json.loads((tmp_path / "run" / "config.json").read_text())
+    assert len(config["id2label"]) == 1
+    assert config["sentence_transformers"]["activation_fn"].endswith("Identity")
+    assert json.loads((tmp_path / "run" / "tokenizer_config.json").read_text())["model_max_length"] == 24
     found = collection_of(tmp_path / "run", drop_unknown=True)
     assert (found.folder, found.drop_unknown) == (root / "papers", True)
     assert collection_of(tmp_path / "run", write_collection(tmp_path / "other")).folder == tmp_path / "other"

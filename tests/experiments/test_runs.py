@@ -113,32 +113,6 @@ def test_the_best_model_is_kept_and_not_the_last(ran):
 # -- how to train ------------------------------------------------------------------------------------------------------
 
 
-def test_every_part_of_the_loss_is_logged(finished):
-    steps = [entry for entry in log(finished) if "loss" in entry]
-    assert [entry["step"] for entry in steps] == list(range(1, 11))
-    for entry in steps:
-        parts = [entry["task_loss"], entry["guide/mdg_weighted"], entry["guide/pdg_weighted"]]
-        assert entry["loss"] == pytest.approx(sum(parts), rel=1e-4)
-        for name in ("mdg", "pdg"):
-            raw, weight = entry[f"guide/{name}"], entry[f"guide/{name}_weight"]
-            assert entry[f"guide/{name}_weighted"] == pytest.approx(raw * weight, rel=1e-4)
-    assert [entry["step"] for entry in steps if "guide/mdg_share" in entry] == [1, 4, 7, 10]
-
-
-@pytest.mark.parametrize(
-    ("parts", "frozen", "moving"),
-    [
-        (["embeddings"], "bert.embeddings.", "bert.encoder.layer.0."),
-        ([0], "bert.encoder.layer.0.", "bert.encoder.layer.1."),
-    ],
-)
-def test_freezing(ran, parts, frozen, moving):
-    run = ran(training__freeze=parts, guides={}, training__steps=3, training__evaluate_every=3)
-    before, after = prepared(run).model.state_dict(), tensors(run)
-    assert all(torch.equal(after[name], before[name]) for name in after if name.startswith(frozen))
-    assert any(not torch.equal(after[name], before[name]) for name in after if name.startswith(moving))
-
-
 def test_guides_on_a_frozen_encoder_leave_nothing_behind(encoder, pairs, tmp_path):
     chosen = check_recipe(small(encoder, training__freeze=["encoder"]), "test")
     with pytest.raises((InputError, StateError), match="frozen"):

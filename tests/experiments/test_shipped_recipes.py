@@ -158,14 +158,6 @@ def test_a_tenth_of_train_is_held_out_and_dev_is_the_test(task, tmp_path):
     assert all(text.startswith(f"{FILES[task][1]} ") for texts in splits.test.texts for text in texts)
 
 
-def test_examples_of_sst2_are_limited_after_some_were_held_out(tmp_path):
-    read = read_recipe("ssa/sst2/plain")
-    assert (read.data.limit, read.data.validation_fraction) == ({"train": 2000, "validation": 1000}, 0.1)
-    splits = read_splits(read, write_files("sst2", tmp_path, train=11_000))
-    assert (len(splits.train), len(splits.validation), len(splits.test)) == (2000, 1000, 7)
-    assert not set(splits.train.texts) & set(splits.validation.texts)
-
-
 # -- Table 2: one recipe for every guide -------------------------------------------------------------------------------
 
 TABLE2 = [name for name in bundled() if name.startswith("table2/")]

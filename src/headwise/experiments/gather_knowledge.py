@@ -111,7 +111,16 @@ def gather_knowledge(
         pattern = need.pattern
         if pattern.key in found:
             continue
-        begin, bar = time.perf_counter(), _Bar(listener, f"knowledge {pattern.name}")
+        begin, shown = time.perf_counter(), False
+
+        def progress(done: int, total: int, what: str = f"knowledge {pattern.name}") -> None:
+            nonlocal shown  # what is merely found needs no bar
+            if shown:
+                listener.advance(done)
+            else:
+                listener.start(what, total, done)
+                shown = True
+
         few = 2 * len(splits.chosen) < len(splits.whole)  # then the rest of the file is not worth the time
         alone = pattern.from_corpus or splits.limited or few
         try:
@@ -119,7 +128,7 @@ def gather_knowledge(
                 pattern,
                 splits.train.texts if alone else splits.whole.texts,
                 corpus=splits.train.texts,
-                progress=bar,
+                progress=progress,
                 resources=resources,
                 cache=sources.cache,
                 workers=workers,
@@ -128,7 +137,8 @@ def gather_knowledge(
         except KeyboardInterrupt:
             raise Stopped(f"what is done of {pattern.name} is kept, and the same command resumes it") from None
         finally:
-            bar.end()
+            if shown:
+                listener.end()
         matrices = store if alone else store.subset(splits.chosen)
         check_known(need, matrices)
         found[pattern.key] = Found(need, store, matrices, about(pattern, resources), time.perf_counter() - begin)
@@ -152,24 +162,6 @@ def strongest(matrix: WordMatrix, texts: Texts) -> list[Pair]:
         if first is not second:  # a word with itself is no pair
             pairs.append(Pair(first, second, float(matrix.values[entry]), first.text != second.text))
     return pairs
-
-
-class _Bar:
-    """Shows a build; what is merely found needs no bar."""
-
-    def __init__(self, listener: Listener, what: str) -> None:
-        self._listener, self._what, self._begun = listener, what, False
-
-    def __call__(self, done: int, total: int) -> None:
-        if self._begun:
-            self._listener.advance(done)
-        else:
-            self._begun = True
-            self._listener.start(self._what, total, done)
-
-    def end(self) -> None:
-        if self._begun:
-            self._listener.end()
 
 
 # -- how many training examples have what a guide looks for: a guide to full stops needs full stops --------------------

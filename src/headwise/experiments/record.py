@@ -34,35 +34,6 @@ PACKAGES = ("torch", "transformers", "accelerate", "tokenizers", "safetensors", 
 LABEL_KEYS = ("name", "description", "report_to")
 
 
-def start(
-    recipe: Recipe,
-    *,
-    data: Path | None,
-    examples: str,
-    knowledge: Mapping[str, Mapping[str, Any]],
-    command: list[str],
-) -> dict[str, Any]:
-    """The record of a run that begins.
-
-    Args:
-        recipe: what is trained.
-        data: the folder with the task's files.
-        examples: a hash of all examples.
-        knowledge: of each guide that needs knowledge, what identifies it.
-        command: the command line.
-    """
-    return {
-        "format": FORMAT,
-        "recipe": recipe.as_data(),
-        "data": None if data is None else str(data.expanduser().resolve()),
-        "examples": examples,
-        **({"knowledge": dict(knowledge)} if knowledge else {}),
-        "command": command,
-        "results": None,
-        "environment": environment(),
-    }
-
-
 def environment() -> dict[str, Any]:
     """Versions and hardware, by kind and not by name."""
     import torch

@@ -115,13 +115,16 @@ def _train(
             from headwise.experiments.iat_arms import check_iat
 
             check_iat(prepared, prepared.arguments(material, work).max_steps)
-        start = record.start(
-            recipe,
-            data=place.data,
-            examples=prepared.fingerprint,
-            knowledge=prepared.knowledge,
-            command=list(command),
-        )
+        start: dict[str, Any] = {
+            "format": record.FORMAT,
+            "recipe": recipe.as_data(),
+            "data": None if place.data is None else str(place.data.expanduser().resolve()),
+            "examples": prepared.fingerprint,
+            **({"knowledge": prepared.knowledge} if prepared.knowledge else {}),
+            "command": list(command),
+            "results": None,
+            "environment": record.environment(),
+        }
         if resume:
             _check_same(record.read(output), start, output)
     with distributed.all_or_none(), _disk_errors(output):
