@@ -1,8 +1,7 @@
 """Self-supervised attention: the model labels its own tokens, learns the labels, and pools by them."""
 
 from headwise.ssa.config import SSA, build_ssa
-from headwise.ssa.dataset import TextTokens
-from headwise.ssa.model import Supervision
+from headwise.ssa.model import Supervision, TextTokens
 from headwise.ssa.supervise import remove_supervision, self_supervise, supervision, supervision_of
 
 __all__ = [

@@ -12,8 +12,7 @@ from torch import Tensor, nn
 from headwise.attention import encoder_of
 from headwise.errors import InputError, StateError, UnsupportedModelError
 from headwise.ssa.config import SSA, build_ssa
-from headwise.ssa.dataset import TextTokens
-from headwise.ssa.model import Supervision, TokenHead, blend_vector, score_states
+from headwise.ssa.model import Supervision, TextTokens, TokenHead, blend_vector, score_states
 
 TOKEN_HEAD = "ssa"
 CONFIG = "headwise_ssa"
