@@ -8,8 +8,8 @@ import pytest
 from headwise.data.encode import Encoded
 from headwise.errors import HeadwiseWarning, InputError, StateError
 from headwise.ssa.config import SSA
-from headwise.ssa.dataset import TextTokens
 from headwise.ssa.labeller import Labeller
+from headwise.ssa.model import TextTokens
 
 PAD, CLS, SEP, MASK, UNKNOWN, SIGN = 0, 1, 2, 3, 4, 9
 TOKENS = TextTokens((PAD, CLS, SEP), MASK)

@@ -12,7 +12,8 @@ from tokenizers import Tokenizer, models, pre_tokenizers, processors
 from transformers import PreTrainedTokenizerFast
 
 from headwise.errors import InputError
-from headwise.ssa.dataset import TextTokens, read_examples
+from headwise.ssa.dataset import read_examples
+from headwise.ssa.model import TextTokens
 
 ROBERTA = ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]
 

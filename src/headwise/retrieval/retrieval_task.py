@@ -11,7 +11,6 @@ from headwise.data.examples import Split
 from headwise.data.options import mapping, one_of, text
 from headwise.data.task import described
 from headwise.errors import InputError, choices
-from headwise.retrieval.formats import LAYOUTS
 
 LOSSES = ("pairs", "list")
 METRICS = ("mrr", "recall@1", "recall@3", "recall@5", "recall@20", "ndcg@10")
@@ -90,6 +89,8 @@ class RetrievalTask:
 
 def retrieval_task(options: Mapping[str, Any]) -> RetrievalTask:
     """The task with a user's options."""
+    from headwise.retrieval.formats import LAYOUTS
+
     known = {"splits" if each.name == "splits_of" else each.name for each in fields(RetrievalTask) if each.init}
     values = dict(mapping(options, "options of task 'retrieval'"))
     for name, value in values.items():

@@ -8,8 +8,7 @@ from headwise.registry import lazy_names
 
 if TYPE_CHECKING:
     from headwise.ssa.config import SSA, build_ssa
-    from headwise.ssa.dataset import TextTokens
-    from headwise.ssa.model import Supervision
+    from headwise.ssa.model import Supervision, TextTokens
     from headwise.ssa.supervise import remove_supervision, self_supervise, supervision
 
 TOKEN_HEAD = "ssa"
@@ -30,8 +29,7 @@ __getattr__ = lazy_names(
     __name__,
     {
         "config": ("SSA", "build_ssa"),
-        "dataset": ("TextTokens",),
-        "model": ("Supervision",),
+        "model": ("Supervision", "TextTokens"),
         "supervise": ("remove_supervision", "self_supervise", "supervision"),
     },
 )

@@ -11,44 +11,12 @@ from functools import cached_property
 from typing import Any
 
 import numpy
-import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from headwise.errors import InputError
+from headwise.ssa.model import TextTokens
 from headwise.ssa.rules import UNLABELLED, Flags, Values
 from headwise.ssa.sampling import Indices
-
-SPECIAL = ("cls_token_id", "sep_token_id", "bos_token_id", "eos_token_id", "pad_token_id")
-
-
-@dataclass(frozen=True)
-class TextTokens:
-    """Tells text, which may be hidden, labelled and pooled, from the special tokens of a tokenizer."""
-
-    special_ids: tuple[int, ...]
-    mask_id: int
-    """The token that replaces hidden text."""
-
-    @classmethod
-    def of(cls, tokenizer: Any) -> TextTokens:
-        """Read the ids from a tokenizer."""
-        mask = getattr(tokenizer, "mask_token_id", None)
-        if mask is None:
-            raise InputError(
-                f"SSA hides tokens behind a mask token, and {type(tokenizer).__name__} has none: use an encoder that "
-                "was pretrained with one, or set tokenizer.mask_token."
-            )
-        ids = {int(each) for each in (getattr(tokenizer, name, None) for name in SPECIAL) if each is not None}
-        return cls(tuple(sorted(ids - {int(mask)})), int(mask))
-
-    def eligible(self, ids: Tensor, attention_mask: Tensor | None, special: Tensor | None = None) -> Tensor:
-        """[B,T] True at tokens of the text; `special` is the tokenizer's special_tokens_mask, if there is one."""
-        if special is None:
-            text = ~torch.isin(ids, torch.tensor(self.special_ids, device=ids.device, dtype=ids.dtype))
-        else:
-            text = special == 0
-        return text if attention_mask is None or attention_mask.dim() != 2 else text & (attention_mask != 0)
 
 
 @dataclass(frozen=True, eq=False)

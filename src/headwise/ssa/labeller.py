@@ -17,7 +17,8 @@ from numpy.typing import NDArray
 
 from headwise.errors import HeadwiseWarning, InputError, StateError
 from headwise.ssa.config import SSA
-from headwise.ssa.dataset import ProbeDataset, Probes, TextTokens, TokenLabels, read_examples
+from headwise.ssa.dataset import ProbeDataset, Probes, TokenLabels, read_examples
+from headwise.ssa.model import TextTokens
 from headwise.ssa.rules import UNLABELLED, Flags, Scorer, Values, score_labels
 from headwise.ssa.sampling import Indices, build_sampler
 

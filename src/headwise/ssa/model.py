@@ -17,10 +17,39 @@ from torch.nn.functional import gelu, linear
 
 from headwise.errors import HeadwiseWarning, InputError, StateError
 from headwise.ssa.config import SSA
-from headwise.ssa.dataset import TextTokens
 
 IGNORED = -100.0
 """The label of a token that has none, in a batch."""
+SPECIAL = ("cls_token_id", "sep_token_id", "bos_token_id", "eos_token_id", "pad_token_id")
+
+
+@dataclass(frozen=True)
+class TextTokens:
+    """Separates text, which may be hidden, labelled and pooled, from the special tokens of a tokenizer."""
+
+    special_ids: tuple[int, ...]
+    mask_id: int
+    """The token that replaces hidden text."""
+
+    @classmethod
+    def of(cls, tokenizer: Any) -> TextTokens:
+        """Read the ids from a tokenizer."""
+        mask = getattr(tokenizer, "mask_token_id", None)
+        if mask is None:
+            raise InputError(
+                f"SSA hides tokens behind a mask token, and {type(tokenizer).__name__} has none: use an encoder that "
+                "was pretrained with one, or set tokenizer.mask_token."
+            )
+        ids = {int(each) for each in (getattr(tokenizer, name, None) for name in SPECIAL) if each is not None}
+        return cls(tuple(sorted(ids - {int(mask)})), int(mask))
+
+    def eligible(self, ids: Tensor, attention_mask: Tensor | None, special: Tensor | None = None) -> Tensor:
+        """[B,T] True at tokens of the text; `special` is the tokenizer's special_tokens_mask, if there is one."""
+        if special is None:
+            text = ~torch.isin(ids, torch.tensor(self.special_ids, device=ids.device, dtype=ids.dtype))
+        else:
+            text = special == 0
+        return text if attention_mask is None or attention_mask.dim() != 2 else text & (attention_mask != 0)
 
 
 class TokenHead(nn.Module):

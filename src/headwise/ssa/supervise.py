@@ -13,8 +13,7 @@ from headwise.attention import encoder_of
 from headwise.errors import InputError, StateError, UnsupportedModelError
 from headwise.ssa import TOKEN_HEAD, supervision_of
 from headwise.ssa.config import SSA, build_ssa
-from headwise.ssa.dataset import TextTokens
-from headwise.ssa.model import Supervision, TokenHead, blend_vector, score_states
+from headwise.ssa.model import Supervision, TextTokens, TokenHead, blend_vector, score_states
 
 CONFIG = "headwise_ssa"
 # Further arguments of a model with SSA.
