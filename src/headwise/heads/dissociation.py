@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from headwise.documents import finite
 from headwise.errors import InputError
 from headwise.metrics.classification import score
 from headwise.metrics.resampling import Interval, bootstrap_scores
@@ -96,17 +97,11 @@ def _mean_of(values: Values, which: NDArray[np.bool_], axis: int) -> Values:
 # -- plain data, ready for JSON --------------------------------------------------------------------------------------
 
 
-def plain(values: NDArray[Any]) -> list[Any]:
-    """Nested lists, with None for what is not finite."""
-    nested: list[Any] = np.where(np.isfinite(values), values.astype(object), np.array(None)).tolist()
-    return nested
-
-
 def named_scores(scores: NDArray[Any], tasks: Sequence[str]) -> dict[str, Any]:
     """[V,T+1] as variant -> its mean, and its tasks by name."""
     return {
         name: {"mean": row[-1], "tasks": dict(zip(tasks, row[:-1], strict=True))}
-        for name, row in zip(VARIANTS, plain(scores), strict=True)
+        for name, row in zip(VARIANTS, finite(scores.tolist()), strict=True)
     }
 
 
@@ -145,7 +140,7 @@ class Dissociation:
         """Plain data, ready for JSON; null where there is no number."""
         return {
             "tasks": list(self.tasks),
-            "retained": plain(self.retained),
+            "retained": finite(self.retained.tolist()),
             **named_scores(self.scores, self.tasks),
             "double_dissociation": named_pairs(list(self.double.values()), self.tasks),
             "undefined": dict(self.undefined),
@@ -259,7 +254,7 @@ class DissociationIntervals:
         return {
             "low": named_scores(self.scores.low[step], tasks),
             "high": named_scores(self.scores.high[step], tasks),
-            "double_dissociation": named_pairs(plain(self.double[step]), tasks),
+            "double_dissociation": named_pairs(finite(self.double[step].tolist()), tasks),
         }
 
 

@@ -19,8 +19,9 @@ from torch import Tensor, nn
 from headwise.attention import encoder_of
 from headwise.attention.families import head_weights
 from headwise.attention.seam import keep_from_model
+from headwise.documents import finite
 from headwise.errors import InputError, choices
-from headwise.heads.dissociation import Values, plain
+from headwise.heads.dissociation import Values
 from headwise.heads.gradients import examples_of, loss_of, no_trace, prepared_batches
 from headwise.heads.importance import SHARES, jaccard
 from headwise.heads.pruning import top_heads
@@ -61,10 +62,13 @@ class GradientCosines:
             "tasks": list(self.tasks),
             "parts": self.parts,
             "examples": list(self.examples),
-            "total": plain(self.total),
-            "ceiling": plain(self.ceiling),
+            "total": finite(self.total.tolist()),
+            "ceiling": finite(self.ceiling.tolist()),
             "groups": {
-                name: {"cosine": plain(self.groups[name]), "ceiling": plain(self.group_ceilings[name])}
+                name: {
+                    "cosine": finite(self.groups[name].tolist()),
+                    "ceiling": finite(self.group_ceilings[name].tolist()),
+                }
                 for name in self.groups
             },
         }
@@ -242,11 +246,11 @@ class ImportanceSimilarity:
         """Plain data, ready for JSON."""
         return {
             "tasks": list(self.tasks),
-            "pearson": plain(self.pearson),
-            "spearman": plain(self.spearman),
-            "overlap": {str(share): plain(values) for share, values in self.overlap.items()},
+            "pearson": finite(self.pearson.tolist()),
+            "spearman": finite(self.spearman.tolist()),
+            "overlap": {str(share): finite(values.tolist()) for share, values in self.overlap.items()},
             "chance": {str(share): value for share, value in self.chance.items()},
-            "per_layer": {str(share): plain(counts) for share, counts in self.per_layer.items()},
+            "per_layer": {str(share): finite(counts.tolist()) for share, counts in self.per_layer.items()},
         }
 
 

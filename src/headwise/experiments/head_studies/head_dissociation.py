@@ -7,6 +7,7 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
+from headwise.documents import finite
 from headwise.errors import Stopped
 from headwise.experiments import record
 from headwise.experiments.apply import Source, load_tasks
@@ -19,7 +20,6 @@ from headwise.heads.dissociation import (
     bootstrap_dissociation,
     dissociations,
     null_dissociation,
-    plain,
 )
 from headwise.training import Listener
 
@@ -80,7 +80,7 @@ def dissociate(curve: PruneCurve, *, resamples: int, seed: int = 0) -> dict[str,
         "exact": settings.exact,
         "pruned_for": list(curve.pruned_for),
         "base": base.tolist(),
-        "base_interval": {"low": plain(intervals.base.low), "high": plain(intervals.base.high)},
+        "base_interval": {"low": finite(intervals.base.low.tolist()), "high": finite(intervals.base.high.tolist())},
         "resamples": intervals.resamples,
         "dropped": intervals.dropped,
         "seed": seed,

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from pydantic import TypeAdapter
 
 from headwise.attention import encoder_of, family_of
+from headwise.documents import finite
 from headwise.errors import InputError, choices
 from headwise.experiments.apply import RunTasks, Source
 from headwise.experiments.head_studies.curve_masks import (
@@ -30,7 +31,7 @@ from headwise.experiments.head_studies.curve_masks import (
 )
 from headwise.experiments.head_studies.head_files import BROKEN, CURVE, damaged, identity, read_result, write_result
 from headwise.experiments.head_studies.head_importance import labelled_examples, task_importance
-from headwise.heads.dissociation import TaskPredictions, plain
+from headwise.heads.dissociation import TaskPredictions
 from headwise.heads.importance import HeadImportance
 from headwise.heads.pruning import Mask
 from headwise.metrics import score
@@ -132,10 +133,10 @@ class PruneCurve:
             "shape": list(self.shape),
             "pruned_for": list(self.pruned_for),
             "settings": asdict(settings),
-            "base": plain(self.base),
-            "matrix": {order: plain(self.matrix(order)) for order in settings.orders},
-            "random": plain(self.random),
-            "layer_matched": plain(self.layer_matched),
+            "base": finite(self.base.tolist()),
+            "matrix": {order: finite(self.matrix(order).tolist()) for order in settings.orders},
+            "random": finite(self.random.tolist()),
+            "layer_matched": finite(self.layer_matched.tolist()),
             "masks": [
                 {
                     "order": each.order,
