@@ -25,8 +25,8 @@ from headwise.ssa.dataset import TokenLabels
 from headwise.ssa.labeller import Labeller
 from headwise.ssa.model import IGNORED
 from headwise.training import distributed
-from headwise.training.guide_callback import add_guide_callback, handler_of
 from headwise.training.predict import predict_logits, tokens_at_a_time
+from headwise.training.trainer import add_guide_callback, handler_of
 
 FILE = "headwise_ssa.safetensors"
 # Tokens at a time on a processor: of sentences and pairs fewer are faster than of documents (512 to 4096 were tried).
