@@ -190,16 +190,14 @@ class PartOfBatches(Sampler[list[int]]):
             yield batch[self._rank :: self._processes] or batch[:1]
 
 
-class OrderOfEpoch(TrainerCallback):
+class _OrderOfEpoch(TrainerCallback):
     """Sets the sampler's epoch: not every Trainer reaches it when it resumes with several processes."""
 
     def __init__(self, sampler: Any) -> None:
-        """For this sampler."""
         self._sampler = sampler
 
     def on_epoch_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Within a resumed epoch the Trainer's count has a fraction."""
-        self._sampler.set_epoch(int(state.epoch or 0))
+        self._sampler.set_epoch(int(state.epoch or 0))  # within a resumed epoch the Trainer's count has a fraction
 
 
 class RunTrainer(GuidedTrainer):
@@ -249,7 +247,7 @@ class RunTrainer(GuidedTrainer):
         data: Any = self.train_dataset
         world, collate = self.args.world_size, self.data_collator
         sampler = self.sampler(self.args.per_device_train_batch_size * world)
-        self.add_callback(OrderOfEpoch(sampler))
+        self.add_callback(_OrderOfEpoch(sampler))
         if world > 1:  # not by accelerate, which gives processes batches of different tasks
             parts = PartOfBatches(sampler, self.args.process_index, world)
             return DataLoader(data, batch_sampler=parts, collate_fn=collate)
