@@ -39,7 +39,7 @@ def one_by_one(model):
     """A slow way to predict: an example at a time, without padding."""
 
     def predict(view):
-        rows = [view[place] for place in range(len(view))]
+        rows = [view[number] for number in range(len(view))]
         with torch.no_grad():
             found = [model(input_ids=torch.tensor(np.array(row["input_ids"]))[None]).logits[0] for row in rows]
         return torch.stack(found).numpy()
@@ -138,7 +138,7 @@ def test_every_example_comes_once_per_epoch_with_its_newest_labels(tmp_path):
 
     def look(epoch):
         seen.append([])
-        rows = [trainer.train_dataset[place] for place in range(20)]
+        rows = [trainer.train_dataset[number] for number in range(20)]
         table.append([(tuple(row["input_ids"]), tuple(np.nan_to_num(row["ssa_labels"], nan=-100))) for row in rows])
 
     watched(trainer, look).train()
@@ -240,7 +240,7 @@ def test_however_data_come_they_are_learned_alike(tmp_path, changes):
 def test_whole_words(tmp_path):
     """One word here is of two pieces: both are hidden, or none; the Trainer's collator never sees which."""
     data = [
-        {**row, "word_ids": [-1, *(place // 2 for place in range(len(row["input_ids"]) - 2)), -1]}
+        {**row, "word_ids": [-1, *(number // 2 for number in range(len(row["input_ids"]) - 2)), -1]}
         for row in examples()
         if len(row["input_ids"]) > 4
     ]
