@@ -101,7 +101,7 @@ def test_listeners_are_told(encoder, pairs, tmp_path):
     assert "kept tokens" in lines[1]
     asked = [note for done, note in Listening.notes if done == 5 and note.startswith("labelling tokens")]
     assert asked
-    assert asked[-1].endswith("asked")
+    assert asked[-1].endswith("examples predicted")
 
 
 def test_an_epoch_that_training_stopped_in_is_recorded(ran):
