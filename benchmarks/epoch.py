@@ -100,9 +100,8 @@ def sentence(random: np.random.Generator, rate: float, words: list[str]) -> str:
 
 def make_loader(work: Work, variant: str, epoch: int) -> DataLoader[Any]:
     """Tokenise, and prepare the batches of an epoch."""
-    from headwise.training.batches import LengthBuckets
-
     from headwise.data import Collator, encode
+    from headwise.training.run_trainer import LengthBuckets
 
     encoded = encode(work.split, work.tokenizer, FIXED_LENGTH)
     sampler = LengthBuckets(encoded.lengths, work.batch, SEED, by_length=variant == "ours")

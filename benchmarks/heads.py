@@ -30,13 +30,14 @@ from measure import SEED, Plan, Row, code_version
 from ssa import texts_of
 from step import Parser
 from torch.utils.data import DataLoader
+from transformers.utils import logging as transformers_logging
 
 from headwise.data import Collator, Split, encode
 from headwise.errors import HeadwiseError
 from headwise.heads.iat import HeadUpdates
 from headwise.training import MultiTask, find_encoder, load_classifier
-from headwise.training.encoders import hide_loading_bars
 from headwise.training.predict import importance_on
+from headwise.training.run_trainer import LengthBuckets
 
 IMPORTANCE_LIMIT, STEP_LIMIT = 0.75, 1.03
 LENGTH, BATCH = 128, 32
@@ -195,7 +196,7 @@ def main() -> int:
         if options.threads < 1:
             raise UsageError("--threads must be at least 1.")
         torch.set_num_threads(options.threads)
-        hide_loading_bars()
+        transformers_logging.disable_progress_bar()
         if "importance" in parts:
             rows += [importance_row(kind, count, plan, options) for kind, count in counts.items()]
         if "iat" in parts:

@@ -25,11 +25,11 @@ import torch
 from harness import Bar, UsageError, fail, finish, machine, make_bar, progress, versions
 from measure import SEED, Plan, Row, code_version
 from step import Parser
+from transformers.utils import logging as transformers_logging
 
 from headwise.attention import gate, mask, prune
 from headwise.errors import HeadwiseError
 from headwise.training import find_encoder, load_classifier
-from headwise.training.encoders import hide_loading_bars
 
 BATCH, LENGTH = 16, 128
 LAYERS, HEADS = 6, 12
@@ -175,7 +175,7 @@ def main() -> int:
         if options.threads < 1:
             raise UsageError("--threads must be at least 1.")
         torch.set_num_threads(options.threads)
-        hide_loading_bars()
+        transformers_logging.disable_progress_bar()
         encoder = find_encoder("builtin:minilm-l6")
         model: Any = load_classifier(encoder, labels=("yes", "no"), head="pooler", seed=SEED)
         rows = [row for work in ("inference", "training") for row in measure(model, work, options)]

@@ -33,6 +33,7 @@ from measure import SEED, Row, code_version
 from ssa import texts_of as generated
 from step import Parser
 from transformers import AutoTokenizer, BertConfig, BertModel
+from transformers.utils import logging as transformers_logging
 
 from headwise.data import Collator, build_task, encode
 from headwise.errors import HeadwiseError
@@ -45,7 +46,7 @@ from headwise.experiments.splits import read_split
 from headwise.reports.report_page import build_page
 from headwise.reports.report_runs import gather_runs
 from headwise.training import find_encoder, load_classifier, predict_logits
-from headwise.training.encoders import hide_loading_bars, quiet_libraries
+from headwise.training.encoders import quiet_libraries
 from headwise.training.predict import tokens_at_a_time
 
 ANALYSIS_LIMIT = 1.3
@@ -284,7 +285,7 @@ def main() -> int:
     options = read_options()
     torch.set_num_threads(options.threads)
     quiet_libraries()
-    hide_loading_bars()
+    transformers_logging.disable_progress_bar()
     try:
         if min(options.rounds, options.loads, options.threads) < 1 or options.examples < BATCH:
             raise UsageError(f"--rounds, --loads and --threads must be at least 1, --examples at least {BATCH}.")

@@ -31,19 +31,19 @@ import torch
 from epoch import make_work
 from epoch import sentence as short_sentence
 from harness import Bar, UsageError, fail, finish, machine, make_bar, progress, versions
-from headwise.training.batches import LengthBuckets
-from headwise.training.ssa_data import TokenLabelCollator, WithTokenLabels
 from measure import SEED, Plan, Row, code_version
 from step import Parser
 from torch.utils.data import DataLoader
+from transformers import TrainingArguments
+from transformers.utils import logging as transformers_logging
 
 from headwise.data import Collator, Encoded, Split, encode
 from headwise.errors import HeadwiseError
 from headwise.ssa import SSA, self_supervise
 from headwise.training import find_encoder, load_classifier, predict_logits
-from headwise.training.encoders import hide_loading_bars
 from headwise.training.predict import tokens_at_a_time
-from headwise.training.relabelling import Probing, SSACallback
+from headwise.training.relabelling import Probing, SSACallback, TokenLabelCollator, WithTokenLabels
+from headwise.training.run_trainer import LengthBuckets
 
 LIMIT = 0.5
 LENGTH, BATCH = 128, 32
@@ -93,7 +93,8 @@ def make_material(kind: str, count: int, rule: str, precision: str) -> Material:
     plain = encode(split, encoder.tokenizer, LENGTH)
     answers = predict_logits(model, plain, collate, batch=count, tokens=tokens_at_a_time(model)).argmax(1)
     encoded = encode(Split(split.texts, tuple(answers.tolist())), encoder.tokenizer, LENGTH)
-    relabel = SSACallback(model, encoded, collate, probing=Probing(encoded, collate, "classification"), seed=SEED)
+    relabel = SSACallback(model, encoded, collate, probing=Probing(encoded, collate, "classification"))
+    relabel.labeller(TrainingArguments(seed=SEED, use_cpu=True))
     return Material(model, encoded, collate, relabel.dataset, relabel)
 
 
@@ -185,7 +186,7 @@ def main() -> int:
         if options.threads < 1:
             raise UsageError("--threads must be at least 1.")
         torch.set_num_threads(options.threads)
-        hide_loading_bars()
+        transformers_logging.disable_progress_bar()
         points = [(kind, count, rule) for kind, count in counts.items() for rule in RULES]
         rows = [measure(kind, count, rule, plan, options) for kind, count, rule in points]
     except (UsageError, HeadwiseError) as error:

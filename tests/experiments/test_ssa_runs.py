@@ -87,7 +87,7 @@ def test_listeners_receive_a_line_for_each_epoch(encoder, pairs, tmp_path):
     assert "kept tokens" in lines[1]
     notes = [note for done, note in Listening.notes if done == 5 and note.startswith("labelling tokens")]
     assert notes
-    assert notes[-1].endswith("asked")
+    assert notes[-1].endswith("examples predicted")
 
 
 def test_an_epoch_that_training_stopped_in_is_recorded(ran):

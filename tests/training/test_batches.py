@@ -16,7 +16,7 @@ from transformers import Trainer
 from headwise.errors import InputError
 from headwise.training import Material, run_arguments
 from headwise.training.multitask import SAMPLINGS, TaskBatches, exponent, parted, tasks_of_epoch
-from headwise.training.trainer import WINDOW, LengthBuckets, PartOfBatches
+from headwise.training.run_trainer import WINDOW, LengthBuckets, PartOfBatches
 
 LENGTHS = st.lists(st.integers(1, 500), max_size=300)
 SEEDS = st.integers(0, 2**32 - 1)

@@ -159,7 +159,7 @@ def test_an_arm_begins_with_the_newest_checkpoint_but_forgets_which_model_was_be
 
 def test_a_trunk_without_a_checkpoint_is_refused(tmp_path):
     write_checkpoint(tmp_path / "trunk", 5, whole=False)
-    with pytest.raises(StateError, match="trunk has no checkpoint to go on from"):
+    with pytest.raises(StateError, match="trunk has no checkpoint to resume from"):
         branch(tmp_path / "trunk", tmp_path / "arm")
     assert not (tmp_path / "arm").exists()
 

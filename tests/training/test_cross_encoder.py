@@ -11,7 +11,6 @@ from safetensors.torch import load_file
 from sentence_transformers.cross_encoder import CrossEncoder, CrossEncoderTrainer, CrossEncoderTrainingArguments
 from sentence_transformers.cross_encoder.losses import (
     BinaryCrossEntropyLoss,
-    CachedMultipleNegativesRankingLoss,
     LambdaLoss,
     MultipleNegativesRankingLoss,
 )
@@ -21,7 +20,7 @@ from training.tiny_encoder import save_encoder
 from transformers import AutoModelForSequenceClassification, AutoTokenizer, TrainerCallback
 
 import headwise as hw
-from headwise.errors import HeadwiseWarning, StateError
+from headwise.errors import HeadwiseWarning
 
 WEIGHT = 0.5
 CLAIMS = ["word1 word2", "word3", "word4 word5 word6", "word7 word8"]
@@ -189,17 +188,10 @@ def test_an_unwrapped_loss_warns_once_and_trains_without_guides(folder, tmp_path
     assert distance(parameters(model), parameters(twin)) < 1e-12
 
 
-def test_a_loss_with_a_gradient_cache_is_refused(folder, tmp_path):
-    model = guided(folder)
-    loss = hw.guides.GuidedLoss(CachedMultipleNegativesRankingLoss(model, mini_batch_size=2))
-    with pytest.raises(StateError, match="gradient cache.*take the same loss without a cache"):
-        trainer_of(model, tmp_path, loss, POSITIVE).train()
-
-
 # -- logs, checkpoints, saved models -----------------------------------------------------------------------------------
 
 
-def test_what_is_saved_is_an_ordinary_cross_encoder(folder, tmp_path):
+def test_what_is_saved_is_an_ordinary_cross_encoder_whose_card_names_the_guides(folder, tmp_path):
     model, twin = guided(folder), exact(folder)
     trainer_of(model, tmp_path / "run").train()
     trainer_of(twin, tmp_path / "run", BinaryCrossEntropyLoss(twin)).train()
@@ -214,13 +206,7 @@ def test_what_is_saved_is_an_ordinary_cross_encoder(folder, tmp_path):
     pairs = list(zip(CLAIMS, PAPERS, strict=True))
     loaded = CrossEncoder(str(tmp_path / "guided"), device="cpu").double()
     assert loaded.predict(pairs) == pytest.approx(model.predict(pairs), abs=1e-12)
-
-
-def test_the_model_card_names_the_guides(folder, tmp_path):
-    model = guided(folder)
-    trainer_of(model, tmp_path).train()
-    model.save_pretrained(str(tmp_path / "saved"))
-    card = (tmp_path / "saved" / "README.md").read_text()
+    card = (tmp_path / "guided" / "README.md").read_text()
     content = json.loads(card.split("with these parameters:\n  ```json\n")[1].split("```")[0])
     assert content["loss"].startswith("BinaryCrossEntropyLoss(")
     assert content["guides"] == [repr(hw.MDG(weight=WEIGHT))]

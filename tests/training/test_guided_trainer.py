@@ -26,8 +26,7 @@ from transformers import DefaultFlowCallback, Trainer, TrainerCallback
 
 import headwise as hw
 from headwise.errors import HeadwiseWarning, InputError, StateError
-from headwise.training.guide_callback import GuideCallback
-from headwise.training.trainer import GuidedTrainer
+from headwise.training.trainer import GuideCallback, GuidedTrainer
 
 QUERY = "bert.encoder.layer.0.attention.self.query.weight"
 ACCUMULATED = {"per_device_train_batch_size": 2, "gradient_accumulation_steps": 4}

@@ -68,14 +68,14 @@ def slow_map(tokenizer, texts, matrix, ids):
     second = tokenizer(texts[1], add_special_tokens=False, return_offsets_mapping=True)
     size = list(ids).index(tokenizer.sep_token_id) - 1
     rest = len(ids) - 3 - size
-    places = [None, *((0, *pair) for pair in first["offset_mapping"][:size]), None]
-    places += [*((1, *pair) for pair in second["offset_mapping"][:rest]), None]
+    positions = [None, *((0, *pair) for pair in first["offset_mapping"][:size]), None]
+    positions += [*((1, *pair) for pair in second["offset_mapping"][:rest]), None]
     dense, found = matrix.dense(), []
-    for place in places:
+    for position in positions:
         inside = [
             word
             for word, (text, start, end) in enumerate(matrix.spans)
-            if place is not None and text == place[0] and start <= place[1] and place[2] <= end
+            if position is not None and text == position[0] and start <= position[1] and position[2] <= end
         ]
         found.append(inside[0] if inside else None)
     return np.array([[0 if x is None or y is None else dense[x, y] for y in found] for x in found]), found
@@ -89,8 +89,8 @@ def test_every_token_carries_what_is_known_of_its_word(tokenizer, max_length):
     assert known.lengths.tolist() == data.lengths.tolist()
     assert known.labels == data.labels
     seen = 0
-    for place, (item, texts) in enumerate(zip(known, TEXTS, strict=True)):
-        expected, words = slow_map(tokenizer, texts, STORE[place], item["input_ids"])
+    for number, (item, texts) in enumerate(zip(known, TEXTS, strict=True)):
+        expected, words = slow_map(tokenizer, texts, STORE[number], item["input_ids"])
         carried = item.pop("knowledge")
         assert set(carried) == {PATTERN.entry("map"), PATTERN.entry("received")}
         np.testing.assert_allclose(carried[MAP.entry], expected, rtol=1e-6)
@@ -99,8 +99,8 @@ def test_every_token_carries_what_is_known_of_its_word(tokenizer, max_length):
         np.testing.assert_allclose(carried[RECEIVED.entry], column_means, rtol=1e-5)
         assert {array.dtype for array in carried.values()} == {np.dtype(np.float32)}
         seen += np.count_nonzero(expected)
-        assert all(np.array_equal(item[name], data[place][name]) for name in data[place])
-        assert set(item) == set(data[place])
+        assert all(np.array_equal(item[name], data[number][name]) for name in data[number])
+        assert set(item) == set(data[number])
     assert seen > 5
     assert data.truncated == (0 if max_length == 64 else 3)
 
@@ -118,12 +118,12 @@ def test_padding_on_either_side_carries_zeros(tokenizer, side, padding):
     map_, received = batch["knowledge"][MAP.entry], batch["knowledge"][RECEIVED.entry]
     assert (map_.shape, received.shape) == ((4, width, width), (4, width))
     assert (map_.dtype, received.dtype) == (torch.float32, torch.float32)
-    for place, item in enumerate(items):
+    for number, item in enumerate(items):
         size = len(item["input_ids"])
         here = slice(0, size) if side == "right" else slice(width - size, width)
-        assert np.array_equal(map_[place, here, here], item["knowledge"][MAP.entry])
-        assert np.array_equal(received[place, here], item["knowledge"][RECEIVED.entry])
-        for values in (map_[place].clone(), received[place].clone()):
+        assert np.array_equal(map_[number, here, here], item["knowledge"][MAP.entry])
+        assert np.array_equal(received[number, here], item["knowledge"][RECEIVED.entry])
+        for values in (map_[number].clone(), received[number].clone()):
             values[(here,) * values.dim()] = 0
             assert not values.any()
 

@@ -39,7 +39,7 @@ def one_by_one(model):
     """A slow way to predict: an example at a time, without padding."""
 
     def predict(view):
-        rows = [view[place] for place in range(len(view))]
+        rows = [view[number] for number in range(len(view))]
         with torch.no_grad():
             found = [model(input_ids=torch.tensor(np.array(row["input_ids"]))[None]).logits[0] for row in rows]
         return torch.stack(found).numpy()
@@ -63,7 +63,7 @@ def test_the_share_grows_and_every_epoch_is_logged(tmp_path):
     assert [entry["acceptance"] for entry in found] == [0, 1, 1, 1, 1, 1]
     assert all(entry["ssa/task_loss"] > 0 for entry in steps(trainer))
     tokens = [entry["ssa/token_loss"] for entry in steps(trainer)]
-    assert len(tokens) == 18  # telling of an epoch takes no step's place
+    assert len(tokens) == 18  # the entry of an epoch replaces no step
     assert tokens[:3] == [0, 0, 0]
     assert all(max(tokens[begin : begin + 3]) > 0 for begin in range(3, 18, 3))
 
@@ -138,7 +138,7 @@ def test_every_example_comes_once_per_epoch_with_its_newest_labels(tmp_path):
 
     def look(epoch):
         seen.append([])
-        rows = [trainer.train_dataset[place] for place in range(20)]
+        rows = [trainer.train_dataset[number] for number in range(20)]
         table.append([(tuple(row["input_ids"]), tuple(np.nan_to_num(row["ssa_labels"], nan=-100))) for row in rows])
 
     watched(trainer, look).train()
@@ -240,7 +240,7 @@ def test_however_data_come_they_are_learned_alike(tmp_path, changes):
 def test_whole_words(tmp_path):
     """One word here is of two pieces: both are hidden, or none; the Trainer's collator never sees which."""
     data = [
-        {**row, "word_ids": [-1, *(place // 2 for place in range(len(row["input_ids"]) - 2)), -1]}
+        {**row, "word_ids": [-1, *(number // 2 for number in range(len(row["input_ids"]) - 2)), -1]}
         for row in examples()
         if len(row["input_ids"]) > 4
     ]
@@ -254,26 +254,17 @@ def test_whole_words(tmp_path):
             assert len(set(np.nan_to_num(values[words == word], nan=-1).tolist())) == 1
 
 
-@pytest.mark.parametrize("kind", ["regression", "ranking"])
-def test_models_of_one_logit(tmp_path, kind):
-    ranking = kind == "ranking"
-    data = [{**row, "labels": [float(row["labels"] > 0)] if ranking else row["labels"] / 2} for row in examples()]
-    problem = "multi_label_classification" if ranking else None
-    model = build_model({"precision": "fp32", "regression_tolerance": 0.5}, num_labels=1, problem_type=problem)
-    if ranking:
-        plain = [{**row, "labels": row["labels"][0]} for row in data]
+def test_a_ranking_model_of_one_logit(tmp_path):
+    def collate(rows):
+        batch = DataCollatorWithPadding(TOKENIZER)(rows)
+        return {**batch, "labels": batch["labels"][:, None]} if "labels" in batch else batch
 
-        def collate(rows):
-            batch = DataCollatorWithPadding(TOKENIZER)(rows)
-            return {**batch, "labels": batch["labels"][:, None]} if "labels" in batch else batch
-
-        trainer = build(model, tmp_path, num_train_epochs=4, train_dataset=plain, data_collator=collate)
-    else:
-        trainer = build(model, tmp_path, num_train_epochs=4, train_dataset=data)
+    data = [{**row, "labels": float(row["labels"] > 0)} for row in examples()]
+    model = build_model({"precision": "fp32"}, num_labels=1, problem_type="multi_label_classification")
+    trainer = build(model, tmp_path, num_train_epochs=4, train_dataset=data, data_collator=collate)
     trainer.train()
-    found = labellings(trainer)
-    assert found[-1]["share"] > 0
-    assert found[-1]["right"] > 0
+    assert labellings(trainer)[-1]["share"] > 0
+    assert labellings(trainer)[-1]["right"] > 0
     assert set(labels_of(trainer)) <= {-100, 0, 1}
 
 
@@ -317,17 +308,7 @@ def test_models_and_data_that_do_not_fit_are_refused(tmp_path):
         build(build_model(AT_ONCE), tmp_path, num_train_epochs=1, label_smoothing_factor=0.1).train()
 
 
-def test_nothing_is_probed_where_nothing_is_learned_from_labels(tmp_path):
-    data = examples()
-    trainer = build(build_model({"aug_loss_weight": 0.0}), tmp_path, train_dataset=data)
-    assert trainer.train_dataset is data
-    assert not any(isinstance(each, SSACallback) for each in trainer.callback_handler.callbacks)
-    trainer.train()
-    assert all("ssa/task_loss" in entry and "ssa/token_loss" not in entry for entry in steps(trainer))
-    assert labellings(trainer) == []
-
-
-# -- going on ----------------------------------------------------------------------------------------------------------
+# -- resuming ----------------------------------------------------------------------------------------------------------
 
 RESUMED = {
     "num_train_epochs": 3,

@@ -51,8 +51,8 @@ def test_that_of_the_best_step_is_what_the_saved_model_does(runs):
             run.model(**inputs)
             statistics.add(record)
     expected = [value for row in statistics.result().similarity_by_head for value in row]
-    place = found.steps.tolist().index(record_of(runs / "with")["results"]["best_step"])
-    assert found.similarity[place].tolist() == pytest.approx(expected, abs=1e-5)
+    best = found.steps.tolist().index(record_of(runs / "with")["results"]["best_step"])
+    assert found.similarity[best].tolist() == pytest.approx(expected, abs=1e-5)
 
 
 def test_looking_changes_no_bit_of_the_model(runs):

@@ -1,4 +1,4 @@
-"""A `watch` sees every evaluation, and can end a run."""
+"""A `watch` can end a run, and does not see the control of important heads."""
 
 from pathlib import Path
 
@@ -13,17 +13,6 @@ from headwise.training.callbacks import AbandonRun
 
 def recipe(encoder):
     return check_recipe(small(encoder, training__evaluate_every=2), "test")
-
-
-def test_every_evaluation_with_the_best_so_far(encoder, pairs, tmp_path):
-    seen = []
-    result = train(recipe(encoder), Place(tmp_path / "run", Path(pairs)), watch=lambda *each: seen.append(each))
-    results = result.record["results"]
-    values = [each["eval_accuracy"] for each in results["evaluations"]]
-    assert seen == [(each["step"], 10, max(values[: number + 1])) for number, each in enumerate(results["evaluations"])]
-    assert [step for step, _, _ in seen] == [2, 4, 6, 8, 10]
-    assert len(set(values)) > 1
-    assert seen[-1][2] == results["metrics"]["validation"]["accuracy"]
 
 
 def test_a_watch_ends_a_run(encoder, pairs, tmp_path):

@@ -8,14 +8,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from headwise.registry import lazy_names
-from headwise.training.arguments import Material, RunArguments, TaskData, run_arguments
 from headwise.training.callbacks import Listener, ReportProgress, Silence
 from headwise.training.encoders import BUILTIN, Encoder, check_length, find_encoder, freeze, load_classifier
 from headwise.training.fit import Outcome, fit
-from headwise.training.guide_callback import GuideCallback, log_losses
 from headwise.training.predict import predict_logits, predictions_of, score_logits
+from headwise.training.run_trainer import Material, RunArguments, TaskData, run_arguments
 from headwise.training.saving import load, load_classifier_folder, save_classifier
-from headwise.training.trainer import GuidedTrainer
+from headwise.training.trainer import GuideCallback, GuidedTrainer, log_losses
 
 if TYPE_CHECKING:
     from headwise.training.multitask import MultiTask

@@ -32,27 +32,23 @@ class AbandonRun(Exception):
     """Raised by a `Watch`: the run is not worth continuing."""
 
 
-class Stateful(TrainerCallback, ExportableState):
-    """A callback some of whose attributes are part of the checkpoints."""
+class _Stateful(TrainerCallback, ExportableState):
+    """A callback some of whose attributes (`kept`) are part of the checkpoints, in trainer_state.json."""
 
     kept: tuple[str, ...]
-    """The names of those attributes."""
 
     def state(self) -> dict[str, Any]:
-        """What the Trainer keeps in trainer_state.json."""
         return {"args": {}, "attributes": {name: copy(getattr(self, name)) for name in self.kept}}
 
     def restore(self, callbacks: dict[str, Any]) -> None:
-        """Resume from a checkpoint's callbacks."""
         for name, value in callbacks.get(type(self).__name__, {}).get("attributes", {}).items():
             setattr(self, name, copy(value))
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Resume from the checkpoint that the Trainer resumed from, if any."""
         self.restore(state.stateful_callbacks)
 
 
-class BestModel(Stateful):
+class BestModel(_Stateful):
     """Saves the model after each evaluation that beats all before."""
 
     kept = ("value", "step", "waited", "history")
@@ -96,7 +92,7 @@ class BestModel(Stateful):
             self._watch(state.global_step, state.max_steps, self.value)
 
 
-class Clock(Stateful):
+class Clock(_Stateful):
     """Seconds of every optimiser step, without evaluation and saving; kept per epoch across interruptions."""
 
     kept = ("epochs",)
@@ -180,9 +176,9 @@ class ReportProgress(TrainerCallback):
             kept = f", kept tokens {logs['ssa/kept']:.3f}" if "ssa/kept" in logs else ""
             self._progress.log(f"ssa epoch {logs['ssa/epoch']}: {line}{kept}")
 
-    def probing(self, step: int, asked: int) -> None:
+    def probing(self, step: int, predicted: int) -> None:
         """Training waits while the model predicts examples with hidden tokens."""
-        self._progress.advance(step, f"labelling tokens: {asked} asked")
+        self._progress.advance(step, f"labelling tokens: {predicted} examples predicted")
 
     def on_evaluate(self, args: Any, state: Any, control: Any, metrics: Any = None, **kwargs: Any) -> None:
         """Log the scores."""

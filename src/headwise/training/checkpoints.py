@@ -216,7 +216,7 @@ def branch(trunk: Path, arm: Path) -> None:
         return
     source = newest(trunk)
     if source is None:
-        raise StateError(f"{trunk} has no checkpoint to go on from: was something removed from the run's folder?")
+        raise StateError(f"{trunk} has no checkpoint to resume from: was something removed from the run's folder?")
     shutil.rmtree(arm, ignore_errors=True)  # what a kill left half-copied
     arm.mkdir(parents=True)
     copy = arm / source.name

@@ -22,10 +22,9 @@ from headwise.disk import write_atomically
 from headwise.errors import DiskError, InputError
 from headwise.ssa import TOKEN_HEAD
 from headwise.training import distributed
-from headwise.training.arguments import MEAN, Material, RunArguments
 from headwise.training.callbacks import NEW, BestModel, Clock, Watch
 from headwise.training.checkpoints import MarkCheckpoints, StopOnRequest, newest, read_state, usable
-from headwise.training.trainer import RunTrainer
+from headwise.training.run_trainer import MEAN, Material, RunArguments, RunTrainer
 
 if TYPE_CHECKING:
     from headwise.training.multitask import MultiTask
@@ -111,7 +110,7 @@ def fit(
             state = read_state(checkpoint)
             trainer.state = TrainerState(**state)
             for each in (clock, best):
-                each.restore(state["stateful_callbacks"])
+                each.restore(state.get("stateful_callbacks", {}))
             with distributed.all_or_none():
                 if distributed.first() and best.value is not None:
                     _recover_best(folder / BEST)

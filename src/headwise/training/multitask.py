@@ -17,9 +17,8 @@ from transformers import PreTrainedModel
 
 from headwise.attention.surgery import share_note
 from headwise.errors import InputError, choices
-from headwise.training.arguments import MEAN, TaskData
 from headwise.training.predict import predict_logits
-from headwise.training.trainer import LengthBuckets, RunTrainer
+from headwise.training.run_trainer import MEAN, LengthBuckets, RunTrainer, TaskData
 
 SAMPLINGS = ("proportional", "square_root", "annealed")
 

@@ -22,11 +22,11 @@ from headwise.errors import InputError, StateError
 from headwise.limits import parse_json
 from headwise.ssa import supervision_of
 from headwise.ssa.dataset import TokenLabels
-from headwise.ssa.labeller import Labeller
+from headwise.ssa.labeller import Labeller, Labelling
 from headwise.ssa.model import IGNORED
 from headwise.training import distributed
-from headwise.training.guide_callback import add_guide_callback, handler_of
 from headwise.training.predict import predict_logits, tokens_at_a_time
+from headwise.training.trainer import add_guide_callback, handler_of
 
 FILE = "headwise_ssa.safetensors"
 # Tokens at a time on a processor: of sentences and pairs fewer are faster than of documents (512 to 4096 were tried).
@@ -182,7 +182,7 @@ class SSACallback(TrainerCallback):
         self.history: list[dict[str, Any]] = []
 
     def labeller(self, args: Any) -> Labeller:
-        """The labeller, which is built when the Trainer's arguments are known."""
+        """The labeller, which is built when the Trainer's arguments are known: mistakes in the data are found then."""
         if self._labeller is None:
             if args.dataloader_persistent_workers and args.dataloader_num_workers:
                 raise InputError(
@@ -247,35 +247,39 @@ class SSACallback(TrainerCallback):
 
     def on_epoch_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Label anew, unless a resumed epoch has its labels."""
-        epoch, labeller, probing = int(state.epoch or 0), self._labeller, self._probing
-        if epoch == self._epoch or labeller is None or probing is None:
-            return
-        options, predicted = self._supervision.options, 0
+        epoch = int(state.epoch or 0)
+        if epoch != self._epoch:
+            share, split = self._supervision.options.share(epoch), (args.process_index, args.world_size)
+            labelling = self.label(epoch, share, split, step=state.global_step)
+            self.dataset.labels, self._epoch, self._current = labelling.labels, epoch, dict(labelling.statistics)
+            self._supervision.reset_counts()
+
+    def label(self, epoch: int, share: float, split: tuple[int, int] = (0, 1), *, step: int = 0) -> Labelling:
+        """The labels that the model as it stands gives to this share of the examples; `split` is (rank, world)."""
+        labeller, probing, predicted = self._labeller, self._probing, 0
+        if labeller is None or probing is None:
+            raise StateError("label() was called before training began.")
 
         def predict(view: Any) -> numpy.ndarray:
             """[n,C] by the newest model, in evaluation mode; its mode is restored afterwards."""
             nonlocal predicted
             before, after = predicted, probing.after
             predicted += len(view)
+            device = next(self._model.parameters()).device.type
             return predict_logits(
                 self._model,
                 view,
                 probing.collate,
                 batch=len(view),
                 tokens=tokens_at_a_time(self._model, TOKENS),
-                precision=_probing_precision(options.precision, next(self._model.parameters()).device.type),
-                after_batch=None if after is None else lambda done: after(state.global_step, before + done),
+                precision=_probing_precision(self._supervision.options.precision, device),
+                after_batch=None if after is None else lambda done: after(step, before + done),
             )
 
-        labelling = labeller.label(
-            predict,
-            epoch=epoch,
-            share=options.share(epoch),
-            split=(args.process_index, args.world_size),
-            gather=lambda mine: [each for part in distributed.gather(mine) for each in part],
-        )
-        self.dataset.labels, self._epoch, self._current = labelling.labels, epoch, dict(labelling.statistics)
-        self._supervision.reset_counts()
+        def gather(mine: list[Any]) -> list[Any]:
+            return [each for part in distributed.gather(mine) for each in part]
+
+        return labeller.label(predict, epoch=epoch, share=share, split=split, gather=gather)
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """At the last step of an epoch, log what it was like; before a checkpoint of the same step."""

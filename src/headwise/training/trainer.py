@@ -1,94 +1,135 @@
-"""A Trainer for losses that are computed outside of the model, and the Trainer of a run with its batches."""
+"""Guides in a Trainer of transformers: `GuideCallback` logs their losses, `GuidedTrainer` adds them to any loss."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import inspect
+from types import FrameType
 from typing import Any
 
-import numpy
 from torch import Tensor, nn
-from torch.utils.data import DataLoader, Sampler
-from transformers import PrinterCallback, Trainer, TrainerCallback
+from transformers import Trainer, TrainerCallback
+from transformers.trainer_callback import CallbackHandler, ExportableState
 
-from headwise.errors import InputError
+from headwise.errors import StateError
 from headwise.guides import guidance_of
 from headwise.ssa import supervision_of
 from headwise.training import distributed
-from headwise.training.arguments import Material, RunArguments
-from headwise.training.guide_callback import add_guide_callback
-from headwise.training.predict import predict_logits
 
-# Batches per window: examples are sorted by length within a window of this many batches and shuffled beyond it, so that
-# little padding is needed and an example still meets others from epoch to epoch.
-WINDOW = 50
+# What the class was called in checkpoints of headwise 0.1, when there were two.
+OLD_NAMES = ("GuideLog", "TokenLog")
 
 
-class LengthBuckets(Sampler[list[int]]):
-    """Batches of examples of similar length; every example once per epoch.
+class GuideCallback(TrainerCallback, ExportableState):
+    """Logs every part of the loss of a model with guides or SSA, and keeps the guides' state in checkpoints.
 
-    The order is a function of (seed, epoch) and of nothing else, so an interrupted epoch can be repeated. Two runs with
-    the same seed see the same batches, whatever else they do with random numbers.
+        trainer = Trainer(model=hw.guide(model, "mdg"), ..., callbacks=[hw.GuideCallback()])
+
+    The parts go to the Trainer's log, and so to every reporter of `report_to`, averaged over the steps since the last
+    log. Names: task_loss; per guide NAME: guide/NAME, guide/NAME_weighted, guide/NAME_weight and, when measured,
+    guide/NAME_share; of SSA: ssa/task_loss and ssa/token_loss.
     """
 
-    def __init__(self, lengths: Sequence[int], batch: int, seed: int, *, by_length: bool = True) -> None:
-        """`by_length=False` shuffles all examples alike."""
-        self.batch_size, self.drop_last = batch, False  # accelerate reads these two
-        self._lengths, self._by_length = numpy.asarray(lengths), by_length
-        self._seed, self._epoch = seed, 0
+    def __init__(self) -> None:
+        """A Trainer that restores its callbacks builds one without arguments, too."""
+        self.model: Any = None
+        # The sum of each part since the last log, a tensor on its device, and of how many values.
+        self._sums: dict[str, tuple[Tensor | float, int]] = {}
 
-    def set_epoch(self, epoch: int) -> None:
-        """Choose the order of this epoch."""
-        self._epoch = epoch
+    def state(self) -> dict[str, Any]:
+        """What the Trainer keeps in trainer_state.json: sums since the last log, steps and weights of the guides."""
+        guidance = None if self.model is None else guidance_of(self.model)
+        running = {name: [float(total), count] for name, (total, count) in self._sums.items()}
+        saved = None if guidance is None else guidance.state_dict()
+        return {"args": {}, "attributes": {"saved": saved, "running": running}}
 
-    def __len__(self) -> int:
-        """Batches per epoch."""
-        return -(-len(self._lengths) // self.batch_size)
+    def load(self, callbacks: dict[str, Any]) -> None:
+        """Resume from a checkpoint's callbacks, and make sure that the next checkpoint has this one."""
+        self._sums = {}
+        guidance = None if self.model is None else guidance_of(self.model)
+        for each in (callbacks.get(type(self).__name__), *(callbacks.pop(name, None) for name in OLD_NAMES)):
+            attributes = each.get("attributes", {}) if isinstance(each, dict) else {}
+            self._sums |= {name: (total, count) for name, (total, count) in attributes.get("running", {}).items()}
+            if attributes.get("saved") is not None and guidance is not None:
+                guidance.load_state_dict(attributes["saved"])
+        callbacks.setdefault(type(self).__name__, self.state())  # the Trainer saves only callbacks with an entry here
 
-    def __iter__(self) -> Iterator[list[int]]:
-        """The batches of the epoch."""
-        random = numpy.random.default_rng([self._seed, self._epoch])
-        order = random.permutation(len(self._lengths))
-        starts = numpy.arange(0, len(order), self.batch_size)
-        if self._by_length:
-            windows = numpy.arange(len(order)) // (WINDOW * self.batch_size)
-            order = order[numpy.lexsort((self._lengths[order], windows))]
-            # A short batch stays the last: in several processes accelerate would lose others behind it.
-            random.shuffle(starts[: len(order) // self.batch_size])
-        for start in starts:
-            yield order[start : start + self.batch_size].tolist()
+    def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """Resume from the checkpoint that the Trainer resumed from, if any."""
+        handler = handler_of(inspect.currentframe())
+        if handler is not None:
+            _move_to_front(handler.callbacks, self)
+        self.model = kwargs.get("model") or self.model
+        self.load(state.stateful_callbacks)
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """Add the parts of the loss of the latest forward pass."""
+        parts: dict[str, Tensor | float] = {}
+        guidance, supervision = guidance_of(self.model), supervision_of(self.model)
+        if guidance is not None and guidance.losses.task is not None:
+            parts["task_loss"] = guidance.losses.task
+            for name, part in guidance.losses.guides.items():
+                parts[f"guide/{name}"] = part.raw
+                parts[f"guide/{name}_weighted"] = part.weighted
+                parts[f"guide/{name}_weight"] = part.weight
+                if part.share is not None:
+                    parts[f"guide/{name}_share"] = part.share
+        if supervision is not None and supervision.losses is not None:
+            parts["ssa/task_loss"] = supervision.losses.task
+            if supervision.losses.token is not None:
+                parts["ssa/token_loss"] = supervision.losses.token
+        for name, number in parts.items():
+            total, count = self._sums.get(name, (0.0, 0))
+            self._sums[name] = total + number, count + 1
+
+    on_substep_end = on_step_end  # of an accumulated step
+
+    def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **kwargs: Any) -> None:
+        """Add the means over all steps and processes to a training log; evaluation logs stay as they are."""
+        if not self._sums or logs is None or "loss" not in logs:
+            return
+        sums = distributed.all_sum([float(total) / count for total, count in self._sums.values()])
+        for name, total in zip(self._sums, sums, strict=True):
+            logs[name] = total / distributed.count()
+            if state.log_history:
+                state.log_history[-1][name] = logs[name]
+        self._sums = {}
 
 
-class PartOfBatches(Sampler[list[int]]):
-    """The part of one process in every batch of another sampler, taken in turns, so that lengths are alike.
-
-    A batch of fewer examples than processes leaves some without any: they repeat its first one, since all processes
-    must take the same steps.
-    """
-
-    def __init__(self, batches: Any, rank: int, processes: int) -> None:
-        """`batches` yields the batches of all processes together."""
-        self._batches, self._rank, self._processes = batches, rank, processes
-
-    def __len__(self) -> int:
-        """Batches per epoch."""
-        return len(self._batches)
-
-    def __iter__(self) -> Iterator[list[int]]:
-        """The part of each batch of the epoch."""
-        for batch in self._batches:
-            yield batch[self._rank :: self._processes] or batch[:1]
+def handler_of(frame: FrameType | None) -> CallbackHandler | None:
+    """The handler that calls the callback whose frame this is: the Trainer passes it to nobody."""
+    caller = None if frame is None or frame.f_back is None else frame.f_back.f_locals.get("self")
+    return caller if isinstance(caller, CallbackHandler) else None
 
 
-class OrderOfEpoch(TrainerCallback):
-    """Sets the sampler's epoch: not every Trainer reaches it when it resumes with several processes."""
+def _move_to_front(callbacks: list[TrainerCallback], callback: TrainerCallback) -> None:
+    """The Trainer puts its reporters before the callbacks of users; they must see the logs after this one did."""
+    if callbacks[0] is not callback:
+        callbacks.remove(callback)
+        callbacks.insert(0, callback)
 
-    def __init__(self, sampler: Any) -> None:
-        """For this sampler."""
-        self._sampler = sampler
 
-    def on_epoch_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Within a resumed epoch the Trainer's count has a fraction."""
-        self._sampler.set_epoch(int(state.epoch or 0))
+def add_guide_callback(trainer: Trainer) -> None:
+    """Add a GuideCallback if the trainer's model has guides or SSA, in front of the reporters."""
+    model, callbacks = trainer.model, trainer.callback_handler.callbacks
+    if model is None or (guidance_of(model) is None and supervision_of(model) is None):
+        return
+    present = [each for each in callbacks if isinstance(each, GuideCallback)]
+    if not present:
+        callback = GuideCallback()
+        callback.model = model
+        kept: Any = trainer.state.stateful_callbacks  # a dict by now, whatever its annotation says
+        callback.load(kept)
+        callbacks.append(callback)
+        present = [callback]
+    _move_to_front(callbacks, present[0])
+
+
+def log_losses(trainer: Trainer) -> Trainer:
+    """Deprecated: pass `callbacks=[hw.GuideCallback()]` to the Trainer instead."""
+    if trainer.model is None or guidance_of(trainer.model) is None:
+        raise StateError("the trainer's model is not guided: call guide(model, ...) first.")
+    add_guide_callback(trainer)
+    return trainer
 
 
 class GuidedTrainer(Trainer):
@@ -130,71 +171,3 @@ class GuidedTrainer(Trainer):
             for added in (supervision_of(model), guidance):
                 loss = loss if added is None else added.total(loss / part) * part
         return (loss, outputs) if return_outputs else loss
-
-
-class RunTrainer(GuidedTrainer):
-    """A GuidedTrainer with the batches and the evaluation of a run on one task; only `fit` builds one.
-
-    Several processes with a batch each train as one does with a batch of that many times the size, if batches are full.
-    """
-
-    def __init__(self, material: Material, arguments: RunArguments, callbacks: list[TrainerCallback]) -> None:
-        """Callbacks that a run does not need are left out, and that of the guides is added."""
-        self.material = material
-        train, collate = self.examples()
-        try:
-            super().__init__(
-                model=material.model,
-                args=arguments,
-                train_dataset=train,
-                eval_dataset=material.first.validation,
-                data_collator=collate,
-                callbacks=callbacks,
-                compute_loss_func=material.loss,
-            )
-        except (ImportError, RuntimeError, ValueError) as error:
-            if not arguments.report_to:
-                raise
-            # A reporter that transformers does not know, or that is not installed.
-            reason = " ".join(str(error).split()).rstrip(".")
-            raise InputError(
-                f"report_to is {', '.join(arguments.report_to)}: {reason}; change it or leave it out."
-            ) from error
-        self.remove_callback(PrinterCallback)  # it would write to standard output, which is for results
-        add_guide_callback(self)
-
-    def examples(self) -> tuple[Any, Any]:
-        """The training examples, and how batches are built of them."""
-        task = self.material.first
-        return task.train, task.collate_train or task.collate
-
-    def sampler(self, batch: int) -> Any:
-        """Batches of similar lengths, decided by seed and epoch alone."""
-        arguments: Any = self.args
-        lengths = self.material.first.train.lengths
-        return LengthBuckets(lengths, batch, arguments.seed, by_length=arguments.by_length)
-
-    def get_train_dataloader(self) -> DataLoader[Any]:
-        """The batches of an epoch, of which each process takes its part."""
-        data: Any = self.train_dataset
-        world, collate = self.args.world_size, self.data_collator
-        sampler = self.sampler(self.args.per_device_train_batch_size * world)
-        self.add_callback(OrderOfEpoch(sampler))
-        if world > 1:  # not by accelerate, which gives processes batches of different tasks
-            parts = PartOfBatches(sampler, self.args.process_index, world)
-            return DataLoader(data, batch_sampler=parts, collate_fn=collate)
-        loader: DataLoader[Any] = self.accelerator.prepare(DataLoader(data, batch_sampler=sampler, collate_fn=collate))
-        return loader
-
-    def validate(self) -> dict[str, float]:
-        """The metrics on validation."""
-        task, batch = self.material.first, self.args.per_device_eval_batch_size
-        return task.score(predict_logits(self.material.model, task.validation, task.collate, batch=batch))
-
-    def evaluate(self, *args: Any, **kwargs: Any) -> dict[str, float]:
-        """The metrics on validation; of several processes, the first one computes them for all."""
-        scores = distributed.from_first(self.validate)
-        metrics = {f"eval_{name}": value for name, value in scores.items()}
-        self.log(dict(metrics))
-        self.control = self.callback_handler.on_evaluate(self.args, self.state, self.control, metrics)
-        return metrics
