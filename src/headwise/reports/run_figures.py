@@ -94,9 +94,7 @@ def draw_pca(
     folders: Sequence[Path], title: str | None, *, example: str | None = None, task: str | None = None
 ) -> Drawn:
     """Heads as points, on axes that all runs have in common."""
-    import torch
-
-    from headwise.heads.statistics import principal_components
+    from headwise.reports.report_views import principal_components
 
     analyses, views = _views(folders, example, task)
     first = analyses[0]
@@ -110,10 +108,10 @@ def draw_pca(
     there = (vectors.sum(2) > 0).all(0)  # pruned heads look at nothing: they are no points
     if not there.any():
         raise InputError("no head is there in all of these runs: draw each in a separate figure.")
-    points, explained = principal_components(torch.from_numpy(vectors[:, there].reshape(-1, vectors.shape[2])))
+    points, explained = principal_components(vectors[:, there].reshape(-1, vectors.shape[2]))
     names = names_of(folders, [each.name for each in analyses])
     figure = build_projection(
-        dict(zip(names, points.numpy().reshape(len(views), -1, 2).tolist(), strict=True)),
+        dict(zip(names, points.reshape(len(views), -1, 2).tolist(), strict=True)),
         np.repeat(np.arange(first.layers), first.heads)[there].tolist(),
         explained={name: explained.tolist() for name in names},
         title=f"{PCA_TITLE}: {views[0].title}" if title is None else title,
