@@ -96,8 +96,8 @@ def _campaign(asked: argparse.Namespace, work: Path) -> dict[str, Any]:
         keep("inputs", rows, inputs.summary(rows))
     for part, module, count, jobs in (
         ("kills", kills, asked.kills, len(kills.JOBS)),
-        ("writers", writers, asked.writers, len(writers.WRITERS)),
-        ("disk", disk, asked.disks, len(disk.JOBS)),
+        ("writers", writers, asked.writers, min(asked.writers, len(writers.WRITERS))),  # attempt N is of job N
+        ("disk", disk, asked.disks, min(asked.disks, len(disk.JOBS))),
     ):
         if part in chosen:
             known = {row["job"]: row for row in references(f"{part}-references", jobs, module.reference)}

@@ -69,6 +69,21 @@ def run(finished, tmp_path):
     return folder
 
 
+@pytest.fixture
+def needs_permission(headwise, mark):
+    """A command that is refused, and runs the code with --allow-code."""
+
+    def check(words, *parts):
+        assert_one_sentence(headwise(*words), *parts)
+        assert not mark.exists()
+        code, _, err = headwise(*words, "--allow-code")
+        assert code == 0, err
+        assert mark.exists()
+        return err
+
+    return check
+
+
 # -- refused, and allowed ----------------------------------------------------------------------------------------------
 
 
@@ -111,14 +126,10 @@ def test_the_permission_is_for_one_command(headwise, run, mark):
     assert mark.exists()
 
 
-def test_a_pattern_on_the_command_line(headwise, finished, tmp_path, mark):
+def test_a_pattern_on_the_command_line(needs_permission, finished, tmp_path):
     folder = shutil.copytree(finished, tmp_path / "run")
     words = ("analyze", folder, "--limit", 4, "--keep", 2, "--pattern", f"{{name: dependency, source: '{NAMED}'}}")
-    assert_one_sentence(headwise(*words), "--pattern.source names Python code", NAMED, "--allow-code")
-    assert not mark.exists()
-    code, _, err = headwise(*words, "--allow-code")
-    assert code == 0, err
-    assert mark.exists()
+    needs_permission(words, "--pattern.source names Python code", NAMED, "--allow-code")
 
 
 def test_the_pattern_of_an_analysis(headwise, finished, tmp_path, mark):
@@ -148,17 +159,13 @@ def test_python_may_name_a_function(model, mark):
     assert mark.exists()
 
 
-def test_train_needs_it_to_start_to_resume_and_to_use_the_run(headwise, write_recipe, pairs, tmp_path, mark):
+def test_train_needs_it_to_start_to_resume_and_to_use_the_run(
+    headwise, needs_permission, write_recipe, pairs, tmp_path
+):
     recipe, out = write_recipe(guides=GUIDE, training__epochs=None, training__steps=2), tmp_path / "out"
     words = ("train", recipe, "--data", pairs, "--output", out)
-    assert_one_sentence(headwise(*words), recipe, *SENTENCE)
     assert_one_sentence(headwise(*words, "--dry-run"), *SENTENCE)
-    assert not out.exists()
-    assert not mark.exists()
-    code, _, err = headwise(*words, "--allow-code")
-    assert code == 0, err
-    assert mark.exists()
-    assert "model card" not in err
+    assert "model card" not in needs_permission(words, recipe, *SENTENCE)
     assert (out / "README.md").is_file()
     for more in (("--resume",), ("--resume", "--set", "seed=1")):
         assert_one_sentence(headwise(*words, *more), *SENTENCE)
@@ -170,29 +177,20 @@ QUICK = {"training__epochs": None, "training__steps": 2, "guides": GUIDE}
 
 
 @pytest.mark.slow
-def test_a_sweep_gives_the_permission_to_its_processes(headwise, encoder, pairs, tmp_path, mark):
+def test_a_sweep_gives_the_permission_to_its_processes(needs_permission, encoder, pairs, tmp_path):
     changes = {f"recipe__{key}": each for key, each in QUICK.items() if key != "training__epochs"}
     path = write_sweep(tmp_path / "s.yaml", encoder, seeds=[1], grid=None, compare=None, **changes)
     words = ("sweep", path, "--data", pairs, "--output", tmp_path / "out", "--workers", 1)
-    assert_one_sentence(headwise(*words), *SENTENCE)
-    assert not (tmp_path / "out").exists()
-    assert not mark.exists()
-    code, _, err = headwise(*words, "--allow-code")
-    assert code == 0, err
-    assert mark.exists()
+    needs_permission(words, *SENTENCE)
     assert NAME not in sys.modules  # it was the process of the run that imported it
     for kept in (tmp_path / "out").rglob("*.json"):
         assert "allow_code" not in kept.read_text()  # a folder holds no permission
 
 
-def test_tune(headwise, write_recipe, pairs, tmp_path, mark):
+def test_tune(headwise, needs_permission, write_recipe, pairs, tmp_path, mark):
     words = ("tune", write_recipe(**QUICK), "--data", pairs, "--output", tmp_path / "out", "--vary")
     words = (*words, "training.learning_rate=[1e-3]")
-    assert_one_sentence(headwise(*words), *SENTENCE)
-    assert not mark.exists()
-    code, _, err = headwise(*words, "--allow-code")
-    assert code == 0, err
-    assert mark.exists()
+    needs_permission(words, *SENTENCE)
     mark.unlink()
     assert_one_sentence(headwise("train", tmp_path / "out" / "best.yaml", "--data", pairs), *SENTENCE)
     assert not mark.exists()

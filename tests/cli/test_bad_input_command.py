@@ -54,7 +54,7 @@ def test_paths_that_cannot_be_opened(headwise, write_recipe, tmp_path, monkeypat
 
 @pytest.mark.parametrize("word", ["x\u2028y", "x\ry\x1b[31m", "\udcff"])
 def test_words_that_would_split_the_sentence(headwise, word):
-    assert_one_sentence(headwise("evaluate", word), "x y" if "x" in word else "not UTF-8")
+    assert_one_sentence(headwise("evaluate", word), "x y" if "x" in word else "no UTF-8")
 
 
 # -- data: tests/data has more mistakes --------------------------------------------------------------------------------

@@ -92,7 +92,6 @@ def assert_same(whole, run):
         (MARK, empty),
         slowly("rng_state.pth", delete),
         slowly("trainer_state.json", flip),
-        slowly(MARK, flip),
     ],
 )
 def test_the_previous_checkpoint_is_used(resume, run, assert_same, name, damage):

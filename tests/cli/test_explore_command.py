@@ -131,7 +131,7 @@ def test_strangers_are_refused(address):
     assert ask(address, "look", question(*TEXTS), headers={"Origin": host})[0] == 200
 
 
-def test_a_body_that_nobody_asked_for_is_not_the_next_question(address):
+def test_an_unexpected_body_is_not_the_next_question(address):
     host, port = address.split("/")[2].split(":")
     with socket.create_connection((host, int(port)), timeout=10) as raw:
         path = "/" + address.split("/", 3)[3]

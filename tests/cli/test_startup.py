@@ -38,6 +38,7 @@ def files(tmp_path_factory, two_runs):
         ("figure sizes SWEEP -o OUT.svg", ["matplotlib"]),
         ("figure curves RUN -o OUT.svg", ["matplotlib"]),
         ("figure dissociation RUN -o OUT.svg", ["matplotlib"]),
+        ("figure pca RUN -o OUT.svg", ["matplotlib"]),
         ("report TRAINED -o OUT.html", []),
     ],
 )

@@ -108,7 +108,7 @@ def run() -> None:
             warnings.showwarning = _show_warning
             for word in sys.argv[1:]:  # a record, which lists the command, could not hold bytes that are no text
                 if any("\ud800" <= letter <= "\udfff" for letter in word):
-                    raise InputError(f"{word!r:.80} is not UTF-8: type it again, or rename the file.")
+                    raise InputError(f"{word!r:.80} is no UTF-8: type it again, or rename the file.")
             app()
     except SystemExit as end:
         stop = getattr(end.__context__, "__cause__", None)
