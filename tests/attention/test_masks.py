@@ -22,9 +22,9 @@ SAME = {
 }
 
 
-@pytest.mark.parametrize("way", SAME)
-def test_every_way_to_name_heads_means_the_same(model, way):
-    assert heads_of(model, SAME[way]) == {0: (1, 3), 2: (0,)}
+def test_every_way_to_name_heads_means_the_same(model):
+    for way, heads in SAME.items():
+        assert heads_of(model, heads) == {0: (1, 3), 2: (0,)}, way
 
 
 @pytest.mark.parametrize("family", ["bert", "mpnet"])

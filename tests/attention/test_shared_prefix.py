@@ -8,7 +8,7 @@ from torch import nn
 from torch.nn import functional
 
 import headwise as hw
-from headwise.attention.shared_prefix import FirstTokenHalves, LayerHalves, can_share_layers, first_tokens_under_masks
+from headwise.attention.shared_prefix import can_share_layers, first_tokens_under_masks
 
 LAYERS, HEADS, SIZE = 3, 4, 8
 
@@ -72,28 +72,6 @@ def test_silenced_heads_are_not_computed(model, batch, attended):
     torch.testing.assert_close(found, one_by_one(model, masks, batch), atol=1e-5, rtol=0)
 
 
-def test_one_query_per_head_needs_neither_keys_nor_values(model, batch):
-    """Against the layer as it is, with and without padding."""
-    layer = model.bert.encoder.layer[2]
-    states = torch.randn(3, 12, HEADS * SIZE)
-    seen = batch["attention_mask"].bool()[:, None, None, :].expand(-1, -1, 12, -1)
-    chosen = (0, 2, 3)
-    plain, quick = (kind(layer, tuple(range(HEADS))) for kind in (LayerHalves, FirstTokenHalves))
-    with torch.no_grad():
-        for mask in (None, seen, torch.zeros(seen.shape).masked_fill(~seen, -1e30)):
-            expected = plain.attend(states, mask, chosen)[:, :1]
-            torch.testing.assert_close(quick.attend(states, mask, chosen), expected, atol=1e-5, rtol=1e-4)
-
-
-def test_the_halves_make_the_layer(model):
-    layer = model.bert.encoder.layer[0]
-    states, heads = torch.randn(2, 5, HEADS * SIZE), tuple(range(HEADS))
-    halves = LayerHalves(layer, heads)
-    with torch.no_grad():
-        found = halves.finish(halves.attend(states, None, heads), states, heads, heads)
-        torch.testing.assert_close(found, layer(states), atol=1e-5, rtol=1e-4)
-
-
 class OwnLinear(nn.Linear):
     """What an adapter might put in the place of a projection."""
 
@@ -135,19 +113,6 @@ def test_watched_models_do_not_share(model):
     with hw.capture(model):
         assert not can_share_layers(model)
     assert can_share_layers(model)
-
-
-def fail_within(model):
-    with first_tokens_under_masks(model, numpy.zeros((1, LAYERS, HEADS), dtype=bool)):
-        assert "forward" in vars(model.bert.encoder)
-        raise RuntimeError("stop")
-
-
-def test_the_encoder_is_its_own_again(model):
-    before = dict(vars(model.bert.encoder))
-    with pytest.raises(RuntimeError, match="stop"):
-        fail_within(model)
-    assert vars(model.bert.encoder) == before
 
 
 def test_batches_need_no_attention_mask(model):
