@@ -25,7 +25,6 @@ import numpy as np
 import torch
 from curve_rows import curve_rows
 from harness import Bar, UsageError, fail, finish, machine, make_bar, progress, versions
-from headwise.training.batches import LengthBuckets
 from measure import SEED, Plan, Row, code_version
 from ssa import texts_of
 from step import Parser

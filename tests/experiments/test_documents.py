@@ -19,7 +19,6 @@ from headwise.experiments.sweeps.result_folder import ResultFolder
 from headwise.limits import MAX_DEPTH, deeper_than, parse_json
 from headwise.retrieval.cross_genre import read_answers as read_claims
 from headwise.retrieval.evaluate import read_per_query
-from headwise.retrieval.rerank import PartialScores
 from headwise.training.checkpoints import read_state
 from headwise.training.saving import run_settings
 
@@ -132,7 +131,6 @@ def nested(depth):
         ("any.json", lambda folder: read_json(folder / "any.json")),
         ("claims.json", lambda folder: read_per_query(folder / "claims.json")),
         ("train.json", lambda folder: read_claims(folder / "train.json")),
-        ("x.partial", lambda folder: PartialScores(folder / "x.partial", {"model": "m"}, [1])),
     ],
 )
 def test_every_reader_refuses_deep_nesting_in_one_sentence(tmp_path, name, read):

@@ -49,11 +49,9 @@ def test_a_guide_whose_tokens_are_missing_is_refused():
 
 def test_marks_that_no_guide_needs_are_not_computed(monkeypatch):
     """A guide that does not count at a step needs nothing."""
-    guidance = import_module("headwise.guides.guidance")
-    kinds, find = [], guidance.find_marks
-    monkeypatch.setattr(
-        guidance, "find_marks", lambda ids, known, names: kinds.append(names) or find(ids, known, names)
-    )
+    fixed = import_module("headwise.patterns.fixed")
+    kinds, find = [], fixed.find_marks
+    monkeypatch.setattr(fixed, "find_marks", lambda ids, known, names: kinds.append(names) or find(ids, known, names))
     guides = hw.Match("delim", weight=1.0) + hw.Match("period", weight=0.0) + hw.MDG()
     model = hw.guide(build_model("bert").train(), guides, tokenizer=tokenizer())
     model(**build_batch())

@@ -2,6 +2,7 @@
 
 import copy
 import inspect
+import threading
 import warnings
 
 import pytest
@@ -512,3 +513,68 @@ def test_scores_are_returned_on_request_and_counted_in_training(mode):
     model.ssa.reset_counts(3, 4)
     model(**batch, ssa_labels=labels)
     assert (int(model.ssa.kept), int(model.ssa.seen)) == (3 + reached, 4 + total)
+
+
+def test_threads_do_not_meet():
+    model, found = supervised(), {}
+    batches = [{name: value[row : row + 1] for name, value in pairs().items()} for row in range(3)]
+    expected = [model(**each).logits for each in batches]
+
+    def ask(row):
+        found[row] = [model(**batches[row]).logits for _ in range(10)]
+
+    threads = [threading.Thread(target=ask, args=(row,)) for row in range(3)]
+    for each in threads:
+        each.start()
+    for each in threads:
+        each.join()
+    assert all(torch.equal(logits, expected[row]) for row in range(3) for logits in found[row])
+
+
+def test_regression():
+    model = supervised(build_model("bert", num_labels=1)).train()
+    batch = {**pairs(), "labels": torch.tensor([0.5, 2.0, 4.5])}
+    out = model(**batch, ssa_labels=labels_of(batch))
+    task = (out.logits[:, 0] - batch["labels"]).square().mean()
+    close(out.loss, 0.7 * task + 0.3 * model.ssa.losses.token)
+
+
+def test_lower_precision_is_finite_and_close():
+    model, batch = supervised().train(), pairs()
+    labels = labels_of(batch)
+    exact = model(**batch, ssa_labels=labels, output_ssa=True)
+    with torch.autocast("cpu", torch.bfloat16):
+        rough = model(**batch, ssa_labels=labels, output_ssa=True)
+    assert rough.ssa_logits.dtype == torch.float32
+    torch.testing.assert_close(rough.logits.float(), exact.logits, atol=0.1, rtol=0.1)
+    torch.testing.assert_close(rough.loss.float(), exact.loss, atol=0.05, rtol=0.05)
+    assert not torch.equal(rough.ssa_logits, exact.ssa_logits)
+    rough.loss.backward()
+    assert all(torch.isfinite(gradient).all() for gradient in gradients(model).values())
+
+
+def test_gradient_checkpointing_gives_the_same_gradients():
+    batch, found = pairs(), []
+    for checkpointing in (False, True):
+        model = supervised().train()
+        if checkpointing:
+            model.gradient_checkpointing_enable({"use_reentrant": False})
+        model(**batch, ssa_labels=labels_of(batch)).loss.backward()
+        found.append(gradients(model))
+    assert found[0].keys() == found[1].keys()
+    assert all(torch.equal(found[0][name], found[1][name]) for name in found[0])
+
+
+def test_gates_and_captures_work_on_it():
+    model, batch = supervised(), pairs()
+    expected = model(**batch).logits
+    gates = torch.ones(3, 4, requires_grad=True)
+    with hw.gate(model, gates), hw.capture(model) as record:
+        out = model(**batch, ssa_labels=labels_of(batch))
+    close(out.logits, expected)
+    assert len(record.heads) == 3
+    (gradient,) = torch.autograd.grad(out.loss, gates)
+    assert gradient.ne(0).all()
+    with hw.gate(model, torch.zeros(3, 4)):
+        assert not torch.allclose(model(**batch).logits, expected, atol=1e-3)
+    assert torch.equal(model(**batch).logits, expected)

@@ -135,7 +135,7 @@ def logged(trainer):
 
 def test_the_script_of_the_page_runs(folder, tmp_path):
     page = (Path(__file__).parents[2] / "docs" / "training.md").read_text(encoding="utf-8")
-    script = page.split("## With sentence-transformers")[1].split("```python\n")[1].split("```")[0]
+    script = page.split("## sentence-transformers")[1].split("```python\n")[1].split("```")[0]
     names = {"path": folder, "args": arguments(tmp_path), "train": LABELLED}
     exec(script, names)  # what a reader would do
     assert {"task_loss", "guide/mdg", "guide/pdg"} <= set(logged(names["trainer"])[0])

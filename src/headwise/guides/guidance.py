@@ -156,12 +156,11 @@ class Guidance(Customer):
             special = inputs.special_tokens_mask != 0
         elif self._vocabulary.name and ids is not None:
             special = torch.isin(ids, torch.tensor(self._vocabulary.special_ids, device=ids.device))
-        if ids is not None:
-            kinds = sorted({mark for name in self._active for mark in self._named[name].marks})
+        kinds = sorted({mark for name in self._active for mark in self._named[name].marks})
+        if ids is not None and kinds:
             from headwise.patterns.fixed import find_marks
 
-            marks = find_marks(ids, self._vocabulary.ids, kinds)
-            inputs = replace(inputs, marks={**marks, **inputs.marks})
+            inputs = replace(inputs, marks={**find_marks(ids, self._vocabulary.ids, kinds), **inputs.marks})
         records: dict[Request, AttentionRecord] = {}
         for request, layers in zip(dict.fromkeys(self._active.values()), seen, strict=True):
             records[request] = AttentionRecord(request).fill(layers, valid, special)
