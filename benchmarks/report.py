@@ -39,7 +39,7 @@ from headwise.data import Collator, build_task, encode
 from headwise.errors import HeadwiseError
 from headwise.experiments.analysis.analyze import AnalysisSettings, analyze_tasks
 from headwise.experiments.apply import Loaded, RunTasks, load_tasks
-from headwise.experiments.prepare import Place
+from headwise.experiments.prepare import RunPaths
 from headwise.experiments.recipe import check_recipe
 from headwise.experiments.run import train
 from headwise.experiments.splits import read_split
@@ -171,7 +171,7 @@ def make_pages(folder: Path, options: argparse.Namespace) -> dict[str, Path]:
                 "data": {"max_length": tokens},
                 "training": {"max_steps": 1, "num_train_epochs": None, "per_device_train_batch_size": 4},
             }
-            train(check_recipe(recipe, "benchmark"), Place(place / run, place / "data"))
+            train(check_recipe(recipe, "benchmark"), RunPaths(place / run, place / "data"))
             analyze_tasks(load_tasks(place / run), AnalysisSettings(examples=count))
         page = build_page(gather_runs(place / "guided", place / "plain"))
         lengths = {len(example["tokens"]) for example in page.payload["views"]["examples"]["list"]}

@@ -29,7 +29,7 @@ from headwise.experiments.head_studies.curve_masks import ASCENDING, DESCENDING,
 from headwise.experiments.head_studies.head_dissociation import dissociate
 from headwise.experiments.head_studies.head_importance import ImportanceSettings, measure_similarity
 from headwise.experiments.head_studies.prune_curve import PruneCurve, find_curve, measure_curve, write_curve
-from headwise.experiments.prepare import Place
+from headwise.experiments.prepare import RunPaths
 from headwise.experiments.recipe_files import read_recipe
 from headwise.experiments.record import NAME
 from headwise.experiments.run import train
@@ -65,7 +65,9 @@ def read_options() -> argparse.Namespace:
 def run(seed: int, options: argparse.Namespace) -> Row:
     recipe = read_recipe("heads/check", [f"seed={seed}", *options.set])
     folder = options.work / f"seed{seed}"
-    result = train(recipe, Place(folder, options.data), resume=(folder / NAME).is_file(), command=("heads_check.py",))
+    result = train(
+        recipe, RunPaths(folder, options.data), resume=(folder / NAME).is_file(), command=("heads_check.py",)
+    )
     if result.interrupted:
         raise KeyboardInterrupt
     happened = result.record["results"]
@@ -95,7 +97,7 @@ def look(folder: Path, arm: str, options: argparse.Namespace) -> Row:
     }
     if arm == "control":
         settings = ImportanceSettings(examples=options.examples)
-        alike = measure_similarity(tasks, settings, Source(options.data), folder=folder / "heads", listener=Silence())
+        alike = measure_similarity(tasks, settings, Source(options.data), folder=folder / "heads", progress=Silence())
         row["similarity"] = {name: part for name, part in alike.items() if name != "run"}
     progress(f"{folder}: D {found['mean']['row']['mean']:.2f}")
     return row
@@ -109,7 +111,7 @@ def curve_of(tasks: RunTasks, arm: str, options: argparse.Namespace) -> PruneCur
     asked = {name: getattr(settings, name) for name in ("percent", "examples", "split", "controls")}
     curve = find_curve(folder, tasks.folder, names, asked)
     if curve is None:
-        curve = measure_curve(tasks, settings, Source(options.data), listener=Silence())
+        curve = measure_curve(tasks, settings, Source(options.data), progress=Silence())
         write_curve(folder, curve)
     return curve
 

@@ -16,7 +16,7 @@ sys.path.append(str(Path(__file__).parents[1] / "benchmarks"))  # the shared har
 from harness import finish, progress, put_between
 
 from headwise.errors import HeadwiseError
-from headwise.experiments.prepare import Place
+from headwise.experiments.prepare import RunPaths
 from headwise.experiments.recipe_files import read_recipe
 from headwise.experiments.record import NAME
 from headwise.experiments.run import train
@@ -56,7 +56,7 @@ def run(recipe: str, setting: str, seed: int, changes: list[str], options: argpa
     name = f"{recipe}-{setting.replace(' ', '-')}".lower()
     asked = read_recipe(recipe, [f"guides={settings()[setting]}", f"seed={seed}", f"name={name}", *changes])
     folder = options.work / f"{name}-seed{seed}"
-    result = train(asked, Place(folder, options.data), resume=(folder / NAME).is_file(), command=("real_check.py",))
+    result = train(asked, RunPaths(folder, options.data), resume=(folder / NAME).is_file(), command=("real_check.py",))
     if result.interrupted:
         raise KeyboardInterrupt
     happened = result.record["results"]

@@ -16,7 +16,7 @@ sys.path.append(str(Path(__file__).parents[1] / "benchmarks"))  # the shared har
 from harness import finish, progress, put_between, write_rows
 
 from headwise.errors import HeadwiseError
-from headwise.experiments.prepare import Place
+from headwise.experiments.prepare import RunPaths
 from headwise.experiments.recipe_files import read_recipe
 from headwise.experiments.record import NAME
 from headwise.experiments.run import train
@@ -65,8 +65,8 @@ def run(setting: str, seed: int, options: argparse.Namespace) -> tuple[Row, Path
     """Train, then re-rank; what happened, and the file of the run."""
     recipe = read_recipe(f"scifact/{setting}", [f"seed={seed}", *options.set])
     folder = options.work / f"{recipe.name}-seed{seed}"
-    place = Place(folder, options.data, cache=options.work / "cache")
-    result = train(recipe, place, resume=(folder / NAME).is_file(), command=("scifact.py",))
+    paths = RunPaths(folder, options.data, cache=options.work / "cache")
+    result = train(recipe, paths, resume=(folder / NAME).is_file(), command=("scifact.py",))
     if result.interrupted:
         raise KeyboardInterrupt
     output = options.work / f"{recipe.name}-seed{seed}-top{options.top}.trec"

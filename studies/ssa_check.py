@@ -19,7 +19,7 @@ from harness import finish_study, progress
 from real_check import spread, values
 from table2 import half_width
 
-from headwise.experiments.prepare import Place
+from headwise.experiments.prepare import RunPaths
 from headwise.experiments.recipe_files import read_recipe
 from headwise.experiments.record import NAME
 from headwise.experiments.run import train
@@ -58,7 +58,7 @@ def read_options() -> argparse.Namespace:
 def run(task: str, setting: str, seed: int, options: argparse.Namespace) -> Row:
     recipe = read_recipe(f"ssa/{task}/{setting}", [f"seed={seed}", *options.set])
     folder = options.work / f"{recipe.name}-seed{seed}"
-    result = train(recipe, Place(folder, options.data), resume=(folder / NAME).is_file(), command=("ssa_check.py",))
+    result = train(recipe, RunPaths(folder, options.data), resume=(folder / NAME).is_file(), command=("ssa_check.py",))
     if result.interrupted:
         raise KeyboardInterrupt
     happened = result.record["results"]

@@ -17,7 +17,7 @@ from harness import finish_study, progress
 from real_check import row_of, spread, values
 from scipy import stats
 
-from headwise.experiments.prepare import Place
+from headwise.experiments.prepare import RunPaths
 from headwise.experiments.recipe_files import bundled, read_recipe
 from headwise.experiments.record import NAME
 from headwise.experiments.run import train
@@ -49,8 +49,8 @@ def settings() -> list[str]:
 def run(setting: str, seed: int, options: argparse.Namespace) -> Row:
     recipe = read_recipe(FAMILY + setting, [f"seed={seed}", *options.set])
     folder = options.work / f"{recipe.name}-seed{seed}"
-    place = Place(folder, options.data, cache=options.work / "knowledge")
-    result = train(recipe, place, resume=(folder / NAME).is_file(), command=("table2.py",))
+    paths = RunPaths(folder, options.data, cache=options.work / "knowledge")
+    result = train(recipe, paths, resume=(folder / NAME).is_file(), command=("table2.py",))
     if result.interrupted:
         raise KeyboardInterrupt
     happened = result.record["results"]

@@ -12,14 +12,14 @@ from tiny_runs import small
 
 from headwise.experiments.analysis.analyze import AnalysisSettings, analyze_tasks
 from headwise.experiments.apply import load_tasks
-from headwise.experiments.prepare import Place
+from headwise.experiments.prepare import RunPaths
 from headwise.experiments.recipe import check_recipe
 from headwise.experiments.run import train
 
 KEPT = 4
 
 
-def analysed(folder: Path, recipe: dict[str, Any], place: Place, **settings: Any) -> Path:
+def analysed(folder: Path, recipe: dict[str, Any], place: RunPaths, **settings: Any) -> Path:
     """Train, then analyse."""
     torch.set_num_threads(1)
     train(check_recipe(recipe, "test"), place)
@@ -33,7 +33,7 @@ def two_runs(tmp_path_factory: pytest.TempPathFactory, encoder: str, pairs: str)
     folder = tmp_path_factory.mktemp("two")
     for name, guides in (("plain", {}), ("guided", {"mdg": {"weight": {"share": 0.5}}})):
         recipe = small(encoder, guides=guides, training__snapshots=4, training__evaluate_every=3)
-        analysed(folder / name, recipe, Place(folder / name, Path(pairs)), importance=8)
+        analysed(folder / name, recipe, RunPaths(folder / name, Path(pairs)), importance=8)
     return folder
 
 
@@ -42,7 +42,7 @@ def supervised_run(tmp_path_factory: pytest.TempPathFactory, encoder: str, pairs
     """A run with SSA."""
     folder = tmp_path_factory.mktemp("supervised") / "run"
     recipe = small(encoder, guides={}, training__epochs=1, ssa={"attention_threshold": 0.5})
-    return analysed(folder, recipe, Place(folder, Path(pairs)))
+    return analysed(folder, recipe, RunPaths(folder, Path(pairs)))
 
 
 @pytest.fixture(scope="session")
@@ -54,4 +54,4 @@ def analysed_reranker(tmp_path_factory: pytest.TempPathFactory, encoder: str) ->
     recipe = small(encoder, task=task, guides={}, training__epochs=1) | {
         "data": {"max_length": 24, "limit": {"test": 5}}
     }
-    return analysed(root / "run", recipe, Place(root / "run", root, cache=root / "cache"))
+    return analysed(root / "run", recipe, RunPaths(root / "run", root, cache=root / "cache"))

@@ -32,7 +32,7 @@ FOUR = ("training.learning_rate=[3e-3, 1e-3]", "training.weight_decay=[0.0, 0.1]
 
 
 class Lines:
-    """A listener that keeps what is logged."""
+    """Progress that keeps what is logged."""
 
     def __init__(self) -> None:
         self.lines: list[str] = []
@@ -63,13 +63,13 @@ def tuned(write_recipe: Callable[..., str], pairs: str, tmp_path: Path) -> Calla
         seeds: list[int] | None = None,
         study: str = "quick",
         storage: str | None = None,
-        listener: Any = None,
+        progress: Any = None,
         **changes: Any,
     ) -> TuneResult:
         space = plan_space(write_recipe(**{**QUICK, **changes}), vary=vary, seeds=seeds)
         search = Search.of(space, sampler, trials, prune=prune)
         place = JobSettings(tmp_path / output, Path(pairs))
-        return tune(space, place, search, listener or Lines(), name=study, storage=storage)
+        return tune(space, place, search, progress or Lines(), name=study, storage=storage)
 
     return run
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 from tiny_runs import write_data
 
-from headwise.experiments.prepare import Place
+from headwise.experiments.prepare import RunPaths
 from headwise.experiments.recipe import check_recipe
 from headwise.experiments.run import train
 
@@ -47,5 +47,5 @@ def joint(tmp_path_factory: pytest.TempPathFactory, encoder: str, joint_data: Pa
     """The finished run; copy it before you write into it."""
     folder = tmp_path_factory.mktemp("joint") / "run"
     torch.set_num_threads(1)
-    train(check_recipe(joint_recipe(encoder), "test"), Place(folder, joint_data))
+    train(check_recipe(joint_recipe(encoder), "test"), RunPaths(folder, joint_data))
     return folder

@@ -25,7 +25,7 @@ from transformers import BertConfig, BertForMaskedLM, PreTrainedTokenizerFast
 
 from headwise.cli import main
 from headwise.experiments import check_recipe
-from headwise.experiments.prepare import Place
+from headwise.experiments.prepare import RunPaths
 from headwise.experiments.recipe import OLD_TRAINING_KEYS
 from headwise.experiments.run import train
 
@@ -186,7 +186,7 @@ def ran_jointly(folder: Path, encoder: str, data: str | Path, **changes: Any) ->
     """Train a small recipe for several tasks, without the command line, and return its folder."""
     torch.set_num_threads(1)
     recipe = check_recipe(small_joint(encoder, **changes), "test")
-    assert not train(recipe, Place(folder, Path(data))).interrupted
+    assert not train(recipe, RunPaths(folder, Path(data))).interrupted
     return folder
 
 
@@ -286,13 +286,13 @@ def finished(tmp_path_factory: pytest.TempPathFactory, encoder: str, pairs: str)
     """The run of the small recipe as it is, to look at only."""
     folder = tmp_path_factory.mktemp("finished") / "run"
     torch.set_num_threads(1)
-    train(check_recipe(small(encoder), "test"), Place(folder, Path(pairs)))
+    train(check_recipe(small(encoder), "test"), RunPaths(folder, Path(pairs)))
     return folder
 
 
 def undisturbed(folder: Path, encoder: str, pairs: str, changes: dict[str, Any]) -> Path:
     """Train a small recipe with changes, and let nobody disturb it."""
-    train(check_recipe(small(encoder, **changes), "test"), Place(folder, Path(pairs)))
+    train(check_recipe(small(encoder, **changes), "test"), RunPaths(folder, Path(pairs)))
     return folder
 
 
@@ -302,7 +302,7 @@ def ran(tmp_path: Path, encoder: str, pairs: str) -> Callable[..., Path]:
 
     def run(output: str = "run", data: str | Path = pairs, resume: bool = False, **changes: Any) -> Path:
         recipe = check_recipe(small(encoder, **changes), "test")
-        assert not train(recipe, Place(tmp_path / output, Path(data)), resume=resume).interrupted
+        assert not train(recipe, RunPaths(tmp_path / output, Path(data)), resume=resume).interrupted
         return tmp_path / output
 
     return run

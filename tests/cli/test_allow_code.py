@@ -18,7 +18,7 @@ from headwise.errors import HeadwiseError, InputError
 from headwise.experiments.analysis.analysis_files import read_analysis
 from headwise.experiments.analysis.example_views import pattern_of_analysis
 from headwise.experiments.apply import load_run
-from headwise.experiments.prepare import Place, prepare
+from headwise.experiments.prepare import RunPaths, prepare
 from headwise.experiments.recipe import Data, Recipe, TaskChoice, Training, check_recipe
 from headwise.experiments.sweeps.sweep_file import SweepFile, plan_sweep
 from headwise.guides import GUIDES
@@ -254,7 +254,7 @@ def test_no_field_of_a_recipe_runs_code(encoder, pairs, tmp_path, mark):
                 recipe = check_recipe(changed(base, path, payload), "test")
                 accepted.append(path)
                 if isinstance(recipe, Recipe):
-                    prepare(recipe, Place(tmp_path / "out", tmp_path if path[0] == "task" else Path(pairs)))
+                    prepare(recipe, RunPaths(tmp_path / "out", tmp_path if path[0] == "task" else Path(pairs)))
             except HeadwiseError:
                 pass
             assert not mark.exists(), (path, payload)

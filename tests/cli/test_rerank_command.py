@@ -14,7 +14,7 @@ from transformers import AutoModelForSequenceClassification
 
 from headwise.errors import DiskError
 from headwise.experiments import check_recipe
-from headwise.experiments.prepare import Place
+from headwise.experiments.prepare import RunPaths
 from headwise.experiments.run import train
 from headwise.metrics.ranking import score_ranking
 from headwise.retrieval.formats import read_collection
@@ -144,7 +144,7 @@ def test_a_run_knows_its_collection_and_is_a_cross_encoder(headwise, encoder, co
         "data": {"max_length": 20, "limit": {"train": 4, "validation": 1}},
         "training": {"num_train_epochs": 1, "per_device_train_batch_size": 8, "learning_rate": 0.003},
     }
-    train(check_recipe(recipe, "test"), Place(tmp_path / "trained", collection.parent, cache=tmp_path / "cache"))
+    train(check_recipe(recipe, "test"), RunPaths(tmp_path / "trained", collection.parent, cache=tmp_path / "cache"))
     words = "--candidates", candidates, "--cache", tmp_path / "cache"
     code, out, err = headwise("rerank", tmp_path / "trained", *words)
     assert code == 0, err

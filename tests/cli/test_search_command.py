@@ -8,7 +8,7 @@ from small_collection import write_collection
 from tiny_runs import assert_one_sentence
 
 from headwise.experiments import check_recipe
-from headwise.experiments.prepare import Place
+from headwise.experiments.prepare import RunPaths
 from headwise.experiments.run import train
 from headwise.retrieval.bm25 import IndexOptions, Words, open_index
 from headwise.retrieval.explain import explain
@@ -39,7 +39,7 @@ def run(home, encoder):
         "data": {"max_length": 40, "limit": {"train": 4, "validation": 1}},
         "training": {"num_train_epochs": 1, "per_device_train_batch_size": 8, "learning_rate": 0.003},
     }
-    train(check_recipe(recipe, "test"), Place(home / "run", home, cache=home / "cache"))
+    train(check_recipe(recipe, "test"), RunPaths(home / "run", home, cache=home / "cache"))
     return home / "run"
 
 

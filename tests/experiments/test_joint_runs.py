@@ -16,7 +16,7 @@ import headwise as hw
 from headwise.errors import InputError, UnsupportedModelError
 from headwise.experiments import check_recipe
 from headwise.experiments.apply import evaluate, export, load_run, load_tasks, loaded
-from headwise.experiments.prepare import Place, prepare
+from headwise.experiments.prepare import RunPaths, prepare
 from headwise.experiments.run import train
 from headwise.training import MultiTask, Silence
 from headwise.training.saving import HEADS_FILE, load_multitask
@@ -226,7 +226,7 @@ def test_a_run_starts_from_another(ran, with_iat, encoder, several, tmp_path):
     for wrong, words in ((tmp_path / "nothing", "holds no model"), (encoder, "without a trained classifier")):
         recipe = check_recipe(small_joint(encoder, start_from=str(wrong)), "test")
         with pytest.raises(InputError, match=f"start_from: .*{words}"):
-            train(recipe, Place(tmp_path / "bad", Path(several)))
+            train(recipe, RunPaths(tmp_path / "bad", Path(several)))
     assert not (tmp_path / "bad").exists()
 
 
@@ -239,7 +239,7 @@ def test_which_heads_were_taken_is_logged(with_iat, encoder, several, tmp_path):
 
     data = small_joint(encoder, start_from=str(with_iat))
     data["tasks"]["other"] = data["tasks"].pop("type")
-    prepared = prepare(check_recipe(data, "test"), Place(tmp_path, Path(several)), Listening())
+    prepared = prepare(check_recipe(data, "test"), RunPaths(tmp_path, Path(several)), Listening())
     assert prepared.heads_taken == ("agree", "score")
     assert lines[-1] == f"the encoder is that of {with_iat}; heads taken: agree, score; heads that start fresh: other"
 
@@ -247,7 +247,7 @@ def test_which_heads_were_taken_is_logged(with_iat, encoder, several, tmp_path):
 @pytest.mark.parametrize("changes", [{"head": "relu"}, {"ssa": {"model": "hybrid"}}, {}], ids=str)
 def test_a_run_on_one_task_starts_from_the_encoder_of_several(with_iat, several, tmp_path, changes):
     recipe = small(str(with_iat), guides={}, training__steps=1, training__learning_rate=1e-9, **changes)
-    train(check_recipe(recipe, "test"), Place(tmp_path / "run", Path(several) / "agree"))
+    train(check_recipe(recipe, "test"), RunPaths(tmp_path / "run", Path(several) / "agree"))
     assert "headwise_tasks" not in (tmp_path / "run" / "config.json").read_text()
     model = hw.load(tmp_path / "run")
     assert model.config.num_labels == 3
@@ -297,7 +297,7 @@ def test_a_linear_run_fits_the_tasks_and_leaves_the_encoder_alone(encoder, sever
 )
 def test_what_cannot_be_is_refused_at_once(changes, expected, encoder, several, tmp_path):
     with pytest.raises(InputError, match=expected):
-        train(check_recipe(small_joint(encoder, **changes), "test"), Place(tmp_path / "run", Path(several)))
+        train(check_recipe(small_joint(encoder, **changes), "test"), RunPaths(tmp_path / "run", Path(several)))
     assert not (tmp_path / "run").exists()
 
 
@@ -307,7 +307,7 @@ def test_shared_layers_are_refused_at_once(several, tmp_path):
     tokenizer.save_pretrained(tmp_path / "albert")
     recipe = check_recipe(small_joint(str(tmp_path / "albert"), iat={}), "test")
     with pytest.raises(UnsupportedModelError, match="albert shares its weights between layers"):
-        train(recipe, Place(tmp_path / "run", Path(several)))
+        train(recipe, RunPaths(tmp_path / "run", Path(several)))
     assert not (tmp_path / "run").exists()
 
 
@@ -316,8 +316,8 @@ def test_a_mistake_in_the_data_names_its_task(encoder, several, tmp_path):
     shutil.copytree(several, data)
     (data / "type" / "validation.tsv").unlink()
     with pytest.raises(InputError, match=r"^tasks\.type: .*validation"):
-        train(check_recipe(small_joint(encoder), "test"), Place(tmp_path / "run", data))
+        train(check_recipe(small_joint(encoder), "test"), RunPaths(tmp_path / "run", data))
     write_data(data / "type", "pairs")
     with pytest.raises(InputError, match=r"^tasks\.type: "):
-        train(check_recipe(small_joint(encoder), "test"), Place(tmp_path / "run", data))
+        train(check_recipe(small_joint(encoder), "test"), RunPaths(tmp_path / "run", data))
     assert not (tmp_path / "run").exists()

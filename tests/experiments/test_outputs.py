@@ -11,7 +11,7 @@ from headwise.data import Split
 from headwise.errors import InputError
 from headwise.experiments import check_recipe
 from headwise.experiments.outputs import examples_key, read_outputs
-from headwise.experiments.prepare import Place
+from headwise.experiments.prepare import RunPaths
 from headwise.experiments.run import train
 from headwise.metrics import score
 
@@ -46,7 +46,7 @@ def reranker(tmp_path_factory, encoder):
     recipe = small(encoder, task=task, guides={}, training__epochs=1) | {
         "data": {"max_length": 24, "limit": {"test": 5}}
     }
-    train(check_recipe(recipe, "test"), Place(root / "run", root, cache=root / "cache"))
+    train(check_recipe(recipe, "test"), RunPaths(root / "run", root, cache=root / "cache"))
     return root / "run"
 
 

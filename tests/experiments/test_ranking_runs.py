@@ -8,7 +8,7 @@ from small_collection import write_collection
 from headwise.data import build_task
 from headwise.errors import InputError
 from headwise.experiments import check_recipe
-from headwise.experiments.prepare import Place
+from headwise.experiments.prepare import RunPaths
 from headwise.experiments.run import train
 from headwise.experiments.searcher import collection_of, open_searcher
 from headwise.experiments.splits import read_split, read_splits
@@ -150,7 +150,7 @@ def trained(encoder, root, cache, output, **changes):
     }
     for name, value in changes.items():
         recipe[name] = {**recipe[name], **value} if isinstance(recipe.get(name), dict) else value
-    return train(check_recipe(recipe, "test"), Place(output, root, cache=cache))
+    return train(check_recipe(recipe, "test"), RunPaths(output, root, cache=cache))
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from tiny_runs import Process, assert_one_sentence, log, outcome, record, small,
 from headwise.data import Collator, Encoded, Split, encode
 from headwise.experiments import check_recipe
 from headwise.experiments.gather_knowledge import Sources, count_targets, embeddings_of, gather_knowledge, strongest
-from headwise.experiments.prepare import Place, prepare
+from headwise.experiments.prepare import RunPaths, prepare
 from headwise.experiments.splits import Splits
 from headwise.patterns import Dependency, Stored, gather, token_vector, words_of_tokens
 from headwise.patterns.base import WordMatrix
@@ -36,7 +36,7 @@ def data(tmp_path):
 def prepared(tmp_path, encoder, data):
     def ready(**changes):
         changes = {"guides": PMI_GUIDE, **changes}
-        return prepare(check_recipe(small(encoder, **changes), "test"), Place(tmp_path / "run", data))
+        return prepare(check_recipe(small(encoder, **changes), "test"), RunPaths(tmp_path / "run", data))
 
     return ready
 
@@ -97,7 +97,7 @@ def test_seeds_share_what_was_built_and_the_cache_may_lie_elsewhere(prepared, tm
     assert built(cache) == before
     prepared(guides={"pmi": {"pattern": {"window": 2}}})
     assert len(built(cache)) == 2
-    place = Place(tmp_path / "run", data, cache=tmp_path / "mine")
+    place = RunPaths(tmp_path / "run", data, cache=tmp_path / "mine")
     prepare(check_recipe(small(encoder, guides=PMI_GUIDE), "test"), place)
     assert len(built(tmp_path / "mine")) == 1
 
@@ -124,7 +124,7 @@ def test_embeddings_are_those_of_the_encoder_before_training(prepared, ran, data
     recipe = check_recipe(small(encoder, guides=guides), "test")
     sources = Sources(lambda: embeddings_of(recipe))
     splits = prepared(guides=guides).only.splits
-    (found,) = gather_knowledge(needs_of(recipe.guides), splits, sources, listener=Silence())
+    (found,) = gather_knowledge(needs_of(recipe.guides), splits, sources, progress=Silence())
     assert not found.store.built
     assert record(run)["knowledge"]["wordsim"] == found.as_data()
 
@@ -139,7 +139,7 @@ def test_guides_may_share_knowledge(tmp_path, cache):
         def start(self, what, total, done=0):
             told.append(what)
 
-    found = gather_knowledge(needs, splits, Sources(no_embeddings), listener=Counting(), rebuild=True)
+    found = gather_knowledge(needs, splits, Sources(no_embeddings), progress=Counting(), rebuild=True)
     assert [each.need.guide for each in found] == ["pmi", "match"]
     assert found[0].store is found[1].store
     assert told == ["knowledge pmi"]
@@ -284,9 +284,9 @@ def tokenizer():
 
 
 def counted(tokenizer, guides, texts=TEXTS):
-    listener = Lines()
+    progress = Lines()
     encoded = encode(Split(texts, (0,) * len(texts)), tokenizer, 32)
-    return count_targets(guides, encoded, tokenizer, listener), listener.lines
+    return count_targets(guides, encoded, tokenizer, progress), progress.lines
 
 
 def test_examples_are_counted_not_tokens(tokenizer):

@@ -12,7 +12,7 @@ from headwise.data import Collator
 from headwise.errors import InputError, StateError
 from headwise.experiments import check_recipe
 from headwise.experiments.apply import evaluate, load_run, predict
-from headwise.experiments.prepare import Place, prepare
+from headwise.experiments.prepare import RunPaths, prepare
 from headwise.experiments.record import read as read_record
 from headwise.experiments.run import train
 
@@ -24,7 +24,7 @@ def tensors(run):
 def prepared(run):
     """As it was before its first step."""
     asked = record(run)
-    return prepare(check_recipe(asked["recipe"], "test"), Place(run, Path(asked["data"])))
+    return prepare(check_recipe(asked["recipe"], "test"), RunPaths(run, Path(asked["data"])))
 
 
 def assert_metrics_come_back(run):
@@ -116,7 +116,7 @@ def test_the_best_model_is_kept_and_not_the_last(ran):
 def test_guides_on_a_frozen_encoder_leave_nothing_behind(encoder, pairs, tmp_path):
     chosen = check_recipe(small(encoder, training__freeze=["encoder"]), "test")
     with pytest.raises((InputError, StateError), match="frozen"):
-        train(chosen, Place(tmp_path / "run", Path(pairs)))
+        train(chosen, RunPaths(tmp_path / "run", Path(pairs)))
     assert not (tmp_path / "run").exists()
 
 

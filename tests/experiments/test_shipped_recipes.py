@@ -10,7 +10,7 @@ from tiny_runs import write_table
 from transformers import AutoTokenizer, BertConfig, BertForMaskedLM
 
 from headwise.experiments import check_recipe
-from headwise.experiments.prepare import Place
+from headwise.experiments.prepare import RunPaths
 from headwise.experiments.recipe_files import bundled, read_recipe
 from headwise.experiments.run import train
 from headwise.experiments.splits import read_splits
@@ -211,7 +211,7 @@ def test_every_recipe_runs_two_steps(name, small_encoder, data, tmp_path):
         "training.warmup_steps=0",
         "share_every=1",
     ]
-    result = train(read_recipe(name, changes), Place(tmp_path / "run", data, cache=tmp_path / "cache"))
+    result = train(read_recipe(name, changes), RunPaths(tmp_path / "run", data, cache=tmp_path / "cache"))
     happened = result.record["results"]
     assert happened["steps"] == 2
     assert set(happened["guides"]) == set(read_recipe(name).guides)

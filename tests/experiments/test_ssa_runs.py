@@ -9,7 +9,7 @@ from tiny_runs import assert_one_sentence, log, outcome, record, rows, small, we
 from headwise.errors import HeadwiseWarning, InputError
 from headwise.experiments import check_recipe
 from headwise.experiments.apply import evaluate, load_run
-from headwise.experiments.prepare import Place
+from headwise.experiments.prepare import RunPaths
 from headwise.experiments.run import train
 from headwise.training import Silence
 
@@ -32,7 +32,7 @@ def recorded(run):
 def supervised(tmp_path_factory, encoder, pairs):
     """A run of three epochs of five steps with guides and SSA, to look at only."""
     folder = tmp_path_factory.mktemp("supervised") / "run"
-    train(check_recipe(small(encoder, ssa=SOFT, training__epochs=3), "test"), Place(folder, Path(pairs)))
+    train(check_recipe(small(encoder, ssa=SOFT, training__epochs=3), "test"), RunPaths(folder, Path(pairs)))
     return folder
 
 
@@ -80,7 +80,7 @@ def test_listeners_receive_a_line_for_each_epoch(encoder, pairs, tmp_path):
             self.notes.append((done, note))
 
     recipe = check_recipe(small(encoder, ssa=SOFT), "test")
-    train(recipe, Place(tmp_path / "run", Path(pairs)), listener=Listening())
+    train(recipe, RunPaths(tmp_path / "run", Path(pairs)), progress=Listening())
     lines = [line for line in Listening.lines if line.startswith("ssa epoch")]
     assert lines[0].startswith("ssa epoch 0: no labels, kept tokens ")
     assert lines[1].startswith("ssa epoch 1: labelled 0.200 of the examples, acceptance 1.000, base rate 0.")
@@ -165,7 +165,7 @@ def retrieval(tmp_path, encoder, monkeypatch):
 
 
 def test_candidates_one_by_one(retrieval, tmp_path):
-    train(check_recipe(retrieval(loss="pairs"), "test"), Place(tmp_path / "run", tmp_path))
+    train(check_recipe(retrieval(loss="pairs"), "test"), RunPaths(tmp_path / "run", tmp_path))
     assert recorded(tmp_path / "run")[1]["right"] > 0.2
     assert recorded(tmp_path / "run")[1]["share"] > 0
 

@@ -13,7 +13,7 @@ from tiny_runs import small
 from headwise.cli.explore_server import Explorer, serve
 from headwise.experiments.analysis.analysis_files import read_analysis
 from headwise.experiments.apply import load_run
-from headwise.experiments.prepare import Place
+from headwise.experiments.prepare import RunPaths
 from headwise.reports.report_page import build_page
 from headwise.reports.report_runs import gather_runs
 
@@ -76,7 +76,7 @@ def test_hostile_data_of_a_real_run_stay_text(browser, encoder, tmp_path):
         (data / f"{split}.tsv").write_text("\n".join(["sentence1\tsentence2\tlabel", *lines]) + "\n")
     folder = tmp_path / EVIL.replace("/", "")
     recipe = small(encoder, guides={}, training__epochs=1)
-    run = analysed(folder, recipe, Place(folder, data))
+    run = analysed(folder, recipe, RunPaths(folder, data))
     tab = opened(browser, tmp_path / "evil.html", gather_runs(run), title=TITLE)
     assert tab.run("return [typeof window.owned, document.images.length]") == ["undefined", 0]
     assert tab.browser.title == TITLE

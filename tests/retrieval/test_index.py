@@ -287,11 +287,11 @@ def test_a_build_that_is_stopped_leaves_nothing_and_the_next_one_works(opened, t
         raise KeyboardInterrupt
 
     monkeypatch.setattr("headwise.retrieval.corpus.EVERY_STORED", 1000)
-    listener = Recorder()
-    monkeypatch.setattr(listener, "log" if stage == "documents" else "advance", stop)
+    progress = Recorder()
+    monkeypatch.setattr(progress, "log" if stage == "documents" else "advance", stop)
     texts = ["fever"] * 1000
     with pytest.raises(KeyboardInterrupt):
-        opened(texts, listener=listener)
+        opened(texts, progress=progress)
     left = [path.name[:6] for path in (tmp_path / "cache" / "retrieval").iterdir() if path.is_dir()]
     assert left == ([] if stage == "documents" else ["docume"])
     assert opened(texts).built
@@ -321,10 +321,10 @@ def test_a_kill_during_a_rebuild_leaves_nothing_in_the_way(opened, monkeypatch, 
 def test_progress_grows_to_the_end(opened, monkeypatch):
     monkeypatch.setattr("headwise.retrieval.corpus.EVERY_STORED", 1000)
     first, second = Recorder(), Recorder()
-    opened(["fever"] * 2500, listener=first)
+    opened(["fever"] * 2500, progress=first)
     assert first.lines == ["documents stored: 1000", "documents stored: 2000"]
     assert first.starts == [("index", 2500)]
     assert first.done == sorted(first.done)
     assert first.done[-1] == 2500
-    opened(["fever"] * 2500, listener=second)
+    opened(["fever"] * 2500, progress=second)
     assert (second.lines, second.starts, second.done) == ([], [], [])

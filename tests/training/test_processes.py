@@ -18,7 +18,7 @@ from two_processes import leave, meet
 
 import headwise as hw
 from headwise.errors import InputError
-from headwise.experiments.prepare import Place
+from headwise.experiments.prepare import RunPaths
 from headwise.experiments.recipe import check_recipe
 from headwise.experiments.run import train
 from headwise.training.checkpoints import StopOnRequest
@@ -104,7 +104,7 @@ def train_labelled(name, folder, *, batch, start=None, **changes):
 def train_recipe(name, root, output, *, batch, **options):
     root, (make, data, _) = Path(root), RUNS[name]
     recipe = check_recipe(make(str(root / "encoder"), batch), "test")
-    return train(recipe, Place(root / output / name, root / data, cache=root / "cache"), **options)
+    return train(recipe, RunPaths(root / output / name, root / data, cache=root / "cache"), **options)
 
 
 def stopped_and_resumed(rank, root):

@@ -12,7 +12,7 @@ import headwise as hw
 from headwise.data import Collator, encode
 from headwise.errors import InputError
 from headwise.experiments.apply import load_run
-from headwise.experiments.prepare import Place
+from headwise.experiments.prepare import RunPaths
 from headwise.experiments.recipe import check_recipe
 from headwise.experiments.run import train
 from headwise.experiments.snapshots import NAME, read_snapshots
@@ -26,7 +26,7 @@ def runs(tmp_path_factory, encoder, pairs):
     for name, count in (("with", 5), ("without", 0)):
         training = {"num_train_epochs": 1, "per_device_train_batch_size": 16, "eval_steps": 2, "snapshots": count}
         recipe = check_recipe(small(encoder, training=training), "test")
-        train(recipe, Place(folder / name, Path(pairs)))
+        train(recipe, RunPaths(folder / name, Path(pairs)))
     return folder
 
 

@@ -18,7 +18,7 @@ from headwise.errors import InputError
 from headwise.experiments.analysis.analysis_files import read_analysis
 from headwise.experiments.analysis.analyze import AnalysisSettings, analyze_tasks, new_analysis
 from headwise.experiments.apply import load_tasks
-from headwise.experiments.prepare import Place
+from headwise.experiments.prepare import RunPaths
 from headwise.experiments.recipe_files import read_recipe
 from headwise.experiments.record import NAME
 from headwise.experiments.run import check_output, train
@@ -57,7 +57,7 @@ def run_demo(output: Path, *, examples: int, epochs: int, seed: int, as_json: bo
     recipes = {variant: _recipe(variant, examples, epochs, seed) for variant in VARIANTS}
     resumed = {variant: (output / variant / NAME).is_file() for variant in VARIANTS}
     for variant, recipe in recipes.items():
-        check_output(recipe, Place(output / variant), resume=resumed[variant])
+        check_output(recipe, RunPaths(output / variant), resume=resumed[variant])
     if output.is_dir() and not holds_nothing(output):
         pictures = (f"{name}.{ending}" for name in PICTURES for ending in ("png", "pdf", "svg"))
         own = {*VARIANTS, "data", "own", REPORT, *pictures}
@@ -92,7 +92,7 @@ def _train_and_show(output: Path, recipes: dict[str, Any], resumed: dict[str, bo
         for variant, recipe in recipes.items():
             folder = output / variant
             result = train(
-                recipe, Place(folder), resume=resumed[variant], command=tuple(command_line()), listener=shown
+                recipe, RunPaths(folder), resume=resumed[variant], command=tuple(command_line()), progress=shown
             )
             if result.interrupted:
                 typer.echo("headwise: stopped and saved; the same command resumes", err=True)
@@ -108,7 +108,7 @@ def _train_and_show(output: Path, recipes: dict[str, Any], resumed: dict[str, bo
             except InputError:  # there is none yet
                 settings = AnalysisSettings(limit=SAMPLE, importance=IMPORTANCE)
                 with new_analysis(folder, None, overwrite=True):
-                    analyze_tasks(load_tasks(folder), settings, listener=shown)
+                    analyze_tasks(load_tasks(folder), settings, progress=shown)
             results = result.record["results"]
             rows[variant] = {
                 "accuracy": results["metrics"]["test"]["accuracy"],

@@ -108,8 +108,8 @@ def _study(run: Path, name: str, output: Path | None, overwrite: bool) -> Iterat
 
     quiet_libraries()
     folder = run / FOLDER if output is None else output.expanduser()
-    with progress() as listener, new_results(run, folder, [folder / f"{name}.json"], overwrite=overwrite):
-        yield folder, listener
+    with progress() as shown, new_results(run, folder, [folder / f"{name}.json"], overwrite=overwrite):
+        yield folder, shown
 
 
 def _print(
@@ -179,7 +179,7 @@ def patterns(
     quiet_libraries()
     source, names = Source(data, download), pattern or ()
     with progress() as shown:
-        scores = study_patterns(run, split, source, pattern=names, task=task, limit=limit, batch=batch, listener=shown)
+        scores = study_patterns(run, split, source, pattern=names, task=task, limit=limit, batch=batch, progress=shown)
     strongest = {name: scores.strongest(name, top) for name in scores.patterns}
     if as_json:
         content = scores.as_dict()
@@ -225,7 +225,7 @@ def importance(
     settings, name = head_importance.ImportanceSettings(granularity, normalise, examples, split, seed), "importance"
     with _study(run, name, output, overwrite) as (folder, shown):
         tasks = load_tasks(run, task or ())
-        content = head_importance.measure_importance(tasks, settings, Source(data, download), listener=shown)
+        content = head_importance.measure_importance(tasks, settings, Source(data, download), progress=shown)
         rows = list(head_importance.importance_rows(content))
         paths = head_files.write_result(folder, name, content, rows=rows)
     strongest = Table("task", "examples", "strongest heads", box=None)
@@ -308,7 +308,7 @@ def prune_curve(
 
     settings, source = CurveSettings(**options, seed=seed), Source(data, download)
     with _study(run, "prune-curve", output, overwrite) as (folder, shown):
-        curve = measure_curve(load_tasks(run), settings, source, batch=batch, listener=shown)
+        curve = measure_curve(load_tasks(run), settings, source, batch=batch, progress=shown)
         paths = write_curve(folder, curve)
     _print(curve.as_dict(), paths, as_json, _curve_table(curve))
 
@@ -387,7 +387,7 @@ def dissociation(
 
     more: dict[str, Any] = {"resamples": resamples, "seed": seed, "batch": batch}
     with _study(run, "dissociation", output, overwrite) as (folder, shown):
-        scores, paths = study_dissociation(run, folder, options, Source(data, download), **more, listener=shown)
+        scores, paths = study_dissociation(run, folder, options, Source(data, download), **more, progress=shown)
     _print(scores, paths, as_json, *_score_tables(scores), lines=_remarks(scores))
 
 
@@ -481,7 +481,7 @@ def similarity(
         Source(data, download),
     )
     with _study(run, "similarity", output, overwrite) as (folder, shown):
-        content = head_importance.measure_similarity(load_tasks(run), settings, source, folder=folder, listener=shown)
+        content = head_importance.measure_similarity(load_tasks(run), settings, source, folder=folder, progress=shown)
         paths = head_files.write_result(folder, "similarity", content)
     tasks, gradients = content["tasks"], content["gradients"]
     pairs = {

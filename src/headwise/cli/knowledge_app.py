@@ -134,7 +134,7 @@ def _gathered(
         raise InputError(f"--example {example}: expected a number from 0 to {len(texts) - 1}, the last example.")
     sources = Sources(lambda: embeddings_of(recipe, network=download), data, cache)
     with progress() as shown:
-        found = gather_knowledge(needs, splits, sources, listener=shown, workers=workers, rebuild=rebuild)
+        found = gather_knowledge(needs, splits, sources, progress=shown, workers=workers, rebuild=rebuild)
     return texts[example], found
 
 

@@ -223,9 +223,9 @@ def search(
     quiet_libraries()
     nothing = "nothing was found yet, and the same command begins again with what the cache has"
     with keeping(lambda: nothing), progress() as shown:
-        searcher = open_searcher(run, collection, layout=layout, cache=cache, listener=shown)
+        searcher = open_searcher(run, collection, layout=layout, cache=cache, progress=shown)
         result = searcher.search(
-            claim, top=top, depth=depth, explain=explain, batch=batch, precision=precision, listener=shown
+            claim, top=top, depth=depth, explain=explain, batch=batch, precision=precision, progress=shown
         )
     documents = len(searcher.index.corpus)
     if as_json:

@@ -40,7 +40,7 @@ def train(
     as_json: opt.AsJson = False,
 ) -> None:
     """Train the model of RECIPE: the best one on validation is kept and scored on test."""
-    from headwise.experiments.prepare import Place
+    from headwise.experiments.prepare import RunPaths
     from headwise.experiments.recipe_files import read_recipe, recipe_text
     from headwise.experiments.run import train
     from headwise.training import distributed
@@ -49,13 +49,13 @@ def train(
     distributed.initialize()
     with distributed.all_or_none():
         content = read_recipe(recipe, changes or [])
-    place = Place(output or Path("runs") / f"{content.name}-seed{content.seed}", data, download, cache)
+    place = RunPaths(output or Path("runs") / f"{content.name}-seed{content.seed}", data, download, cache)
     if dry_run:
         print_json(content.as_data()) if as_json else typer.echo(recipe_text(content).rstrip())
         return
     quiet_libraries()
     with keeping(lambda: _kept(place.output)), progress() as shown:
-        result = train(content, place, resume=resume, command=tuple(command_line()), listener=shown)
+        result = train(content, place, resume=resume, command=tuple(command_line()), progress=shown)
     if result.interrupted:
         done, total = result.steps
         typer.echo(f"headwise: stopped after step {done} of {total}, saved; resume with: {resume_line()}", err=True)
@@ -141,7 +141,7 @@ def evaluate(
     tasks, source = load_tasks(run, [] if task is None else [task]), Source(data, download)
     with progress() as shown:
         results = {
-            name: evaluate(each, split, source, batch=batch, listener=shown) for name, each in tasks.runs.items()
+            name: evaluate(each, split, source, batch=batch, progress=shown) for name, each in tasks.runs.items()
         }
     if as_json:
         print_json({"run": str(run), **({"tasks": results} if tasks.joint else next(iter(results.values())))})
@@ -169,7 +169,7 @@ def predict(
         quiet_libraries()
         model = load_run(run, task)
         with progress() as shown:
-            rows = predict(model, source, batch=batch, listener=shown)
+            rows = predict(model, source, batch=batch, progress=shown)
         write_rows(rows, target)
     summary: dict[str, Any] = {"output": str(target), "rows": len(rows)}
     typer.echo(json.dumps(summary) if as_json else f"{len(rows)} predictions written to {target}")

@@ -50,16 +50,16 @@ class Loaded:
     labels: tuple[str, ...]
     data: Path | None
 
-    def logits(self, split: Split, batch: int | None, listener: Listener | None) -> numpy.ndarray:
+    def logits(self, split: Split, batch: int | None, progress: Listener | None) -> numpy.ndarray:
         """[N,C] for every example of a split."""
-        listener = listener or Silence()
+        progress = progress or Silence()
         encoded = encode(split, self.tokenizer, self.recipe.data.max_length)
         # As in training, since more padding or another batch would change the last bits.
         data, size = self.recipe.data, batch or self.recipe.training.per_device_eval_batch_size
         collate = Collator.of(self.tokenizer, self.task.kind, padding=data.padding, max_length=data.max_length)
-        listener.start(self.recipe.name, len(split))
-        logits = predict_logits(self.model, encoded, collate, batch=size, after_batch=listener.advance)
-        listener.end()
+        progress.start(self.recipe.name, len(split))
+        logits = predict_logits(self.model, encoded, collate, batch=size, after_batch=progress.advance)
+        progress.end()
         return logits
 
     def answer(self, logits: numpy.ndarray) -> tuple[str, dict[str, float]]:
@@ -112,29 +112,29 @@ class Source:
 def evaluate(
     run: Loaded,
     split: str,
-    place: Source | None = None,
+    source: Source | None = None,
     *,
     batch: int | None = None,
-    listener: Listener | None = None,
+    progress: Listener | None = None,
 ) -> dict[str, Any]:
     """The metrics of a run on one of its task's splits, held out and cut as in training."""
-    place = place or Source()
+    source = source or Source()
     _check_kind(run)
-    chosen = read_split(run.recipe, run.task, split, place.data or run.data, network=place.network)
+    chosen = read_split(run.recipe, run.task, split, source.data or run.data, network=source.network)
     if not chosen.labelled:
         raise InputError(f"the {split} set of {run.task.name} has no labels, so it cannot be scored: use predict.")
-    logits = run.logits(chosen, batch, listener)
+    logits = run.logits(chosen, batch, progress)
     scores = score_logits(logits, [float(label or 0) for label in chosen.labels], run.task.metrics)
     return {"split": split, "examples": len(chosen), "metrics": scores}
 
 
 def predict(
-    run: Loaded, source: Path, *, batch: int | None = None, listener: Listener | None = None
+    run: Loaded, source: Path, *, batch: int | None = None, progress: Listener | None = None
 ) -> list[dict[str, Any]]:
     """One row per line of a file: the prediction, and for classes the probability of each."""
     _check_kind(run)
     split = run.task.read_file(source, labelled=False)
-    logits = run.logits(split, batch, listener)
+    logits = run.logits(split, batch, progress)
     if not run.labels:
         return [{"prediction": float(value)} for value in predictions_of(logits)]
     return [

@@ -86,7 +86,7 @@ def gather_knowledge(
     splits: Splits,
     sources: Sources,
     *,
-    listener: Listener,
+    progress: Listener,
     workers: int | None = None,
     rebuild: bool = False,
 ) -> list[Found]:
@@ -99,7 +99,7 @@ def gather_knowledge(
         needs: of the guides, in their order.
         splits: the training examples. Where a limit cuts them, only those are looked at.
         sources: what else it is made of.
-        listener: shows progress.
+        progress: shows how far it is.
         workers: processes; None: as many as there are cores.
         rebuild: build anew what could be found.
     """
@@ -113,12 +113,12 @@ def gather_knowledge(
             continue
         begin, shown = time.perf_counter(), False
 
-        def progress(done: int, total: int, what: str = f"knowledge {pattern.name}") -> None:
+        def report(done: int, total: int, what: str = f"knowledge {pattern.name}") -> None:
             nonlocal shown  # what is merely found needs no bar
             if shown:
-                listener.advance(done)
+                progress.advance(done)
             else:
-                listener.start(what, total, done)
+                progress.start(what, total, done)
                 shown = True
 
         few = 2 * len(splits.chosen) < len(splits.whole)  # then the rest of the file is not worth the time
@@ -128,7 +128,7 @@ def gather_knowledge(
                 pattern,
                 splits.train.texts if alone else splits.whole.texts,
                 corpus=splits.train.texts,
-                progress=progress,
+                progress=report,
                 resources=resources,
                 cache=sources.cache,
                 workers=workers,
@@ -138,7 +138,7 @@ def gather_knowledge(
             raise Stopped(f"what is done of {pattern.name} is kept, and the same command resumes it") from None
         finally:
             if shown:
-                listener.end()
+                progress.end()
         matrices = store if alone else store.subset(splits.chosen)
         check_known(need, matrices)
         found[pattern.key] = Found(need, store, matrices, about(pattern, resources), time.perf_counter() - begin)
@@ -171,7 +171,7 @@ FEW = 0.1
 
 
 def count_targets(
-    guides: Mapping[str, Mapping[str, Any]], train: Encoded, tokenizer: Any, listener: Listener
+    guides: Mapping[str, Mapping[str, Any]], train: Encoded, tokenizer: Any, progress: Listener
 ) -> dict[str, int]:
     """For each guide that looks for tokens of a kind, in how many training examples there are any; none is refused."""
     if not guides:
@@ -187,6 +187,6 @@ def count_targets(
                     "nothing; take it away."
                 )
             if count < FEW * len(train):
-                listener.log(f"guide {name}: only {count} of {len(train)} training examples have a {mark} token")
+                progress.log(f"guide {name}: only {count} of {len(train)} training examples have a {mark} token")
             counts[name] = count
     return counts

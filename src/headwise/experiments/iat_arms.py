@@ -70,7 +70,7 @@ def first_step(options: IAT, total: int) -> int:
     return int(options.start * total + 1e-9)
 
 
-def fit_arms(prepared: Prepared, material: Material, work: Path, listener: Listener, watch: Watch | None) -> IATResult:
+def fit_arms(prepared: Prepared, material: Material, work: Path, progress: Listener, watch: Watch | None) -> IATResult:
     """Train the trunk, the arm and, if asked for, the control, each in its folder; resume what is there.
 
     Both arms begin with the same weights, optimizer, random state and position in the data.
@@ -78,7 +78,7 @@ def fit_arms(prepared: Prepared, material: Material, work: Path, listener: Liste
     options = build_iat(prepared.recipe.iat)
 
     def train(folder: str, what: str, callbacks: Sequence[Any] = (), **more: Any) -> Outcome:
-        report = ReportProgress(listener, f"{prepared.recipe.name}, {what}")
+        report = ReportProgress(progress, f"{prepared.recipe.name}, {what}")
         return fit(material, prepared.arguments(material, work / folder), [*callbacks, report], **more)
 
     start = first_step(options, prepared.arguments(material, work / TRUNK).max_steps)
@@ -86,7 +86,7 @@ def fit_arms(prepared: Prepared, material: Material, work: Path, listener: Liste
     if trunk.interrupted:
         return IATResult(trunk)
     branch(work / TRUNK, work / ARM)
-    heads = _important_heads(prepared, options, start, work / ARM / IMPORTANCE, listener)
+    heads = _important_heads(prepared, options, start, work / ARM / IMPORTANCE, progress)
     allowed = {task: numpy.asarray(each["heads"], dtype=bool) for task, each in heads["tasks"].items()}
     callback = TrainImportantHeads(prepared.model, allowed, options)
     try:
@@ -102,7 +102,7 @@ def fit_arms(prepared: Prepared, material: Material, work: Path, listener: Liste
     return IATResult(control if control.interrupted else outcome, heads, control)
 
 
-def _important_heads(prepared: Prepared, options: IAT, step: int, path: Path, listener: Listener) -> dict[str, Any]:
+def _important_heads(prepared: Prepared, options: IAT, step: int, path: Path, progress: Listener) -> dict[str, Any]:
     """The heads of each task by their importance at the end of the trunk; kept in a file for a resumed run."""
     if path.is_file():
         fix = "train again, in another folder"
@@ -115,7 +115,7 @@ def _important_heads(prepared: Prepared, options: IAT, step: int, path: Path, li
     importance = {}
     for task, each in prepared.tasks.items():
         data = each.encoded[options.split]
-        listener.start(f"importance for {task}", min(len(data), options.examples))
+        progress.start(f"importance for {task}", min(len(data), options.examples))
         importance[task] = importance_on(
             prepared.model.classifier(task),
             data,
@@ -124,9 +124,9 @@ def _important_heads(prepared: Prepared, options: IAT, step: int, path: Path, li
             normalise=options.normalise,
             examples=options.examples,
             seed=seed,
-            after_batch=listener.advance,
+            after_batch=progress.advance,
         )
-        listener.end()
+        progress.end()
     heads = important_heads({task: each.scores for task, each in importance.items()}, options, seed)
     tasks = {
         task: {"heads": heads[task].astype(int).tolist(), "importance": each.as_dict()}

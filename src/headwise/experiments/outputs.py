@@ -95,7 +95,7 @@ def read_outputs(folder: Path) -> dict[str, Any]:
 # -- the results of a run ----------------------------------------------------------------------------------------------
 
 
-def score_splits(prepared: Prepared, listener: Listener) -> tuple[dict[str, Any], dict[str, Any]]:
+def score_splits(prepared: Prepared, progress: Listener) -> tuple[dict[str, Any], dict[str, Any]]:
     """Score the model as it is now on every labelled split except train.
 
     Returns:
@@ -117,7 +117,7 @@ def score_splits(prepared: Prepared, listener: Listener) -> tuple[dict[str, Any]
             metrics[split] = None
             if not examples.labelled:
                 of_task = f" of {name}" if several else ""
-                listener.log(f"the {split} set{of_task} has no labels: it is not scored")
+                progress.log(f"the {split} set{of_task} has no labels: it is not scored")
                 continue
             logits = predict_logits(model, each.encoded[split], each.collate, batch=batch)
             gold = each.splits.gold.get(split, {})

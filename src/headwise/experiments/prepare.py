@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Place:
+class RunPaths:
     """Where a run reads and writes."""
 
     output: Path
@@ -138,10 +138,10 @@ class Prepared:
         )
 
 
-def prepare(recipe: Recipe, place: Place, listener: Listener | None = None) -> Prepared:
+def prepare(recipe: Recipe, paths: RunPaths, progress: Listener | None = None) -> Prepared:
     """Read and check everything that a recipe names, so that mistakes are found before anything is written."""
-    listener = listener or Silence()
-    encoder = find_encoder(recipe.model, network=place.network)
+    progress = progress or Silence()
+    encoder = find_encoder(recipe.model, network=paths.network)
     tokenizer = encoder.tokenizer
     check_length(encoder, recipe.data.max_length)
     guides, supervision = as_guides(recipe.guides) if recipe.guides else (), recipe.supervision
@@ -154,7 +154,7 @@ def prepare(recipe: Recipe, place: Place, listener: Listener | None = None) -> P
     for number, (name, part) in enumerate(recipe.parts.items()):
         length, encoded = part.data.max_length, {}
         try:
-            splits = read_splits(part, place.data, network=place.network, cache=place.cache, listener=listener)
+            splits = read_splits(part, paths.data, network=paths.network, cache=paths.cache, progress=progress)
             task = splits.task
             collate = Collator.of(tokenizer, task.kind, padding=part.data.padding, max_length=length)
             for split, part_of in splits.named.items():
@@ -177,7 +177,7 @@ def prepare(recipe: Recipe, place: Place, listener: Listener | None = None) -> P
     if recipe.start_from is not None:
         heads_taken = tuple(start_tasks_from(model, Path(recipe.start_from)))
         fresh = [name for name in model.tasks if name not in heads_taken]
-        listener.log(
+        progress.log(
             f"the encoder is that of {recipe.start_from}; heads taken: {', '.join(heads_taken) or 'none'}; heads that "
             f"start fresh: {', '.join(fresh) or 'none'}"
         )
@@ -201,15 +201,15 @@ def prepare(recipe: Recipe, place: Place, listener: Listener | None = None) -> P
     if any(each.marks for each in guides):
         from headwise.experiments.gather_knowledge import count_targets
 
-        targets = count_targets(recipe.guides, only.encoded["train"], tokenizer, listener)
+        targets = count_targets(recipe.guides, only.encoded["train"], tokenizer, progress)
     if needs:
         from headwise.experiments.gather_knowledge import Sources, gather_knowledge
         from headwise.patterns.vectors import InputEmbeddings
         from headwise.training import WithKnowledge
 
         vectors = model.get_input_embeddings().weight
-        sources = Sources(lambda: InputEmbeddings(tokenizer, vectors), place.data, place.cache)
-        found = gather_knowledge(needs, only.splits, sources, listener=listener)
+        sources = Sources(lambda: InputEmbeddings(tokenizer, vectors), paths.data, paths.cache)
+        found = gather_knowledge(needs, only.splits, sources, progress=progress)
         examples = WithKnowledge(only.encoded["train"], {each.need.pattern.key: each.matrices for each in found}, needs)
         knowledge = {each.need.guide: each.as_data() for each in found}
     return Prepared(recipe, encoder, model, tasks, examples, knowledge, targets, heads_taken)

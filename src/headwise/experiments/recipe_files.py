@@ -128,15 +128,15 @@ for _number in ("int", "float"):
     Loader.add_constructor(f"tag:yaml.org,2002:{_number}", Loader.construct_number)
 
 
-def parse_yaml(text: str, place: str) -> Any:
+def parse_yaml(text: str, where: str) -> Any:
     """The value of a text from a user; whatever is wrong with it is one sentence.
 
     Args:
         text: YAML.
-        place: where it was written, for messages.
+        where: where it was written, for messages.
     """
     if len(text) > MAX_CHARACTERS:
-        raise InputError(f"{place}: it has more than {MAX_CHARACTERS:,} characters: make it shorter.")
+        raise InputError(f"{where}: it has more than {MAX_CHARACTERS:,} characters: make it shorter.")
     try:
         return yaml.load(text, Loader)  # a SafeLoader
     except yaml.YAMLError as error:
@@ -144,10 +144,10 @@ def parse_yaml(text: str, place: str) -> Any:
         problem = getattr(error, "problem", None) or str(error).splitlines()[0]
         line = "" if mark is None else f" (line {mark.line + 1})"
         if isinstance(error, _Refused):
-            raise InputError(f"{place}: {problem}{line}.") from error
-        raise NotYamlError(f"{place}: not valid YAML: {problem}{line}.") from error
+            raise InputError(f"{where}: {problem}{line}.") from error
+        raise NotYamlError(f"{where}: not valid YAML: {problem}{line}.") from error
     except (ValueError, LookupError, AttributeError, TypeError) as error:  # a date in month 13, `!!bool 3`
-        raise NotYamlError(f"{place}: not valid YAML: {' '.join(str(error).split())[:200]}.") from error
+        raise NotYamlError(f"{where}: not valid YAML: {' '.join(str(error).split())[:200]}.") from error
 
 
 # Parts of a dotted key, such as the two of training.num_train_epochs.
@@ -237,28 +237,28 @@ def _short(change: str) -> str:
     return repr(change) if len(change) <= SHOWN else f"{change[:SHOWN]!r}..."
 
 
-def with_change(data: dict[str, Any], key: str, value: Any, place: str) -> dict[str, Any]:
+def with_change(data: dict[str, Any], key: str, value: Any, where: str) -> dict[str, Any]:
     """The data with one value changed, at a dotted key; what was given stays as it is.
 
     Args:
         data: a recipe's keys and values, not yet checked.
         key: such as training.num_train_epochs.
         value: what is there from now on.
-        place: where the change was written, for messages.
+        where: where the change was written, for messages.
     """
     parts = key.split(".")
     if len(parts) == 2 and parts[0] == "training" and parts[1] in OLD_TRAINING_KEYS:
         ((parts[1], value),) = new_training_names({parts[1]: value}, warn=True).items()
     if len(parts) > MAX_PARTS:
         raise InputError(
-            f"{place}: the key {key[:40]!r}... has {len(parts)} parts: expected at most {MAX_PARTS}, such as the two "
+            f"{where}: the key {key[:40]!r}... has {len(parts)} parts: expected at most {MAX_PARTS}, such as the two "
             "of training.num_train_epochs."
         )
     changed = inside = dict(data)
     for part, below in itertools.pairwise(parts):
         outer = opened(part, inside.get(part))
         if outer is not None and not isinstance(outer, dict):
-            raise InputError(f"{place}: {below!r} cannot be set inside {outer!r}.")
+            raise InputError(f"{where}: {below!r} cannot be set inside {outer!r}.")
         inside[part] = dict(outer or {})
         inside = inside[part]
     inside[parts[-1]] = value

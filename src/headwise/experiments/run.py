@@ -26,7 +26,7 @@ from headwise.disk import (
 from headwise.errors import BusyError, DiskError, InputError
 from headwise.experiments import record
 from headwise.experiments.outputs import score_splits, training_results, write_outputs
-from headwise.experiments.prepare import Place, Prepared, prepare
+from headwise.experiments.prepare import Prepared, RunPaths, prepare
 from headwise.experiments.recipe import Recipe
 from headwise.experiments.text_formats import render_markdown
 from headwise.guides import guidance_of, unguide
@@ -56,21 +56,21 @@ class Result:
 
 def train(
     recipe: Recipe,
-    place: Place,
+    paths: RunPaths,
     *,
     resume: bool = False,
     command: tuple[str, ...] = (),
-    listener: Listener | None = None,
+    progress: Listener | None = None,
     watch: Watch | None = None,
 ) -> Result:
-    """Train as the recipe says and leave a model, a record and a model card in `place.output`.
+    """Train as the recipe says and leave a model, a record and a model card in `paths.output`.
 
     Args:
         recipe: what to train, on one task or on several.
-        place: where to read and write.
+        paths: where to read and write.
         resume: resume an unfinished run in the output folder.
         command: the command line, for the record.
-        listener: shows progress.
+        progress: shows how far it is.
         watch: is called after each evaluation, and may end the run with an AbandonRun.
     """
     if distributed.launched() > 1 and distributed.count() == 1:
@@ -78,38 +78,38 @@ def train(
             f"a launcher has started {distributed.launched()} processes (WORLD_SIZE), and of the commands only "
             "`headwise train` runs in several: start this one without the launcher."
         )
-    listener = (listener if distributed.first() else None) or Silence()
+    progress = (progress if distributed.first() else None) or Silence()
     with distributed.lost_process_errors(), ExitStack() as lock:
         with distributed.all_or_none():
-            finished = check_output(recipe, place, resume=resume)
+            finished = check_output(recipe, paths, resume=resume)
         if finished is None:
             with distributed.all_or_none():  # the first process writes for all, so it alone takes the lock
                 if distributed.first():
-                    lock.enter_context(folder_lock(place.output))
+                    lock.enter_context(folder_lock(paths.output))
             with distributed.all_or_none():  # again, now that nobody else writes
-                finished = check_output(recipe, place, resume=resume)
+                finished = check_output(recipe, paths, resume=resume)
         if finished is None:
-            return _train(recipe, place, resume=resume, command=command, listener=listener, watch=watch)
+            return _train(recipe, paths, resume=resume, command=command, progress=progress, watch=watch)
     if distributed.first():
-        shutil.rmtree(place.output / WORK, ignore_errors=True)  # a kill may have left it
+        shutil.rmtree(paths.output / WORK, ignore_errors=True)  # a kill may have left it
     steps = finished["results"]["steps"]
     return Result(finished, interrupted=False, steps=(steps, steps))
 
 
 def _train(
     recipe: Recipe,
-    place: Place,
+    paths: RunPaths,
     *,
     resume: bool,
     command: tuple[str, ...],
-    listener: Listener,
+    progress: Listener,
     watch: Watch | None,
 ) -> Result:
     """Train, or resume; the folder is locked."""
-    output, work = place.output, place.output / WORK
+    output, work = paths.output, paths.output / WORK
     with distributed.all_or_none():
-        prepared = prepare(recipe, place, listener)
-        report = ReportProgress(listener, recipe.name)
+        prepared = prepare(recipe, paths, progress)
+        report = ReportProgress(progress, recipe.name)
         material = prepared.material(report)
         if recipe.iat is not None:
             from headwise.experiments.iat_arms import check_iat
@@ -118,7 +118,7 @@ def _train(
         start: dict[str, Any] = {
             "format": record.FORMAT,
             "recipe": recipe.as_data(),
-            "data": None if place.data is None else str(place.data.expanduser().resolve()),
+            "data": None if paths.data is None else str(paths.data.expanduser().resolve()),
             "examples": prepared.fingerprint,
             **({"knowledge": prepared.knowledge} if prepared.knowledge else {}),
             "command": list(command),
@@ -136,11 +136,11 @@ def _train(
     arms: IATResult | None = None
     try:
         if recipe.linear:
-            outcome = _fit_linear(prepared, work, listener)
+            outcome = _fit_linear(prepared, work, progress)
         elif recipe.iat is not None:
             from headwise.experiments.iat_arms import fit_arms
 
-            arms = fit_arms(prepared, material, work, listener, watch)
+            arms = fit_arms(prepared, material, work, progress, watch)
             outcome = arms.outcome
         else:
             callbacks: list[Any] = [report]
@@ -163,13 +163,13 @@ def _train(
     if outcome.interrupted:
         content = record.read(output)
     else:
-        content = distributed.from_first(lambda: _finish(prepared, outcome, arms, start, output, listener))
+        content = distributed.from_first(lambda: _finish(prepared, outcome, arms, start, output, progress))
     return Result(content, interrupted=outcome.interrupted, steps=(outcome.steps, outcome.total_steps))
 
 
-def check_output(recipe: Recipe, place: Place, *, resume: bool) -> dict[str, Any] | None:
+def check_output(recipe: Recipe, paths: RunPaths, *, resume: bool) -> dict[str, Any] | None:
     """Refuse a folder that holds something else; return the record of a run that is already finished."""
-    output, another = place.output, "choose another folder (output=...)."
+    output, another = paths.output, "choose another folder (output=...)."
     check_folder(output)
     if holds_nothing(output):
         if resume:
@@ -213,12 +213,12 @@ def _disk_errors(folder: Path) -> AbstractContextManager[None]:
     return disk_errors(f"{folder} could not be written", remedy, SafetensorError)
 
 
-def _fit_linear(prepared: Prepared, work: Path, listener: Listener) -> Outcome:
+def _fit_linear(prepared: Prepared, work: Path, progress: Listener) -> Outcome:
     """Fit every classifier by least squares: no steps, and the best model is also the last."""
     for number, (task, each) in enumerate(prepared.tasks.items()):
-        listener.start(f"least squares for {task}", len(prepared.tasks), number)
+        progress.start(f"least squares for {task}", len(prepared.tasks), number)
         fit_linear(prepared.model.classifier(task), each.encoded["train"], each.collate)
-    listener.end()
+    progress.end()
     for name in (BEST, LAST) if distributed.first() else ():  # all processes have computed the same
         save_weights(prepared.model, work / name)
     return Outcome(
@@ -238,7 +238,7 @@ def _finish(
     arms: IATResult | None,
     start: dict[str, Any],
     output: Path,
-    listener: Listener,
+    progress: Listener,
 ) -> dict[str, Any]:
     """Score and save the model, with IAT also that of the control; the record is last: it says that all is there."""
     work = best = output / WORK
@@ -252,10 +252,10 @@ def _finish(
                 folder = output / CONTROL
                 folder.mkdir(exist_ok=True)
                 plain = start | {"recipe": prepared.recipe.model_copy(update={"iat": None}).as_data()}
-                control = _save(prepared, arms.control, work / CONTROL, plain, folder, listener, {})
+                control = _save(prepared, arms.control, work / CONTROL, plain, folder, progress, {})
                 record.write(folder, control)
                 more["control"] = {name: control["results"][name] for name in ("metrics", "last", "best_step")}
-        content = _save(prepared, outcome, best, start, output, listener, more)
+        content = _save(prepared, outcome, best, start, output, progress, more)
         ordinary_modes(output)
         record.write(output, content)
         shutil.rmtree(work, ignore_errors=True)
@@ -268,7 +268,7 @@ def _save(
     work: Path,
     start: dict[str, Any],
     folder: Path,
-    listener: Listener,
+    progress: Listener,
     more: dict[str, Any],
 ) -> dict[str, Any]:
     """Write the best model to a folder, of several tasks also the last one; return the record."""
@@ -276,7 +276,7 @@ def _save(
     extra: dict[str, Any] = {}
     if recipe.several:
         load_weights(model, work / LAST)
-        extra["last"] = score_splits(prepared, listener)[0]["metrics"]
+        extra["last"] = score_splits(prepared, progress)[0]["metrics"]
         (folder / LAST).mkdir(exist_ok=True)
         save_multitask(model, tokenizer, folder / LAST)
         load_weights(model, work / BEST)
@@ -286,7 +286,7 @@ def _save(
         extra["targets"] = prepared.targets
         if guidance_of(model) is not None:
             unguide(model)
-    scores, outputs = score_splits(prepared, listener)
+    scores, outputs = score_splits(prepared, progress)
     results = scores | training_results(outcome, guides=not recipe.several) | extra | more
     content = {**start, "results": results, "environment": record.environment()}
     if recipe.several:

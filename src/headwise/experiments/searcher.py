@@ -27,7 +27,7 @@ Claims = dict[str, str]
 HELD_OUT = 0.1
 
 
-def read_ranking_splits(recipe: Recipe, root: Path | None, cache: Path | None, listener: Listener) -> Splits:
+def read_ranking_splits(recipe: Recipe, root: Path | None, cache: Path | None, progress: Listener) -> Splits:
     """Read a collection, find candidates, and draw pairs; claims that are alike never stand in two splits.
 
     Fractions and limits count claims.
@@ -36,21 +36,21 @@ def read_ranking_splits(recipe: Recipe, root: Path | None, cache: Path | None, l
         recipe: of a re-ranker.
         root: the folder below which the collection lies.
         cache: where indexes are kept; an index that is not there is built.
-        listener: shows progress.
+        progress: shows how far it is.
     """
     data, task = recipe.data, retrieval_task(recipe.only.options)
     collection = read_collection(task.folder(root), task.layout)
-    index = open_index(collection, index_options(task), cache=cache, listener=listener)
+    index = open_index(collection, index_options(task), cache=cache, progress=progress)
     collection = check_documents(collection, index.corpus, drop_unknown=task.drop_unknown)
     for note in collection.notes:
-        listener.log(note)
+        progress.log(note)
     names = _split_names(recipe, task, collection)
-    train = _without_twins("train", names, collection, listener)
+    train = _without_twins("train", names, collection, progress)
     if "validation" in names:
-        held = _without_twins("validation", names, collection, listener)
+        held = _without_twins("validation", names, collection, progress)
     else:
         kept, left = split_claims(train, data.validation_fraction or HELD_OUT, recipe.seed)
-        listener.log(f"{len(left)} of {len(train)} training claims are held out for validation")
+        progress.log(f"{len(left)} of {len(train)} training claims are held out for validation")
         train, held = {claim: train[claim] for claim in kept}, {claim: train[claim] for claim in left}
     # A larger part contains a smaller one.
     claims = list(train)
@@ -114,7 +114,7 @@ def _split_names(recipe: Recipe, task: RetrievalTask, collection: Collection) ->
     return named
 
 
-def _without_twins(use: str, names: dict[str, str], collection: Collection, listener: Listener) -> Claims:
+def _without_twins(use: str, names: dict[str, str], collection: Collection, progress: Listener) -> Claims:
     """The claims of a split that are like none of another; validation claims may be like those of train, which go."""
     split = names[use]
     passed = {split} | ({names["train"]} if use == "validation" else set())
@@ -126,7 +126,7 @@ def _without_twins(use: str, names: dict[str, str], collection: Collection, list
     claims = {claim: collection.claims[claim] for claim in collection.qrels[split]}
     leaks = without_leaks(claims, others)
     if leaks.removed:
-        listener.log(
+        progress.log(
             f"{len(leaks.removed)} of {len(claims)} {'training' if use == 'train' else use} claims are left out: they "
             "are like claims of another split"
         )
@@ -147,7 +147,7 @@ def open_searcher(
     *,
     layout: str | None = None,
     cache: Path | None = None,
-    listener: Listener | None = None,
+    progress: Listener | None = None,
 ) -> Searcher:
     """Load a re-ranker and open the index of a collection, which is built if it is not there.
 
@@ -156,14 +156,14 @@ def open_searcher(
         collection: the folder of the collection; None: that of training.
         layout: of the collection; None decides by its files.
         cache: the folder of caches; None as in `open_index`.
-        listener: receives progress.
+        progress: shows how far it is.
     """
     folder = reranker_folder(run)
     trained = _trained_task(folder)
     options = IndexOptions() if trained is None else index_options(trained[0])
     reranker = Reranker.load(folder)  # before the index, which may take long to build
     papers = collection_of(folder, collection, layout=layout)
-    index = open_index(papers, options, cache=cache, listener=listener or Silence())
+    index = open_index(papers, options, cache=cache, progress=progress or Silence())
     return Searcher(index, reranker, papers.folder)
 
 

@@ -44,14 +44,14 @@ def read_splits(
     *,
     network: bool = False,
     cache: Path | None = None,
-    listener: Listener | None = None,
+    progress: Listener | None = None,
 ) -> Splits:
     """Read the data of a recipe; parts are held out and left out by the recipe's seed."""
     task = recipe.build_task()
     if task.kind == "ranking":
         from headwise.experiments.searcher import read_ranking_splits
 
-        return read_ranking_splits(recipe, root, cache, listener or Silence())
+        return read_ranking_splits(recipe, root, cache, progress or Silence())
     data, files = recipe.data, recipe.only.options.get("files") or {}
     fractions = {"validation": data.validation_fraction, "test": data.test_fraction}
     for name, fraction in fractions.items():

@@ -136,7 +136,7 @@ class Index:
             self._model.scores[name] = self._model.scores[name].view(np.ndarray)
 
     def search(
-        self, texts: Sequence[str], top: int, *, listener: Listener | None = None
+        self, texts: Sequence[str], top: int, *, progress: Listener | None = None
     ) -> list[list[tuple[int, float]]]:
         """The positions and scores of the best documents for each text, the best first; ties by position.
 
@@ -150,15 +150,15 @@ class Index:
         for count, text in enumerate(texts, 1):
             numbers = [known[word] for word in self._words.cut(text) if word in known]
             results.append(largest(self._model.get_scores_from_ids(numbers), top) if numbers else [])
-            if listener is not None:
-                listener.advance(count)
+            if progress is not None:
+                progress.advance(count)
         return results
 
     def candidates(
-        self, claims: Mapping[str, str], top: int, *, listener: Listener | None = None
+        self, claims: Mapping[str, str], top: int, *, progress: Listener | None = None
     ) -> dict[str, dict[str, float]]:
         """A run: for each claim, by its id, the ids of the best documents with their scores, the best first."""
-        results, ids = self.search(list(claims.values()), top, listener=listener), self.corpus.ids
+        results, ids = self.search(list(claims.values()), top, progress=progress), self.corpus.ids
         return {
             claim: {ids[position]: score for position, score in each}
             for claim, each in zip(claims, results, strict=True)
@@ -181,7 +181,7 @@ def open_index(
     *,
     cache: Path | None = None,
     rebuild: bool = False,
-    listener: Listener | None = None,
+    progress: Listener | None = None,
 ) -> Index:
     """The index of a collection: found in the cache, or built now and kept there.
 
@@ -190,11 +190,11 @@ def open_index(
         options: what decides the scores.
         cache: its folder `retrieval` keeps documents and indexes; None: $HEADWISE_CACHE, else the user's cache folder.
         rebuild: build it again even if it is there.
-        listener: receives progress, if something has to be built.
+        progress: shows how far it is, if something has to be built.
     """
     options = options or IndexOptions()
     library = _library("bm25s")
-    corpus = open_corpus(collection, cache, rebuild=rebuild, listener=listener)
+    corpus = open_corpus(collection, cache, rebuild=rebuild, progress=progress)
     about = {
         "documents": corpus.key,
         "words": options.words.fingerprint(),
@@ -205,9 +205,9 @@ def open_index(
     folder = retrieval_cache(cache) / f"index-{index_key[:24]}"
 
     def build(draft: Path) -> Mapping[str, Any]:
-        if listener is not None:
-            listener.start("index", len(corpus))
-        documents, vocabulary = _numbered_words(corpus, options.words, listener)
+        if progress is not None:
+            progress.start("index", len(corpus))
+        documents, vocabulary = _numbered_words(corpus, options.words, progress)
         if not vocabulary:
             raise InputError(
                 f"none of the {len(corpus)} documents has a word to search for: they hold only stop words or signs; "
@@ -217,19 +217,19 @@ def open_index(
         model = library.BM25(k1=options.k1, b=options.b, method=METHOD, csc_backend="scipy")
         model.index((documents, vocabulary), create_empty_token=False, show_progress=False)
         model.save(draft, allow_pickle=False, show_progress=False)
-        if listener is not None:
-            listener.advance(len(corpus))
+        if progress is not None:
+            progress.advance(len(corpus))
         return {"about": about}
 
     try:
         built = find_or_build(folder, index_key, build, rebuild=rebuild)
     finally:
-        if listener is not None:
-            listener.end()
+        if progress is not None:
+            progress.end()
     return Index(folder, corpus, options.words, built=built)
 
 
-def _numbered_words(corpus: Corpus, words: Words, listener: Listener | None) -> tuple[list[array[int]], dict[str, int]]:
+def _numbered_words(corpus: Corpus, words: Words, progress: Listener | None) -> tuple[list[array[int]], dict[str, int]]:
     """The words of each document as numbers, and the number of each word, in the order in which they first occur."""
     vocabulary: dict[str, int] = {}
     # Word of a text -> number of its stem; -1 for stop words.
@@ -240,6 +240,6 @@ def _numbered_words(corpus: Corpus, words: Words, listener: Listener | None) -> 
             known[word] = vocabulary.setdefault(stem(word), len(vocabulary))
         # Arrays take 4 bytes a word, lists would take 8 for each reference.
         documents.append(array("i", [number for number in map(known.__getitem__, text) if number >= 0]))
-        if listener is not None and (position + 1) % EVERY == 0:
-            listener.advance((position + 1) // 2)  # bm25s takes about as long
+        if progress is not None and (position + 1) % EVERY == 0:
+            progress.advance((position + 1) // 2)  # bm25s takes about as long
     return documents, vocabulary

@@ -106,7 +106,7 @@ def documents_key(collection: Collection) -> str:
 
 
 def open_corpus(
-    collection: Collection, cache: Path | None = None, *, rebuild: bool = False, listener: Listener | None = None
+    collection: Collection, cache: Path | None = None, *, rebuild: bool = False, progress: Listener | None = None
 ) -> Corpus:
     """The documents of a collection: found in the cache under their hash, or written there now.
 
@@ -114,7 +114,7 @@ def open_corpus(
         collection: whose documents.
         cache: the folder of caches; None: $HEADWISE_CACHE, else the user's cache folder.
         rebuild: write them again even if they are there.
-        listener: receives the number of documents written so far.
+        progress: receives the number of documents written so far.
     """
     key = documents_key(collection)
     folder = retrieval_cache(cache) / f"documents-{key[:24]}"
@@ -131,8 +131,8 @@ def open_corpus(
                 for piece in (document.title, document.text):
                     starts.append(starts[-1] + texts.write(piece.encode("utf-8", SURROGATES)))
                 id_starts.append(id_starts[-1] + ids.write(document.id.encode("utf-8", SURROGATES)))
-                if listener is not None and count % EVERY_STORED == 0:
-                    listener.log(f"documents stored: {count}")
+                if progress is not None and count % EVERY_STORED == 0:
+                    progress.log(f"documents stored: {count}")
         if not known:
             raise InputError(f"{collection.name} has no documents: there is nothing to search in.")
         np.save(draft / STARTS, np.array(starts, np.int64))

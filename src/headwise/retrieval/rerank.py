@@ -61,7 +61,7 @@ def is_table(path: Path) -> bool:
 def read_candidates(
     path: Path,
     collection: Collection | None,
-    listener: Listener,
+    progress: Listener,
     *,
     split: str | None = None,
     top: int | None = None,
@@ -77,7 +77,7 @@ def read_candidates(
     Args:
         path: the run or the table.
         collection: of the claims; a table needs none.
-        listener: receives notes about what is left out.
+        progress: receives notes about what is left out.
         split: the claims that are meant; None as in `choose_claims`.
         top: only the first so many candidates of each claim.
         cache: the folder of caches.
@@ -105,7 +105,7 @@ def read_candidates(
 
     if collection is not None:
         for note in collection.notes:
-            listener.log(note)
+            progress.log(note)
         claims = choose_claims(collection, split)
     missing = [claim for claim in claims.texts if not run.get(claim)]
     if len(missing) == len(claims.texts):
@@ -115,9 +115,9 @@ def read_candidates(
         )
     kept = {claim: dict(islice(scores.items(), top)) for claim, scores in run.items() if claim in claims.texts}
     if others := len(run) - len(kept):
-        listener.log(f"{others} claims of the candidates are not in the split {claims.split}: ignored")
+        progress.log(f"{others} claims of the candidates are not in the split {claims.split}: ignored")
     if missing:
-        listener.log(
+        progress.log(
             f"{len(missing)} of {len(claims.texts)} claims have no candidates, and count 0: {shown_ids(missing)}"
         )
     scores = score_ranking(claims.qrels, kept) if claims.qrels and not is_table(path) else None
@@ -146,7 +146,7 @@ def _read_table(
 def rerank(
     folder: Path,
     candidates: Candidates,
-    listener: Listener,
+    progress: Listener,
     *,
     batch: int | None = None,
     precision: str = "fp32",
@@ -157,7 +157,7 @@ def rerank(
     Args:
         folder: of the re-ranker.
         candidates: what `read_candidates` returned.
-        listener: receives progress.
+        progress: shows how far it is.
         batch: pairs at a time; None as in `Reranker.predict`.
         precision: fp32 or bf16.
         cache: the folder of caches, which keeps the scores so far. Call `Ranking.done` once the run is written.
@@ -182,20 +182,20 @@ def rerank(
         partial = PartialScores(path, [min(PIECE, len(pairs) - start) for start in starts])
         resumed = min(len(partial.scores) * PIECE, len(pairs))
         if resumed:
-            listener.log(f"resuming from pair {resumed} of {len(pairs)}: the scores before it are in {path}")
+            progress.log(f"resuming from pair {resumed} of {len(pairs)}: the scores before it are in {path}")
         begin = time.perf_counter()
         try:
-            listener.start("rerank", len(pairs), resumed)
+            progress.start("rerank", len(pairs), resumed)
             for start in starts[len(partial.scores) :]:  # each alone, so that it does not matter where a job began
                 piece = [(texts[claim], candidates.text(claim, paper)) for claim, paper in pairs[start : start + PIECE]]
                 scores = reranker.predict(
                     piece,
                     batch=batch,
                     precision=precision,
-                    after_batch=lambda done, start=start: listener.advance(start + done),  # type: ignore[misc]
+                    after_batch=lambda done, start=start: progress.advance(start + done),  # type: ignore[misc]
                 )
                 partial.add(scores.tolist())
-            listener.end()
+            progress.end()
         except KeyboardInterrupt:
             if partial.scores:
                 raise Stopped("the scores so far are kept, and the same command resumes from there") from None

@@ -46,7 +46,7 @@ class Ranking:
 
 def retrieve(
     collection: Collection,
-    listener: Listener,
+    progress: Listener,
     *,
     split: str | None = None,
     top: int = 100,
@@ -58,7 +58,7 @@ def retrieve(
 
     Args:
         collection: what `read_collection` returned.
-        listener: receives notes and progress.
+        progress: shows notes and how far it is.
         split: None as in `choose_claims`.
         top: how many candidates a claim may have.
         options: of the index.
@@ -66,20 +66,20 @@ def retrieve(
         rebuild: build the index again.
     """
     for note in collection.notes:
-        listener.log(note)
+        progress.log(note)
     choose_claims(collection, split)  # refuses an unknown split before any work
     begin = time.perf_counter()
-    index = open_index(collection, options, cache=cache, rebuild=rebuild, listener=listener)
+    index = open_index(collection, options, cache=cache, rebuild=rebuild, progress=progress)
     seconds = time.perf_counter() - begin
     checked = check_documents(collection, index.corpus)
     for note in checked.notes[len(collection.notes) :]:
-        listener.log(note)
+        progress.log(note)
     claims = choose_claims(checked, split)
-    listener.start("search", len(claims.texts))
+    progress.start("search", len(claims.texts))
     try:
-        run = index.candidates(claims.texts, top, listener=listener)
+        run = index.candidates(claims.texts, top, progress=progress)
     finally:
-        listener.end()
+        progress.end()
     if not any(run.values()):
         raise InputError(
             f"{collection.name}: none of the {len(run)} claims ({claims.split}) shares a word with any of the "
@@ -88,7 +88,7 @@ def retrieve(
         )
     missing = [claim for claim, documents in run.items() if not documents]
     if missing:
-        listener.log(f"{len(missing)} of {len(run)} claims share no word with any document: {shown_ids(missing)}")
+        progress.log(f"{len(missing)} of {len(run)} claims share no word with any document: {shown_ids(missing)}")
     scores = score_ranking(claims.qrels, run) if claims.qrels else None
     summary = {
         "split": claims.split,
@@ -157,7 +157,7 @@ class Searcher:
         explain: bool = False,
         batch: int | None = None,
         precision: str = "fp32",
-        listener: Listener | None = None,
+        progress: Listener | None = None,
     ) -> SearchResult:
         """Find the papers behind one claim; those with equal scores stand in the order of BM25.
 
@@ -168,7 +168,7 @@ class Searcher:
             explain: also return which words of the best paper the claim attends to (always in fp32).
             batch: pairs at a time; None as in `Reranker.predict`.
             precision: of the scores, fp32 or bf16.
-            listener: receives progress.
+            progress: shows how far it is.
         """
         from headwise.retrieval.explain import explain as explain_pair
         from headwise.training.callbacks import Silence
@@ -181,13 +181,13 @@ class Searcher:
                 "put it in other words."
             )
         documents = [self.index.corpus.document(position) for position, _ in candidates]
-        listener = listener or Silence()
-        listener.start("papers", len(documents))
+        progress = progress or Silence()
+        progress.start("papers", len(documents))
         try:
             texts = [document.whole for document in documents]
-            order = self.reranker.rank(claim, texts, batch=batch, precision=precision, after_batch=listener.advance)
+            order = self.reranker.rank(claim, texts, batch=batch, precision=precision, after_batch=progress.advance)
         finally:
-            listener.end()
+            progress.end()
         papers = [
             Paper(documents[position].id, documents[position].title, rank, score, position + 1, candidates[position][1])
             for rank, (position, score) in enumerate(order[:top], 1)

@@ -263,7 +263,7 @@ def test_a_pattern_without_targets_is_reported(two_runs, tmp_path):
             return as_rows(torch.zeros(*tokens.valid.shape, tokens.valid.shape[1]))
 
     run, log = shutil.copytree(two_runs / "plain", tmp_path / "run"), Messages()
-    analyze_tasks(load_tasks(run), AnalysisSettings(limit=4, examples=2, pattern=Nothing()), listener=log)
+    analyze_tasks(load_tasks(run), AnalysisSettings(limit=4, examples=2, pattern=Nothing()), progress=log)
     assert log.messages == ["the pattern nothing wants nothing of any of the 4 examples"]
     assert "match" not in read_analysis(run).content["statistics"]
 
@@ -273,7 +273,7 @@ def test_knowledge_that_cannot_be_computed_is_reported_and_left_out(ran, tmp_pat
     run, log = ran(guides={"pmi": {}}, training__epochs=1), Messages()
     moved = json.loads((run / "headwise.json").read_text())
     (run / "headwise.json").write_text(json.dumps({**moved, "data": str(tmp_path / "gone")}))
-    assert expected_pattern(load_run(run), listener=log) is None
+    assert expected_pattern(load_run(run), progress=log) is None
     (sentence,) = log.messages
     assert sentence.startswith("what guide pmi wanted is not shown: ")
     assert "gone" in sentence

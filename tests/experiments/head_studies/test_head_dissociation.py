@@ -28,7 +28,7 @@ WIDTH = 8  # of a head
 @pytest.fixture(scope="module")
 def curve(joint):
     settings = CurveSettings(percent=(50.0, 25.0))
-    return measure_curve(load_tasks(joint), settings, Source(), listener=Silence())
+    return measure_curve(load_tasks(joint), settings, Source(), progress=Silence())
 
 
 # -- two heads, each wired to one task ---------------------------------------------------------------------------------
@@ -94,7 +94,7 @@ def wired_run(folder, joint, names):
 def test_two_heads_that_serve_one_task_each_dissociate(joint, tmp_path):
     def measure(*names):
         run = wired_run(tmp_path / names[0], joint, names)
-        curve = measure_curve(run, CurveSettings(number=(1,), random=8), Source(), listener=Silence())
+        curve = measure_curve(run, CurveSettings(number=(1,), random=8), Source(), progress=Silence())
         return curve, dissociate(curve, resamples=100)
 
     curve, found = measure("mood", "animal")
@@ -163,7 +163,7 @@ def test_a_base_of_zero_has_no_score(curve):
 
 def test_missing_controls_are_reported(joint):
     def scores(**settings):
-        curve = measure_curve(tasks, CurveSettings(percent=(25.0,), **settings), Source(), listener=Silence())
+        curve = measure_curve(tasks, CurveSettings(percent=(25.0,), **settings), Source(), progress=Silence())
         return dissociate(curve, resamples=10)
 
     tasks = load_tasks(joint)

@@ -32,7 +32,7 @@ def tasks(joint):
 
 
 def measured(tasks, **changes):
-    return measure_curve(tasks, CurveSettings(percent=PERCENTS, **changes), Source(), listener=Silence())
+    return measure_curve(tasks, CurveSettings(percent=PERCENTS, **changes), Source(), progress=Silence())
 
 
 @pytest.fixture(scope="module")
@@ -197,7 +197,7 @@ def test_the_curve_of_another_run_or_with_other_settings_is_refused(curve, joint
 def test_bad_settings_are_refused_before_any_work(tasks, changes, message, monkeypatch):
     monkeypatch.setattr("headwise.experiments.head_studies.prune_curve.task_importance", None)
     with pytest.raises(InputError, match=message):
-        measure_curve(tasks, CurveSettings(**changes), Source(), listener=Silence())
+        measure_curve(tasks, CurveSettings(**changes), Source(), progress=Silence())
 
 
 def test_runs_that_cannot_be_studied_are_refused(tasks, finished, monkeypatch):

@@ -9,7 +9,7 @@ from small_sweeps import differences, finished_counts, results, write_sweep
 from tiny_runs import record, small, small_joint
 
 from headwise.experiments import check_recipe
-from headwise.experiments.prepare import Place
+from headwise.experiments.prepare import RunPaths
 from headwise.experiments.run import train
 from headwise.experiments.sweeps.jobs import JobSettings, run_job
 from headwise.experiments.sweeps.result_folder import ResultFolder
@@ -87,7 +87,7 @@ def test_an_interrupted_run_is_resumed_with_the_same_results(job, tmp_path):
 def test_a_run_that_was_trained_but_not_saved_is_not_trained_again(job, tmp_path, monkeypatch):
     run = job()
     ResultFolder(tmp_path / "out").open()
-    train(check_recipe(run.recipe, "test"), Place(tmp_path / "out" / "unfinished" / run.key, run.settings.data))
+    train(check_recipe(run.recipe, "test"), RunPaths(tmp_path / "out" / "unfinished" / run.key, run.settings.data))
 
     def trains(*args, **options):
         raise AssertionError("it is trained again")

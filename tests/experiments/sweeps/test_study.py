@@ -132,12 +132,12 @@ class TakesForDead(Lines):
 
 def test_a_process_that_was_taken_for_dead_finishes_its_run(tuned, tmp_path):
     """The trial that took its place finds it there."""
-    listener = TakesForDead(tmp_path / "out")
-    result = tuned(RATES, trials=1, listener=listener, **SHORT)
-    assert listener.done
+    progress = TakesForDead(tmp_path / "out")
+    result = tuned(RATES, trials=1, progress=progress, **SHORT)
+    assert progress.done
     assert [(row.number, row.state) for row in result.rows] == [(1, "finished")]
     assert finished_counts(tmp_path / "out") == dict.fromkeys(results(tmp_path / "out"), 1)
-    assert sum("step 2:" in line for line in listener.lines) == 1
+    assert sum("step 2:" in line for line in progress.lines) == 1
     (first, second) = trials_of(tmp_path / "out")
     assert (first.state.name, first.params) == ("FAIL", second.params)
     assert second.intermediate_values.keys() == {1, 2}
@@ -157,9 +157,9 @@ def test_trials_of_other_processes_are_waited_for(tuned, tmp_path, monkeypatch):
             study.tell(other, 0.99)
 
     monkeypatch.setattr("headwise.experiments.sweeps.tune.time.sleep", finish_at_the_third_look)
-    listener = Lines()
-    result = tuned(RATES, trials=2, listener=listener, **SHORT)
+    progress = Lines()
+    result = tuned(RATES, trials=2, progress=progress, **SHORT)
     storage.close()
     assert len(looked) == 3
     assert result.count("finished") == 2
-    assert sum("other processes" in line for line in listener.lines) == 1
+    assert sum("other processes" in line for line in progress.lines) == 1

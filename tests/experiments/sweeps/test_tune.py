@@ -89,9 +89,9 @@ def test_a_hopeless_trial_is_pruned(tuned, tmp_path):
     before = (tmp_path / "out" / "log.jsonl").read_bytes()
     assert tuned(RATES).rows == result.rows
     assert (tmp_path / "out" / "log.jsonl").read_bytes() == before
-    listener = Lines()
-    tuned(RATES, trials=1, study="short", training__evaluate_every=2, training__steps=2, listener=listener)
-    assert sum("no trial can be pruned" in line for line in listener.lines) == 1
+    progress = Lines()
+    tuned(RATES, trials=1, study="short", training__evaluate_every=2, training__steps=2, progress=progress)
+    assert sum("no trial can be pruned" in line for line in progress.lines) == 1
 
 
 @pytest.mark.slow

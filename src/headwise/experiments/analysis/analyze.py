@@ -121,7 +121,7 @@ def read_examples(run: Loaded, path: Path) -> Split:
 
 
 def _measure_heads(
-    run: Loaded, encoded: Encoded, collate: Collator, batch: int, expected: ExpectedRows | None, listener: Listener
+    run: Loaded, encoded: Encoded, collate: Collator, batch: int, expected: ExpectedRows | None, progress: Listener
 ) -> tuple[dict[str, dict[str, Any]], NDArray[Any]]:
     """The statistics of all heads by name, and the logits [n,C] in the order of the data; no map is kept."""
     lengths = np.asarray(encoded.lengths)
@@ -134,7 +134,7 @@ def _measure_heads(
             statistics.begin(marks_of(encoded, indices, inputs["attention_mask"], expected))
             parts.append(model(**inputs).logits.float().cpu().numpy())
             statistics.add(record)
-            listener.advance(end)
+            progress.advance(end)
     logits = np.concatenate(parts)
     if not np.isfinite(logits).all():
         raise StateError("the model's outputs are not finite: has training diverged?")
@@ -222,20 +222,20 @@ def new_analysis(run: Path, task: str | None, *, overwrite: bool) -> Iterator[No
 
 
 def analyze_tasks(
-    tasks: RunTasks, settings: AnalysisSettings, source: Source | None = None, listener: Listener | None = None
+    tasks: RunTasks, settings: AnalysisSettings, source: Source | None = None, progress: Listener | None = None
 ) -> dict[str, Written]:
     """Analyse each of these tasks of a run and write the results into RUN/analysis.
 
     Everything is read before the first model is run.
     """
-    listener, source = listener or Silence(), source or Source()
+    progress, source = progress or Silence(), source or Source()
     tasks.refuse_pruned("an analysis")
     material = {name: _read(run, settings, source) for name, run in tasks.runs.items()}
-    expected = {name: expected_pattern(run, settings.pattern, source, listener) for name, run in tasks.runs.items()}
+    expected = {name: expected_pattern(run, settings.pattern, source, progress) for name, run in tasks.runs.items()}
     written: dict[str, Written] = {}
     try:
         for name, run in tasks.runs.items():
-            content, views = _analyse(run, material[name], settings, expected[name], listener)
+            content, views = _analyse(run, material[name], settings, expected[name], progress)
             described, arrays = pack_examples(views)
             content = {"run": identity(tasks.folder), "task": name, **content, "kept": described}
             folder = analysis_folder(tasks.folder, name if tasks.joint else None)
@@ -248,18 +248,18 @@ def analyze_tasks(
 
 
 def _analyse(
-    run: Loaded, material: _Material, settings: AnalysisSettings, pattern: ExpectedPattern | None, listener: Listener
+    run: Loaded, material: _Material, settings: AnalysisSettings, pattern: ExpectedPattern | None, progress: Listener
 ) -> tuple[dict[str, Any], list[ExampleView]]:
     data, split, ranking = run.recipe.data, material.split, run.task.kind == "ranking"
     collate = Collator.of(run.tokenizer, run.task.kind, padding=data.padding, max_length=data.max_length)
-    maps = None if pattern is None else pattern.of(split.texts, material.encoded, listener)
+    maps = None if pattern is None else pattern.of(split.texts, material.encoded, progress)
     pattern = None if maps is None else pattern
-    listener.start(f"heads of {run.recipe.name}", len(split))
+    progress.start(f"heads of {run.recipe.name}", len(split))
     batch = settings.batch or run.recipe.training.per_device_eval_batch_size
-    grids, logits = _measure_heads(run, material.encoded, collate, batch, maps, listener)
-    listener.end()
+    grids, logits = _measure_heads(run, material.encoded, collate, batch, maps, progress)
+    progress.end()
     if pattern is not None and "match" not in grids:
-        listener.log(f"the pattern {pattern.pattern.name} wants nothing of any of the {len(split)} examples")
+        progress.log(f"the pattern {pattern.pattern.name} wants nothing of any of the {len(split)} examples")
     if settings.importance:
         if ranking or not split.labelled:
             raise InputError(
@@ -268,7 +268,7 @@ def _analyse(
             )
         examples = Examples(material.encoded, collate, np.asarray(split.labels))
         options = ImportanceSettings(examples=settings.importance, split=settings.split)
-        measured = task_importance(run.task.name, run, examples, options, listener)
+        measured = task_importance(run.task.name, run, examples, options, progress)
         error = None if measured.half_width is None else (measured.half_width / NORMAL_95).tolist()
         grids["importance"] = {"examples": measured.examples, "mean": measured.scores.tolist(), "error": error}
     views = view_examples(run, material.shown, material.titles, material.indices, whole=settings.pick, expected=pattern)

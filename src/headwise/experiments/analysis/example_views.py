@@ -181,26 +181,26 @@ class ExpectedPattern:
             about["sources"] = digest([self.pattern.fingerprint(self.resources), [list(each) for each in self.corpus]])
         return about
 
-    def of(self, texts: Sequence[Texts], encoded: Encoded, listener: Listener | None = None) -> ExpectedRows | None:
+    def of(self, texts: Sequence[Texts], encoded: Encoded, progress: Listener | None = None) -> ExpectedRows | None:
         """The maps for examples that were encoded with offsets; None, with a message, if they cannot be computed.
 
         A map [T,T] says how the attention of an example should be distributed; rows without a target are zero.
         """
         data: Any = encoded
         if isinstance(self.pattern, Knowledge):
-            listener, matrices = listener or Silence(), list[WordMatrix]()
-            listener.start(f"knowledge {self.pattern.name}", len(texts))
+            progress, matrices = progress or Silence(), list[WordMatrix]()
+            progress.start(f"knowledge {self.pattern.name}", len(texts))
             try:
                 for start in range(0, len(texts), CHUNK):
                     matrices += self._builder(texts[start : start + CHUNK])
-                    listener.advance(len(matrices))
+                    progress.advance(len(matrices))
             except HeadwiseError as error:
                 if self.required:
                     raise
-                listener.log(f"what the pattern {self.pattern.name} wants is not shown: {error}")
+                progress.log(f"what the pattern {self.pattern.name} wants is not shown: {error}")
                 return None
             finally:
-                listener.end()
+                progress.end()
             need = Need("analysis", self.pattern, "map")
             data = WithKnowledge(encoded, {self.pattern.key: matrices}, [need])
 
@@ -225,7 +225,7 @@ class ExpectedPattern:
 
 
 def expected_pattern(
-    run: Loaded, pattern: Pattern | None = None, source: Source | None = None, listener: Listener | None = None
+    run: Loaded, pattern: Pattern | None = None, source: Source | None = None, progress: Listener | None = None
 ) -> ExpectedPattern | None:
     """The pattern that the user named, or the first one that the run was guided to; None if there is none.
 
@@ -245,13 +245,13 @@ def expected_pattern(
             where = f"{guide.pattern.name} ({how}: layers {guide.layers}, heads {guide.heads})"
             return replace(_prepared(run, guide.pattern, where, source), special_rows=guide.special_tokens)
         except HeadwiseError as error:
-            (listener or Silence()).log(f"what guide {name} wanted is not shown: {error}")
+            (progress or Silence()).log(f"what guide {name} wanted is not shown: {error}")
     return None
 
 
-def pattern_of_analysis(run: Loaded, content: Mapping[str, Any], listener: Listener) -> ExpectedPattern | None:
+def pattern_of_analysis(run: Loaded, content: Mapping[str, Any], progress: Listener) -> ExpectedPattern | None:
     """The pattern of an analysis, so that further examples are compared with the same one."""
-    own = expected_pattern(run, listener=listener)
+    own = expected_pattern(run, progress=progress)
     if "pattern" not in content:  # an older headwise wrote none
         return own
     about = content["pattern"]
@@ -264,7 +264,7 @@ def pattern_of_analysis(run: Loaded, content: Mapping[str, Any], listener: Liste
         refuse_named_code(pattern, "analysis.json, pattern")
         return _prepared(run, pattern, about["name"], Source())
     except HeadwiseError as error:
-        listener.log(f"what the pattern {about['name']} wants is not shown: {error}")
+        progress.log(f"what the pattern {about['name']} wants is not shown: {error}")
         return None
 
 

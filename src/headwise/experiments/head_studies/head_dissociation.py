@@ -119,7 +119,7 @@ def study_dissociation(
     resamples: int = 1000,
     seed: int = 0,
     batch: int | None = None,
-    listener: Listener,
+    progress: Listener,
 ) -> tuple[dict[str, Any], list[Path]]:
     """Compute the D-scores of a run and write them; returns them and their files.
 
@@ -133,7 +133,7 @@ def study_dissociation(
         resamples: how often the evaluated examples are drawn for the intervals.
         seed: decides these draws, and the masks of a curve that is measured now.
         batch: examples at a time in the evaluation.
-        listener: receives progress.
+        progress: shows how far it is.
     """
     settings = CurveSettings(**required, seed=seed)
     tasks = tuple(record.recipe_of(record.read(run), run).parts)
@@ -141,13 +141,13 @@ def study_dissociation(
     curve = find_curve(folder, run, tasks, required)
     if curve is None:
         check_file(folder / f"{CURVE}.json")
-        curve = measure_curve(load_tasks(run), settings, source, batch=batch, listener=listener)
+        curve = measure_curve(load_tasks(run), settings, source, batch=batch, progress=progress)
         write_curve(folder, curve)
-        listener.log(f"the curve is saved in {folder}")
+        progress.log(f"the curve is saved in {folder}")
     else:
         steps = ", ".join(step_label(curve.percent(step), count) for step, count in enumerate(curve.counts))
         examples = ", ".join(f"{task} {len(labels)}" for task, labels in curve.labels.items())
-        listener.log(
+        progress.log(
             f"with the curve in {folder}: {curve.settings.order}, pruned {steps}, {curve.settings.split} examples: "
             f"{examples}"
         )

@@ -102,12 +102,12 @@ def task_importance(
     run: Loaded,
     examples: Examples,
     settings: ImportanceSettings,
-    listener: Listener,
+    progress: Listener,
     mask: NDArray[numpy.bool_] | None = None,
 ) -> HeadImportance:
     """The importance of all heads to one task; `mask` silences heads meanwhile."""
     without = "" if mask is None else f" without {int(mask.sum())} heads"
-    listener.start(f"importance for {task}{without}", min(len(examples), settings.examples))
+    progress.start(f"importance for {task}{without}", min(len(examples), settings.examples))
     importance = importance_on(
         run.model,
         examples.encoded,
@@ -117,19 +117,19 @@ def task_importance(
         examples=settings.examples,
         seed=settings.seed,
         mask=mask,
-        after_batch=listener.advance,
+        after_batch=progress.advance,
     )
-    listener.end()
+    progress.end()
     return importance
 
 
 def measure_importance(
-    tasks: RunTasks, settings: ImportanceSettings, source: Source, *, listener: Listener
+    tasks: RunTasks, settings: ImportanceSettings, source: Source, *, progress: Listener
 ) -> dict[str, Any]:
     """The importance of every head to each task of a run; with several tasks, also how far they need the same heads."""
     examples = labelled_examples(tasks.runs, settings.split, source)
     importance = {
-        task: task_importance(task, tasks.runs[task], each, settings, listener) for task, each in examples.items()
+        task: task_importance(task, tasks.runs[task], each, settings, progress) for task, each in examples.items()
     }
     content = {
         "run": identity(tasks.folder),
@@ -158,7 +158,7 @@ def importance_rows(content: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
 
 
 def measure_similarity(
-    tasks: RunTasks, settings: ImportanceSettings, source: Source, *, folder: Path, listener: Listener
+    tasks: RunTasks, settings: ImportanceSettings, source: Source, *, folder: Path, progress: Listener
 ) -> dict[str, Any]:
     """How alike the tasks of a run are, by the heads they need and by the gradients of their losses.
 
@@ -167,35 +167,35 @@ def measure_similarity(
         settings: how importance is estimated, and on how many examples.
         source: the location of the data.
         folder: the folder that may hold dissociation.json, for the D-scores of each two tasks.
-        listener: receives progress.
+        progress: shows how far it is.
     """
     names = tuple(tasks.runs)
     several(names, "similarity")
     examples = labelled_examples(tasks.runs, settings.split, source)
     importance = importance_similarity(
         {
-            task: task_importance(task, tasks.runs[task], each, settings, listener).scores
+            task: task_importance(task, tasks.runs[task], each, settings, progress).scores
             for task, each in examples.items()
         }
     )
 
     def batches(task: str) -> Iterator[dict[str, Any]]:
         data = examples[task]
-        listener.start(f"gradient of {task}", min(len(data), settings.examples))
+        progress.start(f"gradient of {task}", min(len(data), settings.examples))
         yield from sorted_batches(data.encoded, data.collate, limit=settings.examples, seed=settings.seed)
 
     gradients = gradient_cosines(
         {task: run.model for task, run in tasks.runs.items()},
         {task: batches(task) for task in names},
-        after_batch=lambda task, done: listener.advance(done),
+        after_batch=lambda task, done: progress.advance(done),
     )
-    listener.end()
+    progress.end()
     d_scores: dict[tuple[str, str], float | None] = {}
     try:
         if (result := read_result(folder, DISSOCIATION, tasks.folder)) is not None:
             d_scores = _pair_scores(result[0], names)
     except InputError as error:
-        listener.log(f"without D-scores: {error}")
+        progress.log(f"without D-scores: {error}")
     overlap = importance.overlap.get(SHOWN)
     pairs = [
         {

@@ -92,7 +92,7 @@ def study_patterns(
     task: str | None = None,
     limit: int = 200,
     batch: int | None = None,
-    listener: Listener | None = None,
+    progress: Listener | None = None,
 ) -> PatternSummary:
     """Score the heads of a run against fixed patterns.
 
@@ -104,9 +104,9 @@ def study_patterns(
         task: one task of a run on several.
         limit: the number of examples, from the first.
         batch: examples at a time.
-        listener: receives progress.
+        progress: shows how far it is.
     """
-    listener = listener or Silence()
+    progress = progress or Silence()
     fixed = [name for name, kind in PATTERNS.items() if not issubclass(kind, Knowledge)]
     for name in pattern:
         if issubclass(PATTERNS[name], Knowledge):
@@ -121,12 +121,12 @@ def study_patterns(
     if not pattern:
         known = mark_ids(run.tokenizer)
         for each in [each for each in patterns if not set(each.marks) <= known.keys()]:
-            listener.log(f"left out {each.name}: the tokenizer has no {' or '.join(each.marks)}")
+            progress.log(f"left out {each.name}: the tokenizer has no {' or '.join(each.marks)}")
             patterns.remove(each)
-    listener.start(run.recipe.name, len(examples))
+    progress.start(run.recipe.name, len(examples))
     length = run.recipe.data.max_length
     scores = pattern_scores(
-        run.model, run.tokenizer, examples, patterns, max_length=length, batch=batch, after_batch=listener.advance
+        run.model, run.tokenizer, examples, patterns, max_length=length, batch=batch, after_batch=progress.advance
     )
-    listener.end()
+    progress.end()
     return scores

@@ -199,7 +199,7 @@ class PruneCurve:
 
 
 def measure_curve(
-    tasks: RunTasks, settings: CurveSettings, source: Source, *, batch: int | None = None, listener: Listener
+    tasks: RunTasks, settings: CurveSettings, source: Source, *, batch: int | None = None, progress: Listener
 ) -> PruneCurve:
     """Silence heads and evaluate every task.
 
@@ -211,7 +211,7 @@ def measure_curve(
         settings: the options of the curve.
         source: the location of the data.
         batch: examples at a time in the evaluation; as in training if None.
-        listener: receives progress.
+        progress: shows how far it is.
     """
     tasks.refuse_pruned("a curve")
     shape = family_of(encoder_of(tasks.first.model)).shape
@@ -224,7 +224,7 @@ def measure_curve(
     evaluated = labelled_examples(tasks.runs, settings.split, source, settings.limit)
 
     def importance_of(task: str, mask: Mask | None = None) -> HeadImportance:
-        return task_importance(task, tasks.runs[task], ranking[task], settings.importance, listener, mask)
+        return task_importance(task, tasks.runs[task], ranking[task], settings.importance, progress, mask)
 
     importance = {task: importance_of(task) for task in ranking}
     masks = planned_masks(importance, settings, lambda task, mask: importance_of(task, mask).scores)
@@ -232,16 +232,16 @@ def measure_curve(
     predictions, values = {}, []
     for task, examples in evaluated.items():
         run = tasks.runs[task]
-        listener.start(f"{task} under {len(different)} masks", len(examples))
+        progress.start(f"{task} under {len(different)} masks", len(examples))
         logits = predict_under_masks(
             run.model,
             examples.encoded,
             examples.collate,
             different,
             batch=batch or run.recipe.training.per_device_eval_batch_size,
-            after_batch=listener.advance,
+            after_batch=progress.advance,
         )  # [P',n,C]
-        listener.end()
+        progress.end()
         kind = numpy.float32 if run.task.kind == "regression" else numpy.int32
         predictions[task] = numpy.stack([predictions_of(each) for each in logits]).astype(kind)[where.ravel()]
         metric = run.task.primary

@@ -24,7 +24,7 @@ from headwise.experiments.head_studies.head_dissociation import dissociate
 from headwise.experiments.head_studies.head_files import CURVE, DISSOCIATION
 from headwise.experiments.head_studies.prune_curve import measure_curve
 from headwise.experiments.outputs import read_outputs
-from headwise.experiments.prepare import Place
+from headwise.experiments.prepare import RunPaths
 from headwise.experiments.recipe import Recipe, check_recipe
 from headwise.experiments.run import WORK, train
 from headwise.experiments.sweeps.result_folder import NAMES_ONLY, ResultFolder
@@ -101,7 +101,7 @@ class JobResult:
     """Of a run that this job finished, its JSON."""
 
 
-def run_job(job: Job, listener: Listener, watch: Watch | None = None) -> JobResult:
+def run_job(job: Job, progress: Listener, watch: Watch | None = None) -> JobResult:
     """Train a run, or resume it, unless it is finished or another process trains it; errors are saved, not raised.
 
     A run that `watch` abandons leaves nothing.
@@ -116,7 +116,7 @@ def run_job(job: Job, listener: Listener, watch: Watch | None = None) -> JobResu
             return JobResult(key, BUSY)
         try:
             with allowing_code(job.allow_code):
-                content = _train(job, folder.unfinished(key), listener, watch)
+                content = _train(job, folder.unfinished(key), progress, watch)
         except KeyboardInterrupt:
             return JobResult(key, INTERRUPTED)
         except AbandonRun:
@@ -146,19 +146,19 @@ def fail_job(job: Job, error: BaseException) -> JobResult:
     return JobResult(job.key, FAILED, message)
 
 
-def _train(job: Job, work: Path, listener: Listener, watch: Watch | None) -> dict[str, Any] | None:
+def _train(job: Job, work: Path, progress: Listener, watch: Watch | None) -> dict[str, Any] | None:
     """Train, measure heads and build the JSON; None if it was interrupted and can be resumed."""
     settings, start = job.settings, time.perf_counter()
-    place = Place(work, settings.data, settings.network, settings.cache)
+    place = RunPaths(work, settings.data, settings.network, settings.cache)
     resume = (work / record.NAME).is_file()
-    result = train(check_recipe(job.recipe, job.name), place, resume=resume, listener=listener, watch=watch)
+    result = train(check_recipe(job.recipe, job.name), place, resume=resume, progress=progress, watch=watch)
     if result.interrupted:
         return None
     times = {"seconds": round(time.perf_counter() - start, 3)}
     results = {"status": FINISHED, **result.record["results"], "outputs": read_outputs(work)}
     if job.then:
         source = Source(settings.data, settings.network)
-        curve = measure_curve(load_tasks(work), _curve_settings(job.then), source, listener=listener)
+        curve = measure_curve(load_tasks(work), _curve_settings(job.then), source, progress=progress)
         results["heads"] = {CURVE: {**curve.as_dict(), "run": None}}  # its folder is removed
         if DISSOCIATION in job.then:
             scores = dissociate(curve, resamples=int(job.then[DISSOCIATION].get("resamples", RESAMPLES)))
@@ -205,7 +205,7 @@ def _tidy(folder: ResultFolder, key: str, *, keep_model: bool) -> None:
 
 
 class SendProgress(Silence):
-    """A listener that sends what is done to the parent process, now and then."""
+    """Progress that sends what is done to the parent process, now and then."""
 
     def __init__(self, send: Callable[[str], None]) -> None:
         """`send` takes a few words; messages of many runs at once are left out."""

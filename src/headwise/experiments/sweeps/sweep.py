@@ -106,7 +106,7 @@ def run_sweep(
     plan: SweepPlan,
     settings: JobSettings,
     workers: Workers,
-    listener: Listener,
+    progress: Listener,
     *,
     available: bool = False,
     stops: Callable[[], int] = lambda: 0,
@@ -117,7 +117,7 @@ def run_sweep(
         plan: the runs.
         settings: where they read and write.
         workers: the processes that train them; they set the number of threads.
-        listener: shows progress, counted in runs.
+        progress: shows how far it is, counted in runs.
         available: train only the runs whose files are here.
         stops: how often a stop was requested.
     """
@@ -133,7 +133,7 @@ def run_sweep(
     notes: dict[str, str] = {}
 
     def show() -> None:
-        listener.advance(sum(state != jobs.INTERRUPTED for state in states.values()), " | ".join(notes.values()))
+        progress.advance(sum(state != jobs.INTERRUPTED for state in states.values()), " | ".join(notes.values()))
 
     def over(result: JobResult) -> None:
         states[result.key] = result.state
@@ -141,22 +141,22 @@ def run_sweep(
         run, message = plan.names[result.key], result.message
         if result.state == jobs.FAILED:
             errors[result.key] = message
-            listener.log(f"{run}: failed: {message}")
+            progress.log(f"{run}: failed: {message}")
         elif result.state in (jobs.FINISHED, jobs.PRESENT):
-            listener.log(f"{run}: {result.state}{f', {message}' if message else ''}")
+            progress.log(f"{run}: {result.state}{f', {message}' if message else ''}")
         show()
 
-    def progress(key: str, text: str) -> None:
+    def note(key: str, text: str) -> None:
         notes[key] = text
         show()
 
-    listener.start(name, len(states) + len(runs), len(states))
+    progress.start(name, len(states) + len(runs), len(states))
     settings = replace(settings, threads=workers.threads)
     then = plan.sweep.then or None
     queue = [settings.job(each.recipe, f"{name} ({each.name})", engine=workers.name, then=then) for each in runs]
     if queue:
-        run_jobs(queue, workers, over=over, progress=progress, stops=stops)
+        run_jobs(queue, workers, over=over, progress=note, stops=stops)
     for planned in runs:  # stopped before they started
         states.setdefault(planned.key, jobs.INTERRUPTED)
-    listener.end()
+    progress.end()
     return SweepResult(plan, settings.output, states, errors, len(missing) - len(runs))

@@ -105,7 +105,7 @@ def tune(
     space: Space,
     settings: JobSettings,
     search: Search,
-    listener: Listener,
+    progress: Listener,
     *,
     name: str,
     storage: str | None = None,
@@ -116,7 +116,7 @@ def tune(
         space: the combinations.
         settings: where runs read and write.
         search: how combinations are chosen.
-        listener: shows progress.
+        progress: shows how far it is.
         name: of the study.
         storage: URL of a database; default a file of SQLite in the output folder.
     """
@@ -143,7 +143,7 @@ def tune(
         study = open_study(opened, name, space, search)
         folder.open()
         tidy_finished(folder)
-        interrupted = Tuner(study, opened, space, settings, search, listener).run()
+        interrupted = Tuner(study, opened, space, settings, search, progress).run()
         rows, primary = trial_rows(study, space)
     except storage_errors() as error:
         reason = " ".join(str(error.__cause__ or error).split())[:200].rstrip(".")
@@ -177,11 +177,11 @@ class Tuner:
     """A process that draws trials and trains them, one after the other."""
 
     def __init__(
-        self, study: Any, storage: Storage, space: Space, settings: JobSettings, search: Search, listener: Listener
+        self, study: Any, storage: Storage, space: Space, settings: JobSettings, search: Search, progress: Listener
     ) -> None:
         """Several processes may tune the same study at once."""
         self._study, self._space, self._settings, self._search = study, space, settings, search
-        self._listener = listener
+        self._progress = progress
         self._locks, self._worker = settings.output / "locks", uuid.uuid4().hex
         # Held while a trial is drawn.
         self._drawing = storage.lock or FileLock(self._locks / "study.lock")
@@ -262,7 +262,7 @@ class Tuner:
             "PRUNED": f"pruned at step {trial.last_step}",
             "FAIL": f"failed: {trial.user_attrs.get(ERROR)}",
         }[trial.state.name]
-        self._listener.log(f"trial {trial.number}: {describe(trial.params)}: {result}")
+        self._progress.log(f"trial {trial.number}: {describe(trial.params)}: {result}")
 
     def _objective(self, trial: Any) -> float:
         self._trial, self._overtaken = trial, False
@@ -314,7 +314,7 @@ class Tuner:
             except HeadwiseError as error:
                 raise TrialFailed(str(error)) from error
             job = self._settings.job(recipe, f"{name} ({describe(point)})", engine=ENGINE)
-            results = self._run(job, _Named(self._listener, name), watch)
+            results = self._run(job, _Named(self._progress, name), watch)
             primary, best = results["primary"], float("-inf")
             for each in results["evaluations"]:  # also of a run that another process has trained
                 best = max(best, each[f"eval_{primary}"])
@@ -330,9 +330,9 @@ class Tuner:
             trial.set_user_attr(attribute, content)
         return fmean(values)
 
-    def _run(self, job: Job, listener: Listener, watch: Watch) -> dict[str, Any]:
+    def _run(self, job: Job, progress: Listener, watch: Watch) -> dict[str, Any]:
         """The results of a run that is trained now, or exists."""
-        while (result := run_job(job, listener, watch)).state == BUSY:
+        while (result := run_job(job, progress, watch)).state == BUSY:
             time.sleep(TICK)
         if result.state == ABANDONED:
             raise optuna().TrialPruned
@@ -350,24 +350,24 @@ class Tuner:
     def _say_once(self, text: str) -> None:
         if text not in self._said:
             self._said.add(text)
-            self._listener.log(text)
+            self._progress.log(text)
 
 
 @dataclass(frozen=True)
 class _Named:
-    """A listener that names the trial."""
+    """Progress that names the trial."""
 
-    listener: Listener
+    progress: Listener
     name: str
 
     def start(self, what: str, total: int, done: int = 0) -> None:
-        self.listener.start(self.name, total, done)
+        self.progress.start(self.name, total, done)
 
     def advance(self, done: int, note: str = "") -> None:
-        self.listener.advance(done, note)
+        self.progress.advance(done, note)
 
     def log(self, message: str) -> None:
-        self.listener.log(f"{self.name}: {message}")
+        self.progress.log(f"{self.name}: {message}")
 
     def end(self) -> None:
-        self.listener.end()
+        self.progress.end()
