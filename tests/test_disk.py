@@ -228,7 +228,7 @@ def test_nobody_shares_a_lock_whose_file_comes_and_goes(tmp_path):
 
 def test_a_forked_child_does_not_keep_the_lock(tmp_path, holder):
     """As of a worker that outlives its killed parent."""
-    then = 'import os; os.fork() or time.sleep(30) or os._exit(0); print("forked", flush=True); sys.stdin.read()'
+    then = 'import os; os.fork() or time.sleep(3) or os._exit(0); print("forked", flush=True); sys.stdin.read()'
     process = holder(tmp_path, then)
     assert process.stdout.readline() == "forked\n"
     process.kill()
