@@ -1,1 +1,0 @@
-"""The sections of tests/golden.py, which go when the restructure is over."""
