@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+import importlib
 import runpy
 from pathlib import Path
 
@@ -47,3 +49,13 @@ def test_docs_show_the_example_as_it_is():
     for line in ('@hw.guides.register_guide("no-sink")', "class NoSink(hw.Guide):", "return share.mean()"):
         assert line in page
         assert line in source
+
+
+def test_benchmarks_studies_and_documents_import_names_that_exist():
+    root = EXAMPLES.parent
+    for path in (path for folder in ("benchmarks", "studies", "docs") for path in sorted((root / folder).glob("*.py"))):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.ImportFrom) and (node.module or "").partition(".")[0] == "headwise":
+                module = importlib.import_module(node.module)
+                for name in node.names:
+                    assert hasattr(module, name.name), f"{path.name}: {node.module}.{name.name}"

@@ -134,7 +134,6 @@ def test_every_command_runs(headwise, encoder, folder, tmp_path, monkeypatch):
         "scifact/guided": ([], "ranker"),
     }
     added = {
-        "doctor": ["--length", "16"],
         "train": tiny,
         "knowledge": tiny,
         "sweep": [*tiny, *few, "--seeds", "1,2", "--workers", "1"],

@@ -138,6 +138,7 @@ def test_wrong_words(saved, headwise, tmp_path):
     assert_one_sentence(headwise("doctor", folder, "--batch", "0"), "--batch 0", "1 or more")
     with pytest.raises(InputError, match="length=41: roberta here takes at most 38 tokens"):
         diagnose(folder, length=41)
+    assert diagnose(folder).length == 38
 
 
 def test_the_settings_of_transformers_are_left_alone(saved):

@@ -19,6 +19,7 @@ from headwise.attention.pretrained import build_model, class_in, holds_weights, 
 from headwise.attention.surgery import prune_structure, pruned_class, pruned_in
 from headwise.errors import HeadwiseError, HeadwiseWarning, InputError, UnsupportedModelError
 
+LENGTH = 256
 BYTES_PER_NUMBER = 4
 
 
@@ -54,13 +55,16 @@ class Diagnosis:
         return asdict(self)
 
 
-def diagnose(name: str, *, batch: int = 16, length: int = 256, download: bool = False) -> Diagnosis:
-    """Examine a model by path or Hub name; the network is used only if allowed."""
+def diagnose(name: str, *, batch: int = 16, length: int | None = None, download: bool = False) -> Diagnosis:
+    """Examine a model by path or Hub name; the network is used only if allowed.
+
+    `length` is for the estimate of memory: 256 tokens, or what the model takes at most, if not given.
+    """
     for option, value in (("batch", batch), ("length", length)):
-        if value < 1:
+        if value is not None and value < 1:
             raise InputError(f"{option}={value}: expected a number of 1 or more.")
     config, offline = _config(name, download)
-    about: dict[str, Any] = {"model": name, "loads_offline": offline, "batch": batch, "length": length}
+    about: dict[str, Any] = {"model": name, "loads_offline": offline, "batch": batch, "length": length or LENGTH}
     about["versions"] = {
         "python": platform.python_version(),
         "torch": torch.__version__,
@@ -77,8 +81,10 @@ def diagnose(name: str, *, batch: int = 16, length: int = 256, download: bool = 
             ) from error
         encoder = encoder_of(model)
         family = family_of(encoder)
-        if family.longest is not None and length > family.longest:
-            raise InputError(f"length={length}: {family.name} here takes at most {family.longest} tokens.")
+        longest = family.longest or LENGTH
+        if length is not None and family.longest is not None and length > longest:
+            raise InputError(f"length={length}: {family.name} here takes at most {longest} tokens.")
+        length = about["length"] = length or min(LENGTH, longest)
         _verify(encoder)
     except InputError:
         raise

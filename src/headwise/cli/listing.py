@@ -41,7 +41,10 @@ def list_names(
 def doctor(
     model: Annotated[str, typer.Argument(help="Folder of a saved model, or its name on the Hub.")],
     batch: Annotated[int, typer.Option(help="Examples per batch, for the memory estimate.")] = 16,
-    length: Annotated[int, typer.Option(help="Tokens per example, for the memory estimate.")] = 256,
+    length: Annotated[
+        int | None,
+        typer.Option(help="Tokens per example, for the memory estimate; default 256, or what the model takes at most."),
+    ] = None,
     download: opt.Download = False,
     as_json: opt.AsJson = False,
 ) -> None:
