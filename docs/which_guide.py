@@ -96,7 +96,7 @@ def first_sentence(guide: Guide) -> str:
 
 
 def cost(guide: Guide, kind: str) -> str:
-    """The worst ratio to plain training of the guide as it comes; a dash if it was not measured."""
+    """The worst ratio to plain training of the guide with its defaults; a dash if it was not measured."""
     label = f"{guide.name} on {getattr(guide, 'on', guide.what)}"
     ratios = [row["ratio"] for row in rows_of(COSTS) if row["kind"] == kind and row.get("guide") == label]
     return f"{max(ratios):.2f}" if ratios else "–"

@@ -216,7 +216,7 @@ def test_gradient_checkpointing_sees_layers_without_heads(batch):
     assert (expected[1] == 0).all()
 
 
-def test_no_kernel_is_asked_to_attend_without_heads(model):
+def test_no_kernel_is_called_without_heads(model):
     """What the kernels of a device make of no heads is not known: some divide by their number."""
     prune(model, {1: range(HEADS)})
     names = [layer.attention.self.config._attn_implementation for layer in model.bert.encoder.layer]
@@ -225,7 +225,7 @@ def test_no_kernel_is_asked_to_attend_without_heads(model):
 
 
 @pytest.mark.parametrize("family", ["bert", "deberta", "mpnet"])
-def test_copies_and_other_attention_work_alike(family, batch):
+def test_copies_and_other_attention_give_the_same(family, batch):
     model = prune(build(family), {0: [1], 1: range(HEADS)})
     expected = masked(model, {2: [0]}, batch)
     twin = copy.deepcopy(model)

@@ -189,7 +189,7 @@ def test_rows_that_cannot_be_used_are_reported_and_counted(headwise, tmp_path):
     assert "- t: rows without a text: 1; first: 3" in out
     assert "- t: rows that cannot be read: 1; first: " in out
     assert "- t: no label: 1 example (33.3%)" in out
-    assert "- t: all labels are 'x', so there is nothing to tell apart" in out
+    assert "- t: all labels are 'x', so there is nothing to learn" in out
     assert "note: no baselines: all labels of t are the same" in out
 
 

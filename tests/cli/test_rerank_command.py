@@ -86,7 +86,7 @@ def names(folder):
 # -- what comes out ----------------------------------------------------------------------------------------------------
 
 
-def test_candidates_come_out_in_the_order_of_the_model(headwise, words, model, candidates, collection, tmp_path):
+def test_candidates_are_in_the_order_of_the_model(headwise, words, model, candidates, collection, tmp_path):
     code, out, err = headwise(*words, "--output", tmp_path / "run.trec", "--per-query", tmp_path / "claims.json")
     assert code == 0, err
     run, before = read_run(tmp_path / "run.trec"), read_run(candidates)

@@ -168,7 +168,7 @@ def test_the_text_of_an_explanation_marks_the_strongest_words_and_does_not_promi
     assert "\x1b" not in out
 
 
-def test_a_terminal_shows_styles_and_no_colours_if_told_so(search, run, claim, monkeypatch):
+def test_no_color_leaves_styles_only(search, run, claim, monkeypatch):
     monkeypatch.setenv("FORCE_COLOR", "1")
     monkeypatch.setenv("NO_COLOR", "1")
     monkeypatch.setenv("TERM", "xterm-256color")

@@ -111,7 +111,7 @@ def test_the_same_command_resumes_a_study(headwise, words, undisturbed, tmp_path
         assert [trial.state.name for trial in trials_of(tmp_path / "out", "small")] == ["COMPLETE", "RUNNING"]
     else:
         assert code == 130, err
-        assert err.splitlines()[-1] == "headwise: stopped; the same command goes on where it was"
+        assert err.splitlines()[-1] == "headwise: stopped; the same command resumes"
         assert "1 finished, 1 waiting" in out
     assert len(results(tmp_path / "out")) == 1
     code, out, err = headwise(*words(*TWO))

@@ -151,7 +151,7 @@ def test_whoever_is_similar_enough_is_met(texts, data):
     assert {index for index, _ in SimilarSets(examples, threshold).search(new)} == slow
 
 
-def test_what_makes_two_examples_alike():
+def test_which_examples_are_near_duplicates():
     # A long premise does not.
     premise = "the old man with the red hat sat down beside the river and looked at the boats for a long time"
     first, second = (premise, "a man sits near a river"), (premise, "somebody is swimming in the sea")

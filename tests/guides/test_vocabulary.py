@@ -62,5 +62,5 @@ def test_embeddings_instead_of_ids_leave_separators_unknown():
     model = hw.guide(build_model("bert").train(), hw.Match("delim"), tokenizer=tokenizer())
     batch = build_batch()
     embeddings = model.get_input_embeddings()(batch.pop("input_ids"))
-    with pytest.raises(InputError, match="pattern delim cannot tell which tokens are a separator"):
+    with pytest.raises(InputError, match="pattern delim does not know which tokens are a separator"):
         model(inputs_embeds=embeddings, **batch)

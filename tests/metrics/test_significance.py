@@ -221,7 +221,7 @@ def test_beyond_thirteen_seeds_flips_are_sampled():
     assert paired_by_seed(first, second) == test
 
 
-def test_seeds_that_all_differ_alike_have_no_spread():
+def test_equal_differences_have_no_spread():
     test = paired_by_seed([0.1, 0.2, 0.3], [0.2, 0.3, 0.4])
     assert test.difference == pytest.approx(0.1)
     assert (test.t_test_p, test.low, test.high, test.effect, test.detectable) == (None,) * 5

@@ -76,5 +76,5 @@ def test_marks_by_hand_and_by_slow_loops(pattern, kind):
         torch.testing.assert_close(found.rows[example], torch.tensor(rows))
     assert torch.equal(found.present, valid & some.unsqueeze(1))
     assert pattern.marks == (kind,)
-    with pytest.raises(InputError, match=f"pattern {pattern.name} cannot tell which tokens are a {kind}"):
+    with pytest.raises(InputError, match=f"pattern {pattern.name} does not know which tokens are a {kind}"):
         pattern.target(Tokens(valid, {"other": marked}))

@@ -117,7 +117,7 @@ def papers_of(documents, files=()):
     return Collection("papers", "beir", files, lambda: iter(documents))
 
 
-def test_documents_come_out_as_they_went_in(tmp_path):
+def test_documents_are_read_as_they_were_written(tmp_path):
     stored = open_corpus(papers_of(DOCUMENTS), tmp_path)
     sent = pickle.dumps(stored)
     assert len(sent) < 1000  # the folder, not the content

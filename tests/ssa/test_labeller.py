@@ -157,7 +157,7 @@ def test_originals_are_predicted_once_and_wrong_ones_are_never_probed():
     assert found.statistics["probes"] == len(model.probes)
 
 
-def test_only_as_many_examples_as_are_needed_are_asked_about():
+def test_only_as_many_examples_as_needed_are_probed():
     model = Model()
     build(build_data(200)).label(model, epoch=1, share=0.2)
     assert len(model.originals) == len(model.probes) == 40
@@ -277,7 +277,7 @@ def test_shuffled_labels_keep_their_number_in_each_example(options):
     assert same(thrown, build(data, shuffle_labels=True, **options).label(Model(), epoch=1, share=0.8))
 
 
-def test_shuffled_labels_tell_nothing_of_their_example():
+def test_shuffled_labels_do_not_depend_on_their_example():
     # One probe gives all tokens of an example the same label: within it there would be nothing to shuffle.
     data = build_data(300)
     plain, thrown = (

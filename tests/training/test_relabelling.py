@@ -32,7 +32,7 @@ from headwise.ssa.model import token_loss
 from headwise.training.relabelling import FILE, SSACallback
 from headwise.training.trainer import GuidedTrainer
 
-WEIGHT = 0.3  # aug_loss_weight as it comes
+WEIGHT = 0.3  # the default aug_loss_weight
 
 
 def one_by_one(model):
@@ -227,7 +227,7 @@ PADDED = {"padding": "max_length", "max_length": 12, "truncation": True}
     ],
     ids=["tensors", "padded", "own column"],
 )
-def test_however_data_come_they_are_learned_alike(tmp_path, changes):
+def test_any_form_of_data_gives_the_same_training(tmp_path, changes):
     expected, found = build_model(AT_ONCE), build_model(AT_ONCE)
     build(expected, tmp_path, num_train_epochs=2).train()
     build(found, tmp_path, num_train_epochs=2, **changes).train()

@@ -71,8 +71,8 @@ class Site:
             layer, layers = current.calls, len(current.plans)
             if layer >= layers:
                 raise UnsupportedModelError(
-                    f"{self.seam.family.name} calls attention more often than its {layers} layers: headwise cannot "
-                    "tell which call is which layer."
+                    f"{self.seam.family.name} calls attention more often than its {layers} layers: headwise does "
+                    "not know which call is which layer."
                 )
             current.calls += 1
             self._shared = self._layer is not None and self._layer != layer
@@ -82,7 +82,7 @@ class Site:
         if self._shared or self._layer is None:
             raise StateError(
                 f"{self.seam.family.name} shares one layer: its recomputation under gradient checkpointing cannot be "
-                "told apart; switch gradient checkpointing off."
+                "assigned to a layer; switch gradient checkpointing off."
             )
         return current, self._layer
 

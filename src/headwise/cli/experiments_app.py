@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from headwise.experiments.sweeps.sweep_file import SweepPlan
     from headwise.experiments.sweeps.tune import TuneResult
 
-STOPPED = "headwise: stopped; the same command goes on where it was"
+STOPPED = "headwise: stopped; the same command resumes"
 # Trials in the table.
 TOP = 10
 # How the states of the runs of a sweep are printed.

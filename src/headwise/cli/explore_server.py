@@ -101,7 +101,7 @@ def _question(body: bytes) -> tuple[list[str], list[tuple[int, int]]]:
             raise InputError(EXPECTED)
     for text in texts:
         if any("\ud800" <= letter <= "\udfff" for letter in text):
-            raise InputError("a text holds half of a letter (a lone surrogate): write it anew.")
+            raise InputError("a text holds half of a letter (a lone surrogate): write it again.")
         if len(text) > LONGEST:
             raise InputError(f"a text has {len(text)} characters: expected at most {LONGEST}; cut it.")
     return texts, sorted({(layer, head) for layer, head in off})

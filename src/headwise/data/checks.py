@@ -285,7 +285,7 @@ def _file_findings(file: FileReport) -> Iterator[tuple[str, str]]:
         absent = [each for each, count in counts.items() if not count]
         if max(file.labels.shares.values()) == 1:
             only = max(counts, key=counts.__getitem__)
-            yield "one_class", f"{name}: all labels are {only!r}, so there is nothing to tell apart"
+            yield "one_class", f"{name}: all labels are {only!r}, so there is nothing to learn"
         elif absent:
             more = f" and {len(absent) - NAMED} more" if len(absent) > NAMED else ""
             yield "absent_classes", f"{name}: no example of {', '.join(map(repr, absent[:NAMED]))}{more}"

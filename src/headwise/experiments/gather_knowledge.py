@@ -101,7 +101,7 @@ def gather_knowledge(
         sources: what else it is made of.
         progress: shows how far it is.
         workers: processes; None: as many as there are cores.
-        rebuild: build anew what could be found.
+        rebuild: build again what is in the cache.
     """
     from_encoder = any(getattr(need.pattern, "source", None) == "embeddings" for need in needs)
     resources = Resources(sources.data, sources.embeddings() if from_encoder else None)

@@ -116,7 +116,7 @@ class Pattern:
         """[B,K] the tokens of a kind, which the batch must know."""
         if name not in tokens.marks:
             raise InputError(
-                f"pattern {self.name} cannot tell which tokens are a {name}: call the model with input_ids, and pass "
+                f"pattern {self.name} does not know which tokens are a {name}: call the model with input_ids, and pass "
                 "the tokenizer to guide()."
             )
         return tokens.marks[name] & tokens.valid

@@ -68,7 +68,7 @@ class Labelling:
 
 
 class Labeller:
-    """Labels the tokens of a training set anew for each epoch.
+    """Labels the tokens of a training set again for each epoch.
 
     An example is predicted as it is, then with some tokens hidden; what the label rule accepts becomes labels. Only as
     many examples are probed as the share needs, in an order that (seed, epoch) decides; those that yield nothing are

@@ -16,7 +16,7 @@ HEADS = ("pooler", "relu")
 
 
 class ReluPooler(nn.Module):
-    """In the place of a pooler: ReLU of the first token's state, h_CLS -> ReLU(h_CLS); no weights of its own."""
+    """In the place of a pooler: ReLU of the first token's state, h_CLS -> ReLU(h_CLS); without weights."""
 
     def forward(self, hidden_states: Tensor) -> Tensor:
         """[B,L,D] -> [B,D]."""

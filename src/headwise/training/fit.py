@@ -235,7 +235,7 @@ def start_from(model: Any, folder: str) -> list[str]:
     """
     saved = _load_saved("ssa.use_saved", folder)
     theirs, ours = ([str(label) for _, label in sorted(each.config.id2label.items())] for each in (saved, model))
-    # Labels without names of their own (LABEL_0) may be any, as long as there are as many.
+    # Labels without names (LABEL_0) may be any, as long as there are as many.
     named = not any(label.startswith("LABEL_") for label in (*theirs, *ours))
     if len(theirs) != len(ours) or (named and theirs != ours):
         raise InputError(

@@ -1,4 +1,4 @@
-"""Label the tokens of the training set anew at the beginning of each epoch, with the model as it stands."""
+"""Label the tokens of the training set again at the beginning of each epoch, with the model as it stands."""
 
 from __future__ import annotations
 
@@ -213,7 +213,7 @@ class SSACallback(TrainerCallback):
             save_file({"values": self.dataset.labels.values}, file, metadata={"memory": json.dumps(memory)})
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Begin anew, or resume from the checkpoint that the Trainer resumed from."""
+        """Start, or resume from the checkpoint that the Trainer resumed from."""
         self.labeller(args)
         self._epoch, self._current, self.history = -1, {}, []
         checkpoint = Path(args.output_dir) / f"checkpoint-{state.global_step}"
@@ -246,7 +246,7 @@ class SSACallback(TrainerCallback):
         return True
 
     def on_epoch_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Label anew, unless a resumed epoch has its labels."""
+        """Label again, unless a resumed epoch has its labels."""
         epoch = int(state.epoch or 0)
         if epoch != self._epoch:
             share, split = self._supervision.options.share(epoch), (args.process_index, args.world_size)

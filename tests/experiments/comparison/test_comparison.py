@@ -88,7 +88,7 @@ def test_by_example_every_seed_is_tested_and_all_together(folder):
 
 
 @pytest.mark.parametrize(("kind", "metric"), [("classification", "macro_f1"), ("regression", "pearson")])
-def test_the_bootstrap_draws_an_example_in_all_seeds_alike(tmp_path, kind, metric):
+def test_the_bootstrap_draws_an_example_in_all_seeds(tmp_path, kind, metric):
     folder = made.sweep(tmp_path / "results", qualities={"plain": 0.5, "ag": 0.6}, kind=kind, examples=40)
     row, stored = rows_of(compare([folder], CompareOptions(metric=metric, resamples=4000)))["ag"], contents(folder)
     chance, drawn = random.Random(1), []
@@ -231,7 +231,7 @@ def test_the_order_the_names_and_the_kind_of_files_do_not_matter(folder, tmp_pat
     [
         (
             [{"guides": {"mdg": {"weight": 0.1}}}, {"guides": {"mdg": {}}}],
-            ["mdg (mdg.weight=0.1)", "mdg (as it comes)"],
+            ["mdg (mdg.weight=0.1)", "mdg (default)"],
         ),
         ([{"model": "a/same"}, {"model": "b/same"}], ["a/same", "b/same"]),
         (

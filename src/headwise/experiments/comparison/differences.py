@@ -108,7 +108,7 @@ def label_runs(key: str, runs: Sequence[StoredRun]) -> list[str]:
             keys = dict.fromkeys(part for each in parts for part in each)
             differ = [part for part in keys if len(distinct(each.get(part, MISSING) for each in parts)) > 1]
             text = ", ".join(f"{part}={canonical(own[part])}" for part in differ if own.get(part, {}) != {})
-            name = f"{name} ({text or 'as it comes'})"
+            name = f"{name} ({text or 'default'})"
         names[value_name(value)] = name
     return [names[value_name(value_of(run, key))] for run in runs]
 
