@@ -135,7 +135,7 @@ def test_what_cannot_be_encoded(tokenizer):
         ((Split((), ()), tokenizer, 8), {}, "nothing to encode"),
         ((Split((("a",),), (0,)), tokenizer, 8), {"spans": True}, "clinic"),
         ((PAIRS, Slow(), 8), {}, "slow tokenizer"),
-        ((PAIRS, Slow(), 8), {"offsets": True}, "Slow has no word ids, so it is not known which word a token belongs"),
+        ((PAIRS, Slow(), 8), {"offsets": True}, "Slow has no word ids, so the word of a token is not known"),
     ]:
         with pytest.raises(InputError, match=words):
             encode(*arguments, **options)

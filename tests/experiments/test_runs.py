@@ -14,6 +14,7 @@ from headwise.experiments import check_recipe
 from headwise.experiments.apply import evaluate, load_run, predict
 from headwise.experiments.prepare import RunPaths, prepare
 from headwise.experiments.record import read as read_record
+from headwise.experiments.record import read_stored, runs_frame
 from headwise.experiments.run import train
 
 
@@ -233,3 +234,13 @@ def test_a_record_of_the_first_version_is_read(finished, tmp_path):
     read = read_record(tmp_path)
     assert read["recipe"]["training"] == {"num_train_epochs": 2, "per_device_train_batch_size": 8}
     assert (read["results"], read["environment"]) == (content["results"], content["environment"])
+
+
+def test_runs_are_rows_of_a_data_frame(finished, joint):
+    frame = runs_frame([finished, str(joint), read_stored(finished)])
+    assert list(frame["name"]) == ["small", "tiny", "small"]
+    assert list(frame["task"]) == ["pairs", "signs,single,number", "pairs"]
+    assert list(frame["guides"]) == ["mdg,pdg", "", "mdg,pdg"]
+    metrics = record(finished)["results"]["metrics"]
+    assert frame["test/accuracy"][0] == frame["test/accuracy"][2] == metrics["test"]["accuracy"]
+    assert frame["seconds"].gt(0).all()

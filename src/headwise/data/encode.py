@@ -156,7 +156,7 @@ def encode(
     """
     if offsets and not tokenizer.is_fast:
         raise InputError(
-            f"{type(tokenizer).__name__} has no word ids, so it is not known which word a token belongs to: load a fast "
+            f"{type(tokenizer).__name__} has no word ids, so the word of a token is not known: load a fast "
             "tokenizer (a model folder needs its tokenizer.json)."
         )
     if not len(split):

@@ -225,10 +225,15 @@ def read_json(path: Path) -> dict[str, Any]:
     return content
 
 
-def runs_frame(runs: Iterable[StoredRun]) -> pandas.DataFrame:
-    """One row per run: what it was (path, name, model, task, guides, seed) and its metrics as SPLIT/METRIC."""
+def runs_frame(runs: Iterable[StoredRun | Path | str]) -> pandas.DataFrame:
+    """One row per run: what it was (path, name, model, task, guides, seed) and its metrics as SPLIT/METRIC.
+
+    A run is a folder of `headwise train`, a file `runs/KEY.json` of a sweep, or a run that was read. Failed runs are
+    left out.
+    """
     import pandas
 
+    read = (run if isinstance(run, StoredRun) else read_stored(Path(run)) for run in runs)
     return pandas.DataFrame(
         {
             "path": str(run.path),
@@ -242,5 +247,6 @@ def runs_frame(runs: Iterable[StoredRun]) -> pandas.DataFrame:
             "seconds": sum(run.seconds),
             **{f"{split}/{name}": value for split, each in run.metrics.items() for name, value in each.items()},
         }
-        for run in runs
+        for run in read
+        if isinstance(run, StoredRun)
     )
