@@ -92,7 +92,7 @@ def test_the_page_holds_what_the_analyses_found(report, two_runs):
     assert [model["role"] for model in payload["models"]] == ["baseline", "run"]
     assert [model["name"] for model in payload["models"]] == ["plain", "guided"]
     views = payload["views"]
-    assert set(views) == {"summary", "honesty", "curves", "heads", "examples", "diversity", "flips"}
+    assert set(views) == {"summary", "caveats", "curves", "heads", "examples", "diversity", "flips"}
     before, after = (read_analysis(two_runs / name) for name in ("plain", "guided"))
     assert views["heads"]["values"]["m1"]["sink"]["mean"] == after.content["statistics"]["sink"]["mean"]
     gained = sum(
@@ -111,9 +111,9 @@ def test_the_page_holds_what_the_analyses_found(report, two_runs):
     assert len(points["m1"]) == len(steps)
     assert points["m0"][0] == points["m1"][0]  # common axes, and both begin with the same encoder
     assert points["m0"][-1] != points["m1"][-1]
-    assert re.match(r"\d+ tests", dict(views["honesty"]["items"])["Tests"])
-    assert views["honesty"]["caveat"].startswith("Attention is not by itself an explanation")
-    assert "one training each (seed 1)" in dict(views["honesty"]["items"])["Seeds"]
+    assert re.match(r"\d+ tests", dict(views["caveats"]["items"])["Tests"])
+    assert views["caveats"]["caveat"].startswith("Attention is not by itself an explanation")
+    assert "one training each (seed 1)" in dict(views["caveats"]["items"])["Seeds"]
     assert "guides" in dict(views["summary"]["facts"])["What differs"]
     scores = next(table for table in views["summary"]["tables"] if table["title"] == "Scores")
     assert scores["columns"] == ["split", "metric", "plain", "guided"]

@@ -207,7 +207,7 @@ class Maker:
             ],
             "changed": ["Accuracy rose by 0.022.", "Heads became less alike."],
         }
-        self.views["honesty"] = {
+        self.views["caveats"] = {
             "caveat": "Attention is not explanation.",
             "items": [["Seeds", "5 seeds; spread 0.011"], ["Tests", "one, two-sided"]],
             "negative": ["PDG alone did not help."],

@@ -9,7 +9,7 @@ from explorer_payloads import HOSTILE, hostile
 pytest_plugins = ["explorer_browser"]
 
 VIEWS = [
-    "summary", "honesty", "curves", "heads", "detail", "means", "points", "diversity", "layers", "sizes", "weights",
+    "summary", "caveats", "curves", "heads", "detail", "means", "points", "diversity", "layers", "sizes", "weights",
     "pruning", "dissociation", "overlap", "results", "times", "ssa", "retrieval", "flips",
 ]  # fmt: skip
 

@@ -40,7 +40,7 @@ def tab(browser, two_runs, tmp_path_factory):
 
 def test_every_view_of_the_runs_is_there_and_none_complains(tab):
     menu = [link.get_attribute("data-view") for link in tab.all("#menu a")]
-    wanted = "summary honesty curves heads detail means points diversity sizes results times flips"
+    wanted = "summary caveats curves heads detail means points diversity sizes results times flips"
     assert menu == wanted.split()
     assert tab.problems() == []
     assert tab.complaints() == []

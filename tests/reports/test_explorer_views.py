@@ -7,7 +7,7 @@ from explorer_payloads import tiny
 pytest_plugins = ["explorer_browser"]
 
 VIEWS = [
-    "summary", "honesty", "curves", "heads", "detail", "means", "points", "diversity", "layers", "sizes", "weights",
+    "summary", "caveats", "curves", "heads", "detail", "means", "points", "diversity", "layers", "sizes", "weights",
     "pruning", "dissociation", "overlap", "results", "times", "ssa", "retrieval", "flips",
 ]  # fmt: skip
 NEED = {"detail": "examples", "means": "examples", "points": "examples", "ssa": "examples"}

@@ -190,7 +190,7 @@ def build_page(
     views["summary"] = summary_payload(runs, comparison, views)
     views["results"] = [table for each in over_seeds for table in comparison_tables(each)]
     every = [*([comparison] if comparison else []), *over_seeds]
-    views["honesty"] = caveats_payload(runs, every, refusal, sweeps)
+    views["caveats"] = caveats_payload(runs, every, refusal, sweeps)
     payload = {
         "format": 1,
         "title": title or " and ".join(run.name for run in runs),

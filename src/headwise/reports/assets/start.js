@@ -49,7 +49,7 @@ function listenToPrinting() {
 async function start() {
   rememberedTheme();
   document.getElementById("title").textContent = payload.title;
-  document.getElementById("foot").textContent = `Made by Headwise ${payload.version}. This page is one file and asks nothing of the network${payload.live ? ", save of the server that it came from" : ""}.`;
+  document.getElementById("foot").textContent = `Made by Headwise ${payload.version}. This page is one file and makes no network requests${payload.live ? " except to the server that it came from" : ""}.`;
   const main = document.getElementById("content");
   for (const view of views) if (view.exists() || view.later?.()) main.append(frame(view));
   const asked = readHash(location.hash);

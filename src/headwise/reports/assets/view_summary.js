@@ -25,12 +25,12 @@ addView({
 });
 
 addView({
-  id: "honesty",
+  id: "caveats",
   title: "How far to trust this",
   menu: "Honesty",
-  exists: () => Boolean(given.honesty),
+  exists: () => Boolean(given.caveats),
   build(body) {
-    const { caveat, items = [], negative = [] } = given.honesty;
+    const { caveat, items = [], negative = [] } = given.caveats;
     body.append(make("p", { class: "caveat" }, caveat));
     if (items.length) {
       body.append(make("dl", { class: "facts" }, items.map(([term, text]) =>
@@ -41,7 +41,7 @@ addView({
     }
   },
   tables() {
-    const { caveat, items = [], negative = [] } = given.honesty;
+    const { caveat, items = [], negative = [] } = given.caveats;
     return [{ title: "How far to trust this", columns: ["What", "Text"],
       rows: [["Caveat", caveat], ...items, ...negative.map((each) => ["Did not work", each])] }];
   },
