@@ -19,7 +19,7 @@ from campaign.orders import BAD, OPEN, ORDERS, SAME, Draw, Order, uncovered
 from campaign.writers import wrong_answers
 
 TESTS = Path(__file__).parents[1]
-SHORT = "--inputs 120 --kills 5 --writers 5 --disks 5 --damage 60".split()
+SHORT = "--inputs 500 --kills 10 --writers 10 --disks 5 --damage 60".split()
 
 
 def test_every_command_and_every_family_has_an_order():

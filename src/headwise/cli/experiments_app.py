@@ -29,7 +29,9 @@ STATES = {"finished": "made now", "present": "already there", "failed": "failed"
 
 
 def sweep(
-    file: Annotated[str, typer.Argument(help="YAML file, or a name of `headwise list sweeps`.")],
+    file: Annotated[
+        str, typer.Argument(callback=opt.read_first, help="YAML file, or a name of `headwise list sweeps`.")
+    ],
     scale: Annotated[str | None, typer.Option(help="Scale of the sweep, such as small: MiniLM, minutes.")] = None,
     data: opt.Data = None,
     output: Annotated[Path | None, typer.Option(help="Folder for the results; default sweeps/NAME[-SCALE].")] = None,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Annotated
 
@@ -15,6 +16,17 @@ def _allow(context: typer.Context, allowed: bool) -> bool:
     if allowed:
         context.with_resource(allowing_code())
     return allowed
+
+
+def read_first(context: typer.Context, name: str) -> str:
+    """Refuse a file that is not YAML, or too large or deep, before torch is imported, which takes seconds."""
+    path = Path(name)
+    # Several processes of one run report a mistake once, when they have found each other.
+    if not context.resilient_parsing and os.environ.get("WORLD_SIZE", "1") == "1" and path.is_file():
+        from headwise.experiments.recipe_files import read_yaml
+
+        read_yaml(path, name)
+    return name
 
 
 AllowCode = Annotated[
@@ -57,7 +69,7 @@ Only = Annotated[
 ]
 OneTask = Annotated[str | None, typer.Option("--task", help="Task, for a run on several tasks.")]
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace the output if it exists.")]
-Recipe = Annotated[str, typer.Argument(help="YAML file, or a name of `headwise list recipes`.")]
+Recipe = Annotated[str, typer.Argument(callback=read_first, help="YAML file, or a name of `headwise list recipes`.")]
 Results = Annotated[
     Path | None,
     typer.Option(help="Folder of `headwise sweep`, whose plots and tests over seeds are added to the page."),
