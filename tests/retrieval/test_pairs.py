@@ -165,6 +165,13 @@ def test_no_pairs_at_all_are_refused():
     assert "no pairs: 1 claims" in refusal(candidate_pairs, CLAIMS, {"c1": {}}, QRELS, text_of)
 
 
+def test_unknown_claims_and_documents_and_a_negative_seed_are_refused():
+    assert "judgements name the claim 'c2' (2 in all), which has no text" in refusal(training, {"c1": "x"})
+    assert "candidates name the claim 'c2' (3 in all)" in refusal(candidate_pairs, {}, RUN, QRELS, text_of)
+    assert "the document 'd99' is not in the corpus" in refusal(training, qrels={"c1": {"d99": 1}})
+    assert "seed: expected 0 or more, got -1" in refusal(training, seed=-1)
+
+
 # Sentences that one splitter or another breaks; a bar stands between two.
 SENTENCES = {
     "probability": "It fell by 1.5 kg (p < 0.05). | Controls did not (P=.03). | 12 died.",

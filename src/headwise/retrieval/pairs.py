@@ -95,7 +95,8 @@ def training_pairs(
         depth: how many of the best candidates to draw from.
         more: ids to draw from where that is too few.
     """
-    document, groups = cache(text_of), {}  # one string for each document
+    _check(claims, qrels, "judgements", seed)
+    document, groups = _cached(text_of), {}
     for claim in (claim for claim in claims if claim in qrels):
         answers = {name: document(name) for name, grade in qrels[claim].items() if grade > 0}
         parts = [
@@ -119,6 +120,7 @@ def given_pairs(pairs: Iterable[GivenPair], claims: Mapping[str, str], *, negati
     text that occurs twice for a claim counts once, and as an answer if one of the two is. Claims without an answer or
     without another text are left out.
     """
+    _check(claims, (), "pairs", seed)
     known: dict[str, str] = {}
     rows: dict[str, dict[str, bool]] = {claim: {} for claim in claims}
     for pair in pairs:
@@ -135,7 +137,8 @@ def given_pairs(pairs: Iterable[GivenPair], claims: Mapping[str, str], *, negati
 
 def candidate_pairs(claims: Mapping[str, str], run: Run, qrels: Qrels, text_of: TextOf) -> Split:
     """Every candidate of every claim in the order of the run: what a re-ranker is validated on."""
-    document = cache(text_of)
+    _check(claims, run, "candidates", 0)
+    document = _cached(text_of)
     rows = [(claim, name) for claim, names in run.items() for name in names]
     if not rows:
         raise InputError(f"no pairs: {len(run)} claims without a candidate; search for candidates first.")
@@ -163,6 +166,32 @@ def _split(claims: Mapping[str, str], groups: Mapping[str, tuple[list[str], list
     ]
     texts = tuple((claims[claim], text) for claim, text, _ in rows)
     return Split(texts, tuple(label for _, _, label in rows), groups=tuple(claim for claim, _, _ in rows))
+
+
+def _check(claims: Mapping[str, str], named: Iterable[str], where: str, seed: int) -> None:
+    if seed < 0:
+        raise InputError(f"seed: expected 0 or more, got {seed}; give another.")
+    missing = [claim for claim in named if claim not in claims]
+    if missing:
+        raise InputError(
+            f"the {where} name the claim {missing[0]!r} ({len(missing)} in all), which has no text: expected one of "
+            f"the {len(claims)} claims; add it, or leave it out of the {where}."
+        )
+
+
+def _cached(text_of: TextOf) -> TextOf:
+    """The same function, but with one string for each document."""
+
+    def document(name: str) -> str:
+        try:
+            return text_of(name)
+        except KeyError:
+            raise InputError(
+                f"the document {name!r} is not in the corpus: expected one of its ids; add it, or leave it out of the "
+                "judgements and candidates."
+            ) from None
+
+    return cache(document)
 
 
 def _plain(text: str) -> str:
