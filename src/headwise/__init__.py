@@ -1,7 +1,7 @@
 """Headwise: attention heads of transformer models: see them, change them, guide them in training, and show what it did.
 
 Names are loaded on first use, so that `import headwise` costs nothing. Everything else is in the subpackages, such as
-`headwise.guides` and `headwise.training`.
+`headwise.guides` and `headwise.training`. As soon as transformers is imported, `attn_implementation="headwise"` works.
 """
 
 from __future__ import annotations
@@ -9,6 +9,8 @@ from __future__ import annotations
 import importlib
 import warnings
 from typing import TYPE_CHECKING, Any
+
+import wrapt
 
 from headwise.registry import lazy_names
 
@@ -57,6 +59,10 @@ _DEPRECATED = {
     "training": ("MultiTask", "log_losses", "relabel"),
 }
 _public = lazy_names("headwise", _MODULES)
+# Importing this module registers our attention with transformers.
+wrapt.register_post_import_hook(
+    lambda _: importlib.import_module("headwise.attention.backend"), "transformers.modeling_utils"
+)
 _INSTEAD = {"log_losses": "callbacks=[headwise.GuideCallback()]", "relabel": "headwise.SSACallback"}
 _SUBPACKAGES = "attention data experiments guides heads metrics patterns reports retrieval ssa training".split()
 

@@ -7,6 +7,7 @@ from slow_attention import slow_attention
 from headwise.attention import attention_with_received, received, tiles
 from headwise.attention import received as dense
 from headwise.attention import tiles as loops
+from headwise.attention.dropout import drop
 
 BATCH, HEADS, LENGTH, SIZE = 3, 3, 10, 5
 HUGE = 1 << 40
@@ -121,11 +122,12 @@ def test_either_result_alone_gives_its_gradient(path):
             torch.testing.assert_close(mine, theirs, rtol=1e-12, atol=1e-12)
 
 
-def operation(inputs, *, seed=5, dropout=0.3, after_dropout=False, mask=None, valid=None):
-    """The registered operation itself, whose seed can be chosen: output and received attention."""
-    scale = inputs[0].shape[-1] ** -0.5
-    run = torch.ops.headwise.attention_with_received
-    return run(*inputs, mask, valid, torch.tensor(seed), scale, dropout, after_dropout)[:2]
+def operation(inputs, *, seed=5, dropout=0.3, **options):
+    """The operation with a chosen seed: output and received attention."""
+    query, key, _ = inputs
+    shape = (*query.shape[:3], key.shape[2])
+    dropped = drop(dropout, shape, seed=torch.tensor(seed)) if dropout else None
+    return attention_with_received(*inputs, dropout=dropped, **options)
 
 
 def kept_weights(inputs, **options):
@@ -163,7 +165,8 @@ def test_dropout_follows_the_seed_of_torch(path):
     results = []
     for seed in (1, 1, 2):
         torch.manual_seed(seed)
-        results.append(attention_with_received(*inputs, dropout=0.3)[0])
+        dropped = drop(0.3, (*inputs[0].shape[:3], inputs[1].shape[2]))
+        results.append(attention_with_received(*inputs, dropout=dropped)[0])
     assert torch.equal(results[0], results[1])
     assert not torch.equal(results[0], results[2])
 
@@ -254,7 +257,8 @@ def test_half_precision_is_summed_in_single_precision(path):
 @pytest.mark.parametrize("path", ["two heads a tile", "one slab"], indirect=True)
 def test_torch_finds_nothing_wrong_with_the_operation(path):
     inputs, valid = tensors(batch=3, heads=2), lengths_mask()
-    arguments = (*inputs, valid[:, None, None], valid, torch.tensor(5), 0.4, 0.3, False)
+    dropped = drop(0.3, (*inputs[0].shape[:3], inputs[1].shape[2]))
+    arguments = (*inputs, valid[:, None, None], valid, dropped.rows, dropped.columns, 0.4, 0.3, False)
     torch.library.opcheck(torch.ops.headwise.attention_with_received.default, arguments)
 
 

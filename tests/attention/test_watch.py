@@ -11,6 +11,7 @@ from transformers import BertForSequenceClassification
 import headwise as hw
 from headwise.attention import backend as watch
 from headwise.attention.backend import Call
+from headwise.attention.dropout import drop
 from headwise.attention.maps import attention_with_maps, narrow, pick, valid_positions
 from headwise.attention.passes import LayerPlan, Request
 
@@ -56,7 +57,7 @@ MASKS = {
 }
 
 
-def slow_rest(query, key, value, mask):
+def slow_rest(query, key, value, mask, dropout=None):
     """The other heads, without dropout: [B,Q,m,D]."""
     return (slow_maps(query, key, mask, SCALE) @ value).transpose(1, 2)
 
@@ -68,22 +69,6 @@ def written_out(query, key, value, heads, mask, kept=None, rate=0.0):
     out = (before @ value).clone()
     out[:, heads] = after @ value[:, heads]
     return out.transpose(1, 2), before[:, heads], after
-
-
-@pytest.fixture
-def kept(monkeypatch):
-    """Makes dropout leave what is given."""
-    chosen = []
-
-    def leave(mask):
-        chosen[:] = [mask]
-        return mask
-
-    def bernoulli_(self, probability):
-        return self.copy_(chosen[0])
-
-    monkeypatch.setattr(torch.Tensor, "bernoulli_", bernoulli_)
-    return leave
 
 
 def compare(ours, theirs, inputs):
@@ -112,7 +97,7 @@ def compare(ours, theirs, inputs):
 def test_maps_equal_those_written_out(heads, mask):
     mask = MASKS[mask]()
     query, key, value = inputs = tensors()
-    ours = attention_with_maps(*inputs, heads, mask=mask, scale=SCALE, dropout=0.0, rest=slow_rest)
+    ours = attention_with_maps(*inputs, heads, mask=mask, scale=SCALE, dropout=None, rest=slow_rest)
     assert ours[0].shape == (B, S, H, D)
     assert ours[1].shape == (B, len(heads), S, S)
     assert ours[1] is ours[2]
@@ -120,18 +105,19 @@ def test_maps_equal_those_written_out(heads, mask):
 
 
 @pytest.mark.parametrize("mask", ["window", "of each head"])
-def test_dropout_equals_that_written_out(mask, kept):
+def test_dropout_equals_that_written_out(mask):
     heads, mask = [0, 2, 3], MASKS[mask]()
     query, key, value = inputs = tensors()
-    left = kept(torch.rand(B, len(heads), S, S) < 0.7)
-    ours = attention_with_maps(*inputs, heads, mask=mask, scale=SCALE, dropout=0.3, rest=slow_rest)
+    dropout = drop(0.3, (B, H, S, S))
+    left = dropout.kept()[:, heads]
+    ours = attention_with_maps(*inputs, heads, mask=mask, scale=SCALE, dropout=dropout, rest=slow_rest)
     compare(ours, written_out(query, key, value, heads, mask, left, 0.3), inputs)
 
 
 def test_a_bias_that_is_learned_gets_its_gradient():
     query, key, value = inputs = tensors()
     bias = torch.randn(B, H, S, S, dtype=torch.float64, requires_grad=True)
-    ours = attention_with_maps(*inputs, [0, 2], mask=bias, scale=SCALE, dropout=0.0, rest=slow_rest)
+    ours = attention_with_maps(*inputs, [0, 2], mask=bias, scale=SCALE, dropout=None, rest=slow_rest)
     compare(ours, written_out(query, key, value, [0, 2], bias), [*inputs, bias])
 
 
@@ -139,7 +125,7 @@ def test_half_precision_keeps_its_maps_in_float32():
     heads, mask = [0, 2, 3], padding(6, 3)
     exact = tensors(torch.float32)
     halves = [each.detach().bfloat16().requires_grad_() for each in exact]
-    ours = attention_with_maps(*halves, heads, mask=mask, scale=SCALE, dropout=0.0, rest=slow_rest)
+    ours = attention_with_maps(*halves, heads, mask=mask, scale=SCALE, dropout=None, rest=slow_rest)
     theirs = written_out(*exact, heads, mask)
     assert [each.dtype for each in ours] == [torch.bfloat16, torch.float32, torch.float32]
     for mine, other in zip(ours, theirs, strict=True):
@@ -153,13 +139,13 @@ def test_half_precision_keeps_its_maps_in_float32():
 
 
 @pytest.mark.parametrize("rate", [0.0, 0.3])
-def test_no_map_is_kept_and_of_dropout_only_what_it_left(rate):
-    inputs = tensors()
+def test_neither_maps_nor_dropout_masks_are_kept(rate):
+    inputs, dropout = tensors(), drop(rate, (B, H, S, S)) if rate else None
     saved = []
     with torch.autograd.graph.saved_tensors_hooks(lambda each: saved.append(each) or each, lambda each: each):
-        attention_with_maps(*inputs, range(H), mask=padding(6, 3), scale=SCALE, dropout=rate, rest=slow_rest)
-    maps = [each.dtype for each in saved if each.shape == (B, H, S, S)]
-    assert maps == ([torch.bool] if rate else [])
+        attention_with_maps(*inputs, range(H), mask=padding(6, 3), scale=SCALE, dropout=dropout, rest=slow_rest)
+    assert saved
+    assert not [each.dtype for each in saved if each.shape == (B, H, S, S)]
 
 
 def test_the_rest_goes_without_a_copy_where_heads_are_neighbours():
@@ -196,7 +182,7 @@ def test_a_plan_makes_no_more_maps_than_it_must(requests, mapped, counted, seen,
     assert not LayerPlan(0, [Request.of("map", {1: (0,)})], ()).watched
 
 
-def call(mask=None, dropout=0.0):
+def call(mask=None, dropout=None):
     query, key, value = (each.detach() for each in tensors())
     mask = narrow(mask)
     return Call(query, key, value, mask, valid_positions(mask, len(query)), SCALE, dropout)

@@ -1,20 +1,23 @@
 """Our attention function and mask function, as registered with transformers.
 
 They hold no state: everything they need is on the module that calls them. Layers that are not watched run transformers'
-SDPA function unchanged.
+SDPA function unchanged, unless there is dropout on a CPU: our kernel is faster and smaller there.
 """
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from transformers import AttentionInterface, AttentionMaskInterface
+from transformers import AttentionInterface, AttentionMaskInterface, PreTrainedModel
 from transformers.integrations.sdpa_attention import create_position_bias_mask, repeat_kv, sdpa_attention_forward
 from transformers.masking_utils import bidirectional_mask_function, sdpa_mask
 
+from headwise.attention.dropout import Dropout, drop
 from headwise.attention.maps import attention_with_maps, narrow, valid_positions, without
 from headwise.attention.passes import LayerPlan, Pass, Seen
 from headwise.attention.received import attention_with_received
@@ -26,6 +29,7 @@ WITHOUT_HEADS = "headwise_without_heads"
 SITE = "_headwise_site"
 # Maps of so many bytes at a time are computed and digested: they stay in the caches of a processor.
 PART_BYTES = 1 << 21
+_UNWATCHED = LayerPlan(0, (), ())
 
 
 @dataclass(frozen=True)
@@ -42,7 +46,7 @@ class Call:
     valid: Tensor | None
     """[B,Q] which positions are tokens; None if all are."""
     scale: float
-    dropout: float
+    dropout: Dropout | None
     biased: bool = False
     """Whether the mask holds a learned bias."""
 
@@ -58,13 +62,15 @@ def watch(call: Call, plan: LayerPlan) -> tuple[Tensor, Seen]:
         return out, Seen(call.valid, rest=tuple(range(count)), counted=received)
     counted: Tensor | None = None
 
-    def rest(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> Tensor:
+    def rest(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, dropout: Dropout | None) -> Tensor:
         nonlocal counted
-        if plan.counted:
-            out, counted = attention_with_received(query, key, value, mask=mask, **options)
+        if plan.counted or dropout is not None:
+            parts = {**options, "dropout": dropout}
+            out, received = attention_with_received(query, key, value, mask=mask, **parts)
+            counted = received if plan.counted else None
             return out
         return torch.nn.functional.scaled_dot_product_attention(
-            query, key, value, attn_mask=mask, dropout_p=call.dropout, scale=call.scale
+            query, key, value, attn_mask=mask, scale=call.scale
         ).transpose(1, 2)
 
     out, before, after = attention_with_maps(
@@ -85,7 +91,10 @@ def digest_in_parts(call: Call, plan: LayerPlan, layer: int, current: Pass) -> T
     outs = []
     for start in range(0, batch, step):
         rows = slice(start, min(start + step, batch))
-        part = call if step >= batch else replace(call, **{name: each[rows] for name, each in by_example.items()})
+        part = call
+        if step < batch:
+            dropout = None if call.dropout is None else call.dropout.examples(rows)
+            part = replace(call, dropout=dropout, **{name: each[rows] for name, each in by_example.items()})
         out, seen = watch(part, plan)
         current.take(layer, seen, rows)
         outs.append(out)
@@ -98,6 +107,25 @@ def register() -> None:
     # Without a mask function of the same name transformers would silently pass no mask at all.
     AttentionMaskInterface.register(NAME, mask_of)
     AttentionInterface.register(WITHOUT_HEADS, attend_without_heads)
+    if PreTrainedModel.get_correct_attn_implementation.__name__ != _check_support.__name__:
+        _their_check.append(PreTrainedModel.get_correct_attn_implementation)
+        PreTrainedModel.get_correct_attn_implementation = _check_support  # type: ignore[method-assign]
+
+
+_their_check: list[Callable[..., str]] = []
+
+
+def _check_support(self: PreTrainedModel, requested_attention: str | None, *args: Any, **kwargs: Any) -> str:
+    """Transformers silently ignores our attention in models that compute their own: refuse those instead."""
+    classes = [each for each in type(self).__mro__ if issubclass(each, PreTrainedModel)][:-1]
+    files = [sys.modules.get(each.__module__) for each in classes]
+    custom = any(hasattr(file, "ALL_ATTENTION_FUNCTIONS") for file in files) or bool(self.config.sub_configs)
+    if requested_attention == NAME and not custom:
+        raise UnsupportedModelError(
+            f"attn_implementation={NAME!r}: {type(self).__name__} computes its attention itself and ignores custom "
+            "attention: leave attn_implementation out, or use another encoder, such as BERT."
+        )
+    return _their_check[0](self, requested_attention, *args, **kwargs)
 
 
 def mask_of(batch_size: int, q_length: int, kv_length: int, **options: Any) -> Tensor | None:
@@ -135,39 +163,49 @@ def attend(
     """
     if query.shape[1] == 0:
         return attend_without_heads(module, query, key, value)
+    if kwargs.get("is_causal") or getattr(module, "is_causal", False):
+        raise UnsupportedModelError(
+            f"{type(module).__name__} is causal; headwise works on encoders, whose tokens see each other both ways: "
+            "use attn_implementation='sdpa'."
+        )
     site = getattr(module, SITE, None)
-    step = None if site is None else site.begin()
-    plan = None if step is None else step[0].plans[step[1]]
-    if plan is None or not plan.seen:
+    current, layer = (None if site is None else site.begin()) or (None, 0)
+    plan = _UNWATCHED if current is None else current.plans[layer]
+    dropped = None
+    # Elsewhere torch's own kernels are faster; there only runs that share their dropout use ours.
+    if dropout > 0 and (query.device.type == "cpu" or plan.seen or (current is not None and current.seed is not None)):
+        shape = (*query.shape[:3], key.shape[2])
+        known = {} if current is None else current.dropout_of(layer, query.shape[0])
+        dropped = drop(dropout, shape, device=query.device, **known)
+    ours = plan.seen or dropped is not None
+    if not ours:
         # Without a mask transformers takes a module that does not say (Splinter's) for causal, and encoders are not.
-        options = {"is_causal": getattr(module, "is_causal", False), **kwargs}
+        options = {**kwargs, "is_causal": False}
         out: Tensor = sdpa_attention_forward(
             module, query, key, value, attention_mask, dropout=dropout, scaling=scaling, **options
         )[0]
-    if step is None or plan is None:
-        return out, None
-    current, layer = step
+        if current is None or not plan.watched:
+            return (out if current is None else current.apply_gates(layer, out)), None
+    groups = getattr(module, "num_key_value_groups", 1)
+    mask, scale = narrow(attention_mask), query.shape[-1] ** -0.5 if scaling is None else scaling
+    valid = valid_positions(mask, query.shape[0])
+    call = Call(query, repeat_kv(key, groups), repeat_kv(value, groups), mask, valid, scale, dropped)
+    bias = kwargs.get("position_bias")
+    if ours and bias is not None:  # learned: it needs a gradient, which only explicit maps give
+        call = replace(call, mask=create_position_bias_mask(bias, mask, False, query, key), biased=True)
+    if current is None:
+        return watch(call, plan)[0], None
     if plan.watched:
-        if kwargs.get("is_causal") or getattr(module, "is_causal", False):
-            raise UnsupportedModelError(
-                f"{type(module).__name__} is causal; headwise watches encoders, whose tokens see each other both ways."
-            )
         current.check_heads(layer, query.shape[1])
-        groups = getattr(module, "num_key_value_groups", 1)
-        mask, scale = narrow(attention_mask), query.shape[-1] ** -0.5 if scaling is None else scaling
-        valid = valid_positions(mask, query.shape[0])
-        call = Call(query, repeat_kv(key, groups), repeat_kv(value, groups), mask, valid, scale, dropout)
-        if current.valid is None and valid is not None:
-            current.valid = valid
-        seen = None
-        if plan.seen:
-            bias = kwargs.get("position_bias")
-            if bias is not None:  # learned: it needs a gradient, which only explicit maps give
-                bias_mask = create_position_bias_mask(bias, mask, False, query, key)
-                call = replace(call, mask=bias_mask, biased=True)
-            if plan.digested:
-                out = digest_in_parts(call, plan, layer, current)
-            else:
-                out, seen = watch(call, plan)
+        current.valid = valid if current.valid is None else current.valid
+    seen = None
+    if plan.digested:
+        out = digest_in_parts(call, plan, layer, current)
+    elif ours:
+        out, seen = watch(call, plan)
+    if plan.watched:
         current.take(layer, seen, value=call.value, output=out.transpose(1, 2))
     return current.apply_gates(layer, out), None
+
+
+register()

@@ -6,15 +6,18 @@ Shapes: B batch, H heads, n of them chosen, Q queries, K keys, D head size.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
+if TYPE_CHECKING:
+    from headwise.attention.dropout import Dropout
+
 # Some models hide keys by adding the lowest number of their type, others by adding -10000; exp(-745) is zero already.
 LOWEST_SEEN = -5000.0
-# Attention of the other heads: (query, key, value, mask) -> out [B,Q,m,D].
-Rest = Callable[[Tensor, Tensor, Tensor, Tensor | None], Tensor]
+# Attention of the other heads: (query, key, value, mask, dropout) -> out [B,Q,m,D].
+Rest = Callable[[Tensor, Tensor, Tensor, Tensor | None, "Dropout | None"], Tensor]
 
 
 def additive(mask: Tensor, dtype: torch.dtype) -> Tensor:
@@ -75,7 +78,7 @@ def attention_with_maps(
     *,
     mask: Tensor | None,
     scale: float,
-    dropout: float,
+    dropout: Dropout | None,
     rest: Rest,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Attention of all heads, and the maps of the chosen ones; `rest` computes the others.
@@ -84,13 +87,14 @@ def attention_with_maps(
         out [B,Q,H,D], and the maps of `heads`, [B,n,Q,K], before and after dropout (the same tensor if there is none).
     """
 
-    def of(those: Sequence[int]) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
+    def of(those: Sequence[int]) -> tuple[Tensor, Tensor, Tensor, Tensor | None, Dropout | None]:
         shared = mask is None or mask.shape[1] == 1
         part = mask if mask is None or shared else pick(mask, those)
-        return pick(query, those), pick(key, those), pick(value, those), part
+        dropped = None if dropout is None else dropout.heads(those)
+        return pick(query, those), pick(key, those), pick(value, those), part, dropped
 
     others = without(heads, query.shape[1])
-    seen, before, after = _explicit(*of(heads), scale, dropout)
+    seen, before, after = _explicit(*of(heads), scale)
     seen = seen.transpose(1, 2)
     if not others:
         return seen.contiguous(), before, after
@@ -102,7 +106,7 @@ def attention_with_maps(
 
 
 def _explicit(
-    query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, scale: float, dropout: float
+    query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, dropout: Dropout | None, scale: float
 ) -> tuple[Tensor, Tensor, Tensor]:
     """The steps of transformers' eager attention in the same order, so that the results are the same bits."""
     bias = blind = None
@@ -115,9 +119,9 @@ def _explicit(
         scores = torch.matmul(query, key.transpose(2, 3)) * scale + bias
         before = torch.softmax(scores, -1, dtype=torch.promote_types(query.dtype, torch.float32))
         before = before if blind is None else before.masked_fill(blind, 0.0)
-        after = torch.nn.functional.dropout(before, dropout) if dropout > 0 else before
+        after = before if dropout is None else _dropped(before, dropout)
         return torch.matmul(after.to(value.dtype), value), before, after
-    if dropout == 0 and not torch.is_grad_enabled():
+    if dropout is None and not torch.is_grad_enabled():
         before = _weights(query, key, bias, blind, scale)
         return torch.matmul(before.to(value.dtype), value), before, before
     out, before, after = _Explicit.apply(query, key, value, bias, blind, scale, dropout)  # type: ignore[no-untyped-call]
@@ -125,7 +129,7 @@ def _explicit(
 
 
 class _Explicit(torch.autograd.Function):
-    """Stores no map for the backward pass, which computes it again, and of dropout only which weights it left.
+    """Stores neither maps nor dropout masks for the backward pass, which computes them again.
 
     The reader of the map keeps it, or its gradient: guides of all layers have their gradients ready before the first
     layer needs its map. A second copy here would double the memory of maps; computing it again costs little.
@@ -140,33 +144,33 @@ class _Explicit(torch.autograd.Function):
         bias: Tensor | None,
         blind: Tensor | None,
         scale: float,
-        dropout: float,
+        dropout: Dropout | None,
     ) -> tuple[Tensor, Tensor, Tensor | None]:
         before = _weights(query, key, bias, blind, scale)
-        kept = torch.empty_like(before, dtype=torch.bool).bernoulli_(1 - dropout) if dropout > 0 else None
-        after = before if kept is None else _dropped(before, kept, dropout)
-        ctx.save_for_backward(query, key, value, bias, blind, kept)
+        after = before if dropout is None else _dropped(before, dropout)
+        ctx.save_for_backward(query, key, value, bias, blind)
         ctx.scale, ctx.dropout, device = scale, dropout, query.device.type
         ctx.autocast = {"enabled": torch.is_autocast_enabled(device), "dtype": torch.get_autocast_dtype(device)}
         ctx.set_materialize_grads(False)
-        return torch.matmul(after.to(value.dtype), value), before, None if kept is None else after
+        return torch.matmul(after.to(value.dtype), value), before, None if dropout is None else after
 
     @staticmethod
     def backward(
         ctx: Any, out_gradient: Tensor | None, before_gradient: Tensor | None, after_gradient: Tensor | None
     ) -> tuple[Tensor | None, ...]:
-        query, key, value, bias, blind, kept = ctx.saved_tensors
+        query, key, value, bias, blind = ctx.saved_tensors
+        kept = None if ctx.dropout is None else ctx.dropout.kept()
         with torch.autocast(query.device.type, **ctx.autocast):
             before = _weights(query, key, bias, blind, ctx.scale)
         gradient, value_gradient = after_gradient, None
         if out_gradient is not None:
-            after = before if kept is None else _dropped(before, kept, ctx.dropout)
+            after = before if kept is None else _dropped(before, ctx.dropout, kept)
             value_gradient = torch.matmul(after.transpose(2, 3).to(out_gradient.dtype), out_gradient)
             del after
             through_out = torch.matmul(out_gradient, value.transpose(2, 3)).to(before.dtype)
             gradient = through_out if gradient is None else through_out.add_(gradient)
         if gradient is not None and kept is not None:
-            gradient = _dropped(gradient, kept, ctx.dropout)
+            gradient = _dropped(gradient, ctx.dropout, kept)
         if before_gradient is not None:
             gradient = before_gradient if gradient is None else gradient.add_(before_gradient)
         if gradient is None:
@@ -187,5 +191,5 @@ def _weights(query: Tensor, key: Tensor, bias: Tensor | None, blind: Tensor | No
     return weights if blind is None else weights.masked_fill_(blind, 0.0)
 
 
-def _dropped(weights: Tensor, kept: Tensor, dropout: float) -> Tensor:
-    return torch.mul(weights, kept).mul_(1 / (1 - dropout))
+def _dropped(weights: Tensor, dropout: Dropout, kept: Tensor | None = None) -> Tensor:
+    return torch.mul(weights, dropout.kept() if kept is None else kept).mul_(1 / (1 - dropout.rate))

@@ -12,6 +12,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
+from headwise.attention.dropout import example_numbers
 from headwise.attention.maps import pick
 from headwise.errors import InputError, StateError, UnsupportedModelError
 
@@ -128,6 +129,13 @@ class Customer:
         """What to multiply the heads' outputs with in the coming pass."""
         return {}
 
+    def seed(self) -> Tensor | None:
+        """Of attention dropout in the coming pass of a model that trains; None to leave it to torch's generator.
+
+        With it, what is dropped of an example depends on its tokens and not on the batch that it is in.
+        """
+        return None
+
     def after(self, seen: list[dict[int, Tensor]], valid: Tensor, inputs: Inputs, output: Any) -> Any:
         """Called after a pass with what was seen (one mapping from layer to tensor per request); returns the output."""
         return output
@@ -233,6 +241,10 @@ class Pass:
             for layer, those in enumerate(left)
         ]
         self.results: list[dict[int, Tensor]] = [{} for _ in requests]
+        self.seed: Tensor | None = None
+        """Of attention dropout in this step, if it is given from outside; see `Customer.seed`."""
+        self._examples: Tensor | None = None
+        self._first: Tensor | None = None
         self.shape = (0, 0)
         """Examples and positions of the batch, from what was seen."""
         self.valid: Tensor | None = None
@@ -270,6 +282,22 @@ class Pass:
             if self.open:
                 self.results[number][layer] = kept
                 self.shape = len(kept), positions
+
+    def seed_dropout(self, seed: Tensor, inputs: Inputs) -> None:
+        """Decide the attention dropout of this pass by a seed and the tokens of each example."""
+        self.seed, ids, mask = seed, inputs.input_ids, inputs.attention_mask
+        if ids is not None:  # several choices per example count as examples
+            valid = None if mask is None or mask.shape != ids.shape else (mask != 0).flatten(0, -2)
+            self._examples, self._first = example_numbers(ids.flatten(0, -2), valid)
+
+    def dropout_of(self, layer: int, batch: int) -> dict[str, Tensor | None]:
+        """What decides the dropout of a layer instead of torch's generator, if anything does."""
+        if self.seed is None:
+            return {}
+        known: dict[str, Tensor | None] = {"seed": self.seed + layer}
+        if self._examples is not None and len(self._examples) == batch:
+            known |= {"examples": self._examples, "first": self._first}
+        return known
 
     def check_heads(self, layer: int, count: int) -> None:
         """Compare the number of heads of a layer with the expected one."""

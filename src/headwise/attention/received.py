@@ -2,7 +2,7 @@
 
     received_k = sum over valid q of A_qk
 
-Saved for the backward pass: query, key, value and one number per query row. Not saved: the map, the dropout mask.
+Saved for the backward pass: query, key, value and two numbers per query row. Not saved: the map, the dropout mask.
 It is a registered torch operation, so torch.compile, autocast and gradient checkpointing treat it like a built-in one.
 Large CPU batches are computed in tiles, everything else in slabs of whole examples by ordinary tensor operations.
 """
@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from headwise.attention import tiles
+from headwise.attention.dropout import Dropout
 from headwise.attention.maps import additive, blind_rows
 from headwise.attention.tiles import Problem
 
@@ -32,7 +33,7 @@ def attention_with_received(
     mask: Tensor | None = None,
     valid: Tensor | None = None,
     scale: float | None = None,
-    dropout: float = 0.0,
+    dropout: Dropout | None = None,
     after_dropout: bool = False,
 ) -> tuple[Tensor, Tensor]:
     """Scaled dot-product attention that also returns how much attention each key received.
@@ -44,15 +45,15 @@ def attention_with_received(
         mask: None, boolean (True = may be seen) or additive, [B or 1, H or 1, Q or 1, K].
         valid: [B,Q] which queries count in `received`; None for all.
         scale: factor on the scores, by default 1 / sqrt(D).
-        dropout: rate at which attention weights are dropped.
+        dropout: which attention weights are dropped; none by default.
         after_dropout: whether `received` sums the weights before (default) or after dropout.
 
     Returns:
         out [B,Q,H,D] and received [B,H,K] (float32 for half-precision inputs).
     """
     scale = query.shape[-1] ** -0.5 if scale is None else scale
-    seed = torch.randint(2**62, ()) if dropout > 0 else torch.zeros((), dtype=torch.int64)
-    out, received, _ = _operation(query, key, value, mask, valid, seed, scale, dropout, after_dropout)
+    rate, rows, columns = (0.0, None, None) if dropout is None else (dropout.rate, dropout.rows, dropout.columns)
+    out, received, _ = _operation(query, key, value, mask, valid, rows, columns, scale, rate, after_dropout)
     return out, received
 
 
@@ -73,7 +74,7 @@ def _forward_in_slabs(problem: Problem) -> tuple[Tensor, Tensor, Tensor]:
         if mask is not None:  # infinite for a row that sees nothing, so that its attention is zero, as in SDPA
             lse[slab] = lse[slab].masked_fill_(blind_rows(mask), torch.inf)
         attention = scores.sub_(lse[slab].unsqueeze(-1)).exp_()
-        mixed = attention if problem.dropout == 0 else attention * _keep(attention, problem, slab)
+        mixed = attention if problem.dropout is None else attention * _factors(attention, problem.dropout, slab)
         votes = mixed if problem.after_dropout else attention
         if problem.valid is not None:
             votes = votes * problem.valid[slab, None, :, None]
@@ -95,10 +96,10 @@ def _backward_in_slabs(
         if problem.valid is not None:
             votes = votes * problem.valid[slab, None, :, None]
         change = torch.matmul(slope, value[slab].to(compute).transpose(2, 3))
-        if problem.dropout > 0:
-            kept = _keep(attention, problem, slab)
-            change = (change + votes) * kept if problem.after_dropout else change * kept + votes
-            mixed = attention * kept
+        if problem.dropout is not None:
+            factors = _factors(attention, problem.dropout, slab)
+            change = (change + votes) * factors if problem.after_dropout else change * factors + votes
+            mixed = attention * factors
         else:
             change, mixed = change + votes, attention
         to_value[slab] = torch.matmul(mixed.transpose(2, 3), slope).transpose(1, 2)
@@ -124,10 +125,13 @@ def _slabs(problem: Problem) -> Iterator[tuple[slice, Tensor, Tensor | None]]:
         yield slab, scores, mask
 
 
-def _keep(like: Tensor, problem: Problem, slab: slice) -> Tensor:
-    """Zero where a weight is dropped, else 1 / (1 - dropout); the same for the same seed, so never stored."""
-    generator = torch.Generator(device=like.device).manual_seed(problem.seed + slab.start)
-    return torch.empty_like(like).bernoulli_(1 - problem.dropout, generator=generator).div_(1 - problem.dropout)
+def _factors(like: Tensor, dropout: Dropout, slab: slice) -> Tensor:
+    """Zero where a weight is dropped, else 1 / (1 - rate)."""
+    return dropout.examples(slab).kept(like.dtype).mul_(1 / (1 - dropout.rate))
+
+
+def _dropout(rate: float, rows: Tensor | None, columns: Tensor | None) -> Dropout | None:
+    return None if rows is None or columns is None else Dropout(rate, rows, columns)
 
 
 @torch.library.custom_op("headwise::attention_with_received", mutates_args=())
@@ -137,19 +141,21 @@ def _operation(
     value: Tensor,
     mask: Tensor | None,
     valid: Tensor | None,
-    seed: Tensor,
+    rows: Tensor | None,
+    columns: Tensor | None,
     scale: float,
-    dropout: float,
+    rate: float,
     after_dropout: bool,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    problem = Problem(query, key, value, mask, valid, scale, dropout, int(seed), after_dropout)
+    dropout = _dropout(rate, rows, columns)
+    problem = Problem(query, key, value, mask, valid, scale, dropout, after_dropout)
     forward = tiles.forward if _in_tiles(query, key) else _forward_in_slabs
     with torch.autocast(query.device.type, enabled=False):
         return forward(problem)
 
 
 @_operation.register_fake
-def _(query, key, value, mask, valid, seed, scale, dropout, after_dropout):  # type: ignore[no-untyped-def]
+def _(query, key, value, mask, valid, rows, columns, scale, rate, after_dropout):  # type: ignore[no-untyped-def]
     batch, heads, queries, _ = query.shape
     compute = torch.promote_types(query.dtype, torch.float32)
     return (
@@ -169,27 +175,29 @@ def _operation_backward(
     value: Tensor,
     mask: Tensor | None,
     valid: Tensor | None,
-    seed: Tensor,
+    rows: Tensor | None,
+    columns: Tensor | None,
     scale: float,
-    dropout: float,
+    rate: float,
     after_dropout: bool,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    problem = Problem(query, key, value, mask, valid, scale, dropout, int(seed), after_dropout)
+    dropout = _dropout(rate, rows, columns)
+    problem = Problem(query, key, value, mask, valid, scale, dropout, after_dropout)
     with torch.autocast(query.device.type, enabled=False):
         backward = tiles.backward if _in_tiles(query, key) else _backward_in_slabs
         return backward(problem, out_gradient, received_gradient, lse)
 
 
 @_operation_backward.register_fake
-def _(out_gradient, received_gradient, lse, query, key, value, mask, valid, seed, scale, dropout, after_dropout):  # type: ignore[no-untyped-def]
+def _(out_gradient, received_gradient, lse, query, key, value, mask, valid, rows, columns, scale, rate, after_dropout):  # type: ignore[no-untyped-def]
     return tuple(source.new_empty(source.transpose(1, 2).shape) for source in (query, key, value))
 
 
 def _setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor, Tensor]) -> None:
-    query, key, value, mask, valid, seed, scale, dropout, after_dropout = inputs
+    query, key, value, mask, valid, rows, columns, scale, rate, after_dropout = inputs
     _, received, lse = output
-    ctx.save_for_backward(query, key, value, mask, valid, seed, lse)
-    ctx.options = (scale, dropout, after_dropout)
+    ctx.save_for_backward(query, key, value, mask, valid, rows, columns, lse)
+    ctx.options = (scale, rate, after_dropout)
     ctx.received_shape = received.shape
     ctx.mark_non_differentiable(lse)
     ctx.set_materialize_grads(False)
@@ -198,16 +206,16 @@ def _setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tens
 def _backward(
     ctx: Any, out_gradient: Tensor | None, received_gradient: Tensor | None, _: Tensor | None
 ) -> tuple[Tensor | None, ...]:
-    query, key, value, mask, valid, seed, lse = ctx.saved_tensors
+    query, key, value, mask, valid, rows, columns, lse = ctx.saved_tensors
     batch, heads, queries, _size = query.shape
     if out_gradient is None:
         out_gradient = query.new_zeros(batch, queries, heads, value.shape[3])
     if received_gradient is None:
         received_gradient = lse.new_zeros(ctx.received_shape)
     gradients = _operation_backward(
-        out_gradient, received_gradient, lse, query, key, value, mask, valid, seed, *ctx.options
+        out_gradient, received_gradient, lse, query, key, value, mask, valid, rows, columns, *ctx.options
     )
-    return (*(gradient.transpose(1, 2) for gradient in gradients), None, None, None, None, None, None)
+    return (*(gradient.transpose(1, 2) for gradient in gradients), *(None,) * 7)
 
 
 _operation.register_autograd(_backward, setup_context=_setup_context)

@@ -15,11 +15,12 @@ from collections.abc import Callable, Mapping
 from typing import Any, TypeVar, cast
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.utils.weak import WeakTensorKeyDictionary
 from transformers import PreTrainedModel
 
-from headwise.attention.backend import NAME, SITE, register
+from headwise.attention.backend import NAME, SITE
+from headwise.attention.dropout import step_seed
 from headwise.attention.eager import EAGER_MODULES, EagerHooks, warn_user
 from headwise.attention.families import attention_modules, encoder_of, family_of
 from headwise.attention.passes import Customer, Inputs, Order, Pass
@@ -201,7 +202,7 @@ class Seam:
         idle: list[Customer] = []
         for customer in self.customers:
             requests, gates = customer.requests(), customer.gates()
-            if requests or gates:
+            if requests or gates or (self.model.training and customer.seed() is not None):
                 asked.append((customer, requests, gates))
             else:
                 idle.append(customer)
@@ -226,6 +227,10 @@ class Seam:
         requests = [request for _, requests, _ in asked for request in requests]
         current = Pass(requests, [gates for _, _, gates in asked], self.family.left, self.family.heads)
         current.valid = valid
+        seeds = [customer.seed() for customer, _, _ in asked] if self.model.training else []
+        for seed in seeds:
+            if seed is not None:
+                current.seed_dropout(seed, inputs)
         return current
 
     @untraced
@@ -263,7 +268,6 @@ class Seam:
                 "use the same object for both."
             )
         if self.family.route == "fused":
-            register()
             # Private configs that name our attention: other models may share the config object. A model has one as a
             # rule; a classifier put on another model's encoder has two.
             private: dict[int, Any] = {}
@@ -313,6 +317,29 @@ class Seam:
         # else another library wrapped our forward: ours stays inside and passes everything through
         model.__dict__.pop(_ATTRIBUTE, None)
         self.passes, self.latest = {}, None
+
+
+class SeededDropout(Customer):
+    """Decides the attention dropout of a model by a seed, the step and the tokens of each example.
+
+    So an example loses the same weights in every run with this seed, guided or not, however batches are split among
+    accumulation steps and processes. Without it torch's generator decides, once per layer and batch. Only while a model
+    trains, and only on the fused route: other models drop weights themselves.
+    """
+
+    def __init__(self, model: nn.Module, seed: int) -> None:
+        """Attach to a model. The owner counts `step` up."""
+        self.step = 0
+        self._seed, self._seam = seed, Seam.of(model)
+        self._seam.enter(self)
+
+    def seed(self) -> Tensor:
+        """Of this step."""
+        return step_seed(self._seed, self.step)
+
+    def remove(self) -> None:
+        """Detach."""
+        self._seam.leave(self)
 
 
 @functools.lru_cache(maxsize=64)

@@ -23,6 +23,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 from transformers.modeling_outputs import BaseModelOutputWithPastAndCrossAttentions as Output
 
+from headwise.attention.backend import NAME
 from headwise.attention.families import head_weights
 from headwise.attention.seam import Seam
 from headwise.errors import UnsupportedModelError
@@ -30,7 +31,7 @@ from headwise.errors import UnsupportedModelError
 # Their layers are `attention.self` (query, key, value), `attention.output` (dense, LayerNorm), `feed_forward_chunk`.
 FAMILIES = ("bert", "roberta", "xlm-roberta", "camembert", "electra", "ernie")
 # Kinds of attention whose mask torch's attention function takes as it is.
-_KERNELS = ("sdpa", "eager")
+_KERNELS = ("sdpa", "eager", NAME)
 _THEIRS = "transformers.models."
 
 

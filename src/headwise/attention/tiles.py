@@ -26,22 +26,9 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from headwise.attention.dropout import Dropout, keep, lowest_kept
 from headwise.attention.maps import additive, blind_rows
 from headwise.attention.workers import run_pieces
-
-
-def keep_mask(result: Tensor, rate: float, seed: int, generator: torch.Generator) -> Tensor:
-    """Fill with 0 where an attention weight is dropped and 1 where it is kept; the same for the same seed.
-
-    Sixteen random bits decide each number, several times faster than `bernoulli_` here; `rate` is a multiple of 2^-16.
-    """
-    generator.manual_seed(seed)
-    count = result.numel()
-    bits = torch.empty((count + 3) // 4, dtype=torch.int64)
-    bits.random_(-9223372036854775807, 9223372036854775807, generator=generator)
-    lowest_kept = int(rate * 65536) - 32768
-    torch.ge(torch.view_copy(bits, dtype=torch.int16)[:count], lowest_kept, out=result.view(count))
-    return result
 
 
 def forward_piece(
@@ -58,26 +45,28 @@ def forward_piece(
     step: int,
     rows: int,
     rate: float,
-    seed: int,
     after_dropout: bool,
-    generator: torch.Generator,
+    drop_rows: Tensor,
+    drop_columns: Tensor,
+    lowest: int,
 ) -> None:
     """Attention of some heads of one example; the mathematics is in the docstring of this module.
 
     Inputs: query [n,Q,D], key and value [n,K,D]; valid [Q,1] is one where a query counts in `received`, else zero;
     bias [1 or n, 1 or Q, K] is added to the scores; blind [1 or n, Q, 1] is true where a query sees no key.
     Outputs: out [Q,n,D] and lse [n,Q] are written, received [n,K] is added to.
-    A tile has `step` heads and `rows` query rows. `seed` gives the dropout mask of the first tile; the others count up.
-    The generator must be created outside, or TorchScript would fold it into one that all threads share.
+    A tile has `step` heads and `rows` query rows. drop_rows [n,Q,1] and drop_columns [K] are the keys of dropout, and
+    hashes below `lowest` are dropped; unused at rate 0.
     """
     heads, queries, keys = query.shape[0], query.shape[1], key.shape[1]
     dtype = lse.dtype
     query, key, value = query.to(dtype), key.to(dtype).transpose(1, 2), value.to(dtype)
     product = torch.empty(heads, queries, value.shape[2], dtype=dtype)
     buffer = torch.empty(step * rows * keys, dtype=dtype)
-    keep_buffer = torch.empty(step * rows * keys if rate > 0 else 0, dtype=dtype)
+    kept_size = step * rows * keys if rate > 0 else 0
+    keep_buffer = torch.empty(kept_size, dtype=dtype)
+    bit_buffers = torch.empty(2, kept_size, dtype=torch.int32)
     factor = 1 / (1 - rate)
-    tile_number = 0
     for first in range(0, heads, step):
         last = min(heads, first + step)
         for top in range(0, queries, rows):
@@ -100,14 +89,15 @@ def forward_piece(
             if rate > 0:
                 if not after_dropout:
                     received[first:last] += torch.bmm(votes, tile).squeeze(1)
-                tile.mul_(keep_mask(keep_buffer[:size].view_as(tile), rate, seed + tile_number, generator))
+                bits, spare = bit_buffers[0, :size].view_as(tile), bit_buffers[1, :size].view_as(tile)
+                row_keys = drop_rows[first:last, top:bottom]
+                tile.mul_(keep(keep_buffer[:size].view_as(tile), row_keys, drop_columns, lowest, bits, spare))
                 total = total / factor
                 if after_dropout:
                     received[first:last] += torch.bmm(votes, tile).squeeze(1).mul_(factor)
             else:
                 received[first:last] += torch.bmm(votes, tile).squeeze(1)
             torch.div(torch.bmm(tile, value[first:last]), total, out=product[first:last, top:bottom])
-            tile_number += 1
     out.copy_(product.transpose(0, 1))
 
 
@@ -127,9 +117,10 @@ def backward_piece(
     step: int,
     rows: int,
     rate: float,
-    seed: int,
     after_dropout: bool,
-    generator: torch.Generator,
+    drop_rows: Tensor,
+    drop_columns: Tensor,
+    lowest: int,
 ) -> None:
     """Gradients of `forward_piece`, whose arguments of the same names these are; lse [n,Q] is from the forward pass.
 
@@ -152,8 +143,9 @@ def backward_piece(
     to_key = torch.empty(heads, keys, size_query, dtype=dtype)
     to_value = torch.empty(heads, keys, size_value, dtype=dtype)
     buffers = torch.empty(2, step * rows * keys, dtype=dtype)
-    drop_buffers = torch.empty(2, step * rows * keys if rate > 0 else 0, dtype=dtype)
-    tile_number = 0
+    kept_size = step * rows * keys if rate > 0 else 0
+    drop_buffers = torch.empty(2, kept_size, dtype=dtype)
+    bit_buffers = torch.empty(2, kept_size, dtype=torch.int32)
     for first in range(0, heads, step):
         last = min(heads, first + step)
         for top in range(0, queries, rows):
@@ -172,14 +164,16 @@ def backward_piece(
             attention.exp_()
             mixed = attention
             if rate > 0:
-                keep = keep_mask(drop_buffers[0, :size].view_as(attention), rate, seed + tile_number, generator)
-                mixed = torch.mul(attention, keep, out=drop_buffers[1, :size].view_as(attention))
+                bits, spare = bit_buffers[0, :size].view_as(attention), bit_buffers[1, :size].view_as(attention)
+                row_keys = drop_rows[first:last, top:bottom]
+                kept = keep(drop_buffers[0, :size].view_as(attention), row_keys, drop_columns, lowest, bits, spare)
+                mixed = torch.mul(attention, kept, out=drop_buffers[1, :size].view_as(attention))
                 if after_dropout:
                     torch.bmm(slope_and_votes[first:last, top:bottom], value_columns[first:last], out=change)
-                    change.mul_(keep)
+                    change.mul_(kept)
                 else:
                     torch.bmm(slope[first:last, top:bottom], value_columns[first:last, :-1], out=change)
-                    change.mul_(keep)
+                    change.mul_(kept)
                     change.addcmul_(votes[first:last, top:bottom], value_columns[first:last, -1:])
             else:
                 torch.bmm(slope_and_votes[first:last, top:bottom], value_columns[first:last], out=change)
@@ -191,7 +185,6 @@ def backward_piece(
             left = change.transpose(1, 2)
             right = queries_and_lse[first:last, top:bottom, :size_query]
             torch.baddbmm(target, left, right, beta=beta, alpha=1, out=target)
-            tile_number += 1
     query_gradient.copy_(to_query.mul_(scale).transpose(0, 1))
     key_gradient.copy_(to_key.transpose(0, 1))
     value_gradient.copy_(to_value.transpose(0, 1))
@@ -234,8 +227,7 @@ class Problem:
     mask: Tensor | None  # boolean (True = may be seen) or additive, [B or 1, H or 1, Q or 1, K]
     valid: Tensor | None  # [B,Q] which queries count in `received`; None for all
     scale: float
-    dropout: float
-    seed: int
+    dropout: Dropout | None
     after_dropout: bool
 
     @property
@@ -286,8 +278,7 @@ PieceTensors = Callable[[int, slice, slice, Tensor | None], tuple[Tensor | None,
 def run_tiled(problem: Problem, seen: Visibility, loop: Callable[..., None], tensors: PieceTensors) -> None:
     """Call `loop` for every piece of a problem: some heads of one example.
 
-    A piece is a whole example if there are enough of them, else a group of heads that whole tiles fill. The shape of a
-    tile never depends on the number of threads, so neither does dropout.
+    A piece is a whole example if there are enough of them, else a group of heads that whole tiles fill.
     """
     query, key, value = problem.query, problem.key, problem.value
     batch, heads, queries, _ = query.shape
@@ -297,9 +288,8 @@ def run_tiled(problem: Problem, seen: Visibility, loop: Callable[..., None], ten
     step = max(1, min(heads, TILE_BYTES // (rows * row_bytes)))  # heads of a tile
     groups = min(-(-heads // step), -(-PIECES_PER_THREAD * torch.get_num_threads() // batch))
     size = step * -(-heads // (step * max(1, groups)))
-    tiles_of_group = -(-queries // rows)
-    tiles_of_example = -(-heads // step) * tiles_of_group
-    rate = min(round(problem.dropout * 65536), 65535) / 65536
+    dropout, nothing = problem.dropout, torch.empty(0, dtype=torch.int32)
+    rate = 0.0 if dropout is None else dropout.rate
 
     def work(piece: tuple[int, slice]) -> None:
         example, group = piece
@@ -319,9 +309,10 @@ def run_tiled(problem: Problem, seen: Visibility, loop: Callable[..., None], ten
             step,
             rows,
             rate,
-            problem.seed + example * tiles_of_example + group.start // step * tiles_of_group,
             problem.after_dropout,
-            torch.Generator(),
+            nothing if dropout is None else dropout.rows[example, group].unsqueeze(-1),
+            nothing if dropout is None else dropout.columns[example, keys],
+            lowest_kept(rate),
         )
 
     run_pieces([(b, slice(h, min(heads, h + size))) for b in range(batch) for h in range(0, heads, size)], work)
