@@ -13,7 +13,7 @@ from headwise.attention.families import (
 )
 from headwise.attention.passes import Customer, Inputs, Request, What, select
 from headwise.attention.received import attention_with_received
-from headwise.attention.seam import Seam
+from headwise.attention.seam import Seam, SeededDropout
 from headwise.attention.surgery import Heads, gate, heads_of, mask, prune, prune_structure, pruned_heads, pruned_in
 
 __all__ = [
@@ -27,6 +27,7 @@ __all__ = [
     "Projection",
     "Request",
     "Seam",
+    "SeededDropout",
     "What",
     "attention_with_received",
     "capture",

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from transformers import Trainer, TrainerCallback
 from transformers.trainer_callback import CallbackHandler, ExportableState
 
+from headwise.attention import SeededDropout, encoder_of, family_of
 from headwise.errors import StateError
 from headwise.guides import guidance_of
 from headwise.ssa import supervision_of
@@ -24,6 +25,9 @@ class GuideCallback(TrainerCallback, ExportableState):
 
         trainer = Trainer(model=hw.guide(model, "mdg"), ..., callbacks=[hw.GuideCallback()])
 
+    It also makes runs comparable, so give it to the plain model of a comparison, too: attention dropout is decided by
+    the Trainer's seed, the step and the tokens of an example, not by how attention is computed or batches are split.
+
     The parts go to the Trainer's log, and so to every reporter of `report_to`, averaged over the steps since the last
     log. Names: task_loss; per guide NAME: guide/NAME, guide/NAME_weighted, guide/NAME_weight and, when measured,
     guide/NAME_share; of SSA: ssa/task_loss and ssa/token_loss.
@@ -32,6 +36,7 @@ class GuideCallback(TrainerCallback, ExportableState):
     def __init__(self) -> None:
         """A Trainer that restores its callbacks builds one without arguments, too."""
         self.model: Any = None
+        self._dropout: SeededDropout | None = None
         # The sum of each part since the last log, a tensor on its device, and of how many values.
         self._sums: dict[str, tuple[Tensor | float, int]] = {}
 
@@ -60,6 +65,19 @@ class GuideCallback(TrainerCallback, ExportableState):
             _move_to_front(handler.callbacks, self)
         self.model = kwargs.get("model") or self.model
         self.load(state.stateful_callbacks)
+        if family_of(encoder_of(self.model)).route == "fused":
+            self._dropout = SeededDropout(self.model, args.seed)
+
+    def on_step_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """Of accumulated batches only the first gets here, so that all have the same step."""
+        if self._dropout is not None:
+            self._dropout.step = state.global_step
+
+    def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """Leave the model as it was."""
+        if self._dropout is not None:
+            self._dropout.remove()
+            self._dropout = None
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Add the parts of the loss of the latest forward pass."""
@@ -109,9 +127,9 @@ def _move_to_front(callbacks: list[TrainerCallback], callback: TrainerCallback) 
 
 
 def add_guide_callback(trainer: Trainer) -> None:
-    """Add a GuideCallback if the trainer's model has guides or SSA, in front of the reporters."""
+    """Add a GuideCallback if there is none, in front of the reporters."""
     model, callbacks = trainer.model, trainer.callback_handler.callbacks
-    if model is None or (guidance_of(model) is None and supervision_of(model) is None):
+    if model is None:
         return
     present = [each for each in callbacks if isinstance(each, GuideCallback)]
     if not present:
