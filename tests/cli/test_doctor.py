@@ -45,7 +45,7 @@ def test_supported_models(saved, headwise, family, route):
     found = json.loads(out)
     assert code == 0
     layers, heads = SIZES["num_hidden_layers"], SIZES["num_attention_heads"]
-    reason = found.pop("reason")
+    reason, kernel = found.pop("reason"), found.pop("kernel")
     assert found == {
         "model": folder,
         "family": family,
@@ -66,6 +66,7 @@ def test_supported_models(saved, headwise, family, route):
         },
     }
     assert reason == "" if route == "fused" else "after dropout" in reason
+    assert kernel == ("SDPA: its config has no attention dropout" if route == "fused" else "")
     code, out, err = headwise("doctor", folder, "--length", "8")
     assert (code, err) == (0, "")
     for part in (family, route, "3 x 4", torch.__version__, transformers.__version__, "batch 16 x 8 tokens"):
@@ -90,6 +91,13 @@ def test_pruned_heads_are_listed(tmp_path, headwise, kind, options):
     (tmp_path / "model.safetensors").unlink()  # the config alone says the same
     found = json.loads(headwise("doctor", tmp_path, "--length", "7", "--json")[1])
     assert (found["pruned"], found["loads_offline"]) == ({"0": [1, 2], "2": [0, 1, 2, 3]}, False)
+
+
+def test_the_kernel_that_trains(saved, headwise):
+    folder = saved("bert", dropout=0.2)
+    expected = "ours in training on a CPU (attention dropout 0.2), SDPA in evaluation and on other devices"
+    assert json.loads(headwise("doctor", folder, "--length", "8", "--json")[1])["kernel"] == expected
+    assert expected in " ".join(headwise("doctor", folder, "--length", "8")[1].split())
 
 
 def test_weights_that_do_not_fit_the_config(tmp_path, headwise):

@@ -38,6 +38,8 @@ class Diagnosis:
     """Of a layer that has them all."""
     pruned: dict[int, list[int]] = field(default_factory=dict)
     """By layer, the heads that were pruned."""
+    kernel: str = ""
+    """What attn_implementation="headwise" computes attention with, and where; empty if the model is not fused."""
     verified: bool = False
     """A forward pass gave attention of every layer and head."""
     loads_offline: bool
@@ -99,6 +101,7 @@ def diagnose(name: str, *, batch: int = 16, length: int | None = None, download:
         layers=family.layers,
         heads=family.heads,
         pruned={layer: list(heads) for layer, heads in family.pruned.items()},
+        kernel=_kernel(encoder) if fused else "",
         verified=True,
         map_bytes=maps * length * length * BYTES_PER_NUMBER,
         received_bytes=maps * length * BYTES_PER_NUMBER,
@@ -173,6 +176,15 @@ def _verify(encoder: PreTrainedModel) -> None:
     tokens = inputs.get("attention_mask", record.valid).sum(1, keepdim=True)
     if not torch.allclose(total, tokens.to(total.dtype), atol=1e-3):
         raise HeadwiseError("the attention that was seen does not sum to one per token: this model is not supported.")
+
+
+def _kernel(encoder: PreTrainedModel) -> str:
+    """Ours is faster and smaller than SDPA where attention weights are dropped on a CPU, and not used elsewhere."""
+    rates = [getattr(encoder.config, name, None) for name in ("attention_probs_dropout_prob", "attention_dropout")]
+    rate = next((rate for rate in rates if rate is not None), 0.0)
+    if not rate:
+        return "SDPA: its config has no attention dropout"
+    return f"ours in training on a CPU (attention dropout {rate:g}), SDPA in evaluation and on other devices"
 
 
 def _reason(error: Exception) -> str:

@@ -67,6 +67,8 @@ def doctor(
                 layers = (f"layer {layer}: {', '.join(map(str, heads))}" for layer, heads in diagnosis.pruned.items())
                 count = sum(map(len, diagnosis.pruned.values()))
                 rows["pruned heads"] = f"{count} of {diagnosis.layers * diagnosis.heads} ({'; '.join(layers)})"
+            if diagnosis.kernel:
+                rows["attn_implementation headwise"] = diagnosis.kernel
             rows["attention seen"] = "yes, every layer and head, in a forward pass just now"
         if diagnosis.map_bytes is not None and diagnosis.received_bytes is not None:
             size = f"batch {diagnosis.batch} x {diagnosis.length} tokens"
