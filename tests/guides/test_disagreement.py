@@ -151,12 +151,6 @@ def test_by_hand_of_maps():
     assert by_hand(maps, on="position", reduction="paper") == pytest.approx(paper, rel=1e-12)
 
 
-def test_by_hand_padding_does_not_count_and_an_example_counts_once():
-    both = torch.cat([TWO, TWO.flip(2)])
-    valid = torch.tensor([[True, True], [True, False]])
-    assert by_hand(both, valid) == pytest.approx(((3 / 5 - 1) / 2 - 1) / 2, rel=1e-12)
-
-
 def test_a_head_that_says_nothing_agrees_with_none():
     """Dropout may take all that a token looked at: its cosine with others is 0, its gradient finite."""
     vectors = torch.tensor([[3.0, 4.0], [5.0, 0.0], [0.0, 0.0]], dtype=torch.float64).view(1, 3, 1, 2)

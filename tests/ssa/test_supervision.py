@@ -2,8 +2,8 @@
 
 import copy
 import inspect
-import threading
 import warnings
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
@@ -303,22 +303,19 @@ def test_the_right_call_at_the_wrong_time():
 
 
 def test_models_that_it_is_not_for():
-    wrapped = torch.nn.ModuleDict({"inner": build_model("bert")})
-    with pytest.raises(
-        InputError, match=r"ModuleDict wraps a BertForSequenceClassification: add SSA to the inner model"
-    ):
-        hw.self_supervise(wrapped, tokenizer=TOKENIZER)
-    bare = AutoModel.from_config(build_model("bert").config)
-    with pytest.raises(UnsupportedModelError, match=r"BertModel has no classifier that ends in a linear layer"):
-        hw.self_supervise(bare, tokenizer=TOKENIZER)
-    assert supervision_of(torch.nn.Linear(2, 2)) is None
-    plain = build_model("bert")
-    assert supervision_of(hw.self_supervise(plain, hw.SSA(only_bert=True), tokenizer=TOKENIZER)) is None
-    odd = build_model("bert")
+    wrapped, odd = torch.nn.ModuleDict({"inner": build_model("bert")}), build_model("bert")
     odd.classifier = torch.nn.Linear(64, 3)
-    with pytest.raises(UnsupportedModelError, match=r"reads 64 numbers, and its tokens have 32.*cotraining"):
-        hw.self_supervise(odd, tokenizer=TOKENIZER)
+    bare = AutoModel.from_config(odd.config)
+    for model, kind, message in (
+        (wrapped, InputError, r"ModuleDict wraps a BertForSequenceClassification: add SSA to the inner model"),
+        (bare, UnsupportedModelError, r"BertModel has no classifier that ends in a linear layer"),
+        (odd, UnsupportedModelError, r"reads 64 numbers, and its tokens have 32.*cotraining"),
+    ):
+        with pytest.raises(kind, match=message):
+            hw.self_supervise(model, tokenizer=TOKENIZER)
     hw.self_supervise(odd, {"model": "cotraining"}, tokenizer=TOKENIZER)
+    assert supervision_of(torch.nn.Linear(2, 2)) is None
+    assert supervision_of(hw.self_supervise(build_model("bert"), hw.SSA(only_bert=True), tokenizer=TOKENIZER)) is None
 
 
 def test_what_it_needs_in_a_batch():
@@ -516,18 +513,11 @@ def test_scores_are_returned_on_request_and_counted_in_training(mode):
 
 
 def test_threads_do_not_meet():
-    model, found = supervised(), {}
+    model = supervised()
     batches = [{name: value[row : row + 1] for name, value in pairs().items()} for row in range(3)]
     expected = [model(**each).logits for each in batches]
-
-    def ask(row):
-        found[row] = [model(**batches[row]).logits for _ in range(10)]
-
-    threads = [threading.Thread(target=ask, args=(row,)) for row in range(3)]
-    for each in threads:
-        each.start()
-    for each in threads:
-        each.join()
+    with ThreadPoolExecutor(3) as pool:
+        found = list(pool.map(lambda row: [model(**batches[row]).logits for _ in range(10)], range(3)))
     assert all(torch.equal(logits, expected[row]) for row in range(3) for logits in found[row])
 
 
