@@ -55,6 +55,7 @@ WRONG = [
     (lambda: hw.MDG(dropout="during"), ["mdg(dropout='during')", "expected one of 'before', 'after'"]),
     (lambda: hw.PDG(preset="mine"), ["pdg(preset='mine')", "expected one of 'paper', 'released'"]),
     (lambda: hw.PDG(normalise=1), ["pdg(normalise=1)", "expected one of True, False"]),
+    (lambda: hw.PDG(standardise="yes"), ["pdg(standardise='yes')", "expected one of True, False"]),
     (lambda: hw.PDG(special_tokens="no"), ["pdg(special_tokens='no')", "expected one of True, False"]),
     (lambda: hw.guides.Disagreement(on="value"), ["disagreement(on='value')", "'subspace', 'position', 'output'"]),
     *((lambda tau=tau: hw.MDG(tau=tau), [f"mdg(tau={tau!r})", "a number above 0"]) for tau in (0, float("nan"), "1")),

@@ -1,6 +1,8 @@
 """MDG and PDG: numbers by hand, the matrix that they share, special tokens, and the authors' released code."""
 
 import math
+import runpy
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -57,6 +59,13 @@ def looking_at(*keys, size):
         # keys that nobody looks at are 1 off the identity
         (hw.PDG(reduction="sum"), looking_at(0, 1, 2, size=3), 0.0),
         (hw.PDG(reduction="sum"), looking_at(0, size=3), 2.0),
+        # of two maps every position is 1 in one and -1 in the other: their correlation is -1, twice
+        (hw.PDG(standardise=True, reduction="sum"), TWO, 2.0),
+        (hw.PDG(standardise=True), PADDED, 1.0),
+        # keys of which each is looked at by one of three maps: variance 2/9, covariance -1/9
+        (hw.PDG(standardise=True, reduction="sum"), looking_at(0, 1, 2, size=3), 6 / 4),
+        # keys that are the same in all maps have no correlation
+        (hw.PDG(standardise=True), looking_at(0, 0, 0, size=3), 0.0),
     ],
 )
 def test_by_hand(guide, maps, expected):
@@ -73,6 +82,25 @@ def test_equal_maps(count):
     assert hw.MDG()(record, NO_INPUTS).item() == pytest.approx(math.log(count), abs=1e-12)
     # U^T U = count * u u^T with |u| = 1: count^2 - 2 count + K
     assert hw.PDG(reduction="sum")(record, NO_INPUTS).item() == pytest.approx(count**2 - 2 * count + 5, rel=1e-12)
+
+
+def test_positions_that_differ_by_rounding_only_have_no_correlation_and_no_gradient():
+    """As the single token of a text, which receives 1 in every map, and all positions of equal maps."""
+    valid = torch.tensor([[1, 0, 0, 0], [1, 1, 1, 0]]).bool()
+    maps = random_maps(valid, 1).detach().float() * (1 + 1e-7 * torch.rand(2, 5, 4, 4))
+    maps.requires_grad_()
+    value = hw.PDG(standardise=True)(record_of(maps, valid), NO_INPUTS)
+    assert value == 0
+    (gradient,) = torch.autograd.grad(value, maps)
+    assert not gradient.any()
+
+
+def test_on_a_real_encoder_standardised_pdg_is_another_guide_than_mdg_and_pdg_is_not():
+    study = runpy.run_path(str(Path(__file__).parents[2] / "studies" / "gradients.py"))
+    cosines = study["cosines"](study["load"](), study["PAIRS"][:8])
+    assert cosines["mdg", "pdg"] > 0.97
+    for other in ("mdg", "pdg"):
+        assert abs(cosines[other, "pdg standardised"]) < 0.2
 
 
 # -- one small matrix, and none of keys by keys ------------------------------------------------------------------------
@@ -97,7 +125,9 @@ class Shapes(TorchDispatchMode):
         return {shape for shape in self.seen if shape.count(KEYS) > 1 or any(size >= KEYS**2 for size in shape)}
 
 
-@pytest.mark.parametrize("guide", [hw.MDG(contrast="layer"), hw.PDG(), hw.PDG(normalise=False)], ids=repr)
+@pytest.mark.parametrize(
+    "guide", [hw.MDG(contrast="layer"), hw.PDG(), hw.PDG(normalise=False), hw.PDG(standardise=True)], ids=repr
+)
 def test_no_tensor_of_keys_by_keys_is_made(guide):
     valid = torch.ones(2, KEYS, dtype=torch.bool)
     valid[1, 20:] = False
