@@ -21,8 +21,8 @@ RANKS = {
     "metrics": 1,
     "data": 1.5,  # its checks score baselines
     "guides": 2,
-    "ssa": 2,
     "heads": 2,
+    "ssa": 2.5,  # its loss is balanced as those of guides are
     "training": 3,
     "retrieval": 4,
     "experiments": 5,

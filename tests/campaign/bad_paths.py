@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from campaign.orders import BAD, OPEN, Case, Draw
-
-OUTPUTS = ("--output", "-o", "--out", "--html", "--per-query")
+from campaign.orders import BAD, OPEN, OUTPUTS, Case, Draw
 
 
 def wrong_input(draw: Draw) -> Case | None:

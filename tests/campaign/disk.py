@@ -21,52 +21,34 @@ from campaign.orders import RATES
 
 ROOM = 64 * 2**20
 NEW_NAMESPACE = 0x00020000  # CLONE_NEWNS of unshare(2)
-OUT = "disk/out"
-
-
-def _train(name: str, recipe: str, data: str) -> Job:
-    return job(name, f"train {recipe}.yaml --data {data} --output {OUT}", f"{recipe}.yaml encoder {data}", OUT)
-
-
-def _write(name: str, typed: str, needs: str) -> Job:
-    return job(name, typed, needs, "disk")
-
-
-# Every command that writes something.
-JOBS: tuple[Job, ...] = (
-    _train("train", "long", "pairs"),
-    _train("train with SSA", "long-ssa", "pairs"),
-    _train("train on several tasks", "long-joint", "several"),
-    job("sweep", f"sweep sweep.yaml --data pairs --output {OUT} --workers 1", "sweep.yaml pairs encoder", OUT),
-    job("tune", f"tune recipe.yaml --data pairs --output {OUT} {RATES}", "recipe.yaml pairs encoder", OUT),
-    _write(
-        "rerank",
-        "rerank reranker --candidates candidates.trec --collection papers --output disk/run.trec",
-        "reranker candidates.trec papers",
-    ),
-    _write("retrieve", "retrieve papers --output disk/run.trec --per-query disk/claims.json", "papers"),
-    _write("index", "retrieve papers --cache disk/cache --output run.trec --overwrite", "papers"),
-    _write(
-        "knowledge",
-        "knowledge build knowing.yaml --data pairs --cache disk/cache --workers 1",
-        "knowing.yaml pairs encoder",
-    ),
-    _write(
-        "score",
-        "score candidates.trec bm25.trec --qrels qrels.txt --per-query disk/claims.json",
-        "candidates.trec bm25.trec qrels.txt",
-    ),
-    _write("predict", "predict plain --input texts.tsv --output disk/out.tsv", "plain texts.tsv"),
-    _write("tokens", "tokens supervised --text cat --pair dog --html disk/out.html", "supervised"),
-    _write("export", f"export plain --output {OUT}", "plain"),
-    _write("analyze", "analyze disk/bare-plain --keep 8", "bare-plain"),
-    _write("heads importance", "heads importance joint --output disk/heads", "joint"),
-    _write("heads prune-curve", "heads prune-curve joint --percent 25 --random 1 --output disk/heads", "joint"),
-    _write("report", "report guided -o disk/out.html", "guided"),
-    _write("compare", "compare plain guided --by guides --resamples 100 --output disk/out.md", "plain guided"),
-    _write("figure", "figure curves plain -o disk/out.png", "plain"),
-    _write("data ag-pair", "data ag-pair --news news.csv --out disk/out.tsv", "news.csv"),
+# Every command that writes something: its name, and what is typed.
+COMMANDS = f"""
+train: train long.yaml --data pairs --output disk/out
+train with SSA: train long-ssa.yaml --data pairs --output disk/out
+train on several tasks: train long-joint.yaml --data several --output disk/out
+sweep: sweep sweep.yaml --data pairs --output disk/out --workers 1
+tune: tune recipe.yaml --data pairs --output disk/out {RATES}
+rerank: rerank reranker --candidates candidates.trec --collection papers --output disk/run.trec
+retrieve: retrieve papers --output disk/run.trec --per-query disk/claims.json
+index: retrieve papers --cache disk/cache --output run.trec --overwrite
+knowledge: knowledge build knowing.yaml --data pairs --cache disk/cache --workers 1
+score: score candidates.trec bm25.trec --qrels qrels.txt --per-query disk/claims.json
+predict: predict plain --input texts.tsv --output disk/out.tsv
+tokens: tokens supervised --text cat --pair dog --html disk/out.html
+export: export plain --output disk/out
+analyze: analyze disk/bare-plain --keep 8
+heads importance: heads importance joint --output disk/heads
+heads prune-curve: heads prune-curve joint --percent 25 --random 1 --output disk/heads
+report: report guided -o disk/out.html
+compare: compare plain guided --by guides --resamples 100 --output disk/out.md
+figure: figure curves plain -o disk/out.png
+data ag-pair: data ag-pair --news news.csv --out disk/out.tsv
+"""
+JOBS: tuple[Job, ...] = tuple(
+    job(name, typed, "disk/out" if typed.split()[0] in ("train", "sweep", "tune") else "disk")
+    for name, typed in (line.split(": ", 1) for line in COMMANDS.strip().splitlines())
 )
+ON_DISK = {"analyze": ("bare-plain",)}  # what these write to
 
 
 @dataclass
@@ -122,10 +104,9 @@ def _fresh(each: Job, benches: Path, place: Path) -> tuple[Path, Disk]:
     box = place / "box"
     if (box / "disk").exists():
         Disk(box / "disk", True).remove()
-    on_disk = [name for name in each.needs if name.startswith("bare")]
-    fresh_box(benches, box, [name for name in each.needs if name not in on_disk])
+    fresh_box(benches, box, each.needs)
     disk = Disk.of(box / "disk")
-    put(benches, box / "disk", on_disk)
+    put(benches, box / "disk", ON_DISK.get(each.name, ()))
     return box, disk
 
 

@@ -14,7 +14,7 @@ import yaml
 
 from campaign.commands import Answer
 from campaign.judge import content_of, drafts, snapshot
-from campaign.orders import RANKING, RATES
+from campaign.orders import RANKING, RATES, named_parts
 
 # Twenty steps with dropout and automatic weights; evaluations and checkpoints fall apart.
 LONG = {
@@ -54,27 +54,20 @@ class Job:
         return [*self.words, *(["--resume"] if resume else [])]
 
 
-def job(name: str, typed: str, needs: str, output: str = "out") -> Job:
+def job(name: str, typed: str, output: str = "out") -> Job:
     """A job from its words."""
-    return Job(name, tuple(shlex.split(typed)), tuple(needs.split()), output)
+    words = tuple(shlex.split(typed))
+    return Job(name, words, named_parts(words), output)
 
 
 JOBS: tuple[Job, ...] = (
-    job("train", "train long.yaml --data pairs --output out", "long.yaml encoder pairs"),
-    job("train with SSA", "train long-ssa.yaml --data pairs --output out", "long-ssa.yaml encoder pairs"),
-    job(
-        "train on several tasks",
-        "train long-joint.yaml --data several --output out",
-        "long-joint.yaml encoder several",
-    ),
-    job(
-        "sweep",
-        "sweep long-sweep.yaml --data pairs --output out --workers 2",
-        "long-sweep.yaml encoder pairs",
-    ),
-    job("rerank", f"{RANKING} out/run.trec", "reranker many.trec library out"),
-    job("analyze", "analyze bare-plain --keep 8 --importance 16", "bare-plain", "bare-plain"),
-    job("tune", f"tune quick.yaml --data pairs --output out {RATES}", "quick.yaml encoder pairs"),
+    job("train", "train long.yaml --data pairs --output out"),
+    job("train with SSA", "train long-ssa.yaml --data pairs --output out"),
+    job("train on several tasks", "train long-joint.yaml --data several --output out"),
+    job("sweep", "sweep long-sweep.yaml --data pairs --output out --workers 2"),
+    job("rerank", f"{RANKING} out/run.trec"),
+    job("analyze", "analyze bare-plain --keep 8 --importance 16", "bare-plain"),
+    job("tune", f"tune quick.yaml --data pairs --output out {RATES}"),
 )
 # The commands of which the promises name each: train counts as one, with one task, several, or SSA.
 KILLED = ("train", "sweep", "rerank", "analyze", "tune")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import shlex
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -11,6 +12,12 @@ from campaign.options import commands
 
 RANKING = "rerank reranker --candidates many.trec --collection library --output"
 OUTPUTS = ("--output", "-o", "--out", "--html", "--per-query")
+# The files and folders of the bench, beside its recipes.
+BENCH = frozenset(
+    "encoder pairs several papers papers.zip scifact genres library texts.tsv news.csv vectors.zip candidates.trec "
+    "many.trec bm25.trec qrels.txt plain guided supervised joint reranker bare-plain bare-joint swept layers tuned "
+    "stopped partial cache out page".split()
+)
 
 # What a command may do with an input.
 BAD = "bad"
@@ -106,31 +113,41 @@ class Draw:
         return path.relative_to(self.box).as_posix()
 
 
+def named_parts(words: Iterable[str]) -> tuple[str, ...]:
+    """The parts of the bench that words of a command or patterns of files name; a recipe needs its encoder too."""
+    before, named = "", dict.fromkeys(["encoder"] if any(word.endswith(".yaml") for word in words) else [])
+    for word in words:
+        first, inside, _ = word.partition("/")
+        # An output that is no file in a folder is not there yet.
+        if (first in BENCH or word.endswith(".yaml")) and (inside or before not in OUTPUTS):
+            named[first] = None
+        before = word
+    return tuple(named)
+
+
 def _order(
     name: str,
     typed: str,
     *,
-    also: str = "",
     writes: str | None = None,
-    recipe: str | None = None,
     tables: str = "",
     runs: str = "",
     reads: str = "",
     caches: str = "",
     flags: str = "",
 ) -> Order:
-    """An order; it needs what it reads and what is named in `also`, and writes its outputs if nothing else is said."""
+    """An order; it writes its outputs if nothing else is said."""
     words = tuple(shlex.split(typed))
     outputs = [words[place + 1] for place, word in enumerate(words) if word in OUTPUTS and "--dry-run" not in words]
-    parts = (also, recipe or "", tables, runs, reads, caches)
-    needs = dict.fromkeys(each.partition("/")[0] for part in parts for each in part.split())
     lists = [tuple(part.split()) for part in (tables, runs, reads, caches, flags)]
-    return Order(name, words, tuple(needs), tuple(outputs if writes is None else writes.split()), recipe, *lists)
+    needs = named_parts([*words, *(each for part in lists[:3] for each in part)])
+    # Orders about a cache are about nothing else: the recipe is that of another order.
+    recipe = None if caches else next((word for word in words if word.endswith(".yaml")), None)
+    return Order(name, words, needs, tuple(outputs if writes is None else writes.split()), recipe, *lists)
 
 
 def _train(name: str, recipe: str, data: str, **more: str) -> Order:
-    recipe = f"{recipe}.yaml"
-    return _order(name, f"train {recipe} --data {data} --output out", recipe=recipe, runs="encoder", **more)
+    return _order(name, f"train {recipe}.yaml --data {data} --output out", runs="encoder", **more)
 
 
 def _heads(kind: str, options: str, reads: str = "") -> Order:
@@ -157,17 +174,13 @@ ORDERS: tuple[Order, ...] = (
     _order(
         "train-vectors",
         "train vectors.yaml --data pairs --output out",
-        recipe="vectors.yaml",
         reads="vectors.zip",
-        also="encoder pairs",
     ),
     _order(
         "train-resume",
         "train long.yaml --data pairs --output stopped --resume",
-        recipe="long.yaml",
         tables="pairs/train.tsv",
         reads=STOPPED,
-        also="encoder",
         flags="continues",
     ),
     _order("evaluate", "evaluate plain --data pairs", tables="pairs/test.tsv", runs="plain"),
@@ -194,7 +207,6 @@ ORDERS: tuple[Order, ...] = (
         writes="partial",
         runs="reranker",
         reads="partial/*",
-        also="many.trec library",
         flags="continues",
     ),
     _order(
@@ -202,7 +214,6 @@ ORDERS: tuple[Order, ...] = (
         "retrieve papers --cache cache --output out.trec",
         reads="cache/retrieval/*/*",
         caches="cache",
-        also="papers",
     ),
     _order(
         "score",
@@ -213,28 +224,20 @@ ORDERS: tuple[Order, ...] = (
     _order(
         "sweep",
         "sweep sweep.yaml --data pairs --output swept --workers 1",
-        recipe="sweep.yaml",
         reads=SWEPT,
-        also="pairs encoder",
     ),
     _order(
         "sweep-dry",
         "sweep sweep.yaml --data pairs --output out --dry-run",
-        recipe="sweep.yaml",
-        also="pairs encoder",
     ),
     _order(
         "tune",
         f"tune recipe.yaml --data pairs --output tuned {RATES}",
-        recipe="recipe.yaml",
         reads="tuned/* tuned/runs/*",
-        also="pairs encoder",
     ),
     _order(
         "tune-dry",
         "tune guided.yaml --data pairs --output out --dry-run",
-        recipe="guided.yaml",
-        also="pairs encoder",
     ),
     _order("compare-sweep", "compare swept --output out.md --resamples 100", reads=SWEPT),
     _order("compare-runs", "compare plain guided --by guides --resamples 100", reads="plain/*.json guided/*.json"),
@@ -280,9 +283,7 @@ ORDERS: tuple[Order, ...] = (
         _order(
             f"knowledge-{kind}",
             f"knowledge {kind} {KNOWLEDGE} {options}",
-            recipe="knowing.yaml",
             tables="pairs/train.tsv",
-            also="encoder",
         )
         for kind, options in {"build": "--json", "show": ""}.items()
     ),
@@ -291,7 +292,6 @@ ORDERS: tuple[Order, ...] = (
         f"knowledge show {KNOWLEDGE} --cache cache",
         reads="cache/*/*",
         caches="cache",
-        also="knowing.yaml pairs encoder",
     ),
     # Too long to run to its end for every input: its bad inputs must be refused before any training.
     _order("demo", "demo --output out"),

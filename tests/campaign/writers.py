@@ -17,9 +17,9 @@ from campaign.jobs import JOBS, PATIENCE, Job, job, wrong_result
 SHARED = ("sweep", "tune")
 WRITERS: tuple[Job, ...] = (
     *(each for each in JOBS if each.words[0] not in SHARED),
-    job("export", "export plain --output out", "plain"),
-    job("report", "report guided --baseline plain -o page/out.html", "guided plain page", "page"),
-    job("predict", "predict plain --input texts.tsv --output page/out.tsv", "plain texts.tsv page", "page"),
+    job("export", "export plain --output out"),
+    job("report", "report guided --baseline plain -o page/out.html", "page"),
+    job("predict", "predict plain --input texts.tsv --output page/out.tsv", "page"),
     *(each for each in JOBS if each.words[0] in SHARED),
 )
 # What a process is refused with that comes after the other one has finished.

@@ -29,7 +29,10 @@ OPTIONS = {
     "pdg": [
         {"reduction": "sum"},
         {"normalise": False},
+        {"standardise": True},
+        {"standardise": True, "reduction": "sum"},
         {"special_tokens": False, "normalise": False, "reduction": "sum"},
+        {"special_tokens": False, "standardise": True, "dropout": "after"},
         {"layers": [0, 2], "heads": {0: [1], 2: [0, 2, 3]}},
         {"dropout": "after"},
         {"preset": "released", "normalise": False},

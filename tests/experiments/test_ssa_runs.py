@@ -56,7 +56,7 @@ def test_every_part_of_the_loss_is_logged(supervised):
     found = steps(supervised)
     assert [entry["step"] for entry in found] == list(range(1, 16))
     for entry in found:
-        task = 0.7 * entry["ssa/task_loss"] + 0.3 * entry["ssa/token_loss"]
+        task = entry["ssa/task_loss"] + entry["ssa/token_weight"] * entry["ssa/token_loss"]
         assert entry["task_loss"] == pytest.approx(task, rel=1e-4)
         guides = entry["guide/mdg_weighted"] + entry["guide/pdg_weighted"]
         assert entry["loss"] == pytest.approx(task + guides, rel=1e-4)
@@ -147,7 +147,7 @@ def test_other_tasks_and_training_options(ran, tmp_path, kind, ssa, changes):
         assert evaluate(load_run(run), split)["metrics"] == metrics
     if "training__label_smoothing" in changes:
         for entry in steps(run):
-            parts = 0.7 * entry["ssa/task_loss"] + 0.3 * entry["ssa/token_loss"]
+            parts = entry["ssa/task_loss"] + entry["ssa/token_weight"] * entry["ssa/token_loss"]
             assert entry["loss"] == pytest.approx(parts, rel=1e-4)
 
 

@@ -53,15 +53,19 @@ def slow_pdg(
     positions: Tensor | None = None,
     *,
     normalise: bool = True,
+    standardise: bool = False,
     reduction: str = "mean",
     reduce: str = "received",
 ) -> Tensor:
-    """Eq. 12, with the K x K matrix."""
+    """Eq. 12, with the K x K matrix: products of positions, or their correlations across maps."""
     examples = []
     for vectors in _vectors(maps, valid, positions, reduce):
-        rows = [vector / vector.norm() if normalise else vector for vector in vectors]
+        rows = [vector / vector.norm() if normalise and not standardise else vector for vector in vectors]
         matrix = torch.stack(rows)  # [S,K]
         keys = matrix.shape[1]
+        if standardise:
+            columns = [(column - column.mean()) / column.std(correction=0) for column in matrix.T]
+            matrix = torch.stack(columns, 1) / len(rows) ** 0.5
         distance = matrix.T @ matrix - torch.eye(keys, dtype=matrix.dtype)  # [K,K]
         # the released code sums the squares over one axis and averages over the other: that is the mean
         squares = distance.square().sum(0)

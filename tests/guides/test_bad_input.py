@@ -1,153 +1,151 @@
 """Bad input is answered with one sentence: what, where, what was expected, and the way out."""
 
-from contextlib import contextmanager
+from importlib import import_module
+from types import SimpleNamespace
 
 import pytest
 import torch
 import transformers
+from conftest import build_batch, build_model
+from tokenizers import Tokenizer, models
+from transformers import PreTrainedTokenizerFast
 
 import headwise as hw
 from headwise.errors import HeadwiseError, HeadwiseWarning, InputError, StateError, UnsupportedModelError
 from headwise.guides import build
+from headwise.guides.guidance import Vocabulary
+
+WORDS = ["[UNK]", "[PAD]", "[CLS]", "[SEP]", ".", "##.", "heart", "lung"]
 
 
-@contextmanager
-def answered(kind, *facts):
-    """A with block that must fail with one sentence that holds these facts."""
+def tokenizer(words=WORDS, **names):
+    return PreTrainedTokenizerFast(
+        tokenizer_object=Tokenizer(models.WordLevel({word: number for number, word in enumerate(words)}, "[UNK]")),
+        **{"pad_token": "[PAD]", "cls_token": "[CLS]", "sep_token": "[SEP]", **names},
+    )
+
+
+WITHOUT_STOPS = tokenizer([word for word in WORDS if "." not in word])
+
+
+def on_a_model(*args, **options):
+    """Guiding a model, which a refusal must leave alone."""
+
+    def attach():
+        model = build_model("bert")
+        before, config = set(model.__dict__), model.config
+        try:
+            hw.guide(model, *args, **options)
+        finally:
+            assert set(model.__dict__) == before
+            assert model.config is config
+
+    return attach
+
+
+# What is done, and what the sentence about it must hold.
+WRONG = [
+    (on_a_model({"mgd": {}}), ["unknown guide 'mgd'", "did you mean 'mdg'?", "known: ", "pdg"]),
+    (lambda: hw.MDG(wieght=1.0), ["mdg has no option 'wieght'", "did you mean 'weight'?", "tau", "layers"]),
+    (lambda: build("pdg", tau=1.0), ["pdg has no option 'tau'", "normalise"]),
+    (on_a_model({"pdg": {"tau": 1.0}}), ["pdg has no option 'tau'"]),
+    (lambda: hw.MDG(0.1), ["mdg(0.1,)", "name the options", "weight=0.1"]),
+    (lambda: hw.MDG(reduction="median"), ["mdg(reduction='median')", "expected one of 'mean', 'sum'"]),
+    (lambda: hw.MDG(contrast="head"), ["mdg(contrast='head')", "expected one of 'model', 'layer'"]),
+    (lambda: hw.MDG(dropout="during"), ["mdg(dropout='during')", "expected one of 'before', 'after'"]),
+    (lambda: hw.PDG(preset="mine"), ["pdg(preset='mine')", "expected one of 'paper', 'released'"]),
+    (lambda: hw.PDG(normalise=1), ["pdg(normalise=1)", "expected one of True, False"]),
+    (lambda: hw.PDG(standardise="yes"), ["pdg(standardise='yes')", "expected one of True, False"]),
+    (lambda: hw.PDG(special_tokens="no"), ["pdg(special_tokens='no')", "expected one of True, False"]),
+    (lambda: hw.guides.Disagreement(on="value"), ["disagreement(on='value')", "'subspace', 'position', 'output'"]),
+    *((lambda tau=tau: hw.MDG(tau=tau), [f"mdg(tau={tau!r})", "a number above 0"]) for tau in (0, float("nan"), "1")),
+    *(
+        (lambda weight=weight: hw.PDG(weight=weight), [f"weight of pdg is {weight!r}", "0 or more", "auto(share)"])
+        for weight in (-0.1, float("nan"), True, "0.1")
+    ),
+    *(
+        (lambda weight=weight: hw.MDG(weight=weight), ["weight", "points"])
+        for weight in ({"points": 5}, {"points": [[0, 1, 2]]}, {"share": 0.1, "evry": 3})
+    ),
+    (lambda: hw.guides.warm_up(1.0, steps=0), ["steps=0", "1 or more"]),
+    (lambda: hw.guides.piecewise((2, 1.0), (1, 0.0)), ["(2, 1.0), (1, 0.0)", "steps that rise"]),
+    (lambda: hw.guides.piecewise(0.5), ["0.5", "points (step, weight)"]),
+    (lambda: hw.auto(-0.1), ["share", "-0.1", "0 or more"]),
+    (lambda: hw.auto(0.1, window=True), ["auto(window=True)", "1 or more"]),
+    *(
+        (lambda factor=factor: hw.MDG() * factor, ["expected a number of 0 or more"])
+        for factor in (-1, float("nan"), "2")
+    ),
+    (on_a_model({}), ["guides=", "hw.MDG(weight=1e-3)"]),
+    (on_a_model([hw.MDG(), None]), ["guides=", "hw.MDG(weight=1e-3)"]),
+    (on_a_model({"mdg": 0.1}), ["mdg", "0.1"]),
+    (on_a_model(hw.MDG(), share_every=-1), ["share_every=-1", "0 or more"]),
+    (on_a_model(hw.MDG(), share_every=True), ["share_every=True", "0 or more"]),
+    (on_a_model(hw.MDG(layers=7)), ["layer 7 is out of range", "layers 0 to 2"]),
+    # tokenizers
+    (lambda: Vocabulary.of("bert-base-uncased"), ["expected a tokenizer of transformers"]),
+    (lambda: Vocabulary.of(SimpleNamespace()), ["expected a tokenizer of transformers"]),
+    (on_a_model(hw.Match("delim")), ["guide match does not know the separator tokens: pass tokenizer="]),
+    (
+        on_a_model(hw.Match("delim") + hw.Match("period"), tokenizer=WITHOUT_STOPS),
+        ["guide match-2 needs a full-stop token, and ", "Tokenizer", " has none: leave"],
+    ),
+    # patterns
+    (lambda: hw.Match(), ["match needs a pattern: known: ", "delim", "next"]),
+    (lambda: hw.Match("nxt"), ["unknown pattern 'nxt': did you mean 'next'?"]),
+    (lambda: hw.Match(3), ["pattern 3: expected a name such as 'next'"]),
+    (lambda: hw.Match({"name": "next", "by": 2}), ["pattern next has no option 'by'"]),
+    (lambda: hw.Match("next", "prev"), ["match", "name the options"]),
+    (lambda: hw.Match("prev", pattern="next"), ["match", "pattern", "twice"]),
+    (lambda: hw.Match("next", distance="l1"), ["match(distance='l1'): expected one of 'mse', 'kl', 'cosine'"]),
+    (lambda: build("next", pattern="prev"), ["guide next has its own pattern, not 'prev': use match for others"]),
+    (lambda: build("next", pattern={"by": 2}), ["pattern next has no option 'by'"]),
+    (
+        lambda: hw.Match("delim", on="received", special_tokens=False),  # on maps it leaves out rows, not columns
+        ["delim has special tokens as its target"],
+    ),
+]
+
+
+@pytest.mark.parametrize(("do", "facts"), WRONG, ids=[facts[0] for _, facts in WRONG])
+def test_a_mistake_is_answered_with_one_sentence(do, facts):
+    answered(InputError, do, facts)
+
+
+def answered(kind, do, facts):
+    """It must fail with one sentence that holds these facts."""
     with pytest.raises(kind) as caught:
-        yield
+        do()
     text = str(caught.value)
     assert isinstance(caught.value, HeadwiseError)
     assert "\n" not in text
     assert text.endswith(".")
-    for fact in facts:
-        assert fact in text
-
-
-# -- guides and options ------------------------------------------------------------------------------------------------
-
-
-def test_an_unknown_guide(model):
-    with answered(InputError, "unknown guide 'mgd'", "did you mean 'mdg'?", "known: ", "pdg"):
-        hw.guide(model, {"mgd": {}})
-
-
-def test_an_unknown_option(model):
-    with answered(InputError, "mdg has no option 'wieght'", "did you mean 'weight'?", "tau", "layers"):
-        hw.MDG(wieght=1.0)
-    with answered(InputError, "pdg has no option 'tau'", "normalise"):
-        build("pdg", tau=1.0)
-    with answered(InputError, "pdg has no option 'tau'"):
-        hw.guide(model, {"pdg": {"tau": 1.0}})
-
-
-def test_an_option_without_a_name():
-    with answered(InputError, "mdg(0.1,)", "name the options", "weight=0.1"):
-        hw.MDG(0.1)
-
-
-@pytest.mark.parametrize(
-    ("kind", "option", "value", "allowed"),
-    [
-        (hw.MDG, "reduction", "median", "'mean', 'sum'"),
-        (hw.MDG, "contrast", "head", "'model', 'layer'"),
-        (hw.MDG, "dropout", "during", "'before', 'after'"),
-        (hw.PDG, "preset", "mine", "'paper', 'released'"),
-        (hw.PDG, "normalise", 1, "True, False"),
-        (hw.PDG, "special_tokens", "no", "True, False"),
-    ],
-)
-def test_an_option_out_of_its_choices(kind, option, value, allowed):
-    with answered(InputError, f"{kind.name}({option}={value!r})", f"expected one of {allowed}"):
-        kind(**{option: value})
-
-
-@pytest.mark.parametrize("tau", [0, float("nan"), "1"], ids=repr)
-def test_a_tau_that_is_not_above_zero(tau):
-    with answered(InputError, f"mdg(tau={tau!r})", "a number above 0"):
-        hw.MDG(tau=tau)
-
-
-@pytest.mark.parametrize("weight", [-0.1, float("nan"), True, "0.1"], ids=repr)
-def test_a_weight_that_is_no_number_of_zero_or_more(weight):
-    with answered(InputError, f"weight of pdg is {weight!r}", "a number of 0 or more", "auto(share)"):
-        hw.PDG(weight=weight)
-
-
-@pytest.mark.parametrize(
-    ("make", "facts"),
-    [
-        (lambda: hw.guides.warm_up(1.0, steps=0), ["steps=0", "1 or more"]),
-        (lambda: hw.guides.piecewise((2, 1.0), (1, 0.0)), ["(2, 1.0), (1, 0.0)", "steps that rise"]),
-        (lambda: hw.guides.piecewise(0.5), ["0.5", "points (step, weight)"]),
-        (lambda: hw.auto(-0.1), ["share", "-0.1", "0 or more"]),
-        (lambda: hw.auto(0.1, window=True), ["auto(window=True)", "1 or more"]),
-    ],
-)
-def test_schedules_that_make_no_sense(make, facts):
-    with answered(InputError, *facts):
-        make()
-
-
-@pytest.mark.parametrize("weight", [{"points": 5}, {"points": [[0, 1, 2]]}, {"share": 0.1, "evry": 3}], ids=repr)
-def test_a_written_weight_that_makes_no_sense(weight):
-    with answered(InputError, "weight", "points"):
-        hw.MDG(weight=weight)
-
-
-@pytest.mark.parametrize("guides", [{}, [hw.MDG(), None]], ids=repr)
-def test_something_that_is_no_guide(model, guides):
-    with answered(InputError, "guides=", "hw.MDG(weight=1e-3)"):
-        hw.guide(model, guides)
-
-
-def test_a_recipe_whose_options_are_no_mapping(model):
-    with answered(InputError, "mdg", "0.1"):
-        hw.guide(model, {"mdg": 0.1})
-
-
-@pytest.mark.parametrize("share_every", [-1, True], ids=repr)
-def test_share_every_is_a_number_of_steps(model, share_every):
-    with answered(InputError, f"share_every={share_every!r}", "0 or more"):
-        hw.guide(model, hw.MDG(), share_every=share_every)
-
-
-# -- models ------------------------------------------------------------------------------------------------------------
+    assert [fact for fact in facts if fact not in text] == []
 
 
 def test_a_model_that_cannot_be_guided():
     config = transformers.T5Config(vocab_size=20, d_model=8, d_kv=4, d_ff=8, num_layers=1, num_heads=2)
     model = transformers.T5Model(config)
     before = set(model.__dict__)
-    with answered(UnsupportedModelError, "t5 is an encoder-decoder", "BERT-like"):
-        hw.guide(model, hw.MDG())
+    answered(UnsupportedModelError, lambda: hw.guide(model, hw.MDG()), ["t5 is an encoder-decoder", "BERT-like"])
     assert set(model.__dict__) == before
 
 
-# -- the wrong time ----------------------------------------------------------------------------------------------------
-
-
-def test_a_model_that_is_already_guided(model, batch):
-    hw.guide(model, hw.MDG(weight=0.1))
-    with answered(StateError, "already guided", "unguide(model) first"):
-        hw.guide(model, hw.PDG())
-    model(**batch)
-    assert "mdg" in hw.guides.last_losses(model)
-    assert "pdg" not in hw.guides.last_losses(model)
-
-
-@pytest.mark.parametrize("ask", [hw.guides.guidance, hw.guides.last_losses])
-def test_a_model_that_is_not_guided(model, ask):
-    with answered(StateError, "this model is not guided"):
-        ask(model)
-
-
-def test_unguide_twice_is_no_mistake(model, batch):
+def test_the_right_call_at_the_wrong_time(model, batch):
     plain = model(**batch).loss
-    assert hw.unguide(model) is model
-    hw.unguide(hw.guide(model, hw.MDG(weight=0.5)))
-    assert hw.unguide(model) is model
-    assert torch.equal(model(**batch).loss, plain)
+    assert hw.unguide(model) is model  # no mistake, once or twice
+    for ask in (hw.guides.guidance, hw.guides.last_losses):
+        answered(StateError, lambda ask=ask: ask(model), ["this model is not guided"])
+    hw.guide(model, hw.MDG(weight=hw.auto(0.1)))
+    answered(StateError, lambda: hw.guide(model, hw.PDG()), ["already guided", "unguide(model) first"])
+    model(**batch)
+    assert {"mdg", "pdg"} & set(hw.guides.last_losses(model)) == {"mdg"}
+    guidance = hw.guides.guidance(model)
+    for state, facts in (({"step": 3, "auto": {"pdg": {}}}, ["['mdg']", "['pdg']"]), ({}, [])):
+        facts = ["of other guides", "attach the guides that were saved", *facts]
+        answered(InputError, lambda state=state: guidance.load_state_dict(state), facts)
+    assert guidance.step == 0
+    assert torch.equal(hw.unguide(model)(**batch).loss, plain)
 
 
 def test_maps_that_a_guided_model_does_not_return_are_warned_of_once(model, batch):
@@ -164,19 +162,29 @@ def test_maps_that_a_guided_model_does_not_return_are_warned_of_once(model, batc
     assert len(model(**batch, output_attentions=True).attentions) == 3
 
 
-def test_a_refused_guide_leaves_the_model_alone(model):
-    before, config = set(model.__dict__), model.config
-    with answered(InputError, "layer 7 is out of range", "layers 0 to 2"):
-        hw.guide(model, hw.MDG(layers=7))
-    assert set(model.__dict__) == before
-    assert model.config is config
-    hw.guide(model, hw.MDG())
+# -- what guides know from a tokenizer ---------------------------------------------------------------------------------
 
 
-def test_the_state_of_other_guides(model):
-    hw.guide(model, hw.MDG(weight=hw.auto(0.1)))
-    with answered(InputError, "of other guides", "['mdg']", "['pdg']", "attach the guides that were saved"):
-        hw.guides.guidance(model).load_state_dict({"step": 3, "auto": {"pdg": {}}})
-    with answered(InputError, "of other guides"):
-        hw.guides.guidance(model).load_state_dict({})
-    assert hw.guides.guidance(model).step == 0
+def test_special_tokens_and_kinds_are_known():
+    vocabulary = Vocabulary.of(tokenizer())
+    assert vocabulary.special_ids == (1, 2, 3)
+    assert vocabulary.ids == {"separator": (3,), "full-stop": (4, 5)}
+    # The end of the text separates where nothing else does.
+    assert Vocabulary.of(tokenizer(sep_token=None, eos_token="[SEP]")).ids["separator"] == (3,)
+    # Anything with all_special_ids will do where no kinds are needed.
+    assert Vocabulary.of(SimpleNamespace(all_special_ids=[3, 2, 3])).special_ids == (2, 3)
+    hw.guide(build_model("bert"), hw.Match("delim") + hw.Match("next"), tokenizer=WITHOUT_STOPS)
+
+
+def test_only_the_marks_that_guides_need_are_computed_and_embeddings_have_none(monkeypatch):
+    """A guide that does not count at a step needs nothing."""
+    fixed = import_module("headwise.patterns.fixed")
+    kinds, find = [], fixed.find_marks
+    monkeypatch.setattr(fixed, "find_marks", lambda ids, known, names: kinds.append(names) or find(ids, known, names))
+    guides = hw.Match("delim", weight=1.0) + hw.Match("period", weight=0.0) + hw.MDG()
+    model, batch = hw.guide(build_model("bert").train(), guides, tokenizer=tokenizer()), build_batch()
+    model(**batch)
+    assert kinds == [["separator"]]
+    embeddings = model.get_input_embeddings()(batch.pop("input_ids"))
+    with pytest.raises(InputError, match="pattern delim does not know which tokens are a separator"):
+        model(inputs_embeds=embeddings, **batch)

@@ -7,7 +7,6 @@ from guides.reference import NO_INPUTS, assert_same_gradients, gradients, slow_m
 
 import headwise as hw
 from headwise.attention import AttentionRecord, Request, backend
-from headwise.attention import backend as watch
 from headwise.errors import InputError
 
 pytestmark = pytest.mark.filterwarnings("ignore:.* does not call custom attention:headwise.errors.HeadwiseWarning")
@@ -152,71 +151,39 @@ def test_by_hand_of_maps():
     assert by_hand(maps, on="position", reduction="paper") == pytest.approx(paper, rel=1e-12)
 
 
-def test_by_hand_padding_does_not_count_and_an_example_counts_once():
-    both = torch.cat([TWO, TWO.flip(2)])
-    valid = torch.tensor([[True, True], [True, False]])
-    assert by_hand(both, valid) == pytest.approx(((3 / 5 - 1) / 2 - 1) / 2, rel=1e-12)
-
-
-@pytest.mark.parametrize("reduction", REDUCTIONS)
-def test_a_head_that_says_nothing_agrees_with_none(reduction):
-    """Dropout may take all that a token looked at; the cosine with nothing is taken as 0."""
-    vectors = torch.tensor([[3.0, 4.0], [5.0, 0.0], [0.0, 0.0]], dtype=torch.float64)
-    expected = {"pairs": 2 * 3 / 5 / 6, "paper": (2 + 2 * 3 / 5) / 9}[reduction]
-    assert by_hand(vectors.view(1, 3, 1, 2), reduction=reduction) == pytest.approx(expected, rel=1e-12)
-
-
-def test_a_head_that_says_nothing_has_a_finite_gradient():
+def test_a_head_that_says_nothing_agrees_with_none():
+    """Dropout may take all that a token looked at: its cosine with others is 0, its gradient finite."""
+    vectors = torch.tensor([[3.0, 4.0], [5.0, 0.0], [0.0, 0.0]], dtype=torch.float64).view(1, 3, 1, 2)
+    for reduction, expected in {"pairs": 2 * 3 / 5 / 6, "paper": (2 + 2 * 3 / 5) / 9}.items():
+        assert by_hand(vectors, reduction=reduction) == pytest.approx(expected, rel=1e-12)
     parts = torch.zeros(1, 3, 1, 2, requires_grad=True)
-    guide = hw.guides.Disagreement()
     record = AttentionRecord(Request.of("output", {0: (0, 1, 2)}))
-    guide(record.fill({0: parts}, torch.ones(1, 1, dtype=torch.bool), None), NO_INPUTS).backward()
+    record.fill({0: parts}, torch.ones(1, 1, dtype=torch.bool), None)
+    hw.guides.Disagreement()(record, NO_INPUTS).backward()
     assert parts.grad.isfinite().all()
 
 
 # -- what it costs -----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("on", ["subspace", "output"])
-def test_values_and_outputs_need_no_maps(on, batch, monkeypatch):
-    def refuse(*args, **kwargs):
-        pytest.fail("attention was watched")
-
-    calls = []
-    plain = backend.sdpa_attention_forward
+def test_only_positions_need_maps_and_only_those_of_the_chosen_heads(batch, monkeypatch):
+    plain, explicit, calls = backend.sdpa_attention_forward, backend.attention_with_maps, []
     monkeypatch.setattr(
-        backend, "sdpa_attention_forward", lambda *args, **kwargs: calls.append(1) or plain(*args, **kwargs)
+        backend, "sdpa_attention_forward", lambda *args, **more: calls.append("plain") or plain(*args, **more)
     )
-    monkeypatch.setattr(backend, "watch", refuse)
-    guided(build_model("bert"), hw.guides.Disagreement(on=on), batch)
-    assert len(calls) == 3
-
-
-def test_positions_need_the_maps_of_the_chosen_heads_only(batch, monkeypatch):
-    calls = []
-    explicit = watch.attention_with_maps
     monkeypatch.setattr(
-        watch, "attention_with_maps", lambda *args, **kwargs: calls.append(list(args[3])) or explicit(*args, **kwargs)
+        backend, "attention_with_maps", lambda *args, **more: calls.append(list(args[3])) or explicit(*args, **more)
     )
     guided(build_model("bert"), hw.guides.Disagreement(on="position", heads=[1, 2]), batch)
     assert calls == [[1, 2]] * 3
-
-
-# -- refusals ----------------------------------------------------------------------------------------------------------
+    calls.clear()
+    monkeypatch.setattr(backend, "watch", lambda *args, **more: pytest.fail("attention was watched"))
+    for on in ("subspace", "output"):
+        guided(build_model("bert"), hw.guides.Disagreement(on=on), batch)
+    assert calls == ["plain"] * 6
 
 
 def test_one_head_has_nobody_to_disagree_with(batch):
     model = hw.guide(build_model("bert").train(), hw.guides.Disagreement(heads={0: [1, 2], 2: [3]}))
     with pytest.raises(InputError, match="disagreement on one head of layer 2: choose two or more with heads"):
         model(**batch)
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"on": "value"}, r"disagreement\(on='value'\): expected one of 'subspace', 'position', 'output'"),
-    ],
-)
-def test_wrong_options_say_what_was_expected(options, message):
-    with pytest.raises(InputError, match=message):
-        hw.guides.Disagreement(**options)

@@ -43,56 +43,38 @@ def test_equals_plain_loops(name):
 
 
 @EVERY
-def test_the_derivative_is_that_of_finite_differences(name):
+def test_the_derivative_is_that_of_finite_differences_and_keeps_and_changes_nothing(name):
     attention, target = distributions(3, 4, 5, 6).requires_grad_(), targets(3, 1, 5, 6)
     assert (target == 0).any()
+    before, kept = (attention.detach().clone(), target.clone()), []
     assert torch.autograd.gradcheck(lambda each: DISTANCES[name](each, target), attention)
+    with torch.autograd.graph.saved_tensors_hooks(lambda each: kept.append(each.data_ptr()) or each, lambda each: each):
+        DISTANCES[name](attention, target).sum().backward()
+    assert kept == [attention.data_ptr(), target.data_ptr()]
+    assert torch.equal(attention, before[0])
+    assert torch.equal(target, before[1])
 
 
 def test_zero_attention_is_finite_under_kl_and_has_no_derivative():
-    dtype = torch.float32
-    attention = torch.tensor([[0.0, 0.5, 0.5], [0.0, 0.0, 1.0]], dtype=dtype, requires_grad=True)
+    attention = torch.tensor([[0.0, 0.5, 0.5], [0.0, 0.0, 1.0]], requires_grad=True)
     target = torch.tensor([[0.5, 0.5, 0.0], [1.0, 0.0, 0.0]])
     value = DISTANCES["kl"](attention, target)
-    lowest = torch.finfo(dtype).tiny
-    expected = [0.5 * math.log(0.5 / lowest), -math.log(lowest)]
-    assert value.tolist() == pytest.approx(expected, rel=1e-6)
+    lowest = torch.finfo(torch.float32).tiny
+    assert value.tolist() == pytest.approx([0.5 * math.log(0.5 / lowest), -math.log(lowest)], rel=1e-6)
     value.sum().backward()
     assert attention.grad.tolist() == [[0.0, -1.0, 0.0], [0.0, 0.0, 0.0]]
 
 
 @EVERY
-def test_a_row_without_a_target_is_finite_so_that_a_weight_of_zero_takes_it_out(name):
+def test_rows_of_nothing_are_finite_and_so_are_their_derivatives(name):
+    """A row without a target, which a weight of zero takes out, and a row of which dropout left nothing."""
     attention = distributions(2, 5).float().requires_grad_()
     value = DISTANCES[name](attention, torch.zeros(2, 5))
     assert value.isfinite().all()
     (value * 0).sum().backward()
     assert not attention.grad.any()
-
-
-@EVERY
-def test_attention_of_nothing_but_zeros_is_finite_and_so_is_its_derivative(name):
-    """A row or an example of which dropout left nothing."""
     attention = torch.zeros(1, 4, requires_grad=True)
     value = DISTANCES[name](attention, torch.tensor([[0.5, 0.5, 0.0, 0.0]]))
     assert value.isfinite()
     value.backward()
     assert attention.grad.abs().max() <= 1  # and not some power of ten that the next product makes infinite
-
-
-@EVERY
-def test_nothing_is_kept_but_the_two_tensors(name):
-    kept = []
-    attention, target = distributions(2, 3, 4, 5).requires_grad_(), targets(2, 1, 4, 5)
-    with torch.autograd.graph.saved_tensors_hooks(lambda each: kept.append(each.data_ptr()) or each, lambda each: each):
-        DISTANCES[name](attention, target)
-    assert kept == [attention.data_ptr(), target.data_ptr()]
-
-
-@EVERY
-def test_neither_tensor_is_written_to(name):
-    attention, target = distributions(2, 3, 5).requires_grad_(), targets(2, 1, 5)
-    before = attention.detach().clone(), target.clone()
-    DISTANCES[name](attention, target).sum().backward()
-    assert torch.equal(attention, before[0])
-    assert torch.equal(target, before[1])

@@ -48,35 +48,28 @@ def footprint(model):
 # -- the loss ----------------------------------------------------------------------------------------------------------
 
 
-def test_the_training_loss_is_task_plus_weighted_guides(model, batch):
-    expected_task = build_model("bert").train()(**batch).loss
-    loss = hw.guide(model, BOTH)(**batch).loss
-    parts = hw.guides.guidance(model).losses
-    assert list(parts.guides) == ["mdg", "pdg"]
-    assert torch.equal(loss, parts.task + 0.1 * parts.guides["mdg"].raw + 0.01 * parts.guides["pdg"].raw)
-    torch.testing.assert_close(parts.task, expected_task)
-    assert loss > expected_task + 0.1
-
-
-def test_the_gradient_of_the_loss_is_that_of_its_parts(batch):
-    plain = gradients(twin := exact(), twin(**batch).loss)
+def test_the_training_loss_is_task_plus_weighted_guides(batch):
+    plain = gradients(twin := exact(), task := twin(**batch).loss)
     model = hw.guide(exact(), BOTH)
-    loss = model(**batch).loss
-    raw = hw.guides.guidance(model)._raw
+    loss, guidance = model(**batch).loss, hw.guides.guidance(model)
+    raw = guidance._raw
+    assert torch.equal(loss, guidance.losses.task + 0.1 * raw["mdg"] + 0.01 * raw["pdg"])
+    torch.testing.assert_close(guidance.losses.task, task.detach())
+    assert loss > task + 0.1
+    # and so is its gradient
     pieces = [gradients(model, 0.1 * raw["mdg"]), gradients(model, 0.01 * raw["pdg"]), plain]
     summed = {name: sum(piece[name] for piece in pieces) for name in plain}
     assert_same_gradients(gradients(model, loss), summed)
     assert (pieces[0][QUERY] + pieces[1][QUERY]).norm() > 1e-4
-
-
-def test_the_parts_are_readable(model, batch):
-    loss = hw.guide(model, BOTH)(**batch).loss
+    # and the parts are readable
     parts = hw.guides.last_losses(model)
     assert list(parts) == ["task", "mdg", "mdg_weighted", "mdg_weight", "pdg", "pdg_weighted", "pdg_weight"]
     assert all(type(value) is float for value in parts.values())
     assert (parts["mdg_weight"], parts["pdg_weight"]) == (0.1, 0.01)
     assert parts["mdg_weighted"] == pytest.approx(0.1 * parts["mdg"])
     assert parts["task"] + parts["mdg_weighted"] + parts["pdg_weighted"] == pytest.approx(loss.item())
+    with torch.no_grad():  # training mode without gradients still reports the loss
+        torch.testing.assert_close(model(**batch).loss, loss.detach(), rtol=1e-12, atol=0)
 
 
 def test_without_labels_there_is_no_loss_to_add_to(model, batch):
@@ -98,7 +91,7 @@ def test_a_custom_loss_gets_the_guides_from_total(batch):
     assert torch.equal(hw.guides.guidance(bare).total(task), task)
 
 
-def test_in_eval_mode_the_loss_is_the_tasks_alone(batch, calls):
+def test_only_guided_layers_of_a_model_in_training_are_watched(batch, calls):
     plain, model = build_model("bert").eval(), hw.guide(build_model("bert"), BOTH).eval()
     expected, actual = plain(**batch), model(**batch)
     assert torch.equal(actual.loss, expected.loss)
@@ -106,26 +99,20 @@ def test_in_eval_mode_the_loss_is_the_tasks_alone(batch, calls):
     assert calls == []
     model.train()(**batch)
     assert len(calls) == 3
+    hw.guide(hw.unguide(model), hw.MDG(layers=1) + hw.PDG(layers=1))(**batch)
+    assert len(calls) == 4
 
 
-def test_guides_on_one_layer_leave_the_others_to_plain_attention(model, batch, calls):
-    hw.guide(model, hw.MDG(layers=1) + hw.PDG(layers=1))(**batch)
-    assert len(calls) == 1
-
-
-def test_a_tuple_stays_a_tuple(model, batch):
+def test_a_tuple_stays_a_tuple_and_forward_keeps_its_signature(model, batch):
+    before = inspect.signature(model.forward)
     expected = copy.deepcopy(hw.guide(model, BOTH))(**batch)
+    assert inspect.signature(model.forward) == before
     loss, logits = model(**batch, return_dict=False)
     assert torch.equal(loss, expected.loss)
     assert torch.equal(logits, expected.logits)
     without = {name: value for name, value in batch.items() if name != "labels"}
     (logits,) = model(**without, return_dict=False)
     assert torch.equal(logits, expected.logits)
-
-
-def test_forward_keeps_its_signature(model):
-    before = inspect.signature(model.forward)
-    assert inspect.signature(hw.guide(model, BOTH).forward) == before
 
 
 @pytest.mark.parametrize(
@@ -166,48 +153,37 @@ def test_a_copy_of_a_guided_model_trains_alone(batch, family):
     assert all(torch.equal(old, new) for old, new in zip(before, model.parameters(), strict=True))
     hw.unguide(twin)
     hw.guides.guidance(model)  # still guided
-    assert footprint_keys(twin) == footprint_keys(build_model(family))
+    left, untouched = footprint(twin), footprint(build_model(family))
+    assert {name: set(each) for name, each in left.items()} == {name: set(each) for name, each in untouched.items()}
     loss = model(**batch).loss
     assert loss > hw.guides.guidance(model).losses.task
     hw.unguide(model)
 
 
-def footprint_keys(model):
-    return {name: set(entries) for name, entries in footprint(model).items()}
-
-
 def test_gradient_accumulation_equals_the_whole_batch():
-    pieces = 4
     batch = build_batch(size=4)
-    whole = hw.guide(exact(), BOTH)
+    whole, parts = (hw.guide(exact(), BOTH) for _ in range(2))
     whole(**batch).loss.backward()
-    parts = hw.guide(exact(), BOTH)
-    for piece in torch.arange(4).chunk(pieces):
-        (parts(**{name: value[piece] for name, value in batch.items()}).loss / pieces).backward()
-    assert_same_gradients(
-        {name: parameter.grad for name, parameter in parts.named_parameters()},
-        {name: parameter.grad for name, parameter in whole.named_parameters()},
-    )
+    for piece in range(4):
+        (parts(**{name: value[[piece]] for name, value in batch.items()}).loss / 4).backward()
+    found, expected = ({name: each.grad for name, each in model.named_parameters()} for model in (parts, whole))
+    assert_same_gradients(found, expected)
 
 
 @pytest.mark.filterwarnings("ignore:None of the inputs have requires_grad")
-def test_reentrant_checkpointing_is_refused_with_the_way_out(model, batch):
-    hw.guide(model, BOTH)
-    model.gradient_checkpointing_enable({"use_reentrant": True})
+@pytest.mark.parametrize("cause", ["frozen", "reentrant"])
+def test_a_guide_that_reaches_no_parameter_is_refused_with_the_way_out(model, batch, cause):
+    if cause == "frozen":
+        model.bert.requires_grad_(False)
+    else:
+        model.gradient_checkpointing_enable({"use_reentrant": True})
     with pytest.raises(StateError) as caught:
-        model(**batch)
+        hw.guide(model, BOTH)(**batch)
     text = str(caught.value)
     assert "\n" not in text
     assert "guide mdg reaches no trainable parameter" in text
+    assert "its layers are frozen (unfreeze them or guide others)" in text
     assert "gradient_checkpointing_kwargs={'use_reentrant': False}" in text
-
-
-def test_frozen_layers_are_refused_with_the_way_out(model, batch):
-    for parameter in model.bert.parameters():
-        parameter.requires_grad_(False)
-    hw.guide(model, BOTH)
-    with pytest.raises(StateError, match=r"its layers are frozen \(unfreeze them or guide others\)"):
-        model(**batch)
 
 
 @pytest.mark.slow
@@ -226,13 +202,6 @@ def test_torch_compile(batch):
     assert hw.guides.last_losses(model) == pytest.approx(hw.guides.last_losses(plain), rel=1e-5)
     for actual, expected in zip(model.parameters(), plain.parameters(), strict=True):
         torch.testing.assert_close(actual, expected, rtol=1e-4, atol=1e-5)
-
-
-def test_training_mode_without_gradients_still_reports_the_loss(batch):
-    model = hw.guide(exact(), BOTH)
-    with torch.no_grad():
-        quiet = model(**batch).loss
-    torch.testing.assert_close(quiet, model(**batch).loss, rtol=1e-12, atol=0)
 
 
 # -- coming and going --------------------------------------------------------------------------------------------------

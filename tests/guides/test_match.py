@@ -13,7 +13,6 @@ from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
 import headwise as hw
 from headwise.attention import Inputs, backend, select
-from headwise.attention import backend as watch
 from headwise.errors import InputError
 from headwise.guides import GUIDES, build
 from headwise.guides.match import NAMED
@@ -177,33 +176,20 @@ def exact(family="bert"):
     return build_model(family, dtype=torch.float64)
 
 
-# Every pattern on one family, and one family for each other way to maps.
-CASES = [("bert", pattern) for pattern in (*FIXED, "own")]
-CASES += [("roberta", "own"), ("modernbert", "period"), ("deberta-v2", "own"), ("mpnet", "next")]
+# Every pattern on one family, and one family for each other way to maps; then the options.
+CASES = [("bert", pattern, {}) for pattern in (*FIXED, "own")]
+CASES += [("roberta", "own", {}), ("modernbert", "period", {}), ("deberta-v2", "own", {}), ("mpnet", "next", {})]
+CASES += [
+    ("bert", pattern, options)
+    for pattern in ("period", "own")
+    for options in ({"special_tokens": False}, {"reduction": "sum"})
+]
 
 
-@pytest.mark.parametrize(("family", "pattern"), CASES)
-def test_equals_the_slow_reference_in_value_and_gradient(family, pattern):
+@pytest.mark.parametrize(("family", "pattern", "options"), CASES)
+def test_equals_the_slow_reference_in_value_and_gradient(family, pattern, options):
     model, twin, batch = exact(family), exact(family), sentences()
     maps = first_half(slow_maps(twin.eval(), batch, eager=family in EAGER))
-    chosen = Own() if pattern == "own" else pattern
-    for on in FORMS:
-        for distance in DISTANCES:
-            guide = hw.Match(chosen, on=on, distance=distance, weight=1.0)
-            value, added = guided(model, guide, with_knowledge(batch))
-            expected = slow_match(maps, batch, pattern, on, distance)
-            same(value, expected)
-            assert_same_gradients(gradients(model, added), gradients(twin, expected), 1e-6)
-
-
-OPTIONS = [{"special_tokens": False}, {"reduction": "sum"}]
-
-
-@pytest.mark.parametrize("options", OPTIONS, ids=str)
-@pytest.mark.parametrize("pattern", ["period", "own"])
-def test_every_option_equals_the_slow_reference(pattern, options):
-    model, twin, batch = exact(), exact(), sentences()
-    maps = first_half(slow_maps(twin.eval(), batch, eager=False))
     chosen = Own() if pattern == "own" else pattern
     for on in FORMS:
         for distance in DISTANCES:
@@ -269,26 +255,7 @@ def test_by_hand(pattern, options, expected):
     assert match(BY_HAND, pattern, **options) == pytest.approx(expected, rel=1e-7)
 
 
-def test_an_example_counts_once_whatever_its_length():
-    valid = torch.tensor([[1, 1, 1], [1, 1, 0]]).bool()
-    short = torch.tensor([[[0.5, 0.5, 0.0], [1.0, 0.0, 0.0], [0.0, 0.0, 0.0]]], dtype=torch.float64)
-    both = torch.stack([BY_HAND[0], short])
-    # of the second only row 0 has a next, off by (1/2, -1/2) over 2 keys
-    assert match(both, "next", valid) == pytest.approx((6 / 16 / 3 / 2 + 0.5 / 2) / 2, rel=1e-7)
-
-
 # -- nothing to match --------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(("on", "distance"), [("map", "cosine"), ("received", "kl")])
-def test_an_example_without_a_full_stop_changes_nothing(on, distance):
-    model, batch = exact(), sentences()
-    guide = hw.Match("period", on=on, distance=distance, weight=1.0)
-    assert not (batch["input_ids"][2] == STOP).any()
-    with_it, added = guided(model, guide, batch)
-    without, alone = guided(model, guide, {name: each[:2] for name, each in batch.items()})
-    torch.testing.assert_close(with_it, without, rtol=1e-12, atol=0)
-    assert_same_gradients(gradients(model, added), gradients(model, alone))
 
 
 @pytest.mark.parametrize(
@@ -330,47 +297,15 @@ def test_what_dropout_leaves_nothing_of_does_no_harm(options):
 
 
 class Spy:
-    """Notes what goes by."""
+    """Notes what goes by, in the place of a function."""
 
-    def __init__(self, function):
-        self.function = function
-        self.calls = []
+    def __init__(self, monkeypatch, module, name):
+        self.function, self.calls = getattr(module, name), []
+        monkeypatch.setattr(module, name, self)
 
     def __call__(self, *args, **kwargs):
         self.calls.append(args)
         return self.function(*args, **kwargs)
-
-
-@pytest.fixture
-def sdpa(monkeypatch):
-    """Calls of SDPA from within watched layers."""
-    spy = Spy(torch.nn.functional.scaled_dot_product_attention)
-    monkeypatch.setattr(watch.torch.nn.functional, "scaled_dot_product_attention", spy)
-    return spy
-
-
-@pytest.fixture
-def plain(monkeypatch):
-    """Calls of transformers' own function."""
-    spy = Spy(backend.sdpa_attention_forward)
-    monkeypatch.setattr(backend, "sdpa_attention_forward", spy)
-    return spy
-
-
-@pytest.fixture
-def explicit(monkeypatch):
-    """Calls that make maps."""
-    spy = Spy(watch.attention_with_maps)
-    monkeypatch.setattr(watch, "attention_with_maps", spy)
-    return spy
-
-
-@pytest.fixture
-def counting(monkeypatch):
-    """Calls of the fused operation."""
-    spy = Spy(watch.attention_with_received)
-    monkeypatch.setattr(watch, "attention_with_received", spy)
-    return spy
 
 
 def test_guided_heads_are_the_first_half_of_every_layer_by_default():
@@ -380,28 +315,28 @@ def test_guided_heads_are_the_first_half_of_every_layer_by_default():
     assert select(guide.layers, guide.heads, (1, 1)) == {0: (0,)}
 
 
-def test_heads_that_are_not_guided_stay_on_sdpa(sdpa, plain, explicit, counting):
+def test_only_guided_heads_leave_sdpa_and_received_attention_needs_no_maps(monkeypatch):
+    sdpa = Spy(monkeypatch, backend.torch.nn.functional, "scaled_dot_product_attention")
+    plain = Spy(monkeypatch, backend, "sdpa_attention_forward")
+    explicit = Spy(monkeypatch, backend, "attention_with_maps")
+    counting = Spy(monkeypatch, backend, "attention_with_received")
     guided(build_model("bert"), hw.Match("next", layers=[0, 2], heads=[1]), sentences())
-    assert len(plain.calls) == 1  # layer 1
-    assert plain.calls[0][0].layer_idx == 1
+    assert [call[0].layer_idx for call in plain.calls] == [1]
     watched = [query for query, *_ in sdpa.calls if query.shape[1] < 4]
     assert [query.shape[1] for query in watched] == [3, 3]
     assert [list(call[3]) for call in explicit.calls] == [[1]] * 2
     assert not counting.calls
-
-
-def test_received_attention_needs_no_maps(explicit, counting):
+    explicit.calls.clear()
     guided(build_model("bert"), hw.Match("next", on="received"), sentences())
     assert not explicit.calls
     assert len(counting.calls) == 3
 
 
 def test_two_guides_on_one_pattern_make_its_target_once(monkeypatch):
-    spy = Spy(Next.target)
-    monkeypatch.setattr(Next, "target", lambda self, tokens: spy(self, tokens))
-    model = hw.guide(build_model("bert").train(), hw.Match("next") + hw.Match("next", distance="kl"))
-    model(**sentences())
-    assert len(spy.calls) == 1
+    made, target = [], Next.target
+    monkeypatch.setattr(Next, "target", lambda self, tokens: made.append(tokens) or target(self, tokens))
+    hw.guide(build_model("bert").train(), hw.Match("next") + hw.Match("next", distance="kl"))(**sentences())
+    assert len(made) == 1
 
 
 # -- with others -------------------------------------------------------------------------------------------------------
@@ -409,6 +344,7 @@ def test_two_guides_on_one_pattern_make_its_target_once(monkeypatch):
 TOGETHER = {
     "mdg": hw.MDG(weight=1.0),
     "match": hw.Match("next", weight=1.0, heads=[1, 2]),
+    "prev": build("prev", weight=1.0, heads=[1, 2]),
     "delim": build("delim", weight=1.0, layers=[1], heads=[0, 1], distance="kl"),
     "period": build("period", weight=1.0, on="received", heads="last:1"),
     "disagreement": hw.guides.Disagreement(weight=1.0),
@@ -432,78 +368,54 @@ def test_together_they_are_the_sum_of_each_alone(family):
     assert_same_gradients(gradients(model, added), sums, 1e-10)
 
 
-def test_two_patterns_on_the_same_heads_keep_their_targets_apart():
-    batch, model = sentences(), exact()
-    both = [build("next", weight=1.0), build("prev", weight=1.0)]
-    values, _ = all_guided(model, both, batch)
-    for guide in both:
-        torch.testing.assert_close(values[guide.name], guided(model, guide, batch)[0], rtol=1e-12, atol=0)
-    assert values["next"] != values["prev"]
-
-
 # -- learning ----------------------------------------------------------------------------------------------------------
-
-
-@pytest.fixture(scope="module")
-def minilm_tokenizer():
-    return AutoTokenizer.from_pretrained(builtin_folder("builtin:minilm-l6"))
 
 
 TEXTS = [("The heart is enlarged.", "No acute distress."), ("He was given 3.5 mg.", "The pain went away. He left.")]
 
 
-def learn(guide, tokenizer, steps=20):
-    """Attention maps [B,M,Q,K] of all heads before and after some steps, the batch, and the model."""
+def test_guided_heads_learn_to_look_at_separators():
+    tokenizer = AutoTokenizer.from_pretrained(builtin_folder("builtin:minilm-l6"))
     model = build_model("bert", vocab_size=len(tokenizer), pad_token_id=0)
     batch = dict(tokenizer(*map(list, zip(*TEXTS, strict=True)), padding=True, return_tensors="pt"))
-    batch["labels"] = torch.tensor([0, 1])
-    hw.guide(model, guide, tokenizer=tokenizer)
+    separators, valid = batch["input_ids"] == tokenizer.sep_token_id, batch["attention_mask"].bool()
+    assert separators.sum(1).tolist() == [2, 2]
+    hw.guide(model, hw.Match("delim", weight=30.0), tokenizer=tokenizer)
     optimiser = torch.optim.Adam(model.bert.encoder.parameters(), 3e-2)  # not the thirty thousand embeddings
-    seen = []
-    for _ in range(2):
+
+    def shares():
+        """Of the attention of guided heads, and of the others, that is on separators."""
         with hw.capture(model.eval(), what="map") as record, torch.no_grad():
             model(**batch)
-        seen.append(record.stacked())
-        for _ in range(steps):
-            optimiser.zero_grad()
-            model.train()(**batch).loss.backward()
-            optimiser.step()
-    return *seen, batch
+        on_them = (record.stacked() * separators[:, None, None]).sum(-1)  # [B,M,Q]
+        parts = ([0, 1, 4, 5, 8, 9], [2, 3, 6, 7, 10, 11])
+        return [on_them[:, heads].masked_select(valid[:, None]).mean().item() for heads in parts]
 
-
-def test_guided_heads_learn_to_look_at_separators(minilm_tokenizer):
-    before, after, batch = learn(hw.Match("delim", weight=30.0), minilm_tokenizer)
-    separators = batch["input_ids"] == minilm_tokenizer.sep_token_id
-    assert separators.sum(1).tolist() == [2, 2]
-    valid = batch["attention_mask"].bool()
-
-    def share(maps, heads):
-        on_them = (maps[:, heads] * separators[:, None, None]).sum(-1)  # [B,M,Q]
-        return on_them.masked_select(valid[:, None]).mean().item()
-
-    heads, others = [0, 1, 4, 5, 8, 9], [2, 3, 6, 7, 10, 11]
-    assert share(before, heads) < 0.4
-    assert share(after, heads) > 0.9
-    assert share(after, others) < 0.7
+    assert shares()[0] < 0.4
+    for _ in range(20):
+        optimiser.zero_grad()
+        model.train()(**batch, labels=torch.tensor([0, 1])).loss.backward()
+        optimiser.step()
+    guided_heads, others = shares()
+    assert guided_heads > 0.9
+    assert others < 0.7
 
 
 # -- making one --------------------------------------------------------------------------------------------------------
 
 
-def test_a_pattern_can_be_given_in_four_ways():
+def test_a_pattern_can_be_given_in_several_ways():
     expected = hw.Match("next")
     assert expected.pattern == Next()
-    assert hw.Match(Next()) == expected
-    assert hw.Match(pattern="next") == expected
-    assert hw.Match({"name": "next"}) == expected
+    for one in (hw.Match(Next()), hw.Match(pattern="next"), hw.Match({"name": "next"})):
+        assert one == expected
     assert build("match", pattern={"name": "next"}) == expected
-
-
-def test_what_is_compared_follows_the_pattern_unless_said():
+    # What is compared follows the pattern unless said.
     assert [hw.Match(pattern).on for pattern in FIXED] == ["map"] * 5
     assert hw.Match(Own()).on == "received"
     assert hw.Match(Own(), on="map").on == "map"
     assert [hw.Match("next", on=on).what for on in FORMS] == ["map", "received"]
+    hw.Match("delim", on="map", special_tokens=False)  # the rows of special tokens are left out, not their columns
 
 
 def test_a_guide_for_every_pattern():
@@ -512,44 +424,9 @@ def test_a_guide_for_every_pattern():
         guide = build(name)
         assert (guide.name, guide.pattern, guide.marks) == (name, build_pattern(name), build_pattern(name).marks)
         assert type(guide).__doc__.startswith(PATTERNS[name].__doc__.strip().splitlines()[0])
+        assert copy.deepcopy(guide) == pickle.loads(pickle.dumps(guide)) == guide
     assert isinstance(build("next"), hw.Match)
     assert build("next") != hw.Match("next")  # another name in the log
-
-
-@pytest.mark.parametrize("guide", [hw.Match("next"), build("delim", distance="kl")], ids=lambda g: g.name)
-def test_a_guide_survives_copying_and_pickling(guide):
-    assert copy.deepcopy(guide) == guide
-    assert pickle.loads(pickle.dumps(guide)) == guide
-
-
-# -- refusals ----------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("make", "message"),
-    [
-        (lambda: hw.Match(), "match needs a pattern: known: .*delim.*next"),
-        (lambda: hw.Match("nxt"), "unknown pattern 'nxt': did you mean 'next'?"),
-        (lambda: hw.Match(3), "pattern 3: expected a name such as 'next'"),
-        (lambda: hw.Match({"name": "next", "by": 2}), "pattern next has no option 'by'"),
-        (lambda: hw.Match("next", "prev"), "match.*name the options"),
-        (lambda: hw.Match("prev", pattern="next"), "match.*pattern.*twice"),
-        (lambda: hw.Match("next", distance="l1"), r"match\(distance='l1'\): expected one of 'mse', 'kl', 'cosine'"),
-        (lambda: build("next", pattern="prev"), "guide next has its own pattern, not 'prev': use match for others"),
-        (lambda: build("next", pattern={"by": 2}), "pattern next has no option 'by'"),
-    ],
-)
-def test_wrong_choices_say_what_was_expected(make, message):
-    with pytest.raises(InputError, match=message) as caught:
-        make()
-    assert "\n" not in str(caught.value)
-
-
-@pytest.mark.parametrize("pattern", ["delim"])
-def test_received_by_special_tokens_without_special_tokens_is_refused(pattern):
-    with pytest.raises(InputError, match=f"{pattern} has special tokens as its target"):
-        hw.Match(pattern, on="received", special_tokens=False)
-    hw.Match(pattern, on="map", special_tokens=False)  # the rows of special tokens are left out, not their columns
 
 
 def test_a_pattern_may_have_lists_among_its_options(batch):

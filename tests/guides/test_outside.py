@@ -95,19 +95,15 @@ def expected():
         lambda model: Outside(model, 1, 1, 1),
     ],
 )
-def test_a_guided_loss_is_what_the_model_would_have_made_of_one_batch(loss_of):
+@pytest.mark.parametrize("checkpointing", [False, True])
+def test_a_guided_loss_is_what_the_model_would_have_made_of_one_batch(loss_of, checkpointing):
     model = exact()
+    if checkpointing:  # layers that are computed once more belong to their pass
+        model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
     mine = gradients(model, hw.guides.GuidedLoss(loss_of(model))(*inputs()))
     theirs, parts = expected()
     assert_same_gradients(mine, theirs)
     assert hw.guides.last_losses(model) == pytest.approx(parts, rel=1e-12)
-
-
-def test_layers_that_are_computed_once_more_belong_to_their_pass():
-    model = exact()
-    model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
-    loss = hw.guides.GuidedLoss(Outside(model, 1, 2))(*inputs())
-    assert_same_gradients(gradients(model, loss), expected()[0])
 
 
 def test_a_loss_in_parts_gets_the_guides_as_one_more():
@@ -149,32 +145,32 @@ def test_it_shows_the_model_of_its_loss_if_that_has_one():
     assert not hasattr(hw.guides.GuidedLoss(nn.CrossEntropyLoss()), "model")
 
 
-def test_a_gradient_cache_is_refused():
-    with pytest.raises(StateError, match=r"once more in the backward pass.*without Cached in its name"):
-        hw.guides.GuidedLoss(Cached(exact()))(*inputs())
+class Vector(Outside):
+    """No scalar."""
+
+    def forward(self, batch, labels):
+        return self.model(input_ids=batch[0]).logits[0]
 
 
-def test_a_model_without_guides_is_refused_where_it_would_train():
-    model = hw.unguide(exact())
-    loss = hw.guides.GuidedLoss(Outside(model))
-    with pytest.raises(StateError, match=r"the model of Outside is not guided: call guide\(model"):
-        loss(*inputs())
+@pytest.mark.parametrize(
+    ("loss", "kind", "message"),
+    [
+        (lambda: Cached(exact()), StateError, r"once more in the backward pass.*without Cached in its name"),
+        (lambda: Vector(exact()), InputError, "expected a scalar tensor, or scalar tensors by name"),
+        (lambda: cross_entropy, InputError, "expected a loss that holds the model"),
+        (lambda: nn.Sequential(hw.guides.GuidedLoss(Outside(exact()))), InputError, "would add the guides twice"),
+        (lambda: Outside(hw.unguide(exact())), StateError, r"model of Outside is not guided: call guide\(model"),
+    ],
+)
+def test_a_loss_that_cannot_be_guided_is_refused(loss, kind, message):
+    with pytest.raises(kind, match=message):
+        hw.guides.GuidedLoss(loss())(*inputs())
+
+
+def test_a_model_without_guides_is_refused_only_where_it_would_train():
+    loss = hw.guides.GuidedLoss(Outside(hw.unguide(exact())))
     with torch.no_grad():
         assert torch.equal(loss(*inputs()), loss.loss(*inputs()))
-
-
-def test_what_is_no_loss_is_refused():
-    with pytest.raises(InputError, match="expected a loss that holds the model"):
-        hw.guides.GuidedLoss(cross_entropy)
-    with pytest.raises(InputError, match="would add the guides twice"):
-        hw.guides.GuidedLoss(nn.Sequential(hw.guides.GuidedLoss(Outside(exact()))))
-
-    class Vector(Outside):
-        def forward(self, batch, labels):
-            return self.model(input_ids=batch[0]).logits[0]
-
-    with pytest.raises(InputError, match="expected a scalar tensor, or scalar tensors by name"):
-        hw.guides.GuidedLoss(Vector(exact()))(*inputs())
 
 
 # -- forgotten guides --------------------------------------------------------------------------------------------------
@@ -189,61 +185,52 @@ def train(model, optimiser, batch, *, total=False):
 
 def test_a_step_without_the_guides_is_warned_of_once():
     model, optimiser, batch = lonely()
+    twin = copy.deepcopy(model)
     with pytest.warns(HeadwiseWarning, match=FORGOTTEN):
         train(model, optimiser, batch)
     train(model, optimiser, batch)  # warnings are errors here: a second one would fail this
-
-
-def test_a_copy_warns_about_its_steps():
-    model, _, batch = lonely()
-    twin = copy.deepcopy(model)
     with pytest.warns(HeadwiseWarning, match=FORGOTTEN):
         train(twin, torch.optim.SGD(twin.parameters(), lr=0.01), batch)
 
 
-# Warnings are errors here: an alarm would fail these.
-
-
-def test_no_false_alarm_where_the_guides_are_added_outside():
-    model, optimiser, batch = lonely()
+def accumulate(model, optimiser, batch):
     for _ in range(2):
-        train(model, optimiser, batch, total=True)
+        hw.guides.guidance(model).total(model(**batch).logits.square().mean()).backward()
+    optimiser.step()
 
 
-def test_no_false_alarm_where_a_loop_accumulates():
-    model, optimiser, batch = lonely()
-    for _ in range(2):
-        for _ in range(2):
-            hw.guides.guidance(model).total(model(**batch).logits.square().mean()).backward()
-        optimiser.step()
+def call_for_something_else(model, optimiser, batch):
+    (model(**build_batch()).loss + model(**batch).logits.mean()).backward()
+    optimiser.step()
 
 
-def test_no_false_alarm_where_the_model_is_called_again_for_something_else():
-    model, optimiser, batch = lonely()
-    for _ in range(2):
-        outputs = [model(**each) for each in (build_batch(), batch)]
-        sum(each.loss if each.loss is not None else each.logits.mean() for each in outputs).backward()
-        optimiser.step()
-
-
-def test_no_false_alarm_where_nothing_is_learned_from_the_call():
-    model, optimiser, batch = lonely()
-    for _ in range(2):
-        with torch.no_grad():
-            model(**batch)
-        model.eval()
+def learn_nothing_from_the_call(model, optimiser, batch):
+    with torch.no_grad():
         model(**batch)
-        model.train()
-        optimiser.step()
-
-
-def test_no_false_alarm_where_no_guide_counts():
-    model, optimiser, batch = lonely(weight=0.0)
-    train(model, optimiser, batch)
-
-
-def test_no_false_alarm_where_another_model_trains():
-    model, _, batch = lonely()
+    model.eval()
     model(**batch)
-    other = nn.Linear(2, 2)
-    torch.optim.SGD(other.parameters(), lr=0.1).step()
+    model.train()
+    optimiser.step()
+
+
+def train_another_model(model, optimiser, batch):
+    model(**batch)
+    torch.optim.SGD(nn.Linear(2, 2).parameters(), lr=0.1).step()
+
+
+@pytest.mark.parametrize(
+    ("weight", "step"),
+    [
+        (0.5, lambda *parts: train(*parts, total=True)),
+        (0.5, accumulate),
+        (0.5, call_for_something_else),
+        (0.5, learn_nothing_from_the_call),
+        (0.5, train_another_model),
+        (0.0, train),
+    ],
+)
+def test_no_false_alarm(weight, step):
+    """Warnings are errors here: an alarm would fail this."""
+    parts = lonely(weight)
+    for _ in range(2):
+        step(*parts)

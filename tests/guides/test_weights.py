@@ -89,17 +89,19 @@ def test_schedules_count_optimiser_steps():
     assert hw.guides.guidance(model).step == 3
 
 
-def test_the_optimiser_of_another_model_does_not_count():
-    model = guided(hw.MDG(weight=hw.guides.decay(1.0, steps=2)))
-    other = torch.nn.Linear(2, 2)
+def test_the_optimiser_of_another_model_does_not_count_and_unguide_stops_the_count():
+    model, other = guided(hw.MDG(weight=hw.guides.decay(1.0, steps=2))), torch.nn.Linear(2, 2)
+    guidance = hw.guides.guidance(model)
     stranger, own = (torch.optim.SGD(each.parameters(), lr=0.1) for each in (other, model))
     for _ in range(3):
         other(torch.ones(2)).sum().backward()
         stranger.step()
-    assert hw.guides.guidance(model).step == 0
-    forward(model).backward()
-    own.step()
-    assert hw.guides.guidance(model).step == 1
+    assert guidance.step == 0
+    for _ in range(2):
+        forward(model).backward()
+        own.step()
+        assert guidance.step == 1
+        hw.unguide(model)
 
 
 def test_of_several_optimisers_one_is_counted():
@@ -110,25 +112,13 @@ def test_of_several_optimisers_one_is_counted():
         for optimiser in both:
             optimiser.step()
     assert hw.guides.guidance(model).step == 2
-
-
-def test_a_second_run_counts_its_own_optimiser():
-    """In a notebook, where the optimiser of the first run is still alive."""
+    # A second run counts its own optimiser, in a notebook, where the optimiser of the first is still alive.
     model = guided(hw.MDG(weight=hw.guides.decay(1.0, steps=9)))
     first, second = (torch.optim.SGD(model.parameters(), lr=0.01) for _ in range(2))
     for optimiser, count in ((first, 1), (second, 1), (second, 3), (second, 4), (first, 4), (second, 5)):
         forward(model).backward()
         optimiser.step()
         assert hw.guides.guidance(model).step == count
-
-
-def test_unguide_stops_the_count():
-    model = guided(hw.MDG(weight=hw.guides.decay(1.0, steps=2)))
-    guidance = hw.guides.guidance(model)
-    hw.unguide(model)
-    forward(model).backward()
-    torch.optim.SGD(model.parameters(), lr=0.1).step()
-    assert guidance.step == 0
 
 
 # -- auto --------------------------------------------------------------------------------------------------------------
@@ -212,16 +202,13 @@ def test_a_resumed_run_continues_bit_for_bit(guide, stop):
 
 
 @pytest.mark.parametrize(
-    ("guide", "dtype"),
-    [
-        (hw.MDG(preset="released"), torch.float32),
-        (hw.MDG(layers=0, heads=0), torch.float32),
-    ],
+    "guide",
+    [hw.MDG(preset="released"), hw.MDG(layers=0, heads=0)],
     ids=["released", "one map against nothing"],
 )
-def test_a_guide_without_a_gradient_gets_weight_zero(guide, dtype):
+def test_a_guide_without_a_gradient_gets_weight_zero(guide):
     # The gradient of the released code is rounding noise: nothing that may be scaled up to a share of the task's.
-    model = guided(dataclasses.replace(guide, weight=hw.auto(0.5, window=1)), dtype=dtype)
+    model = guided(dataclasses.replace(guide, weight=hw.auto(0.5, window=1)), dtype=torch.float32)
     loss = forward(model)
     assert hw.guides.last_losses(model)[f"{guide.name}_weight"] == 0.0
     assert torch.equal(loss, hw.guides.guidance(model).losses.task)
@@ -229,18 +216,14 @@ def test_a_guide_without_a_gradient_gets_weight_zero(guide, dtype):
     assert all(parameter.grad.isfinite().all() for parameter in model.parameters())
 
 
-def test_auto_measures_nothing_where_no_gradient_is_wanted():
-    model = guided(hw.MDG(weight=hw.auto(0.2, window=1)))
-    with torch.no_grad():
-        forward(model)
-    forward(model)
-    assert hw.guides.guidance(model).gradient_share()["mdg"] == pytest.approx(0.2, rel=1e-6)
-
-
-def test_auto_works_under_gradient_checkpointing():
+def test_auto_measures_nothing_where_no_gradient_is_wanted_and_works_under_checkpointing():
     plain, checkpointed = (guided(hw.MDG(weight=hw.auto(0.2, window=1))) for _ in range(2))
+    with torch.no_grad():
+        forward(plain)
+    loss = forward(plain)
+    assert hw.guides.guidance(plain).gradient_share()["mdg"] == pytest.approx(0.2, rel=1e-6)
     checkpointed.gradient_checkpointing_enable({"use_reentrant": False})
-    torch.testing.assert_close(forward(checkpointed), forward(plain), rtol=1e-10, atol=0)
+    torch.testing.assert_close(forward(checkpointed), loss, rtol=1e-10, atol=0)
 
 
 def test_auto_needs_a_query_or_key_to_train():
@@ -298,23 +281,19 @@ def test_asking_for_the_share_leaves_no_trace():
         assert torch.equal(one.grad, other.grad)
 
 
-def test_after_the_backward_pass_it_is_too_late():
+def test_without_a_training_step_or_after_its_backward_pass_there_is_nothing_to_measure():
     model = guided(hw.MDG(weight=0.01))
+    share = hw.guides.guidance(model).gradient_share
     forward(model).backward()
     with pytest.raises(StateError, match=r"^the graph of the last forward pass is gone: ask[^\n]*backward\.$"):
-        hw.guides.guidance(model).gradient_share()
-
-
-@pytest.mark.parametrize("before", ["evaluation", "no labels"])
-def test_without_a_training_step_there_is_nothing_to_measure(before):
-    model = guided(hw.MDG(weight=0.01))
-    if before == "evaluation":
-        forward(model)
-        forward(model.eval())
-    if before == "no labels":
-        model(input_ids=build_batch()["input_ids"])
-    with pytest.raises(StateError, match=r"^there is no guided training step to measure: call[^\n]*\.$"):
-        hw.guides.guidance(model).gradient_share()
+        share()
+    for labels in (False, True):
+        if labels:
+            forward(model.eval())
+        else:
+            model(input_ids=build_batch()["input_ids"])
+        with pytest.raises(StateError, match=r"^there is no guided training step to measure: call[^\n]*\.$"):
+            share()
 
 
 def test_a_share_above_one_warns_once():

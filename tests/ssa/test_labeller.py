@@ -1,6 +1,7 @@
 """Labelling a training set by a model that is a plain function of the ids, so that the right labels are known."""
 
 import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy
 import pytest
@@ -169,15 +170,13 @@ def test_only_as_many_examples_as_needed_are_probed():
 
 def test_a_hidden_set_is_tried_once():
     """Two tokens have two sets of one: what is repeated is not asked again, neither in this pass nor in the next."""
-    data = build_data(20, shortest=2, longest=2)
     model = Model()
     model.logits = lambda view, index: (
         [0.0, 1.0] if (MASK in view[index]["input_ids"]) != bool(view.examples[index] % 2) else [1.0, 0.0]
     )  # right, and never the same with anything hidden
-    with pytest.warns(
-        HeadwiseWarning, match="20 of 20 predictions were right, and none of 40 probes.*raise max_passes"
-    ):
-        found = build(data, label_rule="reference", probes_per_example=8).label(model, epoch=1, share=1.0)
+    labeller = build(build_data(20, shortest=2, longest=2), label_rule="reference", probes_per_example=8)
+    with pytest.warns(HeadwiseWarning, match="20 of 20 predictions were right, and none of 40 probes.*raise max_pas"):
+        found = labeller.label(model, epoch=1, share=1.0)
     assert sorted(model.probes) == sorted([*range(20), *range(20)])
     assert found.statistics["flips"] == 1.0
     assert found.statistics["passes"] == 5.0
@@ -290,31 +289,25 @@ def test_shuffled_labels_do_not_depend_on_their_example():
 
 def in_ranks(data, world, wrong, **options):
     """The labelling of every rank, each in a thread, with a gather of a barrier and a shared list."""
-    barrier, shared, results, models = threading.Barrier(world), [None] * world, [None] * world, []
+    barrier, shared, models = threading.Barrier(world, timeout=20), [None] * world, []
 
     def work(rank):
         def gather(own):
             shared[rank] = own
-            barrier.wait(20)
+            barrier.wait()
             joined = [each for part in shared for each in part]
-            barrier.wait(20)
+            barrier.wait()
             return joined
 
         try:
-            model = Model(wrong)
-            models.append(model)
-            labeller = build(data, **options)
-            results[rank] = labeller.label(model, epoch=3, share=0.9, split=(rank, world), gather=gather)
+            models.append(model := Model(wrong))
+            return build(data, **options).label(model, epoch=3, share=0.9, split=(rank, world), gather=gather)
         except BaseException:
             barrier.abort()
             raise
 
-    threads = [threading.Thread(target=work, args=(rank,)) for rank in range(world)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    return results, models
+    with ThreadPoolExecutor(world) as pool:
+        return list(pool.map(work, range(world))), models
 
 
 @pytest.mark.parametrize(
@@ -359,37 +352,48 @@ def test_the_labels_are_the_same_for_any_batch_size_and_form_of_the_data():
     assert same(build(data).label(predict, epoch=1, share=0.7), build(rows).label(Model(), epoch=1, share=0.7))
 
 
-def test_bad_data_are_refused_with_a_sentence():
-    good = {"input_ids": [CLS, 10, 11, SEP], "labels": 1}
-    with pytest.raises(InputError, match=r"nothing to label: give a training set"):
-        build([])
-    with pytest.raises(InputError, match=r"example 1 \(from 0\).* no token of text.*\(2 of 3 .*\): remove it"):
-        build([good, {"input_ids": [CLS, SEP], "labels": 0}, {"input_ids": [], "labels": 0}])
-    with pytest.raises(InputError, match=r"example 2 \(from 0\) of the training set has no label: give"):
-        build([good, good, {"input_ids": [CLS, 10, SEP]}])
-    with pytest.raises(InputError, match=r"example 0 \(from 0\) of the training set has no label"):
-        build([{**good, "labels": float("nan")}])
-    bare = build_data(3)
-    with pytest.raises(InputError, match=r"example 0 \(from 0\) of the training set has no label"):
-        build(Encoded(bare.ids, bare.starts, bare.types, None, 0))
-    with pytest.raises(InputError, match=r"whole_words needs the word_ids.*example 0 \(from 0\) has none for 4 tokens"):
-        build([good], whole_words=True)
-    with pytest.raises(InputError, match=r"example 0 \(from 0\) has 2 for 4 tokens: add them"):
-        build([{**good, "word_ids": [0, 1]}], whole_words=True)
+GOOD = {"input_ids": [CLS, 10, 11, SEP], "labels": 1}
+BARE = build_data(3)
 
 
-def test_bad_calls_are_refused_with_a_sentence():
-    labeller = build(build_data(8))
-    with pytest.raises(InputError, match="share is 1.5: expected a part"):
-        labeller.label(Model(), epoch=1, share=1.5)
-    with pytest.raises(InputError, match=r"split is \(2, 2\): expected \(rank, world\)"):
-        labeller.label(Model(), epoch=1, share=0.5, split=(2, 2))
-    with pytest.raises(InputError, match="among 2 processes: give gather"):
-        labeller.label(Model(), epoch=1, share=0.5, split=(0, 2))
-    with pytest.raises(InputError, match=r"shape \[2\] for .* examples: expected a row"):
-        labeller.label(lambda view: numpy.zeros(2), epoch=1, share=0.5)
-    with pytest.raises(StateError, match="not finite: training has diverged"):
-        labeller.label(lambda view: numpy.full((len(view), 2), numpy.nan), epoch=1, share=0.5)
+@pytest.mark.parametrize(
+    ("data", "options", "message"),
+    [
+        ([], {}, r"nothing to label: give a training set"),
+        (
+            [GOOD, {"input_ids": [CLS, SEP], "labels": 0}, {"input_ids": [], "labels": 0}],
+            {},
+            r"example 1 \(from 0\).* no token of text.*\(2 of 3 .*\): remove it",
+        ),
+        (
+            [GOOD, GOOD, {"input_ids": [CLS, 10, SEP]}],
+            {},
+            r"example 2 \(from 0\) of the training set has no label: give",
+        ),
+        ([{**GOOD, "labels": float("nan")}], {}, r"example 0 \(from 0\) of the training set has no label"),
+        (Encoded(BARE.ids, BARE.starts, BARE.types, None, 0), {}, r"example 0 \(from 0\) .* has no label"),
+        ([GOOD], {"whole_words": True}, r"whole_words needs the word_ids.*example 0 \(from 0\) has none for 4 tokens"),
+        ([{**GOOD, "word_ids": [0, 1]}], {"whole_words": True}, r"example 0 \(from 0\) has 2 for 4 tokens: add them"),
+    ],
+)
+def test_bad_data_are_refused_with_a_sentence(data, options, message):
+    with pytest.raises(InputError, match=message):
+        build(data, **options)
+
+
+@pytest.mark.parametrize(
+    ("call", "kind", "message"),
+    [
+        ({"share": 1.5}, InputError, "share is 1.5: expected a part"),
+        ({"split": (2, 2)}, InputError, r"split is \(2, 2\): expected \(rank, world\)"),
+        ({"split": (0, 2)}, InputError, "among 2 processes: give gather"),
+        ({"predict": lambda view: numpy.zeros(2)}, InputError, r"shape \[2\] for .* examples: expected a row"),
+        ({"predict": lambda view: numpy.full((len(view), 2), numpy.nan)}, StateError, "not finite: training has div"),
+    ],
+)
+def test_bad_calls_are_refused_with_a_sentence(call, kind, message):
+    with pytest.raises(kind, match=message):
+        build(build_data(8)).label(**{"predict": Model(), "epoch": 1, "share": 0.5, **call})
 
 
 def test_texts_of_one_token_have_nothing_to_hide():

@@ -15,15 +15,14 @@ FRACTION, ABOVE, COUNT, FLAG = (
     "true or false",
 )
 FOLDER = "the folder of a fine-tuned classifier"
-FRACTIONS = ("cls_weight", "attention_threshold", "aug_loss_weight", "aug_threshold", "rm_threshold")
-FLAGS = ("whole_words", "shuffle_labels", "share_weight", "only_bert")
+FRACTIONS = ("cls_weight", "aug_threshold", "rm_threshold", "mask_fraction", "ratio_step", "ratio_max")
+EITHER = ("attention_threshold", "attention_quantile", "aug_loss_weight")  # None leaves them to others
+FLAGS = ("whole_words", "shuffle_labels", "share_weight", "normalise_blend", "only_bert")
 # Options, values that they refuse, and what is expected instead.
 REFUSED = [
-    (
-        (*FRACTIONS, "mask_fraction", "ratio_step", "ratio_max"),
-        (-0.01, 1.01, float("nan"), "0.3", None, True),
-        FRACTION,
-    ),
+    ((*FRACTIONS, *EITHER), (-0.01, 1.01, float("nan"), "0.3", True), FRACTION),
+    (FRACTIONS, (None,), FRACTION),
+    (("token_share",), (-0.1, float("nan"), float("inf"), "0.3", True), "a number of 0 or more"),
     (("mask_fraction", "ratio_step"), (0, 0.0), ABOVE),
     (("regression_tolerance",), (0, -1, "x", None, True, float("nan"), float("inf")), ABOVE),
     (("probes_per_example", "max_passes", "most_hidden"), (0, 1.5, "2", True), COUNT),
@@ -37,7 +36,7 @@ def test_bad_values_are_refused_with_a_sentence():
         for name, value in product(names, values):
             with pytest.raises(InputError, match=rf"^ssa\.{name} is .*: expected {expected}\.$"):
                 SSA(**{name: value})
-    for name in (*FRACTIONS[:2], *FRACTIONS[3:]):
+    for name in (*FRACTIONS[:3], *EITHER[:2]):
         assert (getattr(SSA(**{name: 0}), name), getattr(SSA(**{name: 1}), name)) == (0, 1)
 
 
@@ -52,6 +51,11 @@ def test_options_that_contradict_each_other():
     for options, reason in (
         ({"sampler": "reference", "most_hidden": 2}, r"ssa\.most_hidden is for the uniform sampler"),
         ({"sampler": "reference", "whole_words": True}, r"ssa\.whole_words is for the uniform sampler"),
+        ({"token_share": 0.3, "aug_loss_weight": 0.3}, "ssa.token_share and ssa.aug_loss_weight are two ways to weigh"),
+        (
+            {"attention_quantile": 0, "attention_threshold": 0},
+            "ssa.attention_quantile and ssa.attention_threshold are two ways to choose the tokens that are pooled",
+        ),
         ({"aug_loss_weight": 1}, r"ssa\.aug_loss_weight is 1, so the task itself would not be learned"),
         ({"ratio_max": 0.1}, r"ssa\.ratio_max is 0\.1, less than one step \(ratio_step: 0\.2\)"),
     ):
@@ -81,10 +85,21 @@ def test_the_labelled_share_grows_and_stays():
 
 
 def test_nothing_is_labelled_where_nothing_is_learned_from_labels():
-    for chosen in (SSA(aug_loss_weight=0), SSA(only_bert=True, use_saved="run")):
+    for chosen in (SSA(aug_loss_weight=0), SSA(token_share=0), SSA(only_bert=True, use_saved="run")):
         assert not chosen.learns_labels
         assert [chosen.share(epoch) for epoch in range(4)] == [0, 0, 0, 0]
     assert SSA(aug_loss_weight=0.01).learns_labels
+
+
+def test_our_way_is_the_default_and_the_authors_is_complete():
+    ours, theirs = SSA(), SSA.released()
+    assert (ours.token_share, ours.attention_quantile, ours.normalise_blend) == (0.3, 0.5, True)
+    assert (ours.aug_loss_weight, ours.attention_threshold) == (None, None)
+    assert (theirs.token_share, theirs.attention_quantile, theirs.normalise_blend) == (None, None, False)
+    assert (theirs.aug_loss_weight, theirs.attention_threshold, theirs.cls_weight) == (0.3, 0.3, 0.5)
+    assert (theirs.sampler, theirs.label_rule, theirs.pool_softmax) == ("reference", "reference", "probabilities")
+    assert SSA.released(cls_weight=0.9).cls_weight == 0.9
+    assert SSA(attention_threshold=0.2).token_share == 0.3  # one choice leaves the other alone
 
 
 def test_labels_that_must_be_attributable_hide_few_tokens():

@@ -2,8 +2,10 @@
 
 import copy
 import inspect
-import threading
+import json
+import math
 import warnings
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
@@ -15,7 +17,8 @@ from transformers import AutoModel, Trainer
 
 import headwise as hw
 from headwise.errors import HeadwiseWarning, InputError, StateError, UnsupportedModelError
-from headwise.ssa import remove_supervision, supervision_of
+from headwise.ssa import SSA, remove_supervision, supervision_of
+from headwise.ssa.supervise import reattach
 from headwise.training.trainer import GuidedTrainer
 
 # Its [PAD] is 1, [CLS] 2, [SEP] 3; ids above are text, the mask token among them.
@@ -23,11 +26,15 @@ TOKENIZER = build_tokenizer(mask_token="[MASK]")
 CLS, SEP = 2, 3
 
 
-def supervised(inner="bert", /, *, max_length=None, **options):
+# The weights and the blend of the authors, whose numbers can be written down; ours are tested at the end.
+AUTHORS = {"aug_loss_weight": 0.3, "attention_threshold": 0.5, "normalise_blend": False}
+
+
+def supervised(inner="bert", /, *, max_length=None, settings=AUTHORS, **options):
     """A model with SSA whose token head has something to say, so that some tokens are kept and some are not."""
     model = build_model(inner) if isinstance(inner, str) else inner
     torch.manual_seed(0)
-    hw.self_supervise(model, {"attention_threshold": 0.5, **options}, tokenizer=TOKENIZER, max_length=max_length)
+    hw.self_supervise(model, {**settings, **options}, tokenizer=TOKENIZER, max_length=max_length)
     with torch.no_grad():
         for parameter in model.ssa.parameters():
             parameter.add_(0.5 * torch.randn_like(parameter))
@@ -303,22 +310,19 @@ def test_the_right_call_at_the_wrong_time():
 
 
 def test_models_that_it_is_not_for():
-    wrapped = torch.nn.ModuleDict({"inner": build_model("bert")})
-    with pytest.raises(
-        InputError, match=r"ModuleDict wraps a BertForSequenceClassification: add SSA to the inner model"
-    ):
-        hw.self_supervise(wrapped, tokenizer=TOKENIZER)
-    bare = AutoModel.from_config(build_model("bert").config)
-    with pytest.raises(UnsupportedModelError, match=r"BertModel has no classifier that ends in a linear layer"):
-        hw.self_supervise(bare, tokenizer=TOKENIZER)
-    assert supervision_of(torch.nn.Linear(2, 2)) is None
-    plain = build_model("bert")
-    assert supervision_of(hw.self_supervise(plain, hw.SSA(only_bert=True), tokenizer=TOKENIZER)) is None
-    odd = build_model("bert")
+    wrapped, odd = torch.nn.ModuleDict({"inner": build_model("bert")}), build_model("bert")
     odd.classifier = torch.nn.Linear(64, 3)
-    with pytest.raises(UnsupportedModelError, match=r"reads 64 numbers, and its tokens have 32.*cotraining"):
-        hw.self_supervise(odd, tokenizer=TOKENIZER)
+    bare = AutoModel.from_config(odd.config)
+    for model, kind, message in (
+        (wrapped, InputError, r"ModuleDict wraps a BertForSequenceClassification: add SSA to the inner model"),
+        (bare, UnsupportedModelError, r"BertModel has no classifier that ends in a linear layer"),
+        (odd, UnsupportedModelError, r"reads 64 numbers, and its tokens have 32.*cotraining"),
+    ):
+        with pytest.raises(kind, match=message):
+            hw.self_supervise(model, tokenizer=TOKENIZER)
     hw.self_supervise(odd, {"model": "cotraining"}, tokenizer=TOKENIZER)
+    assert supervision_of(torch.nn.Linear(2, 2)) is None
+    assert supervision_of(hw.self_supervise(build_model("bert"), hw.SSA(only_bert=True), tokenizer=TOKENIZER)) is None
 
 
 def test_what_it_needs_in_a_batch():
@@ -516,18 +520,11 @@ def test_scores_are_returned_on_request_and_counted_in_training(mode):
 
 
 def test_threads_do_not_meet():
-    model, found = supervised(), {}
+    model = supervised()
     batches = [{name: value[row : row + 1] for name, value in pairs().items()} for row in range(3)]
     expected = [model(**each).logits for each in batches]
-
-    def ask(row):
-        found[row] = [model(**batches[row]).logits for _ in range(10)]
-
-    threads = [threading.Thread(target=ask, args=(row,)) for row in range(3)]
-    for each in threads:
-        each.start()
-    for each in threads:
-        each.join()
+    with ThreadPoolExecutor(3) as pool:
+        found = list(pool.map(lambda row: [model(**batches[row]).logits for _ in range(10)], range(3)))
     assert all(torch.equal(logits, expected[row]) for row in range(3) for logits in found[row])
 
 
@@ -578,3 +575,121 @@ def test_gates_and_captures_work_on_it():
     with hw.gate(model, torch.zeros(3, 4)):
         assert not torch.allclose(model(**batch).logits, expected, atol=1e-3)
     assert torch.equal(model(**batch).logits, expected)
+
+
+# -- our own weights and blend -------------------------------------------------------------------------------------
+
+
+def ours(inner="bert", **options):
+    return supervised(inner, settings={}, **options)
+
+
+def pull(model, loss):
+    """The gradient norm of a loss on the query and key weights, the long way."""
+    weights = [each for name, each in model.named_parameters() if name.endswith(("query.weight", "key.weight"))]
+    assert len(weights) == 6
+    found = torch.autograd.grad(loss, weights, retain_graph=True)
+    return math.sqrt(sum(gradient.square().sum().item() for gradient in found))
+
+
+def other_words(batch, step):
+    """The same sentences of other words."""
+    ids = batch["input_ids"]
+    return {**batch, "input_ids": torch.where(text_of(batch), (ids + 7 * step) % 50 + 5, ids)}
+
+
+@pytest.mark.parametrize(("mode", "share"), [("hybrid", 0.3), ("cotraining", 1.5)])
+def test_the_token_loss_has_its_share_of_the_tasks_gradient(mode, share):
+    """Measured on the first four batches with labels, and on one after each further fifty."""
+    model, pulls, weights = ours(exact_model(), model=mode, token_share=share).train(), [], []
+    for step in range(57):
+        batch, measured = other_words(pairs(), step), step in (1, 2, 4, 5, 55)
+        unlabelled = step in (0, 3)
+        labels = torch.full((3, 12), -100.0) if unlabelled else labels_of(batch)
+        if measured:
+            out, text = model(**inputs_of(batch), output_ssa=True), text_of(batch)
+            token = cross_entropy(out.ssa_logits[text], labels[text].long())
+            pulls.append((pull(model, cross_entropy(out.logits, batch["labels"])), pull(model, token)))
+        loss, losses = model(**batch, ssa_labels=labels).loss, model.ssa.losses
+        tasks, tokens = (sum(part) for part in zip(*pulls[-4:], strict=True)) if pulls else (0.0, 1.0)
+        assert losses.weight == pytest.approx(share * tasks / tokens, rel=1e-9)
+        close(loss, losses.task + losses.weight * losses.token, 1e-12)
+        weights.append(losses.weight)
+    assert weights[0] == 0
+    assert len(set(weights)) == 6
+    loss.backward()
+    assert all(each.grad.isfinite().all() for each in model.parameters() if each.grad is not None)
+    # in evaluation the weight stays, and nothing is measured
+    before = model.ssa.balance_state()
+    out = model.eval()(**batch, ssa_labels=labels)
+    close(out.loss, model.ssa.losses.task + weights[-1] * model.ssa.losses.token, 1e-12)
+    assert model.ssa.balance_state() == before
+
+
+def test_a_copy_and_a_resumed_model_go_on_with_the_same_weight():
+    model, batch = ours().train(), pairs()
+    model(**batch, ssa_labels=labels_of(batch))
+    twin, fresh = copy.deepcopy(model), ours().train()
+    fresh.ssa.load_balance(json.loads(json.dumps(model.ssa.balance_state())))
+    fresh.ssa.load_balance({})  # a checkpoint of a model without a balance changes nothing
+    more = other_words(batch, 1)
+    found = [each(**more, ssa_labels=labels_of(more)).loss for each in (model, twin, fresh)]
+    assert torch.equal(found[0], found[1])
+    assert torch.equal(found[0], found[2])
+    assert supervised().ssa.balance_state() == {}
+
+
+def test_a_share_needs_a_query_or_key_to_train():
+    model, batch = ours().train(), pairs()
+    model.bert.requires_grad_(False)
+    with pytest.raises(StateError, match=r"^ssa.token_share compares gradients .* or set aug_loss_weight instead\.$"):
+        model(**batch, ssa_labels=labels_of(batch))
+    model = supervised().train()
+    model.bert.requires_grad_(False)
+    model(**batch, ssa_labels=labels_of(batch)).loss.backward()
+
+
+@pytest.mark.parametrize("family", ["bert", "roberta", "modernbert"])
+def test_both_vectors_of_the_blend_have_the_length_of_the_classifiers_own(family):
+    model, plain, batch = ours(family, cls_weight=0.4), build_model(family).eval(), pairs()
+    batch["input_ids"][2] = torch.tensor([CLS, SEP] + [1] * 10)  # no text: it keeps its own vector
+    batch["attention_mask"][2] = torch.tensor([1, 1] + [0] * 10)
+    read, states = [], []
+    for each in (plain, model):
+        final = getattr(each.classifier, "out_proj", each.classifier)
+        final.register_forward_hook(lambda _, inputs, output: read.append(inputs[0]))
+    model.base_model.register_forward_hook(lambda _, __, output: states.append(output[0]))
+    plain(**batch)
+    out = model(**batch, output_ssa=True)
+    own, blended = read
+    for row in range(2):
+        tokens = [place for place in range(12) if text_of(batch)[row, place]]
+        scores = out.ssa_scores[row].tolist()
+        least = sorted(scores[place] for place in tokens)[(len(tokens) - 1) // 2]
+        kept = [place for place in tokens if scores[place] >= least]
+        assert out.ssa_kept[row].nonzero().flatten().tolist() == kept
+        assert len(tokens) / 2 <= len(kept) < len(tokens)
+        weights = torch.tensor([math.exp(scores[place]) for place in kept])
+        pooled = (weights / weights.sum()) @ states[0][row, kept]
+        length = own[row].norm()
+        close(blended[row], length * (0.4 * own[row] / length + 0.6 * pooled / pooled.norm()), 1e-5)
+        assert model.ssa.threshold(out.ssa_scores[row], out.ssa_kept[row]) == pytest.approx(least)
+    assert torch.equal(blended[2], own[2])
+    out.logits.sum().backward()
+    assert all(each.grad.isfinite().all() for each in model.parameters() if each.grad is not None)
+
+
+def test_what_an_earlier_version_saved_works_as_it_did():
+    """Its config has no word about a share, a quantile or the length of the blend."""
+    old, batch = supervised(attention_threshold=0.4), pairs()
+    settings = copy.deepcopy(old.config.headwise_ssa)
+    for name in ("token_share", "attention_quantile", "normalise_blend"):
+        del settings["options"][name]
+    model = reattach(build_model("bert"), settings)
+    assert model.ssa.options == SSA(aug_loss_weight=0.3, attention_threshold=0.4, normalise_blend=False)
+    model.load_state_dict(old.state_dict())
+    given = {**batch, "ssa_labels": labels_of(batch), "output_ssa": True}
+    found, expected = model.eval()(**given), old(**given)
+    assert all(torch.equal(found[name], expected[name]) for name in expected)
+    new = ours()
+    assert reattach(build_model("bert"), new.config.headwise_ssa).ssa.options == new.ssa.options == SSA()

@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch.nn.functional import cross_entropy
 
+from headwise.ssa.config import SSA
 from headwise.ssa.model import IGNORED, TokenHead, kept_tokens, pool, token_loss
 
 
@@ -60,23 +61,32 @@ def weights_of(values, kept):
     return pool(torch.eye(values.shape[1], dtype=values.dtype).expand(len(values), -1, -1), values, kept)
 
 
-def slow_pooling(values, scores, eligible, threshold):
+def slow_pooling(values, scores, eligible, options):
     """One example, one token at a time."""
-    kept = [index for index in range(len(scores)) if eligible[index] and scores[index] >= threshold]
-    kept = kept or [index for index in range(len(scores)) if eligible[index]]
+    text = [index for index in range(len(scores)) if eligible[index]]
+    least = options.attention_threshold
+    if least is None and text:
+        least = sorted(scores[index] for index in text)[math.floor(options.attention_quantile * (len(text) - 1))]
+    kept = [index for index in text if scores[index] >= least] or text
     total = sum(math.exp(values[index]) for index in kept)
     return [math.exp(values[index]) / total if index in kept else 0.0 for index in range(len(scores))]
 
 
-def test_pooling_is_the_slow_reference_on_random_input():
+@pytest.mark.parametrize(
+    "options",
+    [{"attention_threshold": 0.4}, {}, *({"attention_quantile": part} for part in (0, 0.25, 0.8, 1))],
+    ids=str,
+)
+def test_pooling_is_the_slow_reference_on_random_input(options):
+    options = SSA(**options)
     scores, values = torch.rand(6, 9, dtype=torch.float64), 5 * torch.randn(6, 9, dtype=torch.float64)
     eligible, states = torch.rand(6, 9) < 0.7, torch.randn(6, 9, 4, dtype=torch.float64)
-    scores[0], eligible[1] = 0.1, False  # none reaches the threshold; no text
-    kept = kept_tokens(scores, eligible, 0.4)
+    scores[0], eligible[1] = 0.1, False  # none reaches the threshold, and all are the quantile; no text
+    kept = kept_tokens(scores, eligible, options)
     assert not kept[1].any()
     assert torch.equal(kept[0], eligible[0])
     for row in range(6):
-        weights = slow_pooling(values[row].tolist(), scores[row].tolist(), eligible[row].tolist(), 0.4)
+        weights = slow_pooling(values[row].tolist(), scores[row].tolist(), eligible[row].tolist(), options)
         assert weights_of(values, kept)[row].tolist() == pytest.approx(weights, abs=1e-12)
         context = torch.tensor(weights, dtype=torch.float64) @ states[row]
         assert pool(states, values, kept)[row].tolist() == pytest.approx(context.tolist(), abs=1e-12)
@@ -85,7 +95,7 @@ def test_pooling_is_the_slow_reference_on_random_input():
 def test_pooling_has_a_finite_gradient_to_the_scores_but_not_through_the_threshold():
     scores = torch.tensor([[0.2, 0.5, 0.9], [0.2, 0.5, 0.9]], dtype=torch.float64, requires_grad=True)
     text = torch.tensor([[True] * 3, [False] * 3])
-    weights = weights_of(scores, kept_tokens(scores, text, 0.3))
+    weights = weights_of(scores, kept_tokens(scores, text, SSA(attention_threshold=0.3)))
     (weights[0, 1] + weights[1].sum()).backward()
     first = weights[0, 1].item()
     assert scores.grad[0].tolist() == pytest.approx([0, first * (1 - first), -first * (1 - first)])

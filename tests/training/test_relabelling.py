@@ -1,12 +1,16 @@
 """Labels of a training set are made anew before each epoch, by the newest model, with any Trainer."""
 
 import copy
+import json
+import shutil
 from collections import Counter
 
 import datasets
 import numpy as np
 import pytest
 import torch
+from safetensors import safe_open
+from safetensors.numpy import save_file
 from tiny_runs import SIGNS, WORDS
 from torch.nn.functional import cross_entropy
 from training.small_task import distance, parameters, sgd, summed_loss
@@ -32,7 +36,7 @@ from headwise.ssa.model import token_loss
 from headwise.training.relabelling import FILE, SSACallback
 from headwise.training.trainer import GuidedTrainer
 
-WEIGHT = 0.3  # the default aug_loss_weight
+WEIGHT = 0.3  # the authors' aug_loss_weight
 
 
 def one_by_one(model):
@@ -169,7 +173,7 @@ def smoothed(logits, labels):
 )
 def test_a_step_by_hand(tmp_path, kind, changes, task):
     """(1 - w) task + w token loss, averaged over the parts of an accumulated batch."""
-    model = build_model(AT_ONCE).double()
+    model = build_model({**AT_ONCE, "aug_loss_weight": WEIGHT}).double()
     expected = copy.deepcopy(model)
     trainer = build(model, tmp_path, kind=kind, max_steps=1, optimizers=sgd(model), **changes)
     trainer.train()
@@ -201,7 +205,7 @@ def test_guides_and_token_labels_together(tmp_path):
     trainer = build(model, tmp_path, kind=GuidedTrainer, num_train_epochs=1)
     trainer.train()
     for entry in steps(trainer):
-        task = (1 - WEIGHT) * entry["ssa/task_loss"] + WEIGHT * entry["ssa/token_loss"]
+        task = entry["ssa/task_loss"] + entry["ssa/token_weight"] * entry["ssa/token_loss"]
         assert entry["task_loss"] == pytest.approx(task, rel=1e-4)
         assert entry["loss"] == pytest.approx(task + entry["guide/mdg_weighted"], rel=1e-3)
 
@@ -322,9 +326,9 @@ RESUMED = {
 }
 
 
-def build_new(folder, **changes):
+def build_new(folder, options=None, **changes):
     """All that a new process would make."""
-    model = build_model(dropout=0.2)
+    model = build_model({**SOFT, **(options or {})}, dropout=0.2)
     torch.manual_seed(99)  # a new process begins elsewhere
     return build(model, folder, **{**RESUMED, **changes})
 
@@ -357,12 +361,27 @@ def test_resumed_equals_uninterrupted(whole, step, changes):
 
 def test_labels_that_are_not_there_are_reported(whole, tmp_path):
     """The Trainer does not say where it resumes from: only checkpoints in its own folder are found."""
-    again = build_new(tmp_path)
-    with pytest.raises(InputError, match=f"has no {FILE}.*output_dir"):
-        again.train(resume_from_checkpoint=f"{whole.args.output_dir}/checkpoint-7")
-    again = build_new(tmp_path)
-    again.train(resume_from_checkpoint=f"{whole.args.output_dir}/checkpoint-8")  # the next epoch makes its own
-    assert distance(parameters(whole.model), parameters(again.model)) == 0.0
+    for step in (7, 8):  # in an epoch, and at its end: the next one makes its own labels, but the weight is measured
+        again = build_new(tmp_path)
+        with pytest.raises(InputError, match=f"has no {FILE}.*weight of the token loss.*output_dir"):
+            again.train(resume_from_checkpoint=f"{whole.args.output_dir}/checkpoint-{step}")
+    fixed = {"aug_loss_weight": WEIGHT}
+    first = build_new(tmp_path / "first", fixed)
+    first.train()
+    again = build_new(tmp_path / "again", fixed)
+    again.train(resume_from_checkpoint=f"{first.args.output_dir}/checkpoint-8")
+    assert distance(parameters(first.model), parameters(again.model)) == 0.0
+
+
+def test_a_checkpoint_of_an_earlier_version_is_refused_where_its_weight_was_another(whole, tmp_path):
+    folder = shutil.copytree(whole.args.output_dir, tmp_path / "run")
+    file = folder / "checkpoint-7" / FILE
+    with safe_open(file, "numpy") as opened:
+        values, memory = opened.get_tensor("values"), json.loads(opened.metadata()["memory"])
+    assert memory.pop("balance")["norms"]
+    save_file({"values": values}, file, metadata={"memory": json.dumps(memory)})
+    with pytest.raises(InputError, match="of an earlier version, whose token loss had a fixed weight: train again"):
+        build_new(folder).train(resume_from_checkpoint=str(folder / "checkpoint-7"))
 
 
 def test_labels_of_other_examples_are_refused(whole):

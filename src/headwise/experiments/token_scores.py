@@ -148,7 +148,7 @@ def token_scores(run: Loaded, folder: Path, text: str, pair: str | None) -> Toke
         segments=tuple(segments),
         prediction=prediction,
         probabilities=probabilities,
-        threshold=supervision.options.attention_threshold if supervision.pools else None,
+        threshold=supervision.threshold(output["ssa_scores"][0], output["ssa_kept"][0]),
         cut=encoded.truncated > 0,
         spelling=SPELLINGS.get(type(run.tokenizer.backend_tokenizer.decoder).__name__),
     )

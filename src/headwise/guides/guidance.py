@@ -299,11 +299,7 @@ class Guidance(Customer):
 
     def state_dict(self) -> dict[str, Any]:
         """The state for a checkpoint: plain numbers, fit for JSON."""
-        auto = {
-            name: {"norms": [list(pair) for pair in balance.norms], "measured_at": balance.measured_at}
-            for name, balance in self._balances.items()
-        }
-        return {"step": self.step, "auto": auto}
+        return {"step": self.step, "auto": {name: balance.state() for name, balance in self._balances.items()}}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Resume from a checkpoint of the same guides."""
@@ -314,19 +310,13 @@ class Guidance(Customer):
             )
         self._steps.count = int(state["step"])
         for name, balance in self._balances.items():
-            saved = state["auto"][name]
-            balance.norms = [(float(task), float(guide)) for task, guide in saved["norms"]]
-            balance.measured_at = int(saved["measured_at"])
+            balance.load(state["auto"][name])
 
     # -- internal ----------------------------------------------------------------------------------------------------
 
     def _rebalance(self, task: Tensor) -> None:
         """Measure the gradients of guides with an automatic weight, if it is time."""
-        due = []
-        for name, balance in self._balances.items():
-            few = len(balance.norms) < balance.rule.window
-            if name in self._raw and (few or self.step - balance.measured_at >= balance.rule.every):
-                due.append(name)
+        due = [name for name, balance in self._balances.items() if name in self._raw and balance.due(self.step)]
         if not due or not torch.is_grad_enabled() or not task.requires_grad:
             return
         # A batch without a target has the value 0 and says nothing about the guide's gradient.
@@ -335,11 +325,7 @@ class Guidance(Customer):
             return
         norm, *others = gradient_norms(self._seam.model, [task, *(self._raw[name] for name in due)])
         for name, other in zip(due, others, strict=True):
-            # A gradient that is rounding noise is none: it must not be scaled up to a share of the task's.
-            noise = torch.finfo(self._raw[name].dtype).eps * abs(float(self._raw[name].detach()))
-            balance = self._balances[name]
-            balance.norms = [*balance.norms, (norm, other if other > noise else 0.0)][-balance.rule.window :]
-            balance.measured_at = self.step
+            self._balances[name].add(norm, other, self._raw[name], self.step)
 
     def _warn_if_unused(self) -> None:
         """After an optimiser step: warn, once, if its guides were computed but never added to any loss.

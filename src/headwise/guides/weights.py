@@ -146,7 +146,7 @@ def _check_steps(steps: Any) -> int:
 
 @dataclass
 class Balance:
-    """The measurements of one guide with an automatic weight."""
+    """The measurements of one guide, or of another loss beside the task's, with an automatic weight."""
 
     rule: Auto
     norms: list[tuple[float, float]] = field(default_factory=list)
@@ -158,6 +158,26 @@ class Balance:
         """Share * task norm / guide norm over the last measurements; 0 if the guide has no gradient at all."""
         task, guide = map(sum, zip(*self.norms, strict=True)) if self.norms else (0.0, 0.0)
         return self.rule.share * task / guide if guide > 0 else 0.0
+
+    def due(self, step: int) -> bool:
+        """Whether it is time to measure."""
+        return len(self.norms) < self.rule.window or step - self.measured_at >= self.rule.every
+
+    def add(self, task: float, norm: float, value: Tensor, step: int) -> None:
+        """Add the gradient norms of the task and of the guide, whose value is `value`."""
+        # A gradient that is rounding noise is none: it must not be scaled up to a share of the task's.
+        noise = torch.finfo(value.dtype).eps * abs(float(value.detach()))
+        self.norms = [*self.norms, (task, norm if norm > noise else 0.0)][-self.rule.window :]
+        self.measured_at = step
+
+    def state(self) -> dict[str, Any]:
+        """The measurements for a checkpoint: plain numbers, fit for JSON."""
+        return {"norms": [list(pair) for pair in self.norms], "measured_at": self.measured_at}
+
+    def load(self, state: Mapping[str, Any]) -> None:
+        """Resume from the measurements of a checkpoint."""
+        self.norms = [(float(task), float(guide)) for task, guide in state["norms"]]
+        self.measured_at = int(state["measured_at"])
 
 
 def gradient_norms(model: nn.Module, losses: Sequence[Tensor]) -> list[float]:

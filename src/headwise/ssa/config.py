@@ -17,11 +17,18 @@ CHOICES: dict[str, tuple[str, ...]] = {
     "precision": ("auto", "fp32", "bf16"),
 }
 FRACTIONS = (
-    *("cls_weight", "attention_threshold", "aug_loss_weight", "aug_threshold", "rm_threshold"),
+    *("cls_weight", "attention_threshold", "attention_quantile", "aug_loss_weight", "aug_threshold", "rm_threshold"),
     *("mask_fraction", "ratio_step", "ratio_max"),
 )
 POSITIVE = ("mask_fraction", "ratio_step", "regression_tolerance")
-FLAGS = ("whole_words", "shuffle_labels", "share_weight", "only_bert")
+FLAGS = ("whole_words", "shuffle_labels", "share_weight", "normalise_blend", "only_bert")
+# Two ways to say the same thing: ours with its default, the authors', and what both are about.
+EITHER = (
+    ("token_share", 0.3, "aug_loss_weight", "weigh the token loss"),
+    ("attention_quantile", 0.5, "attention_threshold", "choose the tokens that are pooled"),
+)
+# What a saved model of an earlier version does not say, and did.
+BEFORE: dict[str, Any] = {"normalise_blend": False}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,29 +38,41 @@ class SSA:
     The model predicts its training sentences with and without some of their tokens, and labels the hidden tokens by
     whether the prediction changes (`sampler`, `label_rule`). A token head learns these labels beside the task,
 
-        L = (1 - aug_loss_weight) L_task + aug_loss_weight L_token,
+        L = L_task + w L_token,
 
-    and in the hybrid model its probabilities s also pool the tokens:
+    with w set so that the token loss has a share of the task's gradient (`token_share`). In the hybrid model its
+    probabilities s also pool the tokens:
 
-        kept = tokens with s >= attention_threshold,  c = sum of softmax(s over kept) h,
-        logits = W (cls_weight p + (1 - cls_weight) c) + b,
+        kept = tokens with s in the upper part of their text (`attention_quantile`),  c = sum of softmax(s over kept) h,
+        logits = W |p| (cls_weight p / |p| + (1 - cls_weight) c / |c|) + b,
 
     with p the vector that the classifier reads anyway. `cotraining` has the second loss and no pooling.
 
-    Where we differ from the authors' code: the defaults are `uniform` and `probe`; every example is used once per
-    epoch; dropout stays on; nothing outside of the text is pooled. Their samplers, labels and softmax are options.
+    The authors' settings, where they differ: `aug_loss_weight: 0.3`, L = (1 - 0.3) L_task + 0.3 L_token, whose second
+    part has many times the gradient of the first; `attention_threshold: 0.3`, whatever the scores are like;
+    `normalise_blend: false`, which adds vectors of different lengths; `sampler: reference` and `label_rule: reference`.
+    `SSA.released()` has all of them. Where we always differ from their code: every example is used once per epoch;
+    dropout stays on; nothing outside of the text is pooled.
     """
 
     model: str = "hybrid"
     """hybrid, which pools, or cotraining, which only learns the labels."""
     cls_weight: float = 0.5
     """Part of the classifier's own vector in the blend; the rest is pooled. Hybrid only."""
-    attention_threshold: float = 0.3
-    """Tokens whose score is at least this are pooled. Hybrid only."""
+    attention_quantile: float | None = None
+    """Tokens are pooled whose score is at least this quantile of the scores of their text: 0 pools all, 0.5 (the
+    default) the upper half. Hybrid only."""
+    attention_threshold: float | None = None
+    """The authors' way instead: tokens whose score is at least this are pooled. Hybrid only."""
+    normalise_blend: bool = True
+    """Whether both vectors of the blend are scaled to the same length, that of the classifier's own. Hybrid only."""
     pool_softmax: str = "probabilities"
     """Over what the pooling weights are a softmax: probabilities (the authors'), logits, or uniform for a mean."""
-    aug_loss_weight: float = 0.3
-    """Part of the token loss in the whole; 0 needs no labels, so nothing is probed."""
+    token_share: float | None = None
+    """The gradient of the token loss on the query/key projections as a share of the task's (0.3 by default), measured
+    as for the guides' `auto`; 0 needs no labels, so nothing is probed."""
+    aug_loss_weight: float | None = None
+    """The authors' way instead: a fixed part of the token loss in the whole; 0 needs no labels either."""
     sampler: str = "uniform"
     """Which tokens are hidden: uniform, or reference (the authors')."""
     aug_threshold: float = 0.1
@@ -98,9 +117,17 @@ class SSA:
         for name, known in CHOICES.items():
             if getattr(self, name) not in known:
                 raise self._error(name, choices(str(getattr(self, name)), known))
-        for name in (*FRACTIONS, *POSITIVE):
+        for ours, default, theirs, what in EITHER:
+            if getattr(self, theirs) is None:
+                object.__setattr__(self, ours, default if getattr(self, ours) is None else getattr(self, ours))
+            elif getattr(self, ours) is not None:
+                raise InputError(f"ssa.{ours} and ssa.{theirs} are two ways to {what}: leave one out.")
+        unset = {name for ours, _, theirs, _ in EITHER for name in (ours, theirs) if getattr(self, name) is None}
+        for name in {*FRACTIONS, *POSITIVE, "token_share"} - unset:
             value: Any = getattr(self, name)
             number = isinstance(value, int | float) and not isinstance(value, bool)
+            if name == "token_share" and not (number and 0 <= value < float("inf")):
+                raise self._error(name, "expected a number of 0 or more")
             if name in FRACTIONS and not (number and 0 <= value <= 1):
                 raise self._error(name, "expected a number from 0 to 1")
             if name in POSITIVE and not (number and 0 < value < float("inf")):
@@ -132,6 +159,12 @@ class SSA:
     def _error(self, name: str, expected: str) -> InputError:
         return InputError(f"ssa.{name} is {getattr(self, name)!r}: {expected}.")
 
+    @classmethod
+    def released(cls, **changes: Any) -> SSA:
+        """The settings of the authors' released code; `changes` are those of a task, such as its cls_weight."""
+        theirs = {"aug_loss_weight": 0.3, "attention_threshold": 0.3, "normalise_blend": False}
+        return cls(**{**theirs, "sampler": "reference", "label_rule": "reference", **changes})
+
     @property
     def hidden_at_most(self) -> int | None:
         """The bound on hidden tokens, if there is one."""
@@ -147,7 +180,7 @@ class SSA:
     @property
     def learns_labels(self) -> bool:
         """Whether training uses token labels, so that probing is needed."""
-        return not self.only_bert and self.aug_loss_weight > 0
+        return not self.only_bert and (self.token_share or self.aug_loss_weight or 0) > 0
 
     def share(self, epoch: int) -> float:
         """Part of the training set that is labelled in an epoch, from 0: 0, .2, .4, .6, .8, .8 ...

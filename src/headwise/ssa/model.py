@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import threading
 import warnings
-from collections.abc import Callable
+import weakref
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,7 +16,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import gelu, linear
 
+from headwise.attention import query_key_projections
 from headwise.errors import HeadwiseWarning, InputError, StateError
+from headwise.guides.weights import Auto, Balance, any_nonzero, gradient_norms
 from headwise.ssa.config import SSA
 
 IGNORED = -100.0
@@ -91,12 +94,22 @@ class TokenHead(nn.Module):
         return torch.einsum("btd,btcd->btc", hidden, decoder.to(hidden.dtype)) + bias
 
 
-def kept_tokens(scores: Tensor, eligible: Tensor, threshold: float) -> Tensor:
-    """[B,T] which tokens are pooled: eligible ones with a score of at least the threshold.
+def tokens_above(scores: Tensor, eligible: Tensor, options: SSA) -> Tensor:
+    """[B,T] which eligible tokens have a score of at least the threshold, or the quantile of their own text."""
+    if options.attention_threshold is not None:
+        return eligible & (scores >= options.attention_threshold)
+    among = scores.detach().masked_fill(~eligible, torch.nan)
+    least = among.nanquantile(options.attention_quantile or 0.0, 1, keepdim=True, interpolation="lower")
+    return eligible & (scores >= least)  # nothing is above NaN, the quantile of a text without tokens
 
-    Where no token reaches it, all eligible ones are (the authors' code then spreads over padding and special tokens).
+
+def kept_tokens(scores: Tensor, eligible: Tensor, options: SSA) -> Tensor:
+    """[B,T] which tokens are pooled: see `tokens_above`.
+
+    Where no token reaches the threshold, all eligible ones are (the authors' code then spreads over padding and special
+    tokens).
     """
-    kept = eligible & (scores >= threshold)
+    kept = tokens_above(scores, eligible, options)
     return torch.where(kept.any(1, keepdim=True), kept, eligible)
 
 
@@ -150,6 +163,8 @@ class TokenLosses:
     task: Tensor
     token: Tensor | None
     """None if the batch came without token labels."""
+    weight: float | None = None
+    """Of the token loss, if it is balanced by `token_share`."""
 
 
 class Supervision(nn.Module):
@@ -168,23 +183,35 @@ class Supervision(nn.Module):
         self.dropout = nn.Dropout(dropout)
         self.losses: TokenLosses | None = None
         self.kept: Tensor | int = 0
-        """Tokens that reached the threshold in training, since the last reset; `seen` counts all of them."""
+        """Tokens above the threshold or quantile in training, since the last reset; `seen` counts all of them."""
         self.seen: Tensor | int = 0
+        self._balance = Balance(Auto(options.token_share)) if options.token_share else None
+        self._batches = 0
+        self._model: weakref.ref[nn.Module] | None = None
         self._token: Tensor | None = None
         self._waiting = False
         self._warned: set[str] = set()
 
     def __getstate__(self) -> dict[str, Any]:
         """For copies: without the graph of the last step, which cannot be copied."""
-        return {**self.__dict__, "_token": None, "_waiting": False}
+        return {**self.__dict__, "_token": None, "_waiting": False, "_model": None}
 
     @property
     def pools(self) -> bool:
         """Whether the classifier reads pooled tokens."""
         return self.options.pools
 
-    def run(self, call: Callable[[], Any], inputs: dict[str, Any], *, labels: Tensor | None, output_ssa: bool) -> Any:
+    def run(
+        self,
+        model: nn.Module,
+        call: Callable[[], Any],
+        inputs: dict[str, Any],
+        *,
+        labels: Tensor | None,
+        output_ssa: bool,
+    ) -> Any:
         """Call the classifier, score its tokens on the way, and add the token loss to its loss."""
+        self._model = weakref.ref(model)
         ids, mask, special = (inputs.get(name) for name in ("input_ids", "attention_mask", "special_tokens_mask"))
         if ids is None:
             raise InputError("a model with SSA needs input_ids, to know text from special tokens; it got none.")
@@ -197,8 +224,7 @@ class Supervision(nn.Module):
         finally:
             _THREAD.current = outer
         if self.training and current.scores is not None:
-            reached = current.scores.detach() >= self.options.attention_threshold
-            self.kept = self.kept + (reached & eligible).sum()
+            self.kept = self.kept + tokens_above(current.scores, eligible, self.options).sum()
             self.seen = self.seen + eligible.sum()
         self._token = None if labels is None else self._token_loss(current, labels)
         output = self._with_loss(output)
@@ -223,7 +249,7 @@ class Supervision(nn.Module):
         logits = self.head(states, current.positions)
         logits = logits.to(torch.promote_types(logits.dtype, torch.float32))  # the softmax needs all its digits
         scores = logits.softmax(-1)[..., 1]  # [B,T] P(token matters)
-        kept = kept_tokens(scores, current.eligible, self.options.attention_threshold)
+        kept = kept_tokens(scores, current.eligible, self.options)
         current.logits, current.scores, current.kept = logits, scores, kept
         if self.pools:
             values = {
@@ -234,11 +260,12 @@ class Supervision(nn.Module):
             current.context = self.dropout(pool(states, values[self.options.pool_softmax], kept))
 
     def total(self, task: Tensor) -> Tensor:
-        """(1 - w) task + w token loss of the last forward pass, w = aug_loss_weight.
+        """The task's loss and the token loss of the last forward pass: task + w token, w by `token_share`.
 
-        Called for you where the model computes its own loss. Call it yourself where the loss is computed outside of the
-        model (label smoothing, a custom loss function). A batch without ssa_labels keeps the task's loss; one whose
-        tokens all have none (-100) has a token loss of 0.
+        With the authors' `aug_loss_weight` it is (1 - w) task + w token. Called for you where the model computes its
+        own loss. Call it yourself where the loss is computed outside of the model (label smoothing, a custom loss
+        function). A batch without ssa_labels keeps the task's loss; one whose tokens all have none (-100) has a token
+        loss of 0.
         """
         token, self._token, self._waiting = self._token, None, False  # nothing of the graph is kept
         self.losses = TokenLosses(task.detach(), None if token is None else token.detach())
@@ -249,8 +276,51 @@ class Supervision(nn.Module):
                     "hw.SSACallback, or pass them."
                 )
             return task
-        weight = self.options.aug_loss_weight
-        return (1 - weight) * task + weight * token
+        if self._balance is None:
+            weight = self.options.aug_loss_weight or 0.0
+            return (1 - weight) * task + weight * token
+        if self.training and torch.is_grad_enabled() and task.requires_grad:
+            self._measure(self._balance, task, token)
+        self.losses.weight = self._balance.weight
+        return task + self._balance.weight * token
+
+    def _measure(self, balance: Balance, task: Tensor, token: Tensor) -> None:
+        """Measure the gradients of both losses, if it is time; `every` counts batches here."""
+        self._batches += 1
+        # A batch without a label says nothing about the gradient of the token loss.
+        if not balance.due(self._batches) or not any_nonzero([token])[0]:
+            return
+        model = None if self._model is None else self._model()
+        if model is None or not query_key_projections(model):
+            raise StateError(
+                "ssa.token_share compares gradients on the query and key projections, and none of them is trainable: "
+                "unfreeze some (or give them adapters), or set aug_loss_weight instead."
+            )
+        of_task, of_token = gradient_norms(model, [task, token])
+        balance.add(of_task, of_token, token, self._batches)
+
+    def balance_state(self) -> dict[str, Any]:
+        """What a checkpoint needs to go on with the same weight of the token loss."""
+        return {} if self._balance is None else {"batches": self._batches, **self._balance.state()}
+
+    def load_balance(self, state: Mapping[str, Any]) -> None:
+        """Resume from `balance_state`."""
+        if self._balance is not None and state:
+            self._batches = int(state["batches"])
+            self._balance.load(state)
+
+    def threshold(self, scores: Tensor, kept: Tensor) -> float | None:
+        """From which score on the tokens of one text are pooled; None if nothing is pooled.
+
+        Args:
+            scores: [T] of its tokens.
+            kept: [T] which of them are pooled.
+        """
+        if not self.pools:
+            return None
+        if self.options.attention_threshold is not None:
+            return self.options.attention_threshold
+        return float(scores[kept].min().detach()) if bool(kept.any()) else 0.0
 
     def reset_counts(self, kept: int = 0, seen: int = 0) -> None:
         """Restart counting, or continue from these counts."""
@@ -297,12 +367,15 @@ def score_states(_: nn.Module, __: Any, output: Any) -> None:
 def blend_vector(_: nn.Module, inputs: tuple[Tensor, ...]) -> tuple[Tensor, ...] | None:
     """Hook before the last linear layer: blend its input p with the pooled tokens c, w p + (1 - w) c, w = cls_weight.
 
-    An example without text keeps p.
+    With `normalise_blend` c has the length of p. An example without text keeps p.
     """
     current = getattr(_THREAD, "current", None)
     if current is None or current.context is None:
         return None
     own, *rest = inputs
-    weight = current.supervision.options.cls_weight
-    blended = weight * own + (1 - weight) * current.context.to(own.dtype)
+    options, context = current.supervision.options, current.context
+    if options.normalise_blend:
+        length, wanted = (torch.linalg.vector_norm(each, dim=1, keepdim=True) for each in (context, own.to(context)))
+        context = context * (wanted / length.masked_fill(length == 0, 1.0))  # that of an example without text is 0
+    blended = options.cls_weight * own + (1 - options.cls_weight) * context.to(own.dtype)
     return (torch.where(current.eligible.any(1)[:, None], blended, own), *rest)

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from headwise.attention import encoder_of
 from headwise.errors import InputError, StateError, UnsupportedModelError
 from headwise.ssa import TOKEN_HEAD, supervision_of
-from headwise.ssa.config import SSA, build_ssa
+from headwise.ssa.config import BEFORE, SSA, build_ssa
 from headwise.ssa.model import Supervision, TextTokens, TokenHead, blend_vector, score_states
 
 CONFIG = "headwise_ssa"
@@ -111,7 +111,7 @@ def settings_in(config: Any) -> dict[str, Any] | None:
 def reattach(model: nn.Module, settings: dict[str, Any]) -> nn.Module:
     """Add the token head of a saved config to a freshly loaded classifier; its weights are loaded afterwards."""
     try:
-        options = build_ssa(settings["options"])
+        options = build_ssa({**BEFORE, **settings["options"]})
         text = TextTokens(tuple(int(each) for each in settings["frame_ids"]), int(settings["mask_id"]))
         positions = None if settings["positions"] is None else int(settings["positions"])
     except (KeyError, TypeError, ValueError) as error:
@@ -160,7 +160,7 @@ def _supervised(kind: Any) -> Any:
     ) -> Any:
         inputs = plain.bind_partial(self, *args, **kwargs).arguments | {"special_tokens_mask": special_tokens_mask}
         call = functools.partial(forward, self, *args, **kwargs)
-        return self.ssa.run(call, inputs, labels=ssa_labels, output_ssa=output_ssa)
+        return self.ssa.run(self, call, inputs, labels=ssa_labels, output_ssa=output_ssa)
 
     # Trainers read the signature to choose columns.
     own = list(plain.parameters.values())

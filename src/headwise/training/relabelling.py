@@ -209,6 +209,7 @@ class SSACallback(TrainerCallback):
         counts = self._counts()
         if args.should_save:
             memory = {"epoch": self._epoch, "current": self._current, "history": self.history, "counts": counts}
+            memory["balance"] = self._supervision.balance_state()
             file = Path(args.output_dir) / f"checkpoint-{state.global_step}" / FILE
             save_file({"values": self.dataset.labels.values}, file, metadata={"memory": json.dumps(memory)})
 
@@ -217,10 +218,13 @@ class SSACallback(TrainerCallback):
         self.labeller(args)
         self._epoch, self._current, self.history = -1, {}, []
         checkpoint = Path(args.output_dir) / f"checkpoint-{state.global_step}"
-        if state.global_step and not self.restore(checkpoint) and not float(state.epoch).is_integer():
+        # Between two epochs there are no labels to miss, but there is a measured weight.
+        needed = not float(state.epoch or 0).is_integer() or bool(self._supervision.options.token_share)
+        if state.global_step and not self.restore(checkpoint) and needed:
             raise InputError(
-                f"{checkpoint} has no {FILE}, which holds the token labels of the epoch that was under way: resume "
-                "with the output_dir that the checkpoint is in, from a checkpoint of a trainer that relabels."
+                f"{checkpoint} has no {FILE}, which holds the token labels of the epoch that was under way and the "
+                "weight of the token loss: resume with the output_dir that the checkpoint is in, from a checkpoint of "
+                "a trainer that relabels."
             )
 
     def restore(self, checkpoint: Path) -> bool:
@@ -239,6 +243,12 @@ class SSACallback(TrainerCallback):
         blank = self._labeller.blank()
         if len(values) != len(blank.values):
             raise InputError(f"{file} holds labels of other examples: resume with the data that the run began with.")
+        if "balance" not in memory and self._supervision.options.token_share:
+            raise InputError(
+                f"{file} is of an earlier version, whose token loss had a fixed weight: train again, or resume it with "
+                "that version."
+            )
+        self._supervision.load_balance(memory.get("balance", {}))
         self.dataset.labels = TokenLabels(values, blank.starts)
         self._epoch, self._current, self.history = memory["epoch"], memory["current"], memory["history"]
         if distributed.first():  # they are those of all processes

@@ -95,6 +95,8 @@ class GuideCallback(TrainerCallback, ExportableState):
             parts["ssa/task_loss"] = supervision.losses.task
             if supervision.losses.token is not None:
                 parts["ssa/token_loss"] = supervision.losses.token
+            if supervision.losses.weight is not None:
+                parts["ssa/token_weight"] = supervision.losses.weight
         for name, number in parts.items():
             total, count = self._sums.get(name, (0.0, 0))
             self._sums[name] = total + number, count + 1

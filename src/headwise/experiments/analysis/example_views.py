@@ -132,7 +132,7 @@ def _view(
         view,
         token_scores=tuple(None if source < 0 else round(score, 4) for score, source in scores),
         pooled=tuple(bool(each) for each in output["ssa_kept"][0].tolist()),
-        threshold=supervision.options.attention_threshold if supervision.pools else None,
+        threshold=supervision.threshold(output["ssa_scores"][0], output["ssa_kept"][0]),
     )
 
 
