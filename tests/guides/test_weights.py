@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 import headwise as hw
 from headwise.errors import StateError
-from headwise.guides import constant
+from headwise.guides import constant, gradient_share
 
 
 def guided(guides, *, dtype=torch.float64, dropout=0.0, **options):
@@ -124,12 +124,27 @@ def test_of_several_optimisers_one_is_counted():
 # -- auto --------------------------------------------------------------------------------------------------------------
 
 
+def step_with(model, optimiser=None, step=0, factor=1.0):
+    """Forward and backward: the norms of the task, of the guides and of all together, the long way."""
+    loss = forward(model, step)
+    guidance = hw.guides.guidance(model)
+    raw = {name: pull(model, value) for name, value in guidance._raw.items()}
+    norms = pull(model, guidance._task), raw, pull(model, loss)
+    (loss * factor).backward()
+    if optimiser is not None:
+        optimiser.step()
+        optimiser.zero_grad()
+    return norms
+
+
 def test_auto_sets_the_share_of_the_gradient():
     share = 0.05
-    model = guided(hw.MDG(weight=hw.auto(share, window=1)) + hw.PDG(weight=hw.auto(share / 2, window=1)))
+    model = guided(hw.MDG(weight=hw.auto(share)) + hw.PDG(weight=hw.auto(share / 2)))
+    step_with(model)
+    assert (weight_of(model), weight_of(model, "pdg")) == (0.0, 0.0)  # nothing is known of the task's gradient yet
     loss = forward(model)
-    assert hw.guides.guidance(model).gradient_share() == pytest.approx({"mdg": share, "pdg": share / 2}, rel=1e-6)
     guidance = hw.guides.guidance(model)
+    assert guidance.gradient_share() == pytest.approx({"mdg": share, "pdg": share / 2}, rel=1e-6)
     task, mdg = pull(model, guidance._task), pull(model, weight_of(model) * guidance._raw["mdg"])
     assert mdg / task == pytest.approx(share, rel=1e-6)
     assert loss.item() == pytest.approx(
@@ -137,33 +152,64 @@ def test_auto_sets_the_share_of_the_gradient():
     )
 
 
-def test_auto_uses_the_sums_over_its_window():
-    model = guided(hw.MDG(weight=hw.auto(0.2, every=100, window=2)))
-    pulls = []
-    for step in range(4):
-        forward(model, step)
-        guidance = hw.guides.guidance(model)
-        pulls.append((pull(model, guidance._task), pull(model, guidance._raw["mdg"])))
-        tasks, guides = zip(*pulls[:2], strict=False)
-        assert weight_of(model) == pytest.approx(0.2 * sum(tasks) / sum(guides), rel=1e-6)
-    assert pulls[0][0] / pulls[0][1] != pytest.approx(pulls[1][0] / pulls[1][1], rel=1e-3)
+@pytest.mark.parametrize("factor", [1.0, 0.25], ids=["whole batches", "accumulated ones"])
+def test_the_norm_of_the_task_is_followed_at_every_step(factor):
+    """A running geometric mean of the part of the whole gradient that is the task's."""
+    share, part = 0.5, 1 / math.sqrt(1 + 0.5**2)
+    model = guided(hw.MDG(weight=hw.auto(share)))
+    optimiser = torch.optim.SGD(model.parameters(), lr=0.1)
+    task, guides, _ = step_with(model, optimiser, factor=factor)
+    mean = math.log(task)
+    for step in range(1, 5):
+        _, _, whole = step_with(model, optimiser, step, factor)
+        assert weight_of(model) == pytest.approx(share * math.exp(mean) / guides["mdg"], rel=1e-6)
+        mean += 0.25 * (math.log(whole * part) - mean)
 
 
-def test_auto_is_refreshed_at_its_interval_and_not_between():
-    model = guided(hw.MDG(weight=hw.auto(0.2, every=2, window=1)))
-    optimiser = torch.optim.SGD(model.parameters(), lr=0.01)
-    seen, measured = [], []
-    for step in range(5):
-        for piece in range(2):  # two batches for one optimiser step
-            loss = forward(model, 2 * step + piece)
-            guidance = hw.guides.guidance(model)
-            seen.append(weight_of(model))
-            measured.append(0.2 * pull(model, guidance._task) / pull(model, guidance._raw["mdg"]))
-            loss.backward()
-        optimiser.step()
-    expected = [measured[0]] * 4 + [measured[4]] * 4 + [measured[8]] * 2
-    assert seen == pytest.approx(expected, rel=1e-6)
-    assert len(set(seen)) == 3
+def test_a_measurement_says_which_part_is_the_tasks():
+    model = guided(hw.MDG(weight=hw.auto(0.5, every=2)))
+    optimiser = torch.optim.SGD(model.parameters(), lr=0.1)
+    norms = [step_with(model, optimiser, step) for step in range(5)]
+    logs = [math.log(norms[0][0]), math.log(norms[1][2] / math.sqrt(1.25)), math.log(norms[2][0])]
+    logs.append(math.log(norms[3][2] * norms[2][0] / norms[2][2]))
+    mean = logs[0]
+    for log in logs[1:]:
+        mean += 0.25 * (log - mean)
+    guide = (norms[0][1]["mdg"] + norms[2][1]["mdg"] + norms[4][1]["mdg"]) / 3
+    assert weight_of(model) == pytest.approx(0.5 * math.exp(mean) / guide, rel=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ({}, [0, 16, 48, 98, 148]),
+        ({"every": 20}, [0, 16, 36, 56, 76, 96, 116, 136, 156]),
+        ({"every": 1, "window": 2}, list(range(160))),
+    ],
+    ids=["default", "more often", "always"],
+)
+def test_guides_are_measured_rarely(options, expected):
+    balance = gradient_share.Balance({"mdg": hw.auto(0.1, **options)})
+    weight = torch.nn.Linear(2, 2)
+    weight.attention = torch.nn.ModuleDict({"query": torch.nn.Linear(2, 2)})
+    measured = []
+    for step in range(160):
+        before = balance.state()["auto"]["mdg"]["measured"]
+        out = weight.attention["query"](torch.ones(2)).sum()
+        balance.weights(weight, out, {"mdg": out * 2}, step)
+        measured += [step] * (balance.state()["auto"]["mdg"]["measured"] != before)
+    assert measured == expected
+    assert len(balance.state()["auto"]["mdg"]["norms"]) == min(len(expected), options.get("window", 4))
+
+
+def test_hooks_are_gone_after_the_step():
+    model = guided(hw.MDG(weight=hw.auto(0.5)))
+    optimiser = torch.optim.SGD(model.parameters(), lr=0.1)
+    step_with(model, optimiser)
+    assert not any(parameter._backward_hooks for parameter in model.parameters())
+    forward(model)
+    assert any(parameter._backward_hooks for parameter in model.parameters())
+    forward(copy.deepcopy(model)).backward()
 
 
 def train_step(model, optimiser, step):
@@ -209,6 +255,7 @@ def test_a_resumed_run_continues_bit_for_bit(guide, stop):
 def test_a_guide_without_a_gradient_gets_weight_zero(guide):
     # The gradient of the released code is rounding noise: nothing that may be scaled up to a share of the task's.
     model = guided(dataclasses.replace(guide, weight=hw.auto(0.5, window=1)), dtype=torch.float32)
+    forward(model).backward()
     loss = forward(model)
     assert hw.guides.last_losses(model)[f"{guide.name}_weight"] == 0.0
     assert torch.equal(loss, hw.guides.guidance(model).losses.task)
@@ -220,9 +267,11 @@ def test_auto_measures_nothing_where_no_gradient_is_wanted_and_works_under_check
     plain, checkpointed = (guided(hw.MDG(weight=hw.auto(0.2, window=1))) for _ in range(2))
     with torch.no_grad():
         forward(plain)
+    forward(plain).backward()
     loss = forward(plain)
     assert hw.guides.guidance(plain).gradient_share()["mdg"] == pytest.approx(0.2, rel=1e-6)
     checkpointed.gradient_checkpointing_enable({"use_reentrant": False})
+    forward(checkpointed).backward()
     torch.testing.assert_close(forward(checkpointed), loss, rtol=1e-10, atol=0)
 
 

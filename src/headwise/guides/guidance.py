@@ -15,7 +15,8 @@ from torch import Tensor
 from headwise.attention import AttentionRecord, Customer, Inputs, Request, Seam, select
 from headwise.errors import HeadwiseWarning, InputError, StateError
 from headwise.guides.base import Guides
-from headwise.guides.weights import Auto, Balance, StepCounter, any_nonzero, gradient_norms, weight_at
+from headwise.guides.gradient_share import Balance, gradient_norms
+from headwise.guides.weights import Auto, StepCounter, weight_at
 
 UNUSED = "unused guides"  # the key of a warning, beside those by the name of a guide
 
@@ -96,7 +97,6 @@ class Guidance(Customer):
         self._share_every = share_every
         self._named = dict(guides.named())
         self._requests: dict[str, Request] = {}
-        self._balances: dict[str, Balance] = {}
         for name, guide in self._named.items():
             for mark in guide.marks:
                 if not vocabulary.name:
@@ -111,9 +111,9 @@ class Guidance(Customer):
                 after_dropout=guide.dropout == "after",
                 padding_rows=guide.what == "map" and guide.padding_rows,
             )
-            if isinstance(guide.weight, Auto) and guide.weight.share > 0:
-                self._balances[name] = Balance(guide.weight)
-        self._steps = StepCounter(seam.model, self._warn_if_unused)
+        rules = {name: guide.weight for name, guide in self._named.items() if isinstance(guide.weight, Auto)}
+        self._balance = Balance({name: rule for name, rule in rules.items() if rule.share > 0})
+        self._steps = StepCounter(seam.model, self._after_step)
         self._shares_at = -1
         self._warned: set[str] = set()
         # Of the current optimiser step: the guides that were computed without a loss, and whether any were added.
@@ -210,17 +210,19 @@ class Guidance(Customer):
         if not self._raw:
             self.losses = Losses(task.detach())
             return task
-        self._rebalance(task)
+        balanced = self._balance.weights(self._seam.model, task, self._raw, self.step)
         parts: dict[str, GuidePart] = {}
         for name, raw in self._raw.items():
             weight = weight_at(self._named[name].weight, self.step)
-            parts[name] = GuidePart(raw.detach(), self._balances[name].weight if weight is None else weight)
+            parts[name] = GuidePart(raw.detach(), balanced[name] if weight is None else weight)
         self.losses = Losses(task.detach(), parts)
         if self._share_every and self.step % self._share_every == 0 and self.step != self._shares_at:
             self._shares_at = self.step
             self.gradient_share()
         for name, raw in self._raw.items():
             task = task + parts[name].weight * raw
+        if balanced:
+            self._balance.follow(self._seam.model, task)
         return task
 
     @contextmanager
@@ -299,39 +301,21 @@ class Guidance(Customer):
 
     def state_dict(self) -> dict[str, Any]:
         """The state for a checkpoint: plain numbers, fit for JSON."""
-        return {"step": self.step, "auto": {name: balance.state() for name, balance in self._balances.items()}}
+        return {"step": self.step, **self._balance.state()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Resume from a checkpoint of the same guides."""
-        if set(state.get("auto", {})) != set(self._balances) or "step" not in state:
-            raise InputError(
-                f"the guidance state is of other guides: expected automatic weights {sorted(self._balances)}, got "
-                f"{sorted(state.get('auto', {}))}; attach the guides that were saved."
-            )
+        self._balance.load(state)
         self._steps.count = int(state["step"])
-        for name, balance in self._balances.items():
-            balance.load(state["auto"][name])
 
     # -- internal ----------------------------------------------------------------------------------------------------
 
-    def _rebalance(self, task: Tensor) -> None:
-        """Measure the gradients of guides with an automatic weight, if it is time."""
-        due = [name for name, balance in self._balances.items() if name in self._raw and balance.due(self.step)]
-        if not due or not torch.is_grad_enabled() or not task.requires_grad:
-            return
-        # A batch without a target has the value 0 and says nothing about the guide's gradient.
-        due = [name for name, some in zip(due, any_nonzero([self._raw[name] for name in due]), strict=True) if some]
-        if not due:
-            return
-        norm, *others = gradient_norms(self._seam.model, [task, *(self._raw[name] for name in due)])
-        for name, other in zip(due, others, strict=True):
-            self._balances[name].add(norm, other, self._raw[name], self.step)
-
-    def _warn_if_unused(self) -> None:
+    def _after_step(self) -> None:
         """After an optimiser step: warn, once, if its guides were computed but never added to any loss.
 
         One addition in a step is enough: a loop may well call the model again for something else.
         """
+        self._balance.collect()
         unused = () if self._added else self._unused
         self._unused, self._added = (), False
         if unused and UNUSED not in self._warned:

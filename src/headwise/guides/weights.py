@@ -5,17 +5,15 @@ from __future__ import annotations
 import copy
 import math
 import weakref
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
-import torch
-from torch import Tensor, nn
+from torch import nn
 from torch.optim import Optimizer
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
-from headwise.attention import query_key_projections
-from headwise.errors import InputError, StateError
+from headwise.errors import InputError
 
 
 @dataclass(frozen=True)
@@ -53,8 +51,9 @@ class Piecewise:
 class Auto:
     """A weight set so that the guide's gradient on the query/key projections is a share of the task's.
 
-    weight = share * (task's gradient norm) / (guide's gradient norm), both summed over the last `window` measurements.
-    Measured on each of the first `window` training batches, then on one batch every `every` optimiser steps.
+    weight = share * (task's gradient norm) / (guide's gradient norm). The task's norm is followed at every step, which
+    costs next to nothing. The guide's norm, which changes little, is a mean over its last `window` measurements: at the
+    first batch, 16 and 48 optimiser steps later, and then every `every` steps. The guide counts from the second batch.
     """
 
     share: float
@@ -142,93 +141,6 @@ def _check_steps(steps: Any) -> int:
     if type(steps) is not int or steps < 1:
         raise InputError(f"steps={steps!r}: expected a whole number of 1 or more.")
     return steps
-
-
-@dataclass
-class Balance:
-    """The measurements of one guide, or of another loss beside the task's, with an automatic weight."""
-
-    rule: Auto
-    norms: list[tuple[float, float]] = field(default_factory=list)
-    """Gradient norms of the task and of the guide."""
-    measured_at: int = 0
-
-    @property
-    def weight(self) -> float:
-        """Share * task norm / guide norm over the last measurements; 0 if the guide has no gradient at all."""
-        task, guide = map(sum, zip(*self.norms, strict=True)) if self.norms else (0.0, 0.0)
-        return self.rule.share * task / guide if guide > 0 else 0.0
-
-    def due(self, step: int) -> bool:
-        """Whether it is time to measure."""
-        return len(self.norms) < self.rule.window or step - self.measured_at >= self.rule.every
-
-    def add(self, task: float, norm: float, value: Tensor, step: int) -> None:
-        """Add the gradient norms of the task and of the guide, whose value is `value`."""
-        # A gradient that is rounding noise is none: it must not be scaled up to a share of the task's.
-        noise = torch.finfo(value.dtype).eps * abs(float(value.detach()))
-        self.norms = [*self.norms, (task, norm if norm > noise else 0.0)][-self.rule.window :]
-        self.measured_at = step
-
-    def state(self) -> dict[str, Any]:
-        """The measurements for a checkpoint: plain numbers, fit for JSON."""
-        return {"norms": [list(pair) for pair in self.norms], "measured_at": self.measured_at}
-
-    def load(self, state: Mapping[str, Any]) -> None:
-        """Resume from the measurements of a checkpoint."""
-        self.norms = [(float(task), float(guide)) for task, guide in state["norms"]]
-        self.measured_at = int(state["measured_at"])
-
-
-def gradient_norms(model: nn.Module, losses: Sequence[Tensor]) -> list[float]:
-    """The gradient norm of each loss on the query and key projections; the graph stays usable.
-
-    In data-parallel training the gradients are averaged over the processes first, so that all get the same numbers.
-    """
-    projections = query_key_projections(model)
-    if not projections:
-        raise StateError(
-            "no query or key projection is trainable, so no guide can change where attention goes: unfreeze them (or "
-            "give them adapters), or use a number as weight."
-        )
-    parameters, norms = [projection.parameter for projection in projections], []
-    for loss in losses:
-        gradients: Sequence[Tensor | None] = ()
-        if loss.requires_grad:
-            try:
-                gradients = torch.autograd.grad(loss, parameters, retain_graph=True, allow_unused=True)
-            except RuntimeError as error:
-                reason = f"the gradient share cannot be measured: {error}"
-                if "donated" in str(error):
-                    reason = (
-                        "gradient shares cannot be measured on a compiled model: use a number as weight, or measure "
-                        "before torch.compile."
-                    )
-                elif "second time" in str(error) or "freed" in str(error):
-                    reason = (
-                        "the graph of the last forward pass is gone: ask for the gradient share between forward and "
-                        "backward."
-                    )
-                raise StateError(reason) from error
-        pairs = zip(projections, gradients, strict=False)  # no gradients at all without a graph
-        parts = _averaged([projection.part(gradient) for projection, gradient in pairs if gradient is not None])
-        squares = [part.double().square().sum() for part in parts]
-        norms.append(float(torch.stack(squares).sum().sqrt()) if squares else 0.0)
-    return norms
-
-
-def any_nonzero(values: Sequence[Tensor]) -> list[bool]:
-    """Which values are not 0 in some process of data-parallel training: all must agree, or one waits forever."""
-    sizes = torch.stack([value.detach().abs().float() for value in values])
-    return [bool(size != 0) for size in _averaged([sizes])[0]]
-
-
-def _averaged(parts: list[Tensor]) -> list[Tensor]:
-    if not parts or not (torch.distributed.is_available() and torch.distributed.is_initialized()):
-        return parts
-    flat = torch.cat([part.flatten() for part in parts])
-    torch.distributed.all_reduce(flat)
-    return [flat / torch.distributed.get_world_size()]
 
 
 class StepCounter:

@@ -18,9 +18,12 @@ from torch.nn.functional import gelu, linear
 
 from headwise.attention import query_key_projections
 from headwise.errors import HeadwiseWarning, InputError, StateError
-from headwise.guides.weights import Auto, Balance, any_nonzero, gradient_norms
+from headwise.guides.gradient_share import Balance
+from headwise.guides.weights import Auto
 from headwise.ssa.config import SSA
 
+TOKEN = "token"
+"""The name of the token loss among those that are balanced."""
 IGNORED = -100.0
 """The label of a token that has none, in a batch."""
 SPECIAL = ("cls_token_id", "sep_token_id", "bos_token_id", "eos_token_id", "pad_token_id")
@@ -185,7 +188,7 @@ class Supervision(nn.Module):
         self.kept: Tensor | int = 0
         """Tokens above the threshold or quantile in training, since the last reset; `seen` counts all of them."""
         self.seen: Tensor | int = 0
-        self._balance = Balance(Auto(options.token_share)) if options.token_share else None
+        self._balance = Balance({TOKEN: Auto(options.token_share)}) if options.token_share else None
         self._batches = 0
         self._model: weakref.ref[nn.Module] | None = None
         self._token: Tensor | None = None
@@ -279,28 +282,28 @@ class Supervision(nn.Module):
         if self._balance is None:
             weight = self.options.aug_loss_weight or 0.0
             return (1 - weight) * task + weight * token
-        if self.training and torch.is_grad_enabled() and task.requires_grad:
-            self._measure(self._balance, task, token)
-        self.losses.weight = self._balance.weight
-        return task + self._balance.weight * token
-
-    def _measure(self, balance: Balance, task: Tensor, token: Tensor) -> None:
-        """Measure the gradients of both losses, if it is time; `every` counts batches here."""
-        self._batches += 1
-        # A batch without a label says nothing about the gradient of the token loss.
-        if not balance.due(self._batches) or not any_nonzero([token])[0]:
-            return
         model = None if self._model is None else self._model()
-        if model is None or not query_key_projections(model):
+        if model is None or not (self.training and torch.is_grad_enabled() and task.requires_grad):
+            self.losses.weight = self._balance.weight(TOKEN)
+            return task + self.losses.weight * token
+        if not query_key_projections(model):
             raise StateError(
                 "ssa.token_share compares gradients on the query and key projections, and none of them is trainable: "
                 "unfreeze some (or give them adapters), or set aug_loss_weight instead."
             )
-        of_task, of_token = gradient_norms(model, [task, token])
-        balance.add(of_task, of_token, token, self._batches)
+        self.losses.weight = self._balance.weights(model, task, {TOKEN: token}, self._batches)[TOKEN]
+        self._batches += 1  # `every` counts batches here
+        total = task + self.losses.weight * token
+        self._balance.follow(model, total)
+        return total
+
+    def collect(self) -> None:
+        """Use what the last backward pass has shown of the gradients; before a checkpoint, in all processes."""
+        if self._balance is not None:
+            self._balance.collect()
 
     def balance_state(self) -> dict[str, Any]:
-        """What a checkpoint needs to go on with the same weight of the token loss."""
+        """What a checkpoint needs to continue with the same weight of the token loss."""
         return {} if self._balance is None else {"batches": self._batches, **self._balance.state()}
 
     def load_balance(self, state: Mapping[str, Any]) -> None:

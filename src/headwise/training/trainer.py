@@ -83,6 +83,8 @@ class GuideCallback(TrainerCallback, ExportableState):
         """Add the parts of the loss of the latest forward pass."""
         parts: dict[str, Tensor | float] = {}
         guidance, supervision = guidance_of(self.model), supervision_of(self.model)
+        if supervision is not None:
+            supervision.collect()
         if guidance is not None and guidance.losses.task is not None:
             parts["task_loss"] = guidance.losses.task
             for name, part in guidance.losses.guides.items():
