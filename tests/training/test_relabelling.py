@@ -271,23 +271,7 @@ def test_a_ranking_model_of_one_logit(tmp_path):
 # -- bad input ---------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("changes", "error", "match"),
-    [
-        ({"train_dataset": None}, InputError, "a length, not a stream"),
-        ({"train_dataset": [{"input_ids": [2, 7, 3], "labels": 0}, {"input_ids": [2, 3], "labels": 0}]}, InputError,
-         r"example 1 \(from 0\) .* no token of text.*remove it"),
-        ({"train_dataset": [{"input_ids": [2, 7, 8, 3]}]}, InputError, "no label"),
-        ({"dataloader_num_workers": 1, "dataloader_persistent_workers": True}, InputError, "set it to False"),
-    ],
-    ids=["nothing", "no text", "no label", "persistent workers"],
-)  # fmt: skip
-def test_data_that_cannot_be_labelled(tmp_path, changes, error, match):
-    with pytest.raises(error, match=match):
-        build(build_model(), tmp_path, max_steps=3, **changes).train()
-
-
-def test_models_and_data_that_do_not_fit_are_refused(tmp_path):
+def test_models_and_data_that_cannot_be_labelled_are_refused(tmp_path):
     class Stream(torch.utils.data.IterableDataset):
         def __iter__(self):
             return iter(examples())
@@ -295,15 +279,27 @@ def test_models_and_data_that_do_not_fit_are_refused(tmp_path):
         def __len__(self):
             return 20
 
-    collate = DataCollatorWithPadding(TOKENIZER)
-    with pytest.raises(InputError, match="not a stream"):
-        SSACallback(build_model(), Stream(), collate)
-    with pytest.raises(StateError, match="already"):
-        SSACallback(build_model(), build(build_model(), tmp_path).train_dataset, collate)
-    with pytest.raises(InputError, match="problem_type multi_label_classification gives several"):
-        SSACallback(build_model(problem_type="multi_label_classification"), examples(), collate)
-    with pytest.raises(StateError, match="call self_supervise"):
-        SSACallback(hw.ssa.remove_supervision(build_model()), examples(), collate)
+    for changes, match in [
+        ({"train_dataset": None}, "a length, not a stream"),
+        ({"train_dataset": Stream()}, "not a stream"),
+        (
+            {"train_dataset": [{"input_ids": [2, 7, 3], "labels": 0}, {"input_ids": [2, 3], "labels": 0}]},
+            r"example 1 \(from 0\) .* no token of text.*remove it",
+        ),
+        ({"train_dataset": [{"input_ids": [2, 7, 8, 3]}]}, "no label"),
+        ({"dataloader_num_workers": 1, "dataloader_persistent_workers": True}, "set it to False"),
+    ]:
+        with pytest.raises(InputError, match=match):
+            build(build_model(), tmp_path, max_steps=3, **changes).train()
+    labelled, collate = build(build_model(), tmp_path).train_dataset, DataCollatorWithPadding(TOKENIZER)
+    several = build_model(problem_type="multi_label_classification")
+    for model, data, error, match in [
+        (build_model(), labelled, StateError, "already"),
+        (several, examples(), InputError, "problem_type multi_label_classification gives several"),
+        (hw.ssa.remove_supervision(build_model()), examples(), StateError, "call self_supervise"),
+    ]:
+        with pytest.raises(error, match=match):
+            SSACallback(model, data, collate)
     with pytest.warns(HeadwiseWarning, match="GuidedTrainer"):  # which alone adds the token loss to a smoothed one
         build(build_model(AT_ONCE), tmp_path, num_train_epochs=1, label_smoothing_factor=0.1).train()
 
@@ -355,20 +351,17 @@ def test_resumed_equals_uninterrupted(whole, step, changes):
     assert history(again) == history(whole)
 
 
-def test_labels_that_are_not_there_are_reported(whole, tmp_path):
+def test_labels_that_are_not_there_or_of_other_examples_are_reported(whole, tmp_path):
     """The Trainer does not say where it resumes from: only checkpoints in its own folder are found."""
-    again = build_new(tmp_path)
+    middle, end = (f"{whole.args.output_dir}/checkpoint-{step}" for step in (7, 8))
     with pytest.raises(InputError, match=f"has no {FILE}.*output_dir"):
-        again.train(resume_from_checkpoint=f"{whole.args.output_dir}/checkpoint-7")
+        build_new(tmp_path).train(resume_from_checkpoint=middle)
     again = build_new(tmp_path)
-    again.train(resume_from_checkpoint=f"{whole.args.output_dir}/checkpoint-8")  # the next epoch makes its own
+    again.train(resume_from_checkpoint=end)  # the next epoch makes its own
     assert distance(parameters(whole.model), parameters(again.model)) == 0.0
-
-
-def test_labels_of_other_examples_are_refused(whole):
-    again = build_new(whole.args.output_dir, train_dataset=examples(20, seed=6))
+    other = build_new(whole.args.output_dir, train_dataset=examples(20, seed=6))
     with pytest.raises(InputError, match="labels of other examples: resume with the data"):
-        again.train(resume_from_checkpoint=f"{whole.args.output_dir}/checkpoint-7")
+        other.train(resume_from_checkpoint=middle)
 
 
 # -- learning ----------------------------------------------------------------------------------------------------------
