@@ -46,7 +46,9 @@ def guided(guides: object = None, **options: object):
     return hw.guide(exact_model(), hw.MDG(weight=0.5) if guides is None else guides, **options)
 
 
-def arguments(folder: object, **changes: object) -> TrainingArguments:
+def arguments(
+    folder: object, kind: type[TrainingArguments] = TrainingArguments, **changes: object
+) -> TrainingArguments:
     options = {
         "output_dir": str(folder),
         "use_cpu": True,
@@ -64,7 +66,7 @@ def arguments(folder: object, **changes: object) -> TrainingArguments:
         "dataloader_pin_memory": False,
         **changes,
     }
-    return TrainingArguments(**options)
+    return kind(**options)
 
 
 def sgd(model: torch.nn.Module) -> tuple[torch.optim.Optimizer, None]:

@@ -1,12 +1,17 @@
-"""The best model is kept, training ends when it no longer gets better, and the clock counts steps only."""
+"""The best model is kept, training ends when it no longer gets better or a `watch` says so, the clock counts steps."""
 
 import time
+from pathlib import Path
 
 import pytest
+from tiny_runs import IAT, small, small_joint
 from training.small_task import exact_model, trainer_of
 from transformers import Trainer, TrainerCallback, TrainerControl, TrainerState
 
-from headwise.training.callbacks import BestModel, Clock
+from headwise.experiments import check_recipe
+from headwise.experiments.prepare import RunPaths
+from headwise.experiments.run import train
+from headwise.training.callbacks import AbandonRun, BestModel, Clock
 
 
 def evaluate(best, *values, start=1, zero=True):
@@ -122,3 +127,31 @@ def test_seconds_of_epochs_are_resumed(tmp_path):
     assert again.epochs["0"] == 3.0
     assert 1.5 < again.epochs["1"] < 2
     assert list(again.epochs) == ["0", "1"]
+
+
+def test_a_watch_ends_a_run(encoder, pairs, tmp_path):
+    seen = []
+
+    def end(step, total, best):
+        seen.append(step)
+        if step == 4:
+            raise AbandonRun
+
+    with pytest.raises(AbandonRun):
+        train(
+            check_recipe(small(encoder, training__evaluate_every=2), "test"),
+            RunPaths(tmp_path / "run", Path(pairs)),
+            watch=end,
+        )
+    assert seen == [2, 4]
+
+
+@pytest.mark.slow
+def test_the_control_of_important_heads_is_not_watched(encoder, several, tmp_path):
+    seen = []
+    data = small_joint(encoder, among=["type", "score"], training__epochs=1, training__evaluate_every=2, iat=IAT)
+    place = RunPaths(tmp_path / "run", Path(several))
+    result = train(check_recipe(data, "test"), place, watch=lambda *each: seen.append(each[0]))
+    assert "control" in result.record["results"]
+    assert seen == sorted(set(seen))
+    assert seen[-1] == result.record["results"]["steps"]

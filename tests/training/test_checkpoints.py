@@ -155,13 +155,10 @@ def test_an_arm_begins_with_the_newest_checkpoint_but_forgets_which_model_was_be
     begun = files(arm)
     branch(trunk, arm)
     assert files(arm) == begun
-
-
-def test_a_trunk_without_a_checkpoint_is_refused(tmp_path):
-    write_checkpoint(tmp_path / "trunk", 5, whole=False)
-    with pytest.raises(StateError, match="trunk has no checkpoint to resume from"):
-        branch(tmp_path / "trunk", tmp_path / "arm")
-    assert not (tmp_path / "arm").exists()
+    write_checkpoint(tmp_path / "other", 5, whole=False)
+    with pytest.raises(StateError, match="other has no checkpoint to resume from"):
+        branch(tmp_path / "other", tmp_path / "nothing")
+    assert not (tmp_path / "nothing").exists()
 
 
 # -- Ctrl-C ------------------------------------------------------------------------------------------------------------
@@ -221,10 +218,10 @@ def test_a_second_ctrl_c_stops_at_once():
 
 
 def test_in_another_thread_signals_are_left_alone():
-    before, stop, seen = signal.getsignal(signal.SIGINT), StopOnRequest(), []
+    before, seen = signal.getsignal(signal.SIGINT), []
 
     def work():
-        with stop.handling_signals():
+        with StopOnRequest().handling_signals():
             seen.append(signal.getsignal(signal.SIGINT))
 
     thread = threading.Thread(target=work)

@@ -33,19 +33,14 @@ def test_other_heads():
     modules = dict(model.named_modules())
     assert change_head(model, "pooler") is model
     assert dict(model.named_modules()) == modules
-    with pytest.raises(InputError) as caught:
+    with pytest.raises(InputError, match=r"^head is 'tanh': expected one of pooler, relu\.$"):
         change_head(model, "tanh")
-    assert str(caught.value) == "head is 'tanh': expected one of pooler, relu."
-
-
-@pytest.mark.parametrize("family", ["albert", "distilbert", "modernbert"])
-def test_families_where_relu_is_not_known(family):
-    model = build_model(family).eval()
-    logits = model(**build_batch()).logits
-    with pytest.raises(InputError) as caught:
-        change_head(model, "relu")
-    assert str(caught.value) == f"head 'relu' is not known for {family} models: use head: pooler."
-    assert torch.equal(model(**build_batch()).logits, logits)
+    for family in ("albert", "distilbert", "modernbert"):
+        model = build_model(family).eval()
+        logits = model(**build_batch()).logits
+        with pytest.raises(InputError, match=f"^head 'relu' is not known for {family} models: use head: pooler.$"):
+            change_head(model, "relu")
+        assert torch.equal(model(**build_batch()).logits, logits)
 
 
 # -- least squares -----------------------------------------------------------------------------------------------------

@@ -15,6 +15,7 @@ from sentence_transformers.cross_encoder.losses import (
     MultipleNegativesRankingLoss,
 )
 from torch.nn.functional import binary_cross_entropy_with_logits
+from training import small_task
 from training.small_task import distance, eager_mdg, parameters
 from training.tiny_encoder import save_encoder
 from transformers import AutoModelForSequenceClassification, AutoTokenizer, TrainerCallback
@@ -56,24 +57,9 @@ def guided(folder, weight=WEIGHT):
 
 
 def arguments(output, **changes):
-    options = {
-        "output_dir": str(output),
-        "use_cpu": True,
-        "max_steps": 2,
-        "per_device_train_batch_size": 4,
-        "learning_rate": 0.1,
-        "lr_scheduler_type": "constant",
-        "optim": "sgd",
-        "max_grad_norm": 0.0,
-        "logging_steps": 1,
-        "save_strategy": "no",
-        "report_to": "none",
-        "disable_tqdm": True,
-        "dataloader_pin_memory": False,
-        "seed": 1,
-        **changes,
-    }
-    return CrossEncoderTrainingArguments(**options)
+    options = {"max_steps": 2, "per_device_train_batch_size": 4, "learning_rate": 0.1, "optim": "sgd", "seed": 1}
+    options |= {"train_sampling_strategy": "random", **changes}
+    return small_task.arguments(output, CrossEncoderTrainingArguments, **options)
 
 
 def trainer_of(model, output, loss=None, data=LABELLED, *, callbacks=None, evaluated=None, **changes):

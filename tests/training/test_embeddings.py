@@ -90,19 +90,15 @@ def test_loading_leaves_the_random_numbers_alone(tmp_path):
     assert made.look_up(["word7", "x"])[1].tolist() == [True, False]
 
 
-def test_weights_that_cannot_be_loaded_are_refused(tmp_path):
+def test_what_is_no_tokenizer_no_matrix_or_no_weights_is_refused(tokenizer, tmp_path):
+    for own, matrix, message in [
+        (object(), NUMBERS, "needs a fast tokenizer"),
+        (tokenizer, NUMBERS[:, 0], r"needs a matrix of floating-point numbers, got torch.float32 of shape \(9,\)"),
+        (tokenizer, NUMBERS.long(), "got torch.int64"),
+    ]:
+        with pytest.raises(InputError, match=message):
+            InputEmbeddings(own, matrix)
     save_encoder(tmp_path)
     (tmp_path / "model.safetensors").write_bytes(b"nothing")
     with pytest.raises(InputError, match="model .*: its embeddings cannot be loaded"):
         input_embeddings(find_encoder(str(tmp_path)))
-
-
-def test_what_is_no_tokenizer_or_no_matrix_is_refused(tokenizer):
-    with pytest.raises(InputError, match="needs a fast tokenizer"):
-        InputEmbeddings(object(), NUMBERS)
-    with pytest.raises(
-        InputError, match=r"needs a matrix of floating-point numbers, got torch.float32 of shape \(9,\)"
-    ):
-        InputEmbeddings(tokenizer, NUMBERS[:, 0])
-    with pytest.raises(InputError, match="got torch.int64"):
-        InputEmbeddings(tokenizer, NUMBERS.long())

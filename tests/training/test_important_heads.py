@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 import torch
 from conftest import build_batch, build_model
-from transformers import Trainer, TrainerCallback, TrainingArguments
+from training.small_task import arguments
+from transformers import Trainer, TrainerCallback
 
 from headwise.attention.families import head_weights
 from headwise.errors import InputError
@@ -50,32 +51,18 @@ def weights_of_heads(model):
     return found
 
 
-def train(model, tasks, folder, *callbacks, **changes):
+def train(model, tasks, folder, *callbacks):
     """One micro-batch for each letter of `tasks`."""
-    options = {"learning_rate": 0.01, "weight_decay": 0.1, "max_grad_norm": 0.1, **changes}
-    arguments = TrainingArguments(
-        folder,
-        per_device_train_batch_size=1,
-        num_train_epochs=1,
-        report_to=[],
-        save_strategy="no",
-        logging_strategy="no",
-        remove_unused_columns=False,
-        use_cpu=True,
-        disable_tqdm=True,
-        dataloader_pin_memory=False,
-        **options,
-    )
+    options = {"learning_rate": 0.01, "weight_decay": 0.1, "max_grad_norm": 0.1, "lr_scheduler_type": "linear"}
+    options |= {"per_device_train_batch_size": 1, "max_steps": -1, "num_train_epochs": 1}
     trainer = Trainer(
         model,
-        arguments,
+        arguments(folder, remove_unused_columns=False, **options),
         train_dataset=[batch_of(task, shift) for shift, task in enumerate(tasks)],
         data_collator=lambda items: items[0],
         callbacks=list(callbacks),
     )
-    trainer._get_train_sampler = lambda *_: None  # in order
     trainer.train()
-    return trainer
 
 
 def test_every_step_of_the_trainer_changes_the_heads_of_its_task_only(tmp_path):

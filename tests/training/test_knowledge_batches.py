@@ -8,8 +8,8 @@ import pytest
 import torch
 from conftest import build_model
 from datasets import Dataset
-from training.small_task import logged
-from transformers import AutoTokenizer, DataCollatorWithPadding, Trainer, TrainingArguments
+from training.small_task import arguments, logged
+from transformers import AutoTokenizer, DataCollatorWithPadding, Trainer
 
 import headwise as hw
 from headwise.data import Collator, Split, encode
@@ -245,23 +245,13 @@ def test_a_real_trainer_pulls_heads_to_the_knowledge(tokenizer, tmp_path):
     model = hw.guide(model, guides, tokenizer=tokenizer)
     data = Dataset.from_list(tokenised(tokenizer, SENTENCES))
     train = add_knowledge(data, SENTENCES, guides, tokenizer=tokenizer, cache=tmp_path / "cache")
-    arguments = TrainingArguments(
-        str(tmp_path / "run"),
-        remove_unused_columns=False,
-        use_cpu=True,
-        max_steps=25,
-        per_device_train_batch_size=6,
-        learning_rate=3e-3,
-        eval_strategy="steps",
-        eval_steps=20,
-        logging_steps=1,
-        save_strategy="no",
-        report_to="none",
-        disable_tqdm=True,
-        dataloader_pin_memory=False,
-    )
+    options = {"max_steps": 25, "per_device_train_batch_size": 6, "learning_rate": 3e-3, "max_grad_norm": 1.0}
+    options |= {"eval_strategy": "steps", "eval_steps": 20, "train_sampling_strategy": "random"}
+    options |= {"lr_scheduler_type": "linear", "remove_unused_columns": False}
     collator = KnowledgeCollator(DataCollatorWithPadding(tokenizer))
-    trainer = Trainer(model, arguments, train_dataset=train, eval_dataset=data, data_collator=collator)
+    trainer = Trainer(
+        model, arguments(tmp_path, **options), train_dataset=train, eval_dataset=data, data_collator=collator
+    )
     logged(trainer)
     trainer.train()
     values = [entry["guide/match"] for entry in trainer.state.log_history if "guide/match" in entry]

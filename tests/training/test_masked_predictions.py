@@ -77,19 +77,14 @@ def test_the_quick_way_is_gone_where_layers_are_known(models):
     assert {family for family, model in models.items() if can_share_layers(model)} == set(SHARING)
 
 
-@pytest.mark.parametrize(("batch", "tokens"), [(2, 1), (7, 30)])
-def test_neither_the_batch_nor_the_tokens_at_a_time_change_outputs(model, batch, tokens):
-    data, masks = encoded(), some_masks()
-    found = predict_under_masks(model, data, COLLATE, masks, batch=batch, tokens=tokens)
-    numpy.testing.assert_allclose(found, predict_under_masks(model, data, COLLATE, masks, batch=3), atol=1e-5)
-
-
-def test_the_order_of_masks_and_of_examples_is_kept(model):
-    masks = some_masks()
-    shuffled = numpy.random.default_rng(2).permutation(len(masks))
-    done = []
+def test_neither_batches_nor_the_order_of_masks_and_examples_change_outputs(model):
+    masks, done = some_masks(), []
     found = predict_under_masks(model, encoded(), COLLATE, masks, batch=3, after_batch=done.append)
     assert done == [3, 6, 7]
+    for batch, tokens in ((2, 1), (7, 30)):
+        other = predict_under_masks(model, encoded(), COLLATE, masks, batch=batch, tokens=tokens)
+        numpy.testing.assert_allclose(other, found, atol=1e-5)
+    shuffled = numpy.random.default_rng(2).permutation(len(masks))
     again = predict_under_masks(model, encoded(), COLLATE, masks[shuffled], batch=3)
     numpy.testing.assert_allclose(again, found[shuffled], atol=1e-6)
     alone = predict_under_masks(model, encoded(LENGTHS[:1]), COLLATE, masks, batch=3)
@@ -161,21 +156,17 @@ def test_nothing_is_left_behind_also_after_a_failure(model):
     assert traces(model) == before
 
 
-def test_outputs_that_are_not_finite_are_refused(model):
+def test_what_cannot_be_predicted_is_refused(model):
+    none, flat = numpy.zeros((0, LAYERS, HEADS), dtype=bool), numpy.zeros((LAYERS, HEADS), dtype=bool)
+    for data, masks, message in [
+        (encoded(), none, "no masks"),
+        (encoded(), flat, r"shape \[3, 4\] and type bool: expected bool \[masks, 3, 4\]"),
+        (encoded(), numpy.zeros((2, LAYERS, HEADS)), "type float64: expected bool"),
+        (encoded(()), some_masks(), "no examples to predict under masks"),
+    ]:
+        with pytest.raises(InputError, match=message):
+            predict_under_masks(model, data, COLLATE, masks, batch=3)
     with torch.no_grad():
         model.classifier.bias.fill_(float("nan"))
     with pytest.raises(StateError, match="not finite under mask 0 of 8"):
         predict_under_masks(model, encoded(), COLLATE, some_masks(), batch=3)
-
-
-@pytest.mark.parametrize(
-    ("masks", "message"),
-    [
-        (numpy.zeros((0, LAYERS, HEADS), dtype=bool), "no masks"),
-        (numpy.zeros((LAYERS, HEADS), dtype=bool), r"shape \[3, 4\] and type bool: expected bool \[masks, 3, 4\]"),
-        (numpy.zeros((2, LAYERS, HEADS)), "type float64: expected bool"),
-    ],
-)
-def test_wrong_masks_are_refused(model, masks, message):
-    with pytest.raises(InputError, match=message):
-        predict_under_masks(model, encoded(), COLLATE, masks, batch=3)

@@ -124,17 +124,24 @@ def test_a_copy_shares_nothing_with_the_model_and_all_within_itself():
 
 
 def test_what_does_not_fit_together_is_refused_in_one_sentence():
+    bert, kind = build_model("bert"), "expected a sequence classifier of transformers"
+    for parts, message in [
+        ({}, "no tasks: give at least one"),
+        ({"a": nn.Linear(2, 2)}, f"^task 'a' has a Linear: {kind}"),
+        ({"a": bert.base_model}, f"^task 'a' has a BertModel: {kind}"),
+        (
+            {"a": bert, "b": build_model("roberta")},
+            "'b' has a RobertaForSequenceClassification and 'a' a BertFor.*architecture",
+        ),
+        (
+            {"a": bert, "b": build_model("bert", num_hidden_layers=2)},
+            "the encoder of task 'b' is of another size than that of 'a'",
+        ),
+    ]:
+        with pytest.raises(InputError, match=message):
+            MultiTask(parts)
     with pytest.raises(InputError, match=r"^unknown task 'typ': did you mean 'type'\? known: alpha, items, type\.$"):
         build().classifier("typ")
-    with pytest.raises(InputError, match="'b' has a RobertaForSequenceClassification and 'a' a BertFor.*architecture"):
-        MultiTask({"a": build_model("bert"), "b": build_model("roberta")})
-    with pytest.raises(InputError, match="the encoder of task 'b' is of another size than that of 'a'"):
-        MultiTask({"a": build_model("bert"), "b": build_model("bert", num_hidden_layers=2)})
-    with pytest.raises(InputError, match="no tasks: give at least one"):
-        MultiTask({})
-    for other, name in ((nn.Linear(2, 2), "Linear"), (build_model("bert").base_model, "BertModel")):
-        with pytest.raises(InputError, match=f"^task 'a' has a {name}: expected a sequence classifier of transformers"):
-            MultiTask({"a": other})
     with pytest.raises(InputError, match="call the model with task=NAME, of type, alpha, items"):
         build()(**inputs())
 

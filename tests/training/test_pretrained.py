@@ -90,23 +90,21 @@ def words_for(encoder, finished, reranker, write_recipe, pairs, tmp_path):
     (tmp_path / "bm25.trec").write_text("v0 Q0 v0-yes 1 1.0 t\nv1 Q0 v1-yes 1 1.0 t\n")
 
     def words(command):
-        folder = tmp_path / {"doctor": "encoder", "train": "encoder", "rerank": "reranker", "search": "reranker"}.get(
-            command, "run"
-        )
+        folder = tmp_path / {"evaluate": "run", "rerank": "reranker"}.get(command, "encoder")
         output = ["--output", tmp_path / "out"]
         more = {
-            "doctor": [folder, "--length", "8"],
-            "train": [write_recipe(model=str(folder)), "--data", pairs, *output],
-            "rerank": [folder, "--candidates", tmp_path / "bm25.trec", "--collection", papers, *output],
-            "search": [folder, "a claim", "--collection", papers, "--cache", tmp_path / "cache"],
-            "predict": [folder, "--input", Path(pairs) / "test.tsv", "--output", tmp_path / "answers.tsv"],
+            "doctor": ["--length", "8"],
+            "evaluate": [],
+            "rerank": ["--candidates", tmp_path / "bm25.trec", "--collection", papers, *output],
         }
-        return folder, [command, *more.get(command, [folder])]
+        if command == "train":
+            return folder, [command, write_recipe(model=str(folder)), "--data", pairs, *output]
+        return folder, [command, folder, *more[command]]
 
     return words
 
 
-COMMANDS = ["doctor", "train", "analyze", "evaluate", "predict", "rerank", "search"]
+COMMANDS = ["doctor", "train", "evaluate", "rerank"]
 
 
 @pytest.mark.parametrize(
@@ -179,23 +177,27 @@ def garble(folder):
     (folder / "model.safetensors").write_bytes(b"not weights at all, " * 100)
 
 
-@pytest.mark.parametrize("command", ["doctor", "train", "rerank"])
-def test_pickled_weights_are_not_loaded(headwise, words_for, command, mark):
-    folder, words = words_for(command)
-    unpack(folder)
-    assert_one_sentence(headwise(*words), str(folder), "pytorch_model.bin", "safetensors", "save_pretrained")
-    assert not mark.exists()
+DAMAGED = ("model.safetensors is damaged (", "copy the file again, or save the model again.")
+PICKLED = ("pytorch_model.bin", "safetensors", "save_pretrained")
 
 
 @pytest.mark.parametrize(
-    ("command", "harm"), [("doctor", garble), ("train", cut), ("evaluate", cut), ("rerank", garble)]
+    ("command", "harm", "parts"),
+    [
+        *((command, unpack, PICKLED) for command in ("doctor", "train", "rerank")),
+        *(
+            ("doctor", garble, DAMAGED),
+            ("train", cut, DAMAGED),
+            ("evaluate", cut, DAMAGED),
+            ("rerank", garble, DAMAGED),
+        ),
+    ],
 )
-def test_damaged_weights(headwise, words_for, command, harm):
+def test_weights_that_are_pickles_or_damaged(headwise, words_for, command, harm, parts, mark):
     folder, words = words_for(command)
     harm(folder)
-    assert_one_sentence(
-        headwise(*words), str(folder), "model.safetensors is damaged (", "copy the file again, or save the model again."
-    )
+    assert_one_sentence(headwise(*words), str(folder), *parts)
+    assert not mark.exists()
 
 
 def test_damaged_weights_from_python(tmp_path):

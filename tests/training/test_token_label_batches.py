@@ -48,24 +48,21 @@ def without_a_mask(rows):
     return {"input_ids": nn.utils.rnn.pad_sequence([torch.tensor(row["input_ids"]) for row in rows], True)}
 
 
-@pytest.mark.parametrize(
-    ("collate", "second"),
-    [
-        (Collator(0, side="left"), [IGNORED, IGNORED, IGNORED, 1, IGNORED]),
-        (Collator(0, padding="fixed", max_length=6), [IGNORED, 1, IGNORED, IGNORED, IGNORED, IGNORED]),
-        (left_padding(), [IGNORED, IGNORED, IGNORED, 1, IGNORED]),
-        (without_a_mask, [IGNORED, 1, IGNORED, IGNORED, IGNORED]),
-    ],
-    ids=["left", "fixed", "transformers", "no mask"],
-)
-def test_labels_stand_at_their_tokens(data, collate, second):
-    batch = batch_of(data, collate)
-    assert batch["ssa_labels"].shape == batch["input_ids"].shape
-    assert batch["ssa_labels"].dtype == torch.float32
-    assert batch["ssa_labels"][1].tolist() == second
-    known = batch["ssa_labels"] != IGNORED
-    assert batch["input_ids"][known].tolist() == [7, 8, 9, 10]
-    assert batch["ssa_labels"][known].tolist() == [1, 0.25, 0, 1]
+def test_labels_stand_at_their_tokens(data):
+    left, right = [IGNORED] * 3 + [1, IGNORED], [IGNORED, 1] + [IGNORED] * 3
+    for collate, second in (
+        (Collator(0, side="left"), left),
+        (Collator(0, padding="fixed", max_length=6), [*right, IGNORED]),
+        (left_padding(), left),
+        (without_a_mask, right),
+    ):
+        batch = batch_of(data, collate)
+        assert batch["ssa_labels"].shape == batch["input_ids"].shape
+        assert batch["ssa_labels"].dtype == torch.float32
+        assert batch["ssa_labels"][1].tolist() == second
+        known = batch["ssa_labels"] != IGNORED
+        assert batch["input_ids"][known].tolist() == [7, 8, 9, 10]
+        assert batch["ssa_labels"][known].tolist() == [1, 0.25, 0, 1]
 
 
 @pytest.mark.parametrize("left", [False, True])

@@ -7,10 +7,10 @@ it up instead.
 from __future__ import annotations
 
 import csv
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from importlib import import_module
 from itertools import chain
 from pathlib import Path
@@ -51,9 +51,8 @@ class Dialect:
     encoding: str = "utf-8"
 
 
-@dataclass(frozen=True)
 class Table:
-    """Rows of a file or of the Hub. A subclass defines `first` and either `objects` or `rows`."""
+    """Rows of a file or of the Hub. A subclass has `first` and either `objects` or `rows`."""
 
     path: Path | str
     unit: ClassVar[str] = "line"
@@ -66,7 +65,7 @@ class Table:
         """The file, for messages."""
         return str(self.path)
 
-    @cached_property
+    @property
     def first(self) -> tuple[str, ...]:
         """The fields of the first line, or the names of the columns."""
         raise NotImplementedError
@@ -192,60 +191,55 @@ class JsonTable(Table):
 
 
 @dataclass(frozen=True)
-class ParquetTable(Table):
-    """A Parquet file, read through pyarrow if it is installed."""
+class ColumnTable(Table):
+    """Rows of a source that knows its columns, such as Parquet."""
 
-    path: Path
+    path: Path | str
+    columns: tuple[str, ...]
+    read: Callable[[Sequence[str]], Iterable[Mapping[str, Any]]]
+    """The wanted columns of every row."""
     unit: ClassVar[str] = "row"
 
-    @cached_property
+    @property
     def first(self) -> tuple[str, ...]:
         """The names of the columns."""
-        return tuple(self._file.schema_arrow.names)
+        return self.columns
 
-    def objects(self, wanted: Sequence[str] = ()) -> Iterator[tuple[int, dict[str, Any]]]:
+    def objects(self, wanted: Sequence[str] = ()) -> Iterator[tuple[int, Mapping[str, Any]]]:
         """The wanted columns of every row."""
-        batches = self._file.iter_batches(columns=list(wanted))
-        return enumerate(chain.from_iterable(batch.to_pylist() for batch in batches), 1)
-
-    @cached_property
-    def _file(self) -> Any:
-        check_file(self.path)
-        try:
-            module = import_module("pyarrow.parquet")
-        except ImportError:
-            raise InputError(
-                f"{self.path} is a Parquet file, which needs pyarrow: install headwise[parquet], or use another format."
-            ) from None
-        try:
-            return module.ParquetFile(self.path)
-        except (OSError, ValueError) as error:  # pyarrow's errors are ValueErrors
-            raise InputError(
-                f"{self.path} is not a Parquet file ({error}): fetch it again, or set its format."
-            ) from None
+        return enumerate(self.read(wanted), 1)
 
 
-@dataclass(frozen=True)
-class HubTable(Table):
-    """A loaded split of a data set on the Hub."""
+def open_parquet(path: Path) -> ColumnTable:
+    """A Parquet file, read through pyarrow if it is installed."""
+    check_file(path)
+    try:
+        module = import_module("pyarrow.parquet")
+    except ImportError:
+        raise InputError(
+            f"{path} is a Parquet file, which needs pyarrow: install headwise[parquet], or use another format."
+        ) from None
+    try:
+        file = module.ParquetFile(path)
+    except (OSError, ValueError) as error:  # pyarrow's errors are ValueErrors
+        raise InputError(f"{path} is not a Parquet file ({error}): fetch it again, or set its format.") from None
 
-    data: Any
-    unit: ClassVar[str] = "row"
+    def read(wanted: Sequence[str]) -> Iterator[Mapping[str, Any]]:
+        batches = file.iter_batches(columns=list(wanted))
+        return chain.from_iterable(batch.to_pylist() for batch in batches)
 
-    @cached_property
-    def first(self) -> tuple[str, ...]:
-        """The names of the columns."""
-        return tuple(self.data.column_names)
+    return ColumnTable(path, tuple(file.schema_arrow.names), read)
 
-    def objects(self, wanted: Sequence[str] = ()) -> Iterator[tuple[int, dict[str, Any]]]:
-        """The wanted columns of every row, with classes by their names; -1 is a label that is kept secret."""
-        classes = {name: getattr(self.data.features[name], "names", None) for name in wanted}
-        for number, record in enumerate(self.data, 1):
-            values = {name: record[name] for name in wanted}
-            for name, names in classes.items():
-                if names is not None and isinstance(values[name], int):
-                    values[name] = names[values[name]] if values[name] >= 0 else None
-            yield number, values
+
+def hub_rows(data: Any, wanted: Sequence[str]) -> Iterator[dict[str, Any]]:
+    """The wanted columns of a split of the Hub, with classes by their names; -1 is a label that is kept secret."""
+    classes = {name: getattr(data.features[name], "names", None) for name in wanted}
+    for record in data:
+        values = {name: record[name] for name in wanted}
+        for name, names in classes.items():
+            if names is not None and isinstance(values[name], int):
+                values[name] = names[values[name]] if values[name] >= 0 else None
+        yield values
 
 
 @dataclass(frozen=True)
@@ -256,7 +250,7 @@ class Hub:
     config: str | None = None
     splits: Mapping[str, str] = field(default_factory=lambda: dict(SPLITS))
 
-    def table(self, split: str, *, network: bool) -> HubTable:
+    def table(self, split: str, *, network: bool) -> ColumnTable:
         """The rows of a split, read through `datasets`; without the network only from the local cache."""
         try:
             library = import_module("datasets")
@@ -268,7 +262,8 @@ class Hub:
         where = f"{self.name}{f'/{self.config}' if self.config else ''} on the Hub, split {self.splits[split]}"
         try:
             with _network(network, library):
-                return HubTable(where, library.load_dataset(self.name, self.config, split=self.splits[split]))
+                data = library.load_dataset(self.name, self.config, split=self.splits[split])
+            return ColumnTable(where, tuple(data.column_names), partial(hub_rows, data))
         except (OSError, ValueError, RuntimeError) as error:  # what `datasets` raises for names, files and connections
             reason = " ".join(str(error).split())
             if network:
@@ -301,7 +296,7 @@ def open_table(path: Path, dialect: Dialect) -> Table:
     if kind == "jsonl":
         return JsonTable(path, dialect.encoding)
     if kind == "parquet":
-        return ParquetTable(path)
+        return open_parquet(path)
     return DelimitedTable(path, DELIMITERS[kind], dialect.quoting or QUOTING[kind], dialect.encoding)
 
 

@@ -141,16 +141,14 @@ def _bad_bytes(path: Path, encoding: str, error: UnicodeDecodeError) -> InputErr
     with ExitStack() as stack:
         stream = _opened(path, stack)
         try:
-            while chunk := stream.read(CHUNK):
-                waiting = decoder.getstate()[0]
+            for chunk in iter(partial(stream.readline, CHUNK), b""):
+                waiting = len(decoder.getstate()[0])
                 decoder.decode(chunk)
-                decoded = len(waiting) + len(chunk) - len(decoder.getstate()[0])
-                start += decoded
-                line += (waiting + chunk).count(b"\n", 0, decoded)
+                start += waiting + len(chunk) - len(decoder.getstate()[0])
+                line += chunk.endswith(b"\n")
             decoder.decode(b"", final=True)
         except UnicodeDecodeError as again:
             error = again
-    line += error.object.count(b"\n", 0, error.start)
     return InputError(
         f"{path} line {line}, byte {start + error.start}: expected {encoding} text, got the byte "
         f"0x{error.object[error.start]:02x} ({error.reason}); save the file as {encoding}, or, in the task of a "

@@ -40,12 +40,9 @@ ESSENTIAL = ("model.safetensors", "optimizer.pt", "scheduler.pt", STATE, "rng_st
 
 def marked(folder: Path) -> list[Path]:
     """The checkpoints with a mark, the newest first; what a kill left half-written has none."""
-    steps = []
-    for path in folder.glob("checkpoint-*"):
-        step = path.name.rpartition("-")[2]
-        if step.isdigit() and (path / MARK).is_file():
-            steps.append((int(step), path))
-    return [path for _, path in sorted(steps, reverse=True)]
+    steps = {path.name.removeprefix("checkpoint-"): path for path in folder.glob("checkpoint-*")}
+    newest_first = sorted(filter(str.isdecimal, steps), key=int, reverse=True)
+    return [steps[step] for step in newest_first if (steps[step] / MARK).is_file()]
 
 
 def newest(folder: Path) -> Path | None:

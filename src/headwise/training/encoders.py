@@ -202,6 +202,12 @@ def _not_loaded(name: str, path: str, network: bool, error: Exception) -> str:
     return f"model {name!r} cannot be loaded from the Hub: {reason_of(error)}"
 
 
+def unlike_weights(one: nn.Module, other: nn.Module) -> list[str]:
+    """The names of the weights that one of two models lacks or has in another size."""
+    first, second = ({name: value.shape for name, value in each.state_dict().items()} for each in (one, other))
+    return sorted(name for name in {*first, *second} if first.get(name) != second.get(name))
+
+
 def freeze(model: nn.Module, parts: Sequence[str | int]) -> int:
     """Freeze parts of an encoder and return how many parameters that are.
 

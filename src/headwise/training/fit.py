@@ -24,6 +24,7 @@ from headwise.ssa import TOKEN_HEAD
 from headwise.training import distributed
 from headwise.training.callbacks import NEW, BestModel, Clock, Watch
 from headwise.training.checkpoints import MarkCheckpoints, StopOnRequest, newest, read_state, usable
+from headwise.training.encoders import unlike_weights
 from headwise.training.run_trainer import MEAN, Material, RunArguments, RunTrainer
 
 if TYPE_CHECKING:
@@ -242,7 +243,7 @@ def start_from(model: Any, folder: str) -> list[str]:
             f"ssa.use_saved {folder}: its classifier has the labels {', '.join(theirs)}, and this task "
             f"{', '.join(ours)}; name one that was fine-tuned on the same labels."
         )
-    weights, odd = saved.state_dict(), _unlike(saved, model)
+    weights, odd = saved.state_dict(), unlike_weights(saved, model)
     lost = [name for name in odd if not name.startswith(f"{TOKEN_HEAD}.")]
     if lost:
         raise InputError(
@@ -265,7 +266,7 @@ def start_tasks_from(model: MultiTask, folder: Path) -> list[str]:
             f"start_from {folder} holds one classifier: name a run on several tasks, or give it as `model` to start "
             "from its encoder."
         )
-    odd = _unlike(saved.encoder, model.encoder)
+    odd = unlike_weights(saved.encoder, model.encoder)
     if odd:
         raise InputError(
             f"start_from {folder}: {len(odd)} weights of its encoder are of another size or missing, {odd[0]} first; "
@@ -290,9 +291,3 @@ def _load_saved(option: str, folder: str | Path) -> Any:
         return load_trained(Path(folder))
     except InputError as error:
         raise InputError(f"{option}: {error}") from error
-
-
-def _unlike(one: nn.Module, other: nn.Module) -> list[str]:
-    """The names of the weights that one of two models lacks or has in another size."""
-    first, second = ({name: value.shape for name, value in each.state_dict().items()} for each in (one, other))
-    return sorted(name for name in {*first, *second} if first.get(name) != second.get(name))

@@ -17,6 +17,7 @@ from transformers import PreTrainedModel
 
 from headwise.attention.surgery import share_note
 from headwise.errors import InputError, choices
+from headwise.training.encoders import unlike_weights
 from headwise.training.predict import predict_logits
 from headwise.training.run_trainer import MEAN, LengthBuckets, RunTrainer, TaskData
 
@@ -63,11 +64,7 @@ class MultiTask(nn.Module):
                     f"task {name!r} has a {type(classifier).__name__} and {self.tasks[0]!r} a {type(first).__name__}: "
                     "tasks share one encoder, so they need the same architecture."
                 )
-            sizes, expected = (
-                {part: tensor.shape for part, tensor in each.base_model.state_dict().items()}
-                for each in (classifier, first)
-            )
-            if sizes != expected:
+            if unlike_weights(classifier.base_model, first.base_model):
                 raise InputError(
                     f"the encoder of task {name!r} is of another size than that of {self.tasks[0]!r}: tasks share one "
                     "encoder, so they need the same."

@@ -59,8 +59,8 @@ def needs_of(guides: AnyGuides) -> list[Need]:
 class WithKnowledge:
     """A data set whose examples carry knowledge: `item["knowledge"]` holds an array for each entry.
 
-    An entry is [T,T] for maps and [T] for received attention, float32. Maps are expanded when an example is read, since
-    those of a whole data set would not fit into memory; everything else is computed at the beginning.
+    An entry is [T,T] for maps and [T] for received attention, float32. Words and tokens are aligned at the beginning;
+    entries are expanded when an example is read, since the maps of a whole data set would not fit into memory.
     """
 
     def __init__(
@@ -92,20 +92,13 @@ class WithKnowledge:
                     "have tokens: expected as many of each; build it from the texts of these examples."
                 )
         self._data, self._stores, self._starts = data, stores, tokens.starts
-        by_entry = {need.entry: need for need in needs}
-        self._maps = {entry: need.pattern.key for entry, need in by_entry.items() if need.form == "map"}
-        received = {entry: need.pattern.key for entry, need in by_entry.items() if need.form == "received"}
+        self._needs = {need.entry: need for need in needs}
         self._words: dict[str, NDArray[np.int32]] = {}  # [N] by pattern: the word of each token, -1 for none
-        vectors: dict[str, NDArray[np.float32]] = {}  # [N] by pattern: what each token should receive
-        for key in {*self._maps.values(), *received.values()}:
+        for key in {need.pattern.key for need in self._needs.values()}:
             words = self._words[key] = np.full(len(tokens.ids), -1, np.int32)
-            values = vectors[key] = np.zeros(len(words), np.float32)
             for example, matrix in enumerate(stores[key]):
                 part = self._part(example)
                 words[part] = words_of_tokens(offsets[part], sources[part], matrix.spans)
-                if key in received.values():
-                    values[part] = token_vector(matrix, words[part])
-        self._vectors = {entry: vectors[key] for entry, key in received.items()}
 
     @property
     def lengths(self) -> NDArray[np.int64]:
@@ -124,10 +117,11 @@ class WithKnowledge:
     def __getitem__(self, index: int) -> dict[str, Any]:
         """An example with its knowledge."""
         example = range(len(self))[index]
-        part = self._part(example)
-        known = {entry: values[part] for entry, values in self._vectors.items()}
-        for entry, key in self._maps.items():
-            known[entry] = token_matrix(self._stores[key][example], self._words[key][part])
+        known = {}
+        for entry, need in self._needs.items():
+            expand = token_matrix if need.form == "map" else token_vector
+            words = self._words[need.pattern.key][self._part(example)]
+            known[entry] = expand(self._stores[need.pattern.key][example], words)
         return {**self._data[example], "knowledge": known}
 
     def _part(self, example: int) -> slice:
