@@ -137,10 +137,10 @@ def predict(
     logits = run.logits(split, batch, progress)
     if not run.labels:
         return [{"prediction": float(value)} for value in predictions_of(logits)]
+    answers = map(run.answer, logits)
     return [
-        {"prediction": run.labels[int(row.argmax())]}
-        | {f"probability_{label}": round(float(value), 6) for label, value in zip(run.labels, row, strict=True)}
-        for row in probabilities_of(logits)
+        {"prediction": label} | {f"probability_{name}": chance for name, chance in chances.items()}
+        for label, chances in answers
     ]
 
 
