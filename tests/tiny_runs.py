@@ -59,9 +59,9 @@ def encoder(tmp_path_factory: pytest.TempPathFactory) -> str:
     return str(write_encoder(tmp_path_factory.mktemp("encoder")))
 
 
-def write_encoder(folder: Path) -> Path:
+def write_encoder(folder: Path, tokenizer: Any = None) -> Path:
     """Save a random BERT of two layers and its tokenizer."""
-    tokenizer = build_tokenizer()
+    tokenizer = tokenizer or build_tokenizer()
     torch.manual_seed(3)
     config = BertConfig(
         vocab_size=len(tokenizer),

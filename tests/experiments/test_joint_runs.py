@@ -38,6 +38,18 @@ def ran(tmp_path, encoder, several):
     return run
 
 
+@pytest.fixture
+def refused(tmp_path, encoder, several):
+    """The recipe is refused with these words, and nothing is written."""
+
+    def refuse(expected, data=several, error=InputError, encoder=encoder, **changes):
+        with pytest.raises(error, match=expected):
+            train(check_recipe(small_joint(encoder, **changes), "test"), RunPaths(tmp_path / "refused", Path(data)))
+        assert not (tmp_path / "refused").exists()
+
+    return refuse
+
+
 def bits(folder):
     return [digest(Path(folder) / name) for name in ("model.safetensors", HEADS_FILE)]
 
@@ -49,20 +61,16 @@ def steps(run):
 # -- IAT and its control -----------------------------------------------------------------------------------------------
 
 
-def test_the_control_is_the_run_without_iat_bit_for_bit(with_iat, plain):
-    assert bits(with_iat / "control" / "last") == bits(plain / "last")
+def test_the_control_is_the_run_without_iat_and_iat_changes_only_what_comes_after_its_start(with_iat, plain):
+    assert bits(with_iat / "control" / "last") == bits(plain / "last") != bits(with_iat / "last")
     assert steps(with_iat / "control") == steps(plain)
     assert [entry["step"] for entry in steps(plain)] == list(range(1, TOTAL + 1))
-
-
-def test_iat_changes_only_what_comes_after_its_start(with_iat, plain):
     mine, theirs = steps(with_iat), steps(plain)
     assert mine[:START] == theirs[:START]
     # The first step of IAT still has the same loss, as it begins with the same weights, data and dropout.
     assert mine[START]["loss"] == theirs[START]["loss"]
     assert mine[START]["grad_norm"] < theirs[START]["grad_norm"]
     assert all(one["loss"] != other["loss"] for one, other in zip(mine[START + 1 :], theirs[START + 1 :], strict=True))
-    assert bits(with_iat / "last") != bits(plain / "last")
 
 
 def test_the_record_has_the_heads_and_the_control(with_iat):
@@ -83,31 +91,23 @@ def test_the_record_has_the_heads_and_the_control(with_iat):
         assert max(each["evaluations"], key=lambda entry: entry["eval_mean"])["step"] < START
 
 
-@pytest.fixture
-def watched(monkeypatch):
-    """Of every training step: the task, a hash of the batch and of the random state, and the modules in which mode."""
-    seen = []
+def test_both_arms_see_the_same_batches_and_dropout_which_is_always_on(ran, monkeypatch):
+    seen = []  # of every training step: the task, a hash of the batch and of the random state, and the modes
     forward = MultiTask.forward
 
     def watch(self, task, **inputs):
         if torch.is_grad_enabled() and not torch.is_inference_mode_enabled():
-            state = [inputs["input_ids"].numpy().tobytes(), inputs["labels"].numpy().tobytes()]
-            state.append(torch.get_rng_state().numpy().tobytes())
+            state = (inputs["input_ids"], inputs["labels"], torch.get_rng_state())
             modes = {module.training for part in (self, self.classifier(task)) for module in part.modules()}
-            seen.append((task, hashlib.sha256(b"|".join(state)).hexdigest(), modes))
+            seen.append((task, hashlib.sha256(b"|".join(each.numpy().tobytes() for each in state)).digest(), modes))
         return forward(self, task, **inputs)
 
     monkeypatch.setattr(MultiTask, "forward", watch)
-    return seen
-
-
-def test_both_arms_see_the_same_batches_and_dropout_which_is_always_on(ran, watched):
     ran(iat=IAT, training__evaluate_every=1)
-    assert len(watched) == TOTAL + TOTAL - START
-    assert all(modes == {True} for *_, modes in watched)
-    arm, control = watched[START:TOTAL], watched[TOTAL:]
-    assert arm == control
-    assert len({state for _, state, _ in watched[:TOTAL]}) == TOTAL  # random states and batches move on
+    assert len(seen) == TOTAL + TOTAL - START
+    assert all(modes == {True} for *_, modes in seen)
+    assert seen[START:TOTAL] == seen[TOTAL:]
+    assert len({state for _, state, _ in seen[:TOTAL]}) == TOTAL  # random states and batches move on
 
 
 def test_where_the_arms_begin_does_not_matter_to_the_control(ran, plain):
@@ -131,16 +131,13 @@ def test_the_control_is_fair_in_lower_precision_too(ran, plain):
     assert steps(alone)[3]["loss"] != steps(plain)[3]["loss"]
 
 
-# -- updates -----------------------------------------------------------------------------------------------------------
-
-
 # -- what is left ------------------------------------------------------------------------------------------------------
 
 
-def test_the_recorded_metrics_come_back(with_iat):
-    for folder in (with_iat, with_iat / "control"):
-        happened = record(folder)["results"]
-        tasks = load_tasks(folder)
+def test_the_recorded_metrics_come_back(with_iat, plain):
+    for folder in (with_iat, with_iat / "control", plain):
+        content, last = record(folder), load_multitask(folder / "last")
+        happened, recipe, tasks = content["results"], check_recipe(content["recipe"], "test"), load_tasks(folder)
         assert tasks.joint
         assert list(tasks.runs) == list(JOINT)
         assert len({id(run.model.base_model) for run in tasks.runs.values()}) == 1
@@ -153,31 +150,21 @@ def test_the_recorded_metrics_come_back(with_iat):
                 named = {f"{name}/{metric}": value for metric, value in answer["metrics"].items()}
                 assert named.items() <= happened["metrics"][split].items()
                 main.append(answer["metrics"][run.task.primary])
+                run = loaded(recipe.single(name), content, last.classifier(name), run.tokenizer, name)
+                named = {f"{name}/{metric}": value for metric, value in evaluate(run, split)["metrics"].items()}
+                assert named.items() <= happened["last"][split].items()
             assert happened["metrics"][split]["mean"] == pytest.approx(numpy.mean(main))
         alone = evaluate(load_run(folder, "score"), "test")["metrics"]
         assert alone == happened["tasks"]["score"]["metrics"]["test"]
 
 
-def test_the_best_model_has_the_best_mean(plain):
+def test_the_best_model_has_the_best_mean_and_is_not_the_last(plain):
     happened = record(plain)["results"]
     best = max(happened["evaluations"], key=lambda entry: entry["eval_mean"])
-    assert happened["best_step"] == best["step"] < TOTAL
-    assert {name.removeprefix("eval_"): value for name, value in best.items() if name != "step"} == pytest.approx(
-        happened["metrics"]["validation"]
-    )
-
-
-def test_the_last_models_are_kept_with_their_metrics(with_iat, plain):
+    assert happened["best_step"] == best.pop("step") < TOTAL
+    scores = {name.removeprefix("eval_"): value for name, value in best.items()}
+    assert scores == pytest.approx(happened["metrics"]["validation"])
     assert bits(plain) != bits(plain / "last")
-    for folder in (plain, with_iat, with_iat / "control"):
-        content, model = record(folder), load_multitask(folder / "last")
-        recipe = check_recipe(content["recipe"], "test")
-        for name, run in load_tasks(folder).runs.items():
-            last = loaded(recipe.single(name), content, model.classifier(name), run.tokenizer, name)
-            scores = evaluate(last, "test")["metrics"]
-            assert {f"{name}/{metric}": each for metric, each in scores.items()}.items() <= content["results"]["last"][
-                "test"
-            ].items()
 
 
 def test_plain_transformers_loads_the_encoder_and_an_exported_task(with_iat, tmp_path):
@@ -215,7 +202,7 @@ def test_the_folder_and_the_model_cards(with_iat, plain):
 # -- where it starts, what stays ---------------------------------------------------------------------------------------
 
 
-def test_a_run_starts_from_another(ran, with_iat, encoder, several, tmp_path):
+def test_a_run_starts_from_another(ran, refused, with_iat, encoder, several, tmp_path):
     run = ran(among=("score", "agree"), start_from=str(with_iat), training__steps=1, training__learning_rate=1e-9)
     before, after = hw.load(with_iat), hw.load(run)
     assert after.tasks == ("score", "agree")
@@ -224,13 +211,7 @@ def test_a_run_starts_from_another(ran, with_iat, encoder, several, tmp_path):
         weights = [model.classifier(task).state_dict() for model in (before, after)]
         assert all(torch.allclose(each, weights[1][name], atol=1e-6) for name, each in weights[0].items())
     for wrong, words in ((tmp_path / "nothing", "holds no model"), (encoder, "without a trained classifier")):
-        recipe = check_recipe(small_joint(encoder, start_from=str(wrong)), "test")
-        with pytest.raises(InputError, match=f"start_from: .*{words}"):
-            train(recipe, RunPaths(tmp_path / "bad", Path(several)))
-    assert not (tmp_path / "bad").exists()
-
-
-def test_which_heads_were_taken_is_logged(with_iat, encoder, several, tmp_path):
+        refused(f"start_from: .*{words}", start_from=str(wrong))
     lines = []
 
     class Listening(Silence):
@@ -256,30 +237,26 @@ def test_a_run_on_one_task_starts_from_the_encoder_of_several(with_iat, several,
     assert all(torch.allclose(after[name], each, atol=1e-6) for name, each in before.items() if name in after)
 
 
-def test_a_test_set_without_labels_is_not_part_of_a_mean(ran, several, tmp_path):
-    data = tmp_path / "data"
-    shutil.copytree(several, data)
+def test_a_linear_run_fits_the_tasks_and_a_test_set_without_labels_is_not_part_of_a_mean(
+    ran, encoder, several, tmp_path
+):
+    data = shutil.copytree(several, tmp_path / "data")
     lines = (data / "type" / "test.tsv").read_text().splitlines()
     (data / "type" / "test.tsv").write_text("".join(f"{line.split(chr(9))[0]}\n" for line in lines))
-    happened = record(ran(data=data, training__steps=1))["results"]
+    run = ran(data=data, linear=True)
+    before, after = AutoModel.from_pretrained(encoder).state_dict(), AutoModel.from_pretrained(run).state_dict()
+    # The encoder is left alone; its pooler is fresh: the encoder on disk has none.
+    assert all(torch.equal(after[name], tensor) for name, tensor in before.items() if "pooler" not in name)
+    happened = record(run)["results"]
+    assert happened["steps"] == 0
+    assert happened["metrics"] == happened["last"]
+    assert set(hw.load(run).tasks) == set(happened["tasks"])
     assert happened["tasks"]["type"]["metrics"]["test"] is None
     assert "mean" in happened["metrics"]["validation"]
     assert set(happened["metrics"]["test"]) == {
         *(f"agree/{name}" for name in ("accuracy", "macro_f1", "macro_precision", "macro_recall")),
         *(f"score/{name}" for name in ("pearson", "spearman")),
     }
-
-
-def test_a_linear_run_fits_the_tasks_and_leaves_the_encoder_alone(encoder, several, tmp_path):
-    run = ran_jointly(tmp_path / "run", encoder, several, linear=True)
-    before, after = AutoModel.from_pretrained(encoder), AutoModel.from_pretrained(run)
-    for name, tensor in before.state_dict().items():
-        if "pooler" not in name:  # fresh: the encoder on disk has none
-            assert torch.equal(after.state_dict()[name], tensor)
-    happened = record(run)["results"]
-    assert happened["steps"] == 0
-    assert happened["metrics"] == happened["last"]
-    assert set(hw.load(run).tasks) == set(happened["tasks"])
 
 
 # -- what is refused before anything is written ------------------------------------------------------------------------
@@ -295,29 +272,17 @@ def test_a_linear_run_fits_the_tasks_and_leaves_the_encoder_alone(encoder, sever
         ({"training__freeze": [7]}, "training.freeze names 7: expected .* layers from 0 to 1"),
     ],
 )
-def test_what_cannot_be_is_refused_at_once(changes, expected, encoder, several, tmp_path):
-    with pytest.raises(InputError, match=expected):
-        train(check_recipe(small_joint(encoder, **changes), "test"), RunPaths(tmp_path / "run", Path(several)))
-    assert not (tmp_path / "run").exists()
+def test_what_cannot_be_is_refused_at_once(refused, changes, expected):
+    refused(expected, **changes)
 
 
-def test_shared_layers_are_refused_at_once(several, tmp_path):
-    tokenizer = build_tokenizer()
-    build_model("albert", vocab_size=len(tokenizer), pad_token_id=0).save_pretrained(tmp_path / "albert")
-    tokenizer.save_pretrained(tmp_path / "albert")
-    recipe = check_recipe(small_joint(str(tmp_path / "albert"), iat={}), "test")
-    with pytest.raises(UnsupportedModelError, match="albert shares its weights between layers"):
-        train(recipe, RunPaths(tmp_path / "run", Path(several)))
-    assert not (tmp_path / "run").exists()
-
-
-def test_a_mistake_in_the_data_names_its_task(encoder, several, tmp_path):
-    data = tmp_path / "data"
-    shutil.copytree(several, data)
+def test_shared_layers_and_mistakes_in_the_data_are_refused_at_once(refused, several, tmp_path):
+    tokenizer, albert = build_tokenizer(), str(tmp_path / "albert")
+    build_model("albert", vocab_size=len(tokenizer), pad_token_id=0).save_pretrained(albert)
+    tokenizer.save_pretrained(albert)
+    refused("albert shares its weights between layers", error=UnsupportedModelError, encoder=albert, iat={})
+    data = shutil.copytree(several, tmp_path / "data")
     (data / "type" / "validation.tsv").unlink()
-    with pytest.raises(InputError, match=r"^tasks\.type: .*validation"):
-        train(check_recipe(small_joint(encoder), "test"), RunPaths(tmp_path / "run", data))
+    refused(r"^tasks\.type: .*validation", data)
     write_data(data / "type", "pairs")
-    with pytest.raises(InputError, match=r"^tasks\.type: "):
-        train(check_recipe(small_joint(encoder), "test"), RunPaths(tmp_path / "run", data))
-    assert not (tmp_path / "run").exists()
+    refused(r"^tasks\.type: ", data)

@@ -2,12 +2,14 @@
 
 import json
 
+import numpy
 import pytest
 from small_collection import write_collection
 
 from headwise.data import build_task
 from headwise.errors import InputError
 from headwise.experiments import check_recipe
+from headwise.experiments.outputs import read_outputs
 from headwise.experiments.prepare import RunPaths
 from headwise.experiments.run import train
 from headwise.experiments.searcher import collection_of, open_searcher
@@ -30,7 +32,7 @@ def cache(tmp_path_factory):
 
 @pytest.fixture
 def splits(root, cache):
-    def read(*, data=None, seed=1, **options):
+    def read(*, data=None, seed=1, root=root, **options):
         task = {"name": "retrieval", "collection": "papers", "negatives": 3, **options}
         return read_splits(check_recipe({"task": task, "data": data or {}, "seed": seed}, "test"), root, cache=cache)
 
@@ -60,16 +62,8 @@ def test_train_has_answers_and_hard_negatives_and_validation_all_candidates(spli
         signs = [found.train.texts[place][1].split()[2] for place in rows]
         assert signs == ["surely", "never", "never", "never"]
         # Hard: BM25 found them, so they share the claim's words.
-        assert all(
-            set(text.split()) & set(found.train.texts[rows[0]][0].split())
-            for _, text in (found.train.texts[row] for row in rows)
-        )
-
-
-def test_validation_may_be_a_split_of_the_collection(splits):
-    found = splits(splits={"validation": "test"})
-    assert {claim[0] for claim in claims_of(found.validation)} == {"v"}
-    assert len(claims_of(found.train)) == 20
+        words = set(found.train.texts[rows[0]][0].split())
+        assert all(set(found.train.texts[row][1].split()) & words for row in rows)
 
 
 def test_limits_and_fractions_count_claims_and_nest(splits):
@@ -81,33 +75,35 @@ def test_limits_and_fractions_count_claims_and_nest(splits):
     assert set(claims_of(few.train)) <= set(claims_of(more.train))
 
 
-def test_a_claim_like_one_of_another_split_is_not_trained_on(tmp_path, cache):
+def test_a_claim_like_one_of_another_split_is_not_trained_on(splits, tmp_path):
     folder = write_collection(tmp_path / "papers")
     queries = [json.loads(line) for line in (folder / "queries.jsonl").read_text().splitlines()]
     texts = {row["_id"]: row for row in queries}
     texts["t3"]["text"] = texts["v0"]["text"].upper() + "."
     (folder / "queries.jsonl").write_text("".join(json.dumps(row) + "\n" for row in queries))
-    recipe = check_recipe({"task": {"name": "retrieval", "collection": "papers"}}, "test")
-    found = read_splits(recipe, tmp_path, cache=cache)
+    found = splits(root=tmp_path)
     assert "t3" not in claims_of(found.train) + claims_of(found.validation)
     assert len(claims_of(found.train)) == 17
     trained = {claim: texts[claim]["text"] for claim in claims_of(found.train)}
     assert not without_leaks(trained, {claim: row["text"] for claim, row in texts.items() if claim[0] == "v"}).removed
 
 
-def test_validation_is_judged_by_its_own_split_and_kept_apart_from_test(tmp_path, cache):
+def test_validation_may_be_a_split_which_is_judged_by_itself_and_kept_apart_from_test(splits, tmp_path):
+    found = splits(splits={"validation": "test"})
+    assert {claim[0] for claim in claims_of(found.validation)} == {"v"}
+    assert len(claims_of(found.train)) == 20
     folder = write_collection(tmp_path / "papers")
     header = "query-id\tcorpus-id\tscore\n"
     # v0 has another answer in test, v1 is judged there without an answer, and v3 is in dev only.
     rows = "".join(f"{claim}\t{claim}-no0\t1\n" for claim in ("v0", "v1", "v3"))
     (folder / "qrels" / "dev.tsv").write_text(header + rows)
-    (folder / "qrels" / "test.tsv").write_text(header + "v0\tv0-yes\t1\nv1\tv1-yes\t0\nv2\tv2-yes\t1\n")
-    task = {"name": "retrieval", "collection": "papers", "splits": {"validation": "dev"}}
-    found = read_splits(check_recipe({"task": task}, "test"), tmp_path, cache=cache)
-    assert claims_of(found.validation) == ["v3"]
-    (folder / "qrels" / "test.tsv").write_text(header + "v2\tv2-yes\t1\n")
-    found = read_splits(check_recipe({"task": task}, "test"), tmp_path, cache=cache)
-    assert claims_of(found.validation) == ["v0", "v1", "v3"]
+    for judged, kept in (
+        ("v0\tv0-yes\t1\nv1\tv1-yes\t0\nv2\tv2-yes\t1\n", ["v3"]),
+        ("v2\tv2-yes\t1\n", ["v0", "v1", "v3"]),
+    ):
+        (folder / "qrels" / "test.tsv").write_text(header + judged)
+        found = splits(root=tmp_path, splits={"validation": "dev"})
+        assert claims_of(found.validation) == kept
     answers = [text for (_, text), label in zip(found.validation.texts, found.validation.labels, strict=True) if label]
     assert len(answers) == 3
     assert all("never" in text for text in answers)
@@ -150,7 +146,7 @@ def trained(encoder, root, cache, output, **changes):
     }
     for name, value in changes.items():
         recipe[name] = {**recipe[name], **value} if isinstance(recipe.get(name), dict) else value
-    return train(check_recipe(recipe, "test"), RunPaths(output, root, cache=cache))
+    return train(check_recipe(recipe, "test"), RunPaths(output, root, cache=cache)).record["results"]
 
 
 @pytest.mark.parametrize(
@@ -167,25 +163,33 @@ def trained(encoder, root, cache, output, **changes):
     ],
 )
 def test_a_re_ranker_learns_what_bm25_cannot_see(encoder, root, cache, tmp_path, changes):
-    happened = trained(encoder, root, cache, tmp_path / "run", **changes).record["results"]
+    happened = trained(encoder, root, cache, tmp_path / "run", **changes)
     assert happened["metrics"]["validation"]["mrr"] == 1.0
     assert happened["claims"] == {"train": 16, "validation": 4}
 
 
-def test_a_saved_re_ranker_knows_its_collection_words_and_length(encoder, root, cache, tmp_path):
-    short = {"training": {"num_train_epochs": 1}, "data": {"max_length": 24}}
-    trained(encoder, root, cache, tmp_path / "run", task={"stem": "none"}, **short)
-    config = json.loads((tmp_path / "run" / "config.json").read_text())
+def test_a_saved_re_ranker_has_its_outputs_and_knows_its_collection_words_and_length(encoder, root, cache, tmp_path):
+    run = tmp_path / "run"
+    short = {"training": {"num_train_epochs": 1}, "data": {"max_length": 24, "limit": {"test": 5}}}
+    happened = trained(encoder, root, cache, run, task={"stem": "none", "splits": {"test": "test"}}, **short)
+    config = json.loads((run / "config.json").read_text())
     assert len(config["id2label"]) == 1
     assert config["sentence_transformers"]["activation_fn"].endswith("Identity")
-    assert json.loads((tmp_path / "run" / "tokenizer_config.json").read_text())["model_max_length"] == 24
-    found = collection_of(tmp_path / "run", drop_unknown=True)
+    assert json.loads((run / "tokenizer_config.json").read_text())["model_max_length"] == 24
+    outputs = read_outputs(run)
+    assert happened["claims"]["test"] == 5
+    for split, output in outputs.items():
+        rows = output["per_query"].values()
+        means = {name: numpy.mean([row[name] for row in rows]) for name in happened["metrics"][split]}
+        assert means == pytest.approx(happened["metrics"][split], abs=1e-12)
+    assert {claim[0] for claim in outputs["test"]["per_query"]} == {"v"}
+    found = collection_of(run, drop_unknown=True)
     assert (found.folder, found.drop_unknown) == (root / "papers", True)
-    assert collection_of(tmp_path / "run", write_collection(tmp_path / "other")).folder == tmp_path / "other"
-    index = open_searcher(tmp_path / "run", cache=cache).index
+    assert collection_of(run, write_collection(tmp_path / "other")).folder == tmp_path / "other"
+    index = open_searcher(run, cache=cache).index
     assert index.folder == open_index(found, IndexOptions(Words(stem="none")), cache=cache).folder
-    content = json.loads((tmp_path / "run" / "headwise.json").read_text())
+    content = json.loads((run / "headwise.json").read_text())
     content["data"] = str(tmp_path / "moved")
-    (tmp_path / "run" / "headwise.json").write_text(json.dumps(content))
+    (run / "headwise.json").write_text(json.dumps(content))
     with pytest.raises(InputError, match="no longer there: give its new folder as collection=FOLDER"):
-        collection_of(tmp_path / "run")
+        collection_of(run)

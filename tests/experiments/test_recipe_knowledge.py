@@ -41,6 +41,19 @@ def prepared(tmp_path, encoder, data):
     return ready
 
 
+class Lines(Silence):
+    """What began, and what was logged."""
+
+    def __init__(self):
+        self.lines = []
+
+    def start(self, what, total, done=0):
+        self.lines.append(what)
+
+    def log(self, message):
+        self.lines.append(message)
+
+
 def no_embeddings():
     raise AssertionError("nobody asked for the embeddings")
 
@@ -50,7 +63,14 @@ def built(cache):
     return {path.parent.name: path.stat().st_mtime_ns for path in cache.glob("*/meta.json")}
 
 
-def test_only_training_examples_carry_knowledge(prepared):
+def test_only_training_examples_carry_knowledge_and_only_where_a_guide_needs_some(prepared, cache):
+    ready = prepared(guides={"mdg": {}, "next": {}})
+    assert ready.train is ready.only.encoded["train"]
+    assert type(ready.train) is Encoded
+    assert ready.train.offsets is None
+    assert type(ready.material(None).first.collate) is Collator
+    assert ready.knowledge == {}
+    assert not cache.exists()
     ready = prepared()
     assert isinstance(ready.train, WithKnowledge)
     collate = ready.material(None).first.collate_train
@@ -62,16 +82,6 @@ def test_only_training_examples_carry_knowledge(prepared):
     for name in ("validation", "test"):
         assert "knowledge" not in ready.only.encoded[name][0]
         assert "knowledge" not in collate([ready.only.encoded[name][0]])
-
-
-def test_other_recipes_are_as_they_were(prepared, cache):
-    ready = prepared(guides={"mdg": {}, "next": {}})
-    assert ready.train is ready.only.encoded["train"]
-    assert type(ready.train) is Encoded
-    assert ready.train.offsets is None
-    assert type(ready.material(None).first.collate) is Collator
-    assert ready.knowledge == {}
-    assert not cache.exists()
 
 
 def test_the_record_says_which_knowledge_and_only_where_there_is_some(ran, data):
@@ -133,16 +143,11 @@ def test_guides_may_share_knowledge(tmp_path, cache):
     split = Split((("a cat sees a dog",), ("a dog sees a cat",)), (0, 1))
     splits = Splits(None, split, split, None, whole=split, chosen=(0, 1), limited=False)
     needs = needs_of({"pmi": PMI_GUIDE["pmi"], "match": {"pattern": {"name": "pmi", "minimum": 1}, "on": "map"}})
-    told = []
-
-    class Counting(Silence):
-        def start(self, what, total, done=0):
-            told.append(what)
-
-    found = gather_knowledge(needs, splits, Sources(no_embeddings), progress=Counting(), rebuild=True)
+    progress = Lines()
+    found = gather_knowledge(needs, splits, Sources(no_embeddings), progress=progress, rebuild=True)
     assert [each.need.guide for each in found] == ["pmi", "match"]
     assert found[0].store is found[1].store
-    assert told == ["knowledge pmi"]
+    assert progress.lines == ["knowledge pmi"]
     assert found[0].pairs == sum(np.count_nonzero(matrix.rows != matrix.columns) for matrix in found[0].store) > 0
 
 
@@ -157,22 +162,18 @@ def test_seeds_that_train_on_other_parts_of_a_file_share_what_does_not_depend_on
     assert first.knowledge["pmi"]["key"] != second.knowledge["pmi"]["key"]  # it counts its training texts only
     assert len(list(cache.glob("dependency-*.lock"))) == 1
     alone = gather(Dependency(), second.only.splits.train.texts, cache=cache / "alone")
-    for place in range(len(alone)):  # and each example gets what is known about it
-        expected = token_vector(alone[place], words_of_tokens_at(second, alone, place))
+    tokens = second.only.encoded["train"]
+    for place, matrix in enumerate(alone):  # and each example gets what is known about it
+        part = slice(tokens.starts[place], tokens.starts[place + 1])
+        expected = token_vector(matrix, words_of_tokens(tokens.offsets[part], tokens.sources[part], matrix.spans))
         np.testing.assert_array_equal(second.train[place]["knowledge"][Dependency().entry("received")], expected)
 
 
-def words_of_tokens_at(run, store, place):
-    tokens = run.only.encoded["train"]
-    part = slice(tokens.starts[place], tokens.starts[place + 1])
-    return words_of_tokens(tokens.offsets[part], tokens.sources[part], store[place].spans)
-
-
-@pytest.mark.parametrize(("changes", "count"), [({"data__limit": {"train": 10}}, 10), ({"data__fraction": 0.25}, 10)])
-def test_a_small_part_of_a_file_is_built_alone(prepared, cache, changes, count):
+@pytest.mark.parametrize("changes", [{"data__limit": {"train": 10}}, {"data__fraction": 0.25}], ids=str)
+def test_a_small_part_of_a_file_is_built_alone(prepared, cache, changes):
     run = prepared(guides={"dependency": {"weight": 0.1}}, **changes)
     (folder,) = [path for path in cache.glob("dependency-*") if path.is_dir()]
-    assert len(Stored(folder, run.knowledge["dependency"]["key"])) == len(run.only.splits.train) == count
+    assert len(Stored(folder, run.knowledge["dependency"]["key"])) == len(run.only.splits.train) == 10
 
 
 # -- resuming ---------------------------------------------------------------------------------------------------------
@@ -250,15 +251,12 @@ def test_the_strongest_pairs_by_hand():
     spans = np.array([[0, 0, 4], [0, 5, 7], [0, 8, 12], [1, 0, 2], [1, 3, 7]], np.int32)
     rows, columns = np.array([0, 0, 1, 2, 2]), np.array([0, 2, 4, 3, 4])
     pairs = strongest(WordMatrix(spans, rows, columns, np.array([9, 0.5, 0.5, 2, 1], np.float32)), texts)
-    shown = [
-        (pair.first.word, pair.first.text, pair.first.index, pair.second.word, pair.second.text, pair.second.index)
-        for pair in pairs
-    ]
+    shown = [[(word.word, word.text, word.index) for word in (pair.first, pair.second)] for pair in pairs]
     assert shown == [
-        ("pain", 0, 2, "no", 1, 0),
-        ("pain", 0, 2, "pain", 1, 1),
-        ("pain", 0, 0, "pain", 0, 2),
-        ("or", 0, 1, "pain", 1, 1),
+        [("pain", 0, 2), ("no", 1, 0)],
+        [("pain", 0, 2), ("pain", 1, 1)],
+        [("pain", 0, 0), ("pain", 0, 2)],
+        [("or", 0, 1), ("pain", 1, 1)],
     ]
     assert [pair.value for pair in pairs] == [2, 1, 0.5, 0.5]
     assert [pair.across for pair in pairs] == [True, True, False, True]
@@ -270,34 +268,19 @@ def test_the_strongest_pairs_by_hand():
 TEXTS = (("one.", "two"), ("three", "four"), ("five. six.", "seven."))
 
 
-class Lines(Silence):
-    def __init__(self):
-        self.lines = []
+def test_examples_are_counted_not_tokens_few_are_logged_and_none_is_refused():
+    tokenizer = find_encoder("builtin:minilm-l6").tokenizer
 
-    def log(self, message):
-        self.lines.append(message)
+    def counted(guides, texts=TEXTS):
+        progress = Lines()
+        encoded = encode(Split(texts, (0,) * len(texts)), tokenizer, 32)
+        return count_targets(guides, encoded, tokenizer, progress), progress.lines
 
-
-@pytest.fixture(scope="module")
-def tokenizer():
-    return find_encoder("builtin:minilm-l6").tokenizer
-
-
-def counted(tokenizer, guides, texts=TEXTS):
-    progress = Lines()
-    encoded = encode(Split(texts, (0,) * len(texts)), tokenizer, 32)
-    return count_targets(guides, encoded, tokenizer, progress), progress.lines
-
-
-def test_examples_are_counted_not_tokens(tokenizer):
     guides = {"period": {}, "delim": {}, "next": {}, "mdg": {}, "match": {"pattern": "period"}}
-    assert counted(tokenizer, guides) == ({"period": 2, "delim": 3, "match": 2}, [])
-    assert counted(tokenizer, {}) == ({}, [])
-
-
-def test_few_examples_are_logged_and_none_is_refused(tokenizer):
-    counts, lines = counted(tokenizer, {"period": {}}, (*TEXTS[:1], *TEXTS[1:2] * 10))
+    assert counted(guides) == ({"period": 2, "delim": 3, "match": 2}, [])
+    assert counted({}) == ({}, [])
+    counts, lines = counted({"period": {}}, (*TEXTS[:1], *TEXTS[1:2] * 10))
     assert counts == {"period": 1}
     assert lines == ["guide period: only 1 of 11 training examples have a full-stop token"]
     with pytest.raises(ValueError, match="guide period: none of the 2 training examples has a full-stop token"):
-        counted(tokenizer, {"period": {}}, TEXTS[1:2] * 2)
+        counted({"period": {}}, TEXTS[1:2] * 2)

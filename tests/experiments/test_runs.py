@@ -1,31 +1,24 @@
-"""What the choices of a recipe do to a run."""
+"""What the choices of a recipe do to a run, and what its record, its outputs and its model card say."""
 
 import json
 from pathlib import Path
 
+import numpy
 import pytest
 import torch
 from safetensors.torch import load_file
 from tiny_runs import log, outcome, record, rows, small, weights, write_data, write_table
 
-from headwise.data import Collator
+from headwise.data import Collator, Split
 from headwise.errors import InputError, StateError
 from headwise.experiments import check_recipe
 from headwise.experiments.apply import evaluate, load_run, predict
+from headwise.experiments.outputs import examples_key, read_outputs
 from headwise.experiments.prepare import RunPaths, prepare
 from headwise.experiments.record import read as read_record
 from headwise.experiments.record import read_stored, runs_frame
 from headwise.experiments.run import train
-
-
-def tensors(run):
-    return load_file(run / "model.safetensors")
-
-
-def prepared(run):
-    """As it was before its first step."""
-    asked = record(run)
-    return prepare(check_recipe(asked["recipe"], "test"), RunPaths(run, Path(asked["data"])))
+from headwise.metrics import score
 
 
 def assert_metrics_come_back(run):
@@ -43,31 +36,26 @@ def test_the_same_seed_gives_the_same_bits(ran, finished):
     assert weights(ran("other", seed=2)) != weights(finished)
 
 
-@pytest.fixture
-def batches(monkeypatch):
-    """Every batch that is put together, as texts of ids."""
+def test_plain_and_guided_runs_see_the_same_batches(ran, monkeypatch):
     seen = []
     collate = Collator.__call__
 
     def watched(self, items):
-        seen.append([item["input_ids"].tolist() for item in items])
+        seen[-1].append([item["input_ids"].tolist() for item in items])
         return collate(self, items)
 
     monkeypatch.setattr(Collator, "__call__", watched)
-    return seen
-
-
-def test_plain_and_guided_runs_see_the_same_batches(ran, batches):
-    ran("guided")
-    guided = batches.copy()
-    batches.clear()
-    plain = ran("plain", guides={})
-    assert guided == batches
-    assert len(guided) > 10
-    assert not record(plain)["results"]["guides"]
+    for name, changes in (("guided", {}), ("plain", {"guides": {}})):
+        seen.append([])
+        run = ran(name, **changes)
+    assert seen[0] == seen[1]
+    assert len(seen[0]) > 10
+    assert not record(run)["results"]["guides"]
 
 
 # -- length ------------------------------------------------------------------------------------------------------------
+
+STOPPING = {"training__evaluate_every": 1, "training__early_stopping": 2, "training__learning_rate": 1e-9}
 
 
 @pytest.mark.parametrize(
@@ -77,6 +65,7 @@ def test_plain_and_guided_runs_see_the_same_batches(ran, batches):
         ({"training__epochs": 2.5}, 12),
         ({"training__steps": 7, "training__epochs": None}, 7),
         ({"training__accumulation": 2, "data__fraction": 0.5}, 4),
+        ({"training__steps": 40, **STOPPING}, 3),
     ],
 )
 def test_steps(ran, changes, steps):
@@ -85,19 +74,9 @@ def test_steps(ran, changes, steps):
     assert happened["steps"] == steps
     assert happened["evaluations"][-1]["step"] == steps
     assert max(entry["step"] for entry in log(run)) == steps
-
-
-def test_early_stopping_stops(ran):
-    run = ran(
-        training__steps=40,
-        training__evaluate_every=1,
-        training__early_stopping=2,
-        training__learning_rate=1e-9,
-    )
-    happened = record(run)["results"]
-    assert happened["steps"] == 3
-    assert happened["best_step"] == 1
-    assert len(happened["evaluations"]) == 3
+    if "training__early_stopping" in changes:
+        assert happened["best_step"] == 1
+        assert len(happened["evaluations"]) == 3
 
 
 def test_the_best_model_is_kept_and_not_the_last(ran):
@@ -111,7 +90,7 @@ def test_the_best_model_is_kept_and_not_the_last(ran):
     assert_metrics_come_back(run)
 
 
-# -- how to train ------------------------------------------------------------------------------------------------------
+# -- kinds of tasks and of training ------------------------------------------------------------------------------------
 
 
 def test_guides_on_a_frozen_encoder_leave_nothing_behind(encoder, pairs, tmp_path):
@@ -121,41 +100,35 @@ def test_guides_on_a_frozen_encoder_leave_nothing_behind(encoder, pairs, tmp_pat
     assert not (tmp_path / "run").exists()
 
 
-def test_bf16_scores_are_those_of_the_saved_model(ran, tmp_path):
-    """A regression, whose scores show every bit."""
-    data = write_data(tmp_path / "data", "pairs-regression")
-    run = ran(data=data, task="pairs-regression", training__bf16=True)
-    assert all(tensor.dtype == torch.float32 for tensor in tensors(run).values())
-    assert weights(run) != weights(ran("other", data=data, task="pairs-regression"))
-    assert_metrics_come_back(run)
-
-
-# -- kinds of tasks ----------------------------------------------------------------------------------------------------
+HELD_OUT = {"data__validation_fraction": 0.3, "data__test_fraction": 0.2, "data__fraction": 0.5}
 
 
 @pytest.mark.parametrize(
-    ("kind", "head", "padding"),
+    ("kind", "changes"),
     [
-        ("sentences", "pooler", "fixed"),
-        ("pairs-regression", "pooler", "dynamic"),
-        ("sentences-regression", "relu", "dynamic"),
+        ("sentences", {"data__padding": "fixed", "training__epochs": 1, **HELD_OUT}),
+        ("sentences-regression", {"head": "relu", "training__epochs": 1}),
+        ("pairs-regression", {"training__bf16": True}),  # whose scores show every bit
     ],
 )
-def test_other_tasks_and_heads(ran, tmp_path, kind, head, padding):
+def test_other_tasks_heads_and_precisions(ran, tmp_path, kind, changes):
     data = write_data(tmp_path / "data", kind)
-    run = ran(data=data, task=kind, head=head, data__padding=padding, training__epochs=1)
-    happened = record(run)["results"]
+    run = ran(data=data, task=kind, **changes)
     names = ["pearson", "spearman"] if kind.endswith("regression") else ["accuracy", "macro_precision"]
-    assert list(happened["metrics"]["test"])[:2] == names
+    assert list(record(run)["results"]["metrics"]["test"])[:2] == names
     assert_metrics_come_back(run)
     found = predict(load_run(run), data / "test.tsv")
     assert len(found) == 21
-    if padding == "fixed":
-        only = prepared(run).only
+    if "data__padding" in changes:
+        only = prepare(check_recipe(record(run)["recipe"], "test"), RunPaths(run, data)).only
         assert only.collate([only.encoded["train"][0]])["input_ids"].shape == (1, 24)
+        assert record(run)["results"]["examples"] == {"train": 10, "validation": 12, "test": 8}
     if kind.endswith("regression"):
         assert all(list(row) == ["prediction"] and isinstance(row["prediction"], float) for row in found)
         assert len({row["prediction"] for row in found}) > 10
+    if "training__bf16" in changes:
+        assert all(tensor.dtype == torch.float32 for tensor in load_file(run / "model.safetensors").values())
+        assert weights(run) != weights(ran("other", data=data, task=kind))
 
 
 def test_a_test_set_without_labels_is_not_scored(ran, tmp_path):
@@ -169,22 +142,13 @@ def test_a_test_set_without_labels_is_not_scored(ran, tmp_path):
     assert len(predict(load_run(run), data / "test.tsv")) == 9
 
 
-def test_held_out_splits_are_scored_again_as_they_were(ran, tmp_path):
-    data = write_data(tmp_path / "data", sizes=(60, 1, 1))
-    (data / "validation.tsv").unlink()
-    (data / "test.tsv").unlink()
-    run = ran(data=data, data__validation_fraction=0.3, data__test_fraction=0.2, data__fraction=0.5)
-    assert record(run)["results"]["examples"] == {"train": 15, "validation": 18, "test": 12}
-    assert_metrics_come_back(run)
-
-
 # -- the record --------------------------------------------------------------------------------------------------------
 
 
-def test_the_record(finished):
-    text = (finished / "headwise.json").read_text()
-    json.loads(text, parse_constant=lambda name: pytest.fail(f"{name} is no JSON"))
-    content = record(finished)
+def test_the_record_and_the_model_card(finished):
+    content = json.loads(
+        (finished / "headwise.json").read_text(), parse_constant=lambda name: pytest.fail(f"{name} is no JSON")
+    )
     assert set(content) == {"format", "recipe", "data", "examples", "command", "results", "environment"}
     assert content["recipe"]["seed"] == 1
     happened = content["results"]
@@ -195,33 +159,25 @@ def test_the_record(finished):
     assert {"headwise", "python", "packages", "threads"} <= set(content["environment"])
     assert "torch" in content["environment"]["packages"]
     assert happened["guides"]["mdg"]["share"] == pytest.approx(0.1, rel=0.5)
-
-
-def test_the_model_card_has_whole_tables(finished):
     text = (finished / "README.md").read_text()
     lines = text.splitlines()
     assert lines[0] == "---"
     assert lines.count("---") == 2
     tables = [line for line in lines if line.startswith("|")]
     assert len(tables) == 2 + 2 + 2 + 2  # head and line of either table, two splits, two guides
-    for line in tables[:4]:
-        assert line.count("|") == tables[0].count("|")
-    for line in tables[4:]:
-        assert line.count("|") == tables[4].count("|")
+    for table in (tables[:4], tables[4:]):
+        assert len({line.count("|") for line in table}) == 1
     assert "AutoModelForSequenceClassification" in text
     assert "mdg, pdg" in text
     assert "\n\n\n" not in text
 
 
-def test_a_damaged_record(tmp_path):
-    for content in ("", "{", "[]", "3", "{}", '{"format": 2}', '{"format": 1}'):
-        (tmp_path / "headwise.json").write_text(content)
+def test_records_that_are_damaged_or_of_the_first_version(finished, tmp_path):
+    for text in ("", "{", "[]", "3", "{}", '{"format": 2}', '{"format": 1}'):
+        (tmp_path / "headwise.json").write_text(text)
         with pytest.raises(InputError) as caught:
             load_run(tmp_path)
         assert "\n" not in str(caught.value)
-
-
-def test_a_record_of_the_first_version_is_read(finished, tmp_path):
     content = record(finished)
     recipe = content["recipe"] | {"training": {"epochs": 2, "batch": 8}}
     old = {
@@ -244,3 +200,39 @@ def test_runs_are_rows_of_a_data_frame(finished, joint):
     metrics = record(finished)["results"]["metrics"]
     assert frame["test/accuracy"][0] == frame["test/accuracy"][2] == metrics["test"]["accuracy"]
     assert frame["seconds"].gt(0).all()
+
+
+# -- what was answered to every example, so that runs can be compared example by example -------------------------------
+
+
+def test_the_outputs_give_the_metrics(finished, with_iat):
+    outputs, happened = read_outputs(finished), record(finished)["results"]
+    assert set(outputs) == {"validation", "test"}
+    for split, output in outputs.items():
+        assert output["kind"] == "classification"
+        assert len(output["gold"]) == happened["examples"][split]
+        names = list(happened["metrics"][split])
+        found = score(names, numpy.array(output["predictions"]), numpy.array(output["gold"]))
+        assert found == happened["metrics"][split]
+    outputs, tasks = read_outputs(with_iat), record(with_iat)["results"]["tasks"]
+    assert set(outputs) == {f"{task}/{split}" for task in tasks for split in ("validation", "test")}
+    assert {outputs[f"{task}/test"]["kind"] for task in tasks} == {"classification", "regression"}
+    for task, about in tasks.items():
+        output = outputs[f"{task}/test"]
+        found = score([about["primary"]], numpy.array(output["predictions"]), numpy.array(output["gold"]))
+        assert found[about["primary"]] == pytest.approx(about["metrics"]["test"][about["primary"]], abs=1e-12)
+
+
+def test_the_key_of_examples_knows_texts_labels_and_order():
+    split = Split((("a", "b"), ("c", "d")), (0, 1))
+    others = (split.subset([1, 0]), Split(split.texts, (1, 1)), Split((("a", "b"), ("c", "e")), (0, 1)))
+    assert len({examples_key(each) for each in (split, *others)}) == 4
+    assert examples_key(split) == examples_key(split.subset([0, 1]))
+
+
+def test_outputs_that_are_damaged_or_of_another_format_are_refused(tmp_path):
+    assert read_outputs(tmp_path) == {}
+    for text, said in (("{", "damaged"), (json.dumps({"format": 9, "outputs": {}}), "format 9")):
+        (tmp_path / "outputs.json").write_text(text)
+        with pytest.raises(InputError, match=said):
+            read_outputs(tmp_path)

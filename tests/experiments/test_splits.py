@@ -19,51 +19,41 @@ def read(tmp_path):
     return splits
 
 
-def test_all_of_it_in_the_order_of_the_file(read, tmp_path):
-    splits = read()
+def sizes(splits):
+    return [len(part) for part in splits.named.values()]
+
+
+def test_all_of_it_in_the_order_of_the_file_or_the_first_ones(read, tmp_path):
+    whole, splits = read(), read(limit={"train": 10, "validation": 5, "test": 100})
     lines = (tmp_path / "train.tsv").read_text().splitlines()[1:]
-    assert [" ".join(texts) for texts in splits.train.texts] == [
-        line.rsplit("\t", 1)[0].replace("\t", " ") for line in lines
-    ]
-    assert (len(splits.train), len(splits.validation), len(splits.test)) == (60, 12, 9)
+    assert ["\t".join(texts) for texts in whole.train.texts] == [line.rsplit("\t", 1)[0] for line in lines]
+    assert sizes(whole) == [60, 12, 9]
+    assert sizes(splits) == [10, 5, 9]
+    assert splits.validation == whole.validation.subset(range(5))
+    assert set(splits.train.texts) < set(whole.train.texts)
 
 
-def test_a_larger_fraction_contains_a_smaller_one(read):
+def test_a_larger_fraction_contains_a_smaller_one_and_a_seed_decides_this_choice_alone(read):
     parts = [read(fraction=fraction).train for fraction in (0.1, 0.25, 0.5, 1.0)]
     assert [len(part) for part in parts] == [6, 15, 30, 60]
     for smaller, larger in zip(parts, parts[1:], strict=False):
         places = [larger.texts.index(texts) for texts in smaller.texts]
         assert places == sorted(places)
         assert [larger.labels[place] for place in places] == list(smaller.labels)
-
-
-def test_a_seed_decides_the_choice_of_training_examples_alone(read):
     part, whole = read(fraction=0.5), read()
     assert part.train == read(fraction=0.5).train != read(fraction=0.5, seed=2).train
     assert (part.validation, part.test) == (whole.validation, whole.test)
 
 
-def test_held_out_parts_are_disjoint(read, tmp_path):
+def test_held_out_parts_are_disjoint_and_a_fraction_is_one_of_what_is_left(read, tmp_path):
     (tmp_path / "validation.tsv").unlink()
     (tmp_path / "test.tsv").unlink()
-    splits = read(validation_fraction=0.2, test_fraction=0.1)
-    parts = [set(part.texts) for part in (splits.train, splits.validation, splits.test)]
-    assert [len(part) for part in parts] == [42, 12, 6]
-    assert len(set.union(*parts)) == 60
-
-
-def test_a_fraction_is_one_of_what_is_not_held_out_and_never_reaches_into_it(read):
     whole, half = (read(validation_fraction=0.2, test_fraction=0.1, fraction=part) for part in (1.0, 0.5))
+    assert sizes(whole) == [42, 12, 6]
+    assert len({texts for part in whole.named.values() for texts in part.texts}) == 60
     assert (half.validation, half.test) == (whole.validation, whole.test)
     assert len(half.train) == 21
-    assert not set(half.train.texts) & (set(half.validation.texts) | set(half.test.texts))
-
-
-def test_limits(read):
-    splits, whole = read(limit={"train": 10, "validation": 5, "test": 100}), read()
-    assert (len(splits.train), len(splits.validation), len(splits.test)) == (10, 5, 9)
-    assert splits.validation == whole.validation.subset(range(5))
-    assert set(splits.train.texts) < set(whole.train.texts)
+    assert set(half.train.texts) < set(whole.train.texts)
 
 
 def test_which_files_may_be_missing(read, tmp_path):
@@ -90,7 +80,7 @@ def test_parts_that_leave_nothing(read, data, match):
         read(**data)
 
 
-def test_one_split_is_what_all_of_them_have(read, tmp_path):
+def test_one_split_is_what_all_of_them_have_and_needs_no_other_file(read, tmp_path):
     for data in ({}, {"validation_fraction": 0.2, "test_fraction": 0.1}, {"limit": {"validation": 4, "test": 3}}):
         chosen = check_recipe({"task": "pairs", "data": data}, "test")
         splits = read(**data)
@@ -98,10 +88,6 @@ def test_one_split_is_what_all_of_them_have(read, tmp_path):
             # The classes are known from training, as they are when a run is evaluated.
             task = build_task("pairs", {"labels": list(splits.task.labels)})
             assert read_split(chosen, task, name, tmp_path) == getattr(splits, name)
-
-
-def test_one_split_needs_no_other_file(tmp_path):
-    write_table(tmp_path / "test.tsv", [["sentence1", "sentence2", "label"], ["a", "b", "x"]])
+    write_table(tmp_path / "alone" / "test.tsv", [["sentence1", "sentence2", "label"], ["a", "b", "x"]])
     task = build_task("pairs", {"labels": ["w", "x"]})
-    split = read_split(check_recipe({"task": "pairs"}, "test"), task, "test", tmp_path)
-    assert split.labels == (1,)
+    assert read_split(check_recipe({"task": "pairs"}, "test"), task, "test", tmp_path / "alone").labels == (1,)

@@ -39,7 +39,7 @@ def supervised(tmp_path_factory, encoder, pairs):
 # -- log and record ----------------------------------------------------------------------------------------------------
 
 
-def test_every_epoch_is_in_log_and_record(supervised):
+def test_every_epoch_and_every_part_of_the_loss_are_in_log_and_record(supervised):
     found = recorded(supervised)
     assert [each["share"] for each in found] == pytest.approx([0, 0.2, 0.4])
     logged = [entry for entry in log(supervised) if "ssa/share" in entry]
@@ -49,13 +49,9 @@ def test_every_epoch_is_in_log_and_record(supervised):
         assert {"epoch", "share", "acceptance", "base_rate", "kept"} <= set(each)
         assert 0 <= each["kept"] <= 1
     assert found[0]["labelled_tokens"] == 0 < found[1]["labelled_tokens"] < found[2]["labelled_tokens"]
-
-
-def test_every_part_of_the_loss_is_logged(supervised):
-    """The guides' task loss is what SSA makes of the task."""
     found = steps(supervised)
     assert [entry["step"] for entry in found] == list(range(1, 16))
-    for entry in found:
+    for entry in found:  # the guides' task loss is what SSA makes of the task
         task = entry["ssa/task_loss"] + entry["ssa/token_weight"] * entry["ssa/token_loss"]
         assert entry["task_loss"] == pytest.approx(task, rel=1e-4)
         guides = entry["guide/mdg_weighted"] + entry["guide/pdg_weighted"]
@@ -63,29 +59,27 @@ def test_every_part_of_the_loss_is_logged(supervised):
     assert [entry["ssa/token_loss"] > 0 for entry in found[:6]] == [False] * 5 + [True]
 
 
-def test_the_same_seed_gives_the_same_bits(ran, supervised):
-    again = ran("again", ssa=SOFT, training__epochs=3)
-    assert outcome(again) == outcome(supervised)
-    assert recorded(again) == recorded(supervised)
+def test_the_same_seed_gives_the_same_bits_and_listeners_receive_a_line_for_each_epoch(
+    encoder, pairs, supervised, tmp_path
+):
+    lines, notes = [], []
 
-
-def test_listeners_receive_a_line_for_each_epoch(encoder, pairs, tmp_path):
     class Listening(Silence):
-        lines, notes = [], []
-
         def log(self, message):
-            self.lines.append(message)
+            lines.append(message)
 
         def advance(self, done, note=""):
-            self.notes.append((done, note))
+            notes.append((done, note))
 
-    recipe = check_recipe(small(encoder, ssa=SOFT), "test")
+    recipe = check_recipe(small(encoder, ssa=SOFT, training__epochs=3), "test")
     train(recipe, RunPaths(tmp_path / "run", Path(pairs)), progress=Listening())
-    lines = [line for line in Listening.lines if line.startswith("ssa epoch")]
+    assert outcome(tmp_path / "run") == outcome(supervised)
+    assert recorded(tmp_path / "run") == recorded(supervised)
+    lines = [line for line in lines if line.startswith("ssa epoch")]
     assert lines[0].startswith("ssa epoch 0: no labels, kept tokens ")
     assert lines[1].startswith("ssa epoch 1: labelled 0.200 of the examples, acceptance 1.000, base rate 0.")
     assert "kept tokens" in lines[1]
-    notes = [note for done, note in Listening.notes if done == 5 and note.startswith("labelling tokens")]
+    notes = [note for done, note in notes if done == 5 and note.startswith("labelling tokens")]
     assert notes
     assert notes[-1].endswith("examples predicted")
 
@@ -151,59 +145,38 @@ def test_other_tasks_and_training_options(ran, tmp_path, kind, ssa, changes):
             assert entry["loss"] == pytest.approx(parts, rel=1e-4)
 
 
-@pytest.fixture
-def retrieval(tmp_path, encoder, monkeypatch):
-    """A recipe that ranks candidates, and where its collection is."""
-    monkeypatch.setenv("HEADWISE_CACHE", str(tmp_path / "cache"))
+def test_candidates_one_by_one_and_whole_lists_are_refused(encoder, tmp_path):
     write_collection(tmp_path / "papers")
 
-    def recipe(**task):
-        task = {"name": "retrieval", "collection": "papers", "negatives": 2, "validation_candidates": 4, **task}
-        return small(encoder, task=task, guides={}, ssa={"precision": "fp32"}, data__max_length=40)
+    def recipe(loss, **ssa):
+        task = {"name": "retrieval", "collection": "papers", "negatives": 2, "validation_candidates": 4, "loss": loss}
+        return check_recipe(small(encoder, task=task, guides={}, ssa=ssa, data__max_length=40), "test")
 
-    return recipe
-
-
-def test_candidates_one_by_one(retrieval, tmp_path):
-    train(check_recipe(retrieval(loss="pairs"), "test"), RunPaths(tmp_path / "run", tmp_path))
+    train(recipe("pairs", precision="fp32"), RunPaths(tmp_path / "run", tmp_path, cache=tmp_path / "cache"))
     assert recorded(tmp_path / "run")[1]["right"] > 0.2
     assert recorded(tmp_path / "run")[1]["share"] > 0
-
-
-def test_whole_lists_are_refused(retrieval):
     with pytest.raises(InputError, match=r"^test: ssa asks .* use loss: pairs\.$"):
-        check_recipe(retrieval(loss="list"), "test")
-    harmless = retrieval(loss="list")
-    harmless["ssa"] = {"aug_loss_weight": 0}
-    assert check_recipe(harmless, "test").supervision is not None
+        recipe("list", precision="fp32")
+    assert recipe("list", aug_loss_weight=0).supervision is not None  # harmless
 
 
 # -- mistakes ----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("ssa", "parts"),
-    [
-        ({"cls_wieght": 0.5}, ["cls_wieght", "cls_weight"]),
-        ({"use_saved": "nowhere"}, ["nowhere"]),
-    ],
-    ids=str,
-)
-def test_mistakes_are_reported_before_anything_is_written(headwise, write_recipe, pairs, tmp_path, ssa, parts):
-    result = headwise("train", write_recipe(ssa=ssa), "--data", pairs, "--output", tmp_path / "run")
-    assert_one_sentence(result, *parts)
-    assert not (tmp_path / "run").exists()
-
-
-def test_an_example_without_text_leaves_nothing_behind(headwise, write_recipe, tmp_path):
+def test_mistakes_are_reported_and_leave_nothing_behind(headwise, write_recipe, pairs, tmp_path):
     data = write_data(tmp_path / "data", "sentences")
     table = rows(40, 0, "sentences")
     table[7][0] = "\N{SOFT HYPHEN}"  # which the tokenizer drops
     write_table(data / "train.tsv", table)
-    recipe = write_recipe(task="sentences", ssa=SOFT, guides={})
-    result = headwise("train", recipe, "--data", data, "--output", tmp_path / "run")
-    assert_one_sentence(result, "example 6 (from 0) of the training set has no token of text", "remove it")
-    assert not (tmp_path / "run").exists()
+    no_text = ("example 6 (from 0) of the training set has no token of text", "remove it")
+    for folder, changes, parts in (
+        (pairs, {"ssa": {"cls_wieght": 0.5}}, ("cls_wieght", "cls_weight")),
+        (pairs, {"ssa": {"use_saved": "nowhere"}}, ("nowhere",)),
+        (data, {"task": "sentences", "ssa": SOFT, "guides": {}}, no_text),
+    ):
+        result = headwise("train", write_recipe(**changes), "--data", folder, "--output", tmp_path / "run")
+        assert_one_sentence(result, *parts)
+        assert not (tmp_path / "run").exists()
 
 
 @pytest.mark.filterwarnings("default::headwise.errors.HeadwiseWarning")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import tempfile
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -137,10 +136,10 @@ def predict(
     logits = run.logits(split, batch, progress)
     if not run.labels:
         return [{"prediction": float(value)} for value in predictions_of(logits)]
+    answers = map(run.answer, logits)
     return [
-        {"prediction": run.labels[int(row.argmax())]}
-        | {f"probability_{label}": round(float(value), 6) for label, value in zip(run.labels, row, strict=True)}
-        for row in probabilities_of(logits)
+        {"prediction": label} | {f"probability_{name}": chance for name, chance in chances.items()}
+        for label, chances in answers
     ]
 
 
@@ -227,10 +226,10 @@ def export(run: Path, target: Path, task: str | None = None) -> dict[str, Any]:
     _check_free(target)
     with folder_lock(target):
         _check_free(target)  # the last holder of the lock may have written it
+        fresh = target.with_name(f"{draft_prefix(target)}folder.new")
         with disk():
-            for left in target.parent.glob(f"{draft_prefix(target)}*"):  # of a process that was killed
-                shutil.rmtree(left, ignore_errors=True)
-            fresh = Path(tempfile.mkdtemp(dir=target.parent, prefix=draft_prefix(target)))
+            shutil.rmtree(fresh, ignore_errors=True)  # of a process that was killed
+            fresh.mkdir()
         try:
             loaded = load_run(run, task)
             supervision = supervision_of(loaded.model)
@@ -250,7 +249,7 @@ def export(run: Path, target: Path, task: str | None = None) -> dict[str, Any]:
             with disk():
                 save_classifier(loaded.model, loaded.tokenizer, fresh, "pooler")
                 ordinary_modes(fresh)
-                fresh.chmod(target.stat().st_mode & 0o777)  # mkdtemp's are for the user alone
+                fresh.chmod(target.stat().st_mode & 0o777)  # the user may have made the folder for few
                 for left in target.iterdir():  # the lock: a folder can take the place of an empty one only
                     left.unlink()
                 fresh.replace(target)

@@ -160,13 +160,14 @@ def training_results(outcome: Outcome, *, guides: bool) -> dict[str, Any]:
         "seconds_per_step": outcome.seconds_per_step,
     }
     if guides:
-        keys = {key for entry in outcome.log for key in entry}
+        logged: dict[str, list[float]] = {}
+        for entry in outcome.log:
+            for key, value in entry.items():
+                logged.setdefault(key, []).append(value)
         results["guides"] = {}
-        for name in sorted(key[6:-7] for key in keys if key.startswith("guide/") and key.endswith("_weight")):
-            shares, weights, values = (
-                [entry[key] for entry in outcome.log if key in entry]
-                for key in (f"guide/{name}_share", f"guide/{name}_weight", f"guide/{name}")
-            )
+        for name in sorted(key[6:-7] for key in logged if key.startswith("guide/") and key.endswith("_weight")):
+            values, weights = logged[f"guide/{name}"], logged[f"guide/{name}_weight"]
+            shares = logged.get(f"guide/{name}_share")
             share = sum(shares) / len(shares) if shares else None
             results["guides"][name] = {"weight": weights[-1], "share": share, "first": values[0], "last": values[-1]}
     if outcome.relabellings:

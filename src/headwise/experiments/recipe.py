@@ -66,12 +66,7 @@ class TaskChoice(Strict):
     @classmethod
     def _short_forms(cls, value: Any) -> Any:
         """People write `task: sick` and `task: {name: pairs, texts: [...]}`."""
-        if isinstance(value, str):
-            return {"name": value}
-        if isinstance(value, dict) and "options" not in value:
-            rest = {key: each for key, each in value.items() if key != "name"}
-            return ({"name": value["name"]} if "name" in value else {}) | {"options": rest}
-        return value
+        return {"name": value} if isinstance(value, str) else _with_options(value, "name")
 
 
 class SharedTask(Strict):
@@ -80,18 +75,21 @@ class SharedTask(Strict):
     name: str | None = None
     """In the list of tasks; the task's key if not given."""
     options: dict[str, Any] = {}
-    data: dict[str, Any] = {}
+    data: Annotated[dict[str, Any], OrDefaults] = {}
 
     @model_validator(mode="before")
     @classmethod
     def _short_forms(cls, value: Any) -> Any:
         """People write `rte: ` and `rte: {files: ..., data: {...}}`."""
-        if value is None:
-            return {}
-        if isinstance(value, dict) and "options" not in value:
-            own = {key: value[key] for key in ("name", "data") if value.get(key) is not None}
-            return own | {"options": {key: each for key, each in value.items() if key not in ("name", "data")}}
+        return {} if value is None else _with_options(value, "name", "data")
+
+
+def _with_options(value: Any, *own: str) -> Any:
+    """A task whose options stand beside its own keys."""
+    if not isinstance(value, dict) or "options" in value:
         return value
+    options = {key: each for key, each in value.items() if key not in own}
+    return {key: value[key] for key in own if key in value} | {"options": options}
 
 
 class Data(Strict):

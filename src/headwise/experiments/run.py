@@ -89,33 +89,32 @@ def train(
             with distributed.all_or_none():  # again, now that nobody else writes
                 finished = check_output(recipe, paths, resume=resume)
         if finished is None:
-            return _train(recipe, paths, resume=resume, command=command, progress=progress, watch=watch)
+            with distributed.all_or_none():
+                run = _Run(prepare(recipe, paths, progress), paths, command, progress)
+                if resume:
+                    _check_same(record.read(paths.output), run.start, paths.output)
+            return run.train(resume=resume, watch=watch)
     if distributed.first():
         shutil.rmtree(paths.output / WORK, ignore_errors=True)  # a kill may have left it
     steps = finished["results"]["steps"]
     return Result(finished, interrupted=False, steps=(steps, steps))
 
 
-def _train(
-    recipe: Recipe,
-    paths: RunPaths,
-    *,
-    resume: bool,
-    command: tuple[str, ...],
-    progress: Listener,
-    watch: Watch | None,
-) -> Result:
-    """Train, or resume; the folder is locked."""
-    output, work = paths.output, paths.output / WORK
-    with distributed.all_or_none():
-        prepared = prepare(recipe, paths, progress)
-        report = ReportProgress(progress, recipe.name)
-        material = prepared.material(report)
+class _Run:
+    """A run on its way, in a folder that is locked."""
+
+    def __init__(self, prepared: Prepared, paths: RunPaths, command: tuple[str, ...], progress: Listener) -> None:
+        """Refuse what would fail only in the middle of training; nothing is written yet."""
+        recipe = prepared.recipe
+        self.prepared, self.recipe, self.progress = prepared, recipe, progress
+        self.output, self.work = paths.output, paths.output / WORK
+        self.report = ReportProgress(progress, recipe.name)
+        self.material = prepared.material(self.report)
         if recipe.iat is not None:
             from headwise.experiments.iat_arms import check_iat
 
-            check_iat(prepared, prepared.arguments(material, work).max_steps)
-        start: dict[str, Any] = {
+            check_iat(prepared, prepared.arguments(self.material, self.work).max_steps)
+        self.start: dict[str, Any] = {
             "format": record.FORMAT,
             "recipe": recipe.as_data(),
             "data": None if paths.data is None else str(paths.data.expanduser().resolve()),
@@ -125,46 +124,109 @@ def _train(
             "results": None,
             "environment": record.environment(),
         }
-        if resume:
-            _check_same(record.read(output), start, output)
-    with distributed.all_or_none(), _disk_errors(output):
-        if distributed.first():
-            output.mkdir(parents=True, exist_ok=True)
-            clear_drafts(output)
-            record.write(output, start)
-            work.mkdir(exist_ok=True)
-    arms: IATResult | None = None
-    try:
+
+    def train(self, *, resume: bool, watch: Watch | None) -> Result:
+        """Train, or resume; then write the model and the whole record."""
+        output = self.output
+        with distributed.all_or_none(), _disk_errors(output):
+            if distributed.first():
+                output.mkdir(parents=True, exist_ok=True)
+                clear_drafts(output)
+                record.write(output, self.start)
+                self.work.mkdir(exist_ok=True)
+        try:
+            outcome, arms = self._fit(watch)
+        except DiskError:
+            raise
+        except Exception:
+            # Nothing to resume, so nothing is left behind; the lock goes last, and the folder with it if it is new.
+            if distributed.first() and not resume and not list(self.work.rglob(MARK)):
+                for path in output.iterdir():
+                    if path.is_dir() and not path.is_symlink():
+                        shutil.rmtree(path, ignore_errors=True)
+                    elif path.name != FOLDER_LOCK:
+                        path.unlink(missing_ok=True)
+            raise
+        if outcome.interrupted:
+            content = record.read(output)
+        else:
+            content = distributed.from_first(lambda: self._finish(outcome, arms))
+        return Result(content, interrupted=outcome.interrupted, steps=(outcome.steps, outcome.total_steps))
+
+    def _fit(self, watch: Watch | None) -> tuple[Outcome, IATResult | None]:
+        prepared, recipe = self.prepared, self.recipe
         if recipe.linear:
-            outcome = _fit_linear(prepared, work, progress)
-        elif recipe.iat is not None:
+            return _fit_linear(prepared, self.work, self.progress), None
+        if recipe.iat is not None:
             from headwise.experiments.iat_arms import fit_arms
 
-            arms = fit_arms(prepared, material, work, progress, watch)
-            outcome = arms.outcome
+            arms = fit_arms(prepared, self.material, self.work, self.progress, watch)
+            return arms.outcome, arms
+        callbacks: list[Any] = [self.report]
+        if recipe.training.snapshots:
+            data, collate = prepared.only.encoded["validation"], prepared.only.collate
+            snapshots = Snapshots(prepared.model, data, collate, recipe.training.snapshots, self.work / SNAPSHOTS)
+            callbacks.insert(0, snapshots)
+        return fit(self.material, prepared.arguments(self.material, self.work), callbacks, watch=watch), None
+
+    def _finish(self, outcome: Outcome, arms: IATResult | None) -> dict[str, Any]:
+        """Score and save the model, with IAT also the control; the record is last: it says that all is there."""
+        best, more = self.work, dict[str, Any]()
+        with _disk_errors(self.output):
+            if arms is not None:
+                from headwise.experiments.iat_arms import ARM, CONTROL
+
+                best, more["iat"] = self.work / ARM, arms.heads
+                if arms.control is not None:
+                    folder = self.output / CONTROL
+                    folder.mkdir(exist_ok=True)
+                    plain = self.start | {"recipe": self.recipe.model_copy(update={"iat": None}).as_data()}
+                    control = self._save(arms.control, self.work / CONTROL, plain, folder, {})
+                    record.write(folder, control)
+                    more["control"] = {name: control["results"][name] for name in ("metrics", "last", "best_step")}
+            content = self._save(outcome, best, self.start, self.output, more)
+            ordinary_modes(self.output)
+            record.write(self.output, content)
+            shutil.rmtree(self.work, ignore_errors=True)
+        return content
+
+    def _save(
+        self, outcome: Outcome, weights: Path, start: dict[str, Any], folder: Path, more: dict[str, Any]
+    ) -> dict[str, Any]:
+        """Write the best model to a folder, of several tasks also the last one; return the record."""
+        prepared, recipe, several = self.prepared, self.recipe, self.recipe.several
+        model, tokenizer = prepared.model, prepared.encoder.tokenizer
+        extra: dict[str, Any]
+        if several:
+            load_weights(model, weights / LAST)
+            extra = {"last": score_splits(prepared, self.progress)[0]["metrics"]}
+            (folder / LAST).mkdir(exist_ok=True)
+            save_multitask(model, tokenizer, folder / LAST)
+            load_weights(model, weights / BEST)
+            if recipe.start_from is not None:
+                extra["heads_taken"] = list(prepared.heads_taken)
         else:
-            callbacks: list[Any] = [report]
+            extra = {"targets": prepared.targets}
+            if guidance_of(model) is not None:
+                unguide(model)
+        scores, outputs = score_splits(prepared, self.progress)
+        results = scores | training_results(outcome, guides=not several) | extra | more
+        content = {**start, "results": results, "environment": record.environment()}
+        if several:
+            save_multitask(model, tokenizer, folder)
+        else:
+            if prepared.only.splits.task.kind == "ranking":
+                prepare_reranker(model, tokenizer, recipe.data.max_length)
+            save_classifier(model, tokenizer, folder, recipe.head)
             if recipe.training.snapshots:
-                data, collate = prepared.only.encoded["validation"], prepared.only.collate
-                snapshots = Snapshots(prepared.model, data, collate, recipe.training.snapshots, work / SNAPSHOTS)
-                callbacks.insert(0, snapshots)
-            outcome = fit(material, prepared.arguments(material, work), callbacks, watch=watch)
-    except DiskError:
-        raise
-    except Exception:
-        # Nothing to resume, so nothing is left behind; the lock goes last, and the folder with it if it is new.
-        if distributed.first() and not resume and not list(work.rglob(MARK)):
-            for path in output.iterdir():
-                if path.is_dir() and not path.is_symlink():
-                    shutil.rmtree(path, ignore_errors=True)
-                elif path.name != FOLDER_LOCK:
-                    path.unlink(missing_ok=True)
-        raise
-    if outcome.interrupted:
-        content = record.read(output)
-    else:
-        content = distributed.from_first(lambda: _finish(prepared, outcome, arms, start, output, progress))
-    return Result(content, interrupted=outcome.interrupted, steps=(outcome.steps, outcome.total_steps))
+                from headwise.experiments.snapshots import join_snapshots
+
+                looked_at = min(recipe.training.snapshots, len(prepared.only.encoded["validation"]))
+                join_snapshots(self.work, folder, looked_at)
+        write_atomically(folder / "log.jsonl", "".join(json.dumps(entry) + "\n" for entry in outcome.log))
+        write_outputs(folder, outputs)
+        write_atomically(folder / "README.md", model_card(content))
+        return content
 
 
 def check_output(recipe: Recipe, paths: RunPaths, *, resume: bool) -> dict[str, Any] | None:
@@ -230,80 +292,6 @@ def _fit_linear(prepared: Prepared, work: Path, progress: Listener) -> Outcome:
         seconds_per_step=None,
         evaluations=[],
     )
-
-
-def _finish(
-    prepared: Prepared,
-    outcome: Outcome,
-    arms: IATResult | None,
-    start: dict[str, Any],
-    output: Path,
-    progress: Listener,
-) -> dict[str, Any]:
-    """Score and save the model, with IAT also that of the control; the record is last: it says that all is there."""
-    work = best = output / WORK
-    more: dict[str, Any] = {}
-    with _disk_errors(output):
-        if arms is not None:
-            from headwise.experiments.iat_arms import ARM, CONTROL
-
-            best, more["iat"] = work / ARM, arms.heads
-            if arms.control is not None:
-                folder = output / CONTROL
-                folder.mkdir(exist_ok=True)
-                plain = start | {"recipe": prepared.recipe.model_copy(update={"iat": None}).as_data()}
-                control = _save(prepared, arms.control, work / CONTROL, plain, folder, progress, {})
-                record.write(folder, control)
-                more["control"] = {name: control["results"][name] for name in ("metrics", "last", "best_step")}
-        content = _save(prepared, outcome, best, start, output, progress, more)
-        ordinary_modes(output)
-        record.write(output, content)
-        shutil.rmtree(work, ignore_errors=True)
-    return content
-
-
-def _save(
-    prepared: Prepared,
-    outcome: Outcome,
-    work: Path,
-    start: dict[str, Any],
-    folder: Path,
-    progress: Listener,
-    more: dict[str, Any],
-) -> dict[str, Any]:
-    """Write the best model to a folder, of several tasks also the last one; return the record."""
-    recipe, model, tokenizer = prepared.recipe, prepared.model, prepared.encoder.tokenizer
-    extra: dict[str, Any] = {}
-    if recipe.several:
-        load_weights(model, work / LAST)
-        extra["last"] = score_splits(prepared, progress)[0]["metrics"]
-        (folder / LAST).mkdir(exist_ok=True)
-        save_multitask(model, tokenizer, folder / LAST)
-        load_weights(model, work / BEST)
-        if recipe.start_from is not None:
-            extra["heads_taken"] = list(prepared.heads_taken)
-    else:
-        extra["targets"] = prepared.targets
-        if guidance_of(model) is not None:
-            unguide(model)
-    scores, outputs = score_splits(prepared, progress)
-    results = scores | training_results(outcome, guides=not recipe.several) | extra | more
-    content = {**start, "results": results, "environment": record.environment()}
-    if recipe.several:
-        save_multitask(model, tokenizer, folder)
-    else:
-        if prepared.only.splits.task.kind == "ranking":
-            prepare_reranker(model, tokenizer, recipe.data.max_length)
-        save_classifier(model, tokenizer, folder, recipe.head)
-        if recipe.training.snapshots:
-            from headwise.experiments.snapshots import join_snapshots
-
-            looked_at = min(recipe.training.snapshots, len(prepared.only.encoded["validation"]))
-            join_snapshots(folder / WORK, folder, looked_at)
-    write_atomically(folder / "log.jsonl", "".join(json.dumps(entry) + "\n" for entry in outcome.log))
-    write_outputs(folder, outputs)
-    write_atomically(folder / "README.md", model_card(content))
-    return content
 
 
 def model_card(content: dict[str, Any]) -> str:

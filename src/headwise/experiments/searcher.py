@@ -204,8 +204,6 @@ def _trained_task(run: Path) -> tuple[RetrievalTask, Path | None] | None:
     """The task and the data folder of a finished run; None if it is no run, or one of another task."""
     if not (run / record.NAME).is_file():
         return None
-    content = record.read(run)
-    if not record.finished(content):
-        raise InputError(f"{run} holds a run that is not finished: resume its training first.")
+    content = record.finished_record(run)
     task, root = record.task_recipe(content, run).build_task(), content["data"]
     return (task, None if root is None else Path(root)) if isinstance(task, RetrievalTask) else None

@@ -67,21 +67,13 @@ def read_snapshots(run: Path) -> HeadsOverTraining | None:
         if about["format"] != 1:
             raise InputError(f"{path} has format {about['format']!r:.20}: this headwise reads format 1; train again.")
         arrays = load_file(path)
-        found = HeadsOverTraining(
-            steps=arrays["steps"],
-            similarity=arrays["similarity"],
-            entropy=arrays["entropy"],
-            vectors=arrays["vectors"],
-            examples=int(about["examples"]),
-        )
-        snapshots, heads = found.vectors.shape[:2] if found.vectors.ndim == 3 else (-1, -1)
-        shapes = {"steps": (snapshots,), "similarity": (snapshots, heads), "entropy": (snapshots, heads)}
-        for name, shape in shapes.items():
+        each = arrays["vectors"].shape[:2] if arrays["vectors"].ndim == 3 else (-1, -1)  # [S,M]
+        for name, shape in {"steps": each[:1], "similarity": each, "entropy": each}.items():
             if arrays[name].shape != shape:
                 raise ValueError(f"{name} is of shape {list(arrays[name].shape)}, expected {list(shape)}")
-        if not all(np.isfinite(arrays[name]).all() for name in ("vectors", "similarity", "entropy")):
+        if not all(np.isfinite(array).all() for array in arrays.values()):
             raise ValueError("some values are not finite")
-        return found
+        return HeadsOverTraining(**arrays, examples=int(about["examples"]))
     except InputError:
         raise
     except (OSError, ValueError, KeyError, TypeError, SafetensorError) as error:
