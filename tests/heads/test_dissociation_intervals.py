@@ -153,22 +153,18 @@ def test_only_some_tasks_were_pruned():
     assert np.isfinite(found.scores.low[:, 1, [0, 2]]).all()
 
 
-@pytest.mark.parametrize(
-    ("change", "options", "message"),
-    [
+def test_bad_input_is_refused_in_one_sentence():
+    for change, options, message in (
         ({}, {"resamples": -1}, "-1 resamples: expected 1 or more"),
         ({}, {"pruned": ["rte", "mnli"]}, "pruned tasks rte, mnli: expected some of rte, cola, stsb"),
         ({"cola": {"base": np.zeros(3)}}, {}, r"task cola: labels \[47\], base \[3\]"),
         ({"cola": {"masked": np.zeros((1, 3, 47))}}, {}, r"task cola: .* and \[K,3,n\], K at least 1 and the same"),
         ({"stsb": {"metric": "f2"}}, {}, "unknown metric 'f2'"),
-    ],
-)
-def test_bad_input_is_refused_in_one_sentence(change, options, message):
-    predictions = some_predictions()
-    for name, parts in change.items():
-        predictions[name] = replace(predictions[name], **parts)
-    with pytest.raises(InputError, match=message):
-        bootstrap_dissociation(predictions, **options)
+    ):
+        predictions = some_predictions()
+        predictions |= {name: replace(predictions[name], **parts) for name, parts in change.items()}
+        with pytest.raises(InputError, match=message):
+            bootstrap_dissociation(predictions, **options)
 
 
 # -- random masks ------------------------------------------------------------------------------------------------------
