@@ -2,10 +2,12 @@
 
 import json
 import shutil
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
+import small_heads
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -20,8 +22,10 @@ from headwise.experiments.analysis.analysis_files import (
     ExampleMaps,
     analysis_folder,
     from_bytes,
+    pack_examples,
     read_analysis,
     to_bytes,
+    unpack_examples,
 )
 from headwise.experiments.analysis.analyze import AnalysisSettings, analyze_tasks, spread
 from headwise.experiments.analysis.example_views import (
@@ -346,6 +350,21 @@ def test_missing_and_damaged_analyses_are_refused(two_runs, finished, tmp_path):
     shutil.copytree(two_runs / "guided" / "analysis", run / "analysis", dirs_exist_ok=True)
     with pytest.raises(InputError, match="made for another run"):
         read_analysis(run)
+
+
+def test_arrays_that_do_not_fit_the_example_are_refused():
+    whole = small_heads.view(0)
+    described, arrays = pack_examples([replace(whole, maps=whole.maps.largest(2))])
+    content = {"layers": 2, "heads": 4, "kept": described}
+    assert unpack_examples(content, arrays)[0].maps.values.shape == (2, 4, 4, 2)
+    for name, change, message in (
+        ("values", lambda each: each.astype(np.float32), "the maps of test 0 are float32, expected uint8"),
+        ("values", lambda each: each[:, :3], r"the values of test 0 are \[2, 3, 4, 2\], expected \[2, 4, 4, 2\]"),
+        ("mean", lambda each: each * np.nan, "the mean of test 0 are not finite"),
+        ("keys", lambda each: each + 4, "the keys of test 0 are not below 4, the number of its tokens"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            unpack_examples(content, arrays | {f"0/{name}": change(arrays[f"0/{name}"])})
 
 
 def test_a_pruned_model_is_refused_with_a_reason(two_runs):
