@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import is_dataclass
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated, Any, get_args
@@ -136,12 +137,22 @@ def damaged(path: Path, reason: Exception | str, fix: str) -> InputError:
 
 
 def finite(content: Any) -> Any:
-    """The same plain data with null in the place of numbers that JSON does not know."""
+    """Plain data: dataclasses by field, arrays as lists, and null in the place of numbers that JSON does not know."""
+    if is_dataclass(content):
+        content = vars(content)
+    elif hasattr(content, "tolist"):  # an array, or a number of numpy
+        content = content.tolist()
     if isinstance(content, dict):
-        return {name: finite(value) for name, value in content.items()}
+        return {str(name): finite(value) for name, value in content.items()}
     if isinstance(content, list | tuple):
         return [finite(value) for value in content]
     return None if isinstance(content, float) and not math.isfinite(content) else content
+
+
+def plain(content: Any) -> dict[str, Any]:
+    """A dataclass or a mapping as plain data, ready for JSON."""
+    data: dict[str, Any] = finite(content)
+    return data
 
 
 def _whole(digits: str) -> int:

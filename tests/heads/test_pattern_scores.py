@@ -2,6 +2,7 @@
 
 import json
 import math
+from statistics import fmean as mean
 
 import pytest
 import torch
@@ -43,11 +44,6 @@ def approximately(value):
 
 
 # -- the slow way ------------------------------------------------------------------------------------------------------
-
-
-def mean(values):
-    values = list(values)
-    return sum(values) / len(values)
 
 
 def slow_shares(record, tokens, pattern):

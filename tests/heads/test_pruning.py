@@ -91,9 +91,6 @@ def test_masks_are_the_first_heads_that_may_go(shape, ascending, keep):
     assert all(contains(larger, smaller) for larger, smaller in zip(masks, masks[1:], strict=False))
 
 
-# -- exactly ---------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(("shape", "ascending", "keep"), [((6, 12), False, 2), ((7, 3), True, 1)])
 def test_exact_pruning_holds_the_protection_and_nests(shape, ascending, keep):
     most = shape[0] * shape[1] - max(1, keep * shape[0])
@@ -202,13 +199,6 @@ def test_chance_is_decided_by_the_seed_and_differs_between_repeats():
     assert all((one == two).all() for one, two in zip(first[0], longer[0], strict=False))
 
 
-def test_repeats_are_independent():
-    masks = np.stack(random_masks((4, 5), [8], 4000, 0)[0]).reshape(4000, 20).astype(float)
-    assert np.abs(masks.mean(0) - 0.4).max() < 0.035
-    follow = np.corrcoef(masks[:-1].T, masks[1:].T)[:20, 20:]
-    assert np.abs(follow).max() < 0.07
-
-
 def test_layer_matched_masks_are_uniform_within_a_layer():
     like = np.array([[True, True, False, False], [False, False, False, True]])
     masks = np.stack(layer_matched_masks(like, 3000, seed=0))
@@ -227,6 +217,7 @@ def test_layer_matched_masks_are_uniform_within_a_layer():
 
 def test_wrong_values_are_refused():
     for call, message in (
+        (lambda: random_masks((2, 2), [1], 1, -1), "seed=-1: expected a whole number of 0 or more"),
         (lambda: head_count(72, 100), "percent=100: expected a number above 0 and below 100"),
         (lambda: top_heads(scores_of((3, 4)), 1.01), "a share of heads of 1.01: expected a number above 0, at most 1"),
         (lambda: ranked_heads([[1.0, float("nan")]]), "the score of layer 0, head 1 is nan"),
@@ -238,22 +229,14 @@ def test_wrong_values_are_refused():
             call()
 
 
-REFUSED = [
-    (
-        (24, 16),
-        [10, 361],
-        1,
-        "361 of 384 heads cannot be pruned: keeping 1 in each layer leaves 360, so give 360 heads",
-    ),
-    ((6, 12), [72], 0, r"72 of 72 .*: keeping one in all leaves 71, so give 71 heads \(98.62 percent\) or fewer"),
-    ((6, 12), [0], 0, "count=0: expected a whole number of 1 or more"),
-    ((6, 12), [True], 0, "count=True"),
-    ((6, 12), [1], 12, "keep_per_layer=12: a layer has only 12 heads"),
-]
-
-
 def test_impossible_counts_are_refused():
-    for shape, counts, keep, expected in REFUSED:
+    for shape, counts, keep, expected in (
+        ((24, 16), [10, 361], 1, "361 of 384 .*: keeping 1 in each layer leaves 360, so give 360 heads"),
+        ((6, 12), [72], 0, r"72 of 72 .*: keeping one in all leaves 71, so give 71 heads \(98.62 percent\) or fewer"),
+        ((6, 12), [0], 0, "count=0: expected a whole number of 1 or more"),
+        ((6, 12), [True], 0, "count=True"),
+        ((6, 12), [1], 12, "keep_per_layer=12: a layer has only 12 heads"),
+    ):
         scores = scores_of(shape)
         with pytest.raises(InputError, match=expected):
             exact_masks(lambda mask, scores=scores: scores, counts, keep_per_layer=keep)

@@ -77,11 +77,13 @@ def test_cosines_are_those_of_plain_gradients(models):
     assert np.diagonal(found.total) == pytest.approx([1, 1])
     for layer in range(3):
         expected = slow_cosine(*gradients.values(), part=f"layer.{layer}.")
-        assert found.groups[f"layer {layer}"][0, 1] == pytest.approx(expected, abs=1e-5)
+        assert found.groups[f"layer {layer}"]["cosine"][0, 1] == pytest.approx(expected, abs=1e-5)
     for number, task in enumerate(models):
         halves = [slow_gradient(models[task], every_other(whole[task], start)) for start in (0, 1)]
         assert found.ceiling[number] == pytest.approx(slow_cosine(*halves), abs=1e-5)
-        assert found.group_ceilings["layer 1"][number] == pytest.approx(slow_cosine(*halves, part="layer.1."), abs=1e-5)
+        assert found.groups["layer 1"]["ceiling"][number] == pytest.approx(
+            slow_cosine(*halves, part="layer.1."), abs=1e-5
+        )
     assert set(found.groups) == {"embeddings", "layer 0", "layer 1", "layer 2", "pooler"}
     assert (found.tasks, found.examples, found.parts) == (("a", "b"), (12, 7), "encoder")
 
@@ -92,7 +94,7 @@ def test_attention_alone_is_the_four_projections_of_every_head(models):
     kinds = ("self.query.", "self.key.", "self.value.", "attention.output.dense.weight")
     some = [{name: each[name] for name in each if any(kind in name for kind in kinds)} for each in gradients]
     assert found.total[0, 1] == pytest.approx(slow_cosine(*some), abs=1e-5)
-    assert found.groups["layer 2"][0, 1] == pytest.approx(slow_cosine(*some, part="layer.2."), abs=1e-5)
+    assert found.groups["layer 2"]["cosine"][0, 1] == pytest.approx(slow_cosine(*some, part="layer.2."), abs=1e-5)
     assert list(found.groups) == ["layer 0", "layer 1", "layer 2"]
 
 

@@ -2,6 +2,7 @@
 
 import json
 import math
+from statistics import fmean as mean
 
 import pytest
 import torch
@@ -38,11 +39,6 @@ def slow_cosine(first, second):
 def slow_entropy(vector):
     shares = [value / sum(vector) for value in vector]
     return -sum(share * math.log(share) for share in shares if share > 0) / math.log(len(shares))
-
-
-def mean(values):
-    values = list(values)
-    return sum(values) / len(values)
 
 
 def slow_share(examples, record, chosen):
@@ -133,18 +129,15 @@ def test_batches_padding_and_low_precision_change_nothing(batch):
 PAIR = [[[1.0, 1.0], [1.0, 1.0]]]
 
 
-@pytest.mark.parametrize(
-    ("record", "deciding", "message"),
-    [
-        pytest.param(by_hand([[[1.0, 1.0]]]), None, "only one head", id="one head"),
-        pytest.param(by_hand([[[math.nan, 1.0], [1.0, 1.0]]]), None, "example 0 is not finite", id="nan"),
-        pytest.param(by_hand(PAIR), torch.ones(1, 3).bool(), r"bool \[1, 3\]: expected .*\[1, 2\]", id="other length"),
-    ],
-)
-def test_bad_input_is_refused_and_not_counted(record, deciding, message):
+def test_bad_input_is_refused_and_not_counted():
     statistics = HeadStatistics()
-    with pytest.raises(InputError, match=message):
-        statistics.add(record, deciding)
+    for record, deciding, message in (
+        (by_hand([[[1.0, 1.0]]]), None, "only one head"),
+        (by_hand([[[math.nan, 1.0], [1.0, 1.0]]]), None, "example 0 is not finite"),
+        (by_hand(PAIR), torch.ones(1, 3).bool(), r"bool \[1, 3\]: expected .*\[1, 2\]"),
+    ):
+        with pytest.raises(InputError, match=message):
+            statistics.add(record, deciding)
     with pytest.raises(StateError):
         statistics.result()
     statistics.add(by_hand(PAIR))

@@ -69,15 +69,14 @@ def has_base(base: Values) -> NDArray[np.bool_]:
     return np.isfinite(base) & (base > 0)
 
 
-def double_dissociation(retained: Values) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
-    """[...,P] whether r[s,s] < r[s,t] and r[t,t] < r[t,s] for each pair s < t, and whether all four are known."""
+def double_dissociation(retained: Values) -> Values:
+    """[...,P] 1 if r[s,s] < r[s,t] and r[t,t] < r[t,s] for the pair s < t, else 0; NaN unless all four are known."""
     first, second = np.triu_indices(retained.shape[-1], 1)
     own = np.stack([retained[..., first, first], retained[..., second, second]])
     other = np.stack([retained[..., first, second], retained[..., second, first]])
     known = (np.isfinite(own) & np.isfinite(other)).all(0)
     with np.errstate(invalid="ignore"):
-        hurt_more = (own < other - SAME_SHARE).all(0)
-    return np.asarray(hurt_more & known), np.asarray(known)
+        return np.where(known, (own < other - SAME_SHARE).all(0), np.nan)
 
 
 def _lead_of_others(values: Values, axis: int) -> Values:
@@ -101,7 +100,7 @@ def named_scores(scores: NDArray[Any], tasks: Sequence[str]) -> dict[str, Any]:
     """[V,T+1] as variant -> its mean, and its tasks by name."""
     return {
         name: {"mean": row[-1], "tasks": dict(zip(tasks, row[:-1], strict=True))}
-        for name, row in zip(VARIANTS, finite(scores.tolist()), strict=True)
+        for name, row in zip(VARIANTS, finite(scores), strict=True)
     }
 
 
@@ -128,8 +127,8 @@ class Dissociation:
     @property
     def double(self) -> dict[tuple[str, str], bool | None]:
         """Whether each task of a pair is hurt more by losing its own heads than the other task is; None if unknown."""
-        pairs = zip(combinations(self.tasks, 2), *double_dissociation(self.retained), strict=True)
-        return {pair: bool(holds) if known else None for pair, holds, known in pairs}
+        pairs = zip(combinations(self.tasks, 2), double_dissociation(self.retained), strict=True)
+        return {pair: None if np.isnan(holds) else bool(holds) for pair, holds in pairs}
 
     @property
     def means(self) -> dict[str, float]:
@@ -140,7 +139,7 @@ class Dissociation:
         """Plain data, ready for JSON; null where there is no number."""
         return {
             "tasks": list(self.tasks),
-            "retained": finite(self.retained.tolist()),
+            "retained": finite(self.retained),
             **named_scores(self.scores, self.tasks),
             "double_dissociation": named_pairs(list(self.double.values()), self.tasks),
             "undefined": dict(self.undefined),
@@ -254,7 +253,7 @@ class DissociationIntervals:
         return {
             "low": named_scores(self.scores.low[step], tasks),
             "high": named_scores(self.scores.high[step], tasks),
-            "double_dissociation": named_pairs(finite(self.double[step].tolist()), tasks),
+            "double_dissociation": named_pairs(finite(self.double[step]), tasks),
         }
 
 
@@ -305,14 +304,13 @@ def bootstrap_dissociation(
     whole_draws = (has_base(base) | ~compared).all(1)  # [R]
     kept_base, kept = np.where(compared, base, np.nan)[whole_draws][:, None], matrix[whole_draws]
     scores, retained = d_scores(kept, kept_base), retained_share(kept, kept_base)  # [R,K,V,T+1], [R,K,S,T]
-    holds, known = double_dissociation(_with_mean(retained, 1))  # [R,K+1,P]
-    count = known.sum(0)
+    double = double_dissociation(_with_mean(retained, 1))  # [R,K+1,P]
     return DissociationIntervals(
         resamples=resamples,
         dropped=int((~whole_draws).sum()),
         base=Interval.of(base),
         scores=Interval.of(_with_mean(scores, 1)),
-        double=np.where(count > 0, holds.sum(0) / np.maximum(count, 1), np.nan),
+        double=_mean_of(double, np.isfinite(double), 0),
     )
 
 

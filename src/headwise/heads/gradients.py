@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from math import inf
 from typing import Any
 
 import torch
@@ -54,7 +55,7 @@ def prepared_batches(
     """Batches on the model's device, until there are enough examples; the last one is cut."""
     if not isinstance(data, Iterable):
         raise InputError(f"data is {_kind(data)}: expected batches, such as a DataLoader or a list of them.")
-    left = max_examples
+    left = inf if max_examples is None else max_examples
     for batch in data:
         if not isinstance(batch, Mapping) or not isinstance(batch.get("input_ids"), Tensor):
             raise InputError(
@@ -63,14 +64,12 @@ def prepared_batches(
             )
         if batch["input_ids"].dim() != 2:
             raise InputError(f"input_ids of shape {tuple(batch['input_ids'].shape)}: expected [examples,positions].")
-        size = len(batch["input_ids"])
-        count = size if left is None else min(size, left)
+        count = int(min(len(batch["input_ids"]), left))
         if count:
             yield examples_of(batch, slice(count), device)
-        if left is not None:
-            left -= count
-            if left == 0:
-                return
+        left -= count
+        if left == 0:
+            return
 
 
 def examples_of(batch: Mapping[str, Any], rows: slice, device: torch.device) -> dict[str, Any]:

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from headwise.attention import encoder_of, family_of, gate, heads_of
+from headwise.documents import plain
 from headwise.errors import InputError, StateError, choices
 from headwise.heads.gradients import loss_of, no_trace, prepared_batches
 from headwise.heads.pruning import Head, check_whole, ranked_heads, top_heads
@@ -79,13 +80,7 @@ class HeadImportance:
 
     def as_dict(self) -> dict[str, Any]:
         """Plain data, ready for JSON."""
-        data = {**vars(self), "scores": self.scores.tolist()}
-        if self.half_width is not None:
-            data["half_width"] = self.half_width.tolist()
-        if self.stability is not None:
-            overlap = {str(share): value for share, value in self.stability.overlap.items()}
-            data["stability"] = {"spearman": self.stability.spearman, "overlap": overlap}
-        return data
+        return plain(self)
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> HeadImportance:

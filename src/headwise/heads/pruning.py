@@ -77,8 +77,6 @@ def exact_masks(
         ascending: the least important heads first.
         keep_per_layer: so many heads of each layer are never silenced.
     """
-    for count in counts:
-        check_whole("count", count, 1)
     masks: dict[int, Mask] = {}
     silenced: Mask | None = None
     for count in sorted(set(counts)):

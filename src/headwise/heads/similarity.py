@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from headwise.attention import encoder_of
 from headwise.attention.families import head_weights
 from headwise.attention.seam import keep_from_model
-from headwise.documents import finite
+from headwise.documents import plain
 from headwise.errors import InputError, choices
 from headwise.heads.dissociation import Values
 from headwise.heads.gradients import examples_of, loss_of, no_trace, prepared_batches
@@ -52,26 +52,12 @@ class GradientCosines:
     ceiling: Values
     """[T] cosine between two halves of one task's examples. Where it is low, a gradient is mostly noise, and so is
     the task's cosine with others."""
-    groups: dict[str, Values]
-    """The same as `total` for each layer, and for what is in none; NaN where a gradient is 0."""
-    group_ceilings: dict[str, Values]
+    groups: dict[str, dict[str, Values]]
+    """For each layer, and for what is in none, its `cosine` and `ceiling`; NaN where a gradient is 0."""
 
     def as_dict(self) -> dict[str, Any]:
         """Plain data, ready for JSON; null where there is no number."""
-        return {
-            "tasks": list(self.tasks),
-            "parts": self.parts,
-            "examples": list(self.examples),
-            "total": finite(self.total.tolist()),
-            "ceiling": finite(self.ceiling.tolist()),
-            "groups": {
-                name: {
-                    "cosine": finite(self.groups[name].tolist()),
-                    "ceiling": finite(self.group_ceilings[name].tolist()),
-                }
-                for name in self.groups
-            },
-        }
+        return plain(self)
 
 
 def gradient_cosines(
@@ -102,20 +88,21 @@ def gradient_cosines(
         raise InputError(f"models of {', '.join(models) or 'no task'}: similarity needs two tasks or more.")
     if missing := sorted(models.keys() ^ data.keys()):
         raise InputError(f"tasks {', '.join(missing)} have a model or data only: expected both for every task.")
-    shared = {
-        name: [parameter for parameter in group if parameter.requires_grad]
+    shared = [
+        (name, parameter)
         for name, group in shared_parameters(models, parts).items()
-    }
-    groups = {name: group for name, group in shared.items() if group}
-    if not groups:
+        for parameter in group
+        if parameter.requires_grad
+    ]
+    if not shared:
         raise InputError(
             "all of the shared encoder is frozen, so it has no gradient: set requires_grad on its parameters."
         )
-    parameters = [parameter for group in groups.values() for parameter in group]
-    gradients, examples = [], []
+    gradients: list[list[Tensor]] = []  # [2T] a half of a task each
+    examples = []
     for task, model in models.items():
         with no_trace(model):
-            halves, count = _half_gradients(task, model, data[task], parameters, after_batch)
+            halves, count = _half_gradients(task, model, data[task], [each for _, each in shared], after_batch)
         if count < 2:
             raise InputError(f"task {task} has {count} examples: gradients of two halves need two or more.")
         for half in halves:
@@ -128,27 +115,15 @@ def gradient_cosines(
                 )
         gradients += halves
         examples.append(count)
-    grams, start = {}, 0
-    for name, group in groups.items():
-        # [2T,2T] the products of all half gradients with each other.
-        grams[name] = np.zeros((len(gradients), len(gradients)))
-        for index in range(start, start + len(group)):
-            flat = [gradient[index].flatten() for gradient in gradients]
-            for at in range(0, flat[0].numel(), AT_A_TIME):
-                some = torch.stack([each[at : at + AT_A_TIME] for each in flat]).cpu().double()
-                grams[name] += (some @ some.T).numpy()
-        start += len(group)
-    total, ceiling = _cosines(np.sum(list(grams.values()), axis=0))
-    by_group = {name: _cosines(gram) for name, gram in grams.items()}
-    return GradientCosines(
-        tasks=tuple(models),
-        parts=parts,
-        examples=tuple(examples),
-        total=total,
-        ceiling=ceiling,
-        groups={name: cosines for name, (cosines, _) in by_group.items()},
-        group_ceilings={name: ceilings for name, (_, ceilings) in by_group.items()},
-    )
+    # By group: [2T,2T] the products of all half gradients with each other.
+    grams = {name: np.zeros((len(gradients), len(gradients))) for name, _ in shared}
+    for index, (name, parameter) in enumerate(shared):
+        for at in range(0, parameter.numel(), AT_A_TIME):
+            some = torch.stack([half[index].flatten()[at : at + AT_A_TIME] for half in gradients]).cpu().double()
+            grams[name] += (some @ some.T).numpy()
+    whole = _cosines(np.sum(list(grams.values()), axis=0))
+    groups = {name: _cosines(gram) for name, gram in grams.items()}
+    return GradientCosines(tuple(models), parts, tuple(examples), whole["cosine"], whole["ceiling"], groups)
 
 
 def shared_parameters(models: Mapping[str, nn.Module], parts: str) -> Groups:
@@ -206,12 +181,11 @@ def _half_gradients(
     return halves, count
 
 
-def _cosines(gram: Values) -> tuple[Values, Values]:
-    """[T,T] between whole gradients, and [T] between the two halves of each."""
+def _cosines(gram: Values) -> dict[str, Values]:
+    """[T,T] between whole gradients, and the ceiling [T] between the two halves of each."""
     tasks = len(gram) // 2
-    blocks = gram.reshape(tasks, 2, tasks, 2)
-    between_halves = _unit(gram).reshape(tasks, 2, tasks, 2)
-    return _unit(blocks.sum((1, 3))), between_halves[np.arange(tasks), 0, np.arange(tasks), 1]
+    whole = gram.reshape(tasks, 2, tasks, 2).sum((1, 3))
+    return {"cosine": _unit(whole), "ceiling": np.diagonal(_unit(gram), 1)[::2]}
 
 
 def _unit(gram: Values) -> Values:
@@ -244,14 +218,7 @@ class ImportanceSimilarity:
 
     def as_dict(self) -> dict[str, Any]:
         """Plain data, ready for JSON."""
-        return {
-            "tasks": list(self.tasks),
-            "pearson": finite(self.pearson.tolist()),
-            "spearman": finite(self.spearman.tolist()),
-            "overlap": {str(share): finite(values.tolist()) for share, values in self.overlap.items()},
-            "chance": {str(share): value for share, value in self.chance.items()},
-            "per_layer": {str(share): finite(counts.tolist()) for share, counts in self.per_layer.items()},
-        }
+        return plain(self)
 
 
 def importance_similarity(scores: Mapping[str, ArrayLike], *, shares: Sequence[float] = SHARES) -> ImportanceSimilarity:

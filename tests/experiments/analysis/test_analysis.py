@@ -1,13 +1,13 @@
 """Analyses of runs: the numbers are those of the models, and damaged files are refused."""
 
-import ast
 import json
 import shutil
-from pathlib import Path
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
+import small_heads
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -17,13 +17,15 @@ from tiny_runs import assert_one_sentence
 import headwise as hw
 from headwise.data import Collator, encode
 from headwise.errors import InputError
-from headwise.experiments.analysis import analysis_files, example_views
+from headwise.experiments.analysis import example_views
 from headwise.experiments.analysis.analysis_files import (
     ExampleMaps,
     analysis_folder,
     from_bytes,
+    pack_examples,
     read_analysis,
     to_bytes,
+    unpack_examples,
 )
 from headwise.experiments.analysis.analyze import AnalysisSettings, analyze_tasks, spread
 from headwise.experiments.analysis.example_views import (
@@ -33,7 +35,6 @@ from headwise.experiments.analysis.example_views import (
     view_examples,
 )
 from headwise.experiments.apply import load_run, load_tasks
-from headwise.experiments.head_studies import head_files
 from headwise.experiments.outputs import read_outputs
 from headwise.experiments.splits import read_split
 from headwise.patterns import PMI, Pattern
@@ -54,6 +55,12 @@ class Messages(Silence):
 
     def log(self, message):
         self.messages.append(message)
+
+
+def analysed(run, *, progress=None, **settings):
+    """Analyse a run on one task anew, and read what was written."""
+    analyze_tasks(load_tasks(run), AnalysisSettings(**settings), progress=progress)
+    return read_analysis(run)
 
 
 @given(st.lists(st.floats(0, 1), min_size=1, max_size=20))
@@ -154,8 +161,7 @@ def test_a_file_of_examples_takes_the_place_of_the_split(two_runs, tmp_path):
     run = shutil.copytree(two_runs / "plain", tmp_path / "run")
     file = tmp_path / "own.tsv"
     file.write_text("sentence1\tsentence2\nthe cat\ta dog\n")
-    analyze_tasks(load_tasks(run), AnalysisSettings(file=file, limit=5))
-    analysis = read_analysis(run)
+    analysis = analysed(run, file=file, limit=5)
     assert [view.texts for view in analysis.examples] == [("the cat", "a dog")]
     assert analysis.examples[0].gold is None
     assert analysis.examples[0].title == "own.tsv 1"
@@ -171,8 +177,7 @@ def test_ssa_scores_come_along(supervised_run):
 
 def test_heads_are_compared_with_the_pattern_of_the_guide(ran):
     run = ran(guides={"match": {"pattern": "next", "special_tokens": False}}, training__epochs=1)
-    analyze_tasks(load_tasks(run), AnalysisSettings(limit=6, examples=6))
-    found = read_analysis(run)
+    found = analysed(run, limit=6, examples=6)
     assert found.content["pattern"] == {"name": "next", "options": {}}
     shares = []
     for view in found.examples:
@@ -194,9 +199,8 @@ def test_knowledge_is_computed_for_the_examples(ran, tmp_path, monkeypatch):
     pmi = {"name": "pmi", "window": 4}
     run = ran(guides={"match": {"pattern": pmi, "on": "map"}}, training__epochs=1)
     other = ran("other", training__epochs=1)
-    analyze_tasks(load_tasks(run), AnalysisSettings(limit=6, examples=3))
-    analyze_tasks(load_tasks(other), AnalysisSettings(limit=6, examples=3, pattern=PMI(window=4)))
-    found, same = read_analysis(run), read_analysis(other)
+    found = analysed(run, limit=6, examples=3)
+    same = analysed(other, limit=6, examples=3, pattern=PMI(window=4))
     assert found.content["pattern"] == same.content["pattern"]
     loaded = load_run(run)
     train = read_split(loaded.recipe, loaded.task, "train", loaded.data)
@@ -263,9 +267,9 @@ def test_a_pattern_without_targets_is_reported(two_runs, tmp_path):
             return as_rows(torch.zeros(*tokens.valid.shape, tokens.valid.shape[1]))
 
     run, log = shutil.copytree(two_runs / "plain", tmp_path / "run"), Messages()
-    analyze_tasks(load_tasks(run), AnalysisSettings(limit=4, examples=2, pattern=Nothing()), progress=log)
+    found = analysed(run, limit=4, examples=2, pattern=Nothing(), progress=log)
     assert log.messages == ["the pattern nothing wants nothing of any of the 4 examples"]
-    assert "match" not in read_analysis(run).content["statistics"]
+    assert "match" not in found.content["statistics"]
 
 
 def test_knowledge_that_cannot_be_computed_is_reported_and_left_out(ran, tmp_path, monkeypatch):
@@ -348,20 +352,23 @@ def test_missing_and_damaged_analyses_are_refused(two_runs, finished, tmp_path):
         read_analysis(run)
 
 
+def test_arrays_that_do_not_fit_the_example_are_refused():
+    whole = small_heads.view(0)
+    described, arrays = pack_examples([replace(whole, maps=whole.maps.largest(2))])
+    content = {"layers": 2, "heads": 4, "kept": described}
+    assert unpack_examples(content, arrays)[0].maps.values.shape == (2, 4, 4, 2)
+    for name, change, message in (
+        ("values", lambda each: each.astype(np.float32), "the maps of test 0 are float32, expected uint8"),
+        ("values", lambda each: each[:, :3], r"the values of test 0 are \[2, 3, 4, 2\], expected \[2, 4, 4, 2\]"),
+        ("mean", lambda each: each * np.nan, "the mean of test 0 are not finite"),
+        ("keys", lambda each: each + 4, "the keys of test 0 are not below 4, the number of its tokens"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            unpack_examples(content, arrays | {f"0/{name}": change(arrays[f"0/{name}"])})
+
+
 def test_a_pruned_model_is_refused_with_a_reason(two_runs):
     tasks = load_tasks(two_runs / "plain")
     hw.prune(tasks.first.model, {0: [1]})
     with pytest.raises(InputError, match=r"heads were pruned from .*\(layer 0: 1\): an analysis needs"):
         analyze_tasks(tasks, AnalysisSettings())
-
-
-@pytest.mark.parametrize("module", [analysis_files, head_files])
-def test_modules_that_read_analyses_import_no_torch(module):
-    """At their top; of heads, studies and analyses they import each other only."""
-    nodes = ast.parse(Path(module.__file__).read_text(encoding="utf-8")).body
-    names = [node.module for node in nodes if isinstance(node, ast.ImportFrom)]
-    names += [each.name for node in nodes if isinstance(node, ast.Import) for each in node.names]
-    assert not [
-        name for name in names if name.startswith(("torch", "transformers", "headwise.heads", "headwise.training"))
-    ]
-    assert {name for name in names if "head_studies" in name or "analysis" in name} <= {head_files.__name__}

@@ -156,6 +156,7 @@ def test_damaged_files_are_refused(curve, joint, tmp_path):
         lambda: arrays.write_bytes(b"12345678"),
         lambda: save_file({name: each[..., ::-1].copy() for name, each in load_file(arrays).items()}, arrays),
         lambda: content.write_text(content.read_text().replace('"masks"', '"musk"')),
+        lambda: content.write_text(content.read_text().replace('"counts": [4, 2]', '"counts": [4, 2, 1]')),
         lambda: content.write_text("[]"),
     ):
         write_curve(tmp_path, curve)

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from headwise.documents import plain
 from headwise.errors import InputError
 from headwise.experiments.head_studies.head_files import ANALYSIS, BROKEN, damaged, read_result
 from headwise.notebook import table_html
@@ -185,14 +186,7 @@ def read_analysis(run: Path, task: str | None = None) -> Analysis:
         raise InputError(f"{run} has no saved arrays of its heads{of_task}: analyze the run first.")
     content, arrays = result
     try:
-        analysis = Analysis(content, unpack_examples(content["kept"], arrays))
-        for view in analysis.examples:
-            if view.maps.heads != (analysis.layers, analysis.heads):
-                raise ValueError(
-                    f"the maps of {view.title} are of {' x '.join(map(str, view.maps.heads))} heads, expected "
-                    f"{analysis.layers} x {analysis.heads}"
-                )
-        return analysis
+        return Analysis(content, unpack_examples(content, arrays))
     except BROKEN as error:
         raise damaged(folder, ANALYSIS, error) from error
 
@@ -209,11 +203,10 @@ def pack_examples(examples: Sequence[ExampleView]) -> tuple[list[dict[str, Any]]
     described: list[dict[str, Any]] = []
     arrays: dict[str, NDArray[Any]] = {}
     for number, view in enumerate(examples):
-        fields = {name: getattr(view, name) for name in _DESCRIBED}
-        plain = {name: list(value) if isinstance(value, tuple) else value for name, value in fields.items()}
-        described.append({**plain, "wanted": None if view.wanted is None else view.wanted[0]})
+        pattern, cells = view.wanted or (None, None)
+        described.append(plain({**{name: getattr(view, name) for name in _DESCRIBED}, "wanted": pattern}))
         parts = {
-            "wanted": None if view.wanted is None else view.wanted[1],
+            "wanted": cells,
             "values": view.maps.values,
             "keys": view.maps.keys,
             "mean": view.mean_map,
@@ -223,34 +216,30 @@ def pack_examples(examples: Sequence[ExampleView]) -> tuple[list[dict[str, Any]]
     return described, arrays
 
 
-def unpack_examples(described: Sequence[Mapping[str, Any]], arrays: Mapping[str, NDArray[Any]]) -> list[ExampleView]:
-    """The examples that `pack_examples` packed; arrays that do not fit the tokens are a ValueError."""
+def unpack_examples(content: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> list[ExampleView]:
+    """The kept examples of an analysis; arrays that do not fit its heads or their tokens are a ValueError."""
     views = []
-    for number, each in enumerate(described):
+    for number, each in enumerate(content["kept"]):
         title, tokens = each["title"], len(each["tokens"])
-        parts = {
-            name: arrays[f"{number}/{name}"]
-            for name in ("values", "keys", "mean", "vectors", "wanted")
-            if f"{number}/{name}" in arrays
-        }
-        values, keys = parts["values"], parts.get("keys")
-        if values.ndim != 4 or values.shape[2] != tokens or values.dtype != np.uint8:
-            raise ValueError(f"the maps of {title} are {list(values.shape)}, and it has {tokens} tokens")
-        layers, heads = values.shape[:2]
-        shapes: dict[str, tuple[int, ...]] = {"mean": (tokens, tokens), "vectors": (layers * heads, tokens)}
-        shapes |= {"values": (layers, heads, tokens, tokens)} if keys is None else {"keys": values.shape}
+        values, keys = arrays[f"{number}/values"], arrays.get(f"{number}/keys")
+        if values.dtype != np.uint8:
+            raise ValueError(f"the maps of {title} are {values.dtype}, expected uint8")
+        maps = (content["layers"], content["heads"], tokens, tokens if keys is None else values.shape[-1])
+        shapes: dict[str, tuple[int, ...]] = {"values": maps, "mean": (tokens, tokens)}
+        shapes |= {"vectors": (maps[0] * maps[1], tokens)} | ({} if keys is None else {"keys": maps})
         shapes |= {} if each["wanted"] is None else {"wanted": (tokens, tokens)}
         for name, shape in shapes.items():
-            if parts[name].shape != shape:
-                raise ValueError(f"the {name} of {title} are {list(parts[name].shape)}, expected {list(shape)}")
-            if not np.isfinite(parts[name]).all():
+            part = arrays[f"{number}/{name}"]
+            if part.shape != shape:
+                raise ValueError(f"the {name} of {title} are {list(part.shape)}, expected {list(shape)}")
+            if not np.isfinite(part).all():
                 raise ValueError(f"the {name} of {title} are not finite")
         if keys is not None and keys.size and int(keys.max()) >= tokens:
             raise ValueError(f"the keys of {title} are not below {tokens}, the number of its tokens")
         fields: dict[str, Any] = {
             name: tuple(each[name]) if isinstance(each[name], list) else each[name] for name in _DESCRIBED
         }
-        wanted = None if each["wanted"] is None else (each["wanted"], parts["wanted"])
-        maps = ExampleMaps(values, keys)
-        views.append(ExampleView(**fields, maps=maps, mean_map=parts["mean"], vectors=parts["vectors"], wanted=wanted))
+        fields |= {"maps": ExampleMaps(values, keys), "mean_map": arrays[f"{number}/mean"]}
+        wanted = None if each["wanted"] is None else (each["wanted"], arrays[f"{number}/wanted"])
+        views.append(ExampleView(**fields, vectors=arrays[f"{number}/vectors"], wanted=wanted))
     return views

@@ -6,7 +6,7 @@ What is measured is plain data: the content of importance.json and of similarity
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from itertools import combinations
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,7 @@ import numpy
 from numpy.typing import NDArray
 
 from headwise.data import Collator, Encoded, encode
+from headwise.documents import plain
 from headwise.errors import InputError
 from headwise.experiments.apply import Loaded, RunTasks, Source
 from headwise.experiments.head_studies.head_files import DISSOCIATION, identity, read_result
@@ -127,19 +128,17 @@ def measure_importance(
     tasks: RunTasks, settings: ImportanceSettings, source: Source, *, progress: Listener
 ) -> dict[str, Any]:
     """The importance of every head to each task of a run; with several tasks, also how far they need the same heads."""
-    examples = labelled_examples(tasks.runs, settings.split, source)
-    importance = {
-        task: task_importance(task, tasks.runs[task], each, settings, progress) for task, each in examples.items()
-    }
-    content = {
-        "run": identity(tasks.folder),
-        "settings": asdict(settings),
-        "tasks": {task: each.as_dict() for task, each in importance.items()},
-    }
+    importance = _importance_by_task(tasks, labelled_examples(tasks.runs, settings.split, source), settings, progress)
+    content: dict[str, Any] = {"run": identity(tasks.folder), "settings": settings, "tasks": importance}
     if len(importance) > 1:
-        similarity = importance_similarity({task: each.scores for task, each in importance.items()})
-        content["similarity"] = similarity.as_dict()
-    return content
+        content["similarity"] = importance_similarity({task: each.scores for task, each in importance.items()})
+    return plain(content)
+
+
+def _importance_by_task(
+    tasks: RunTasks, examples: Mapping[str, Examples], settings: ImportanceSettings, progress: Listener
+) -> dict[str, HeadImportance]:
+    return {task: task_importance(task, tasks.runs[task], each, settings, progress) for task, each in examples.items()}
 
 
 def importance_rows(content: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
@@ -172,12 +171,8 @@ def measure_similarity(
     names = tuple(tasks.runs)
     several(names, "similarity")
     examples = labelled_examples(tasks.runs, settings.split, source)
-    importance = importance_similarity(
-        {
-            task: task_importance(task, tasks.runs[task], each, settings, progress).scores
-            for task, each in examples.items()
-        }
-    )
+    scores = {task: each.scores for task, each in _importance_by_task(tasks, examples, settings, progress).items()}
+    importance = importance_similarity(scores)
 
     def batches(task: str) -> Iterator[dict[str, Any]]:
         data = examples[task]
@@ -200,22 +195,16 @@ def measure_similarity(
     pairs = [
         {
             "tasks": [names[index] for index in at],
-            "spearman": float(importance.spearman[at]),
-            "pearson": float(importance.pearson[at]),
-            f"overlap_{SHOWN}": None if overlap is None else float(overlap[at]),
-            "gradient_cosine": float(gradients.total[at]),
+            "spearman": importance.spearman[at],
+            "pearson": importance.pearson[at],
+            f"overlap_{SHOWN}": None if overlap is None else overlap[at],
+            "gradient_cosine": gradients.total[at],
             "d_score": d_scores.get((names[at[0]], names[at[1]])),
         }
         for at in combinations(range(len(names)), 2)
     ]
-    return {
-        "run": identity(tasks.folder),
-        "settings": asdict(settings),
-        "tasks": list(names),
-        "pairs": pairs,
-        "importance": importance.as_dict(),
-        "gradients": gradients.as_dict(),
-    }
+    content = {"run": identity(tasks.folder), "settings": settings, "tasks": names, "pairs": pairs}
+    return plain({**content, "importance": importance, "gradients": gradients})
 
 
 def _pair_scores(content: Mapping[str, Any], tasks: tuple[str, ...]) -> dict[tuple[str, str], float | None]:

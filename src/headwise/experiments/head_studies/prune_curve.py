@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from pydantic import TypeAdapter
 
 from headwise.attention import encoder_of, family_of
-from headwise.documents import finite
+from headwise.documents import plain
 from headwise.errors import InputError, choices
 from headwise.experiments.apply import RunTasks, Source
 from headwise.experiments.head_studies.curve_masks import (
@@ -39,6 +39,8 @@ from headwise.training import Listener, predictions_of
 from headwise.training.predict import predict_under_masks
 
 Values = NDArray[numpy.float64]
+# What the file says of a mask beside its heads.
+DESCRIBED = ("order", "step", "pruned_for", "repeat")
 
 # -- the curve ---------------------------------------------------------------------------------------------------------
 
@@ -122,34 +124,30 @@ class PruneCurve:
     def as_dict(self) -> dict[str, Any]:
         """Plain data, ready for JSON; null in the rows of tasks whose heads were not pruned."""
         settings = self.settings
-        return {
-            "run": dict(self.run),
-            "tasks": list(self.tasks),
-            "metrics": self.metrics,
-            "split": settings.split,
-            "examples": {task: len(labels) for task, labels in self.labels.items()},
-            "percents": list(settings.percent) or None,
-            "counts": list(self.counts),
-            "shape": list(self.shape),
-            "pruned_for": list(self.pruned_for),
-            "settings": asdict(settings),
-            "base": finite(self.base.tolist()),
-            "matrix": {order: finite(self.matrix(order).tolist()) for order in settings.orders},
-            "random": finite(self.random.tolist()),
-            "layer_matched": finite(self.layer_matched.tolist()),
-            "masks": [
-                {
-                    "order": each.order,
-                    "step": each.step,
-                    "pruned_for": each.pruned_for,
-                    "repeat": each.repeat,
-                    "heads": numpy.argwhere(each.mask).tolist(),
-                    "values": values.tolist(),
-                }
-                for each, values in zip(self.masks, self.values, strict=True)
-            ],
-            "importance": {task: each.as_dict() for task, each in self.importance.items()},
-        }
+        return plain(
+            {
+                "run": self.run,
+                "tasks": self.tasks,
+                "metrics": self.metrics,
+                "split": settings.split,
+                "examples": {task: len(labels) for task, labels in self.labels.items()},
+                "percents": settings.percent or None,
+                "counts": self.counts,
+                "shape": self.shape,
+                "pruned_for": self.pruned_for,
+                "settings": settings,
+                "base": self.base,
+                "matrix": {order: self.matrix(order) for order in settings.orders},
+                "random": self.random,
+                "layer_matched": self.layer_matched,
+                "masks": [
+                    {name: getattr(each, name) for name in DESCRIBED}
+                    | {"heads": numpy.argwhere(each.mask), "values": values}
+                    for each, values in zip(self.masks, self.values, strict=True)
+                ],
+                "importance": self.importance,
+            }
+        )
 
     @classmethod
     def from_files(cls, content: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> PruneCurve:
@@ -160,7 +158,7 @@ class PruneCurve:
             mask = numpy.zeros(shape, dtype=bool)
             for head in each["heads"]:
                 mask[tuple(head)] = True
-            masks.append(Pruned(each["order"], each["step"], each["pruned_for"], each["repeat"], mask))
+            masks.append(Pruned(**{name: each[name] for name in DESCRIBED}, mask=mask))
         curve = cls(
             run=content["run"],
             metrics=dict(content["metrics"]),
