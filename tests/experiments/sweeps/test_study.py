@@ -1,94 +1,97 @@
 """Processes that tune together: every trial once, and trials of processes that die are queued again."""
 
 import sqlite3
+import time
 from collections import Counter
 
 import optuna
 import pytest
 from filelock import FileLock
-from small_sweeps import finished_counts, results
-from small_tunes import RATES, SHORT, Lines, trials_of
+from small_sweeps import finished_counts, results, wait_until
+from small_tunes import QUICK, RATES, SHORT, Lines, trials_of
 
+from headwise.experiments.sweeps.search_space import Search, plan_space
 from headwise.experiments.sweeps.study import (
     GRACE,
     RETRIES,
     WORKER,
     Storage,
+    Study,
     died_too_often,
     identity,
     latest,
     queue_again,
-    queue_dead_trials,
     sqlite_url,
 )
 
 
 @pytest.fixture
-def study(tmp_path):
-    """An empty study, in a file and with a folder for locks, as `headwise tune` makes it."""
+def study(write_recipe, tmp_path):
+    """An empty study of a process, in a file and with a folder for locks, as `headwise tune` makes it."""
     (tmp_path / "locks").mkdir()
+    space = plan_space(write_recipe(**QUICK), vary=[RATES])
     storage = Storage(sqlite_url(tmp_path / "study.db"), tmp_path)
-    yield optuna.create_study(study_name="quick", storage=storage.backend, direction="maximize")
+    yield Study(storage, "quick", space, Search.of(space, None, None), tmp_path / "locks")
     storage.close()
 
 
 def drawn(study, worker):
     """A running trial."""
     with pytest.warns(UserWarning, match="Heartbeat"):  # it is meant for another way to draw
-        trial = study.ask()
+        trial = study.optuna.ask()
     trial.suggest_float("x", 0, 1)
     trial.set_user_attr(WORKER, worker)
     return trial
 
 
 def states(study):
-    return [trial.state.name for trial in study.get_trials()]
+    return [trial.state.name for trial in study.trials]
 
 
 def test_processes_that_died_are_known_by_their_locks(study, tmp_path):
     locks = tmp_path / "locks"
     (locks / "tune-dead.lock").touch()
-    for name in ("alive", "dead", "elsewhere", "me"):
+    for name in ("alive", "dead", "elsewhere", study.worker):
         drawn(study, name)
     with FileLock(locks / "tune-alive.lock"):
-        queue_dead_trials(study, locks, "me")
+        study.queue_dead()
     assert states(study) == ["RUNNING", "FAIL", "RUNNING", "RUNNING", "WAITING"]
-    again = study.get_trials()[4]
-    assert again.params == study.get_trials()[1].params
+    again = study.trials[4]
+    assert again.params == study.trials[1].params
     assert identity(again) == "trial 1"
-    queue_dead_trials(study, locks, "me")  # nobody holds the first lock any more
+    study.queue_dead()  # nobody holds the first lock any more
     assert states(study) == ["FAIL", "FAIL", "RUNNING", "RUNNING", "WAITING", "WAITING"]
-    assert [trial.number for trial in latest(study.get_trials())] == [2, 3, 4, 5]
+    assert [trial.number for trial in latest(study.trials)] == [2, 3, 4, 5]
 
 
-def test_a_heartbeat_survives_a_database_that_is_away_for_a_moment(study, tmp_path):
-    trial = drawn(study, "me")
-    with sqlite3.connect(tmp_path / "study.db") as database:
-        database.execute("ALTER TABLE trial_heartbeats RENAME TO away")
-    study._storage.record_heartbeat(trial._trial_id)
+def test_a_heartbeat_survives_a_database_that_is_away_for_a_moment(study, tmp_path, monkeypatch):
+    monkeypatch.setattr("headwise.experiments.sweeps.study.HEARTBEAT", 0.01)
+    trial, database = drawn(study, study.worker), sqlite3.connect(tmp_path / "study.db")
     with database:
-        database.execute("ALTER TABLE away RENAME TO trial_heartbeats")
-    study._storage.record_heartbeat(trial._trial_id)
-    assert len(database.execute("SELECT * FROM trial_heartbeats").fetchall()) == 1
+        database.execute("ALTER TABLE trial_heartbeats RENAME TO away")
+    with study.heartbeat(trial):
+        time.sleep(0.3)
+        with database:
+            database.execute("ALTER TABLE away RENAME TO trial_heartbeats")
+        wait_until(lambda: len(database.execute("SELECT * FROM trial_heartbeats").fetchall()) == 1)
     database.close()
 
 
 def test_a_trial_whose_processes_keep_dying_is_given_up_and_one_that_is_stopped_is_not(study, tmp_path):
     (tmp_path / "locks" / "tune-dead.lock").touch()
     for death in range(RETRIES + 1):
-        assert died_too_often(study.get_trials()) == []
+        assert died_too_often(study.trials) == []
         drawn(study, "dead")
-        queue_dead_trials(study, tmp_path / "locks", "me")
+        study.queue_dead()
         assert states(study).count("WAITING") == (death < RETRIES)
-    assert [trial.number for trial in died_too_often(study.get_trials())] == [RETRIES]
+    assert [trial.number for trial in died_too_often(study.trials)] == [RETRIES]
     for _ in range(RETRIES + 2):
-        trial = drawn(study, "me")
+        trial = drawn(study, study.worker)
         trial.report(0.5, trial.number)
-        study.tell(trial, state=optuna.trial.TrialState.FAIL)
-        queue_again(study, study.get_trials()[trial.number], died=False)
+        study.put_back(trial)
     assert states(study)[-1] == "WAITING"
-    assert len(died_too_often(study.get_trials())) == 1
-    assert len(study.get_trials()[-1].intermediate_values) == RETRIES + 2  # what was reported goes along
+    assert len(died_too_often(study.trials)) == 1
+    assert len(study.trials[-1].intermediate_values) == RETRIES + 2  # what was reported goes along
 
 
 def test_a_trial_of_another_machine_that_died_is_queued_again(tuned, tmp_path):
@@ -148,7 +151,9 @@ def test_trials_of_other_processes_are_waited_for(tuned, tmp_path, monkeypatch):
     tuned(RATES, trials=1, **SHORT)
     storage = Storage(sqlite_url(tmp_path / "out" / "study.db"), tmp_path)
     study = optuna.load_study(study_name="quick", storage=storage.backend)
-    other = drawn(study, "elsewhere")
+    with pytest.warns(UserWarning, match="Heartbeat"):
+        other = study.ask()
+    other.set_user_attr(WORKER, "elsewhere")
     looked = []
 
     def finish_at_the_third_look(seconds):
