@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import isnan
 from pathlib import Path
 from statistics import fmean
@@ -42,7 +42,6 @@ from headwise.training import distributed as processes
 from headwise.training.callbacks import AbandonRun, Watch
 
 BEST, TRIALS, DATABASE = "best.yaml", "trials.csv", "study.db"
-ENGINE = "tune"
 # No trial is pruned in the first of so many parts of a training.
 SPARED = 3
 # Seconds between two looks at the trials and runs of other processes.
@@ -158,7 +157,7 @@ def tune(
         study = Study(opened, name, space, search, settings.output / "locks")
         folder.open()
         tidy_finished(folder)
-        interrupted = Tuner(study, space, settings, progress, prune=search.prune).run()
+        interrupted = Tuner(study, space, replace(settings, engine="tune"), progress, prune=search.prune).run()
         rows = _rows(study, space)
         primary = next((trial.user_attrs["primary"] for trial in study.trials if "primary" in trial.user_attrs), None)
     except storage_errors() as error:
@@ -296,7 +295,7 @@ class Tuner:
                 recipe = space.recipe_with(point | {"seed": seed})
             except HeadwiseError as error:
                 raise TrialFailed(str(error)) from error
-            job = self._settings.job(recipe, f"{name} ({describe(point)})", engine=ENGINE)
+            job = self._settings.job(recipe, f"{name} ({describe(point)})")
             results = self._run(job, _Named(self._progress, name), watch)
             primary, best = results["primary"], float("-inf")
             for each in results["evaluations"]:  # also of a run that another process has trained
