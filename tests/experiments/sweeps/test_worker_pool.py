@@ -75,7 +75,7 @@ def test_after_kills_and_stops_every_run_is_finished_once_with_the_same_results(
 class Scripted:
     """Workers that do what a list says: of each run, the results or the deaths of its processes."""
 
-    name, threads = "scripted", 1
+    name, threads, patience = "scripted", 1, 60
 
     def __init__(self, **results):
         self.results, self.running, self.stopped = results, [], []
@@ -113,6 +113,7 @@ A, B, BUSY = JobResult("a", "finished"), JobResult("b", "finished"), JobResult("
         ({"a": [BUSY, A], "b": [B]}, 0, [("b", "finished"), ("a", "finished")]),
         # After a request to stop nothing more is started.
         ({"a": [BUSY], "b": [B]}, 1, []),
+        ({"a": [DIED], "b": [B]}, 2, []),
     ],
 )
 def test_a_run_is_started_again_when_its_process_dies_or_another_trains_it(tmp_path, results, stops, states):
@@ -121,7 +122,7 @@ def test_a_run_is_started_again_when_its_process_dies_or_another_trains_it(tmp_p
     jobs = [Job(key, key, {"seed": 1}, JobSettings(tmp_path)) for key in results]
     run_jobs(jobs, workers, over=over.append, stops=lambda: stops)
     assert [(each.key, each.state) for each in over] == states
-    assert workers.stopped == [False] * stops
+    assert workers.stopped == [False, True][:stops]
     for failed in (each for each in over if each.state == "failed"):
         assert f"died {RETRIES + 1} times, last: {DIED}" in failed.message
         assert json.loads((tmp_path / "runs" / "a.error.json").read_text())["results"]["status"] == "failed"

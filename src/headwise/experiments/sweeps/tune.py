@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from math import isnan
 from pathlib import Path
 from statistics import fmean
@@ -67,10 +67,6 @@ class TrialRow:
     """By step, the value that the trial would have had if it had ended there."""
     error: str | None
 
-    def as_data(self) -> dict[str, Any]:
-        """Plain data, ready for JSON."""
-        return {**self.__dict__, "runs": list(self.runs)}
-
 
 @dataclass(frozen=True)
 class TuneResult:
@@ -110,8 +106,8 @@ class TuneResult:
             "split": "validation",
             "wanted": self.wanted,
             **{state: self.count(state) for state in STATES.values()},
-            "best": None if self.best is None else self.best.as_data() | {"recipe": str(self.output / BEST)},
-            "trials": [row.as_data() for row in self.rows],
+            "best": None if self.best is None else asdict(self.best) | {"recipe": str(self.output / BEST)},
+            "trials": [asdict(row) for row in self.rows],
         }
 
 
