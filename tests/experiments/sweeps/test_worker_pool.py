@@ -5,6 +5,7 @@ import os
 import signal
 import sys
 import time
+from pathlib import Path
 
 import pytest
 from small_sweeps import (
@@ -18,11 +19,15 @@ from small_sweeps import (
     wait_until,
     write_sweep,
 )
+from small_tunes import Lines
 from tiny_runs import small
 
 from headwise.errors import InputError
 from headwise.experiments import check_recipe
 from headwise.experiments.sweeps.jobs import Job, JobResult, JobSettings
+from headwise.experiments.sweeps.result_folder import ResultFolder
+from headwise.experiments.sweeps.sweep import run_sweep
+from headwise.experiments.sweeps.sweep_file import plan_sweep
 from headwise.experiments.sweeps.worker_pool import RETRIES, LocalWorkers, run_jobs
 
 if sys.platform != "linux":
@@ -126,3 +131,26 @@ def test_a_run_is_started_again_when_its_process_dies_or_another_trains_it(tmp_p
     for failed in (each for each in over if each.state == "failed"):
         assert f"died {RETRIES + 1} times, last: {DIED}" in failed.message
         assert json.loads((tmp_path / "runs" / "a.error.json").read_text())["results"]["status"] == "failed"
+
+
+def test_a_sweep_says_how_its_runs_ended(tmp_path, encoder, pairs):
+    plan, out = plan_sweep(write_sweep(tmp_path / "s.yaml", encoder)), tmp_path / "out"
+    there, good, bad, last = (run.key for run in plan.unique)
+    ResultFolder(out).open()
+    ResultFolder(out).save(there, {})
+    done = JobResult(good, "finished", "test accuracy 0.5")
+    workers, progress = Scripted(**{good: [done], bad: [DIED] * (RETRIES + 1), last: []}), Lines()
+    settings = JobSettings(out, Path(pairs))
+    result = run_sweep(plan, settings, workers, progress, stops=lambda: len(progress.lines) // 2)
+    error = f"the process of this run died {RETRIES + 1} times, last: {DIED}."
+    assert result.states == {there: "present", good: "finished", bad: "failed", last: "interrupted"}
+    assert progress.lines == [
+        "system plain, seed 2: finished, test accuracy 0.5",
+        f"system ag, seed 1: failed: {error}",
+    ]
+    content = result.as_data()
+    assert (content["points"], content["runs"]) == (4, 4)
+    assert [content[state] for state in ("finished", "present", "failed", "interrupted")] == [1, 1, 1, 1]
+    assert content["errors"] == [{"key": bad, "run": "system ag, seed 1", "error": error}]
+    assert result.interrupted
+    assert (out / "sweeps" / "tiny.json").is_file()

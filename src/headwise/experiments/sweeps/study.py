@@ -231,9 +231,8 @@ class Study:
         # Another seed for each trial, so that a second call does not repeat the numbers of the first.
         seed = random.Random(f"{self._space.recipe.seed} {len(self.trials)}").randrange(2**32)
         samplers = optuna().samplers
-        self.optuna.sampler = (samplers.TPESampler if self._search.sampler == TPE else samplers.RandomSampler)(
-            seed=seed
-        )
+        sampler = samplers.TPESampler if self._search.sampler == TPE else samplers.RandomSampler
+        self.optuna.sampler = sampler(seed=seed)
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", "Heartbeat of storage")  # it does not know of ours
             trial = self.optuna.ask()
