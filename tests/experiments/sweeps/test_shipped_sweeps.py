@@ -1,11 +1,11 @@
 """The sweeps of the package: all runs valid, missing files named, and some small twins trained for two steps."""
 
 import random
-from pathlib import Path
 
 import pytest
+from small_collection import write_collection
 from small_sweeps import results
-from tiny_runs import SIGNS, WORDS, sentence, write_table
+from tiny_runs import SIGNS, sentence, write_table
 
 from headwise.experiments.sweeps.jobs import JobSettings, run_job
 from headwise.experiments.sweeps.sweep_file import plan_sweep, scales_of, shipped_sweeps
@@ -53,7 +53,7 @@ def test_settings_of_the_paper():
 
 @pytest.fixture(scope="module")
 def files(tmp_path_factory):
-    """Small files in the layouts of SICK, SST-2 and SciFact."""
+    """Small files in the layouts of SICK and SST-2, and SciFact as a small collection."""
     root, chance = tmp_path_factory.mktemp("files"), random.Random(5)
     signs = list(SIGNS.values())
 
@@ -67,22 +67,9 @@ def files(tmp_path_factory):
     for name, count in (("train.tsv", 200), ("dev.tsv", 30)):
         rows = [[sentence(chance, signs[row % 2]), str(row % 2)] for row in range(count)]
         write_table(root / "SST-2" / name, [["sentence", "label"], *rows])
-    write_scifact(root / "scifact", chance)
+    judgements = write_collection(root / "scifact") / "qrels"
+    (judgements / "test.tsv").rename(judgements / "validation.tsv")
     return root
-
-
-def write_scifact(folder: Path, chance: random.Random) -> None:
-    folder.mkdir()
-    papers, number = ["doc_id,title,abstract,structured\n"], 0
-    for name, count in (("train", 30), ("validation", 6)):
-        lines = ["id,claim,evidence_doc_id,evidence_label,evidence_sentences,cited_doc_ids\n"]
-        for _ in range(count):
-            number += 1
-            words = [f"{chance.choice(WORDS)}{chance.randrange(10**6)}" for _ in range(4)]
-            lines.append(f"{number},{' '.join(words)},{10 * number},SUPPORT,[0],[{10 * number}]\n")
-            papers += [f"{10 * number + rival},{words[0]},['{words[1]} surely'],False\n" for rival in range(8)]
-        (folder / f"claims_{name}.csv").write_text("".join(lines))
-    (folder / "corpus_train.csv").write_text("".join(papers))
 
 
 # A tiny encoder, two steps, few examples; the encoder has two layers.
