@@ -39,6 +39,7 @@ def test_the_default_is_the_papers_grid_for_every_guide_in_an_order_of_the_seed(
     recipe = space.recipe_with(space.values({"guides.mdg.weight": 0.1, "guides.pdg.weight": 0.0001}))
     assert {name: options["weight"] for name, options in recipe.guides.items()} == {"mdg": 0.1, "pdg": 0.0001}
     assert recipe.training.num_train_epochs == 5
+    assert [axis.key for axis in plan(guides=["first"]).axes] == ["guides.first.weight"]
     assert plan(seed=7).seeds == (7,)
     assert plan(seeds=[3, 4]).seeds == (3, 4)
 
