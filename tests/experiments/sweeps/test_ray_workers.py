@@ -49,36 +49,19 @@ def test_a_node_dies_and_every_run_is_still_trained_once(tmp_path, encoder, pair
     assert differences(out, undisturbed) == []  # the same results as without Ray
 
 
-@pytest.fixture
-def deaf():
-    """A port where something listens that is no Ray cluster."""
-    with socket.socket() as listening:
-        listening.bind(("127.0.0.1", 0))
-        listening.listen()
-        yield f"127.0.0.1:{listening.getsockname()[1]}"
-
-
-@pytest.fixture
-def closed():
-    """A port where nobody listens."""
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        yield f"127.0.0.1:{taken.getsockname()[1]}"
-
-
-def test_an_unreachable_address_is_refused_in_seconds(headwise, tmp_path, encoder, pairs, closed):
-    words = ("sweep", write_sweep(tmp_path / "s.yaml", encoder), "--data", pairs, "--output", tmp_path / "out")
-    begin = time.monotonic()
-    result = headwise(*words, "--engine", "ray", "--address", f"ray://{closed}")
-    assert time.monotonic() - begin < 30
-    assert_one_sentence(result, f"address ray://{closed}: no Ray cluster can be reached there", "refused")
-    result = headwise(*words, "--engine", "ray", "--address", "host:port")
-    assert_one_sentence(result, "address host:port: expected HOST:PORT")
-    assert not (tmp_path / "out").exists()
-
-
-def test_an_address_that_is_no_cluster_is_refused_in_seconds(headwise, tmp_path, encoder, pairs, deaf, monkeypatch):
+def test_an_address_without_a_cluster_is_refused_in_seconds(headwise, tmp_path, encoder, pairs, monkeypatch):
     monkeypatch.setattr("headwise.experiments.sweeps.ray_workers.ANSWER", 1.0)
     words = ("sweep", write_sweep(tmp_path / "s.yaml", encoder), "--data", pairs, "--output", tmp_path / "out")
-    result = headwise(*words, "--engine", "ray", "--address", deaf)
-    assert_one_sentence(result, f"address {deaf}: no Ray cluster can be reached there", "does not answer as Ray")
+    with socket.socket() as closed, socket.create_server(("127.0.0.1", 0)) as deaf:
+        closed.bind(("127.0.0.1", 0))
+        nobody, other = (f"127.0.0.1:{each.getsockname()[1]}" for each in (closed, deaf))
+        for address, parts in {
+            f"ray://{nobody}": ["no Ray cluster can be reached there", "refused"],
+            other: ["no Ray cluster can be reached there", "does not answer as Ray"],
+            "host:port": ["expected HOST:PORT"],
+        }.items():
+            begin = time.monotonic()
+            result = headwise(*words, "--engine", "ray", "--address", address)
+            assert time.monotonic() - begin < 30
+            assert_one_sentence(result, f"address {address}: ", *parts)
+    assert not (tmp_path / "out").exists()

@@ -20,21 +20,22 @@ def folder(tmp_path):
 
 
 def test_a_folder_is_marked_and_others_are_refused(folder, tmp_path):
-    assert json.loads((folder.path / MARK).read_text()) == {"format": FORMAT, "headwise": __version__}
+    mark = folder.path / MARK
+    assert json.loads(mark.read_text()) == {"format": FORMAT, "headwise": __version__}
     folder.open()
-    (folder.path / MARK).write_text(json.dumps({"format": FORMAT, "headwise": "0.0.9"}))
-    with pytest.raises(InputError, match="results of headwise 0.0.9.*are not mixed"):
-        folder.open()
     (tmp_path / "file").write_text("")
-    with pytest.raises(InputError, match="is a file"):
-        ResultFolder(tmp_path / "file").check()
-    with pytest.raises(InputError, match="holds other files"):
-        ResultFolder(tmp_path).check()
     (tmp_path / "new").mkdir()
     ResultFolder(tmp_path / "new").check()
-    (tmp_path / "out" / MARK).write_text("{")
-    with pytest.raises(InputError, match="damaged"):
-        ResultFolder(tmp_path / "out").check()
+    other = json.dumps({"format": FORMAT, "headwise": "0.0.9"})
+    for path, content, reason in (
+        (folder.path, other, "results of headwise 0.0.9.*are not mixed"),
+        (folder.path, "{", "damaged"),
+        (tmp_path / "file", "{", "is a file"),
+        (tmp_path, "{", "holds other files"),
+    ):
+        mark.write_text(content)
+        with pytest.raises(InputError, match=reason):
+            ResultFolder(path).open()
 
 
 def test_a_run_is_kept_once(folder):

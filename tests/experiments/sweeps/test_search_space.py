@@ -11,6 +11,8 @@ import pytest
 from headwise.errors import InputError
 from headwise.experiments.sweeps.search_space import PAPER, Search, parse_axis, plan_space
 
+ENDLESS = "training.learning_rate={low: 1e-5, high: 1e-2, log: true}"
+
 
 def drawn(axis, count=60):
     """Values that Optuna draws at random."""
@@ -38,6 +40,8 @@ def test_the_default_is_the_papers_grid_for_every_guide_in_an_order_of_the_seed(
     assert {name: options["weight"] for name, options in recipe.guides.items()} == {"mdg": 0.1, "pdg": 0.0001}
     assert recipe.training.num_train_epochs == 5
     assert [axis.key for axis in plan(guides=["first"]).axes] == ["guides.first.weight"]
+    assert plan(seed=7).seeds == (7,)
+    assert plan(seeds=[3, 4]).seeds == (3, 4)
 
 
 def test_lists_and_mappings_are_values_too(plan):
@@ -50,8 +54,8 @@ def test_lists_and_mappings_are_values_too(plan):
         assert list(recipe.training.freeze) == space.values(point)["training.freeze"]
 
 
-def test_a_range(plan):
-    space = plan("training.learning_rate={low: 1e-5, high: 1e-2, log: true}")
+def test_a_range_without_a_step(plan):
+    space = plan(ENDLESS)
     assert space.size is None
     values = drawn(space.axes[0], 200)
     assert all(1e-5 <= value <= 1e-2 for value in values)
@@ -63,11 +67,7 @@ def test_a_range(plan):
 
 @pytest.mark.parametrize(
     ("low", "high", "step", "expected"),
-    [
-        (0.1, 0.5, 0.1, [0.1, 0.2, 0.3, 0.4, 0.5]),
-        (0.0, 0.5, 0.2, [0.0, 0.2, 0.4]),
-        (2, 9, 3, [2, 5, 8]),
-    ],
+    [(0.1, 0.5, 0.1, [0.1, 0.2, 0.3, 0.4, 0.5]), (0.0, 0.5, 0.2, [0.0, 0.2, 0.4]), (2, 9, 3, [2, 5, 8])],
 )
 def test_steps_can_be_counted(low, high, step, expected):
     axis = parse_axis("x", {"low": low, "high": high, "step": step})
@@ -79,16 +79,16 @@ def test_steps_can_be_counted(low, high, step, expected):
 @pytest.mark.parametrize(
     ("vary", "parts"),
     [
-        ("training.per_device_train_batch_size", ["vary='training.per_device_train_batch_size'", "KEY=VALUES"]),
-        (
-            "training.per_device_train_batch_size=8",
-            ["vary=training.per_device_train_batch_size is 8", "list of values"],
-        ),
-        ("training.per_device_train_batch_size=[8, 8]", ["has 8 twice"]),
-        ("training.per_device_train_batch_size=[8, 0]", ["value 0", "training.per_device_train_batch_size"]),
+        ("data.max_length", ["vary='data.max_length'", "KEY=VALUES"]),
+        ("data.max_length=8", ["vary=data.max_length is 8", "list of values"]),
+        ("data.max_length=[]", ["is empty"]),
+        (f"data.max_length={list(range(1001))}", ["has 1001 values", "at most 1000"]),
+        ("data.max_length=[8, 8]", ["has 8 twice"]),
+        ("data.max_length=[8, 0]", ["value 0", "data.max_length"]),
         ("training.learning_rate={low: 1e-3}", ["high is null", "number"]),
         ("training.learning_rate={low: 2, high: 1}", ["low is 2", "low below high"]),
         ("training.learning_rate={low: 0, high: 1, log: true}", ["low above 0"]),
+        ("training.learning_rate={low: 1, high: 2, log: 1}", ["log is 1", "true or false"]),
         ("training.learning_rate={low: 1, high: 2, step: 3}", ["step is 3"]),
         ("training.learning_rate={low: 1, high: 2, lgo: true}", ["'lgo'", "log"]),
         ("seed=[1, 2]", ["seeds="]),
@@ -103,38 +103,30 @@ def test_mistakes_are_refused_in_one_sentence(plan, vary, parts):
     assert "\n" not in str(error.value)
 
 
-def test_without_guides_the_user_must_say_what_to_try(plan, write_joint):
-    with pytest.raises(InputError, match="has no guides.*vary="):
-        plan(guides={})
-    with pytest.raises(InputError, match="has no guides.*vary="):
-        plan_space(write_joint())
+def test_what_does_not_go_together_is_refused(plan, write_joint):
     assert plan_space(write_joint(), vary=["sampling=[proportional, annealed]"]).size == 2
-
-
-def test_seeds_are_those_given_or_that_of_the_recipe(plan):
-    assert plan(seed=7).seeds == (7,)
-    assert plan(seeds=[3, 4]).seeds == (3, 4)
-    for seeds, reason in (([3, 3], "twice"), ([2**32], "seed")):
+    for call, reason in (
+        (lambda: plan(guides={}), "has no guides.*vary="),
+        (lambda: plan_space(write_joint()), "has no guides.*vary="),
+        (lambda: plan(seeds=[3, 3]), "twice"),
+        (lambda: plan(seeds=[2**32]), "seed"),
+        (lambda: plan("data.max_length=[8]", "data=[{max_length: 8}]"), "stands twice"),
+        (lambda: Search.of(plan(ENDLESS), "grid", None), r"training\.learning_rate is a range without a step"),
+        (lambda: Search.of(plan(), "tep", None), "did you mean 'tpe'"),
+        (lambda: Search.of(plan("share_every={low: 1, high: 1000000, step: 1}"), None, None), "1000000 combinations"),
+    ):
         with pytest.raises(InputError, match=reason):
-            plan(seeds=seeds)
-    with pytest.raises(InputError, match="stands twice"):
-        plan("training.per_device_train_batch_size=[8]", "training=[{epochs: 1}]")
+            call()
 
 
 def test_samplers_and_numbers_of_trials(plan):
-    finite, endless = plan(), plan("training.learning_rate={low: 0.001, high: 0.1}")
+    finite, endless = plan(), plan(ENDLESS)
     assert Search.of(finite, None, None) == Search("grid", 16)
     assert Search.of(finite, None, 5) == Search("grid", 5)
     assert Search.of(finite, None, 500) == Search("grid", 16)
     assert Search.of(finite, "tpe", None) == Search("tpe", 20)
     assert Search.of(endless, None, None) == Search("tpe", 20)
     assert Search.of(endless, "random", 3, prune=False) == Search("random", 3, prune=False)
-    with pytest.raises(InputError, match=r"training\.learning_rate is a range without a step"):
-        Search.of(endless, "grid", None)
-    with pytest.raises(InputError, match="did you mean 'tpe'"):
-        Search.of(finite, "tep", None)
-    with pytest.raises(InputError, match="1000000 combinations"):
-        Search.of(plan("share_every={low: 1, high: 1000000, step: 1}"), None, None)
 
 
 def test_what_the_page_shows_can_be_planned():

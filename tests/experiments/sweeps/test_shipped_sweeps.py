@@ -1,11 +1,11 @@
 """The sweeps of the package: all runs valid, missing files named, and some small twins trained for two steps."""
 
 import random
-from pathlib import Path
 
 import pytest
+from small_collection import write_collection
 from small_sweeps import results
-from tiny_runs import SIGNS, WORDS, assert_one_sentence, sentence, write_table
+from tiny_runs import SIGNS, sentence, write_table
 
 from headwise.experiments.sweeps.jobs import JobSettings, run_job
 from headwise.experiments.sweeps.sweep_file import plan_sweep, scales_of, shipped_sweeps
@@ -41,11 +41,8 @@ def test_every_run_is_valid_and_says_where_it_comes_from():
 def test_settings_of_the_paper():
     runs = plan_sweep("table1").runs
     assert {run.recipe.model for run in runs} == ENCODERS
-    assert {(run.point["set"], run.recipe.training.num_train_epochs) for run in runs} == {
-        ("multinli", 5),
-        ("mednli", 20),
-        ("cross-genre", 5),
-    }
+    epochs = {run.point["set"]: run.recipe.training.num_train_epochs for run in runs}
+    assert epochs == {"multinli": 5, "mednli": 20, "cross-genre": 5}
     assert {run.recipe.training.learning_rate for run in runs} == {1e-5}
     assert {run.recipe.data.max_length for run in runs} == {256}
     batches = {(run.recipe.model, run.recipe.training.per_device_train_batch_size) for run in runs}
@@ -54,18 +51,9 @@ def test_settings_of_the_paper():
     assert list(plan_sweep("figure6").axes["size"]) == ["0.2", "0.4", "0.6", "0.8", "1"]
 
 
-def test_offline_the_missing_files_are_named(headwise, tmp_path, monkeypatch):
-    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "empty"))
-    name = "iat"
-    result = headwise("sweep", name, "--data", tmp_path, "--output", tmp_path / "out")
-    models = sorted({run.recipe.model for run in plan_sweep(name).runs})
-    assert_one_sentence(result, "runs lack files", "allow the network with --download", *models)
-    assert not (tmp_path / "out").exists()
-
-
 @pytest.fixture(scope="module")
 def files(tmp_path_factory):
-    """Small files in the layouts of SICK, SST-2 and SciFact."""
+    """Small files in the layouts of SICK and SST-2, and SciFact as a small collection."""
     root, chance = tmp_path_factory.mktemp("files"), random.Random(5)
     signs = list(SIGNS.values())
 
@@ -79,22 +67,9 @@ def files(tmp_path_factory):
     for name, count in (("train.tsv", 200), ("dev.tsv", 30)):
         rows = [[sentence(chance, signs[row % 2]), str(row % 2)] for row in range(count)]
         write_table(root / "SST-2" / name, [["sentence", "label"], *rows])
-    write_scifact(root / "scifact", chance)
+    judgements = write_collection(root / "scifact") / "qrels"
+    (judgements / "test.tsv").rename(judgements / "validation.tsv")
     return root
-
-
-def write_scifact(folder: Path, chance: random.Random) -> None:
-    folder.mkdir()
-    papers, number = ["doc_id,title,abstract,structured\n"], 0
-    for name, count in (("train", 30), ("validation", 6)):
-        lines = ["id,claim,evidence_doc_id,evidence_label,evidence_sentences,cited_doc_ids\n"]
-        for _ in range(count):
-            number += 1
-            words = [f"{chance.choice(WORDS)}{chance.randrange(10**6)}" for _ in range(4)]
-            lines.append(f"{number},{' '.join(words)},{10 * number},SUPPORT,[0],[{10 * number}]\n")
-            papers += [f"{10 * number + rival},{words[0]},['{words[1]} surely'],False\n" for rival in range(8)]
-        (folder / f"claims_{name}.csv").write_text("".join(lines))
-    (folder / "corpus_train.csv").write_text("".join(papers))
 
 
 # A tiny encoder, two steps, few examples; the encoder has two layers.

@@ -43,28 +43,17 @@ def test_every_combination_of_a_grid_is_trained_once(tuned, tmp_path):
     assert run_key(best) == result.best.runs[0]
     with (folder / "trials.csv").open(encoding="utf-8") as file:
         table = list(csv.DictReader(file))
-    assert list(table[0]) == [
-        "number",
-        "state",
-        "value",
-        "training.learning_rate",
-        "training.weight_decay",
-        "steps",
-        "seconds",
-    ]
+    assert ",".join(table[0]) == "number,state,value,training.learning_rate,training.weight_decay,steps,seconds"
     assert {int(row["number"]): float(row["value"]) for row in table} == {row.number: row.value for row in result.rows}
-    assert {row["state"] for row in table} == {"finished"}
-    assert {row["steps"] for row in table} == {"12"}
+    assert {(row["state"], row["steps"]) for row in table} == {("finished", "12")}
 
     before = (folder / "log.jsonl").read_bytes()
-    again = tuned(*FOUR, prune=False)
-    assert again.rows == result.rows
+    assert tuned(*FOUR, prune=False).rows == result.rows
     # A new study finds the runs there, and takes over their evaluations.
     other = tuned(*FOUR, study="other", storage=f"sqlite:///{tmp_path}/other.db")
     assert (folder / "log.jsonl").read_bytes() == before
-    assert {row.runs: (row.value, row.evaluations) for row in other.rows} == {
-        row.runs: (row.value, row.evaluations) for row in result.rows
-    }
+    taken, made = ({row.runs: (row.value, row.evaluations) for row in each.rows} for each in (other, result))
+    assert taken == made
     evaluations = next(iter(runs.values()))["results"]["evaluations"]
     assert [each["step"] for each in evaluations] == list(result.rows[0].evaluations) == [3, 6, 9, 12]
 
@@ -146,26 +135,20 @@ def test_a_failed_trial_does_not_stop_the_others(tuned, tmp_path):
 # -- the same study ----------------------------------------------------------------------------------------------------
 
 
-OTHERS = [
-    ({"training__batch": 8, "data": {"max_length": 20}}, ["another recipe", "data.max_length is 24", "1 other key"]),
-    ({"vary": "training.learning_rate=[3e-3]"}, ["another space", "training.learning_rate"]),
-    ({"seeds": [1, 2]}, ['seeds is "1" there and "1,2" here']),
-    ({"sampler": "random", "trials": 2}, ['sampler is "grid" there and "random" here']),
-]
-
-
 def test_another_study_of_the_same_name_is_refused(tuned, tmp_path):
     one = tuned(RATES, trials=1, **SHORT)
-    other = {
-        "description": "better words",
-        "training__learning_rate": 1e-4,
-        "name": "other",
-    }  # which vary, or are words
-    assert tuned(RATES, trials=1, prune=False, **SHORT, **other).rows == one.rows
+    words = {"description": "better words", "training__learning_rate": 1e-4, "name": "other"}  # or keys that vary
+    assert tuned(RATES, trials=1, prune=False, **SHORT, **words).rows == one.rows
     before = {path: path.read_bytes() for path in (tmp_path / "out" / "runs").iterdir()}
-    for changes, parts in OTHERS:
+    recipe = {"training__batch": 8, "data": {"max_length": 20}}
+    for vary, changes, parts in (
+        (RATES, recipe, ["another recipe", "data.max_length is 24", "1 other key"]),
+        ("training.learning_rate=[3e-3]", {}, ["another space", "training.learning_rate"]),
+        (RATES, {"seeds": [1, 2]}, ['seeds is "1" there and "1,2" here']),
+        (RATES, {"sampler": "random", "trials": 2}, ['sampler is "grid" there and "random" here']),
+    ):
         with pytest.raises(InputError) as error:
-            tuned(changes.get("vary", RATES), **SHORT, **{key: each for key, each in changes.items() if key != "vary"})
+            tuned(vary, **SHORT, **changes)
         for part in ("study 'quick'", "study=NAME", *parts):
             assert part in str(error.value)
     assert {path: path.read_bytes() for path in (tmp_path / "out" / "runs").iterdir()} == before

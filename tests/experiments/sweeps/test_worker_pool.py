@@ -19,8 +19,14 @@ from small_sweeps import (
     wait_until,
     write_sweep,
 )
+from small_tunes import Lines
+from tiny_runs import small
 
+from headwise.errors import InputError
+from headwise.experiments import check_recipe
 from headwise.experiments.sweeps.jobs import Job, JobResult, JobSettings
+from headwise.experiments.sweeps.result_folder import ResultFolder
+from headwise.experiments.sweeps.sweep import run_sweep
 from headwise.experiments.sweeps.sweep_file import plan_sweep
 from headwise.experiments.sweeps.worker_pool import RETRIES, LocalWorkers, run_jobs
 
@@ -29,21 +35,12 @@ if sys.platform != "linux":
 
 
 @pytest.mark.slow
-def test_an_error_in_one_process_stops_no_other(tmp_path, encoder, pairs):
-    bad = {"task.files": {"train": "no-such-file.tsv", "validation": "no"}}
-    changes = {"grid": {"system": {"good": None, "bad": bad}}, "seeds": [1], "compare": None}
-    plan = plan_sweep(write_sweep(tmp_path / "s.yaml", encoder, **changes))
-    over: dict[str, JobResult] = {}
-    settings = JobSettings(tmp_path / "out", Path(pairs))
-    # The check for missing files would refuse it: here it goes missing after that.
-    jobs = [settings.job(each.recipe, each.name) for each in plan.unique]
-    run_jobs(jobs, LocalWorkers(2), over=lambda result: over.update({result.key: result}))
-    good, bad = (over[job.key] for job in jobs)
-    assert (good.state, bad.state) == ("finished", "failed")
-    assert "no-such-file.tsv" in bad.message
-    (tmp_path / "other.txt").touch()  # a folder that cannot be used stops the sweep
-    with pytest.raises(Exception, match="holds other files"):
-        run_jobs([JobSettings(tmp_path).job(plan.runs[0].recipe, "r")], LocalWorkers(1), over=over.update)
+def test_a_folder_that_cannot_be_used_stops_the_sweep(tmp_path, encoder):
+    """Unlike an error of a run, which is saved."""
+    (tmp_path / "other.txt").touch()
+    recipe = check_recipe(small(encoder), "test")
+    with pytest.raises(InputError, match="holds other files"):
+        run_jobs([JobSettings(tmp_path).job(recipe, "r")], LocalWorkers(1), over=print)
 
 
 @pytest.mark.slow
@@ -83,7 +80,7 @@ def test_after_kills_and_stops_every_run_is_finished_once_with_the_same_results(
 class Scripted:
     """Workers that do what a list says: of each run, the results or the deaths of its processes."""
 
-    name, threads = "scripted", 1
+    name, threads, patience = "scripted", 1, 60
 
     def __init__(self, **results):
         self.results, self.running, self.stopped = results, [], []
@@ -108,27 +105,52 @@ class Scripted:
         self.stopped.append(at_once)
 
 
-def run_scripted(folder, stops=lambda: 0, **results):
-    (folder / "runs").mkdir(exist_ok=True)
-    over, workers = [], Scripted(**results)
-    jobs = [Job(key, key, {"seed": 1}, JobSettings(folder)) for key in results]
-    run_jobs(jobs, workers, over=over.append, stops=stops)
-    return [(each.key, each.state) for each in over], over, workers
+DIED = "signal 9"
+A, B, BUSY = JobResult("a", "finished"), JobResult("b", "finished"), JobResult("a", "busy")
 
 
-def test_a_run_whose_process_dies_is_started_again_but_not_for_ever(tmp_path):
-    done = {key: JobResult(key, "finished") for key in "ab"}
-    states, over, _ = run_scripted(tmp_path, a=["signal 9"] * RETRIES + [done["a"]], b=[done["b"]])
-    assert states == [("a", "finished"), ("b", "finished")]  # what has started is finished first
-    states, over, _ = run_scripted(tmp_path, a=["signal 9"] * (RETRIES + 1), b=[done["b"]])
-    assert states == [("a", "failed"), ("b", "finished")]
-    assert "died 3 times, last: signal 9" in over[0].message
-    assert json.loads((tmp_path / "runs" / "a.error.json").read_text())["results"]["status"] == "failed"
+@pytest.mark.parametrize(
+    ("results", "stops", "states"),
+    [
+        # What has started is finished first.
+        ({"a": [DIED] * RETRIES + [A], "b": [B]}, 0, [("a", "finished"), ("b", "finished")]),
+        ({"a": [DIED] * (RETRIES + 1), "b": [B]}, 0, [("a", "failed"), ("b", "finished")]),
+        ({"a": [BUSY, A], "b": [B]}, 0, [("b", "finished"), ("a", "finished")]),
+        # After a request to stop nothing more is started.
+        ({"a": [BUSY], "b": [B]}, 1, []),
+        ({"a": [DIED], "b": [B]}, 2, []),
+    ],
+)
+def test_a_run_is_started_again_when_its_process_dies_or_another_trains_it(tmp_path, results, stops, states):
+    (tmp_path / "runs").mkdir()
+    over, workers = [], Scripted(**{key: list(each) for key, each in results.items()})
+    jobs = [Job(key, key, {"seed": 1}, JobSettings(tmp_path)) for key in results]
+    run_jobs(jobs, workers, over=over.append, stops=lambda: stops)
+    assert [(each.key, each.state) for each in over] == states
+    assert workers.stopped == [False, True][:stops]
+    for failed in (each for each in over if each.state == "failed"):
+        assert f"died {RETRIES + 1} times, last: {DIED}" in failed.message
+        assert json.loads((tmp_path / "runs" / "a.error.json").read_text())["results"]["status"] == "failed"
 
 
-def test_a_busy_run_is_looked_at_again_and_a_stop_starts_nothing_more(tmp_path):
-    done = {key: JobResult(key, "finished") for key in "ab"}
-    states, *_ = run_scripted(tmp_path, a=[JobResult("a", "busy"), done["a"]], b=[done["b"]])
-    assert states == [("b", "finished"), ("a", "finished")]
-    states, _, workers = run_scripted(tmp_path, stops=lambda: 1, a=[JobResult("a", "busy")], b=[done["b"]])
-    assert (states, workers.stopped) == ([], [False])
+def test_a_sweep_says_how_its_runs_ended(tmp_path, encoder, pairs):
+    plan, out = plan_sweep(write_sweep(tmp_path / "s.yaml", encoder)), tmp_path / "out"
+    there, good, bad, last = (run.key for run in plan.unique)
+    ResultFolder(out).open()
+    ResultFolder(out).save(there, {})
+    done = JobResult(good, "finished", "test accuracy 0.5")
+    workers, progress = Scripted(**{good: [done], bad: [DIED] * (RETRIES + 1), last: []}), Lines()
+    settings = JobSettings(out, Path(pairs))
+    result = run_sweep(plan, settings, workers, progress, stops=lambda: len(progress.lines) // 2)
+    error = f"the process of this run died {RETRIES + 1} times, last: {DIED}."
+    assert result.states == {there: "present", good: "finished", bad: "failed", last: "interrupted"}
+    assert progress.lines == [
+        "system plain, seed 2: finished, test accuracy 0.5",
+        f"system ag, seed 1: failed: {error}",
+    ]
+    content = result.as_data()
+    assert (content["points"], content["runs"]) == (4, 4)
+    assert [content[state] for state in ("finished", "present", "failed", "interrupted")] == [1, 1, 1, 1]
+    assert content["errors"] == [{"key": bad, "run": "system ag, seed 1", "error": error}]
+    assert result.interrupted
+    assert (out / "sweeps" / "tiny.json").is_file()

@@ -15,7 +15,6 @@ from typing import Any
 import torch
 
 from headwise.code_permission import allowing_code, code_allowed
-from headwise.disk import draft_prefix
 from headwise.errors import HeadwiseError, InputError, choices
 from headwise.experiments import record
 from headwise.experiments.apply import Source, load_tasks
@@ -53,15 +52,14 @@ class JobSettings:
     threads: int = 1
     """Of each run. More change the last bits, so results are compared at the same number."""
     keep_models: bool = False
+    engine: str = "local"
+    """What trains the runs: for their environment and the log."""
 
-    def job(
-        self, recipe: Recipe, name: str, *, engine: str = "local", then: dict[str, dict[str, Any]] | None = None
-    ) -> Job:
+    def job(self, recipe: Recipe, name: str, *, then: dict[str, dict[str, Any]] | None = None) -> Job:
         """The job that trains a recipe; paths become absolute, and permissions are those of this process."""
-        paths = {part: getattr(self, part) for part in ("output", "data", "cache")}
-        paths = {part: path and path.expanduser().resolve() for part, path in paths.items()}
-        settings = replace(self, **paths)
-        return Job(run_key(recipe, then), name, recipe.as_data(), settings, then, engine, code_allowed())
+        output, data, cache = (path and path.expanduser().resolve() for path in (self.output, self.data, self.cache))
+        settings = replace(self, output=output or self.output, data=data, cache=cache)
+        return Job(run_key(recipe, then), name, recipe.as_data(), settings, then, code_allowed())
 
 
 @dataclass(frozen=True)
@@ -75,7 +73,6 @@ class Job:
     settings: JobSettings
     then: dict[str, dict[str, Any]] | None = None
     """What to measure on the trained model; see `check_then`."""
-    engine: str = "local"
     allow_code: bool = False
     """Whether the recipe may name Python code: the permission of the process that created the job."""
 
@@ -127,7 +124,7 @@ def run_job(job: Job, progress: Listener, watch: Watch | None = None) -> JobResu
         if content is None:
             return JobResult(key, INTERRUPTED)
         folder.save(key, content)
-        folder.log(key, FINISHED, job.engine)
+        folder.log(key, FINISHED, job.settings.engine)
         _tidy(folder, key, keep_model=job.settings.keep_models)
     results = content["results"]
     metrics, primary = results["metrics"], results["primary"]
@@ -142,7 +139,7 @@ def fail_job(job: Job, error: BaseException) -> JobResult:
     results = {"status": FAILED, "error": {"kind": type(error).__name__, "message": message}}
     folder = ResultFolder(job.settings.output)
     folder.save_error(job.key, _content(job, {"recipe": job.recipe}, results, {}))
-    folder.log(job.key, FAILED, job.engine)
+    folder.log(job.key, FAILED, job.settings.engine)
     return JobResult(job.key, FAILED, message)
 
 
@@ -176,22 +173,17 @@ def _content(job: Job, inputs: Mapping[str, Any], results: dict[str, Any], times
         times["labelling"] = [epoch.get("seconds") for epoch in results["ssa"]]
         results["ssa"] = [{name: each for name, each in epoch.items() if name != "seconds"} for epoch in results["ssa"]]
     data = job.settings.data
-    environment = {**record.environment(), "data": data and str(data), "engine": job.engine, "times": times}
+    environment = {**record.environment(), "data": data and str(data), "engine": job.settings.engine, "times": times}
     return {"format": record.FORMAT, "key": job.key, **inputs, "results": results, "environment": environment}
 
 
 def tidy_finished(folder: ResultFolder, *, keep_models: bool = False) -> None:
     """Tidy up after runs that were finished just before a kill; those that another process holds are left to it."""
-    runs = folder.path / "runs"
-    drafts = [path.name for path in runs.glob(".headwise*.new")]
-    for path in runs.glob("*.json"):
-        key, prefix = path.stem, draft_prefix(path)
-        if not folder.unfinished(key).is_dir() and not any(name.startswith(prefix) for name in drafts):
-            continue
-        if folder.has(key):
-            with folder.claimed(key) as mine:
-                if mine and folder.unfinished(key).is_dir():
-                    _tidy(folder, key, keep_model=keep_models)
+    for work in (folder.path / "unfinished").iterdir():
+        if folder.has(work.name):
+            with folder.claimed(work.name) as mine:
+                if mine and work.is_dir():
+                    _tidy(folder, work.name, keep_model=keep_models)
 
 
 def _tidy(folder: ResultFolder, key: str, *, keep_model: bool) -> None:

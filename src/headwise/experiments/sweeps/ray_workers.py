@@ -18,8 +18,6 @@ from headwise.experiments.sweeps.worker_pool import TICK, Progress
 from headwise.training import Silence
 from headwise.training.encoders import quiet_libraries
 
-# Seconds for runs to finish their step after a request to stop.
-STOPPING = 120.0
 # Seconds to wait for a connection, and for an answer that a Ray cluster would give at once.
 CONNECT, ANSWER = 5.0, 10.0
 
@@ -33,6 +31,7 @@ class RayWorkers:
     """
 
     name = "ray"
+    patience = 120.0
 
     def __init__(self, address: str | None, workers: int | None, threads: int = 1) -> None:
         """Check that Ray is installed and that the cluster answers, before any work; fails in seconds."""
@@ -45,7 +44,6 @@ class RayWorkers:
         self.threads, self._address, self._workers = threads, address, workers
         self._ray: Any = ray
         self._running: dict[Any, Job] = {}
-        self._give_up: float | None = None
         if address is not None and address != "auto":
             _check_address(address)
 
@@ -87,13 +85,8 @@ class RayWorkers:
         if not self._running:
             time.sleep(TICK)  # other processes train all runs
             return []
-        if self._give_up is not None and time.monotonic() > self._give_up:
-            self.stop(at_once=True)
-            ended: list[tuple[str, JobResult | str]] = [(job.key, "stopped") for job in self._running.values()]
-            self._running.clear()
-            return ended
         ready, _ = self._ray.wait(list(self._running), num_returns=1, timeout=TICK)
-        ended = []
+        ended: list[tuple[str, JobResult | str]] = []
         for reference in ready:
             job = self._running.pop(reference)
             try:
@@ -107,8 +100,7 @@ class RayWorkers:
         return ended
 
     def stop(self, *, at_once: bool) -> None:
-        """Let every run finish its step and save, for a limited time; or end it."""
-        self._give_up = time.monotonic() + (0 if at_once else STOPPING)
+        """Let every run finish its step and save; or end it."""
         for reference in self._running:
             self._ray.cancel(reference, force=at_once)  # without force: as Ctrl-C in the process of the run
 

@@ -1,14 +1,17 @@
-"""The study of Optuna behind tuning: its database, its identity, its trials, and those that are queued again."""
+"""The study of Optuna behind tuning: its database, its identity, and the trials that several processes draw from it."""
 
 from __future__ import annotations
 
 import json
+import random
 import socket
+import threading
 import time
+import uuid
 import warnings
-from collections.abc import Iterable, Mapping
-from contextlib import nullcontext, suppress
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, nullcontext, suppress
 from datetime import datetime, timedelta
 from functools import partial
 from pathlib import Path
@@ -19,7 +22,7 @@ from filelock import FileLock, Timeout
 from headwise.errors import InputError
 from headwise.experiments.comparison.differences import MISSING, covered, flat, shown, value_name
 from headwise.experiments.sweeps.result_folder import NAMES_ONLY, writing
-from headwise.experiments.sweeps.search_space import Search, Space
+from headwise.experiments.sweeps.search_space import GRID, TPE, Search, Space
 
 # Seconds between two heartbeats of a running trial, and after how many without one it counts as dead.
 HEARTBEAT, GRACE = 30, 120
@@ -76,13 +79,6 @@ class Storage:
         self.lock = FileLock(f"{self._url.database}.lock") if sqlite else None
         with writing(folder), self.lock or nullcontext():
             self.backend = self._open(sqlite=sqlite)
-        beat = self.backend.record_heartbeat
-
-        def record_heartbeat(trial: int) -> None:
-            with suppress(*storage_errors()):  # away for a moment: Optuna's thread would end
-                beat(trial)
-
-        self.backend.record_heartbeat = record_heartbeat
 
     def _open(self, *, sqlite: bool) -> Any:
         library = optuna()
@@ -156,32 +152,138 @@ def _checked_url(url: str) -> tuple[Any, str]:
 # -- the study ---------------------------------------------------------------------------------------------------------
 
 
-def open_study(storage: Storage, name: str, space: Space, search: Search) -> Any:
-    """The study of a name, created if it does not exist; refuses one that is about something else.
+class Study:
+    """A study as one process sees it, which draws trials beside other processes."""
 
-    Trials are pruned that are worse than the median at the same step, once there are some to compare with.
-    """
-    library = optuna()
-    pruner = library.pruners.MedianPruner(n_startup_trials=min(5, max(2, search.trials // 4)))
-    varied = ["seed", *NAMES_ONLY, *(axis.key for axis in space.axes)]
-    recipe = {key: value for key, value in flat(space.recipe.as_data()).items() if not covered(key, varied)}
-    seeds = ",".join(map(str, space.seeds))
-    # All that decides the trials, but for their number.
-    about = {"format": FORMAT, "recipe": recipe, "space": space.as_data(), "seeds": seeds, "sampler": search.sampler}
-    with storage.lock or nullcontext():
-        study = library.create_study(
-            storage=storage.backend,
-            study_name=name,
-            direction="maximize",
-            load_if_exists=True,
-            pruner=pruner if search.prune else library.pruners.NopPruner(),
-        )
-        maximises = study.directions == [library.study.StudyDirection.MAXIMIZE]
-        if maximises and ABOUT not in study.user_attrs and not study.get_trials(deepcopy=False):
-            study.set_user_attr(ABOUT, about)
-        kept = study.user_attrs.get(ABOUT)
-    _check_same(kept, about, f"study {name!r} of {storage.name}")
-    return study
+    def __init__(self, storage: Storage, name: str, space: Space, search: Search, locks: Path) -> None:
+        """Create it if it does not exist; refuses one that is about something else.
+
+        Processes that share the folder `locks` know by its files which of them are alive. Trials are pruned that are
+        worse than the median at the same step, once there are some to compare with.
+        """
+        self.worker = uuid.uuid4().hex
+        self.alive = _worker_lock(locks, self.worker)
+        self._space, self._search, self._storage, self._locks = space, search, storage, locks
+        self._drawing = storage.lock or FileLock(locks / "study.lock")
+        self.failed: set[str] = set()  # combinations that failed here: the next call tries them again, this one not
+        library = optuna()
+        pruner = library.pruners.MedianPruner(n_startup_trials=min(5, max(2, search.trials // 4)))
+        varied = ["seed", *NAMES_ONLY, *(axis.key for axis in space.axes)]
+        about = {  # all that decides the trials, but for their number
+            "format": FORMAT,
+            "recipe": {key: each for key, each in flat(space.recipe.as_data()).items() if not covered(key, varied)},
+            "space": space.as_data(),
+            "seeds": ",".join(map(str, space.seeds)),
+            "sampler": search.sampler,
+        }
+        with storage.lock or nullcontext():
+            self.optuna = library.create_study(
+                storage=storage.backend,
+                study_name=name,
+                direction="maximize",
+                load_if_exists=True,
+                pruner=pruner if search.prune else library.pruners.NopPruner(),
+            )
+            maximises = self.optuna.directions == [library.study.StudyDirection.MAXIMIZE]
+            if maximises and ABOUT not in self.optuna.user_attrs and not self.trials:
+                self.optuna.set_user_attr(ABOUT, about)
+        _check_same(self.optuna.user_attrs.get(ABOUT), about, f"study {name!r} of {storage.name}")
+
+    @property
+    def trials(self) -> list[Any]:
+        """All trials so far, frozen."""
+        trials: list[Any] = self.optuna.get_trials(deepcopy=False)
+        return trials
+
+    def draw(self) -> Iterator[Any]:
+        """Trials to run here, until nothing is left; None as long as all that is left runs elsewhere."""
+        while True:
+            with writing(self._locks.parent), self._drawing:
+                self.queue_dead()
+                more = self._more()
+                trial = self._ask() if more else None
+            if more is None:
+                return
+            yield trial
+
+    def _more(self) -> bool | None:
+        """Whether a trial can be drawn, for which a point of the grid is queued; None if nothing is left."""
+        trials, wanted = self.trials, self._search.trials
+        given_up = self.failed | {identity(trial) for trial in died_too_often(trials)}
+        over = len(in_state(trials, "COMPLETE", "PRUNED")) + len(given_up)
+        running = len(in_state(trials, "RUNNING"))
+        if over >= wanted:
+            return None
+        if over + running >= wanted:
+            return False
+        if in_state(trials, "WAITING") or self._search.sampler != GRID:
+            return True
+        taken = {identity(trial) for trial in trials if trial.state.name != "FAIL"} | given_up
+        point = next((each for each in self._space.points() if _point_identity(each) not in taken), None)
+        if point is None:
+            return False if running else None
+        # Optuna's GridSampler counts a stopped trial as done, and lets two processes draw the same point.
+        self.optuna.enqueue_trial(point)
+        return True
+
+    def _ask(self) -> Any:
+        """A trial of Optuna, signed by this process."""
+        # Another seed for each trial, so that a second call does not repeat the numbers of the first.
+        seed = random.Random(f"{self._space.recipe.seed} {len(self.trials)}").randrange(2**32)
+        samplers = optuna().samplers
+        sampler = samplers.TPESampler if self._search.sampler == TPE else samplers.RandomSampler
+        self.optuna.sampler = sampler(seed=seed)
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "Heartbeat of storage")  # it does not know of ours
+            trial = self.optuna.ask()
+        trial.set_user_attr(WORKER, self.worker)
+        return trial
+
+    def queue_dead(self) -> None:
+        """Queue the trials of processes that died.
+
+        Processes of this folder are known by their locks, at once; those of other machines by Optuna's heartbeat.
+        """
+        library = optuna()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", library.exceptions.ExperimentalWarning)
+            library.storages.fail_stale_trials(self.optuna)
+        for trial in in_state(self.trials, "RUNNING"):
+            worker, start = trial.user_attrs.get(WORKER), trial.datetime_start
+            if worker is None:  # it died before it could sign, or signs just now
+                dead = start is not None and datetime.now() - start > timedelta(seconds=GRACE)
+            else:
+                lock, dead = _worker_lock(self._locks, worker), False
+                if worker != self.worker and Path(lock.lock_file).is_file():
+                    with suppress(Timeout), lock.acquire(timeout=0):
+                        dead = True
+            if dead:
+                self.optuna.tell(trial.number, state=library.trial.TrialState.FAIL, skip_if_finished=True)
+                queue_again(self.optuna, trial, died=True)
+
+    @contextmanager
+    def heartbeat(self, trial: Any) -> Iterator[None]:
+        """Say now and then that a trial is running. Optuna's own thread ends if the database is away for a moment."""
+        over = threading.Event()
+
+        def beat() -> None:
+            while not over.is_set():
+                with suppress(*storage_errors()):
+                    self._storage.backend.record_heartbeat(trial._trial_id)
+                over.wait(HEARTBEAT)
+
+        with ThreadPoolExecutor(1) as thread:
+            thread.submit(beat)
+            try:
+                yield
+            finally:
+                over.set()
+
+    def put_back(self, trial: Any) -> None:
+        """Queue a trial of this process that is stopped, unless another one took this process for dead and did so."""
+        if self.trials[trial.number].state.name == "RUNNING":
+            stopped = self.optuna.tell(trial, state=optuna().trial.TrialState.FAIL)
+            queue_again(self.optuna, stopped, died=False)
 
 
 def _check_same(kept: Mapping[str, Any] | None, now: Mapping[str, Any], where: str) -> None:
@@ -206,7 +308,7 @@ def _check_same(kept: Mapping[str, Any] | None, now: Mapping[str, Any], where: s
 # -- trials ------------------------------------------------------------------------------------------------------------
 
 
-def point_identity(point: Mapping[str, Any]) -> str:
+def _point_identity(point: Mapping[str, Any]) -> str:
     """The identity of all trials of a point of a grid."""
     return json.dumps(dict(point), sort_keys=True)
 
@@ -214,7 +316,7 @@ def point_identity(point: Mapping[str, Any]) -> str:
 def identity(trial: Any) -> str:
     """The same for all tries of one combination: the point of a grid, or the number of the first try."""
     point = trial.system_attrs.get("fixed_params")
-    return point_identity(point) if point else f"trial {trial.system_attrs.get('failed_trial', trial.number)}"
+    return _point_identity(point) if point else f"trial {trial.system_attrs.get('failed_trial', trial.number)}"
 
 
 def in_state(trials: Iterable[Any], *states: str) -> list[Any]:
@@ -259,80 +361,6 @@ def queue_again(study: Any, trial: Any, *, died: bool) -> None:
     )
 
 
-def queue_dead_trials(study: Any, locks: Path, own: str) -> None:
-    """Queue the trials of processes that died.
-
-    Processes of this folder are known by their locks, at once; those of other machines by Optuna's heartbeat.
-    """
-    library = optuna()
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", library.exceptions.ExperimentalWarning)
-        library.storages.fail_stale_trials(study)
-    for trial in in_state(study.get_trials(deepcopy=False), "RUNNING"):
-        worker, start = trial.user_attrs.get(WORKER), trial.datetime_start
-        if worker is None:  # it died before it could sign, or signs just now
-            dead = start is not None and datetime.now() - start > timedelta(seconds=GRACE)
-        else:
-            lock, dead = worker_lock(locks, worker), False
-            if worker != own and Path(lock.lock_file).is_file():
-                with suppress(Timeout), lock.acquire(timeout=0):
-                    dead = True
-        if dead:
-            study.tell(trial.number, state=library.trial.TrialState.FAIL, skip_if_finished=True)
-            queue_again(study, trial, died=True)
-
-
-def worker_lock(locks: Path, worker: str) -> FileLock:
+def _worker_lock(locks: Path, worker: str) -> FileLock:
     """Held by a process that tunes, and free as soon as it has died."""
     return FileLock(locks / f"tune-{worker}.lock")
-
-
-# -- trials as rows ---------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class TrialRow:
-    """One trial."""
-
-    number: int
-    state: str
-    value: float | None
-    """The mean over seeds of the main metric on validation; None unless it is finished."""
-    parameters: dict[str, Any]
-    steps: int | None
-    """Of all its runs; of a pruned trial up to its end."""
-    seconds: float | None
-    runs: tuple[str, ...]
-    """Keys of its runs, one for each seed."""
-    evaluations: dict[int, float]
-    """By step, the value that the trial would have had if it had ended there."""
-    error: str | None
-
-    def as_data(self) -> dict[str, Any]:
-        """Plain data, ready for JSON."""
-        return {**self.__dict__, "runs": list(self.runs)}
-
-
-def trial_rows(study: Any, space: Space) -> tuple[tuple[TrialRow, ...], str | None]:
-    """The trials, the best first; and their metric."""
-    trials = study.get_trials(deepcopy=False)
-    dead = {trial.number for trial in died_too_often(trials)}
-    rows = []
-    for trial in latest(trials):
-        state = STATES[trial.state.name]
-        reason = f"its process died {RETRIES + 1} times." if trial.number in dead else "stopped."
-        rows.append(
-            TrialRow(
-                number=trial.number,
-                state=state,
-                value=trial.value if state == FINISHED else None,
-                parameters=space.values(trial.params or trial.system_attrs.get("fixed_params", {})),
-                steps=trial.user_attrs.get("steps", trial.last_step),
-                seconds=None if trial.duration is None else round(trial.duration.total_seconds(), 3),
-                runs=tuple(trial.user_attrs.get("runs", ())),
-                evaluations=dict(sorted(trial.intermediate_values.items())),
-                error=trial.user_attrs.get(ERROR, reason) if state == FAILED else None,
-            )
-        )
-    rows.sort(key=lambda row: (row.value is None, -(row.value or 0), row.number))
-    return tuple(rows), next((each.user_attrs["primary"] for each in trials if "primary" in each.user_attrs), None)

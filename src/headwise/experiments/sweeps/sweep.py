@@ -151,9 +151,9 @@ def run_sweep(
         show()
 
     progress.start(name, len(states) + len(runs), len(states))
-    settings = replace(settings, threads=workers.threads)
+    settings = replace(settings, threads=workers.threads, engine=workers.name)
     then = plan.sweep.then or None
-    queue = [settings.job(each.recipe, f"{name} ({each.name})", engine=workers.name, then=then) for each in runs]
+    queue = [settings.job(each.recipe, f"{name} ({each.name})", then=then) for each in runs]
     if queue:
         run_jobs(queue, workers, over=over, progress=note, stops=stops)
     for planned in runs:  # stopped before they started

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import random
 import time
-import uuid
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from math import isnan
 from pathlib import Path
 from statistics import fmean
 from typing import Any
-
-from filelock import FileLock
 
 from headwise.disk import clear_drafts_of, save_content
 from headwise.documents import read_checked
@@ -22,25 +18,21 @@ from headwise.experiments.record_schema import TrialRecord
 from headwise.experiments.sweeps.jobs import ABANDONED, BUSY, INTERRUPTED, Job, JobSettings, run_job, tidy_finished
 from headwise.experiments.sweeps.jobs import FAILED as RUN_FAILED
 from headwise.experiments.sweeps.result_folder import ResultFolder, writing
-from headwise.experiments.sweeps.search_space import GRID, TPE, Search, Space, describe
+from headwise.experiments.sweeps.search_space import Search, Space, describe
 from headwise.experiments.sweeps.study import (
     ERROR,
+    FAILED,
+    FINISHED,
+    RETRIES,
     STATES,
-    WORKER,
     Storage,
-    TrialRow,
+    Study,
     died_too_often,
     identity,
-    in_state,
-    open_study,
+    latest,
     optuna,
-    point_identity,
-    queue_again,
-    queue_dead_trials,
     sqlite_url,
     storage_errors,
-    trial_rows,
-    worker_lock,
 )
 from headwise.experiments.sweeps.sweep import missing_files
 from headwise.experiments.sweeps.sweep_file import label_of
@@ -50,12 +42,30 @@ from headwise.training import distributed as processes
 from headwise.training.callbacks import AbandonRun, Watch
 
 BEST, TRIALS, DATABASE = "best.yaml", "trials.csv", "study.db"
-ENGINE = "tune"
 # No trial is pruned in the first of so many parts of a training.
 SPARED = 3
 # Seconds between two looks at the trials and runs of other processes.
 TICK = 0.5
 ONE_EVALUATION = "a run is evaluated only at its end, so no trial can be pruned: set training.eval_steps"
+
+
+@dataclass(frozen=True)
+class TrialRow:
+    """One trial."""
+
+    number: int
+    state: str
+    value: float | None
+    """The mean over seeds of the main metric on validation; None unless it is finished."""
+    parameters: dict[str, Any]
+    steps: int | None
+    """Of all its runs; of a pruned trial up to its end."""
+    seconds: float | None
+    runs: tuple[str, ...]
+    """Keys of its runs, one for each seed."""
+    evaluations: dict[int, float]
+    """By step, the value that the trial would have had if it had ended there."""
+    error: str | None
 
 
 @dataclass(frozen=True)
@@ -96,8 +106,8 @@ class TuneResult:
             "split": "validation",
             "wanted": self.wanted,
             **{state: self.count(state) for state in STATES.values()},
-            "best": None if self.best is None else self.best.as_data() | {"recipe": str(self.output / BEST)},
-            "trials": [row.as_data() for row in self.rows],
+            "best": None if self.best is None else asdict(self.best) | {"recipe": str(self.output / BEST)},
+            "trials": [asdict(row) for row in self.rows],
         }
 
 
@@ -140,11 +150,12 @@ def tune(
         folder.open()
     opened = Storage(storage or sqlite_url(settings.output / DATABASE), settings.output)
     try:
-        study = open_study(opened, name, space, search)
+        study = Study(opened, name, space, search, settings.output / "locks")
         folder.open()
         tidy_finished(folder)
-        interrupted = Tuner(study, opened, space, settings, search, progress).run()
-        rows, primary = trial_rows(study, space)
+        interrupted = Tuner(study, space, replace(settings, engine="tune"), progress, prune=search.prune).run()
+        rows = _rows(study, space)
+        primary = next((trial.user_attrs["primary"] for trial in study.trials if "primary" in trial.user_attrs), None)
     except storage_errors() as error:
         reason = " ".join(str(error.__cause__ or error).split())[:200].rstrip(".")
         raise StateError(
@@ -169,121 +180,88 @@ def tune(
     return result
 
 
+def _rows(study: Study, space: Space) -> tuple[TrialRow, ...]:
+    """The trials, the best first."""
+    dead = {trial.number for trial in died_too_often(study.trials)}
+    rows = []
+    for trial in latest(study.trials):
+        state = STATES[trial.state.name]
+        reason = f"its process died {RETRIES + 1} times." if trial.number in dead else "stopped."
+        rows.append(
+            TrialRow(
+                number=trial.number,
+                state=state,
+                value=trial.value if state == FINISHED else None,
+                parameters=space.values(trial.params or trial.system_attrs.get("fixed_params", {})),
+                steps=trial.user_attrs.get("steps", trial.last_step),
+                seconds=None if trial.duration is None else round(trial.duration.total_seconds(), 3),
+                runs=tuple(trial.user_attrs.get("runs", ())),
+                evaluations=dict(sorted(trial.intermediate_values.items())),
+                error=trial.user_attrs.get(ERROR, reason) if state == FAILED else None,
+            )
+        )
+    return tuple(sorted(rows, key=lambda row: (row.value is None, -(row.value or 0), row.number)))
+
+
 class TrialFailed(Exception):
     """A run of a trial failed, or has no result to compare."""
 
 
 class Tuner:
-    """A process that draws trials and trains them, one after the other."""
+    """Trains the runs of trials, one after the other."""
 
-    def __init__(
-        self, study: Any, storage: Storage, space: Space, settings: JobSettings, search: Search, progress: Listener
-    ) -> None:
-        """Several processes may tune the same study at once."""
-        self._study, self._space, self._settings, self._search = study, space, settings, search
-        self._progress = progress
-        self._locks, self._worker = settings.output / "locks", uuid.uuid4().hex
-        # Held while a trial is drawn.
-        self._drawing = storage.lock or FileLock(self._locks / "study.lock")
-        self._failed: set[str] = set()  # combinations that failed here: the next call tries them again, this one not
+    def __init__(self, study: Study, space: Space, settings: JobSettings, progress: Listener, *, prune: bool) -> None:
+        """`prune`: whether a trial stops that falls behind."""
+        self._study, self._space, self._settings, self._progress = study, space, settings, progress
+        self._prune = prune
         self._said: set[str] = set()
-        self._trial: Any = None
 
     def run(self) -> bool:
         """Until enough trials are done; whether it was stopped before."""
         with writing(self._settings.output):
-            alive = worker_lock(self._locks, self._worker)
-            alive.acquire()
+            self._study.alive.acquire()
         try:
-            while (more := self._step()) is not None:
-                if not more:
+            for trial in self._study.draw():
+                if trial is None:
                     self._say_once("the remaining trials run in other processes: waiting for them")
                     time.sleep(TICK)
+                else:
+                    self._do_trial(trial)
         except KeyboardInterrupt:
             return True
         finally:
-            alive.release()
+            self._study.alive.release()
         return False
 
-    def _step(self) -> bool | None:
-        """Do a trial: True; False if all that is left runs elsewhere, None if nothing is left."""
-        with writing(self._settings.output):
-            self._drawing.acquire()
-        try:
-            queue_dead_trials(self._study, self._locks, self._worker)
-            more = self._more()
-            if more:
-                self._do_trial()
-            return more
-        finally:
-            self._drawing.release()
+    def _do_trial(self, trial: Any) -> None:
+        """Train the runs of a trial and say how it ended.
 
-    def _more(self) -> bool | None:
-        """Whether a trial can be drawn; a point of the grid is queued for it."""
-        trials, wanted = self._study.get_trials(deepcopy=False), self._search.trials
-        over_and_out = self._failed | {identity(trial) for trial in died_too_often(trials)}
-        over = len(in_state(trials, "COMPLETE", "PRUNED")) + len(over_and_out)
-        running = len(in_state(trials, "RUNNING"))
-        if over >= wanted:
-            return None
-        if over + running >= wanted:
-            return False
-        if in_state(trials, "WAITING") or self._search.sampler != GRID:
-            return True
-        taken = {identity(trial) for trial in trials if trial.state.name != "FAIL"} | over_and_out
-        point = next((each for each in self._space.points() if point_identity(each) not in taken), None)
-        if point is None:
-            return False if running else None
-        # Optuna's GridSampler counts a stopped trial as done, and lets two processes draw the same point.
-        self._study.enqueue_trial(point)
-        return True
+        A process that takes this one for dead queues the trial again: then it is over here, and its runs are kept.
+        """
+        study, states, value = self._study, optuna().trial.TrialState, None
+        with study.heartbeat(trial), suppress(optuna().exceptions.UpdateFinishedTrialError):
+            try:
+                value, primary = self._train_runs(trial)
+                state, result = states.COMPLETE, f"validation {primary} {value:.4f}"
+            except optuna().TrialPruned:
+                state, result = states.PRUNED, f"pruned at step {study.trials[trial.number].last_step}"
+            except TrialFailed as error:
+                state, result = states.FAIL, f"failed: {error}"
+                study.failed.add(identity(study.trials[trial.number]))
+                trial.set_user_attr(ERROR, str(error))
+            except BaseException:
+                study.put_back(trial)
+                raise
+            study.optuna.tell(trial, value, state, skip_if_finished=True)
+            self._progress.log(f"trial {trial.number}: {describe(trial.params)}: {result}")
 
-    def _do_trial(self) -> None:
-        """Let Optuna draw a trial and run it; other processes may draw as soon as it is drawn."""
-        self._trial = None
-        count, samplers = len(self._study.get_trials(deepcopy=False)), optuna().samplers
-        # Another seed for each trial, so that a second call does not repeat the numbers of the first.
-        seed = random.Random(f"{self._space.recipe.seed} {count}").randrange(2**32)
-        sampler = samplers.TPESampler if self._search.sampler == TPE else samplers.RandomSampler
-        self._study.sampler = sampler(seed=seed)
-        try:
-            self._study.optimize(self._objective, n_trials=1, catch=(TrialFailed,))
-        except BaseException as error:
-            # A process that takes this one for dead has queued the trial; its runs are kept for the next one.
-            frozen = None if self._trial is None else self._frozen()
-            if frozen is not None and self._overtaken and isinstance(error, Exception):
-                return
-            if frozen is not None and frozen.state.name == "FAIL":
-                queue_again(self._study, frozen, died=False)
-            raise
-        trial = self._frozen()
-        result = {
-            "COMPLETE": f"validation {trial.user_attrs.get('primary')} {trial.value or 0:.4f}",
-            "PRUNED": f"pruned at step {trial.last_step}",
-            "FAIL": f"failed: {trial.user_attrs.get(ERROR)}",
-        }[trial.state.name]
-        self._progress.log(f"trial {trial.number}: {describe(trial.params)}: {result}")
-
-    def _objective(self, trial: Any) -> float:
-        self._trial, self._overtaken = trial, False
-        trial.set_user_attr(WORKER, self._worker)
-        self._drawing.release()
-        try:
-            return self._train_runs(trial)
-        except TrialFailed as error:
-            self._failed.add(identity(self._frozen()))
-            trial.set_user_attr(ERROR, str(error))
-            raise
-        finally:
-            self._overtaken = self._frozen().state.name != "RUNNING"
-
-    def _train_runs(self, trial: Any) -> float:
+    def _train_runs(self, trial: Any) -> tuple[float, str]:
         """Train the recipe with every seed, unless the runs exist; the mean of their best values on validation.
 
-        Optuna gets the value that the trial would have so far after each evaluation.
+        Optuna gets the value that the trial would have so far after each evaluation. Returns the metric as well.
         """
-        space, prune = self._space, self._search.prune
-        reported = set(self._frozen().intermediate_values)  # of a trial that is resumed
+        space, prune = self._space, self._prune
+        reported = set(self._study.trials[trial.number].intermediate_values)  # of a trial that is resumed
         keys: list[str] = []
         values: list[float] = []  # the best of each finished run
         before = 0  # the steps of finished runs
@@ -313,7 +291,7 @@ class Tuner:
                 recipe = space.recipe_with(point | {"seed": seed})
             except HeadwiseError as error:
                 raise TrialFailed(str(error)) from error
-            job = self._settings.job(recipe, f"{name} ({describe(point)})", engine=ENGINE)
+            job = self._settings.job(recipe, f"{name} ({describe(point)})")
             results = self._run(job, _Named(self._progress, name), watch)
             primary, best = results["primary"], float("-inf")
             for each in results["evaluations"]:  # also of a run that another process has trained
@@ -328,7 +306,7 @@ class Tuner:
         attributes = {"runs": keys, "steps": before, "primary": primary, "values": values}
         for attribute, content in attributes.items():
             trial.set_user_attr(attribute, content)
-        return fmean(values)
+        return fmean(values), primary
 
     def _run(self, job: Job, progress: Listener, watch: Watch) -> dict[str, Any]:
         """The results of a run that is trained now, or exists."""
@@ -343,9 +321,6 @@ class Tuner:
         path = ResultFolder(self._settings.output).result(job.key)
         content = result.content or read_checked(path, TrialRecord, "remove it, and tune again to train it again")
         return dict(content["results"])
-
-    def _frozen(self) -> Any:
-        return self._study.get_trials(deepcopy=False)[self._trial.number]
 
     def _say_once(self, text: str) -> None:
         if text not in self._said:

@@ -15,6 +15,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from math import inf
 from multiprocessing import connection
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -28,8 +29,6 @@ if TYPE_CHECKING:
 ENGINES = ("local", "ray")
 # How often a run is started again after its process died.
 RETRIES = 2
-# Seconds until a run that another process trains is looked at again.
-LOOK_AGAIN = 1.0
 # Seconds between two looks at requests to stop.
 TICK = 0.2
 # Seconds for busy processes to end when the pool is closed.
@@ -75,43 +74,40 @@ def run_jobs(
     Args:
         jobs: the runs, each with a different key.
         workers: the processes.
-        over: called with the result of each run.
+        over: called with the result of each run that ended.
         progress: called with the key of a run and a few words.
         stops: how often a stop was requested: once means after the running step, twice at once.
     """
-    from headwise.experiments.sweeps.jobs import BUSY, INTERRUPTED, JobResult, fail_job
+    from headwise.experiments.sweeps.jobs import BUSY, fail_job
 
     waiting, running = deque(jobs), dict[str, Any]()
-    busy: deque[tuple[float, Job]] = deque()  # trained by another process, and when to look again
     deaths: Counter[str] = Counter()
-    stopped = 0
+    stopped, give_up = 0, inf
     with workers:
-        while running or not stopped and (waiting or busy):
-            while busy and busy[0][0] <= time.monotonic():
-                waiting.append(busy.popleft()[1])
+        while running or not stopped and waiting:
             while waiting and not stopped and len(running) < workers.room():
                 job = waiting.popleft()
                 running[job.key] = job
                 workers.submit(job)
             for key, result in workers.collect(progress):
                 job = running.pop(key)
-                if isinstance(result, JobResult):
-                    if result.state == BUSY:
-                        busy.append((time.monotonic() + LOOK_AGAIN, job))
-                    else:
-                        over(result)
-                    continue
-                deaths[key] += 1
-                if stopped:
-                    over(JobResult(key, INTERRUPTED))
-                elif deaths[key] <= RETRIES:
-                    waiting.appendleft(job)  # runs that have started are finished first
-                else:
+                if isinstance(result, str):
+                    deaths[key] += 1
+                    if stopped or deaths[key] <= RETRIES:
+                        waiting.appendleft(job)  # runs that have started are finished first
+                        continue
                     error = f"the process of this run died {deaths[key]} times, last: {result}."
-                    over(fail_job(job, StateError(error)))
+                    result = fail_job(job, StateError(error))
+                if result.state == BUSY:
+                    waiting.append(job)  # another process trains it: look again when all others have started
+                else:
+                    over(result)
             if stops() > stopped:
-                stopped = stops()
-                workers.stop(at_once=stopped > 1)
+                stopped, give_up = stops(), time.monotonic() + workers.patience
+                workers.stop(at_once=False)
+            if stopped > 1 or time.monotonic() > give_up:
+                workers.stop(at_once=True)
+                return
 
 
 # -- processes of this machine -----------------------------------------------------------------------------------------
@@ -121,6 +117,8 @@ class LocalWorkers:
     """Processes of this machine, each of which trains one run after the other."""
 
     name = "local"
+    patience = inf
+    """Seconds for runs to finish their step after a request to stop."""
 
     def __init__(self, count: int, threads: int = 1) -> None:
         """`count` processes of so many threads each."""
