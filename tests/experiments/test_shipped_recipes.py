@@ -1,7 +1,5 @@
 """The recipes of the package: SSA with the authors' values for GLUE and its controls, and one for every guide."""
 
-import csv
-from dataclasses import asdict
 from functools import cache
 
 import pytest
