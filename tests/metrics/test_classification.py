@@ -64,20 +64,6 @@ def test_very_large_and_nearly_constant_numbers():
     assert score(["pearson"], np.array([0.1] * 7, np.float32), np.arange(7.0)) == {"pearson": 0.0}
 
 
-@pytest.mark.parametrize(
-    ("names", "predictions", "labels", "words"),
-    [
-        (["acuracy"], [0], [0], "unknown metric 'acuracy': did you mean 'accuracy'"),
-        (["accuracy"], [], [], "at least 1"),
-        (["accuracy"], [[0.1, 0.9]], [1], "argmax"),
-        (["pearson"], [1.0, 2.0], [math.inf, 2.0], "1 of 2 labels are not finite"),
-    ],
-)
-def test_bad_input(names, predictions, labels, words):
-    with pytest.raises(InputError, match=words):
-        score(names, np.array(predictions), np.array(labels))
-
-
 # -- weights -----------------------------------------------------------------------------------------------------------
 
 
@@ -116,17 +102,21 @@ def test_a_resample_without_the_outlier_is_exact(name):
     np.testing.assert_allclose(found, repeated(name, predictions, labels, weights), rtol=1e-9)
 
 
-@pytest.mark.parametrize(
-    ("name", "predictions", "weights", "message"),
-    [
-        ("acuracy", [[0, 1]], [[1, 1]], "unknown metric 'acuracy': did you mean 'accuracy'"),
-        ("accuracy", [0, 1], [[1, 1]], r"predictions \[2\]"),
-        ("accuracy", [[0, 1]], [1, 1], r"weights \[2\]"),
-        ("accuracy", [[0, 1]], [[0.5, 0.5]], "whole numbers from 0"),
-        ("accuracy", [[0, 1]], [[0, 0]], "whole numbers from 0"),
-        ("pearson", [[0.5, math.nan]], [[1, 1]], "1 of 2 predictions are not finite"),
-    ],
-)
-def test_bad_input_of_weighted_scores(name, predictions, weights, message):
+REFUSED = [
+    (score, (["acuracy"], [0], [0]), "unknown metric 'acuracy': did you mean 'accuracy'"),
+    (score, (["accuracy"], [], []), "at least 1"),
+    (score, (["accuracy"], [[0.1, 0.9]], [1]), "argmax"),
+    (score, (["pearson"], [1.0, 2.0], [math.inf, 2.0]), "1 of 2 labels are not finite"),
+    (weighted_score, ("acuracy", [[0, 1]], [0, 1], [[1, 1]]), "unknown metric 'acuracy': did you mean 'accuracy'"),
+    (weighted_score, ("accuracy", [0, 1], [0, 1], [[1, 1]]), r"predictions \[2\]"),
+    (weighted_score, ("accuracy", [[0, 1]], [0, 1], [1, 1]), r"weights \[2\]"),
+    (weighted_score, ("accuracy", [[0, 1]], [0, 1], [[0.5, 0.5]]), "whole numbers from 0"),
+    (weighted_score, ("accuracy", [[0, 1]], [0, 1], [[0, 0]]), "whole numbers from 0"),
+    (weighted_score, ("pearson", [[0.5, math.nan]], [0, 1], [[1, 1]]), "1 of 2 predictions are not finite"),
+]
+
+
+@pytest.mark.parametrize(("function", "given", "message"), REFUSED)
+def test_bad_input(function, given, message):
     with pytest.raises(InputError, match=message):
-        weighted_score(name, np.array(predictions), np.array([0, 1]), np.array(weights))
+        function(*given)

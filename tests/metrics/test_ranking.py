@@ -121,20 +121,15 @@ def pairs_of(qrels, run, seed=0):
     return np.array(logits), np.array(labels), list(groups)
 
 
-def binary(seed):
-    qrels, run = made_up(seed)
-    return {claim: {name: min(grade, 1) for name, grade in grades.items()} for claim, grades in qrels.items()}, run
-
-
 def test_validation_agrees_with_trec_eval():
-    seed = 5
-    qrels, run = binary(seed)
+    qrels, run = made_up(5)
+    qrels = {claim: {name: min(grade, 1) for name, grade in grades.items()} for claim, grades in qrels.items()}
     del run["q0"], run["q1"]  # claims without candidates
     qrels["q2"] = {}  # a claim without judgement
     gold = {claim: sum(grade > 0 for grade in grades.values()) for claim, grades in qrels.items()}
     expected = score_ranking(qrels, run).strict
     assert list(expected) == list(MEASURES)
-    assert ranking_scores_of(*pairs_of(qrels, run, seed), gold=gold) == pytest.approx(expected)
+    assert ranking_scores_of(*pairs_of(qrels, run, seed=5), gold=gold) == pytest.approx(expected)
     without_zero = {claim: number for claim, number in gold.items() if number}
     assert ranking_scores_of(*pairs_of(qrels, run), gold=without_zero) == pytest.approx(expected)
 

@@ -132,14 +132,19 @@ class Tab:
         type_, packed = self.browser.execute_async_script(READ)
         return type_, base64.b64decode(packed)
 
+    @property
+    def menu(self) -> list[str]:
+        return [link.get_attribute("data-view") for link in self.all("#menu a")]
+
     def csv(self, view: str) -> list[list[str]]:
         type_, content = self.saved(view, "csv")
         assert type_.startswith("text/csv")
         return list(csv.reader(io.StringIO(content.decode("utf-8-sig"), newline="")))
 
     def complaints(self) -> list[str]:
-        """What the console says."""
-        return [entry["message"] for entry in self.browser.get_log("browser")]
+        """What the console says, but for advice to those who read pixels, as only tests do."""
+        messages = [entry["message"] for entry in self.browser.get_log("browser")]
+        return [message for message in messages if "willReadFrequently" not in message]
 
     def requests(self) -> list[str]:
         """Every address that was asked for since the last time."""

@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 
-Payload = dict[str, Any]
 Arrays = dict[str, bytes]
 
 HOSTILE = '</script><img src=x onerror="window.owned=1">\'&\u202eevil\u202c'
@@ -36,6 +35,14 @@ def top(maps: np.ndarray, kept: int) -> tuple[dict[str, Any], bytes]:
     return {"form": "top", "kept": kept, "wide": wide}, places.tobytes() + values.tobytes()
 
 
+def table(title: str, columns: list[str], rows: list[list[str]], note: str) -> dict[str, Any]:
+    return {"title": title, "columns": columns, "rows": rows, "notes": [note]}
+
+
+def matrix(title: str, rows: list[str], columns: list[str], values: list[Any], note: str) -> dict[str, Any]:
+    return {"title": title, "rows": rows, "columns": columns, "values": values, "notes": [note]}
+
+
 class Maker:
     """Builds a payload piece by piece; `maps` keeps the true attention by (model, example)."""
 
@@ -44,56 +51,33 @@ class Maker:
         self.layers, self.heads = layers, heads
         roles = ["run"] if len(names) == 1 else ["baseline", "run", *["also"] * (len(names) - 2)]
         self.models = [
-            {"id": f"m{place}", "name": name, "role": role, "layers": layers, "heads": heads, "pruned": []}
+            {"id": f"m{place}", "name": name, "role": role, "layers": layers, "heads": heads}
             for place, (name, role) in enumerate(zip(names, roles, strict=True))
         ]
+        self.ids = [f"m{place}" for place in range(len(names))]
+        self.pair = len(names) > 1
         self.arrays: Arrays = {}
         self.maps: dict[tuple[str, str], np.ndarray] = {}
         self.examples: list[dict[str, Any]] = []
         self.views: dict[str, Any] = {}
 
-    @property
-    def ids(self) -> list[str]:
-        return [model["id"] for model in self.models]
-
-    @property
-    def pair(self) -> bool:
-        return len(self.models) > 1
-
     def add_example(self, tokens: list[str], segments: list[int], kept: int | None = None, **more: Any) -> None:
         place, size, count = len(self.examples), len(tokens), self.layers * self.heads
-        name = f"e{place}"
-        example: dict[str, Any] = {
-            "id": name,
-            "title": f"test {place + 10}",
-            "tokens": tokens,
-            "segments": segments,
-            "texts": [
-                " ".join(t for t, s in zip(tokens, segments, strict=True) if s == part)
-                for part in sorted({*segments} - {-1})
-            ],
-            "gold": "yes",
-            "answers": {},
-            "maps": {},
-            "means": {},
-            "points": {},
-            "explained": [0.5, 0.2],
-        }
+        name, parts = f"e{place}", sorted({*segments} - {-1})
+        texts = [" ".join(t for t, s in zip(tokens, segments, strict=True) if s == part) for part in parts]
+        example: dict[str, Any] = {"id": name, "title": f"test {place + 10}", "tokens": tokens, "segments": segments}
+        example |= {"texts": texts, "gold": "yes", "explained": [0.5, 0.2]}
+        example |= {part: {} for part in ("answers", "maps", "means", "points")}
         for number, model in enumerate(self.ids):
-            maps = soft(3 * self.random.normal(size=(count, size, size)))
-            self.maps[model, name] = maps
+            maps = self.maps[model, name] = soft(3 * self.random.normal(size=(count, size, size)))
             entry, content = exact(maps) if kept is None else top(maps, kept)
-            self.arrays[f"{model}{name}"] = content
+            self.arrays |= {f"{model}{name}": content, f"{model}{name}mean": root(maps.mean(0)).tobytes()}
             example["maps"][model] = {"array": f"{model}{name}", **entry}
-            self.arrays[f"{model}{name}mean"] = root(maps.mean(0)).tobytes()
             example["means"][model] = f"{model}{name}mean"
             example["points"][model] = self.random.normal(size=(count, 2)).round(4).tolist()
-            example["answers"][model] = {
-                "prediction": ("no", "yes")[number % 2],
-                "probabilities": {"no": 0.6, "yes": 0.4},
-            }
-        example.update(more)
-        self.examples.append(example)
+            answer = {"prediction": ("no", "yes")[number % 2], "probabilities": {"no": 0.6, "yes": 0.4}}
+            example["answers"][model] = answer
+        self.examples.append(example | more)
 
     def add_target(self, place: int) -> None:
         example = self.examples[place]
@@ -111,30 +95,20 @@ class Maker:
 
     def add_heads(self, statistics: tuple[str, ...] = STATISTICS) -> None:
         shape = (self.layers, self.heads)
-        values: dict[str, Any] = {}
-        for model in self.models:
-            values[model["id"]] = {}
+        values: dict[str, Any] = {model: {} for model in self.ids}
+        for model in self.ids:
             for name in statistics:
                 mean = self.random.random(shape).round(4).tolist()
                 error = None if name == "importance" else (0.05 * self.random.random(shape)).round(4).tolist()
-                for layer, head in model["pruned"]:
-                    mean[layer][head] = None
-                values[model["id"]][name] = {"mean": mean, "error": error}
-        gone = [tuple(head) for model in self.models for head in model["pruned"]]
-        order = [(i, j) for i in range(self.layers) for j in range(self.heads) if (i, j) not in gone]
+                values[model][name] = {"mean": mean, "error": error}
+        order = list(np.ndindex(shape))
         changes = sorted(self.random.random(len(order)).round(3).tolist(), reverse=True)
         shuffled = [order[place] for place in self.random.permutation(len(order))]
+        ends = {"low": 0.0, "high": 1.0}
         self.views["heads"] = {
             "statistics": [
-                {
-                    "id": name,
-                    "name": name.title(),
-                    "unit": "nats" if name == "entropy" else "",
-                    "help": f"What {name} means.",
-                    "low": 0.0,
-                    "high": 1.0,
-                    "diverging": False,
-                }
+                {"id": name, "name": name.title(), "unit": "nats" if name == "entropy" else "", **ends}
+                | {"help": f"What {name} means."}
                 for name in statistics
             ],
             "values": values,
@@ -150,91 +124,31 @@ class Maker:
 
     def add_rest(self) -> None:
         """All views that need no array."""
-        self._words()
-        self._training()
-        steps = [0, 50, 100, 150, 200]
-        count = self.layers * self.heads
-        self.views["diversity"] = {
-            model: {
-                "steps": steps,
-                "similarity": self.random.random((len(steps), count)).round(3).tolist(),
-                "entropy": self.random.random((len(steps), count)).round(3).tolist(),
-                "points": self.random.normal(size=(1, count, 2))
-                .repeat(len(steps), 0)
-                .__add__(0.2 * self.random.normal(size=(len(steps), count, 2)).cumsum(0))
-                .round(3)
-                .tolist(),
-            }
-            for model in self.ids
-        }
-        self.views["layers"] = [self._plot("Accuracy by guided layers", ["0-1", "0-3", "0-5"])]
-        self.views["sizes"] = [self._plot("Accuracy by size of training set", None)]
-        self.views["weights"] = [self._plot("Accuracy by weight", None)]
-        self.views["pruning"] = [self._plot("Accuracy by heads kept", None, off=True)]
         tasks, heads = ["nli", "topic"], ["heads of nli", "heads of topic"]
-        self.views["dissociation"] = [
-            self._matrix("Loss by pruning", tasks, heads, [[-0.31, -0.02], [-0.04, None]], "Rows are tasks.")
-        ]
-        self.views["overlap"] = [
-            self._matrix("overlap of heads", tasks, tasks, [[1.0, 0.25], [0.25, 1.0]], "Chance gives 0.2.")
-        ]
-        self.views["results"] = [
-            self._table(
-                "Accuracy over seeds", ["System", "Mean"], [["plain", "71.0"], ["guided", "72.2"]], "Three seeds."
-            )
-        ]
-        self.views["times"] = [
-            self._table("Seconds per step", ["Model", "Seconds"], [["plain", "0.21"], ["guided", "0.22"]], "One core.")
-        ]
-
-    def _matrix(self, title: str, rows: list[str], columns: list[str], values: list[Any], note: str) -> dict[str, Any]:
-        return {"title": title, "rows": rows, "columns": columns, "values": values, "notes": [note]}
-
-    def _table(self, title: str, columns: list[str], rows: list[list[str]], note: str) -> dict[str, Any]:
-        return {"title": title, "columns": columns, "rows": rows, "notes": [note]}
-
-    def _words(self) -> None:
-        ids = self.ids
-        self.views["summary"] = {
-            "facts": [["Task", "clinic, 3 labels"], ["Seeds", "5"], ["Guides", "MDG 0.1, PDG 0.01"]],
-            "tables": [
-                self._table(
-                    "Result",
-                    ["Model", "Accuracy", "95% interval", "p"],
-                    [["plain", "0.812", "[0.801, 0.823]", ""], ["guided", "0.834", "[0.822, 0.846]", "0.003"]],
-                    "Permutation test over seeds and examples.",
-                )
-            ],
-            "changed": ["Accuracy rose by 0.022.", "Heads became less alike."],
-        }
-        self.views["caveats"] = {
-            "caveat": "Attention is not explanation.",
-            "items": [["Seeds", "5 seeds; spread 0.011"], ["Tests", "one, two-sided"]],
-            "negative": ["PDG alone did not help."],
-        }
-        self.views["retrieval"] = {
-            "claims": [
-                {
-                    "id": "3",
-                    "text": "Vitamin D prevents colds.",
-                    "papers": [
-                        {
-                            "id": "p1",
-                            "text": "A trial of vitamin D.",
-                            "relevant": True,
-                            "ranks": {m: 4 - 3 * n for n, m in enumerate(ids[:2])},
-                            "scores": dict.fromkeys(ids[:2], 0.5),
-                        },
-                        {
-                            "id": "p2",
-                            "text": "On colds.",
-                            "relevant": False,
-                            "ranks": {m: 1 + n for n, m in enumerate(ids[:2])},
-                            "scores": dict.fromkeys(ids[:2], -0.25),
-                        },
-                    ],
-                },
-            ]
+        scores = [["plain", "0.812", "[0.801, 0.823]", ""], ["guided", "0.834", "[0.822, 0.846]", "0.003"]]
+        seconds = [["plain", "0.21"], ["guided", "0.22"]]
+        self.views |= {
+            "summary": {
+                "facts": [["Task", "clinic, 3 labels"], ["Seeds", "5"], ["Guides", "MDG 0.1, PDG 0.01"]],
+                "tables": [table("Result", ["Model", "Accuracy", "95% interval", "p"], scores, "Permutation test.")],
+                "changed": ["Accuracy rose by 0.022.", "Heads became less alike."],
+            },
+            "caveats": {
+                "caveat": "Attention is not explanation.",
+                "items": [["Seeds", "5 seeds; spread 0.011"], ["Tests", "one, two-sided"]],
+                "negative": ["PDG alone did not help."],
+            },
+            "retrieval": {"claims": [{"id": "3", "text": "Vitamin D prevents colds.", "papers": self._papers()}]},
+            "curves": {"series": self._curves()},
+            "diversity": self._diversity(),
+            "layers": [self._plot("Accuracy by guided layers", ["0-1", "0-3", "0-5"])],
+            "sizes": [self._plot("Accuracy by size of training set", None)],
+            "weights": [self._plot("Accuracy by weight", None)],
+            "pruning": [self._silenced(self._plot("Accuracy by heads kept", None))],
+            "dissociation": [matrix("Loss by pruning", tasks, heads, [[-0.31, -0.02], [-0.04, None]], "Rows: tasks.")],
+            "overlap": [matrix("overlap of heads", tasks, tasks, [[1.0, 0.25], [0.25, 1.0]], "Chance gives 0.2.")],
+            "results": [table("Over seeds", ["System", "Mean"], [["plain", "71.0"], ["guided", "72.2"]], "3 seeds.")],
+            "times": [table("Seconds per step", ["Model", "Seconds"], seconds, "One core.")],
         }
         if self.pair:
             # Position in the split, text, gold, kind, example of the page, heads.
@@ -244,68 +158,68 @@ class Maker:
                 (90, "Three.", "no", "lost", None, None),
                 (91, "Four.", "maybe", "other", None, None),
             ]
-            self.views["flips"] = {
-                **{"gained": 2, "other": 1, "lost": 1, "split": "test"},
-                "list": [
-                    {
-                        **{"example": number, "title": f"test {number}", "texts": [text], "gold": gold},
-                        **{"before": "no", "after": "yes", "kind": kind, "page_example": example, "heads": heads},
-                    }
-                    for number, text, gold, kind, example, heads in flips
-                ],
-            }
+            listed = [
+                {"example": number, "title": f"test {number}", "texts": [text], "gold": gold, "before": "no"}
+                | {"after": "yes", "kind": kind, "page_example": example, "heads": heads}
+                for number, text, gold, kind, example, heads in flips
+            ]
+            self.views["flips"] = {"gained": 2, "other": 1, "lost": 1, "split": "test", "list": listed}
 
-    def _training(self) -> None:
+    def _papers(self) -> list[dict[str, Any]]:
+        ids = self.ids[:2]
+        papers = [("p1", "A trial of vitamin D.", True, (4, 1), 0.5), ("p2", "On colds.", False, (1, 2), -0.25)]
+        return [
+            {"id": name, "text": text, "relevant": relevant, "ranks": dict(zip(ids, ranks, strict=False))}
+            | {"scores": dict.fromkeys(ids, score)}
+            for name, text, relevant, ranks, score in papers
+        ]
+
+    def _curves(self) -> list[dict[str, Any]]:
         steps = list(range(0, 200, 10))
-
-        def series(model: str, group: str, name: str, kind: str, y: list[float]) -> dict[str, Any]:
-            return {"model": model, "group": group, "name": name, "kind": kind, "x": steps, "y": y}
-
+        falling = [round(0.5 - step / 1000, 4) for step in steps]
         logged = [
-            series(model, group, name, "raw", [round(1 / (1 + step / 50) + 0.05 * number, 4) for step in steps])
+            (model, group, name, "raw", [round(1 / (1 + step / 50) + 0.05 * number, 4) for step in steps])
             for number, model in enumerate(self.ids)
             for group, name in (("loss", "task loss"), ("loss", "whole loss"), ("validation", "accuracy"))
         ]
-        for kind in ("raw", "weighted", "share"):
-            values = [round(0.5 - step / 1000, 4) for step in steps]
-            logged.append(series(self.ids[-1], "guide:mdg", "mdg", kind, values))
-        self.views["curves"] = {"series": logged}
+        logged += [(self.ids[-1], "guide:mdg", "mdg", kind, falling) for kind in ("raw", "weighted", "share")]
+        return [
+            {"model": model, "group": group, "name": name, "kind": kind, "x": steps, "y": y}
+            for model, group, name, kind, y in logged
+        ]
 
-    def _plot(self, title: str, categories: list[str] | None, off: bool = False) -> dict[str, Any]:
+    def _diversity(self) -> dict[str, Any]:
+        steps, count = [0, 50, 100, 150, 200], self.layers * self.heads
+        views = {}
+        for model in self.ids:
+            similarity, entropy = self.random.random((2, len(steps), count)).round(3).tolist()
+            moves = 0.2 * self.random.normal(size=(len(steps), count, 2)).cumsum(0)
+            points = (self.random.normal(size=(1, count, 2)) + moves).round(3).tolist()
+            views[model] = {"steps": steps, "similarity": similarity, "entropy": entropy, "points": points}
+        return views
+
+    def _plot(self, title: str, categories: list[str] | None) -> dict[str, Any]:
         x = [0, 1, 2] if categories else [10, 100, 1000]
         series = []
         for number, model in enumerate(self.models):
             mean = [round(0.7 + 0.04 * place + 0.02 * number, 3) for place in range(3)]
-            series.append(
-                {
-                    "name": model["name"],
-                    "x": x,
-                    "mean": mean,
-                    "low": [v - 0.02 for v in mean],
-                    "high": [v + 0.02 for v in mean],
-                }
-            )
-        return {
-            "title": title,
-            "x": "what is varied",
-            "y": "accuracy",
-            "categories": categories,
-            "series": series,
-            "notes": ["Bands are 95% intervals."],
-        } | (self._silenced(series) if off else {})
+            ends = {"low": [value - 0.02 for value in mean], "high": [value + 0.02 for value in mean]}
+            series.append({"name": model["name"], "x": x, "mean": mean, **ends})
+        about = {"title": title, "x": "what is varied", "y": "accuracy", "categories": categories}
+        return {**about, "series": series, "notes": ["Bands are 95% intervals."]}
 
-    def _silenced(self, series: list[dict[str, Any]]) -> dict[str, Any]:
+    def _silenced(self, plot: dict[str, Any]) -> dict[str, Any]:
         """At every point one head more is silent, from the last backwards; the last series does not say which."""
-        count = self.layers * self.heads
+        series, count = plot["series"], self.layers * self.heads
         for each in series[: max(1, len(series) - 1)]:
             each["off"] = [[count - 1 - number for number in range(place)] for place in range(len(each["x"]))]
-        return {"shape": [self.layers, self.heads]}
+        return plot | {"shape": [self.layers, self.heads]}
 
-    def payload(self, title: str = "A report") -> Payload:
+    def payload(self) -> dict[str, Any]:
         views = dict(self.views)
         if self.examples:
             views["examples"] = {"note": "Maps keep the 8 largest values of a row.", "list": self.examples}
-        return {"format": 1, "title": title, "version": "0.1.0", "models": self.models, "views": views}
+        return {"format": 1, "title": "A report", "version": "0.1.0", "models": self.models, "views": views}
 
 
 WORDS = (
@@ -323,15 +237,16 @@ def sentence(length: int) -> tuple[list[str], list[int]]:
 
 
 def tiny(names: tuple[str, ...] = ("plain", "guided")) -> Maker:
-    """2 layers x 2 heads, 3 examples (exact, exact, top 3), every view; with a baseline a pruned head."""
+    """2 layers x 2 heads, 3 examples (exact, exact, top 3), every view; a value of the first model is missing."""
     maker = Maker(2, 2, names)
-    if maker.pair:
-        maker.models[0]["pruned"] = [[1, 0]]
     for length, kept in ((7, None), (9, None), (8, 3)):
         maker.add_example(*sentence(length), kept)
     maker.add_target(0)
     maker.add_ssa(0)
     maker.add_heads(("entropy", "sink"))
+    if maker.pair:
+        for statistic in maker.views["heads"]["values"]["m0"].values():
+            statistic["mean"][1][0] = None
     maker.add_rest()
     return maker
 

@@ -1,7 +1,6 @@
 """Ways through the page by mouse, by keyboard and by link."""
 
 import pytest
-from explorer_pages import Tab, write_page
 from explorer_payloads import tiny
 
 pytest_plugins = ["explorer_browser"]
@@ -10,24 +9,27 @@ MAKER = tiny()
 ORDER = [(str(each["layer"]), str(each["head"])) for each in MAKER.views["heads"]["changes"]]
 
 
-@pytest.fixture(scope="module")
-def address(tmp_path_factory):
-    return write_page(MAKER, tmp_path_factory.mktemp("page") / "page.html")
-
-
-@pytest.fixture
-def tab(browser, address):
-    opened = Tab(browser, address).open()
-    yield opened
-    assert opened.problems() == []
-    assert opened.complaints() == []
-
-
 def head(tab):
     return tab.hash["layer"], tab.hash["head"]
 
 
-def test_another_statistic(tab):
+def test_a_click_on_a_head_shows_it_everywhere_and_no_value_is_said_to_be_none(tab):
+    tab.click("[data-grid=m1] .cell[data-layer='0'][data-head='1']")
+    assert head(tab) == ("0", "1")
+    assert (tab.run("return layer.value"), tab.run("return document.getElementById('head').value")) == ("0", "1")
+    assert tab.texts("#detail .maps figcaption") == ["plain", "guided", "guided minus plain"]
+    assert "layer 0, head 1" in tab.run("return document.querySelector('#detail canvas').getAttribute('aria-label')")
+    assert len(tab.all("#heads .cell[aria-selected=true]")) == 3
+    empty = "return document.querySelector('[data-grid=m0] .empty').getAttribute('aria-label')"
+    assert tab.run(empty) == "layer 1, head 0: no value"
+
+
+def test_pointing_at_a_head_shows_mean_and_error_of_the_statistic(tab):
+    cell = "[data-grid=m1] .cell[data-layer='0'][data-head='1']"
+    tab.run("document.querySelector(arguments[0]).dispatchEvent(new PointerEvent('pointerenter'))", cell)
+    values = MAKER.views["heads"]["values"]["m1"]["entropy"]
+    wanted = f"{values['mean'][0][1]:.3f} ± {values['error'][0][1]:.3f}"
+    assert tab.text("#heads-readout") == f"guided, layer 0, head 1: Entropy (nats) {wanted}"
     before = tab.run("return document.querySelector('[data-grid=m1] .cell').style.background")
     tab.choose("#statistic", "sink")
     assert tab.hash["statistic"] == "sink"
@@ -35,43 +37,18 @@ def test_another_statistic(tab):
     assert "What sink means." in tab.text("#heads")
 
 
-def test_a_click_on_a_head_shows_it_everywhere(tab):
-    tab.click("[data-grid=m1] .cell[data-layer='0'][data-head='1']")
-    assert head(tab) == ("0", "1")
-    assert (tab.run("return layer.value"), tab.run("return document.getElementById('head').value")) == ("0", "1")
-    assert tab.texts("#detail .maps figcaption") == ["plain", "guided", "guided minus plain"]
-    assert "layer 0, head 1" in tab.run("return document.querySelector('#detail canvas').getAttribute('aria-label')")
-    assert len(tab.all("#heads .cell[aria-selected=true]")) == 3
-
-
-def test_pointing_at_a_head_shows_mean_and_error(tab):
-    cell = "[data-grid=m1] .cell[data-layer='0'][data-head='1']"
-    tab.run("document.querySelector(arguments[0]).dispatchEvent(new PointerEvent('pointerenter'))", cell)
-    values = MAKER.views["heads"]["values"]["m1"]["entropy"]
-    wanted = f"{values['mean'][0][1]:.3f} ± {values['error'][0][1]:.3f}"
-    assert tab.text("#heads-readout") == f"guided, layer 0, head 1: Entropy (nats) {wanted}"
-
-
-def test_a_pruned_head_is_empty_and_said_to_be_pruned(tab):
-    assert (
-        tab.run("return document.querySelector('[data-grid=m0] .empty').getAttribute('aria-label')")
-        == "layer 1, head 0: pruned"
-    )
-    tab.click("[data-grid=m1] .cell[data-layer='1'][data-head='0']")
-    assert tab.texts("#detail .maps figcaption") == ["guided"]
-    assert "plain: this head was pruned." in tab.text("#detail .maps")
-
-
-def test_the_list_of_changed_heads_selects(tab):
-    assert head_of_list(tab) == ORDER
+def test_the_list_of_changed_heads_and_a_point_select(tab):
+    listed = [(each.get_attribute("data-layer"), each.get_attribute("data-head")) for each in tab.all(".change")]
+    assert listed == ORDER
     last = ORDER[-1]
     tab.click(f".change[data-layer='{last[0]}'][data-head='{last[1]}']")
     assert head(tab) == last
     assert tab.one(".change[aria-current]").get_attribute("data-layer") == last[0]
-
-
-def head_of_list(tab):
-    return [(each.get_attribute("data-layer"), each.get_attribute("data-head")) for each in tab.all(".change")]
+    tab.run(
+        "document.querySelector(`#points circle[data-layer='0'][data-head='1']`).dispatchEvent(new MouseEvent('click'))"
+    )
+    assert head(tab) == ("0", "1")
+    assert len(tab.all("#points circle")) == 4 + 4
 
 
 def test_one_choice_of_example_for_all_views(tab):
@@ -83,7 +60,7 @@ def test_one_choice_of_example_for_all_views(tab):
     assert "Not available for this example." in tab.text("#ssa")
 
 
-def test_pointing_into_a_map_shows_the_values_of_both_models(tab):
+def test_pointing_into_a_map_by_keys_or_mouse_shows_the_values_of_both_models(tab):
     tab.choose("#layer", "0")
     tab.choose("#head", "0")
     tab.focus("#detail canvas")
@@ -94,9 +71,6 @@ def test_pointing_into_a_map_shows_the_values_of_both_models(tab):
     assert readout.startswith("From “a” (1) to “patient” (2): plain ")
     told = [float(part.split()[-1].replace("−", "-")) for part in readout.split(": ")[1].split("; ")]
     assert told == pytest.approx([first, second, second - first], abs=0.006)
-
-
-def test_the_mouse_finds_the_same_cell(tab):
     script = """
       const canvas = document.querySelector('#detail canvas');
       const box = canvas.getBoundingClientRect();
@@ -107,7 +81,7 @@ def test_the_mouse_finds_the_same_cell(tab):
     assert tab.run(script, 40).startswith("From “given” (5) to “[SEP]” (6)")
 
 
-def test_a_token_draws_lines_to_those_it_attends_to_in_both_models(tab):
+def test_a_token_draws_lines_and_the_target_can_be_outlined(tab):
     tab.focus("#detail .from .token")
     tab.press("\ue015")
     assert tab.texts("#detail .from .chosen") == ["a", "a"]
@@ -121,9 +95,6 @@ def test_a_token_draws_lines_to_those_it_attends_to_in_both_models(tab):
         )
         assert lines[0] == row.argmax()
         assert len(set(lines)) == len(lines) > 1
-
-
-def test_the_target_can_be_outlined_or_not(tab):
     with_it = tab.saved("detail", "svg")[1]
     tab.click("#target")
     without = tab.saved("detail", "svg")[1]
@@ -133,15 +104,7 @@ def test_the_target_can_be_outlined_or_not(tab):
     assert not tab.all("#target")
 
 
-def test_a_point_selects_its_head(tab):
-    tab.run(
-        "document.querySelector(`#points circle[data-layer='0'][data-head='1']`).dispatchEvent(new MouseEvent('click'))"
-    )
-    assert head(tab) == ("0", "1")
-    assert len(tab.all("#points circle")) == 3 + 4  # a head of the first model is pruned
-
-
-def test_the_scrubber_moves_points_and_trails(tab):
+def test_the_scrubber_moves_points_and_plays_and_a_strip_selects_a_step(tab):
     tab.choose("#step", "0")
     assert tab.hash["step"] == "0"
     assert "step 0" in tab.text("#diversity output")
@@ -149,17 +112,11 @@ def test_the_scrubber_moves_points_and_trails(tab):
     start = tab.run("return document.querySelector('#diversity circle').getAttribute('cx')")
     tab.choose("#step", "3")
     assert tab.hash["step"] == "150"
-    assert len(tab.all("#diversity .charts path")) == 7
+    assert len(tab.all("#diversity .charts path")) == 8
     assert tab.run("return document.querySelector('#diversity circle').getAttribute('cx')") != start
-
-
-def test_play_runs_to_the_end_and_stops(tab):
     tab.choose("#step", "3")
     tab.click("#play")
     tab.wait(lambda: tab.hash["step"] == "200" and tab.text("#play") == "Play", "it does not arrive")
-
-
-def test_a_strip_selects_head_and_step(tab):
     tab.focus("#diversity canvas")
     for _ in range(3):
         tab.press("\ue013")  # up, to the first head
@@ -168,7 +125,7 @@ def test_a_strip_selects_head_and_step(tab):
     assert (tab.hash["layer"], tab.hash["head"], tab.hash["step"]) == ("0", "0", "150")
 
 
-def test_flips_are_filtered_and_lead_to_example_and_head(tab):
+def test_flips_lead_to_example_and_head_and_papers_show_how_they_moved(tab):
     assert [each.text for each in tab.all("#flips .filters button")] == [
         "All (4)",
         "Gained (2)",
@@ -183,16 +140,13 @@ def test_flips_are_filtered_and_lead_to_example_and_head(tab):
     assert (tab.hash["example"], tab.hash["view"]) == ("e1", "detail")
     tab.click("#flips .card [data-layer='0'][data-head='0']")
     assert (tab.hash["example"], *head(tab)) == ("e0", "0", "0")
-
-
-def test_retrieval_shows_how_papers_moved(tab):
     assert [each.split(" ", 2)[2] for each in tab.texts("#retrieval .moves li > span:first-child")] == [
         "▲ 3 up",
         "▼ 1 down",
     ]
 
 
-def test_a_link_shows_the_same(tab):
+def test_a_link_shows_the_same_and_a_changed_one_is_followed(tab):
     tab.choose("#statistic", "sink")
     tab.choose("#example", "e2")
     tab.choose("#layer", "0")
@@ -209,9 +163,6 @@ def test_a_link_shows_the_same(tab):
     assert tab.table("detail") == rows
     assert tab.run("return [statistic.value, example.value, scale.value, step.value]") == ["sink", "e2", "linear", "1"]
     assert tab.run("return Math.abs(document.getElementById('diversity').getBoundingClientRect().top) < 60")
-
-
-def test_the_back_button_of_a_changed_hash_is_followed(tab):
     tab.run("location.hash = '#example=e1&layer=0&head=0'")
     tab.wait(lambda: tab.run("return example.value") == "e1", "the hash is not followed")
     assert head(tab) == ("0", "0")
@@ -219,16 +170,17 @@ def test_the_back_button_of_a_changed_hash_is_followed(tab):
 
 BAD = (
     "#view=nowhere&statistic=__proto__&layer=99&head=-1&example=%3Cimg%3E&models=m0,m0&scale=cubic&step=7&constructor=1"
+    "&weight=x&silenced=3&ranking=1"
 )
 
 
-@pytest.mark.parametrize("bad", [BAD, "#%E0%A4%A", "#layer=1e0&head=0x1", "#content"])
+@pytest.mark.parametrize("bad", [BAD, "#%E0%A4%A", "#layer=1e0&head=0x1", "#content", "#weight=7", "#silenced=-1"])
 def test_bad_links_are_ignored(tab, bad):
-    tab.open()
     start = tab.run("return [statistic.value, example.value, scale.value, layer.value, step.value]")
     tab.open(bad)
     assert tab.run("return [statistic.value, example.value, scale.value, layer.value, step.value]") == start
     assert tab.texts("#detail .maps figcaption") == ["plain", "guided", "guided minus plain"]
+    assert tab.text("#weights output") == tab.text("#pruning output") == "what is varied: 10"
 
 
 def test_arrows_and_enter_in_the_head_grid(tab):
@@ -247,7 +199,7 @@ def test_arrows_and_enter_in_the_head_grid(tab):
     assert "solid" in tab.run("return getComputedStyle(document.activeElement).outline")
 
 
-def test_letters_walk_through_heads_and_examples(tab):
+def test_letters_walk_through_heads_and_examples_and_open_the_help(tab):
     tab.focus("#content")
     tab.press("n")
     assert head(tab) == ORDER[1]
@@ -260,9 +212,6 @@ def test_letters_walk_through_heads_and_examples(tab):
     tab.focus("#scale")
     tab.press("n")  # in a list of choices a letter means a choice
     assert head(tab) == ORDER[-1]
-
-
-def test_help(tab):
     tab.focus("#content")
     tab.press("?")
     assert tab.one("#help").is_displayed()
@@ -308,11 +257,3 @@ def test_heads_are_silenced_along_the_pruning_curve(tab):
     assert tab.text("#pruning .silenced .note") == "layer 0, head 0 is never silenced here."
     assert tab.run("return document.activeElement.tabIndex") == 0
     assert tab.table("pruning")[1:] == [["plain", "10", ""], ["plain", "100", "1.1"], ["plain", "1000", "1.1 1.0"]]
-
-
-@pytest.mark.parametrize("hash", ["#weight=7", "#silenced=-1", "#weight=x&silenced=3&ranking=1"])
-def test_points_that_are_not_there_are_not_believed(browser, address, hash):
-    tab = Tab(browser, address).open(hash)
-    assert tab.text("#weights output") == "what is varied: 10"
-    assert tab.text("#pruning output") == "what is varied: 10"
-    assert (tab.problems(), tab.complaints()) == ([], [])

@@ -1,12 +1,6 @@
 import re
 
-from headwise.reports.comparison_text import (
-    Cell,
-    TextTable,
-    escape_latex,
-    latex_table,
-    markdown_table,
-)
+from headwise.reports.comparison_text import Cell, TextTable, escape_latex, latex_table, markdown_table
 
 TABLE = TextTable(
     "set a_b: 100 % & more",
@@ -15,15 +9,11 @@ TABLE = TextTable(
 )
 
 
-def columns(line):
-    """The cells of a line of a Markdown table: pipes that are escaped are none."""
-    return [cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]]
-
-
 def test_markdown_has_as_many_columns_in_every_row():
     lines = markdown_table(TABLE).splitlines()
     assert lines[0] == r"### set a\_b: 100 % & more"
-    rows = [columns(line) for line in lines[2:]]
+    # Pipes that are escaped separate nothing.
+    rows = [[cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]] for line in lines[2:]]
     assert [len(row) for row in rows] == [3] * 4
     assert rows[0] == ["system", "mean ± sd", r"d\_z"]
     assert rows[1] == ["---", "---:", "---:"]

@@ -1,13 +1,17 @@
 """Tokens as people read them, and the page that shows them: complete in itself, and harmless whatever a text says."""
 
 import re
+import shutil
+import subprocess
 from html.parser import HTMLParser
 
 import pytest
+from chromium import FLAGS
 
 from headwise.errors import InputError
 from headwise.reports.token_page import PART, ScoredText, ScoredToken, guessed_spelling, lines, pieces, token_page
 
+CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
 VOID = {"meta"}
 
 
@@ -31,10 +35,6 @@ def read(*texts, spelling=None):
 # -- spelling ----------------------------------------------------------------------------------------------------------
 
 
-def test_word_pieces_are_joined():
-    assert read("a", "play", "##ing", "##s", "[UNK]", "#", "##", "x") == "a play|ing|s [UNK] # ## x"
-
-
 def in_bytes(text):
     """The text as byte-level tokenizers write it, by the table of the alphabet in full."""
     bytes_seen = [byte for byte in range(256) if chr(byte).isprintable() and byte != 0x20 and byte != 0xAD]
@@ -43,30 +43,27 @@ def in_bytes(text):
     return "".join(table[byte] for byte in text.encode())
 
 
-def test_byte_level_pieces_are_joined():
-    assert read("Un", "bel", "iev", "able", "Ġplay", "ing", "<mask>", "Ġx") == "Un|bel|iev|able play|ing <mask> x"
+FACE = in_bytes(" 😀")
+SPELLED = {
+    "word pieces": ("a play ##ing ##s [UNK] # ## x", "a play|ing|s [UNK] # ## x"),
+    "bytes": ("Un bel iev able Ġplay ing <mask> Ġx", "Un|bel|iev|able play|ing <mask> x"),
+    "cut after a byte": (f"a {FACE[:2]} {FACE[2:]} Ġx", f"a {PART}|😀 x"),
+    "cut after three": (f"a {FACE[:4]} {FACE[4:]} Ġx", f"a {PART}|😀 x"),
+    "cut at the end": (f"Ġa {in_bytes('日')[:1]}", f"a|{PART}"),
+    "sentence pieces": ("▁play ing ▁the ▁ 我 ▁▁x", "play|ing the|␣|我 ␣x"),
+    "bytes of sentence pieces": ("▁a <0xE8> <0xAA> <0x9E> ▁b", f"a|{PART}|{PART}|語 b"),
+}
 
 
-@pytest.mark.parametrize("cut", [1, 3])
-def test_a_character_in_several_tokens_is_shown_where_it_is_complete(cut):
-    whole = in_bytes(" 😀")
-    tokens = [whole[: cut + 1], whole[cut + 1 :], "Ġx"]
-    assert read("a", *tokens) == f"a {PART}|😀 x"
+@pytest.mark.parametrize(("tokens", "expected"), SPELLED.values(), ids=SPELLED)
+def test_pieces_are_joined_and_characters_shown_where_they_are_complete(tokens, expected):
+    assert read(*tokens.split(" ")) == expected
 
 
 def test_a_character_that_is_cut_is_seen_all_the_same():
     first, second = in_bytes("é 日")[:-1], in_bytes("ab")
     text = scored(token(first), token("</s>", None), token(second, segment=1))
     assert [piece.display for line in lines(text) for piece in line] == ["é␣", "</s>", "ab"]
-    assert read("Ġa", in_bytes("日")[:1]) == f"a|{PART}"
-
-
-def test_sentence_pieces_are_joined():
-    assert read("▁play", "ing", "▁the", "▁", "我", "▁▁x") == "play|ing the|␣|我 ␣x"
-
-
-def test_bytes_that_sentence_piece_falls_back_to():
-    assert read("▁a", "<0xE8>", "<0xAA>", "<0x9E>", "▁b") == f"a|{PART}|{PART}|語 b"
 
 
 def test_the_spelling_is_guessed():
@@ -92,10 +89,14 @@ def test_each_text_of_a_pair_has_its_line(closing):
     assert second == ["</s>"] * (closing - 1) + ["b", "</s>"]
 
 
-@pytest.mark.parametrize("score", [1.1, float("nan")])
-def test_scores_are_from_0_to_1(score):
-    with pytest.raises(InputError, match=r"token 'a' has the score .*: expected 0 to 1, or None"):
-        token("a", score)
+def test_what_is_no_score_no_spelling_and_no_text_is_refused():
+    for score in (1.1, float("nan")):
+        with pytest.raises(InputError, match=r"token 'a' has the score .*: expected 0 to 1, or None"):
+            token("a", score)
+    with pytest.raises(InputError, match="did you mean 'bytes'"):
+        scored("a", spelling="byts")
+    with pytest.raises(InputError, match="there is no text to show"):
+        token_page([], "T")
 
 
 # -- the page ----------------------------------------------------------------------------------------------------------
@@ -129,9 +130,10 @@ class Page(HTMLParser):
         return [each for each in self.elements if shape in each.get("class", "").split()]
 
 
-def test_every_token_is_there_with_its_score():
+def test_every_token_is_there_with_its_score_and_whether_it_is_pooled():
     tokens = [token("[CLS]", None), token("a", 0.2, kept=False), token("##b", 0.875), token("[SEP]", None)]
-    page = Page(token_page([scored(*tokens)], "T"))
+    html = token_page([scored(*tokens)], "T")
+    page = Page(html)
     assert [each["text"] for each in page.of("frame")] == ["[CLS]", "[SEP]"]
     assert [(each["text"], each["title"]) for each in page.of("token")] == [
         ("a", "0.200, not pooled, a"),
@@ -143,11 +145,8 @@ def test_every_token_is_there_with_its_score():
         *("a", "0.200", "not pooled"),
         *("##b", "0.875", "pooled"),
     ]
-
-
-def test_tokens_that_are_not_pooled_are_marked_by_more_than_colour():
-    html = token_page([scored(token("a", 0.2, kept=False), token("b", 0.9))], "T")
-    assert [each["text"] for each in Page(html).of("token") if "left-out" in each["class"]] == ["a"]
+    # What is not pooled is marked by more than colour.
+    assert [each["text"] for each in page.of("token") if "left-out" in each["class"]] == ["a"]
     (rule,) = re.findall(r"\.left-out \{([^}]*)\}", html)
     assert "font-style: italic" in rule
     assert "underline" in rule
@@ -188,10 +187,11 @@ def test_hostile_text_stays_text(text):
     html = token_page([scored(text, prediction=text, probabilities={text: 0.5}, spelling="wordpiece")], text)
     html.encode("utf-8")
     page = Page(html)
-    parts = [{name: value for name, value in each.items() if name not in ("title", "text")} for each in page.elements]
-    assert parts == [
-        {name: value for name, value in each.items() if name not in ("title", "text")} for each in harmless.elements
-    ]
+    parts, expected = (
+        [{name: value for name, value in each.items() if name not in ("title", "text")} for each in found.elements]
+        for found in (page, harmless)
+    )
+    assert parts == expected
     assert not set(html) & set("\u202e\u2066\x00\x1b\ud800")
     if text.isprintable() or "\u200d" in text:
         assert page.of("token")[0]["text"] == text.replace(" ", "␣")
@@ -218,6 +218,20 @@ def test_the_direction_of_a_line_is_that_of_its_text():
     page = Page(token_page([scored(token("[CLS]", None), "مرحبا")], "T"))
     assert [each["dir"] for each in page.of("text")] == ["auto"]
     assert [each["tag"] for each in page.of("frame")] == ["bdi"]  # which is passed over in finding the direction
+
+
+@pytest.mark.skipif(CHROMIUM is None, reason="Chromium is not installed")
+def test_a_page_opens_from_disk_in_a_browser_and_a_hostile_text_is_only_text(tmp_path):
+    script = '<script>document.title="owned"</script>'
+    words = [token("[CLS]", None), token("a", 0.1, kept=False), token(script, 0.9), token("ünï", 0.4)]
+    page = tmp_path / "page.html"
+    page.write_text(token_page([scored(*words)], "Tokens"), encoding="utf-8")
+    command = [CHROMIUM, *FLAGS, f"--user-data-dir={tmp_path / 'profile'}", "--dump-dom", page.as_uri()]
+    shown = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stdout
+    assert "<title>Tokens</title>" in shown
+    assert "<script" not in shown
+    assert script.replace("<", "&lt;").replace(">", "&gt;") in shown
+    assert [float(score) for score in re.findall(r'style="--score:\s*([\d.]+)', shown)] == [0.1, 0.9, 0.4]
 
 
 # -- colours -----------------------------------------------------------------------------------------------------------

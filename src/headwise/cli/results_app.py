@@ -130,7 +130,7 @@ def _as_tables(comparison: Comparison, style: Style) -> str:
     from rich.measure import Measurement
     from rich.table import Table
 
-    from headwise.reports.comparison_text import columns_of, detail, overviews, words_of
+    from headwise.reports.comparison_text import text_tables, words_of
 
     def rich(title: str, headings: Sequence[str], rows: Sequence[Sequence[Any]], columns: Sequence[int]) -> Table:
         table = Table(title=escape(title), title_justify="left", box=None)
@@ -142,21 +142,16 @@ def _as_tables(comparison: Comparison, style: Style) -> str:
 
     width = Console().width if sys.stdout.isatty() else WIDTH
     console = Console(file=StringIO(), width=width, highlight=False, color_system=None)
-    wide, above = console.options.update(max_width=10_000), overviews(comparison, style)
-    for number, table in enumerate(comparison.tables):
-        tests = [column.test for column in columns_of(table, style)]
-        for each in [*([above[number]] if number in above else []), detail(comparison, table, style)]:
-            whole = range(len(each.headings))
-            parts: list[Sequence[int]] = [whole]
-            if (
-                len(tests) == len(whole)
-                and Measurement.get(console, wide, rich(each.title, each.headings, each.rows, whole)).maximum > width
-            ):
-                scores = [index for index in whole if not tests[index]]
-                parts = [scores, *([[0, *(index for index in whole if tests[index])]] if any(tests) else [])]
-            for part in parts:
-                console.print(rich(each.title, each.headings, each.rows, part))
-                console.print()
+    wide = console.options.update(max_width=10_000)
+    for each in text_tables(comparison, style):
+        whole = range(len(each.headings))
+        parts: list[Sequence[int]] = [whole]
+        needed = Measurement.get(console, wide, rich(each.title, each.headings, each.rows, whole)).maximum
+        if each.tests and needed > width:
+            parts = [whole[: -each.tests], [0, *whole[-each.tests :]]]
+        for part in parts:
+            console.print(rich(each.title, each.headings, each.rows, part))
+            console.print()
     for line in words_of(comparison, style):
         console.print(escape(line), soft_wrap=not sys.stdout.isatty())
     text: str = console.file.getvalue()  # type: ignore[attr-defined]

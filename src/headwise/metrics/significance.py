@@ -22,22 +22,11 @@ EXACT = int(math.log2(RESAMPLES))
 Vector = NDArray[np.float64]
 
 
-@dataclass(frozen=True)
-class TestResult:
-    """The result of a test, as a dataclass of plain numbers."""
-
-    __test__ = False  # pytest takes the name for a class of tests
-
-    def as_data(self) -> dict[str, Any]:
-        """Plain data, ready for JSON."""
-        return asdict(self)
-
-
 # -- over claims or examples -----------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
-class McNemar(TestResult):
+class McNemar:
     """On which examples exactly one of two classifiers is right."""
 
     better: int
@@ -70,7 +59,7 @@ def mcnemar(first: NDArray[Any], second: NDArray[Any], labels: NDArray[Any]) -> 
 
 
 @dataclass(frozen=True)
-class PairedTest(TestResult):
+class PairedTest:
     """How the second system differs from the first on the same claims."""
 
     difference: float
@@ -89,6 +78,10 @@ class PairedTest(TestResult):
     """Claims on which the second is better."""
     worse: int
     equal: int
+
+    def as_data(self) -> dict[str, Any]:
+        """Plain data, ready for JSON."""
+        return asdict(self)
 
 
 def paired_test(first: Sequence[float], second: Sequence[float], *, seed: int = 0) -> PairedTest:
@@ -238,13 +231,9 @@ class SeedScores:
         half_width = float(stdtrit(count - 1, 0.975)) * deviation / float(np.sqrt(count))
         return cls(tuple(values), mean, deviation, mean - half_width, mean + half_width)
 
-    def as_data(self) -> dict[str, Any]:
-        """Plain data, ready for JSON."""
-        return asdict(self) | {"values": list(self.values)}
-
 
 @dataclass(frozen=True)
-class SeedTest(TestResult):
+class SeedTest:
     """How the second system differs from the first over the same seeds.
 
     With one seed there is a difference and nothing else. Where all differences are the same but not 0 there is no

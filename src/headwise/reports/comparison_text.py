@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from typing import TYPE_CHECKING, NamedTuple
 
+from headwise.experiments.comparison.comparison import TESTS
 from headwise.experiments.text_formats import csv_text, escape_markdown
 
 if TYPE_CHECKING:
@@ -22,15 +25,6 @@ LATEX = {
     "±": r"$\pm$",
     "×": r"$\times$",
     NOTHING: "--",
-}
-
-# By kind of test, the heading of its p-values; Holm's stands beside the t-test only, the others are in JSON and CSV.
-TESTS = {
-    "t": "t",
-    "permutation": "flips",
-    "mcnemar": "McNemar",
-    "bootstrap": "bootstrap",
-    "randomisation": "swaps",
 }
 
 TIMES = (
@@ -56,15 +50,8 @@ class TextTable(NamedTuple):
     title: str
     headings: tuple[str, ...]
     rows: tuple[tuple[Cell, ...], ...]
-
-
-class Column(NamedTuple):
-    """A heading, and the cells below it."""
-
-    heading: str
-    cells: list[Cell]
-    test: bool = False
-    """Whether it belongs to the tests, and not to the scores."""
+    tests: int = 0
+    """How many of the last columns belong to the tests, and not to the scores."""
 
 
 def markdown_table(table: TextTable) -> str:
@@ -118,84 +105,69 @@ class Style:
         return Cell(self.score(row.scores.mean) + ("" if spread is None else f" ± {self.score(spread)}"), row.stars)
 
 
-def columns_of(table: Table, style: Style) -> list[Column]:
-    """The columns of a table: tests that no row has are left out."""
-
-    def number(value: float | None, form: str) -> Cell:
-        return Cell(NOTHING if value is None else format(value, form))
-
-    intervals, differences, seconds = [], [], []
-    for row in table.rows:
-        scores, test, times = row.scores, row.by_seed, row.times
-        known = scores.low is not None and scores.high is not None
-        intervals.append(Cell(f"{style.score(scores.low)} to {style.score(scores.high)}" if known else NOTHING))
-        difference = style.score(None if test is None else test.difference, "+")
-        if test is not None and test.low is not None:
-            difference += f" ({style.score(test.low, '+')} to {style.score(test.high, '+')})"
-        differences.append(Cell(difference))
-        spread = "" if times is None or times.deviation is None else f" ± {times.deviation:.2f}"
-        seconds.append(Cell(NOTHING if times is None else f"{times.seconds:.2f}{spread}"))
-    columns = [
-        Column("system", [Cell(row.system) for row in table.rows]),
-        Column("seeds", [Cell(str(len(row.seeds))) for row in table.rows]),
-        Column("mean ± sd", [style.mean(row) for row in table.rows]),
-        Column("95 % interval", intervals),
-        Column("difference (95 %)", differences),
-    ]
-    if style.times:
-        ratios = [number(None if row.times is None else row.times.ratio, ".2f") for row in table.rows]
-        columns += [Column("s/epoch", seconds), Column("× time", ratios)]
-    tests = [(kind, heading) for kind, heading in TESTS.items() if any(kind in row.p for row in table.rows)]
-    for kind, heading in tests:
-        columns.append(Column(heading, [number(row.p.get(kind), ".4f") for row in table.rows], test=True))
-        if kind == "t":
-            columns.append(Column("Holm", [number(row.holm.get(kind), ".4f") for row in table.rows], test=True))
-    if any(kind == "permutation" for kind, _ in tests):
-        by_seed = [row.by_seed for row in table.rows]
-        effects = [number(test.effect if test else None, "+.2f") for test in by_seed]
-        detectable = [Cell(style.score(test.detectable if test else None)) for test in by_seed]
-        columns += [Column("d_z", effects, test=True), Column("MDE", detectable, test=True)]
-    return columns
-
-
-def detail(comparison: Comparison, table: Table, style: Style) -> TextTable:
-    """One table in full."""
-    columns = columns_of(table, style)
-    title = f"{table.metric} on {comparison.split}, against {comparison.baseline}"
-    headings, cells = tuple(column.heading for column in columns), [column.cells for column in columns]
-    return TextTable(_titled(table, title), headings, tuple(zip(*cells, strict=True)))
-
-
-def overviews(comparison: Comparison, style: Style) -> dict[int, TextTable]:
-    """Of blocks with several metrics, all of them side by side; by the index of the first of its tables."""
-    blocks: dict[tuple[str, ...], list[int]] = {}
-    for index, table in enumerate(comparison.tables):
-        blocks.setdefault(tuple(table.within.values()), []).append(index)
-    found = {}
-    for indices in blocks.values():
-        tables = [comparison.tables[index] for index in indices]
-        if len(tables) > 1:
+def text_tables(comparison: Comparison, style: Style) -> list[TextTable]:
+    """All tables in order; above a block with several metrics stands one with all of them side by side."""
+    tables = []
+    for _, tables_of_block in groupby(comparison.tables, key=lambda table: table.within):
+        block = list(tables_of_block)
+        if len(block) > 1:
             rows = tuple(
                 (Cell(same[0].system), *(style.mean(row) for row in same))
-                for same in zip(*(table.rows for table in tables), strict=True)
+                for same in zip(*(table.rows for table in block), strict=True)
             )
-            title = _titled(tables[0], f"all metrics on {comparison.split}")
-            found[indices[0]] = TextTable(title, ("system", *(table.metric for table in tables)), rows)
-    return found
+            title = _titled(block[0], f"all metrics on {comparison.split}")
+            tables.append(TextTable(title, ("system", *(table.metric for table in block)), rows))
+        for table in block:
+            title = _titled(table, f"{table.metric} on {comparison.split}, against {comparison.baseline}")
+            kinds = [kind for kind in TESTS if any(kind in row.p for row in table.rows)]
+            scores = [_score_cells(row, style) for row in table.rows]
+            tests = [_test_cells(row, kinds, style) for row in table.rows]
+            rows = tuple((*one.values(), *other.values()) for one, other in zip(scores, tests, strict=True))
+            tables.append(TextTable(title, (*scores[0], *tests[0]), rows, len(tests[0])))
+    return tables
 
 
 def _titled(table: Table, title: str) -> str:
     return f"{table.title}: {title}" if table.title else title
 
 
-def text_tables(comparison: Comparison, style: Style) -> list[TextTable]:
-    """All tables in order."""
-    above = overviews(comparison, style)
-    tables = []
-    for index, table in enumerate(comparison.tables):
-        tables += [above[index]] if index in above else []
-        tables.append(detail(comparison, table, style))
-    return tables
+def _score_cells(row: Row, style: Style) -> dict[str, Cell]:
+    """The scores of a system by their headings."""
+    scores, test, times = row.scores, row.by_seed, row.times
+    interval, difference = NOTHING, style.score(row.get("by_seed.difference"), "+")
+    if scores.low is not None:
+        interval = f"{style.score(scores.low)} to {style.score(scores.high)}"
+    if test is not None and test.low is not None:
+        difference += f" ({style.score(test.low, '+')} to {style.score(test.high, '+')})"
+    cells = {
+        "system": Cell(row.system),
+        "seeds": Cell(str(len(row.seeds))),
+        "mean ± sd": style.mean(row),
+        "95 % interval": Cell(interval),
+        "difference (95 %)": Cell(difference),
+    }
+    if style.times:
+        spread = "" if times is None or times.deviation is None else f" ± {times.deviation:.2f}"
+        cells["s/epoch"] = Cell(NOTHING if times is None else f"{times.seconds:.2f}{spread}")
+        cells["× time"] = _number(row.get("times.ratio"), ".2f")
+    return cells
+
+
+def _test_cells(row: Row, kinds: Sequence[str], style: Style) -> dict[str, Cell]:
+    """The tests of a system by their headings, of the kinds that a row of its table has."""
+    cells = {}
+    for kind in kinds:
+        cells[TESTS[kind][1]] = _number(row.p.get(kind), ".4f")
+        if kind == "t":  # Holm's for the other tests are in JSON and CSV
+            cells["Holm"] = _number(row.holm.get(kind), ".4f")
+    if "permutation" in kinds:
+        cells["d_z"] = _number(row.get("by_seed.effect"), "+.2f")
+        cells["MDE"] = Cell(style.score(row.get("by_seed.detectable")))
+    return cells
+
+
+def _number(value: float | None, form: str) -> Cell:
+    return Cell(NOTHING if value is None else format(value, form))
 
 
 def words_of(comparison: Comparison, style: Style) -> list[str]:

@@ -38,6 +38,7 @@ STYLE = {
     "axes.labelcolor": INK,
     "axes.linewidth": 0.6,
     "text.color": INK,
+    "text.parse_math": False,  # a $ in a name begins no formula
     "xtick.color": INK,
     "ytick.color": INK,
     "svg.fonttype": "none",  # text stays text: it can be searched, and read aloud
@@ -129,15 +130,8 @@ def panels(count: int, columns: int, size: tuple[float, float], title: str) -> t
     rows = math.ceil(count / columns)
     figure = Figure((size[0] * columns, size[1] * rows), layout="compressed")
     if title:
-        figure.suptitle(title, parse_math=False)
+        figure.suptitle(title)
     return figure, [figure.add_subplot(rows, columns, number + 1) for number in range(count)]
-
-
-def label(panel: Axes, title: str, x: str, y: str = "") -> None:
-    """Title and axes of a panel; a $ in them is no formula."""
-    panel.set_title(title, parse_math=False)
-    panel.set_xlabel(x, parse_math=False)
-    panel.set_ylabel(y, parse_math=False)
 
 
 def open_axes(panel: Axes, grid: dict[str, Any] | None = None) -> None:

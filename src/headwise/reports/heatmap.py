@@ -17,17 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from headwise.errors import InputError, choices
-from headwise.reports.figures import (
-    Array,
-    Numbers,
-    colour_bar,
-    figure_style,
-    label,
-    panels,
-    plain,
-    save,
-    variant_arrays,
-)
+from headwise.reports.figures import Array, Numbers, colour_bar, figure_style, panels, plain, save, variant_arrays
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -109,11 +99,11 @@ def build_heatmap(
             mesh = _squares(panel, array, cmap=colours, norm=norm, edgecolors="white", linewidth=0.4)
             if number == min(len(shown), COLUMNS) - 1 or about == "difference":
                 colour_bar(figure, panel, mesh, about, ticks)
-            panel.set_xticks(range(len(labels)), labels, rotation=90, fontsize=letters, parse_math=False)
-            panel.set_yticks(range(len(labels)), labels, fontsize=letters, parse_math=False)
+            panel.set_xticks(range(len(labels)), labels, rotation=90, fontsize=letters)
+            panel.set_yticks(range(len(labels)), labels, fontsize=letters)
             with_rows = number % COLUMNS == 0  # they are named once per line of panels
             panel.tick_params(length=0, labelleft=with_rows)
-            label(panel, plain(name), "to", "from" if with_rows else "")
+            panel.set(title=plain(name), xlabel="to", ylabel="from" if with_rows else "")
     return figure
 
 
@@ -173,13 +163,13 @@ def build_matrices(matrices: Sequence[Matrix], *, title: str = "", label: str = 
                 text = f"{value:.1f}" if np.isfinite(value) else NOTHING
                 panel.text(column, row, text, ha="center", va="center", fontsize=9, color="white" if dark else "black")
             rows, columns = ([plain(str(name), LONGEST) for name in matrix[side]] for side in ("rows", "columns"))
-            panel.set_title("\n".join(textwrap.wrap(plain(str(matrix["title"])), 50)), parse_math=False)
-            panel.set_xticks(range(len(columns)), columns, parse_math=False, rotation=45, ha="right")
-            panel.set_yticks(range(len(rows)), rows, parse_math=False)
+            panel.set_title("\n".join(textwrap.wrap(plain(str(matrix["title"])), 50)))
+            panel.set_xticks(range(len(columns)), columns, rotation=45, ha="right")
+            panel.set_yticks(range(len(rows)), rows)
             panel.tick_params(length=0, labelsize=8)
             # The notes of a matrix stand below it.
             notes = [line for note in matrix["notes"] for line in textwrap.wrap(plain(str(note)), 66)]
-            panel.set_xlabel("\n".join(notes), parse_math=False, fontsize=7.5, linespacing=1.4)
+            panel.set_xlabel("\n".join(notes), fontsize=7.5, linespacing=1.4)
         colour_bar(figure, axes[min(len(arrays), MATRIX_COLUMNS) - 1], mesh, label, None)
     return figure
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from headwise.errors import InputError
-from headwise.reports.figures import figure_style, label, open_axes, panels, plain
+from headwise.reports.figures import figure_style, open_axes, panels, plain
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -39,26 +39,20 @@ def build_lines(plot: Plot, *, title: str | None = None) -> Figure:
         plot: see above.
         title: stands above it in place of its own; "" for none.
     """
-    own = str(plot.get("title", ""))
-    return build_line_panels([{**plot, "title": ""}], title=own if title is None else title)
+    return build_line_panels([{**plot, "title": ""}], title=plot["title"] if title is None else title)
 
 
 def build_line_panels(plots: Sequence[Plot], *, title: str = "") -> Figure:
     """Several plots, a panel each."""
-    if not plots:
-        raise InputError("there is no plot to draw: give one or more.")
-    for plot in plots:
-        _check(plot)
     columns = min(len(plots), COLUMNS)
     with figure_style():
         figure, axes = panels(len(plots), COLUMNS, PANEL, _wrapped(title, 60 * columns))
         for panel, plot in zip(axes, plots, strict=True):
             _draw(panel, plot)
         # Each note once. What intervals are belongs to the figure: without it they can be read as anything.
-        notes = dict.fromkeys(str(note) for plot in plots for note in plot["notes"])
-        if lines := [_wrapped(note, 95 * columns) for note in notes if note]:
-            text = figure.supxlabel("\n".join(lines), fontsize=7.5, x=0.02, ha="left", linespacing=1.4)
-            text.set_parse_math(False)
+        notes = dict.fromkeys(note for plot in plots for note in plot["notes"])
+        if lines := [_wrapped(note, 95 * columns) for note in notes]:
+            figure.supxlabel("\n".join(lines), fontsize=7.5, x=0.02, ha="left", linespacing=1.4)
     return figure
 
 
@@ -100,29 +94,11 @@ def _draw(panel: Axes, plot: Plot) -> None:
     open_axes(panel, grid={"axis": "y", "color": "#dddddd", "linewidth": 0.6})
     if plot["categories"] is not None:
         names = [plain(str(name), 20) for name in plot["categories"]]
-        panel.set_xticks(range(len(names)), names, parse_math=False)
+        panel.set_xticks(range(len(names)), names)
     elif few:
         panel.set_xticks(positions, [f"{position:g}" for position in positions])
-    label(panel, _wrapped(str(plot["title"]), 60), plain(str(plot["x"])), plain(str(plot["y"])))
-    legend = panel.legend(loc="best", fontsize=8, frameon=True, framealpha=0.8, edgecolor="none")
-    for text in legend.get_texts():
-        text.set_parse_math(False)
-
-
-def _check(plot: Plot) -> None:
-    lacking = [key for key in ("title", "x", "y", "categories", "series", "notes") if key not in plot]
-    if lacking:
-        raise InputError(f"the plot has no {lacking[0]}: expected title, x, y, categories, series and notes.")
-    if not any(value is not None for series in plot["series"] for value in series["mean"]):
-        raise InputError(f"the plot {plot['title']!r:.60} has no point to draw: give one series or more with values.")
-    for series in plot["series"]:
-        for key in ("mean", "low", "high"):
-            values = series.get(key)
-            if values is not None and len(values) != len(series["x"]):
-                raise InputError(
-                    f"series {series['name']!r:.40} has {len(values)} values of {key} for {len(series['x'])} places: "
-                    "expected one for each."
-                )
+    panel.set(title=_wrapped(plot["title"], 60), xlabel=plain(plot["x"]), ylabel=plain(plot["y"]))
+    panel.legend(loc="best", fontsize=8, frameon=True, framealpha=0.8, edgecolor="none")
 
 
 # How training went: a panel for every number that was logged, a line in it for every model.
@@ -148,9 +124,6 @@ def build_curves(series: Sequence[Series], names: Mapping[str, str], *, title: s
         raise InputError(
             "nothing was logged, so there is no curve to draw: train with steps, and training.logging_steps."
         )
-    unknown = [each["model"] for each in series if each["model"] not in names]
-    if unknown:
-        raise InputError(f"there is no name for the model {unknown[0]!r}: expected one of {', '.join(names)}.")
     order = {"loss": 0, "validation": 1}  # then guides
     by_panel: dict[str, list[Series]] = {}
     for each in sorted(series, key=lambda each: order.get(each["group"], 2)):
@@ -164,21 +137,19 @@ def build_curves(series: Sequence[Series], names: Mapping[str, str], *, title: s
                 if len(each["x"]) > MOST_MARKS:
                     style |= {"marker": "", "linewidth": 1.1}
                 panel.plot(each["x"], each["y"], gid=each["model"], **style)
-            label(panel, plain(name, 40), "step")
+            panel.set(title=plain(name, 40), xlabel="step")
             panel.locator_params(axis="x", integer=True, nbins=6)
             open_axes(panel, grid={"color": "#e4e4e4", "linewidth": 0.5})
         lines = {line.get_gid(): line for panel in axes for line in panel.get_lines()}
         if len(models) > 1:
             shown = [model for model in models if model in lines]
-            legend = figure.legend(
+            figure.legend(
                 [lines[model] for model in shown],
                 [plain(names[model], 40) for model in shown],
                 loc="outside lower center",
                 ncols=min(4, len(shown)),
                 frameon=False,
             )
-            for text in legend.get_texts():
-                text.set_parse_math(False)
     return figure
 
 

@@ -17,7 +17,6 @@ from headwise.reports.figures import (
     Numbers,
     colour_bar,
     figure_style,
-    label,
     open_axes,
     panels,
     plain,
@@ -108,7 +107,7 @@ def build_projection(
                 edgecolors=INK,  # the yellow of the last layers would fade on white
                 linewidths=0.3,
             )
-            label(panel, plain(name), f"component 1{ends[name][0]}", f"component 2{ends[name][1]}")
+            panel.set(title=plain(name), xlabel=f"component 1{ends[name][0]}", ylabel=f"component 2{ends[name][1]}")
         # At most a dozen of the layers, in even steps.
         ticks: dict[float, str] = {layer: str(layer) for layer in range(first, last + 1, (last - first) // 12 + 1)}
         colour_bar(figure, axes[min(len(points), COLUMNS) - 1], drawn, "layer", ticks)

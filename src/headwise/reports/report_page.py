@@ -27,8 +27,8 @@ from headwise.experiments.comparison.run_plots import (
     similarity_matrices,
     training_curves,
 )
-from headwise.reports.report_runs import BASELINE, RUN, ReportRun, common_examples, gather_runs
-from headwise.reports.report_summary import caveats_payload, compare_sides, comparison_tables, summary_payload
+from headwise.reports.report_runs import ReportRun, common_examples, gather_runs
+from headwise.reports.report_summary import caveats_payload, compare_sides, comparison_tables, sides_of, summary_payload
 from headwise.reports.report_views import (
     KEPT,
     Arrays,
@@ -165,15 +165,15 @@ def build_page(
             raise InputError(f"exact={position}: the analysis kept the examples {kept}; {again}")
         if not all(view.maps.exact for view in examples[numbers[position]]):
             raise InputError(f"exact={position}: the analysis kept only its largest weights; {again}")
-    sides = {run.role: number for number, run in enumerate(runs) if run.role in (BASELINE, RUN)}
+    sides = sides_of(runs)
     whole = [numbers[position] for position in exact]
-    listed, arrays = examples_payload([run.id for run in runs], examples, whole=whole, foremost=sides.get(RUN, 0))
+    listed, arrays = examples_payload([run.id for run in runs], examples, whole=whole, foremost=1 if sides else 0)
     views: dict[str, Any] = {"heads": heads_payload(runs), "examples": {"note": NOTE, "list": listed}}
-    if BASELINE in sides:
-        pairs = [(each[sides[BASELINE]], each[sides[RUN]]) for each in examples]
+    if sides:
+        pairs = [(one, other) for one, other, *_ in examples]
         shown = {one.place: (row["id"], one, other) for row, (one, other) in zip(listed, pairs, strict=True)}
         views["heads"]["changes"] = changes_of(pairs)
-        views["flips"] = flips_payload(runs[sides[BASELINE]], runs[sides[RUN]], shown)
+        views["flips"] = flips_payload(sides[0], sides[1], shown)
     logged = [run for run in runs if (run.folder / LOG).is_file()]  # older versions left none
     series = [each for run in logged for each in training_curves(run.folder, run.id)]
     views["curves"] = {"series": series} if series else None
@@ -196,14 +196,8 @@ def build_page(
         "title": title or " and ".join(run.name for run in runs),
         "version": __version__,
         "models": [
-            {
-                "id": run.id,
-                "name": run.name,
-                "role": run.role,
-                "layers": run.analysis.layers,
-                "heads": run.analysis.heads,
-                "pruned": [],
-            }
+            {"id": run.id, "name": run.name, "role": run.role}
+            | {"layers": run.analysis.layers, "heads": run.analysis.heads}
             for run in runs
         ],
         "views": {name: view for name, view in views.items() if view},

@@ -46,9 +46,7 @@ def gather_runs(
             raise InputError(f"{sources[number][0]} is given twice: give different runs.")
     runs: list[ReportRun] = []
     for number, ((folder, role), name) in enumerate(zip(sources, names_apart(whole), strict=True)):
-        content = record.read(folder)
-        if not record.finished(content):
-            raise InputError(f"{folder} holds a run that is not finished: resume its training first.")
+        content = record.finished_record(folder)
         if task is not None:
             record.task_recipe(content, folder, task)  # refuses a task that the run does not have
         runs.append(ReportRun(f"m{number}", name, role, folder, content, read_analysis(folder, task)))

@@ -28,9 +28,8 @@ SHOWN_DIFFERENCES = 12
 
 
 def sides_of(runs: Sequence[ReportRun]) -> list[ReportRun]:
-    """The baseline and the run that is compared with it; none without a baseline."""
-    roles = {run.role: run for run in runs}
-    return [roles[BASELINE], roles[RUN]] if BASELINE in roles else []
+    """The baseline and the run that is compared with it, which come first; none without a baseline."""
+    return list(runs[:2]) if runs[0].role == BASELINE else []
 
 
 def _differing_keys(sides: Sequence[ReportRun]) -> list[str]:

@@ -72,7 +72,7 @@ def heads_payload(runs: Sequence[ReportRun]) -> dict[str, Any]:
             name, meaning = f"Match with {pattern['name']}", meaning.format(pattern=f"the pattern {pattern['name']}")
         about = {"id": id, "name": name, "unit": unit, "help": meaning}
         if means:
-            statistics.append(about | {"low": min(values), "high": max(values), "diverging": False})
+            statistics.append(about | {"low": min(values), "high": max(values)})
     return {
         "statistics": statistics,
         "values": {

@@ -53,30 +53,20 @@ def test_every_task_has_its_heads_and_the_controls_from_left_to_right(run):
             assert series[name]["x"] == [0, 25, 50]
             assert series[name]["mean"] == pytest.approx(expected)
         for name, order in list(orders.items())[:2]:
-            masks = [
-                each.mask
-                for step in (1, 0)
-                for each in curve.masks
-                if (each.order, each.pruned_for, each.step) == (order, task, step)
-            ]
-            assert series[name]["off"] == [[], *(np.flatnonzero(mask).tolist() for mask in masks)]
+            masks = {each.step: each.mask for each in curve.masks if (each.order, each.pruned_for) == (order, task)}
+            assert series[name]["off"] == [[], *(np.flatnonzero(masks[step]).tolist() for step in (1, 0))]
         assert "off" not in series["random"]
+        for name, order in list(orders.items())[2:]:  # intervals over masks
+            assert series[name]["low"][0] is series[name]["high"][0] is None
+            for place, step in ((1, 1), (2, 0)):
+                values = slow_values(curve, order, task, task, step)
+                assert len(values) == 4
+                ends = scipy.stats.t.interval(0.95, 3, np.mean(values), scipy.stats.sem(values))
+                assert (series[name]["low"][place], series[name]["high"][place]) == pytest.approx(ends)
         assert plot["shape"] == list(curve.shape)
         assert "40 examples" in plot["notes"][0]
         assert "means over 4 masks, with 95 % t intervals over masks" in plot["notes"][0]
     json.dumps(plots, allow_nan=False)
-
-
-def test_intervals_of_random_heads_are_over_masks(run):
-    curve = made.write_heads(run, random=4)
-    for name, order in {"random": "random", "random, same layers": "layer-matched"}.items():
-        series = by_name(pruning_plots(run)[1])[name]
-        assert series["low"][0] is series["high"][0] is None
-        for place, step in ((1, 1), (2, 0)):
-            values = slow_values(curve, order, "two", "two", step)
-            assert len(values) == 4
-            low, high = scipy.stats.t.interval(0.95, 3, np.mean(values), scipy.stats.sem(values))
-            assert (series["low"][place], series["high"][place]) == pytest.approx((low, high))
 
 
 def test_intervals_of_ranked_heads_are_over_examples(run):
@@ -104,9 +94,8 @@ def test_without_controls_there_are_the_tasks_heads_alone(run):
 def test_what_is_left_of_every_task_in_percent(run):
     curve = made.write_heads(run)
     mean, first, second = dissociation_matrices(run)
-    assert [each["title"].partition(":")[0] for each in (mean, first, second)] == [
-        *("mean over all steps", "50 % of heads (4)", "25 % of heads (2)")
-    ]
+    titles = [each["title"].partition(":")[0] for each in (mean, first, second)]
+    assert titles == ["mean over all steps", "50 % of heads (4)", "25 % of heads (2)"]
     for step, matrix in enumerate((first, second)):
         assert matrix["columns"] == ["one", "two"]
         assert matrix["rows"] == ["without the heads of one", "without the heads of two"]
@@ -131,10 +120,7 @@ def test_rows_are_the_tasks_whose_heads_were_pruned(run):
     assert any(note.startswith("No score for one: its heads were not pruned") for note in matrix["notes"])
 
 
-READERS = [
-    pytest.param(pruning_plots, "prune-curve", "counts", id="curve"),
-    pytest.param(dissociation_matrices, "dissociation", "steps", id="dissociation"),
-]
+READERS = [(pruning_plots, "prune-curve", "counts"), (dissociation_matrices, "dissociation", "steps")]
 
 
 @pytest.mark.parametrize(("read", "name", "part"), READERS)

@@ -1,5 +1,6 @@
 """Plots of sweeps: every point is the mean of the runs that stand there, with the interval of the t distribution."""
 
+import itertools
 import json
 import shutil
 
@@ -15,15 +16,18 @@ SIZES = {f"{part:g}": {"data__fraction": part} for part in (1.0, 0.2, 0.6)}
 BY_SYSTEM = {"by": ["system"], "baseline": "plain", "within": ["size"]}
 
 
-def slow_scores(folder, sweep, metric="accuracy", split="test", **point):
-    """The scores of all runs at a point, file by file."""
-    manifest = json.loads((folder / "sweeps" / f"{sweep}.json").read_text())
-    scores = {}
-    for run in manifest["runs"]:
+def slow_runs(folder, sweep, **point):
+    """The records of all finished runs at a point, file by file."""
+    found = {}
+    for run in json.loads((folder / "sweeps" / f"{sweep}.json").read_text())["runs"]:
         path = folder / "runs" / f"{run['key']}.json"
         if path.exists() and all(run["point"][axis] == label for axis, label in point.items()):
-            scores[run["point"]["seed"]] = json.loads(path.read_text())["results"]["metrics"][split][metric]
-    return list(scores.values())
+            found[run["point"]["seed"]] = json.loads(path.read_text())
+    return list(found.values())
+
+
+def slow_scores(folder, sweep, **point):
+    return [run["results"]["metrics"]["test"]["accuracy"] for run in slow_runs(folder, sweep, **point)]
 
 
 def slow_interval(scores):
@@ -108,32 +112,25 @@ def test_blocks_are_plots_and_sizes_may_be_numbers_or_both(tmp_path):
     assert [each["title"] for each in size_plots(folder, "mixed")] == ["mixed: set one", "mixed: set two"]
 
 
-def layered(place, labels, name="figure3"):
+def layered(place, labels):
     """A sweep over layers as `headwise sweep` leaves it: plain runs stand at every layer, and are trained once."""
-    folder = made.folder_for(place)
-    rows = []
-    for system, guides in made.SYSTEMS.items():
-        for label in labels:
-            for seed in (1, 2, 3):
-                options = {
-                    each: {**options, "layers": label} for each, options in guides["guides"].items() if guides["guides"]
-                }
-                content = made.run(made.recipe(seed=seed, guides=options), 0.5 + 0.1 * len(label) * bool(options))
-                made.write(folder, content)
-                rows.append({"key": content["key"], "point": {"system": system, "layer": label, "seed": str(seed)}})
+    folder, rows = made.folder_for(place), []
+    for (system, changes), label, seed in itertools.product(made.SYSTEMS.items(), labels, (1, 2, 3)):
+        guides = {name: {**options, "layers": label} for name, options in changes["guides"].items()}
+        content = made.run(made.recipe(seed=seed, guides=guides), 0.5 + 0.1 * len(label) * bool(guides))
+        made.write(folder, content)
+        rows.append({"key": content["key"], "point": {"system": system, "layer": label, "seed": str(seed)}})
+    labels_of = {"system": list(made.SYSTEMS), "layer": list(labels), "seed": ["1", "2", "3"]}
+    keys = {"system": ["guides"], "layer": ["guides"], "seed": ["seed"]}
     manifest = {
         "format": 1,
-        "name": name,
+        "name": "figure3",
         "title": "By layer",
-        "axes": {
-            "system": {"labels": list(made.SYSTEMS), "keys": ["guides"]},
-            "layer": {"labels": list(labels), "keys": ["guides"]},
-            "seed": {"labels": ["1", "2", "3"], "keys": ["seed"]},
-        },
+        "axes": {axis: {"labels": labels_of[axis], "keys": keys[axis]} for axis in keys},
         "compare": {"by": ["system"], "baseline": "plain", "within": ["layer"]},
         "runs": rows,
     }
-    (folder / "sweeps" / f"{name}.json").write_text(json.dumps(manifest))
+    (folder / "sweeps" / "figure3.json").write_text(json.dumps(manifest))
     return folder
 
 
@@ -171,11 +168,8 @@ def test_scores_and_seconds_by_weight(tmp_path):
     expected = slow_scores(folder, "table", weight='{"share": 0.01}')
     assert points(series)[0.01] == pytest.approx(slow_interval(expected))
     assert seconds["series"][0]["mean"] == [11.0] * 3
-
-
-def test_weights_without_a_common_scale_are_categories(tmp_path):
-    axis = weighted({"share": 0.1}, 0.01)
-    folder = made.sweep(tmp_path / "results", {"weight": axis}, compare={"by": "weight", "baseline": "none"})
+    axis = weighted({"share": 0.1}, 0.01)  # weights without a common scale are categories
+    folder = made.sweep(tmp_path / "mixed", {"weight": axis}, compare={"by": "weight", "baseline": "none"})
     plot = weight_plots(folder)[0]
     assert (plot["x"], plot["categories"]) == ("weight of the guides", ["none", '{"share": 0.1}', "0.01"])
     assert plot["series"][0]["x"] == [0, 1, 2]
@@ -202,15 +196,6 @@ def test_what_is_no_folder_of_results_is_refused(sizes, tmp_path):
         size_plots(folder)
 
 
-def slow_seconds(folder, **point):
-    found = []
-    for run in json.loads((folder / "sweeps" / "table.json").read_text())["runs"]:
-        if all(run["point"][axis] == label for axis, label in point.items()):
-            times = json.loads((folder / "runs" / f"{run['key']}.json").read_text())["environment"]["times"]
-            found.append(sum(times["seconds_per_epoch"]) / 2)
-    return found
-
-
 def test_seconds_of_an_epoch_and_their_ratio(tmp_path):
     axes = {"set": {"one": {"task__name": "one"}, "two": {"task__name": "two"}}, "system": made.SYSTEMS}
     compare = {"by": ["system"], "baseline": "plain", "within": ["set"]}
@@ -222,7 +207,10 @@ def test_seconds_of_an_epoch_and_their_ratio(tmp_path):
     expected = [[name, system, "3"] for name in ("one", "two") for system in ("plain", "ag")]
     assert [row[:3] for row in table["rows"]] == expected
     for name, system, _, mean, interval, ratio in table["rows"]:
-        seconds, base = slow_seconds(folder, set=name, system=system), slow_seconds(folder, set=name, system="plain")
+        seconds, base = (
+            [np.mean(run["environment"]["times"]["seconds_per_epoch"]) for run in slow_runs(folder, "table", **point)]
+            for point in ({"set": name, "system": system}, {"set": name, "system": "plain"})
+        )
         _, low, high = slow_interval(seconds)
         assert (mean, interval) == (f"{np.mean(seconds):.2f}", f"{low:.2f} to {high:.2f}")
         assert ratio == f"{np.mean(seconds) / np.mean(base):.2f}"

@@ -17,14 +17,10 @@ def pick(series, group, name, kind="raw"):
 
 
 def slow_points(entries, key):
-    points = []
-    for entry in entries:
-        if key in entry:
-            points.append((entry["step"], entry[key]))
-    return points
+    return [(entry["step"], entry[key]) for entry in entries if key in entry]
 
 
-def test_a_guided_run_has_both_losses_and_all_parts_of_its_guides(finished):
+def test_a_guided_run_has_both_losses_all_parts_of_its_guides_and_its_scores(finished):
     series = training_curves(finished, "m3")
     steps = [entry for entry in log(finished) if "loss" in entry]
     assert {each["model"] for each in series} == {"m3"}
@@ -35,14 +31,10 @@ def test_a_guided_run_has_both_losses_and_all_parts_of_its_guides(finished):
         for kind, ending in {"raw": "", "weighted": "_weighted", "share": "_share"}.items():
             assert pick(series, f"guide:{guide}", guide, kind) == slow_points(steps, f"guide/{guide}{ending}")
     assert 0 < len(pick(series, "guide:mdg", "mdg", "share")) < 10  # measured now and then only
-
-
-def test_scores_come_from_the_evaluations_with_the_main_metric_first(finished):
-    series = [each for each in training_curves(finished, "m0") if each["group"] == "validation"]
-    results = record(finished)["results"]
-    assert series[0]["name"] == results["primary"] == "accuracy"
-    assert {each["name"] for each in series} == set(results["metrics"]["validation"])
-    assert pick(series, "validation", "macro_f1") == slow_points(results["evaluations"], "eval_macro_f1")
+    scores, results = [each for each in series if each["group"] == "validation"], record(finished)["results"]
+    assert scores[0]["name"] == results["primary"] == "accuracy"
+    assert {each["name"] for each in scores} == set(results["metrics"]["validation"])
+    assert pick(scores, "validation", "macro_f1") == slow_points(results["evaluations"], "eval_macro_f1")
 
 
 def test_a_run_on_several_tasks_has_the_scores_of_each(with_iat):
@@ -68,29 +60,20 @@ def write_run(tmp_path):
     return write
 
 
-def test_values_that_are_no_numbers_are_left_out(write_run):
+def test_values_that_are_no_numbers_are_left_out_and_ssa_has_a_token_loss(write_run):
     run = write_run({"step": 1, "loss": float("nan")}, {"step": 2, "loss": 0.5}, {"step": 3, "train_loss": 9.0})
     (series,) = training_curves(run, "m0")
     assert (series["x"], series["y"]) == ([2], [0.5])
-
-
-def test_the_token_loss_of_ssa_stands_beside_the_task_loss(write_run):
     parts = {"ssa/task_loss": 0.4, "ssa/token_loss": 0.7, "task_loss": 1.1}
     series = training_curves(write_run({"step": 1, "loss": 1.2, **parts}), "m0")
-    assert {each["name"]: each["y"] for each in series} == {
-        "task loss": [0.4],
-        "token loss": [0.7],
-        "whole loss": [1.2],
-    }
+    found = {each["name"]: each["y"] for each in series}
+    assert found == {"task loss": [0.4], "token loss": [0.7], "whole loss": [1.2]}
 
 
-@pytest.mark.parametrize("line", ['{"step": 1, "loss"', '{"step": null, "loss": 1.0}'])
-def test_a_damaged_line_is_named(write_run, line):
-    with pytest.raises(InputError, match=r"log.jsonl, line 2, is damaged .* train again"):
-        training_curves(write_run({"step": 1, "loss": 1.0}, line), "m0")
-
-
-def test_a_run_without_a_log_or_without_an_end_is_refused(write_run, tmp_path):
+def test_damaged_files_and_a_run_without_a_log_or_an_end_are_refused(write_run, tmp_path):
+    for line in ('{"step": 1, "loss"', '{"step": null, "loss": 1.0}'):
+        with pytest.raises(InputError, match=r"log.jsonl, line 2, is damaged .* train again"):
+            training_curves(write_run({"step": 1, "loss": 1.0}, line), "m0")
     with pytest.raises(InputError, match=r"headwise.json is damaged .* train again"):
         training_curves(write_run({"step": 1, "loss": 1.0}, evaluations=[3]), "m0")
     run = write_run({"step": 1, "loss": 1.0})
@@ -99,7 +82,7 @@ def test_a_run_without_a_log_or_without_an_end_is_refused(write_run, tmp_path):
         training_curves(run, "m0")
     content = json.loads((run / "headwise.json").read_text()) | {"results": None}
     (run / "headwise.json").write_text(json.dumps(content))
-    with pytest.raises(InputError, match="not finished: resume its training"):
+    with pytest.raises(InputError, match="not finished: finish it first"):
         training_curves(run, "m0")
     with pytest.raises(InputError, match="is not a run of headwise"):
         training_curves(tmp_path.parent, "m0")

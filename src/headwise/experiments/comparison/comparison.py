@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -28,27 +30,25 @@ from headwise.notebook import notes_html, table_html
 LEVELS = ((0.01, "**"), (0.05, "*"))
 # A note warns of a permutation test that cannot go below this.
 TOO_FEW = 0.01
-# By kind of test: its p-value among the attributes of a row, and its sentence in the legend.
+# By kind of test: its p-value among the attributes of a row, its heading, and its sentence in the legend.
 TESTS = {
-    "t": ("by_seed.t_test_p", "t: two-sided paired t-test by seed"),
+    "t": ("by_seed.t_test_p", "t", "two-sided paired t-test by seed"),
     "permutation": (
-        "by_seed.permutation_p",
-        "flips: two-sided permutation test by seed, which flips the signs of the differences",
+        *("by_seed.permutation_p", "flips"),
+        "two-sided permutation test by seed, which flips the signs of the differences",
     ),
     "mcnemar": (
-        "by_example.mcnemar_p",
-        "McNemar: exact test on the examples that exactly one of two classifiers has right; over seeds, twice the "
-        "median of the seeds' p",
+        *("by_example.mcnemar_p", "McNemar"),
+        "exact test on the examples that exactly one of two classifiers has right; over seeds, twice the median of the "
+        "seeds' p",
     ),
     "bootstrap": (
-        "by_example.bootstrap_p",
-        "bootstrap: paired, over examples; an example that is drawn counts in all seeds alike, since they share their "
-        "examples",
+        *("by_example.bootstrap_p", "bootstrap"),
+        "paired, over examples; an example that is drawn counts in all seeds alike, since they share their examples",
     ),
     "randomisation": (
-        "by_example.randomisation_p",
-        "swaps: two-sided randomisation test, which swaps the systems on single examples or claims, each the mean over "
-        "seeds",
+        *("by_example.randomisation_p", "swaps"),
+        "two-sided randomisation test, which swaps the systems on single examples or claims, each the mean over seeds",
     ),
 }
 # Columns of `Comparison.frame`.
@@ -82,35 +82,22 @@ class Row:
     """Against the baseline; None for the baseline itself."""
     by_example: ExampleTest | None = None
     """Against the baseline; also None where runs do not keep their answers."""
-    times: Times | None = None
+    p: Mapping[str, float] = field(init=False)
+    """By kind of test, the p-value, where there is one."""
     holm: Mapping[str, float] = field(default_factory=dict)
     """By kind of test, the p-value corrected for all tests of this kind that are shown together."""
     stars: str = ""
+    times: Times | None = None
 
-    @property
-    def p(self) -> dict[str, float]:
-        """By kind of test, the p-value, where there is one."""
-        values = {kind: self.get(path) for kind, (path, _) in TESTS.items()}
-        return {kind: p for kind, p in values.items() if p is not None}
+    def __post_init__(self) -> None:
+        """Collect the p-values."""
+        values = {kind: self.get(path) for kind, (path, *_) in TESTS.items()}
+        object.__setattr__(self, "p", {kind: p for kind, p in values.items() if p is not None})
 
     def get(self, path: str) -> Any:
         """A value by its path, such as by_seed.difference; None where the row has no such test."""
         part, _, name = path.partition(".")
         return getattr(getattr(self, part), name, None)
-
-    def as_data(self) -> dict[str, Any]:
-        """Plain data, ready for JSON."""
-        return {
-            "system": self.system,
-            "seeds": list(self.seeds),
-            **self.scores.as_data(),
-            "by_seed": None if self.by_seed is None else self.by_seed.as_data(),
-            "by_example": None if self.by_example is None else self.by_example.as_data(),
-            "p": self.p,
-            "holm": dict(self.holm),
-            "stars": self.stars,
-            "times": None if self.times is None else asdict(self.times),
-        }
 
 
 @dataclass(frozen=True)
@@ -126,10 +113,6 @@ class Table:
     def title(self) -> str:
         """The labels, for people."""
         return ", ".join(f"{name} {label}" for name, label in self.within.items())
-
-    def as_data(self) -> dict[str, Any]:
-        """Plain data, ready for JSON."""
-        return {"within": dict(self.within), "metric": self.metric, "rows": [row.as_data() for row in self.rows]}
 
 
 @dataclass(frozen=True)
@@ -184,18 +167,14 @@ class Comparison:
         return "".join([*parts, *notes_html([*self.notes, *self.legend])])
 
     def as_data(self) -> dict[str, Any]:
-        """Plain data, ready for JSON."""
-        return {
-            "by": list(self.by),
-            "within": list(self.within),
-            "baseline": self.baseline,
-            "split": self.split,
-            "stars": self.stars,
-            "runs": self.runs,
-            "tables": [table.as_data() for table in self.tables],
-            "notes": list(self.notes),
-            "legend": list(self.legend),
-        }
+        """Plain data, as JSON has it."""
+        data: dict[str, Any] = json.loads(json.dumps(asdict(self)))
+        for table in data["tables"]:
+            table["rows"] = [
+                {"system": row.pop("system"), "seeds": row.pop("seeds"), **row.pop("scores"), **row}
+                for row in table["rows"]
+            ]
+        return data
 
 
 def compare(paths: Sequence[Path | str], options: CompareOptions | None = None) -> Comparison:
@@ -216,15 +195,8 @@ def compare(paths: Sequence[Path | str], options: CompareOptions | None = None) 
     groups, left_out = balance(grouped, baseline, common_seeds=options.common_seeds)
     runs = [run for group in groups for run in group.runs]
     split = choose_split(runs, options.split)
-    metrics = [choose_metrics(group, split, options) for group in groups]
-    tables = _corrected(
-        [
-            table
-            for group, names in zip(groups, metrics, strict=True)
-            for table in _tables(group, baseline, names, split, options.resamples)
-        ],
-        options.stars,
-    )
+    tables = [table for group in groups for table in _tables(group, baseline, split, options)]
+    tables = _corrected(tables, options.stars)
     notes = [
         *_notes_on_runs(grouped.table, left_out, grouped.ignored),
         *_notes_on_scores(tables, split, chosen=options.split is not None),
@@ -236,7 +208,7 @@ def compare(paths: Sequence[Path | str], options: CompareOptions | None = None) 
         split=split,
         stars=options.stars,
         runs=len({run.identity for run in runs}),
-        tables=tables,
+        tables=tuple(tables),
         notes=tuple(notes),
         legend=tuple(_legend(tables, options.stars, baseline)),
     )
@@ -254,11 +226,11 @@ def times_of(group: Group, baseline: str) -> dict[str, Times]:
     }
 
 
-def _tables(group: Group, baseline: str, metrics: Sequence[str], split: str, resamples: int) -> list[Table]:
-    times, tables = times_of(group, baseline), []
+def _tables(group: Group, baseline: str, split: str, options: CompareOptions) -> list[Table]:
+    metrics, times, tables = choose_metrics(group, split, options), times_of(group, baseline), []
     for metric in metrics:
         values = {system: scores_of(seeds, metric, split) for system, seeds in group.systems.items()}
-        tests = example_tests(group, baseline, metric, split, resamples=resamples)
+        tests = example_tests(group, baseline, metric, split, resamples=options.resamples)
         # McNemar's test is the same for all metrics of a task: it stays with accuracy, or with the first of them.
         task = metric.rpartition("/")[0]
         alike = [name for name in metrics if name.rpartition("/")[0] == task and name != "mean"]
@@ -280,20 +252,22 @@ def _tables(group: Group, baseline: str, metrics: Sequence[str], split: str, res
     return tables
 
 
-def _corrected(tables: Sequence[Table], stars: str) -> tuple[Table, ...]:
+def _corrected(tables: Sequence[Table], stars: str) -> list[Table]:
     """With Holm's correction over all tests of one kind in all tables, and stars by the t-test."""
-    tests = pd.DataFrame([row.p for table in tables for row in table.rows], columns=list(TESTS), dtype=float)
-    corrected = tests.apply(lambda p: pd.Series(holm(p.dropna()), index=p.dropna().index, dtype=float)).reindex(
-        tests.index
-    )
-    rows = iter(zip(tests.to_dict("records"), corrected.to_dict("records"), strict=True))
+    corrected: dict[tuple[int, str], dict[str, float]] = defaultdict(dict)  # by table and system
+    for kind in TESTS:
+        tested = [(at, row) for at, table in enumerate(tables) for row in table.rows if kind in row.p]
+        for (at, row), p in zip(tested, holm([row.p[kind] for _, row in tested]), strict=True):
+            corrected[at, row.system][kind] = p
 
-    def starred(row: Row) -> Row:
-        raw, own = ({kind: p for kind, p in each.items() if p == p} for each in next(rows))
-        p = (own if stars == "holm" else raw).get("t", 1.0)
+    def starred(row: Row, own: Mapping[str, float]) -> Row:
+        p = (own if stars == "holm" else row.p).get("t", 1.0)
         return replace(row, holm=own, stars=next((sign for level, sign in LEVELS if p < level), ""))
 
-    return tuple(replace(table, rows=tuple(starred(row) for row in table.rows)) for table in tables)
+    return [
+        replace(table, rows=tuple(starred(row, corrected[at, row.system]) for row in table.rows))
+        for at, table in enumerate(tables)
+    ]
 
 
 def _legend(tables: Sequence[Table], stars: str, baseline: str) -> list[str]:
@@ -304,7 +278,7 @@ def _legend(tables: Sequence[Table], stars: str, baseline: str) -> list[str]:
     lines = [
         "Mean ± standard deviation over seeds, with the 95 % t interval of the mean.",
         f"Difference: the system minus {baseline}, seed by seed, with the 95 % t interval of its mean.",
-        *(f"{TESTS[kind][1]}; {count}." for kind, count in shown.items()),
+        *(f"{heading}: {test}; {shown[kind]}." for kind, (_, heading, test) in TESTS.items() if kind in shown),
     ]
     if shown:
         lines.append("Holm: p corrected for all tests of the same kind that are shown together.")

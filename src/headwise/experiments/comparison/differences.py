@@ -13,16 +13,8 @@ ALWAYS = ("seed", *NAMES_ONLY)
 PLAIN, WITHOUT = "plain", "without"
 # Parts of a recipe that are many choices, not one.
 PARTS = ("data", "training")
-
-
-class _Missing:
-    """The value of a key that a recipe does not have."""
-
-    def __repr__(self) -> str:
-        return "not set"
-
-
-MISSING = _Missing()
+# The value of a key that a recipe does not have.
+MISSING: Any = object()
 
 
 def flat(value: Any, key: str = "") -> dict[str, Any]:
@@ -50,7 +42,7 @@ def value_name(value: Any) -> str:
 
 def shown(value: Any) -> str:
     """A value for messages, not too long."""
-    text = repr(value) if value is MISSING else canonical(value)
+    text = "not set" if value is MISSING else canonical(value)
     return text if len(text) <= 50 else f"{text[:47]}..."
 
 

@@ -52,11 +52,6 @@ class ExampleTest:
     mcnemar_p: float | None
     """Twice the median over the seeds."""
 
-    def as_data(self) -> dict[str, Any]:
-        """Plain data, ready for JSON."""
-        seeds = None if self.mcnemar is None else {str(seed): each.as_data() for seed, each in self.mcnemar.items()}
-        return {**self.__dict__, "mcnemar": seeds}
-
 
 def example_tests(group: Group, baseline: str, metric: str, split: str, *, resamples: int) -> dict[str, ExampleTest]:
     """Test every other system against the baseline; nothing if not all runs keep their answers."""

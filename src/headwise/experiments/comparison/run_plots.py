@@ -28,6 +28,9 @@ EVALUATED, GUIDE, WEIGHT = "eval_", "guide/", "_weight"
 KINDS = {"raw": "", "weighted": "_weighted", "share": "_share"}
 
 Entry = Mapping[str, Any]
+# The name of a series; mean, low and high at every step; the silenced heads, numbered through all layers, at every
+# step. Random masks are too many to name their heads.
+Ranked = tuple[str, tuple[Any, Any, Any], list[list[int]] | None]
 
 
 def names_apart(folders: Sequence[Path]) -> list[str]:
@@ -50,9 +53,7 @@ def training_curves(folder: Path, model: str) -> list[dict[str, Any]]:
         folder: a finished run, on one task or several.
         model: stands in every series.
     """
-    content = record.read(folder)
-    if not record.finished(content):
-        raise InputError(f"{folder} holds a run that is not finished: resume its training first.")
+    results = record.finished_record(folder)["results"]
     log = [entry for entry in _read_log(folder / LOG) if "loss" in entry]
     keys = dict.fromkeys(key for entry in log for key in entry)
     # The loss of the task, and all that was trained on; where nothing is added, these are the same.
@@ -62,23 +63,17 @@ def training_curves(folder: Path, model: str) -> list[dict[str, Any]]:
     guides = [key.removeprefix(GUIDE) for key in keys if key.startswith(GUIDE) and f"{key}{WEIGHT}" in keys]
     for name in guides:
         series += [(log, f"guide:{name}", name, kind, f"{GUIDE}{name}{end}") for kind, end in KINDS.items()]
-    try:
-        results = content["results"]
-        evaluations: list[Entry] = results.get("evaluations") or []
-        tasks = (results.get("tasks") or {}).items()
-        primaries = [results["primary"], *(f"{task}/{each['primary']}" for task, each in tasks)]
-        main = [f"{EVALUATED}{name}" for name in primaries]
-        scores = dict.fromkeys(key for entry in evaluations for key in entry if key.startswith(EVALUATED))
-        for key in sorted(scores, key=lambda key: main.index(key) if key in main else len(main)):
-            series.append((evaluations, "validation", key.removeprefix(EVALUATED), "raw", key))
-        curves = []
-        for entries, group, label, kind, key in series:
-            points = [(entry["step"], entry[key]) for entry in entries if _is_number(entry.get(key))]
-            x, y = [int(step) for step, _ in points], [float(value) for _, value in points]
-            curves.append({"model": model, "group": group, "name": label, "kind": kind, "x": x, "y": y})
-    except (AttributeError, KeyError, TypeError) as error:
-        reason = f"{type(error).__name__}: {error}"
-        raise InputError(f"{folder / record.NAME} is damaged ({reason}): train again.") from error
+    evaluations: list[Entry] = results.get("evaluations") or []
+    tasks = (results.get("tasks") or {}).items()
+    main = [results["primary"], *(f"{task}/{each['primary']}" for task, each in tasks)]
+    scores = {key.removeprefix(EVALUATED): key for entry in evaluations for key in entry if key.startswith(EVALUATED)}
+    for name in sorted(scores, key=lambda name: main.index(name) if name in main else len(main)):
+        series.append((evaluations, "validation", name, "raw", scores[name]))
+    curves = []
+    for entries, group, label, kind, key in series:
+        points = [(int(entry["step"]), float(entry[key])) for entry in entries if _are_numbers(entry, "step", key)]
+        x, y = ([point[axis] for point in points] for axis in (0, 1))
+        curves.append({"model": model, "group": group, "name": label, "kind": kind, "x": x, "y": y})
     return [each for each in curves if each["x"]]
 
 
@@ -93,7 +88,7 @@ def _read_log(path: Path) -> list[Entry]:
     for number, line in enumerate(lines, start=1):
         try:
             entry = documents.parse(line, finite=False)
-            if not isinstance(entry, dict) or not _is_number(entry.get("step")):
+            if not isinstance(entry, dict) or not _are_numbers(entry, "step"):
                 raise ValueError("expected an object with a step")
         except ValueError as error:
             raise InputError(f"{path}, line {number}, is damaged ({error}): train again.") from error
@@ -101,8 +96,8 @@ def _read_log(path: Path) -> list[Entry]:
     return entries
 
 
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+def _are_numbers(entry: Entry, *keys: str) -> bool:
+    return all(type(entry.get(key)) in (int, float) and math.isfinite(entry[key]) for key in keys)
 
 
 # -- heads -------------------------------------------------------------------------------------------------------------
@@ -144,17 +139,14 @@ def _pruning_plot(curve: PruneCurve, task: str) -> dict[str, Any]:
     settings = curve.settings
     masks = f"; random heads: means over {settings.repeats} masks" if settings.repeats else ""
     spread = ", with 95 % t intervals over masks" if settings.repeats > 1 else ""
-    x = [0.0, *(float(step) for step in settings.steps)]
-    order = sorted(range(len(x)), key=lambda index: x[index])  # the steps stand in the order of the settings
+    x = [0.0, *settings.steps]
+    order = numpy.argsort(x, kind="stable")  # the steps stand in the order of the settings
     series: list[dict[str, Any]] = []
-    for name, values in [*_ranked_heads(curve, task), *_random_heads(curve, task)]:
-        each: dict[str, Any] = {"name": name}
-        for key, column in {"x": x, **values}.items():
-            ordered = [column[index] for index in order]
-            if key != "off":
-                ordered = [None if value is None or not numpy.isfinite(value) else float(value) for value in ordered]
-            each[key] = ordered
-        series.append(each)
+    for name, values, off in [*_ranked_heads(curve, task), *_random_heads(curve, task)]:
+        columns = numpy.array([x, *values], dtype=float)[:, order]
+        plain = [[value if math.isfinite(value) else None for value in column] for column in columns.tolist()]
+        each = {"name": name, **dict(zip(("x", "mean", "low", "high"), plain, strict=True))}
+        series.append(each if off is None else each | {"off": [off[index] for index in order]})
     return {
         "title": f"{task} without some of its heads",
         "x": "percent of all heads silenced" if settings.percent else "heads silenced",
@@ -169,7 +161,7 @@ def _pruning_plot(curve: PruneCurve, task: str) -> dict[str, Any]:
     }
 
 
-def _ranked_heads(curve: PruneCurve, task: str) -> Iterator[tuple[str, dict[str, Any]]]:
+def _ranked_heads(curve: PruneCurve, task: str) -> Iterator[Ranked]:
     """For each order and task whose heads were pruned: the task's heads, or those of the others."""
     from headwise.experiments.head_studies.curve_masks import ASCENDING, DESCENDING
     from headwise.heads.dissociation import RESAMPLES
@@ -185,16 +177,13 @@ def _ranked_heads(curve: PruneCurve, task: str) -> Iterator[tuple[str, dict[str,
     # One draw for all of them, so that all heads have one interval in every series.
     predictions = curve.predictions[task][[index for indices in rows.values() for index in indices]]
     ends = Interval.of(bootstrap_scores(curve.metrics[task], predictions, curve.labels[task], resamples=RESAMPLES))
-    size = 1 + len(curve.counts)
-    for number, (name, indices) in enumerate(rows.items()):
-        part = slice(number * size, (number + 1) * size)
+    lows, highs = (each.reshape(len(rows), -1) for each in (ends.low, ends.high))
+    for (name, indices), low, high in zip(rows.items(), lows, highs, strict=True):
         mean = curve.values[indices, curve.tasks.index(task)]
-        # The silenced heads, numbered through all layers; random masks are too many to name.
-        off = [numpy.flatnonzero(curve.masks[index].mask).tolist() for index in indices]
-        yield name, {"mean": mean, "low": ends.low[part], "high": ends.high[part], "off": off}
+        yield name, (mean, low, high), [numpy.flatnonzero(curve.masks[index].mask).tolist() for index in indices]
 
 
-def _random_heads(curve: PruneCurve, task: str) -> Iterator[tuple[str, dict[str, Any]]]:
+def _random_heads(curve: PruneCurve, task: str) -> Iterator[Ranked]:
     """Random heads, and random heads in the layers of those that the task needs most."""
     from headwise.metrics.significance import SeedScores
 
@@ -206,8 +195,8 @@ def _random_heads(curve: PruneCurve, task: str) -> Iterator[tuple[str, dict[str,
         drawn["random, same layers"] = curve.layer_matched[:, at, :, at]
     for name, values in drawn.items():
         scores = [SeedScores.of(row.tolist()) for row in values]
-        ends = {end: [None, *(getattr(each, end) for each in scores)] for end in ("low", "high")}
-        yield name, {"mean": [curve.base[at], *(each.mean for each in scores)], **ends}
+        low, high = ([None, *(getattr(each, end) for each in scores)] for end in ("low", "high"))
+        yield name, ([curve.base[at], *(each.mean for each in scores)], low, high), None
 
 
 def dissociation_matrices(folder: Path) -> list[dict[str, Any]]:

@@ -108,13 +108,10 @@ def time_tables(folder: Path, sweep: str | None = None) -> list[dict[str, Any]]:
     """
     tables = []
     for manifest in sweeps_of(folder, sweep):
-        axes = [name for name in manifest.axes if name != SEED]
-        by = [name for name in axes if not manifest.by or name in manifest.by]
-        within = [name for name in axes if name not in by]
+        by, within = _systems_and_others(manifest)
         if not by:
             continue
-        grouped = group_runs([folder], CompareOptions(tuple(by), tuple(within), sweep=manifest.name))
-        rows = []
+        grouped, rows = group_runs([folder], CompareOptions(by, within, sweep=manifest.name)), []
         for group in grouped.groups:
             base = next((name for name in (manifest.baseline, *BASELINES) if name in group.systems), None)
             times = {} if base is None else times_of(group, base)
@@ -166,7 +163,7 @@ class _Lines:
         x, at, categories = scale
         scores: dict[str, dict[str, SeedScores]] = {}
         for system, points in self.systems.items():
-            numbers = {label: values(points[label]) for label in self.labels if points.get(label)}
+            numbers = {label: values(seeds) for label, seeds in points.items()}
             guides = [run.recipe.get("guides") for seeds in points.values() for run in seeds.values()]
             name = system or next(("+".join(each) for each in guides if each), "plain")
             scores[name] = {label: SeedScores.of(each) for label, each in numbers.items() if each}
@@ -210,20 +207,15 @@ class _Lines:
 
 
 def _lines(folder: Path, sweep: str | None, chosen: Callable[[str, Axis], bool]) -> list[_Lines]:
-    """The plots of all sweeps along their axes of one kind that have two points or more.
-
-    The other axes separate systems, if the sweep compares by them or does not say what to compare; else plots.
-    """
+    """The plots of all sweeps along their axes of one kind that have two points or more."""
     plots: list[_Lines] = []
     for manifest in sweeps_of(folder, sweep):
         for axis, each in manifest.axes.items():
             if axis == SEED or len(each["labels"]) < 2 or not chosen(axis, each):
                 continue
-            others = [name for name in manifest.axes if name not in (SEED, axis)]
-            systems = [name for name in others if not manifest.by or name in manifest.by]
-            titles = [name for name in others if name not in systems]
-            within = [*titles, axis] if systems else titles
-            options = CompareOptions(tuple(systems) or (axis,), tuple(within), sweep=manifest.name)
+            systems, titles = _systems_and_others(manifest, axis)
+            within = (*titles, axis) if systems else titles
+            options = CompareOptions(systems or (axis,), within, sweep=manifest.name)
             grouped = group_runs([folder], options)
             split = choose_split([run for group in grouped.groups for run in group.runs])
             found: dict[tuple[str, str], _Lines] = {}
@@ -238,6 +230,13 @@ def _lines(folder: Path, sweep: str | None, chosen: Callable[[str, Axis], bool])
                     lines.systems.setdefault(system, {})[point] = seeds
             plots += found.values()
     return plots
+
+
+def _systems_and_others(manifest: Manifest, along: str = SEED) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The axes that separate systems, if the sweep compares by them or does not say what to compare; and the others."""
+    axes = [name for name in manifest.axes if name not in (SEED, along)]
+    systems = tuple(name for name in axes if not manifest.by or name in manifest.by)
+    return systems, tuple(name for name in axes if name not in systems)
 
 
 def _missing(table: RunTable) -> list[str]:

@@ -16,12 +16,8 @@ function nameOf(id) {
   return modelOf(id)?.name ?? id;
 }
 
-function isPruned(model, layer, head) {
-  return (model.pruned ?? []).some(([inLayer, which]) => inLayer === layer && which === head);
-}
-
 function hasHead(model, layer, head) {
-  return layer >= 0 && layer < model.layers && head >= 0 && head < model.heads && !isPruned(model, layer, head);
+  return layer >= 0 && layer < model.layers && head >= 0 && head < model.heads;
 }
 
 function headName(layer, head) {

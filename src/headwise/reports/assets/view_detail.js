@@ -165,7 +165,6 @@ addView({
   },
 
   whyMissing(example, model) {
-    if (isPruned(model, state.layer, state.head)) return `${model.name}: this head was pruned.`;
     if (!hasHead(model, state.layer, state.head)) return `${model.name} has no ${headName(state.layer, state.head)}.`;
     return `${model.name}: there is no map of this example.`;
   },

@@ -17,14 +17,12 @@ function headValue(modelId, layer, head, which = "mean") {
 // A grid to draw: {title, layers, heads, value(l, h), text(l, h), kind, share(value)}
 function headGrids() {
   const chosen = chosenModels();
-  const { low, high, diverging } = statistic();
-  const most = Math.max(Math.abs(low), Math.abs(high)) || 1;
+  const { low, high } = statistic();
   const grids = chosen.map((model) => ({
-    id: model.id, title: model.name, layers: model.layers, heads: model.heads, kind: diverging ? "diverging" : "sequential",
+    id: model.id, title: model.name, layers: model.layers, heads: model.heads, kind: "sequential",
     value: (layer, head) => (hasHead(model, layer, head) ? headValue(model.id, layer, head) : null),
     text: (layer, head) => withError(headValue(model.id, layer, head), headValue(model.id, layer, head, "error")),
-    gone: (layer, head) => isPruned(model, layer, head),
-    share: (value) => (diverging ? value / most : (value - low) / (high - low || 1)),
+    share: (value) => (value - low) / (high - low || 1),
   }));
   if (chosen.length < 2) return grids;
   const [first, second] = grids;
@@ -41,7 +39,6 @@ function headGrids() {
   grids.push({
     id: "difference", title: `${second.title} minus ${first.title}`, layers, heads, kind: "diverging", value, largest,
     text: (layer, head) => signed(value(layer, head)),
-    gone: (layer, head) => first.gone(layer, head) || second.gone(layer, head),
     share: (each) => each / (largest || 1),
   });
   return grids;
@@ -66,16 +63,14 @@ function gridElement(view, grid) {
 
 function gridRange(grid) {
   if (grid.id === "difference") return [-grid.largest, grid.largest];
-  const { low, high, diverging } = statistic();
-  const most = Math.max(Math.abs(low), Math.abs(high)) || 1;
-  return diverging ? [-most, most] : [low, high];
+  return [statistic().low, statistic().high];
 }
 
 function gridCell(view, grid, layer, head) {
   const value = grid.value(layer, head);
   const chosen = layer === state.layer && head === state.head;
   const colour = value === null ? null : shade(grid.kind, grid.share(value));
-  const what = value === null ? (grid.gone(layer, head) ? "pruned" : "no value") : grid.text(layer, head);
+  const what = value === null ? "no value" : grid.text(layer, head);
   const tell = () => {
     view.readout.textContent = `${grid.title}, ${headName(layer, head)}: ${statisticLabel()} ${what}`;
   };

@@ -65,7 +65,7 @@ addView({
     this.count.textContent = this.off.size ? `Switch heads off (${this.off.size} of ${layers * heads} are off)` : "Switch heads off";
     const inside = this.grid.contains(document.activeElement);
     this.grid.replaceChildren(offGrid({ layers, heads, label: `Heads: ${this.off.size} off`, how: "off",
-      off: (layer, head) => this.off.has(`${layer}.${head}`), missing: (layer, head) => isPruned(runModel, layer, head),
+      off: (layer, head) => this.off.has(`${layer}.${head}`),
       act: (layer, head) => this.toggle(layer, head) }));
     if (inside && focus) this.grid.querySelector(`.cell[data-layer="${focus[0]}"][data-head="${focus[1]}"]`)?.focus();
   },

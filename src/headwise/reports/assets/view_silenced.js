@@ -45,17 +45,16 @@ function silencedHeads(id, group, number, slider) {
   };
 }
 
-// A grid of heads that are on or off: {layers, heads, label, off(l, h), missing?(l, h), act(l, h), how}. Crosses, not colours alone.
-function offGrid({ layers, heads, label, off, missing = () => false, act, how }) {
+// A grid of heads that are on or off: {layers, heads, label, off(l, h), act(l, h), how}. Crosses, not colours alone.
+function offGrid({ layers, heads, label, off, act, how }) {
   const rows = [];
   for (let layer = 0; layer < layers; layer += 1) {
     const cells = [make("span", { class: "grid-name", role: "rowheader" }, layer)];
     for (let head = 0; head < heads; head += 1) {
       const gone = off(layer, head);
-      const absent = missing(layer, head);
       cells.push(button(gone ? "×" : "", () => act(layer, head), {
-        role: "gridcell", class: absent ? "cell empty" : gone ? "cell off" : "cell on", tabindex: layer || head ? "-1" : "0", disabled: absent,
-        "data-layer": layer, "data-head": head, "aria-label": `${headName(layer, head)}: ${absent ? "pruned" : gone ? how : "on"}`,
+        role: "gridcell", class: gone ? "cell off" : "cell on", tabindex: layer || head ? "-1" : "0",
+        "data-layer": layer, "data-head": head, "aria-label": `${headName(layer, head)}: ${gone ? how : "on"}`,
       }));
     }
     rows.push(make("div", { role: "row", class: "grid-row" }, cells));
