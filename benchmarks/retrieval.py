@@ -56,7 +56,7 @@ def make_vocabulary() -> list[str]:
     """Words by rank: the stop words, then made-up ones, all different."""
     from headwise.retrieval.bm25 import Words
 
-    words = sorted(Words("none", "english").left_out())
+    words = sorted(Words("none", "english").left_out)
     base = len(SYLLABLES)
     for number in range(VOCABULARY - len(words)):
         word = SYLLABLES[number % base] + SYLLABLES[number // base % base] + SYLLABLES[number // base**2]

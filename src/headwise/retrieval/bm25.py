@@ -7,7 +7,7 @@ import unicodedata
 from array import array
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cached_property
 from importlib import import_module
 from importlib.util import find_spec, module_from_spec, spec_from_file_location
 from pathlib import Path
@@ -55,24 +55,28 @@ class Words:
 
     def cut(self, text: str) -> list[str]:
         """The words of a text, in its order."""
-        stop, stem = self.left_out(), self.stemmer()
+        stop, stem = self.left_out, self.stem_of
         # Stop words go first: the lists hold whole words, and stems could be mistaken for them ("doe" of "does").
         return [stem(word) for word in plain_words(text) if word not in stop]
 
+    @cached_property
     def left_out(self) -> frozenset[str]:
         """The stop words, cut as texts are: "aren't" is "aren" and "t" there."""
-        return _stop_words(self.stop_words)
+        entries = () if self.stop_words == NONE else stop_word_lists()[self.stop_words]
+        return frozenset(word for entry in entries for word in plain_words(entry))
 
-    def stemmer(self) -> Callable[[str], str]:
-        """The function that cuts the ending off a word."""
-        return _stemmer(self.stem)
+    @cached_property
+    def stem_of(self) -> Callable[[str], str]:
+        """Cuts the ending off a word."""
+        stem: Callable[[str], str] = str if self.stem == NONE else _library("Stemmer").Stemmer(self.stem).stemWord
+        return stem
 
     def fingerprint(self) -> dict[str, Any]:
         """What decides the words: options, and versions of the libraries."""
         versions = {"pattern": digest(word_pattern().pattern), "unicode": unicodedata.unidata_version}
         if self.stem != NONE:
             versions["PyStemmer"] = _library("Stemmer").version()
-        return {"stem": self.stem, "stop_words": sorted(self.left_out()), **versions}
+        return {"stem": self.stem, "stop_words": sorted(self.left_out), **versions}
 
 
 def stop_word_lists() -> Mapping[str, tuple[str, ...]]:
@@ -102,18 +106,6 @@ def _file_of_bm25s(name: str) -> Any:
 
 def _missing(package: str) -> InputError:
     return InputError(f"the search needs {package}: install it by pip install 'headwise[retrieval]'.")
-
-
-@cache
-def _stemmer(language: str) -> Callable[[str], str]:
-    stem: Callable[[str], str] = str if language == NONE else _library("Stemmer").Stemmer(language).stemWord
-    return stem
-
-
-@cache
-def _stop_words(language: str) -> frozenset[str]:
-    entries = () if language == NONE else stop_word_lists()[language]
-    return frozenset(word for entry in entries for word in plain_words(entry))
 
 
 @dataclass(frozen=True)
@@ -254,7 +246,7 @@ def _numbered_words(corpus: Corpus, words: Words, progress: Listener | None) -> 
     """The words of each document as numbers, and the number of each word, in the order in which they first occur."""
     vocabulary: dict[str, int] = {}
     # Word of a text -> number of its stem; -1 for stop words.
-    known, stem, documents = dict.fromkeys(words.left_out(), -1), words.stemmer(), []
+    known, stem, documents = dict.fromkeys(words.left_out, -1), words.stem_of, []
     for position in range(len(corpus)):
         text = plain_words(corpus.document(position).whole)
         for word in [word for word in text if word not in known]:

@@ -113,13 +113,14 @@ def choose_claims(collection: Collection, split: str | None) -> Claims:
     )
 
 
-def check_documents(collection: Collection, known: Container[str], *, drop_unknown: bool = False) -> Collection:
-    """The collection, if its judgements name only known documents.
+def check_documents(collection: Collection, known: Container[str]) -> Collection:
+    """The collection, if its judgements name only known documents; others are refused or dropped.
+
+    With `drop_unknown` such judgements are left out, and claims that then have no answer.
 
     Args:
         collection: what `read_collection` returned.
         known: the ids of all documents.
-        drop_unknown: leave such judgements out instead of refusing them, and claims that then have no answer.
     """
     unknown = [
         (split, claim, document)
@@ -128,7 +129,7 @@ def check_documents(collection: Collection, known: Container[str], *, drop_unkno
         for document in grades
         if document not in known
     ]
-    if unknown and not (drop_unknown or collection.drop_unknown):
+    if unknown and not collection.drop_unknown:
         split, claim, document = unknown[0]
         path = collection.qrels_files.get(split)
         line = line_of(path, claim, document) if path else None

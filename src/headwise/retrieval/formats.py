@@ -16,11 +16,10 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
 from pathlib import Path, PurePosixPath
-from typing import NamedTuple
 
 from headwise.errors import InputError, choices
 from headwise.retrieval import cross_genre
@@ -171,47 +170,35 @@ def _array(record: Record, column: str, example: str) -> list[str]:
         record.refuse(f"expected {column} such as {example}, got {error}; correct the line.")
 
 
-class _Form(NamedTuple):
-    """How one of the two forms of SciFact is named and read."""
-
-    ending: str
-    corpora: tuple[str, ...]
-    claims: Callable[[Path], Iterator[Record]]
-    papers: Callable[[Path], Iterator[Record]]
-    repeats: bool
-    """Whether a claim may stand on several lines of its file."""
-
-
 ANSWER, NO_ANSWER = ("SUPPORT", "CONTRADICT"), ("", "NEI")
-_FORMS = (
-    _Form(".csv", ("corpus_train.csv", "corpus.csv"), _csv_claims, _csv_papers, repeats=True),
-    _Form(".jsonl", ("corpus.jsonl",), json_records, json_records, repeats=False),
-)
+# The ending of the files of claims -> the file of the documents, which is the first of these.
+CORPORA = {".csv": ("corpus_train.csv", "corpus.csv"), ".jsonl": ("corpus.jsonl",)}
 
 
-def _find_scifact(location: Location) -> list[tuple[_Form, Path, dict[str, Path]]]:
-    """Each form that is there: the file of its documents, and of each split that of its claims."""
+def _find_scifact(location: Location) -> list[tuple[str, Path, dict[str, Path]]]:
+    """For each ending that is there: it, the file of the documents, and of each split that of its claims."""
     forms = []
-    for form in _FORMS:
-        corpus = next((location.files[name] for name in form.corpora if name in location.files), None)
-        names = [name for name in location.files if name.startswith("claims_") and name.endswith(form.ending)]
+    for ending, corpora in CORPORA.items():
+        corpus = [location.files[name] for name in corpora if name in location.files]
+        names = [name for name in location.files if name.startswith("claims_") and name.endswith(ending)]
         if corpus and names:
             files = {name.split(".")[0].removeprefix("claims_"): location.files[name] for name in names}
-            forms.append((form, corpus, files))
+            forms.append((ending, corpus[0], files))
     return forms
 
 
 def _read_scifact(location: Location, name: str, gold: str) -> Collection:
-    form, corpus, files = _find_scifact(location)[0]
-    documents = partial(unique_documents, form.papers, corpus, _scifact_document)
+    ending, corpus, files = _find_scifact(location)[0]
+    claims, papers = (_csv_claims, _csv_papers) if ending == ".csv" else (json_records, json_records)
+    documents = partial(unique_documents, papers, corpus, _scifact_document)
     collection = Collection(name, "scifact", location.on_disk(corpus), documents)
     first: dict[str, tuple[Path, int]] = {}
     for split in in_order(files):
         path, judged = files[split], dict[str, dict[str, int]]()
-        for record in form.claims(path):
+        for record in claims(path):
             id, text = record.id("id"), record.claim("claim")
             known = first.setdefault(id, (path, record.line))
-            same_file = form.repeats and known[0] == path
+            same_file = ending == ".csv" and known[0] == path  # where a claim has a line for each piece of evidence
             if known != (path, record.line) and not (same_file and collection.claims[id] == text):
                 record.refuse(
                     f"claim id {id!r} was on line {known[1]} of {known[0]} before"
