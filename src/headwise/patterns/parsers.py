@@ -11,7 +11,6 @@ from __future__ import annotations
 import functools
 import hashlib
 import importlib
-import importlib.util
 import inspect
 import io
 import operator
@@ -25,7 +24,7 @@ from numpy.typing import NDArray
 
 from headwise.cache import file_digest
 from headwise.errors import InputError
-from headwise.patterns.base import digest
+from headwise.patterns.base import digest, package_folders
 
 if TYPE_CHECKING:
     from spacy.language import Language
@@ -82,8 +81,7 @@ def _pipeline(model: str) -> Language:
     try:
         folder = Path(model).expanduser()
         if spacy.util.is_package(model):  # found, but never imported: a recipe may name any package
-            spec = importlib.util.find_spec(model) if model.isidentifier() else None
-            roots = [Path(each) for each in (spec and spec.submodule_search_locations) or ()]
+            roots = package_folders(model) if model.isidentifier() else []
             configs = [path for root in roots if (root / "meta.json").is_file() for path in root.glob("*/config.cfg")]
             if not configs:
                 raise InputError(f"the package {model} holds no spaCy pipeline")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import hashlib
-import importlib.util
 import io
 import os
 import warnings
@@ -22,6 +21,7 @@ from numpy.typing import NDArray
 from headwise.errors import InputError
 from headwise.limits import check_member
 from headwise.patterns.align import plain
+from headwise.patterns.base import package_folders
 
 _KINDS = ("noun", "verb", "adj", "adv")
 _FILES = tuple(file for kind in _KINDS for file in (f"data.{kind}", f"index.{kind}", f"{kind}.exc"))
@@ -45,8 +45,7 @@ def find_wordnet(path: Path | None) -> Path:
     if path is not None:
         folders = [path]
     else:
-        package = importlib.util.find_spec(_PACKAGE)
-        inside = [Path(each) / _INSIDE for each in (package and package.submodule_search_locations) or ()]
+        inside = [folder / _INSIDE for folder in package_folders(_PACKAGE)]
         named = os.environ.get("NLTK_DATA", "").split(os.pathsep)
         folders = [Path(each) for each in [*named, *map(str, data.path), _DEBIAN] if each] + inside
     for folder in folders:
