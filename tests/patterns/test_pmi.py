@@ -93,12 +93,6 @@ def test_equals_the_slow_reference(options, parts):
         assert (matrix.values > 0).all()
 
 
-def test_pairs_go_over_both_texts_of_an_example():
-    (matrix,) = build([("a b", "a b"), ("c d", "c d")])([("a", "b zzz")])
-    assert matrix.spans.tolist() == [[0, 0, 1], [1, 0, 1], [1, 2, 5]]
-    assert (matrix.rows.tolist(), matrix.columns.tolist()) == ([0], [1])
-
-
 def test_a_pair_that_is_just_by_chance_has_no_entry():
     # a and b stand beside each other as often as each beside itself: c(x,y) N = 2 * 8 = 4 * 4 = c(x) c(y).
     even = [("a a",), ("b b",), ("a b",), ("b a",)]
@@ -115,12 +109,6 @@ def test_an_example_without_known_words_has_an_empty_matrix():
         assert matrix.spans.shape == (size, 3)
         assert len(matrix.values) == 0
     assert builder([]) == []
-
-
-def test_case_counts_only_without_lower():
-    corpus = [("Fever High", "fever high"), ("no cough",)]
-    assert matrix_of(("FEVER high",), corpus, minimum=2).any()
-    assert not matrix_of(("FEVER high",), corpus, minimum=1, lower=False).any()
 
 
 def test_a_corpus_that_says_nothing_and_bad_options_are_refused():
