@@ -96,8 +96,10 @@ def test_unknown_languages_and_a_missing_library_are_refused(monkeypatch):
     message = refusal(Words, "englisch")
     assert "stem 'englisch': expected a language; did you mean 'english'? known: " in message
     assert "stop_words 'klingon': expected a language; known: chinese, " in refusal(Words, stop_words="klingon")
-    monkeypatch.setitem(sys.modules, "bm25s", None)
-    assert "pip install 'headwise[retrieval]'" in refusal(Words, "none", "german")
+    for module, package in (("bm25s", "bm25s"), ("Stemmer", "PyStemmer")):
+        monkeypatch.setitem(sys.modules, module, None)
+        message = f"the search needs {package}: install it by pip install 'headwise[retrieval]'"
+        assert message in refusal(Words, "none", "german")
 
 
 # -- documents ---------------------------------------------------------------------------------------------------------
