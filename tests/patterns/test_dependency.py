@@ -12,6 +12,7 @@ import cloudpickle
 import numpy as np
 import pytest
 import spacy
+from patterns.small_knowledge import arcs, words
 
 from headwise.errors import InputError
 from headwise.patterns import Dependency, build_pattern
@@ -32,14 +33,6 @@ SENTENCES = [
 
 def matrices(examples, resources=NOWHERE, **options):
     return Dependency(**options).builder([], resources, None)(examples)
-
-
-def arcs(matrix):
-    return set(zip(matrix.rows.tolist(), matrix.columns.tolist(), strict=True))
-
-
-def words(matrix, *texts):
-    return [texts[number][start:end] for number, start, end in matrix.spans]
 
 
 def chain(text):

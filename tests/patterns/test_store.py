@@ -43,7 +43,7 @@ def cache(tmp_path):
 def worked(traces, process=None):
     """How many examples were worked on, by all processes or by one; twice counts twice."""
     notes = [path.read_text().split() for path in traces.iterdir()]
-    return sum(int(number) for number, by, _ in notes if process in (None, int(by)))
+    return sum(int(number) for number, by in notes if process in (None, int(by)))
 
 
 def contents(folder):
