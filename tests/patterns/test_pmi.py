@@ -1,4 +1,4 @@
-"""PMI: computed by hand, and against counting with plain loops."""
+"""PMI: against counting with plain loops."""
 
 import itertools
 import math
@@ -22,11 +22,6 @@ def in_parts(size):
 
 def build(corpus, *, parts=1000, **options):
     return PMI(**options).builder(corpus, Resources(), in_parts(parts))
-
-
-def matrix_of(texts, corpus, **options):
-    (matrix,) = build(corpus, **options)([texts])
-    return matrix.dense()
 
 
 def slow_ppmi(corpus, *, window=5, minimum=2, lower=True):
@@ -63,15 +58,6 @@ def random_corpus(examples=60, seed=3):
 
     # Examples of one and of two texts, so that a text's number says nothing about its example's.
     return [tuple(sentence() for _ in range(source.choice((1, 2)))) for _ in range(examples)]
-
-
-def test_by_hand():
-    # Places at most one apart: a-b twice, b-c once, from both sides: c(a,b) = c(b,a) = 2, c(b,c) = c(c,b) = 1.
-    # So c(a) = 2, c(b) = 3, c(c) = 1 and N = 6: PMI(a,b) = log(2 * 6 / (2 * 3)) and PMI(b,c) = log(1 * 6 / (3 * 1)).
-    corpus = [("a b c",), ("a b", "c")]
-    matrix = matrix_of(("a b", "c"), corpus, window=1, minimum=1)
-    expected = np.array([[0, 2, 0], [2, 0, 2], [0, 2, 0]])
-    np.testing.assert_allclose(np.exp(matrix), np.where(expected, expected, 1), rtol=1e-6)
 
 
 @pytest.mark.parametrize(

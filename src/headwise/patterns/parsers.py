@@ -221,15 +221,12 @@ class ConlluTrees:
         """A tree for each text."""
         for text in texts:
             first, last = self._sentences(text)
-            words = self.words[self.starts[first] : self.starts[last]] - self._shift(first)
+            begin, start = self.bounds[first], self.starts[first]
+            words = self.words[start : self.starts[last]] - np.array([begin, begin, start], np.int32)
             visible = np.flatnonzero([not character.isspace() for character in text])
             words[:, 0] = visible[words[:, 0]]
             words[:, 1] = visible[words[:, 1] - 1] + 1
             yield words
-
-    def _shift(self, sentence: int) -> Tree:
-        """[3] from numbers within the file to numbers from this sentence on."""
-        return np.array([self.bounds[sentence], self.bounds[sentence], self.starts[sentence]], np.int32)
 
     def _sentences(self, text: str) -> tuple[int, int]:
         """The sentences that make up a text; of several such runs the one whose first sentence is longest."""
