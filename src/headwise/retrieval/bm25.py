@@ -162,7 +162,7 @@ class Index:
             scores = np.zeros(len(self.corpus), np.float32)
             for number in [known[word] for word in self._words.cut(text) if word in known]:
                 start, end = self._starts[number : number + 2]
-                scores[self._documents[start:end]] += self._parts[start:end]  # a document stands there once
+                np.add.at(scores, self._documents[start:end], self._parts[start:end])  # faster than scores[...] += ...
             results.append(largest(scores, top))
             if progress is not None:
                 progress.advance(count)
