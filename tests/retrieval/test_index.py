@@ -13,6 +13,7 @@ import Stemmer
 from retrieval.small_collections import refusal
 
 from headwise.cache import META
+from headwise.errors import HeadwiseWarning
 from headwise.retrieval.bm25 import IndexOptions, Words, open_index, plain_words
 from headwise.retrieval.collections import Collection, Document
 from headwise.retrieval.corpus import open_corpus
@@ -253,6 +254,20 @@ def test_other_options_have_another_index_over_the_same_documents(opened):
         folders.add(index.folder)
     assert len(folders) == 5
     assert times(first.corpus.folder) == before
+
+
+def test_what_is_damaged_is_built_again_with_a_warning(opened, tmp_path):
+    texts, claims = random_texts(13, 10), random_texts(14, 3)
+    expected = opened(texts).search(claims, 5)
+    for folder, name in (("documents", "texts.bin"), ("index", "data.csc.index.npy")):
+        (path,) = (tmp_path / "cache" / "retrieval").glob(f"{folder}-*/{name}")
+        path.write_bytes(path.read_bytes()[:-1])
+        reason = rf"{name} has \d+ bytes, not \d+"
+        with pytest.warns(HeadwiseWarning, match=f"{path.parent} is damaged and is built again: {reason}"):
+            again = opened(texts)
+        assert again.search(claims, 5) == expected
+        assert again.built == (folder == "index")
+        assert not opened(texts).built
 
 
 @pytest.mark.parametrize("stage", ["documents", "index"])
