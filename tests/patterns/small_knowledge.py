@@ -8,7 +8,7 @@ import re
 import time
 import uuid
 from collections.abc import Sequence
-from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -33,30 +33,10 @@ def letters(texts: Texts, scale: float = 1.0) -> WordMatrix:
     )
 
 
-@dataclass(frozen=True)
-class BuildLetters:
-    """Notes every part that it works on in a separate file."""
-
-    scale: float
-    traces: str | None
-    pause: float
-    refuse: str | None
-
-    def __call__(self, examples: Sequence[Texts]) -> list[WordMatrix]:
-        time.sleep(self.pause)
-        if self.refuse and any(self.refuse in text for texts in examples for text in texts):
-            raise InputError(f"no {self.refuse} here, please.")
-        if self.traces:
-            Path(self.traces, uuid.uuid4().hex).write_text(
-                f"{len(examples)} {os.getpid()} {os.environ.get('OMP_NUM_THREADS')}", encoding="utf-8"
-            )
-        return [letters(texts, self.scale) for texts in examples]
-
-
 # Never in the registry for long: the contract tests go through it.
 @register_pattern("letters")
 class Letters(Knowledge):
-    """As above; `traces` is an option only so that tests can see the work."""
+    """Notes every part that it works on in a separate file; `traces` is an option only so that tests can see it."""
 
     scale: float = 1.0
     traces: str | None = None
@@ -64,7 +44,15 @@ class Letters(Knowledge):
     refuse: str | None = None
 
     def builder(self, corpus, resources, spread):
-        return BuildLetters(self.scale, self.traces, self.pause, self.refuse)
+        return partial(self._matrices, self.scale)
+
+    def _matrices(self, scale: float, examples: Sequence[Texts]) -> list[WordMatrix]:
+        time.sleep(self.pause)
+        if self.refuse and any(self.refuse in text for texts in examples for text in texts):
+            raise InputError(f"no {self.refuse} here, please.")
+        if self.traces:
+            Path(self.traces, uuid.uuid4().hex).write_text(f"{len(examples)} {os.getpid()}", encoding="utf-8")
+        return [letters(texts, scale) for texts in examples]
 
 
 @register_pattern("counted-letters")
@@ -74,7 +62,7 @@ class CountedLetters(Letters):
     from_corpus = True
 
     def builder(self, corpus, resources, spread):
-        return BuildLetters(sum(spread(count, corpus)), self.traces, self.pause, self.refuse)
+        return partial(self._matrices, sum(spread(count, corpus)))
 
 
 for _name in ("letters", "counted-letters"):
@@ -114,3 +102,13 @@ def sentences(number: int, seed: int = 0) -> list[Texts]:
     words = ["apple", "ant", "bee", "bear", "cat", "é", "emu", "zebra"]
     text = lambda: " ".join(rng.choice(words, rng.integers(0, 9)))  # noqa: E731
     return [(text(),) if rng.random() < 0.5 else (text(), text()) for _ in range(number)]
+
+
+def arcs(matrix: WordMatrix) -> set[tuple[int, int]]:
+    """The pairs of words that have a value."""
+    return set(zip(matrix.rows.tolist(), matrix.columns.tolist(), strict=True))
+
+
+def words(matrix: WordMatrix, *texts: str) -> list[str]:
+    """The words of a matrix, of all texts of its example."""
+    return [texts[number][start:end] for number, start, end in matrix.spans]

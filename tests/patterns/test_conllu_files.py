@@ -10,6 +10,7 @@ import pytest
 import spacy
 from hypothesis import given
 from hypothesis import strategies as st
+from patterns.small_knowledge import arcs, words
 
 from headwise.errors import InputError
 from headwise.patterns import Dependency
@@ -81,14 +82,6 @@ def parses():
     return [in_conllu(nlp(text)) for text in TEXTS]
 
 
-def arcs(matrix):
-    return set(zip(matrix.rows.tolist(), matrix.columns.tolist(), strict=True))
-
-
-def words(matrix, *texts):
-    return [texts[number][start:end] for number, start, end in matrix.spans]
-
-
 @pytest.mark.parametrize("punctuation", [True, False])
 def test_spacys_parses_in_a_file_give_what_spacy_gives(file, parses, punctuation):
     path = file(*(parses[index] for index in [4, 2, 0, 3, 1]))
@@ -103,23 +96,19 @@ def test_spacys_parses_in_a_file_give_what_spacy_gives(file, parses, punctuation
     assert parses[0].count("# text") == 3  # so that one text is several sentences
 
 
-def test_by_hand_ranges_and_empty_nodes(file):
+def test_by_hand_ranges_and_empty_nodes_in_files_of_all_systems(file):
     text = "Il mange  du\tpain."
-    (matrix,) = builder(file(FRENCH))([(text,)])
-    assert words(matrix, text) == ["Il", "mange", "du", "pain", "."]
-    # Il-mange, mange-de, le-pain, pain-mange, .-mange; the two within du are one word.
-    assert arcs(matrix) == {(0, 1), (1, 2), (2, 3), (1, 3), (1, 4)}
-
-
-def test_forms_may_hold_spaces_and_texts_any_white_space(file):
+    for change in (str, lambda text: text.replace("\n", "\r\n"), lambda text: "\ufeff" + text, str.rstrip):
+        path = file(change("# only a comment\n\n" + FRENCH))
+        sent = cloudpickle.dumps(builder(path))
+        path.unlink()  # another process needs no file
+        (matrix,) = cloudpickle.loads(sent)([(text,)])
+        assert words(matrix, text) == ["Il", "mange", "du", "pain", "."]
+        # Il-mange, mange-de, le-pain, pain-mange, .-mange; the two within du are one word.
+        assert arcs(matrix) == {(0, 1), (1, 2), (2, 3), (1, 3), (1, 4)}
+    # Forms may hold spaces, and texts any white space.
     (matrix,) = builder(file(chain("10 000", "km")))([("\u00a010\u202f000\r\nkm ",)])
     assert matrix.spans.tolist() == [[0, 1, 7], [0, 9, 11]]
-
-
-def test_files_of_other_systems(file):
-    for change in (lambda text: text.replace("\n", "\r\n"), lambda text: "\ufeff" + text, str.rstrip):
-        (matrix,) = builder(file(change(FRENCH + chain("a", "b"))))([("Il mange du pain. a b",)])
-        assert len(matrix.spans) == 7
 
 
 FORMS = st.lists(st.lists(st.sampled_from(["a", "b", "ab", "é"]), min_size=1, max_size=3), max_size=6)
@@ -147,16 +136,12 @@ def test_a_text_is_found_exactly_if_some_run_of_sentences_spells_it(tmp_path_fac
             builder(path)([(text,)])
 
 
-def test_the_builder_goes_to_other_processes(file, parses):
-    path = file(*parses)
-    sent = cloudpickle.dumps(builder(path))
-    path.unlink()  # the other process needs no file
-    (matrix,) = cloudpickle.loads(sent)([(TEXTS[1],)])
-    assert len(matrix.spans) == 9
-
-
 def test_relative_paths_lie_below_the_data_folder(file, monkeypatch):
     path = file(FRENCH)
+    with monkeypatch.context() as without:
+        without.setitem(sys.modules, "conllu", None)
+        with pytest.raises(InputError, match=re.escape("pip install 'headwise[knowledge]'")):
+            Dependency(source="conllu", path=path).fingerprint(Resources())
     pattern = Dependency(source="conllu", path=path.name)
     resources = Resources(data=path.parent)
     assert len(pattern.builder([], resources, None)([("Il mange du pain.",)])[0].spans) == 5
@@ -171,13 +156,6 @@ def test_relative_paths_lie_below_the_data_folder(file, monkeypatch):
     assert Dependency(source="conllu", path=path.rename(path.with_name("b"))).fingerprint(Resources()) == before
     file(FRENCH.replace("4\tle\tle\tDET\t_\t_\t5", "4\tle\tle\tDET\t_\t_\t2"))
     assert pattern.fingerprint(Resources()) != before
-
-
-def test_empty_texts_and_empty_files(file):
-    for path in (file(""), file("# only a comment\n\n\n")):
-        assert builder(path)([("", " \n"), ("",)])[0].spans.shape == (0, 3)
-        with pytest.raises(InputError, match="the text 'x' is not in"):
-            builder(path)([("x",)])
 
 
 MALFORMED = [
@@ -200,15 +178,3 @@ def test_a_malformed_file_is_refused_with_the_line(file):
         assert re.search(message, str(raised.value))
     with pytest.raises(InputError, match=r"trees\.conllu after line \d+: expected UTF-8"):
         read_conllu(file(FRENCH, chain("é"), encoding="latin-1"))
-
-
-def test_other_columns_may_be_wrong(file):
-    columns = ["1", "a", "_", "_", "_", "=|=|", "0", "_", "1:|nonsense", "a=b=c||"]
-    assert len(read_conllu(file("\t".join(columns))).words) == 1
-
-
-def test_without_the_library_the_line_to_install_it(file, monkeypatch):
-    path = file(FRENCH)
-    monkeypatch.setitem(sys.modules, "conllu", None)
-    with pytest.raises(InputError, match=re.escape("pip install 'headwise[knowledge]'")):
-        Dependency(source="conllu", path=path).fingerprint(Resources())

@@ -12,6 +12,7 @@ import cloudpickle
 import numpy as np
 import pytest
 import spacy
+from patterns.small_knowledge import arcs, words
 
 from headwise.errors import InputError
 from headwise.patterns import Dependency, build_pattern
@@ -32,14 +33,6 @@ SENTENCES = [
 
 def matrices(examples, resources=NOWHERE, **options):
     return Dependency(**options).builder([], resources, None)(examples)
-
-
-def arcs(matrix):
-    return set(zip(matrix.rows.tolist(), matrix.columns.tolist(), strict=True))
-
-
-def words(matrix, *texts):
-    return [texts[number][start:end] for number, start, end in matrix.spans]
 
 
 def chain(text):
@@ -71,17 +64,6 @@ def _forget_pipelines():
     spacy_parser._pipeline.cache_clear()
 
 
-def test_by_hand_a_word_that_occurs_twice_has_two_places():
-    (matrix,) = matrices([("The dog saw the cat.",)])
-    # det(dog, The), nsubj(saw, dog), det(cat, the), dobj(saw, cat), punct(saw, .); saw is the root.
-    assert words(matrix, "The dog saw the cat.") == ["The", "dog", "saw", "the", "cat", "."]
-    assert arcs(matrix) == {(0, 1), (1, 2), (3, 4), (2, 4), (2, 5)}
-    # By text, "the" would be joined to both nouns.
-    assert matrix.dense()[0, 4] == matrix.dense()[3, 1] == 0
-    assert matrix.values.tolist() == [1.0] * 5
-    assert not matrix.dense().diagonal().any()
-
-
 def test_arcs_are_those_of_the_whole_spacy_pipeline(whole_pipeline):
     for text, matrix in zip(SENTENCES, matrices([(text,) for text in SENTENCES]), strict=True):
         tokens = [token for token in whole_pipeline(text) if not token.is_space]
@@ -93,6 +75,7 @@ def test_arcs_are_those_of_the_whole_spacy_pipeline(whole_pipeline):
         assert expected.any()
         np.testing.assert_array_equal(matrix.dense(), expected)
         assert (matrix.rows < matrix.columns).all()
+        assert (matrix.values == 1).all()
 
 
 def test_the_texts_of_a_pair_are_parsed_alone():
@@ -103,16 +86,11 @@ def test_the_texts_of_a_pair_are_parsed_alone():
     expected = np.zeros((10, 10), np.float32)
     expected[:6, :6], expected[6:, 6:] = alone[0].dense(), alone[1].dense()
     np.testing.assert_array_equal(joined.dense(), expected)
-
-
-def test_a_text_without_words_has_none():
-    for texts, count in [((" \n ",), 0), (("", "The dog slept."), 4)]:
-        (matrix,) = matrices([texts])
-        assert matrix.spans.shape == (count, 3)
-        assert matrix.dense().shape == (count, count)
+    (empty,) = matrices([(" \n ", "")])
+    assert (empty.spans.shape, len(empty.rows)) == ((0, 3), 0)
+    for matrix in (joined, empty):
         arrays = (matrix.spans, matrix.rows, matrix.columns, matrix.values)
         assert [each.dtype for each in arrays] == [np.int32, np.int32, np.int32, np.float32]
-    assert matrices([]) == []
 
 
 def test_without_punctuation_its_arcs_are_left_out_but_its_words_stay():
@@ -186,14 +164,6 @@ def test_a_text_that_occurs_often_is_parsed_once():
     assert [arcs(matrix) for matrix in found] == [{(0, 1)}, {(0, 1), (2, 3)}, {(0, 1), (2, 3)}, set()]
 
 
-def test_a_function_by_its_name():
-    place = f"{chain.__module__}:{chain.__qualname__}"
-    named, given = build_pattern({"name": "dependency", "source": place}), Dependency(source=chain)
-    assert named.fingerprint(NOWHERE) == given.fingerprint(NOWHERE)
-    (matrix,) = named.builder([], NOWHERE, None)([("a b c",)])
-    assert arcs(matrix) == {(0, 1), (1, 2)}
-
-
 def test_functions_differ_by_code_and_state():
     def closed(step):
         return lambda text: Chain(step)(text)
@@ -217,7 +187,11 @@ def test_the_name_of_a_function_is_the_same_in_the_next_run(tmp_path, monkeypatc
         (tmp_path / "my_own_parser.py").write_text(f"def parse(text):\n    {body}\n" + "#" * step)
         sys.modules.pop("my_own_parser", None)
         linecache.clearcache()
-        found.append(Dependency(source="my_own_parser:parse").fingerprint(NOWHERE))
+        named = build_pattern({"name": "dependency", "source": "my_own_parser:parse"})
+        found.append(named.fingerprint(NOWHERE))
+    (matrix,) = named.builder([], NOWHERE, None)([("a b",)])
+    assert words(matrix, "a b") == ["a"]
+    assert found[2] == Dependency(source=sys.modules["my_own_parser"].parse).fingerprint(NOWHERE)
     sys.modules.pop("my_own_parser")
     assert found[0] == found[1]
     assert found[1]["hash"] != found[2]["hash"]

@@ -1,4 +1,4 @@
-"""Fixed patterns: by hand, against plain loops over tokens, and wherever the padding is."""
+"""Fixed patterns: against plain loops over tokens, wherever the padding is."""
 
 import itertools
 
@@ -26,22 +26,11 @@ def slow_rows(name, valid):
     return rows
 
 
-BY_HAND = {
-    "first": [[1, 0, 0], [1, 0, 0], [1, 0, 0]],
-    "next": [[0, 1, 0], [0, 0, 1], [0, 0, 0]],
-    "prev": [[0, 0, 0], [1, 0, 0], [0, 1, 0]],
-}
-PRESENT = {"first": [True, True, True], "next": [True, True, False], "prev": [False, True, True]}
-
-
 @pytest.mark.parametrize("name", NAMES)
-def test_positions_by_hand_and_by_slow_loops_on_every_mask(name):
-    found = target(name, [[1, 1, 1]])
-    assert found.rows.tolist() == [BY_HAND[name]]
-    assert found.present.tolist() == [PRESENT[name]]
-    assert (found.rows.dtype, found.present.dtype) == (torch.float32, torch.bool)
+def test_positions_equal_slow_loops_on_every_mask(name):
     masks = list(itertools.product([False, True], repeat=6))  # also one token, and none
     found = target(name, masks)
+    assert (found.rows.dtype, found.present.dtype) == (torch.float32, torch.bool)
     expected = torch.tensor([slow_rows(name, mask) for mask in masks])
     assert torch.equal(found.rows, expected)
     assert torch.equal(found.present, expected.any(2))
@@ -62,10 +51,7 @@ def test_received_shares_by_hand():
 @pytest.mark.parametrize(
     ("pattern", "kind"), [(Delim(), "separator"), (Period(), "full-stop")], ids=["delim", "period"]
 )
-def test_marks_by_hand_and_by_slow_loops(pattern, kind):
-    found = pattern.target(Tokens(torch.ones(1, 3).bool(), {kind: torch.tensor([[0, 1, 1]]).bool()}))
-    assert found.rows.tolist() == [[[0, 0.5, 0.5]] * 3]
-    assert (found.rows.dtype, found.present.tolist()) == (torch.float32, [[True] * 3])
+def test_marks_equal_slow_loops(pattern, kind):
     valid, marked = torch.rand(20, 9) < 0.7, torch.rand(20, 9) < 0.4
     found = pattern.target(Tokens(valid, {kind: marked}))
     some = (valid & marked).any(1)

@@ -74,21 +74,10 @@ def test_out_of_order_means_as_soon_as_done(tmp_path):
     assert list(apply(first_waits_for_last, range(4), workers=2)) == [(number, True) for number in range(4)]
 
 
-def test_an_error_of_the_function_comes_out_as_it_was():
-    with pytest.raises(InputError, match=r"^no threes, please: use four\.$") as caught:
-        list(apply(picky, range(8), workers=2))
-    assert type(caught.value) is InputError
-
-
 @pytest.mark.slow
 def test_a_worker_that_dies_is_a_clear_error():
     with pytest.raises(StateError, match="ended without a result.*finished parts are kept; use fewer"):
         list(apply(suicidal, range(8), workers=2))
-
-
-def test_a_function_that_cannot_travel_is_a_clear_error(tmp_path):
-    with (tmp_path / "file").open("w") as file, pytest.raises(StateError, match="cannot be sent to other processes"):
-        list(apply(lambda number: file, range(8), workers=2))
 
 
 def test_a_large_function_is_pickled_once_and_its_arrays_are_shared(monkeypatch):
@@ -105,6 +94,14 @@ def test_a_large_function_is_pickled_once_and_its_arrays_are_shared(monkeypatch)
     for process in {process for process, *_ in answers}:
         calls = sorted(calls for found, calls, *_ in answers if found == process)
         assert calls == list(range(1, len(calls) + 1))
+
+
+def test_errors_come_out_as_they_were_and_a_function_that_cannot_travel_is_one(tmp_path):
+    with pytest.raises(InputError, match=r"^no threes, please: use four\.$") as caught:
+        list(apply(picky, range(8), workers=2))
+    assert type(caught.value) is InputError
+    with (tmp_path / "file").open("w") as file, pytest.raises(StateError, match="cannot be sent to other processes"):
+        list(apply(lambda number: file, range(8), workers=2))
 
 
 def test_parts_cover_everything_once():

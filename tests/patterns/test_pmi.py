@@ -1,4 +1,4 @@
-"""PMI: computed by hand, and against counting with plain loops."""
+"""PMI: against counting with plain loops."""
 
 import itertools
 import math
@@ -22,11 +22,6 @@ def in_parts(size):
 
 def build(corpus, *, parts=1000, **options):
     return PMI(**options).builder(corpus, Resources(), in_parts(parts))
-
-
-def matrix_of(texts, corpus, **options):
-    (matrix,) = build(corpus, **options)([texts])
-    return matrix.dense()
 
 
 def slow_ppmi(corpus, *, window=5, minimum=2, lower=True):
@@ -65,15 +60,6 @@ def random_corpus(examples=60, seed=3):
     return [tuple(sentence() for _ in range(source.choice((1, 2)))) for _ in range(examples)]
 
 
-def test_by_hand():
-    # Places at most one apart: a-b twice, b-c once, from both sides: c(a,b) = c(b,a) = 2, c(b,c) = c(c,b) = 1.
-    # So c(a) = 2, c(b) = 3, c(c) = 1 and N = 6: PMI(a,b) = log(2 * 6 / (2 * 3)) and PMI(b,c) = log(1 * 6 / (3 * 1)).
-    corpus = [("a b c",), ("a b", "c")]
-    matrix = matrix_of(("a b", "c"), corpus, window=1, minimum=1)
-    expected = np.array([[0, 2, 0], [2, 0, 2], [0, 2, 0]])
-    np.testing.assert_allclose(np.exp(matrix), np.where(expected, expected, 1), rtol=1e-6)
-
-
 @pytest.mark.parametrize(
     ("parts", "options"), [(7, {}), (1000, {"window": 1, "minimum": 1, "lower": False}), (7, {"window": 100})], ids=str
 )
@@ -93,12 +79,6 @@ def test_equals_the_slow_reference(options, parts):
         assert (matrix.values > 0).all()
 
 
-def test_pairs_go_over_both_texts_of_an_example():
-    (matrix,) = build([("a b", "a b"), ("c d", "c d")])([("a", "b zzz")])
-    assert matrix.spans.tolist() == [[0, 0, 1], [1, 0, 1], [1, 2, 5]]
-    assert (matrix.rows.tolist(), matrix.columns.tolist()) == ([0], [1])
-
-
 def test_a_pair_that_is_just_by_chance_has_no_entry():
     # a and b stand beside each other as often as each beside itself: c(x,y) N = 2 * 8 = 4 * 4 = c(x) c(y).
     even = [("a a",), ("b b",), ("a b",), ("b a",)]
@@ -115,12 +95,6 @@ def test_an_example_without_known_words_has_an_empty_matrix():
         assert matrix.spans.shape == (size, 3)
         assert len(matrix.values) == 0
     assert builder([]) == []
-
-
-def test_case_counts_only_without_lower():
-    corpus = [("Fever High", "fever high"), ("no cough",)]
-    assert matrix_of(("FEVER high",), corpus, minimum=2).any()
-    assert not matrix_of(("FEVER high",), corpus, minimum=1, lower=False).any()
 
 
 def test_a_corpus_that_says_nothing_and_bad_options_are_refused():

@@ -19,7 +19,7 @@ from patterns.small_knowledge import CountedLetters, Letters, knowledge_from, le
 
 from headwise import cache as cache_module
 from headwise.errors import DiskError, HeadwiseWarning, InputError, StateError
-from headwise.patterns import PMI, default_cache, gather, store_key
+from headwise.patterns import default_cache, gather, store_key
 from headwise.patterns.base import Resources, WordMatrix
 
 EXAMPLES = sentences(60)
@@ -43,7 +43,7 @@ def cache(tmp_path):
 def worked(traces, process=None):
     """How many examples were worked on, by all processes or by one; twice counts twice."""
     notes = [path.read_text().split() for path in traces.iterdir()]
-    return sum(int(number) for number, by, _ in notes if process in (None, int(by)))
+    return sum(int(number) for number, by in notes if process in (None, int(by)))
 
 
 def contents(folder):
@@ -57,21 +57,13 @@ def assert_right(stored, examples):
             np.testing.assert_array_equal(getattr(matrix, name), getattr(letters(texts), name), strict=False)
 
 
-def test_by_hand(cache):
-    stored = gather(Letters(), [("a bee", "ant"), ("",)], cache=cache)
-    first, second = stored
-    assert first.spans.tolist() == [[0, 0, 1], [0, 2, 5], [1, 0, 3]]
-    assert first.dense().tolist() == [[2, 0, 4], [0, 6, 0], [4, 0, 6]]
-    assert (second.spans.shape, second.rows.shape, second.values.shape) == ((0, 3), (0,), (0,))
-    assert stored.built
-    assert (stored.folder.parent, stored.folder.name) == (cache, f"letters-{stored.key}")
-    assert sorted(contents(stored.folder)) == sorted(FILES)
-
-
 def test_what_is_present_is_not_computed_again_unless_it_is_rebuilt(cache, traces):
     pattern = Letters(traces=str(traces))
     stored = gather(pattern, EXAMPLES, cache=cache)
     before = contents(stored.folder)
+    assert (stored.folder.parent, stored.folder.name) == (cache, f"letters-{stored.key}")
+    assert sorted(before) == sorted(FILES)
+    assert_right(stored, EXAMPLES)
     found = gather(pattern, EXAMPLES, cache=cache, workers=2, progress=lambda *each: pytest.fail("nothing to do"))
     assert (stored.built, found.built) == (True, False)
     assert_right(found, EXAMPLES)
@@ -91,21 +83,15 @@ def test_arrays_are_mapped_and_another_process_gets_the_path_only(cache):
     sent = pickle.dumps(stored)
     assert len(sent) < 500
     assert_right(pickle.loads(sent), EXAMPLES)
+    part = stored.subset([4, 1, 2])
+    for some in (part, pickle.loads(pickle.dumps(part)), part.subset([0, 1, 2]), [part[0], *part[1:]]):
+        assert_right(some, [EXAMPLES[index] for index in (4, 1, 2)])
+    assert_right([part[-1]], [EXAMPLES[2]])
+    with pytest.raises(IndexError):
+        part[3]
     shutil.rmtree(stored.folder)
     with pytest.raises(StateError, match="gather the knowledge again"):
         pickle.loads(sent)
-
-
-def test_a_subset_has_the_examples_at_its_indices(tmp_path):
-    examples = [("w" * (number + 1) + " other",) for number in range(6)]  # each with other spans
-    store = gather(PMI(minimum=1), examples, corpus=examples, cache=tmp_path)
-    part = store.subset([4, 1, 2])
-    for chosen in (part, pickle.loads(pickle.dumps(part)), part.subset([0, 1, 2])):
-        assert [matrix.spans.tolist() for matrix in chosen] == [store[index].spans.tolist() for index in (4, 1, 2)]
-    assert part[-1].spans.tolist() == store[2].spans.tolist()
-    assert [matrix.spans.tolist() for matrix in part[1:]] == [store[index].spans.tolist() for index in (1, 2)]
-    with pytest.raises(IndexError):
-        part[3]
 
 
 # --- the key
@@ -418,12 +404,10 @@ def test_only_missing_and_damaged_parts_are_computed_again(cache):
     del seen[:]
     assert_right(gather(pattern, examples, cache=cache, workers=5), examples)
     assert [texts for part in seen for texts in part] == [*examples[size : 2 * size], *examples[3 * size :]]
-
-
-def test_a_rebuild_removes_the_parts_of_a_stopped_build(cache):
+    # A rebuild takes none of the parts of a stopped build.
     pattern, seen = stop_after(1)
     with pytest.raises(InputError, match="enough"):
-        gather(pattern, EXAMPLES, cache=cache)
+        gather(pattern, EXAMPLES, cache=cache, rebuild=True)
     del seen[:]
     gather(pattern, EXAMPLES, cache=cache, rebuild=True)
     assert sum(map(len, seen)) == 60

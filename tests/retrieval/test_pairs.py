@@ -159,13 +159,10 @@ def test_given_pairs_have_at_most_so_many_others_drawn_for_each_claim():
     assert of(given_pairs(pairs, CLAIMS, negatives=5, seed=4), "c1")[0.0] != of(split, "c1")[0.0]
 
 
-def test_no_pairs_at_all_are_refused():
+def test_no_pairs_and_unknown_claims_and_documents_and_a_negative_seed_are_refused():
     assert "no pairs to train on" in refusal(training, qrels={})
     assert "no pairs to train on" in refusal(given_pairs, [], CLAIMS)
     assert "no pairs: 1 claims" in refusal(candidate_pairs, CLAIMS, {"c1": {}}, QRELS, text_of)
-
-
-def test_unknown_claims_and_documents_and_a_negative_seed_are_refused():
     assert "judgements name the claim 'c2' (2 in all), which has no text" in refusal(training, {"c1": "x"})
     assert "candidates name the claim 'c2' (3 in all)" in refusal(candidate_pairs, {}, RUN, QRELS, text_of)
     assert "the document 'd99' is not in the corpus" in refusal(training, qrels={"c1": {"d99": 1}})

@@ -94,7 +94,7 @@ def test_ranks_are_by_score_and_ties_stay_in_order(reranker, pairs):
     assert [place for place, _ in ranked if place in (1, 3)] == [1, 3]
 
 
-def test_gates_change_scores_and_leave_nothing_behind(reranker, pairs):
+def test_gates_change_scores_and_leave_nothing_behind_and_guides_change_nothing(reranker, pairs):
     before = reranker.predict(pairs)
     gates = torch.ones(3, 4)
     with hw.gate(reranker.model, gates):
@@ -105,10 +105,6 @@ def test_gates_change_scores_and_leave_nothing_behind(reranker, pairs):
     assert numpy.abs(open_gates - before).max() < 1e-5
     assert numpy.abs(gated - before).max() > 1e-3
     assert (reranker.predict(pairs) == before).all()
-
-
-def test_a_guided_model_scores_as_before(reranker, pairs):
-    before = reranker.predict(pairs)
     hw.guide(reranker.model, hw.MDG(weight=1.0))
     assert numpy.abs(reranker.predict(pairs) - before).max() < 1e-5
 
@@ -144,18 +140,17 @@ def test_the_other_head_reads_the_first_token_too(family, pairs):
     assert Reranker(model, build_tokenizer(), LENGTH).predict(pairs, batch=8) == pytest.approx(short, abs=1e-5)
 
 
-def test_only_one_token_goes_through_the_end(reranker, pairs):
-    seen = []
-    last = reranker.model.bert.encoder.layer[-1]
+def test_only_one_token_goes_through_the_end_but_hooks_and_other_heads_see_all(reranker, pairs, monkeypatch):
+    seen, last = [], reranker.model.bert.encoder.layer[-1]
     whole = last.feed_forward_chunk
-    last.feed_forward_chunk = lambda states: seen.append(states.shape[1]) or whole(states)
-    reranker.predict(pairs[:4])
+    reranker.model.train()
+    with monkeypatch.context() as patch:
+        patch.setattr(last, "feed_forward_chunk", lambda states: seen.append(states.shape[1]) or whole(states))
+        before = reranker.predict(pairs[:4])
     assert seen == [1]
-
-
-def test_hooks_and_other_heads_see_all_tokens(reranker, pairs):
-    seen = []
-    before = reranker.predict(pairs[:4])
+    assert reranker.model.training  # the model is left as it was
+    assert not any(each._forward_pre_hooks for each in reranker.model.modules())
+    seen.clear()
     handle = reranker.model.bert.register_forward_hook(lambda _, __, output: seen.append(output[0].shape[1]))
     assert reranker.predict(pairs[:4]) == pytest.approx(before, abs=1e-6)
     assert seen[0] > 1
@@ -168,13 +163,6 @@ def test_hooks_and_other_heads_see_all_tokens(reranker, pairs):
     reranker.model.bert.pooler = Mean()
     with first_token_only(reranker.model) as known:
         assert not known
-
-
-def test_the_model_is_left_as_it_was(reranker, pairs):
-    reranker.model.train()
-    reranker.predict(pairs[:2])
-    assert reranker.model.training
-    assert not any(each._forward_pre_hooks for each in reranker.model.modules())
 
 
 # -- batches -----------------------------------------------------------------------------------------------------------

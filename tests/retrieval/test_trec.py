@@ -41,16 +41,6 @@ def test_bad_qrels(tmp_path):
         assert f"{path} {words}" in refusal(read_qrels, path)
 
 
-def test_a_run_by_hand(tmp_path):
-    run = read_run(write(tmp_path / "own.run", RUN))
-    assert [(claim, list(found.items())) for claim, found in run.items()] == [
-        ("c2", [("d1", 9.5), ("d2", 9.5)]),
-        ("c1", [("d2", -0.5)]),
-    ]
-    equal_ranks = read_run(write(tmp_path / "own.run", "c1 Q0 d1 0 1 t\nc1 Q0 d2 0 2 t\n"))
-    assert list(equal_ranks["c1"]) == ["d2", "d1"]
-
-
 def test_the_order_of_lines_changes_nothing_but_the_order_of_claims(tmp_path):
     generator = np.random.default_rng(3)
     run = {f"c{n}": {f"d{m}": float(s) for m, s in enumerate(-np.sort(-generator.normal(size=9)))} for n in range(4)}
@@ -72,15 +62,11 @@ def test_scores_read_back_exactly_and_equal_ones_stay_in_order(tmp_path):
     assert list(back) == ["c1", "c0"]
     assert list(back["c1"].items()) == list(run["c1"].items())
     assert back["c0"] == run["c0"]
-
-
-def test_a_run_is_written_best_first_with_ranks_from_one():
-    run = {"c1": {"low": np.float32(0.5), "high": 2, "also": np.float32(0.5)}}
-    assert list(run_lines(run, "own")) == [
-        "c1 Q0 high 1 2.0 own\n",
-        "c1 Q0 low 2 0.5 own\n",
-        "c1 Q0 also 3 0.5 own\n",
-    ]
+    # Lines are written best first, with ranks from one; of equal ranks the higher score comes first.
+    written = list(run_lines({"c1": {"low": np.float32(0.5), "high": 2, "also": np.float32(0.5)}}, "own"))
+    assert written == ["c1 Q0 high 1 2.0 own\n", "c1 Q0 low 2 0.5 own\n", "c1 Q0 also 3 0.5 own\n"]
+    equal_ranks = read_run(write(tmp_path / "own.run", "c1 Q0 d1 0 1 t\nc1 Q0 d2 0 2 t\n"))
+    assert list(equal_ranks["c1"]) == ["d2", "d1"]
 
 
 RUNS = {

@@ -39,9 +39,9 @@ def read_ranking_splits(recipe: Recipe, root: Path | None, cache: Path | None, p
         progress: shows how far it is.
     """
     data, task = recipe.data, retrieval_task(recipe.only.options)
-    collection = read_collection(task.folder(root), task.layout)
+    collection = read_collection(task.folder(root), task.layout, drop_unknown=task.drop_unknown)
     index = open_index(collection, index_options(task), cache=cache, progress=progress)
-    collection = check_documents(collection, index.corpus, drop_unknown=task.drop_unknown)
+    collection = check_documents(collection, index.corpus)
     for note in collection.notes:
         progress.log(note)
     names = _split_names(recipe, task, collection)

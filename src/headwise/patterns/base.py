@@ -8,6 +8,7 @@ Shapes: B batch, Q queries, K keys, W words of an example, E entries of a sparse
 from __future__ import annotations
 
 import hashlib
+import importlib.util
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, is_dataclass
@@ -170,6 +171,12 @@ def as_rows(weights: Tensor) -> Target:
     """Non-negative weights [B,Q,K], each row as shares of its sum; rows of zeros have no target."""
     total = weights.sum(2, keepdim=True)
     return Target(weights / total.clamp_min(torch.finfo(weights.dtype).tiny), total[..., 0] > 0)
+
+
+def package_folders(name: str) -> list[Path]:
+    """The folders of an installed package, which is not imported; none if there is no such package."""
+    package = importlib.util.find_spec(name)
+    return [Path(folder) for folder in (package and package.submodule_search_locations) or ()]
 
 
 def options_of(pattern: Pattern) -> dict[str, Any]:

@@ -5,10 +5,10 @@ Shapes: W words of an example, n words of a text, E arcs.
 
 from __future__ import annotations
 
+import functools
 import re
 import unicodedata
 from collections.abc import Sequence
-from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
 from typing import Any, ClassVar
@@ -112,9 +112,8 @@ class Dependency(Knowledge):
 
     def builder(self, corpus: Sequence[Texts], resources: Resources, spread: Spread) -> Builder:
         """The function that builds the matrices; a file is read here, spaCy loads in the processes that parse."""
-        if self.source == "conllu":
-            return DependencyBuilder(read_conllu(self._file(resources)), self.punctuation)
-        return DependencyBuilder(self._parser(), self.punctuation)
+        parser = read_conllu(self._file(resources)) if self.source == "conllu" else self._parser()
+        return functools.partial(self._matrices, parser)
 
     def _parser(self) -> OwnParser | SpacyParser:
         if isinstance(self.source, OwnParser):
@@ -124,18 +123,10 @@ class Dependency(Knowledge):
     def _file(self, resources: Resources) -> Path:
         return (resources.data or Path()) / Path(self.path or "").expanduser()
 
-
-@dataclass(frozen=True)
-class DependencyBuilder:
-    """Builds the matrices of a part of the examples."""
-
-    parser: Parser
-    punctuation: bool = True
-
-    def __call__(self, examples: Sequence[Texts]) -> list[WordMatrix]:
+    def _matrices(self, parser: Parser, examples: Sequence[Texts]) -> list[WordMatrix]:
         """One matrix per example; a text that occurs in several is parsed once."""
         distinct = list(dict.fromkeys(text for texts in examples for text in texts))
-        trees = dict(zip(distinct, self.parser(distinct), strict=True))
+        trees = dict(zip(distinct, parser(distinct), strict=True))
         return [self._matrix(texts, [trees[text] for text in texts]) for texts in examples]
 
     def _matrix(self, texts: Texts, trees: Sequence[Tree]) -> WordMatrix:

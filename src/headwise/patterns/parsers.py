@@ -11,7 +11,6 @@ from __future__ import annotations
 import functools
 import hashlib
 import importlib
-import importlib.util
 import inspect
 import io
 import operator
@@ -25,7 +24,7 @@ from numpy.typing import NDArray
 
 from headwise.cache import file_digest
 from headwise.errors import InputError
-from headwise.patterns.base import digest
+from headwise.patterns.base import digest, package_folders
 
 if TYPE_CHECKING:
     from spacy.language import Language
@@ -82,8 +81,7 @@ def _pipeline(model: str) -> Language:
     try:
         folder = Path(model).expanduser()
         if spacy.util.is_package(model):  # found, but never imported: a recipe may name any package
-            spec = importlib.util.find_spec(model) if model.isidentifier() else None
-            roots = [Path(each) for each in (spec and spec.submodule_search_locations) or ()]
+            roots = package_folders(model) if model.isidentifier() else []
             configs = [path for root in roots if (root / "meta.json").is_file() for path in root.glob("*/config.cfg")]
             if not configs:
                 raise InputError(f"the package {model} holds no spaCy pipeline")
@@ -207,49 +205,41 @@ class OwnParser:
 
 @dataclass(frozen=True, eq=False)
 class ConlluTrees:
-    """All trees of a file, as flat arrays: those are cheap to send to other processes.
-
-    Of a sentence only 64 bits of a hash are stored: a run of sentences matches if all of them agree with the text.
-    """
+    """All trees of a file. White space never counts: not in the file, and not in the texts that are looked up."""
 
     path: str
-    keys: NDArray[np.uint64]
-    """[S] hash of a sentence's characters; white space never counts."""
-    sizes: NDArray[np.int32]
-    """[S] how many characters a sentence has."""
+    characters: str
+    """Of all sentences, one after the other."""
+    bounds: NDArray[np.int64]
+    """[S+1] where the characters of a sentence begin, and the end of the last."""
     starts: NDArray[np.int64]
-    """[S+1] where a sentence's words begin."""
+    """[S+1] where the words of a sentence begin, and the end of the last."""
     words: Tree
-    """[N,3] counted within the sentence."""
+    """[N,3] counted within the file."""
 
     def __call__(self, texts: Sequence[str]) -> Iterator[Tree]:
         """A tree for each text."""
         for text in texts:
-            parts, characters, count = [np.zeros((0, 3), np.int32)], 0, 0
-            for sentence in self._sentences(text):
-                part = self.words[self.starts[sentence] : self.starts[sentence + 1]]
-                parts.append(part + np.array([characters, characters, count], np.int32))
-                characters += int(self.sizes[sentence])
-                count += len(part)
-            words = np.concatenate(parts)
+            first, last = self._sentences(text)
+            begin, start = self.bounds[first], self.starts[first]
+            words = self.words[start : self.starts[last]] - np.array([begin, begin, start], np.int32)
             visible = np.flatnonzero([not character.isspace() for character in text])
             words[:, 0] = visible[words[:, 0]]
             words[:, 1] = visible[words[:, 1] - 1] + 1
             yield words
 
-    def _sentences(self, text: str) -> range:
+    def _sentences(self, text: str) -> tuple[int, int]:
         """The sentences that make up a text; of several such runs the one whose first sentence is longest."""
         characters = _squeezed(text)
         if not characters:
-            return range(0)
-        by_key, lengths = self._index
+            return 0, 0
+        by_characters, ends, lengths = self._index
         for size in lengths:
-            for first in by_key.get(_key(characters[:size]), ()) if size <= len(characters) else ():
-                rest, last = characters, first
-                while rest and last < len(self.keys) and _key(rest[: self.sizes[last]]) == self.keys[last]:
-                    rest, last = rest[self.sizes[last] :], last + 1
-                if not rest:
-                    return range(first, last)
+            for first in by_characters.get(characters[:size], ()) if size <= len(characters) else ():
+                start = int(self.bounds[first])
+                last = ends.get(start + len(characters))
+                if last is not None and self.characters.startswith(characters, start):
+                    return first, last
         raise InputError(
             f"dependency(source='conllu'): the text {text[:60]!r} is not in {self.path}; add its parse to the file "
             "(the FORMs of one or more sentences that follow each other must give the text, white space aside), or use "
@@ -257,12 +247,13 @@ class ConlluTrees:
         )
 
     @functools.cached_property
-    def _index(self) -> tuple[dict[int, list[int]], list[int]]:
-        """The sentences with a key, in the order of the file; and the lengths of sentences, longest first."""
-        numbers: dict[int, list[int]] = {}
-        for number, key in enumerate(self.keys.tolist()):
-            numbers.setdefault(key, []).append(number)
-        return numbers, np.unique(self.sizes)[::-1].tolist()
+    def _index(self) -> tuple[dict[str, list[int]], dict[int, int], list[int]]:
+        """The sentences with these characters; the one that begins at a bound; the lengths, longest first."""
+        bounds, numbers = self.bounds.tolist(), dict[str, list[int]]()
+        for number, (start, end) in enumerate(zip(bounds, bounds[1:], strict=False)):
+            numbers.setdefault(self.characters[start:end], []).append(number)
+        lengths = np.unique(np.diff(self.bounds))[::-1].tolist()
+        return numbers, {bound: number for number, bound in enumerate(bounds)}, lengths
 
 
 def conllu_hash(path: Path) -> str:
@@ -282,7 +273,7 @@ def read_conllu(path: Path) -> ConlluTrees:
     library, number = _conllu(), 0
     # Fields that are not needed are not parsed, so errors in them do no harm.
     raw = {field: lambda line, column: line[column] for field in ("xpos", "feats", "deps", "misc")}
-    keys, sizes, counts, words = [], [], [0], []
+    sentences, starts, words = list[str](), [0], list[tuple[int, int, int]]()
     try:
         with _CountedLines(path.open("rb"), encoding="utf-8-sig") as stream:
             try:
@@ -290,9 +281,8 @@ def read_conllu(path: Path) -> ConlluTrees:
                     number += 1
                     characters, rows = _sentence(tokens)
                     if rows:
-                        keys.append(_key(characters))
-                        sizes.append(len(characters))
-                        counts.append(len(rows))
+                        sentences.append(characters)
+                        starts.append(starts[-1] + len(rows))
                         words += rows
             except InputError as error:
                 raise InputError(f"{path}: sentence {number}, which ends at line {stream.line}, {error}") from None
@@ -307,13 +297,11 @@ def read_conllu(path: Path) -> ConlluTrees:
                 ) from None
     except OSError as error:
         raise _unreadable(path, error) from None
-    return ConlluTrees(
-        path=str(path),
-        keys=np.array(keys, np.uint64),
-        sizes=np.array(sizes, np.int32),
-        starts=np.cumsum(counts, dtype=np.int64),
-        words=np.array(words, np.int32).reshape(-1, 3),
-    )
+    bounds = np.cumsum([0, *map(len, sentences)], dtype=np.int64)
+    # From numbers within a sentence to numbers within the file.
+    shifts = np.stack([bounds[:-1], bounds[:-1], starts[:-1]], 1).repeat(np.diff(starts), axis=0)
+    trees = (np.array(words, np.int64).reshape(-1, 3) + shifts).astype(np.int32)
+    return ConlluTrees(str(path), "".join(sentences), bounds, np.array(starts, np.int64), trees)
 
 
 class _CountedLines(io.TextIOWrapper):
@@ -360,12 +348,6 @@ def _sentence(tokens: Iterable[Mapping[str, Any]]) -> tuple[str, list[tuple[int,
 def _squeezed(text: str) -> str:
     """A text without its white space."""
     return "".join(text.split())
-
-
-def _key(characters: str) -> int:
-    # Python's built-in hash of a text differs from process to process.
-    data = characters.encode("utf-8", "surrogatepass")
-    return int.from_bytes(hashlib.blake2b(data, digest_size=8).digest(), "little")
 
 
 def _conllu() -> Any:

@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
@@ -18,8 +17,9 @@ from headwise.errors import InputError
 from headwise.patterns.align import RULES, plain, words_of
 from headwise.patterns.base import Builder, Knowledge, Resources, Spread, Texts, WordMatrix, register_pattern
 
+# Pairs of words, by their numbers: x << 32 | y with x <= y, ascending.
 Keys = NDArray[np.int64]
-# Counts of a part of the corpus: its words, the pairs of them (x << 32 | y with x <= y), and how often each occurs.
+# Counts of a part of the corpus: its words, the pairs of them, and how often each occurs.
 Counted = tuple[list[str], Keys, NDArray[np.int64]]
 _LOW = 0xFFFFFFFF
 
@@ -85,7 +85,7 @@ class PMI(Knowledge):
         different = first != second
         total += np.bincount(second[different], both_ways[different], len(vocabulary))
         frequent = counts >= self.minimum
-        first, second, both_ways = first[frequent], second[frequent], both_ways[frequent]
+        keys, first, second, both_ways = (each[frequent] for each in (keys, first, second, both_ways))
         values = np.log(both_ways * total.sum() / (total[first] * total[second]))
         kept = values > 0
         if not kept.any():
@@ -94,43 +94,26 @@ class PMI(Knowledge):
                 f"{len(corpus)} training examples occurs so often and more than by chance: set minimum to 1, or use "
                 "more texts."
             )
-        # The words that are in a pair, numbered in their order.
-        used = sorted({*first[kept].tolist(), *second[kept].tolist()}, key=vocabulary.__getitem__)
-        number = np.zeros(len(vocabulary), np.int64)
-        number[used] = np.arange(len(used))
-        one, other = number[first[kept]], number[second[kept]]
-        fresh = np.minimum(one, other) * len(used) + np.maximum(one, other)
-        order = np.argsort(fresh)
-        names = {vocabulary[word]: new for new, word in enumerate(used)}
-        return PairTable(names, fresh[order], values[kept][order].astype(np.float32), self.lower)
+        used = {*first[kept].tolist(), *second[kept].tolist()}
+        numbers = {word: number for number, word in enumerate(vocabulary) if number in used}
+        return functools.partial(self._matrices, numbers, keys[kept], values[kept].astype(np.float32))
 
-
-@dataclass(frozen=True, eq=False)
-class PairTable:
-    """Builds the matrices from the pairs that have a value, sorted for bisection."""
-
-    vocabulary: dict[str, int]
-    """The V words that are in a pair, in order."""
-    keys: Keys
-    """[P] x * V + y with x <= y, ascending."""
-    values: NDArray[np.float32]
-    """[P]"""
-    lower: bool
-
-    def __call__(self, examples: Sequence[Texts]) -> list[WordMatrix]:
-        """One matrix for each example."""
-        return [self._matrix(texts) for texts in examples]
-
-    def _matrix(self, texts: Texts) -> WordMatrix:
-        words, spans = words_of(texts)
-        ids = np.array([self.vocabulary.get(plain(word) if self.lower else word, -1) for word in words], np.int64)
-        known = np.flatnonzero(ids >= 0)
-        rows, columns = (known[side] for side in np.triu_indices(len(known), 1))
-        keys = np.minimum(ids[rows], ids[columns]) * len(self.vocabulary) + np.maximum(ids[rows], ids[columns])
-        index = np.searchsorted(self.keys, keys).clip(max=len(self.keys) - 1)
-        known_pair = self.keys[index] == keys  # [E]
-        rows, columns = (side[known_pair].astype(np.int32) for side in (rows, columns))
-        return WordMatrix(spans, rows, columns, self.values[index[known_pair]])
+    def _matrices(
+        self, numbers: Mapping[str, int], keys: Keys, values: NDArray[np.float32], examples: Sequence[Texts]
+    ) -> list[WordMatrix]:
+        """One matrix for each example, from the words of the pairs that have a value, their keys and values [P]."""
+        matrices = []
+        for texts in examples:
+            words, spans = words_of(texts)
+            ids = np.array([numbers.get(plain(word) if self.lower else word, -1) for word in words], np.int64)
+            known = np.flatnonzero(ids >= 0)
+            rows, columns = (known[side] for side in np.triu_indices(len(known), 1))
+            wanted = _keys(ids[rows], ids[columns])
+            index = np.searchsorted(keys, wanted).clip(max=len(keys) - 1)
+            known_pair = keys[index] == wanted  # [E]
+            rows, columns = (side[known_pair].astype(np.int32) for side in (rows, columns))
+            matrices.append(WordMatrix(spans, rows, columns, values[index[known_pair]]))
+        return matrices
 
 
 def count_pairs(examples: Sequence[Texts], *, window: int, lower: bool) -> Counted:

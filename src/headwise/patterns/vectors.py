@@ -8,7 +8,6 @@ from __future__ import annotations
 import functools
 import gzip
 import hashlib
-import importlib.util
 import json
 import mmap
 import shutil
@@ -32,6 +31,7 @@ from headwise.cache import file_digest
 from headwise.errors import InputError
 from headwise.limits import check_member, limited
 from headwise.patterns.align import plain
+from headwise.patterns.base import package_folders
 
 # [n,D] a vector for each word, and [n] whether the word is known.
 Vectors = tuple[NDArray[np.float32], NDArray[np.bool_]]
@@ -69,8 +69,7 @@ class PackagedVectors:
     @classmethod
     def find(cls) -> PackagedVectors:
         """The installed one."""
-        package = importlib.util.find_spec(_PACKAGE)
-        for folder in map(Path, (package and package.submodule_search_locations) or ()):
+        for folder in package_folders(_PACKAGE):
             if (folder / _MATRIX).is_file() and (folder / _INDEX).is_file():
                 return cls(folder)
         raise InputError(

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import functools
 import hashlib
-import importlib.util
 import io
 import os
 import warnings
 import zipfile
-from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib import import_module
@@ -23,6 +21,7 @@ from numpy.typing import NDArray
 from headwise.errors import InputError
 from headwise.limits import check_member
 from headwise.patterns.align import plain
+from headwise.patterns.base import package_folders
 
 _KINDS = ("noun", "verb", "adj", "adv")
 _FILES = tuple(file for kind in _KINDS for file in (f"data.{kind}", f"index.{kind}", f"{kind}.exc"))
@@ -46,8 +45,7 @@ def find_wordnet(path: Path | None) -> Path:
     if path is not None:
         folders = [path]
     else:
-        package = importlib.util.find_spec(_PACKAGE)
-        inside = [Path(each) / _INSIDE for each in (package and package.submodule_search_locations) or ()]
+        inside = [folder / _INSIDE for folder in package_folders(_PACKAGE)]
         named = os.environ.get("NLTK_DATA", "").split(os.pathsep)
         folders = [Path(each) for each in [*named, *map(str, data.path), _DEBIAN] if each] + inside
     for folder in folders:
@@ -208,21 +206,16 @@ class WordNet:
         return self._senses[name]
 
     def _climb(self, synset: Any) -> dict[str, int]:
-        """The fewest steps to a synset's hypernyms, for which the same is noted."""
-        steps: dict[str, int] = {}
-        waiting, above = deque([(synset, 0)]), []
-        while waiting:
-            each, height = waiting.popleft()
-            if each.name() not in steps:
-                steps[each.name()] = height
-                above.append(each)
-                waiting.extend((next_one, height + 1) for next_one in each.hypernyms() + each.instance_hypernyms())
-        self._climbs[synset.name()] = steps
-        self._depths[synset.name()] = (synset.min_depth(), synset.max_depth())
-        for each in above:
-            if each.name() not in self._climbs:
-                self._climb(each)
-        return steps
+        """The fewest steps to a synset and its hypernyms, for which the same is noted."""
+        name = synset.name()
+        if name not in self._climbs:
+            # One entry for each way up; the shortest is written last.
+            ways = sorted(synset.hypernym_distances(), key=lambda way: (-way[1], way[0].name()))
+            self._climbs[name] = {above.name(): steps for above, steps in ways}
+            self._depths[name] = (synset.min_depth(), synset.max_depth())
+            for above, _ in ways:
+                self._climb(above)
+        return self._climbs[name]
 
 
 @functools.lru_cache(maxsize=1)

@@ -5,8 +5,8 @@ Shapes: W words of an example, U different words of many examples, D size of a v
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
@@ -81,7 +81,7 @@ class WordSimilarity(Knowledge):
         """The function that builds the matrices; it carries paths of files, and vectors only if they have none."""
         wordnet = self.source == "wordnet"
         source = find_wordnet(self._file(resources)) if wordnet else self._vectors(resources)
-        return SimilarityBuilder(source, self.threshold)
+        return functools.partial(self._matrices, source)
 
     def _vectors(self, resources: Resources) -> WordVectors:
         if self.source == "vectors":
@@ -99,23 +99,17 @@ class WordSimilarity(Knowledge):
             return None
         return ((resources.data or Path()) / Path(self.path).expanduser()).absolute()
 
+    def _matrices(self, source: Path | WordVectors, examples: Sequence[Texts]) -> list[WordMatrix]:
+        """One matrix for each example, from the similarities of its different words.
 
-@dataclass(frozen=True, eq=False)
-class SimilarityBuilder:
-    """Builds the matrices of examples from the similarities of their different words."""
-
-    source: Path | WordVectors
-    """Where WordNet is, which each process reads once; or word vectors."""
-    threshold: float
-
-    def __call__(self, examples: Sequence[Texts]) -> list[WordMatrix]:
-        """One matrix for each example."""
+        The source is the path of a WordNet, which each process reads once, or word vectors.
+        """
         split = [words_of(texts) for texts in examples]
         different = [list(dict.fromkeys(words)) for words, _ in split]
-        if isinstance(self.source, Path):
-            similarities: Iterable[NDArray[np.float32]] = map(open_wordnet(self.source).similarities, different)
+        if isinstance(source, Path):
+            similarities: Iterable[NDArray[np.float32]] = map(open_wordnet(source).similarities, different)
         else:
-            similarities = cosines(self.source, different)
+            similarities = cosines(source, different)
         matrices = []
         for (words, spans), distinct, matrix in zip(split, different, similarities, strict=True):
             numbers = {word: number for number, word in enumerate(distinct)}

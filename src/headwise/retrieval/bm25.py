@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import unicodedata
 from array import array
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cached_property
 from importlib import import_module
+from importlib.util import find_spec, module_from_spec, spec_from_file_location
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -53,30 +55,34 @@ class Words:
 
     def cut(self, text: str) -> list[str]:
         """The words of a text, in its order."""
-        stop, stem = self.left_out(), self.stemmer()
+        stop, stem = self.left_out, self.stem_of
         # Stop words go first: the lists hold whole words, and stems could be mistaken for them ("doe" of "does").
         return [stem(word) for word in plain_words(text) if word not in stop]
 
+    @cached_property
     def left_out(self) -> frozenset[str]:
         """The stop words, cut as texts are: "aren't" is "aren" and "t" there."""
-        return _stop_words(self.stop_words)
+        entries = () if self.stop_words == NONE else stop_word_lists()[self.stop_words]
+        return frozenset(word for entry in entries for word in plain_words(entry))
 
-    def stemmer(self) -> Callable[[str], str]:
-        """The function that cuts the ending off a word."""
-        return _stemmer(self.stem)
+    @cached_property
+    def stem_of(self) -> Callable[[str], str]:
+        """Cuts the ending off a word."""
+        stem: Callable[[str], str] = str if self.stem == NONE else _library("Stemmer").Stemmer(self.stem).stemWord
+        return stem
 
     def fingerprint(self) -> dict[str, Any]:
         """What decides the words: options, and versions of the libraries."""
         versions = {"pattern": digest(word_pattern().pattern), "unicode": unicodedata.unidata_version}
         if self.stem != NONE:
             versions["PyStemmer"] = _library("Stemmer").version()
-        return {"stem": self.stem, "stop_words": sorted(self.left_out()), **versions}
+        return {"stem": self.stem, "stop_words": sorted(self.left_out), **versions}
 
 
 def stop_word_lists() -> Mapping[str, tuple[str, ...]]:
     """The lists of stop words of bm25s."""
     names = {"EN": "english", "EN_PLUS": "english_plus"}
-    lists = {name[10:]: value for name, value in vars(_library("bm25s").stopwords).items() if name[:10] == "STOPWORDS_"}
+    lists = {name[10:]: value for name, value in vars(_file_of_bm25s("stopwords")).items() if name[:10] == "STOPWORDS_"}
     return {names.get(name, name.lower()): value for name, value in lists.items()}
 
 
@@ -84,20 +90,22 @@ def _library(name: str) -> Any:
     try:
         return import_module(name)
     except ImportError:
-        package = {"Stemmer": "PyStemmer"}.get(name, name)
-        raise InputError(f"the search needs {package}: install it by pip install 'headwise[retrieval]'.") from None
+        raise _missing({"Stemmer": "PyStemmer"}.get(name, name)) from None
 
 
-@cache
-def _stemmer(language: str) -> Callable[[str], str]:
-    stem: Callable[[str], str] = str if language == NONE else _library("Stemmer").Stemmer(language).stemWord
-    return stem
+def _file_of_bm25s(name: str) -> Any:
+    """A file of bm25s as a module, without the rest: all of it takes longer to import than an index to open."""
+    package = find_spec("bm25s")
+    if package is None or package.origin is None:
+        raise _missing("bm25s")
+    spec: Any = spec_from_file_location(f"bm25s.{name}", Path(package.origin).with_name(f"{name}.py"))
+    module = module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
-@cache
-def _stop_words(language: str) -> frozenset[str]:
-    entries = () if language == NONE else stop_word_lists()[language]
-    return frozenset(word for entry in entries for word in plain_words(entry))
+def _missing(package: str) -> InputError:
+    return InputError(f"the search needs {package}: install it by pip install 'headwise[retrieval]'.")
 
 
 @dataclass(frozen=True)
@@ -130,10 +138,13 @@ class Index:
     def __init__(self, folder: Path, corpus: Corpus, words: Words, *, built: bool = False) -> None:
         """Open the folder of an index of these documents, which were cut into these words now (`built`) or before."""
         self.folder, self.corpus, self.built, self._words = folder, corpus, built, words
-        self._model = _library("bm25s").BM25.load(folder, mmap=True, allow_pickle=False, show_progress=False)
-        # As plain arrays, since slices of memmap objects are slow to make; they still read from the files.
-        for name in ("data", "indices", "indptr"):
-            self._model.scores[name] = self._model.scores[name].view(np.ndarray)
+        self._vocabulary: dict[str, int] = json.loads((folder / "vocab.index.json").read_text(encoding="utf-8"))
+        # Word by word: the documents that have it, with its part of their scores. As plain arrays, since slices of
+        # memmap objects are slow to make; they still read from the files.
+        self._parts, self._documents, self._starts = (
+            np.load(folder / f"{name}.csc.index.npy", mmap_mode="r", allow_pickle=False).view(np.ndarray)
+            for name in ("data", "indices", "indptr")
+        )
 
     def search(
         self, texts: Sequence[str], top: int, *, progress: Listener | None = None
@@ -146,10 +157,13 @@ class Index:
             raise InputError(f"top {top}: expected at least 1 candidate for each claim.")
         # One at a time: that takes one score per document, not one per document and text. Threads do not help, since
         # numpy adds up the scores without releasing the interpreter.
-        results, known = [], self._model.vocab_dict
+        results, known = [], self._vocabulary
         for count, text in enumerate(texts, 1):
-            numbers = [known[word] for word in self._words.cut(text) if word in known]
-            results.append(largest(self._model.get_scores_from_ids(numbers), top) if numbers else [])
+            scores = np.zeros(len(self.corpus), np.float32)
+            for number in [known[word] for word in self._words.cut(text) if word in known]:
+                start, end = self._starts[number : number + 2]
+                np.add.at(scores, self._documents[start:end], self._parts[start:end])  # faster than scores[...] += ...
+            results.append(largest(scores, top))
             if progress is not None:
                 progress.advance(count)
         return results
@@ -193,13 +207,12 @@ def open_index(
         progress: shows how far it is, if something has to be built.
     """
     options = options or IndexOptions()
-    library = _library("bm25s")
     corpus = open_corpus(collection, cache, rebuild=rebuild, progress=progress)
     about = {
         "documents": corpus.key,
         "words": options.words.fingerprint(),
         "bm25": {"k1": float(options.k1), "b": float(options.b), "method": METHOD},
-        "made with": {"format": FORMAT, "bm25s": library.__version__},
+        "made with": {"format": FORMAT, "bm25s": _file_of_bm25s("version").__version__},
     }
     index_key = digest(about)
     folder = retrieval_cache(cache) / f"index-{index_key[:24]}"
@@ -214,7 +227,7 @@ def open_index(
                 "choose other stop words."
             )
         # scipy sorts by counting; the other backend of bm25s takes twice the memory.
-        model = library.BM25(k1=options.k1, b=options.b, method=METHOD, csc_backend="scipy")
+        model = _library("bm25s").BM25(k1=options.k1, b=options.b, method=METHOD, csc_backend="scipy")
         model.index((documents, vocabulary), create_empty_token=False, show_progress=False)
         model.save(draft, allow_pickle=False, show_progress=False)
         if progress is not None:
@@ -233,7 +246,7 @@ def _numbered_words(corpus: Corpus, words: Words, progress: Listener | None) -> 
     """The words of each document as numbers, and the number of each word, in the order in which they first occur."""
     vocabulary: dict[str, int] = {}
     # Word of a text -> number of its stem; -1 for stop words.
-    known, stem, documents = dict.fromkeys(words.left_out(), -1), words.stemmer(), []
+    known, stem, documents = dict.fromkeys(words.left_out, -1), words.stem_of, []
     for position in range(len(corpus)):
         text = plain_words(corpus.document(position).whole)
         for word in [word for word in text if word not in known]:

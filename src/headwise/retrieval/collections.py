@@ -10,7 +10,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any, NoReturn
 
 from headwise.data.readers import DELIMITERS, QUOTING, DelimitedTable, JsonTable, format_of
-from headwise.data.text_files import is_archive, lines, members
+from headwise.data.text_files import archive_of, is_archive, lines, members
 from headwise.errors import InputError, choices
 
 # Claim -> document -> grade; above 0 is an answer.
@@ -113,13 +113,14 @@ def choose_claims(collection: Collection, split: str | None) -> Claims:
     )
 
 
-def check_documents(collection: Collection, known: Container[str], *, drop_unknown: bool = False) -> Collection:
-    """The collection, if its judgements name only known documents.
+def check_documents(collection: Collection, known: Container[str]) -> Collection:
+    """The collection, if its judgements name only known documents; others are refused or dropped.
+
+    With `drop_unknown` such judgements are left out, and claims that then have no answer.
 
     Args:
         collection: what `read_collection` returned.
         known: the ids of all documents.
-        drop_unknown: leave such judgements out instead of refusing them, and claims that then have no answer.
     """
     unknown = [
         (split, claim, document)
@@ -128,7 +129,7 @@ def check_documents(collection: Collection, known: Container[str], *, drop_unkno
         for document in grades
         if document not in known
     ]
-    if unknown and not (drop_unknown or collection.drop_unknown):
+    if unknown and not collection.drop_unknown:
         split, claim, document = unknown[0]
         path = collection.qrels_files.get(split)
         line = line_of(path, claim, document) if path else None
@@ -170,39 +171,18 @@ def line_of(path: Path, *ids: str) -> int | None:
     return second
 
 
-# The files of a collection.
+# The files of a collection: by their names below its root, those of gzipped files without .gz.
+Files = Mapping[str, Path]
 
 
-@dataclass(frozen=True)
-class Location:
-    """The files of a collection, in a folder or in a zip."""
-
-    root: Path
-    files: dict[str, Path]
-    """By their names below the root, those of gzipped files without .gz: of a plain and a gzipped file the first."""
-    archive: Path | None = None
-
-    @classmethod
-    def of(cls, root: Path, names: Iterable[str], archive: Path | None = None) -> Location:
-        """The files with these names."""
-        files: dict[str, Path] = {}
-        for name in sorted(names):
-            files.setdefault(name.removesuffix(".gz"), root / name)
-        return cls(root, files, archive)
-
-    def on_disk(self, *paths: Path) -> tuple[Path, ...]:
-        """The files that hold these: themselves, or the zip that they are in."""
-        return paths if self.archive is None else (self.archive,)
-
-
-def locations(folder: Path) -> list[Location]:
-    """Where to look: in the folder, then in its zip if it holds exactly one; a zip may also be named itself."""
+def find_files(folder: Path) -> list[Files]:
+    """The files of a folder, then those of its zip if it holds exactly one; a zip may also be named itself."""
     archives, results = [folder], []
     if folder.is_dir():
         parts = [part for part in (folder, folder / "qrels") if part.is_dir()]
         paths = [path for part in parts for path in part.iterdir() if path.is_file()]
         archives = [path for path in folder.iterdir() if is_archive(path)]
-        results.append(Location.of(folder, (path.relative_to(folder).as_posix() for path in paths)))
+        results.append(_by_name(folder, [path.relative_to(folder).as_posix() for path in paths]))
     elif not is_archive(folder):
         if folder.is_file():
             raise InputError(f"{folder} is a file: expected a folder with a collection, or a zip of one; name that.")
@@ -212,9 +192,21 @@ def locations(folder: Path) -> list[Location]:
         # If all lie in one folder, as in the downloads of BEIR, that folder is the root.
         tops = {PurePosixPath(name).parts[0] for name in names if "/" in name and not name.startswith("qrels/")}
         top = tops.pop() if len(tops) == 1 and all("/" in name for name in names) else ""
-        short = (name.removeprefix(f"{top}/") if top else name for name in names)
-        results.append(Location.of(archives[0] / top, short, archives[0]))
+        results.append(_by_name(archives[0] / top, [name.removeprefix(f"{top}/" if top else "") for name in names]))
     return results
+
+
+def _by_name(root: Path, names: Sequence[str]) -> Files:
+    """Of a plain and a gzipped file the first."""
+    files: dict[str, Path] = {}
+    for name in sorted(names):
+        files.setdefault(name.removesuffix(".gz"), root / name)
+    return files
+
+
+def on_disk(*paths: Path) -> tuple[Path, ...]:
+    """The files that hold these: themselves, or the zip that they are in."""
+    return tuple(dict.fromkeys(archive_of(path) or path for path in paths))
 
 
 def in_order(splits: Iterable[str]) -> list[str]:

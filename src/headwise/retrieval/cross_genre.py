@@ -29,11 +29,12 @@ from headwise.retrieval.collections import (
     SPLITS,
     Collection,
     Document,
+    Files,
     GivenPair,
-    Location,
     beir_documents,
     checked_id,
     in_order,
+    on_disk,
     open_delimited,
     table_records,
 )
@@ -97,9 +98,9 @@ def read_answers(path: Path) -> dict[str, list[str]]:
     return answers
 
 
-def read(location: Location, name: str) -> Collection:
+def read(files: Files, name: str) -> Collection:
     """The collection of files in which `find_tables` finds some."""
-    tables = find_tables(location)
+    tables = find_tables(files)
     # PMID -> length of its longest text, and the file and line of that text
     longest: dict[str, tuple[int, Path, int]] = {}
 
@@ -109,11 +110,11 @@ def read(location: Location, name: str) -> Collection:
                 if longest[row.document][1:] == (path, row.line):
                     yield Document(row.document, "", row.text)
 
-    corpus = location.files.get("corpus.jsonl")
-    files = location.on_disk(*([corpus] if corpus else [tables[split] for split in in_order(tables)]))
+    corpus = files.get("corpus.jsonl")
+    sources = [corpus] if corpus else [tables[split] for split in in_order(tables)]
     documents = partial(beir_documents, corpus) if corpus else longest_texts
-    collection = Collection(name, "cross-genre", files, documents)
-    answers = _answer_files(location, tables, collection.notes)
+    collection = Collection(name, "cross-genre", on_disk(*sources), documents)
+    answers = _answer_files(files, tables, collection.notes)
     for split in in_order({**tables, **answers}):
         table, answer_file = tables.get(split), answers.get(split)
         judged: dict[str, dict[str, int]] = {}
@@ -141,17 +142,17 @@ def _given_pairs(collection: Collection, split: str, path: Path) -> Iterator[Giv
         yield replace(row, relevant=relevant)
 
 
-def find_tables(location: Location) -> dict[str, Path]:
+def find_tables(files: Files) -> dict[str, Path]:
     """Split -> its table: one with at least two of the columns, so that a missing one is reported when it is read."""
-    named = [name for name in location.files if name.lower().endswith(TABLES) and _splits(name)]
-    first = {name: {*open_delimited(location.files[name]).first} for name in named}
-    return _by_split(location, [name for name in named if len(first[name].intersection(COLUMNS)) >= 2])
+    named = {name: path for name, path in files.items() if name.lower().endswith(TABLES) and _splits(name)}
+    first = {name: {*open_delimited(path).first} for name, path in named.items()}
+    return _by_split({name: named[name] for name in named if len(first[name].intersection(COLUMNS)) >= 2})
 
 
-def _answer_files(location: Location, tables: dict[str, Path], notes: list[str]) -> dict[str, Path]:
+def _answer_files(files: Files, tables: dict[str, Path], notes: list[str]) -> dict[str, Path]:
     """Split -> its JSON file of answers; dev and validation are the same split."""
-    names = []
-    for name, path in location.files.items():
+    named = {}
+    for name, path in files.items():
         if name.lower().endswith(".json") and _splits(name):
             try:  # settings (train_config.json) do not map to lists, mostly, but one bad value is a mistake
                 content = _content(path)
@@ -161,10 +162,10 @@ def _answer_files(location: Location, tables: dict[str, Path], notes: list[str])
             except InputError:
                 lists = [True]  # a damaged file may be the answers, so it is refused when they are read
             if 2 * sum(lists) >= len(lists):
-                names.append(name)
+                named[name] = path
             else:
                 notes.append(f"{path}: ignored, since it maps no claims to lists of PMIDs")
-    answers = _by_split(location, names)
+    answers = _by_split(named)
     for split, other in (("dev", "validation"), ("validation", "dev")):
         if split in answers and split not in tables and other in tables:
             answers[other] = answers.pop(split)
@@ -186,16 +187,16 @@ def _splits(name: str) -> list[str]:
     return list(dict.fromkeys(re.findall(rf"{begins}(?![a-z])", name.lower()) or re.findall(begins, name.lower())))
 
 
-def _by_split(location: Location, names: list[str]) -> dict[str, Path]:
-    files: dict[str, Path] = {}
-    for name in names:
-        path, (split, *others) = location.files[name], _splits(name)
+def _by_split(files: Files) -> dict[str, Path]:
+    by_split: dict[str, Path] = {}
+    for name, path in files.items():
+        split, *others = _splits(name)
         if others:
             raise InputError(f"{path} is named after the splits {split!r} and {others[0]!r}: rename it after one.")
-        if split in files:
-            raise InputError(f"{files[split]} and {path} are both of the split {split!r}: keep one, or rename one.")
-        files[split] = path
-    return files
+        if split in by_split:
+            raise InputError(f"{by_split[split]} and {path} are both of the split {split!r}: keep one, or rename one.")
+        by_split[split] = path
+    return by_split
 
 
 def _claim_id(claim: str) -> str:

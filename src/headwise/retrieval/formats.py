@@ -16,24 +16,25 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
 from pathlib import Path, PurePosixPath
-from typing import NamedTuple
 
+from headwise.data.text_files import gzipped
 from headwise.errors import InputError, choices
 from headwise.retrieval import cross_genre
 from headwise.retrieval.collections import (
     Collection,
     Document,
-    Location,
+    Files,
     Record,
     beir_documents,
     checked_id,
+    find_files,
     in_order,
     json_records,
-    locations,
+    on_disk,
     table_records,
     unique_documents,
 )
@@ -63,33 +64,30 @@ def read_collection(
     for what, value, known in (("layout", "beir" if layout is None else layout, LAYOUTS), ("gold", gold, GOLDS)):
         if value not in known:
             raise InputError(f"unknown {what} {value!r}: {choices(value, known)}.")
-    kind, location = _find_layout(folder, LAYOUTS if layout is None else (layout,))
+    kind, files = _find_layout(folder, LAYOUTS if layout is None else (layout,))
     if gold != "evidence" and kind != "scifact":
         raise InputError(f"gold: {gold} is for SciFact, and {folder} is in the layout {kind}: leave gold out.")
     name = folder.resolve().name.removesuffix(".zip")
     if kind == "scifact":
-        collection = _read_scifact(location, name, gold)
+        collection = _read_scifact(files, name, gold)
     else:
-        collection = (_read_beir if kind == "beir" else cross_genre.read)(location, name)
+        collection = (_read_beir if kind == "beir" else cross_genre.read)(files, name)
     return replace(collection, folder=folder, drop_unknown=drop_unknown)
 
 
-def _find_layout(folder: Path, layouts: tuple[str, ...]) -> tuple[str, Location]:
-    searched = locations(folder)
-    for location in searched:
-        by_name = {
-            "beir": {"corpus.jsonl", "queries.jsonl"} <= location.files.keys(),
-            "scifact": _find_scifact(location) != [],
-        }
+def _find_layout(folder: Path, layouts: tuple[str, ...]) -> tuple[str, Files]:
+    searched = find_files(folder)
+    for files in searched:
+        by_name = {"beir": {"corpus.jsonl", "queries.jsonl"} <= files.keys(), "scifact": _find_scifact(files) != []}
         fitting = [layout for layout in layouts if by_name.get(layout)]
         if len(fitting) > 1:
-            raise InputError(f"{location.root} holds files as in {' and in '.join(fitting)}: say which, as layout.")
+            raise InputError(f"{folder} holds files as in {' and in '.join(fitting)}: say which, as layout.")
         # Only Cross-genre-IR is recognised by the content of its files, so they are opened last.
-        if not fitting and "cross-genre" in layouts and cross_genre.find_tables(location):
+        if not fitting and "cross-genre" in layouts and cross_genre.find_tables(files):
             fitting = ["cross-genre"]
         if fitting:
-            return fitting[0], location
-    names = [str(path.relative_to(location.root)) for location in searched for path in location.files.values()]
+            return fitting[0], files
+    names = [name + ".gz" * gzipped(path) for files in searched for name, path in files.items()]
     shown = ", ".join(names[:8]) + (f" and {len(names) - 8} more" if len(names) > 8 else "")
     needs = "; ".join(f"{layout} needs {NEEDS[layout]}" for layout in layouts)
     raise InputError(f"{folder} holds no collection, but {shown or 'no files'}: {needs}; put those files there.")
@@ -98,9 +96,9 @@ def _find_layout(folder: Path, layouts: tuple[str, ...]) -> tuple[str, Location]
 # BEIR
 
 
-def _read_beir(location: Location, name: str) -> Collection:
-    corpus, queries = location.files["corpus.jsonl"], location.files["queries.jsonl"]
-    collection = Collection(name, "beir", location.on_disk(corpus), partial(beir_documents, corpus))
+def _read_beir(files: Files, name: str) -> Collection:
+    corpus, queries = files["corpus.jsonl"], files["queries.jsonl"]
+    collection = Collection(name, "beir", on_disk(corpus), partial(beir_documents, corpus))
     lines: dict[str, int] = {}
     for record in json_records(queries):
         id = record.id("_id")
@@ -111,9 +109,9 @@ def _read_beir(location: Location, name: str) -> Collection:
         collection.claims[id], lines[id] = record.claim("text"), record.line
     if not lines:
         raise InputError(f"{queries} is empty: expected one JSON object per line; fetch or write it again.")
-    files = _qrels_files(location, collection.notes)
-    for split in in_order(files):
-        path, judged = files[split], read_qrels(files[split])
+    splits = _qrels_files(files, collection.notes)
+    for split in in_order(splits):
+        path, judged = splits[split], read_qrels(splits[split])
         if unknown := judged.keys() - lines.keys():
             line, claim = next((line, claim) for line, claim, _, _ in qrels_rows(path) if claim in unknown)
             more = f", nor are {len(unknown) - 1} more" if len(unknown) > 1 else ""
@@ -124,15 +122,15 @@ def _read_beir(location: Location, name: str) -> Collection:
         collection.add_split(split, path, judged)
         if split not in collection.qrels:
             raise InputError(f"{path} has no judgement above 0: expected a document that answers a claim; add one.")
-    if not files:
+    if not splits:
         collection.notes.append("no qrels/*.tsv: the claims can be searched for, but not trained on or scored")
     return collection
 
 
-def _qrels_files(location: Location, notes: list[str]) -> dict[str, Path]:
+def _qrels_files(files: Files, notes: list[str]) -> dict[str, Path]:
     """Split -> its file of judgements, by the name without its ending."""
-    files: dict[str, Path] = {}
-    for name, path in location.files.items():
+    splits: dict[str, Path] = {}
+    for name, path in files.items():
         plain = PurePosixPath(name)
         if not name.startswith("qrels/") or plain.suffix not in (".tsv", ".txt", ".qrels", ".trec"):
             continue
@@ -142,10 +140,10 @@ def _qrels_files(location: Location, notes: list[str]) -> dict[str, Path]:
             except (InputError, StopIteration):
                 notes.append(f"{path}: ignored, since it does not begin with a judgement")
                 continue
-        if plain.stem in files:
-            raise InputError(f"{files[plain.stem]} and {path} are both of the split {plain.stem!r}: keep one of them.")
-        files[plain.stem] = path
-    return files
+        if plain.stem in splits:
+            raise InputError(f"{splits[plain.stem]} and {path} are both of the split {plain.stem!r}: keep one of them.")
+        splits[plain.stem] = path
+    return splits
 
 
 # SciFact: rows of a CSV file are turned into objects as in the JSON Lines.
@@ -171,47 +169,35 @@ def _array(record: Record, column: str, example: str) -> list[str]:
         record.refuse(f"expected {column} such as {example}, got {error}; correct the line.")
 
 
-class _Form(NamedTuple):
-    """How one of the two forms of SciFact is named and read."""
-
-    ending: str
-    corpora: tuple[str, ...]
-    claims: Callable[[Path], Iterator[Record]]
-    papers: Callable[[Path], Iterator[Record]]
-    repeats: bool
-    """Whether a claim may stand on several lines of its file."""
-
-
 ANSWER, NO_ANSWER = ("SUPPORT", "CONTRADICT"), ("", "NEI")
-_FORMS = (
-    _Form(".csv", ("corpus_train.csv", "corpus.csv"), _csv_claims, _csv_papers, repeats=True),
-    _Form(".jsonl", ("corpus.jsonl",), json_records, json_records, repeats=False),
-)
+# The ending of the files of claims -> the file of the documents, which is the first of these.
+CORPORA = {".csv": ("corpus_train.csv", "corpus.csv"), ".jsonl": ("corpus.jsonl",)}
 
 
-def _find_scifact(location: Location) -> list[tuple[_Form, Path, dict[str, Path]]]:
-    """Each form that is there: the file of its documents, and of each split that of its claims."""
+def _find_scifact(files: Files) -> list[tuple[str, Path, dict[str, Path]]]:
+    """For each ending that is there: it, the file of the documents, and of each split that of its claims."""
     forms = []
-    for form in _FORMS:
-        corpus = next((location.files[name] for name in form.corpora if name in location.files), None)
-        names = [name for name in location.files if name.startswith("claims_") and name.endswith(form.ending)]
+    for ending, corpora in CORPORA.items():
+        corpus = [files[name] for name in corpora if name in files]
+        names = [name for name in files if name.startswith("claims_") and name.endswith(ending)]
         if corpus and names:
-            files = {name.split(".")[0].removeprefix("claims_"): location.files[name] for name in names}
-            forms.append((form, corpus, files))
+            claims = {name.split(".")[0].removeprefix("claims_"): files[name] for name in names}
+            forms.append((ending, corpus[0], claims))
     return forms
 
 
-def _read_scifact(location: Location, name: str, gold: str) -> Collection:
-    form, corpus, files = _find_scifact(location)[0]
-    documents = partial(unique_documents, form.papers, corpus, _scifact_document)
-    collection = Collection(name, "scifact", location.on_disk(corpus), documents)
+def _read_scifact(files: Files, name: str, gold: str) -> Collection:
+    ending, corpus, splits = _find_scifact(files)[0]
+    claims, papers = (_csv_claims, _csv_papers) if ending == ".csv" else (json_records, json_records)
+    documents = partial(unique_documents, papers, corpus, _scifact_document)
+    collection = Collection(name, "scifact", on_disk(corpus), documents)
     first: dict[str, tuple[Path, int]] = {}
-    for split in in_order(files):
-        path, judged = files[split], dict[str, dict[str, int]]()
-        for record in form.claims(path):
+    for split in in_order(splits):
+        path, judged = splits[split], dict[str, dict[str, int]]()
+        for record in claims(path):
             id, text = record.id("id"), record.claim("claim")
             known = first.setdefault(id, (path, record.line))
-            same_file = form.repeats and known[0] == path
+            same_file = ending == ".csv" and known[0] == path  # where a claim has a line for each piece of evidence
             if known != (path, record.line) and not (same_file and collection.claims[id] == text):
                 record.refuse(
                     f"claim id {id!r} was on line {known[1]} of {known[0]} before"

@@ -16,6 +16,7 @@ from itertools import chain, islice
 import numpy as np
 
 from headwise.data.examples import Split
+from headwise.data.near_duplicates import folded
 from headwise.errors import InputError
 from headwise.retrieval.collections import GivenPair, Qrels, Run
 
@@ -105,10 +106,10 @@ def training_pairs(
             for part in draw_passages(text, passages, _random(seed, "passages", claim, name))
         ]
         random, best = _random(seed, "negatives", claim), list(islice(candidates.get(claim, {}), depth))
-        tried, texts_of_answers = set(best), {_plain(text) for text in answers.values()}
+        tried, texts_of_answers = set(best), {folded(text) for text in answers.values()}
         rest = (name for name in _shuffled(more, random) if name not in tried)
         drawn = map(document, chain(_shuffled(best, random), rest))
-        others = (text for text in drawn if _plain(text) not in texts_of_answers)  # an answer may have another id
+        others = (text for text in drawn if folded(text) not in texts_of_answers)  # an answer may have another id
         groups[claim] = ([*answers.values(), *parts], list(islice(others, negatives)))
     return _split(claims, groups)
 
@@ -192,10 +193,6 @@ def _cached(text_of: TextOf) -> TextOf:
             ) from None
 
     return cache(document)
-
-
-def _plain(text: str) -> str:
-    return " ".join(text.split()).casefold()
 
 
 def _random(seed: int, *names: str) -> np.random.Generator:

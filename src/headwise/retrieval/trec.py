@@ -39,9 +39,7 @@ def read_qrels(path: Path) -> dict[str, dict[str, int]]:
 def qrels_rows(path: Path) -> Iterator[tuple[int, str, str, int]]:
     """Line, claim, document and grade of every line of a qrels file."""
     beir: bool | None = None
-    for number, line in enumerate(lines(path, "utf-8"), 1):
-        if not line.strip():
-            continue
+    for number, line in _filled_lines(path):
         tabs = [field.strip() for field in line.split("\t")]
         if beir is None:
             beir = tabs[:3] == ["query-id", "corpus-id", "score"]
@@ -69,9 +67,7 @@ def read_run(path: Path) -> dict[str, dict[str, float]]:
     Lines may come in any order. A worse rank with a higher score is refused, since it is unclear which is meant.
     """
     entries: dict[str, dict[str, tuple[int, int, float]]] = {}
-    for number, line in enumerate(lines(path, "utf-8"), 1):
-        if not line.strip():
-            continue
+    for number, line in _filled_lines(path):
         fields = line.split()
         if len(fields) != 6:
             raise InputError(
@@ -109,6 +105,10 @@ def read_run(path: Path) -> dict[str, dict[str, float]]:
                 )
         run[claim] = {document: value for document, (_, _, value) in ranked}
     return run
+
+
+def _filled_lines(path: Path) -> Iterator[tuple[int, str]]:
+    return ((number, line) for number, line in enumerate(lines(path, "utf-8"), 1) if line.strip())
 
 
 def run_lines(run: Run, tag: str) -> Iterator[str]:
