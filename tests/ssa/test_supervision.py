@@ -639,6 +639,22 @@ def test_a_copy_and_a_resumed_model_go_on_with_the_same_weight():
     assert supervised().ssa.balance_state() == {}
 
 
+def test_the_share_is_measured_on_adapters_too():
+    peft = pytest.importorskip("peft")
+    options = {"task_type": "SEQ_CLS", "r": 2, "target_modules": ["query"], "modules_to_save": ["classifier", "ssa"]}
+    config = peft.LoraConfig(**options, init_lora_weights=False)
+    model, batch = peft.get_peft_model(ours(exact_model()), config).train(), pairs()
+    out = model(**batch, ssa_labels=labels_of(batch))
+    losses = hw.ssa.supervision(model).losses
+    adapters = [each for name, each in model.named_parameters() if "lora_" in name]
+    whole, task = (
+        torch.cat([each.flatten() for each in torch.autograd.grad(loss, adapters, retain_graph=True)])
+        for loss in (out.loss, cross_entropy(out.logits, batch["labels"]))
+    )
+    assert ((whole - task).norm() / task.norm()).item() == pytest.approx(0.3)
+    assert losses.weight > 0
+
+
 def test_a_share_needs_a_query_or_key_to_train():
     model, batch = ours().train(), pairs()
     model.bert.requires_grad_(False)

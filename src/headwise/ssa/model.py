@@ -291,13 +291,19 @@ class Supervision(nn.Module):
         if not balance.due(self._batches) or not any_nonzero([token])[0]:
             return
         model = None if self._model is None else self._model()
-        if model is None or not query_key_projections(model):
+        if model is None:
+            return
+        self.check_balance(model)
+        of_task, of_token = gradient_norms(model, [task, token])
+        balance.add(of_task, of_token, token, self._batches)
+
+    def check_balance(self, model: nn.Module) -> None:
+        """Refuse a model on which the share of the token loss cannot be measured."""
+        if self._balance is not None and not query_key_projections(model):
             raise StateError(
                 "ssa.token_share compares gradients on the query and key projections, and none of them is trainable: "
                 "unfreeze some (or give them adapters), or set aug_loss_weight instead."
             )
-        of_task, of_token = gradient_norms(model, [task, token])
-        balance.add(of_task, of_token, token, self._batches)
 
     def balance_state(self) -> dict[str, Any]:
         """What a checkpoint needs to go on with the same weight of the token loss."""
