@@ -2,7 +2,8 @@
 
 For a batch of sentence pairs the gradient of each guide on the query and key projections is computed, without dropout.
 Prints a Markdown table of the cosines between these gradients, then the gradient norm of SSA's token loss as a multiple
-of the task's, with the authors' weight and with ours.
+of the task's, with the authors' weight and with ours, for random labels of 12 % ones; and the lengths of the two
+vectors that SSA blends.
 """
 
 import argparse
@@ -60,19 +61,21 @@ def pull(model: Any, loss: Tensor) -> Tensor:
     return torch.cat([part.flatten() for part in parts])
 
 
-def cosines(loaded: tuple[Any, Any], pairs: list[tuple[str, str]]) -> dict[tuple[str, str], float]:
-    """The cosine between the gradients of every two guides."""
+def guide_pulls(loaded: tuple[Any, Any], pairs: list[tuple[str, str]]) -> dict[str, tuple[float, Tensor]]:
+    """The value of each guide, and its gradient."""
     model, tokenizer = loaded
     batch, pulls = batch_of(tokenizer, pairs), {}
     for name, guide in GUIDES.items():
         with hw.capture(model, what=guide.what) as record:
             model(**batch)
-        pulls[name] = pull(model, guide(record, None))  # type: ignore[arg-type]
-    return {
-        (one, other): float(torch.nn.functional.cosine_similarity(pulls[one], pulls[other], 0))
-        for one in GUIDES
-        for other in GUIDES
-    }
+        value = guide(record, None)  # type: ignore[arg-type]
+        pulls[name] = float(value.detach()), pull(model, value)
+    return pulls
+
+
+def cosine(one: tuple[float, Tensor], other: tuple[float, Tensor]) -> float:
+    """Between two gradients."""
+    return float(torch.nn.functional.cosine_similarity(one[1], other[1], 0))
 
 
 def token_shares(pairs: list[tuple[str, str]]) -> dict[str, float]:
@@ -94,6 +97,18 @@ def token_shares(pairs: list[tuple[str, str]]) -> dict[str, float]:
     return shares
 
 
+def blend_lengths(loaded: tuple[Any, Any], pairs: list[tuple[str, str]]) -> tuple[float, float]:
+    """Mean lengths of the vectors that the blend of SSA adds: the classifier's own, and the mean of all tokens."""
+    model, tokenizer = loaded
+    batch = batch_of(tokenizer, pairs)
+    del batch["labels"]
+    with torch.no_grad():
+        out = model.base_model(**batch)
+    mask = batch["attention_mask"].unsqueeze(2)
+    pooled = (out.last_hidden_state * mask).sum(1) / mask.sum(1)
+    return float(out.pooler_output.norm(dim=1).mean()), float(pooled.norm(dim=1).mean())
+
+
 def main() -> None:
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("--pairs", type=int, default=32, help="sentence pairs in the batch; default 32")
@@ -103,12 +118,16 @@ def main() -> None:
     chosen = options.parse_args()
     pairs = PAIRS if chosen.data is None else list(build_task("sick", {}).read("train", chosen.data).texts)
     pairs = pairs[: chosen.pairs]
-    found, names = cosines(load(), pairs), list(GUIDES)
+    pulls, names = guide_pulls(load(), pairs), list(GUIDES)
     print(f"| gradient cosine | {' | '.join(names)} |\n|{'---|' * (len(names) + 1)}")
-    for one in names:
-        print(f"| {one} | {' | '.join(f'{found[one, other]:.3f}' for other in names)} |")
+    for name, one in pulls.items():
+        print(f"| {name} | {' | '.join(f'{cosine(one, other):.3f}' for other in pulls.values())} |")
+    print("| value | " + " | ".join(f"{value:.2f}" for value, _ in pulls.values()) + " |")
+    print("| gradient norm | " + " | ".join(f"{float(gradient.norm()):.2f}" for _, gradient in pulls.values()) + " |")
     shares = token_shares(pairs)
     print(f"\ntoken loss / task, authors' weights: {shares['authors']:.1f}; ours: {shares['ours']:.2f}")
+    own, mean = blend_lengths(load(), pairs)
+    print(f"lengths of the vectors of the blend: {own:.1f} (pooler) and {mean:.1f} (mean of tokens)")
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ from headwise.training.relabelling import FILE
 
 # Three epochs of five steps; dropout and automatic weights are on, and nothing falls on the end of an epoch by itself.
 CHANGES = {
-    "ssa": {"label_rule": "soft", "precision": "fp32", "mask_fraction": 0.3},
+    "ssa": {"label_rule": "soft", "precision": "fp32", "mask_fraction": 0.3, "attention_threshold": 0.3},
     "training__epochs": 3,
     "training__checkpoint_every": 4,
     "training__evaluate_every": 3,
@@ -58,6 +58,7 @@ def test_nothing_of_this_is_trivial(whole):
     assert len({entry["base_rate"] for entry in found}) == 3
     assert len({entry["kept"] for entry in found}) == 3
     assert len([entry for entry in log(whole) if entry.get("ssa/token_loss", 0) > 0]) >= 8
+    assert len({entry["ssa/token_weight"] for entry in log(whole) if entry.get("ssa/token_weight", 0) > 0}) >= 4
 
 
 @pytest.mark.parametrize(

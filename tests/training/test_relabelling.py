@@ -304,6 +304,10 @@ def test_models_and_data_that_cannot_be_labelled_are_refused(tmp_path):
     ]:
         with pytest.raises(error, match=match):
             SSACallback(model, data, collate)
+    frozen = build_model()
+    frozen.bert.requires_grad_(False)
+    with pytest.raises(StateError, match="ssa.token_share compares gradients on .*, and none of them is trainable"):
+        build(frozen, tmp_path).train()
     with pytest.warns(HeadwiseWarning, match="GuidedTrainer"):  # which alone adds the token loss to a smoothed one
         build(build_model(AT_ONCE), tmp_path, num_train_epochs=1, label_smoothing_factor=0.1).train()
 

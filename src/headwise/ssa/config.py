@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,11 +16,23 @@ CHOICES: dict[str, tuple[str, ...]] = {
     "label_rule": ("probe", "reference", "soft"),
     "precision": ("auto", "fp32", "bf16"),
 }
-FRACTIONS = (
-    *("cls_weight", "attention_threshold", "attention_quantile", "aug_loss_weight", "aug_threshold", "rm_threshold"),
-    *("mask_fraction", "ratio_step", "ratio_max"),
+# Names, which numbers they take, and the sentence for others.
+RANGES: tuple[tuple[tuple[str, ...], Callable[[float], bool], str], ...] = (
+    (
+        (
+            *("cls_weight", "attention_threshold", "attention_quantile", "aug_loss_weight", "aug_threshold"),
+            *("rm_threshold", "mask_fraction", "ratio_step", "ratio_max"),
+        ),
+        lambda value: 0 <= value <= 1,
+        "expected a number from 0 to 1",
+    ),
+    (
+        ("mask_fraction", "ratio_step", "regression_tolerance"),
+        lambda value: 0 < value < float("inf"),
+        "expected a number above 0",
+    ),
+    (("token_share",), lambda value: 0 <= value < float("inf"), "expected a number of 0 or more"),
 )
-POSITIVE = ("mask_fraction", "ratio_step", "regression_tolerance")
 FLAGS = ("whole_words", "shuffle_labels", "share_weight", "normalise_blend", "only_bert")
 # Two ways to say the same thing: ours with its default, the authors', and what both are about.
 EITHER = (
@@ -123,15 +135,12 @@ class SSA:
             elif getattr(self, ours) is not None:
                 raise InputError(f"ssa.{ours} and ssa.{theirs} are two ways to {what}: leave one out.")
         unset = {name for ours, _, theirs, _ in EITHER for name in (ours, theirs) if getattr(self, name) is None}
-        for name in {*FRACTIONS, *POSITIVE, "token_share"} - unset:
-            value: Any = getattr(self, name)
-            number = isinstance(value, int | float) and not isinstance(value, bool)
-            if name == "token_share" and not (number and 0 <= value < float("inf")):
-                raise self._error(name, "expected a number of 0 or more")
-            if name in FRACTIONS and not (number and 0 <= value <= 1):
-                raise self._error(name, "expected a number from 0 to 1")
-            if name in POSITIVE and not (number and 0 < value < float("inf")):
-                raise self._error(name, "expected a number above 0")
+        for names, fits, expected in RANGES:
+            for name in names:
+                value: Any = getattr(self, name)
+                number = isinstance(value, int | float) and not isinstance(value, bool)
+                if name not in unset and not (number and fits(value)):
+                    raise self._error(name, expected)
         for name in ("probes_per_example", "max_passes", "most_hidden"):
             value = getattr(self, name)
             if (name, value) != ("most_hidden", None) and (type(value) is not int or value < 1):

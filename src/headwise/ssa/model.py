@@ -286,16 +286,20 @@ class Supervision(nn.Module):
         if model is None or not (self.training and torch.is_grad_enabled() and task.requires_grad):
             self.losses.weight = self._balance.weight(TOKEN)
             return task + self.losses.weight * token
-        if not query_key_projections(model):
-            raise StateError(
-                "ssa.token_share compares gradients on the query and key projections, and none of them is trainable: "
-                "unfreeze some (or give them adapters), or set aug_loss_weight instead."
-            )
+        self.check_balance(model)
         self.losses.weight = self._balance.weights(model, task, {TOKEN: token}, self._batches)[TOKEN]
         self._batches += 1  # `every` counts batches here
         total = task + self.losses.weight * token
         self._balance.follow(model, total)
         return total
+
+    def check_balance(self, model: nn.Module) -> None:
+        """Refuse a model on which the share of the token loss cannot be measured."""
+        if self._balance is not None and not query_key_projections(model):
+            raise StateError(
+                "ssa.token_share compares gradients on the query and key projections, and none of them is trainable: "
+                "unfreeze some (or give them adapters), or set aug_loss_weight instead."
+            )
 
     def collect(self) -> None:
         """Use what the last backward pass has shown of the gradients; before a checkpoint, in all processes."""

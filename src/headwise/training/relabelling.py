@@ -184,6 +184,7 @@ class SSACallback(TrainerCallback):
     def labeller(self, args: Any) -> Labeller:
         """The labeller, which is built when the Trainer's arguments are known: mistakes in the data are found then."""
         if self._labeller is None:
+            self._supervision.check_balance(self._model)  # the first labels come after an epoch: too late
             if args.dataloader_persistent_workers and args.dataloader_num_workers:
                 raise InputError(
                     "dataloader_persistent_workers keeps copies of the training set, in which token labels would never "
