@@ -248,14 +248,22 @@ def outcome(run: Path | str) -> tuple[Any, ...]:
 Result = tuple[int, str, str]
 
 
+def _quieten() -> None:
+    """What the environment of a command does for libraries that it has not imported yet."""
+    logging.getLogger("transformers").setLevel(logging.ERROR)
+    transformers.logging.disable_progress_bar()
+
+
 @pytest.fixture
 def _tidy(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """The commands make other libraries quiet, for the whole process: not the tests' whole process."""
     monkeypatch.setenv("TOKENIZERS_PARALLELISM", "false")
     monkeypatch.setenv("HF_HUB_DISABLE_PROGRESS_BARS", "1")
+    monkeypatch.setenv("TRANSFORMERS_VERBOSITY", "error")
     names = ("transformers", "accelerate")
     levels = {name: logging.getLogger(name).level for name in names}
     bars = transformers.logging.is_progress_bar_enabled()
+    _quieten()
     yield
     for name, level in levels.items():
         logging.getLogger(name).setLevel(level)
@@ -421,6 +429,7 @@ def type_in_here(words: list[str], out: str, err: str, at: At | None = None, fil
     if at is not None:
         _signal_at(*at)
     torch.set_num_threads(1)  # as in the tests' own process: the number of threads decides the last bits
+    _quieten()
     sys.argv = ["headwise", *words]
     main.run()
 

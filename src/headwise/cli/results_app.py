@@ -8,19 +8,18 @@ from collections.abc import Sequence
 from contextlib import nullcontext
 from io import StringIO
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from headwise.cli import parameters as opt
+from headwise.cli.console import WIDTH, show, text_table
 
 if TYPE_CHECKING:
     from headwise.experiments.comparison import Comparison
-    from headwise.reports.comparison_text import Style
+    from headwise.reports.comparison_text import Style, TextTable
 
 FORMATS = {".txt": "table", ".md": "markdown", ".csv": "csv", ".tex": "latex", ".json": "json"}
-# Columns of a table that is not printed on a terminal.
-WIDTH = 160
 
 Names = list[str] | None
 
@@ -108,7 +107,8 @@ def compare(
 
 
 def _names(values: Names) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(name.strip() for each in values or () for name in each.split(",") if name.strip()))
+    """Names of an option that may be repeated, each once."""
+    return tuple(dict.fromkeys(opt.names(",".join(values or ()))))
 
 
 def _as_text(comparison: Comparison, form: str, style: Style) -> str:
@@ -132,13 +132,11 @@ def _as_tables(comparison: Comparison, style: Style) -> str:
 
     from headwise.reports.comparison_text import columns_of, detail, overviews, words_of
 
-    def rich(title: str, headings: Sequence[str], rows: Sequence[Sequence[Any]], columns: Sequence[int]) -> Table:
-        table = Table(title=escape(title), title_justify="left", box=None)
-        for column in columns:
-            table.add_column(headings[column], justify="right" if column else "left", no_wrap=column > 0)
-        for row in rows:
-            table.add_row(*(escape(str(row[column])) for column in columns))
-        return table
+    def rich(grid: TextTable, columns: Sequence[int]) -> Table:
+        """Some columns of a table."""
+        first, *headings = (grid.headings[column] for column in columns)
+        rows = ([str(row[column]) for column in columns] for row in grid.rows)
+        return text_table([first], rows, numbers=headings, title=grid.title, whole=True)
 
     width = Console().width if sys.stdout.isatty() else WIDTH
     console = Console(file=StringIO(), width=width, highlight=False, color_system=None)
@@ -148,14 +146,11 @@ def _as_tables(comparison: Comparison, style: Style) -> str:
         for each in [*([above[number]] if number in above else []), detail(comparison, table, style)]:
             whole = range(len(each.headings))
             parts: list[Sequence[int]] = [whole]
-            if (
-                len(tests) == len(whole)
-                and Measurement.get(console, wide, rich(each.title, each.headings, each.rows, whole)).maximum > width
-            ):
+            if len(tests) == len(whole) and Measurement.get(console, wide, rich(each, whole)).maximum > width:
                 scores = [index for index in whole if not tests[index]]
                 parts = [scores, *([[0, *(index for index in whole if tests[index])]] if any(tests) else [])]
             for part in parts:
-                console.print(rich(each.title, each.headings, each.rows, part))
+                console.print(rich(each, part))
                 console.print()
     for line in words_of(comparison, style):
         console.print(escape(line), soft_wrap=not sys.stdout.isatty())
@@ -207,10 +202,7 @@ def figure(
     with new_file(output, "--output", replace=force, by="--force"):
         drawn, notes = draw_figure(kind, folders, title=title, **options)
         save_as(drawn, output)
-    if as_json:
-        content = {"kind": kind, "file": str(output), "runs": [str(folder) for folder in folders], "notes": notes}
-        typer.echo(json.dumps(content, ensure_ascii=False))
-        return
-    for note in notes:
+    for note in notes if not as_json else ():
         typer.echo(note, err=True)
-    typer.echo(f"saved in {output}")
+    content = {"kind": kind, "file": str(output), "runs": [str(folder) for folder in folders], "notes": notes}
+    show(as_json, content, f"saved in {output}")
