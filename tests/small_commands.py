@@ -51,6 +51,14 @@ def assert_same(whole, tmp_path):
 
 
 @pytest.fixture
+def cache(tmp_path, monkeypatch):
+    """A folder to name as the cache; the one that would be used otherwise must stay empty."""
+    monkeypatch.setenv("HEADWISE_CACHE", str(tmp_path / "unwanted"))
+    yield tmp_path / "cache"
+    assert not (tmp_path / "unwanted").exists()
+
+
+@pytest.fixture
 def study(headwise, joint, tmp_path):
     """`headwise heads COMMAND` on a run of three tasks, with results in tmp_path/found."""
     return lambda command, *words: headwise("heads", command, joint, "--output", tmp_path / "found", *words)

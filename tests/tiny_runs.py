@@ -204,12 +204,12 @@ def with_iat(tmp_path_factory: pytest.TempPathFactory, encoder: str, several: st
     return ran_jointly(tmp_path_factory.mktemp("with-iat") / "run", encoder, several, iat=IAT)
 
 
-def _writer(folder: Path, recipe: Callable[..., dict[str, Any]]) -> Callable[..., str]:
-    """Write a recipe with changes as a new file of a folder; returns its path."""
+def _writer(folder: Path, recipe: Callable[..., dict[str, Any]], *, in_order: bool) -> Callable[..., str]:
+    """Write a recipe with changes as a new file of a folder, with its keys in order or sorted; returns its path."""
 
     def write(**changes: Any) -> str:
         path = folder / f"recipe{len(list(folder.glob('recipe*')))}.yaml"
-        path.write_text(yaml.safe_dump(recipe(**changes), sort_keys=False), encoding="utf-8")
+        path.write_text(yaml.safe_dump(recipe(**changes), sort_keys=not in_order), encoding="utf-8")
         return str(path)
 
     return write
@@ -218,13 +218,13 @@ def _writer(folder: Path, recipe: Callable[..., dict[str, Any]]) -> Callable[...
 @pytest.fixture
 def write_recipe(tmp_path: Path, encoder: str) -> Callable[..., str]:
     """Write a small recipe with changes; returns its path."""
-    return _writer(tmp_path, partial(small, encoder))
+    return _writer(tmp_path, partial(small, encoder), in_order=False)
 
 
 @pytest.fixture
 def write_joint(tmp_path: Path, encoder: str) -> Callable[..., str]:
     """The same for several tasks."""
-    return _writer(tmp_path, partial(small_joint, encoder))
+    return _writer(tmp_path, partial(small_joint, encoder), in_order=True)
 
 
 def digest(path: Path | str) -> str:

@@ -11,15 +11,10 @@ from headwise.experiments.gather_knowledge import strongest
 from headwise.patterns.pmi import PMI
 from headwise.patterns.store import gather
 
+pytestmark = pytest.mark.usefixtures("cache")
+
 GUIDES = {"pmi": {"pattern": {"minimum": 1}}, "dependency": {}, "mdg": {}}
 WRITE = "headwise.patterns.store.write_atomically"
-
-
-@pytest.fixture(autouse=True)
-def cache(tmp_path, monkeypatch):
-    monkeypatch.setenv("HEADWISE_CACHE", str(tmp_path / "unwanted"))
-    yield tmp_path / "cache"
-    assert not (tmp_path / "unwanted").exists()
 
 
 @pytest.fixture

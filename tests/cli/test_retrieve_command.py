@@ -13,6 +13,8 @@ from headwise.retrieval.evaluate import read_per_query
 from headwise.retrieval.formats import read_collection
 from headwise.retrieval.trec import read_run
 
+pytestmark = pytest.mark.usefixtures("cache")
+
 PAPERS = {
     "p1": ("Vitamin D", "Vitamin D lowers the risk of flu in adults."),
     "p2": ("", "Fevers of children with flu last three days."),
@@ -28,13 +30,6 @@ CLAIMS = {
     "c5": "A fever lasts three days",
 }
 QRELS = {"test": {"c1": "p1", "c2": "p4", "c3": "p2", "c4": "p3"}, "dev": {"c5": "p2"}}
-
-
-@pytest.fixture(autouse=True)
-def cache(tmp_path, monkeypatch):
-    monkeypatch.setenv("HEADWISE_CACHE", str(tmp_path / "unwanted"))
-    yield tmp_path / "cache"
-    assert not (tmp_path / "unwanted").exists()
 
 
 @pytest.fixture
