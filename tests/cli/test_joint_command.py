@@ -16,6 +16,7 @@ from tiny_runs import (
     assert_one_sentence,
     build_tokenizer,
     digest,
+    json_of,
     log,
     record,
     rows,
@@ -69,8 +70,7 @@ def test_killed_in_every_part_and_resumed(headwise, words, with_iat, tmp_path):
         assert record(tmp_path / "run")["results"] is None
     assert headwise(*words, "--resume")[0] == 0
     assert outcome(tmp_path / "run") == outcome(with_iat)
-    out, _ = assert_done(headwise(*words, "--resume", "--json"))
-    assert json.loads(out)["results"] == record(tmp_path / "run")["results"]
+    assert json_of(headwise(*words, "--resume", "--json"))["results"] == record(tmp_path / "run")["results"]
 
 
 @pytest.mark.slow
@@ -118,8 +118,7 @@ def test_evaluate_gives_the_recorded_metrics(headwise, with_iat):
         assert list(answer["tasks"]) == list(JOINT)
         for task, each in answer["tasks"].items():
             assert each["metrics"] == happened["tasks"][task]["metrics"]["validation"]
-    out, _ = assert_done(headwise("evaluate", with_iat, "--task", "type", "--json"))
-    assert list(json.loads(out)["tasks"]) == ["type"]
+    assert list(json_of(headwise("evaluate", with_iat, "--task", "type", "--json"))["tasks"]) == ["type"]
     assert headwise("evaluate", with_iat)[1].count("test (") == 3
     assert_one_sentence(headwise("evaluate", with_iat, "--task", "typ"), "--task typ: did you mean 'type'?")
 

@@ -60,14 +60,12 @@ def test_build_reports_how_much_there_is_and_where(typed, data, cache):
     assert (code, err) == (0, "")
     assert [line.split()[3] for line in out.splitlines()[1:3]] == ["found", "found"]
     before = {path: path.stat().st_mtime_ns for path in cache.glob("*/meta.json")}
-    out, _ = assert_done(typed("build", "--rebuild", "--workers", "1", "--json"))
-    assert all(row["built"] for row in json.loads(out)["knowledge"])
+    assert all(row["built"] for row in json_of(typed("build", "--rebuild", "--workers", "1", "--json"))["knowledge"])
     assert {path for path in cache.glob("*/meta.json") if path.stat().st_mtime_ns != before[path]} == set(before)
 
 
 def test_build_as_json_and_train_with_it(typed, headwise, write_recipe, data, cache, tmp_path):
-    out, _ = assert_done(typed("build", "--json", "--set", "guides.pmi.pattern.window=3"))
-    first, row = json.loads(out)["knowledge"]
+    first, row = json_of(typed("build", "--json", "--set", "guides.pmi.pattern.window=3"))["knowledge"]
     assert (first["guide"], row["guide"]) == ("dependency", "pmi")
     assert row["pattern"] == {"name": "pmi", "window": 3, "minimum": 1, "lower": True}
     assert (row["examples"], row["built"]) == (40, True)

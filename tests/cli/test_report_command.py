@@ -7,7 +7,7 @@ import shutil
 import numpy as np
 import pytest
 import torch
-from tiny_runs import assert_done, assert_one_sentence
+from tiny_runs import assert_done, assert_one_sentence, json_of
 
 import headwise as hw
 from headwise.errors import InputError
@@ -29,12 +29,9 @@ def report(headwise, two_runs, tmp_path):
 
     def write(*words):
         path = tmp_path / "report.html"
-        out, _ = assert_done(
-            headwise(
-                "report", two_runs / "guided", "--baseline", two_runs / "plain", "-o", path, "--json", "--force", *words
-            )
-        )
-        assert json.loads(out)["bytes"] == path.stat().st_size
+        both = (two_runs / "guided", "--baseline", two_runs / "plain")
+        answer = json_of(headwise("report", *both, "-o", path, "--json", "--force", *words))
+        assert answer["bytes"] == path.stat().st_size
         return payload_of(path.read_text(encoding="utf-8"))
 
     return write

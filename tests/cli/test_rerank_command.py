@@ -9,7 +9,7 @@ import pytest
 import torch
 from sentence_transformers import CrossEncoder
 from small_collection import write_collection
-from tiny_runs import Process, assert_done, assert_one_sentence, build_tokenizer
+from tiny_runs import Process, assert_done, assert_one_sentence, build_tokenizer, json_of
 from transformers import AutoModelForSequenceClassification
 
 from headwise.errors import DiskError
@@ -186,8 +186,7 @@ def test_the_order_of_a_table_is_not_measured_but_that_of_the_model_is(headwise,
         archive.writestr("test.csv", CONTRARY)
     words = "rerank", model, "--candidates", tmp_path / "pairs.zip/test.csv", "--cache", tmp_path / "cache"
     files = "--output", tmp_path / "run.trec", "--per-query", tmp_path / "claims.json", "--overwrite"
-    out, _ = assert_done(headwise(*words, *files, "--json"))
-    assert list(json.loads(out)["measures"]) == ["reranked"]
+    assert list(json_of(headwise(*words, *files, "--json"))["measures"]) == ["reranked"]
     assert list(json.loads((tmp_path / "claims.json").read_text())["runs"]) == ["reranked"]
     out, _ = assert_done(headwise(*words, *files))
     assert "reranked" in out

@@ -12,7 +12,7 @@ import sys
 
 import pytest
 from small_commands import DISTURBED
-from tiny_runs import Process, assert_done, assert_one_sentence, log, record, slowly, write_data
+from tiny_runs import Process, assert_done, assert_one_sentence, json_of, log, record, slowly, write_data
 
 from headwise.cli.train_commands import resume_line
 from headwise.training.checkpoints import newest
@@ -48,8 +48,7 @@ def test_kills_at_chosen_moments(words, assert_same, tmp_path, place, count):
     code, _, err = Process(tmp_path / "p1", *words, at=(place, count, signal.SIGKILL)).result()
     assert code == -signal.SIGKILL, err
     assert record(tmp_path / "run")["results"] is None
-    out, _ = assert_done(Process(tmp_path / "p2", *words, "--resume", "--json").result())
-    assert json.loads(out)["results"]["steps"] == 20
+    assert json_of(Process(tmp_path / "p2", *words, "--resume", "--json").result())["results"]["steps"] == 20
     assert_same()
 
 

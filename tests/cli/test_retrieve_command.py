@@ -114,8 +114,7 @@ def test_a_split_or_all_claims_can_be_chosen(typed, tmp_path):
 def test_claims_without_judgements_are_searched_for_and_not_scored(typed, papers, tmp_path):
     for split in QRELS:
         (papers / "qrels" / f"{split}.tsv").unlink()
-    out, _ = assert_done(typed("--split", "all", "--output", tmp_path / "run.trec", "--json"))
-    assert json.loads(out)["measures"] is None
+    assert json_of(typed("--split", "all", "--output", tmp_path / "run.trec", "--json"))["measures"] is None
     assert len(read_run(tmp_path / "run.trec")) == 4
     _, err = assert_done(typed("--split", "all"))
     assert not any(name in err for name in MEASURES)
