@@ -11,7 +11,7 @@ import transformers
 from torch import Tensor
 from transformers import PreTrainedModel
 
-pytest_plugins = ["tiny_runs", "tiny_joint", "small_sweeps", "small_tunes", "small_reports"]
+pytest_plugins = ["tiny_runs", "tiny_joint", "small_sweeps", "small_tunes", "small_reports", "small_commands"]
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from tiny_runs import changed
 
 from headwise.experiments.recipe import OLD_TRAINING_KEYS
 from headwise.metrics import METRICS, score
@@ -25,19 +26,6 @@ WORLD = {
 CLASSES = ("accuracy", "macro_precision", "macro_recall", "macro_f1")
 NUMBERS = ("pearson", "spearman")
 GUIDED = {"mdg": {"weight": 0.001}, "pdg": {"weight": 0.001}}
-
-
-def changed(data: Mapping[str, Any], **changes: Any) -> dict[str, Any]:
-    """A copy with other values; `training__batch=8` changes a part of a part."""
-    data = copy.deepcopy(dict(data))
-    for name, value in changes.items():
-        *parts, last = name.split("__")
-        last = OLD_TRAINING_KEYS.get(last, last) if parts[-1:] == ["training"] else last
-        place = data
-        for part in parts:
-            place = place.setdefault(part, {})
-        place[last] = value
-    return data
 
 
 def dotted(key: str) -> str:

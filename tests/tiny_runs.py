@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import json
 import logging
@@ -11,8 +12,9 @@ import pkgutil
 import random
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -115,6 +117,18 @@ def pairs(tmp_path_factory: pytest.TempPathFactory) -> str:
     return str(write_data(tmp_path_factory.mktemp("pairs")))
 
 
+def changed(data: Mapping[str, Any], **changes: Any) -> dict[str, Any]:
+    """A copy with other values; `training__batch=8` changes a part of a part, by its old or new name."""
+    data = copy.deepcopy(dict(data))
+    for name, value in changes.items():
+        *parts, last = name.split("__")
+        part = data
+        for each in parts:
+            part = part.setdefault(each, {})
+        part[OLD_TRAINING_KEYS.get(last, last) if parts[-1:] == ["training"] else last] = value
+    return data
+
+
 def small(encoder: str, **changes: Any) -> dict[str, Any]:
     """A recipe of ten steps as plain data; `training__batch=8` changes a part of a part."""
     recipe: dict[str, Any] = {
@@ -133,10 +147,7 @@ def small(encoder: str, **changes: Any) -> dict[str, Any]:
         "guides": {name: {"weight": {"share": 0.1, "every": 3, "window": 4}} for name in ("mdg", "pdg")},
         "share_every": 3,
     }
-    for name, value in changes.items():
-        part, _, key = name.rpartition("__")
-        (recipe[part] if part else recipe)[OLD_TRAINING_KEYS.get(key, key) if part == "training" else key] = value
-    return recipe
+    return changed(recipe, **changes)
 
 
 # Of a run on several tasks: the generic task of each, and its examples of train, validation and test.
@@ -172,10 +183,7 @@ def small_joint(encoder: str, among: Iterable[str] = JOINT, **changes: Any) -> d
         },
     }
     recipe["training"] |= {"save_steps": 4, "eval_steps": 7}
-    for name, value in changes.items():
-        part, _, key = name.rpartition("__")
-        (recipe[part] if part else recipe)[OLD_TRAINING_KEYS.get(key, key) if part == "training" else key] = value
-    return recipe
+    return changed(recipe, **changes)
 
 
 # Important heads only from step 19 of 24 on.
@@ -196,13 +204,12 @@ def with_iat(tmp_path_factory: pytest.TempPathFactory, encoder: str, several: st
     return ran_jointly(tmp_path_factory.mktemp("with-iat") / "run", encoder, several, iat=IAT)
 
 
-@pytest.fixture
-def write_joint(tmp_path: Path, encoder: str) -> Callable[..., str]:
-    """Write a small recipe for several tasks with changes; returns its path."""
+def _writer(folder: Path, recipe: Callable[..., dict[str, Any]], *, in_order: bool) -> Callable[..., str]:
+    """Write a recipe with changes as a new file of a folder, with its keys in order or sorted; returns its path."""
 
     def write(**changes: Any) -> str:
-        path = tmp_path / f"recipe{len(list(tmp_path.glob('recipe*')))}.yaml"
-        path.write_text(yaml.safe_dump(small_joint(encoder, **changes), sort_keys=False), encoding="utf-8")
+        path = folder / f"recipe{len(list(folder.glob('recipe*')))}.yaml"
+        path.write_text(yaml.safe_dump(recipe(**changes), sort_keys=not in_order), encoding="utf-8")
         return str(path)
 
     return write
@@ -211,13 +218,13 @@ def write_joint(tmp_path: Path, encoder: str) -> Callable[..., str]:
 @pytest.fixture
 def write_recipe(tmp_path: Path, encoder: str) -> Callable[..., str]:
     """Write a small recipe with changes; returns its path."""
+    return _writer(tmp_path, partial(small, encoder), in_order=False)
 
-    def write(**changes: Any) -> str:
-        path = tmp_path / f"recipe{len(list(tmp_path.glob('recipe*')))}.yaml"
-        path.write_text(yaml.safe_dump(small(encoder, **changes)), encoding="utf-8")
-        return str(path)
 
-    return write
+@pytest.fixture
+def write_joint(tmp_path: Path, encoder: str) -> Callable[..., str]:
+    """The same for several tasks."""
+    return _writer(tmp_path, partial(small_joint, encoder), in_order=True)
 
 
 def digest(path: Path | str) -> str:
@@ -248,14 +255,22 @@ def outcome(run: Path | str) -> tuple[Any, ...]:
 Result = tuple[int, str, str]
 
 
+def _quieten() -> None:
+    """What the environment of a command does for libraries that it has not imported yet."""
+    logging.getLogger("transformers").setLevel(logging.ERROR)
+    transformers.logging.disable_progress_bar()
+
+
 @pytest.fixture
 def _tidy(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """The commands make other libraries quiet, for the whole process: not the tests' whole process."""
     monkeypatch.setenv("TOKENIZERS_PARALLELISM", "false")
     monkeypatch.setenv("HF_HUB_DISABLE_PROGRESS_BARS", "1")
+    monkeypatch.setenv("TRANSFORMERS_VERBOSITY", "error")
     names = ("transformers", "accelerate")
     levels = {name: logging.getLogger(name).level for name in names}
     bars = transformers.logging.is_progress_bar_enabled()
+    _quieten()
     yield
     for name, level in levels.items():
         logging.getLogger(name).setLevel(level)
@@ -319,6 +334,18 @@ def trained(headwise: Callable[..., Result], write_recipe: Callable[..., str], p
         return folder
 
     return type_in
+
+
+def assert_done(result: Result) -> tuple[str, str]:
+    """A command that has succeeded: its stdout and stderr."""
+    code, out, err = result
+    assert code == 0, err
+    return out, err
+
+
+def json_of(result: Result) -> Any:
+    """What a command that has succeeded printed as JSON."""
+    return json.loads(assert_done(result)[0])
 
 
 def assert_one_sentence(result: Result, *parts: str, code: int = 2) -> None:
@@ -421,6 +448,7 @@ def type_in_here(words: list[str], out: str, err: str, at: At | None = None, fil
     if at is not None:
         _signal_at(*at)
     torch.set_num_threads(1)  # as in the tests' own process: the number of threads decides the last bits
+    _quieten()
     sys.argv = ["headwise", *words]
     main.run()
 

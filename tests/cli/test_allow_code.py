@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import yaml
 from small_sweeps import write_sweep
-from tiny_runs import assert_one_sentence, record, small, small_joint
+from tiny_runs import assert_done, assert_one_sentence, record, small, small_joint
 
 import headwise as hw
 from headwise.code_permission import allowing_code
@@ -76,8 +76,7 @@ def needs_permission(headwise, mark):
     def check(words, *parts):
         assert_one_sentence(headwise(*words), *parts)
         assert not mark.exists()
-        code, _, err = headwise(*words, "--allow-code")
-        assert code == 0, err
+        _, err = assert_done(headwise(*words, "--allow-code"))
         assert mark.exists()
         return err
 
@@ -112,8 +111,7 @@ def test_a_record_alone_runs_nothing(headwise, words, run, pairs, tmp_path, mark
 
 
 def test_the_permission_is_for_one_command(headwise, run, mark):
-    code, _, err = headwise("analyze", run, "--limit", 4, "--keep", 2, "--allow-code")
-    assert code == 0, err
+    assert_done(headwise("analyze", run, "--limit", 4, "--keep", 2, "--allow-code"))
     assert mark.exists()
     assert read_analysis(run).content["pattern"]["options"]["source"] == NAMED
     mark.unlink()

@@ -6,20 +6,13 @@ import signal
 
 import pytest
 import yaml
-from tiny_runs import Process, assert_one_sentence, digest, log, outcome, record, slowly, small, undisturbed
+from small_commands import DISTURBED
+from tiny_runs import Process, assert_done, assert_one_sentence, slowly, small
 
 from headwise.training.checkpoints import MARK, marked
 
 pytestmark = pytest.mark.filterwarnings("always::headwise.errors.HeadwiseWarning")
 
-# Evaluations and checkpoints fall apart, dropout and automatic weights are on, and heads are looked at.
-CHANGES = {
-    "training__batch": 4,
-    "training__checkpoint_every": 3,
-    "training__evaluate_every": 2,
-    "training__snapshots": 4,
-    "share_every": 4,
-}
 STEP = "headwise.training.callbacks.Clock.on_step_end"
 
 
@@ -42,17 +35,11 @@ def flip(path):
 
 
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory, encoder, pairs):
-    """A run that nobody disturbs."""
-    return undisturbed(tmp_path_factory.mktemp("whole") / "run", encoder, pairs, CHANGES)
-
-
-@pytest.fixture(scope="module")
 def killed(tmp_path_factory, encoder, pairs):
     """The folder of a run that was killed in step 17, after the evaluation of step 16, and its command."""
     folder = tmp_path_factory.mktemp("killed")
     recipe = folder / "recipe.yaml"
-    recipe.write_text(yaml.safe_dump(small(encoder, **CHANGES)), encoding="utf-8")
+    recipe.write_text(yaml.safe_dump(small(encoder, **DISTURBED)), encoding="utf-8")
     words = ["train", recipe, "--data", pairs, "--output"]
     process = Process(folder / "p", *words, folder / "run", at=(STEP, 17, signal.SIGKILL))
     assert process.result()[0] == -signal.SIGKILL
@@ -70,19 +57,6 @@ def resume(headwise, killed, run):
     return lambda: headwise(*killed[1], run, "--resume")
 
 
-@pytest.fixture
-def assert_same(whole, run):
-    def check():
-        assert outcome(run) == outcome(whole)
-        assert digest(run / "snapshots.safetensors") == digest(whole / "snapshots.safetensors")
-        assert record(run)["results"]["guides"] == record(whole)["results"]["guides"]
-        steps = [[entry for entry in log(each) if "loss" in entry] for each in (run, whole)]
-        assert steps[0] == steps[1]
-        assert {path.name for path in run.iterdir()} == {path.name for path in whole.iterdir()}
-
-    return check
-
-
 @pytest.mark.parametrize(
     ("name", "damage"),
     [
@@ -96,8 +70,7 @@ def assert_same(whole, run):
 )
 def test_the_previous_checkpoint_is_used(resume, run, assert_same, name, damage):
     damage(run / "unfinished" / "checkpoint-15" / name)
-    code, _, err = resume()
-    assert code == 0, err
+    _, err = assert_done(resume())
     said = [line for line in err.splitlines() if line.startswith("headwise: ")]
     assert len(said) == 1
     assert "checkpoint-15 is damaged" in said[0]
@@ -110,8 +83,7 @@ def test_the_previous_checkpoint_is_used(resume, run, assert_same, name, damage)
 def test_a_checkpoint_without_a_mark_is_ignored(resume, run, assert_same):
     """A kill left it half-written, which needs no word."""
     delete(run / "unfinished" / "checkpoint-15" / MARK)
-    code, _, err = resume()
-    assert code == 0, err
+    _, err = assert_done(resume())
     assert "is damaged" not in err
     assert "resuming from step 12 of 20" in err
     assert_same()
@@ -127,8 +99,7 @@ def test_nothing_whole_is_left(resume, run):
 
 def test_a_damaged_snapshot_of_the_newest_checkpoint(resume, run, assert_same):
     flip(run / "unfinished" / "snapshots" / "step-00000014.safetensors")
-    code, _, err = resume()
-    assert code == 0, err
+    _, err = assert_done(resume())
     assert "snapshots/step-00000014.safetensors" in err
     assert "resuming from checkpoint-12 instead" in err
     assert_same()
@@ -150,8 +121,7 @@ def test_damage_that_no_checkpoint_survives_is_refused_before_training(resume, r
 def test_a_kill_while_the_best_model_is_replaced(resume, run, assert_same):
     best = run / "unfinished" / "best"
     best.rename(best.with_name("best.new"))
-    code, _, err = resume()
-    assert code == 0, err
+    assert_done(resume())
     assert_same()
 
 
@@ -160,8 +130,7 @@ def test_marks_of_an_earlier_version(resume, run, assert_same):
         step = json.loads((each / MARK).read_text())["step"]
         (each / MARK).write_text(json.dumps({"step": step}))
     delete(run / "unfinished" / "checkpoint-15" / "scheduler.pt")
-    code, _, err = resume()
-    assert code == 0, err
+    _, err = assert_done(resume())
     assert "scheduler.pt is missing" in err
     assert "checkpoint-12 was saved by an earlier version without hashes" in err
     assert_same()

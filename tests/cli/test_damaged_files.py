@@ -11,7 +11,7 @@ import small_results
 import yaml
 from damage import damages
 from small_collection import write_collection
-from tiny_runs import assert_one_sentence, small
+from tiny_runs import assert_done, assert_one_sentence, small
 
 from headwise.experiments.analysis.analyze import AnalysisSettings, analyze_tasks
 from headwise.experiments.apply import load_tasks
@@ -177,8 +177,7 @@ def test_damage_is_reported(type_in, measured, words):
             each.write_bytes(before)
         return result
 
-    code, _, err = attempt()
-    assert code == 0, err
+    assert_done(attempt())
     for file in files:
         path = min(at.glob(file))
         for what, content in damages(path, zlib.crc32(f"{words} {file}".encode()), 1):
@@ -260,6 +259,9 @@ def test_a_token_without_an_embedding(headwise, finished, encoder, pairs, write_
     small_results.alter(own / "tokenizer.json", model__vocab__cat=100_000)
     words = ("train", write_recipe(model=str(own)), "--data", pairs, "--output", tmp_path / "new")
     assert_one_sentence(headwise(*words), str(own), said, "restore it")
+    shutil.copy(f"{encoder}/tokenizer.json", own)
+    small_results.alter(own / "tokenizer_config.json", pad_token="[NEW]")
+    assert_one_sentence(headwise(*words), "embeddings for", "restore it")
     assert not (tmp_path / "new").exists()
 
 

@@ -6,7 +6,7 @@ import subprocess
 import sys
 
 import pytest
-from tiny_runs import SIGNS, assert_one_sentence, rows, write_data, write_table
+from tiny_runs import SIGNS, assert_done, assert_one_sentence, rows, write_data, write_table
 
 HEADER = ["sentence1", "sentence2", "label"]
 
@@ -34,8 +34,7 @@ def test_pairs_of_news(headwise, news, tmp_path):
     assert sum(line.startswith("same\t") for line in lines) == 80
     assert headwise(*words, tmp_path / "other.tsv", "--seed", 1, "--rounds", 1)[0] == 0
     assert len((tmp_path / "other.tsv").read_text().splitlines()) == 81
-    code, out, _ = headwise(*words, tmp_path / "theirs.tsv", "--slot-order", "reference")
-    assert code == 0
+    out, _ = assert_done(headwise(*words, tmp_path / "theirs.tsv", "--slot-order", "reference"))
     assert "160 pairs: 80 same, 80 different" in out
     assert "every news occurs 2 times" in out
     # Of slot 1, in a round: 20, 12, 8 and 0 different against 10 same of each topic, so 20 + 12 + 10 + 10 of 80.
@@ -126,8 +125,7 @@ def test_all_of_it_as_json_with_progress(headwise, folder, tmp_path, monkeypatch
     assert "leak" in kinds
     assert kinds.count("partial_input") == 2
     clean = write_table(tmp_path / "clean.tsv", [HEADER, ["a", "b", "x"], ["c", "d", "y"]])
-    code, out, _ = headwise("data", "check", clean, "--strict")
-    assert code == 0
+    out, _ = assert_done(headwise("data", "check", clean, "--strict"))
     assert out.splitlines()[-1] == "no findings"
 
 
@@ -147,8 +145,7 @@ def test_tables_for_people(headwise, folder, tmp_path):
     assert warning.endswith("a model may look good without reading sentence1")
     # Markup in names and labels is shown as it is.
     path = write_table(tmp_path / "[bold].tsv", [["[red]", "[b]"], ["one text", "[/x]"], ["another text", "[y]"]])
-    code, out, _ = headwise("data", "check", path, "--texts", "[red]", "--label", "[b]")
-    assert code == 0
+    out, _ = assert_done(headwise("data", "check", path, "--texts", "[red]", "--label", "[b]"))
     for name in ("[red]", "[bold]", "[/x]", "[y]"):
         assert name in out
 
@@ -156,8 +153,7 @@ def test_tables_for_people(headwise, folder, tmp_path):
 def test_tables_of_numbers_and_of_tokens(headwise, tmp_path, encoder):
     write_data(tmp_path, "pairs-regression", sizes=(60, 30, 30))
     words = ("data", "check", *paths(tmp_path), "--model", encoder)
-    code, out, _ = headwise(*words, "--max-length", 12)
-    assert code == 0
+    out, _ = assert_done(headwise(*words, "--max-length", 12))
     assert "at 12" in out
     assert "longer than 12 tokens, so it would be cut" in out
     assert "read as pairs-regression" in out
@@ -173,8 +169,7 @@ def test_one_file_without_a_header_is_cross_validated(headwise, tmp_path):
     table = [[label, first, second] for first, second, label in rows(60, 0)[1:]]
     path = write_table(tmp_path / "own.csv", table, ",")
     words = ("data", "check", path, "--columns", "verdict,claim,paper", "--texts", "claim, paper", "--label", "verdict")
-    code, out, _ = headwise(*words)
-    assert code == 0
+    out, _ = assert_done(headwise(*words))
     assert "read as pairs: claim and paper" in out
     assert "baselines: 5 folds of own" in out
     assert "paper alone" in out
@@ -184,8 +179,7 @@ def test_rows_that_cannot_be_used_are_reported_and_counted(headwise, tmp_path):
     path = write_table(
         tmp_path / "t.tsv", [HEADER, ["a", "b", "x"], ["", "b", "x"], ["cut"], ["c", "d", ""], ["e", "f", "x"]]
     )
-    code, out, _ = headwise("data", "check", path)
-    assert code == 0
+    out, _ = assert_done(headwise("data", "check", path))
     assert "- t: rows without a text: 1; first: 3" in out
     assert "- t: rows that cannot be read: 1; first: " in out
     assert "- t: no label: 1 example (33.3%)" in out

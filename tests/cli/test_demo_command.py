@@ -2,9 +2,10 @@
 
 import json
 import shlex
+import shutil
 
 import pytest
-from tiny_runs import LONGEST, assert_one_sentence, record, weights
+from tiny_runs import LONGEST, assert_done, assert_one_sentence, json_of, record, weights
 
 from headwise.cli import demo
 from headwise.experiments.recipe_files import read_recipe
@@ -50,21 +51,17 @@ def check(answer, folder):
 def test_both_models_are_trained_and_compared(headwise, tmp_path):
     folder = tmp_path / "my demo"
     words = ["demo", "--examples", "60", "--epochs", "1", "--output", folder]
-    code, out, err = headwise(*words, "--json")
-    assert code == 0, err
-    answer = json.loads(out)
+    answer = json_of(headwise(*words, "--json"))
     check(answer, folder)
     # The line at the end is one that a shell takes, in spite of the blank.
     changes = (f"model={record(folder / 'plain')['recipe']['model']}", "data.max_length=40", "training.max_steps=1")
     options = [word for change in changes for word in ("--set", change)]
-    code, _, err = headwise(*shlex.split(answer["next"])[1:], *options)
-    assert code == 0, err
+    assert_done(headwise(*shlex.split(answer["next"])[1:], *options))
     assert record(folder / "own")["results"]["examples"] == {"train": 60, "validation": 20, "test": 30}
     assert record(folder / "own")["results"]["labels"] == sorted(record(folder / "plain")["results"]["labels"])
     # A second time nothing is trained again, and the table says the same.
     before = weights(folder / "guided")
-    code, out, err = headwise(*words)
-    assert code == 0
+    out, err = assert_done(headwise(*words))
     assert "0/" not in err
     assert weights(folder / "guided") == before
     accuracies = next(line for line in out.splitlines() if line.split()[:1] == ["accuracy"])
@@ -77,6 +74,9 @@ def test_a_folder_with_other_files_is_refused_before_training(headwise, tmp_path
     (tmp_path / "guided").mkdir()
     (tmp_path / "guided" / "thesis.tex").write_text("precious")
     assert_one_sentence(headwise("demo", "--output", tmp_path), "guided", "other files")
+    shutil.rmtree(tmp_path / "guided")
+    (tmp_path / "notes.txt").touch()
+    assert_one_sentence(headwise("demo", "--output", tmp_path), "holds other files (notes.txt)")
     assert not (tmp_path / "plain").exists()
 
 
@@ -86,6 +86,5 @@ def test_minilm(headwise, tmp_path, monkeypatch):
     pytest.importorskip("matplotlib")
     monkeypatch.setattr(demo, "SAMPLE", 40)
     monkeypatch.setattr(demo, "IMPORTANCE", 10)
-    code, out, err = headwise("demo", "--examples", "60", "--epochs", "1", "--output", tmp_path / "demo", "--json")
-    assert code == 0, err
+    out, _ = assert_done(headwise("demo", "--examples", "60", "--epochs", "1", "--output", tmp_path / "demo", "--json"))
     check(json.loads(out), tmp_path / "demo")

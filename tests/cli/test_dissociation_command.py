@@ -3,33 +3,15 @@
 import json
 
 import pytest
-from tiny_runs import assert_one_sentence
+from tiny_runs import assert_done, assert_one_sentence
 
 TASKS = ["signs", "single", "number"]
 CURVE = ("--percent", 50, 25)
 
 
-@pytest.fixture
-def ask(headwise, joint, tmp_path):
-    def type_in(command, *words):
-        return headwise("heads", command, joint, "--output", tmp_path / "found", *words)
-
-    return type_in
-
-
-@pytest.fixture
-def answer(ask):
-    def type_in(command, *words):
-        code, out, err = ask(command, "--json", *words)
-        assert code == 0, err
-        return json.loads(out)
-
-    return type_in
-
-
-def test_without_a_curve_it_is_measured_first_and_kept(ask, answer, tmp_path, monkeypatch):
+def test_without_a_curve_it_is_measured_first_and_kept(study, studied, tmp_path, monkeypatch):
     folder = tmp_path / "found"
-    found = answer("dissociation", *CURVE, "--resamples", 50, "--seed", 4)
+    found = studied("dissociation", *CURVE, "--resamples", 50, "--seed", 4)
     files = ["dissociation.csv", "dissociation.json", "prune-curve.csv", "prune-curve.json", "prune-curve.safetensors"]
     assert sorted(path.name for path in folder.iterdir()) == files
     assert (found["tasks"], found["resamples"], found["seed"]) == (TASKS, 50, 4)
@@ -38,8 +20,7 @@ def test_without_a_curve_it_is_measured_first_and_kept(ask, answer, tmp_path, mo
     assert {**written, "files": found["files"]} == {"format": 1, "kind": "dissociation", **found}
     assert len((folder / "dissociation.csv").read_text().splitlines()) == 1 + 3 * 3 * 4
     monkeypatch.setattr("headwise.experiments.head_studies.head_dissociation.measure_curve", None)
-    code, out, err = ask("dissociation", "--resamples", 50, "--seed", 4, "--overwrite")
-    assert code == 0, err
+    out, err = assert_done(study("dissociation", "--resamples", 50, "--seed", 4, "--overwrite"))
     assert f"with the curve in {folder}: descending, pruned 50 % (4), 25 % (2)" in err
     assert json.loads((folder / "dissociation.json").read_text()) == written
     text = " ".join(out.split())
@@ -51,9 +32,9 @@ def test_without_a_curve_it_is_measured_first_and_kept(ask, answer, tmp_path, mo
     assert f"{found['mean']['null']['random']['p']['row']['mean']:.3f}" in text
 
 
-def test_the_curve_of_the_other_command_is_used(answer):
-    curve = answer("prune-curve", *CURVE, "--exact", "--split", "test", "--limit", 12)
-    found = answer("dissociation", "--resamples", 20)
+def test_the_curve_of_the_other_command_is_used(studied):
+    curve = studied("prune-curve", *CURVE, "--exact", "--split", "test", "--limit", 12)
+    found = studied("dissociation", "--resamples", 20)
     assert (found["exact"], found["split"], set(found["examples"].values())) == (True, "test", {12})
     assert found["base"] == curve["base"]
     for step, matrix in zip(found["steps"], curve["matrix"]["descending"], strict=True):
@@ -62,32 +43,33 @@ def test_the_curve_of_the_other_command_is_used(answer):
             assert row == pytest.approx(expected)
 
 
-def test_curves_that_do_not_fit_are_refused(ask, answer, tmp_path):
-    answer("prune-curve", *CURVE, "--no-controls")
+def test_curves_that_do_not_fit_are_refused(study, studied, tmp_path):
+    studied("prune-curve", *CURVE, "--no-controls")
     path = tmp_path / "found" / "prune-curve.json"
     before = path.read_bytes()
-    result = ask("dissociation", "--percent", 20)
+    result = study("dissociation", "--percent", 20)
     assert_one_sentence(result, "was measured with --percent 50 25, not --percent 20: leave that out")
     # What no curve can have is refused as such.
-    assert_one_sentence(ask("dissociation", "--percent", 0), "--percent 0.0: expected a number above 0 and below 100")
-    assert_one_sentence(ask("dissociation", "--exact"), "was measured with --one-shot, not --exact")
-    assert_one_sentence(ask("dissociation", "--limit", 3), "was measured with no limit, not --limit 3")
+    assert_one_sentence(study("dissociation", "--percent", 0), "--percent 0.0: expected a number above 0 and below 100")
+    assert_one_sentence(study("dissociation", "--exact"), "was measured with --one-shot, not --exact")
+    assert_one_sentence(study("dissociation", "--limit", 3), "was measured with no limit, not --limit 3")
     assert path.read_bytes() == before
     path.write_text(json.dumps({**json.loads(before), "run": {"folder": "elsewhere", "record": "0"}}))
-    assert_one_sentence(ask("dissociation"), "was made for another run (elsewhere)")
+    assert_one_sentence(study("dissociation"), "was made for another run (elsewhere)")
     path.write_text("{")
-    assert_one_sentence(ask("dissociation"), "prune-curve.json is damaged")
+    assert_one_sentence(study("dissociation"), "prune-curve.json is damaged")
     path.unlink()
-    path.mkdir()
-    assert_one_sentence(ask("dissociation"), "prune-curve.json is a folder")
-    assert not (tmp_path / "found" / "dissociation.json").exists()
+    for name in ("prune-curve.json", "dissociation.json"):
+        path.with_name(name).mkdir()
+        assert_one_sentence(study("dissociation"), f"{name} is a folder")
+        path.with_name(name).rmdir()
 
 
 # -- similarity --------------------------------------------------------------------------------------------------------
 
 
-def test_similarity_stands_beside_the_d_scores_if_they_are_there(ask, answer, tmp_path):
-    alone = answer("similarity", "--examples", 20)
+def test_similarity_stands_beside_the_d_scores_if_they_are_there(study, studied, tmp_path):
+    alone = studied("similarity", "--examples", 20)
     assert {tuple(pair["tasks"]): pair["d_score"] for pair in alone["pairs"]} == {
         ("signs", "single"): None,
         ("signs", "number"): None,
@@ -95,9 +77,8 @@ def test_similarity_stands_beside_the_d_scores_if_they_are_there(ask, answer, tm
     }
     assert alone["gradients"]["examples"] == [20, 20, 20]
     assert {"layer 0", "layer 1", "embeddings"} <= set(alone["gradients"]["groups"])
-    retained = answer("dissociation", *CURVE, "--resamples", 10)["mean"]["retained"]
-    code, out, err = ask("similarity", "--examples", 20, "--overwrite")
-    assert code == 0, err
+    retained = studied("dissociation", *CURVE, "--resamples", 10)["mean"]["retained"]
+    out, err = assert_done(study("similarity", "--examples", 20, "--overwrite"))
     written = json.loads((tmp_path / "found" / "similarity.json").read_text())
     for pair in written["pairs"]:
         one, other = map(TASKS.index, pair["tasks"])
@@ -107,7 +88,6 @@ def test_similarity_stands_beside_the_d_scores_if_they_are_there(ask, answer, tm
         assert f"{pair['gradient_cosine']:.3f}" in out
     assert "gradient of single: 20/20" in err.splitlines()
     (tmp_path / "found" / "dissociation.json").write_text("{")
-    code, _, err = ask("similarity", "--examples", 10, "--overwrite")
-    assert code == 0
+    _, err = assert_done(study("similarity", "--examples", 10, "--overwrite"))
     assert "without D-scores: " in err
     assert "dissociation.json is damaged" in err

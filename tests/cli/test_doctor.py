@@ -9,7 +9,7 @@ import pytest
 import torch
 import transformers
 from conftest import SIZES, build_model
-from tiny_runs import assert_one_sentence
+from tiny_runs import assert_one_sentence, json_of
 
 import headwise as hw
 from headwise.attention.doctor import diagnose
@@ -80,9 +80,7 @@ def test_supported_models(saved, headwise, family, route):
 def test_pruned_heads_are_listed(tmp_path, headwise, kind, options):
     kind = getattr(transformers, kind)
     hw.prune(kind(kind.config_class(**{**SIZES, **options})), PRUNED).save_pretrained(tmp_path)
-    code, out, err = headwise("doctor", tmp_path, "--batch", "5", "--length", "7", "--json")
-    assert code == 0, err
-    found = json.loads(out)
+    found = json_of(headwise("doctor", tmp_path, "--batch", "5", "--length", "7", "--json"))
     assert found["pruned"] == {"0": [1, 2], "2": [0, 1, 2, 3]}
     assert (found["layers"], found["heads"], found["verified"], found["loads_offline"]) == (3, 4, True, True)
     assert found["map_bytes"] == 5 * 6 * 7 * 7 * 4  # of the heads that are left

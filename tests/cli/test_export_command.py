@@ -2,18 +2,11 @@
 
 import json
 
-import pytest
 import torch
-from test_tokens_command import run_of
-from tiny_runs import assert_one_sentence
+from tiny_runs import assert_done, assert_one_sentence
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
 from headwise.training import load
-
-
-@pytest.fixture(scope="module")
-def cotraining(tmp_path_factory, encoder, pairs):
-    return run_of(tmp_path_factory.mktemp("cotraining") / "run", encoder, pairs, ssa={"model": "cotraining"})
 
 
 def logits(model, folder):
@@ -24,8 +17,7 @@ def logits(model, folder):
 
 def test_cotraining_becomes_a_plain_classifier(headwise, cotraining, tmp_path):
     target = tmp_path / "models" / "plain"
-    code, out, err = headwise("export", cotraining, "--output", target, "--json")
-    assert code == 0, err
+    out, _ = assert_done(headwise("export", cotraining, "--output", target, "--json"))
     assert json.loads(out) == {"run": str(cotraining), "output": str(target), "token_head_removed": True}
     model, found = AutoModelForSequenceClassification.from_pretrained(target, output_loading_info=True)
     assert not any(found.values())
@@ -47,18 +39,17 @@ def test_a_run_without_ssa_is_exported_as_it_is(headwise, finished, tmp_path):
     assert torch.equal(logits(load(target), target), logits(load(finished), finished))
 
 
-def test_a_blend_with_the_whole_weight_on_the_classifier_is_exported(headwise, encoder, pairs, tmp_path):
-    run = run_of(tmp_path / "run", encoder, pairs, ssa={"cls_weight": 1.0})
+def test_a_blend_with_the_whole_weight_on_the_classifier_is_exported(headwise, ran, tmp_path):
+    run = ran(guides={}, training__epochs=1, ssa={"cls_weight": 1.0})
     assert headwise("export", run, "--output", tmp_path / "plain")[0] == 0
     plain = AutoModelForSequenceClassification.from_pretrained(tmp_path / "plain")
     assert torch.equal(logits(plain, run), logits(load(run), run))
 
 
-def test_what_plain_transformers_cannot_compute_is_refused(headwise, encoder, pairs, tmp_path):
-    hybrid = run_of(tmp_path / "hybrid", encoder, pairs, ssa={})
-    answer = headwise("export", hybrid, "--output", tmp_path / "plain")
+def test_what_plain_transformers_cannot_compute_is_refused(headwise, supervised_run, ran, tmp_path):
+    answer = headwise("export", supervised_run, "--output", tmp_path / "plain")
     assert_one_sentence(answer, "hybrid model of SSA", "headwise.load", "cotraining")
-    relu = run_of(tmp_path / "relu", encoder, pairs, head="relu")
+    relu = ran(guides={}, training__epochs=1, head="relu")
     assert_one_sentence(headwise("export", relu, "--output", tmp_path / "plain"), "head 'relu'", "head: pooler")
     assert not (tmp_path / "plain").exists()
 

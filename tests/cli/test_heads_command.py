@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from tiny_runs import assert_one_sentence
+from tiny_runs import assert_done, assert_one_sentence
 
 from headwise.experiments.apply import load_run
 from headwise.experiments.head_studies.head_patterns import pattern_scores
@@ -24,8 +24,7 @@ def patterns(headwise, finished):
 
 
 def test_json_is_what_the_library_says(patterns, finished):
-    code, out, err = patterns("--json")
-    assert code == 0, err
+    out, err = assert_done(patterns("--json"))
     found, run = json.loads(out), load_run(finished)
     fixed = [Next(), First(), Prev(), Delim()]
     expected = pattern_scores(run.model, run.tokenizer, run.task.read("test", run.data), fixed, max_length=24)
@@ -58,8 +57,7 @@ def test_the_options_are_obeyed(patterns, monkeypatch):
 
 
 def test_the_table_names_the_strongest_heads(patterns):
-    code, out, err = patterns("--top", 2)
-    assert code == 0, err
+    out, _ = assert_done(patterns("--top", 2))
     assert out.count(" head ") == 2 * len(FIXED)
     lines = out.splitlines()
     for name, score in json.loads(patterns("--json", "--top", 2)[1])["patterns"].items():

@@ -6,7 +6,7 @@ import shutil
 
 import numpy as np
 import pytest
-from tiny_runs import assert_one_sentence
+from tiny_runs import assert_done, assert_one_sentence
 
 from headwise.experiments.apply import Source, load_tasks
 from headwise.experiments.head_studies.head_importance import labelled_examples
@@ -17,18 +17,8 @@ from headwise.training.predict import importance_on
 TASKS = ["signs", "single", "number"]
 
 
-@pytest.fixture
-def importance(headwise, joint, tmp_path):
-    def type_in(*words):
-        return headwise("heads", "importance", joint, "--output", tmp_path / "found", *words)
-
-    return type_in
-
-
-def test_json_and_files_are_what_the_library_says(importance, joint, tmp_path):
-    code, out, err = importance("--json")
-    assert code == 0, err
-    found, tasks = json.loads(out), load_tasks(joint)
+def test_json_and_files_are_what_the_library_says(studied, joint, tmp_path):
+    found, tasks = studied("importance"), load_tasks(joint)
     assert list(found["tasks"]) == TASKS
     examples = labelled_examples(tasks.runs, "train", Source())
     scores = {}
@@ -52,9 +42,9 @@ def test_json_and_files_are_what_the_library_says(importance, joint, tmp_path):
         assert int(row["rank"]) == 1 + (scores[row["task"]] > value).sum()
 
 
-def test_the_options_are_obeyed(importance):
+def test_the_options_are_obeyed(studied):
     words = ("--task", "single", "--examples", 10, "--split", "validation", "--granularity", "token", "--seed", 4)
-    found = json.loads(importance("--json", "--normalise", "layer", *words)[1])
+    found = studied("importance", "--normalise", "layer", *words)
     assert list(found["tasks"]) == ["single"]
     assert "similarity" not in found
     single = found["tasks"]["single"]
@@ -63,10 +53,9 @@ def test_the_options_are_obeyed(importance):
     assert np.linalg.norm(single["scores"], axis=1) == pytest.approx([1, 1])
 
 
-def test_the_tables_show_the_strongest_heads_and_how_sure_they_are(importance):
-    code, out, err = importance("--top", 2)
-    assert code == 0, err
-    found = json.loads(importance("--json", "--overwrite")[1])
+def test_the_tables_show_the_strongest_heads_and_how_sure_they_are(study, studied):
+    out, err = assert_done(study("importance", "--top", 2))
+    found = studied("importance", "--overwrite")
     assert out.count(" head ") == 6
     for task in TASKS:
         scores = np.array(found["tasks"][task]["scores"])
@@ -83,15 +72,14 @@ def test_the_tables_show_the_strongest_heads_and_how_sure_they_are(importance):
 
 def test_without_output_the_files_go_into_the_run_and_a_run_of_one_task_works(headwise, finished, tmp_path):
     shutil.copytree(finished, tmp_path / "run")
-    code, out, err = headwise("heads", "importance", tmp_path / "run")
-    assert code == 0, err
+    out, _ = assert_done(headwise("heads", "importance", tmp_path / "run"))
     assert len((tmp_path / "run" / "heads" / "importance.csv").read_text().splitlines()) == 1 + 8
     assert "between tasks" not in out
 
 
-def test_what_cannot_be_studied_is_refused_and_nothing_is_written(importance, headwise, joint, finished, tmp_path):
-    assert_one_sentence(importance("--task", "sings"), "--task sings", "did you mean 'signs'?")
-    assert_one_sentence(importance("--granularity", "word"), "--granularity word", "batch, sample, token")
+def test_what_cannot_be_studied_is_refused_and_nothing_is_written(study, headwise, joint, finished, tmp_path):
+    assert_one_sentence(study("importance", "--task", "sings"), "--task sings", "did you mean 'signs'?")
+    assert_one_sentence(study("importance", "--granularity", "word"), "--granularity word", "batch, sample, token")
     assert_one_sentence(headwise("heads", "importance", tmp_path), "is not a run of headwise")
     for command, what in (("dissociation", "a D-score compares tasks"), ("similarity", "similarity compares tasks")):
         result = headwise("heads", command, finished, "--output", tmp_path / "found")

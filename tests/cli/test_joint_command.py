@@ -8,7 +8,20 @@ import signal
 import pytest
 import torch
 import yaml
-from tiny_runs import IAT, JOINT, Process, assert_one_sentence, build_tokenizer, digest, log, record, rows, write_table
+from tiny_runs import (
+    IAT,
+    JOINT,
+    Process,
+    assert_done,
+    assert_one_sentence,
+    build_tokenizer,
+    digest,
+    json_of,
+    log,
+    record,
+    rows,
+    write_table,
+)
 from transformers import AutoModelForSequenceClassification
 
 import headwise as hw
@@ -57,9 +70,7 @@ def test_killed_in_every_part_and_resumed(headwise, words, with_iat, tmp_path):
         assert record(tmp_path / "run")["results"] is None
     assert headwise(*words, "--resume")[0] == 0
     assert outcome(tmp_path / "run") == outcome(with_iat)
-    code, out, _ = headwise(*words, "--resume", "--json")  # nothing is left to do
-    assert code == 0
-    assert json.loads(out)["results"] == record(tmp_path / "run")["results"]
+    assert json_of(headwise(*words, "--resume", "--json"))["results"] == record(tmp_path / "run")["results"]
 
 
 @pytest.mark.slow
@@ -70,8 +81,7 @@ def test_ctrl_c_in_the_last_step_of_a_part(headwise, words, with_iat, tmp_path):
     assert "Traceback" not in err
     last = err.splitlines()[-1]
     assert "stopped after step 19 of 24, saved; resume with: " in last
-    code, out, err = headwise(*shlex.split(last.partition("resume with: ")[2])[1:])
-    assert code == 0, err
+    _, err = assert_done(headwise(*shlex.split(last.partition("resume with: ")[2])[1:]))
     assert "resuming from step 19 of 24" in err
     assert outcome(tmp_path / "run") == outcome(with_iat)
 
@@ -93,8 +103,7 @@ def test_another_run_is_not_resumed(headwise, words, with_iat, several, tmp_path
 
 def test_the_table_after_training(headwise, words, with_iat, tmp_path):
     shutil.copytree(with_iat, tmp_path / "run")
-    code, out, _ = headwise(*words, "--resume")
-    assert code == 0
+    out, _ = assert_done(headwise(*words, "--resume"))
     lines = [line.split() for line in out.splitlines()]
     happened = record(with_iat)["results"]
     four = [happened["metrics"], happened["last"], happened["control"]["metrics"], happened["control"]["last"]]
@@ -104,15 +113,12 @@ def test_the_table_after_training(headwise, words, with_iat, tmp_path):
 
 def test_evaluate_gives_the_recorded_metrics(headwise, with_iat):
     for folder in (with_iat, with_iat / "control"):
-        code, out, err = headwise("evaluate", folder, "--split", "validation", "--json")
-        assert code == 0, err
+        out, _ = assert_done(headwise("evaluate", folder, "--split", "validation", "--json"))
         answer, happened = json.loads(out), record(folder)["results"]
         assert list(answer["tasks"]) == list(JOINT)
         for task, each in answer["tasks"].items():
             assert each["metrics"] == happened["tasks"][task]["metrics"]["validation"]
-    code, out, _ = headwise("evaluate", with_iat, "--task", "type", "--json")
-    assert code == 0
-    assert list(json.loads(out)["tasks"]) == ["type"]
+    assert list(json_of(headwise("evaluate", with_iat, "--task", "type", "--json"))["tasks"]) == ["type"]
     assert headwise("evaluate", with_iat)[1].count("test (") == 3
     assert_one_sentence(headwise("evaluate", with_iat, "--task", "typ"), "--task typ: did you mean 'type'?")
 
@@ -122,11 +128,9 @@ def test_predict_and_export_one_task(headwise, with_iat, several, tmp_path):
     words = ["predict", with_iat, "--input", source, "--output", tmp_path / "out.jsonl"]
     assert_one_sentence(headwise(*words), "several tasks (agree, type, score)", "--task")
     assert_one_sentence(headwise(*words, "--task", "agre"), "--task agre: did you mean 'agree'?")
-    code, _, err = headwise(*words, "--task", "agree")
-    assert code == 0, err
+    assert_done(headwise(*words, "--task", "agree"))
     predicted = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines()]
-    code, _, err = headwise("export", with_iat, "--task", "agree", "--output", tmp_path / "agree")
-    assert code == 0, err
+    assert_done(headwise("export", with_iat, "--task", "agree", "--output", tmp_path / "agree"))
     model = AutoModelForSequenceClassification.from_pretrained(tmp_path / "agree").eval()
     texts = [row[:2] for row in rows(JOINT["agree"][1][2], 2, "pairs")[1:]]
     inputs = build_tokenizer()(*map(list, zip(*texts, strict=True)), padding=True, return_tensors="pt")
@@ -140,8 +144,9 @@ def test_predict_and_export_one_task(headwise, with_iat, several, tmp_path):
 
 
 def test_dry_run_and_list(headwise, words):
-    code, out, _ = headwise(*words, "--dry-run", "--set", "tasks.type.data.limit.train=5", "--set", "sampling=annealed")
-    assert code == 0
+    out, _ = assert_done(
+        headwise(*words, "--dry-run", "--set", "tasks.type.data.limit.train=5", "--set", "sampling=annealed")
+    )
     recipe = yaml.safe_load(out)
     assert recipe["tasks"]["type"]["data"] == {"limit": {"train": 5}}
     assert (recipe["iat"], recipe["sampling"]) == (IAT, "annealed")

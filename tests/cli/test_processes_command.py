@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import yaml
 from safetensors.torch import load_file
-from tiny_runs import FORKS, assert_one_sentence, outcome, record, small, type_in_here, write_data
+from tiny_runs import FORKS, assert_done, assert_one_sentence, outcome, record, small, type_in_here, write_data
 
 from headwise.disk import folder_lock
 from headwise.training.checkpoints import marked
@@ -62,8 +62,7 @@ def recipe(tmp_path, still):
 
 def test_two_processes_are_one_with_the_double_batch(launch, headwise, recipe, tmp_path):
     data = write_data(tmp_path / "data", sizes=(41, 24, 21))  # the last batch of 8 has one example
-    code, out, err = launch("train", recipe(4), "--data", data, "--output", "two", "--json")
-    assert code == 0, err
+    out, err = assert_done(launch("train", recipe(4), "--data", data, "--output", "two", "--json"))
     found = json.loads(out)  # one result, of one process
     assert {name: value for name, value in found.items() if name != "output"} == record(tmp_path / "two")
     assert err.count("step 12: validation") == 1

@@ -5,7 +5,7 @@ import json
 
 import pytest
 from safetensors.numpy import load_file
-from tiny_runs import assert_one_sentence
+from tiny_runs import assert_done, assert_one_sentence, json_of
 
 from headwise.cli.heads_app import spread_numbers
 from headwise.disk import save_content
@@ -16,21 +16,8 @@ NAMES = ["prune-curve.csv", "prune-curve.json", "prune-curve.safetensors"]
 
 
 @pytest.fixture
-def ask(headwise, joint, tmp_path):
-    def type_in(*words):
-        return headwise("heads", "prune-curve", joint, "--output", tmp_path / "found", "--random", 1, *words)
-
-    return type_in
-
-
-@pytest.fixture
-def answer(ask):
-    def type_in(*words):
-        code, out, err = ask("--json", *words)
-        assert code == 0, err
-        return json.loads(out)
-
-    return type_in
+def curve(study):
+    return lambda *words: study("prune-curve", "--random", 1, *words)
 
 
 # -- the percentages as they are typed ---------------------------------------------------------------------------------
@@ -49,17 +36,16 @@ def test_the_numbers_after_an_option_are_its_values():
     assert spread_numbers([]) == []
 
 
-def test_without_any_number_there_are_three_percentages(headwise, joint, tmp_path):
-    code, out, err = headwise("heads", "prune-curve", joint, "--no-controls", "--json", "--output", tmp_path)
-    assert code == 0, err
-    assert (json.loads(out)["percents"], json.loads(out)["counts"]) == ([20, 30, 40], [1, 2, 3])
+def test_without_any_number_there_are_three_percentages(studied):
+    found = studied("prune-curve", "--no-controls")
+    assert (found["percents"], found["counts"]) == ([20, 30, 40], [1, 2, 3])
 
 
 # -- files -------------------------------------------------------------------------------------------------------------
 
 
-def test_the_csv_says_what_the_json_says_and_the_predictions_are_kept(answer, tmp_path):
-    found = answer("--percent", 50, 25, "--split", "test", "--limit", 9)
+def test_the_csv_says_what_the_json_says_and_the_predictions_are_kept(curve, tmp_path):
+    found = json_of(curve("--percent", 50, 25, "--split", "test", "--limit", 9, "--json"))
     assert (found["split"], set(found["examples"].values())) == ("test", {9})
     assert sorted(path.name for path in (tmp_path / "found").iterdir()) == NAMES
     written = json.loads((tmp_path / "found" / "prune-curve.json").read_text())
@@ -94,14 +80,14 @@ def test_the_csv_says_what_the_json_says_and_the_predictions_are_kept(answer, tm
     ("stopped_at", "trouble"),
     [("prune-curve.safetensors", DiskError("no room")), ("prune-curve.csv", KeyboardInterrupt)],
 )
-def test_what_is_stopped_while_writing_leaves_no_curve_behind(ask, tmp_path, monkeypatch, stopped_at, trouble):
+def test_what_is_stopped_while_writing_leaves_no_curve_behind(curve, tmp_path, monkeypatch, stopped_at, trouble):
     def stopped(path, content):
         if path.name == stopped_at:
             raise trouble
         save_content(path, content)
 
     monkeypatch.setattr("headwise.experiments.head_studies.head_files.save_content", stopped)
-    code, out, _ = ask("--no-controls", "--percent", 25, "--limit", 2)
+    code, out, _ = curve("--no-controls", "--percent", 25, "--limit", 2)
     assert code in (130, 2)
     assert out == ""
     left = [] if stopped_at == "prune-curve.safetensors" else ["prune-curve.safetensors"]
@@ -111,9 +97,8 @@ def test_what_is_stopped_while_writing_leaves_no_curve_behind(ask, tmp_path, mon
 # -- the table ---------------------------------------------------------------------------------------------------------
 
 
-def test_the_table_has_the_base_on_top_and_the_controls_below(ask, tmp_path):
-    code, out, err = ask("--percent", 50, 25)
-    assert code == 0, err
+def test_the_table_has_the_base_on_top_and_the_controls_below(curve, tmp_path):
+    out, err = assert_done(curve("--percent", 50, 25))
     found = json.loads((tmp_path / "found" / "prune-curve.json").read_text())
     lines = out.splitlines()
     base = next(number for number, line in enumerate(lines) if line.split()[:1] == ["none"])
@@ -130,8 +115,8 @@ def test_the_table_has_the_base_on_top_and_the_controls_below(ask, tmp_path):
     assert "saved in" in out
 
 
-def test_bad_options_are_refused_and_nothing_is_written(ask, tmp_path):
-    assert_one_sentence(ask("--percent", 1), "--percent 1", "of 8 heads is none", "12.5 or more")
-    assert_one_sentence(ask("--percent", 20, "--number", 3), "--percent ... and --number ... both")
-    assert_one_sentence(ask("--task", "sign"), "--task sign", "did you mean 'signs'?", "number, signs, single")
+def test_bad_options_are_refused_and_nothing_is_written(curve, tmp_path):
+    assert_one_sentence(curve("--percent", 1), "--percent 1", "of 8 heads is none", "12.5 or more")
+    assert_one_sentence(curve("--percent", 20, "--number", 3), "--percent ... and --number ... both")
+    assert_one_sentence(curve("--task", "sign"), "--task sign", "did you mean 'signs'?", "number, signs, single")
     assert list(tmp_path.iterdir()) == []

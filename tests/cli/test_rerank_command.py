@@ -9,7 +9,7 @@ import pytest
 import torch
 from sentence_transformers import CrossEncoder
 from small_collection import write_collection
-from tiny_runs import Process, assert_one_sentence, build_tokenizer
+from tiny_runs import Process, assert_done, assert_one_sentence, build_tokenizer, json_of
 from transformers import AutoModelForSequenceClassification
 
 from headwise.errors import DiskError
@@ -87,8 +87,7 @@ def names(folder):
 
 
 def test_candidates_are_in_the_order_of_the_model(headwise, words, model, candidates, collection, tmp_path):
-    code, out, err = headwise(*words, "--output", tmp_path / "run.trec", "--per-query", tmp_path / "claims.json")
-    assert code == 0, err
+    out, err = assert_done(headwise(*words, "--output", tmp_path / "run.trec", "--per-query", tmp_path / "claims.json"))
     run, before = read_run(tmp_path / "run.trec"), read_run(candidates)
     texts, asked = documents(collection), claims(collection)
     assert list(run) == list(before)
@@ -108,8 +107,7 @@ def test_candidates_are_in_the_order_of_the_model(headwise, words, model, candid
 
 
 def test_json_says_what_was_done_and_top_cuts_the_candidates(headwise, words, candidates, collection, tmp_path):
-    code, out, err = headwise(*words, "--top", 3, "--output", tmp_path / "run.trec", "--json")
-    assert code == 0, err
+    out, _ = assert_done(headwise(*words, "--top", 3, "--output", tmp_path / "run.trec", "--json"))
     answer, run = json.loads(out), read_run(tmp_path / "run.trec")
     assert (answer["claims"], answer["pairs"], answer["resumed"]) == (6, 15, 0)
     assert answer["without_candidates"] == ["v5"]
@@ -120,8 +118,7 @@ def test_json_says_what_was_done_and_top_cuts_the_candidates(headwise, words, ca
 
 
 def test_without_output_the_run_is_printed(headwise, words, tmp_path):
-    code, out, err = headwise(*words)
-    assert code == 0, err
+    out, err = assert_done(headwise(*words))
     assert "reranked" in err
     assert headwise(*words, "--output", tmp_path / "run.trec")[0] == 0
     assert out == (tmp_path / "run.trec").read_text()
@@ -131,8 +128,7 @@ def test_without_output_the_run_is_printed(headwise, words, tmp_path):
 def test_claims_of_other_splits_are_passed_over(headwise, words, tmp_path):
     both = write_candidates(tmp_path / "both.trec", {"t0": ["t0-yes"], "v0": ["v0-no1", "v0-yes"]})
     words[3] = both
-    code, out, err = headwise(*words)
-    assert code == 0, err
+    out, err = assert_done(headwise(*words))
     assert "1 claims of the candidates are not in the split test: ignored" in err
     assert {line.split()[0] for line in out.splitlines()} == {"v0"}
 
@@ -146,8 +142,7 @@ def test_a_run_knows_its_collection_and_is_a_cross_encoder(headwise, encoder, co
     }
     train(check_recipe(recipe, "test"), RunPaths(tmp_path / "trained", collection.parent, cache=tmp_path / "cache"))
     words = "--candidates", candidates, "--cache", tmp_path / "cache"
-    code, out, err = headwise("rerank", tmp_path / "trained", *words)
-    assert code == 0, err
+    out, _ = assert_done(headwise("rerank", tmp_path / "trained", *words))
     texts, asked = documents(collection), claims(collection)
     rows = [line.split() for line in out.splitlines()]
     pairs = [(asked[row[0]], texts[row[2]]) for row in rows]
@@ -166,8 +161,9 @@ def test_a_table_brings_its_texts_along(headwise, model, tmp_path):
     rows += [("red river", "green house", 1, 1), ("red river", "a man never", 3, 0)]
     table = "Hypothesis,Premise,PMID,Entails\n" + "".join(",".join(map(str, row)) + "\n" for row in rows)
     (tmp_path / "test.csv").write_text(table, encoding="utf-8")
-    code, out, err = headwise("rerank", model, "--candidates", tmp_path / "test.csv", "--cache", tmp_path / "cache")
-    assert code == 0, err
+    out, err = assert_done(
+        headwise("rerank", model, "--candidates", tmp_path / "test.csv", "--cache", tmp_path / "cache")
+    )
     assert "all 2" in err
     found = [(line.split()[2], float(line.split()[4])) for line in out.splitlines()]
     ranked = [
@@ -190,12 +186,9 @@ def test_the_order_of_a_table_is_not_measured_but_that_of_the_model_is(headwise,
         archive.writestr("test.csv", CONTRARY)
     words = "rerank", model, "--candidates", tmp_path / "pairs.zip/test.csv", "--cache", tmp_path / "cache"
     files = "--output", tmp_path / "run.trec", "--per-query", tmp_path / "claims.json", "--overwrite"
-    code, out, err = headwise(*words, *files, "--json")
-    assert code == 0, err
-    assert list(json.loads(out)["measures"]) == ["reranked"]
+    assert list(json_of(headwise(*words, *files, "--json"))["measures"]) == ["reranked"]
     assert list(json.loads((tmp_path / "claims.json").read_text())["runs"]) == ["reranked"]
-    code, out, err = headwise(*words, *files)
-    assert code == 0, err
+    out, _ = assert_done(headwise(*words, *files))
     assert "reranked" in out
     assert "candidates " not in out
 
@@ -209,8 +202,7 @@ def test_rows_that_contradict_each_other_are_refused_where_entails_decides(headw
     assert_one_sentence(headwise(*words), sentence)
     assert_one_sentence(headwise(*words, "--collection", path.parent), sentence)
     path.with_suffix(".json").write_text('{"the cat": [1]}')
-    code, out, err = headwise(*words, "--collection", path.parent)
-    assert code == 0, err
+    out, _ = assert_done(headwise(*words, "--collection", path.parent))
     assert len(out.splitlines()) == 2
 
 
@@ -244,8 +236,7 @@ def whole(model, many, tmp_path_factory):
     folder = tmp_path_factory.mktemp("whole")
     where = "--collection", many / "papers", "--cache", many / "cache", "--split", "all"
     words = ["rerank", model, "--candidates", many / "bm25.trec", *where, "--output", folder / "run.trec"]
-    code, _, err = Process(folder / "p", *words).result()
-    assert code == 0, err
+    assert_done(Process(folder / "p", *words).result())
     return (folder / "run.trec").read_bytes()
 
 
@@ -262,8 +253,7 @@ def test_a_killed_run_resumes(long, whole, tmp_path, place, count, done):
     code, _, err = Process(tmp_path / "p1", *long, at=(place, count, signal.SIGKILL)).result()
     assert code == -signal.SIGKILL, err
     assert not (tmp_path / "run.trec").exists()
-    code, _, err = Process(tmp_path / "p2", *long).result()
-    assert code == 0, err
+    _, err = assert_done(Process(tmp_path / "p2", *long).result())
     total = len(whole.splitlines())
     assert (f"resuming from pair {total if done is None else done} of {total}" in err) == (done != 0)
     assert (tmp_path / "run.trec").read_bytes() == whole
@@ -319,8 +309,7 @@ def test_scores_of_another_job_are_not_used(headwise, words, candidates, tmp_pat
         assert headwise(*words, *output, "--top", 3)[0] != 0
     assert len(list((tmp_path / "cache" / "rerank").iterdir())) == 2
     for more, total in ((["--top", 3], 15), (["--overwrite"], len(candidates.read_text().splitlines()))):
-        code, _, err = headwise(*words, *output, *more)
-        assert code == 0, err
+        _, err = assert_done(headwise(*words, *output, *more))
         assert f"resuming from pair {total} of {total}" in err
     assert list((tmp_path / "cache" / "rerank").iterdir()) == []
 

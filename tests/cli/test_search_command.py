@@ -5,7 +5,7 @@ import shutil
 
 import pytest
 from small_collection import write_collection
-from tiny_runs import assert_one_sentence
+from tiny_runs import assert_done, assert_one_sentence, json_of
 
 from headwise.experiments import check_recipe
 from headwise.experiments.prepare import RunPaths
@@ -63,20 +63,12 @@ def claim_of(folder, name):
 
 @pytest.fixture
 def search(headwise, home):
-    def type_in(*words):
-        return headwise("search", *words, "--cache", home / "cache")
-
-    return type_in
+    return lambda *words: headwise("search", *words, "--cache", home / "cache")
 
 
 @pytest.fixture
 def answer(search):
-    def type_in(*words):
-        code, out, err = search(*words, "--json")
-        assert code == 0, err
-        return json.loads(out)
-
-    return type_in
+    return lambda *words: json_of(search(*words, "--json"))
 
 
 def expected(home, folder, model, claim, options):
@@ -137,8 +129,7 @@ def test_explain_speaks_of_the_best_paper(answer, home, run, claim):
 
 
 def test_the_table_has_both_scores_and_both_ranks(answer, search, run, claim):
-    code, out, _ = search(run, claim)
-    assert code == 0
+    out, _ = assert_done(search(run, claim))
     lines = out.splitlines()
     for line, paper in zip(lines[1:], answer(run, claim)["papers"], strict=False):
         numbers = [str(paper["rank"]), f"{paper['score']:.3f}", f"{paper['bm25_score']:.3f}", str(paper["bm25_rank"])]
@@ -198,8 +189,7 @@ def test_what_a_terminal_would_obey_is_not_printed(search, home, plain, claim):
     (folder / "corpus.jsonl").write_text(json.dumps(paper) + "\n", encoding="utf-8")
     (folder / "qrels" / "train.tsv").unlink()
     (folder / "qrels" / "test.tsv").unlink()
-    code, out, err = search(plain, claim, "--collection", folder, "--explain")
-    assert code == 0, err
+    out, _ = assert_done(search(plain, claim, "--collection", folder, "--explain"))
     assert not {"\x1b", "\x07", "\r"} & set(out)
     assert "[31mred [bold]" in out
 

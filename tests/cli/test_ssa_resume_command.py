@@ -6,7 +6,7 @@ import signal
 import numpy as np
 import pytest
 from safetensors.numpy import load_file
-from tiny_runs import Process, log, outcome, record, slowly, undisturbed
+from tiny_runs import Process, assert_done, log, record, slowly, undisturbed
 
 from headwise.training.checkpoints import newest
 from headwise.training.relabelling import FILE
@@ -29,27 +29,8 @@ def whole(tmp_path_factory, encoder, pairs):
 
 @pytest.fixture
 def words(write_recipe, pairs, tmp_path):
-    """The command of the run in tmp_path/run."""
+    """The command that trains the same run in tmp_path/run."""
     return ["train", write_recipe(**CHANGES), "--data", pairs, "--output", str(tmp_path / "run")]
-
-
-def without_clock(entries):
-    clocks = ("seconds", "ssa/seconds", "train_runtime", "train_samples_per_second", "train_steps_per_second")
-    return [{name: value for name, value in entry.items() if name not in clocks} for entry in entries]
-
-
-@pytest.fixture
-def assert_same(whole, tmp_path):
-    def check():
-        run = tmp_path / "run"
-        assert outcome(run) == outcome(whole)
-        kept = [without_clock(record(each)["results"]["ssa"]) for each in (run, whole)]
-        assert kept[0] == kept[1]
-        logs = [without_clock(entry for entry in log(each) if "train_loss" not in entry) for each in (run, whole)]
-        assert logs[0] == logs[1]
-        assert {path.name for path in run.iterdir()} == {path.name for path in whole.iterdir()}
-
-    return check
 
 
 def test_nothing_of_this_is_trivial(whole):
@@ -74,8 +55,7 @@ def test_kills(headwise, words, assert_same, tmp_path, place, count):
     code, _, err = Process(tmp_path / "p1", *words, at=(place, count, signal.SIGKILL)).result()
     assert code == -signal.SIGKILL, err
     assert record(tmp_path / "run")["results"] is None
-    code, _, err = headwise(*words, "--resume")
-    assert code == 0, err
+    assert_done(headwise(*words, "--resume"))
     assert_same()
 
 
@@ -86,8 +66,7 @@ def test_damaged_labels(headwise, words, assert_same, tmp_path):
     assert Process(tmp_path / "p1", *words, at=(STEP, 14, signal.SIGKILL)).result()[0] == -signal.SIGKILL
     path = tmp_path / "run" / "unfinished" / "checkpoint-12" / FILE
     path.write_bytes(path.read_bytes()[:-3])
-    code, _, err = headwise(*words, "--resume")
-    assert code == 0, err
+    _, err = assert_done(headwise(*words, "--resume"))
     assert f"checkpoint-12 is damaged ({FILE} has" in err
     assert "resuming from step 8 of 15" in err
     assert_same()

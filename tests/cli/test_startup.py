@@ -13,7 +13,7 @@ import headwise.cli.main as main
 code = 0
 try: main.run()
 except SystemExit as end: code = end.code or 0
-print(code, *(name for name in ("torch", "matplotlib") if name in sys.modules))
+print(code, *(name for name in ("torch", "transformers", "numpy", "matplotlib") if name in sys.modules))
 """
 
 
@@ -35,12 +35,13 @@ def files(tmp_path_factory, two_runs):
     ("words", "loaded"),
     [
         ("--help", []),
-        ("compare SWEEP --resamples 100", []),
-        ("figure sizes SWEEP -o OUT.svg", ["matplotlib"]),
-        ("figure curves RUN -o OUT.svg", ["matplotlib"]),
-        ("figure dissociation RUN -o OUT.svg", ["matplotlib"]),
-        ("figure pca RUN -o OUT.svg", ["matplotlib"]),
-        ("report TRAINED -o OUT.html", []),
+        ("list sweeps", []),
+        ("compare SWEEP --resamples 100", ["numpy"]),
+        ("figure sizes SWEEP -o OUT.svg", ["numpy", "matplotlib"]),
+        ("figure curves RUN -o OUT.svg", ["numpy", "matplotlib"]),
+        ("figure dissociation RUN -o OUT.svg", ["numpy", "matplotlib"]),
+        ("figure pca RUN -o OUT.svg", ["numpy", "matplotlib"]),
+        ("report TRAINED -o OUT.html", ["numpy"]),
     ],
 )
 def test_reading_files_does_not_import_torch(files, tmp_path, words, loaded):

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from small_sweeps import results, write_sweep
-from tiny_runs import assert_one_sentence
+from tiny_runs import assert_done, assert_one_sentence, json_of
 
 from headwise.experiments.sweeps.jobs import JobSettings
 from headwise.experiments.sweeps.sweep import runs_with_files
@@ -37,8 +37,7 @@ def test_a_sweep_is_planned_trained_corrected_and_not_repeated(headwise, sweep, 
     grid = {"system": {"plain": {"guides": {}}, "bad": {"guides": {}, "task": {"name": "pairs", "files": files}}}}
     path, out = sweep(seeds=[1], grid=grid, compare=None), tmp_path / "out"
     words = ("sweep", path, "--data", own_pairs, "--output", out)
-    code, shown, _ = headwise(*words, "--dry-run")
-    assert code == 0
+    shown, _ = assert_done(headwise(*words, "--dry-run"))
     assert "2 points, 2 different runs" in shown
     assert not out.exists()
 
@@ -52,12 +51,9 @@ def test_a_sweep_is_planned_trained_corrected_and_not_repeated(headwise, sweep, 
     assert len(results(out)) == 1
 
     (own_pairs / "bad.tsv").write_text((own_pairs / "train.tsv").read_text())
-    code, shown, err = headwise(*words, "--json")
-    assert code == 0, err
-    counts = json.loads(shown)
+    counts = json_of(headwise(*words, "--json"))
     assert (counts["finished"], counts["present"], counts["failed"]) == (1, 1, 0)
-    code, shown, _ = headwise(*words)
-    assert code == 0
+    shown, _ = assert_done(headwise(*words))
     assert "2 runs: 2 already there" in shown
     code, shown, _ = headwise(*words, "--dry-run", "--json")
     assert [run["there"] for run in json.loads(shown)["runs"]] == [True, True]
@@ -92,3 +88,13 @@ def test_mistakes_are_refused_in_one_sentence(headwise, sweep, pairs, tmp_path, 
     result = headwise("sweep", sweep(), "--data", pairs, "--output", tmp_path / "out", *words)
     assert_one_sentence(result, *parts)
     assert not (tmp_path / "out").exists()
+
+
+def test_a_damaged_result_is_refused(headwise, sweep, pairs, tmp_path):
+    path = sweep(seeds=[1], grid=None, compare=None, recipe__training__steps=1)
+    words = ("sweep", path, "--data", pairs, "--output", tmp_path / "results", "--workers", "1")
+    assert headwise(*words)[0] == 0
+    (result,) = (tmp_path / "results" / "runs").glob("*.json")
+    result.write_text(result.read_text(encoding="utf-8")[:-20], encoding="utf-8")
+    code, _, err = headwise(*words)
+    assert (code, "is no JSON" in err) == (2, True)

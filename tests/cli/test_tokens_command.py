@@ -1,11 +1,10 @@
 """`headwise tokens`: how much each token of a text matters to a run with SSA."""
 
-import json
 import re
 
 import pytest
 import torch
-from tiny_runs import assert_one_sentence, undisturbed
+from tiny_runs import assert_done, assert_one_sentence, json_of
 from transformers import AutoTokenizer
 
 from headwise.training import load
@@ -13,43 +12,23 @@ from headwise.training import load
 TEXT, PAIR = "the cat surely sees a dog", "a dog never likes it"
 
 
-def run_of(folder, encoder, data, **changes):
-    torch.set_num_threads(1)
-    return undisturbed(folder, encoder, str(data), {"guides": {}, "training__epochs": 1, **changes})
-
-
-@pytest.fixture(scope="module")
-def hybrid(tmp_path_factory, encoder, pairs):
-    return run_of(tmp_path_factory.mktemp("hybrid") / "run", encoder, pairs, ssa={"attention_threshold": 0.5})
-
-
-@pytest.fixture(scope="module")
-def cotraining(tmp_path_factory, encoder, pairs):
-    return run_of(tmp_path_factory.mktemp("cotraining") / "run", encoder, pairs, ssa={"model": "cotraining"})
-
-
 @pytest.fixture
-def answer(headwise, hybrid):
-    def type_in(*words, run=hybrid):
-        code, out, err = headwise("tokens", run, "--text", TEXT, "--pair", PAIR, "--json", *words)
-        assert code == 0, err
-        return json.loads(out)
-
-    return type_in
+def tokens(headwise):
+    return lambda run, *words: headwise("tokens", run, "--text", TEXT, "--pair", PAIR, *words)
 
 
-def test_json_is_what_the_model_says(answer, hybrid):
-    found = answer()
-    model = load(hybrid)
-    batch = AutoTokenizer.from_pretrained(hybrid)(TEXT, PAIR, return_tensors="pt")
+def test_json_is_what_the_model_says(tokens, supervised_run):
+    found = json_of(tokens(supervised_run, "--json"))
+    model = load(supervised_run)
+    batch = AutoTokenizer.from_pretrained(supervised_run)(TEXT, PAIR, return_tensors="pt")
     with torch.no_grad():
         output = model(**batch, output_ssa=True)
     scores, kept = output["ssa_scores"][0].tolist(), output["ssa_kept"][0].tolist()
     chances = output.logits[0].softmax(0).tolist()
     words = [*TEXT.split(), *PAIR.replace("it", "[UNK]").split()]
-    tokens = [token for token in found["tokens"] if token["score"] is not None]
-    assert [token["text"] for token in tokens] == words  # an unknown word is text, too
-    assert [token["segment"] for token in tokens] == [0] * 6 + [1] * 5
+    scored = [token for token in found["tokens"] if token["score"] is not None]
+    assert [token["text"] for token in scored] == words  # an unknown word is text, too
+    assert [token["segment"] for token in scored] == [0] * 6 + [1] * 5
     for token, score, pooled in zip(found["tokens"], scores, kept, strict=True):
         assert token["kept"] == pooled
         assert token["score"] is None or token["score"] == pytest.approx(score, abs=1e-5)
@@ -59,54 +38,50 @@ def test_json_is_what_the_model_says(answer, hybrid):
     assert found["threshold"] == 0.5
 
 
-def test_without_a_terminal_the_scores_stand_behind_the_tokens(headwise, hybrid, answer):
-    code, out, err = headwise("tokens", hybrid, "--text", TEXT, "--pair", PAIR)
+def test_without_a_terminal_the_scores_stand_behind_the_tokens(tokens, supervised_run):
+    code, out, err = tokens(supervised_run)
     assert (code, err) == (0, "")
     shown = re.findall(r"([\w\[\]]+)\((\d\.\d\d)\)", out)
-    tokens = [token for token in answer()["tokens"] if token["score"] is not None]
-    assert shown == [(token["text"], f"{token['score']:.2f}") for token in tokens]
-    assert f"pooled: {sum(token['kept'] for token in tokens)} of 11 tokens (threshold 0.5)" in out
+    answer = json_of(tokens(supervised_run, "--json"))
+    scored = [token for token in answer["tokens"] if token["score"] is not None]
+    assert shown == [(token["text"], f"{token['score']:.2f}") for token in scored]
+    assert f"pooled: {sum(token['kept'] for token in scored)} of 11 tokens (threshold 0.5)" in out
     assert "prediction: " in out
-    best = max(tokens, key=lambda token: token["score"])
+    best = max(scored, key=lambda token: token["score"])
     assert f"highest scores: {best['text']} {best['score']:.3f}" in out
     assert "\x1b" not in out
 
 
-def test_on_a_terminal_there_are_colours(headwise, hybrid, monkeypatch):
+def test_on_a_terminal_there_are_colours(tokens, supervised_run, monkeypatch):
     monkeypatch.setenv("FORCE_COLOR", "1")
     monkeypatch.setenv("COLORTERM", "truecolor")
     monkeypatch.delenv("NO_COLOR", raising=False)
-    code, out, _ = headwise("tokens", hybrid, "--text", TEXT, "--pair", PAIR)
-    assert code == 0
+    out, _ = assert_done(tokens(supervised_run))
     backgrounds = re.findall(r"48;2;(\d+);(\d+);(\d+)m(\w+)", out)
     assert [word for *_, word in backgrounds][:6] == TEXT.split()
     assert len({tuple(colour) for *colour, _ in backgrounds}) > 1
 
 
-def test_a_page_is_written_once(headwise, hybrid, tmp_path):
+def test_a_page_is_written_once(tokens, supervised_run, tmp_path):
     page = tmp_path / "tokens.html"
-    words = ("tokens", hybrid, "--text", TEXT, "--pair", PAIR, "--html", page)
-    code, out, _ = headwise(*words)
-    assert code == 0
+    words = (supervised_run, "--html", page)
+    out, _ = assert_done(tokens(*words))
     assert f"saved in {page}" in out
     first = page.read_text(encoding="utf-8")
     assert ">surely<" in first
-    assert_one_sentence(headwise(*words), "exists already", "--overwrite")
-    assert headwise(*words, "--overwrite")[0] == 0
+    assert tokens(*words, "--overwrite")[0] == 0
     assert page.read_text(encoding="utf-8") == first
 
 
-def test_cotraining_has_scores_and_no_threshold(answer, cotraining):
-    found = answer(run=cotraining)
+def test_cotraining_has_scores_and_no_threshold(tokens, cotraining):
+    found = json_of(tokens(cotraining, "--json"))
     assert found["threshold"] is None
     assert all(0 < token["score"] < 1 for token in found["tokens"] if token["score"] is not None)
 
 
-def test_mistakes_are_reported_in_one_sentence(headwise, hybrid, finished, tmp_path):
-    words = ("--text", TEXT, "--pair", PAIR)
-    assert_one_sentence(headwise("tokens", finished, *words), "trained without SSA", "ssa: {model: hybrid}")
-    assert_one_sentence(headwise("tokens", hybrid, "--text", TEXT), "trained on pairs", "--pair")
-    assert_one_sentence(headwise("tokens", hybrid, "--text", "", "--pair", ""), "at least one word")
-    assert_one_sentence(headwise("tokens", tmp_path, *words), "not a run of headwise")
-    assert_one_sentence(headwise("tokens", hybrid, *words, "--html", tmp_path / "x.txt"), "ends in .html or .htm")
-    assert_one_sentence(headwise("tokens", hybrid, *words, "--html", tmp_path / "no" / "x.html"), "there is no folder")
+def test_mistakes_are_reported_in_one_sentence(headwise, tokens, supervised_run, finished, tmp_path):
+    assert_one_sentence(tokens(finished), "trained without SSA", "ssa: {model: hybrid}")
+    assert_one_sentence(headwise("tokens", supervised_run, "--text", TEXT), "trained on pairs", "--pair")
+    assert_one_sentence(headwise("tokens", supervised_run, "--text", "", "--pair", ""), "at least one word")
+    assert_one_sentence(tokens(tmp_path), "not a run of headwise")
+    assert_one_sentence(tokens(supervised_run, "--html", tmp_path / "x.txt"), "ends in .html or .htm")

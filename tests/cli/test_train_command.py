@@ -8,7 +8,7 @@ import sys
 
 import pytest
 import torch
-from tiny_runs import Process, record, write_data
+from tiny_runs import Process, assert_done, record, write_data
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
 from headwise.cli.progress_bar import ProgressBar, progress
@@ -47,8 +47,7 @@ def test_json_is_one_object_on_stdout_and_the_table_says_the_same(headwise, writ
     # The finished run that is resumed is not touched, and gives the same answer.
     before = {path.name: path.stat().st_mtime_ns for path in (tmp_path / "run").iterdir()}
     assert headwise(*words, "--json", "--resume")[:2] == (0, out)
-    code, out, _ = headwise(*words, "--resume")
-    assert code == 0
+    out, _ = assert_done(headwise(*words, "--resume"))
     for split, metrics in answer["results"]["metrics"].items():
         line = next(line for line in out.splitlines() if line.split()[:1] == [split])
         assert line.split()[1:] == [f"{value:.4f}" for value in metrics.values()]
@@ -73,8 +72,7 @@ def test_evaluate_finds_what_was_recorded(headwise, finished, tmp_path):
 
 def test_the_run_goes_where_the_recipe_says(headwise, write_recipe, pairs, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    code, _, err = headwise("train", write_recipe(name="mine"), "--data", pairs, "--set", "seed=5")
-    assert code == 0, err
+    assert_done(headwise("train", write_recipe(name="mine"), "--data", pairs, "--set", "seed=5"))
     assert record(tmp_path / "runs" / "mine-seed5")["recipe"]["seed"] == 5
 
 

@@ -11,7 +11,7 @@ import pytest
 import yaml
 from small_sweeps import differences, finished_counts, results
 from small_tunes import QUICK, trials_of
-from tiny_runs import Process, assert_one_sentence, small
+from tiny_runs import Process, assert_done, assert_one_sentence, json_of, small
 
 STEP = "headwise.training.callbacks.Clock.on_step_end"
 # Two runs of twelve steps, with a checkpoint now and then.
@@ -31,8 +31,7 @@ def words(write_recipe, pairs, tmp_path):
 
 def test_the_trials_and_the_best_recipe_which_can_be_trained(headwise, words, tmp_path):
     folder = "it's 100% {odd}? #1"
-    code, out, err = headwise(*words(*TWO, output=folder))
-    assert code == 0, err
+    out, err = assert_done(headwise(*words(*TWO, output=folder)))
     lines = out.splitlines()
     assert lines[0].split() == ["trial", "validation", "accuracy", "training.learning_rate", "steps"]
     values = [float(line.split()[1]) for line in lines[1:3]]
@@ -40,17 +39,14 @@ def test_the_trials_and_the_best_recipe_which_can_be_trained(headwise, words, tm
     assert lines[3] == "2 trials: 2 finished"
     assert lines[4].startswith("best: training.learning_rate 0.003; train it with: headwise train ")
     assert "trial 0: step 3: validation" in err
-    code, out, err = headwise(*words(*TWO, "--json", output=folder))
-    assert code == 0, err
+    out, err = assert_done(headwise(*words(*TWO, "--json", output=folder)))
     result = json.loads(out)
     assert (result["metric"], result["split"], result["finished"], result["wanted"]) == ("accuracy", "validation", 2, 2)
     assert "step 3" not in err  # nothing was trained
     assert result["best"]["recipe"] == str(tmp_path / folder / "best.yaml")
     assert result["best"]["value"] == max(trial["value"] for trial in result["trials"])
     command = shlex.split(lines[4].partition("train it with: ")[2])
-    code, out, err = headwise(*command[1:], "--output", tmp_path / "best", "--json")
-    assert code == 0, err
-    run = json.loads(out)
+    run = json_of(headwise(*command[1:], "--output", tmp_path / "best", "--json"))
     assert run["recipe"]["name"] == "small-best"
     assert run["results"]["metrics"]["validation"]["accuracy"] == result["best"]["value"]
     code, out, err = headwise("compare", tmp_path / folder, "--json", "--baseline", "learning_rate=0.001")
@@ -95,8 +91,7 @@ def undisturbed(tmp_path_factory, encoder, pairs):
     folder = tmp_path_factory.mktemp("undisturbed")
     (folder / "recipe.yaml").write_text(yaml.safe_dump(small(encoder, **SAVED)), encoding="utf-8")
     command = ["tune", folder / "recipe.yaml", "--data", pairs, "--output", folder / "out", *TWO]
-    code, _, err = Process(folder / "p", *command).result()
-    assert code == 0, err
+    assert_done(Process(folder / "p", *command).result())
     return folder / "out"
 
 
@@ -114,8 +109,7 @@ def test_the_same_command_resumes_a_study(headwise, words, undisturbed, tmp_path
         assert err.splitlines()[-1] == "headwise: stopped; the same command resumes"
         assert "1 finished, 1 waiting" in out
     assert len(results(tmp_path / "out")) == 1
-    code, out, err = headwise(*words(*TWO))
-    assert code == 0, err
+    out, err = assert_done(headwise(*words(*TWO)))
     step = 6 if number == signal.SIGTERM else 4  # a kill costs the steps since the last checkpoint
     assert f"trial 2: resuming from step {step} of 12" in err
     assert "2 trials: 2 finished" in out

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from headwise.cli import parameters as opt
-from headwise.cli.console import print_json, print_tables, text_table
+from headwise.cli.console import show, text_table
 from headwise.cli.progress_bar import progress
 from headwise.errors import InputError
 
@@ -48,20 +48,20 @@ def ag_pair(
     from headwise.data.ag_pair import write_pairs
 
     summary = write_pairs(news, out, seed=seed, rounds=rounds, slot_order=slot_order, overwrite=overwrite)
-    if as_json:
-        print_json(summary)
-        return
     columns = ["topic", "news", *(f"{label}, slot {slot}" for label in summary["slots"] for slot in (1, 2))]
     rows = [
         [topic, str(count), *(str(slot[topic]) for label in summary["slots"].values() for slot in label)]
         for topic, count in summary["topics"].items()
     ]
-    print_tables(text_table(columns, rows))
-    typer.echo(f"{summary['rows']} pairs: {summary['same']} same, {summary['different']} different")
-    typer.echo(f"every news occurs {'once' if rounds == 1 else f'{rounds} times'}")
-    chance = f"{summary['chance']:.1%}"
-    typer.echo(f"the topic of one slot alone gives {summary['shortcut']:.1%} of the labels, chance {chance}")
-    typer.echo(f"saved in {summary['output']}")
+    show(
+        as_json,
+        summary,
+        text_table(columns, rows),
+        f"{summary['rows']} pairs: {summary['same']} same, {summary['different']} different",
+        f"every news occurs {'once' if rounds == 1 else f'{rounds} times'}",
+        f"the topic of one slot alone gives {summary['shortcut']:.1%} of the labels, chance {summary['chance']:.1%}",
+        f"saved in {summary['output']}",
+    )
 
 
 @data.command("check")
@@ -93,7 +93,7 @@ def check(
     stage = ""
     with progress() as bar:
 
-        def show(what: str, done: int, total: int) -> None:
+        def advance(what: str, done: int, total: int) -> None:
             nonlocal stage
             bar.advance(done) if what == stage else bar.start(what, total, done)
             stage = what
@@ -101,30 +101,19 @@ def check(
         report = check_files(
             files,
             task=task,
-            texts=_listed(texts),
+            texts=opt.names(texts),
             label=label,
-            columns=_listed(columns),
+            columns=opt.names(columns),
             seed=seed,
-            progress=show,
+            progress=advance,
             **_token_counting(model, max_length),
         )
     notes = [as_options(note) for note in report.notes]
-    if as_json:
-        print_json({**report.as_data(), "notes": notes})
-    else:
-        print_tables(*_report_tables(report))
-        typer.echo()
-        for note in notes:
-            typer.echo(f"note: {note}")
-        typer.echo(f"{len(report.findings) or 'no'} finding{'' if len(report.findings) == 1 else 's'}")
-        for finding in report.findings:
-            typer.echo(f"- {finding.message}")
+    count = f"{len(report.findings) or 'no'} finding{'' if len(report.findings) == 1 else 's'}"
+    lines = ["", *(f"note: {note}" for note in notes), count, *(f"- {each.message}" for each in report.findings)]
+    show(as_json, {**report.as_data(), "notes": notes}, *_report_tables(report), *lines)
     if strict and report.findings:
         raise typer.Exit(1)
-
-
-def _listed(text: str | None) -> tuple[str, ...]:
-    return tuple(name.strip() for name in text.split(",") if name.strip()) if text else ()
 
 
 def _token_counting(model: str | None, max_length: int | None) -> dict[str, Any]:
@@ -134,9 +123,8 @@ def _token_counting(model: str | None, max_length: int | None) -> dict[str, Any]
             raise InputError(f"max_length={max_length} counts tokens of a model: name one, or leave it out.")
         return {}
     from headwise.data.checks import USUAL_LENGTH
-    from headwise.training.encoders import check_length, find_encoder, quiet_libraries
+    from headwise.training.encoders import check_length, find_encoder
 
-    quiet_libraries()
     encoder = find_encoder(model)
     if max_length is not None:
         check_length(encoder, max_length)

@@ -9,7 +9,7 @@ from typing import Any
 
 import typer
 
-from headwise.cli.console import print_json, print_tables, text_table
+from headwise.cli.console import show, text_table
 from headwise.cli.progress_bar import INTERRUPTED, keeping, kept_in, progress
 from headwise.cli.train_commands import command_line, program
 from headwise.data import Split, build_task
@@ -27,7 +27,6 @@ from headwise.reports import heatmap, projection
 from headwise.reports.report_page import build_page
 from headwise.reports.report_runs import gather_runs
 from headwise.training import load_classifier_folder
-from headwise.training.encoders import quiet_libraries
 
 VARIANTS = ("plain", "guided")
 # Examples for the statistics of heads: enough for two digits, a few seconds.
@@ -51,7 +50,6 @@ MEASURES = {
 
 def run_demo(output: Path, *, examples: int, epochs: int, seed: int, as_json: bool) -> None:
     """Train both models, compare and draw them, and print a command for data of the user."""
-    quiet_libraries()
     if importlib.util.find_spec("matplotlib") is None:  # else it would turn out after minutes of training
         raise InputError("the demo draws with matplotlib: install it by pip install 'headwise[demo]'.")
     recipes = {variant: _recipe(variant, examples, epochs, seed) for variant in VARIANTS}
@@ -133,9 +131,6 @@ def _train_and_show(output: Path, recipes: dict[str, Any], resumed: dict[str, bo
     _write_files(output / "data", recipes["plain"].only.options)
     words = [*program(), "train", "pairs", "--data", str(output / "data"), "--output", str(output / "own")]
     line, files = shlex.join(words), [str(path) for path in pictures]
-    if as_json:
-        print_json({"rows": rows, "pictures": files, "report": str(report), "next": line})
-        return
     cells = []  # measures in rows, models in columns: that fits any terminal
     for name, (key, digits) in MEASURES.items():
         values = (row[key] for row in rows.values())
@@ -143,11 +138,15 @@ def _train_and_show(output: Path, recipes: dict[str, Any], resumed: dict[str, bo
     for guide in dict.fromkeys(name for row in rows.values() for name in row["gradient_share"]):
         shares = (row["gradient_share"].get(guide) for row in rows.values())
         cells.append([f"gradient share of {guide}", *("–" if share is None else f"{share:.3f}" for share in shares)])
-    print_tables(text_table(("", *rows), cells))
-    typer.echo(f"models in {output / 'plain'} and {output / 'guided'}, pictures: {', '.join(files)}")
-    typer.echo(f"report of both, head by head: open {report} in a browser")
-    typer.echo("one run each with one seed: a difference of a point or two is noise")
-    typer.echo(f"your own pairs (a folder with train.tsv, validation.tsv, test.tsv; this one works as it is):\n{line}")
+    show(
+        as_json,
+        {"rows": rows, "pictures": files, "report": str(report), "next": line},
+        text_table(("", *rows), cells),
+        f"models in {output / 'plain'} and {output / 'guided'}, pictures: {', '.join(files)}",
+        f"report of both, head by head: open {report} in a browser",
+        "one run each with one seed: a difference of a point or two is noise",
+        f"your own pairs (a folder with train.tsv, validation.tsv, test.tsv; this one works as it is):\n{line}",
+    )
 
 
 def _short_example(test: Split) -> int:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from itertools import combinations
 from math import isnan
 from pathlib import Path
@@ -14,50 +14,114 @@ import typer
 from rich.table import Table
 from typer.core import TyperCommand
 
-from headwise.cli.parameters import AllowCode, AsJson, Batch, Data, Download, OneTask, Run
+from headwise.cli import parameters as opt
+from headwise.cli.console import print_parts, show, text_table
 from headwise.cli.progress_bar import progress
 
 if TYPE_CHECKING:
+    from headwise.experiments.head_studies.head_importance import ImportanceSettings
     from headwise.experiments.head_studies.prune_curve import PruneCurve
     from headwise.training import Listener
 
 heads = typer.Typer(help="Ask what the heads of a trained model do.", no_args_is_help=True, rich_markup_mode=None)
 
-Output = Annotated[Path | None, typer.Option(help="Folder for the results; default RUN/heads.")]
-Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace earlier results of this command.")]
 Seed = Annotated[int, typer.Option(min=0, help="Seed of random choices.")]
-Granularity = Annotated[str, typer.Option(help="sample, token (the authors') or batch.")]
-Normalise = Annotated[str, typer.Option(help="none, or layer: divide each layer's scores by their length.")]
-Split = Annotated[str, typer.Option(help="Which examples.")]
-Examples = Annotated[int, typer.Option(min=1, help="Largest number of each task, a seeded sample.")]
 
-# Options of the curve have no default here, so that a curve on disk is compared only with the options that are given.
-Percent = Annotated[
-    list[float] | None, typer.Option(help="Percent of all heads to prune, one or more; default 20 30 40.")
-]
-Number = Annotated[list[int] | None, typer.Option(help="Numbers of heads to prune, one or more, instead of --percent.")]
-PrunedFor = Annotated[
-    list[str] | None,
-    typer.Option("--task", help="Whose heads are pruned; may be repeated. Default: every task's in turn."),
-]
-Order = Annotated[str | None, typer.Option(help="descending (default): the most important heads first; or ascending.")]
-Controls = Annotated[
-    bool | None,
-    typer.Option("--controls/--no-controls", help="Also random masks and the ascending order; default yes."),
-]
-Random = Annotated[
-    int | None, typer.Option(min=0, help="Random masks for each step, and as many layer-matched ones; default 3.")
-]
-Exact = Annotated[
-    bool | None, typer.Option("--exact/--one-shot", help="Measure importance again before every step; default no.")
-]
-KeepPerLayer = Annotated[int | None, typer.Option(min=0, help="Heads of each layer that always stay; default 0.")]
-CurveGranularity = Annotated[str | None, typer.Option(help="sample (default), token (the authors') or batch.")]
-CurveNormalise = Annotated[str | None, typer.Option(help="none (default) or layer.")]
-CurveExamples = Annotated[int | None, typer.Option(min=1, help="Examples for importance; default 10000.")]
-ImportanceSplit = Annotated[str | None, typer.Option(help="Split for importance; default train.")]
-CurveSplit = Annotated[str | None, typer.Option(help="Split that is evaluated; default validation.")]
-Limit = Annotated[int | None, typer.Option(min=1, help="Evaluate only so many examples, from the first.")]
+
+@dataclass(frozen=True)
+class StudyOptions(opt.DataOptions):
+    """Where the data of a study is, and where its results go."""
+
+    output: Annotated[Path | None, typer.Option(help="Folder for the results; default RUN/heads.")] = None
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace earlier results of this command.")] = False
+    as_json: opt.AsJson = False
+
+    @contextmanager
+    def results(self, run: Path, name: str) -> Iterator[tuple[Path, Listener]]:
+        """Lock the folder of the results while the block measures and writes them; gives it, and the progress."""
+        from headwise.experiments.head_studies.head_files import FOLDER, new_results
+
+        folder = run / FOLDER if self.output is None else self.output.expanduser()
+        with progress() as shown, new_results(run, folder, [folder / f"{name}.json"], overwrite=self.overwrite):
+            yield folder, shown
+
+    def show(self, content: Mapping[str, Any], paths: list[Path], *parts: Table | str) -> None:
+        """Print a result as JSON with its files, or as tables and lines with the folder."""
+        from headwise.experiments.head_studies.head_files import json_text
+
+        if self.as_json:
+            typer.echo(json_text({**content, "files": [str(path) for path in paths]}), nl=False)
+        else:
+            print_parts(*parts, f"saved in {paths[-1].parent}")
+
+
+@dataclass(frozen=True)
+class ImportanceOptions:
+    """How importance is estimated."""
+
+    granularity: Annotated[str, typer.Option(help="sample, token (the authors') or batch.")] = "sample"
+    normalise: Annotated[str, typer.Option(help="none, or layer: divide each layer's scores by their length.")] = "none"
+    examples: Annotated[int, typer.Option(min=1, help="Largest number of each task, a seeded sample.")] = 10_000
+    split: Annotated[str, typer.Option(help="Which examples.")] = "train"
+    seed: Seed = 0
+
+    @property
+    def settings(self) -> ImportanceSettings:
+        """The same for the library."""
+        from headwise.experiments.head_studies.head_importance import ImportanceSettings
+
+        return ImportanceSettings(**vars(self))
+
+
+@dataclass(frozen=True)
+class SimilarityOptions(ImportanceOptions):
+    """The same from fewer examples: their gradients are larger."""
+
+    examples: Annotated[int, typer.Option(min=1, help="Largest number of each task, a seeded sample.")] = 2000
+
+
+@dataclass(frozen=True)
+class CurveOptions:
+    """The settings of a curve, without defaults: a curve on disk is compared only with the options that are given."""
+
+    percent: Annotated[
+        list[float] | None, typer.Option(help="Percent of all heads to prune, one or more; default 20 30 40.")
+    ] = None
+    number: Annotated[
+        list[int] | None, typer.Option(help="Numbers of heads to prune, one or more, instead of --percent.")
+    ] = None
+    task: Annotated[
+        list[str] | None,
+        typer.Option("--task", help="Whose heads are pruned; may be repeated. Default: every task's in turn."),
+    ] = None
+    order: Annotated[
+        str | None, typer.Option(help="descending (default): the most important heads first; or ascending.")
+    ] = None
+    controls: Annotated[
+        bool | None,
+        typer.Option("--controls/--no-controls", help="Also random masks and the ascending order; default yes."),
+    ] = None
+    random: Annotated[
+        int | None, typer.Option(min=0, help="Random masks for each step, and as many layer-matched ones; default 3.")
+    ] = None
+    exact: Annotated[
+        bool | None, typer.Option("--exact/--one-shot", help="Measure importance again before every step; default no.")
+    ] = None
+    keep_per_layer: Annotated[
+        int | None, typer.Option(min=0, help="Heads of each layer that always stay; default 0.")
+    ] = None
+    granularity: Annotated[str | None, typer.Option(help="sample (default), token (the authors') or batch.")] = None
+    normalise: Annotated[str | None, typer.Option(help="none (default) or layer.")] = None
+    examples: Annotated[int | None, typer.Option(min=1, help="Examples for importance; default 10000.")] = None
+    importance_split: Annotated[str | None, typer.Option(help="Split for importance; default train.")] = None
+    split: Annotated[str | None, typer.Option(help="Split that is evaluated; default validation.")] = None
+    limit: Annotated[int | None, typer.Option(min=1, help="Evaluate only so many examples, from the first.")] = None
+
+    @property
+    def given(self) -> dict[str, Any]:
+        """Those that have a value, lists as tuples."""
+        present = {name: value for name, value in vars(self).items() if value is not None and value != []}
+        return {name: tuple(value) if isinstance(value, list) else value for name, value in present.items()}
 
 
 class ManyNumbers(TyperCommand):
@@ -91,144 +155,68 @@ def _is_number(word: str) -> bool:
     return True
 
 
-def _curve_settings(options: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings of a curve among the options of a command that have a value, lists as tuples."""
-    from headwise.experiments.head_studies.curve_masks import CurveSettings
-
-    names = [name for name in CurveSettings.__dataclass_fields__ if name != "seed"]
-    present = {name: options[name] for name in names if options[name] is not None and options[name] != []}
-    return {name: tuple(value) if isinstance(value, list) else value for name, value in present.items()}
-
-
-@contextmanager
-def _study(run: Path, name: str, output: Path | None, overwrite: bool) -> Iterator[tuple[Path, Listener]]:
-    """Lock the folder of a study's results while the block measures and writes them; gives it, and the progress."""
-    from headwise.experiments.head_studies.head_files import FOLDER, new_results
-    from headwise.training.encoders import quiet_libraries
-
-    quiet_libraries()
-    folder = run / FOLDER if output is None else output.expanduser()
-    with progress() as shown, new_results(run, folder, [folder / f"{name}.json"], overwrite=overwrite):
-        yield folder, shown
-
-
-def _print(
-    content: Mapping[str, Any], paths: list[Path], as_json: bool, *tables: Table, lines: Iterable[str] = ()
-) -> None:
-    """Print a result as JSON with its files, or as tables with further lines and the folder."""
-    from headwise.cli.console import print_tables
-    from headwise.experiments.head_studies.head_files import json_text
-
-    if as_json:
-        typer.echo(json_text({**content, "files": [str(path) for path in paths]}), nl=False)
-        return
-    print_tables(*tables)
-    for line in (*lines, f"saved in {paths[-1].parent}"):
-        typer.echo(line)
-
-
-def _table(
-    left: Sequence[str],
-    right: Sequence[str],
-    rows: Iterable[Iterable[str]],
-    title: str | None = None,
-    caption: str | None = None,
-) -> Table:
-    """A table without lines: texts in the left columns, numbers in the right ones."""
-    table = Table(title=title, title_justify="left", box=None, caption=caption, caption_justify="left")
-    for index, name in enumerate((*left, *right)):
-        table.add_column(name, justify="left" if index < len(left) else "right", no_wrap=True)
-    for row in rows:
-        table.add_row(*row)
-    return table
-
-
 def _number(value: float | None, digits: int = 1, missing: str = "n/a") -> str:
     return missing if value is None or isnan(value) else f"{value:.{digits}f}"
 
 
-# -- patterns ----------------------------------------------------------------------------------------------------------
-
-
 @heads.command("patterns")
+@opt.grouped
 def patterns(
-    run: Run,
-    split: Annotated[str, typer.Option(help="train, validation, test, or another split of the task.")] = "test",
-    task: OneTask = None,
-    data: Data = None,
+    run: opt.Run,
+    source: opt.DataOptions,
+    split: opt.Split = "test",
+    task: opt.OneTask = None,
     pattern: Annotated[
         list[str] | None, typer.Option(help="A pattern to look for; may be repeated. Default: all fixed ones.")
     ] = None,
     limit: Annotated[int, typer.Option(min=1, help="Number of examples, from the first of the split.")] = 200,
     top: Annotated[int, typer.Option(min=1, help="Heads to name for each pattern.")] = 3,
-    batch: Batch = None,
-    download: Download = False,
-    allow_code: AllowCode = False,
-    as_json: AsJson = False,
+    batch: opt.Batch = None,
+    as_json: opt.AsJson = False,
 ) -> None:
     """Show which heads of RUN follow which pattern.
 
     For each pattern, such as looking at the next token: the share of attention on the targets of the pattern, if
     attention were even, for the mean of all heads, and for the strongest. Layers and heads count from 0.
     """
-    from headwise.cli.console import print_tables
-    from headwise.experiments.apply import Source
     from headwise.experiments.head_studies.head_patterns import study_patterns
-    from headwise.training.encoders import quiet_libraries
 
-    quiet_libraries()
-    source, names = Source(data, download), pattern or ()
+    options: dict[str, Any] = {"pattern": pattern or (), "task": task, "limit": limit, "batch": batch}
     with progress() as shown:
-        scores = study_patterns(run, split, source, pattern=names, task=task, limit=limit, batch=batch, progress=shown)
-    strongest = {name: scores.strongest(name, top) for name in scores.patterns}
-    if as_json:
-        content = scores.as_dict()
-        for name, score in content["patterns"].items():
-            score["strongest"] = [head._asdict() for head in strongest[name]]
-        typer.echo(json.dumps({"run": str(run), "split": split, **content}, indent=2))
-        return
-    table = Table("pattern", "examples", "even", "mean", "strongest heads", box=None)
+        scores = study_patterns(run, split, source.source, **options, progress=shown)
+    content, rows = scores.as_dict(), []
     for name, each in scores.patterns.items():
-        named = [f"layer {head.layer} head {head.head}: {head.share:.2f}" for head in strongest[name]]
-        numbers = (_number(value, 2, "-") for value in (each.even, each.share))
-        table.add_row(name, str(each.examples), *numbers, "\n".join(named) or "-")
-    print_tables(table)
-
-
-# -- importance --------------------------------------------------------------------------------------------------------
+        strongest = scores.strongest(name, top)
+        content["patterns"][name]["strongest"] = [head._asdict() for head in strongest]
+        named = "\n".join(f"layer {head.layer} head {head.head}: {head.share:.2f}" for head in strongest)
+        rows.append([name, str(each.examples), _number(each.even, 2, "-"), _number(each.share, 2, "-"), named or "-"])
+    table = text_table(["pattern", "examples", "even", "mean", "strongest heads"], rows)
+    show(as_json, {"run": str(run), "split": split, **content}, table)
 
 
 @heads.command("importance")
+@opt.grouped
 def importance(
-    run: Run,
+    run: opt.Run,
+    estimate: ImportanceOptions,
+    study: StudyOptions,
     task: Annotated[list[str] | None, typer.Option(help="A task; may be repeated. Default: all of RUN.")] = None,
-    granularity: Granularity = "sample",
-    normalise: Normalise = "none",
-    examples: Examples = 10_000,
-    split: Split = "train",
-    seed: Seed = 0,
     top: Annotated[int, typer.Option(min=1, help="Heads to name for each task.")] = 5,
-    data: Data = None,
-    output: Output = None,
-    overwrite: Overwrite = False,
-    download: Download = False,
-    allow_code: AllowCode = False,
-    as_json: AsJson = False,
 ) -> None:
     """Show how much each task of RUN needs each head, and how sure that is.
 
     A head's score is the slope of the loss when its output is turned down. Writes importance.json and importance.csv.
     """
-    from headwise.experiments.apply import Source, load_tasks
-    from headwise.experiments.head_studies import head_files, head_importance
+    from headwise.experiments.apply import load_tasks
+    from headwise.experiments.head_studies.head_files import write_result
+    from headwise.experiments.head_studies.head_importance import importance_rows, measure_importance
 
-    settings, name = head_importance.ImportanceSettings(granularity, normalise, examples, split, seed), "importance"
-    with _study(run, name, output, overwrite) as (folder, shown):
-        tasks = load_tasks(run, task or ())
-        content = head_importance.measure_importance(tasks, settings, Source(data, download), progress=shown)
-        rows = list(head_importance.importance_rows(content))
-        paths = head_files.write_result(folder, name, content, rows=rows)
-    strongest = Table("task", "examples", "strongest heads", box=None)
+    settings = estimate.settings
+    with study.results(run, "importance") as (folder, shown):
+        content = measure_importance(load_tasks(run, task or ()), settings, study.source, progress=shown)
+        rows = list(importance_rows(content))
+        paths = write_result(folder, "importance", content, rows=rows)
+    strongest = []
     for name, each in content["tasks"].items():
         ranked = sorted((row for row in rows if row["task"] == name), key=lambda row: row["rank"])
         lines = [
@@ -236,81 +224,57 @@ def importance(
             + ("" if row["half_width"] is None else f" ± {row['half_width']:.3g}")
             for row in ranked[:top]
         ]
-        strongest.add_row(name, str(each["examples"]), "\n".join(lines))
+        strongest.append([name, str(each["examples"]), "\n".join(lines)])
     halves = {name: each["stability"] for name, each in content["tasks"].items() if each["stability"]}
     shares = sorted({share for each in halves.values() for share in each["overlap"]}, key=float)
-    stability = _table(
+    stability = text_table(
         ["task"],
-        ["rank correlation", *(f"overlap of top {float(share):.0%}" for share in shares)],
         (
             [name, f"{each['spearman']:.3f}", *(_number(each["overlap"].get(share), 2, "-") for share in shares)]
             for name, each in halves.items()
         ),
+        numbers=["rank correlation", *(f"overlap of top {float(share):.0%}" for share in shares)],
         title="two halves of the examples",
+        whole=True,
     )
     between = [_overlap_table(content["similarity"])] if "similarity" in content else []
-    _print(content, paths, as_json, strongest, stability, *between)
+    study.show(content, paths, text_table(["task", "examples", "strongest heads"], strongest), stability, *between)
 
 
 def _overlap_table(similarity: Mapping[str, Any]) -> Table:
     """How far tasks need the same heads, with the overlap to expect by chance in the column names."""
     overlap, tasks = similarity["overlap"], similarity["tasks"]
     chance = (f"top {float(share):.0%} (chance {similarity['chance'][share]:.2f})" for share in overlap)
-    rows = [
+    rows = (
         [
             f"{tasks[one]}, {tasks[other]}",
             _number(similarity["spearman"][one][other], 3),
             *(f"{values[one][other]:.2f}" for values in overlap.values()),
         ]
         for one, other in combinations(range(len(tasks)), 2)
-    ]
-    return _table(["tasks"], ["rank correlation", *chance], rows, "between tasks")
-
-
-# -- pruning curves ----------------------------------------------------------------------------------------------------
+    )
+    return text_table(["tasks"], rows, numbers=["rank correlation", *chance], title="between tasks", whole=True)
 
 
 @heads.command("prune-curve", cls=ManyNumbers)
+@opt.grouped
 def prune_curve(
-    run: Run,
-    percent: Percent = None,
-    number: Number = None,
-    task: PrunedFor = None,
-    order: Order = None,
-    controls: Controls = None,
-    random: Random = None,
-    exact: Exact = None,
-    keep_per_layer: KeepPerLayer = None,
-    granularity: CurveGranularity = None,
-    normalise: CurveNormalise = None,
-    examples: CurveExamples = None,
-    importance_split: ImportanceSplit = None,
-    split: CurveSplit = None,
-    limit: Limit = None,
-    seed: Seed = 0,
-    batch: Batch = None,
-    data: Data = None,
-    output: Output = None,
-    overwrite: Overwrite = False,
-    download: Download = False,
-    allow_code: AllowCode = False,
-    as_json: AsJson = False,
+    run: opt.Run, curve: CurveOptions, study: StudyOptions, seed: Seed = 0, batch: opt.Batch = None
 ) -> None:
     """Silence the heads that each task of RUN needs most, and evaluate every task without them.
 
     Beside them, as controls: the heads that a task needs least, random heads, and random heads of the same layers.
     Writes prune-curve.json, prune-curve.csv and prune-curve.safetensors (the predictions).
     """
-    options = _curve_settings(locals())
-    from headwise.experiments.apply import Source, load_tasks
+    from headwise.experiments.apply import load_tasks
     from headwise.experiments.head_studies.curve_masks import CurveSettings
     from headwise.experiments.head_studies.prune_curve import measure_curve, write_curve
 
-    settings, source = CurveSettings(**options, seed=seed), Source(data, download)
-    with _study(run, "prune-curve", output, overwrite) as (folder, shown):
-        curve = measure_curve(load_tasks(run), settings, source, batch=batch, progress=shown)
-        paths = write_curve(folder, curve)
-    _print(curve.as_dict(), paths, as_json, _curve_table(curve))
+    settings = CurveSettings(**curve.given, seed=seed)
+    with study.results(run, "prune-curve") as (folder, shown):
+        measured = measure_curve(load_tasks(run), settings, study.source, batch=batch, progress=shown)
+        paths = write_curve(folder, measured)
+    study.show(measured.as_dict(), paths, _curve_table(measured))
 
 
 def _curve_table(curve: PruneCurve) -> Table:
@@ -325,7 +289,7 @@ def _curve_table(curve: PruneCurve) -> Table:
         for order in settings.orders
         for index, task in pruned
     ]
-    caption = None
+    caption = ""
     if settings.repeats:
         caption = f"random, like: means of {settings.repeats} masks; like: as many heads in each layer."
         parts.append(("random", curve.random))
@@ -336,31 +300,22 @@ def _curve_table(curve: PruneCurve) -> Table:
             shares = (f"{value / whole:.0%}" if whole > 0 else "n/a" for value, whole in zip(values, base, strict=True))
             cells = (f"{value:.4f} {share:>6}" for value, share in zip(values, shares, strict=True))
             rows.append([step_label(curve.percent(step), curve.counts[step]), what, *cells])
-    columns = [f"{task}\n{metric}" for task, metric in curve.metrics.items()]
-    title = f"{settings.split}, of {curve.shape[0] * curve.shape[1]} heads"
-    return _table(["pruned", "heads of"], columns, rows, title, caption)
-
-
-# -- D-scores ----------------------------------------------------------------------------------------------------------
+    return text_table(
+        ["pruned", "heads of"],
+        rows,
+        numbers=[f"{task}\n{metric}" for task, metric in curve.metrics.items()],
+        title=f"{settings.split}, of {curve.shape[0] * curve.shape[1]} heads",
+        caption=caption,
+        whole=True,
+    )
 
 
 @heads.command("dissociation", cls=ManyNumbers)
+@opt.grouped
 def dissociation(
-    run: Run,
-    percent: Percent = None,
-    number: Number = None,
-    task: PrunedFor = None,
-    order: Order = None,
-    controls: Controls = None,
-    random: Random = None,
-    exact: Exact = None,
-    keep_per_layer: KeepPerLayer = None,
-    granularity: CurveGranularity = None,
-    normalise: CurveNormalise = None,
-    examples: CurveExamples = None,
-    importance_split: ImportanceSplit = None,
-    split: CurveSplit = None,
-    limit: Limit = None,
+    run: opt.Run,
+    curve: CurveOptions,
+    study: StudyOptions,
     resamples: Annotated[int, typer.Option(min=1, help="Draws of the examples for the intervals.")] = 1000,
     seed: Annotated[
         int,
@@ -368,27 +323,19 @@ def dissociation(
             min=0, help="For the intervals, and for the curve if it is measured now: one on disk has its own."
         ),
     ] = 0,
-    batch: Batch = None,
-    data: Data = None,
-    output: Output = None,
-    overwrite: Overwrite = False,
-    download: Download = False,
-    allow_code: AllowCode = False,
-    as_json: AsJson = False,
+    batch: opt.Batch = None,
 ) -> None:
     """Show whether losing one task's heads hurts that task, and that task more than the others: D-scores.
 
     Uses the curve of `headwise heads prune-curve`; without one it is measured first, with the same options. Writes
     dissociation.json and dissociation.csv; --overwrite replaces these, never the curve.
     """
-    options = _curve_settings(locals())
-    from headwise.experiments.apply import Source
     from headwise.experiments.head_studies.head_dissociation import study_dissociation
 
     more: dict[str, Any] = {"resamples": resamples, "seed": seed, "batch": batch}
-    with _study(run, "dissociation", output, overwrite) as (folder, shown):
-        scores, paths = study_dissociation(run, folder, options, Source(data, download), **more, progress=shown)
-    _print(scores, paths, as_json, *_score_tables(scores), lines=_remarks(scores))
+    with study.results(run, "dissociation") as (folder, shown):
+        scores, paths = study_dissociation(run, folder, curve.given, study.source, **more, progress=shown)
+    study.show(scores, paths, *_score_tables(scores), *_remarks(scores))
 
 
 def _labelled_steps(scores: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
@@ -427,8 +374,8 @@ def _score_tables(scores: Mapping[str, Any]) -> tuple[Table, Table]:
     )
     columns = ["observed", "ascending", "random masks", "p", "layer-matched", "p"]
     return (
-        _table(["pruned", "D-score"], [*scores["tasks"], "mean"], rows, caption=caption),
-        _table(["pruned"], columns, controls, "mean by row, and its controls"),
+        text_table(["pruned", "D-score"], rows, numbers=[*scores["tasks"], "mean"], caption=caption, whole=True),
+        text_table(["pruned"], controls, numbers=columns, title="mean by row, and its controls", whole=True),
     )
 
 
@@ -451,60 +398,39 @@ def _remarks(scores: Mapping[str, Any]) -> Iterator[str]:
         yield f"{scores['dropped']} draws were left out, in which a task fell to 0 or below"
 
 
-# -- similarity --------------------------------------------------------------------------------------------------------
-
-
 @heads.command("similarity")
-def similarity(
-    run: Run,
-    examples: Examples = 2000,
-    split: Split = "train",
-    granularity: Granularity = "sample",
-    normalise: Normalise = "none",
-    seed: Seed = 0,
-    data: Data = None,
-    output: Output = None,
-    overwrite: Overwrite = False,
-    download: Download = False,
-    allow_code: AllowCode = False,
-    as_json: AsJson = False,
-) -> None:
+@opt.grouped
+def similarity(run: opt.Run, estimate: SimilarityOptions, study: StudyOptions) -> None:
     """Show how alike the tasks of RUN are: the heads they need, and where their losses pull the shared encoder.
 
     Shows the D-scores of `headwise heads dissociation` too, if it was run before. Writes similarity.json.
     """
-    from headwise.experiments.apply import Source, load_tasks
-    from headwise.experiments.head_studies import head_files, head_importance
+    from headwise.experiments.apply import load_tasks
+    from headwise.experiments.head_studies.head_files import write_result
+    from headwise.experiments.head_studies.head_importance import measure_similarity
 
-    settings, source = (
-        head_importance.ImportanceSettings(granularity, normalise, examples, split, seed),
-        Source(data, download),
-    )
-    with _study(run, "similarity", output, overwrite) as (folder, shown):
-        content = head_importance.measure_similarity(load_tasks(run), settings, source, folder=folder, progress=shown)
-        paths = head_files.write_result(folder, "similarity", content)
-    tasks, gradients = content["tasks"], content["gradients"]
+    settings = estimate.settings
+    with study.results(run, "similarity") as (folder, shown):
+        content = measure_similarity(load_tasks(run), settings, study.source, folder=folder, progress=shown)
+        paths = write_result(folder, "similarity", content)
+    gradients, rows = content["gradients"], []
     pairs = {
-        ", ".join(pair["tasks"]): (pair, [tasks.index(task) for task in pair["tasks"]]) for pair in content["pairs"]
+        ", ".join(pair["tasks"]): [content["tasks"].index(task) for task in pair["tasks"]] for pair in content["pairs"]
     }
-    cosines = _table(
+    for pair, (names, indices) in zip(content["pairs"], pairs.items(), strict=True):
+        halves = ", ".join(_number(gradients["ceiling"][index], 3) for index in indices)
+        rows.append([names, _number(pair["gradient_cosine"], 3), halves, _number(pair["d_score"], 1, "-")])
+    cosines = text_table(
         ["tasks"],
-        ["cosine", "halves of each", "D-score of the two"],
-        (
-            [
-                names,
-                _number(pair["gradient_cosine"], 3),
-                ", ".join(_number(gradients["ceiling"][index], 3) for index in at),
-                _number(pair["d_score"], 1, "-"),
-            ]
-            for names, (pair, at) in pairs.items()
-        ),
-        "gradients of the encoder",
-        "halves: cosine between two halves of one task's examples; where it is low, a gradient is mostly noise.",
+        rows,
+        numbers=["cosine", "halves of each", "D-score of the two"],
+        title="gradients of the encoder",
+        caption="halves: cosine between two halves of one task's examples; if it is low, a gradient is mostly noise.",
+        whole=True,
     )
     layers = (
-        [part, *(_number(values["cosine"][one][other], 3) for _, (one, other) in pairs.values())]
+        [part, *(_number(values["cosine"][one][other], 3) for one, other in pairs.values())]
         for part, values in gradients["groups"].items()
     )
-    by_layer = _table(["part"], list(pairs), layers, "by layer")
-    _print(content, paths, as_json, _overlap_table(content["importance"]), cosines, by_layer)
+    by_layer = text_table(["part"], layers, numbers=pairs, title="by layer", whole=True)
+    study.show(content, paths, _overlap_table(content["importance"]), cosines, by_layer)

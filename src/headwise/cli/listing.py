@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from headwise.cli import parameters as opt
-from headwise.cli.console import print_json, print_tables, text_table
+from headwise.cli.console import show, text_table
 from headwise.errors import InputError, choices
 
 # What the table shows of each kind; --json shows all.
@@ -30,12 +30,9 @@ def list_names(
         raise InputError(f"list {kind!r}: {choices(kind, COLUMNS)}.")
     # From a file, so that nothing heavy is imported. `python tests/list_catalogue.py --write` writes it.
     rows = json.loads(files(__package__).joinpath("catalogue.json").read_text(encoding="utf-8"))[kind]
-    if as_json:
-        print_json({kind: rows})
-        return
     cells = ([row[name] for name in COLUMNS[kind]] for row in rows)
     texts = ([", ".join(map(str, each)) if isinstance(each, list) else str(each) for each in row] for row in cells)
-    print_tables(text_table(COLUMNS[kind], texts))
+    show(as_json, {kind: rows}, text_table(COLUMNS[kind], texts))
 
 
 def doctor(
@@ -56,27 +53,24 @@ def doctor(
     from headwise.attention.doctor import diagnose
 
     diagnosis = diagnose(model, batch=batch, length=length, download=download)
-    if as_json:
-        print_json(diagnosis.as_dict())
-    else:
-        reason = f": {diagnosis.reason}" if diagnosis.reason else ""
-        rows = {"model": diagnosis.model, "family": diagnosis.family, "route": diagnosis.route + reason}
-        if diagnosis.layers is not None and diagnosis.heads is not None:
-            rows["layers x heads"] = f"{diagnosis.layers} x {diagnosis.heads}"
-            if diagnosis.pruned:
-                layers = (f"layer {layer}: {', '.join(map(str, heads))}" for layer, heads in diagnosis.pruned.items())
-                count = sum(map(len, diagnosis.pruned.values()))
-                rows["pruned heads"] = f"{count} of {diagnosis.layers * diagnosis.heads} ({'; '.join(layers)})"
-            if diagnosis.kernel:
-                rows["attn_implementation headwise"] = diagnosis.kernel
-            rows["attention seen"] = "yes, every layer and head, in a forward pass just now"
-        if diagnosis.map_bytes is not None and diagnosis.received_bytes is not None:
-            size = f"batch {diagnosis.batch} x {diagnosis.length} tokens"
-            rows[f"maps, {size}"] = f"{diagnosis.map_bytes / 2**20:.1f} MiB"
-            rows[f"received, {size}"] = f"{diagnosis.received_bytes / 2**20:.1f} MiB"
-        rows["loads offline"] = "yes" if diagnosis.loads_offline else "no"
-        table = text_table(("", ""), (rows | diagnosis.versions).items())
-        table.show_header = False
-        print_tables(table)
+    reason = f": {diagnosis.reason}" if diagnosis.reason else ""
+    rows = {"model": diagnosis.model, "family": diagnosis.family, "route": diagnosis.route + reason}
+    if diagnosis.layers is not None and diagnosis.heads is not None:
+        rows["layers x heads"] = f"{diagnosis.layers} x {diagnosis.heads}"
+        if diagnosis.pruned:
+            layers = (f"layer {layer}: {', '.join(map(str, heads))}" for layer, heads in diagnosis.pruned.items())
+            count = sum(map(len, diagnosis.pruned.values()))
+            rows["pruned heads"] = f"{count} of {diagnosis.layers * diagnosis.heads} ({'; '.join(layers)})"
+        if diagnosis.kernel:
+            rows["attn_implementation headwise"] = diagnosis.kernel
+        rows["attention seen"] = "yes, every layer and head, in a forward pass just now"
+    if diagnosis.map_bytes is not None and diagnosis.received_bytes is not None:
+        size = f"batch {diagnosis.batch} x {diagnosis.length} tokens"
+        rows[f"maps, {size}"] = f"{diagnosis.map_bytes / 2**20:.1f} MiB"
+        rows[f"received, {size}"] = f"{diagnosis.received_bytes / 2**20:.1f} MiB"
+    rows["loads offline"] = "yes" if diagnosis.loads_offline else "no"
+    table = text_table(("", ""), (rows | diagnosis.versions).items())
+    table.show_header = False
+    show(as_json, diagnosis.as_dict(), table)
     if diagnosis.route == "unsupported":
         raise typer.Exit(1)

@@ -7,12 +7,13 @@ with one sentence about what was kept.
 from __future__ import annotations
 
 import errno
+import logging
 import os
 import re
 import sys
 import traceback
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from pathlib import Path
 from typing import Annotated, Any, NoReturn, TextIO
@@ -30,7 +31,7 @@ from headwise.cli.listing import doctor, list_names
 from headwise.cli.progress_bar import INTERRUPTED, noted_interrupts, sentence
 from headwise.cli.report import analyze, explore, report
 from headwise.cli.results_app import compare, figure
-from headwise.cli.retrieval import add_commands
+from headwise.cli.retrieval import rerank, retrieve, score, search
 from headwise.cli.train_commands import evaluate, export, predict, tokens, train
 from headwise.errors import (
     DiskError,
@@ -44,6 +45,11 @@ from headwise.errors import (
 
 # How pathlib begins when a path cannot be resolved: an unknown ~user, a link to itself.
 BAD_PATHS = ("Could not determine home directory", "Symlink loop")
+QUIET = {
+    "TOKENIZERS_PARALLELISM": "false",
+    "HF_HUB_DISABLE_PROGRESS_BARS": "1",
+    "TRANSFORMERS_VERBOSITY": "error",
+}
 
 app = typer.Typer(
     name="headwise",
@@ -83,16 +89,11 @@ def demo(
     run_demo(output, examples=examples, epochs=epochs, seed=seed, as_json=as_json)
 
 
-def _add(*commands: Callable[..., None]) -> None:
-    for command in commands:
-        app.command()(command)
-
-
-_add(train, evaluate, predict, tokens, export)
-app.command("list")(list_names)
-_add(demo, doctor)
-add_commands(app)
-_add(sweep, tune, compare, figure, analyze, report, explore)
+# In the order of the help.
+for command in (train, evaluate, predict, tokens, export, list_names, demo, doctor, retrieve, rerank, score, search):
+    app.command("list" if command is list_names else None)(command)
+for command in (sweep, tune, compare, figure, analyze, report, explore):
+    app.command()(command)
 for name, group in {"data": data, "heads": heads, "knowledge": knowledge}.items():
     app.add_typer(group, name=name)
 
@@ -106,6 +107,7 @@ def run() -> None:
     try:
         with warnings.catch_warnings(), _only_the_first_process_prints(), noted_interrupts() as interrupts:
             warnings.showwarning = _show_warning
+            _quiet_libraries()
             for word in sys.argv[1:]:  # a record, which lists the command, could not hold bytes that are no text
                 if any("\ud800" <= letter <= "\udfff" for letter in word):
                     raise InputError(f"{word!r:.80} is no UTF-8: type it again, or rename the file.")
@@ -185,6 +187,14 @@ def _show_warning(
         typer.echo(f"headwise: {one_line(as_options(str(message)))}", err=True)
     else:
         typer.echo(warnings.formatwarning(message, category, filename, lineno, line), err=True, nl=False)
+
+
+def _quiet_libraries() -> None:
+    """No progress bars, hints and warnings of libraries, none of which is imported yet; their errors stay."""
+    for name, value in QUIET.items():
+        os.environ.setdefault(name, value)
+    logging.getLogger("accelerate").setLevel(logging.ERROR)
+    warnings.filterwarnings("ignore", module=r"(transformers|accelerate|torch)\b")
 
 
 @contextmanager

@@ -1,14 +1,51 @@
-"""Arguments and options of the commands; those that several commands share are defined here, once."""
+"""Arguments and options of the commands; those that several commands share are defined here, once.
+
+A command may take a group of options as one parameter: a dataclass whose fields are options, see `grouped`.
+"""
 
 from __future__ import annotations
 
+import functools
+import inspect
 import os
+from collections.abc import Callable
+from dataclasses import dataclass, is_dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
 
 from headwise.code_permission import allowing_code
+
+if TYPE_CHECKING:
+    from headwise.experiments.apply import Source
+
+
+def grouped(command: Callable[..., None]) -> Callable[..., None]:
+    """A command for typer whose parameters that are dataclasses have become one option for each field."""
+    parameters: dict[str, inspect.Parameter] = {}
+    groups: dict[str, tuple[Any, list[str]]] = {}
+
+    def add(function: Callable[..., Any]) -> list[str]:
+        hints, own = get_type_hints(function, include_extras=True), inspect.signature(function).parameters
+        for name, each in own.items():
+            kind = hints[name]
+            if is_dataclass(kind) and isinstance(kind, type):
+                groups[name] = (kind, add(kind))
+            else:
+                parameters[name] = each.replace(kind=inspect.Parameter.KEYWORD_ONLY, annotation=kind)
+        return list(own)
+
+    @functools.wraps(command)
+    def run(**values: Any) -> None:
+        for name, (kind, fields) in groups.items():
+            values[name] = kind(**{field: values.pop(field) for field in fields})
+        command(**values)
+
+    add(command)
+    run.__signature__ = inspect.Signature(list(parameters.values()))  # type: ignore[attr-defined]
+    run.__annotations__ = {name: each.annotation for name, each in parameters.items()}
+    return run
 
 
 def _allow(context: typer.Context, allowed: bool) -> bool:
@@ -29,6 +66,11 @@ def read_first(context: typer.Context, name: str) -> str:
     return name
 
 
+def names(text: str | None) -> tuple[str, ...]:
+    """Names with commas between them."""
+    return tuple(name.strip() for name in (text or "").split(",") if name.strip())
+
+
 AllowCode = Annotated[
     bool,
     typer.Option(
@@ -38,42 +80,25 @@ AllowCode = Annotated[
     ),
 ]
 """A command only needs the parameter: the permission is in force while the command runs."""
-Also = Annotated[
-    list[Path] | None, typer.Option(help="Another run to show, such as one with MDG alone; may be repeated.")
-]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")]
-Baseline = Annotated[
-    Path | None, typer.Option(metavar="RUN", help="Run to compare with, such as the same one without guides.")
-]
 Batch = Annotated[int | None, typer.Option(min=1, help="Examples per batch; default that of the recipe.")]
 Cache = Annotated[
     Path | None,
     typer.Option(help="Folder for computed knowledge and indexes; default $HEADWISE_CACHE or the user's cache folder."),
 ]
-Change = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--set", metavar="KEY=VALUE", help="Change a value of the recipe: training.num_train_epochs=1; may be repeated."
-    ),
-]
-Data = Annotated[Path | None, typer.Option(help="Folder with the files of the task, or tasks.")]
 Download = Annotated[bool, typer.Option("--download", help="Download models and data that are missing.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Print what would be done, and stop.")]
 ExampleFile = Annotated[
     Path | None, typer.Option("--examples", help="File with the task's text columns, whose rows are shown.")
 ]
 Force = Annotated[bool, typer.Option("--force", help="Replace the output file if it exists.")]
+OneTask = Annotated[str | None, typer.Option("--task", help="Task, for a run on several tasks.")]
 Only = Annotated[
     list[str] | None,
     typer.Option(metavar="AXIS=LABEL", help="Use only these labels of an axis: system=plain,ag; may be repeated."),
 ]
-OneTask = Annotated[str | None, typer.Option("--task", help="Task, for a run on several tasks.")]
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace the output if it exists.")]
 Recipe = Annotated[str, typer.Argument(callback=read_first, help="YAML file, or a name of `headwise list recipes`.")]
-Results = Annotated[
-    Path | None,
-    typer.Option(help="Folder of `headwise sweep`, whose plots and tests over seeds are added to the page."),
-]
 Run = Annotated[Path, typer.Argument(help="Folder that `headwise train` wrote.")]
 Split = Annotated[str, typer.Option(help="train, validation, test, or another split of the task.")]
 SweepName = Annotated[str | None, typer.Option("--sweep", help="Name of the sweep, if the folder has several.")]
@@ -81,3 +106,34 @@ Threads = Annotated[
     int, typer.Option(min=1, help="CPU threads per run; more change the last digits of results, so keep one number.")
 ]
 Workers = Annotated[int | None, typer.Option(min=1, help="Parallel processes; default one per core.")]
+
+
+@dataclass(frozen=True)
+class DataOptions:
+    """Where the files of a run's tasks are, and what is allowed to get them."""
+
+    data: Annotated[Path | None, typer.Option(help="Folder with the files of the task, or tasks.")] = None
+    download: Download = False
+    allow_code: AllowCode = False
+
+    @property
+    def source(self) -> Source:
+        """The same for the library."""
+        from headwise.experiments.apply import Source
+
+        return Source(self.data, self.download)
+
+
+@dataclass(frozen=True)
+class RecipeOptions(DataOptions):
+    """Changes of a recipe, and where its files are."""
+
+    changes: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set",
+            metavar="KEY=VALUE",
+            help="Change a value of the recipe: training.num_train_epochs=1; may be repeated.",
+        ),
+    ] = None
+    cache: Cache = None

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from headwise.cli import parameters as opt
-from headwise.cli.console import print_json, print_tables, text_table
+from headwise.cli.console import show, text_table
 from headwise.cli.progress_bar import progress, sentence
 from headwise.errors import InputError
 
@@ -17,8 +17,10 @@ if TYPE_CHECKING:
     from headwise.reports.report_runs import ReportRun
 
 
+@opt.grouped
 def analyze(
     run: opt.Run,
+    source: opt.DataOptions,
     split: opt.Split = "test",
     task: opt.OneTask = None,
     limit: Annotated[int | None, typer.Option(min=1, help="Use the first N examples; default all.")] = None,
@@ -37,66 +39,94 @@ def analyze(
             "run was guided to, if any."
         ),
     ] = None,
-    data: opt.Data = None,
     batch: opt.Batch = None,
-    download: opt.Download = False,
-    allow_code: opt.AllowCode = False,
     overwrite: opt.Overwrite = False,
     as_json: opt.AsJson = False,
 ) -> None:
     """Measure what every head of RUN does on a split, and save it for report, explore and figure."""
     from headwise.experiments.analysis.analysis_files import mean_over_heads
     from headwise.experiments.analysis.analyze import AnalysisSettings, analyze_tasks, new_analysis, read_pattern
-    from headwise.experiments.apply import Source, load_tasks
-    from headwise.training.encoders import quiet_libraries
+    from headwise.experiments.apply import load_tasks
 
     settings = AnalysisSettings(
         split, limit, keep, tuple(pick or ()), examples, importance, batch, read_pattern("--pattern", pattern)
     )
     with new_analysis(run, task, overwrite=overwrite):
-        quiet_libraries()
         tasks = load_tasks(run, [] if task is None else [task])
         with progress() as shown:
-            analyses = analyze_tasks(tasks, settings, Source(data, download), shown)
-    if as_json:
-        summary = {}
-        for name, each in analyses.items():
-            means = {statistic: mean_over_heads(grid) for statistic, grid in each.content["statistics"].items()}
-            about = {"split": each.content["split"], "examples": each.content["examples"], "means": means}
-            summary[name] = about | {"files": [str(path) for path in each.paths]}
-        print_json({"run": str(run), "tasks": summary})
-        return
+            analyses = analyze_tasks(tasks, settings, source.source, shown)
+    summary, tables = {}, []
     for name, each in analyses.items():
-        about = each.content
-        rows = []
+        about, rows = each.content, []
+        means = {statistic: mean_over_heads(grid) for statistic, grid in about["statistics"].items()}
+        files = [str(path) for path in each.paths]
+        summary[name] = {"split": about["split"], "examples": about["examples"], "means": means, "files": files}
         for statistic, grid in about["statistics"].items():
             heads = [(value, layer, head) for layer, row in enumerate(grid["mean"]) for head, value in enumerate(row)]
-            ends = (min(heads, key=lambda each: each[0]), max(heads, key=lambda each: each[0]))
+            ends = (min(heads, key=lambda head: head[0]), max(heads, key=lambda head: head[0]))
             cells = (f"{value:.4g} (layer {layer} head {head})" for value, layer, head in ends)
-            rows.append([statistic, f"{mean_over_heads(grid):.4g}", *cells])
+            rows.append([statistic, f"{means[statistic]:.4g}", *cells])
         title = f"{name}: {about['examples']} examples of {about['split']}, {about['layers']} x {about['heads']} heads"
-        print_tables(text_table(("statistic", "mean", "lowest head", "highest head"), rows, title=title))
-    typer.echo(f"saved in {', '.join(str(each.paths[-1]) for each in analyses.values())}")
+        tables.append(text_table(("statistic", "mean", "lowest head", "highest head"), rows, title=title))
+    lines = [f"saved in {', '.join(str(each.paths[-1]) for each in analyses.values())}"]
     for name in analyses:
         option = f" --task {name}" if tasks.joint else ""
-        typer.echo(f"open it: headwise report {run}{option} -o report.html")
+        lines.append(f"open it: headwise report {run}{option} -o report.html")
+    show(as_json, {"run": str(run), "tasks": summary}, *tables, *lines)
 
 
+@dataclass(frozen=True)
+class PageOptions:
+    """The runs of a page."""
+
+    run: opt.Run
+    baseline: Annotated[
+        Path | None, typer.Option(metavar="RUN", help="Run to compare with, such as the same one without guides.")
+    ] = None
+    also: Annotated[
+        list[Path] | None, typer.Option(help="Another run to show, such as one with MDG alone; may be repeated.")
+    ] = None
+    results: Annotated[
+        Path | None,
+        typer.Option(help="Folder of `headwise sweep`, whose plots and tests over seeds are added to the page."),
+    ] = None
+    examples: opt.ExampleFile = None
+    task: opt.OneTask = None
+    allow_code: opt.AllowCode = False
+
+    def gather(self) -> list[ReportRun]:
+        """The runs; with a file of examples, the models look at these first."""
+        from headwise.reports.report_runs import gather_runs, with_examples
+
+        runs = gather_runs(self.run, self.baseline, self.also or (), self.task)
+        if self.examples is None:
+            return runs
+        from headwise.experiments.analysis.analyze import read_examples
+        from headwise.experiments.analysis.example_views import pattern_of_analysis, view_examples
+        from headwise.experiments.apply import load_run
+
+        views = []
+        with progress() as shown:
+            for each in runs:
+                loaded = load_run(each.folder, self.task)
+                split = read_examples(loaded, self.examples)
+                shown.log(f"{each.name}: looking at {len(split)} examples of {self.examples}")
+                titles = [f"{self.examples.name} {number}" for number in range(1, len(split) + 1)]
+                pattern = pattern_of_analysis(loaded, each.analysis.content, shown)
+                views.append(view_examples(loaded, split, titles, [None] * len(split), expected=pattern))
+        return with_examples(runs, views)
+
+
+@opt.grouped
 def report(
-    run: opt.Run,
+    options: PageOptions,
     output: Annotated[Path, typer.Option("--output", "-o", help="HTML page to write.")] = Path("report.html"),
-    baseline: opt.Baseline = None,
-    also: opt.Also = None,
-    results: opt.Results = None,
-    examples: opt.ExampleFile = None,
-    task: opt.OneTask = None,
     exact: Annotated[
         list[int] | None,
         typer.Option(help="Show this example with whole maps, by its position in the split; may be repeated."),
     ] = None,
     title: Annotated[str | None, typer.Option(help="Title of the page; default the names of the runs.")] = None,
     force: opt.Force = False,
-    allow_code: opt.AllowCode = False,
     as_json: opt.AsJson = False,
 ) -> None:
     """Write one HTML file that shows what the heads of RUN do; run `headwise analyze` on each run first."""
@@ -106,53 +136,19 @@ def report(
     if output.suffix.lower() not in (".html", ".htm"):
         raise InputError(f"--output {output}: expected a name that ends in .html.")
     with new_file(output, "--output", replace=force, by="--force"):
-        runs = _gather(run, baseline, also, examples, task)
-        page = build_page(runs, results=results, title=title, exact=exact or ())
+        page = build_page(options.gather(), results=options.results, title=title, exact=exact or ())
         save_content(output, page.html())
     size = output.stat().st_size
-    if as_json:
-        print_json({"report": str(output), "bytes": size, "views": page.views})
-        return
-    typer.echo(f"{output}: {size / 1e6:.1f} MB, {len(page.views)} views; open it in a browser, it needs no network")
+    content = {"report": str(output), "bytes": size, "views": page.views}
+    views = f"{len(page.views)} views; open it in a browser, it needs no network"
+    show(as_json, content, f"{output}: {size / 1e6:.1f} MB, {views}")
 
 
-def _gather(
-    run: Path, baseline: Path | None, also: Sequence[Path] | None, examples: Path | None, task: str | None
-) -> list[ReportRun]:
-    """The runs of a page; with a file of examples, the models look at these first."""
-    from headwise.reports.report_runs import gather_runs, with_examples
-
-    runs = gather_runs(run, baseline, also or (), task)
-    if examples is None:
-        return runs
-    from headwise.experiments.analysis.analyze import read_examples
-    from headwise.experiments.analysis.example_views import pattern_of_analysis, view_examples
-    from headwise.experiments.apply import load_run
-    from headwise.training.encoders import quiet_libraries
-
-    quiet_libraries()
-    views = []
-    with progress() as shown:
-        for each in runs:
-            loaded = load_run(each.folder, task)
-            split = read_examples(loaded, examples)
-            shown.log(f"{each.name}: looking at {len(split)} examples of {examples}")
-            titles = [f"{examples.name} {number}" for number in range(1, len(split) + 1)]
-            pattern = pattern_of_analysis(loaded, each.analysis.content, shown)
-            views.append(view_examples(loaded, split, titles, [None] * len(split), expected=pattern))
-    return with_examples(runs, views)
-
-
+@opt.grouped
 def explore(
-    run: opt.Run,
-    baseline: opt.Baseline = None,
-    also: opt.Also = None,
-    results: opt.Results = None,
-    examples: opt.ExampleFile = None,
-    task: opt.OneTask = None,
+    options: PageOptions,
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port; 0 for any free one.")] = 0,
     browser: Annotated[bool, typer.Option("--open", help="Open the page in the browser.")] = False,
-    allow_code: opt.AllowCode = False,
     as_json: opt.AsJson = False,
 ) -> None:
     """Serve the page of `headwise report` on this machine, with a box for your own sentences."""
@@ -164,12 +160,10 @@ def explore(
     from headwise.experiments.analysis.example_views import pattern_of_analysis
     from headwise.experiments.apply import load_run
     from headwise.reports.report_page import build_page
-    from headwise.training.encoders import quiet_libraries
 
-    runs = _gather(run, baseline, also, examples, task)
-    page = build_page(runs, results=results)
-    quiet_libraries()
-    models = {each.id: load_run(each.folder, task) for each in runs}
+    runs = options.gather()
+    page = build_page(runs, results=options.results)
+    models = {each.id: load_run(each.folder, options.task) for each in runs}
     with progress() as shown:
         patterns = {each.id: pattern_of_analysis(models[each.id], each.analysis.content, shown) for each in runs}
     explorer = Explorer(page, models, patterns)

@@ -5,51 +5,77 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Sequence
-from contextlib import nullcontext
+from contextlib import ExitStack
+from dataclasses import dataclass
 from io import StringIO
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from headwise.cli import parameters as opt
+from headwise.cli.console import WIDTH, show, text_table
+from headwise.errors import InputError, choices
 
 if TYPE_CHECKING:
-    from headwise.experiments.comparison import Comparison
-    from headwise.reports.comparison_text import Style
+    from headwise.experiments.comparison import CompareOptions, Comparison
+    from headwise.reports.comparison_text import Style, TextTable
 
 FORMATS = {".txt": "table", ".md": "markdown", ".csv": "csv", ".tex": "latex", ".json": "json"}
-# Columns of a table that is not printed on a terminal.
-WIDTH = 160
 
 Names = list[str] | None
 
 
+@dataclass(frozen=True)
+class Systems:
+    """What is compared with what, and by which test."""
+
+    by: Annotated[
+        Names,
+        typer.Option(help="Axis or recipe key that separates the systems; default that of the sweep, or what differs."),
+    ] = None
+    within: Annotated[Names, typer.Option(help="Axis or recipe key with a separate table for each value.")] = None
+    baseline: Annotated[str | None, typer.Option(help="System that the others are compared with.")] = None
+    only: opt.Only = None
+    sweep: opt.SweepName = None
+    metric: Annotated[
+        str | None, typer.Option(help="Metric, or TASK/METRIC for several tasks; default the main one.")
+    ] = None
+    all_metrics: Annotated[bool, typer.Option("--all-metrics", help="Show all metrics, with tests for each.")] = False
+    split: Annotated[str | None, typer.Option(help="test or validation; default test if all runs have it.")] = None
+    ignore: Annotated[
+        Names, typer.Option(metavar="KEY", help="Allow runs to differ in this: a recipe key, torch, threads, ...")
+    ] = None
+    common_seeds: Annotated[bool, typer.Option("--common-seeds", help="Leave out seeds that not all systems have.")] = (
+        False
+    )
+    stars: Annotated[str, typer.Option(help="p-values behind the stars: holm (corrected) or raw.")] = "holm"
+    resamples: Annotated[int, typer.Option(min=100, help="Resamples of the bootstrap.")] = 9999
+
+    @property
+    def options(self) -> CompareOptions:
+        """The same for the library."""
+        from headwise.experiments.comparison import CompareOptions
+
+        labels: dict[str, tuple[str, ...]] = {}
+        for each in self.only or ():
+            name, equals, values = each.partition("=")
+            if not equals or not name.strip():
+                raise InputError(f"--only {each!r}: expected AXIS=LABEL, such as set=sick.")
+            labels[name.strip()] = (*labels.get(name.strip(), ()), *(label.strip() for label in values.split(",")))
+        names = {
+            name: tuple(dict.fromkeys(opt.names(",".join(getattr(self, name) or ()))))
+            for name in ("by", "within", "ignore")
+        }
+        return CompareOptions(**{**vars(self), "only": labels, **names})
+
+
+@opt.grouped
 def compare(
     runs: Annotated[
         list[Path], typer.Argument(help="Folder of `headwise sweep`; or files of runs, or folders of `headwise train`.")
     ],
-    by: Annotated[
-        Names,
-        typer.Option(help="Axis or recipe key that separates the systems; default that of the sweep, or what differs."),
-    ] = None,
-    within: Annotated[Names, typer.Option(help="Axis or recipe key with a separate table for each value.")] = None,
-    baseline: Annotated[str | None, typer.Option(help="System that the others are compared with.")] = None,
-    only: opt.Only = None,
-    sweep: opt.SweepName = None,
-    metric: Annotated[
-        str | None, typer.Option(help="Metric, or TASK/METRIC for several tasks; default the main one.")
-    ] = None,
-    all_metrics: Annotated[bool, typer.Option("--all-metrics", help="Show all metrics, with tests for each.")] = False,
-    split: Annotated[str | None, typer.Option(help="test or validation; default test if all runs have it.")] = None,
-    ignore: Annotated[
-        Names, typer.Option(metavar="KEY", help="Allow runs to differ in this: a recipe key, torch, threads, ...")
-    ] = None,
-    common_seeds: Annotated[
-        bool, typer.Option("--common-seeds", help="Leave out seeds that not all systems have.")
-    ] = False,
-    stars: Annotated[str, typer.Option(help="p-values behind the stars: holm (corrected) or raw.")] = "holm",
-    resamples: Annotated[int, typer.Option(min=100, help="Resamples of the bootstrap.")] = 9999,
+    systems: Systems,
     times: Annotated[bool, typer.Option("--times", help="Show the seconds per epoch.")] = False,
     percent: Annotated[bool, typer.Option("--percent/--no-percent", help="Show scores times 100.")] = True,
     form: Annotated[
@@ -63,7 +89,6 @@ def compare(
 ) -> None:
     """Compare systems over seeds: means, intervals, paired tests by seed and by example, corrected by Holm."""
     from headwise.disk import new_file, save_content
-    from headwise.errors import InputError, choices
     from headwise.experiments import comparison
     from headwise.reports.comparison_text import Style
 
@@ -73,31 +98,10 @@ def compare(
         raise InputError(f"--json and --format {form}: leave one of them out, or write a file by --output.")
     if output is not None and form is None and output.suffix not in FORMATS and not output.is_dir():
         raise InputError(f"--output {output}: expected a name that ends in {', '.join(FORMATS)}, or --format.")
-    labels: dict[str, tuple[str, ...]] = {}
-    for each in only or ():
-        name, equals, values = each.partition("=")
-        if not equals or not name.strip():
-            raise InputError(f"--only {each!r}: expected AXIS=LABEL, such as set=sick.")
-        labels[name.strip()] = (*labels.get(name.strip(), ()), *(label.strip() for label in values.split(",")))
-    options = comparison.CompareOptions(
-        by=_names(by),
-        within=_names(within),
-        baseline=baseline,
-        sweep=sweep,
-        only=labels,
-        metric=metric,
-        all_metrics=all_metrics,
-        split=split,
-        ignore=_names(ignore),
-        common_seeds=common_seeds,
-        stars=stars,
-        resamples=resamples,
-    )
-    style = Style(percent, times)
-    locked = (
-        nullcontext() if output is None else new_file(output, "--output", replace=overwrite, example="comparison.md")
-    )
-    with locked:
+    options, style = systems.options, Style(percent, times)
+    with ExitStack() as stack:
+        if output is not None:
+            stack.enter_context(new_file(output, "--output", replace=overwrite, example="comparison.md"))
         result = comparison.compare(runs, options)
         if output is not None:
             save_content(output, _as_text(result, form or FORMATS[output.suffix], style))
@@ -105,10 +109,6 @@ def compare(
         typer.echo(f"saved in {output}")
     else:
         typer.echo(_as_text(result, "json" if as_json else form or "table", style), nl=False)
-
-
-def _names(values: Names) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(name.strip() for each in values or () for name in each.split(",") if name.strip()))
 
 
 def _as_text(comparison: Comparison, form: str, style: Style) -> str:
@@ -132,13 +132,11 @@ def _as_tables(comparison: Comparison, style: Style) -> str:
 
     from headwise.reports.comparison_text import text_tables, words_of
 
-    def rich(title: str, headings: Sequence[str], rows: Sequence[Sequence[Any]], columns: Sequence[int]) -> Table:
-        table = Table(title=escape(title), title_justify="left", box=None)
-        for column in columns:
-            table.add_column(headings[column], justify="right" if column else "left", no_wrap=column > 0)
-        for row in rows:
-            table.add_row(*(escape(str(row[column])) for column in columns))
-        return table
+    def rich(grid: TextTable, columns: Sequence[int]) -> Table:
+        """Some columns of a table."""
+        first, *headings = (grid.headings[column] for column in columns)
+        rows = ([str(row[column]) for column in columns] for row in grid.rows)
+        return text_table([first], rows, numbers=headings, title=grid.title, whole=True)
 
     width = Console().width if sys.stdout.isatty() else WIDTH
     console = Console(file=StringIO(), width=width, highlight=False, color_system=None)
@@ -146,11 +144,11 @@ def _as_tables(comparison: Comparison, style: Style) -> str:
     for each in text_tables(comparison, style):
         whole = range(len(each.headings))
         parts: list[Sequence[int]] = [whole]
-        needed = Measurement.get(console, wide, rich(each.title, each.headings, each.rows, whole)).maximum
+        needed = Measurement.get(console, wide, rich(each, whole)).maximum
         if each.tests and needed > width:
             parts = [whole[: -each.tests], [0, *whole[-each.tests :]]]
         for part in parts:
-            console.print(rich(each.title, each.headings, each.rows, part))
+            console.print(rich(each, part))
             console.print()
     for line in words_of(comparison, style):
         console.print(escape(line), soft_wrap=not sys.stdout.isatty())
@@ -186,8 +184,7 @@ def figure(
     layers and sizes of the training set. curves: losses, guides and scores by step. dissociation: who is hurt by losing
     whose heads.
     """
-    from headwise.disk import check_new_file, new_file
-    from headwise.errors import InputError
+    from headwise.disk import new_file
     from headwise.reports.figures import check_ending, save_as
     from headwise.reports.run_figures import KINDS, check_figure, draw_figure
 
@@ -197,15 +194,11 @@ def figure(
         kinds = ", ".join(each for each in KINDS if each not in ("layers", "sizes"))
         raise InputError(f"--baseline has no meaning for {kind}, only for {kinds}: leave it out.")
     check_ending(output)
-    check_new_file(output, "--output", replace=force, by="--force")
-    check_figure(kind, folders, options)
     with new_file(output, "--output", replace=force, by="--force"):
+        check_figure(kind, folders, options)
         drawn, notes = draw_figure(kind, folders, title=title, **options)
         save_as(drawn, output)
-    if as_json:
-        content = {"kind": kind, "file": str(output), "runs": [str(folder) for folder in folders], "notes": notes}
-        typer.echo(json.dumps(content, ensure_ascii=False))
-        return
-    for note in notes:
+    for note in notes if not as_json else ():
         typer.echo(note, err=True)
-    typer.echo(f"saved in {output}")
+    content = {"kind": kind, "file": str(output), "runs": [str(folder) for folder in folders], "notes": notes}
+    show(as_json, content, f"saved in {output}")

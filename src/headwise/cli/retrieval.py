@@ -6,17 +6,17 @@ import sys
 import unicodedata
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
-from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
-from headwise.cli.console import WIDTH, print_json, print_tables
-from headwise.cli.parameters import AllowCode, AsJson
+from headwise.cli import parameters as opt
+from headwise.cli.console import WIDTH, print_parts, show, text_table
 from headwise.cli.progress_bar import keeping, progress
 from headwise.errors import InputError, choices
 
@@ -26,7 +26,9 @@ if TYPE_CHECKING:
     from headwise.retrieval.explain import Explanation
     from headwise.retrieval.search import Paper, Ranking, SearchResult
 
-Batch = Annotated[int | None, typer.Option(min=1, help="Pairs at a time.", show_default=False)]
+# Words of an explanation that are listed and marked; without styles, in a file or a pipe, MARK stands around them.
+STRONGEST, STYLE, MARK = 10, "bold reverse", "**"
+
 Cache = Annotated[
     Path | None,
     typer.Option(help="Folder for indexes; default HEADWISE_CACHE or the user's cache folder.", show_default=False),
@@ -34,167 +36,222 @@ Cache = Annotated[
 Layout = Annotated[
     str | None, typer.Option(help="beir, scifact or cross-genre; by default decided by the files.", show_default=False)
 ]
-Gold = Annotated[
-    str, typer.Option(help="Of SciFact: evidence (papers that support or refute) or cited (as BEIR counts).")
-]
-DropUnknown = Annotated[
-    bool, typer.Option("--drop-unknown", help="Ignore judgements of documents that are not in the corpus.")
-]
-Split = Annotated[
-    str | None, typer.Option(help="Which claims; default test, or the only split there is; all for every claim.")
-]
-PerQuery = Annotated[
-    Path | None, typer.Option("--per-query", help="File for the measures of every claim (.json).", show_default=False)
-]
-Stem = Annotated[str, typer.Option(help="Language whose word endings are cut off, or none.")]
-StopWords = Annotated[str, typer.Option("--stop-words", help="Language whose most common words are left out, or none.")]
-Output = Annotated[Path | None, typer.Option(help="TREC run to write; default standard output.")]
-Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace output files.")]
+
+
+@dataclass(frozen=True)
+class ClaimOptions:
+    """Which claims of a collection, and how its files are read."""
+
+    split: Annotated[
+        str | None, typer.Option(help="Which claims; default test, or the only split there is; all for every claim.")
+    ] = None
+    layout: Layout = None
+    gold: Annotated[
+        str, typer.Option(help="Of SciFact: evidence (papers that support or refute) or cited (as BEIR counts).")
+    ] = "evidence"
+    drop_unknown: Annotated[
+        bool, typer.Option("--drop-unknown", help="Ignore judgements of documents that are not in the corpus.")
+    ] = False
+    cache: Cache = None
+
+    @property
+    def form(self) -> dict[str, Any]:
+        """How the files are read."""
+        return {"layout": self.layout, "gold": self.gold, "drop_unknown": self.drop_unknown}
+
+
+@dataclass(frozen=True)
+class MeasureOptions:
+    """Where the measures go."""
+
+    per_query: Annotated[
+        Path | None,
+        typer.Option("--per-query", help="File for the measures of every claim (.json).", show_default=False),
+    ] = None
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace output files.")] = False
+    as_json: opt.AsJson = False
+
+    @contextmanager
+    def locked(self, output: Path | None = None) -> Iterator[None]:
+        """Refuse files that cannot be written, before any work, and lock them for the block."""
+        from headwise.disk import new_file
+
+        if self.per_query is not None and self.per_query.suffix != ".json":
+            raise InputError(f"--per-query {self.per_query}: expected a name that ends in .json.")
+        files = ((output, "--output", "run.trec"), (self.per_query, "--per-query", "claims.json"))
+        with ExitStack() as stack:
+            for path, option, example in files:
+                if path is not None:
+                    stack.enter_context(new_file(path, option, replace=self.overwrite, example=example))
+            yield
+
+
+@dataclass(frozen=True)
+class RankingOptions(MeasureOptions):
+    """Where a ranking and its measures go."""
+
+    output: Annotated[Path | None, typer.Option(help="TREC run to write; default standard output.")] = None
+
+    @contextmanager
+    def files(self) -> Iterator[None]:
+        """The same for both files."""
+        if self.output is None and self.as_json:
+            raise InputError("--json needs --output: without it the run goes to standard output; name a file for it.")
+        if self.output is not None and self.per_query is not None:
+            if self.output.absolute() == self.per_query.absolute():
+                raise InputError(f"--output and --per-query are both {self.output}: name two files.")
+        with self.locked(self.output):
+            yield
+
+    def check_judged(self, judged: object) -> None:
+        """Refuse a file of measures if there are none."""
+        if self.per_query is not None and not judged:
+            raise InputError(
+                f"--per-query {self.per_query}: no claim is judged, so there is nothing to write; leave it out."
+            )
+
+    def write(self, ranking: Ranking) -> None:
+        """Write both files, each whole or not at all; if the second fails, a new first one is removed."""
+        from headwise.retrieval.evaluate import write_per_query
+        from headwise.retrieval.trec import write_run
+
+        fresh = self.per_query is not None and not self.per_query.exists()
+        if self.per_query is not None:
+            write_per_query(self.per_query, ranking.measures)
+        try:
+            if self.output is not None:
+                write_run(self.output, ranking.run, ranking.tag)
+        except BaseException:
+            if self.per_query is not None and fresh:
+                self.per_query.unlink(missing_ok=True)
+            raise
+
+    def show(self, ranking: Ranking, summary: Mapping[str, Any]) -> None:
+        """Print the run if it has no file, and the measures; as JSON, the summary with the names of the files."""
+        from headwise.retrieval.trec import run_lines
+
+        tables = [_measures_table(ranking.measures)] if ranking.measures else []
+        if self.output is None:
+            typer.echo("".join(run_lines(ranking.run, ranking.tag)), nl=False)
+            print_parts(*tables, stream=sys.stderr)
+            return
+        files = {"output": str(self.output)} | ({"per_query": str(self.per_query)} if self.per_query else {})
+        show(self.as_json, {**summary, **files}, *tables, f"saved in {self.output}")
+
+
 Run = Annotated[
     Path, typer.Argument(help="Re-ranker: folder that `headwise train` or a CrossEncoder wrote.", show_default=False)
 ]
 Of = Annotated[
     Path | None, typer.Option(help="Folder of the collection; default that of training.", show_default=False)
 ]
+Batch = Annotated[int | None, typer.Option(min=1, help="Pairs at a time.", show_default=False)]
 Precision = Annotated[str, typer.Option(help="fp32, or bf16: faster on processors made for it, scores a little off.")]
 
-# Words of an explanation that are listed and marked; without styles, in a file or a pipe, MARK stands around them.
-STRONGEST, STYLE, MARK = 10, "bold reverse", "**"
 
-
-def add_commands(app: typer.Typer) -> None:
-    """Put the commands of retrieval on the command line."""
-    for command in (retrieve, rerank, score, search):
-        app.command()(command)
-
-
+@opt.grouped
 def retrieve(
     collection: Annotated[Path, typer.Argument(help="Folder of the collection.", show_default=False)],
+    claims: ClaimOptions,
+    files: RankingOptions,
     top: Annotated[int, typer.Option(min=1, help="Candidates for each claim.")] = 100,
-    split: Split = None,
-    output: Output = None,
-    layout: Layout = None,
-    gold: Gold = "evidence",
-    drop_unknown: DropUnknown = False,
-    stem: Stem = "english",
-    stop_words: StopWords = "english",
+    stem: Annotated[str, typer.Option(help="Language whose word endings are cut off, or none.")] = "english",
+    stop_words: Annotated[
+        str, typer.Option("--stop-words", help="Language whose most common words are left out, or none.")
+    ] = "english",
     k1: Annotated[float, typer.Option(min=0, help="BM25: how soon a repeated word stops counting.")] = 1.5,
     b: Annotated[float, typer.Option(min=0, max=1, help="BM25: how much long documents are held back.")] = 0.75,
-    cache: Cache = None,
     rebuild: Annotated[bool, typer.Option("--rebuild", help="Build the index again.")] = False,
-    per_query: PerQuery = None,
-    overwrite: Overwrite = False,
-    as_json: AsJson = False,
 ) -> None:
     """Find candidates for every claim of COLLECTION with BM25: a TREC run."""
     from headwise.retrieval.bm25 import IndexOptions, Words
     from headwise.retrieval.formats import read_collection
     from headwise.retrieval.search import retrieve
 
-    with _output_files(output, per_query, overwrite=overwrite, as_json=as_json), progress() as shown:
+    with files.files(), progress() as shown:
         with keeping(lambda: "no run was written, and the same command begins again with what the cache has"):
-            options = IndexOptions(Words(stem, stop_words), k1, b)
-            papers = read_collection(collection, layout, gold=gold, drop_unknown=drop_unknown)
-            ranking = retrieve(papers, shown, split=split, top=top, options=options, cache=cache, rebuild=rebuild)
-            _check_judged(ranking.measures, per_query)
-            _write(ranking, output, per_query)
+            options: dict[str, Any] = {"options": IndexOptions(Words(stem, stop_words), k1, b), "rebuild": rebuild}
+            papers = read_collection(collection, **claims.form)
+            ranking = retrieve(papers, shown, split=claims.split, top=top, cache=claims.cache, **options)
+            files.check_judged(ranking.measures)
+            files.write(ranking)
         shown.end()
-        _print_ranking(ranking, output, per_query, ranking.summary, as_json=as_json)
+        files.show(ranking, ranking.summary)
 
 
+@opt.grouped
 def rerank(
     run: Run,
     candidates: Annotated[Path, typer.Option(help="TREC run, or a table of Cross-genre-IR.", show_default=False)],
+    claims: ClaimOptions,
+    files: RankingOptions,
     collection: Of = None,
-    split: Split = None,
-    output: Output = None,
     top: Annotated[int | None, typer.Option(min=1, help="Only the first so many candidates of each claim.")] = None,
-    layout: Layout = None,
-    gold: Gold = "evidence",
-    drop_unknown: DropUnknown = False,
     batch: Batch = None,
     precision: Precision = "fp32",
-    cache: Cache = None,
-    per_query: PerQuery = None,
-    overwrite: Overwrite = False,
-    allow_code: AllowCode = False,
-    as_json: AsJson = False,
+    allow_code: opt.AllowCode = False,
 ) -> None:
     """Order the candidates of every claim by the model of RUN: a TREC run. Resumes where it was stopped."""
     from headwise.retrieval.rerank import is_table, read_candidates, rerank
     from headwise.retrieval.search import PRECISIONS
 
-    with _output_files(output, per_query, overwrite=overwrite, as_json=as_json), progress() as shown:
+    with files.files(), progress() as shown:
         if precision not in PRECISIONS:
             raise InputError(f"--precision {precision}: {choices(precision, PRECISIONS)}.")
         from headwise.experiments.searcher import collection_of, reranker_folder
-        from headwise.training.encoders import quiet_libraries
 
         folder = reranker_folder(run)
-        quiet_libraries()
         papers = None
         if collection is not None or not is_table(candidates):  # a table brings its texts
-            papers = collection_of(folder, collection, layout=layout, gold=gold, drop_unknown=drop_unknown)
-        read = read_candidates(candidates, papers, shown, split=split, top=top, cache=cache)
-        _check_judged(read.claims.qrels, per_query)
-        ranking = rerank(folder, read, shown, batch=batch, precision=precision, cache=cache)
-        _write(ranking, output, per_query)
+            papers = collection_of(folder, collection, **claims.form)
+        read = read_candidates(candidates, papers, shown, split=claims.split, top=top, cache=claims.cache)
+        files.check_judged(read.claims.qrels)
+        ranking = rerank(folder, read, shown, batch=batch, precision=precision, cache=claims.cache)
+        files.write(ranking)
         shown.end()
-        summary = {"run": str(folder), **ranking.summary}
-        _print_ranking(ranking, output, per_query, summary, as_json=as_json)
+        files.show(ranking, {"run": str(folder), **ranking.summary})
         ranking.done()
 
 
+@opt.grouped
 def score(
     runs: Annotated[list[Path], typer.Argument(help="TREC runs; others are compared with the first.")],
+    claims: ClaimOptions,
+    files: MeasureOptions,
     qrels: Annotated[
         Path | None, typer.Option(help="Judgements: a TREC or BEIR qrels file.", show_default=False)
     ] = None,
     collection: Annotated[
         Path | None, typer.Option(help="Folder of a collection that has them.", show_default=False)
     ] = None,
-    split: Split = None,
-    layout: Layout = None,
-    gold: Gold = "evidence",
-    drop_unknown: DropUnknown = False,
-    cache: Cache = None,
-    per_query: PerQuery = None,
-    overwrite: Overwrite = False,
-    as_json: AsJson = False,
 ) -> None:
     """Measure TREC runs, and test claim by claim whether the others differ from the first."""
     from headwise.metrics.ranking import MEASURES
     from headwise.retrieval.evaluate import compare_runs, read_judgements, score_run, write_per_query
     from headwise.retrieval.formats import read_collection
 
-    with _output_files(None, per_query, overwrite=overwrite):
-        names = _short_names(runs)
-        papers = None
-        if collection is None and layout is not None:
-            raise InputError(f"--layout {layout} is for --collection: name a collection, or leave --layout out.")
-        if collection is None and gold != "evidence":
-            raise InputError(f"--gold {gold} is for --collection: name a collection, or leave --gold out.")
-        if collection is not None:
-            papers = read_collection(collection, layout, gold=gold, drop_unknown=drop_unknown)
-        source, judged, notes = read_judgements(qrels, papers, split, cache=cache)
+    with files.locked():
+        names = dict(zip(_short_names(runs), runs, strict=True))
+        papers = None if collection is None else read_collection(collection, **claims.form)
+        if collection is None and claims.layout is not None:
+            raise InputError(f"--layout {claims.layout} is for --collection: name a collection, or leave --layout out.")
+        if collection is None and claims.gold != "evidence":
+            raise InputError(f"--gold {claims.gold} is for --collection: name a collection, or leave --gold out.")
+        source, judged, notes = read_judgements(qrels, papers, claims.split, cache=claims.cache)
         scores = {}
-        for name, path in zip(names, runs, strict=True):
+        for name, path in names.items():
             scores[name], more = score_run(path, judged, source)
             notes = [*notes, *(f"{name}: {note}" for note in more)]
         for note in notes:
             typer.echo(note, err=True)
         tests = compare_runs(scores)
-        if per_query is not None:
-            write_per_query(per_query, scores)
-    if as_json:
-        files = dict(zip(names, map(str, runs), strict=True))
-        about = {name: {"file": files[name], **each.summary(), **each.as_data()} for name, each in scores.items()}
-        result = {"judgements": source, "measures": list(MEASURES), "runs": about}
-        print_json({**result, "tests": [test.as_data() for test in tests]})
-    else:
-        by_run = [[test for test in tests if test.run == name] for name in names[1:]]
-        tables = [_tests_table(each, len(tests) if each is by_run[-1] else None) for each in by_run]
-        print_tables(_measures_table(scores), *tables)
+        if files.per_query is not None:
+            write_per_query(files.per_query, scores)
+    about = {name: {"file": str(names[name]), **each.summary(), **each.as_data()} for name, each in scores.items()}
+    content = {"judgements": source, "measures": list(MEASURES), "runs": about}
+    by_run = [[test for test in tests if test.run == name] for name in names][1:]
+    tables = [_tests_table(each, len(tests) if each is by_run[-1] else None) for each in by_run]
+    show(files.as_json, {**content, "tests": [test.as_data() for test in tests]}, _measures_table(scores), *tables)
 
 
 def search(
@@ -210,88 +267,26 @@ def search(
     batch: Batch = None,
     precision: Precision = "fp32",
     cache: Cache = None,
-    allow_code: AllowCode = False,
-    as_json: AsJson = False,
+    allow_code: opt.AllowCode = False,
+    as_json: opt.AsJson = False,
 ) -> None:
     """Find the papers behind one claim: BM25, then the model of RUN."""
     from headwise.retrieval.search import check_request
 
     claim = check_request(claim, top=top, depth=depth, precision=precision)
     from headwise.experiments.searcher import open_searcher
-    from headwise.training.encoders import quiet_libraries
 
-    quiet_libraries()
+    options: dict[str, Any] = {"top": top, "depth": depth, "explain": explain, "batch": batch, "precision": precision}
     nothing = "nothing was found yet, and the same command begins again with what the cache has"
     with keeping(lambda: nothing), progress() as shown:
         searcher = open_searcher(run, collection, layout=layout, cache=cache, progress=shown)
-        result = searcher.search(
-            claim, top=top, depth=depth, explain=explain, batch=batch, precision=precision, progress=shown
-        )
+        result = searcher.search(claim, **options, progress=shown)
     documents = len(searcher.index.corpus)
     if as_json:
         about = {"run": str(run), "collection": str(searcher.folder), "documents": documents}
-        print_json({**about, **result.as_dict()})
+        show(True, {**about, **result.as_dict()})
     else:
         _print_papers(result, documents)
-
-
-@contextmanager
-def _output_files(
-    output: Path | None, per_query: Path | None, *, overwrite: bool, as_json: bool = False
-) -> Iterator[None]:
-    """Refuse files that cannot be written, before any work, and lock them for the block."""
-    from headwise.disk import new_file
-
-    if output is None and as_json:
-        raise InputError("--json needs --output: without it the run goes to standard output; name a file for it.")
-    if output is not None and per_query is not None and output.absolute() == per_query.absolute():
-        raise InputError(f"--output and --per-query are both {output}: name two files.")
-    if per_query is not None and per_query.suffix != ".json":
-        raise InputError(f"--per-query {per_query}: expected a name that ends in .json.")
-    with ExitStack() as stack:
-        for path, option, example in ((output, "--output", "run.trec"), (per_query, "--per-query", "claims.json")):
-            if path is not None:
-                stack.enter_context(new_file(path, option, replace=overwrite, example=example))
-        yield
-
-
-def _check_judged(judged: object, per_query: Path | None) -> None:
-    if per_query is not None and not judged:
-        raise InputError(f"--per-query {per_query}: no claim is judged, so there is nothing to write; leave it out.")
-
-
-def _write(ranking: Ranking, output: Path | None, per_query: Path | None) -> None:
-    """Write both files, each whole or not at all; if the second fails, a new first one is removed."""
-    from headwise.retrieval.evaluate import write_per_query
-    from headwise.retrieval.trec import write_run
-
-    fresh = per_query is not None and not per_query.exists()
-    if per_query is not None:
-        write_per_query(per_query, ranking.measures)
-    try:
-        if output is not None:
-            write_run(output, ranking.run, ranking.tag)
-    except BaseException:
-        if per_query is not None and fresh:
-            per_query.unlink(missing_ok=True)
-        raise
-
-
-def _print_ranking(
-    ranking: Ranking, output: Path | None, per_query: Path | None, summary: Mapping[str, Any], *, as_json: bool
-) -> None:
-    """Print the run if it has no file, and the measures; as JSON, the summary with the names of the files."""
-    from headwise.retrieval.trec import run_lines
-
-    if as_json:
-        print_json({**summary, "output": str(output)} | ({"per_query": str(per_query)} if per_query else {}))
-        return
-    if output is None:
-        typer.echo("".join(run_lines(ranking.run, ranking.tag)), nl=False)
-    if ranking.measures:
-        print_tables(_measures_table(ranking.measures), stream=sys.stderr if output is None else None)
-    if output is not None:
-        typer.echo(f"saved in {output}")
 
 
 def _short_names(paths: Sequence[Path]) -> list[str]:
@@ -313,36 +308,31 @@ def _measures_table(scores: Mapping[str, RankingScores]) -> Table:
     from headwise.metrics.ranking import MEASURES
 
     caption = "n of m: the claims with a gold document among their candidates; all: strict, the others count 0."
-    table = Table("run", "claims", box=None, caption=caption, caption_justify="left")
-    for name in MEASURES:
-        table.add_column(name, justify="right", no_wrap=True)
+    rows = []
     for name, each in scores.items():
         total = len(each.per_query)
-        rows = ((escape(name), f"{len(each.reachable)} of {total}", each.found), ("", f"all {total}", each.strict))
-        for label, claims, values in rows:
-            cells = ["-" if values is None else f"{values[measure]:.4f}" for measure in MEASURES]
-            table.add_row(label, claims, *cells)
-    return table
+        parts = ((name, f"{len(each.reachable)} of {total}", each.found), ("", f"all {total}", each.strict))
+        for label, claims, values in parts:
+            cells = ("-" if values is None else f"{values[measure]:.4f}" for measure in MEASURES)
+            rows.append([label, claims, *cells])
+    return text_table(["run", "claims"], rows, numbers=MEASURES, caption=caption, whole=True)
 
 
 def _tests_table(tests: Sequence[Comparison], explained: int | None) -> Table:
     """A row for each measure of one run: its difference from the first run; `explained`: of how many tests in all."""
-    table = Table(title=f"{escape(tests[0].run)} against {escape(tests[0].against)}", title_justify="left", box=None)
-    table.add_column("measure", no_wrap=True)
-    for name in ("change", "95 % interval", "p", "Holm", "better", "worse", "equal"):
-        table.add_column(name, justify="right", no_wrap=True)
+    rows = []
     for each in tests:
         test = each.test
         interval = f"{test.low:+.4f} to {test.high:+.4f}"
         counts = (str(count) for count in (test.better, test.worse, test.equal))
-        table.add_row(each.measure, f"{test.difference:+.4f}", interval, f"{test.p:.4f}", f"{each.p_holm:.4f}", *counts)
-    if explained is not None:
-        table.caption_justify = "left"
-        table.caption = (
-            "Over all claims. p: paired randomisation test, two-sided; Holm: corrected for all "
-            f"{explained} tests shown; better, worse, equal: claims."
-        )
-    return table
+        rows.append([each.measure, f"{test.difference:+.4f}", interval, f"{test.p:.4f}", f"{each.p_holm:.4f}", *counts])
+    columns = ["change", "95 % interval", "p", "Holm", "better", "worse", "equal"]
+    title = f"{tests[0].run} against {tests[0].against}"
+    caption = (
+        "Over all claims. p: paired randomisation test, two-sided; Holm: corrected for all "
+        f"{explained} tests shown; better, worse, equal: claims."
+    )
+    return text_table(["measure"], rows, numbers=columns, title=title, caption=caption if explained else "", whole=True)
 
 
 def _print_papers(result: SearchResult, documents: int) -> None:
@@ -381,11 +371,8 @@ def _explained(paper: Paper, explanation: Explanation, *, styled: bool) -> Itera
     words = [((word.text,), word.share) for word in strongest]
     links = [((link.text, link.strongest.text), link.strongest.share) for link in explanation.links]
     for headings, rows in ((("word",), words), (("word of the claim", "looks most at"), links)):
-        table = Table(*headings, box=None)
-        table.add_column("share", justify="right", no_wrap=True)
-        for texts, share in rows:
-            table.add_row(*(Text(_printable(each)) for each in texts), f"{100 * share:.1f} %")
-        yield table
+        cells = ([*map(_printable, texts), f"{100 * share:.1f} %"] for texts, share in rows)
+        yield text_table(headings, cells, numbers=["share"])
     parts = (explanation.special_share, explanation.claim_share, explanation.paper_share, 1 / len(explanation.words))
     special, own, to_paper, even = (f"{100 * share:.1f} %" for share in parts)
     yield Text(

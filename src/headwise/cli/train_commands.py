@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import shlex
 import shutil
 import sys
+from collections.abc import Mapping
 from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -17,7 +17,7 @@ from rich.table import Table
 from rich.text import Text
 
 from headwise.cli import parameters as opt
-from headwise.cli.console import print_json, print_tables, text_table
+from headwise.cli.console import show, text_table
 from headwise.cli.progress_bar import INTERRUPTED, NOTHING, keeping, progress
 
 if TYPE_CHECKING:
@@ -27,16 +27,13 @@ if TYPE_CHECKING:
 TOP = 5
 
 
+@opt.grouped
 def train(
     recipe: opt.Recipe,
-    changes: opt.Change = None,
-    data: opt.Data = None,
+    options: opt.RecipeOptions,
     output: Annotated[Path | None, typer.Option(help="Folder for the run; default runs/NAME-seedN.")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Resume the unfinished run in the folder.")] = False,
-    cache: opt.Cache = None,
-    download: opt.Download = False,
     dry_run: opt.DryRun = False,
-    allow_code: opt.AllowCode = False,
     as_json: opt.AsJson = False,
 ) -> None:
     """Train the model of RECIPE: the best one on validation is kept and scored on test."""
@@ -44,28 +41,30 @@ def train(
     from headwise.experiments.recipe_files import read_recipe, recipe_text
     from headwise.experiments.run import train
     from headwise.training import distributed
-    from headwise.training.encoders import quiet_libraries
 
     distributed.initialize()
     with distributed.all_or_none():
-        content = read_recipe(recipe, changes or [])
-    place = RunPaths(output or Path("runs") / f"{content.name}-seed{content.seed}", data, download, cache)
+        content = read_recipe(recipe, options.changes or [])
+    folder = output or Path("runs") / f"{content.name}-seed{content.seed}"
     if dry_run:
-        print_json(content.as_data()) if as_json else typer.echo(recipe_text(content).rstrip())
+        show(as_json, content.as_data(), recipe_text(content).rstrip())
         return
-    quiet_libraries()
-    with keeping(lambda: _kept(place.output)), progress() as shown:
-        result = train(content, place, resume=resume, command=tuple(command_line()), progress=shown)
+    paths = RunPaths(folder, options.data, options.download, options.cache)
+    with keeping(lambda: _kept(folder)), progress() as shown:
+        result = train(content, paths, resume=resume, command=tuple(command_line()), progress=shown)
     if result.interrupted:
         done, total = result.steps
         typer.echo(f"headwise: stopped after step {done} of {total}, saved; resume with: {resume_line()}", err=True)
         raise typer.Exit(INTERRUPTED)
-    if as_json:
-        print_json({"output": str(place.output), **result.record})
-        return
-    results = result.record["results"]
+    show(
+        as_json, {"output": str(folder), **result.record}, _result_table(result.record["results"]), f"saved in {folder}"
+    )
+
+
+def _result_table(results: Mapping[str, Any]) -> Table:
+    """The metrics of a run; of several tasks those of the best and the last model, and of the control, in columns."""
     scored = {split: scores for split, scores in results["metrics"].items() if scores}
-    if "tasks" in results:  # several tasks: the best and the last model, and those of the control, in columns
+    if "tasks" in results:
         columns = {"best": results["metrics"], "last": results["last"]}
         if "control" in results:
             columns |= {"control best": results["control"]["metrics"], "control last": results["control"]["last"]}
@@ -74,10 +73,8 @@ def train(
             for split, scores in scored.items()
             for name in scores
         ]
-        print_tables(text_table(("split", "metric", *columns), rows))
-    else:
-        print_tables(_metrics_table(scored))
-    typer.echo(f"saved in {place.output}")
+        return text_table(("split", "metric", *columns), rows)
+    return _metrics_table(scored)
 
 
 def _metrics_table(scored: dict[str, dict[str, float]]) -> Table:
@@ -123,32 +120,28 @@ def resume_line() -> str:
     return shlex.join([*program(), *words[:end], "--resume", *words[end:]])
 
 
+@opt.grouped
 def evaluate(
     run: opt.Run,
+    source: opt.DataOptions,
     split: opt.Split = "test",
     task: opt.OneTask = None,
-    data: opt.Data = None,
     batch: opt.Batch = None,
-    download: opt.Download = False,
-    allow_code: opt.AllowCode = False,
     as_json: opt.AsJson = False,
 ) -> None:
     """Score the model of RUN on a split of its task, or of each of its tasks."""
-    from headwise.experiments.apply import Source, evaluate, load_tasks
-    from headwise.training.encoders import quiet_libraries
+    from headwise.experiments.apply import evaluate, load_tasks
 
-    quiet_libraries()
-    tasks, source = load_tasks(run, [] if task is None else [task]), Source(data, download)
+    tasks, tables = load_tasks(run, [] if task is None else [task]), []
     with progress() as shown:
         results = {
-            name: evaluate(each, split, source, batch=batch, progress=shown) for name, each in tasks.runs.items()
+            name: evaluate(each, split, source.source, batch=batch, progress=shown) for name, each in tasks.runs.items()
         }
-    if as_json:
-        print_json({"run": str(run), **({"tasks": results} if tasks.joint else next(iter(results.values())))})
-        return
     for name, each in results.items():
         row = f"{split} ({each['examples']})"
-        print_tables(_metrics_table({f"{name} {row}" if tasks.joint else row: each["metrics"]}))
+        tables.append(_metrics_table({f"{name} {row}" if tasks.joint else row: each["metrics"]}))
+    content = {"tasks": results} if tasks.joint else next(iter(results.values()))
+    show(as_json, {"run": str(run), **content}, *tables)
 
 
 def predict(
@@ -163,16 +156,13 @@ def predict(
 ) -> None:
     """Predict every row of a file with the model of RUN."""
     from headwise.experiments.apply import load_run, new_target, predict, write_rows
-    from headwise.training.encoders import quiet_libraries
 
     with new_target(target, overwrite=overwrite, option="--output"):
-        quiet_libraries()
         model = load_run(run, task)
         with progress() as shown:
             rows = predict(model, source, batch=batch, progress=shown)
         write_rows(rows, target)
-    summary: dict[str, Any] = {"output": str(target), "rows": len(rows)}
-    typer.echo(json.dumps(summary) if as_json else f"{len(rows)} predictions written to {target}")
+    show(as_json, {"output": str(target), "rows": len(rows)}, f"{len(rows)} predictions written to {target}")
 
 
 def export(
@@ -184,11 +174,8 @@ def export(
 ) -> None:
     """Write the classifier of RUN as a plain transformers model, without a token head."""
     from headwise.experiments.apply import export
-    from headwise.training.encoders import quiet_libraries
 
-    quiet_libraries()
-    summary = export(run, target, task)
-    print_json(summary) if as_json else typer.echo(f"saved in {target}")
+    show(as_json, export(run, target, task), f"saved in {target}")
 
 
 def tokens(
@@ -205,11 +192,9 @@ def tokens(
     from headwise.experiments.apply import load_run, new_target
     from headwise.experiments.token_scores import token_scores
     from headwise.reports.token_page import ScoredText, ScoredToken, token_page
-    from headwise.training.encoders import quiet_libraries
 
     endings = (".html", ".htm")
     with nullcontext() if html is None else new_target(html, overwrite=overwrite, option="--html", endings=endings):
-        quiet_libraries()
         model = load_run(run)
         scores = token_scores(model, run, text, pair)
         parts = zip(scores.tokens, scores.scores, scores.kept, scores.segments, strict=True)
@@ -220,7 +205,7 @@ def tokens(
         if html is not None:
             save_content(html, token_page([scored], f"Tokens that matter to {model.recipe.name}"))
     if as_json:
-        print_json({"run": str(run), **scored.as_data(), **({} if html is None else {"html": str(html)})})
+        show(True, {"run": str(run), **scored.as_data(), **({} if html is None else {"html": str(html)})})
         return
     _print_tokens(scored)
     if html is not None:

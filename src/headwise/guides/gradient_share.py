@@ -21,16 +21,18 @@ from headwise.errors import InputError, StateError
 from headwise.guides.weights import Auto
 
 # Steps from the first measurement to the second; then twice as many each time, up to `every`.
-FIRST_GAP = 16
-# Part of each new norm in the running mean: a mean over about seven steps.
-FOLLOW = 0.25
+FIRST_GAP = 12
+# Parts of each new norm in the running level and in its trend (Holt's exponential smoothing): early in a run the task's
+# norm grows by several percent per step, and without a trend the level would always be too low.
+LEVEL, TREND = 0.4, 0.1
 
 
 class Balance:
     """The automatic weights of some losses beside the task's.
 
-    weight = share * (task's norm) / (norm of this loss), where the task's norm is a running geometric mean, and that of
-    the loss a mean over its last measurements. Until a first backward pass has shown the task's norm, weights are 0.
+    weight = share * (task's norm) / (norm of this loss), where the logarithm of the task's norm is followed by
+    exponential smoothing with a trend, and the norm of the loss is a mean over its last measurements. Until a first
+    step has shown the task's norm, weights are 0.
     """
 
     def __init__(self, rules: Mapping[str, Auto]) -> None:
@@ -38,10 +40,13 @@ class Balance:
         self._rules = dict(rules)
         self._norms: dict[str, list[float]] = {name: [] for name in rules}
         self._measured: dict[str, tuple[int, int]] = {name: (0, 0) for name in rules}  # at which step, how often so far
-        self._log_norm: float | None = None
+        self._level: float | None = None  # of the logarithm of the task's norm
+        self._trend = 0.0
         # The part of the whole gradient's norm that is the task's; shares are as good as orthogonal to it.
         self._task_part = 1 / math.sqrt(1 + sum(rule.share**2 for rule in rules.values()))
         self._coming = _Backward()
+        self._seen: list[float] = []  # logarithms of the task's norm in the backward passes of this step
+        self._step = 0
 
     def __getstate__(self) -> dict[str, Any]:
         """For copies: without the hooks of the last step."""
@@ -49,13 +54,16 @@ class Balance:
 
     def weights(self, model: nn.Module, task: Tensor, losses: Mapping[str, Tensor], step: int) -> dict[str, float]:
         """The weights of these losses at this step; measures what is due."""
-        self.collect()
+        self._observe()
+        if step != self._step:
+            self.collect()
+        self._step = step
         due = [name for name in losses if name in self._rules and self._due(name, step)]
         if due and torch.is_grad_enabled() and task.requires_grad:
             # A batch without a target has the value 0 and says nothing about the guide's gradient.
             due = [name for name, some in zip(due, _any_nonzero([losses[name] for name in due]), strict=True) if some]
             # The first time the whole gradient is the task's, since the weights are 0.
-            exact = [task] if due and self._log_norm is not None else []
+            exact = [task] if due and self._level is not None else []
             norms = gradient_norms(model, [*(losses[name] for name in due), *exact]) if due else []
             self._coming.task = norms[-1] if exact else None
             for name, norm in zip(due, norms, strict=False):
@@ -69,9 +77,9 @@ class Balance:
     def weight(self, name: str) -> float:
         """The weight of a loss, by what is known so far."""
         norms = self._norms[name]
-        if self._log_norm is None or not any(norms):
+        if self._level is None or not any(norms):
             return 0.0
-        return self._rules[name].share * math.exp(self._log_norm) * len(norms) / sum(norms)
+        return self._rules[name].share * math.exp(self._level + self._trend) * len(norms) / sum(norms)
 
     def follow(self, model: nn.Module, total: Tensor) -> None:
         """Take the norm of the whole gradient in the coming backward pass of the total loss."""
@@ -79,7 +87,21 @@ class Balance:
             self._coming.attach(model, total)
 
     def collect(self) -> None:
-        """Use what the last backward pass has shown, if there was one; of several processes, all must call it."""
+        """End a step: use what its backward passes have shown. Of several processes, all must call it."""
+        self._observe()
+        if not self._seen:
+            return
+        new = sum(self._seen) / len(self._seen)
+        self._seen = []
+        if self._level is None:
+            self._level = new
+            return
+        expected = self._level + self._trend
+        self._level = expected + LEVEL * (new - expected)
+        self._trend += TREND * (self._level - expected)
+
+    def _observe(self) -> None:
+        """Take over what the last backward pass has shown, if there was one."""
         norm, task = self._coming.norm(), self._coming.task
         self._coming.detach()
         self._coming = _Backward()
@@ -87,16 +109,14 @@ class Balance:
             return
         if task:
             self._task_part = task / norm
-        elif self._log_norm is None:  # weights were 0, so all of it is the task's
+        elif self._level is None:  # weights were 0, so all of it is the task's
             task = norm
-        log_norm = math.log(task or norm * self._task_part)
-        known = self._log_norm
-        self._log_norm = log_norm if known is None else known + FOLLOW * (log_norm - known)
+        self._seen.append(math.log(task or norm * self._task_part))
 
     def state(self) -> dict[str, Any]:
         """For a checkpoint: plain numbers, fit for JSON."""
         auto = {name: {"norms": self._norms[name], "measured": list(self._measured[name])} for name in self._rules}
-        return {"auto": auto, "task": [self._log_norm, self._task_part]}
+        return {"auto": auto, "task": [self._level, self._trend, self._task_part], "at": self._step}
 
     def load(self, state: Mapping[str, Any]) -> None:
         """Resume from a checkpoint of the same losses."""
@@ -110,7 +130,8 @@ class Balance:
             raise InputError("the saved state of automatic weights is of an earlier version: start training again.")
         self._norms = {name: list(map(float, saved[name]["norms"])) for name in self._rules}
         self._measured = {name: (int(saved[name]["measured"][0]), int(saved[name]["measured"][1])) for name in saved}
-        self._log_norm, self._task_part = state["task"]
+        self._level, self._trend, self._task_part = state["task"]
+        self._step = int(state["at"])
 
     def _due(self, name: str, step: int) -> bool:
         at, count = self._measured[name]

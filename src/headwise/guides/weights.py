@@ -53,12 +53,12 @@ class Auto:
 
     weight = share * (task's gradient norm) / (guide's gradient norm). The task's norm is followed at every step, which
     costs next to nothing. The guide's norm, which changes little, is a mean over its last `window` measurements: at the
-    first batch, 16 and 48 optimiser steps later, and then every `every` steps. The guide counts from the second batch.
+    first step, 12 and 36 optimiser steps later, and then every `every` steps. The guide counts from the second step.
     """
 
     share: float
     every: int = 50
-    window: int = 4
+    window: int = 1
 
     def __post_init__(self) -> None:
         """Refuse values that cannot work."""
@@ -92,7 +92,7 @@ def piecewise(*points: tuple[int, float]) -> Piecewise:
     return Piecewise(tuple(points))
 
 
-def auto(share: float, *, every: int = 50, window: int = 4) -> Auto:
+def auto(share: float, *, every: int = 50, window: int = 1) -> Auto:
     """Let the guide's gradient on the query/key projections be this share of the task's: see `Auto`."""
     return Auto(share, every, window)
 
