@@ -31,7 +31,7 @@ def analysed(folder: Path, recipe: dict[str, Any], place: RunPaths, **settings: 
 def two_runs(tmp_path_factory: pytest.TempPathFactory, encoder: str, pairs: str) -> Path:
     """A folder with the runs plain and guided, with snapshots and importance."""
     folder = tmp_path_factory.mktemp("two")
-    for name, guides in (("plain", {}), ("guided", {"mdg": {"weight": {"share": 0.5}}})):
+    for name, guides in (("plain", {}), ("guided", {"mdg": {"weight": 1.0}})):
         recipe = small(encoder, guides=guides, training__snapshots=4, training__evaluate_every=3)
         analysed(folder / name, recipe, RunPaths(folder / name, Path(pairs)), importance=8)
     return folder

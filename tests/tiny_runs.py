@@ -117,7 +117,7 @@ def pairs(tmp_path_factory: pytest.TempPathFactory) -> str:
     return str(write_data(tmp_path_factory.mktemp("pairs")))
 
 
-def changed(data: Mapping[str, Any], **changes: Any) -> dict[str, Any]:
+def changed(data: Mapping[str, Any], /, **changes: Any) -> dict[str, Any]:
     """A copy with other values; `training__batch=8` changes a part of a part, by its old or new name."""
     data = copy.deepcopy(dict(data))
     for name, value in changes.items():

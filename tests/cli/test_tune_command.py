@@ -37,7 +37,8 @@ def test_the_trials_and_the_best_recipe_which_can_be_trained(headwise, words, tm
     values = [float(line.split()[1]) for line in lines[1:3]]
     assert values == sorted(values, reverse=True)
     assert lines[3] == "2 trials: 2 finished"
-    assert lines[4].startswith("best: training.learning_rate 0.003; train it with: headwise train ")
+    rate = lines[1].split()[2]
+    assert lines[4].startswith(f"best: training.learning_rate {rate}; train it with: headwise train ")
     assert "trial 0: step 3: validation" in err
     out, err = assert_done(headwise(*words(*TWO, "--json", output=folder)))
     result = json.loads(out)
