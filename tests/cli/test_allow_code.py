@@ -12,7 +12,6 @@ from small_sweeps import write_sweep
 from tiny_runs import assert_done, assert_one_sentence, record, small, small_joint
 
 import headwise as hw
-from headwise.code_permission import allowing_code
 from headwise.data.options import OPTIONS
 from headwise.errors import HeadwiseError, InputError
 from headwise.experiments.analysis.analysis_files import read_analysis
@@ -23,6 +22,7 @@ from headwise.experiments.recipe import Data, Recipe, TaskChoice, Training, chec
 from headwise.experiments.sweeps.sweep_file import SweepFile, plan_sweep
 from headwise.guides import GUIDES
 from headwise.heads.iat import IAT
+from headwise.limits import allowing_code
 from headwise.patterns import PATTERNS, Dependency
 from headwise.ssa import SSA
 from headwise.training import Silence

@@ -15,7 +15,7 @@ from torch.utils._pytree import tree_leaves
 import headwise as hw
 from headwise.attention import query_key_projections
 from headwise.errors import InputError
-from headwise.guides import mdg
+from headwise.guides import gram
 
 BOTH = pytest.mark.parametrize(("kind", "slow"), [(hw.MDG, slow_mdg), (hw.PDG, slow_pdg)])
 
@@ -147,8 +147,8 @@ def test_no_tensor_of_keys_by_keys_is_made(guide):
 def grams(monkeypatch):
     """How many Gram matrices are computed."""
     made = []
-    original = mdg.compute_gram
-    monkeypatch.setattr(mdg, "compute_gram", lambda *args, **options: made.append(args) or original(*args, **options))
+    original = gram.compute_gram
+    monkeypatch.setattr(gram, "compute_gram", lambda *args, **options: made.append(args) or original(*args, **options))
     return made
 
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
 
-from headwise.code_permission import allowing_code
+from headwise.limits import allowing_code
 
 if TYPE_CHECKING:
     from headwise.experiments.apply import Source

@@ -320,7 +320,7 @@ class Recipe(Strict):
 def check_recipe(data: Any, where: str, *, several: bool | None = None) -> Recipe:
     """A recipe from plain data; what is wrong is one sentence that names the key.
 
-    A recipe that names Python code needs permission (see `code_permission`).
+    A recipe that names Python code needs permission (see `limits`).
 
     Args:
         data: keys and values.

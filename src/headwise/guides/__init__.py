@@ -4,9 +4,8 @@ from typing import TYPE_CHECKING
 
 from headwise.guides.attach import GuidedLoss, as_guides, guidance, guidance_of, guide, last_losses, unguide
 from headwise.guides.base import GUIDES, Guide, Guides, build, mean_over_examples, register_guide
+from headwise.guides.gram import MapDiscrimination, PatternDecorrelation
 from headwise.guides.guidance import Guidance
-from headwise.guides.mdg import MapDiscrimination
-from headwise.guides.pdg import PatternDecorrelation
 from headwise.guides.weights import auto, constant, decay, piecewise, warm_up
 from headwise.registry import lazy_names
 

@@ -21,8 +21,8 @@ GUIDES = Registry(
     dict.fromkeys(("match", *PATTERN_GUIDES), "headwise.guides.match")
     | {
         "disagreement": "headwise.guides.disagreement",
-        "mdg": "headwise.guides.mdg",
-        "pdg": "headwise.guides.pdg",
+        "mdg": "headwise.guides.gram",
+        "pdg": "headwise.guides.gram",
     },
 )
 

@@ -20,8 +20,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from headwise.code_permission import refuse_code
 from headwise.errors import InputError
+from headwise.limits import refuse_code
 from headwise.registry import Registry, politely
 
 # A new pattern is one file and one line here: its name, and the module that registers it.
@@ -101,7 +101,7 @@ class Pattern:
     def named_code(self) -> tuple[str, str]:
         """An option that names Python code to import, and the code; both empty if there is none.
 
-        Code that a recipe or a record names is imported only with permission (see `code_permission`).
+        Code that a recipe or a record names is imported only with permission (see `limits`).
         """
         return "", ""
 

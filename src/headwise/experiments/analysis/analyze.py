@@ -18,7 +18,6 @@ import torch
 from numpy.typing import NDArray
 
 from headwise.attention import capture
-from headwise.code_permission import allowing_code, code_allowed
 from headwise.data import Collator, Encoded, Split, encode
 from headwise.errors import InputError, StateError, Stopped
 from headwise.experiments.analysis.analysis_files import (
@@ -47,6 +46,7 @@ from headwise.experiments.record import finished_record
 from headwise.experiments.splits import read_split
 from headwise.heads.importance import NORMAL_95
 from headwise.heads.statistics import MapStatistics
+from headwise.limits import allowing_code, code_allowed
 from headwise.patterns import Pattern, build_pattern, refuse_named_code
 from headwise.training import Listener, Silence, predictions_of
 from headwise.training.predict import evaluating, stretches, tokens_at_a_time

@@ -14,7 +14,6 @@ from typing import Any
 
 import torch
 
-from headwise.code_permission import allowing_code, code_allowed
 from headwise.errors import HeadwiseError, InputError, choices
 from headwise.experiments import record
 from headwise.experiments.apply import Source, load_tasks
@@ -27,6 +26,7 @@ from headwise.experiments.prepare import RunPaths
 from headwise.experiments.recipe import Recipe, check_recipe
 from headwise.experiments.run import WORK, train
 from headwise.experiments.sweeps.result_folder import NAMES_ONLY, ResultFolder
+from headwise.limits import allowing_code, code_allowed
 from headwise.training import Listener, Silence
 from headwise.training.callbacks import AbandonRun, Watch
 
