@@ -15,12 +15,15 @@ from headwise.errors import HeadwiseError
 
 TIME_LIMIT = 1.08
 TIME_LIMIT_WITH_DROPOUT = 1.02
+SHORT, SHORT_LIMIT = 64, 1.05  # tokens up to which an example is short; also for the first steps with automatic weights
+KERNEL_LIMIT = 1.0  # of our attention without guides, where weights are dropped: it must be worth its name
 MEMORY_LIMIT = 1.02
 OPENING = "<!-- step-table -->"
 CLOSING = "<!-- /step-table -->"
 HEADER = (
-    "| model | L | attention dropout | padded | threads | plain, s | eager / plain | reference / plain | ours / plain "
-    "| memory: reference / plain | memory: ours / plain |"
+    "| model | L | attention dropout | padded | threads | plain, s | eager / plain | reference / plain "
+    "| kernel / plain | ours / plain | ours, first 12 steps with auto | memory: reference / plain "
+    "| memory: kernel / plain | memory: ours / plain |"
 )
 Bar = dict[str, Any]
 
@@ -51,25 +54,34 @@ def point_of(row: Row) -> Point:
 def row_name(row: Row) -> str:
     """The key of a row, unique among rows: also its bar's name."""
     point = point_of(row)
-    return f"time {point.name}" if row["kind"] == "time" else f"memory {point.memory_name}"
+    return f"memory {point.memory_name}" if row["kind"] == "memory" else f"{row['kind']} {point.name}"
 
 
 def bars_of(rows: Iterable[Row]) -> list[Bar]:
-    """One bar per row that measured ours on a shape of the promise."""
-    judged = [row for row in rows if "ours" in row["ratio"] and row["point"]["shape"] != "tiny"]
-    return [make_bar(row_name(row), row["ratio"]["ours"], limit_of(row)) for row in judged]
+    """Bars of each row that measured ours, or our kernel where weights are dropped, on a shape of the promise."""
+    bars = []
+    for row in rows:
+        if row["point"]["shape"] == "tiny":
+            continue
+        if "ours" in row["ratio"]:
+            bars.append(make_bar(row_name(row), row["ratio"]["ours"], limit_of(row)))
+        if "kernel" in row["ratio"] and row["point"]["dropout"] > 0:
+            bars.append(make_bar(f"{row_name(row)}, without guides", row["ratio"]["kernel"], KERNEL_LIMIT))
+    return bars
 
 
 def limit_of(row: Row) -> float:
     if row["kind"] == "memory":
         return MEMORY_LIMIT
+    if row["kind"] == "auto" or row["point"]["length"] <= SHORT:
+        return SHORT_LIMIT
     return TIME_LIMIT_WITH_DROPOUT if row["point"]["dropout"] > 0 else TIME_LIMIT
 
 
 def in_order(row: Row) -> tuple[Any, ...]:
     """Sorting key: rows appear in one order however the runs that made them were cut."""
     point = point_of(row)
-    kind = row["kind"] != "time"
+    kind = ("time", "auto", "memory").index(row["kind"])
     return kind, list(SHAPES).index(point.shape), point.length, point.dropout, point.padded, point.threads
 
 
@@ -181,7 +193,7 @@ def table(rows: dict[str, Row]) -> str:
     """One line per point, headed by where the rows come from."""
     timed = sorted((row for row in rows.values() if row["kind"] == "time"), key=in_order)
     worlds = sorted({f"{row['machine']}, {world(row['settings'])}" for row in rows.values()})
-    separator = "|---|" + "---:|" * 2 + "---|" + "---:|" * 7
+    separator = "|---|" + "---:|" * 2 + "---|" + "---:|" * 10
     lines = [HEADER, separator] + [table_line(row, rows) for row in timed]
     return f"Measured on {'; '.join(worlds)}.\n\n" + "\n".join(lines)
 
@@ -203,8 +215,9 @@ def table_line(row: Row, rows: dict[str, Row]) -> str:
         "yes" if point.padded else "no",
         f"{point.threads}",
         f"{row['seconds']['plain']:.2f}",
-        *(cell(row["ratio"], variant) for variant in ("eager", "reference", "ours")),
-        *(cell(memory, variant) for variant in ("reference", "ours")),
+        *(cell(row["ratio"], variant) for variant in ("eager", "reference", "kernel", "ours")),
+        cell(rows.get(f"auto {point.name}", {}).get("ratio", {}), "ours"),
+        *(cell(memory, variant) for variant in ("reference", "kernel", "ours")),
     ]
     return f"| {' | '.join(cells)} |"
 

@@ -5,6 +5,7 @@ A step is forward + backward + AdamW on a randomly initialised BERT classifier. 
     plain      SDPA attention, no guide
     eager      eager attention, no guide
     reference  eager attention, stored maps, MDG and PDG computed from them as the papers write them
+    kernel     attn_implementation="headwise", no guide
     ours       SDPA attention and ``headwise.guide``
 
 Shapes in comments: B batch, N layers, H heads, S = N * H maps, Q queries, K keys.
@@ -31,7 +32,9 @@ CLASSES = 3
 SHORTEST = 32  # the shortest example of a padded batch
 MDG_WEIGHT = 1e-3
 PDG_WEIGHT = 1e-4
-VARIANTS = ("plain", "eager", "reference", "ours")
+SHARE = 0.03
+FIRST_STEPS = 12  # of a run with automatic weights: they are measured most often there
+VARIANTS = ("plain", "eager", "reference", "kernel", "ours")
 Batch = dict[str, Tensor]
 Row = dict[str, Any]
 
@@ -100,6 +103,9 @@ def make_model(point: Point, variant: str) -> BertForSequenceClassification:
     """The variant's model in training mode; every variant of a point starts from the same weights."""
     shape = SHAPES[point.shape]
     torch.manual_seed(SEED)
+    if variant in ("kernel", "ours", "auto"):
+        import headwise as hw
+    implementation = {"eager": "eager", "reference": "eager", "kernel": "headwise"}.get(variant, "sdpa")
     config = BertConfig(
         vocab_size=shape.vocabulary,
         hidden_size=shape.hidden,
@@ -109,13 +115,13 @@ def make_model(point: Point, variant: str) -> BertForSequenceClassification:
         attention_probs_dropout_prob=point.dropout,
         hidden_dropout_prob=0.1,
         num_labels=CLASSES,
-        attn_implementation="eager" if variant in ("eager", "reference") else "sdpa",
+        attn_implementation=implementation,
     )
     model = BertForSequenceClassification(config).train()
     if variant == "ours":
-        import headwise as hw
-
         model = hw.guide(model, hw.MDG(weight=MDG_WEIGHT) + hw.PDG(weight=PDG_WEIGHT))
+    if variant == "auto":
+        model = hw.guide(model, hw.MDG(weight=hw.auto(SHARE)) + hw.PDG(weight=hw.auto(SHARE)))
     return model
 
 
@@ -187,6 +193,37 @@ def time_point(point: Point, variants: list[str], plan: Plan) -> Row:
     return row | summary(times)
 
 
+def time_auto(point: Point, plan: Plan) -> Row:
+    """The first steps of runs with automatic weights, against as many plain steps between them; median over runs."""
+    torch.set_num_threads(point.threads)
+    batch = make_batch(point, SHAPES[point.shape].batch, point.length)
+    plain = Step(point, "plain")
+    for variant in ("plain", "auto"):
+        warm_up(Step(point, variant), batch)
+    warm_up(plain, batch)
+    ratios: list[float] = []
+    start = time.perf_counter()
+    while plan.wants_another(len(ratios), time.perf_counter() - start):
+        auto, seconds = Step(point, "auto"), [0.0, 0.0]
+        auto.take(make_batch(point, 1, 8))  # creates gradients and moments, as plain has them
+        fresh_weights(auto)
+        for number in range(FIRST_STEPS):
+            pair = (plain, auto) if number % 2 == 0 else (auto, plain)
+            for step in pair:
+                seconds[step is auto] += step.clock(batch)[0]
+        ratios.append(seconds[1] / seconds[0])
+    ratio = {"plain": 1.0, "ours": round(median(ratios), 4)}
+    return {"kind": "auto", "point": asdict(point), "rounds": len(ratios), "ratio": ratio, "round_ratios": ratios}
+
+
+def fresh_weights(step: Step) -> None:
+    """Let automatic weights begin anew: with the measurement of their first step."""
+    import headwise as hw
+
+    guides = hw.MDG(weight=hw.auto(SHARE)) + hw.PDG(weight=hw.auto(SHARE))
+    step.model = hw.guide(hw.unguide(step.model), guides)
+
+
 def warm_up(step: Step, batch: Batch) -> float:
     """The first step, unmeasured; equally seeded, so that the guided variants' losses can be compared."""
     torch.manual_seed(SEED)
@@ -194,9 +231,9 @@ def warm_up(step: Step, batch: Batch) -> float:
 
 
 def run_rounds(steps: dict[str, Step], batch: Batch, plan: Plan) -> dict[str, list[tuple[float, float]]]:
-    """Interleaved steps: plain and ours in every round, the side variants in the first few only."""
+    """Interleaved steps: plain, kernel and ours in every round, the side variants in the first few only."""
     times: dict[str, list[tuple[float, float]]] = {variant: [] for variant in steps}
-    main = [variant for variant in steps if variant in ("plain", "ours")]
+    main = [variant for variant in steps if variant in ("plain", "kernel", "ours")]
     side = [variant for variant in steps if variant not in main]
     start, done = time.perf_counter(), 0
     while plan.wants_another(done, elapsed := time.perf_counter() - start):

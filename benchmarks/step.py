@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from harness import (
+    SHORT,
     UsageError,
     check_markdown,
     fail,
@@ -32,20 +33,20 @@ from harness import (
     versions,
     write_markdown,
 )
-from measure import SHAPES, VARIANTS, Plan, Point, Row, code_version, time_point
+from measure import SHAPES, VARIANTS, Plan, Point, Row, code_version, time_auto, time_point
 from memory import answer_child, memory_in_child
 
 CHOICE = {
     "shapes": ["base", "minilm"],
-    "lengths": [128, 256, 512],
+    "lengths": [16, 32, 64, 128, 256, 512],
     "dropout": [0.0, 0.1],
     "padded": "both",
     "threads": [1, 2],
 }
-QUICK_CHOICE = {"shapes": ["minilm"], "lengths": [128], "dropout": [0.0, 0.1], "padded": "no", "threads": [2]}
-QUICK_SECONDS = 6.0  # per point, so that two points and two memory processes stay under 50 s
+QUICK_CHOICE = {"shapes": ["minilm"], "lengths": [32, 128], "dropout": [0.0, 0.1], "padded": "no", "threads": [2]}
+QUICK_SECONDS = 5.0  # per point, so that four points and two memory processes stay under 50 s
 LONGEST = 512  # positions of the model
-WEIGHED = ("plain", "reference", "ours")
+WEIGHED = ("plain", "reference", "kernel", "ours")
 
 
 class Parser(argparse.ArgumentParser):
@@ -56,7 +57,7 @@ class Parser(argparse.ArgumentParser):
 def read_options(arguments: list[str] | None = None) -> argparse.Namespace:
     parser = Parser(description="Cost of attention guiding per training step, as ratios to plain training.")
     parser.add_argument("--shapes", nargs="+", choices=SHAPES, help="default: base minilm; tiny only tries the program")
-    parser.add_argument("--lengths", nargs="+", type=int, help="default: 128 256 512")
+    parser.add_argument("--lengths", nargs="+", type=int, help="default: 16 32 64 128 256 512")
     parser.add_argument("--dropout", nargs="+", type=float, help="attention dropout; default: 0 0.1")
     parser.add_argument("--padded", choices=["yes", "no", "both"], help="default: both")
     parser.add_argument("--threads", nargs="+", type=int, help="default: 1 2")
@@ -129,9 +130,9 @@ def time_points(options: argparse.Namespace) -> list[Point]:
 
 
 def memory_points(options: argparse.Namespace) -> list[Point]:
-    """Not padded, two threads; a quick run weighs the one point where a stored map would show."""
+    """Not padded, two threads, long; a quick run weighs the one point where a stored map would show."""
     dropout = [0.0] if options.quick else options.dropout
-    chosen = product(options.shapes, options.lengths, dropout)
+    chosen = product(options.shapes, [length for length in options.lengths if length > SHORT], dropout)
     return [] if options.no_memory else [Point(*values) for values in dict.fromkeys(chosen)]
 
 
@@ -143,8 +144,13 @@ def measure_time(point: Point, options: argparse.Namespace) -> Row:
     return time_point(point, variants, plan) | {"code": code_version()}
 
 
+def measure_auto(point: Point, options: argparse.Namespace) -> Row:
+    plan = Plan(3, 9, seconds=options.seconds_per_point)
+    return time_auto(point, plan) | {"code": code_version()}
+
+
 def weighed_variants(options: argparse.Namespace) -> list[str]:
-    return [v for v in WEIGHED if v in options.variants and not (options.quick and v == "reference")]
+    return [v for v in WEIGHED if v in options.variants and not (options.quick and v in ("reference", "kernel"))]
 
 
 def measure_memory(point: Point, options: argparse.Namespace) -> Row:
@@ -173,6 +179,8 @@ def run(options: argparse.Namespace) -> dict[str, Row]:
     """Measure what the output file does not hold yet, saving after every point."""
     rows = read_rows(options.output)
     jobs = [("time", point, measure_time) for point in time_points(options)]
+    short = [point for point in time_points(options) if point.length <= SHORT and "ours" in options.variants]
+    jobs += [("auto", point, measure_auto) for point in short]
     jobs += [("memory", point, measure_memory) for point in memory_points(options)]
     for number, (kind, point, measure) in enumerate(jobs, 1):
         settings, start = settings_of(kind, options), time.perf_counter()
