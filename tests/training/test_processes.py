@@ -164,8 +164,8 @@ def root(tmp_path_factory, encoder, several):
     shutil.copytree(several, folder / "several")
     shutil.copytree(encoder, folder / "encoder")
     config = json.loads((folder / "encoder" / "config.json").read_text())
-    # One process draws other random numbers than two do.
-    config |= {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
+    # One process draws other random numbers than two do; attention dropout is a function of seed, step and example.
+    config |= {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.2}
     (folder / "encoder" / "config.json").write_text(json.dumps(config))
     with pytest.MonkeyPatch.context() as patch:
         # Kernels without vector instructions: how sums are rounded then does not depend on the processor or the batch.
