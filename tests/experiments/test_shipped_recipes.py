@@ -192,6 +192,7 @@ def test_every_recipe_runs_two_steps(name, small_encoder, data, tmp_path):
         "training.max_steps=2",
         "training.per_device_train_batch_size=8",
         "training.warmup_steps=0",
+        "training.logging_steps=1",  # automatic weights count from the second step
         "share_every=1",
     ]
     result = train(read_recipe(name, changes), RunPaths(tmp_path / "run", data, cache=tmp_path / "cache"))

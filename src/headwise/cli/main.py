@@ -190,9 +190,13 @@ def _show_warning(
 
 
 def _quiet_libraries() -> None:
-    """No progress bars, hints and warnings of libraries, none of which is imported yet; their errors stay."""
+    """No progress bars, hints and warnings of libraries; their errors stay."""
     for name, value in QUIET.items():
         os.environ.setdefault(name, value)
+    if "transformers" in sys.modules:  # which reads these variables only when it is imported
+        from headwise.training.encoders import quiet_libraries
+
+        quiet_libraries()
     logging.getLogger("accelerate").setLevel(logging.ERROR)
     warnings.filterwarnings("ignore", module=r"(transformers|accelerate|torch)\b")
 
