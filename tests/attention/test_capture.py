@@ -51,7 +51,7 @@ def test_equals_maps_written_out(family, what):
 
 @pytest.mark.parametrize(("what", "small"), [("received", 1 << 20), ("received", 0), ("map", 0)])
 def test_gradients_equal_those_of_maps_written_out(family, what, small, monkeypatch):
-    """Received attention both ways: small batches in one slab, larger ones in tiles."""
+    """Received attention both ways: small batches by autograd, larger ones in tiles."""
     monkeypatch.setattr(received, "SMALL_BYTES", small)
     batch = build_batch()
     ours, slow = (build_model(family, dtype=torch.float64) for _ in range(2))

@@ -113,12 +113,12 @@ def both(model):
         yield
 
 
-# Small batches are computed in slabs; one family with key masks and one with windows in tiles, too.
+# Small batches are left to autograd; one family with key masks and one with windows is computed in tiles, too.
 @pytest.mark.parametrize(
     ("family", "tiled"), [*((family, False) for family in FUSED), ("bert", True), ("modernbert", True)]
 )
 def test_all_ways_and_all_guides_lose_the_same_weights(family, tiled, monkeypatch):
-    monkeypatch.setattr(received, "_in_tiles", lambda query, key: tiled)
+    monkeypatch.setattr(received, "SMALL_BYTES", 0 if tiled else received.SMALL_BYTES)
     batch = with_special_tokens(build_batch(padding=2))
     plain = build_model(family, dropout=RATE, hidden_dropout_prob=RATE).train()
     twins = {name: copy.deepcopy(plain) for name in [*WAYS, *GUIDES]}
@@ -135,14 +135,16 @@ def test_all_ways_and_all_guides_lose_the_same_weights(family, tiled, monkeypatc
 
 
 def test_the_kernels_drop_the_same_weights(monkeypatch):
-    """Tiles and slabs, which the sizes of a batch choose."""
+    """Autograd, tiles and slabs, which the size of a batch and the device choose."""
     results = []
-    for tiled in (True, False):
-        monkeypatch.setattr(received, "_in_tiles", lambda query, key, tiled=tiled: tiled)
+    for small, tiled in ((1 << 30, False), (0, True), (0, False)):
+        monkeypatch.setattr(received, "SMALL_BYTES", small)
+        monkeypatch.setattr(received, "_in_tiles", lambda query, tiled=tiled: tiled)
         model = build_model("bert", dropout=0.4, dtype=torch.float64).train()
         model.set_attn_implementation("headwise")
         results.append(outcome(model, build_batch()))
-    assert_same_outcome(*results, "tiles")
+    assert_same_outcome(results[1], results[0], "tiles")
+    assert_same_outcome(results[2], results[0], "slabs")
 
 
 def test_without_dropout_plain_models_run_sdpa():

@@ -12,17 +12,18 @@ from headwise.attention.dropout import drop
 BATCH, HEADS, LENGTH, SIZE = 3, 3, 10, 5
 HUGE = 1 << 40
 
-# name -> (SMALL_BYTES, TILE_BYTES, SLAB_BYTES). A row of 10 float64 scores takes 80 bytes.
+# name -> (SMALL_BYTES, TILE_BYTES, SLAB_BYTES). A row of 10 float64 scores takes 80 bytes. Slabs are for other devices.
 PATHS = {
     "uneven rows a tile": (0, 300, HUGE),
     "two heads a tile": (0, 1600, HUGE),
-    "one slab": (HUGE, HUGE, HUGE),
-    "slab of an example": (HUGE, HUGE, 1),
+    "one slab": (0, HUGE, HUGE),
+    "slab of an example": (0, HUGE, 1),
+    "by autograd": (HUGE, HUGE, HUGE),
 }
-TILED, DENSE = "uneven rows a tile", "slab of an example"
+TILED, DENSE, SMALL = "uneven rows a tile", "slab of an example", "by autograd"
 
 
-@pytest.fixture(params=[TILED, DENSE])
+@pytest.fixture(params=[TILED, DENSE, SMALL])
 def path(request, monkeypatch):
     take(request.param, monkeypatch)
     return request.param
@@ -31,6 +32,7 @@ def path(request, monkeypatch):
 def take(path, monkeypatch):
     small, tile, slab = PATHS[path]
     monkeypatch.setattr(received, "SMALL_BYTES", small)
+    monkeypatch.setattr(received, "_in_tiles", lambda query: "tile" in path)
     monkeypatch.setattr(tiles, "TILE_BYTES", tile)
     monkeypatch.setattr(dense, "SLAB_BYTES", slab)
 

@@ -4,7 +4,8 @@
 
 Saved for the backward pass: query, key, value and two numbers per query row. Not saved: the map, the dropout mask.
 It is a registered torch operation, so torch.compile, autocast and gradient checkpointing treat it like a built-in one.
-Large CPU batches are computed in tiles, everything else in slabs of whole examples by ordinary tensor operations.
+Large CPU batches are computed in tiles, those on other devices in slabs of whole examples. Small CPU batches are left to
+autograd: their maps take no memory worth saving, and a few ordinary operations are faster than an operation of our own.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from headwise.attention.maps import additive, blind_rows
 from headwise.attention.tiles import Problem
 
 SLAB_BYTES = 256 << 20
-# A CPU batch whose maps together take no more than this is computed in one slab.
+# A CPU batch whose maps together take no more than this is left to autograd.
 SMALL_BYTES = 2 << 20
 
 
@@ -52,14 +53,47 @@ def attention_with_received(
         out [B,Q,H,D] and received [B,H,K] (float32 for half-precision inputs).
     """
     scale = query.shape[-1] ** -0.5 if scale is None else scale
+    if _is_small(query, key):
+        return _by_autograd(query, key, value, mask, valid, scale, dropout, after_dropout)
     rate, rows, columns = (0.0, None, None) if dropout is None else (dropout.rate, dropout.rows, dropout.columns)
     out, received, _ = _operation(query, key, value, mask, valid, rows, columns, scale, rate, after_dropout)
     return out, received
 
 
-def _in_tiles(query: Tensor, key: Tensor) -> bool:
+def _is_small(query: Tensor, key: Tensor) -> bool:
     batch, heads, queries, _ = query.shape
-    return query.device.type == "cpu" and batch * heads * queries * key.shape[2] * 4 > SMALL_BYTES
+    return query.device.type == "cpu" and batch * heads * queries * key.shape[2] * 4 <= SMALL_BYTES
+
+
+def _in_tiles(query: Tensor) -> bool:
+    return query.device.type == "cpu"
+
+
+def _by_autograd(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    mask: Tensor | None,
+    valid: Tensor | None,
+    scale: float,
+    dropout: Dropout | None,
+    after_dropout: bool,
+) -> tuple[Tensor, Tensor]:
+    compute = torch.promote_types(query.dtype, torch.float32)
+    with torch.autocast(query.device.type, enabled=False):
+        scores = torch.matmul(query.to(compute) * scale, key.to(compute).transpose(2, 3))
+        if mask is not None:
+            scores = scores + additive(mask, compute)
+        attention = torch.softmax(scores, -1)
+        if mask is not None and bool((blind := blind_rows(mask)).any()):
+            attention = attention.masked_fill(blind.unsqueeze(-1), 0.0)
+        mixed = attention if dropout is None else attention * _factors(attention, dropout)
+        votes = mixed if after_dropout else attention
+        if valid is None:
+            received = votes.sum(2)
+        else:
+            received = torch.matmul(valid[:, None, None].to(compute), votes).squeeze(2)
+        return torch.matmul(mixed, value.to(compute)).transpose(1, 2).to(query.dtype), received
 
 
 def _forward_in_slabs(problem: Problem) -> tuple[Tensor, Tensor, Tensor]:
@@ -74,7 +108,9 @@ def _forward_in_slabs(problem: Problem) -> tuple[Tensor, Tensor, Tensor]:
         if mask is not None:  # infinite for a row that sees nothing, so that its attention is zero, as in SDPA
             lse[slab] = lse[slab].masked_fill_(blind_rows(mask), torch.inf)
         attention = scores.sub_(lse[slab].unsqueeze(-1)).exp_()
-        mixed = attention if problem.dropout is None else attention * _factors(attention, problem.dropout, slab)
+        mixed = (
+            attention if problem.dropout is None else attention * _factors(attention, problem.dropout.examples(slab))
+        )
         votes = mixed if problem.after_dropout else attention
         if problem.valid is not None:
             votes = votes * problem.valid[slab, None, :, None]
@@ -97,7 +133,7 @@ def _backward_in_slabs(
             votes = votes * problem.valid[slab, None, :, None]
         change = torch.matmul(slope, value[slab].to(compute).transpose(2, 3))
         if problem.dropout is not None:
-            factors = _factors(attention, problem.dropout, slab)
+            factors = _factors(attention, problem.dropout.examples(slab))
             change = (change + votes) * factors if problem.after_dropout else change * factors + votes
             mixed = attention * factors
         else:
@@ -125,9 +161,9 @@ def _slabs(problem: Problem) -> Iterator[tuple[slice, Tensor, Tensor | None]]:
         yield slab, scores, mask
 
 
-def _factors(like: Tensor, dropout: Dropout, slab: slice) -> Tensor:
+def _factors(like: Tensor, dropout: Dropout) -> Tensor:
     """Zero where a weight is dropped, else 1 / (1 - rate)."""
-    return dropout.examples(slab).kept(like.dtype).mul_(1 / (1 - dropout.rate))
+    return dropout.kept(like.dtype).mul_(1 / (1 - dropout.rate))
 
 
 def _dropout(rate: float, rows: Tensor | None, columns: Tensor | None) -> Dropout | None:
@@ -149,7 +185,7 @@ def _operation(
 ) -> tuple[Tensor, Tensor, Tensor]:
     dropout = _dropout(rate, rows, columns)
     problem = Problem(query, key, value, mask, valid, scale, dropout, after_dropout)
-    forward = tiles.forward if _in_tiles(query, key) else _forward_in_slabs
+    forward = tiles.forward if _in_tiles(query) else _forward_in_slabs
     with torch.autocast(query.device.type, enabled=False):
         return forward(problem)
 
@@ -184,7 +220,7 @@ def _operation_backward(
     dropout = _dropout(rate, rows, columns)
     problem = Problem(query, key, value, mask, valid, scale, dropout, after_dropout)
     with torch.autocast(query.device.type, enabled=False):
-        backward = tiles.backward if _in_tiles(query, key) else _backward_in_slabs
+        backward = tiles.backward if _in_tiles(query) else _backward_in_slabs
         return backward(problem, out_gradient, received_gradient, lse)
 
 
