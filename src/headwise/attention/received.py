@@ -4,8 +4,8 @@
 
 Saved for the backward pass: query, key, value and two numbers per query row. Not saved: the map, the dropout mask.
 It is a registered torch operation, so torch.compile, autocast and gradient checkpointing treat it like a built-in one.
-Large CPU batches are computed in tiles, those on other devices in slabs of whole examples. Small CPU batches are left to
-autograd: their maps take no memory worth saving, and a few ordinary operations are faster than an operation of our own.
+Large CPU batches are computed in tiles, those on other devices in slabs of whole examples. Small CPU batches are left
+to autograd: their maps need little memory, and a few ordinary operations are faster than an operation of our own.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from headwise.attention.tiles import Problem
 
 SLAB_BYTES = 256 << 20
 # A CPU batch whose maps together take no more than this is left to autograd.
-SMALL_BYTES = 2 << 20
+SMALL_BYTES = 4 << 20
 
 
 def attention_with_received(
