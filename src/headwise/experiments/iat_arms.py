@@ -79,7 +79,10 @@ def fit_arms(prepared: Prepared, material: Material, work: Path, progress: Liste
 
     def train(folder: str, what: str, callbacks: Sequence[Any] = (), **more: Any) -> Outcome:
         report = ReportProgress(progress, f"{prepared.recipe.name}, {what}")
-        return fit(material, prepared.arguments(material, work / folder), [*callbacks, report], **more)
+        arguments = prepared.arguments(material, work / folder)
+        if options.rewarm and folder != TRUNK:
+            arguments.rewarm_at = start
+        return fit(material, arguments, [*callbacks, report], **more)
 
     start = first_step(options, prepared.arguments(material, work / TRUNK).max_steps)
     trunk = train(TRUNK, "all heads", until=start, watch=watch)

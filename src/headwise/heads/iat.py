@@ -43,12 +43,16 @@ class IAT:
 
     less the heads that are in the A of all tasks if `shared` is false.
 
-    Differences from the authors' code: the defaults are `sample` and `skip` (theirs: `token`, `grad_mask`); no
-    gradient of the importance pass is left for the first step; dropout stays on; a control run belongs to it.
+    Differences from the authors' code: the defaults are `sample` and `skip` (theirs: `token`, `grad_mask`); it starts
+    after half of the steps and warms up again (theirs: after 0.9, where a linear schedule has 1 % of its learning rates
+    left, so that nothing can change much); no gradient of the importance pass is left for the first step; dropout stays
+    on; a control run belongs to it. The recipe heads/iat has their values.
     """
 
-    start: float = 0.9
+    start: float = 0.5
     """Part of all steps after which a task trains only its important heads."""
+    rewarm: bool = True
+    """Whether the schedule of the learning rate, with its warm-up, begins anew there, for the control, too."""
     heads: float = 0.3
     """Share of all heads that counts as important to a task."""
     shared: bool = True
@@ -83,7 +87,7 @@ class IAT:
             is_number = isinstance(value, int | float) and not isinstance(value, bool)
             if name in ("start", "heads"):
                 fits, expected = is_number and 0 < value < 1, "expected a number above 0 and below 1"
-            elif name in ("shared", "others", "control"):
+            elif name in ("rewarm", "shared", "others", "control"):
                 fits, expected = isinstance(value, bool), "expected true or false"
             elif name in _CHOICES:
                 fits, expected = value in _CHOICES[name], choices(str(value), _CHOICES[name])

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from math import ceil
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy
 import torch
+from torch.optim.lr_scheduler import LambdaLR
 from torch.utils.data import DataLoader, Sampler
 from transformers import PrinterCallback, TrainerCallback, TrainingArguments
 
@@ -37,6 +39,8 @@ class RunArguments(TrainingArguments):
     """Evaluations without a better one after which training stops."""
     by_length: bool = True
     """Examples of similar length share a batch."""
+    rewarm_at: int | None = None
+    """The step at which the schedule of the learning rate, with its warm-up, begins anew for the remaining steps."""
 
 
 @dataclass(frozen=True)
@@ -190,6 +194,11 @@ class PartOfBatches(Sampler[list[int]]):
             yield batch[self._rank :: self._processes] or batch[:1]
 
 
+def _in_a_row(at: int, first: Callable[[int], float], second: Callable[[int], float], step: int) -> float:
+    """The factor of the learning rate at a step; the second schedule begins at step `at`."""
+    return first(step) if step < at else second(step - at)
+
+
 class _OrderOfEpoch(TrainerCallback):
     """Sets the sampler's epoch: not every Trainer reaches it when it resumes with several processes."""
 
@@ -235,6 +244,21 @@ class RunTrainer(GuidedTrainer):
         """The training examples, and how batches are built of them."""
         task = self.material.first
         return task.train, task.collate_train or task.collate
+
+    def create_scheduler(self, num_training_steps: int, optimizer: Any = None) -> Any:
+        """As usual, or two schedules in a row."""
+        at: int | None = getattr(self.args, "rewarm_at", None)
+        if at is None:
+            return super().create_scheduler(num_training_steps, optimizer)
+        self.lr_scheduler = None  # once for each part: the Trainer keeps the one that it has
+        second = super().create_scheduler(num_training_steps - at, optimizer)
+        self.lr_scheduler = None
+        scheduler = super().create_scheduler(num_training_steps, optimizer)
+        if not isinstance(scheduler, LambdaLR) or not isinstance(second, LambdaLR):
+            raise InputError(f"lr_scheduler_type {self.args.lr_scheduler_type} cannot begin anew: use linear.")
+        parts = zip(scheduler.lr_lambdas, second.lr_lambdas, strict=True)
+        scheduler.lr_lambdas = [partial(_in_a_row, at, *part) for part in parts]
+        return scheduler
 
     def sampler(self, batch: int) -> Any:
         """Batches of similar lengths, decided by seed and epoch alone."""
