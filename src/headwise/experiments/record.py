@@ -137,6 +137,13 @@ def task_recipe(content: Mapping[str, Any], folder: Path, task: str | None = Non
 # -- baselines beside the scores ---------------------------------------------------------------------------------------
 
 
+def baseline_names(*runs: Mapping[str, Any]) -> dict[str, str]:
+    """The systems among the baselines of some results, and what they are called."""
+    tasks = [each for results in runs for each in (results.get("baselines") or {}).values()]
+    present = {system for each in tasks for systems in each["metrics"].values() for system in systems}
+    return {system: name for system, name in SYSTEMS.items() if system in present}
+
+
 def baseline_sentences(results: Mapping[str, Any]) -> list[str]:
     """For each task with baselines, its main metric beside theirs, on test or else on validation."""
     sentences = []

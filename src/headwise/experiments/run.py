@@ -337,7 +337,7 @@ def model_card(content: dict[str, Any]) -> str:
         knowledge=content.get("knowledge", {}),
         results=results,
         environment=content["environment"],
-        systems=record.SYSTEMS,
+        systems=record.baseline_names(results),
         below=record.below_frozen(content),
         names=list(next((scores for scores in results["metrics"].values() if scores), {})),
     )
