@@ -21,6 +21,8 @@ from headwise.experiments.run import train
 from headwise.experiments.sweeps.jobs import run_key
 from headwise.metrics import score
 from headwise.reports.comparison_text import Style, comparison_markdown
+from headwise.reports.report_page import build_page
+from headwise.reports.report_runs import gather_runs
 from headwise.training import frozen_probe
 from headwise.training.callbacks import Silence
 from headwise.training.frozen_probe import rows_of
@@ -283,7 +285,9 @@ def test_a_comparison_shows_them_below_the_systems(ran, finished, tmp_path):
 
 def test_a_comparison_of_several_tasks_has_the_mean_where_all_have_one(ran_tasks):
     runs = [ran_tasks(name, sampling=name) for name in ("proportional", "square_root")]
-    comparison = compare(runs, CompareOptions(by=("sampling",), all_metrics=True, resamples=200))
+    comparison = compare(
+        runs, CompareOptions(by=("sampling",), baseline="proportional", all_metrics=True, resamples=200)
+    )
     tables = {table.metric: table.references for table in comparison.tables}
     found = record(runs[0])["results"]["baselines"]
     frozen = [found[task]["metrics"]["test"]["frozen"]["accuracy"] for task in ("agree", "type")]
@@ -300,3 +304,31 @@ def ran_tasks(tmp_path, encoder, several):
         return tmp_path / name
 
     return run
+
+
+# -- the report --------------------------------------------------------------------------------------------------------
+
+
+def test_the_summary_of_a_report_has_them_beside_the_score(two_runs, analysed_reranker):
+    runs = gather_runs(two_runs / "guided", two_runs / "plain")
+    tables = build_page(runs).payload["views"]["summary"]["tables"]
+    (table,) = (each for each in tables if each["title"] == "Scores beside baselines")
+    names = ["most frequent class", "logistic regression on frozen features", "fine-tuned"]
+    assert table["columns"] == ["model", "task", "split", "metric", *names]
+    assert len(table["rows"]) == 4  # two models, two splits
+    for row in table["rows"]:
+        each = record(two_runs / row[0])["results"]["baselines"]["pairs"]
+        split = row[2].split()[0]
+        values = [each["metrics"][split][system]["accuracy"] for system in ("majority", "frozen", "fine_tuned")]
+        assert row[1:] == [
+            "pairs",
+            f"{split} ({each['of'][split]} of {each['of'][split]})",
+            "accuracy",
+            *(f"{value:.4f}" for value in values),
+        ]
+    warned = [name for name in ("plain", "guided") if below_frozen(record(two_runs / name))]
+    assert [note.split(":")[0] for note in table["notes"]] == warned
+    titles = [
+        each["title"] for each in build_page(gather_runs(analysed_reranker)).payload["views"]["summary"]["tables"]
+    ]
+    assert "Scores beside baselines" not in [each["title"] for each in tables]  # as of records without baselines
