@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 NAME = "outputs.json"
 FORMAT = 1
+# With fewer examples the features of the encoder are there before one could read how far they are.
+LONG = 1000
 
 
 def scorer(task: Task, split: Split, gold: Mapping[str, int]) -> Callable[[numpy.ndarray], dict[str, float]]:
@@ -204,11 +206,13 @@ def measure_baselines(
                 probed[name] = {split: chosen_rows(split, len(data), share) for split, data in splits.items()}
     if not probed:
         return measured
+    from headwise.training import Silence
     from headwise.training.frozen_probe import SpecialIds, probe
 
     several, done = prepared.recipe.several, 0
     total = sum(len(part) for rows in probed.values() for part in rows.values())
-    progress.start("features of the frozen encoder", total)
+    show = progress if total >= LONG else Silence()
+    show.start("features of the frozen encoder", total)
     for name, rows in probed.items():
         each, before = prepared.tasks[name], done
         found = probe(
@@ -220,7 +224,7 @@ def measure_baselines(
             pairs=len(each.splits.train.texts[0]) == 2,
             metric=each.splits.task.primary,
             cache=cache,
-            after_batch=lambda count, before=before: progress.advance(before + count),  # type: ignore[misc]
+            after_batch=lambda count, before=before: show.advance(before + count),  # type: ignore[misc]
         )
         done += sum(map(len, rows.values()))
         measured[name][FROZEN] = {
@@ -228,7 +232,7 @@ def measure_baselines(
             "C": found.penalty,
             "predictions": found.predictions,
         }
-    progress.end()
+    show.end()
     return measured
 
 
