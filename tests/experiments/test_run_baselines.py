@@ -127,7 +127,7 @@ def test_a_short_run_uses_a_seeded_part_and_all_are_scored_on_it(ran, tmp_path):
         gold, answers = (numpy.array(outputs[split][name])[rows] for name in ("gold", "predictions"))
         assert each["metrics"][split]["fine_tuned"] == score(list(each["metrics"][split]["frozen"]), answers, gold)
     (sentence,) = baseline_sentences(record(run)["results"])
-    assert sentence.endswith("(a seeded choice: 64 of 240 train examples, 64 of 90 test examples)")
+    assert sentence.endswith("(a seeded choice: learned from 64 of 240 examples, all scored on 64 of 90)")
     longer = record(ran("longer", data=data, training__epochs=12, guides={}))["results"]["baselines"]["pairs"]
     assert longer["examples"] == longer["of"]
 

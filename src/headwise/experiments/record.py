@@ -151,12 +151,12 @@ def baseline_sentences(results: Mapping[str, Any]) -> list[str]:
         split = "test" if "test" in each["metrics"] else "validation"
         scores = {system: metrics[each["primary"]] for system, metrics in each["metrics"][split].items()}
         shown = ", ".join(f"{SYSTEMS[system]} {value:.4f}" for system, value in reversed(scores.items()))
-        parts = [
-            f"{each['examples'][name]} of {each['of'][name]} {name} examples"
-            for name in ("train", split)
-            if each["examples"][name] < each["of"][name]
-        ]
-        choice = f" (a seeded choice: {', '.join(parts)})" if parts else ""
+        used, whole, choice = each["examples"], each["of"], ""
+        if any(used[name] < whole[name] for name in ("train", split)):
+            choice = (
+                f" (a seeded choice: learned from {used['train']} of {whole['train']} examples, all scored on "
+                f"{used[split]} of {whole[split]})"
+            )
         sentences.append(f"{task}, {each['primary']} on {split}: {shown}{choice}")
     return sentences
 
