@@ -15,10 +15,10 @@ from headwise.experiments import run as run_module
 from headwise.experiments.comparison import CompareOptions, compare
 from headwise.experiments.outputs import read_outputs
 from headwise.experiments.prepare import RunPaths
-from headwise.experiments.record import baseline_sentences, below_frozen
+from headwise.experiments.record import baseline_sentences, below_frozen, read_stored
 from headwise.experiments.record import read as read_record
 from headwise.experiments.run import train
-from headwise.experiments.sweeps.jobs import run_key
+from headwise.experiments.sweeps.jobs import JobSettings, run_job, run_key
 from headwise.metrics import score
 from headwise.reports.comparison_text import Style, comparison_markdown
 from headwise.reports.report_page import build_page
@@ -128,6 +128,7 @@ def test_a_short_run_uses_a_seeded_part_and_all_are_scored_on_it(ran, tmp_path):
         assert each["metrics"][split]["fine_tuned"] == score(list(each["metrics"][split]["frozen"]), answers, gold)
     (sentence,) = baseline_sentences(record(run)["results"])
     assert sentence.endswith("(a seeded choice: learned from 64 of 240 examples, all scored on 64 of 90)")
+    assert "pairs: the logistic regression learned from 64 of 240 training examples." in (run / "README.md").read_text()
     longer = record(ran("longer", data=data, training__epochs=12, guides={}))["results"]["baselines"]["pairs"]
     assert longer["examples"] == longer["of"]
 
@@ -255,6 +256,18 @@ def test_damaged_baselines_of_a_record_end_in_one_sentence(finished, tmp_path):
         assert words in str(raised.value)
 
 
+def test_runs_of_a_sweep_keep_them_and_old_ones_are_read_without(encoder, pairs, tmp_path, finished):
+    settings = JobSettings(tmp_path / "results", data=Path(pairs))
+    job = settings.job(check_recipe(small(encoder), "test"), "run")
+    assert run_job(job, Silence()).state == "finished"
+    path = tmp_path / "results" / "runs" / f"{job.key}.json"
+    assert read_stored(path).baselines == record(finished)["results"]["baselines"]
+    content = json.loads(path.read_text())
+    del content["results"]["baselines"]
+    path.write_text(json.dumps(content))
+    assert read_stored(path).baselines == {}
+
+
 # -- compare -----------------------------------------------------------------------------------------------------------
 
 
@@ -277,10 +290,11 @@ def test_a_comparison_shows_them_below_the_systems(ran, finished, tmp_path):
     notes = [note for note in comparison.notes if note.startswith("below logistic regression")]
     assert any(f"in accuracy: {', '.join(below)};" in note for note in notes) is bool(below)
     old = changed_record(finished, tmp_path / "old", lambda results: results.pop("baselines"))
-    comparison = compare([plain, old], CompareOptions(by=("guides",), resamples=200))
-    assert all(not table.references for table in comparison.tables)
-    assert not any("fine-tuning" in line for line in comparison.legend)
-    assert "frozen" not in comparison_markdown(comparison, Style())
+    for other in (old, ran("without", baseline=False)):  # which is no difference between systems
+        comparison = compare([plain, other], CompareOptions(by=("guides",), resamples=200))
+        assert all(not table.references for table in comparison.tables)
+        assert not any("fine-tuning" in line for line in comparison.legend)
+        assert "frozen" not in comparison_markdown(comparison, Style())
 
 
 def test_a_comparison_of_several_tasks_has_the_mean_where_all_have_one(ran_tasks):
