@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import os
 from collections.abc import Callable
 
 import pytest
@@ -15,11 +16,13 @@ pytest_plugins = ["tiny_runs", "tiny_joint", "small_sweeps", "small_tunes", "sma
 
 
 @pytest.fixture(scope="session", autouse=True)
-def _quick_and_alike() -> None:
+def _quick_and_alike(tmp_path_factory: pytest.TempPathFactory) -> None:
     """Before anything else is made: the number of threads decides the last bits.
 
-    And the Trainer collects garbage before it trains: that need not walk through all libraries each time.
+    And the Trainer collects garbage before it trains: that need not walk through all libraries each time. Nothing is
+    read from the user's cache, or written to it.
     """
+    os.environ["HEADWISE_CACHE"] = str(tmp_path_factory.mktemp("cache"))
     torch.set_num_threads(1)
     gc.collect()
     gc.freeze()

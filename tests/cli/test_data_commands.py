@@ -165,6 +165,21 @@ def test_tables_of_numbers_and_of_tokens(headwise, tmp_path, encoder):
     assert_one_sentence(headwise(*words, "--max-length", 1000), "takes at most 40 tokens")
 
 
+def test_an_encoder_adds_a_baseline_on_its_frozen_features(headwise, folder, encoder):
+    words = ("data", "check", *paths(folder), "--encoder", encoder)
+    out, err = assert_done(headwise(*words))
+    assert any(line.split()[:5] == "logistic regression on frozen features".split() for line in out.splitlines())
+    assert "tokens" not in out  # they are those of --model
+    answers = [json.loads(headwise(*words, *more, "--json")[1]) for more in ((), ("--max-length", "8"))]
+    found = [answer["baselines"]["results"][-1] for answer in answers]
+    assert [each["name"] for each in found] == ["frozen_features"] * 2
+    assert found[0]["scores"]["accuracy"]["value"] > 0.5  # three classes, and a word that decides
+    assert found[0] != found[1]  # whose texts are cut
+    alone = json.loads(headwise("data", "check", folder / "train.tsv", "--encoder", encoder, "--json")[1])["baselines"]
+    assert alone["cross_validated"]
+    assert [each["name"] for each in alone["results"]][-1] == "frozen_features"
+
+
 def test_one_file_without_a_header_is_cross_validated(headwise, tmp_path):
     table = [[label, first, second] for first, second, label in rows(60, 0)[1:]]
     path = write_table(tmp_path / "own.csv", table, ",")
@@ -196,11 +211,19 @@ BAD_CHECKS = [
     (["train.tsv", "--task", "rte"], ("unknown label 'agree'", "train.tsv line 2")),
     (["train.tsv", "--max-length", "9"], ("--max-length 9", "name one")),
     (["train.tsv", "--model", "./nowhere"], ("./nowhere", "there is no such folder")),
+    (["train.tsv", "--encoder", "./nowhere"], ("./nowhere", "there is no such folder")),
+    (["train.tsv", "--encoder", "ENCODER", "--max-length", "99"], ("takes at most 40 tokens",)),
+    (
+        ["numbers.tsv", "--encoder", "ENCODER"],
+        ("--encoder ...: logistic regression on frozen features predicts classes", "numbers.tsv are numbers", "--task"),
+    ),
 ]
 
 
-def test_bad_files_end_in_one_sentence(headwise, folder, monkeypatch):
+def test_bad_files_end_in_one_sentence(headwise, folder, encoder, monkeypatch):
     monkeypatch.chdir(folder)
     write_table(folder / "odd.tsv", [["q", "a", "kind"], ["x", "y", "z"]])
+    write_table(folder / "numbers.tsv", rows(30, 0, "pairs-regression"))
     for words, parts in BAD_CHECKS:
+        words = [encoder if word == "ENCODER" else word for word in words]
         assert_one_sentence(headwise("data", "check", *words), *parts)

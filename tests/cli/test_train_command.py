@@ -52,6 +52,11 @@ def test_json_is_one_object_on_stdout_and_the_table_says_the_same(headwise, writ
         line = next(line for line in out.splitlines() if line.split()[:1] == [split])
         assert line.split()[1:] == [f"{value:.4f}" for value in metrics.values()]
     assert f"saved in {tmp_path / 'run'}" in out
+    scores = answer["results"]["baselines"]["pairs"]["metrics"]["test"]
+    names = {"fine_tuned": "this run", "frozen": "logistic regression on frozen features"}
+    shown = ", ".join(f"{name} {scores[system]['accuracy']:.4f}" for system, name in names.items())
+    majority = f"most frequent class {scores['majority']['accuracy']:.4f}"
+    assert f"pairs, accuracy on test: {shown}, {majority}" in out.splitlines()
     assert {path.name: path.stat().st_mtime_ns for path in (tmp_path / "run").iterdir()} == before
 
 

@@ -164,8 +164,9 @@ def test_the_record_and_the_model_card(finished):
     assert lines[0] == "---"
     assert lines.count("---") == 2
     tables = [line for line in lines if line.startswith("|")]
-    assert len(tables) == 2 + 2 + 2 + 2  # head and line of either table, two splits, two guides
-    for table in (tables[:4], tables[4:]):
+    # Head and line of three tables, two splits, two guides, two splits beside baselines.
+    assert len(tables) == 3 * 2 + 2 + 2 + 2
+    for table in (tables[:4], tables[4:8], tables[8:]):
         assert len({line.count("|") for line in table}) == 1
     assert "AutoModelForSequenceClassification" in text
     assert "mdg, pdg" in text

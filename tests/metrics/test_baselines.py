@@ -5,7 +5,14 @@ import random
 import numpy as np
 import pytest
 
-from headwise.metrics.baselines import bag_of_words, length_only, usual
+from headwise.metrics.baselines import (
+    PENALTIES,
+    bag_of_words,
+    held_out_fifth,
+    length_only,
+    logistic_regression,
+    usual,
+)
 
 FILLERS = "cat dog bird man woman house tree river sees likes finds holds".split()
 
@@ -63,3 +70,55 @@ def test_the_most_frequent_class_and_the_mean():
     assert usual(np.array([1.0, 2.0, 6.0]), 2, numbers=True).tolist() == [3.0, 3.0]
     # Of one class, as may happen in a fold, nothing else can be predicted.
     assert bag_of_words([["a"], ["b"]], np.array([4, 4]), [["c"], ["a"], ["b"]], seed=0).tolist() == [4, 4, 4]
+
+
+def clouds(count, seed, scale):
+    """Features of three classes, of very different size, of which two columns tell the class and one is constant."""
+    random = np.random.default_rng(seed)
+    labels = random.integers(3, size=count)
+    features = random.normal(size=(count, 6))
+    features[:, 0] += 3 * (labels == 1)
+    features[:, 1] += 3 * (labels == 2)
+    features[:, 5] = 7.0
+    return features * scale, labels
+
+
+def test_logistic_regression_does_not_depend_on_the_size_of_features():
+    found = []
+    for scale in (1.0, np.array([1e-4, 1e3, 1.0, 1e5, 1.0, 1.0])):
+        (train, labels), (new, right) = clouds(300, 0, scale), clouds(200, 1, scale)
+        fitted = logistic_regression(train, labels, new, lambda predictions, right=right: (predictions == right).mean())
+        found.append(fitted.predict(new))
+        assert (found[-1] == right).mean() > 0.85
+    assert (found[0] == found[1]).mean() > 0.99
+
+
+def test_the_penalty_is_the_one_that_scores_best_and_of_equals_the_strongest():
+    train, labels = clouds(120, 0, 1.0)
+    seen = []
+
+    def third_is_best(predictions):
+        seen.append(predictions)
+        return float(len(seen) == 3)
+
+    fitted = logistic_regression(train, labels, train, third_is_best)
+    assert fitted.penalty == PENALTIES[2]
+    assert (fitted.predict(train) == seen[2]).all()  # its own weights, not those of the last one
+    assert logistic_regression(train, labels, train, lambda predictions: 0.0).penalty == PENALTIES[0]
+    state = np.random.get_state()[1].tolist()
+    logistic_regression(train, labels, train, lambda predictions: 0.0)
+    assert np.random.get_state()[1].tolist() == state
+
+
+def test_one_class_is_predicted_as_it_is():
+    train, _ = clouds(20, 0, 1.0)
+    fitted = logistic_regression(train, np.full(20, 2), train, lambda predictions: 0.0)
+    assert fitted.penalty is None
+    assert fitted.predict(train[:3]).tolist() == [2, 2, 2]
+
+
+def test_a_fifth_is_held_out():
+    learned, held_out = held_out_fifth(52, 3)
+    assert sorted([*learned, *held_out]) == list(range(52))
+    assert len(held_out) == 10
+    assert held_out.tolist() != held_out_fifth(52, 4)[1].tolist()

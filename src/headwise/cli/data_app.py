@@ -10,7 +10,7 @@ import typer
 
 from headwise.cli import parameters as opt
 from headwise.cli.console import show, text_table
-from headwise.cli.progress_bar import progress
+from headwise.cli.progress_bar import ProgressBar, progress
 from headwise.errors import InputError
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from headwise.data.checks import DataReport, Lengths
     from headwise.data.leakage import Leak
-    from headwise.data.simple_baselines import Baselines
+    from headwise.data.simple_baselines import Baselines, Features
 
 # Classes that a table shows; --json shows all.
 MOST_CLASSES = 20
@@ -76,6 +76,10 @@ def check(
         str | None, typer.Option(metavar="A,B,C", help="All columns, for files without a header.")
     ] = None,
     model: Annotated[str | None, typer.Option(help="Encoder whose tokens are counted as well.")] = None,
+    encoder: Annotated[
+        str | None,
+        typer.Option(help="Encoder for one more baseline: logistic regression on its features, without fine-tuning."),
+    ] = None,
     max_length: Annotated[
         int | None, typer.Option(min=1, help="Tokens beyond which the model would cut; default 128.")
     ] = None,
@@ -106,7 +110,8 @@ def check(
             columns=opt.names(columns),
             seed=seed,
             progress=advance,
-            **_token_counting(model, max_length),
+            encoder=None if encoder is None else _frozen_features(encoder, max_length, bar),
+            **_token_counting(model, None if model is None and encoder is not None else max_length),
         )
     notes = [as_options(note) for note in report.notes]
     count = f"{len(report.findings) or 'no'} finding{'' if len(report.findings) == 1 else 's'}"
@@ -130,6 +135,19 @@ def _token_counting(model: str | None, max_length: int | None) -> dict[str, Any]
         check_length(encoder, max_length)
     limit = max_length or min(USUAL_LENGTH, encoder.longest or USUAL_LENGTH)
     return {"tokenizer": encoder.tokenizer, "max_length": limit}
+
+
+def _frozen_features(name: str, max_length: int | None, bar: ProgressBar) -> Features:
+    """A function from texts to features of an encoder, whose weights are loaded when it is called first."""
+    from headwise.data.checks import USUAL_LENGTH
+    from headwise.training.encoders import check_length, find_encoder
+    from headwise.training.frozen_probe import text_features
+
+    encoder = find_encoder(name)
+    if max_length is not None:
+        check_length(encoder, max_length)
+    limit = max_length or min(USUAL_LENGTH, encoder.longest or USUAL_LENGTH)
+    return text_features(encoder, limit, bar)
 
 
 def _report_tables(report: DataReport) -> Iterator[Table]:
@@ -199,7 +217,7 @@ def _leak_rows(leak: Leak) -> Iterator[list[str]]:
 
 def _baselines_table(baselines: Baselines, texts: Sequence[str]) -> Table:
     """Scores with their intervals; the title is short, since it is broken to the width of its table."""
-    from headwise.data.simple_baselines import BAG, FIRST, FOLDS, LENGTH, MAJORITY, MEAN, SECOND
+    from headwise.data.simple_baselines import BAG, FIRST, FOLDS, FROZEN, LENGTH, MAJORITY, MEAN, SECOND
 
     titles = {
         MAJORITY: "most frequent class",
@@ -208,6 +226,7 @@ def _baselines_table(baselines: Baselines, texts: Sequence[str]) -> Table:
         FIRST: f"{texts[0]} alone",
         SECOND: f"{texts[-1]} alone",
         LENGTH: "number of words",
+        FROZEN: "logistic regression on frozen features",
     }
     source = f"from {baselines.learned_from} to {baselines.scored_on}"
     if baselines.cross_validated:

@@ -39,6 +39,7 @@ def train(
     """Train the model of RECIPE: the best one on validation is kept and scored on test."""
     from headwise.experiments.prepare import RunPaths
     from headwise.experiments.recipe_files import read_recipe, recipe_text
+    from headwise.experiments.record import baseline_sentences
     from headwise.experiments.run import train
     from headwise.training import distributed
 
@@ -56,9 +57,9 @@ def train(
         done, total = result.steps
         typer.echo(f"headwise: stopped after step {done} of {total}, saved; resume with: {resume_line()}", err=True)
         raise typer.Exit(INTERRUPTED)
-    show(
-        as_json, {"output": str(folder), **result.record}, _result_table(result.record["results"]), f"saved in {folder}"
-    )
+    results = result.record["results"]
+    table, lines = _result_table(results), baseline_sentences(results)
+    show(as_json, {"output": str(folder), **result.record}, table, *lines, f"saved in {folder}")
 
 
 def _result_table(results: Mapping[str, Any]) -> Table:

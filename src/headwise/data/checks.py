@@ -17,7 +17,7 @@ from headwise.data.encode import encode
 from headwise.data.examples import Label, Split
 from headwise.data.leakage import Duplicates, Leak, Progress, find_duplicates, find_leaks
 from headwise.data.near_duplicates import THRESHOLD, words_and_signs
-from headwise.data.simple_baselines import FIRST, LENGTH, MAJORITY, SECOND, Baselines, run_baselines
+from headwise.data.simple_baselines import FIRST, LENGTH, MAJORITY, SECOND, Baselines, Features, run_baselines
 from headwise.errors import InputError
 
 if TYPE_CHECKING:
@@ -147,6 +147,7 @@ def check_files(
     max_length: int = USUAL_LENGTH,
     near: float = THRESHOLD,
     seed: int = 0,
+    encoder: Features | None = None,
     progress: Progress | None = None,
 ) -> DataReport:
     """Check the files of a data set.
@@ -161,6 +162,7 @@ def check_files(
         max_length: tokens beyond which the model would cut.
         near: how similar near-duplicates are, above 0 and at most 1.
         seed: decides which examples baselines learn from, and their folds.
+        encoder: computes features of texts, for one more baseline: logistic regression on them.
         progress: is called with how far the check is if there are many examples.
 
     Returns:
@@ -171,12 +173,19 @@ def check_files(
     reader, classes, data, notes = read_files(files, task=task, texts=texts, label=label, columns=columns)
     names = tuple(text if isinstance(text, str) else " - ".join(text) for text in reader.layouts[0].texts)
     numbers = reader.kind == "regression"
+    if numbers and encoder is not None:
+        raise InputError(
+            f"encoder=...: logistic regression on frozen features predicts classes, and the labels of {data[0].path} "
+            f"are numbers ({reader.name}); leave it out, or read the labels as classes with task=..."
+        )
     show = progress if progress and sum(map(len, data)) >= LONG else lambda what, done, total: None
     labels = [each for file in data for each in file.labels if each is not None]
     # How far two labels may be apart and still agree: classes not at all.
     tolerance = TOLERANCE * (max(labels) - min(labels)) if numbers and labels else 0.0
     leaks = find_leaks(data, names, tolerance, near=near, progress=show)
-    baselines = run_baselines(data, numbers=numbers, seed=seed, log=lambda message: show(message, 0, 1))
+    baselines = run_baselines(
+        data, numbers=numbers, seed=seed, features=encoder, log=lambda message: show(message, 0, 1)
+    )
     about = f"no baselines: {baselines}" if isinstance(baselines, str) else baselines.summary()
     reports = []
     for file in data:

@@ -12,10 +12,18 @@ from numpy.typing import NDArray
 
 from headwise.data.checked_files import TEST, TRAIN, VALIDATION, DataFile
 from headwise.data.near_duplicates import words_and_signs
-from headwise.metrics.baselines import bag_of_words, length_only, usual
+from headwise.metrics.baselines import (
+    PENALTIES,
+    bag_of_words,
+    held_out_fifth,
+    length_only,
+    logistic_regression,
+    usual,
+)
 from headwise.metrics.resampling import Estimate, estimated_classes, estimated_numbers
 
 MAJORITY, MEAN, BAG, FIRST, SECOND, LENGTH = "majority", "mean", "bag_of_words", "first_text", "second_text", "length"
+FROZEN = "frozen_features"
 FOLDS = 5
 # More would hardly change a baseline, only its time.
 MOST = 20_000
@@ -24,6 +32,8 @@ FEWEST = 10
 MOST_CLASSES = 200
 
 Array = NDArray[Any]
+Features = Callable[[Sequence[Sequence[str]]], Array]
+"""The texts of examples -> [N,F], such as those of an encoder."""
 
 
 @dataclass(frozen=True)
@@ -75,17 +85,24 @@ class _Labelled:
             known = [known[index] for index in kept]
         self.first_texts = [file.keys[index][0] for file, index in known]  # without case and white space
         self.labels: Array = np.array([file.labels[index] for file, index in known])
+        self.texts = [file.examples.texts[index] for file, index in known]
         words = [[words_and_signs(text) for text in file.examples.texts[index]] for file, index in known]
         self.words = [[" ".join(each) for each in texts] for texts in words]
         self.counts: Array = np.array([[len(each) for each in texts] for texts in words], dtype=np.int64)  # [N,T]
 
 
 def run_baselines(
-    files: Sequence[DataFile], *, numbers: bool, seed: int, log: Callable[[str], None] = lambda message: None
+    files: Sequence[DataFile],
+    *,
+    numbers: bool,
+    seed: int,
+    features: Features | None = None,
+    log: Callable[[str], None] = lambda message: None,
 ) -> Baselines | str:
     """Train and score all baselines, or say why there are none.
 
     They learn from train and are scored on test, or else on validation; a single file with labels is cross-validated.
+    With `features` there is one more, of classes only: logistic regression on them.
     """
     labelled = [file for file in files if any(label is not None for label in file.labels)]
     if not labelled:
@@ -114,12 +131,22 @@ def run_baselines(
     names = [MEAN if numbers else MAJORITY, BAG, FIRST, SECOND, LENGTH]
     if train.counts.shape[1] == 1:
         names = [name for name in names if name not in (FIRST, SECOND)]
+    vectors: tuple[Array, Array] | None = None
+    if features is not None:
+        names.append(FROZEN)
+        log("features of the encoder")
+        of_train = features(train.texts)
+        vectors = of_train, of_train if train is test else features(test.texts)
     results = []
     for name in names:
         log(f"baseline: {name.replace('_', ' ')}")
         predictions = np.empty(len(test.labels), dtype=train.labels.dtype)
         for learned, scored in parts:
-            predictions[scored] = _predict(name, (train, learned), (test, scored), numbers=numbers, seed=seed)
+            if vectors is not None and name == FROZEN:
+                known, new = vectors[0][learned], vectors[1][scored]
+                predictions[scored] = _predict_from_features(known, train.labels[learned], new, seed)
+            else:
+                predictions[scored] = _predict(name, (train, learned), (test, scored), numbers=numbers, seed=seed)
         scores = (
             estimated_numbers(predictions, test.labels)
             if numbers
@@ -150,6 +177,18 @@ def fold_numbers(first_texts: Sequence[str], seed: int) -> NDArray[np.int64]:
         fold_of[text] = filled.index(min(filled))
         filled[fold_of[text]] += sizes[text]
     return np.array([fold_of[text] for text in first_texts], dtype=np.int64)
+
+
+def _predict_from_features(known: Array, labels: Array, new: Array, seed: int) -> Array:
+    """Logistic regression; its penalty is chosen by training on four fifths and predicting the fifth that is left."""
+    learned, held_out = held_out_fifth(len(labels), seed)
+
+    def accuracy(predictions: Array) -> float:
+        return float((predictions == labels[held_out]).mean())
+
+    part = logistic_regression(known[learned], labels[learned], known[held_out], accuracy)
+    penalties = PENALTIES[:1] if part.penalty is None else (part.penalty,)
+    return logistic_regression(known, labels, known[held_out], accuracy, penalties).predict(new)
 
 
 def _predict(

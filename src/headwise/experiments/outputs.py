@@ -17,14 +17,16 @@ from headwise import documents
 from headwise.data import Split, Task
 from headwise.disk import write_atomically
 from headwise.errors import InputError
-from headwise.experiments.record import AGAIN
+from headwise.experiments.record import AGAIN, FINE_TUNED, FROZEN, MAJORITY, MEAN
 
 if TYPE_CHECKING:
-    from headwise.experiments.prepare import Prepared
-    from headwise.training import Listener, Outcome
+    from headwise.experiments.prepare import Prepared, PreparedTask
+    from headwise.training import Listener, Outcome, RunArguments
 
 NAME = "outputs.json"
 FORMAT = 1
+# With fewer examples the features of the encoder are there before one could read how far they are.
+LONG = 1000
 
 
 def scorer(task: Task, split: Split, gold: Mapping[str, int]) -> Callable[[numpy.ndarray], dict[str, float]]:
@@ -173,3 +175,128 @@ def training_results(outcome: Outcome, *, guides: bool) -> dict[str, Any]:
     if outcome.relabellings:
         results["ssa"] = outcome.relabellings
     return results | {"evaluations": outcome.evaluations}
+
+
+# -- baselines: what the scores of a run stand beside ------------------------------------------------------------------
+
+
+def measure_baselines(
+    prepared: Prepared, arguments: RunArguments, cache: Path | None, progress: Listener
+) -> dict[str, dict[str, Any]]:
+    """For each task except rankings, before training: the constant prediction, and those of the frozen probe.
+
+    The probe is for classes only, and takes at most a tenth of the time of the run. No random numbers are drawn, and
+    the model is not changed.
+    """
+    measured: dict[str, dict[str, Any]] = {}
+    probed: dict[str, dict[str, numpy.ndarray]] = {}
+    share = _probed_share(prepared, arguments)
+    for name, each in prepared.tasks.items():
+        task, labels = each.splits.task, numpy.asarray(each.splits.train.labels)
+        if task.kind == "regression":
+            measured[name] = {MEAN: float(labels.mean())}
+        elif task.kind == "classification":
+            from headwise.metrics.baselines import usual
+
+            measured[name] = {MAJORITY: int(usual(labels, 1)[0])}
+            if share is not None:
+                from headwise.training.frozen_probe import chosen_rows
+
+                splits = {split: each.encoded[split] for split in ("train", *_scored(each))}
+                probed[name] = {split: chosen_rows(split, len(data), share) for split, data in splits.items()}
+    if not probed:
+        return measured
+    from headwise.training import Silence
+    from headwise.training.frozen_probe import SpecialIds, probe
+
+    several, done = prepared.recipe.several, 0
+    total = sum(len(part) for rows in probed.values() for part in rows.values())
+    show = progress if total >= LONG else Silence()
+    show.start("features of the frozen encoder", total)
+    for name, rows in probed.items():
+        each, before = prepared.tasks[name], done
+        found = probe(
+            prepared.model.encoder if several else prepared.model.base_model,
+            {split: each.encoded[split] for split in rows},
+            rows,
+            each.collate,
+            SpecialIds.of(prepared.encoder.tokenizer),
+            pairs=len(each.splits.train.texts[0]) == 2,
+            metric=each.splits.task.primary,
+            cache=cache,
+            after_batch=lambda count, before=before: show.advance(before + count),  # type: ignore[misc]
+        )
+        done += sum(map(len, rows.values()))
+        measured[name][FROZEN] = {
+            "examples": {split: len(part) for split, part in rows.items()},
+            "C": found.penalty,
+            "predictions": found.predictions,
+        }
+    show.end()
+    return measured
+
+
+def _scored(task: PreparedTask) -> list[str]:
+    return [name for name, split in task.splits.named.items() if name != "train" and split.labelled]
+
+
+def _probed_share(prepared: Prepared, arguments: RunArguments) -> float | None:
+    """The share of the examples that the frozen probe can afford; None where training would not be compared with it."""
+    if prepared.recipe.linear:  # such a run is a probe
+        return None
+    from headwise.training import distributed
+    from headwise.training.frozen_probe import affordable_share
+
+    needed = evaluated = 0
+    evaluations = -(-arguments.max_steps // int(arguments.eval_steps or arguments.max_steps))
+    for each in prepared.tasks.values():
+        sizes = {split: len(each.encoded[split]) for split in _scored(each)}
+        evaluated += evaluations * sizes["validation"] + sum(sizes.values())
+        if each.splits.task.kind == "classification":
+            needed += len(each.encoded["train"]) + sum(sizes.values())
+    batch = arguments.per_device_train_batch_size * arguments.gradient_accumulation_steps * distributed.count()
+    return affordable_share(needed, trained=arguments.max_steps * batch, evaluated=evaluated)
+
+
+def score_baselines(
+    prepared: Prepared, measured: Mapping[str, Mapping[str, Any]], outputs: Mapping[str, Any]
+) -> dict[str, Any]:
+    """By task, the scores of the baselines and of the trained model, all on the same examples.
+
+    Args:
+        prepared: the data.
+        measured: as `measure_baselines` returns it.
+        outputs: what the trained model answers, as `score_splits` returns it.
+    """
+    from headwise.metrics import score
+
+    results = {}
+    for name, constants in measured.items():
+        each = prepared.tasks[name]
+        task, frozen = each.splits.task, constants.get(FROZEN)
+        whole = {split: len(each.encoded[split]) for split in ("train", *_scored(each))}
+        used = whole if frozen is None else frozen["examples"]
+        metrics: dict[str, dict[str, dict[str, float]]] = {}
+        for split in _scored(each):
+            rows = numpy.arange(whole[split])
+            if used[split] < whole[split]:
+                from headwise.training.frozen_probe import rows_of
+
+                rows = rows_of(whole[split], used[split])
+            output = outputs[f"{name}/{split}" if prepared.recipe.several else split]
+            gold = numpy.asarray(output["gold"])[rows]
+            systems = {
+                system: numpy.full(len(gold), constants[system]) for system in (MAJORITY, MEAN) if system in constants
+            }
+            if frozen is not None:
+                systems[FROZEN] = numpy.asarray(frozen["predictions"][split])
+            systems[FINE_TUNED] = numpy.asarray(output["predictions"])[rows]
+            metrics[split] = {system: score(task.metrics, answers, gold) for system, answers in systems.items()}
+        results[name] = {
+            "primary": task.primary,
+            "examples": used,
+            "of": whole,
+            **({} if frozen is None else {"C": frozen["C"]}),
+            "metrics": metrics,
+        }
+    return results

@@ -236,6 +236,8 @@ class Recipe(Strict):
     data: Annotated[Data, OrDefaults] = Field(default_factory=Data)
     training: Annotated[Training, OrDefaults] = Field(default_factory=Training)
     seed: int = Field(1, ge=0, lt=2**32)
+    baseline: bool = True
+    """Before training, score the most frequent class and logistic regression on features of the untrained encoder."""
     report_to: Annotated[tuple[str, ...], Field(strict=False)] = ()
 
     @model_validator(mode="after")
@@ -303,6 +305,7 @@ class Recipe(Strict):
         if not self.training.snapshots:  # they change no result
             del data["training"]["snapshots"]
         left_out = {key for key in ("iat", "start_from", "ssa", "linear") if data[key] in (None, False)}
+        left_out |= {"baseline"} if self.baseline else set()
         if self.task is not None:
             data["task"] = {"name": self.task.name, **data["task"]["options"]}
             left_out |= {"tasks", *SEVERAL_TASKS_KEYS}

@@ -11,7 +11,7 @@ import os
 import platform
 import sys
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import cached_property
 from importlib import metadata
@@ -31,7 +31,15 @@ FORMAT = 2
 AGAIN = "train again"
 PACKAGES = ("torch", "transformers", "accelerate", "tokenizers", "safetensors", "numpy", "scikit-learn")
 # Keys of a recipe that are for people and change no result.
-LABEL_KEYS = ("name", "description", "report_to")
+LABEL_KEYS = ("name", "description", "report_to", "baseline")
+# Systems in `results.baselines`, and what they are called.
+MAJORITY, MEAN, FROZEN, FINE_TUNED = "majority", "mean", "frozen", "fine_tuned"
+SYSTEMS = {
+    MAJORITY: "most frequent class",
+    MEAN: "mean",
+    FROZEN: "logistic regression on frozen features",
+    FINE_TUNED: "this run",
+}
 
 
 def environment() -> dict[str, Any]:
@@ -126,6 +134,52 @@ def task_recipe(content: Mapping[str, Any], folder: Path, task: str | None = Non
     return recipe.single(task)
 
 
+# -- baselines beside the scores ---------------------------------------------------------------------------------------
+
+
+def baseline_names(*runs: Mapping[str, Any]) -> dict[str, str]:
+    """The systems among the baselines of some results, and what they are called."""
+    tasks = [each for results in runs for each in (results.get("baselines") or {}).values()]
+    present = {system for each in tasks for systems in each["metrics"].values() for system in systems}
+    return {system: name for system, name in SYSTEMS.items() if system in present}
+
+
+def baseline_sentences(results: Mapping[str, Any]) -> list[str]:
+    """For each task with baselines, its main metric beside theirs, on test or else on validation."""
+    sentences = []
+    for task, each in (results.get("baselines") or {}).items():
+        split = "test" if "test" in each["metrics"] else "validation"
+        scores = {system: metrics[each["primary"]] for system, metrics in each["metrics"][split].items()}
+        shown = ", ".join(f"{SYSTEMS[system]} {value:.4f}" for system, value in reversed(scores.items()))
+        used, whole, choice = each["examples"], each["of"], ""
+        if any(used[name] < whole[name] for name in ("train", split)):
+            choice = (
+                f" (a seeded choice: learned from {used['train']} of {whole['train']} examples, all scored on "
+                f"{used[split]} of {whole[split]})"
+            )
+        sentences.append(f"{task}, {each['primary']} on {split}: {shown}{choice}")
+    return sentences
+
+
+def below_frozen(content: Mapping[str, Any]) -> list[str]:
+    """A sentence for each task on which the model is below the frozen probe on validation, with what to try."""
+    sentences, recipe = [], content["recipe"]
+    for task, each in (content["results"].get("baselines") or {}).items():
+        scores = {system: metrics[each["primary"]] for system, metrics in each["metrics"]["validation"].items()}
+        if FROZEN not in scores or scores[FINE_TUNED] >= scores[FROZEN]:
+            continue
+        training = recipe.get("training", {})
+        rate, epochs, steps = (training.get(key) for key in ("learning_rate", "num_train_epochs", "max_steps"))
+        length = f"num_train_epochs, now {epochs:g}" if steps is None and epochs else f"max_steps, now {steps}"
+        head = f", another head (head, now {recipe['head']})" if "head" in recipe else ""
+        sentences.append(
+            f"{task}: the fine-tuned model has {each['primary']} {scores[FINE_TUNED]:.4f} on validation, below the "
+            f"{scores[FROZEN]:.4f} of logistic regression on frozen features of the same encoder: try a higher "
+            f"learning rate (training.learning_rate, now {rate}), longer training (training.{length}){head}"
+        )
+    return sentences
+
+
 # -- finished runs as rows ---------------------------------------------------------------------------------------------
 
 
@@ -147,6 +201,8 @@ class StoredRun:
     environment: Mapping[str, Any]
     seconds: tuple[float, ...]
     """Of each epoch."""
+    baselines: Mapping[str, Any] = field(default_factory=dict)
+    """By task, as `results.baselines`; none of runs without."""
 
     @property
     def seed(self) -> int:
@@ -209,6 +265,7 @@ def read_stored(path: Path) -> StoredRun | FailedRun:
         outputs=(results.get("outputs") or {}) if outputs is None else outputs,
         environment=where,
         seconds=tuple(float(each) for each in seconds),
+        baselines=results.get("baselines") or {},
     )
 
 

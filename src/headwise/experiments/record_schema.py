@@ -133,6 +133,29 @@ class _Environment(Document):
     times: _Times | None = None  # of a sweep's runs
 
 
+class _Baselines(Document):
+    # Of one task, by split and system; the fine-tuned model is one of the systems.
+    primary: str
+    examples: dict[str, Count]
+    of: dict[str, Count]
+    metrics: dict[str, dict[Literal["majority", "mean", "frozen", "fine_tuned"], _Scores]]
+
+    @model_validator(mode="after")
+    def _fits(self) -> Self:
+        if "validation" not in self.metrics:
+            raise ValueError("metrics.validation is missing")
+        for split, systems in self.metrics.items():
+            for name in ("train", split):
+                if name not in self.examples or name not in self.of:
+                    raise ValueError(f"examples.{name} or of.{name} is missing")
+            if "fine_tuned" not in systems:
+                raise ValueError(f"metrics.{split}.fine_tuned is missing")
+            for system, scores in systems.items():
+                if self.primary not in scores or set(scores) != set(systems["fine_tuned"]):
+                    raise ValueError(f"metrics.{split}.{system} does not have the metrics of the fine-tuned model")
+        return self
+
+
 class _TaskResults(Document):
     primary: str
 
@@ -141,6 +164,7 @@ class _StoredResults(_Times):
     metrics: dict[str, _Scores | None]
     primary: str
     tasks: dict[str, _TaskResults] = {}
+    baselines: dict[str, _Baselines] = {}
     outputs: _Outputs | None = None
 
 
@@ -218,6 +242,7 @@ class _Results(Document):
     seconds_per_step: float | None = None
     examples: dict[str, Count] = {}
     guides: dict[str, _GuideResults] = {}
+    baselines: dict[str, _Baselines] = {}
     evaluations: list[dict[str, float | None]] = []
 
     @model_validator(mode="after")

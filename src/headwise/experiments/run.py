@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from contextlib import AbstractContextManager, ExitStack
+from contextlib import AbstractContextManager, ExitStack, suppress
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from safetensors import SafetensorError
 
+from headwise.cache import digest
 from headwise.disk import (
     FOLDER_LOCK,
     check_folder,
@@ -25,11 +26,18 @@ from headwise.disk import (
 )
 from headwise.errors import BusyError, DiskError, InputError
 from headwise.experiments import record
-from headwise.experiments.outputs import score_splits, training_results, write_outputs
+from headwise.experiments.outputs import (
+    measure_baselines,
+    score_baselines,
+    score_splits,
+    training_results,
+    write_outputs,
+)
 from headwise.experiments.prepare import Prepared, RunPaths, prepare
 from headwise.experiments.recipe import Recipe
 from headwise.experiments.text_formats import render_markdown
 from headwise.guides import guidance_of, unguide
+from headwise.limits import parse_json
 from headwise.training import Listener, Outcome, ReportProgress, Silence, distributed, fit, save_classifier
 from headwise.training.callbacks import Snapshots, Watch
 from headwise.training.checkpoints import MARK, SNAPSHOTS
@@ -42,6 +50,8 @@ if TYPE_CHECKING:
 
 # Inside the folder of a run, until it is finished.
 WORK = "unfinished"
+# In that folder: what the baselines predict, so that a resumed run need not compute it again.
+BASELINES = "baselines.json"
 
 
 @dataclass(frozen=True)
@@ -107,7 +117,8 @@ class _Run:
         """Refuse what would fail only in the middle of training; nothing is written yet."""
         recipe = prepared.recipe
         self.prepared, self.recipe, self.progress = prepared, recipe, progress
-        self.output, self.work = paths.output, paths.output / WORK
+        self.output, self.work, self.cache = paths.output, paths.output / WORK, paths.cache
+        self.baselines: dict[str, Any] = {}
         self.report = ReportProgress(progress, recipe.name)
         self.material = prepared.material(self.report)
         if recipe.iat is not None:
@@ -135,6 +146,7 @@ class _Run:
                 record.write(output, self.start)
                 self.work.mkdir(exist_ok=True)
         try:
+            self.baselines = distributed.from_first(self._measure_baselines)
             outcome, arms = self._fit(watch)
         except DiskError:
             raise
@@ -152,6 +164,21 @@ class _Run:
         else:
             content = distributed.from_first(lambda: self._finish(outcome, arms))
         return Result(content, interrupted=outcome.interrupted, steps=(outcome.steps, outcome.total_steps))
+
+    def _measure_baselines(self) -> dict[str, Any]:
+        """Before anything is trained, or as the process did that began this run."""
+        path = self.work / BASELINES
+        if not self.recipe.baseline:
+            return {}
+        with suppress(OSError, ValueError, KeyError, TypeError):  # absent or damaged: computed again
+            content = parse_json(path.read_text(encoding="utf-8"))
+            if content["sha256"] == digest(content["baselines"]):
+                return dict(content["baselines"])
+        arguments = self.prepared.arguments(self.material, self.work)
+        measured = measure_baselines(self.prepared, arguments, self.cache, self.progress)
+        with _disk_errors(self.output):
+            write_atomically(path, json.dumps({"sha256": digest(measured), "baselines": measured}))
+        return measured
 
     def _fit(self, watch: Watch | None) -> tuple[Outcome, IATResult | None]:
         prepared, recipe = self.prepared, self.recipe
@@ -188,6 +215,8 @@ class _Run:
             ordinary_modes(self.output)
             record.write(self.output, content)
             shutil.rmtree(self.work, ignore_errors=True)
+        for sentence in record.below_frozen(content):
+            self.progress.log(f"warning: {sentence}.")
         return content
 
     def _save(
@@ -211,6 +240,8 @@ class _Run:
                 unguide(model)
         scores, outputs = score_splits(prepared, self.progress)
         results = scores | training_results(outcome, guides=not several) | extra | more
+        if self.baselines:
+            results["baselines"] = score_baselines(prepared, self.baselines, outputs)
         content = {**start, "results": results, "environment": record.environment()}
         if several:
             save_multitask(model, tokenizer, folder)
@@ -306,5 +337,7 @@ def model_card(content: dict[str, Any]) -> str:
         knowledge=content.get("knowledge", {}),
         results=results,
         environment=content["environment"],
+        systems=record.baseline_names(results),
+        below=record.below_frozen(content),
         names=list(next((scores for scores in results["metrics"].values() if scores), {})),
     )

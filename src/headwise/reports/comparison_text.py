@@ -115,6 +115,10 @@ def text_tables(comparison: Comparison, style: Style) -> list[TextTable]:
                 (Cell(same[0].system), *(style.mean(row) for row in same))
                 for same in zip(*(table.rows for table in block), strict=True)
             )
+            names = dict.fromkeys(name for table in block for name in table.references)
+            rows += tuple(
+                (Cell(name), *(Cell(style.score(table.references.get(name))) for table in block)) for name in names
+            )
             title = _titled(block[0], f"all metrics on {comparison.split}")
             tables.append(TextTable(title, ("system", *(table.metric for table in block)), rows))
         for table in block:
@@ -123,7 +127,11 @@ def text_tables(comparison: Comparison, style: Style) -> list[TextTable]:
             scores = [_score_cells(row, style) for row in table.rows]
             tests = [_test_cells(row, kinds, style) for row in table.rows]
             rows = tuple((*one.values(), *other.values()) for one, other in zip(scores, tests, strict=True))
-            tables.append(TextTable(title, (*scores[0], *tests[0]), rows, len(tests[0])))
+            headings = (*scores[0], *tests[0])
+            for name, value in table.references.items():  # no seeds, no tests
+                cells = {"system": Cell(name), "mean ± sd": Cell(style.score(value))}
+                rows += (tuple(cells.get(heading, Cell(NOTHING)) for heading in headings),)
+            tables.append(TextTable(title, headings, rows, len(tests[0])))
     return tables
 
 

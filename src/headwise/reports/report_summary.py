@@ -9,7 +9,7 @@ from headwise.errors import InputError
 from headwise.experiments.analysis.analysis_files import mean_over_heads
 from headwise.experiments.comparison import CompareOptions, compare
 from headwise.experiments.comparison.differences import differing
-from headwise.experiments.record import StoredRun, read_stored
+from headwise.experiments.record import FINE_TUNED, StoredRun, baseline_names, below_frozen, read_stored
 from headwise.reports.comparison_text import NOTHING, Style, text_tables, words_of
 from headwise.reports.report_runs import BASELINE, RUN, ReportRun
 
@@ -126,7 +126,7 @@ def summary_payload(
     scores, cost = _scores_and_cost(runs)
     return {
         "facts": _facts(runs),
-        "tables": [table for table in (scores, *compared, cost) if table["rows"]],
+        "tables": [table for table in (scores, _beside_baselines(runs), *compared, cost) if table["rows"]],
         "changed": changed_sentences(runs, views),
     }
 
@@ -193,6 +193,23 @@ def _scores_and_cost(runs: Sequence[ReportRun]) -> tuple[dict[str, Any], dict[st
         ),
         _table("Cost of training", columns, times, note),
     )
+
+
+def _beside_baselines(runs: Sequence[ReportRun]) -> dict[str, Any]:
+    """The main metric of each run beside what takes no fine-tuning, on the same examples; no rows without baselines."""
+    rows, notes, known = [], [], baseline_names(*(run.record["results"] for run in runs))
+    for run in runs:
+        for task, each in (run.record["results"].get("baselines") or {}).items():
+            for split, systems in each["metrics"].items():
+                shown = [
+                    f"{systems[system][each['primary']]:.4f}" if system in systems else NOTHING for system in known
+                ]
+                count = f"{split} ({each['examples'][split]} of {each['of'][split]})"
+                rows.append([run.name, task, count, each["primary"], *shown])
+        notes += [f"{run.name}: {sentence}." for sentence in below_frozen(run.record)]
+    names = {**known, FINE_TUNED: "fine-tuned"}
+    columns = ["model", "task", "split", "metric", *(names[system] for system in known)]
+    return _table("Scores beside baselines", columns, rows, *notes)
 
 
 def changed_sentences(runs: Sequence[ReportRun], views: Mapping[str, Any]) -> list[str]:

@@ -23,6 +23,7 @@ from headwise.experiments.comparison.grouping import (
     group_runs,
     scores_of,
 )
+from headwise.experiments.record import FROZEN, MAJORITY, MEAN, SYSTEMS, StoredRun
 from headwise.metrics.significance import SeedScores, SeedTest, holm, paired_by_seed, smallest_permutation_p
 from headwise.notebook import notes_html, table_html
 
@@ -108,6 +109,8 @@ class Table:
     """The labels that are the same for all of them."""
     metric: str
     rows: tuple[Row, ...]
+    references: Mapping[str, float] = field(default_factory=dict)
+    """The mean over runs of what takes no fine-tuning, such as logistic regression on frozen features."""
 
     @property
     def title(self) -> str:
@@ -248,8 +251,32 @@ def _tables(group: Group, baseline: str, split: str, options: CompareOptions) ->
             )
             for system in sorted(group.systems, key=lambda name: name != baseline)
         )
-        tables.append(Table(group.within, metric, rows))
+        tables.append(Table(group.within, metric, rows, references_of(group.runs, metric, split)))
     return tables
+
+
+def references_of(runs: Sequence[StoredRun], metric: str, split: str) -> dict[str, float]:
+    """The mean over runs of each baseline that all of them have."""
+    scores = [_baseline_scores(run, split) for run in runs]
+    references = {}
+    for system in (MAJORITY, MEAN, FROZEN):
+        values = [each[system][metric] for each in scores if metric in each.get(system, {})]
+        if values and len(values) == len(runs):
+            references[SYSTEMS[system]] = sum(values) / len(values)
+    return references
+
+
+def _baseline_scores(run: StoredRun, split: str) -> dict[str, dict[str, float]]:
+    """By system, the scores of a run's baselines under the names of its own metrics."""
+    scores: dict[str, dict[str, float]] = defaultdict(dict)
+    for task, each in run.baselines.items():
+        for system, metrics in each["metrics"].get(split, {}).items():
+            scores[system] |= {f"{task}/{name}" if run.tasks else name: value for name, value in metrics.items()}
+    for values in scores.values():
+        main = [values[name] for task, metric in run.tasks.items() if (name := f"{task}/{metric}") in values]
+        if main and len(main) == len(run.tasks):
+            values["mean"] = sum(main) / len(main)
+    return scores
 
 
 def _corrected(tables: Sequence[Table], stars: str) -> list[Table]:
@@ -282,6 +309,11 @@ def _legend(tables: Sequence[Table], stars: str, baseline: str) -> list[str]:
     ]
     if shown:
         lines.append("Holm: p corrected for all tests of the same kind that are shown together.")
+    if any(table.references for table in tables):
+        lines.append(
+            "Below the systems: what takes no fine-tuning, measured before training, as a mean over runs; it is not "
+            "tested."
+        )
     if "t" not in shown:
         return [*lines, "No stars: they stand for a t-test by seed, and there is none."]
     how = f"corrected by Holm for {shown['t']}" if stars == "holm" else "not corrected"
@@ -317,6 +349,14 @@ def _notes_on_scores(tables: Sequence[Table], split: str, *, chosen: bool) -> li
     if split == "validation":
         why = "Scores" if chosen else "Not all runs have scores on test, so scores"
         notes = [f"{why} on validation, which also chose the best model of each run: they flatter all systems."]
+    for table in tables:
+        frozen = table.references.get(SYSTEMS[FROZEN])
+        if frozen is not None and (below := [row.system for row in table.rows if row.scores.mean < frozen]):
+            where = f"{table.title}: " if table.title else ""
+            notes.append(
+                f"{where}below {SYSTEMS[FROZEN]} in {table.metric}: {', '.join(below)}; tune learning rate, epochs "
+                "and head before you compare with such a system."
+            )
     for count in sorted({len(row.seeds) for row in rows}):
         if count == 1:
             notes.append(

@@ -45,7 +45,7 @@ SWEEPS = "sweeps"
 FAILED = ".error.json"
 FOLDERS = ("runs", "sweeps", "unfinished", "models", "locks")
 # Keys of a recipe that do not change a run.
-NAMES_ONLY = ("name", "description")
+NAMES_ONLY = ("name", "description", "baseline")
 
 
 @dataclass(frozen=True)
