@@ -187,7 +187,7 @@ def small_joint(encoder: str, among: Iterable[str] = JOINT, **changes: Any) -> d
 
 
 # Important heads only from step 19 of 24 on.
-IAT = {"start": 0.8, "heads": 0.3}
+IAT = {"start": 0.8, "heads": 0.3, "rewarm": False}  # then the control is a run without IAT
 
 
 def ran_jointly(folder: Path, encoder: str, data: str | Path, **changes: Any) -> Path:

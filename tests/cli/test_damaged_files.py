@@ -122,7 +122,7 @@ def measured(root, headwise):
 def type_in(headwise, encoder, pairs, tmp_path):
     """Type a command about a folder."""
     recipe = tmp_path / "recipe.yaml"
-    changes = {"guides": {"mdg": {"weight": {"share": 0.5}}}, "training__snapshots": 4, "training__evaluate_every": 3}
+    changes = {"guides": {"mdg": {"weight": 1.0}}, "training__snapshots": 4, "training__evaluate_every": 3}
     recipe.write_text(yaml.safe_dump(small(encoder, **changes)), encoding="utf-8")
 
     def run(words, root, at):

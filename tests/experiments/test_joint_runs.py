@@ -112,7 +112,7 @@ def test_both_arms_see_the_same_batches_and_dropout_which_is_always_on(ran, monk
 
 def test_where_the_arms_begin_does_not_matter_to_the_control(ran, plain):
     """Between two epochs, away from checkpoints, with the head sets of other options."""
-    options = {"start": 0.5, "heads": 0.5, "mode": "grad_mask", "others": False, "protect": "qkvo"}
+    options = {"start": 0.5, "rewarm": False, "heads": 0.5, "mode": "grad_mask", "others": False, "protect": "qkvo"}
     run = ran("run", iat=options, training__checkpoint_every=7)
     assert record(run)["results"]["iat"]["step"] == 12
     assert bits(run / "control" / "last") == bits(plain / "last")
@@ -122,10 +122,20 @@ def test_where_the_arms_begin_does_not_matter_to_the_control(ran, plain):
     assert "control" not in record(alone)["results"]
 
 
+def test_both_arms_warm_up_again(ran):
+    """Linear schedules with a warm-up of 2 steps: one over 12 steps, then one over the remaining 6."""
+    run = ran(iat={"start": 0.5}, training__steps=12, training__warmup_steps=2, training__learning_rate=0.01)
+    rates = [entry["learning_rate"] for entry in steps(run)]
+    first = [0.01 * min(step / 2, (12 - step) / 10) for step in range(6)]
+    second = [0.01 * min(step / 2, (6 - step) / 4) for step in range(6)]
+    assert rates == pytest.approx([*first, *second])
+    assert [entry["learning_rate"] for entry in steps(run / "control")] == rates
+
+
 def test_the_control_is_fair_in_lower_precision_too(ran, plain):
     """Where accelerate changes the model's forward, for the trunk and for each of the arms."""
     lower = {"training__bf16": True, "training__steps": 6}
-    run, alone = ran("iat", iat={"start": 0.5}, **lower), ran("alone", **lower)
+    run, alone = ran("iat", iat={"start": 0.5, "rewarm": False}, **lower), ran("alone", **lower)
     assert bits(run / "control" / "last") == bits(alone / "last")
     assert steps(run)[3]["loss"] == steps(alone)[3]["loss"]
     assert steps(alone)[3]["loss"] != steps(plain)[3]["loss"]

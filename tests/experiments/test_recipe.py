@@ -84,7 +84,7 @@ def test_short_forms_mean_the_long_ones():
     assert (short.several, recipe().several) == (True, False)
     assert joint().sampling == "proportional"
     assert joint().important is None
-    assert joint(iat={}).important.start == 0.9
+    assert joint(iat={}).important.start == 0.5
 
 
 def test_plain_data_is_the_same_recipe_again(model):

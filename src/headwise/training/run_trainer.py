@@ -199,6 +199,18 @@ def _in_a_row(at: int, first: Callable[[int], float], second: Callable[[int], fl
     return first(step) if step < at else second(step - at)
 
 
+class _RateOfStep(TrainerCallback):
+    """Sets the learning rates of the first step: those of a checkpoint may be of another schedule."""
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        scheduler = kwargs["lr_scheduler"]
+        factors = [each(state.global_step) for each in scheduler.lr_lambdas]
+        rates = [rate * factor for rate, factor in zip(scheduler.base_lrs, factors, strict=True)]
+        for group, rate in zip(scheduler.optimizer.param_groups, rates, strict=True):
+            group["lr"] = rate
+        scheduler._last_lr = rates  # which is what the Trainer logs
+
+
 class _OrderOfEpoch(TrainerCallback):
     """Sets the sampler's epoch: not every Trainer reaches it when it resumes with several processes."""
 
@@ -258,6 +270,7 @@ class RunTrainer(GuidedTrainer):
             raise InputError(f"lr_scheduler_type {self.args.lr_scheduler_type} cannot begin anew: use linear.")
         parts = zip(scheduler.lr_lambdas, second.lr_lambdas, strict=True)
         scheduler.lr_lambdas = [partial(_in_a_row, at, *part) for part in parts]
+        self.add_callback(_RateOfStep())
         return scheduler
 
     def sampler(self, batch: int) -> Any:
