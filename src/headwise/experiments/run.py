@@ -209,6 +209,8 @@ class _Run:
             extra = {"targets": prepared.targets}
             if guidance_of(model) is not None:
                 unguide(model)
+        if prepared.fresh_pooler is not None:
+            extra["fresh_pooler"] = prepared.fresh_pooler
         scores, outputs = score_splits(prepared, self.progress)
         results = scores | training_results(outcome, guides=not several) | extra | more
         content = {**start, "results": results, "environment": record.environment()}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from math import ceil
+from math import ceil, inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +15,7 @@ from transformers import PrinterCallback, TrainerCallback, TrainingArguments
 
 from headwise.errors import InputError
 from headwise.training import distributed
+from headwise.training.classifier import scale_head
 from headwise.training.predict import predict_logits
 from headwise.training.trainer import GuidedTrainer, add_guide_callback
 
@@ -37,6 +38,17 @@ class RunArguments(TrainingArguments):
     """Evaluations without a better one after which training stops."""
     by_length: bool = True
     """Examples of similar length share a batch."""
+    head_learning_rate_multiplier: float = 10.0
+    """Times `learning_rate` is the learning rate of the weights above the encoder, which start from nothing."""
+
+    def __post_init__(self) -> None:
+        """Refuse a multiplier that is no rate."""
+        multiplier = self.head_learning_rate_multiplier
+        if isinstance(multiplier, bool) or not isinstance(multiplier, int | float) or not 0 < multiplier < inf:
+            raise InputError(
+                f"training.head_learning_rate_multiplier is {multiplier!r}: expected a finite number above 0."
+            )
+        super().__post_init__()  # type: ignore[no-untyped-call]
 
 
 @dataclass(frozen=True)
@@ -235,6 +247,15 @@ class RunTrainer(GuidedTrainer):
         """The training examples, and how batches are built of them."""
         task = self.material.first
         return task.train, task.collate_train or task.collate
+
+    def create_optimizer(self, model: Any = None) -> torch.optim.Optimizer:
+        """As usual, with a learning rate for the weights above the encoder."""
+        arguments: Any = self.args
+        fresh = self.optimizer is None
+        optimizer: torch.optim.Optimizer = super().create_optimizer(model)
+        if fresh and arguments.head_learning_rate_multiplier != 1:
+            scale_head(optimizer, self.material.model, arguments.head_learning_rate_multiplier)
+        return optimizer
 
     def sampler(self, batch: int) -> Any:
         """Batches of similar lengths, decided by seed and epoch alone."""
