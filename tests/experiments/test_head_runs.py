@@ -29,7 +29,7 @@ import headwise as hw
 from headwise.errors import HeadwiseWarning, InputError
 from headwise.experiments import check_recipe
 from headwise.experiments.apply import evaluate, load_run, predict
-from headwise.experiments.prepare import RunPaths, prepare
+from headwise.experiments.prepare import RunPaths
 from headwise.experiments.run import train
 from headwise.retrieval.reranker import Reranker
 from headwise.training import Silence
@@ -154,14 +154,13 @@ def test_the_log_says_once_that_a_pooler_is_fresh(encoder, pairs, tmp_path):
         def log(self, message):
             lines.append(message)
 
-    found = prepare(check_recipe(small(encoder), "test"), RunPaths(tmp_path, Path(pairs)), Listening())
-    assert found.fresh_pooler == "the checkpoint has none"
+    recipe = check_recipe(small(encoder, training__steps=1), "test")
+    train(recipe, RunPaths(tmp_path / "run", Path(pairs)), progress=Listening())
     assert [line for line in lines if "pooler" in line] == [
         f"the pooler of {encoder} is untrained (the checkpoint has none): it starts from fresh weights"
     ]
     lines.clear()
-    found = prepare(check_recipe(small(encoder, head="mean"), "test"), RunPaths(tmp_path, Path(pairs)), Listening())
-    assert found.fresh_pooler is None
+    train(recipe, RunPaths(tmp_path / "run", Path(pairs)), resume=True, progress=Listening())
     assert not [line for line in lines if "pooler" in line]
 
 

@@ -186,8 +186,6 @@ def prepare(recipe: Recipe, paths: RunPaths, progress: Listener | None = None) -
         )
     taken = recipe.start_from is not None or (supervision is not None and supervision.use_saved is not None)
     fresh_pooler: str | None = None if taken else first.fresh_pooler
-    if fresh_pooler is not None:
-        progress.log(f"the pooler of {recipe.model} is untrained ({fresh_pooler}): it starts from fresh weights")
     if supervision is not None:
         from headwise.ssa import self_supervise
 

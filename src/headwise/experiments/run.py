@@ -134,6 +134,11 @@ class _Run:
                 clear_drafts(output)
                 record.write(output, self.start)
                 self.work.mkdir(exist_ok=True)
+        if self.prepared.fresh_pooler is not None and not resume:
+            reason = self.prepared.fresh_pooler
+            self.progress.log(
+                f"the pooler of {self.recipe.model} is untrained ({reason}): it starts from fresh weights"
+            )
         try:
             outcome, arms = self._fit(watch)
         except DiskError:
