@@ -10,7 +10,7 @@ import pytest
 import torch
 from conftest import FAMILIES, build_batch, build_model
 from training.tiny_encoder import WORDS, build_tokenizer, save_encoder
-from transformers import AutoModel, GPT2Config, GPT2ForSequenceClassification
+from transformers import AutoModel, FNetConfig, FNetForSequenceClassification, GPT2Config, GPT2ForSequenceClassification
 
 import headwise as hw
 from headwise.data import Collator, Split, encode
@@ -134,9 +134,13 @@ def test_what_a_head_cannot_do():
         with pytest.raises(InputError) as caught:
             change_head(gpt, head, tokenizer=TOKENIZER)
         assert str(caught.value) == (
-            f"head {head!r} is not known for gpt2 models, whose classifier does not begin with a linear layer on the "
-            "first token's state: use head: cls."
+            f"head {head!r} is not known for gpt2 models, whose classifier is built neither as BERT's nor as "
+            "RoBERTa's: use head: cls."
         )
+    # Its encoder never sees the attention mask, so padding would be part of the mean.
+    fnet = FNetForSequenceClassification(FNetConfig(vocab_size=60, hidden_size=32, num_hidden_layers=1, num_labels=3))
+    with pytest.raises(InputError, match="^head 'mean' is not known for fnet models"):
+        change_head(fnet, "mean")
     without = build_tokenizer()
     without.sep_token = None
     with pytest.raises(InputError, match=r"by the separator between them, and \w+ has none: use head: cls or mean"):

@@ -175,8 +175,8 @@ def _add_means(model: Any, means: TokenMeans) -> None:
         path for path in FIRST_LINEAR if isinstance(_part(model, path), nn.Linear)
     ]
     refusal = InputError(
-        f"head {means.kind!r} is not known for {config.model_type} models, whose classifier does not begin with a "
-        "linear layer on the first token's state: use head: cls."
+        f"head {means.kind!r} is not known for {config.model_type} models, whose classifier is built neither as "
+        "BERT's nor as RoBERTa's: use head: cls."
     )
     if len(paths) != 1:
         raise refusal
@@ -205,7 +205,7 @@ def _part(model: nn.Module, path: str) -> nn.Module | None:
 
 
 def _reads_means(model: Any, linear: nn.Linear, means: TokenMeans) -> bool:
-    """Whether a layer gets the features as they are: tried with four tokens, as families may do anything."""
+    """Whether a layer gets the features as they are: tried with five tokens, as families may do anything."""
     states: list[Tensor] = []
     inputs: list[Tensor] = []
     first: Any = lambda _, __, output: states.append(output[0])  # noqa: E731
@@ -214,8 +214,8 @@ def _reads_means(model: Any, linear: nn.Linear, means: TokenMeans) -> bool:
         linear.register_forward_pre_hook(lambda _, given: inputs.append(given[0])),
     ]
     word = next(number for number in itertools.count(2) if number not in means.special_ids)
-    ids = torch.tensor([[word, word, max(means.separator_id, 0), word]], device=linear.weight.device)
-    mask = torch.ones_like(ids)
+    ids = torch.tensor([[word, word, max(means.separator_id, 0), word, word]], device=linear.weight.device)
+    mask = torch.tensor([[1, 1, 1, 1, 0]], device=ids.device)
     try:
         with evaluating(model), torch.no_grad():
             model(input_ids=ids, attention_mask=mask)
