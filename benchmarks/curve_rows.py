@@ -72,7 +72,7 @@ def make_masks(shape: tuple[int, int], tasks: int) -> np.ndarray:
 
 def make_curve(kind: str, count: int, tasks: int) -> Curve:
     encoder = find_encoder("builtin:minilm-l6")
-    model: Any = load_classifier(encoder, labels=("yes", "no"), head="pooler", seed=SEED)
+    model: Any = load_classifier(encoder, labels=("yes", "no"), head="cls", seed=SEED)
     collate = Collator.of(encoder.tokenizer, "classification", max_length=LENGTH)
     shape = model.config.num_hidden_layers, model.config.num_attention_heads
     return Curve(model, encode(texts_of(kind, count), encoder.tokenizer, LENGTH), collate, make_masks(shape, tasks))

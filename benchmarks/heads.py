@@ -56,7 +56,7 @@ def read_options() -> argparse.Namespace:
 
 
 def classifier() -> Any:
-    return load_classifier(find_encoder("builtin:minilm-l6"), labels=("yes", "no"), head="pooler", seed=SEED)
+    return load_classifier(find_encoder("builtin:minilm-l6"), labels=("yes", "no"), head="cls", seed=SEED)
 
 
 def about(options: argparse.Namespace) -> Row:

@@ -177,7 +177,7 @@ def main() -> int:
         torch.set_num_threads(options.threads)
         transformers_logging.disable_progress_bar()
         encoder = find_encoder("builtin:minilm-l6")
-        model: Any = load_classifier(encoder, labels=("yes", "no"), head="pooler", seed=SEED)
+        model: Any = load_classifier(encoder, labels=("yes", "no"), head="cls", seed=SEED)
         rows = [row for work in ("inference", "training") for row in measure(model, work, options)]
     except (UsageError, HeadwiseError) as error:
         fail(str(error), 2)

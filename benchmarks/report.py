@@ -98,7 +98,7 @@ def run_of(kind: str, count: int, folder: Path) -> Loaded:
     recipe = check_recipe({"task": task, "data": {"max_length": LENGTH}}, "benchmark")
     labels = ("entailment", "neutral", "contradiction") if kind == "short" else ("yes", "no")
     encoder = find_encoder("builtin:minilm-l6")
-    model = load_classifier(encoder, labels=labels, head="pooler", seed=SEED, kind="classification").eval()
+    model = load_classifier(encoder, labels=labels, head="cls", seed=SEED, kind="classification").eval()
     options = recipe.task.options | ({} if kind == "short" else {"labels": list(labels)})
     (folder / "headwise.json").write_text("{}", encoding="utf-8")  # of which an analysis keeps a hash
     return Loaded(recipe, build_task(recipe.task.name, options), model, encoder.tokenizer, labels, data)

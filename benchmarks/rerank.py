@@ -87,11 +87,11 @@ def save_model(folder: Path) -> None:
     from headwise.training.saving import prepare_reranker
 
     encoder = find_encoder("builtin:minilm-l6")
-    model = load_classifier(encoder, labels=(), head="pooler", seed=SEED, kind="ranking")
+    model = load_classifier(encoder, labels=(), head="cls", seed=SEED, kind="ranking")
     with torch.no_grad():
         model.classifier.weight.mul_(50)  # a trained head's logits lie some units apart, a fresh one's do not
     prepare_reranker(model, encoder.tokenizer, MAX_LENGTH)
-    save_classifier(model, encoder.tokenizer, folder, "pooler")
+    save_classifier(model, encoder.tokenizer, folder, "cls")
 
 
 def make_pairs(tokenizer: Any, point: Point) -> Pairs:

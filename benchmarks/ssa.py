@@ -86,7 +86,7 @@ def texts_of(kind: str, count: int) -> Split:
 
 def make_material(kind: str, count: int, rule: str, precision: str) -> Material:
     encoder = find_encoder("builtin:minilm-l6")
-    model: Any = load_classifier(encoder, labels=("yes", "no"), head="pooler", seed=SEED)
+    model: Any = load_classifier(encoder, labels=("yes", "no"), head="cls", seed=SEED)
     self_supervise(model, SSA(label_rule=rule, max_passes=1, precision=precision), tokenizer=encoder.tokenizer)
     split = texts_of(kind, count)
     collate = Collator.of(encoder.tokenizer, "classification", max_length=LENGTH)

@@ -43,7 +43,7 @@ PAIRS = [
 def load() -> tuple[Any, Any]:
     """MiniLM-L6 with a fresh classifier, and its tokenizer."""
     encoder = find_encoder("builtin:minilm-l6")
-    model = load_classifier(encoder, labels=("no", "maybe", "yes"), head="pooler", seed=1, kind="classification")
+    model = load_classifier(encoder, labels=("no", "maybe", "yes"), head="cls", seed=1, kind="classification")
     return model.eval(), encoder.tokenizer
 
 

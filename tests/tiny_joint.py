@@ -28,6 +28,7 @@ def joint_recipe(encoder: str, tasks: tuple[str, ...] = tuple(KINDS)) -> dict[st
             "num_train_epochs": 6,
             "per_device_train_batch_size": 8,
             "learning_rate": 3e-3,
+            "head_learning_rate_multiplier": 1,
             "logging_steps": 20,
         },
     }

@@ -182,7 +182,7 @@ def small_joint(encoder: str, among: Iterable[str] = JOINT, **changes: Any) -> d
             "logging_steps": 1,
         },
     }
-    recipe["training"] |= {"save_steps": 4, "eval_steps": 7}
+    recipe["training"] |= {"save_steps": 4, "eval_steps": 7, "head_learning_rate_multiplier": 1}
     return changed(recipe, **changes)
 
 

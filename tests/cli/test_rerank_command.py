@@ -39,7 +39,7 @@ def model(tmp_path_factory, encoder):
     found = AutoModelForSequenceClassification.from_pretrained(encoder, num_labels=1)
     tokenizer = build_tokenizer()
     prepare_reranker(found, tokenizer, 16)
-    save_classifier(found, tokenizer, folder, "pooler")
+    save_classifier(found, tokenizer, folder, "cls")
     return folder
 
 

@@ -211,3 +211,12 @@ def test_there_is_one_for_every_guide_and_they_differ_in_nothing_else():
     for name in TABLE2:
         other = read_recipe(name).as_data()
         assert {key for key in plain if plain[key] != other[key]} <= {"name", "description", "guides"}
+
+
+def test_recipes_that_repeat_a_paper_have_one_learning_rate():
+    papers = ("ssa/", "heads/", "table2/", "cross-genre/", "mednli", "multinli")
+    found = {name: read_recipe(name).training.head_learning_rate_multiplier for name in bundled()}
+    assert {name for name, multiplier in found.items() if multiplier == 1} == {
+        name for name in found if name.startswith(papers)
+    }
+    assert {found[name] for name in ("demo", "sick", "rte", "pairs", "scifact/plain", "scifact/guided")} == {10.0}

@@ -172,7 +172,7 @@ def test_mistakes_are_reported_and_leave_nothing_behind(headwise, write_recipe, 
     for folder, changes, parts in (
         (pairs, {"ssa": {"cls_wieght": 0.5}}, ("cls_wieght", "cls_weight")),
         (pairs, {"ssa": {"use_saved": "nowhere"}}, ("nowhere",)),
-        (data, {"task": "sentences", "ssa": SOFT, "guides": {}}, no_text),
+        (data, {"task": "sentences", "ssa": SOFT, "guides": {}, "head": "mean"}, no_text),
     ):
         result = headwise("train", write_recipe(**changes), "--data", folder, "--output", tmp_path / "run")
         assert_one_sentence(result, *parts)

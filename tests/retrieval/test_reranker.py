@@ -43,7 +43,7 @@ def folder(tmp_path_factory):
     folder = tmp_path_factory.mktemp("reranker")
     model, tokenizer = build_model("bert", num_labels=1), build_tokenizer()
     prepare_reranker(model, tokenizer, LENGTH)
-    save_classifier(model, tokenizer, folder, "pooler")
+    save_classifier(model, tokenizer, folder, "cls")
     return folder
 
 

@@ -113,7 +113,7 @@ def test_a_damaged_folder(tiny):
         if content is not None:
             weights.write_bytes(content)
         with pytest.raises(InputError, match=f"^model '{tiny}' cannot be loaded: [^\n]*$"):
-            load_classifier(encoder, labels=("a", "b"), head="pooler", seed=1)
+            load_classifier(encoder, labels=("a", "b"), head="cls", seed=1)
         weights.touch()
     for file, content in (
         ("tokenizer.json", "{}"),
@@ -151,7 +151,7 @@ def test_the_longest_text_that_a_model_takes(tmp_path, family, options, longest)
         f"data.max_length is {longest + 1}, but {encoder.name} takes at most {longest} tokens: set it to {longest} or "
         "less."
     )
-    model = load_classifier(encoder, labels=("a", "b", "c"), head="pooler", seed=1).eval()
+    model = load_classifier(encoder, labels=("a", "b", "c"), head="cls", seed=1).eval()
     batch = build_batch(length=longest)
     assert torch.isfinite(model(**batch).logits).all()
     if not options:  # then one more is really too much for the model
@@ -166,13 +166,13 @@ def test_half_precision_weights_become_float32(tmp_path):
     dtype = torch.bfloat16
     folder = save_encoder(tmp_path / "half", dtype=dtype)
     assert all(each.dtype == dtype for each in load_file(folder / "model.safetensors").values())
-    model = load_classifier(find_encoder(str(folder)), labels=("a", "b"), head="pooler", seed=1)
+    model = load_classifier(find_encoder(str(folder)), labels=("a", "b"), head="cls", seed=1)
     assert {each.dtype for each in model.parameters()} == {torch.float32}
     model.save_pretrained(tmp_path / "again")
     assert {each.dtype for each in load_file(tmp_path / "again" / "model.safetensors").values()} == {torch.float32}
 
 
-@pytest.mark.parametrize("head", ["pooler", "relu"])
+@pytest.mark.parametrize("head", ["cls", "mean", "segments", "relu"])
 def test_the_seed_decides_the_new_weights(tiny, head):
     encoder = find_encoder(str(tiny))
 
@@ -187,12 +187,12 @@ def test_the_seed_decides_the_new_weights(tiny, head):
 
 def test_labels_or_a_regression(tiny):
     encoder, saved = find_encoder(str(tiny)), load_file(tiny / "model.safetensors")
-    model = load_classifier(encoder, labels=("bad", "good"), head="pooler", seed=1)
+    model = load_classifier(encoder, labels=("bad", "good"), head="cls", seed=1)
     assert (model.config.id2label, model.config.label2id) == ({0: "bad", 1: "good"}, {"bad": 0, "good": 1})
     assert model.config.problem_type == "single_label_classification"
     assert model.accepts_loss_kwargs is False
     assert all(torch.equal(each, saved[f"bert.{name}"]) for name, each in model.bert.named_parameters())
-    model = load_classifier(encoder, labels=(), head="pooler", seed=1).eval()
+    model = load_classifier(encoder, labels=(), head="cls", seed=1).eval()
     assert model.config.problem_type == "regression"
     batch = build_batch() | {"labels": torch.tensor([0.5, 1.5, -1.0])}
     output = model(**batch)

@@ -127,7 +127,9 @@ def test_weights_that_do_not_fit_the_class_are_not_made_up(tmp_path):
 
 
 def test_an_encoder_whose_classifier_lies_beside_it_needs_its_record(tmp_path):
+    """If it is of headwise 0.1, whose configs do not name the head."""
     save_classifier(change_head(build_model("bert"), "relu"), build_tokenizer(), tmp_path, "relu")
+    change_config(tmp_path, headwise_head=None)
     with pytest.raises(InputError, match="holds a BertModel without a trained classifier"):
         hw.load(tmp_path)
     assert isinstance(transformers.AutoModel.from_pretrained(tmp_path), BertModel)

@@ -201,7 +201,7 @@ def test_a_task_knows_its_labels_and_kind_and_nothing_of_headwise(folder, tmp_pa
     assert configs["items"].label2id == {"b": 0, "a": 1}
     assert [configs[task].problem_type for task in ("type", "alpha")] == ["single_label_classification", "regression"]
     loaded, tokenizer = hw.load(folder, task="items"), AutoTokenizer.from_pretrained(folder)
-    save_classifier(loaded, tokenizer, tmp_path / "plain", "pooler")
+    save_classifier(loaded, tokenizer, tmp_path / "plain", "cls")
     assert "headwise" not in (tmp_path / "plain" / "config.json").read_text()
     plain = AutoModelForSequenceClassification.from_pretrained(tmp_path / "plain").eval()
     assert torch.equal(plain(**inputs()).logits, logits(model, "items"))
@@ -210,7 +210,7 @@ def test_a_task_knows_its_labels_and_kind_and_nothing_of_headwise(folder, tmp_pa
 def test_a_classifier_that_began_as_such_a_folder_is_one_classifier(folder, tmp_path):
     """`model: RUN` in a recipe for one task: the config of the encoder is saved with it."""
     model = AutoModelForSequenceClassification.from_pretrained(folder, num_labels=3).eval()
-    save_classifier(model, build_tokenizer(), tmp_path / "single", "pooler")
+    save_classifier(model, build_tokenizer(), tmp_path / "single", "cls")
     assert tasks_in(tmp_path / "single") == {}
     assert torch.equal(hw.load(tmp_path / "single")(**inputs()).logits, model(**inputs()).logits)
     (folder / HEADS_FILE).rename(folder / HEAD_FILE)  # whatever its config says
@@ -232,7 +232,7 @@ def test_mistakes_are_one_sentence(folder, tmp_path):
     with pytest.raises(InputError, match=r"has no task 'typ': did you mean 'type'\? known: alpha, items, type\.$"):
         hw.load(folder, task="typ")
     single = tmp_path / "single"
-    save_classifier(build_model("bert"), build_tokenizer(), single, "pooler")
+    save_classifier(build_model("bert"), build_tokenizer(), single, "cls")
     with pytest.raises(InputError, match="holds one classifier, not several tasks: leave task='type' out"):
         hw.load(single, task="type")
     with pytest.raises(InputError, match="single has no task 'type'"):
@@ -283,6 +283,6 @@ def test_a_run_that_does_not_fit_is_refused(folder, tmp_path):
         start_tasks_from(build(num_hidden_layers=2), folder)
     with pytest.raises(InputError, match="start_from: .* holds no model"):
         start_tasks_from(build(), tmp_path / "nothing")
-    save_classifier(build_model("bert"), build_tokenizer(), tmp_path / "single", "pooler")
+    save_classifier(build_model("bert"), build_tokenizer(), tmp_path / "single", "cls")
     with pytest.raises(InputError, match="holds one classifier: name a run on several tasks, or give it as `model`"):
         start_tasks_from(build(), tmp_path / "single")

@@ -27,12 +27,12 @@ NAMES = {"id2label": {0: "no", 1: "maybe", 2: "yes"}, "label2id": {"no": 0, "may
 PRUNED = {0: (1, 2), 1: tuple(range(SIZES["num_attention_heads"]))}
 # Which SSA, which classifier under it, and which heads are gone.
 CASES = {
-    "hybrid": ({}, "pooler", {}),
-    "cotraining": ({"model": "cotraining"}, "pooler", {}),
-    "hybrid that does not pool": ({"cls_weight": 1.0}, "pooler", {}),
-    "cotraining, own decoders": ({"model": "cotraining", "share_weight": False}, "pooler", {}),
+    "hybrid": ({}, "cls", {}),
+    "cotraining": ({"model": "cotraining"}, "cls", {}),
+    "hybrid that does not pool": ({"cls_weight": 1.0}, "cls", {}),
+    "cotraining, own decoders": ({"model": "cotraining", "share_weight": False}, "cls", {}),
     "hybrid, relu": ({"pool_softmax": "logits"}, "relu", {}),
-    "hybrid, pruned": ({}, "pooler", PRUNED),
+    "hybrid, pruned": ({}, "cls", PRUNED),
     "cotraining, relu, pruned": ({"model": "cotraining"}, "relu", PRUNED),
 }
 pytestmark = pytest.mark.filterwarnings("ignore::headwise.errors.HeadwiseWarning")
@@ -99,7 +99,7 @@ def trained(family, head, folder):
 
 @pytest.mark.parametrize("family", ["bert", "modernbert"])
 def test_the_poolers_folder_loads_in_plain_transformers(tmp_path, family):
-    model, folder = trained(family, "pooler", tmp_path)
+    model, folder = trained(family, "cls", tmp_path)
     batch = collate(examples(4))
     plain, report = AutoModelForSequenceClassification.from_pretrained(folder, output_loading_info=True)
     assert not any(report[kind] for kind in ("missing_keys", "unexpected_keys", "mismatched_keys"))
@@ -108,7 +108,7 @@ def test_the_poolers_folder_loads_in_plain_transformers(tmp_path, family):
     assert plain.config.label2id == NAMES["label2id"]
     assert "headwise" not in (folder / "config.json").read_text()
     assert hw.guides.guidance(model).step == 3  # saving has not taken the guides off
-    ours, tokenizer = load_classifier_folder(folder, "pooler")
+    ours, tokenizer = load_classifier_folder(folder, "cls")
     assert_same(model, ours)
     assert tokenizer("word1 word2")["input_ids"][:3] == [2, 5, 6]
 
@@ -126,7 +126,10 @@ def test_of_the_relu_folder_plain_transformers_loads_the_encoder(tmp_path, famil
     config = json.loads((folder / "config.json").read_text())
     assert config["architectures"] == [type(encoder).__name__]
     assert all(name.startswith("classifier.") for name in load_file(folder / HEAD_FILE))
-    assert "headwise" not in json.dumps(config)
+    assert config["headwise_head"] == {"kind": "relu"}
+    del config["headwise_head"]  # as headwise 0.1 wrote it: the record says which head it is
+    (folder / "config.json").write_text(json.dumps(config))
+    assert_same(model, load_classifier_folder(folder, "relu")[0])
 
 
 # -- token heads -------------------------------------------------------------------------------------------------------
@@ -217,7 +220,7 @@ def test_a_pruned_encoder_starts_a_run_and_stays_pruned(encoder, tmp_path):
     model = prune(AutoModel.from_pretrained(encoder), {0: (1, 2), 1: (0, 1, 2, 3)})
     model.save_pretrained(tmp_path)
     AutoTokenizer.from_pretrained(encoder).save_pretrained(tmp_path)
-    fresh = load_classifier(find_encoder(str(tmp_path)), labels=("a", "b"), head="pooler", seed=1)
+    fresh = load_classifier(find_encoder(str(tmp_path)), labels=("a", "b"), head="cls", seed=1)
     assert type(fresh) is BertForSequenceClassification
     assert pruned_heads(fresh) == pruned_heads(model)
     for name, tensor in model.state_dict().items():
@@ -265,7 +268,7 @@ def test_a_damaged_folder_is_one_sentence(tmp_path, harm):
     save("hybrid, pruned", folder)
     HARMS[harm](folder)
     with pytest.raises(InputError) as caught:
-        load_classifier_folder(folder, "pooler")
+        load_classifier_folder(folder, "cls")
     message, start = str(caught.value), f"the model in {folder} cannot be loaded: "
     assert message.startswith(start)
     assert "\n" not in message

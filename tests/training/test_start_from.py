@@ -27,7 +27,7 @@ def fresh(family="bert", *, ssa=None, seed=0, **changes):
 
 def saved(folder, *args, **options):
     model = fresh(*args, seed=1, **options)
-    save_classifier(model, TOKENIZER, folder, "pooler")
+    save_classifier(model, TOKENIZER, folder, "cls")
     return model
 
 

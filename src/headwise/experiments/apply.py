@@ -76,7 +76,7 @@ def load_run(folder: Path, task: str | None = None) -> Loaded:
     recipe = record.task_recipe(content, folder, task)
     if task is None:
         model, tokenizer = load_classifier_folder(folder, recipe.head)
-        if recipe.head == "pooler":
+        if recipe.head == "cls":
             check_classifier(folder, model)
     else:
         model, tokenizer = load_task(folder, task), load_tokenizer(folder)
@@ -218,7 +218,7 @@ def load_tasks(folder: Path, wanted: Sequence[str] = ()) -> RunTasks:
 def export(run: Path, target: Path, task: str | None = None) -> dict[str, Any]:
     """Write the classifier of a run, or of one of its tasks, to a new folder; all of it or nothing.
 
-    What a plain classifier cannot compute is refused: the pooling of the hybrid model, and the ReLU head.
+    What a plain classifier cannot compute is refused: the pooling of the hybrid model, and every head but cls.
     """
     disk = partial(
         disk_errors, f"{target} could not be written", "make room, or choose another folder.", SafetensorError
@@ -239,15 +239,15 @@ def export(run: Path, target: Path, task: str | None = None) -> dict[str, Any]:
                     f"{supervision.options.cls_weight:g}): plain transformers would give other answers; load it with "
                     "headwise.load, or train with `ssa: {model: cotraining}`."
                 )
-            if loaded.recipe.head != "pooler":
+            if loaded.recipe.head != "cls":
                 raise InputError(
                     f"{run} has the head {loaded.recipe.head!r}, which no classifier of transformers has: use "
-                    "`headwise predict`, or train with head: pooler."
+                    "`headwise predict`, or train with head: cls."
                 )
             if supervision is not None:
                 remove_supervision(loaded.model)
             with disk():
-                save_classifier(loaded.model, loaded.tokenizer, fresh, "pooler")
+                save_classifier(loaded.model, loaded.tokenizer, fresh, "cls")
                 ordinary_modes(fresh)
                 fresh.chmod(target.stat().st_mode & 0o777)  # the user may have made the folder for few
                 for left in target.iterdir():  # the lock: a folder can take the place of an empty one only

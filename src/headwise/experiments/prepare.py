@@ -74,6 +74,8 @@ class Prepared:
     """For each guide that looks for tokens of a kind, in how many training examples there are any."""
     heads_taken: tuple[str, ...] = ()
     """The tasks whose heads are those of `start_from`."""
+    fresh_pooler: str | None = None
+    """Why the pooler starts from fresh weights; None if it does not."""
 
     @property
     def only(self) -> PreparedTask:
@@ -150,7 +152,8 @@ def prepare(recipe: Recipe, paths: RunPaths, progress: Listener | None = None) -
         from headwise.training import needs_of
 
         needs = needs_of(recipe.guides)
-    tasks, classifiers = {}, {}
+    tasks: dict[str, PreparedTask] = {}
+    classifiers: dict[str, Any] = {}
     for number, (name, part) in enumerate(recipe.parts.items()):
         length, encoded = part.data.max_length, {}
         try:
@@ -181,6 +184,8 @@ def prepare(recipe: Recipe, paths: RunPaths, progress: Listener | None = None) -
             f"the encoder is that of {recipe.start_from}; heads taken: {', '.join(heads_taken) or 'none'}; heads that "
             f"start fresh: {', '.join(fresh) or 'none'}"
         )
+    taken = recipe.start_from is not None or (supervision is not None and supervision.use_saved is not None)
+    fresh_pooler: str | None = None if taken else first.fresh_pooler
     if supervision is not None:
         from headwise.ssa import self_supervise
 
@@ -212,4 +217,4 @@ def prepare(recipe: Recipe, paths: RunPaths, progress: Listener | None = None) -
         found = gather_knowledge(needs, only.splits, sources, progress=progress)
         examples = WithKnowledge(only.encoded["train"], {each.need.pattern.key: each.matrices for each in found}, needs)
         knowledge = {each.need.guide: each.as_data() for each in found}
-    return Prepared(recipe, encoder, model, tasks, examples, knowledge, targets, heads_taken)
+    return Prepared(recipe, encoder, model, tasks, examples, knowledge, targets, heads_taken, fresh_pooler)

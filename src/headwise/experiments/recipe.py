@@ -110,7 +110,7 @@ class Data(Strict):
 
 
 class Training(Strict):
-    """How to train: fields of `transformers.TrainingArguments`, and the last three, which are ours."""
+    """How to train: fields of `transformers.TrainingArguments`, and the last four, which are ours."""
 
     old_names: ClassVar[dict[str, str]] = OLD_TRAINING_KEYS
 
@@ -138,6 +138,8 @@ class Training(Strict):
     logging_steps: int = Field(20, ge=1)
     early_stopping_patience: int | None = Field(None, ge=1)
     """Evaluations without a better one after which training stops."""
+    head_learning_rate_multiplier: float = Field(10.0, gt=0)
+    """Times `learning_rate` is the learning rate of the weights above the encoder, its pooler among them."""
     freeze: Annotated[tuple[str | int, ...], Field(strict=False)] = ()
     """embeddings, encoder, or numbers of layers."""
     snapshots: int = Field(0, ge=0)
@@ -203,6 +205,14 @@ def _tasks(value: Any) -> Any:
     return dict.fromkeys(value)
 
 
+def _head(value: Any) -> Any:
+    """`pooler` is the name of headwise 0.1 for cls."""
+    if value != "pooler":
+        return value
+    warnings.warn("head: pooler is the name of an earlier version: use head: cls.", HeadwiseWarning, stacklevel=2)
+    return "cls"
+
+
 def _options(value: Any, info: ValidationInfo) -> Any:
     if value is not None and not isinstance(value, dict):
         example = "{model: hybrid}" if info.field_name == "ssa" else "{start: 0.9}"
@@ -226,7 +236,9 @@ class Recipe(Strict):
     """Train nothing: fit each task's classifier by least squares on the vectors of the encoder."""
     iat: Annotated[dict[str, Any] | None, BeforeValidator(_options)] = None
     """Important attention-head training, by the options of `hw.IAT`; none if not given, the defaults if empty ({})."""
-    head: Literal["pooler", "relu"] = "pooler"
+    head: Annotated[Literal["cls", "mean", "segments", "relu"], BeforeValidator(_head)] = "cls"
+    """What the classifier reads: the first token's state, the mean of all tokens, [u; v; |u-v|; u*v] of the means of
+    the two texts, or ReLU of the first token's state."""
     guides: Annotated[dict[str, dict[str, Any]], BeforeValidator(_guides)] = {}
     """By name with their options, as in `hw.guide`."""
     ssa: Annotated[dict[str, Any] | None, BeforeValidator(_options)] = None
@@ -383,6 +395,11 @@ def _check_one(recipe: Recipe) -> None:
                 "ssa asks whether the model is right about each pair, and with task.loss: list only the order "
                 "of a claim's candidates counts: use loss: pairs."
             )
+    if recipe.head == "segments" and task.sentences != 2:
+        raise InputError(
+            f"head: segments compares the two texts of an example, and those of task {task.name} have one: use cls or "
+            "mean."
+        )
     for name, options in recipe.guides.items():
         pattern: Any = getattr(build(name, **options), "pattern", None)
         if hasattr(pattern, "named_code"):

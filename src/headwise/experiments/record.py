@@ -113,8 +113,11 @@ def finished_record(folder: Path) -> dict[str, Any]:
 
 def recipe_of(content: Mapping[str, Any], folder: Path) -> Recipe:
     """The recipe in the record of a run."""
+    recipe = content["recipe"]
+    if recipe.get("head") == "pooler":  # how headwise 0.1 called it
+        recipe = {**recipe, "head": "cls"}
     try:
-        return check_recipe(content["recipe"], "recipe")
+        return check_recipe(recipe, "recipe")
     except InputError as error:
         raise InputError(f"{folder / NAME}: {str(error).rstrip('.')}; correct it, or train again.") from error
 

@@ -145,6 +145,11 @@ class _Run:
                 clear_drafts(output)
                 record.write(output, self.start)
                 self.work.mkdir(exist_ok=True)
+        if self.prepared.fresh_pooler is not None and not resume:
+            reason = self.prepared.fresh_pooler
+            self.progress.log(
+                f"the pooler of {self.recipe.model} is untrained ({reason}): it starts from fresh weights"
+            )
         try:
             self.baselines = distributed.from_first(self._measure_baselines)
             outcome, arms = self._fit(watch)
@@ -238,6 +243,8 @@ class _Run:
             extra = {"targets": prepared.targets}
             if guidance_of(model) is not None:
                 unguide(model)
+        if prepared.fresh_pooler is not None:
+            extra["fresh_pooler"] = prepared.fresh_pooler
         scores, outputs = score_splits(prepared, self.progress)
         results = scores | training_results(outcome, guides=not several) | extra | more
         if self.baselines:

@@ -64,7 +64,7 @@ class Reranker:
         with in_one_sentence(folder):
             check_vocabulary(tokenizer, model)
         # Without a classifier among its weights the logit would be random.
-        if head == "pooler" and supervision_of(model) is None and not holds_classifier(model.config):
+        if head == "cls" and supervision_of(model) is None and not holds_classifier(model.config):
             names = ", ".join(architectures_in(model.config)) or "model"
             raise InputError(
                 f"{folder} holds a {names} without a classifier, which cannot order papers: name a trained re-ranker."

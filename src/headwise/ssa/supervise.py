@@ -89,7 +89,8 @@ def _attach(model: nn.Module, options: SSA, text: TextTokens, positions: int | N
     dropout = float(next((rate for rate in rates if isinstance(rate, int | float)), 0.0))
     supervision = Supervision(options, text, head, dropout).to(final.weight.device, final.weight.dtype)
     classifier.add_module(TOKEN_HEAD, supervision.train(classifier.training))
-    classifier.base_model.register_forward_hook(score_states)
+    # Before a hook by which a classifier reads means of tokens, which may leave no states behind.
+    classifier.base_model.register_forward_hook(score_states, prepend=True)
     final.register_forward_pre_hook(blend_vector)
     kind: Any = type(classifier)
     classifier.__class__ = _supervised(kind)

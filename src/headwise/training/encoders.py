@@ -20,6 +20,7 @@ from headwise.attention.pretrained import class_in, read_config, read_model, rea
 from headwise.attention.surgery import pruned_class, pruned_in
 from headwise.cache import file_digest
 from headwise.errors import InputError, UnsupportedModelError, choices
+from headwise.training.classifier import CONFIG, change_head, head_name, renew_pooler
 
 # In the config of a run on several tasks: the tasks in their order (transformers sorts keys), with what a config of
 # transformers says about one.
@@ -145,7 +146,8 @@ def load_classifier(
     """The encoder with a fresh classifier on top, or one that gives a number; the seed decides its weights.
 
     A ranking model has one logit and binary cross-entropy (Eq. 2), which transformers calls multi-label. An encoder of
-    which a part would start at random is refused; the classifier and the pooler may.
+    which a part would start at random is refused; the classifier and the pooler may. With the head cls an untrained
+    pooler starts from fresh weights, and the model says why as `fresh_pooler`.
     """
     set_seed(seed)
     problem = "multi_label_classification" if kind == "ranking" else "regression"
@@ -184,11 +186,9 @@ def load_classifier(
     model = model.float()  # half-precision files are trained in float32; bf16 is a matter of autocast
     # Its loss is a mean over the batch, whatever its signature lets transformers' Trainer believe.
     model.accepts_loss_kwargs = False
-    if head == "pooler":
-        return model  # type: ignore[no-any-return]
-    from headwise.training.classifier import change_head
-
-    return change_head(model, head)
+    model.config.__dict__.pop(CONFIG, None)  # of the run that the checkpoint comes from
+    model.fresh_pooler = renew_pooler(model, missing, seed) if head_name(head) == "cls" else None
+    return change_head(model, head, tokenizer=encoder.tokenizer)
 
 
 def _not_loaded(name: str, path: str, network: bool, error: Exception) -> str:

@@ -17,6 +17,7 @@ from transformers import PreTrainedModel
 
 from headwise.attention.surgery import share_note
 from headwise.errors import InputError, choices
+from headwise.training.classifier import reads_means
 from headwise.training.encoders import unlike_weights
 from headwise.training.predict import predict_logits
 from headwise.training.run_trainer import MEAN, LengthBuckets, RunTrainer, TaskData
@@ -63,6 +64,11 @@ class MultiTask(nn.Module):
                 raise InputError(
                     f"task {name!r} has a {type(classifier).__name__} and {self.tasks[0]!r} a {type(first).__name__}: "
                     "tasks share one encoder, so they need the same architecture."
+                )
+            if reads_means(classifier):
+                raise InputError(
+                    f"task {name!r} has a classifier that reads means of tokens, by a hook on its encoder: tasks share "
+                    "one encoder, so they need the head cls or relu."
                 )
             if unlike_weights(classifier.base_model, first.base_model):
                 raise InputError(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from math import ceil
+from math import ceil, inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +17,7 @@ from transformers import PrinterCallback, TrainerCallback, TrainingArguments
 
 from headwise.errors import InputError
 from headwise.training import distributed
+from headwise.training.classifier import scale_head
 from headwise.training.predict import predict_logits
 from headwise.training.trainer import GuidedTrainer, add_guide_callback
 
@@ -41,6 +42,17 @@ class RunArguments(TrainingArguments):
     """Examples of similar length share a batch."""
     rewarm_at: int | None = None
     """The step at which the schedule of the learning rate, with its warm-up, begins anew for the remaining steps."""
+    head_learning_rate_multiplier: float = 10.0
+    """Times `learning_rate` is the learning rate of the weights above the encoder, which start from nothing."""
+
+    def __post_init__(self) -> None:
+        """Refuse a multiplier that is no rate."""
+        multiplier = self.head_learning_rate_multiplier
+        if isinstance(multiplier, bool) or not isinstance(multiplier, int | float) or not 0 < multiplier < inf:
+            raise InputError(
+                f"training.head_learning_rate_multiplier is {multiplier!r}: expected a finite number above 0."
+            )
+        super().__post_init__()  # type: ignore[no-untyped-call]
 
 
 @dataclass(frozen=True)
@@ -272,6 +284,15 @@ class RunTrainer(GuidedTrainer):
         scheduler.lr_lambdas = [partial(_in_a_row, at, *part) for part in parts]
         self.add_callback(_RateOfStep())
         return scheduler
+
+    def create_optimizer(self, model: Any = None) -> torch.optim.Optimizer:
+        """As usual, with a learning rate for the weights above the encoder."""
+        arguments: Any = self.args
+        fresh = self.optimizer is None
+        optimizer: torch.optim.Optimizer = super().create_optimizer(model)
+        if fresh and arguments.head_learning_rate_multiplier != 1:
+            scale_head(optimizer, self.material.model, arguments.head_learning_rate_multiplier)
+        return optimizer
 
     def sampler(self, batch: int) -> Any:
         """Batches of similar lengths, decided by seed and epoch alone."""

@@ -27,6 +27,7 @@ from headwise.attention.surgery import prune_structure, pruned_class, pruned_in
 from headwise.errors import DiskError, HeadwiseError, InputError, choices, is_panic
 from headwise.limits import parse_json
 from headwise.ssa import TOKEN_HEAD, supervision_of
+from headwise.training.classifier import head_name, restore_head, settings_in
 from headwise.training.encoders import TASKS_KEY
 
 if TYPE_CHECKING:
@@ -57,16 +58,17 @@ def save_classifier(model: Any, tokenizer: Any, folder: Path, head: str) -> None
     """Write model and tokenizer so that plain transformers loads them.
 
     What plain transformers has no place for lies in a file beside the model, where `load_classifier_folder` finds it.
-    With SSA as co-training that is the token head alone. No BERT of transformers has the ReLU head (Eq. 7) or pools as
-    the hybrid model of SSA does: then it is the whole head, so that plain transformers loads the encoder, and nobody
-    takes the rest for a classifier that works.
+    With SSA as co-training that is the token head alone. No BERT of transformers reads means of tokens, has the ReLU
+    head (Eq. 7) or pools as the hybrid model of SSA does: then it is the whole head, so that plain transformers loads
+    the encoder, and nobody takes the rest for a classifier that works.
     """
+    plain = head_name(head) == "cls"
     supervision = supervision_of(model)
-    if head == "pooler" and supervision is None:
+    if plain and supervision is None:
         model.save_pretrained(folder)
     else:
         weights = {name: tensor.contiguous() for name, tensor in model.state_dict().items()}
-        if head == "pooler" and supervision is not None and not supervision.pools:
+        if plain and supervision is not None and not supervision.pools:
             rest = {name: tensor for name, tensor in weights.items() if name.startswith(f"{TOKEN_HEAD}.")}
             model.save_pretrained(folder, state_dict={name: weights[name] for name in weights if name not in rest})
         else:
@@ -133,7 +135,7 @@ def load(folder: Path | str, task: str | None = None) -> nn.Module:
         raise InputError(f"{folder} holds one classifier, not several tasks: leave task={task!r} out.")
     head = run_settings(folder)[0]
     model = _load_model(folder, head)
-    if head == "pooler" and (folder / HEAD_FILE).is_file():  # its classifier is there, and nothing says of which kind
+    if head == "cls" and (folder / HEAD_FILE).is_file():  # its classifier is there, and nothing says of which kind
         check_classifier(folder, model)
     return model
 
@@ -141,7 +143,7 @@ def load(folder: Path | str, task: str | None = None) -> nn.Module:
 def load_trained(folder: Path | str) -> nn.Module:
     """Like `load`, for those who need a trained classifier: a model without one is refused."""
     model, folder = load(folder), Path(folder).expanduser()
-    if not tasks_in(folder) and run_settings(folder)[0] == "pooler":
+    if not tasks_in(folder) and run_settings(folder)[0] == "cls":
         check_classifier(folder, model)
     return model
 
@@ -177,14 +179,15 @@ def architectures_in(config: Any) -> list[str]:
 
 
 def run_settings(folder: Path) -> tuple[str, int | None]:
-    """The head and the longest input of a run of headwise; the usual head and None for other folders."""
+    """The head and the longest input of a run of headwise; for other folders the head of the config, and None."""
     path = folder / RECORD
     if not path.is_file():
-        return "pooler", None
+        with in_one_sentence(folder):
+            return (settings_in(read_config(folder)) or {"kind": "cls"})["kind"], None
     try:
         recipe = parse_json(path.read_text(encoding="utf-8"))["recipe"]
         several = ", ".join(recipe.get("tasks", ()))
-        settings = "" if several else str(recipe["head"]), int(recipe["data"]["max_length"])
+        settings = "" if several else head_name(str(recipe["head"])), int(recipe["data"]["max_length"])
     except (OSError, ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
         raise InputError(f"{path} is damaged ({type(error).__name__}): train again.") from error
     if several:
@@ -218,13 +221,15 @@ def in_one_sentence(folder: Path) -> Iterator[None]:
 
 def _load_model(folder: Path, head: str) -> nn.Module:
     """The model of a run or of any folder, of the class that its config names, ready to predict."""
-    from headwise.ssa.supervise import reattach, settings_in
+    from headwise.ssa.supervise import reattach
+    from headwise.ssa.supervise import settings_in as token_head_in
 
     with in_one_sentence(folder):
         config = read_config(folder)
-        token_head, pruned = settings_in(config), pruned_in(config)
+        token_head, pruned = token_head_in(config), pruned_in(config)
         model: Any
-        if head == "pooler" and (token_head is None or holds_classifier(config)):
+        plain = settings_in(config) is None and head_name(head) == "cls"
+        if plain and (token_head is None or holds_classifier(config)):
             model = _read(class_named_in(config), pruned, folder)
             if token_head is not None:
                 reattach(model, token_head)
@@ -234,10 +239,8 @@ def _load_model(folder: Path, head: str) -> nn.Module:
                     weights = read_tensors(folder / HEAD_FILE, name)
                 _fill(model, weights, lambda each: each.startswith(name))
         else:
-            from headwise.training.classifier import change_head
-
             model = prune_structure(build_model(AutoModelForSequenceClassification, config), pruned)
-            change_head(model, head)
+            restore_head(model, head)
             if token_head is not None:
                 reattach(model, token_head)
             needed = {*model.base_model.state_dict()}
@@ -246,7 +249,9 @@ def _load_model(folder: Path, head: str) -> nn.Module:
             weights = {name: tensor for name, tensor in encoder.state_dict().items() if name in needed}
             model.base_model.load_state_dict(weights)
             prefix = f"{model.base_model_prefix}."
-            _fill(model, read_tensors(folder / HEAD_FILE), lambda each: not each.startswith(prefix))
+            # `model.save_pretrained` puts the head where the encoder is.
+            head_weights = _tensors(folder) if holds_classifier(config) else read_tensors(folder / HEAD_FILE)
+            _fill(model, head_weights, lambda each: not each.startswith(prefix))
         # Loading maps the file into memory, where a tensor may begin anywhere. On some processors a product of a matrix
         # and a vector, such as a classifier of one output, has other last bits there, so that a saved model would not
         # answer to the last digit as it did when it was trained.

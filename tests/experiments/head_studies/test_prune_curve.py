@@ -106,9 +106,10 @@ def test_only_the_tasks_named_are_pruned_but_all_are_evaluated(curve, tasks):
     assert found.pruned_for == ("signs", "number")
     matrix = found.matrix("descending")
     assert np.isnan(matrix[:, 1]).all()
-    assert (matrix[:, [0, 2]] == curve.matrix("descending")[:, [0, 2]]).all()
+    # Masks that are computed together share layers, so the last digits of a correlation may differ.
+    assert matrix[:, [0, 2]] == pytest.approx(curve.matrix("descending")[:, [0, 2]], abs=1e-6)
     assert np.isnan(found.layer_matched[:, 1]).all()
-    assert (found.layer_matched[:, 2] == curve.layer_matched[:, 2]).all()
+    assert found.layer_matched[:, 2] == pytest.approx(curve.layer_matched[:, 2], abs=1e-6)
 
 
 def test_exact_masks_begin_as_the_others_and_then_follow_the_importance_under_the_mask(curve, tasks):

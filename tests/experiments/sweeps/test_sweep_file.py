@@ -78,8 +78,8 @@ def test_combinations_can_be_skipped_and_chosen(plan):
 
 
 def test_a_scale_replaces_keys_and_a_base_or_recipe_is_found_beside_the_file(plan, write, tmp_path):
-    scaled = plan("small", scales={"small": {"seeds": [5], "grid": {"head": ["pooler", "relu"]}}})
-    assert [run.recipe.head for run in scaled.runs] == ["pooler", "relu"]
+    scaled = plan("small", scales={"small": {"seeds": [5], "grid": {"head": ["cls", "relu"]}}})
+    assert [run.recipe.head for run in scaled.runs] == ["cls", "relu"]
     assert scaled.manifest()["scale"] == "small"
     write("below.yaml", title="below", scales={"small": {"seeds": [8]}})
     built, _ = read_sweep(write("above.yaml", base="below.yaml", seeds=[9], recipe=..., grid=...))
