@@ -11,7 +11,7 @@ import yaml
 from tiny_runs import rows, write_data, write_table
 
 from headwise.experiments.run import model_card
-from headwise.experiments.text_formats import code, csv_text, escape_cell, escape_markdown, paragraph, table_text
+from headwise.text_formats import code, csv_text, escape_cell, escape_markdown, paragraph, table_text
 
 FORMULAS = ["=1+1", "+cmd|' /C calc'!A0", "-2+3", "@SUM(A1)", "\t=1", "\r=1", "\n=1", "\uff1d1+1", "-", "'=1", "''@x"]
 PLAIN = ["", "a", "a=b", "'quoted'", "it's", " =1", "1", "-1", "+1", "-0.5", "1e-5", "-1.5E+3", ".5", "x-1"]

@@ -23,8 +23,8 @@ from headwise.errors import InputError, choices
 from headwise.experiments import record
 from headwise.experiments.recipe import Recipe
 from headwise.experiments.splits import read_split
-from headwise.experiments.text_formats import csv_text
 from headwise.ssa import remove_supervision, supervision_of
+from headwise.text_formats import csv_text
 from headwise.training import (
     Listener,
     Silence,

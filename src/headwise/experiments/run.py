@@ -35,9 +35,9 @@ from headwise.experiments.outputs import (
 )
 from headwise.experiments.prepare import Prepared, RunPaths, prepare
 from headwise.experiments.recipe import Recipe
-from headwise.experiments.text_formats import render_markdown
 from headwise.guides import guidance_of, unguide
 from headwise.limits import parse_json
+from headwise.text_formats import render_markdown
 from headwise.training import Listener, Outcome, ReportProgress, Silence, distributed, fit, save_classifier
 from headwise.training.callbacks import Snapshots, Watch
 from headwise.training.checkpoints import MARK, SNAPSHOTS

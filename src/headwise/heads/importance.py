@@ -22,7 +22,7 @@ from headwise.errors import InputError, StateError, choices
 from headwise.heads.gradients import loss_of, no_trace, prepared_batches
 from headwise.heads.pruning import Head, check_whole, ranked_heads, top_heads
 from headwise.metrics import score
-from headwise.notebook import grid_html
+from headwise.text_formats import grid_html
 
 GRANULARITIES = ("token", "sample", "batch")
 NORMALISATIONS = ("none", "layer")

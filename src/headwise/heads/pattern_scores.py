@@ -25,8 +25,8 @@ from torch import Tensor
 from headwise.attention import AttentionRecord
 from headwise.errors import InputError, choices
 from headwise.heads.statistics import TINY, HeadSums, check_finite, check_kind
-from headwise.notebook import table_html
 from headwise.patterns.base import Pattern, Tokens
+from headwise.text_formats import table_html
 
 
 class HeadScore(NamedTuple):

@@ -33,7 +33,7 @@ from torch.nn import functional
 
 from headwise.attention import AttentionRecord
 from headwise.errors import InputError, StateError
-from headwise.notebook import grid_html
+from headwise.text_formats import grid_html
 
 TINY = torch.finfo(torch.float64).tiny
 # Entries of an axis this near to the largest count as equal to it: rounding must not decide between them.

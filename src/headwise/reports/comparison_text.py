@@ -9,7 +9,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING, NamedTuple
 
 from headwise.experiments.comparison.comparison import TESTS
-from headwise.experiments.text_formats import csv_text, escape_markdown
+from headwise.text_formats import csv_text, escape_markdown
 
 if TYPE_CHECKING:
     from headwise.experiments.comparison import Comparison, Row, Table

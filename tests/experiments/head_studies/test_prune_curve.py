@@ -16,9 +16,9 @@ from headwise.experiments.head_studies.curve_masks import MATCHED, CurveSettings
 from headwise.experiments.head_studies.head_importance import labelled_examples
 from headwise.experiments.head_studies.prune_curve import find_curve, measure_curve, write_curve
 from headwise.experiments.splits import read_split
-from headwise.experiments.text_formats import csv_text
 from headwise.heads.pruning import ranked_heads
 from headwise.metrics import score
+from headwise.text_formats import csv_text
 from headwise.training import Silence
 from headwise.training.predict import importance_on
 

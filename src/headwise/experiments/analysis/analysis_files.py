@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from headwise.documents import plain
 from headwise.errors import InputError
 from headwise.experiments.head_studies.head_files import ANALYSIS, BROKEN, damaged, read_result
-from headwise.notebook import table_html
+from headwise.text_formats import table_html
 
 FOLDER = "analysis"
 

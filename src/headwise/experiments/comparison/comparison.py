@@ -25,7 +25,7 @@ from headwise.experiments.comparison.grouping import (
 )
 from headwise.experiments.record import FROZEN, MAJORITY, MEAN, SYSTEMS, StoredRun
 from headwise.metrics.significance import SeedScores, SeedTest, holm, paired_by_seed, smallest_permutation_p
-from headwise.notebook import notes_html, table_html
+from headwise.text_formats import notes_html, table_html
 
 # Stars below these p-values, as in the tables of arXiv 2204.02922.
 LEVELS = ((0.01, "**"), (0.05, "*"))

@@ -24,7 +24,7 @@ from headwise.disk import disk_errors, folder_lock, save_content
 from headwise.documents import Count, Document
 from headwise.errors import InputError
 from headwise.experiments import record
-from headwise.experiments.text_formats import csv_text
+from headwise.text_formats import csv_text
 
 FOLDER = "heads"
 FORMAT = 1

@@ -36,7 +36,7 @@ from headwise.experiments.sweeps.study import (
 )
 from headwise.experiments.sweeps.sweep import missing_files
 from headwise.experiments.sweeps.sweep_file import label_of
-from headwise.experiments.text_formats import table_text
+from headwise.text_formats import table_text
 from headwise.training import Listener
 from headwise.training import distributed as processes
 from headwise.training.callbacks import AbandonRun, Watch

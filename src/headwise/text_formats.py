@@ -1,4 +1,4 @@
-"""Text from users inside Markdown: shown as it was written, and nothing else."""
+"""Text from users in Markdown, CSV files and tables of HTML: shown as it was written, and nothing else."""
 
 from __future__ import annotations
 
@@ -6,10 +6,8 @@ import csv
 import io
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from html import escape
 from typing import Any
-
-from jinja2 import Environment, StrictUndefined
-from markupsafe import Markup
 
 # What begins something in Markdown or HTML; & only where it would begin an entity, such as &lt;.
 _SIGNS = re.compile(r"([\\`*_|<>\[\]#~]|&(?=#?\w+;))")
@@ -36,6 +34,9 @@ def code(text: str) -> str:
 
 def render_markdown(template: str, **values: Any) -> str:
     """A Jinja template of Markdown. Every value is escaped unless the template says `safe`, `paragraph` or `code`."""
+    from jinja2 import Environment, StrictUndefined
+    from markupsafe import Markup
+
     environment = Environment(
         undefined=StrictUndefined,
         trim_blocks=True,
@@ -81,3 +82,37 @@ def table_text(rows: Iterable[Iterable[Any]], *, delimiter: str = ",") -> str:
         csv.writer(line, delimiter=delimiter, lineterminator="\r\n").writerow([escape_cell(cell) for cell in row])
         lines.append(f"{line.getvalue()[:-2]}\n")
     return "".join(lines)
+
+
+# -- small tables of HTML for notebooks --------------------------------------------------------------------------------
+
+
+def table_html(
+    title: str, columns: Sequence[str], rows: Iterable[Sequence[Any]], notes: Iterable[str] = (), most: int = 100
+) -> str:
+    """A table with a caption; numbers are shown with four digits, and only the first rows if there are many."""
+    listed = [list(row) for row in rows]
+    body = "".join(f"<tr>{''.join(f'<td>{_cell(cell)}</td>' for cell in row)}</tr>" for row in listed[:most])
+    head = "".join(f"<th>{escape(column)}</th>" for column in columns)
+    left_out = [f"{len(listed) - most} more rows"] if len(listed) > most else []
+    below = "".join(notes_html([*left_out, *notes]))
+    return (
+        f"<table><caption>{escape(title)}</caption><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>{below}"
+    )
+
+
+def notes_html(notes: Iterable[str]) -> list[str]:
+    """Sentences below a table."""
+    return [f"<p><small>{escape(note)}</small></p>" for note in notes]
+
+
+def grid_html(title: str, grid: Sequence[Sequence[float | None]], notes: Iterable[str] = ()) -> str:
+    """Layers in rows, heads in columns."""
+    columns = ["layer", *(f"head {head}" for head in range(max(map(len, grid), default=0)))]
+    return table_html(title, columns, ([layer, *row] for layer, row in enumerate(grid)), notes)
+
+
+def _cell(value: Any) -> str:
+    if value is None:
+        return ""
+    return escape(f"{value:.4g}" if isinstance(value, float) else str(value))
