@@ -42,6 +42,12 @@ def check(answer, folder):
         assert row["head_similarity"] is not None
     assert answer["rows"]["plain"]["gradient_share"] == {}
     assert set(answer["rows"]["guided"]["gradient_share"]) == {"mdg", "pdg"}
+    plain, guided = (100 * answer["rows"][name]["accuracy"] for name in ("plain", "guided"))
+    verdict = (
+        f"Guided {guided:.1f} %, plain {plain:.1f} % of 30 test pairs: {guided - plain:+.1f} points (95 % interval"
+    )
+    assert answer["verdict"].startswith(verdict)
+    assert "shows no difference" in answer["verdict"] or "shows a difference" in answer["verdict"]
     assert sorted(answer["pictures"]) == sorted(str(folder / name) for name in PICTURES)
     assert all((folder / name).stat().st_size > 1000 for name in PICTURES)
     assert answer["report"] == str(folder / "report.html")

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 Collate = Callable[[list[Any]], dict[str, Any]]
 # Batches per window: examples are sorted by length within a window of this many batches and shuffled beyond it, so that
 # little padding is needed and an example still meets others from epoch to epoch.
-WINDOW = 50
+WINDOW = 8
 # The main metric of several tasks: the mean of their main metrics.
 MEAN = "mean"
 
