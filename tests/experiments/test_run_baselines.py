@@ -208,7 +208,7 @@ def test_a_run_below_the_probe_warns_once_and_says_what_to_try(encoder, pairs, t
                 *(f"{scores[system]['accuracy']:.4f}" for system in ("fine_tuned", "frozen")),
                 "training.learning_rate, now 1e-09",
                 "training.num_train_epochs, now 1",
-                "head, now pooler",
+                "head, now cls",
             ):
                 assert part in line
 
