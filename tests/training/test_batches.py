@@ -62,8 +62,11 @@ def test_little_is_padding_and_everything_changes_from_epoch_to_epoch():
     assert len({frozenset(batch) for batch in mine} & {frozenset(batch) for batch in other}) < 3
     assert mine != batches_of(lengths, 16, seed=1)
     lengths = some_lengths(16 * WINDOW)  # one window, so all is sorted, but training does not begin with short texts
-    means = [numpy.mean([lengths[each] for each in batch]) for batch in batches_of(lengths, 16)]
-    assert abs(numpy.corrcoef(means, range(len(means)))[0, 1]) < 0.4
+    correlations = []
+    for epoch in range(50):
+        means = [numpy.mean([lengths[each] for each in batch]) for batch in batches_of(lengths, 16, epoch=epoch)]
+        correlations.append(numpy.corrcoef(means, range(len(means)))[0, 1])
+    assert abs(numpy.mean(correlations)) < 0.2
 
 
 def test_accelerate_skips_the_batches_of_a_resumed_epoch():
