@@ -53,7 +53,7 @@ def attention_with_received(
         out [B,Q,H,D] and received [B,H,K] (float32 for half-precision inputs).
     """
     scale = query.shape[-1] ** -0.5 if scale is None else scale
-    if _is_small(query, key):
+    if _is_small(query, key) and not torch.compiler.is_compiling():  # for which one operation is one node
         return _by_autograd(query, key, value, mask, valid, scale, dropout, after_dropout)
     rate, rows, columns = (0.0, None, None) if dropout is None else (dropout.rate, dropout.rows, dropout.columns)
     out, received, _ = _operation(query, key, value, mask, valid, rows, columns, scale, rate, after_dropout)
