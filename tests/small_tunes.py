@@ -20,6 +20,7 @@ QUICK = {
     "training__epochs": None,
     "training__steps": 12,
     "training__batch": 16,
+    "training__head_learning_rate_multiplier": 1.0,  # so that trials learn steadily at these rates
     "training__evaluate_every": 3,
     "training__checkpoint_every": 100,
     "training__learning_rate": 3e-3,
