@@ -129,9 +129,7 @@ class TokenMeans:
             return mean_of(states, real)
         if ids is None:
             raise InputError("head 'segments' finds the two texts by their separators: pass input_ids.")
-        text = real & ~torch.isin(ids, torch.tensor(self.special_ids, device=ids.device, dtype=ids.dtype))
-        behind = ((ids == self.separator_id) & real).cumsum(1) > 0
-        first, second = mean_of(states, text & ~behind), mean_of(states, text & behind)
+        first, second = (mean_of(states, each) for each in two_texts(ids, real, self.separator_id, self.special_ids))
         return torch.cat([first, second, (first - second).abs(), first * second], 1)
 
     def as_data(self) -> dict[str, Any]:
@@ -140,6 +138,13 @@ class TokenMeans:
         if self.kind == "segments":
             data |= {"special_ids": list(self.special_ids), "separator_id": self.separator_id}
         return data
+
+
+def two_texts(ids: Tensor, real: Tensor, separator: int, special: Collection[int]) -> tuple[Tensor, Tensor]:
+    """[B,T] bool each: the tokens of the first and of the second text, without special ones; `real` are not padding."""
+    text = real & ~torch.isin(ids, torch.tensor(list(special), device=ids.device, dtype=ids.dtype))
+    behind = ((ids == separator) & real).cumsum(1) > 0
+    return text & ~behind, text & behind
 
 
 def mean_of(states: Tensor, chosen: Tensor) -> Tensor:

@@ -28,6 +28,7 @@ from headwise.data import Collator, Split, encode
 from headwise.disk import cache_folder, user_cache
 from headwise.errors import DiskError, InputError, StateError
 from headwise.training.callbacks import Listener
+from headwise.training.classifier import mean_of, two_texts
 from headwise.training.encoders import Encoder, load_classifier
 from headwise.training.predict import Collate, evaluating, stretches, tokens_at_a_time
 
@@ -84,18 +85,10 @@ def pooled(states: Tensor, ids: Tensor, mask: Tensor, special: SpecialIds, *, pa
     """
     real = mask.bool()
     if not pairs or special.separator is None:
-        return _mean(states, real)
-    behind = ((ids == special.separator) & real).cumsum(1) > 0
-    text = real & ~torch.isin(ids, torch.tensor(special.others, device=ids.device))
-    first, second = _mean(states, text & ~behind), _mean(states, text & behind)
+        return mean_of(states, real)
+    first, second = (mean_of(states, each) for each in two_texts(ids, real, special.separator, special.others))
     cosine = torch.cosine_similarity(first, second)[:, None]
     return torch.cat([first, second, (first - second).abs(), first * second, cosine], dim=1)
-
-
-def _mean(states: Tensor, chosen: Tensor) -> Tensor:
-    """[B,D] over the chosen tokens [B,L]."""
-    weights = chosen.to(states.dtype)[..., None]
-    return (states * weights).sum(1) / weights.sum(1).clamp(min=1)
 
 
 def encoder_features(
