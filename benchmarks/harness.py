@@ -18,6 +18,7 @@ TIME_LIMIT_WITH_DROPOUT = 1.02
 SHORT, SHORT_LIMIT = 64, 1.05  # tokens up to which an example is short; also for the first steps with automatic weights
 KERNEL_LIMIT = 1.0  # of our attention without guides, where weights are dropped: it must be worth its name
 MEMORY_LIMIT = 1.02
+MEASURING_LIMIT = 0.03  # of a run of 100 steps, the part that measures automatic weights
 OPENING = "<!-- step-table -->"
 CLOSING = "<!-- /step-table -->"
 HEADER = (
@@ -65,6 +66,8 @@ def bars_of(rows: Iterable[Row]) -> list[Bar]:
             continue
         if "ours" in row["ratio"]:
             bars.append(make_bar(row_name(row), row["ratio"]["ours"], limit_of(row)))
+        if "measuring" in row["ratio"]:
+            bars.append(make_bar(row_name(row), row["ratio"]["measuring"], MEASURING_LIMIT))
         if "kernel" in row["ratio"] and row["point"]["dropout"] > 0:
             bars.append(make_bar(f"{row_name(row)}, without guides", row["ratio"]["kernel"], KERNEL_LIMIT))
     return bars
@@ -81,7 +84,7 @@ def limit_of(row: Row) -> float:
 def in_order(row: Row) -> tuple[Any, ...]:
     """Sorting key: rows appear in one order however the runs that made them were cut."""
     point = point_of(row)
-    kind = ("time", "auto", "memory").index(row["kind"])
+    kind = ("time", "auto", "measuring", "memory").index(row["kind"])
     return kind, list(SHAPES).index(point.shape), point.length, point.dropout, point.padded, point.threads
 
 

@@ -34,6 +34,7 @@ MDG_WEIGHT = 1e-3
 PDG_WEIGHT = 1e-4
 SHARE = 0.03
 FIRST_STEPS = 12  # of a run with automatic weights: they are measured most often there
+SHORT_RUN = 100  # steps of a short run with automatic weights
 VARIANTS = ("plain", "eager", "reference", "kernel", "ours")
 Batch = dict[str, Tensor]
 Row = dict[str, Any]
@@ -214,6 +215,30 @@ def time_auto(point: Point, plan: Plan) -> Row:
         ratios.append(seconds[1] / seconds[0])
     ratio = {"plain": 1.0, "ours": round(median(ratios), 4)}
     return {"kind": "auto", "point": asdict(point), "rounds": len(ratios), "ratio": ratio, "round_ratios": ratios}
+
+
+def time_measuring(point: Point) -> Row:
+    """The part of a run with automatic weights, of its time, that goes into measuring them."""
+    import headwise as hw
+
+    torch.set_num_threads(point.threads)
+    batch, step = make_batch(point, SHAPES[point.shape].batch, point.length), Step(point, "auto")
+    warm_up(step, batch)
+    fresh_weights(step)
+    balance, measuring = hw.guides.guidance(step.model)._balance, 0.0
+    own = balance.weights
+
+    def timed(*arguments: Any) -> dict[str, float]:
+        nonlocal measuring
+        start = time.perf_counter()
+        weights = own(*arguments)
+        measuring += time.perf_counter() - start
+        return weights
+
+    balance.weights = timed  # type: ignore[method-assign]
+    whole = sum(step.clock(batch)[0] for _ in range(SHORT_RUN))
+    ratio = {"measuring": round(measuring / whole, 4)}
+    return {"kind": "measuring", "point": asdict(point), "steps": SHORT_RUN, "ratio": ratio}
 
 
 def fresh_weights(step: Step) -> None:

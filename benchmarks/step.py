@@ -33,7 +33,7 @@ from harness import (
     versions,
     write_markdown,
 )
-from measure import SHAPES, VARIANTS, Plan, Point, Row, code_version, time_auto, time_point
+from measure import SHAPES, VARIANTS, Plan, Point, Row, code_version, time_auto, time_measuring, time_point
 from memory import answer_child, memory_in_child
 
 CHOICE = {
@@ -44,7 +44,7 @@ CHOICE = {
     "threads": [1, 2],
 }
 QUICK_CHOICE = {"shapes": ["minilm"], "lengths": [32, 128], "dropout": [0.0, 0.1], "padded": "no", "threads": [2]}
-QUICK_SECONDS = 5.0  # per point, so that four points and two memory processes stay under 50 s
+QUICK_SECONDS = 4.0  # per point, so that four points and two memory processes stay under 50 s
 LONGEST = 512  # positions of the model
 WEIGHED = ("plain", "reference", "kernel", "ours")
 
@@ -63,7 +63,7 @@ def read_options(arguments: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--threads", nargs="+", type=int, help="default: 1 2")
     parser.add_argument("--variants", nargs="+", choices=VARIANTS, default=list(VARIANTS), help="default: all")
     parser.add_argument("--rounds", type=int, help="rounds per point; default: 3 to 15 as --seconds-per-point allows")
-    parser.add_argument("--seconds-per-point", type=float, help="default: 20, or 6 with --quick; warm-up not counted")
+    parser.add_argument("--seconds-per-point", type=float, help="default: 20, or 4 with --quick; warm-up not counted")
     parser.add_argument("--side-rounds", type=int, help="rounds of eager and reference; default: 2, or 1 with --quick")
     parser.add_argument("--no-time", action="store_true", help="measure memory only")
     parser.add_argument("--no-memory", action="store_true", help="measure time only")
@@ -149,6 +149,10 @@ def measure_auto(point: Point, options: argparse.Namespace) -> Row:
     return time_auto(point, plan) | {"code": code_version()}
 
 
+def measure_measuring(point: Point, _: argparse.Namespace) -> Row:
+    return time_measuring(point) | {"code": code_version()}
+
+
 def weighed_variants(options: argparse.Namespace) -> list[str]:
     return [v for v in WEIGHED if v in options.variants and not (options.quick and v in ("reference", "kernel"))]
 
@@ -181,6 +185,7 @@ def run(options: argparse.Namespace) -> dict[str, Row]:
     jobs = [("time", point, measure_time) for point in time_points(options)]
     short = [point for point in time_points(options) if point.length <= SHORT and "ours" in options.variants]
     jobs += [("auto", point, measure_auto) for point in short]
+    jobs += [("measuring", point, measure_measuring) for point in short if not (options.quick and point.dropout)]
     jobs += [("memory", point, measure_memory) for point in memory_points(options)]
     for number, (kind, point, measure) in enumerate(jobs, 1):
         settings, start = settings_of(kind, options), time.perf_counter()

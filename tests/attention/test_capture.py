@@ -37,7 +37,8 @@ def family(request):
 
 
 @pytest.mark.parametrize(
-    ("family", "what"), [*((family, "received") for family in FAMILIES), *((family, "map") for family in ROUTES)]
+    ("family", "what"),
+    [(family, what) for what in ("received", "cls") for family in FAMILIES] + [(family, "map") for family in ROUTES],
 )
 def test_equals_maps_written_out(family, what):
     batch = build_batch()
@@ -46,18 +47,33 @@ def test_equals_maps_written_out(family, what):
     record, _ = run(build_model(family, dtype=torch.float64).train(), batch, what=what)
     assert list(record) == list(range(LAYERS))
     for layer, expected in enumerate(maps):
-        close(record[layer], expected if what == "map" else expected.sum(2))
+        close(record[layer], {"map": expected, "received": expected.sum(2), "cls": expected[:, :, 0]}[what])
 
 
-@pytest.mark.parametrize(("what", "small"), [("received", 1 << 20), ("received", 0), ("map", 0)])
+@pytest.mark.parametrize("what", ["received", "map", "output"])
+def test_the_first_token_is_seen_beside_anything_else_and_behind_padding(family, what):
+    """Of left-padded examples the first token is not the first position."""
+    batch = {name: value.flip(1) for name, value in build_batch().items() if name in ("input_ids", "attention_mask")}
+    model = build_model(family, dtype=torch.float64).eval()
+    with hw.capture(model, what=what), hw.capture(model, what="cls") as record, hw.capture(model, what="map") as maps:
+        model(**batch)
+    first = batch["attention_mask"].argmax(1)
+    assert len(first.unique()) > 1
+    for layer in record:
+        expected = torch.stack([example[:, start] for example, start in zip(maps[layer], first, strict=True)])
+        close(record[layer], expected)
+        close(record[layer].sum(2), torch.ones(()).double().expand(record[layer].shape[:2]))
+
+
+@pytest.mark.parametrize(("what", "small"), [("received", 1 << 20), ("received", 0), ("cls", 0), ("map", 0)])
 def test_gradients_equal_those_of_maps_written_out(family, what, small, monkeypatch):
-    """Received attention both ways: small batches by autograd, larger ones in tiles."""
+    """Received attention both ways: small batches with whole maps, larger ones in tiles."""
     monkeypatch.setattr(received, "SMALL_BYTES", small)
     batch = build_batch()
     ours, slow = (build_model(family, dtype=torch.float64) for _ in range(2))
     record, _ = run(ours, batch, what=what)
     maps = torch.cat(model_maps(slow, batch), 1)
-    seen, expected = record.stacked(), maps if what == "map" else maps.sum(2)
+    seen, expected = record.stacked(), {"map": maps, "received": maps.sum(2), "cls": maps[:, :, 0]}[what]
     close(seen, expected)
     weight = torch.randn_like(expected)
     (seen * weight).sum().backward()
@@ -236,6 +252,14 @@ def test_only_maps_can_be_digested():
     with (
         pytest.raises(InputError, match="digest is made of maps"),
         hw.capture(build_model("bert"), digest=lambda *parts: parts[2]),
+    ):
+        pass
+
+
+def test_the_first_token_is_seen_before_dropout_only():
+    with (
+        pytest.raises(InputError, match="what='cls' is attention before dropout"),
+        hw.capture(build_model("bert"), what="cls", after_dropout=True),
     ):
         pass
 

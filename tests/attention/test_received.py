@@ -4,7 +4,7 @@ import pytest
 import torch
 from slow_attention import slow_attention
 
-from headwise.attention import attention_with_received, received, tiles
+from headwise.attention import attention_with_received, received, tiles, workers
 from headwise.attention import received as dense
 from headwise.attention import tiles as loops
 from headwise.attention.dropout import drop
@@ -18,9 +18,9 @@ PATHS = {
     "two heads a tile": (0, 1600, HUGE),
     "one slab": (0, HUGE, HUGE),
     "slab of an example": (0, HUGE, 1),
-    "by autograd": (HUGE, HUGE, HUGE),
+    "small": (HUGE, HUGE, HUGE),
 }
-TILED, DENSE, SMALL = "uneven rows a tile", "slab of an example", "by autograd"
+TILED, DENSE, SMALL = "uneven rows a tile", "slab of an example", "small"
 
 
 @pytest.fixture(params=[TILED, DENSE, SMALL])
@@ -280,3 +280,23 @@ def test_padding_changes_no_value_and_no_gradient(left, path):
     assert wide_given.masked_fill(wider[:, None], 0.0).abs().max() == 0
     votes = valid[:, :, None, None]
     assert_same((wide_out[:, inside] * votes, wide_given[..., inside]), (out * votes, given), inputs)
+
+
+@pytest.mark.parametrize("crowded", [True, False])
+def test_small_problems_take_one_thread_on_crowded_cores(crowded, monkeypatch):
+    """In both passes, and not before the cores are crowded; the results are those of attention written out."""
+    take(SMALL, monkeypatch)
+    crowding, product, seen = workers.Crowding(), received._scaled_product, []
+    monkeypatch.setattr(crowding, "assumed", lambda: crowded)
+    monkeypatch.setattr(workers, "_crowding", crowding)
+    monkeypatch.setattr(received, "_scaled_product", lambda *a: seen.append(torch.get_num_threads()) or product(*a))
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        inputs, mask, valid = tensors(), holes_mask(), lengths_mask()
+        ours = attention_with_received(*inputs, mask=mask, valid=valid)
+        assert_same(ours, slow_attention(*inputs, mask=mask, valid=valid), inputs)
+        assert torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(before)
+    assert seen == [1 if crowded else 2] * 3

@@ -32,6 +32,15 @@ def test_heads_layer_by_layer():
     assert select("last:2", heads, SHAPE) == {3: (2,)}
 
 
+def test_pairs_of_layer_and_head():
+    pairs = [(3, 2), (0, 1), (-1, 0)]
+    for choice in (pairs, tuple(pairs), [list(pair) for pair in pairs]):
+        assert select("all", choice, SHAPE) == {0: (1,), 3: (0, 2)}
+    assert select([0, 1], pairs, SHAPE) == {0: (1,)}
+    with pytest.raises(InputError, match=r"heads \(1,\): expected pairs of a layer and a head"):
+        select("all", [(1,)], SHAPE)
+
+
 RANGE = [
     ({"layers": 4}, "layer 4 is out of range: the model has layers 0 to 3"),
     ({"layers": "last:5"}, "layers 'last:5': the model has 4 layers"),

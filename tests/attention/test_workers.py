@@ -2,6 +2,7 @@
 
 import multiprocessing
 import threading
+import time
 import warnings
 from collections import Counter
 
@@ -9,7 +10,7 @@ import pytest
 import torch
 
 from headwise.attention import workers
-from headwise.attention.workers import Crowding, run_pieces
+from headwise.attention.workers import Crowding, alone_if_crowded, run_pieces
 
 
 class CrowdedFromNowOn(Crowding):
@@ -136,6 +137,39 @@ def test_operations_are_split_only_on_few_quiet_cores(count, crowded, expected, 
     finally:
         torch.set_num_threads(before)
     assert inside == [expected] * 6
+
+
+@pytest.mark.parametrize(("crowded", "deterministic", "expected"), [(0, 0, 2), (1, 0, 1), (1, 1, 2)])
+def test_a_block_takes_one_thread_on_crowded_cores_and_gives_the_others_back(
+    crowded, deterministic, expected, monkeypatch
+):
+    """Not with deterministic algorithms, whose results must not depend on the load."""
+    monkeypatch.setattr(workers, "_crowding", NeverCrowded())
+    monkeypatch.setattr(NeverCrowded, "assumed", lambda self: bool(crowded))
+    before, inside = torch.get_num_threads(), []
+    torch.set_num_threads(2)
+    torch.use_deterministic_algorithms(bool(deterministic))
+    try:
+        with pytest.raises(KeyError), alone_if_crowded():
+            raise KeyError(inside.append(torch.get_num_threads()))
+        assert (inside, torch.get_num_threads()) == ([expected], 2)
+    finally:
+        torch.use_deterministic_algorithms(False)
+        torch.set_num_threads(before)
+
+
+def test_a_block_that_waits_for_its_core_shows_that_the_cores_are_crowded(monkeypatch):
+    crowding = settled()
+    monkeypatch.setattr(workers, "_crowding", crowding)
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        with alone_if_crowded():
+            time.sleep(2 * Crowding.WINDOW)  # as if other programs had the core
+        with alone_if_crowded():
+            assert torch.get_num_threads() == 1
+    finally:
+        torch.set_num_threads(before)
 
 
 def in_a_child(queue):

@@ -18,7 +18,7 @@ from transformers.integrations.sdpa_attention import create_position_bias_mask, 
 from transformers.masking_utils import bidirectional_mask_function, sdpa_mask
 
 from headwise.attention.dropout import Dropout, drop
-from headwise.attention.maps import attention_with_maps, narrow, valid_positions, without
+from headwise.attention.maps import attention_of_first, attention_with_maps, narrow, valid_positions, without
 from headwise.attention.passes import LayerPlan, Pass, Seen
 from headwise.attention.received import attention_with_received
 from headwise.errors import UnsupportedModelError
@@ -191,7 +191,7 @@ def attend(
     valid = valid_positions(mask, query.shape[0])
     call = Call(query, repeat_kv(key, groups), repeat_kv(value, groups), mask, valid, scale, dropped)
     bias = kwargs.get("position_bias")
-    if ours and bias is not None:  # learned: it needs a gradient, which only explicit maps give
+    if (ours or plan.cls) and bias is not None:  # learned: it needs a gradient, which only explicit maps give
         call = replace(call, mask=create_position_bias_mask(bias, mask, False, query, key), biased=True)
     if current is None:
         return watch(call, plan)[0], None
@@ -204,7 +204,10 @@ def attend(
     elif ours:
         out, seen = watch(call, plan)
     if plan.watched:
-        current.take(layer, seen, value=call.value, output=out.transpose(1, 2))
+        parts = {"value": call.value, "output": out.transpose(1, 2)}
+        if plan.cls:
+            parts["cls"] = attention_of_first(call.query, call.key, call.mask, call.valid, scale)
+        current.take(layer, seen, **parts)
     return current.apply_gates(layer, out), None
 
 

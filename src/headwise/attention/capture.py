@@ -34,7 +34,7 @@ class _Content:
 class AttentionRecord(Mapping[int, Tensor]):
     """Attention of one forward pass: a mapping from layer number to what was requested.
 
-    That is [B,n,K] (received), [B,n,Q,K] (map) or [B,n,S,D] (value, output; of padding too).
+    That is [B,n,K] (received, cls), [B,n,Q,K] (map) or [B,n,S,D] (value, output; of padding too).
 
     The tensors are part of the model's graph: a loss on them trains the model. Only tokens count: padded queries are
     left out, padded keys receive nothing.
@@ -139,9 +139,10 @@ def capture(
         model: a transformers encoder, bare or wrapped (PEFT, DDP, ...).
         layers: "all", "first:N", "last:N", a number or numbers.
         heads: the same, or a mapping from layer to heads.
-        what: "received", the attention that each token receives, summed over the tokens that it comes from (no map
-            is ever stored); "map", the whole matrix of every chosen head; "value" or "output", each head's values or
-            outputs [B,n,S,D], before gates, of padded positions too.
+        what: "received", the attention that each token receives, summed over the tokens that it comes from; "cls",
+            where the first token ([CLS]) looks, [B,n,K] (of both no map is ever stored); "map", the whole matrix of
+            every chosen head; "value" or "output", each head's values or outputs [B,n,S,D], before gates, of padded
+            positions too.
         after_dropout: record the weights after dropout (training only) instead of the distribution itself.
         digest: for what="map", a function (layer, rows, maps [b,n,Q,K]) -> [b,n,...] that is called as soon as the maps
             of some examples are computed; `rows` is the slice of the batch that they are. The record then holds what it
@@ -152,6 +153,8 @@ def capture(
         raise InputError(f"a digest is made of maps, and what={what!r}: give what='map', or leave the digest out.")
     if what not in KINDS:
         raise InputError(f"what={what!r}: {choices(str(what), KINDS)}.")
+    if after_dropout and what == "cls":
+        raise InputError("what='cls' is attention before dropout: leave after_dropout out, or give what='map'.")
     seam = Seam.of(model)
     selection = select(layers, heads, seam.family.shape)
     request = Request.of(what, selection, after_dropout=after_dropout, padding_rows=digest is not None, digest=digest)

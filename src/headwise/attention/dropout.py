@@ -67,6 +67,10 @@ class Dropout:
             keep(result[part], rows, columns, lowest_kept(self.rate), bits, spare)
         return result
 
+    def factors(self, dtype: torch.dtype) -> Tensor:
+        """[B,H,Q,K] 0 where a weight is dropped, else 1 / (1 - rate)."""
+        return self.kept(dtype).mul_(1 / (1 - self.rate))
+
     def examples(self, those: slice) -> Dropout:
         """Of some examples."""
         return replace(self, rows=self.rows[those], columns=self.columns[those])
@@ -107,6 +111,25 @@ def drop(
     rows = mix(of_examples + of_heads + query_positions[:, None] * _GOLDEN)
     columns = mix(~seed + key_positions * _GOLDEN)
     return Dropout(rate, _upper_half(rows), _upper_half(columns).expand(batch, -1))
+
+
+def kept_heads(rate: float, heads: Sequence[int], seed: Tensor, examples: Tensor) -> Tensor:
+    """[B,n] which of these heads of a layer each example keeps; at least one.
+
+    Decided by a hash of seed, example and number of the head, as attention weights are.
+
+    Args:
+        rate: the probability that a head is silenced.
+        heads: their numbers.
+        seed: of the layer in this step.
+        examples: [B] a number per example.
+    """
+    numbers = torch.tensor(list(heads), device=examples.device) * _MIX_1
+    own = mix(seed ^ _GOLDEN).to(examples.device)  # another than that of the layer's weights
+    # The lower half: `mix` gives no negative numbers.
+    bits = (mix(mix(examples ^ own)[:, None] + numbers) & (2**32 - 1)) - 2**31  # [B,n]
+    # A head with the largest number of its example would be the last to be silenced.
+    return (bits >= lowest_kept(rate)) | (bits == bits.amax(1, keepdim=True))
 
 
 def mix(numbers: Tensor) -> Tensor:

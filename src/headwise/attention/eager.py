@@ -98,7 +98,8 @@ class EagerHooks:
     def _before(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         step = self._site.begin()
         self._current, self._layer = (None, 0) if step is None else step
-        self._wanted = self._current is not None and self._current.plans[self._layer].seen
+        plan = None if self._current is None else self._current.plans[self._layer]
+        self._wanted = plan is not None and (plan.seen or plan.cls)
         bound = self._signature.bind(*args, **kwargs)
         self._mask = bound.arguments.get("attention_mask")
         self._asked = bool(bound.arguments.get("output_attentions"))

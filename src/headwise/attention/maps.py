@@ -70,6 +70,26 @@ def without(numbers: Sequence[int], count: int) -> list[int]:
     return [number for number in range(count) if number not in set(numbers)]
 
 
+def row_of_first(maps: Tensor, valid: Tensor | None) -> Tensor:
+    """[B or 1,H,Q,K] -> [B,H,K]: the row of the first token, which is [CLS] in most models; `valid` is [B,Q]."""
+    if valid is None or maps.shape[2] == 1:
+        return maps[:, :, 0]
+    first = valid.to(torch.uint8).argmax(1)
+    maps = maps.expand(len(valid), -1, -1, -1)
+    return maps[torch.arange(len(maps), device=maps.device), :, first]
+
+
+def attention_of_first(query: Tensor, key: Tensor, mask: Tensor | None, valid: Tensor | None, scale: float) -> Tensor:
+    """[B,H,K] where the first token looks, before dropout; one row of each map, so it costs next to nothing."""
+    compute = torch.promote_types(query.dtype, torch.float32)
+    with torch.autocast(query.device.type, enabled=False):
+        row = row_of_first(query, valid).to(compute).unsqueeze(2) * scale  # [B,H,1,D]
+        scores = torch.matmul(row, key.to(compute).transpose(2, 3)).squeeze(2)
+        if mask is not None:
+            scores = scores + additive(row_of_first(mask, valid), compute)
+        return torch.softmax(scores, -1)
+
+
 def attention_with_maps(
     query: Tensor,
     key: Tensor,

@@ -5,23 +5,27 @@ Shapes: B batch, S positions, H heads, Q queries, K keys.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar, cast
 
 import torch
 from torch import Tensor
 
 from headwise.attention.dropout import example_numbers
-from headwise.attention.maps import pick
+from headwise.attention.maps import pick, row_of_first
 from headwise.errors import InputError, StateError, UnsupportedModelError
 
 Layers = str | int | Iterable[int]
-Heads = str | int | Iterable[int] | Mapping[int, Iterable[int]]
+Heads = str | int | Iterable[int] | Iterable[tuple[int, int]] | Mapping[int, Iterable[int]]
 Selection = dict[int, tuple[int, ...]]
-What = Literal["received", "map", "value", "output"]
-KINDS: tuple[What, ...] = ("received", "map", "value", "output")
+What = Literal["received", "cls", "map", "value", "output"]
+KINDS: tuple[What, ...] = ("received", "cls", "map", "value", "output")
 Gates = Mapping[int, Tensor]
+Function = TypeVar("Function", bound=Callable[..., Any])
+# Keep torch.compile out of a function, but not out of what it calls: the model.
+skipped = cast("Callable[[Function], Function]", functools.partial(torch.compiler.disable, recursive=False))
 # (layer, which examples of the batch, their maps [b,n,Q,K] with rows of padding as they are) -> what is kept [b,n,...].
 Digest = Callable[[int, slice, Tensor], Tensor]
 
@@ -32,7 +36,7 @@ def select(layers: Layers, heads: Heads, shape: tuple[int, int]) -> Selection:
     Args:
         layers: "all", "first:4", "last:4", "first:half", "last:half", a number, or numbers; negative ones count from
             the end.
-        heads: the same for the heads of every chosen layer, or a mapping from layer to heads.
+        heads: the same for the heads of every chosen layer, or a mapping from layer to heads, or (layer, head) pairs.
         shape: how many layers and heads there are.
 
     Returns:
@@ -40,15 +44,28 @@ def select(layers: Layers, heads: Heads, shape: tuple[int, int]) -> Selection:
     """
     layer_count, head_count = shape
     numbers = _numbers(layers, "layer", layer_count)
-    if not isinstance(heads, Mapping):
-        return dict.fromkeys(numbers, _numbers(heads, "head", head_count))
-    by_layer = {_numbers([layer], "layer", layer_count)[0]: part for layer, part in heads.items()}
+    chosen = _by_layer(heads, layer_count)
+    if not isinstance(chosen, Mapping):
+        return dict.fromkeys(numbers, _numbers(chosen, "head", head_count))
+    by_layer = {_numbers([layer], "layer", layer_count)[0]: part for layer, part in chosen.items()}
     selection = {layer: _numbers(by_layer[layer], "head", head_count) for layer in numbers if layer in by_layer}
     if not selection:
         raise InputError(
-            f"no heads chosen: {dict(heads)!r} must name at least one of the chosen layers {list(numbers)}."
+            f"no heads chosen: {dict(chosen)!r} must name at least one of the chosen layers {list(numbers)}."
         )
     return selection
+
+
+def _by_layer(heads: Any, layer_count: int) -> Any:
+    """A list of (layer, head) pairs as a mapping; any other choice as it is."""
+    if not isinstance(heads, list | tuple) or not heads or not all(isinstance(each, list | tuple) for each in heads):
+        return heads
+    chosen: dict[int, list[Any]] = {}
+    for pair in heads:
+        if len(pair) != 2:
+            raise InputError(f"heads {pair!r}: expected pairs of a layer and a head, such as (0, 3).")
+        chosen.setdefault(_numbers([pair[0]], "layer", layer_count)[0], []).append(pair[1])
+    return chosen
 
 
 def _numbers(choice: Layers, kind: str, count: int) -> tuple[int, ...]:
@@ -116,6 +133,16 @@ class Inputs:
     """What the batch carries for guides by knowledge, by name; the model never sees it."""
     marks: Mapping[str, Tensor] = field(default_factory=dict)
     """[B,K] True at tokens of a kind, such as separators, by the name of the kind."""
+    rationale_mask: Tensor | None = None
+    """[B,K] not 0 at the tokens that people marked as the reason of the label; the model never sees it."""
+
+    def examples(self) -> tuple[Tensor | None, Tensor | None]:
+        """See `example_numbers`; nothing without token ids. Several choices per example count as examples."""
+        ids, mask = self.input_ids, self.attention_mask
+        if ids is None:
+            return None, None
+        valid = None if mask is None or mask.shape != ids.shape else (mask != 0).flatten(0, -2)
+        return example_numbers(ids.flatten(0, -2), valid)
 
 
 class Customer:
@@ -125,8 +152,8 @@ class Customer:
         """What to look at in the coming pass."""
         return ()
 
-    def gates(self) -> Gates:
-        """What to multiply the heads' outputs with in the coming pass."""
+    def gates(self, inputs: Inputs, seed: Tensor | None) -> Gates:
+        """What to multiply the heads' outputs with in the coming pass; `seed` is that of attention dropout, if any."""
         return {}
 
     def seed(self) -> Tensor | None:
@@ -142,6 +169,11 @@ class Customer:
 
     def idle(self, output: Any) -> None:
         """Called after a pass in which this customer saw and changed nothing."""
+
+    @skipped
+    def around(self, call: Callable[[], Any]) -> Any:
+        """Called around each call of the model: runs `call`, once for each forward pass, and returns an output."""
+        return call()
 
 
 # A customer with its requests and gates.
@@ -174,6 +206,10 @@ class Seen:
         if self.valid is None or request.padding_rows:
             return maps
         return maps * self.valid[:, None, :, None].to(maps.dtype)
+
+    def cls(self, request: Request, heads: tuple[int, ...]) -> Tensor:
+        """[B,n,K] the rows of the first token in the maps."""
+        return row_of_first(self.map(replace(request, padding_rows=True), heads), self.valid)
 
     def received(self, request: Request, heads: tuple[int, ...]) -> Tensor:
         """[B,n,K] counted, or summed over the maps of heads for which there are any."""
@@ -224,6 +260,8 @@ class LayerPlan:
         """Whether attention received is counted for the others."""
         self.seen = bool(mapped) or self.counted
         """Whether maps or received attention are requested."""
+        self.cls = any(request.what == "cls" for _, request, _ in self.takers)
+        """Whether the attention of the first token is requested."""
         self.digested = bool(self.takers) and all(request.digest is not None for _, request, _ in self.takers)
         """Whether no map is kept, so that a few examples may be processed at a time."""
 
@@ -255,16 +293,16 @@ class Pass:
         """Keep what the requests ask of one layer's attention; padding does not count.
 
         `rows` are the examples of the batch, if not all of them; the parts of a batch come in order. `parts` are the
-        value and the output of heads, [B,H,S,D]. Gradient checkpointing repeats every operation, but nothing is kept or
-        digested twice.
+        value and the output of heads, [B,H,S,D], and the attention of the first token, [B,H,K]. Gradient checkpointing
+        repeats every operation, but nothing is kept or digested twice.
         """
         for number, request, heads in self.plans[layer].takers:
             if request.what in parts:
                 kept, positions = pick(parts[request.what], heads), parts[request.what].shape[2]
-            elif seen is None or request.what not in ("received", "map"):
+            elif seen is None or request.what not in ("received", "cls", "map"):
                 continue
-            elif request.what == "received":
-                kept = seen.received(request, heads)
+            elif request.what != "map":
+                kept = seen.received(request, heads) if request.what == "received" else seen.cls(request, heads)
                 positions = kept.shape[-1]
             else:
                 kept = maps = seen.map(request, heads)
@@ -285,10 +323,8 @@ class Pass:
 
     def seed_dropout(self, seed: Tensor, inputs: Inputs) -> None:
         """Decide the attention dropout of this pass by a seed and the tokens of each example."""
-        self.seed, ids, mask = seed, inputs.input_ids, inputs.attention_mask
-        if ids is not None:  # several choices per example count as examples
-            valid = None if mask is None or mask.shape != ids.shape else (mask != 0).flatten(0, -2)
-            self._examples, self._first = example_numbers(ids.flatten(0, -2), valid)
+        self.seed = seed
+        self._examples, self._first = inputs.examples()
 
     def dropout_of(self, layer: int, batch: int) -> dict[str, Tensor | None]:
         """What decides the dropout of a layer instead of torch's generator, if anything does."""

@@ -4,8 +4,8 @@
 
 Saved for the backward pass: query, key, value and two numbers per query row. Not saved: the map, the dropout mask.
 It is a registered torch operation, so torch.compile, autocast and gradient checkpointing treat it like a built-in one.
-Large CPU batches are computed in tiles, those on other devices in slabs of whole examples. Small CPU batches are left
-to autograd: their maps need little memory, and a few ordinary operations are faster than an operation of our own.
+Large CPU batches are computed in tiles, those on other devices in slabs of whole examples. Small CPU batches keep their
+maps, which need little memory: a few ordinary operations are faster than tiles. On crowded cores they take one thread.
 """
 
 from __future__ import annotations
@@ -15,14 +15,16 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
 from headwise.attention import tiles
 from headwise.attention.dropout import Dropout
 from headwise.attention.maps import additive, blind_rows
 from headwise.attention.tiles import Problem
+from headwise.attention.workers import alone_if_crowded
 
 SLAB_BYTES = 256 << 20
-# A CPU batch whose maps together take no more than this is left to autograd.
+# A CPU batch whose maps together take no more than this keeps them for the backward pass.
 SMALL_BYTES = 4 << 20
 
 
@@ -54,7 +56,7 @@ def attention_with_received(
     """
     scale = query.shape[-1] ** -0.5 if scale is None else scale
     if _is_small(query, key) and not torch.compiler.is_compiling():  # for which one operation is one node
-        return _by_autograd(query, key, value, mask, valid, scale, dropout, after_dropout)
+        return _Small.apply(query, key, value, mask, valid, scale, dropout, after_dropout)  # type: ignore[no-any-return, no-untyped-call]
     rate, rows, columns = (0.0, None, None) if dropout is None else (dropout.rate, dropout.rows, dropout.columns)
     out, received, _ = _operation(query, key, value, mask, valid, rows, columns, scale, rate, after_dropout)
     return out, received
@@ -69,31 +71,96 @@ def _in_tiles(query: Tensor) -> bool:
     return query.device.type == "cpu"
 
 
-def _by_autograd(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    mask: Tensor | None,
-    valid: Tensor | None,
-    scale: float,
-    dropout: Dropout | None,
-    after_dropout: bool,
-) -> tuple[Tensor, Tensor]:
-    compute = torch.promote_types(query.dtype, torch.float32)
-    with torch.autocast(query.device.type, enabled=False):
-        scores = torch.matmul(query.to(compute) * scale, key.to(compute).transpose(2, 3))
-        if mask is not None:
-            scores = scores + additive(mask, compute)
-        attention = torch.softmax(scores, -1)
-        if mask is not None and bool((blind := blind_rows(mask)).any()):
-            attention = attention.masked_fill(blind.unsqueeze(-1), 0.0)
-        mixed = attention if dropout is None else attention * _factors(attention, dropout)
-        votes = mixed if after_dropout else attention
-        if valid is None:
-            received = votes.sum(2)
-        else:
-            received = torch.matmul(valid[:, None, None].to(compute), votes).squeeze(2)
-        return torch.matmul(mixed, value.to(compute)).transpose(1, 2).to(query.dtype), received
+class _Small(torch.autograd.Function):
+    """A small problem: a few operations over the whole batch, which keep its maps for the backward pass.
+
+    Shapes: flat tensors have B * H in front, [BH,Q,D], [BH,K,D] and [BH,Q,K].
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        mask: Tensor | None,
+        valid: Tensor | None,
+        scale: float,
+        dropout: Dropout | None,
+        after_dropout: bool,
+    ) -> tuple[Tensor, Tensor]:
+        maps, dtype = (*query.shape[:3], key.shape[2]), query.dtype  # [B,H,Q,K]
+        compute = torch.promote_types(dtype, torch.float32)
+        with alone_if_crowded(), torch.autocast("cpu", enabled=False):
+            query, key, value = (each.to(compute).flatten(0, 1) for each in (query, key, value))
+            attention = _scaled_product(query, key.transpose(1, 2), scale)
+            if mask is not None:
+                attention.view(maps).add_(additive(mask, compute))
+            attention = torch.softmax(attention, -1)
+            if mask is not None and bool((blind := blind_rows(mask)).any()):
+                attention.view(maps).masked_fill_(blind.unsqueeze(-1), 0.0)
+            factors = None if dropout is None else dropout.factors(compute).view_as(attention)
+            mixed = attention if factors is None else attention * factors
+            votes = mixed if after_dropout else attention
+            if valid is None:
+                received = votes.sum(1)
+            else:
+                received = torch.bmm(valid[:, None, None].to(compute).expand(-1, maps[1], -1, -1).flatten(0, 1), votes)
+            out = _by_token(torch.bmm(mixed, value), maps[1], dtype)
+        ctx.save_for_backward(query, key, value, valid, attention, factors)
+        ctx.options = (maps, dtype, scale, after_dropout)
+        ctx.set_materialize_grads(False)
+        return out, received.view(maps[0], maps[1], maps[3])
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, out_gradient: Tensor | None, received_gradient: Tensor | None) -> tuple[Tensor | None, ...]:
+        query, key, value, valid, attention, factors = ctx.saved_tensors
+        (_, heads, *_), dtype, scale, after_dropout = ctx.options
+        with alone_if_crowded(), torch.autocast("cpu", enabled=False):
+            votes = change = value_gradient = None
+            if received_gradient is not None:
+                votes = received_gradient.flatten(0, 1).unsqueeze(1)  # [BH,1,K]
+                if valid is not None:
+                    votes = votes * valid[:, None, :, None].to(votes.dtype).expand(-1, heads, -1, -1).flatten(0, 1)
+            if out_gradient is not None:
+                slope = out_gradient.transpose(1, 2).to(attention.dtype).flatten(0, 1)
+                mixed = attention if factors is None else attention * factors
+                value_gradient = _by_token(torch.bmm(mixed.transpose(1, 2), slope), heads, dtype).transpose(1, 2)
+                change = torch.bmm(slope, value.transpose(1, 2))
+            change = _through_dropout(change, votes, factors, after_dropout)
+            if change is None:
+                return (None,) * 8
+            change = torch._softmax_backward_data(change.expand_as(attention), attention, -1, attention.dtype)
+            query_gradient = _by_token(_scaled_product(change, key, scale), heads, dtype).transpose(1, 2)
+            key_gradient = _by_token(_scaled_product(change.transpose(1, 2), query, scale), heads, dtype).transpose(
+                1, 2
+            )
+        return query_gradient, key_gradient, value_gradient, *(None,) * 5
+
+
+def _scaled_product(left: Tensor, right: Tensor, scale: float) -> Tensor:
+    return torch.baddbmm(left.new_empty(1), left, right, beta=0, alpha=scale)
+
+
+def _by_token(flat: Tensor, heads: int, dtype: torch.dtype) -> Tensor:
+    """[BH,S,D] -> [B,S,H,D], the layout of the projections."""
+    whole = flat.unflatten(0, (-1, heads)).transpose(1, 2)
+    result: Tensor = whole.to(dtype, memory_format=torch.contiguous_format, copy=True)
+    return result
+
+
+def _through_dropout(
+    change: Tensor | None, votes: Tensor | None, factors: Tensor | None, after_dropout: bool
+) -> Tensor | None:
+    """The gradient of the map from those through the output and through what is received; either may be missing."""
+    if votes is not None and after_dropout:
+        change = votes if change is None else change.add_(votes)
+    if change is not None and factors is not None:
+        change = change * factors
+    if votes is not None and not after_dropout:
+        change = votes if change is None else change.add_(votes)
+    return change
 
 
 def _forward_in_slabs(problem: Problem) -> tuple[Tensor, Tensor, Tensor]:
@@ -109,7 +176,9 @@ def _forward_in_slabs(problem: Problem) -> tuple[Tensor, Tensor, Tensor]:
             lse[slab] = lse[slab].masked_fill_(blind_rows(mask), torch.inf)
         attention = scores.sub_(lse[slab].unsqueeze(-1)).exp_()
         mixed = (
-            attention if problem.dropout is None else attention * _factors(attention, problem.dropout.examples(slab))
+            attention
+            if problem.dropout is None
+            else attention * problem.dropout.examples(slab).factors(problem.compute)
         )
         votes = mixed if problem.after_dropout else attention
         if problem.valid is not None:
@@ -133,7 +202,7 @@ def _backward_in_slabs(
             votes = votes * problem.valid[slab, None, :, None]
         change = torch.matmul(slope, value[slab].to(compute).transpose(2, 3))
         if problem.dropout is not None:
-            factors = _factors(attention, problem.dropout.examples(slab))
+            factors = problem.dropout.examples(slab).factors(compute)
             change = (change + votes) * factors if problem.after_dropout else change * factors + votes
             mixed = attention * factors
         else:
@@ -159,11 +228,6 @@ def _slabs(problem: Problem) -> Iterator[tuple[slice, Tensor, Tensor | None]]:
             mask = mask if mask.shape[0] == 1 else mask[slab]
             scores += additive(mask, problem.compute)
         yield slab, scores, mask
-
-
-def _factors(like: Tensor, dropout: Dropout) -> Tensor:
-    """Zero where a weight is dropped, else 1 / (1 - rate)."""
-    return dropout.kept(like.dtype).mul_(1 / (1 - dropout.rate))
 
 
 def _dropout(rate: float, rows: Tensor | None, columns: Tensor | None) -> Dropout | None:

@@ -12,7 +12,7 @@ import inspect
 import threading
 import types
 from collections.abc import Callable, Mapping
-from typing import Any, TypeVar, cast
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -20,24 +20,20 @@ from torch.utils.weak import WeakTensorKeyDictionary
 from transformers import PreTrainedModel
 
 from headwise.attention.backend import NAME, SITE
-from headwise.attention.dropout import step_seed
+from headwise.attention.dropout import mix, step_seed
 from headwise.attention.eager import EAGER_MODULES, EagerHooks, warn_user
 from headwise.attention.families import attention_modules, encoder_of, family_of
-from headwise.attention.passes import Customer, Inputs, Order, Pass
+from headwise.attention.passes import Customer, Function, Inputs, Order, Pass, skipped
 from headwise.errors import InputError, StateError, UnsupportedModelError
 
-Function = TypeVar("Function", bound=Callable[..., Any])
-
 # What a batch may carry for headwise alone.
-NOT_FOR_THE_MODEL = ("special_tokens_mask", "knowledge")
+NOT_FOR_THE_MODEL = ("special_tokens_mask", "knowledge", "rationale_mask")
 _ATTRIBUTE = "_headwise_seam"
 _LOCK = threading.RLock()  # customers come and go one at a time
 
 
 # Keep torch.compile out of a function and of all that it calls: it should trace the model, not us.
 untraced = cast("Callable[[Function], Function]", torch.compiler.disable)
-# Keep torch.compile out of a function, but not out of what it calls: the model.
-skipped = cast("Callable[[Function], Function]", functools.partial(torch.compiler.disable, recursive=False))
 
 
 def keep_from_model(model: nn.Module, kwargs: dict[str, Any]) -> None:
@@ -98,6 +94,8 @@ class Seam:
         self.customers: list[Customer] = []
         self.passes: dict[int, Pass] = {}
         self.latest: Pass | None = None
+        self.draw = 0
+        """Where one call makes several passes: the number of the draw of attention dropout that the next one uses."""
         self.valid_by_mask = WeakTensorKeyDictionary()
         self._hooks: list[EagerHooks] = []
         self._configs: list[tuple[Any, Any]] = []  # shared and private ones
@@ -144,8 +142,17 @@ class Seam:
     @skipped
     def run(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Call the model, and see and change what the customers ask for."""
-        inputs, asked, idle = self._read(args, kwargs)
-        current = self._plan(asked, inputs) if asked else None
+        call = functools.partial(self._run_once, args, kwargs)
+        for customer in self.customers:
+            call = functools.partial(customer.around, call)
+        return call()
+
+    @skipped
+    def _run_once(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """One forward pass."""
+        kwargs = dict(kwargs)  # a second pass needs what is removed from them
+        inputs, seed, asked, idle = self._read(args, kwargs)
+        current = self._plan(asked, inputs, seed) if asked else None
         forward = self._forward or functools.partial(type(self.model).forward, self.model)
         thread = threading.get_ident()
         outer = self.passes.pop(thread, None), self.latest
@@ -169,13 +176,15 @@ class Seam:
                 current.results = []  # customers have their results; nothing else may keep the graph alive
 
     @untraced
-    def _read(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Inputs, list[Order], list[Customer]]:
-        """The tensors that matter among the arguments, which customers ask for something, and which do not.
+    def _read(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> tuple[Inputs, Tensor | None, list[Order], list[Customer]]:
+        """The tensors that matter among the arguments, the seed of attention dropout, who asks for what, and who not.
 
         What is not for the model is removed from `kwargs`. Warns once if the caller expects maps among the outputs: our
         attention function returns none.
         """
-        special, knowledge = kwargs.get("special_tokens_mask"), kwargs.get("knowledge")
+        special, knowledge, rationale = (kwargs.get(name) for name in NOT_FOR_THE_MODEL)
         if knowledge is not None and not isinstance(knowledge, Mapping):
             raise InputError(
                 f"knowledge={type(knowledge).__name__}: expected tensors by name, as KnowledgeCollator puts into a "
@@ -198,19 +207,23 @@ class Seam:
                 f"{self.family.name} gives none while headwise is attached: use "
                 "`with hw.capture(model, what='map') as record:`, or call hw.unguide(model) first."
             )
+        ids, mask = arguments.get("input_ids"), arguments.get("attention_mask")
+        known = {} if knowledge is None else knowledge
+        inputs = Inputs(ids, mask, special, known, rationale_mask=rationale)
+        seeds = [customer.seed() if self.model.training else None for customer in self.customers]
+        seed = next((each for each in reversed(seeds) if each is not None), None)
         asked: list[Order] = []
         idle: list[Customer] = []
-        for customer in self.customers:
-            requests, gates = customer.requests(), customer.gates()
-            if requests or gates or (self.model.training and customer.seed() is not None):
+        for customer, own in zip(self.customers, seeds, strict=True):
+            requests, gates = customer.requests(), customer.gates(inputs, seed)
+            if requests or gates or own is not None:
                 asked.append((customer, requests, gates))
             else:
                 idle.append(customer)
-        ids, mask = arguments.get("input_ids"), arguments.get("attention_mask")
-        return Inputs(ids, mask, special, {} if knowledge is None else knowledge), asked, idle
+        return inputs, seed, asked, idle
 
     @untraced
-    def _plan(self, asked: list[Order], inputs: Inputs) -> Pass:
+    def _plan(self, asked: list[Order], inputs: Inputs, seed: Tensor | None) -> Pass:
         """Plan a pass; refuses inputs that would give wrong attention, or an error that is hard to understand."""
         ids, mask, longest = inputs.input_ids, inputs.attention_mask, self.family.longest
         if ids is not None and longest is not None and ids.shape[-1] > longest:
@@ -227,10 +240,8 @@ class Seam:
         requests = [request for _, requests, _ in asked for request in requests]
         current = Pass(requests, [gates for _, _, gates in asked], self.family.left, self.family.heads)
         current.valid = valid
-        seeds = [customer.seed() for customer, _, _ in asked] if self.model.training else []
-        for seed in seeds:
-            if seed is not None:
-                current.seed_dropout(seed, inputs)
+        if seed is not None:
+            current.seed_dropout(seed, inputs)
         return current
 
     @untraced
@@ -246,6 +257,8 @@ class Seam:
                     f"the {self.family.route} route; was the attention implementation changed, or a layer skipped, "
                     "while headwise was attached? Detach (unguide, or leave the with block) before changing the model."
                 )
+            if torch.is_grad_enabled() and getattr(self.model, "is_gradient_checkpointing", False):
+                self._resume_in_backward(current, output)
             valid = current.valid  # [B,S] which positions are tokens
             if valid is None:
                 seen = next((tensor for result in current.results for tensor in result.values()), torch.ones(0))
@@ -257,6 +270,23 @@ class Seam:
         for customer in idle:
             customer.idle(output)
         return output
+
+    def _resume_in_backward(self, current: Pass, output: Any) -> None:
+        """Let a backward pass that reaches this forward pass repeat its layers with its plan.
+
+        There may be several forward passes before one backward pass. Autograd takes what was computed last first, so
+        it has left the layers of a later pass when it reaches the outputs of an earlier one.
+        """
+
+        def resume(_: Tensor) -> None:
+            self.latest = self.passes[threading.get_ident()] = current
+
+        entries = [*(output if isinstance(output, tuple) else getattr(output, "values", tuple)())]
+        entries += [tensor for entry in entries if isinstance(entry, tuple) for tensor in entry]
+        entries += [tensor for result in current.results for tensor in result.values()]
+        for entry in entries:
+            if isinstance(entry, Tensor) and entry.requires_grad:
+                entry.register_hook(resume)
 
     # -- installing and removing -------------------------------------------------------------------------------------
 
@@ -335,7 +365,8 @@ class SeededDropout(Customer):
 
     def seed(self) -> Tensor:
         """Of this step."""
-        return step_seed(self._seed, self.step)
+        seed = step_seed(self._seed, self.step)
+        return mix(seed + self._seam.draw) if self._seam.draw else seed
 
     def remove(self) -> None:
         """Detach."""

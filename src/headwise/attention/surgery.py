@@ -16,7 +16,7 @@ from transformers import PreTrainedModel
 from headwise.attention.backend import SITE, WITHOUT_HEADS, register
 from headwise.attention.eager import HeadlessSelfAttention
 from headwise.attention.families import LEFT, AttentionParts, attention_parts, encoder_of, family_of, module_of
-from headwise.attention.passes import Customer, Gates
+from headwise.attention.passes import Customer, Gates, Inputs
 from headwise.attention.seam import Seam
 from headwise.errors import InputError, StateError, UnsupportedModelError
 
@@ -78,7 +78,7 @@ class _Gates(Customer):
     def __init__(self, gates: Gates) -> None:
         self._gates = gates
 
-    def gates(self) -> Gates:
+    def gates(self, inputs: Inputs, seed: Tensor | None) -> Gates:
         return self._gates
 
 

@@ -18,8 +18,9 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from functools import lru_cache
 from typing import TypeVar
 
@@ -95,6 +96,28 @@ def run_pieces(pieces: Sequence[Piece], work: Callable[[Piece], None]) -> None:
                     _run_in_pool(pieces[done:], work, threads)
                     return
                 wall, processor = time.perf_counter(), time.process_time()
+
+
+@contextmanager
+def alone_if_crowded() -> Iterator[None]:
+    """Run the torch operations of the block, which should be short, on this thread alone while the cores are crowded.
+
+    With torch.use_deterministic_algorithms(True) nothing changes, so that the load has no influence on any bit.
+    """
+    threads = torch.get_num_threads()
+    if threads == 1 or torch.are_deterministic_algorithms_enabled():
+        yield
+    elif _crowding.assumed():
+        torch.set_num_threads(1)
+        try:
+            yield
+        finally:
+            torch.set_num_threads(threads)
+    else:
+        # Of this thread only: on quiet cores it always runs, since it computes, or spins until the others are ready.
+        wall, processor = time.perf_counter(), time.thread_time()
+        yield
+        _crowding.measured(time.perf_counter() - wall, time.thread_time() - processor, 1)
 
 
 def _run_in_pool(pieces: Sequence[Piece], work: Callable[[Piece], None], threads: int) -> None:
