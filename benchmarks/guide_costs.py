@@ -7,11 +7,11 @@ from dataclasses import asdict
 from statistics import mean, median
 
 import torch
-from guide_variants import PLAIN, attached, batch_for, carried_megabytes, guide_of, variants
+from guide_variants import PLAIN, attached, batch_for, carried_megabytes, form_of, guide_of, variants
 from measure import SEED, SHAPES, Batch, Plan, Point, Row, Step, code_version
 from memory import memory_in_child, peak_of
 
-from headwise.guides import Guide, guidance_of
+from headwise.guides import Regulariser, guidance_of
 
 GROUP = 5  # guided steps between two plain ones
 Clock = tuple[float, float]  # seconds, and as a ratio to plain
@@ -41,7 +41,7 @@ class Course:
             before = behind
         return clocks | {PLAIN: (mean(plain), 1.0)}
 
-    def _turn(self, guide: Guide | None) -> tuple[Guide | None, Batch]:
+    def _turn(self, guide: Regulariser | None) -> tuple[Regulariser | None, Batch]:
         return guide, batch_for(guide, self.point, SHAPES[self.point.shape].batch, self.point.length)
 
     def _clock(self, name: str) -> float:
@@ -51,13 +51,14 @@ class Course:
             return self.step.clock(batch)[0]
 
     def _first_loss(self, name: str) -> float:
-        """What the guide itself is at the beginning (of plain: the loss), to see that it does something."""
+        """What the guide itself is at the beginning (without one: the loss), to see that it does something."""
         guide, batch = self.turns[name]
         torch.manual_seed(SEED)
         with attached(self.step.model, guide):
             loss = self.step.take(batch)
             found = guidance_of(self.step.model)
-            return round(loss if found is None else float(found.losses.guides[guide.name].raw), 6)
+            part = None if found is None else found.losses.guides.get(guide.name)
+            return round(loss if part is None else float(part.raw), 6)
 
 
 def time_guides(point: Point, names: list[str], plan: Plan) -> list[Row]:
@@ -88,7 +89,7 @@ def time_row(point: Point, name: str, clocks: list[Clock], plain: float, loss: f
 
 
 def heading(kind: str, point: Point, name: str) -> Row:
-    return {"kind": kind, "guide": name, "form": variants()[name].what, "point": asdict(point)}
+    return {"kind": kind, "guide": name, "form": form_of(variants()[name]), "point": asdict(point)}
 
 
 def weigh_in_child(point: Point, name: str) -> Row:

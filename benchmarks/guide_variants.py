@@ -12,7 +12,7 @@ import torch
 from measure import SEED, Batch, Point, make_batch
 from torch import nn
 
-from headwise.guides import GUIDES, Guide, build, guide, unguide
+from headwise.guides import GUIDES, Guide, Regulariser, build, guide, unguide
 from headwise.patterns import mark_ids
 from headwise.patterns.base import Knowledge
 from headwise.patterns.fixed import FULL_STOP, SEPARATOR
@@ -21,26 +21,45 @@ from headwise.training.encoders import find_encoder
 ENCODER = "builtin:minilm-l6"  # only its tokenizer and its input embeddings are used
 WEIGHT = 1e-3  # a number: measuring a share costs time of its own, at some steps only
 PLAIN = "plain"
-FORMS = ("received", "value", "output", "map")
+FORMS = ("received", "cls", "value", "output", "map", "gates", "two passes")
 # What the defaults leave out. `match` is the code of the guides that are named after a pattern.
 OTHER_FORMS: list[tuple[str, dict[str, Any]]] = [
     ("first", {"on": "received"}),
     ("pmi", {"on": "map"}),
+    ("rationale", {"queries": "cls"}),
+    ("entropy", {"on": "received"}),
     ("disagreement", {"on": "subspace"}),
     ("disagreement", {"on": "position", "heads": "first:half"}),
 ]
 
 
 @cache
-def variants() -> dict[str, Guide]:
-    """The guides by a name that says what they look at: those on received attention first, those on maps last."""
+def variants() -> dict[str, Regulariser]:
+    """The guides by a name that says what they look at: those on received attention first, then those on maps.
+
+    Last are those that are no losses on attention.
+    """
     chosen = [(name, {}) for name in GUIDES if name != "match"] + OTHER_FORMS
-    guides = [build(name, weight=WEIGHT, **options) for name, options in chosen]
-    named = {f"{each.name} on {getattr(each, 'on', each.what)}": each for each in guides}
-    return dict(sorted(named.items(), key=lambda item: (FORMS.index(item[1].what), item[0])))
+    guides = [build(name, **(weight_of(name) | options)) for name, options in chosen]
+    named = {name_of(each): each for each in guides}
+    return dict(sorted(named.items(), key=lambda item: (FORMS.index(form_of(item[1])), item[0])))
 
 
-def guide_of(name: str) -> Guide | None:
+def weight_of(name: str) -> dict[str, float]:
+    """The weight of a guide of this name, if it has one."""
+    return {"weight": WEIGHT} if name != "head_dropout" else {}
+
+
+def name_of(chosen: Regulariser) -> str:
+    return f"{chosen.name} on {getattr(chosen, 'on', chosen.what)}" if isinstance(chosen, Guide) else chosen.name
+
+
+def form_of(chosen: Regulariser) -> str:
+    """The attention that a guide reads, or what it does instead."""
+    return chosen.what if isinstance(chosen, Guide) else chosen.kind
+
+
+def guide_of(name: str) -> Regulariser | None:
     """The guide of a variant; None for plain training."""
     return None if name == PLAIN else variants()[name]
 
@@ -51,7 +70,7 @@ def encoder() -> Any:
 
 
 @contextmanager
-def attached(model: nn.Module, chosen: Guide | None) -> Iterator[None]:
+def attached(model: nn.Module, chosen: Regulariser | None) -> Iterator[None]:
     """Guide a model for a while; without a guide it stays plain."""
     if chosen is None:
         yield
@@ -63,11 +82,16 @@ def attached(model: nn.Module, chosen: Guide | None) -> Iterator[None]:
         unguide(model)
 
 
-def batch_for(chosen: Guide | None, point: Point, size: int, length: int) -> Batch:
+def batch_for(chosen: Regulariser | None, point: Point, size: int, length: int) -> Batch:
     """The random batch of the point, with the marks or the knowledge that the guide asks for."""
     batch: dict[str, Any] = make_batch(point, size, length)
     if chosen is not None and chosen.marks:
         put_marks(batch)
+    if chosen is not None and chosen.reads_marks:  # every fifth token
+        positions = torch.arange(batch["input_ids"].shape[1])
+        batch["rationale_mask"] = (positions % 5 == 2) * batch["attention_mask"]
+    if chosen is not None and chosen.name == "alignment":
+        repeat_text(batch)
     pattern = getattr(chosen, "pattern", None)
     if isinstance(pattern, Knowledge):
         generator = torch.Generator().manual_seed(SEED)
@@ -83,6 +107,13 @@ def put_marks(batch: Batch) -> None:
     for back, kind in enumerate((SEPARATOR, FULL_STOP), 1):
         for end in (lengths // 2, lengths):
             tokens[rows, end - back] = known[kind][0]
+
+
+def repeat_text(batch: Batch) -> None:
+    """The second half of every example has the tokens of the first: in random texts hardly any are equal."""
+    for tokens, length in zip(batch["input_ids"], batch["attention_mask"].sum(1).tolist(), strict=True):
+        size = length // 2 - 2  # without what `put_marks` has put behind each half
+        tokens[length // 2 : length // 2 + size] = tokens[:size]
 
 
 def carried_megabytes(batch: Batch) -> float:

@@ -19,7 +19,21 @@ if TYPE_CHECKING:
     from headwise.errors import HeadwiseError
     from headwise.experiments.analysis.analyze import analyze
     from headwise.experiments.comparison import compare
-    from headwise.guides import MDG, PDG, Guide, Match, auto, guide, unguide
+    from headwise.guides import (
+        MDG,
+        PDG,
+        Alignment,
+        Consistency,
+        Entropy,
+        Guide,
+        HeadDropout,
+        Match,
+        Rationale,
+        Relations,
+        auto,
+        guide,
+        unguide,
+    )
     from headwise.heads import IAT, head_importance
     from headwise.reports.report_page import report
     from headwise.retrieval.reranker import Reranker
@@ -33,7 +47,10 @@ _MODULES = {
     "errors": ("HeadwiseError",),
     "experiments.analysis.analyze": ("analyze",),
     "experiments.comparison": ("compare",),
-    "guides": ("MDG", "PDG", "Guide", "Match", "auto", "guide", "unguide"),
+    "guides": (
+        *("MDG", "PDG", "Alignment", "Consistency", "Entropy", "Guide", "HeadDropout", "Match", "Rationale"),
+        *("Relations", "auto", "guide", "unguide"),
+    ),
     "heads": ("IAT", "head_importance"),
     "reports.report_page": ("report",),
     "retrieval.reranker": ("Reranker",),
@@ -71,11 +88,17 @@ __all__ = [
     "MDG",
     "PDG",
     "SSA",
+    "Alignment",
+    "Consistency",
+    "Entropy",
     "Guide",
     "GuideCallback",
     "GuidedTrainer",
+    "HeadDropout",
     "HeadwiseError",
     "Match",
+    "Rationale",
+    "Relations",
     "Reranker",
     "SSACallback",
     "__version__",

@@ -29,7 +29,7 @@ class Registry(Mapping[str, type]):
 
     def add(self, name: str, entry: Entry) -> Entry:
         """Enter a class under a name."""
-        if not re.fullmatch(r"[a-z][a-z0-9-]*", name):
+        if name not in self._entries and not re.fullmatch(r"[a-z][a-z0-9-]*", name):
             raise InputError(
                 f"{self._kind} name {name!r}: expected lower-case letters, digits and hyphens, starting with a letter."
             )

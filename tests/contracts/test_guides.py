@@ -11,11 +11,15 @@ from guides.reference import assert_same_gradients, gradients, seen_by, slow_map
 
 import headwise as hw
 from headwise.attention import query_key_projections
-from headwise.guides import GUIDES, build
+from headwise.guides import GUIDES, Guide, build
 
+# The guides that are losses on attention. The other two change the forward pass: they have no value for some attention,
+# so that of what follows only the last promise is for them, that they can be switched off.
+LOSSES = [name for name in GUIDES if issubclass(GUIDES[name], Guide)]
+OTHERS = {"consistency": {"weight": 0.0}, "head_dropout": {"p": 0.0}}
 SLOW = {"mdg": slow_mdg, "pdg": slow_pdg}
 NEEDED = {"match": {"pattern": "next"}}
-DEFAULTS = [pytest.param(name, NEEDED.get(name, {}), id=name) for name in GUIDES]
+DEFAULTS = [pytest.param(name, NEEDED.get(name, {}), id=name) for name in LOSSES]
 OPTIONS = {
     "mdg": [
         {"reduction": "sum"},
@@ -43,9 +47,34 @@ OPTIONS = {
         {"pattern": "delim", "on": "map", "distance": "cosine"},
         {"pattern": "prev", "on": "received", "distance": "cosine"},
     ],
-    "next": [{"reduction": "sum"}, {"special_tokens": False}, {"dropout": "after"}, {"layers": [0], "heads": [1, 3]}],
+    "next": [
+        {"reduction": "sum"},
+        {"shuffle": True},
+        {"special_tokens": False},
+        {"dropout": "after"},
+        {"layers": [0], "heads": [1, 3]},
+    ],
     "pmi": [{"on": "map"}, {"special_tokens": False}, {"distance": "cosine"}],
     "period": [{"on": "received", "special_tokens": False}, {"heads": "all", "on": "received", "dropout": "after"}],
+    "rationale": [
+        {"form": "kl", "layers": "all"},
+        {"form": "hinge", "mass": 0.9, "queries": "cls"},
+        {"queries": "cls", "special_tokens": False},
+        {"shuffle": True, "dropout": "after"},
+    ],
+    "alignment": [
+        {"distance": "mse"},
+        {"distance": "cosine", "idf": {5: 0.5, 7: 2.0}},
+        {"shuffle": True},
+        {"special_tokens": False, "layers": "last:2", "heads": [(1, 0), (1, 3), (2, 2)]},
+    ],
+    "entropy": [
+        {"on": "received"},
+        {"on": "received", "special_tokens": False},
+        {"direction": "lower"},
+        {"special_tokens": False, "heads": [0, 2], "dropout": "after"},
+    ],
+    "relations": [{"on": "received"}, {"distance": "kl"}],
     "disagreement": [
         {"on": "subspace"},
         {"on": "position"},
@@ -68,12 +97,19 @@ NO_SCORES = "on=subspace"
 
 
 def with_special_tokens(batch):
-    """The first and the last token of every example are special."""
+    """The first and the last token of every example are special; people marked two others."""
     mask = batch["attention_mask"]
     special = torch.zeros_like(mask)
     special[:, 0] = 1
     special[torch.arange(len(mask)), mask.sum(1) - 1] = 1
-    return {**batch, "special_tokens_mask": special}
+    return {**with_marks(batch), "special_tokens_mask": special}
+
+
+def with_marks(batch):
+    """The second token of every example is marked, and the fourth, which is padding in one of them."""
+    marked = torch.zeros_like(batch["attention_mask"])
+    marked[:, [1, 3]] = 1
+    return {**batch, "rationale_mask": marked * batch["attention_mask"]}
 
 
 def with_positions(model, batch):
@@ -86,7 +122,7 @@ def with_positions(model, batch):
 
 def widened(batch, *, left=0, right=0):
     """The same sentences with more padding."""
-    padding = {"input_ids": 1, "attention_mask": 0, "special_tokens_mask": 0, "position_ids": 2}
+    padding = {"input_ids": 1, "attention_mask": 0, "special_tokens_mask": 0, "rationale_mask": 0, "position_ids": 2}
     return {
         name: torch.nn.functional.pad(value, (left, right), value=padding[name]) if name in padding else value
         for name, value in batch.items()
@@ -109,6 +145,17 @@ def exact_model(family="bert", **changes):
 TOKENIZER = SimpleNamespace(all_special_ids=[2, 3], sep_token_id=3, get_vocab=lambda: {".": 4})
 
 
+def batch_for(guide, **options):
+    """For alignment every example has the same two tokens, 5 and 7, in both texts; even ones separate texts."""
+    batch = build_batch(**options)
+    if guide.name != "alignment":
+        return batch
+    ids, mask = batch["input_ids"], batch["attention_mask"] != 0
+    repeated = 5 + 2 * torch.arange(ids.shape[1]) % 4  # 5, 7, 5, 7, ...
+    repeated[3] = 6
+    return {**batch, "input_ids": torch.where(mask, repeated, ids)}
+
+
 def by_name(name, **options):
     return build(name, **NEEDED.get(name, {}), **options)
 
@@ -127,7 +174,8 @@ def _eager_families_warn_elsewhere():
 
 @pytest.mark.parametrize(("name", "options"), CASES)
 def test_examples_padding_and_gradients(name, options, request):
-    guide, batch = build(name, **options), with_special_tokens(build_batch())
+    guide = build(name, **options)
+    batch = with_special_tokens(batch_for(guide))
     check_padding("roberta", guide, {"left": 2, "right": 3})
     # A batch is the mean of its examples, in any order.
     model = exact_model()
@@ -141,7 +189,7 @@ def test_examples_padding_and_gradients(name, options, request):
     case = request.node.callspec.id
     if FLAT not in case and NO_SCORES not in case:
         found = gradients(model, value)
-        for layer in {"all": [0, 1, 2], "last:2": [1, 2]}.get(str(guide.layers), guide.layers):
+        for layer in {"all": [0, 1, 2], "last:2": [1, 2], "last:half": [2]}.get(str(guide.layers), guide.layers):
             for projection in ("query", "key"):
                 assert found[f"bert.encoder.layer.{layer}.attention.self.{projection}.weight"].norm() > 1e-5
 
@@ -159,16 +207,21 @@ def test_padding_and_gradients_in_every_family(family):
 def check_padding(family, guide, padding):
     """More padding changes no value and no gradient."""
     model = exact_model(family)
-    batch = with_positions(model, with_special_tokens(build_batch()))
+    batch = with_positions(model, with_special_tokens(batch_for(guide)))
     narrow, wide = (seen_by(model, guide, each) for each in (batch, widened(batch, **padding)))
     torch.testing.assert_close(wide, narrow, rtol=1e-10, atol=0)
     if getattr(guide, "preset", None) != "released":  # those have no gradient to speak of
         assert_same_gradients(gradients(model, wide), gradients(model, narrow))
 
 
-@pytest.mark.parametrize("name", GUIDES)
+def test_what_is_no_loss_on_attention_is_listed():
+    assert set(GUIDES) == {*LOSSES, *OTHERS}
+
+
+@pytest.mark.parametrize("name", LOSSES)
 def test_bfloat16_works(name):
-    batch, guide = build_batch(), by_name(name)
+    guide = by_name(name)
+    batch = with_marks(batch_for(guide))
     expected = seen_by(build_model("bert").eval(), guide, batch)
     for half in ("autocast", "weights"):
         model = build_model("bert", dtype=torch.bfloat16 if half == "weights" else torch.float32).eval()
@@ -184,6 +237,7 @@ def test_bfloat16_works(name):
 @pytest.mark.parametrize(
     ("name", "family", "zero"),
     [(name, "bert", "weight") for name in GUIDES]
+    + [("consistency", "modernbert", "factor"), ("head_dropout", "mpnet", "weight")]
     + [("mdg", "modernbert", "factor"), ("next", "mpnet", "factor"), ("disagreement", "modernbert", "factor")],
 )
 def test_weight_zero_is_unguided_training_bit_for_bit(name, zero, family):
@@ -192,7 +246,7 @@ def test_weight_zero_is_unguided_training_bit_for_bit(name, zero, family):
     start = copy.deepcopy(plain)
     if family not in EAGER:  # SDPA drops other weights
         plain.set_attn_implementation("headwise")
-    chosen = by_name(name, weight=0.0) if zero == "weight" else by_name(name) * 0
+    chosen = by_name(name, **OTHERS.get(name, {"weight": 0.0})) if zero == "weight" else by_name(name) * 0
     hw.guide(guided, chosen, tokenizer=TOKENIZER)
     for model in (plain, guided):
         train(model)
@@ -234,7 +288,8 @@ def test_every_option_equals_the_slow_reference(name, options):
     batch = with_special_tokens(build_batch())
     model, twin = exact_model(), exact_model()
     actual = seen_by(model, build(name, **options), batch)
-    maps = slow_maps(twin, {key: value for key, value in batch.items() if "special" not in key}, eager=False)
+    known = {key: value for key, value in batch.items() if key not in ("special_tokens_mask", "rationale_mask")}
+    maps = slow_maps(twin, known, eager=False)
     valid, special = batch["attention_mask"] != 0, batch["special_tokens_mask"] != 0
     others = ("special_tokens", "dropout", "contrast", "preset")
     chosen = {key: value for key, value in options.items() if key not in others}

@@ -144,7 +144,7 @@ def inputs_of(guide: hw.Guide, batch: dict[str, Tensor]) -> Inputs:
     knowledge = {}
     if isinstance(pattern, Knowledge):
         knowledge = {pattern.entry("map"): known, pattern.entry("received"): known.sum(1)}
-    return Inputs(ids, mask, batch.get("special_tokens_mask"), knowledge, marks)
+    return Inputs(ids, mask, batch.get("special_tokens_mask"), knowledge, marks, batch.get("rationale_mask"))
 
 
 def gradients(model: nn.Module, loss: Tensor) -> dict[str, Tensor]:

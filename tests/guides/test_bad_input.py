@@ -168,7 +168,7 @@ def test_maps_that_a_guided_model_does_not_return_are_warned_of_once(model, batc
 def test_special_tokens_and_kinds_are_known():
     vocabulary = Vocabulary.of(tokenizer())
     assert vocabulary.special_ids == (1, 2, 3)
-    assert vocabulary.ids == {"separator": (3,), "full-stop": (4, 5)}
+    assert vocabulary.ids == {"separator": (3,), "full-stop": (4, 5), "punctuation": (4, 5)}
     # The end of the text separates where nothing else does.
     assert Vocabulary.of(tokenizer(sep_token=None, eos_token="[SEP]")).ids["separator"] == (3,)
     # Anything with all_special_ids will do where no kinds are needed.

@@ -139,18 +139,83 @@ def step_with(model, optimiser=None, step=0, factor=1.0):
 
 def test_auto_sets_the_share_of_the_gradient():
     share = 0.05
-    model = guided(hw.MDG(weight=hw.auto(share)) + hw.PDG(weight=hw.auto(share / 2)))
+    model = guided(hw.MDG(weight=hw.auto(share)) + hw.Match("next", weight=hw.auto(share / 2)))
     still = torch.optim.SGD(model.parameters(), lr=0.0)
     step_with(model, still)
-    assert (weight_of(model), weight_of(model, "pdg")) == (0.0, 0.0)  # nothing is known of the task's gradient yet
+    assert (weight_of(model), weight_of(model, "match")) == (0.0, 0.0)  # nothing is known of the task's gradient yet
     loss = forward(model)
     guidance = hw.guides.guidance(model)
-    assert guidance.gradient_share() == pytest.approx({"mdg": share, "pdg": share / 2}, rel=1e-6)
+    assert guidance.gradient_share() == pytest.approx({"mdg": share, "match": share / 2}, rel=1e-6)
     task, mdg = pull(model, guidance._task), pull(model, weight_of(model) * guidance._raw["mdg"])
     assert mdg / task == pytest.approx(share, rel=1e-6)
     assert loss.item() == pytest.approx(
         guidance.losses.task + sum(part.weighted.item() for part in guidance.losses.guides.values())
     )
+
+
+def test_the_share_of_auto_may_fall_to_zero():
+    rule = hw.auto(0.2, decay=10)
+    assert [rule.share_at(step) for step in (0, 5, 10, 11)] == [0.2, 0.1, 0.0, 0.0]
+    assert hw.MDG(weight={"share": 0.2, "decay": 10}).weight == rule
+    model, plain = (guided(hw.MDG(weight=each)) for each in (rule, hw.auto(0.2)))
+    for step in range(12):
+        for each in (model, plain):
+            forward(each, step).backward()
+            torch.optim.SGD(each.parameters(), lr=0).step()
+        if 1 < step < 10:
+            assert weight_of(model) == pytest.approx(weight_of(plain) * (1 - step / 10), rel=0.05)
+    assert hw.guides.guidance(model).losses.guides == {}
+
+
+def test_guides_of_the_same_attention_are_measured_one_by_one_after_an_estimate(monkeypatch):
+    """In the first step only one of them costs a backward pass."""
+    passes = []
+    real = gradient_share.gradient_norms
+    monkeypatch.setattr(
+        gradient_share, "gradient_norms", lambda model, losses: passes.append(len(losses)) or real(model, losses)
+    )
+    share = 0.01
+    model = guided(hw.MDG(weight=hw.auto(share)) + hw.PDG(weight=hw.auto(share)))
+    still = torch.optim.SGD(model.parameters(), lr=0.0)
+    guidance = hw.guides.guidance(model)
+    for step in range(13):
+        step_with(model, still)
+        if step == 1:
+            forward(model)
+            first = guidance.gradient_share()
+    assert passes == [1, 2]  # without the task's: these shares are small
+    assert first["mdg"] == pytest.approx(share, rel=2 * share)  # by which the task's norm is known
+    assert first["pdg"] == pytest.approx(share, rel=0.25)
+    forward(model)
+    assert guidance.gradient_share() == pytest.approx({"mdg": share, "pdg": share}, rel=2 * share)
+
+
+@pytest.mark.parametrize(("share_every", "ends"), [(0, (3, 6)), (2, (1, 3, 5)), (1, (1, 2, 3, 4, 5, 6))])
+def test_the_realised_share_is_reported_after_measurements_and_as_often_as_asked(share_every, ends):
+    """The norm is measured in the steps 0, 3 and 6; between two reports, each part has the mean of its two norms."""
+    model = guided(hw.MDG(weight=hw.auto(0.05, every=3)), share_every=share_every)
+    optimiser = torch.optim.SGD(model.parameters(), lr=0.1)
+    tasks, weights, norms, realised = [], [], [], []
+    for step in range(7):
+        task, guides, _ = step_with(model, optimiser, step)
+        tasks.append(task)
+        norms.append(guides["mdg"])
+        weights.append(weight_of(model))
+        realised.append(hw.guides.guidance(model).losses.guides["mdg"].share)
+    assert [step for step, share in enumerate(realised) if share is not None] == list(ends)
+    first = 1 if share_every == 1 else 0  # a report on the first step alone, whose weight is 0, says nothing
+    for end in ends:
+        pull = total = 0.0
+        # A measurement ends what came before its step; a report in between ends with its own step.
+        last = end if share_every == 0 else end + 1
+        while first < last:
+            measured = first - first % 3
+            stop = min(last, measured + 3)
+            closing = measured + 3 if stop == measured + 3 and (share_every == 0 or stop < last) else measured
+            pull += sum(weights[first:stop]) * (norms[measured] + norms[closing]) / 2
+            total += sum(tasks[first:stop])
+            first = stop
+        assert realised[end] == pytest.approx(pull / total, rel=0.01)
 
 
 class Smoothing:

@@ -351,6 +351,7 @@ def test_results_go_through_json_and_name_their_top_heads(precise):
     scores = np.array([[0.1, 0.4], [0.4, 0.3], [0.9, 0.0]])
     found = HeadImportance(scores, None, "sample", "none", 5, 40, None)
     assert found.top(0.5) == [(2, 0), (0, 1), (1, 0)]
+    assert found.bottom(0.5) == [(2, 1), (0, 0), (1, 1)]
     assert repr(found) == "HeadImportance(3 layers x 2 heads, sample, 5 examples, most important: layer 2, head 0)"
 
 

@@ -85,10 +85,22 @@ def test_a_stop_of_any_script_is_found_as_bytes_and_without_its_marker():
     bytes_of = pre_tokenizers.ByteLevel(add_prefix_space=False)
     for text in (*STOPS, *(f" {stop}" for stop in STOPS)):
         ((piece, _),) = bytes_of.pre_tokenize_str(text)
-        assert mark_ids(words_only("word", piece)) == {"full-stop": (2,)}
+        assert mark_ids(words_only("word", piece)) == {"full-stop": (2,), "punctuation": (2,)}
     for token in ("##.", "▁.", "Ġ.", ".</w>"):
-        assert mark_ids(words_only(token)) == {"full-stop": (1,)}
+        assert mark_ids(words_only(token)) == {"full-stop": (1,), "punctuation": (1,)}
         assert mark_ids(words_only(token.replace(".", "a."))) == {}
+
+
+def test_punctuation_has_no_letter_or_digit(tokenizer):
+    ids = mark_ids(tokenizer)["punctuation"]
+    text = "Dr. Who (5 mg, he) said: 3.5 -- “wait”... 彼は。 é"
+    found = tokenizer(text, add_special_tokens=False)["input_ids"]
+    read = {number: tokenizer.decode([number]) for number in {*found} - {*tokenizer.all_special_ids}}
+    assert len(read) > 8
+    for number, piece in read.items():
+        if "\ufffd" not in piece:  # a part of a character
+            assert (number in ids) == (not any(each.isalnum() for each in piece)), piece
+    assert not {*ids} & {*tokenizer.all_special_ids}
 
 
 def test_only_wanted_kinds_that_are_known_are_looked_for():

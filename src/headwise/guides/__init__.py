@@ -3,15 +3,20 @@
 from typing import TYPE_CHECKING
 
 from headwise.guides.attach import GuidedLoss, as_guides, guidance, guidance_of, guide, last_losses, unguide
-from headwise.guides.base import GUIDES, Guide, Guides, build, mean_over_examples, register_guide
+from headwise.guides.base import GUIDES, Guide, Guides, Regulariser, build, mean_over_examples, register_guide
+from headwise.guides.consistency import Consistency
 from headwise.guides.gram import MapDiscrimination, PatternDecorrelation
 from headwise.guides.guidance import Guidance
+from headwise.guides.head_dropout import HeadDropout
 from headwise.guides.weights import auto, constant, decay, piecewise, warm_up
 from headwise.registry import lazy_names
 
 if TYPE_CHECKING:
+    from headwise.guides.alignment import Alignment
     from headwise.guides.disagreement import Disagreement
-    from headwise.guides.match import Match
+    from headwise.guides.entropy import Entropy
+    from headwise.guides.match import Match, Relations
+    from headwise.guides.rationale import Rationale
 
 MDG = MapDiscrimination
 PDG = PatternDecorrelation
@@ -20,14 +25,21 @@ __all__ = [
     "GUIDES",
     "MDG",
     "PDG",
+    "Alignment",
+    "Consistency",
     "Disagreement",
+    "Entropy",
     "Guidance",
     "Guide",
     "GuidedLoss",
     "Guides",
+    "HeadDropout",
     "MapDiscrimination",
     "Match",
     "PatternDecorrelation",
+    "Rationale",
+    "Regulariser",
+    "Relations",
     "as_guides",
     "auto",
     "build",
@@ -44,4 +56,13 @@ __all__ = [
     "warm_up",
 ]
 
-__getattr__ = lazy_names(__name__, {"disagreement": ("Disagreement",), "match": ("Match",)})
+__getattr__ = lazy_names(
+    __name__,
+    {
+        "alignment": ("Alignment",),
+        "disagreement": ("Disagreement",),
+        "entropy": ("Entropy",),
+        "match": ("Match", "Relations"),
+        "rationale": ("Rationale",),
+    },
+)

@@ -10,13 +10,13 @@ from torch import Tensor, nn
 
 from headwise.attention import Seam
 from headwise.errors import InputError, StateError, UnsupportedModelError
-from headwise.guides.base import Guide, Guides, build
+from headwise.guides.base import Guides, Regulariser, build
 from headwise.guides.guidance import Guidance, Vocabulary
 
 
 def guide(
     model: nn.Module,
-    guides: Guide | Guides | Mapping[str, Mapping[str, Any]] | Iterable[Guide],
+    guides: Regulariser | Guides | Mapping[str, Mapping[str, Any]] | Iterable[Regulariser],
     *,
     tokenizer: Any = None,
     share_every: int = 0,
@@ -83,7 +83,7 @@ def last_losses(model: nn.Module) -> dict[str, float]:
 
 def as_guides(guides: Any) -> Guides:
     """Guides from any form that `guide` takes."""
-    if isinstance(guides, Guide):
+    if isinstance(guides, Regulariser):
         return Guides((guides,))
     if isinstance(guides, str):
         return Guides((build(guides),))
@@ -96,7 +96,7 @@ def as_guides(guides: Any) -> Guides:
         return Guides(build(name, **(options or {})) for name, options in guides.items())
     if isinstance(guides, Iterable):
         several = Guides(guides)
-        if several and all(isinstance(each, Guide) for each in several):
+        if several and all(isinstance(each, Regulariser) for each in several):
             return several
     raise InputError(f"guides={guides!r}: expected guides, such as hw.MDG(weight=1e-3) + hw.PDG(weight=1e-4).")
 

@@ -2,8 +2,8 @@
 
 The norm of a guide's gradient changes slowly, that of the task's by a factor of ten or more within a run. So the first
 is measured rarely, by a backward pass for the guide alone. The second is followed at every step without any extra pass:
-hooks take the norm of the whole gradient in the backward pass that happens anyway, and the rare measurements say which
-part of it is the task's.
+hooks take the norm of the whole gradient in the backward pass that happens anyway. Small shares are as good as
+orthogonal to the task's gradient; for larger ones the rare measurements say which part of the whole is the task's.
 """
 
 from __future__ import annotations
@@ -22,6 +22,8 @@ from headwise.guides.weights import Auto
 
 # Steps from the first measurement to the second; then twice as many each time, up to `every`.
 FIRST_GAP = 12
+# Where all shares together are at most this, the task's part of the whole gradient is computed, not measured.
+SMALL_SHARES = 0.1
 # Parts of each new norm in the running level and in its trend (Holt's exponential smoothing): early in a run the task's
 # norm grows by several percent per step, and without a trend the level would always be too low.
 LEVEL, TREND = 0.4, 0.1
@@ -44,16 +46,37 @@ class Balance:
         self._trend = 0.0
         # The part of the whole gradient's norm that is the task's; shares are as good as orthogonal to it.
         self._task_part = 1 / math.sqrt(1 + sum(rule.share**2 for rule in rules.values()))
+        self._exact = sum(rule.share for rule in rules.values()) > SMALL_SHARES
         self._coming = _Backward()
         self._seen: list[float] = []  # logarithms of the task's norm in the backward passes of this step
         self._step = 0
+        # Since the last measurement of each loss: the sums of its weights and of the task's norms.
+        self._sums: dict[str, tuple[float, float]] = {name: (0.0, 0.0) for name in rules}
+        # Since somebody took the share of each loss: the sums of its norms in the loss and of the task's norms.
+        self._settled: dict[str, tuple[float, float]] = {}
 
     def __getstate__(self) -> dict[str, Any]:
         """For copies: without the hooks of the last step."""
         return {**self.__dict__, "_coming": _Backward()}
 
-    def weights(self, model: nn.Module, task: Tensor, losses: Mapping[str, Tensor], step: int) -> dict[str, float]:
-        """The weights of these losses at this step; measures what is due."""
+    def weights(
+        self,
+        model: nn.Module,
+        task: Tensor,
+        losses: Mapping[str, Tensor],
+        step: int,
+        attention: Mapping[str, Sequence[Tensor]] | None = None,
+    ) -> dict[str, float]:
+        """The weights of these losses at this step; measures what is due.
+
+        Args:
+            model: the model that trains.
+            task: the loss of its task.
+            losses: by name.
+            step: optimiser steps so far.
+            attention: of each loss, the attention that it is computed from. Of several that are due for the first time
+                and computed from the same tensors, one is measured; see `_like_the_first`.
+        """
         self._observe()
         if step != self._step:
             self.collect()
@@ -62,24 +85,60 @@ class Balance:
         if due and torch.is_grad_enabled() and task.requires_grad:
             # A batch without a target has the value 0 and says nothing about the guide's gradient.
             due = [name for name, some in zip(due, _any_nonzero([losses[name] for name in due]), strict=True) if some]
-            # The first time the whole gradient is the task's, since the weights are 0.
-            exact = [task] if due and self._level is not None else []
-            norms = gradient_norms(model, [*(losses[name] for name in due), *exact]) if due else []
-            self._coming.task = norms[-1] if exact else None
-            for name, norm in zip(due, norms, strict=False):
-                # A gradient that is rounding noise is none: it must not be scaled up to a share of the task's.
-                noise = torch.finfo(losses[name].dtype).eps * abs(float(losses[name].detach()))
-                window = self._rules[name].window
-                self._norms[name] = [*self._norms[name], norm if norm > noise else 0.0][-window:]
-                self._measured[name] = step, self._measured[name][1] + 1
-        return {name: self.weight(name) for name in losses if name in self._rules}
+            self._measure(model, task, {name: losses[name] for name in due}, attention or {})
+        self._coming.weights = {name: self.weight(name) for name in losses if name in self._rules}
+        return self._coming.weights
+
+    def _measure(
+        self,
+        model: nn.Module,
+        task: Tensor,
+        losses: Mapping[str, Tensor],
+        attention: Mapping[str, Sequence[Tensor]],
+    ) -> None:
+        fresh = [name for name in losses if not self._measured[name][1]]
+        followers = _like_the_first({name: attention.get(name, ()) for name in fresh})
+        exact = [name for name in losses if name not in followers]
+        # The first time the whole gradient is the task's, since the weights are 0.
+        with_task = [task] if exact and self._exact and self._level is not None else []
+        found = gradient_norms(model, [*(losses[name] for name in exact), *with_task])
+        norms = dict(zip(exact, found, strict=False))
+        self._coming.task = found[-1] if with_task else None
+        for name, first in followers.items():
+            own, other = _attention_norms([losses[name], losses[first]], attention[name])
+            norms[name] = norms[first] * own / other if other else gradient_norms(model, [losses[name]])[0]
+        for name, norm in norms.items():
+            # A gradient that is rounding noise is none: it must not be scaled up to a share of the task's.
+            noise = torch.finfo(losses[name].dtype).eps * abs(float(losses[name].detach()))
+            window = self._rules[name].window
+            norm = norm if norm > noise else 0.0
+            self._account(name, norm)
+            self._norms[name] = [*self._norms[name], norm][-window:]
+            self._measured[name] = self._step, self._measured[name][1] + 1
+
+    def account(self) -> None:
+        """Settle the steps since the last measurements now, with the norms that these have shown."""
+        for name, norms in self._norms.items():
+            if norms:
+                self._account(name, norms[-1])
+
+    def _account(self, name: str, norm: float) -> None:
+        """Settle the steps since this was last called for a loss, whose norm is this one now.
+
+        In these steps its norm counts as the mean of that of its last measurement and this one.
+        """
+        weights, tasks = self._sums[name]
+        if weights and tasks:
+            losses, others = self._settled.get(name, (0.0, 0.0))
+            self._settled[name] = losses + weights * (self._norms[name][-1] + norm) / 2, others + tasks
+        self._sums[name] = 0.0, 0.0
 
     def weight(self, name: str) -> float:
         """The weight of a loss, by what is known so far."""
         norms = self._norms[name]
         if self._level is None or not any(norms):
             return 0.0
-        return self._rules[name].share * math.exp(self._level + self._trend) * len(norms) / sum(norms)
+        return self._rules[name].share_at(self._step) * math.exp(self._level + self._trend) * len(norms) / sum(norms)
 
     def follow(self, model: nn.Module, total: Tensor) -> None:
         """Take the norm of the whole gradient in the coming backward pass of the total loss."""
@@ -100,9 +159,17 @@ class Balance:
         self._level = expected + LEVEL * (new - expected)
         self._trend += TREND * (self._level - expected)
 
+    def take_shares(self) -> dict[str, float]:
+        """The realised shares of the steps that were settled since the last call, as ratios of sums over them.
+
+        Single steps say little: late in training the task's gradient almost vanishes in some batches.
+        """
+        settled, self._settled = self._settled, {}
+        return {name: losses / tasks for name, (losses, tasks) in settled.items()}
+
     def _observe(self) -> None:
         """Take over what the last backward pass has shown, if there was one."""
-        norm, task = self._coming.norm(), self._coming.task
+        norm, task, weights = self._coming.norm(), self._coming.task, self._coming.weights
         self._coming.detach()
         self._coming = _Backward()
         if norm is None or not 0 < norm < math.inf:
@@ -111,11 +178,18 @@ class Balance:
             self._task_part = task / norm
         elif self._level is None:  # weights were 0, so all of it is the task's
             task = norm
-        self._seen.append(math.log(task or norm * self._task_part))
+        task = task or norm * self._task_part
+        self._seen.append(math.log(task))
+        for name, weight in weights.items():
+            before, tasks = self._sums[name]
+            self._sums[name] = before + weight, tasks + task
 
     def state(self) -> dict[str, Any]:
         """For a checkpoint: plain numbers, fit for JSON."""
-        auto = {name: {"norms": self._norms[name], "measured": list(self._measured[name])} for name in self._rules}
+        auto = {
+            name: {"norms": self._norms[name], "measured": list(self._measured[name]), "sums": list(self._sums[name])}
+            for name in self._rules
+        }
         return {"auto": auto, "task": [self._level, self._trend, self._task_part], "at": self._step}
 
     def load(self, state: Mapping[str, Any]) -> None:
@@ -126,17 +200,17 @@ class Balance:
                 f"the saved state is of other guides: expected automatic weights {sorted(self._rules)}, got "
                 f"{sorted(saved)}; attach the guides that were saved."
             )
-        if "task" not in state:
+        if "task" not in state or not all("sums" in each for each in saved.values()):
             raise InputError("the saved state of automatic weights is of an earlier version: start training again.")
         self._norms = {name: list(map(float, saved[name]["norms"])) for name in self._rules}
         self._measured = {name: (int(saved[name]["measured"][0]), int(saved[name]["measured"][1])) for name in saved}
+        self._sums = {name: (float(saved[name]["sums"][0]), float(saved[name]["sums"][1])) for name in saved}
         self._level, self._trend, self._task_part = state["task"]
         self._step = int(state["at"])
 
     def _due(self, name: str, step: int) -> bool:
         at, count = self._measured[name]
-        rule = self._rules[name]
-        return count == 0 or step - at >= min(rule.every, FIRST_GAP * 2 ** min(count - 1, 30))
+        return count == 0 or step - at >= min(self._rules[name].every, FIRST_GAP * 2 ** min(count - 1, 30))
 
 
 class _Backward:
@@ -145,6 +219,8 @@ class _Backward:
     def __init__(self) -> None:
         self.task: float | None = None
         """The norm of the task's gradient in this step, if it was measured."""
+        self.weights: dict[str, float] = {}
+        """Of the losses beside it in this step."""
         self._factor: Tensor | None = None
         self._parts: list[Tensor] = []
         self._handles: list[Any] = []
@@ -213,6 +289,33 @@ def gradient_norms(model: nn.Module, losses: Sequence[Tensor]) -> list[float]:
         pairs = zip(projections, gradients, strict=False)  # no gradients at all without a graph
         norms.append(_norm(_averaged([each.part(gradient) for each, gradient in pairs if gradient is not None])))
     return norms
+
+
+def _like_the_first(attention: Mapping[str, Sequence[Tensor]]) -> dict[str, str]:
+    """Losses that are computed from the same attention as another one, with the first of them.
+
+    From attention down to the projections the backward pass is the same linear map for all of these losses. So the
+    norms of their gradients on attention, which cost next to nothing, show how the norms on the projections compare:
+    close enough for the steps until every loss is measured alone.
+    """
+    first: dict[tuple[int, ...], str] = {}
+    followers = {}
+    for name, tensors in attention.items():
+        key = tuple(map(id, tensors))
+        if key and all(tensor.requires_grad for tensor in tensors) and first.setdefault(key, name) != name:
+            followers[name] = first[key]
+    return followers
+
+
+def _attention_norms(losses: Sequence[Tensor], attention: Sequence[Tensor]) -> list[float]:
+    """The gradient norm of each loss on the attention that it is computed from.
+
+    Processes have the attention of different examples, so their squared norms add up. They are averaged here, which
+    is the same but for a factor that all losses share.
+    """
+    gradients = [torch.autograd.grad(loss, attention, retain_graph=True, allow_unused=True) for loss in losses]
+    squares = [_norm([part for part in parts if part is not None]) ** 2 for parts in gradients]
+    return _averaged([torch.tensor(squares, dtype=torch.float64)])[0].sqrt().tolist()
 
 
 def _norm(parts: Sequence[Tensor]) -> float:

@@ -4,58 +4,26 @@ from __future__ import annotations
 
 import copy
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from headwise.attention import AttentionRecord, Customer, Inputs, Request, Seam, select
+from headwise.attention.passes import Gates, skipped
 from headwise.errors import HeadwiseWarning, InputError, StateError
-from headwise.guides.base import Guides
+from headwise.guides.base import Guide, Guides
+from headwise.guides.consistency import NO_LOSS, Consistency, divergence, other_dropout
 from headwise.guides.gradient_share import Balance, gradient_norms
+from headwise.guides.head_dropout import HeadDropout, HeadMasks
+from headwise.guides.losses import GuidePart, Losses, loss_of, with_loss
 from headwise.guides.weights import Auto, StepCounter, weight_at
 
-UNUSED = "unused guides"  # the key of a warning, beside those by the name of a guide
-
-
-@dataclass
-class GuidePart:
-    """One guide's part in the last training step."""
-
-    raw: Tensor
-    """The guide's own value, without its weight (detached)."""
-    weight: float
-    share: float | None = None
-    """Weighted gradient norm on the query/key projections, as a share of the task's; None if not measured."""
-
-    @property
-    def weighted(self) -> Tensor:
-        """The part of the loss."""
-        return self.raw * self.weight
-
-
-@dataclass
-class Losses:
-    """Task loss and guides of the last training step."""
-
-    task: Tensor | None = None
-    """The task's own loss (detached); None if the model was called without labels."""
-    guides: dict[str, GuidePart] = field(default_factory=dict)
-    """By name; a guide whose weight is 0 at this step is not computed and not listed."""
-
-    def as_dict(self) -> dict[str, float]:
-        """Plain numbers for a log: task; per guide NAME, NAME_weighted, NAME_weight and, once measured, its share."""
-        numbers = {} if self.task is None else {"task": float(self.task)}
-        for name, part in self.guides.items():
-            numbers[name] = float(part.raw)
-            numbers[f"{name}_weighted"] = float(part.weighted)
-            numbers[f"{name}_weight"] = part.weight
-            if part.share is not None:
-                numbers[f"{name}_share"] = part.share
-        return numbers
+# The keys of warnings, beside those by the name of a guide.
+UNUSED, EQUAL = "unused guides", "equal passes"
 
 
 class Vocabulary(NamedTuple):
@@ -95,7 +63,19 @@ class Guidance(Customer):
         self._seam = seam
         self._vocabulary = vocabulary
         self._share_every = share_every
-        self._named = dict(guides.named())
+        named = dict(guides.named())
+        self._named = {name: guide for name, guide in named.items() if isinstance(guide, Guide)}
+        pairs = {name: guide for name, guide in named.items() if isinstance(guide, Consistency)}
+        if len(pairs) > 1:
+            raise InputError("consistency is given twice: the passes can differ in one way, so give one.")
+        self._consistency = next(iter(pairs.items()), None)
+        if pairs and hasattr(seam.model, "ssa"):  # the token head; its weight follows the gradient of one pass
+            raise InputError("consistency does not work with SSA, whose own loss expects one pass: use one of them.")
+        by_heads = self._consistency is not None and self._consistency[1].by == "heads"
+        silencing = [guide for guide in guides if isinstance(guide, HeadDropout)]
+        self._masks = HeadMasks(silencing, seam.family, needed=by_heads)
+        # Whether this is the further pass of a step with two.
+        self._again = False
         self._requests: dict[str, Request] = {}
         for name, guide in self._named.items():
             for mark in guide.marks:
@@ -119,9 +99,11 @@ class Guidance(Customer):
         # Of the current optimiser step: the guides that were computed without a loss, and whether any were added.
         self._unused: tuple[str, ...] = ()
         self._added = False
-        # Of the last forward pass: the guides that count, their values and the task's loss, with their graph.
+        # Of the last forward pass: the guides that count, their values, the attention that they are computed from and
+        # the task's loss, with their graph.
         self._active: dict[str, Request] = {}
         self._raw: dict[str, Tensor] = {}
+        self._attention: dict[str, tuple[Tensor, ...]] = {}
         self._task: Tensor | None = None
         # Inside of `gathering`: the values of each pass, and its number of examples.
         self._passes: list[tuple[dict[str, Tensor], int]] | None = None
@@ -130,7 +112,7 @@ class Guidance(Customer):
         """A copied model is guided too, but without the graph of the last step, which cannot be copied."""
         twin = object.__new__(Guidance)
         memo[id(self)] = twin
-        without_graph = {**self.__dict__, "_raw": {}, "_task": None, "_passes": None}
+        without_graph = {**self.__dict__, "_raw": {}, "_attention": {}, "_task": None, "_passes": None}
         for name, value in without_graph.items():
             setattr(twin, name, copy.deepcopy(value, memo))
         return twin
@@ -139,7 +121,7 @@ class Guidance(Customer):
 
     def requests(self) -> tuple[Request, ...]:
         """In training, what the guides that count at this step need; in evaluation nothing."""
-        self._raw, self._task = {}, None  # the graph of the step before must not outlive it
+        self._raw, self._attention, self._task = {}, {}, None  # the graph of the step before must not outlive it
         active: dict[str, Request] = {}
         if self.training:
             for name, guide in self._named.items():
@@ -149,6 +131,45 @@ class Guidance(Customer):
         self._active = active
         return tuple(dict.fromkeys(active.values()))
 
+    def gates(self, inputs: Inputs, seed: Tensor | None) -> Gates:
+        """In training, the heads that are silent in this pass."""
+        if not self.training or (self._masks.implied and self._pair is None):
+            return {}
+        return self._masks.gates(self.step, inputs, seed, again=self._again)
+
+    @skipped
+    def around(self, call: Callable[[], Any]) -> Any:
+        """In training with consistency, two passes: the last one has the dropout of plain training."""
+        if self._pair is None:
+            return call()
+        name, rule, weight = self._pair
+        if self._passes is not None:
+            raise InputError(NO_LOSS)
+        with self.gathering():
+            self._again, self._seam.draw = True, int(rule.by == "dropout")
+            try:
+                with other_dropout(self._seam.model, different=rule.by == "dropout"):
+                    other = call()
+            finally:
+                self._again, self._seam.draw = False, 0
+            output = call()
+        first, second = loss_of(output), loss_of(other)
+        if first is None or second is None:
+            if torch.is_grad_enabled():
+                raise InputError(NO_LOSS)
+            return output
+        value = divergence(output, other, getattr(self._seam.model.config, "problem_type", None))
+        if rule.by == "dropout" and EQUAL not in self._warned:
+            self._warned.add(EQUAL)
+            if float(value.detach()) == 0:
+                warnings.warn(
+                    f"{name}: both passes predict exactly the same, so they cost time for nothing: give the model "
+                    "dropout (hidden_dropout_prob in its config), or use by='heads'.",
+                    HeadwiseWarning,
+                    stacklevel=2,
+                )
+        return with_loss(output, self._total((first + second) / 2, name, value, weight))
+
     def after(self, seen: list[dict[int, Tensor]], valid: Tensor, inputs: Inputs, output: Any) -> Any:
         """Add the guides to the model's loss, if it has one."""
         ids, special = inputs.input_ids, None
@@ -156,13 +177,15 @@ class Guidance(Customer):
             special = inputs.special_tokens_mask != 0
         elif self._vocabulary.name and ids is not None:
             special = torch.isin(ids, torch.tensor(self._vocabulary.special_ids, device=ids.device))
-        kinds = sorted({mark for name in self._active for mark in self._named[name].marks})
+        active = [self._named[name] for name in self._active]
+        kinds = sorted({mark for each in active for mark in (*each.marks, *each.optional_marks)})
         if ids is not None and kinds:
             from headwise.patterns.fixed import find_marks
 
             inputs = replace(inputs, marks={**find_marks(ids, self._vocabulary.ids, kinds), **inputs.marks})
         records: dict[Request, AttentionRecord] = {}
-        for request, layers in zip(dict.fromkeys(self._active.values()), seen, strict=True):
+        observed = dict(zip(dict.fromkeys(self._active.values()), seen, strict=True))
+        for request, layers in observed.items():
             records[request] = AttentionRecord(request).fill(layers, valid, special)
         for name, request in self._active.items():
             value = self._raw[name] = self._named[name](records[request], inputs)
@@ -175,23 +198,22 @@ class Guidance(Customer):
                     "(pass gradient_checkpointing_kwargs={'use_reentrant': False})."
                 )
         if self._passes is not None:
-            self._passes.append((self._raw, len(valid)))
+            if self._raw:
+                self._passes.append((self._raw, len(valid)))
             return output
-        task = _loss_of(output)
+        self._attention = {name: tuple(observed[request].values()) for name, request in self._active.items()}
+        task = loss_of(output)
         if task is None:
             self.losses = Losses()
             if torch.is_grad_enabled():
                 self._unused = tuple(self._raw)
             return output
-        if isinstance(output, tuple):
-            return (self.total(task), *output[1:])
-        output.loss = self.total(task)
-        return output
+        return with_loss(output, self.total(task))
 
     def idle(self, output: Any) -> None:
         """In training without a guide that counts, there still is a task loss to report."""
-        task = _loss_of(output)
-        if self.training and task is not None:
+        task = loss_of(output)
+        if self.training and task is not None and self._passes is None:
             self.total(task)
 
     # -- called by users ---------------------------------------------------------------------------------------------
@@ -205,20 +227,27 @@ class Guidance(Customer):
         Args:
             task: the task's loss as a mean over the batch, which is what a guide is.
         """
-        self._task = task
+        return self._total(task)
+
+    def _total(self, task: Tensor, name: str = "", value: Tensor | None = None, weight: float = 0.0) -> Tensor:
+        """`total`, after the part of the loss that is not on attention, if there is one, with its name and weight."""
         self._added = True
+        self.losses = Losses(task.detach())
+        parts = self.losses.guides
+        if value is not None:
+            parts[name] = GuidePart(value.detach(), weight)
+            task = task + weight * value
+        self._task = task  # the gradient shares of guides are those of all that is not a guide
         if not self._raw:
-            self.losses = Losses(task.detach())
             return task
-        balanced = self._balance.weights(self._seam.model, task, self._raw, self.step)
-        parts: dict[str, GuidePart] = {}
+        balanced = self._balance.weights(self._seam.model, task, self._raw, self.step, self._attention)
         for name, raw in self._raw.items():
-            weight = weight_at(self._named[name].weight, self.step)
-            parts[name] = GuidePart(raw.detach(), balanced[name] if weight is None else weight)
-        self.losses = Losses(task.detach(), parts)
+            fixed = weight_at(self._named[name].weight, self.step)
+            parts[name] = GuidePart(raw.detach(), balanced[name] if fixed is None else fixed)
         if self._share_every and self.step % self._share_every == 0 and self.step != self._shares_at:
             self._shares_at = self.step
-            self.gradient_share()
+            if balanced.keys() != self._raw.keys():  # automatic weights are measured anyway, see `_after_step`
+                self.gradient_share()
         for name, raw in self._raw.items():
             task = task + parts[name].weight * raw
         if balanced:
@@ -231,7 +260,7 @@ class Guidance(Customer):
 
         For a loss that calls the model more than once. The model's own loss stays without guides inside.
         """
-        self._raw, self._task = {}, None
+        self._raw, self._attention, self._task = {}, {}, None
         passes = self._passes = []
         try:
             yield
@@ -310,12 +339,26 @@ class Guidance(Customer):
 
     # -- internal ----------------------------------------------------------------------------------------------------
 
+    @property
+    def _pair(self) -> tuple[str, Consistency, float] | None:
+        """Consistency with its name and weight, where it counts at this step."""
+        if self._consistency is None or not self.training:
+            return None
+        name, rule = self._consistency
+        weight = weight_at(rule.weight, self.step)
+        return (name, rule, weight) if weight else None
+
     def _after_step(self) -> None:
         """After an optimiser step: warn, once, if its guides were computed but never added to any loss.
 
         One addition in a step is enough: a loop may well call the model again for something else.
         """
         self._balance.collect()
+        if self._share_every and self.step % self._share_every == 0:
+            self._balance.account()
+        for name, share in self._balance.take_shares().items():
+            if name in self.losses.guides:
+                self.losses.guides[name].share = share
         unused = () if self._added else self._unused
         self._unused, self._added = (), False
         if unused and UNUSED not in self._warned:
@@ -327,12 +370,3 @@ class Guidance(Customer):
                 HeadwiseWarning,
                 stacklevel=2,
             )
-
-
-def _loss_of(output: Any) -> Tensor | None:
-    """The loss in a model's output: its field, or the first entry of a plain tuple if that is a scalar."""
-    if isinstance(output, tuple):
-        first = output[0] if output else None
-        return first if isinstance(first, Tensor) and first.dim() == 0 else None
-    loss = getattr(output, "loss", None)
-    return loss if isinstance(loss, Tensor) else None

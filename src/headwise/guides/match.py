@@ -12,7 +12,14 @@ from torch import Tensor
 
 from headwise.attention import AttentionRecord, Inputs, What
 from headwise.errors import InputError, choices
-from headwise.guides.base import PATTERN_GUIDES, Guide, check_choice, mean_over_examples, register_guide
+from headwise.guides.base import (
+    PATTERN_GUIDES,
+    Guide,
+    check_choice,
+    mean_over_examples,
+    register_guide,
+    token_permutation,
+)
 from headwise.patterns import PATTERNS, Pattern, Tokens, build_pattern
 
 
@@ -137,6 +144,8 @@ class Match(Guide):
     """What is compared: whole maps, or received attention. By default that of the pattern."""
     reduction: Literal["mean", "sum"] = "mean"
     """Over maps: mean of all, or sum over layers of the mean over heads."""
+    shuffle: bool = False
+    """The control: the same targets for the wrong keys, which change places at random in each example."""
 
     def __post_init__(self) -> None:
         """Check the options, and build the pattern."""
@@ -146,6 +155,7 @@ class Match(Guide):
         check_choice(self, "distance", tuple(DISTANCES))
         check_choice(self, "on", ("map", "received"))
         check_choice(self, "reduction", ("mean", "sum"))
+        check_choice(self, "shuffle", (True, False))
         if self.on == "received" and not self.special_tokens and self.pattern.on_special:
             raise InputError(
                 f"{self.name}(on='received', special_tokens=False): {self.pattern.name} has special tokens as its "
@@ -172,29 +182,34 @@ class Match(Guide):
     def __call__(self, maps: AttentionRecord, inputs: Inputs) -> Tensor:
         """The loss of one batch."""
         tokens = Tokens(maps.valid, inputs.marks, inputs.knowledge)
-        values, counts = self._by_map(maps, tokens) if self.on == "map" else self._by_received(maps, tokens)
+        places = token_permutation(self, inputs, maps.valid, maps.valid) if self.shuffle else None
+        by = self._by_map if self.on == "map" else self._by_received
+        values, counts = by(maps, tokens, places)
         if self.reduction == "sum":
             per_layer = [part.mean(1) for part in values.split([len(heads) for heads in maps.heads.values()], 1)]
             return mean_over_examples(torch.stack(per_layer).sum(0), counts)
         return mean_over_examples(values.mean(1), counts)
 
-    def _by_map(self, maps: AttentionRecord, tokens: Tokens) -> tuple[Tensor, Tensor]:
-        """[B,M] the mean distance over rows, and [B] how many rows count."""
+    def _by_map(self, maps: AttentionRecord, tokens: Tokens, places: Tensor | None) -> tuple[Tensor, Tensor]:
+        """[B,M] the mean distance over rows, and [B] how many rows count; `places` [B,K] are those of the keys."""
         key = (self._shared, "map")
         if key not in maps.cache:
             maps.cache[key] = self.pattern.target(tokens)
         target = maps.cache[key]
         distance = DISTANCES[self.distance]
         counted = target.present & self.positions(maps)  # [B,Q]
-        rows = target.rows.unsqueeze(1)  # [B,1,Q,K]
+        rows = target.rows  # [B,Q,K]
+        if places is not None:
+            rows = rows.gather(2, places.unsqueeze(1).expand_as(rows))
+        rows = rows.unsqueeze(1)  # [B,1,Q,K]
         weights = counted / counted.sum(1, keepdim=True).clamp_min(1)  # [B,Q]
         if distance.per_key:
             weights = weights / maps.valid.sum(1, keepdim=True).clamp_min(1)
         each = [(distance(maps[layer], rows) * weights.unsqueeze(1)).sum(2) for layer in maps.heads]  # [B,n]
         return torch.cat(each, 1), counted.sum(1)
 
-    def _by_received(self, maps: AttentionRecord, tokens: Tokens) -> tuple[Tensor, Tensor]:
-        """[B,M] the distances, and [B] whether the example counts."""
+    def _by_received(self, maps: AttentionRecord, tokens: Tokens, places: Tensor | None) -> tuple[Tensor, Tensor]:
+        """[B,M] the distances, and [B] whether the example counts; `places` [B,K] are those of the keys."""
         key = (self._shared, "received")
         if key not in maps.cache:
             maps.cache[key] = self.pattern.received(tokens)
@@ -203,7 +218,8 @@ class Match(Guide):
         received = received.to(torch.promote_types(received.dtype, torch.float32)) * positions.unsqueeze(1)
         tiny = torch.finfo(received.dtype).tiny
         shares = received / received.sum(2, keepdim=True).clamp_min(tiny)
-        expected = (target.shares * positions).to(received.dtype)  # [B,K]
+        wanted = target.shares if places is None else target.shares.gather(1, places)
+        expected = (wanted * positions).to(received.dtype)  # [B,K]
         total = expected.sum(1, keepdim=True)
         expected = expected / total.clamp_min(tiny)
         distance = DISTANCES[self.distance]
@@ -239,6 +255,29 @@ def _named(pattern: str) -> type[Match]:
     return register_guide(pattern)(type(f"Match{pattern.capitalize()}", (Match,), members))
 
 
+@register_guide("relations")
+class Relations(Match):
+    """Terms should attend to the terms that they are related to in a terminology, such as a drug to its disease.
+
+        guide = hw.Relations("drugs.tsv", layers="last:2")   # two terms on each line, with a tab in between
+        guide = hw.Relations("hp.obo")                       # an ontology
+
+    Match with the pattern `relations`, on maps; `pattern` may be the path of the file. With W[x,y] the weight of the
+    relation between the term with the word x and the term with the word y, the target of x is the row W[x] divided by
+    its sum; words without related terms in the example have no target.
+
+    The texts of the training examples are searched for terms once: by the command line and recipes, or by
+    `headwise.training.add_knowledge`. `headwise.patterns.TermRelations` describes the files.
+
+    Relations: `wordsim` joins single words by similarity, `alignment` equal tokens of two texts.
+    """
+
+    only: ClassVar[str | None] = "relations"
+
+    def _build(self, choice: Any) -> Pattern:
+        return super()._build({"path": choice} if isinstance(choice, str) and choice != self.only else choice)
+
+
 # A guide for every pattern of ours, under its name; as names of this module too, so that they can be pickled.
-NAMED = {pattern: _named(pattern) for pattern in PATTERN_GUIDES}
+NAMED = {pattern: Relations if pattern == "relations" else _named(pattern) for pattern in PATTERN_GUIDES}
 globals().update({guide.__name__: guide for guide in NAMED.values()})

@@ -54,11 +54,13 @@ class Auto:
     weight = share * (task's gradient norm) / (guide's gradient norm). The task's norm is followed at every step, which
     costs next to nothing. The guide's norm, which changes little, is a mean over its last `window` measurements: at the
     first step, 12 and 36 optimiser steps later, and then every `every` steps. The guide counts from the second step.
+    With `decay` the share falls to 0 in a straight line over the first so many optimiser steps, and stays there.
     """
 
     share: float
     every: int = 50
     window: int = 1
+    decay: int | None = None
 
     def __post_init__(self) -> None:
         """Refuse values that cannot work."""
@@ -67,6 +69,12 @@ class Auto:
             value = getattr(self, name)
             if type(value) is not int or value < 1:
                 raise InputError(f"auto({name}={value!r}): expected a whole number of 1 or more.")
+        if self.decay is not None and (type(self.decay) is not int or self.decay < 1):
+            raise InputError(f"auto(decay={self.decay!r}): expected a whole number of steps, or None.")
+
+    def share_at(self, step: int) -> float:
+        """The share at this optimiser step."""
+        return self.share if self.decay is None else self.share * max(0.0, 1 - step / self.decay)
 
 
 Weight = float | Piecewise | Auto
@@ -92,9 +100,9 @@ def piecewise(*points: tuple[int, float]) -> Piecewise:
     return Piecewise(tuple(points))
 
 
-def auto(share: float, *, every: int = 50, window: int = 1) -> Auto:
+def auto(share: float, *, every: int = 50, window: int = 1, decay: int | None = None) -> Auto:
     """Let the guide's gradient on the query/key projections be this share of the task's: see `Auto`."""
-    return Auto(share, every, window)
+    return Auto(share, every, window, decay)
 
 
 def checked_weight(weight: Any, guide: str) -> Weight:
@@ -128,7 +136,7 @@ def scaled(weight: Weight, factor: float) -> Weight:
 def weight_at(weight: Weight, step: int) -> float | None:
     """The weight at an optimiser step; None for an automatic one, which is measured."""
     if isinstance(weight, Auto):
-        return None if weight.share > 0 else 0.0
+        return None if weight.share_at(step) > 0 else 0.0
     return weight.at(step) if isinstance(weight, Piecewise) else weight
 
 

@@ -74,6 +74,14 @@ class HeadImportance:
         """The most important share of all heads, as (layer, head), the most important first."""
         return ranked_heads(self.scores)[: int(top_heads(self.scores, share).sum())]
 
+    def bottom(self, share: float) -> list[Head]:
+        """The least important share of all heads, as (layer, head), the least important first.
+
+        To guide heads that the task hardly needs: `hw.Alignment(heads=importance.bottom(0.1))`.
+        """
+        count = int(top_heads(self.scores, share, ascending=True).sum())
+        return ranked_heads(self.scores, ascending=True)[:count]
+
     def _repr_html_(self) -> str:
         """For notebooks."""
         return grid_html(f"Importance of each head, over {self.examples} examples", self.scores.tolist())

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from headwise.patterns.dependency import Dependency
     from headwise.patterns.fixed import Delim, First, Next, Period, Prev, find_marks, mark_ids
     from headwise.patterns.pmi import PMI
+    from headwise.patterns.relations import TermRelations
     from headwise.patterns.store import Stored, default_cache, gather, store_key
     from headwise.patterns.wordsim import WordSimilarity
 
@@ -35,6 +36,7 @@ __all__ = [
     "ReceivedTarget",
     "Stored",
     "Target",
+    "TermRelations",
     "Tokens",
     "WordSimilarity",
     "build_pattern",
@@ -57,6 +59,7 @@ __getattr__ = lazy_names(
         "dependency": ("Dependency",),
         "fixed": ("Delim", "First", "Next", "Period", "Prev", "find_marks", "mark_ids"),
         "pmi": ("PMI",),
+        "relations": ("TermRelations",),
         "store": ("Stored", "default_cache", "gather", "store_key"),
         "wordsim": ("WordSimilarity",),
     },

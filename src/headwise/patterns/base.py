@@ -35,6 +35,7 @@ PATTERNS = Registry(
         "delim": "headwise.patterns.fixed",
         "period": "headwise.patterns.fixed",
         "pmi": "headwise.patterns.pmi",
+        "relations": "headwise.patterns.relations",
         "wordsim": "headwise.patterns.wordsim",
     },
 )
@@ -255,6 +256,8 @@ class Knowledge(Pattern):
     form: ClassVar[Form] = "received"
     from_corpus: ClassVar[bool] = False
     """Whether the values depend on the training texts, not only on those of the example."""
+    unknown: ClassVar[str] = "knows nothing about any word"
+    """What a message says before "of the N training examples" if there is not a single value."""
 
     @property
     def key(self) -> str:

@@ -9,6 +9,7 @@ Shapes: B batch, Q queries, K keys.
 
 from __future__ import annotations
 
+import unicodedata
 from collections.abc import Iterable, Mapping
 from typing import Any, ClassVar
 
@@ -20,6 +21,7 @@ from headwise.patterns.base import Pattern, Target, Tokens, as_rows, register_pa
 
 SEPARATOR = "separator"
 FULL_STOP = "full-stop"
+PUNCTUATION = "punctuation"
 
 # Full stop, ideographic, fullwidth, and halfwidth ideographic.
 STOPS = (".", "\u3002", "\uff0e", "\uff61")
@@ -109,10 +111,10 @@ def _even(keys: Tensor, valid: Tensor) -> Target:
 
 
 def mark_ids(tokenizer: Any) -> dict[str, tuple[int, ...]]:
-    """The ids of each kind of token that patterns need: separator and full-stop.
+    """The ids of each kind of token that patterns and guides need: separator, full-stop and punctuation.
 
-    The separator is the tokenizer's sep token, or its eos token if it has none. A kind of which the vocabulary has no
-    token is left out.
+    The separator is the tokenizer's sep token, or its eos token if it has none. Punctuation is every token without a
+    letter or digit. A kind of which the vocabulary has no token is left out.
     """
     numbers = (getattr(tokenizer, name, None) for name in ("sep_token_id", "eos_token_id"))
     separators = [int(number) for number in numbers if number is not None][:1]
@@ -122,8 +124,31 @@ def mark_ids(tokenizer: Any) -> dict[str, tuple[int, ...]]:
     tokens = [f"{before}{stop}{after}" for stop in spellings for before, after in MARKERS]
     vocabulary = tokenizer.get_vocab()
     stops = sorted(vocabulary[token] for token in tokens if token in vocabulary)
-    marks = {SEPARATOR: tuple(separators), FULL_STOP: tuple(stops)}
+    special = set(getattr(tokenizer, "all_special_ids", ()))
+    punctuation = sorted(number for token, number in vocabulary.items() if number not in special and _wordless(token))
+    marks = {SEPARATOR: tuple(separators), FULL_STOP: tuple(stops), PUNCTUATION: tuple(punctuation)}
     return {kind: ids for kind, ids in marks.items() if ids}
+
+
+def _wordless(token: str) -> bool:
+    """Whether a token of a vocabulary has neither letters nor digits, also if it is written byte by byte."""
+    for before, after in MARKERS:
+        if (before or after) and len(token) > len(before + after):
+            token = token.removeprefix(before).removesuffix(after)
+    if any(each.isascii() and each.isalnum() for each in token):
+        return False
+    if all(each in _BYTES for each in token):
+        try:
+            token = bytes(_BYTES[each] for each in token).decode()
+        except UnicodeDecodeError:
+            pass  # a part of a character, or no byte-level vocabulary at all
+    return not any(each.isalnum() or unicodedata.category(each)[0] == "M" for each in token)
+
+
+# The byte that a character of a byte-level vocabulary stands for: printable ones for themselves, the others in order.
+_PRINTABLE = (*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100))
+_OTHERS = (each for each in range(0x100) if each not in _PRINTABLE)
+_BYTES = {chr(each): each for each in _PRINTABLE} | {chr(0x100 + index): each for index, each in enumerate(_OTHERS)}
 
 
 def find_marks(ids: Tensor, known: Mapping[str, tuple[int, ...]], wanted: Iterable[str]) -> dict[str, Tensor]:
