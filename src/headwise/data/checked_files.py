@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 from headwise.data.catalogue import GENERATED, RETRIEVAL, build_task, file_tasks, task_name
 from headwise.data.examples import Examples, Label, class_indices, find_classes, label_numbers, read_examples
+from headwise.data.mark_sources import EXPORTS
+from headwise.data.marks import Marked, mark_examples
 from headwise.data.near_duplicates import folded
 from headwise.data.readers import Dialect, open_table
 from headwise.data.task import FileTask
@@ -55,6 +58,8 @@ class DataFile:
     path: str
     examples: Examples
     labels: tuple[Label, ...]
+    marked: Marked | None = None
+    """Which words are marked, if the task has marks and the file has them."""
 
     def __len__(self) -> int:
         """How many examples it has."""
@@ -82,6 +87,7 @@ def read_files(
     texts: Sequence[str] = (),
     label: str | None = None,
     columns: Sequence[str] = (),
+    marks: Mapping[str, Any] | None = None,
 ) -> tuple[FileTask, tuple[str, ...], list[DataFile], list[str]]:
     """Read all files the same way; what is left out is guessed from the columns of the first one.
 
@@ -91,7 +97,7 @@ def read_files(
     roles = file_roles([str(file) for file in files])
     for path, _, _ in roles:
         check_file(path)
-    options = {"texts": list(texts), "label": label, "columns": list(columns)}
+    options = {"texts": list(texts), "label": label, "columns": list(columns), "marks": marks}
     options = {name: value for name, value in options.items() if value}
 
     def build(name: str) -> FileTask:
@@ -100,12 +106,24 @@ def read_files(
             raise InputError(f"task={name} reads no files of single examples: use pairs or sentences.")
         return built
 
-    reader = build(_guess_task(roles[0][0], texts, columns) if task is None else task)
+    reader = build(_guess_task(roles[0][0], texts, columns, marks or {}) if task is None else task)
     unlabelled = replace(reader.unlabelled, values=(*reader.unlabelled.values, *GAPS), rule="keep")
-    read = []
+    source = reader.marks
+    extra, join_lists = (() if source is None else source.extra), source is not None and source.join_lists
+    read, marked = [], []
     for path, _, _ in roles:
-        table = open_table(path, reader.dialect)
-        read.append(read_examples(table, reader.layouts, unlabelled, labelled=False, broken_rows="drop"))
+        rows = read_examples(
+            *(reader.open(path), reader.layouts, unlabelled),
+            labelled=False,
+            broken_rows="drop",
+            extra=extra,
+            join_lists=join_lists,
+        )
+        read.append(rows)
+        # Takes the stars out of the texts.
+        marked.append(None if source is None else mark_examples(source, rows, None, required=False, strict=False))
+    if source is not None and not any(marked):
+        mark_examples(source, read[0], None)  # which says what is missing
     notes = []
     if not any(examples.has_label for examples in read):
         name, present = reader.layouts[0].label, ", ".join(map(repr, read[0].columns))
@@ -121,9 +139,9 @@ def read_files(
     numbers = reader.kind == "regression"
     classes = () if numbers else reader.known_labels or find_classes(labels, reader.aliases)
     data_files = []
-    for (path, role, name), examples in zip(roles, read, strict=True):
+    for (path, role, name), examples, spans in zip(roles, read, marked, strict=True):
         values = label_numbers(examples) if numbers else class_indices(examples, classes, reader.aliases)
-        data_files.append(DataFile(name, role, str(path), examples, values))
+        data_files.append(DataFile(name, role, str(path), examples, values, spans))
     return reader, classes, data_files, notes
 
 
@@ -164,11 +182,11 @@ def file_roles(files: Sequence[str]) -> list[tuple[Path, str, str]]:
     return named
 
 
-def _guess_task(path: Path, texts: Sequence[str], columns: Sequence[str]) -> str:
+def _guess_task(path: Path, texts: Sequence[str], columns: Sequence[str], marks: Mapping[str, Any]) -> str:
     """The generic task that the named columns, or those of the first file, look like."""
     if len(texts) > 2:
         raise InputError(f"texts={','.join(texts)}: expected one column or two, got {len(texts)}.")
-    if texts:
+    if texts or set(EXPORTS) & set(marks):
         return "pairs" if len(texts) == 2 else "sentences"
     known = tuple(columns) or open_table(path, Dialect()).first
     for name in ("pairs", "sentences"):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import starmap
 from pathlib import Path
@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from headwise.data.checked_files import read_files
+from headwise.data.checked_files import TEST, VALIDATION, DataFile, read_files
 from headwise.data.encode import encode
 from headwise.data.examples import Label, Split
 from headwise.data.leakage import Duplicates, Leak, Progress, find_duplicates, find_leaks
+from headwise.data.marks import MarkReport, mark_findings, mark_report, token_marks
 from headwise.data.near_duplicates import THRESHOLD, words_and_signs
 from headwise.data.simple_baselines import FIRST, LENGTH, MAJORITY, SECOND, Baselines, Features, run_baselines
 from headwise.errors import InputError
@@ -106,6 +107,8 @@ class FileReport:
     words: dict[str, Lengths]
     """Of each text and, for pairs, of both together."""
     tokens: Tokens | None
+    marks: MarkReport | None = None
+    """If the task has marks and the file has them."""
 
 
 @dataclass(frozen=True)
@@ -143,6 +146,7 @@ def check_files(
     texts: Sequence[str] = (),
     label: str | None = None,
     columns: Sequence[str] = (),
+    marks: Mapping[str, Any] | None = None,
     tokenizer: PreTrainedTokenizerBase | None = None,
     max_length: int = USUAL_LENGTH,
     near: float = THRESHOLD,
@@ -158,6 +162,7 @@ def check_files(
         texts: columns of one text or two.
         label: column of the label.
         columns: all columns, of files without a header.
+        marks: where marked words come from, as in the task of a recipe.
         tokenizer: of a model, to count its tokens.
         max_length: tokens beyond which the model would cut.
         near: how similar near-duplicates are, above 0 and at most 1.
@@ -170,7 +175,7 @@ def check_files(
     """
     if not 0 < near <= 1:
         raise InputError(f"near: expected a number above 0 and at most 1, got {near!r}; {THRESHOLD} is usual.")
-    reader, classes, data, notes = read_files(files, task=task, texts=texts, label=label, columns=columns)
+    reader, classes, data, notes = read_files(files, task=task, texts=texts, label=label, columns=columns, marks=marks)
     names = tuple(text if isinstance(text, str) else " - ".join(text) for text in reader.layouts[0].texts)
     numbers = reader.kind == "regression"
     if numbers and encoder is not None:
@@ -211,6 +216,7 @@ def check_files(
                 duplicates=find_duplicates(file, tolerance),
                 words=words,
                 tokens=tokens,
+                marks=_marks(file, tokenizer, max_length),
             )
         )
     report = DataReport(
@@ -223,6 +229,17 @@ def check_files(
         notes=(*notes, about),
     )
     return replace(report, findings=tuple(starmap(Finding, _findings(report))))
+
+
+def _marks(file: DataFile, tokenizer: PreTrainedTokenizerBase | None, max_length: int) -> MarkReport | None:
+    if file.marked is None:
+        return None
+    tokens, texts, spans = None, tuple(file.examples.texts), tuple(file.marked.spans)
+    if tokenizer is not None and any(spans):
+        split = Split(texts, file.labels, spans).subset(index for index, each in enumerate(spans) if each)
+        whole = encode(split, tokenizer, ENDLESS, spans=True, offsets=True)
+        tokens = token_marks(split, whole, encode(split, tokenizer, max_length, spans=True), max_length)
+    return mark_report(texts, file.marked, tokens)
 
 
 def _balance(labels: Sequence[Label], classes: Sequence[str]) -> Balance | None:
@@ -305,6 +322,8 @@ def _file_findings(file: FileReport) -> Iterator[tuple[str, str]]:
         yield "contradictions", text
     if repeated.count and repeated.count >= MANY * file.rows:
         yield "duplicates", f"{name}: repeats of an earlier example: {_examples(repeated.count, file.rows)}"
+    if file.marks is not None:
+        yield from mark_findings(name, file.marks, needed=file.role not in (VALIDATION, TEST))
 
 
 def _leak_findings(leak: Leak) -> Iterator[tuple[str, str]]:

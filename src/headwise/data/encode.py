@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from typing import TYPE_CHECKING, Any
@@ -37,6 +37,8 @@ class Collator:
     multiple_of: int = 1
     """Dynamic lengths are rounded up to a multiple of this, though never past max_length."""
     pad_type_id: int = 0
+    marks: bool = False
+    """Whether batches carry the marked tokens of their examples, as rationale_mask, for guides that read marks."""
 
     def __post_init__(self) -> None:
         """Refuse settings that cannot work."""
@@ -57,7 +59,7 @@ class Collator:
         return cls(tokenizer.pad_token_id, kind, **{**defaults, **settings})
 
     def __call__(self, items: Sequence[Item]) -> dict[str, Tensor]:
-        """A batch: input_ids, attention_mask, and token_type_ids and labels if the examples have them."""
+        """A batch: input_ids, attention_mask, and token_type_ids, labels and marks if the examples have them."""
         import torch
 
         if not items:
@@ -74,7 +76,8 @@ class Collator:
         columns = np.arange(width)[None, :]
         real = columns < lengths if self.side == "right" else columns >= width - lengths  # [B,T] where tokens go
         arrays: dict[str, NDArray[Any]] = {}
-        for name, padding in (("input_ids", self.pad_id), ("token_type_ids", self.pad_type_id)):
+        padded = {"input_ids": self.pad_id, "token_type_ids": self.pad_type_id}
+        for name, padding in (padded | ({"rationale_mask": 0} if self.marks else {})).items():
             if name in items[0]:
                 arrays[name] = np.full(real.shape, padding, np.int64)
                 arrays[name][real] = np.concatenate([item[name] for item in items])  # a mask is filled row by row
@@ -119,7 +122,7 @@ class Encoded:
         return len(self.starts) - 1
 
     def __getitem__(self, index: int) -> dict[str, Any]:
-        """An example: input_ids, token_type_ids, labels and word_ids, as far as there are any."""
+        """An example: input_ids, token_type_ids, labels, word_ids and rationale_mask, as far as there are any."""
         index = range(len(self))[index]  # negative ones count from the end, and those beyond it raise
         part = slice(self.starts[index], self.starts[index + 1])
         item: dict[str, Any] = {"input_ids": self.ids[part]}
@@ -129,7 +132,73 @@ class Encoded:
             item["labels"] = self.labels[index]
         if self.words is not None:
             item["word_ids"] = self.words[part]
+        if self.deciding is not None:
+            item["rationale_mask"] = self.deciding[index]
         return item
+
+
+class RationaleCollator:
+    """Any collator, for examples that also have a `rationale_mask`: a list with 1 at marked tokens.
+
+        collate = hw.data.RationaleCollator(DataCollatorWithPadding(tokenizer))
+        Trainer(model=model, data_collator=collate, args=TrainingArguments(..., remove_unused_columns=False), ...)
+
+    A guided model does not pass the mask on; `hw.Rationale` reads it.
+    """
+
+    def __init__(self, collate: Callable[[list[dict[str, Any]]], Mapping[str, Any]]) -> None:
+        """Wrap a collator that pads everything else and makes an attention_mask."""
+        self._collate = collate
+
+    def __call__(self, features: Sequence[Item]) -> dict[str, Any]:
+        """The batch of the wrapped collator, with `rationale_mask` [B,T]."""
+        import torch
+
+        rest = [{name: value for name, value in each.items() if name != "rationale_mask"} for each in features]
+        batch = dict(self._collate(rest))
+        if "attention_mask" not in batch:
+            raise InputError(
+                "RationaleCollator needs an attention_mask in the batch: give it a collator such as "
+                "DataCollatorWithPadding(tokenizer)."
+            )
+        real = batch["attention_mask"] != 0  # [B,T]
+        masks = [
+            torch.as_tensor(each.get("rationale_mask", [0] * int(real[n].sum()))) for n, each in enumerate(features)
+        ]
+        for number, mask in enumerate(masks):
+            if len(mask) != int(real[number].sum()):
+                raise InputError(
+                    f"rationale_mask of example {number} of the batch has {len(mask)} values for "
+                    f"{int(real[number].sum())} tokens: make it by headwise.data.rationale_mask."
+                )
+        marked = torch.zeros(real.shape, dtype=torch.int64)
+        marked[real] = torch.cat(masks).to(torch.int64)
+        return {**batch, "rationale_mask": marked}
+
+
+def rationale_mask(tokens: Any, spans: Sequence[Sequence[Sequence[int]]]) -> list[list[int]]:
+    """1 at each token that shares a character with a marked span: for a column of a data set.
+
+        tokens = tokenizer(texts, truncation=True)
+        tokens["rationale_mask"] = hw.data.rationale_mask(tokens, spans)
+
+    Args:
+        tokens: what a fast tokenizer returned for a list of texts, or of pairs.
+        spans: for each text the marked characters as (start, end); of pairs (sentence, start, end), sentence 0 or 1.
+            An empty list for a text without marks.
+
+    Returns:
+        A list per text, as long as its input_ids.
+    """
+    encodings = getattr(tokens, "encodings", None)
+    if not encodings or len(encodings) != len(spans):
+        count = "none of a fast tokenizer" if not encodings else len(encodings)
+        raise InputError(
+            f"rationale_mask got spans of {len(spans)} texts and {count} tokenized texts: expected what a fast "
+            "tokenizer returns for a list of as many texts."
+        )
+    full = [tuple((each[0] if len(each) == 3 else 0, each[-2], each[-1]) for each in of_text) for of_text in spans]
+    return [_deciding(encoding, each).astype(int).tolist() for encoding, each in zip(encodings, full, strict=True)]
 
 
 def encode(

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from headwise.data.readers import Layout, Table, choose
+from headwise.data.readers import JsonTable, Layout, Table, choose
 from headwise.errors import InputError, choices, listed
 
 logger = logging.getLogger(__name__)
@@ -90,6 +90,8 @@ class Examples:
     """Lines that lack a text, and are left out."""
     broken: list[str] = field(default_factory=list)
     """What is wrong with lines that cannot be read, and are left out."""
+    extra: list[dict[str, Any]] = field(default_factory=list)
+    """Further columns of each example, as read; without those that the table does not have."""
 
     def position(self, index: int) -> str:
         """Where an example is, for messages."""
@@ -103,6 +105,8 @@ def read_examples(
     *,
     labelled: bool = True,
     broken_rows: str = "error",
+    extra: Sequence[str] = (),
+    join_lists: bool = False,
 ) -> Examples:
     """Read all examples of a table.
 
@@ -112,6 +116,8 @@ def read_examples(
         unlabelled: what becomes of rows without a label.
         labelled: whether the column of the label must be there.
         broken_rows: `error`, or `drop` to leave out rows that cannot be read or lack a text.
+        extra: further columns to keep, if the table has them.
+        join_lists: whether a text may be a list of sentences, which are then joined.
     """
     layout = choose(layouts, table, labelled=labelled)
     known = layout.known(table)
@@ -126,7 +132,10 @@ def read_examples(
             )
     if layout.only and layout.only[0] in known:
         wanted.append(layout.only[0])
-    wanted = list(dict.fromkeys(wanted))
+    # The keys of a JSON file are those of its first line, and others may have more.
+    extra = [name for name in extra if name in known or isinstance(table, JsonTable)]
+    optional = [name for name in extra if name not in wanted]
+    wanted = list(dict.fromkeys([*wanted, *extra]))
     examples = Examples(table.where, table.unit, known, layout.label in known)
     skipped = dropped = 0
 
@@ -135,7 +144,7 @@ def read_examples(
             raise InputError(message)
         examples.broken.append(message)
 
-    for line, values in table.rows(wanted, None if table.named else layout.columns, broken):
+    for line, values in table.rows(wanted, None if table.named else layout.columns, broken, optional):
         row = dict(zip(wanted, values, strict=True))
         if layout.only and row.get(layout.only[0], layout.only[1]) != layout.only[1]:
             skipped += 1
@@ -151,7 +160,7 @@ def read_examples(
                 dropped += 1
                 continue
             label = None
-        texts, problem = _texts(layout, row)
+        texts, problem = _texts(layout, row, join_lists)
         if problem and broken_rows == "error":
             raise InputError(f"{position}: {problem}, or drop it with broken_rows.")
         if problem:
@@ -160,6 +169,7 @@ def read_examples(
         examples.texts.append(texts)
         examples.labels.append(label)
         examples.lines.append(line)
+        examples.extra.append({name: row[name] for name in extra})
     dropped += len(examples.empty) + len(examples.broken)
     if not examples.texts:
         only = " with {} {!r}".format(*layout.only) if layout.only and skipped else ""
@@ -170,7 +180,7 @@ def read_examples(
     return examples
 
 
-def _texts(layout: Layout, row: Mapping[str, Any]) -> tuple[tuple[str, ...], str]:
+def _texts(layout: Layout, row: Mapping[str, Any], join_lists: bool) -> tuple[tuple[str, ...], str]:
     """The texts of a row, and what is wrong with them, if anything is.
 
     Of a text that several columns make up, the empty ones are left out: many questions of Yahoo have but a title.
@@ -178,10 +188,15 @@ def _texts(layout: Layout, row: Mapping[str, Any]) -> tuple[tuple[str, ...], str
     texts = []
     for text in layout.texts:
         names = (text,) if isinstance(text, str) else text
+        parts = []
         for name in names:
-            if not isinstance(row[name], str):
-                return (), f"expected text in {name!r}, got {row[name]!r}; correct it"
-        texts.append(JOINT.join(row[name] for name in names if row[name].strip()))
+            value = row[name]
+            if join_lists and isinstance(value, list) and all(isinstance(each, str) for each in value):
+                value = " ".join(value)
+            if not isinstance(value, str):
+                return (), f"expected text in {name!r}, got {value!r:.200}; correct it"
+            parts.append(value)
+        texts.append(JOINT.join(part for part in parts if part.strip()))
         if not texts[-1]:
             return (), f"the text in {' and '.join(map(repr, names))} is empty; fill it in"
     return tuple(texts), ""

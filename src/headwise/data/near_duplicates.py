@@ -50,6 +50,24 @@ def words_and_signs(text: str) -> list[str]:
     return plain_words(text if text.isascii() else _SIGNS.sub(r" \g<0> ", text))
 
 
+def word_positions(text: str) -> list[tuple[int, int]]:
+    """The words of a text and the signs as `words_and_signs` has them: first character and the one after the last."""
+    positions = [match.span() for match in word_pattern().finditer(text)]
+    if text.isascii():
+        return positions
+    parts = ([word] if _SIGNS.search(text, *word) is None else _signs_apart(text, *word) for word in positions)
+    return [part for word in parts for part in word]
+
+
+def _signs_apart(text: str, start: int, end: int) -> list[tuple[int, int]]:
+    """The parts of a word, every sign for itself."""
+    parts, begin = [], start
+    for sign in _SIGNS.finditer(text, start, end):
+        parts += [(begin, sign.start()), sign.span()]
+        begin = sign.end()
+    return [(first, last) for first, last in [*parts, (begin, end)] if first < last]
+
+
 def folded(text: str) -> str:
     """The text without what hardly anybody means: case, and how much white space there is."""
     return " ".join(text.casefold().split())

@@ -7,14 +7,26 @@ from dataclasses import replace
 from typing import Any
 
 from headwise.data.examples import RULES, Unlabelled, label_text
+from headwise.data.mark_sources import AGREEMENTS, COLUMNS, EXPORTS, FILES, SOURCES, UNITS, Marks
 from headwise.data.readers import FORMATS, SPLITS, Hub, Layout
 from headwise.data.task import CLASSIFICATION_METRICS, PAPER_METRICS, REGRESSION_METRICS, FileTask
 from headwise.errors import InputError, choices
 
 OPTIONS = tuple(
     "files format quoting encoding texts label header columns kind labels label_names metrics primary unlabelled "
-    "broken_rows hub hub_config hub_splits".split()
+    "broken_rows hub hub_config hub_splits marks".split()
 )
+_TEXT_MARKS = (*COLUMNS, "lexicon")
+_TOOLS = ("doccano", "label_studio")
+# Options of marks -> the sources that have them.
+MARK_OPTIONS = {
+    "text": _TEXT_MARKS,
+    "widen": ("column", "spans", *_TOOLS, "ssa"),
+    "unit": ("spans",),
+    "agreement": ("tokens",),
+    "names": _TOOLS,
+    "threshold": ("ssa",),
+}
 
 
 def one_of(value: Any, known: Sequence[str], option: str) -> str:
@@ -68,7 +80,7 @@ def configured(task: FileTask, options: Mapping[str, Any]) -> FileTask:
     task = _with_metrics(_with_labels(_with_files(task, options), options), options)
     if "broken_rows" in options:
         task = replace(task, broken_rows=one_of(options["broken_rows"], ("error", "drop"), "broken_rows"))
-    return _with_hub(task, options)
+    return _with_hub(_with_marks(task, options), options)
 
 
 def _with_files(task: FileTask, options: Mapping[str, Any]) -> FileTask:
@@ -198,3 +210,80 @@ def _with_hub(task: FileTask, options: Mapping[str, Any]) -> FileTask:
         {text(split, "hub_splits"): text(name, f"hub_splits.{split}") for split, name in splits.items()},
     )
     return replace(task, hub=hub)
+
+
+def _with_marks(task: FileTask, options: Mapping[str, Any]) -> FileTask:
+    """Where the words come from that decide the label."""
+    if options.get("marks") is None:
+        return task
+    value = mapping(options["marks"], "marks")
+    for option in value:
+        one_of(option, (*SOURCES, *MARK_OPTIONS), "marks")
+    sources = [source for source in SOURCES if source in value]
+    if len(sources) != 1:
+        got = f"both {' and '.join(sources)}" if sources else f"only {list(value)!r}"
+        raise InputError(f"marks: expected one source, got {got}; {'keep one of them' if sources else 'add a source'}.")
+    (source,) = sources
+    for option in value:
+        if option != source and source not in MARK_OPTIONS[option]:
+            raise InputError(
+                f"marks.{option} is an option of {', '.join(MARK_OPTIONS[option])}, not of {source}: leave it out."
+            )
+    if source in EXPORTS and "texts" not in options:
+        task = _with_export_columns(task, source)
+    sentence = None if "text" not in value else _sentence(task, text(value["text"], "marks.text"))
+    if sentence is None and task.sentences == 1:
+        sentence = 0
+    if sentence is None and source in ("column", "tokens", "evidence", "edit_of"):
+        raise InputError(
+            f"marks.{source}: task {task.name!r} has two texts, and marks.text does not say which one the marks are "
+            "in; set it to the column of that text."
+        )
+    return replace(task, marks=_marks(task, source, value, sentence))
+
+
+def _marks(task: FileTask, source: str, value: Mapping[str, Any], sentence: int | None) -> Marks:
+    """The source with its options."""
+    for option in (source if source == "stars" or source in EXPORTS else "", "widen"):
+        if option in value and not isinstance(value[option], bool):
+            raise InputError(f"marks.{option}: expected true or false, got {value[option]!r}; write one of them.")
+    if value[source] is False:
+        raise InputError(f"marks.{source} is false, and there is no other source: set it to true, or leave marks out.")
+    threshold = value.get("threshold")
+    if isinstance(threshold, bool) or not isinstance(threshold, int | float | None):
+        raise InputError(f"marks.threshold: expected a number from 0 to 1, got {threshold!r}; write one.")
+    columns: tuple[str, ...] = ()
+    if source in COLUMNS:
+        columns = texts(value[source], f"marks.{source}")
+        if len(columns) > 1 and source != "tokens":
+            raise InputError(f"marks.{source}: expected one column, got {list(columns)!r}; name one.")
+    return Marks(
+        source,
+        columns,
+        text(value[source], f"marks.{source}") if source in FILES else "",
+        tuple(each if isinstance(each, str) else each[-1] for each in task.layouts[0].texts),
+        sentence,
+        unit=one_of(value.get("unit", UNITS[0]), UNITS, "marks.unit"),
+        agreement=one_of(value.get("agreement", "majority"), AGREEMENTS, "marks.agreement"),
+        widen=value.get("widen", True),
+        names=texts(value["names"], "marks.names") if "names" in value else (),
+        threshold=threshold,
+    )
+
+
+def _sentence(task: FileTask, name: str) -> int:
+    """Which text of an example a column is, or is a part of."""
+    for layout in task.layouts:
+        for number, each in enumerate(layout.texts):
+            if name in ((each,) if isinstance(each, str) else each):
+                return number
+    return layout.texts.index(one_of(name, task.layouts[0].text_columns, "marks.text"))
+
+
+def _with_export_columns(task: FileTask, source: str) -> FileTask:
+    """The columns that the export of a tool has, before those of the task, which other files may have."""
+    columns = {1: ("text",), 2: ("query", "text")} if source == "eraser" else {1: ("text",)}
+    if task.sentences not in columns:
+        return task
+    layout = replace(task.layouts[0], texts=columns[task.sentences], columns=None)
+    return replace(task, layouts=(layout, *task.layouts))

@@ -74,17 +74,22 @@ class Table:
         """Every row with its number, from 1, and its values by column; it need not have others than the wanted ones."""
         raise NotImplementedError
 
-    def rows(self, wanted: Sequence[str], columns: Sequence[str] | None, broken: Broken) -> Iterator[Row]:
-        """The wanted columns of every row; `columns` names all of them where there is no header."""
+    def rows(
+        self, wanted: Sequence[str], columns: Sequence[str] | None, broken: Broken, optional: Sequence[str] = ()
+    ) -> Iterator[Row]:
+        """The wanted columns of every row; `columns` names all of them where there is no header.
+
+        Optional columns are None in rows of named values that lack them.
+        """
         for number, record in self.objects(wanted):
-            missing = [name for name in wanted if name not in record]
+            missing = [name for name in wanted if name not in record and name not in optional]
             if missing:
                 broken(
                     f"{self.path} {self.unit} {number}: expected the key {missing[0]!r}, got {listed(record)}; "
                     "add it, or name the right one."
                 )
             else:
-                yield number, [record[name] for name in wanted]
+                yield number, [record.get(name) for name in wanted]
 
 
 @dataclass(frozen=True)
@@ -104,8 +109,10 @@ class DelimitedTable(Table):
             return tuple(fields)
         raise InputError(f"{self.path} is empty: expected lines of fields; fetch or write it again.")
 
-    def rows(self, wanted: Sequence[str], columns: Sequence[str] | None, broken: Broken) -> Iterator[Row]:
-        """The wanted columns of every line; blank lines are skipped."""
+    def rows(
+        self, wanted: Sequence[str], columns: Sequence[str] | None, broken: Broken, optional: Sequence[str] = ()
+    ) -> Iterator[Row]:
+        """The wanted columns of every line, which must all be there; blank lines are skipped."""
         names = self.first if columns is None else tuple(columns)
         for name in wanted:
             if names.count(name) > 1:

@@ -8,9 +8,11 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol
 
+from headwise.data.annotation_exports import open_export
 from headwise.data.examples import (
     Examples,
     Label,
+    Spans,
     Split,
     Unlabelled,
     class_indices,
@@ -18,6 +20,8 @@ from headwise.data.examples import (
     label_numbers,
     read_examples,
 )
+from headwise.data.mark_sources import Marks
+from headwise.data.marks import mark_examples
 from headwise.data.readers import Dialect, Hub, Layout, Table, open_table
 from headwise.errors import InputError, choices
 
@@ -170,6 +174,8 @@ class FileTask:
     broken_rows: str = "error"
     dialect: Dialect = Dialect()
     hub: Hub | None = None
+    marks: Marks | None = None
+    """Where the words come from that decide the label, if that is known."""
     metrics: tuple[str, ...]
     primary: str
     _discovered: list[str] = field(default_factory=list, init=False, repr=False, compare=False)
@@ -202,7 +208,7 @@ class FileTask:
         def table(split: str) -> Table:
             if self.hub:
                 return self.hub.table(split, network=network)
-            return open_table(self.files.find(split, None if root is None else Path(root), self.name), self.dialect)
+            return self.open(self.files.find(split, None if root is None else Path(root), self.name))
 
         examples = self._examples(table(split), labelled=not split.startswith("test"))
         if self.kind == "classification" and not self.known_labels:
@@ -211,6 +217,8 @@ class FileTask:
             elif not self.labels and any(examples.labels):
                 self._discover(self._examples(table("train"), labelled=True))
         labels = self._parse_labels(examples)
+        # Takes the stars out of the texts, so that it comes before they are used.
+        spans = self._spans(examples, root, required=split == "train")
         if split == "train" and self.kind == "classification":
             present = {label for label in labels if isinstance(label, int)}
             if len(present) < 2:
@@ -219,24 +227,55 @@ class FileTask:
                     f"{examples.where} has {only}: training needs at least two classes; add examples, or check the "
                     "label column."
                 )
-        return Split(tuple(examples.texts), labels)
+        return Split(tuple(examples.texts), labels, spans)
+
+    def open(self, path: Path) -> Table:
+        """The table in a file, with a column of marks if it is the export of an annotation tool."""
+        table = open_table(path, self.dialect)
+        return table if self.marks is None else open_export(table, self.marks, self.layouts[0].label)
 
     def read_file(self, path: Path, *, labelled: bool) -> Split:
-        """The examples of any file with the task's columns; unless labelled, labels are not read and all rows kept."""
-        table = open_table(Path(path), self.dialect)
+        """The examples of any file with the task's columns, without marks.
+
+        Unless `labelled`, labels are not read and all rows are kept.
+        """
+        table = self.open(Path(path))
         if labelled:
             examples = self._examples(table, labelled=True)
-            return Split(tuple(examples.texts), self._parse_labels(examples))
-        layouts = [replace(layout, only=None) for layout in self.layouts]
-        examples = read_examples(table, layouts, replace(self.unlabelled, rule="keep"), labelled=False)
-        return Split(tuple(examples.texts), (None,) * len(examples.texts))
+            labels = self._parse_labels(examples)
+        else:
+            layouts = [replace(layout, only=None) for layout in self.layouts]
+            keep = replace(self.unlabelled, rule="keep")
+            joined = self.marks is not None and self.marks.join_lists
+            examples = read_examples(table, layouts, keep, labelled=False, join_lists=joined)
+            labels = (None,) * len(examples.texts)
+        texts = examples.texts if self.marks is None else map(self.marks.plain, examples.texts)
+        return Split(tuple(texts), labels)
 
     def describe(self) -> dict[str, Any]:
         """All there is to know, as plain data."""
         return described(self)
 
     def _examples(self, table: Table, *, labelled: bool) -> Examples:
-        return read_examples(table, self.layouts, self.unlabelled, labelled=labelled, broken_rows=self.broken_rows)
+        return read_examples(
+            table,
+            self.layouts,
+            self.unlabelled,
+            labelled=labelled,
+            broken_rows=self.broken_rows,
+            extra=() if self.marks is None else self.marks.extra,
+            join_lists=self.marks is not None and self.marks.join_lists,
+        )
+
+    def _spans(self, examples: Examples, root: Path | None, *, required: bool) -> tuple[Spans, ...] | None:
+        """The marks of all examples; only training needs them."""
+        if self.marks is None:
+            return None
+        strict = required and self.broken_rows == "error"
+        marked = mark_examples(
+            self.marks, examples, None if root is None else Path(root), required=required, strict=strict
+        )
+        return None if marked is None or not any(marked.spans) else tuple(marked.spans)
 
     def _discover(self, examples: Examples) -> None:
         """Take the classes that occur in train, and remember them."""

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from headwise.data.grouped_holdout import hold_out_groups
 from headwise.data.near_duplicates import SimilarSets, plain_words
 from headwise.errors import InputError
 
@@ -132,15 +133,7 @@ def split_claims(
             f"{len(clusters)}; add claims."
         )
     groups = list(clusters.values())
-    groups = [groups[position] for position in np.random.default_rng(seed).permutation(len(groups))]
-    # reachable[n] has bit s set if some of the first n groups hold s claims together: all choices at once.
-    reachable = [1]
-    for group in groups:
-        reachable.append(reachable[-1] | reachable[-1] << len(group))
-    sizes = [size for size in range(1, len(claims)) if reachable[-1] >> size & 1]
-    left, held = min(sizes, key=lambda size: abs(size - fraction * len(claims))), set[str]()
-    for before, group in zip(reversed(reachable[:-1]), reversed(groups), strict=True):
-        if left >= len(group) and before >> left - len(group) & 1:
-            held.update(group)
-            left -= len(group)
+    groups = [groups[position] for position in np.random.default_rng(seed).permutation(len(groups))][::-1]
+    chosen = hold_out_groups([len(group) for group in groups], fraction * len(claims))
+    held = {claim for index in chosen for claim in groups[index]}
     return [claim for claim in claims if claim not in held], [claim for claim in claims if claim in held]

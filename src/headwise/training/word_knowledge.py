@@ -318,7 +318,7 @@ def check_known(need: Need, matrices: Sequence[WordMatrix]) -> None:
     """Refuse knowledge without a single value, since it would guide nothing."""
     if not any(len(matrix.values) for matrix in matrices):
         raise InputError(
-            f"guide {need.guide}: {need.pattern.name} knows nothing about any word of the {len(matrices)} training "
+            f"guide {need.guide}: {need.pattern.name} {need.pattern.unknown} of the {len(matrices)} training "
             "examples, so it would guide nothing; check the text columns, or remove the guide."
         )
 
