@@ -16,8 +16,9 @@ import numpy as np
 import pytest
 from tiny_runs import assert_one_sentence
 
-from headwise.cli import explore_server
-from headwise.cli.explore_server import CONNECTIONS, LONGEST, Explorer, serve
+from headwise.cli import explore_server, loopback_server
+from headwise.cli.explore_server import LONGEST, Explorer
+from headwise.cli.loopback_server import CONNECTIONS, serve
 from headwise.data import Split
 from headwise.experiments.analysis.analysis_files import to_bytes
 from headwise.experiments.analysis.example_views import view_examples
@@ -217,7 +218,7 @@ def test_a_good_client_is_answered_beside_a_crowd(address, explorer, kind):
 
 
 def test_a_request_that_drips_is_closed_in_time(address, monkeypatch):
-    monkeypatch.setattr(explore_server, "REQUEST_SECONDS", 1.0)
+    monkeypatch.setattr(loopback_server, "REQUEST_SECONDS", 1.0)
     place, _ = parts(address)
     with socket.create_connection(place, timeout=20) as raw:
         raw.sendall(head(address, "POST", "Content-Type: application/json\r\nContent-Length: 5000\r\n\r\n"))
@@ -237,7 +238,7 @@ def test_a_request_that_drips_is_closed_in_time(address, monkeypatch):
 
 
 def test_an_idle_connection_is_closed_and_a_busy_one_is_not(address, monkeypatch):
-    monkeypatch.setattr(explore_server, "IDLE_SECONDS", 1.0)
+    monkeypatch.setattr(loopback_server, "IDLE_SECONDS", 1.0)
     place, _ = parts(address)
     (name, port), path = parts(address)
     with socket.create_connection(place, timeout=20) as idle:
@@ -254,7 +255,7 @@ def test_an_idle_connection_is_closed_and_a_busy_one_is_not(address, monkeypatch
 
 
 def test_a_client_that_does_not_take_its_answer_is_left(explorer, monkeypatch):
-    monkeypatch.setattr(explore_server._Handler, "timeout", 1.0)
+    monkeypatch.setattr(loopback_server._Handler, "timeout", 1.0)
     monkeypatch.setattr(explorer, "html", b"x" * 30_000_000)
     before = threading.active_count()
     with serve(explorer) as address, socket.create_connection(parts(address)[0], timeout=20) as raw:
@@ -271,7 +272,7 @@ def test_a_client_that_does_not_take_its_answer_is_left(explorer, monkeypatch):
 
 def test_connections_that_are_being_answered_are_never_closed():
     pairs = [socket.socketpair() for _ in range(CONNECTIONS + 1)]
-    server = explore_server._Server(("127.0.0.1", 0), explore_server._Handler)
+    server = loopback_server._Server(("127.0.0.1", 0), loopback_server._Handler)
     try:
         for ours, _ in pairs[:-1]:
             assert server.admit(ours)

@@ -10,7 +10,8 @@ from explorer_pages import Tab
 from small_reports import analysed
 from tiny_runs import small
 
-from headwise.cli.explore_server import Explorer, serve
+from headwise.cli.explore_server import Explorer
+from headwise.cli.loopback_server import serve
 from headwise.experiments.analysis.analysis_files import read_analysis
 from headwise.experiments.apply import load_run
 from headwise.experiments.prepare import RunPaths
