@@ -9,7 +9,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING, NamedTuple
 
 from headwise.experiments.comparison.comparison import TESTS
-from headwise.text_formats import csv_text, escape_markdown
+from headwise.text_formats import csv_text, escape_markdown, paragraph
 
 if TYPE_CHECKING:
     from headwise.experiments.comparison import Comparison, Row, Table
@@ -52,6 +52,8 @@ class TextTable(NamedTuple):
     rows: tuple[tuple[Cell, ...], ...]
     tests: int = 0
     """How many of the last columns belong to the tests, and not to the scores."""
+    verdicts: tuple[str, ...] = ()
+    """Sentences above the table: which guides help."""
 
 
 def markdown_table(table: TextTable) -> str:
@@ -62,6 +64,7 @@ def markdown_table(table: TextTable) -> str:
         *([escape_markdown(str(cell)) for cell in row] for row in table.rows),
     ]
     heading = f"### {escape_markdown(table.title)}\n\n" if table.title else ""
+    heading += "".join(f"{paragraph(line)}\n\n" for line in table.verdicts)
     return heading + "".join(f"| {' | '.join(row)} |\n" for row in rows)
 
 
@@ -73,7 +76,8 @@ def latex_table(table: TextTable) -> str:
     ]
     caption = [rf"\caption{{{escape_latex(table.title)}}}"] if table.title else []
     begin = rf"\begin{{tabular}}{{l{'r' * (len(table.headings) - 1)}}}"
-    before = [r"\begin{table}", r"\centering\footnotesize", *caption, begin, r"\toprule"]
+    verdicts = [f"{escape_latex(line)}\n" for line in table.verdicts]
+    before = [*verdicts, r"\begin{table}", r"\centering\footnotesize", *caption, begin, r"\toprule"]
     after = [r"\bottomrule", r"\end{tabular}", r"\end{table}", ""]
     return "\n".join([*before, rows[0], r"\midrule", *rows[1:], *after])
 
@@ -131,8 +135,16 @@ def text_tables(comparison: Comparison, style: Style) -> list[TextTable]:
             for name, value in table.references.items():  # no seeds, no tests
                 cells = {"system": Cell(name), "mean ± sd": Cell(style.score(value))}
                 rows += (tuple(cells.get(heading, Cell(NOTHING)) for heading in headings),)
-            tables.append(TextTable(title, headings, rows, len(tests[0])))
+            verdicts = _verdict_lines(comparison, table, style, several=len(block) > 1)
+            tables.append(TextTable(title, headings, rows, len(tests[0]), verdicts))
     return tables
+
+
+def _verdict_lines(comparison: Comparison, table: Table, style: Style, *, several: bool) -> tuple[str, ...]:
+    """The verdicts of a table, with what they are about if there is more than one table."""
+    where = ", ".join(part for part in (table.title, table.metric if several else "") if part)
+    sentences = [each.sentence(percent=style.percent) for each in comparison.verdicts_of(table).values()]
+    return tuple(f"{where}: {each}" if where else each for each in sentences)
 
 
 def _titled(table: Table, title: str) -> str:

@@ -52,11 +52,11 @@ def compare_sides(runs: Sequence[ReportRun]) -> tuple[Comparison | None, str | N
 def comparison_tables(comparison: Comparison) -> list[dict[str, Any]]:
     """The tables of a comparison; the last has notes about what the numbers mean."""
     tables = [
-        _table(table.title, table.headings, [[str(cell) for cell in row] for row in table.rows])
+        _table(table.title, table.headings, [[str(cell) for cell in row] for row in table.rows], *table.verdicts)
         for table in text_tables(comparison, Style())
     ]
     if tables:
-        tables[-1]["notes"] = words_of(comparison, Style())
+        tables[-1]["notes"] += words_of(comparison, Style())
     return tables
 
 

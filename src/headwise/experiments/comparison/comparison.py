@@ -23,6 +23,7 @@ from headwise.experiments.comparison.grouping import (
     group_runs,
     scores_of,
 )
+from headwise.experiments.comparison.verdicts import Verdict, control_columns, judge, legend_of
 from headwise.experiments.record import FROZEN, MAJORITY, MEAN, SYSTEMS, StoredRun
 from headwise.metrics.significance import SeedScores, SeedTest, holm, paired_by_seed, smallest_permutation_p
 from headwise.text_formats import notes_html, table_html
@@ -135,11 +136,19 @@ class Comparison:
     """What readers should know about these runs."""
     legend: tuple[str, ...]
     """What the numbers mean."""
+    verdicts: tuple[Verdict, ...] = ()
+    """Of every guide that has a plain twin, in the order of the tables: whether it helps."""
+
+    def verdicts_of(self, table: Table) -> dict[str, Verdict]:
+        """Those of one table, by system."""
+        own = (table.within, table.metric)
+        return {each.system: each for each in self.verdicts if (each.within, each.metric) == own}
 
     def frame(self) -> pd.DataFrame:
         """A row for each system of each table, in full precision."""
         rows = []
         for table in self.tables:
+            verdicts = self.verdicts_of(table)
             for row in table.rows:
                 values: dict[str, Any] = {f"within.{name}": table.within[name] for name in self.within}
                 values |= {"metric": table.metric, "split": self.split, "system": row.system}
@@ -154,6 +163,8 @@ class Comparison:
                 values |= {f"bootstrap_{end}": row.get(f"by_example.{end}") for end in ("low", "high")}
                 values |= {"stars": row.stars, "seconds_per_epoch": row.get("times.seconds")}
                 values |= {f"seconds_{name}": row.get(f"times.{name}") for name in ("deviation", "ratio")}
+                verdict = verdicts.get(row.system)
+                values |= {"verdict": verdict and verdict.verdict, **control_columns(verdict)}
                 rows.append(values)
         return pd.DataFrame(rows, dtype=object)
 
@@ -166,12 +177,14 @@ class Comparison:
             rows = frame[start : start + len(table.rows)][columns].to_numpy().tolist()
             start += len(table.rows)
             title = f"{table.title}: {table.metric}" if table.title else table.metric
-            parts.append(table_html(f"{title} on {self.split}, against {self.baseline}", headings, rows))
+            verdicts = [each.sentence() for each in self.verdicts_of(table).values()]
+            parts.append(table_html(f"{title} on {self.split}, against {self.baseline}", headings, rows, verdicts))
         return "".join([*parts, *notes_html([*self.notes, *self.legend])])
 
     def as_data(self) -> dict[str, Any]:
         """Plain data, as JSON has it."""
-        data: dict[str, Any] = json.loads(json.dumps(asdict(self)))
+        plain = asdict(self) | {"verdicts": [each.as_data() for each in self.verdicts]}
+        data: dict[str, Any] = json.loads(json.dumps(plain))
         for table in data["tables"]:
             table["rows"] = [
                 {"system": row.pop("system"), "seeds": row.pop("seeds"), **row.pop("scores"), **row}
@@ -190,7 +203,7 @@ def compare(paths: Sequence[Path | str], options: CompareOptions | None = None) 
         options: what to compare, and by what; if left out, as the sweep says.
 
     Returns:
-        The tables, with notes and a legend.
+        The tables, with notes and a legend, and for guides verdicts: whether they help.
     """
     options = options or CompareOptions()
     grouped = group_runs([Path(path) for path in paths], options)
@@ -198,8 +211,9 @@ def compare(paths: Sequence[Path | str], options: CompareOptions | None = None) 
     groups, left_out = balance(grouped, baseline, common_seeds=options.common_seeds)
     runs = [run for group in groups for run in group.runs]
     split = choose_split(runs, options.split)
-    tables = [table for group in groups for table in _tables(group, baseline, split, options)]
-    tables = _corrected(tables, options.stars)
+    compared = [(group, table) for group in groups for table in _tables(group, baseline, split, options)]
+    verdicts = judge(compared, grouped.table)
+    tables = _corrected([table for _, table in compared], options.stars)
     notes = [
         *_notes_on_runs(grouped.table, left_out, grouped.ignored),
         *_notes_on_scores(tables, split, chosen=options.split is not None),
@@ -213,7 +227,8 @@ def compare(paths: Sequence[Path | str], options: CompareOptions | None = None) 
         runs=len({run.identity for run in runs}),
         tables=tuple(tables),
         notes=tuple(notes),
-        legend=tuple(_legend(tables, options.stars, baseline)),
+        legend=(*legend_of(verdicts), *_legend(tables, options.stars, baseline)),
+        verdicts=verdicts,
     )
 
 

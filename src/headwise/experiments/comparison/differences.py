@@ -6,11 +6,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from headwise.experiments.record import StoredRun, canonical
+from headwise.experiments.sweeps.control_arms import PLAIN, SHUFFLE, SHUFFLED
 from headwise.experiments.sweeps.result_folder import NAMES_ONLY
 
 # Keys in which any two runs of a comparison may differ.
 ALWAYS = ("seed", *NAMES_ONLY)
-PLAIN, WITHOUT = "plain", "without"
+WITHOUT = "without"
 # Parts of a recipe that are many choices, not one.
 PARTS = ("data", "training")
 # The value of a key that a recipe does not have.
@@ -110,7 +111,8 @@ def _short_name(key: str, value: Any) -> str:
     if value is MISSING or value is None:
         return WITHOUT
     if key == "guides" and isinstance(value, Mapping):
-        return "+".join(value) or PLAIN
+        shuffled = any(isinstance(each, Mapping) and each.get(SHUFFLE) is True for each in value.values())
+        return ("+".join(value) or PLAIN) + (f" ({SHUFFLED})" if shuffled else "")
     if isinstance(value, Mapping):
         return str(value.get("name", last))
     if isinstance(value, str):

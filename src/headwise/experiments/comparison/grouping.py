@@ -14,7 +14,6 @@ from headwise.errors import InputError, choices
 from headwise.experiments.comparison.differences import (
     MISSING,
     PARTS,
-    PLAIN,
     WITHOUT,
     covered,
     differing,
@@ -25,12 +24,15 @@ from headwise.experiments.comparison.differences import (
     two_values,
     value_of,
 )
-from headwise.experiments.comparison.gather import RUN, SEED, SPLITS, CompareOptions, RunTable, gather
+from headwise.experiments.comparison.gather import KEY, RUN, SEED, SPLITS, CompareOptions, RunTable, gather
 from headwise.experiments.record import StoredRun
+from headwise.experiments.sweeps.control_arms import ARM, PLAIN, ArmRun, system_names
 from headwise.experiments.sweeps.result_folder import NAMES_ONLY
 
 BASELINES = (PLAIN, WITHOUT, "baseline")
 EXAMPLES = "examples"
+# The column with the label of a run's system.
+SYSTEM = "system of the comparison"
 # Runs that differ in one of these have other token ids as well.
 CHANGES_EXAMPLES = ("task", "tasks", "data", "model")
 # Parts of the environment that change results; of the packages, two.
@@ -86,6 +88,7 @@ def group_runs(paths: Sequence[Path], options: CompareOptions) -> Grouped:
     for name, option in names:
         keys[name], columns[name] = _labels(table, name, option)
     table = _narrowed(replace(table, runs=table.runs.assign(**columns)), options.only)
+    table = _with_systems(table, by, within)
     groups = _groups(table.runs, by, within)
     by_keys, within_keys = ([key for name in part for key in keys[name]] for part in (by, within))
     _check_recipes(groups, by_keys, within_keys, options.ignore)
@@ -155,13 +158,38 @@ def _narrowed(table: RunTable, only: Mapping[str, Sequence[str]]) -> RunTable:
     return replace(table, runs=runs, missing=missing)
 
 
+def _with_systems(table: RunTable, by: Sequence[str], within: Sequence[str]) -> RunTable:
+    """With the label of the system of every run; of missing runs, if their points say it."""
+    parts = [table.runs, *([table.missing] if {*by, *within} <= set(table.missing.columns) else [])]
+    rows = [row for part in parts for row in part.to_dict("records")]
+    if table.manifest is not None and ARM in table.manifest.axes and ARM in by:
+        others = [name for name in by if name != ARM]
+        names = system_names(
+            [
+                ArmRun(
+                    key=row[KEY],
+                    cell=tuple(row[name] for name in within),
+                    system=", ".join(row[name] for name in others),
+                    arm=row[ARM],
+                    seed=row.get(SEED, ""),
+                    guides=tuple(row[RUN].recipe.get("guides") or ()) if RUN in row else (),
+                )
+                for row in rows
+            ]
+        )
+    else:
+        names = [", ".join(row[name] for name in by) for row in rows]
+    named = table.runs.assign(**{SYSTEM: names[: len(table.runs)]})
+    missing = table.missing.assign(**{SYSTEM: names[len(table.runs) :]}) if len(parts) > 1 else table.missing
+    return replace(table, runs=named, missing=missing)
+
+
 def _groups(runs: pd.DataFrame, by: Sequence[str], within: Sequence[str]) -> list[Group]:
     """By group, system and seed, so that the order of the files does not matter."""
     order = runs.assign(**{SEED: [run.seed for run in runs[RUN]]}).sort_values([*within, *by, SEED], kind="stable")
     groups: dict[tuple[str, ...], dict[str, dict[int, StoredRun]]] = {}
-    for *labels, run in order[[*within, *by, RUN]].to_numpy():
-        system = ", ".join(labels[len(within) :])
-        systems = groups.setdefault(tuple(labels[: len(within)]), {})
+    for *labels, system, run in order[[*within, SYSTEM, RUN]].to_numpy():
+        systems = groups.setdefault(tuple(labels), {})
         other = systems.setdefault(system, {}).setdefault(run.seed, run)
         if other.identity != run.identity:
             raise InputError(
@@ -300,11 +328,11 @@ def balance(grouped: Grouped, baseline: str, *, common_seeds: bool) -> tuple[lis
 def _without_runs(group: Group, grouped: Grouped) -> list[str]:
     """The systems that the sweep has in this group and none of whose runs is finished."""
     missing = grouped.table.missing
-    if missing.empty or not {*grouped.by, *grouped.within} <= set(missing.columns):
+    if missing.empty or SYSTEM not in missing.columns:
         return []  # of a run that is not there, only its labels on the axes are known
     for name, label in group.within.items():
         missing = missing[missing[name] == label]
-    return [", ".join(labels) for labels in missing[list(grouped.by)].to_numpy()]
+    return list(missing[SYSTEM])
 
 
 def _numbers(seeds: Sequence[int]) -> str:

@@ -26,6 +26,7 @@ from headwise.experiments.comparison.grouping import (
     scores_of,
 )
 from headwise.experiments.record import canonical
+from headwise.experiments.sweeps.control_arms import ARM
 from headwise.experiments.sweeps.result_folder import FAILED, MARK, SWEEPS, check_mark, run_files
 from headwise.metrics.significance import SeedScores
 
@@ -211,7 +212,7 @@ def _lines(folder: Path, sweep: str | None, chosen: Callable[[str, Axis], bool])
     plots: list[_Lines] = []
     for manifest in sweeps_of(folder, sweep):
         for axis, each in manifest.axes.items():
-            if axis == SEED or len(each["labels"]) < 2 or not chosen(axis, each):
+            if axis in (SEED, ARM) or len(each["labels"]) < 2 or not chosen(axis, each):
                 continue
             systems, titles = _systems_and_others(manifest, axis)
             within = (*titles, axis) if systems else titles

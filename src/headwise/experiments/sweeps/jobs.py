@@ -36,6 +36,8 @@ FINISHED, PRESENT, FAILED, INTERRUPTED, BUSY = "finished", "present", "failed", 
 ABANDONED = "abandoned"
 # Results that depend on the machine and its load: they stand with the environment.
 TIMES = ("seconds_per_epoch", "seconds_per_step")
+# What a run was given, besides its environment.
+INPUTS = ("recipe", "examples", "marks", "knowledge")
 # Seconds between two reports of a run's progress.
 PROGRESS_EVERY = 0.5
 
@@ -160,7 +162,7 @@ def _train(job: Job, work: Path, progress: Listener, watch: Watch | None) -> dic
         if DISSOCIATION in job.then:
             scores = dissociate(curve, resamples=int(job.then[DISSOCIATION].get("resamples", RESAMPLES)))
             results["heads"][DISSOCIATION] = {**scores, "run": None}
-    inputs = {name: each for name, each in result.record.items() if name in ("recipe", "examples", "knowledge")}
+    inputs = {name: each for name, each in result.record.items() if name in INPUTS}
     return _content(job, inputs, results, times)
 
 

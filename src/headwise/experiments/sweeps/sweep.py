@@ -151,6 +151,8 @@ def run_sweep(
         show()
 
     progress.start(name, len(states) + len(runs), len(states))
+    for each in plan.notes:
+        progress.log(each)
     settings = replace(settings, threads=workers.threads, engine=workers.name)
     then = plan.sweep.then or None
     queue = [settings.job(each.recipe, f"{name} ({each.name})", then=then) for each in runs]

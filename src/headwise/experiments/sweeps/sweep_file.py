@@ -18,6 +18,7 @@ from headwise.documents import sentence
 from headwise.errors import InputError, choices
 from headwise.experiments.recipe import Recipe, Strict, check_recipe
 from headwise.experiments.recipe_files import opened, parse_change, plain_name, read_yaml, recipe_data, with_change
+from headwise.experiments.sweeps.control_arms import ARM, ARMS, RECIPE, SHUFFLED, check_arms, guides_of_arm
 from headwise.experiments.sweeps.jobs import check_then, run_key
 
 BASE, SCALES = "base", "scales"
@@ -70,6 +71,8 @@ class SweepFile(Strict):
     then: Annotated[dict[str, Any], BeforeValidator(check_then)] = {}
     """What is measured on the model of each run on several tasks."""
     compare: CompareBy | None = None
+    controls: bool = False
+    """Whether every recipe with guides is also trained without them, and with shuffled targets."""
 
 
 @dataclass(frozen=True)
@@ -98,6 +101,8 @@ class SweepPlan:
     """By axis, the points by label."""
     runs: tuple[PlannedRun, ...]
     """One for each combination; several may have the same key."""
+    notes: tuple[str, ...] = ()
+    """What readers of the log should know about its controls."""
 
     @property
     def unique(self) -> tuple[PlannedRun, ...]:
@@ -115,7 +120,7 @@ class SweepPlan:
         for name, points in self.axes.items():
             keys = dict.fromkeys(key for changes in points.values() for key in changes)
             axes[name] = {"labels": list(points), "keys": ["guides" if key == GUIDE_LAYERS else key for key in keys]}
-        compare = self.sweep.compare
+        compare = self._controlled() if self.sweep.controls else self.sweep.compare
         return {
             "format": FORMAT,
             "name": self.sweep.name,
@@ -126,6 +131,17 @@ class SweepPlan:
             "compare": None if compare is None else compare.model_dump(mode="json"),
             "runs": [{"key": planned.key, "point": dict(planned.point)} for planned in self.runs],
         }
+
+    def _controlled(self) -> CompareBy:
+        """The comparison of a sweep with controls: by its axes of guides and by arm, with a table for all the rest."""
+        chosen = self.sweep.compare or CompareBy(by=tuple(filter(self._only_guides, self.axes)))
+        by = (*(name for name in chosen.by if name != ARM), ARM)
+        rest = [name for name in self.axes if name not in (*by, SEED)]
+        return CompareBy(by=by, baseline=chosen.baseline, within=tuple(dict.fromkeys((*chosen.within, *rest))))
+
+    def _only_guides(self, axis: str) -> bool:
+        keys = [key for changes in self.axes[axis].values() for key in changes]
+        return bool(keys) and all(key.split(".")[0] == "guides" for key in keys)
 
 
 def shipped_sweeps() -> dict[str, Path]:
@@ -221,6 +237,8 @@ def _axes(sweep: SweepFile, where: str) -> dict[str, dict[str, Changes]]:
                 expected = "expected a part of the training set up to 1, or a number from 2"
                 raise InputError(f"{where}: sizes has {size!r}: {expected}.")
         axes.append((SIZE, sizes))
+    if sweep.controls:
+        axes.append((ARM, list(ARMS.items())))
     # After the grid: layers are an option of the guides that its points choose.
     for name, key, values in ((LAYER, GUIDE_LAYERS, sweep.layers), (SEED, "seed", sweep.seeds)):
         if values is not None:
@@ -298,6 +316,7 @@ def plan_sweep(
     changes: Sequence[str] = (),
     only: Sequence[str] = (),
     seeds: Sequence[int] | None = None,
+    controls: bool | None = None,
 ) -> SweepPlan:
     """Read a sweep file and check every run of it.
 
@@ -307,10 +326,11 @@ def plan_sweep(
         changes: `KEY=VALUE`, made to every run after all else.
         only: `AXIS=LABEL`, or several labels with commas: the other points are left out.
         seeds: instead of those of the file.
+        controls: whether to add plain and shuffled arms to runs with guides; default what the file says.
     """
     sweep, folder = read_sweep(name, scale)
-    if seeds is not None:
-        sweep = sweep.model_copy(update={"seeds": tuple(seeds)})
+    own = {"seeds": None if seeds is None else tuple(seeds), "controls": controls}
+    sweep = sweep.model_copy(update={key: value for key, value in own.items() if value is not None})
     axes = _axes(sweep, name)
     if compare := sweep.compare:
         named = (*compare.by, *compare.within)
@@ -330,7 +350,7 @@ def plan_sweep(
     base = recipe_data(sweep.recipe, folder) if isinstance(sweep.recipe, str) else dict(sweep.recipe)
     base = _changed({"name": sweep.name, **base}, sweep.set, f"{name}: set")
     last = dict(parse_change(change) for change in changes)
-    runs = []
+    runs, guides = [], []
     for labels in product(*axes.values()):
         point = dict(zip(axes, labels, strict=True))
         if any(all(point[axis] in some for axis, some in skip.items()) for skip in skipped):
@@ -338,16 +358,24 @@ def plan_sweep(
         where = f"{name}{''.join(f', {axis} {label}' for axis, label in point.items() if axis != SEED)}"
         data = base
         for axis, label in point.items():
-            data = _changed(data, axes[axis][label], where)
-        recipe = check_recipe(_changed(data, last, "changes"), where)
+            if not (sweep.controls and axis == ARM):
+                data = _changed(data, axes[axis][label], where)
+        data = _changed(data, last, "changes")
+        recipe = check_recipe(data, where)
+        guides.append(recipe.guides)
+        arm = guides_of_arm(recipe.guides, point[ARM] if sweep.controls else RECIPE)
+        if arm is None:
+            continue
+        recipe = recipe if arm == recipe.guides else check_recipe(data | {"guides": arm}, where)
         if sweep.then and not recipe.several:
             raise InputError(f"{where}: then is for recipes with several tasks, and this one has one: leave then out.")
         runs.append(PlannedRun(point, recipe, run_key(recipe, sweep.then)))
+    notes = check_arms(guides, shuffled=SHUFFLED in axes[ARM], where=name) if sweep.controls else ()
     if not runs:
         raise InputError(f"{name}: skip and only=... leave no run: leave one of them out.")
     if sweep.layers is not None and not any(planned.recipe.guides for planned in runs):
         raise InputError(f"{name}: layers is for guides, and no run has any: add guides, or leave layers out.")
-    return SweepPlan(sweep, scale, axes, tuple(runs))
+    return SweepPlan(sweep, scale, axes, tuple(runs), notes)
 
 
 def _narrowed(axes: dict[str, dict[str, Changes]], only: Sequence[str]) -> dict[str, dict[str, Changes]]:
