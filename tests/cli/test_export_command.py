@@ -48,10 +48,11 @@ def test_a_blend_with_the_whole_weight_on_the_classifier_is_exported(headwise, r
 
 def test_what_plain_transformers_cannot_compute_is_refused(headwise, supervised_run, ran, tmp_path):
     answer = headwise("export", supervised_run, "--output", tmp_path / "plain")
-    assert_one_sentence(answer, "hybrid model of SSA", "headwise.load", "cotraining")
+    assert_one_sentence(answer, "hybrid model of SSA", "with --onnx", "cotraining")
     for head in ("mean", "segments", "relu"):
         run = ran(head, guides={}, training__epochs=1, head=head)
-        assert_one_sentence(headwise("export", run, "--output", tmp_path / "plain"), f"head '{head}'", "head: cls")
+        answer = headwise("export", run, "--output", tmp_path / "plain")
+        assert_one_sentence(answer, f"head '{head}'", "with --onnx", "head: cls")
     assert not (tmp_path / "plain").exists()
 
 

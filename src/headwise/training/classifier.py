@@ -142,7 +142,8 @@ class TokenMeans:
 
 def two_texts(ids: Tensor, real: Tensor, separator: int, special: Collection[int]) -> tuple[Tensor, Tensor]:
     """[B,T] bool each: the tokens of the first and of the second text, without special ones; `real` are not padding."""
-    text = real & ~torch.isin(ids, torch.tensor(list(special), device=ids.device, dtype=ids.dtype))
+    others = torch.tensor(list(special), device=ids.device, dtype=ids.dtype)
+    text = real & (ids[:, :, None] != others).all(2)  # torch.isin, in operations that ONNX has
     behind = ((ids == separator) & real).cumsum(1) > 0
     return text & ~behind, text & behind
 

@@ -78,7 +78,7 @@ def save_classifier(model: Any, tokenizer: Any, folder: Path, head: str) -> None
             prefix = f"{model.base_model_prefix}."
             rest = {name: tensor for name, tensor in weights.items() if not name.startswith(prefix)}
         save_file(rest, str(folder / HEAD_FILE))
-    _save_tokenizer(tokenizer, folder)
+    save_tokenizer(tokenizer, folder)
 
 
 def save_multitask(model: MultiTask, tokenizer: Any | None, folder: Path) -> None:
@@ -102,10 +102,11 @@ def save_multitask(model: MultiTask, tokenizer: Any | None, folder: Path) -> Non
     config.save_pretrained(folder)
     save_file(heads, str(folder / HEADS_FILE))
     if tokenizer is not None:
-        _save_tokenizer(tokenizer, folder)
+        save_tokenizer(tokenizer, folder)
 
 
-def _save_tokenizer(tokenizer: Any, folder: Path) -> None:
+def save_tokenizer(tokenizer: Any, folder: Path) -> None:
+    """Write a tokenizer as it was loaded."""
     backend = tokenizer.backend_tokenizer
     backend.no_truncation()  # left behind by the last call, and nothing that the next user asked for
     backend.no_padding()
