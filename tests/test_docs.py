@@ -18,6 +18,8 @@ from transformers import (
 )
 
 import headwise as hw
+from headwise.data import build_task
+from headwise.data.mark_sources import SOURCES
 from headwise.experiments import check_recipe
 from headwise.experiments.recipe_files import Loader
 from headwise.guides import GUIDES
@@ -44,6 +46,15 @@ def test_which_guide_has_every_guide():
     for name in GUIDES:
         assert f"\n## {name}\n" in text
         assert f"| [`{name}`](#{name}) |" in text
+
+
+def test_every_source_of_marks_has_a_row_that_works():
+    text = (DOCS / "marks.md").read_text(encoding="utf-8")
+    rows = [yaml.safe_load(row) for row in re.findall(r"^\| `(\{.*?\})` \|", text, re.MULTILINE)]
+    assert {next(iter(row)) for row in rows} == set(SOURCES)
+    for row in rows:
+        task, options = ("pairs", {"texts": ["claim", row["text"]]}) if "text" in row else ("sentences", {})
+        assert build_task(task, {**options, "marks": row}).marks.source == next(iter(row))
 
 
 def test_every_public_name_has_one_place_in_the_api_pages():
@@ -142,7 +153,7 @@ def test_the_script_of_the_ssa_page_runs(encoder, tmp_path):
 
 def test_the_page_of_limits_has_their_values():
     from headwise import limits
-    from headwise.cli import explore_server
+    from headwise.cli import explore_server, loopback_server, mark_server
     from headwise.data import text_files
     from headwise.experiments import recipe_files
     from headwise.experiments.sweeps import search_space, sweep_file
@@ -160,10 +171,10 @@ def test_the_page_of_limits_has_their_values():
         f"| {text_files.MAX_DOCUMENT:,} characters |",
         f"{limits.MAX_RATIO} times its packed size ({limits.FREE_BYTES // 2**20} MB are always allowed), "
         f"and {limits.MAX_BYTES // 2**30} GB",
-        f"at most {explore_server.LARGEST_BODY:,} bytes",
-        f"idle for {explore_server.IDLE_SECONDS:g} seconds",
-        f"may take {explore_server.REQUEST_SECONDS:g} seconds to arrive",
-        f"an answer {explore_server.ANSWER_SECONDS:g} seconds",
-        f"At most {explore_server.CONNECTIONS} connections",
+        f"at most {explore_server.LARGEST_BODY:,} bytes for `explore` and {mark_server.LARGEST_BODY:,} for `mark`",
+        f"idle for {loopback_server.IDLE_SECONDS:g} seconds",
+        f"may take {loopback_server.REQUEST_SECONDS:g} seconds to arrive",
+        f"an answer {loopback_server.ANSWER_SECONDS:g} seconds",
+        f"At most {loopback_server.CONNECTIONS} connections",
     ):
         assert expected in text

@@ -1,5 +1,6 @@
 """The README is short, and every command and script in it runs, on tiny data."""
 
+import json
 import os
 import re
 import shlex
@@ -95,13 +96,19 @@ def folder(tmp_path):
     (papers / "qrels" / "validation.tsv").write_bytes((papers / "qrels" / "test.tsv").read_bytes())
     with (papers / "corpus.jsonl").open("a", encoding="utf-8") as file:
         file.write('{"_id": "d", "title": "Vitamin D", "text": "a cat with colds"}\n')
+    write_data(tmp_path / "TEXTS", "sentences")
+    marked = [
+        json.dumps({"sentence": text, "label": label, "marks": [[0, len(text.split()[0])]]})
+        for text, label in rows(40, 0, "sentences")[1:]
+    ]
+    (tmp_path / "TEXTS/train.marks.jsonl").write_text("\n".join(marked) + "\n", encoding="utf-8")
     for name in ("train.tsv", "test.tsv"):
         (tmp_path / name).write_bytes((folder / name).read_bytes())
     (tmp_path / "new.tsv").write_bytes((folder / "test.tsv").read_bytes())
     return folder
 
 
-def explore(words):
+def serve(words):
     """Start the server, wait for its address, and stop it with Ctrl-C."""
     command = [sys.executable, "-m", "headwise", *words]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
@@ -125,6 +132,7 @@ def test_every_command_runs(headwise, encoder, folder, tmp_path, monkeypatch):
     # What is added to the command, and the folder of its run.
     trained = {
         "pairs": ([], "pairs"),
+        "marked": ([], "marked"),
         "table2/pmi": ([], "pmi"),
         "ssa/rte/hybrid": (["--set", "training.num_train_epochs=2"], "ssa"),
         "heads/check": (
@@ -161,8 +169,8 @@ def test_every_command_runs(headwise, encoder, folder, tmp_path, monkeypatch):
             assert headwise("analyze", "PLAIN", "--keep", "2")[0] == 0
         replaced = {"RUN": run, "MODEL": encoder}
         words = [replaced.get(word, word) for word in words[1:]]
-        if name == "explore":
-            explore(words)
+        if name in ("explore", "mark"):
+            serve([*words, *(["--no-browser"] if name == "mark" else [])])
             continue
         code, _, err = headwise(*words, *extra)
         assert code == 0, (line, err)

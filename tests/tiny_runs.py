@@ -61,14 +61,14 @@ def encoder(tmp_path_factory: pytest.TempPathFactory) -> str:
     return str(write_encoder(tmp_path_factory.mktemp("encoder")))
 
 
-def write_encoder(folder: Path, tokenizer: Any = None) -> Path:
-    """Save a random BERT of two layers and its tokenizer."""
+def write_encoder(folder: Path, tokenizer: Any = None, layers: int = 2) -> Path:
+    """Save a random BERT and its tokenizer."""
     tokenizer = tokenizer or build_tokenizer()
     torch.manual_seed(3)
     config = BertConfig(
         vocab_size=len(tokenizer),
         hidden_size=32,
-        num_hidden_layers=2,
+        num_hidden_layers=layers,
         num_attention_heads=4,
         intermediate_size=48,
         max_position_embeddings=LONGEST,

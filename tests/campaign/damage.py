@@ -14,7 +14,7 @@ from campaign.inputs import row_of, try_case
 from campaign.orders import ORDERS, Case
 
 # Commands that read the same files by the same code as one of the others.
-LEFT_OUT = ("demo", "sweep-dry", "tune-dry", "explore", "data-check-model")
+LEFT_OUT = ("demo", "sweep-dry", "tune-dry", "explore", "mark", "data-check-model")
 
 
 def plan(benches: Path) -> list[tuple[str, str, str]]:

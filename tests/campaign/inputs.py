@@ -109,7 +109,7 @@ def _stop_when_serving(process: Fork) -> None:
     """A page that is served was a valid input: Ctrl-C ends it."""
     end = time.monotonic() + PATIENCE
     while process.poll() is None and time.monotonic() < end:
-        if "http://" in process.out.read_text(errors="replace"):
+        if any("http://" in stream.read_text(errors="replace") for stream in (process.out, process.err)):
             time.sleep(0.2)
             process.send(signal.SIGINT)
             return

@@ -67,7 +67,7 @@ class Order:
     @property
     def serves(self) -> bool:
         """Whether it runs until Ctrl-C."""
-        return self.command == ("explore",)
+        return self.command in (("explore",), ("mark",))
 
     @property
     def failed_runs(self) -> bool:
@@ -187,6 +187,12 @@ ORDERS: tuple[Order, ...] = (
     _order("evaluate-joint", "evaluate joint", runs="joint"),
     _order("predict", "predict plain --input texts.tsv --output out.tsv", tables="texts.tsv", runs="plain"),
     _order("tokens", "tokens supervised --text 'a red cat' --pair 'the dog' --html out.html", runs="supervised"),
+    _order(
+        "tokens-file",
+        "tokens supervised --input texts.tsv --output out.jsonl",
+        tables="texts.tsv",
+        runs="supervised",
+    ),
     _order("export", "export plain --output out", runs="plain"),
     _order("export-joint", "export joint --task agree --output out", runs="joint"),
     _order("list", "list recipes"),
@@ -266,6 +272,7 @@ ORDERS: tuple[Order, ...] = (
         reads="guided/analysis/* plain/analysis/* swept/runs/*",
     ),
     _order("explore", "explore plain", runs="plain", reads="plain/analysis/*"),
+    _order("mark", "mark texts.tsv --output out.jsonl --no-browser", tables="texts.tsv"),
     _order("data-ag-pair", "data ag-pair --news news.csv --out out.tsv", tables="news.csv"),
     _order("data-check", "data check pairs/train.tsv pairs/test.tsv", tables="pairs/train.tsv pairs/test.tsv"),
     _order(

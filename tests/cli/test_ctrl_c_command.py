@@ -77,6 +77,7 @@ COMMANDS = {
     "figure heatmap guided -o {new}.png": "headwise.reports.run_figures.build_heatmap",
     "report guided -o {new}.html": "headwise.reports.report_page.build_page",
     "explore guided": "headwise.reports.report_page.build_page",
+    "mark texts.tsv --output {new}.jsonl --no-browser": "headwise.data.marking.read_rows",
     "data check texts.tsv --task pairs": "headwise.data.checks.check_files",
     "data ag-pair --news texts.tsv --out {new}.tsv": "headwise.data.ag_pair.write_pairs",
     "heads patterns guided": "headwise.experiments.head_studies.head_patterns.load_run",

@@ -129,6 +129,21 @@ def test_all_of_it_as_json_with_progress(headwise, folder, tmp_path, monkeypatch
     assert out.splitlines()[-1] == "no findings"
 
 
+def test_marks_are_named_as_in_a_recipe(headwise, tmp_path):
+    header = ["sentence", "label", "first", "second"]
+    lines = [["a good film", "x", "0 1 0", "0 1 1"], ["bad", "y", "", ""], ["so bad it hurts", "y", "0 1 0 0", ""]]
+    path = write_table(tmp_path / "train.tsv", [header, *lines])
+    words = ("data", "check", path, "--marks", "tokens=first,tokens=second,agreement=all")
+    code, out, err = headwise(*words, "--json")
+    assert (code, err) == (0, "")
+    marks = json.loads(out)["files"][0]["marks"]
+    assert (marks["examples"], marks["marks"], marks["tokens"]) == (2, 2, None)
+    cells = [line.split() for line in assert_done(headwise(*words))[0].splitlines()]
+    assert ["train", "2", "(66.7%)", "29.2%", "0", "2", "0", "0", "0", "0"] in cells
+    assert "- train: no example is marked" in assert_done(headwise(*words[:3], "--marks", "stars"))[0]
+    assert_one_sentence(headwise(*words[:3], "--marks", "stars,lexicon=a"), "both stars and lexicon")
+
+
 def test_tables_for_people(headwise, folder, tmp_path):
     code, out, err = headwise("data", "check", *paths(folder))
     assert (code, err) == (0, "")

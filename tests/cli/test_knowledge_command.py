@@ -117,8 +117,10 @@ def test_show_prints_the_positions_of_words_and_pairs_across_texts(headwise, wri
 
 def test_what_cannot_be_done_is_said_before_any_work(typed, cache):
     for action in ("build", "show"):
-        assert_one_sentence(typed(action, guides={"mdg": {}, "next": {}}), "mdg, next", "dependency, pmi, wordsim")
-        assert_one_sentence(typed(action, guides={}), "it has none", "dependency, pmi, wordsim")
+        assert_one_sentence(
+            typed(action, guides={"mdg": {}, "next": {}}), "mdg, next", "dependency, pmi, relations, wordsim"
+        )
+        assert_one_sentence(typed(action, guides={}), "it has none", "dependency, pmi, relations, wordsim")
     guides = {"pmi": {}, "wordsim": {"pattern": {"path": "no-wordnet-here"}}}
     assert_one_sentence(typed("build", guides=guides), "no-wordnet-here")
     assert_one_sentence(typed("show", "--example", "40"), "--example 40", "from 0 to 39")

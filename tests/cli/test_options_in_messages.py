@@ -16,6 +16,8 @@ from headwise.cli.main import as_options
         (["evaluate", "run"], "recipe.yaml: guides.mdg.weight=3 is bad", "recipe.yaml: guides.mdg.weight=3 is bad"),
         (["evaluate", "run"], "finish it first, with resume=True.", "finish it first, with --resume."),
         (["list", "tasks"], "unknown=True stays.", "unknown=True stays."),
+        (["train", "run"], "rationale(mass=1, form='mse'): no.", "rationale(mass=1, form='mse'): no."),
+        (["train", "run"], "choose another folder (output=...).", "choose another folder (--output ...)."),
     ],
 )
 def test_arguments_become_options_of_the_command(words: list[str], message: str, printed: str) -> None:

@@ -52,6 +52,15 @@ def test_reading_files_does_not_import_torch(files, tmp_path, words, loaded):
     assert done.stdout.splitlines()[-1].split() == ["0", *loaded], done.stderr
 
 
+def test_marking_does_not_import_torch(tmp_path):
+    (tmp_path / "rows.csv").write_text("text,label\na b,c\n")
+    serve = "from headwise.cli import mark_server; mark_server.run_until_interrupt = lambda: None\n"
+    words = ["mark", str(tmp_path / "rows.csv"), "--no-browser"]
+    done = subprocess.run([sys.executable, "-c", serve + CODE, *words], capture_output=True, text=True)
+    assert "http://127.0.0.1:" in done.stdout, done.stderr
+    assert set(done.stdout.splitlines()[-1].split()) <= {"0", "numpy"}, done.stdout
+
+
 @pytest.mark.parametrize("command", ["train", "sweep", "tune", "knowledge build"])
 def test_yaml_that_is_too_deep_is_refused_before_torch_is_imported(tmp_path, command):
     path = tmp_path / "deep.yaml"

@@ -1,12 +1,15 @@
 """`headwise tokens`: how much each token of a text matters to a run with SSA."""
 
+import json
 import re
 
 import pytest
 import torch
-from tiny_runs import assert_done, assert_one_sentence, json_of
+from tiny_runs import assert_done, assert_one_sentence, json_of, write_table
 from transformers import AutoTokenizer
 
+from headwise.data import build_task
+from headwise.errors import InputError
 from headwise.training import load
 
 TEXT, PAIR = "the cat surely sees a dog", "a dog never likes it"
@@ -36,6 +39,36 @@ def test_json_is_what_the_model_says(tokens, supervised_run):
     assert list(found["probabilities"].values()) == pytest.approx(chances, abs=1e-5)
     assert found["prediction"] == max(found["probabilities"], key=found["probabilities"].get)
     assert found["threshold"] == 0.5
+
+
+def test_scores_of_a_file_are_a_source_of_marks(headwise, supervised_run, tmp_path):
+    rows = [("the cat surely sees a dog", "a dog never likes it", "x"), ("a dog", "the   cat's", "y")]
+    path = write_table(tmp_path / "train.tsv", [("sentence1", "sentence2", "label"), *rows])
+    words = ("tokens", supervised_run, "--input", path, "--output")
+    assert json_of(headwise(*words, tmp_path / "ssa.jsonl", "--json"))["rows"] == 2
+    lines = [json.loads(line) for line in (tmp_path / "ssa.jsonl").read_text().splitlines()]
+    single = json_of(headwise("tokens", supervised_run, "--text", rows[0][0], "--pair", rows[0][1], "--json"))
+    assert lines[0] == {key: value for key, value in single.items() if key != "run"}
+    for threshold in (None, sorted(token["score"] for token in lines[0]["tokens"] if token["score"] is not None)[-3]):
+        marks = {"ssa": "ssa.jsonl", **({} if threshold is None else {"threshold": threshold})}
+        split = build_task("pairs", {"marks": marks}).read("train", tmp_path)
+        for line, spans in zip(lines, split.spans, strict=True):
+            tokens = zip(line["tokens"], line["offsets"], strict=True)
+            real = [(token, offsets) for token, offsets in tokens if token["score"] is not None]
+            chosen = [
+                (token["segment"], *offsets)
+                for token, offsets in real
+                if (token["kept"] if threshold is None else token["score"] >= threshold)
+            ]
+            assert spans == tuple(chosen)
+            assert [line["texts"][each][start:end] for each, start, end in chosen][:1] != [""]
+        assert any(split.spans)
+    assert_one_sentence(headwise(*words, tmp_path / "x.tsv"), "ends in .jsonl")
+    assert_one_sentence(headwise(*words[:4]), "--input needs --output")
+    assert_one_sentence(headwise("tokens", supervised_run), "either --text, or both --input and --output")
+    (tmp_path / "ssa.jsonl").write_text('{"texts": ["a"]}\n')
+    with pytest.raises(InputError, match=r"ssa.jsonl line 1: expected the token scores of an example"):
+        build_task("pairs", {"marks": marks}).read("train", tmp_path)
 
 
 def test_without_a_terminal_the_scores_stand_behind_the_tokens(tokens, supervised_run):

@@ -11,6 +11,8 @@ from headwise.experiments import check_recipe
 from headwise.experiments.gather_knowledge import Sources, count_targets, embeddings_of, gather_knowledge, strongest
 from headwise.experiments.prepare import RunPaths, prepare
 from headwise.experiments.splits import Splits
+from headwise.guides import guidance
+from headwise.guides.alignment import token_idf
 from headwise.patterns import Dependency, Stored, gather, token_vector, words_of_tokens
 from headwise.patterns.base import WordMatrix
 from headwise.training import KnowledgeCollator, Silence, WithKnowledge, find_encoder, needs_of
@@ -284,3 +286,35 @@ def test_examples_are_counted_not_tokens_few_are_logged_and_none_is_refused():
     assert lines == ["guide period: only 1 of 11 training examples have a full-stop token"]
     with pytest.raises(ValueError, match="guide period: none of the 2 training examples has a full-stop token"):
         counted({"period": {}}, TEXTS[1:2] * 2)
+
+
+def test_pairs_without_a_common_word_and_single_texts_have_no_alignment():
+    tokenizer = find_encoder("builtin:minilm-l6").tokenizer
+    pairs = (("A man sleeps.", "The man runs."), ("Dogs run.", "Cats sleep."), ("One.", "Two."))
+
+    def counted(texts):
+        encoded = encode(Split(texts, (0,) * len(texts)), tokenizer, 32)
+        return count_targets({"alignment": {}}, encoded, tokenizer, Silence())
+
+    assert counted(pairs * 30) == {"alignment": 30}
+    for texts in (pairs[1:], (("A man and a man.",),)):
+        with pytest.raises(ValueError, match=r"examples has a target \(it needs pairs of texts.*guide nothing"):
+            counted(texts)
+
+
+def test_recipes_count_the_tokens_of_the_training_examples(prepared):
+    ready = prepared(guides={"alignment": {"weight": 0.1}})
+    (guide,) = guidance(ready.model).guides
+    train = ready.only.encoded["train"]
+    assert guide.idf == token_idf(train[index]["input_ids"] for index in range(len(train)))
+    assert ready.targets["alignment"] > 0
+
+
+def test_relations_that_never_occur_are_refused(prepared, data):
+    guides = {"relations": {"pattern": {"path": "terms.tsv"}}}
+    (data / "terms.tsv").write_text("xyzzy\tplugh\n", encoding="utf-8")
+    with pytest.raises(ValueError, match="relations finds no two related terms of its file in any of the .* training"):
+        prepared(guides=guides)
+    (data / "terms.tsv").write_text("xyzzy plugh\n", encoding="utf-8")
+    with pytest.raises(ValueError, match=r"terms.tsv line 1: expected two terms .* got 'xyzzy plugh'"):
+        prepared(guides=guides)

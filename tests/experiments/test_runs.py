@@ -53,6 +53,17 @@ def test_plain_and_guided_runs_see_the_same_batches(ran, monkeypatch):
     assert not record(run)["results"]["guides"]
 
 
+def test_a_run_with_two_passes_and_silent_heads_is_recorded(ran):
+    guides = {"consistency": {"weight": 0.5}, "head_dropout": {"p": 0.2}, "mdg": {"weight": 0.1}}
+    runs = [ran(name, guides=guides, share_every=0) for name in ("one", "two")]
+    assert outcome(runs[0]) == outcome(runs[1])
+    happened = record(runs[0])["results"]["guides"]
+    assert set(happened) == {"consistency", "mdg"}  # head_dropout is no loss
+    assert happened["consistency"]["weight"] == 0.5
+    assert happened["consistency"]["share"] is None
+    assert happened["consistency"]["first"] > 0
+
+
 # -- length ------------------------------------------------------------------------------------------------------------
 
 STOPPING = {"training__evaluate_every": 1, "training__early_stopping": 2, "training__learning_rate": 1e-9}

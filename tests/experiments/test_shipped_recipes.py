@@ -11,7 +11,7 @@ from headwise.experiments.prepare import RunPaths
 from headwise.experiments.recipe_files import bundled, read_recipe
 from headwise.experiments.run import train
 from headwise.experiments.splits import read_splits
-from headwise.guides import GUIDES
+from headwise.guides import GUIDES, Guide
 from headwise.ssa.config import SSA, build_ssa
 from headwise.training.encoders import builtin_folder
 
@@ -153,6 +153,16 @@ def test_a_tenth_of_train_is_held_out_and_dev_is_the_test(task, tmp_path):
     assert all(text.startswith(f"{FILES[task][1]} ") for texts in splits.test.texts for text in texts)
 
 
+def test_the_pairs_of_a_medical_question_stay_together(tmp_path):
+    table = [["1", f"question {n // 2}", f"other {n}", str(n % 2)] for n in range(100)]
+    write_table(tmp_path / "mqp.csv", table, delimiter=",")
+    splits = read_splits(recipe("mqp"), tmp_path)
+    questions = [{texts[0] for texts in part.texts} for part in splits.named.values()]
+    assert [len(part) for part in splits.named.values()] == [60, 10, 30]
+    assert [len(part) for part in questions] == [30, 5, 15]
+    assert len(set().union(*questions)) == 50
+
+
 # -- Table 2: one recipe for every guide -------------------------------------------------------------------------------
 
 TABLE2 = [name for name in bundled() if name.startswith("table2/")]
@@ -180,6 +190,7 @@ def data(tmp_path_factory):
         table.append([str(number + 1), first, second, "4.0", label])
     for name in ("SICK_train.txt", "SICK_trial.txt", "SICK_test_annotated.txt"):
         write_table(folder / name, table)
+    (folder / "relations.tsv").write_text("dog\tcat\nplaying\tguitar\ndoctor\tphysician\n", encoding="utf-8")
     return folder
 
 
@@ -206,7 +217,10 @@ def test_every_recipe_runs_two_steps(name, small_encoder, data, tmp_path):
 
 def test_there_is_one_for_every_guide_and_they_differ_in_nothing_else():
     guided = {guide for name in TABLE2 for guide in read_recipe(name).guides}
-    assert guided == set(GUIDES) - {"match"}  # which is these
+    # Pairs of SICK have no marks: guides that read them are in the recipe `marked`.
+    losses = {name for name in GUIDES if issubclass(GUIDES[name], Guide) and not GUIDES[name].reads_marks}
+    assert set(read_recipe("marked").guides) == {name for name in GUIDES if GUIDES[name].reads_marks}
+    assert guided == losses - {"match"}  # which is these
     plain = read_recipe("table2/plain").as_data()
     for name in TABLE2:
         other = read_recipe(name).as_data()

@@ -1,6 +1,11 @@
 """Which examples a recipe uses: parts of the training set, held-out ones, and limits."""
 
+import unicodedata
+
+import numpy
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 from tiny_runs import write_data, write_table
 
 from headwise.data import build_task
@@ -91,3 +96,111 @@ def test_one_split_is_what_all_of_them_have_and_needs_no_other_file(read, tmp_pa
     write_table(tmp_path / "alone" / "test.tsv", [["sentence1", "sentence2", "label"], ["a", "b", "x"]])
     task = build_task("pairs", {"labels": ["w", "x"]})
     assert read_split(check_recipe({"task": "pairs"}, "test"), task, "test", tmp_path / "alone").labels == (1,)
+
+
+# -- groups of examples that share a text ------------------------------------------------------------------------------
+
+
+def write_groups(folder, groups, column=0):
+    """train.tsv; `groups` are the sizes of the groups of equal texts, whose examples do not stand together."""
+    numbers = [group for group, size in enumerate(groups) for _ in range(size)]
+    table = [["sentence1", "sentence2", "label"]]
+    for line, index in enumerate(numpy.random.default_rng(0).permutation(len(numbers))):
+        # One text in several spellings: composed or not, in any case, with more white space.
+        shared = f"Caf\u00e9 {numbers[index]} a"
+        shared = [shared, unicodedata.normalize("NFD", shared), shared.upper(), shared.replace(" ", "  ")][line % 4]
+        texts = [shared, f"other {line}"]
+        table.append([texts[column], texts[1 - column], "xy"[line % 2]])
+    return write_table(folder / "train.tsv", table)
+
+
+def grouped(folder, seed=1, **data):
+    return read_splits(check_recipe({"task": "pairs", "data": data, "seed": seed}, "test"), folder)
+
+
+def groups_of(split, column=0):
+    return {texts[column].split()[1] for texts in split.texts}
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    st.lists(st.integers(1, 6), min_size=8, max_size=30),
+    st.floats(0.1, 0.35),
+    st.floats(0.1, 0.35),
+    st.integers(0, 3),
+    st.integers(0, 1),
+)
+def test_no_group_is_in_two_splits_and_sizes_are_within_one_group(tmp_path, groups, validation, test, seed, column):
+    write_groups(tmp_path, groups, column)
+    data = {"validation_fraction": validation, "test_fraction": test, "group_by": f"text{column + 1}"}
+    splits = grouped(tmp_path, seed, **data)
+    parts = [groups_of(part, column) for part in splits.named.values()]
+    assert sum(map(len, parts)) == len(set().union(*parts)) == len(groups)
+    assert sum(sizes(splits)) == sum(groups)
+    for fraction, size in zip((validation, test), sizes(splits)[1:], strict=True):
+        assert abs(size - round(fraction * sum(groups))) <= max(groups)
+    again = grouped(tmp_path, seed, **data)
+    assert (again.train, again.validation, again.test) == (splits.train, splits.validation, splits.test)
+
+
+def test_groups_are_drawn_by_the_seed_and_limits_count_examples(tmp_path):
+    write_groups(tmp_path, [2] * 50)
+    data = {"validation_fraction": 0.1, "test_fraction": 0.3, "group_by": "text1"}
+    whole = grouped(tmp_path, **data)
+    assert sizes(whole) == [60, 10, 30]
+    assert grouped(tmp_path, 2, **data).test != whole.test
+    parts = [grouped(tmp_path, fraction=fraction, **data) for fraction in (0.25, 0.5)]
+    limited = grouped(tmp_path, limit={"train": 15, "validation": 3, "test": 7}, **data)
+    assert [sizes(part) for part in (*parts, limited)] == [[15, 10, 30], [30, 10, 30], [15, 3, 7]]
+    assert limited.train == parts[0].train
+    assert set(parts[0].train.texts) < set(parts[1].train.texts) < set(whole.train.texts)
+    recipe = check_recipe({"task": "pairs", "data": data}, "test")
+    for name, part in whole.named.items():
+        assert read_split(recipe, whole.task, name, tmp_path) == part
+
+
+def test_without_groups_the_order_of_the_seed_decides_as_it_always_did(tmp_path):
+    write_groups(tmp_path, [2] * 20)
+    splits = grouped(tmp_path, 3, validation_fraction=0.2, test_fraction=0.1, fraction=0.5)
+    order = numpy.random.default_rng([3, 7]).permutation(40).tolist()
+    expected = [sorted(order[12:26]), sorted(order[:8]), sorted(order[8:12])]
+    assert list(splits.named.values()) == [splits.whole.subset(indices) for indices in expected]
+    recipe = {"task": "pairs", "data": {"validation_fraction": 0.2}}
+    assert "group_by" not in check_recipe(recipe, "test").as_data()["data"]
+    recipe["data"]["group_by"] = "text2"
+    assert check_recipe(recipe, "test").as_data()["data"]["group_by"] == "text2"
+
+
+@pytest.mark.parametrize("column", [0, 1])
+def test_one_group_cannot_be_held_out(tmp_path, column):
+    write_groups(tmp_path, [12], column)
+    words = (
+        f"data.validation_fraction is 0.5 and data.group_by is text{column + 1}: expected two or more different texts "
+        "among the 12 examples of train to choose from, got one; leave group_by out"
+    )
+    with pytest.raises(InputError, match=words):
+        grouped(tmp_path, validation_fraction=0.5, group_by=f"text{column + 1}")
+    write_groups(tmp_path, [6, 6], column)
+    with pytest.raises(InputError, match="data.test_fraction is 0.2 .* among the 6 examples"):
+        grouped(tmp_path, validation_fraction=0.5, test_fraction=0.2, group_by=f"text{column + 1}")
+
+
+@pytest.mark.parametrize(
+    ("recipe", "match"),
+    [
+        ({"task": "pairs", "data": {"group_by": "text1"}}, "test: data.group_by is text1, and nothing is held out"),
+        ({"task": "pairs", "data": {"group_by": "text3"}}, "data.group_by"),
+        ({"task": "sst2", "data": {"group_by": "text2", "test_fraction": 0.1}}, "sst2 have one text: use text1"),
+        ({"tasks": {"rte": {"data": {"group_by": "text1"}}, "sst2": {}}}, "nothing is held out"),
+        ({"task": {"name": "retrieval", "collection": "x"}, "data": {"group_by": "text1"}}, "not for re-rankers"),
+    ],
+)
+def test_groups_that_make_no_sense(recipe, match):
+    with pytest.raises(InputError, match=match):
+        check_recipe(recipe, "test")
+
+
+def test_one_of_several_tasks_may_hold_out_groups():
+    tasks = {"rte": {"data": {"validation_fraction": 0.1}}, "sst2": {}}
+    recipe = check_recipe({"tasks": tasks, "data": {"group_by": "text1"}}, "test")
+    assert recipe.single("rte").data.group_by == recipe.single("sst2").data.group_by == "text1"

@@ -22,6 +22,7 @@ from training.small_task import (
     trainer_of,
     twins,
 )
+from training.supervised_task import build_model as build_supervised
 from transformers import DefaultFlowCallback, Trainer, TrainerCallback
 
 import headwise as hw
@@ -342,6 +343,31 @@ def test_resumed_equals_uninterrupted(tmp_path, kind, way):
     logs = [parts_of(each.state.log_history) for each in (again, whole)]
     assert logs[0] == logs[1]
     assert len({entry["guide/mdg_weight"] for entry in logs[1]}) > 2
+
+
+@pytest.mark.usefixtures("_deterministic")
+def test_two_passes_in_a_trainer_are_logged_repeated_and_resumed(tmp_path):
+    guides = hw.Consistency(weight=hw.guides.warm_up(2.0, steps=4)) + hw.HeadDropout(p=0.2) + hw.MDG(weight=0.1)
+    runs = []
+    for name, start in (("one", None), ("two", None), ("one", str(tmp_path / "one" / "checkpoint-3"))):
+        runs.append(build(Trainer, tmp_path / name, guides=guides))
+        runs[-1].train(resume_from_checkpoint=start)
+    for run in runs[1:]:
+        assert distance(parameters(runs[0].model), parameters(run.model)) == 0.0
+    logs = [entry for entry in runs[1].state.log_history if "loss" in entry]
+    assert [entry.get("guide/consistency_weight") for entry in logs] == [None, 0.5, 1.0, 1.5, 2.0, 2.0]
+    for entry in logs[1:]:
+        parts = entry["task_loss"] + entry["guide/consistency_weighted"] + entry["guide/mdg_weighted"]
+        assert parts > entry["task_loss"]
+        assert not any(name.startswith("guide/head_dropout") for name in entry)
+
+
+def test_consistency_refuses_label_smoothing_and_ssa(tmp_path):
+    trainer = trainer_of(GuidedTrainer, guided(hw.Consistency()), tmp_path, label_smoothing_factor=0.1)
+    with pytest.raises(InputError, match=r"^consistency needs the loss of the model itself, [^\n]*\.$"):
+        trainer.train()
+    with pytest.raises(InputError, match=r"^consistency does not work with SSA, [^\n]*\.$"):
+        hw.guide(build_supervised(), hw.Consistency())
 
 
 def test_other_guides_are_refused_and_a_checkpoint_without_guides_starts_them_afresh(tmp_path):

@@ -31,6 +31,7 @@ AUTO = hw.auto(0.3, window=2, every=1)
 TRAINERS = {
     "number": (hw.MDG(weight=0.3), {}),
     "auto on two guides": (hw.MDG(weight=AUTO) + hw.PDG(weight=AUTO), {}),
+    "two passes": (hw.Consistency(by="heads") + hw.HeadDropout(p=0.3) + hw.MDG(weight=0.3), {}),
     "label smoothing": (hw.MDG(weight=0.3), {"label_smoothing_factor": 0.1}),
     "own loss, accumulated": (hw.MDG(weight=0.3), {"compute_loss_func": summed_loss}),
     "own loss, not averaged": (

@@ -26,7 +26,13 @@ def trained(folder, guide=None, kind=GuidedTrainer, **changes):
     return parameters(model)
 
 
-@pytest.mark.parametrize("guide", [None, hw.MDG(weight=0.3)], ids=["plain", "guided"])
+# With guides on attention and random heads in both passes.
+TWICE = hw.Consistency(weight=3.0, by="heads") + hw.HeadDropout(p=0.3) + hw.MDG(weight=0.3)
+GUIDES = {"plain": None, "guided": hw.MDG(weight=0.3), "heads": hw.HeadDropout(p=0.3), "two passes": TWICE}
+GUIDES["twice"] = hw.Consistency(weight=3.0)
+
+
+@pytest.mark.parametrize("guide", GUIDES.values(), ids=GUIDES)
 @pytest.mark.parametrize("split", SPLITS, ids=["2 batches", "4 batches"])
 def test_accumulated_batches_train_as_one(tmp_path, guide, split):
     whole = trained(tmp_path, guide)

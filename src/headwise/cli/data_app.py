@@ -1,4 +1,4 @@
-"""`headwise data`: data sets that are made from others, and what is wrong with those that are there."""
+"""`headwise data`: data sets from others, and what is wrong with them; `headwise mark`: marked words."""
 
 from __future__ import annotations
 
@@ -75,6 +75,13 @@ def check(
     columns: Annotated[
         str | None, typer.Option(metavar="A,B,C", help="All columns, for files without a header.")
     ] = None,
+    marks: Annotated[
+        str | None,
+        typer.Option(
+            metavar="SOURCE=VALUE",
+            help="Where marked words come from, as in a recipe: column=selected_text, or spans=COLUMN,text=COLUMN.",
+        ),
+    ] = None,
     model: Annotated[str | None, typer.Option(help="Encoder whose tokens are counted as well.")] = None,
     encoder: Annotated[
         str | None,
@@ -89,12 +96,13 @@ def check(
 ) -> None:
     """Say what is wrong with the files of a data set before anything is trained on it.
 
-    Label balance, duplicates, leaks between the files, lengths, and what baselines reach that see next to nothing.
+    Label balance, duplicates, leaks between the files, lengths, and what baselines reach that see next to nothing; with
+    --marks how much is marked.
     """
     from headwise.cli.main import as_options
     from headwise.data.checks import check_files
 
-    stage = ""
+    stage, counted = "", model or (None if marks is None else encoder)
     with progress() as bar:
 
         def advance(what: str, done: int, total: int) -> None:
@@ -108,10 +116,12 @@ def check(
             texts=opt.names(texts),
             label=label,
             columns=opt.names(columns),
+            marks=None if marks is None else _mark_options(marks),
             seed=seed,
             progress=advance,
             encoder=None if encoder is None else _frozen_features(encoder, max_length, bar),
-            **_token_counting(model, None if model is None and encoder is not None else max_length),
+            # Marks are also put on the tokens of the encoder of the baseline.
+            **_token_counting(counted, None if counted is None and encoder is not None else max_length),
         )
     notes = [as_options(note) for note in report.notes]
     count = f"{len(report.findings) or 'no'} finding{'' if len(report.findings) == 1 else 's'}"
@@ -119,6 +129,20 @@ def check(
     show(as_json, {**report.as_data(), "notes": notes}, *_report_tables(report), *lines)
     if strict and report.findings:
         raise typer.Exit(1)
+
+
+def _mark_options(text: str) -> dict[str, Any]:
+    """SOURCE=VALUE,OPTION=VALUE as the mapping that a recipe has; a name twice makes a list, without a value true."""
+    options: dict[str, Any] = {}
+    for part in opt.names(text):
+        name, equals, written = part.partition("=")
+        value = {"true": True, "false": False}.get(written, written) if equals else True
+        options[name] = value if name not in options else [*_as_list(options[name]), value]
+    return options
+
+
+def _as_list(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else [value]
 
 
 def _token_counting(model: str | None, max_length: int | None) -> dict[str, Any]:
@@ -187,12 +211,37 @@ def _report_tables(report: DataReport) -> Iterator[Table]:
         cuts = {name: f"{each.cut} ({each.share:.1%}) at {each.limit}" for name, each in tokens.items()}
         rows = [[name, *_length_cells(each.lengths), cuts[name]] for name, each in tokens.items()]
         yield text_table(["file"], rows, numbers=[*percents, "cut"], title="tokens")
+    if any(file.marks for file in report.files):
+        yield _marks_table(report)
     if report.leaks:
         rows = [row for leak in report.leaks for row in _leak_rows(leak)]
         columns = ["examples", "share", "same label"]
         yield text_table(["of", "in", "what"], rows, numbers=columns, last="such as", title="leaks")
     if report.baselines is not None:
         yield _baselines_table(report.baselines, report.texts)
+
+
+def _marks_table(report: DataReport) -> Table:
+    """How much is marked; with a tokenizer how marks lie on tokens, and how many examples lose theirs."""
+    columns = ["marked", "words (median)", "every word", "marks", "cut a word", "not found", "outside", "broken"]
+    counted = any(file.marks and file.marks.tokens for file in report.files)
+    rows = []
+    for file in report.files:
+        each = file.marks
+        if each is None:
+            continue
+        words = "-" if each.words is None else f"{each.words:.1%}"
+        problems = map(len, (each.not_found, each.outside, each.broken))
+        cells = [f"{each.examples} ({each.share:.1%})", words, each.every_word, each.marks, each.cut, *problems]
+        if counted and each.tokens is None:
+            cells += ["-"] * 4
+        elif each.tokens is not None:
+            tokens = each.tokens
+            cells += [f"{tokens.share:.1%}", tokens.split, f"{tokens.lost} at {tokens.limit}", tokens.shortened]
+        rows.append([file.name, *map(str, cells)])
+    if counted:
+        columns += ["tokens (median)", "cut a token", "all lost", "some lost"]
+    return text_table(["file"], rows, numbers=columns, title="marks")
 
 
 def _length_cells(lengths: Lengths) -> list[str]:
@@ -236,3 +285,52 @@ def _baselines_table(baselines: Baselines, texts: Sequence[str]) -> Table:
         scores = (f"{each.value:.3f} ({each.low:.3f} to {each.high:.3f})" for each in baseline.scores.values())
         rows.append([titles[baseline.name], *scores])
     return text_table(["baseline"], rows, numbers=baselines.results[0].scores, title=f"baselines: {source}")
+
+
+def mark(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="CSV, TSV or JSONL file of examples.")],
+    text: Annotated[
+        str | None,
+        typer.Option(metavar="COLUMN", help="Column of the text; default sentence1 and sentence2, text, or sentence."),
+    ] = None,
+    pair: Annotated[str | None, typer.Option(metavar="COLUMN", help="Column of the second text of pairs.")] = None,
+    label: Annotated[str | None, typer.Option(metavar="COLUMN", help="Column of the label; default label.")] = None,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="JSONL file of marks; default FILE's name with .marks.jsonl.")
+    ] = None,
+    port: opt.Port = 0,
+    limit: Annotated[int | None, typer.Option(min=1, help="Show N examples only; default all.")] = None,
+    seed: Annotated[
+        int | None, typer.Option(min=0, help="Shuffle the examples with this seed; default the order of FILE.")
+    ] = None,
+    no_browser: Annotated[bool, typer.Option("--no-browser", help="Do not open the page in the browser.")] = False,
+    as_json: opt.AsJson = False,
+) -> None:
+    """Mark the words that decide the label, on a page on this machine.
+
+    Every example is saved as soon as it is done; the same command resumes. Ctrl-C ends it.
+    """
+    from headwise.cli.mark_server import serve_until_interrupt
+    from headwise.data.marking import Marking, marks_file, read_rows
+    from headwise.disk import new_file
+
+    rows = read_rows(file, text, pair, label)
+    target = marks_file(file) if output is None else output
+    if target.suffix.lower() != ".jsonl":
+        raise InputError(f"--output {target}: expected a name that ends in .jsonl.")
+    with new_file(target, "--output", replace=True, example="marks.jsonl"):
+        marking = Marking(rows, target, limit=limit, seed=seed)
+        lines = [f"{rows.path}: {rows.columns}"]
+        if rows.empty:
+            lines.append(f"{rows.empty} examples without a text are left out")
+        if marking.resumed:
+            lines.append(f"{marking.resumed} of {marking.total} examples are saved in {target}; the page resumes there")
+        # On stderr with --json, whose result is the summary at the end.
+        serve_until_interrupt(marking, file.name, port, lines, browser=not no_browser, to_stderr=as_json)
+        summary = marking.close()
+    kept = (
+        "{saved} of {total} examples are saved in {output}: {marked} with marks, {unmarked} without, {skipped} skipped"
+    )
+    typer.echo(f"headwise: stopped; {kept.format(**summary) if summary['saved'] else 'nothing was written'}", err=True)
+    if as_json:
+        show(True, summary)

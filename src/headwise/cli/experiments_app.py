@@ -46,6 +46,9 @@ def sweep(
     ] = None,
     only: opt.Only = None,
     seeds: Annotated[str | None, typer.Option(help="Seeds instead of those of the file: 1,2,3.")] = None,
+    controls: Annotated[
+        bool, typer.Option("--controls", help="Also train without guides (plain) and with shuffled targets (shuffled).")
+    ] = False,
     available: Annotated[bool, typer.Option("--available", help="Leave out runs whose files are missing.")] = False,
     keep_models: Annotated[bool, typer.Option("--keep-models", help="Keep the model of every run.")] = False,
     dry_run: opt.DryRun = False,
@@ -58,7 +61,14 @@ def sweep(
     from headwise.experiments.sweeps.sweep_file import plan_sweep
     from headwise.experiments.sweeps.worker_pool import choose_engine
 
-    plan = plan_sweep(file, scale=scale, changes=options.changes or (), only=only or (), seeds=_seeds(seeds))
+    plan = plan_sweep(
+        file,
+        scale=scale,
+        changes=options.changes or (),
+        only=only or (),
+        seeds=_seeds(seeds),
+        controls=controls or None,
+    )
     output = output or Path("sweeps") / "-".join([plan.sweep.name, *([scale] if scale else [])])
     if dry_run:
         _show_plan(plan, output, as_json=as_json)
@@ -105,9 +115,10 @@ def _show_plan(plan: SweepPlan, output: Path, *, as_json: bool) -> None:
         there = ResultFolder(output).has(each.key)
         runs.append({"key": each.key, "point": dict(each.point), "there": there, "recipe": each.recipe.as_data()})
         rows.append([*each.point.values(), each.key, "yes" if there else ""])
-    content = {"sweep": plan.sweep.name, "scale": plan.scale, "output": str(output), "runs": runs}
+    content: dict[str, Any] = {"sweep": plan.sweep.name, "scale": plan.scale, "output": str(output), "runs": runs}
+    content["notes"] = list(plan.notes)
     counts = f"{len(plan.runs)} points, {len(plan.unique)} different runs, in {output}"
-    show(as_json, content, text_table([*plan.axes, "key", "there"], rows), counts)
+    show(as_json, content, text_table([*plan.axes, "key", "there"], rows), counts, *plan.notes)
 
 
 @opt.grouped

@@ -23,7 +23,7 @@ from typer.core import TyperOption
 
 from headwise import __version__
 from headwise.cli import parameters as opt
-from headwise.cli.data_app import data
+from headwise.cli.data_app import data, mark
 from headwise.cli.experiments_app import sweep, tune
 from headwise.cli.heads_app import heads
 from headwise.cli.knowledge_app import knowledge
@@ -92,7 +92,7 @@ def demo(
 # In the order of the help.
 for command in (train, evaluate, predict, tokens, export, list_names, demo, doctor, retrieve, rerank, score, search):
     app.command("list" if command is list_names else None)(command)
-for command in (sweep, tune, compare, figure, analyze, report, explore):
+for command in (sweep, tune, compare, figure, analyze, report, explore, mark):
     app.command()(command)
 for name, group in {"data": data, "heads": heads, "knowledge": knowledge}.items():
     app.add_typer(group, name=name)
@@ -165,7 +165,8 @@ def as_options(message: str, words: Sequence[str] | None = None) -> str:
 
     def option(match: re.Match[str]) -> str:
         option = options.get(match[1])
-        if option is None:
+        # What belongs to a call, as in rationale(form='mse'), is an option of a guide, not of a command.
+        if option is None or re.search(r"\w\([^()]*$", message[: match.start()]):
             return match[0]
         if not option.is_flag:
             return f"{option.opts[0]} {match[2]}"

@@ -98,6 +98,7 @@ Only = Annotated[
     typer.Option(metavar="AXIS=LABEL", help="Use only these labels of an axis: system=plain,ag; may be repeated."),
 ]
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace the output if it exists.")]
+Port = Annotated[int, typer.Option(min=0, max=65535, help="Port; 0 for any free one.")]
 Recipe = Annotated[str, typer.Argument(callback=read_first, help="YAML file, or a name of `headwise list recipes`.")]
 Run = Annotated[Path, typer.Argument(help="Folder that `headwise train` wrote.")]
 Split = Annotated[str, typer.Option(help="train, validation, test, or another split of the task.")]

@@ -147,16 +147,16 @@ def report(
 @opt.grouped
 def explore(
     options: PageOptions,
-    port: Annotated[int, typer.Option(min=0, max=65535, help="Port; 0 for any free one.")] = 0,
+    port: opt.Port = 0,
     browser: Annotated[bool, typer.Option("--open", help="Open the page in the browser.")] = False,
     as_json: opt.AsJson = False,
 ) -> None:
     """Serve the page of `headwise report` on this machine, with a box for your own sentences."""
     import json
-    import time
     import webbrowser
 
-    from headwise.cli.explore_server import LONGEST, Explorer, serve
+    from headwise.cli.explore_server import LONGEST, Explorer
+    from headwise.cli.loopback_server import run_until_interrupt, serve
     from headwise.experiments.analysis.example_views import pattern_of_analysis
     from headwise.experiments.apply import load_run
     from headwise.reports.report_page import build_page
@@ -174,8 +174,5 @@ def explore(
             typer.echo(f"open {address} in a browser on this machine; Ctrl-C ends it")
         if browser:
             webbrowser.open(address)
-        try:
-            while True:
-                time.sleep(0.5)  # not longer, so that Ctrl-C works on every system
-        except KeyboardInterrupt:
-            typer.echo(sentence(), err=True)  # the usual end
+        run_until_interrupt()
+        typer.echo(sentence(), err=True)

@@ -142,6 +142,8 @@ def _as_tables(comparison: Comparison, style: Style) -> str:
     console = Console(file=StringIO(), width=width, highlight=False, color_system=None)
     wide = console.options.update(max_width=10_000)
     for each in text_tables(comparison, style):
+        for line in each.verdicts:
+            console.print(escape(line), soft_wrap=not sys.stdout.isatty())
         whole = range(len(each.headings))
         parts: list[Sequence[int]] = [whole]
         needed = Measurement.get(console, wide, rich(each, whole)).maximum

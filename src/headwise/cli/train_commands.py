@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import shlex
 import shutil
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -19,8 +20,10 @@ from rich.text import Text
 from headwise.cli import parameters as opt
 from headwise.cli.console import show, text_table
 from headwise.cli.progress_bar import INTERRUPTED, NOTHING, keeping, progress
+from headwise.errors import InputError
 
 if TYPE_CHECKING:
+    from headwise.experiments.token_scores import TokenScores
     from headwise.reports.token_page import ScoredText
 
 # Tokens with the highest scores that are listed.
@@ -170,47 +173,108 @@ def export(
     run: opt.Run,
     target: Annotated[Path, typer.Option("--output", help="New folder for the model.")],
     task: opt.OneTask = None,
+    onnx: Annotated[bool, typer.Option("--onnx", help="Write an ONNX file, for any head.")] = False,
     allow_code: opt.AllowCode = False,
     as_json: opt.AsJson = False,
 ) -> None:
-    """Write the classifier of RUN as a plain transformers model, without a token head."""
+    """Write the classifier of RUN as a plain transformers model without a token head, or as ONNX."""
     from headwise.experiments.apply import export
 
-    show(as_json, export(run, target, task), f"saved in {target}")
+    result = export(run, target, task, onnx=onnx)
+    lines = [f"saved in {target}"]
+    if onnx:
+        difference = result["largest_difference"]
+        checked = "not checked, since onnxruntime is missing" if difference is None else f"{difference:.1g}"
+        lines = [
+            f"head {result['head']}, inputs {', '.join(result['inputs'])}",
+            f"largest difference from torch: {checked}",
+            f"saved in {result['file']}",
+        ]
+    show(as_json, result, *lines)
 
 
 def tokens(
     run: opt.Run,
-    text: Annotated[str, typer.Option(help="The text, or the first one of a pair.")],
+    text: Annotated[str | None, typer.Option(help="The text, or the first one of a pair.")] = None,
     pair: Annotated[str | None, typer.Option(help="The second text, for tasks of pairs.")] = None,
+    source: Annotated[
+        Path | None, typer.Option("--input", help="File with the task's text columns, instead of a text.")
+    ] = None,
+    target: Annotated[
+        Path | None, typer.Option("--output", help="File to write for --input: .jsonl, one line for each row.")
+    ] = None,
     html: Annotated[Path | None, typer.Option(help="HTML page to write as well.")] = None,
     overwrite: opt.Overwrite = False,
     allow_code: opt.AllowCode = False,
     as_json: opt.AsJson = False,
 ) -> None:
-    """Show how much each token of a text matters to RUN, which was trained with SSA."""
+    """Show how much each token of a text matters to RUN, which was trained with SSA.
+
+    With --input, score every row of a file; the file that this writes is a source of marked words for other runs.
+    """
+    if source is not None:
+        _score_file(run, source, target, [text, pair, html], overwrite=overwrite, as_json=as_json)
+        return
+    if text is None or target is not None:
+        raise InputError("expected either --text, or both --input and --output: name a text or a file.")
     from headwise.disk import save_content
     from headwise.experiments.apply import load_run, new_target
     from headwise.experiments.token_scores import token_scores
-    from headwise.reports.token_page import ScoredText, ScoredToken, token_page
+    from headwise.reports.token_page import token_page
 
     endings = (".html", ".htm")
     with nullcontext() if html is None else new_target(html, overwrite=overwrite, option="--html", endings=endings):
         model = load_run(run)
         scores = token_scores(model, run, text, pair)
-        parts = zip(scores.tokens, scores.scores, scores.kept, scores.segments, strict=True)
-        each = tuple(ScoredToken(*part) for part in parts)
-        scored = ScoredText(each, scores.prediction, scores.probabilities, scores.threshold, scores.spelling)
+        scored = _scored(scores)
         if scores.cut:
             typer.echo(f"headwise: the text was cut to {model.recipe.data.max_length} tokens, as in training", err=True)
         if html is not None:
             save_content(html, token_page([scored], f"Tokens that matter to {model.recipe.name}"))
     if as_json:
-        show(True, {"run": str(run), **scored.as_data(), **({} if html is None else {"html": str(html)})})
+        texts = [text] if pair is None else [text, pair]
+        show(True, {"run": str(run), **_token_data(scores, texts), **({} if html is None else {"html": str(html)})})
         return
     _print_tokens(scored)
     if html is not None:
         typer.echo(f"saved in {html}")
+
+
+def _scored(scores: TokenScores) -> ScoredText:
+    from headwise.reports.token_page import ScoredText, ScoredToken
+
+    parts = zip(scores.tokens, scores.scores, scores.kept, scores.segments, strict=True)
+    each = tuple(ScoredToken(*part) for part in parts)
+    return ScoredText(each, scores.prediction, scores.probabilities, scores.threshold, scores.spelling)
+
+
+def _token_data(scores: TokenScores, texts: Sequence[str]) -> dict[str, Any]:
+    """The scores of an example as JSON, with what is needed to find the tokens in its texts."""
+    return {"texts": list(texts), **_scored(scores).as_data(), "offsets": [list(each) for each in scores.offsets]}
+
+
+def _score_file(
+    run: Path, source: Path, target: Path | None, others: Sequence[object], *, overwrite: bool, as_json: bool
+) -> None:
+    """Score the tokens of every row of a file; `others` are options that only a single text has."""
+    if target is None or any(each is not None for each in others):
+        raise InputError("--input needs --output, and takes no --text, --pair or --html: change the options.")
+    from headwise.disk import save_content
+    from headwise.experiments.apply import load_run, new_target
+    from headwise.experiments.token_scores import token_scores
+
+    with new_target(target, overwrite=overwrite, option="--output", endings=(".jsonl", ".ndjson")):
+        model = load_run(run)
+        rows = model.task.read_file(source, labelled=False).texts
+        lines = []
+        with progress() as shown:
+            shown.start("texts", len(rows))
+            for number, texts in enumerate(rows, 1):
+                scores = token_scores(model, run, texts[0], texts[1] if len(texts) == 2 else None)
+                lines.append(json.dumps(_token_data(scores, texts), ensure_ascii=False) + "\n")
+                shown.advance(number)
+        save_content(target, "".join(lines))
+    show(as_json, {"output": str(target), "rows": len(rows)}, f"token scores of {len(rows)} rows written to {target}")
 
 
 def _print_tokens(scored: ScoredText) -> None:

@@ -34,6 +34,8 @@ from headwise.training import (
     save_classifier,
     score_logits,
 )
+from headwise.training.onnx_export import FILE as ONNX_FILE
+from headwise.training.onnx_export import check_onnx, save_onnx
 from headwise.training.predict import probabilities_of
 from headwise.training.saving import check_classifier, in_one_sentence, load_multitask, load_task, load_tokenizer
 
@@ -212,17 +214,26 @@ def load_tasks(folder: Path, wanted: Sequence[str] = ()) -> RunTasks:
     return RunTasks(folder, recipe.several, {task: run for task, run in runs.items() if not wanted or task in wanted})
 
 
-# A run as a plain classifier of transformers, with nothing of headwise in it.
+# A run without anything of headwise in it: a plain classifier of transformers, or an ONNX file.
 
 
-def export(run: Path, target: Path, task: str | None = None) -> dict[str, Any]:
+def export(run: Path, target: Path, task: str | None = None, *, onnx: bool = False) -> dict[str, Any]:
     """Write the classifier of a run, or of one of its tasks, to a new folder; all of it or nothing.
 
-    What a plain classifier cannot compute is refused: the pooling of the hybrid model, and every head but cls.
+    What a plain classifier cannot compute is refused without `onnx`: the pooling of the hybrid model, and every head
+    but cls.
+
+    Args:
+        run: the folder of a finished run.
+        target: a new or empty folder.
+        task: one of the tasks of a run on several.
+        onnx: whether to write an ONNX file instead of a model of transformers.
     """
     disk = partial(
         disk_errors, f"{target} could not be written", "make room, or choose another folder.", SafetensorError
     )
+    if onnx:
+        check_onnx()
     _check_free(target)
     with folder_lock(target):
         _check_free(target)  # the last holder of the lock may have written it
@@ -233,21 +244,17 @@ def export(run: Path, target: Path, task: str | None = None) -> dict[str, Any]:
         try:
             loaded = load_run(run, task)
             supervision = supervision_of(loaded.model)
-            if supervision is not None and supervision.pools:
-                raise InputError(
-                    f"{run} is a hybrid model of SSA, whose classifier reads pooled tokens (cls_weight "
-                    f"{supervision.options.cls_weight:g}): plain transformers would give other answers; load it with "
-                    "headwise.load, or train with `ssa: {model: cotraining}`."
-                )
-            if loaded.recipe.head != "cls":
-                raise InputError(
-                    f"{run} has the head {loaded.recipe.head!r}, which no classifier of transformers has: use "
-                    "`headwise predict`, or train with head: cls."
-                )
-            if supervision is not None:
+            if not onnx:
+                _check_plain(run, loaded)
+            removed = supervision is not None and not supervision.pools
+            if removed:
                 remove_supervision(loaded.model)
+            result: dict[str, Any] = {"run": str(run), "output": str(target), "token_head_removed": removed}
             with disk():
-                save_classifier(loaded.model, loaded.tokenizer, fresh, "cls")
+                if onnx:
+                    result |= _write_onnx(loaded, fresh, target)
+                else:
+                    save_classifier(loaded.model, loaded.tokenizer, fresh, "cls")
                 ordinary_modes(fresh)
                 fresh.chmod(target.stat().st_mode & 0o777)  # the user may have made the folder for few
                 for left in target.iterdir():  # the lock: a folder can take the place of an empty one only
@@ -255,7 +262,35 @@ def export(run: Path, target: Path, task: str | None = None) -> dict[str, Any]:
                 fresh.replace(target)
         finally:
             shutil.rmtree(fresh, ignore_errors=True)
-    return {"run": str(run), "output": str(target), "token_head_removed": supervision is not None}
+    return result
+
+
+def _check_plain(run: Path, loaded: Loaded) -> None:
+    """Refuse what a plain classifier of transformers does not compute."""
+    supervision = supervision_of(loaded.model)
+    if supervision is not None and supervision.pools:
+        raise InputError(
+            f"{run} is a hybrid model of SSA, whose classifier reads pooled tokens (cls_weight "
+            f"{supervision.options.cls_weight:g}): plain transformers would give other answers; export it with "
+            "onnx=True, load it with headwise.load, or train with `ssa: {model: cotraining}`."
+        )
+    if loaded.recipe.head != "cls":
+        raise InputError(
+            f"{run} has the head {loaded.recipe.head!r}, which no classifier of transformers has: export it with "
+            "onnx=True, use `headwise predict`, or train with head: cls."
+        )
+
+
+def _write_onnx(loaded: Loaded, folder: Path, target: Path) -> dict[str, Any]:
+    """Write an ONNX file into a folder that will be called `target`; what is in it."""
+    max_length, pairs = loaded.recipe.data.max_length, loaded.task.sentences == 2
+    written = save_onnx(loaded.model, loaded.tokenizer, folder, max_length=max_length, pairs=pairs)
+    return {
+        "file": str(target / ONNX_FILE),
+        "head": loaded.recipe.head,
+        "inputs": list(written.inputs),
+        "largest_difference": written.largest_difference,
+    }
 
 
 def _check_free(target: Path) -> None:

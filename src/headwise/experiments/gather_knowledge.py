@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import time
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
+from torch.nn.utils.rnn import pad_sequence
 
-from headwise.data import Encoded
-from headwise.errors import InputError, Stopped
+from headwise.attention import Inputs
+from headwise.data import Encoded, Split
+from headwise.errors import HeadwiseWarning, InputError, Stopped
 from headwise.experiments.recipe import Recipe
 from headwise.experiments.splits import Splits
-from headwise.guides import as_guides
-from headwise.patterns import mark_ids
+from headwise.guides import Regulariser, as_guides
+from headwise.patterns import find_marks, mark_ids
 from headwise.patterns.base import Resources, Texts, WordMatrix, WordVectors
 from headwise.patterns.store import Stored, about, gather
 from headwise.training import Listener, Need, check_known, check_sources, find_encoder
@@ -168,6 +172,10 @@ def strongest(matrix: WordMatrix, texts: Texts) -> list[Pair]:
 
 # Below this share of the examples a guide is hardly there, which is worth a word.
 FEW = 0.1
+# Marks on more than this part of the tokens hardly say anything.
+TOO_MUCH = 0.9
+# Examples whose targets are computed at a time.
+TOGETHER = 64
 
 
 def count_targets(
@@ -178,15 +186,63 @@ def count_targets(
         return {}
     known, counts = mark_ids(tokenizer), {}
     for name, guide in as_guides(guides).named():
-        for mark in guide.marks:
-            found = np.isin(train.ids, known.get(mark, ()))
-            count = int(np.count_nonzero(np.add.reduceat(found, train.starts[:-1])))
+        found = {f"a {mark} token": _with_token(train, known.get(mark, ())) for mark in guide.marks}
+        own = _with_target(guide, train, known, tokenizer.all_special_ids)
+        if own is not None:
+            found = {f"a target (it needs {guide.needs})": own}
+        for what, count in found.items():
             if not count:
                 raise InputError(
-                    f"guide {name}: none of the {len(train)} training examples has a {mark} token, so it would guide "
-                    "nothing; take it away."
+                    f"guide {name}: none of the {len(train)} training examples has {what}, so it would guide nothing; "
+                    "take it away."
                 )
             if count < FEW * len(train):
-                progress.log(f"guide {name}: only {count} of {len(train)} training examples have a {mark} token")
+                progress.log(f"guide {name}: only {count} of {len(train)} training examples have {what}")
             counts[name] = count
     return counts
+
+
+def count_marked(split: Split, train: Encoded, progress: Listener) -> int:
+    """In how many training examples people marked tokens; none is refused, and what truncation loses is logged."""
+    spans, deciding = split.spans or (), train.deciding or []
+    found = [bool(tokens.any()) for tokens in deciding]
+    count, lost = sum(found), sum(bool(each) and not some for each, some in zip(spans, found, strict=True))
+    cut = f"; {lost} more lost all their marks by truncation: raise data.max_length" if lost else ""
+    if not count:
+        raise InputError(
+            f"none of the {len(train)} training examples has a marked token{cut or ': check task.marks'}, so there is "
+            "nothing to guide by; or leave the guide out."
+        )
+    share = float(np.median([tokens.mean() for tokens, some in zip(deciding, found, strict=True) if some]))
+    progress.log(f"marks: {count} of {len(train)} training examples, {share:.0%} of their tokens (median){cut}")
+    if share > TOO_MUCH:
+        warnings.warn(
+            f"the marks cover {share:.0%} of the tokens of an example (median): attention can hardly be guided by "
+            "them; mark the few words that decide the label.",
+            HeadwiseWarning,
+            stacklevel=2,
+        )
+    return count
+
+
+def _with_token(train: Encoded, ids: Sequence[int]) -> int:
+    found = np.isin(train.ids, ids)
+    return int(np.count_nonzero(np.add.reduceat(found, train.starts[:-1])))
+
+
+def _with_target(
+    guide: Regulariser, train: Encoded, known: Mapping[str, tuple[int, ...]], special_ids: Sequence[int]
+) -> int | None:
+    """The number of examples for which a guide has a target; None if it leaves that to the marks."""
+    count = 0
+    for start in range(0, len(train), TOGETHER):
+        rows = [torch.from_numpy(train[row]["input_ids"]) for row in range(start, min(start + TOGETHER, len(train)))]
+        ids = pad_sequence(rows, batch_first=True)
+        valid = torch.arange(ids.shape[1]) < torch.tensor([[len(row)] for row in rows])
+        special = torch.isin(ids, torch.tensor(list(special_ids)))
+        marks = find_marks(ids, known, (*guide.marks, *guide.optional_marks))
+        present = guide.has_target(Inputs(ids, valid, special, marks=marks), valid, special)
+        if present is None:
+            return None
+        count += int(present.sum())
+    return count

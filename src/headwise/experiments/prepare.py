@@ -16,7 +16,7 @@ from headwise.errors import InputError
 from headwise.experiments.outputs import scorer
 from headwise.experiments.recipe import Recipe
 from headwise.experiments.splits import Splits, read_splits
-from headwise.guides import as_guides, guide
+from headwise.guides import Guide, Guides, as_guides, guide
 from headwise.training import (
     Encoder,
     Listener,
@@ -71,7 +71,7 @@ class Prepared:
     knowledge: dict[str, dict[str, Any]]
     """For each guide that needs knowledge, what identifies it: plain data."""
     targets: dict[str, int]
-    """For each guide that looks for tokens of a kind, in how many training examples there are any."""
+    """For each guide that looks for tokens of a kind or for marks, in how many training examples there are any."""
     heads_taken: tuple[str, ...] = ()
     """The tasks whose heads are those of `start_from`."""
     fresh_pooler: str | None = None
@@ -94,6 +94,15 @@ class Prepared:
                     total.update(array.tobytes())
         return total.hexdigest()[:16]
 
+    @property
+    def marks(self) -> str | None:
+        """A short hash of the marked tokens of the training examples, where a guide reads them.
+
+        Apart from the examples: a run without guides has the same ones, and is compared with this one.
+        """
+        deciding = self.only.encoded["train"].deciding
+        return None if deciding is None else hashlib.sha256(numpy.concatenate(deciding).tobytes()).hexdigest()[:16]
+
     def material(self, report: Any) -> Material:
         """Model and data in the form that training needs; `report` shows how far the labelling of tokens is."""
         tasks = {}
@@ -110,15 +119,19 @@ class Prepared:
             return Material(self.model, tasks, sampling=self.recipe.sampling)
         ((name, data),) = tasks.items()
         task, loss, probing = self.only.splits.task, None, None
+        collate = self.only.collate
+        if self.only.encoded["train"].deciding is not None:
+            collate = replace(collate, marks=True)
+            data = replace(data, collate_train=collate)
         if self.knowledge:
             from headwise.training import KnowledgeCollator
 
-            data = replace(data, train=self.train, collate_train=KnowledgeCollator(self.only.collate))
+            data = replace(data, train=self.train, collate_train=KnowledgeCollator(collate))
         if getattr(task, "loss", "pairs") == "list":  # of a RetrievalTask: the batch size counts whole claims
             from headwise.retrieval.reranker import Groups, collate_groups, listwise_loss
 
-            groups, collate = self.only.splits.train.groups or (), data.collate_train or data.collate
-            data = replace(data, train=Groups(data.train, groups), collate_train=partial(collate_groups, collate))
+            groups, each = self.only.splits.train.groups or (), data.collate_train or data.collate
+            data = replace(data, train=Groups(data.train, groups), collate_train=partial(collate_groups, each))
             loss = listwise_loss
         supervision = self.recipe.supervision
         if supervision is not None and supervision.learns_labels:
@@ -148,6 +161,7 @@ def prepare(recipe: Recipe, paths: RunPaths, progress: Listener | None = None) -
     check_length(encoder, recipe.data.max_length)
     guides, supervision = as_guides(recipe.guides) if recipe.guides else (), recipe.supervision
     needs: list[Need] = []
+    readers = [name for name, each in guides.named() if each.reads_marks] if guides else []
     if any(hasattr(each, "pattern") for each in guides):
         from headwise.training import needs_of
 
@@ -159,11 +173,23 @@ def prepare(recipe: Recipe, paths: RunPaths, progress: Listener | None = None) -
         try:
             splits = read_splits(part, paths.data, network=paths.network, cache=paths.cache, progress=progress)
             task = splits.task
+            if readers and splits.train.spans is None:
+                raise InputError(
+                    f"guide {readers[0]} needs marked words, and task {task.name!r} has none: say where they are "
+                    "(task.marks), or leave the guide out."
+                )
             collate = Collator.of(tokenizer, task.kind, padding=part.data.padding, max_length=length)
             for split, part_of in splits.named.items():
                 train = split == "train"
                 words = train and supervision is not None and supervision.whole_words
-                encoded[split] = encode(part_of, tokenizer, length, offsets=train and bool(needs), words=words)
+                encoded[split] = encode(
+                    part_of,
+                    tokenizer,
+                    length,
+                    offsets=train and bool(needs),
+                    words=words,
+                    spans=train and bool(readers),
+                )
         except InputError as error:
             raise (InputError(f"tasks.{name}: {error}") if recipe.several else error) from error
         tasks[name] = PreparedTask(splits, encoded, collate)
@@ -193,13 +219,18 @@ def prepare(recipe: Recipe, paths: RunPaths, progress: Listener | None = None) -
         if supervision.use_saved is not None:
             start_from(model, supervision.use_saved)
     freeze(first, recipe.training.freeze)
-    if guides:
+    if any(isinstance(each, Guide) for each in guides):
         reached = [name for name, parameter in model.base_model.named_parameters() if parameter.requires_grad]
         if all(name.startswith("pooler.") for name in reached):  # nothing below the attention that guides look at
             raise InputError(
                 "training.freeze leaves the guides nothing to change, as the whole encoder is frozen: leave a part of "
                 "it out, or set guides to {}."
             )
+    if guides:
+        trained = [each.encoded["train"] for each in tasks.values()]
+        guides = Guides(
+            each.fitted(data[index]["input_ids"] for data in trained for index in range(len(data))) for each in guides
+        )
         guide(model, guides, tokenizer=tokenizer, share_every=recipe.share_every)
     examples: Encoded | WithKnowledge = only.encoded["train"]
     targets, knowledge = {}, {}
@@ -207,6 +238,10 @@ def prepare(recipe: Recipe, paths: RunPaths, progress: Listener | None = None) -
         from headwise.experiments.gather_knowledge import count_targets
 
         targets = count_targets(recipe.guides, only.encoded["train"], tokenizer, progress)
+    if readers:
+        from headwise.experiments.gather_knowledge import count_marked
+
+        targets |= dict.fromkeys(readers, count_marked(only.splits.train, only.encoded["train"], progress))
     if needs:
         from headwise.experiments.gather_knowledge import Sources, gather_knowledge
         from headwise.patterns.vectors import InputEmbeddings

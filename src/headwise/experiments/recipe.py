@@ -107,6 +107,8 @@ class Data(Strict):
     """Part of the training set to hold out if there is no validation set."""
     test_fraction: float | None = Field(None, gt=0, lt=1)
     """Part of the training set to hold out if there is no test set."""
+    group_by: Literal["text1", "text2"] | None = None
+    """Hold out whole groups: examples whose first (second) text is equal are never in two of the parts of train."""
 
 
 class Training(Strict):
@@ -316,6 +318,8 @@ class Recipe(Strict):
         data = self.model_dump(mode="json")
         if not self.training.snapshots:  # they change no result
             del data["training"]["snapshots"]
+        if self.data.group_by is None:  # as before there was this key, so that earlier runs are resumed and compared
+            del data["data"]["group_by"]
         left_out = {key for key in ("iat", "start_from", "ssa", "linear") if data[key] in (None, False)}
         left_out |= {"baseline"} if self.baseline else set()
         if self.task is not None:
@@ -370,6 +374,12 @@ def check_recipe(data: Any, where: str, *, several: bool | None = None) -> Recip
             _check_several(recipe)
         else:
             _check_one(recipe)
+        grouped = [part.data for part in recipe.parts.values() if part.data.group_by is not None]
+        if grouped and all(data.validation_fraction is None and data.test_fraction is None for data in grouped):
+            raise InputError(
+                f"data.group_by is {grouped[0].group_by}, and nothing is held out of train: set "
+                "data.validation_fraction or data.test_fraction, or leave group_by out."
+            )
     except InputError as error:
         raise InputError(f"{where}: {error}") from error
     return recipe
@@ -382,6 +392,10 @@ def _check_one(recipe: Recipe) -> None:
     task, supervision = recipe.build_task(), recipe.supervision
     if task.kind == "ranking" and recipe.training.label_smoothing_factor:
         raise InputError("training.label_smoothing_factor is for classes, not for rankings: leave it out.")
+    if task.kind == "ranking" and recipe.data.group_by is not None:
+        raise InputError("data.group_by is not for re-rankers, which hold out whole claims anyway: leave it out.")
+    if recipe.data.group_by == "text2" and task.sentences != 2:
+        raise InputError(f"data.group_by is text2, and examples of task {task.name} have one text: use text1.")
     if task.kind == "ranking":
         from headwise.retrieval.retrieval_task import retrieval_task
 
@@ -406,6 +420,18 @@ def _check_one(recipe: Recipe) -> None:
             from headwise.patterns import refuse_named_code
 
             refuse_named_code(pattern, f"guides.{name}.pattern")
+    if "consistency" in recipe.guides:
+        others = {
+            "a re-ranker": task.kind == "ranking",
+            "training.label_smoothing_factor": bool(recipe.training.label_smoothing_factor),
+            "ssa": supervision is not None,
+        }
+        for other, given in others.items():
+            if given:
+                raise InputError(
+                    f"guides.consistency needs the loss of the classifier alone, and {other} computes another one: "
+                    "leave one of them out."
+                )
 
 
 def _check_several(recipe: Recipe) -> None:

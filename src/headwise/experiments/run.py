@@ -130,6 +130,7 @@ class _Run:
             "recipe": recipe.as_data(),
             "data": None if paths.data is None else str(paths.data.expanduser().resolve()),
             "examples": prepared.fingerprint,
+            **({"marks": prepared.marks} if prepared.marks else {}),
             **({"knowledge": prepared.knowledge} if prepared.knowledge else {}),
             "command": list(command),
             "results": None,
@@ -302,6 +303,8 @@ def _check_same(before: dict[str, Any], now: dict[str, Any], output: Path) -> No
         )
     elif before.get("examples") != now["examples"]:
         other = "on other examples: give the data=... that it began with"
+    elif before.get("marks") != now.get("marks"):
+        other = "with other marked words: give the marks that it began with"
     elif before.get("knowledge") != now.get("knowledge"):
         other = "with other knowledge: a file, a model or a package that it comes from has changed; restore it"
     if other is not None:

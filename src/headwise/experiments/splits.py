@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy
 
 from headwise.data import Split, Task
+from headwise.data.grouped_holdout import hold_out_groups, text_groups
 from headwise.errors import InputError, choices
 from headwise.experiments.recipe import Recipe
 from headwise.training import Listener, Silence
@@ -67,18 +68,7 @@ def read_splits(
             f"{gaps} of {len(train)} training examples of {task.name} have no label: fill them in, or set "
             "task.unlabelled={rule: drop}."
         )
-    order = numpy.random.default_rng([recipe.seed, 7]).permutation(len(train)).tolist()
-    held_out: dict[str, Split] = {}
-    for name, fraction in fractions.items():
-        if fraction is None:
-            continue
-        count = round(len(train) * fraction)
-        if not 0 < count < len(order):
-            raise InputError(
-                f"data.{name}_fraction is {fraction}: it would hold out {count} of {len(train)} training examples, "
-                "which leaves nothing to use; change it or give a file."
-            )
-        held_out[name], order = train.subset(sorted(order[:count])), order[count:]
+    held_out, order = _hold_out(train, fractions, recipe, progress or Silence())
     validation, test = held_out.get("validation"), held_out.get("test")
     if validation is None:
         validation = task.read("validation", root, network=network)
@@ -106,6 +96,47 @@ def read_splits(
         chosen=indices,
         limited="train" in data.limit,
     )
+
+
+def _hold_out(
+    train: Split, fractions: Mapping[str, float | None], recipe: Recipe, progress: Listener
+) -> tuple[dict[str, Split], list[int]]:
+    """The parts of train that are held out, by name, and the indices of the rest in the order of the seed."""
+    generator = numpy.random.default_rng([recipe.seed, 7])
+    order: list[int] = generator.permutation(len(train)).tolist()
+    group_by = recipe.data.group_by
+    groups: list[list[int]] = []
+    if group_by is not None:
+        groups = text_groups(train, group_by)
+        groups = [groups[position] for position in generator.permutation(len(groups))]
+    held_out: dict[str, Split] = {}
+    for name, fraction in fractions.items():
+        if fraction is None:
+            continue
+        count = round(len(train) * fraction)
+        if not 0 < count < len(order):
+            raise InputError(
+                f"data.{name}_fraction is {fraction}: it would hold out {count} of {len(train)} training examples, "
+                "which leaves nothing to use; change it or give a file."
+            )
+        chosen = order[:count]
+        if group_by is not None:
+            if len(groups) < 2:
+                raise InputError(
+                    f"data.{name}_fraction is {fraction} and data.group_by is {group_by}: expected two or more "
+                    f"different texts among the {len(order)} examples of train to choose from, got one; leave group_by "
+                    "out, change the fractions or give a file."
+                )
+            positions = set(hold_out_groups([len(group) for group in groups], count))
+            chosen = [index for position in positions for index in groups[position]]
+            groups = [group for position, group in enumerate(groups) if position not in positions]
+            progress.log(
+                f"{len(chosen)} of {len(train)} training examples are held out for {name}: {len(positions)} groups by "
+                f"{group_by}, for data.{name}_fraction {fraction}"
+            )
+        held_out[name], taken = train.subset(sorted(chosen)), set(chosen)
+        order = [index for index in order if index not in taken]
+    return held_out, order
 
 
 def read_split(recipe: Recipe, task: Task, name: str, root: Path | None, *, network: bool = False) -> Split:

@@ -101,6 +101,8 @@ class TokenScores:
     """Whether the text was longer than the model takes."""
     spelling: str | None
     """How the tokenizer marks words; None if it is not known for that."""
+    offsets: tuple[tuple[int, int], ...]
+    """The first character of each token in its text and the one after its last; (0, 0) for those that are no text."""
 
 
 def token_scores(run: Loaded, folder: Path, text: str, pair: str | None) -> TokenScores:
@@ -151,4 +153,5 @@ def token_scores(run: Loaded, folder: Path, text: str, pair: str | None) -> Toke
         threshold=supervision.threshold(output["ssa_scores"][0], output["ssa_kept"][0]),
         cut=encoded.truncated > 0,
         spelling=SPELLINGS.get(type(run.tokenizer.backend_tokenizer.decoder).__name__),
+        offsets=tuple((start, end) for start, end in ([] if encoded.offsets is None else encoded.offsets.tolist())),
     )

@@ -52,7 +52,8 @@ class TextTokens:
     def eligible(self, ids: Tensor, attention_mask: Tensor | None, special: Tensor | None = None) -> Tensor:
         """[B,T] True at tokens of the text; `special` is the tokenizer's special_tokens_mask, if there is one."""
         if special is None:
-            text = ~torch.isin(ids, torch.tensor(self.special_ids, device=ids.device, dtype=ids.dtype))
+            others = torch.tensor(self.special_ids, device=ids.device, dtype=ids.dtype)
+            text = (ids[:, :, None] != others).all(2)  # torch.isin, in operations that ONNX has
         else:
             text = special == 0
         return text if attention_mask is None or attention_mask.dim() != 2 else text & (attention_mask != 0)
@@ -101,9 +102,11 @@ def tokens_above(scores: Tensor, eligible: Tensor, options: SSA) -> Tensor:
     """[B,T] which eligible tokens have a score of at least the threshold, or the quantile of their own text."""
     if options.attention_threshold is not None:
         return eligible & (scores >= options.attention_threshold)
-    among = scores.detach().masked_fill(~eligible, torch.nan)
-    least = among.nanquantile(options.attention_quantile or 0.0, 1, keepdim=True, interpolation="lower")
-    return eligible & (scores >= least)  # nothing is above NaN, the quantile of a text without tokens
+    # As Tensor.nanquantile with interpolation="lower" does it, in operations that ONNX has.
+    ordered = scores.detach().masked_fill(~eligible, torch.inf).sort(1).values
+    last = eligible.sum(1, keepdim=True) - 1
+    rank = scores.new_tensor(options.attention_quantile or 0.0) * last.clamp(min=0)
+    return eligible & (scores >= ordered.gather(1, rank.long()))  # [B,1] infinite in a text without tokens
 
 
 def kept_tokens(scores: Tensor, eligible: Tensor, options: SSA) -> Tensor:
@@ -113,7 +116,7 @@ def kept_tokens(scores: Tensor, eligible: Tensor, options: SSA) -> Tensor:
     tokens).
     """
     kept = tokens_above(scores, eligible, options)
-    return torch.where(kept.any(1, keepdim=True), kept, eligible)
+    return kept | (eligible & ~kept.any(1, keepdim=True))
 
 
 def pool(states: Tensor, values: Tensor, kept: Tensor) -> Tensor:
