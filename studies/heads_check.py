@@ -9,20 +9,17 @@ only reported. What is finished is not repeated, so the program can be stopped, 
 
 import argparse
 import json
-import math
 import sys
 from dataclasses import replace
 from itertools import combinations, product
 from pathlib import Path
-from statistics import mean
+from statistics import mean, stdev
 from typing import Any
 
 sys.path.append(str(Path(__file__).parents[1] / "benchmarks"))  # the shared harness
 
 import numpy as np
 from harness import finish_study, progress
-from real_check import spread
-from table2 import half_width
 
 from headwise.experiments.apply import RunTasks, Source, load_tasks
 from headwise.experiments.head_studies.curve_masks import ASCENDING, DESCENDING, CurveSettings
@@ -34,6 +31,7 @@ from headwise.experiments.recipe_files import read_recipe
 from headwise.experiments.record import NAME
 from headwise.experiments.run import train
 from headwise.heads.dissociation import dissociation
+from headwise.metrics.significance import SeedScores
 from headwise.training import Silence
 
 ARMS = {"control": "control", "iat": "."}
@@ -121,10 +119,15 @@ def saved(files: list[Path]) -> list[Row]:
     return sorted(rows, key=lambda row: row["seed"])
 
 
+def spread(numbers: list[float]) -> str:
+    deviation = f" ± {100 * stdev(numbers):.2f}" if len(numbers) > 1 else ""
+    return f"{100 * mean(numbers):.2f}{deviation}"
+
+
 def over_seeds(values: list[float]) -> str:
     """Mean with the half of the 95 % interval over seeds."""
-    width = half_width(values)
-    return f"{mean(values):+.2f}" + ("" if math.isnan(width) else f" ± {width:.2f}")
+    summary = SeedScores.of(values)
+    return f"{summary.mean:+.2f}" + ("" if summary.high is None else f" ± {summary.high - summary.mean:.2f}")
 
 
 def accuracy_table(rows: list[Row], tasks: list[str]) -> list[str]:

@@ -1,0 +1,111 @@
+"""Guiding by marked words: plain, guided and shuffled training on data sets with rationales.
+
+    python studies/guiding.py --data FOLDER --work runs/guiding
+    python studies/guiding.py --data FOLDER --work runs/guiding --markdown docs/results.md     # and the table
+    python studies/guiding.py --markdown docs/results.md --tables                              # the table alone
+
+The runs are the sweeps in studies/guiding, with controls: arms of a seed have the same training examples, order, first
+weights and dropped attention weights. The shuffled arm marks as many random tokens of the same text. The files have all
+settings, the same for all arms. A finished run becomes a row of studies/results/guiding.json at once and is not
+repeated, so the program can be stopped, and FOLDER and the runs can be deleted between two calls.
+"""
+
+import argparse
+import sys
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from sweep_rows import Row, add_options, interval, put_part, run_study, scores, spread
+
+from headwise.experiments.sweeps.sweep_file import SweepPlan, plan_sweep
+from headwise.metrics.significance import SeedTest, holm, paired_by_seed
+
+HERE = Path(__file__).parent
+SETS = tuple(sorted(each.stem for each in (HERE / "guiding").glob("*.yaml")))
+ARMS = {"plain": "plain", "recipe": "guided", "shuffled": "shuffled"}
+# Cells with fewer seeds are not in the table: a difference without an interval says nothing.
+LEAST_SEEDS = 3
+QUICK = ("data.limit={train: 40, validation: 20, test: 20}", "training.num_train_epochs=1")
+
+
+def read_options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--sets", nargs="+", choices=SETS, default=list(SETS))
+    add_options(parser, HERE / "results/guiding.json", Path("runs/guiding"))
+    return parser.parse_args()
+
+
+def row_of(name: str, point: Any, content: Row) -> Row:
+    results = content["results"]
+    return {
+        "set": name,
+        "examples": results["examples"],
+        "arm": ARMS[point["arm"]],
+        "seed": content["recipe"]["seed"],
+        "key": content["key"],
+        "seconds": content["environment"]["times"]["seconds"],
+        "validation": results["metrics"]["validation"]["accuracy"],
+        "test": results["metrics"]["test"]["accuracy"],
+        "marked": results.get("targets", {}).get("rationale"),
+    }
+
+
+def in_order(row: Row) -> tuple[Any, ...]:
+    return row["set"], row["examples"]["train"], row["seed"], row["arm"]
+
+
+def plan(name: str, options: argparse.Namespace) -> SweepPlan:
+    changes = list(QUICK) if options.quick else []
+    return plan_sweep(str(HERE / f"guiding/{name}.yaml"), seeds=options.seeds, changes=changes)
+
+
+# -- the table ---------------------------------------------------------------------------------------------------------
+
+
+def table(rows: Sequence[Row]) -> list[str]:
+    """A line for each data set and size: the arms, and guided against the other two."""
+    cells: dict[tuple[str, int], list[Row]] = {}
+    for row in sorted(rows, key=in_order):
+        cells.setdefault((row["set"], row["examples"]["train"]), []).append(row)
+    tests: dict[tuple[str, int, str], SeedTest] = {}
+    for (name, size), group in cells.items():
+        by_arm = {arm: scores(group, arm) for arm in ARMS.values()}
+        seeds = sorted(set.intersection(*(set(each) for each in by_arm.values())))
+        if len(seeds) >= LEAST_SEEDS:
+            guided = [by_arm["guided"][seed] for seed in seeds]
+            for other in ("plain", "shuffled"):
+                tests[name, size, other] = paired_by_seed([by_arm[other][seed] for seed in seeds], guided)
+    corrected = dict(zip(tests, holm([test.t_test_p or 0.0 for test in tests.values()]), strict=True)) if tests else {}
+    lines = [
+        "| data | n | seeds | plain | guided | shuffled | guided - plain | p | guided - shuffled | p | detectable |",
+        "|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|",
+    ]
+    for (name, size), group in cells.items():
+        if (name, size, "plain") not in tests:
+            continue
+        plain, shuffled = (tests[name, size, other] for other in ("plain", "shuffled"))
+        parts = [name, str(size), str(plain.seeds), *(spread(scores(group, arm).values()) for arm in ARMS.values())]
+        for other, test in (("plain", plain), ("shuffled", shuffled)):
+            parts += [interval(test, 1), f"{corrected[name, size, other]:.3f}"]
+        parts.append("–" if plain.detectable is None else f"{plain.detectable:.1f}")
+        lines.append(f"| {' | '.join(parts)} |")
+    return lines
+
+
+def main() -> int:
+    options = read_options()
+
+    def write_page(rows: list[Row]) -> None:
+        put_part(options.markdown, "guiding", table(rows))
+
+    plans = [
+        (name, partial(plan, name, options), options.work / ("quick" if options.quick else name))
+        for name in options.sets
+    ]
+    return run_study(options, row_of, in_order, plans, write_page)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
