@@ -3,8 +3,8 @@
     python docs/which_guide.py           write the page
     python docs/which_guide.py --check   exit 1 if the page is not what would be written
 
-Costs come from studies/results/guides.json (benchmarks/guides.py --output), results from studies/results/table2.json
-(studies/table2.py --output).
+Costs come from studies/results/guides.json (benchmarks/guides.py --output), results from studies/results/effects.json
+(studies/effects.py) and, for marked words, studies/results/guiding.json (studies/guiding.py).
 """
 
 import inspect
@@ -18,15 +18,22 @@ from typing import Any
 
 from scipy import stats
 
-from headwise.guides import GUIDES, Guide, build
+from headwise.guides import GUIDES, Guide, Regulariser, build
 
 HERE = Path(__file__).parent
 PAGE = HERE / "which-guide.md"
 COSTS = HERE / "../studies/results" / "guides.json"
-RESULTS = HERE / "../studies/results" / "table2.json"
+RESULTS = HERE / "../studies/results" / "effects.json"
+MARKED = HERE / "../studies/results" / "guiding.json"
 # Options of a guide that needs some.
 NEEDED = {"match": {"pattern": "next"}}
-INPUTS = {"received": "received attention", "map": "maps", "value": "values", "output": "outputs"}
+INPUTS = {
+    "received": "received attention",
+    "cls": "attention of [CLS]",
+    "map": "maps",
+    "value": "values",
+    "output": "outputs",
+}
 
 OPENING = """# Which guide?
 
@@ -37,10 +44,18 @@ or by name in a recipe (`guides: {next: {weight: {share: 0.03}}}`). In short:
 
 - **Heads should differ from each other**: `mdg`, `pdg` or both (the paper), or `disagreement`, which compares the
   heads of one layer only.
+- **People marked the words that decide**: `rationale`. Mark a hundred examples ([marks.md](marks.md)) and compare with
+  its control, `shuffle: true`.
 - **You know where heads should look**: `first`, `next`, `prev`, `delim`, `period`, or `match` with your own pattern.
   They guide half of the heads of each layer on their maps and leave the others free.
 - **You know something about the words**: `pmi` (from your training texts), `dependency` (grammar), `wordsim`
   (meaning). They guide received attention, which costs almost nothing; `on: map` guides whole maps.
+- **You know which terms belong together**: `relations` (your table of term pairs, or an ontology). It guides maps.
+- **Pairs of texts**: `alignment` shows a few heads the equal words of the other text. Choose heads that the task hardly
+  needs: `heads=hw.head_importance(model, loader).bottom(0.1)`.
+- **Attention should be more or less even**: `entropy`. With `on: received` it needs no maps.
+- **You want regularisation, whatever the heads look at**: `head_dropout` silences random heads, and `consistency`
+  (R-Drop) makes two passes with different dropout agree. They are no losses on attention and go with all guides.
 - **Look first**: `headwise heads patterns RUN` shows how much each head of a trained model already follows each
   pattern, `headwise knowledge show RECIPE --example 3` shows the knowledge about a pair of texts.
 """
@@ -48,7 +63,8 @@ TABLE_TEXT = """
 Time and memory are those of a training step, divided by plain training; the largest measured ratio is shown (the size
 of MiniLM-L6, 16 examples of 128 and of 256 tokens, attention dropout 0 and 0.1; [performance.md](performance.md) has
 all figures). "Did it help?" is the accuracy on SICK minus that of plain training with the same seeds, with its 95 %
-interval ([results.md](results.md)): if the interval contains 0, nothing was shown.
+interval ([results.md](results.md)): if the interval contains 0, nothing was shown. For marked words it is the same on
+data with marks, and "yes" only if the guide also beats its control, random marks.
 """
 
 
@@ -62,14 +78,19 @@ def main() -> int:
 
 def page() -> str:
     """The whole page."""
-    names = sorted(GUIDES, key=lambda name: (INPUTS.get(default_guide(name).what, ""), name))
+    names = sorted(GUIDES, key=lambda name: (not issubclass(GUIDES[name], Guide), input_of(default_guide(name)), name))
     parts = [OPENING, TABLE_TEXT.strip(), "", *table(names), ""]
     parts += [section(name) for name in sorted(GUIDES)]
     return "\n".join(parts).rstrip() + "\n"
 
 
-def default_guide(name: str) -> Guide:
+def default_guide(name: str) -> Regulariser:
     return build(name, **NEEDED.get(name, {}))
+
+
+def input_of(guide: Regulariser) -> str:
+    """The attention that a guide reads, or what it does instead."""
+    return INPUTS[guide.what] if isinstance(guide, Guide) else guide.kind
 
 
 def table(names: list[str]) -> list[str]:
@@ -83,43 +104,76 @@ def table(names: list[str]) -> list[str]:
         needs = "a pattern" if name == "match" else guide.needs
         time, memory = cost(guide, "time"), cost(guide, "memory")
         lines.append(
-            f"| [`{name}`](#{name}) | {goal} | {INPUTS[guide.what]} | {needs} | {time} | {memory} | {helped(name)} |"
+            f"| [`{name}`](#{name}) | {goal} | {input_of(guide)} | {needs} | {time} | {memory} | {helped(name)} |"
         )
     return lines
 
 
-def first_sentence(guide: Guide) -> str:
+def first_sentence(guide: Regulariser) -> str:
     """The first line of the docstring, without the guide's own name in front and without formulas behind."""
     line = (guide.__doc__ or "").strip().splitlines()[0].partition(": T[")[0]
     short, colon, rest = line.partition(": ")
     return (rest[:1].upper() + rest[1:] if colon and " " not in short else line).rstrip(".")
 
 
-def cost(guide: Guide, kind: str) -> str:
+def cost(guide: Regulariser, kind: str) -> str:
     """The worst ratio to plain training of the guide with its defaults; a dash if it was not measured."""
-    label = f"{guide.name} on {getattr(guide, 'on', guide.what)}"
+    label = f"{guide.name} on {getattr(guide, 'on', guide.what)}" if isinstance(guide, Guide) else guide.name
     ratios = [row["ratio"] for row in rows_of(COSTS) if row["kind"] == kind and row.get("guide") == label]
     return f"{max(ratios):.2f}" if ratios else "–"
 
 
 def helped(name: str) -> str:
+    """What was measured of a guide; a dash if nothing was."""
+    return helped_by_marks() if name == "rationale" else helped_on_sick(name)
+
+
+def helped_by_marks() -> str:
+    """On each data set with marks, accuracy minus that of plain training and of the shuffled control, by seed."""
+    found = []
+    for name in sorted({row["set"] for row in rows_of(MARKED)}):
+        arms = {arm: scores(name, arm) for arm in ("plain", "guided", "shuffled")}
+        gaps = [gap(arms["guided"], arms[other]) for other in ("plain", "shuffled")]
+        if any(each is None for each in gaps):
+            continue
+        both = all(each is not None and each[0] > each[1] for each in gaps)
+        (plain, half), (control, other_half) = (each or (0.0, 0.0) for each in gaps)
+        found.append(
+            f"{name}: {'yes' if both else 'not shown'}, {plain:+.1f} ± {half:.1f}, over its control "
+            f"{control:+.1f} ± {other_half:.1f}"
+        )
+    return "; ".join(found) or "–"
+
+
+def scores(name: str, arm: str) -> dict[int, float]:
+    """Accuracy by seed."""
+    return {row["seed"]: 100 * row["test"] for row in rows_of(MARKED) if row["set"] == name and row["arm"] == arm}
+
+
+def gap(first: dict[int, float], second: dict[int, float]) -> tuple[float, float] | None:
+    """The mean difference over the seeds of both, and half of its 95 % interval; None with fewer than three."""
+    gaps = [first[seed] - second[seed] for seed in first.keys() & second.keys()]
+    if len(gaps) < 3:
+        return None
+    return mean(gaps), stats.t.ppf(0.975, len(gaps) - 1) * stdev(gaps) / math.sqrt(len(gaps))
+
+
+def helped_on_sick(name: str) -> str:
     """Accuracy minus that of plain training, by seed."""
-    setting = "mdg-pdg" if name in ("mdg", "pdg") else name
-    rows = rows_of(RESULTS)
-    plain = {row["seed"]: row["test"] for row in rows if row["setting"] == "plain"}
-    paired = [row for row in rows if row["setting"] == setting and row["seed"] in plain]
+    rows = [row for row in rows_of(RESULTS) if row["sweep"] == "sick"]
+    plain = {row["seed"]: row["test"] for row in rows if row["arm"] == "plain"}
+    paired = [row for row in rows if row["arm"] == name and row["seed"] in plain]
     gaps = [100 * (row["test"] - plain[row["seed"]]) for row in paired]
     if len(gaps) < 2:
         return "–"
     half = stats.t.ppf(0.975, len(gaps) - 1) * stdev(gaps) / math.sqrt(len(gaps))
-    both = " (both)" if setting != name else ""
     targets = {row.get("targets", {}).get(name) for row in paired}
     if targets - {None}:
         most, examples = max(targets - {None}), paired[0]["examples"]["train"]
         if most < examples / 10:  # then the guide was hardly there
             return f"not tried: only {most} of {examples} examples have a target"
     verdict = "not shown" if abs(mean(gaps)) <= half else "yes" if mean(gaps) > 0 else "it hurt"
-    return f"{verdict}: {mean(gaps):+.2f} ± {half:.2f}{both}"
+    return f"{verdict}: {mean(gaps):+.2f} ± {half:.2f}"
 
 
 def section(name: str) -> str:
@@ -137,7 +191,7 @@ def section(name: str) -> str:
     return f"## {name}\n\n{text}\n\nOptions: {', '.join(options)}.{pattern}\n"
 
 
-def default_of(guide: Guide, option: Field[Any]) -> Any:
+def default_of(guide: Regulariser, option: Field[Any]) -> Any:
     return getattr(guide, option.name) if option.default in (MISSING, None) else option.default
 
 
@@ -146,7 +200,7 @@ def shown(value: Any) -> str:
     if isinstance(value, bool):
         return str(value).lower()
     if hasattr(value, "share"):
-        return f"share {value.share:g}"
+        return f"share {value.share:g}" + (f", falling to 0 in {value.decay} steps" if value.decay else "")
     if hasattr(value, "name"):
         return str(value.name)
     return "none" if value is None else str(value)
