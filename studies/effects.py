@@ -22,7 +22,7 @@ from headwise.experiments.sweeps.sweep_file import SweepPlan, plan_sweep
 from headwise.metrics.significance import SeedTest, holm, paired_by_seed
 
 HERE = Path(__file__).parent
-SWEEPS = ("sick", "sst2", "iat", "sick-500", "sst2-500")
+SWEEPS = ("sick", "sst2", "iat", "sick-300", "sst2-300")
 # SSA says something about tokens only if it is better than these.
 CONTROLS = ("ssa-random-labels", "ssa-mean-pool")
 SSA_ARMS = ("ssa-hybrid", "ssa-cotraining")

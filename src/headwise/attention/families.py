@@ -287,6 +287,8 @@ class Projection:
     parameter: nn.Parameter
     share: float
     """The leading share of its rows that belongs to query and key."""
+    module: int
+    """Number of the attention module that it is in: the layer, except where layers share weights (ALBERT)."""
 
     def part(self, gradient: Tensor) -> Tensor:
         """The rows of a gradient that belong to query and key."""
@@ -295,12 +297,13 @@ class Projection:
 
 def query_key_projections(model: nn.Module) -> list[Projection]:
     """Every trainable matrix of the query and key projections."""
-    projections = []
+    projections, modules = [], dict[str, int]()
     for name, parameter in model.named_parameters():
-        if not parameter.requires_grad or parameter.dim() != 2 or "attn" not in name and "attention" not in name:
+        if parameter.dim() != 2 or "attn" not in name and "attention" not in name:
             continue
-        if _QUERY_KEY_NAMES.search(name):
-            projections.append(Projection(parameter, 1.0))
-        elif _TOGETHER.search(name):
-            projections.append(Projection(parameter, 2 / 3))
+        separate, together = _QUERY_KEY_NAMES.search(name), _TOGETHER.search(name)
+        if match := separate or together:
+            module = modules.setdefault(name[: match.start()], len(modules))  # frozen ones count, too
+            if parameter.requires_grad:
+                projections.append(Projection(parameter, 1.0 if separate else 2 / 3, module))
     return projections

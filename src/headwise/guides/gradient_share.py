@@ -1,9 +1,11 @@
 """Weights by gradient: a loss beside the task's gets a share of the task's gradient on the query/key projections.
 
 The norm of a guide's gradient changes slowly, that of the task's by a factor of ten or more within a run. So the first
-is measured rarely, by a backward pass for the guide alone. The second is followed at every step without any extra pass:
-hooks take the norm of the whole gradient in the backward pass that happens anyway. Small shares are as good as
-orthogonal to the task's gradient; for larger ones the rare measurements say which part of the whole is the task's.
+is measured rarely, by a backward pass for the guide alone. Its first measurement is an estimate that needs no such pass:
+only through the layer that each map belongs to, which is nearly the same. The second is followed at every step without
+any extra pass: hooks take the norm of the whole gradient in the backward pass that happens anyway. Small shares are as
+good as orthogonal to the task's gradient; for larger ones the rare measurements say which part of the whole is the
+task's.
 """
 
 from __future__ import annotations
@@ -65,7 +67,7 @@ class Balance:
         task: Tensor,
         losses: Mapping[str, Tensor],
         step: int,
-        attention: Mapping[str, Sequence[Tensor]] | None = None,
+        attention: Mapping[str, Mapping[int, Tensor]] | None = None,
     ) -> dict[str, float]:
         """The weights of these losses at this step; measures what is due.
 
@@ -74,8 +76,8 @@ class Balance:
             task: the loss of its task.
             losses: by name.
             step: optimiser steps so far.
-            attention: of each loss, the attention that it is computed from. Of several that are due for the first time
-                and computed from the same tensors, one is measured; see `_like_the_first`.
+            attention: of each loss, the attention that it is computed from, by layer. The first measurement of such a
+                loss is an estimate; see `_own_layer_norm` and `_like_the_first`.
         """
         self._observe()
         if step != self._step:
@@ -94,24 +96,26 @@ class Balance:
         model: nn.Module,
         task: Tensor,
         losses: Mapping[str, Tensor],
-        attention: Mapping[str, Sequence[Tensor]],
+        attention: Mapping[str, Mapping[int, Tensor]],
     ) -> None:
-        fresh = [name for name in losses if not self._measured[name][1]]
-        followers = _like_the_first({name: attention.get(name, ()) for name in fresh})
-        exact = [name for name in losses if name not in followers]
+        fresh = {name: attention[name] for name in losses if attention.get(name) and not self._measured[name][1]}
+        followers = _like_the_first(fresh)
+        leaders = {name: layers for name, layers in fresh.items() if name not in followers}
+        own = {name: _own_layer_norm(model, losses[name], layers) for name, layers in leaders.items()}
+        estimates = {name: norm for name, norm in own.items() if norm > _noise(losses[name])}
+        exact = [name for name in losses if name not in followers and name not in estimates]
         # The first time the whole gradient is the task's, since the weights are 0.
         with_task = [task] if exact and self._exact and self._level is not None else []
         found = gradient_norms(model, [*(losses[name] for name in exact), *with_task])
-        norms = dict(zip(exact, found, strict=False))
+        norms = estimates | dict(zip(exact, found, strict=False))
         self._coming.task = found[-1] if with_task else None
         for name, first in followers.items():
-            own, other = _attention_norms([losses[name], losses[first]], attention[name])
-            norms[name] = norms[first] * own / other if other else gradient_norms(model, [losses[name]])[0]
+            mine, other = _attention_norms([losses[name], losses[first]], attention[name])
+            norms[name] = norms[first] * mine / other if other else gradient_norms(model, [losses[name]])[0]
         for name, norm in norms.items():
             # A gradient that is rounding noise is none: it must not be scaled up to a share of the task's.
-            noise = torch.finfo(losses[name].dtype).eps * abs(float(losses[name].detach()))
             window = self._rules[name].window
-            norm = norm if norm > noise else 0.0
+            norm = norm if norm > _noise(losses[name]) else 0.0
             self._account(name, norm)
             self._norms[name] = [*self._norms[name], norm][-window:]
             self._measured[name] = self._step, self._measured[name][1] + 1
@@ -267,31 +271,58 @@ def gradient_norms(model: nn.Module, losses: Sequence[Tensor]) -> list[float]:
             "no query or key projection is trainable, so no guide can change where attention goes: unfreeze them (or "
             "give them adapters), or use a number as weight."
         )
-    parameters, norms = [projection.parameter for projection in projections], []
+    norms = []
     for loss in losses:
-        gradients: Sequence[Tensor | None] = ()
-        if loss.requires_grad:
-            try:
-                gradients = torch.autograd.grad(loss, parameters, retain_graph=True, allow_unused=True)
-            except RuntimeError as error:
-                reason = f"the gradient share cannot be measured: {error}"
-                if "donated" in str(error):
-                    reason = (
-                        "gradient shares cannot be measured on a compiled model: use a number as weight, or measure "
-                        "before torch.compile."
-                    )
-                elif "second time" in str(error) or "freed" in str(error):
-                    reason = (
-                        "the graph of the last forward pass is gone: ask for the gradient share between forward and "
-                        "backward."
-                    )
-                raise StateError(reason) from error
-        pairs = zip(projections, gradients, strict=False)  # no gradients at all without a graph
-        norms.append(_norm(_averaged([each.part(gradient) for each, gradient in pairs if gradient is not None])))
+        parts = _on_projections(loss, None, projections) if loss.requires_grad else []
+        norms.append(_norm(_averaged(parts)))
     return norms
 
 
-def _like_the_first(attention: Mapping[str, Sequence[Tensor]]) -> dict[str, str]:
+def _own_layer_norm(model: nn.Module, loss: Tensor, attention: Mapping[int, Tensor]) -> float:
+    """The gradient norm of a loss on the projections, each only through the attention of its own layer.
+
+    What a layer's projections do to the attention of later layers is left out; it is small beside what they do to
+    their own. 0 where this says nothing: layers that share weights, and losses that do not depend on attention so.
+    """
+    projections = query_key_projections(model)
+    layers = {layer: tensor for layer, tensor in attention.items() if tensor.requires_grad}
+    if not loss.requires_grad or not layers or not layers.keys() <= {each.module for each in projections}:
+        return 0.0
+    slopes = torch.autograd.grad(loss, list(layers.values()), retain_graph=True, allow_unused=True)
+    parts = []
+    for (layer, tensor), slope in zip(layers.items(), slopes, strict=True):
+        if slope is not None:
+            parts += _on_projections(tensor, slope, [each for each in projections if each.module == layer])
+    return _norm(_averaged(parts))
+
+
+def _on_projections(output: Tensor, slope: Tensor | None, projections: Sequence[Projection]) -> list[Tensor]:
+    """The gradients of an output on the parts of the projections that are query and key; the graph stays usable."""
+    parameters = [projection.parameter for projection in projections]
+    try:
+        gradients = torch.autograd.grad(output, parameters, slope, retain_graph=True, allow_unused=True)
+    except RuntimeError as error:
+        reason = f"the gradient share cannot be measured: {error}"
+        if "donated" in str(error):
+            reason = (
+                "gradient shares cannot be measured on a compiled model: use a number as weight, or measure before "
+                "torch.compile."
+            )
+        elif "second time" in str(error) or "freed" in str(error):
+            reason = (
+                "the graph of the last forward pass is gone: ask for the gradient share between forward and backward."
+            )
+        raise StateError(reason) from error
+    pairs = zip(projections, gradients, strict=True)
+    return [each.part(gradient) for each, gradient in pairs if gradient is not None]
+
+
+def _noise(loss: Tensor) -> float:
+    """A gradient norm that may be nothing but rounding."""
+    return torch.finfo(loss.dtype).eps * abs(float(loss.detach()))
+
+
+def _like_the_first(attention: Mapping[str, Mapping[int, Tensor]]) -> dict[str, str]:
     """Losses that are computed from the same attention as another one, with the first of them.
 
     From attention down to the projections the backward pass is the same linear map for all of these losses. So the
@@ -300,20 +331,21 @@ def _like_the_first(attention: Mapping[str, Sequence[Tensor]]) -> dict[str, str]
     """
     first: dict[tuple[int, ...], str] = {}
     followers = {}
-    for name, tensors in attention.items():
-        key = tuple(map(id, tensors))
-        if key and all(tensor.requires_grad for tensor in tensors) and first.setdefault(key, name) != name:
+    for name, layers in attention.items():
+        key = tuple(map(id, layers.values()))
+        if key and all(tensor.requires_grad for tensor in layers.values()) and first.setdefault(key, name) != name:
             followers[name] = first[key]
     return followers
 
 
-def _attention_norms(losses: Sequence[Tensor], attention: Sequence[Tensor]) -> list[float]:
+def _attention_norms(losses: Sequence[Tensor], attention: Mapping[int, Tensor]) -> list[float]:
     """The gradient norm of each loss on the attention that it is computed from.
 
     Processes have the attention of different examples, so their squared norms add up. They are averaged here, which
     is the same but for a factor that all losses share.
     """
-    gradients = [torch.autograd.grad(loss, attention, retain_graph=True, allow_unused=True) for loss in losses]
+    tensors = list(attention.values())
+    gradients = [torch.autograd.grad(loss, tensors, retain_graph=True, allow_unused=True) for loss in losses]
     squares = [_norm([part for part in parts if part is not None]) ** 2 for parts in gradients]
     return _averaged([torch.tensor(squares, dtype=torch.float64)])[0].sqrt().tolist()
 

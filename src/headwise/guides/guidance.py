@@ -103,7 +103,7 @@ class Guidance(Customer):
         # the task's loss, with their graph.
         self._active: dict[str, Request] = {}
         self._raw: dict[str, Tensor] = {}
-        self._attention: dict[str, tuple[Tensor, ...]] = {}
+        self._attention: dict[str, dict[int, Tensor]] = {}
         self._task: Tensor | None = None
         # Inside of `gathering`: the values of each pass, and its number of examples.
         self._passes: list[tuple[dict[str, Tensor], int]] | None = None
@@ -184,7 +184,9 @@ class Guidance(Customer):
 
             inputs = replace(inputs, marks={**find_marks(ids, self._vocabulary.ids, kinds), **inputs.marks})
         records: dict[Request, AttentionRecord] = {}
-        observed = dict(zip(dict.fromkeys(self._active.values()), seen, strict=True))
+        # Views: the gradient on them is that of a guide alone, and no backward pass through the layers above.
+        views = [{layer: tensor.view_as(tensor) for layer, tensor in layers.items()} for layers in seen]
+        observed = dict(zip(dict.fromkeys(self._active.values()), views, strict=True))
         for request, layers in observed.items():
             records[request] = AttentionRecord(request).fill(layers, valid, special)
         for name, request in self._active.items():
@@ -201,7 +203,7 @@ class Guidance(Customer):
             if self._raw:
                 self._passes.append((self._raw, len(valid)))
             return output
-        self._attention = {name: tuple(observed[request].values()) for name, request in self._active.items()}
+        self._attention = {name: observed[request] for name, request in self._active.items()}
         task = loss_of(output)
         if task is None:
             self.losses = Losses()
