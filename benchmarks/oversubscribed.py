@@ -57,7 +57,7 @@ def main() -> int:
     options = read_options()
     points = [Point(options.shape, length, 0.0, padded=False, threads=2) for length in LENGTHS]
     # Under load single rounds scatter, so most of the time goes there.
-    idle, loaded = (Plan(3, 9, 3.0), Plan(5, 61, 15.0)) if options.quick else (Plan(5, 41, 30.0), Plan(9, 121, 90.0))
+    idle, loaded = (Plan(3, 9, 1.5), Plan(3, 61, 4.0)) if options.quick else (Plan(5, 41, 30.0), Plan(9, 121, 90.0))
     try:
         if options.busy < 1:
             raise UsageError("--busy must be at least 1.")
