@@ -166,7 +166,7 @@ def test_without_groups_the_order_of_the_seed_decides_as_it_always_did(tmp_path)
     expected = [sorted(order[12:26]), sorted(order[:8]), sorted(order[8:12])]
     assert list(splits.named.values()) == [splits.whole.subset(indices) for indices in expected]
     recipe = {"task": "pairs", "data": {"validation_fraction": 0.2}}
-    assert "group_by" not in check_recipe(recipe, "test").as_data()["data"]
+    assert not {"group_by", "min_words"} & set(check_recipe(recipe, "test").as_data()["data"])
     recipe["data"]["group_by"] = "text2"
     assert check_recipe(recipe, "test").as_data()["data"]["group_by"] == "text2"
 
@@ -204,3 +204,22 @@ def test_one_of_several_tasks_may_hold_out_groups():
     tasks = {"rte": {"data": {"validation_fraction": 0.1}}, "sst2": {}}
     recipe = check_recipe({"tasks": tasks, "data": {"group_by": "text1"}}, "test")
     assert recipe.single("rte").data.group_by == recipe.single("sst2").data.group_by == "text1"
+
+
+def test_short_training_texts_are_left_out_before_anything_is_held_out(tmp_path):
+    texts = {"train": [" ".join(["word"] * (1 + number % 8)) + f" {number}" for number in range(80)]}
+    texts["test"] = ["one", "two words"]
+    for name, part in texts.items():
+        write_table(
+            tmp_path / f"{name}.tsv",
+            [["sentence", "label"], *([text, "ab"[i % 3 == 0]] for i, text in enumerate(part))],
+        )
+    recipe = {"task": "sentences", "data": {"min_words": 6, "validation_fraction": 0.25}}
+    splits = read_splits(check_recipe(recipe, "test"), tmp_path)
+    kept = [text for text in texts["train"] if len(text.split()) >= 6]
+    assert sorted(text for split in (splits.train, splits.validation) for (text,) in split.texts) == sorted(kept)
+    assert len(splits.validation) == len(kept) // 4
+    assert [text for (text,) in splits.test.texts] == texts["test"]
+    recipe["data"]["min_words"] = 20
+    with pytest.raises(InputError, match=r"^data\.min_words is 20: it leaves 0 of 80 .* has 9 words; lower it\.$"):
+        read_splits(check_recipe(recipe, "test"), tmp_path)

@@ -107,6 +107,8 @@ class Data(Strict):
     """Part of the training set to hold out if there is no validation set."""
     test_fraction: float | None = Field(None, gt=0, lt=1)
     """Part of the training set to hold out if there is no test set."""
+    min_words: int | None = Field(None, ge=2)
+    """Leave out training examples whose first text has fewer words, before anything is held out: SST-2 has phrases."""
     group_by: Literal["text1", "text2"] | None = None
     """Hold out whole groups: examples whose first (second) text is equal are never in two of the parts of train."""
 
@@ -318,8 +320,9 @@ class Recipe(Strict):
         data = self.model_dump(mode="json")
         if not self.training.snapshots:  # they change no result
             del data["training"]["snapshots"]
-        if self.data.group_by is None:  # as before there was this key, so that earlier runs are resumed and compared
-            del data["data"]["group_by"]
+        for key in ("group_by", "min_words"):  # as before there was this key: earlier runs are resumed and compared
+            if data["data"][key] is None:
+                del data["data"][key]
         left_out = {key for key in ("iat", "start_from", "ssa", "linear") if data[key] in (None, False)}
         left_out |= {"baseline"} if self.baseline else set()
         if self.task is not None:
@@ -392,6 +395,8 @@ def _check_one(recipe: Recipe) -> None:
     task, supervision = recipe.build_task(), recipe.supervision
     if task.kind == "ranking" and recipe.training.label_smoothing_factor:
         raise InputError("training.label_smoothing_factor is for classes, not for rankings: leave it out.")
+    if task.kind == "ranking" and recipe.data.min_words is not None:
+        raise InputError("data.min_words is not for re-rankers, whose first text is a claim: leave it out.")
     if task.kind == "ranking" and recipe.data.group_by is not None:
         raise InputError("data.group_by is not for re-rankers, which hold out whole claims anyway: leave it out.")
     if recipe.data.group_by == "text2" and task.sentences != 2:

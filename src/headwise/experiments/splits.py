@@ -68,6 +68,8 @@ def read_splits(
             f"{gaps} of {len(train)} training examples of {task.name} have no label: fill them in, or set "
             "task.unlabelled={rule: drop}."
         )
+    if data.min_words is not None:
+        train = _of_length(train, data.min_words, progress or Silence())
     held_out, order = _hold_out(train, fractions, recipe, progress or Silence())
     validation, test = held_out.get("validation"), held_out.get("test")
     if validation is None:
@@ -96,6 +98,19 @@ def read_splits(
         chosen=indices,
         limited="train" in data.limit,
     )
+
+
+def _of_length(train: Split, least: int, progress: Listener) -> Split:
+    """The examples whose first text has so many words."""
+    kept = [index for index, texts in enumerate(train.texts) if len(texts[0].split()) >= least]
+    if len(kept) < 2:
+        longest = max((len(texts[0].split()) for texts in train.texts), default=0)
+        raise InputError(
+            f"data.min_words is {least}: it leaves {len(kept)} of {len(train)} training examples, and the longest first "
+            f"text has {longest} words; lower it."
+        )
+    progress.log(f"{len(kept)} of {len(train)} training examples have {least} words or more in their first text")
+    return train.subset(kept)
 
 
 def _hold_out(
