@@ -106,8 +106,8 @@ def _of_length(train: Split, least: int, progress: Listener) -> Split:
     if len(kept) < 2:
         longest = max((len(texts[0].split()) for texts in train.texts), default=0)
         raise InputError(
-            f"data.min_words is {least}: it leaves {len(kept)} of {len(train)} training examples, and the longest first "
-            f"text has {longest} words; lower it."
+            f"data.min_words is {least}: it leaves {len(kept)} of {len(train)} training examples, and the longest "
+            f"first text has {longest} words; lower it."
         )
     progress.log(f"{len(kept)} of {len(train)} training examples have {least} words or more in their first text")
     return train.subset(kept)

@@ -1,11 +1,11 @@
 """Weights by gradient: a loss beside the task's gets a share of the task's gradient on the query/key projections.
 
 The norm of a guide's gradient changes slowly, that of the task's by a factor of ten or more within a run. So the first
-is measured rarely, by a backward pass for the guide alone. Its first measurement is an estimate that needs no such pass:
-only through the layer that each map belongs to, which is nearly the same. The second is followed at every step without
-any extra pass: hooks take the norm of the whole gradient in the backward pass that happens anyway. Small shares are as
-good as orthogonal to the task's gradient; for larger ones the rare measurements say which part of the whole is the
-task's.
+is measured rarely, by a backward pass for the guide alone. Its first measurement is an estimate that needs no such
+pass: only through the layer that each map belongs to, which is nearly the same. The second is followed at every step
+without any extra pass: hooks take the norm of the whole gradient in the backward pass that happens anyway. Small shares
+are as good as orthogonal to the task's gradient; for larger ones the rare measurements say which part of the whole is
+the task's.
 """
 
 from __future__ import annotations
