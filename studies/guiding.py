@@ -17,6 +17,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from rationale_sets import prepared
 from sweep_rows import Row, add_options, interval, put_part, run_study, scores, spread
 
 from headwise.experiments.sweeps.sweep_file import SweepPlan, plan_sweep
@@ -100,11 +101,14 @@ def main() -> int:
     def write_page(rows: list[Row]) -> None:
         put_part(options.markdown, "guiding", table(rows))
 
+    def data_of(name: str) -> Path | None:
+        return options.data and prepared(name, options.data, options.work / "data")
+
     plans = [
         (name, partial(plan, name, options), options.work / ("quick" if options.quick else name))
         for name in options.sets
     ]
-    return run_study(options, row_of, in_order, plans, write_page)
+    return run_study(options, row_of, in_order, plans, write_page, data_of)
 
 
 if __name__ == "__main__":

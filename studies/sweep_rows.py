@@ -56,7 +56,7 @@ class Rows(Silence):
                 self._rows[planned.key] = self._row_of(name, planned.point, content)
         write_rows(self._path, self.finished)
 
-    def fill(self, name: str, plan: SweepPlan, work: Path, options: argparse.Namespace) -> None:
+    def fill(self, name: str, plan: SweepPlan, work: Path, data: Path | None, options: argparse.Namespace) -> None:
         """Train what is missing, one seed after the other, so that a stopped study has complete seeds."""
         if (work / "runs").is_dir():
             self.collect(name, plan, ResultFolder(work))
@@ -67,7 +67,7 @@ class Rows(Silence):
             part, folder = replace(plan, runs=runs), ResultFolder(work)
             self._collect = lambda part=part, folder=folder: self.collect(name, part, folder)
             engine = choose_engine("local", workers=options.workers)
-            result = run_sweep(part, JobSettings(work, options.data, cache=options.work / "cache"), engine, self)
+            result = run_sweep(part, JobSettings(work, data, cache=options.work / "cache"), engine, self)
             self._collect()
             if result.interrupted:
                 raise KeyboardInterrupt
@@ -92,6 +92,7 @@ def run_study(
     in_order: Callable[[Row], Any],
     plans: Iterable[tuple[str, Callable[[], SweepPlan], Path]],
     write_page: Callable[[list[Row]], None],
+    data_of: Callable[[str], Path | None] | None = None,
 ) -> int:
     """Run all sweeps, write the tables, and print the rows; the exit code.
 
@@ -101,6 +102,7 @@ def run_study(
         in_order: the order of rows.
         plans: name, plan and folder of each sweep.
         write_page: puts the tables into the page.
+        data_of: the folder with the files of a sweep; default: --data.
     """
     if options.quick:
         options.seeds, options.rows = [1], options.work / "quick.json"
@@ -108,7 +110,8 @@ def run_study(
     rows = Rows(options.rows, row_of, in_order)
     try:
         for name, plan, folder in plans:
-            rows.fill(name, plan(), folder, options)
+            data = data_of(name) if data_of and not options.tables else options.data
+            rows.fill(name, plan(), folder, data, options)
     except HeadwiseError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2

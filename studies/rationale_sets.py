@@ -1,0 +1,77 @@
+"""Data sets with rationales that no reader of Headwise takes as they are, written as JSONL for studies/guiding.py.
+
+Each set becomes FOLDER/SET/{train,validation,test}.jsonl. `marks` has the spans of characters in `text` that people
+marked. What has no split is divided by a hash, always in the same way; rows that share a text stay together.
+
+    sst        sentences of the Stanford Sentiment Treebank, positive or negative; words whose label has the same sign
+    evidence   passages of clinical trials and a question about them, three classes; the sentence that answers it
+"""
+
+import gzip
+import hashlib
+import json
+import re
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+Row = dict[str, Any]
+SPLITS = ("train", "validation", "test")
+BRACKETS = {"-LRB-": "(", "-RRB-": ")", "\\/": "/"}
+
+
+def prepared(name: str, source: Path, folder: Path) -> Path:
+    """The folder that has the files of a set; they are written if they do not exist, otherwise `source`."""
+    if name not in READERS:
+        return source
+    if not (folder / name / "test.jsonl").is_file():
+        rows: dict[str, list[str]] = {split: [] for split in SPLITS}
+        for split, row in READERS[name](source):
+            rows[split].append(json.dumps(row, ensure_ascii=False) + "\n")
+        (folder / name).mkdir(parents=True, exist_ok=True)
+        for split in SPLITS:  # that of test comes last
+            (folder / name / f"{split}.jsonl").write_text("".join(rows[split]), encoding="utf-8")
+    return folder
+
+
+def lines(path: Path) -> Iterator[str]:
+    """The lines of a file that may be packed."""
+    content = path.read_bytes() if path.is_file() else gzip.decompress(path.with_name(path.name + ".gz").read_bytes())
+    return iter(content.decode("utf-8").rstrip("\n").split("\n"))
+
+
+def split_of(group: str) -> str:
+    """Half of the groups for train, 10 % for validation, 40 % for test."""
+    position = hashlib.sha256(group.encode()).digest()[0]
+    return "train" if position < 128 else "validation" if position < 154 else "test"
+
+
+def sst(source: Path) -> Iterator[tuple[str, Row]]:
+    for split, name in zip(SPLITS, ("train.txt", "dev.txt", "test.txt"), strict=True):
+        for line in lines(source / "sst_trees" / name):
+            sign = int(line[1]) - 2
+            words: list[str] = []
+            marks, start = [], 0
+            for value, word in re.findall(r"\((\d) ([^()]+)\)", line):
+                for written, character in BRACKETS.items():
+                    word = word.replace(written, character)
+                if (int(value) - 2) * sign > 0:
+                    marks.append([start, start + len(word)])
+                start += len(word) + 1
+                words.append(word)
+            if sign:
+                yield split, {"text": " ".join(words), "label": "positive" if sign > 0 else "negative", "marks": marks}
+
+
+def evidence(source: Path) -> Iterator[tuple[str, Row]]:
+    for line in lines(source / "evidence_inference_v2/prompts_with_span.jsonl"):
+        row = json.loads(line)
+        question = f"{row['outcome']}: {row['intervention']} compared with {row['comparator']}"
+        label = row["label"].removesuffix("d").removeprefix("significantly ")  # two spellings of one class
+        yield (
+            split_of(row["pmcid"]),
+            {"text": row["passage"], "question": question, "label": label, "marks": [row["span"]]},
+        )
+
+
+READERS: dict[str, Callable[[Path], Iterable[tuple[str, Row]]]] = {"sst": sst, "evidence": evidence}
