@@ -75,7 +75,7 @@ def attached(model: nn.Module, chosen: Regulariser | None) -> Iterator[None]:
     if chosen is None:
         yield
         return
-    guide(model, chosen, tokenizer=encoder().tokenizer if chosen.marks else None)
+    guide(model, chosen, tokenizer=encoder().tokenizer if chosen.marks or chosen.reads_marks else None)
     try:
         yield
     finally:

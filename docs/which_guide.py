@@ -24,6 +24,8 @@ HERE = Path(__file__).parent
 PAGE = HERE / "which-guide.md"
 COSTS = HERE / "../studies/results" / "guides.json"
 RESULTS = HERE / "../studies/results" / "effects.json"
+# The sweeps that have every guide.
+TASKS = {"sick-300": "SICK", "sst2-300": "SST-2"}
 MARKED = HERE / "../studies/results" / "guiding.json"
 # Options of a guide that needs some.
 NEEDED = {"match": {"pattern": "next"}}
@@ -62,9 +64,10 @@ or by name in a recipe (`guides: {next: {weight: {share: 0.03}}}`). In short:
 TABLE_TEXT = """
 Time and memory are those of a training step, divided by plain training; the largest measured ratio is shown (the size
 of MiniLM-L6, 16 examples of 128 and of 256 tokens, attention dropout 0 and 0.1; [performance.md](performance.md) has
-all figures). "Did it help?" is the accuracy on SICK minus that of plain training with the same seeds, with its 95 %
-interval ([results.md](results.md)): if the interval contains 0, nothing was shown. For marked words it is the same on
-data with marks, and "yes" only if the guide also beats its control, random marks.
+all figures). "Did it help?" is the accuracy after training on 300 examples of SICK and of SST-2 minus that of plain
+training with the same seeds, in points with the 95 % interval ([results.md](results.md)). "not shown": no difference
+that is larger than chance, corrected for all arms of the table. For marked words it is the same on data with marks, and
+"yes" only if the guide also beats its control, random marks.
 """
 
 
@@ -125,7 +128,7 @@ def cost(guide: Regulariser, kind: str) -> str:
 
 def helped(name: str) -> str:
     """What was measured of a guide; a dash if nothing was."""
-    return helped_by_marks() if name == "rationale" else helped_on_sick(name)
+    return helped_by_marks() if name == "rationale" else helped_on_tasks(name)
 
 
 def helped_by_marks() -> str:
@@ -158,22 +161,28 @@ def gap(first: dict[int, float], second: dict[int, float]) -> tuple[float, float
     return mean(gaps), stats.t.ppf(0.975, len(gaps) - 1) * stdev(gaps) / math.sqrt(len(gaps))
 
 
-def helped_on_sick(name: str) -> str:
-    """Accuracy minus that of plain training, by seed."""
-    rows = [row for row in rows_of(RESULTS) if row["sweep"] == "sick"]
-    plain = {row["seed"]: row["test"] for row in rows if row["arm"] == "plain"}
-    paired = [row for row in rows if row["arm"] == name and row["seed"] in plain]
-    gaps = [100 * (row["test"] - plain[row["seed"]]) for row in paired]
-    if len(gaps) < 2:
-        return "–"
-    half = stats.t.ppf(0.975, len(gaps) - 1) * stdev(gaps) / math.sqrt(len(gaps))
-    targets = {row.get("targets", {}).get(name) for row in paired}
-    if targets - {None}:
-        most, examples = max(targets - {None}), paired[0]["examples"]["train"]
-        if most < examples / 10:  # then the guide was hardly there
-            return f"not tried: only {most} of {examples} examples have a target"
-    verdict = "not shown" if abs(mean(gaps)) <= half else "yes" if mean(gaps) > 0 else "it hurt"
-    return f"{verdict}: {mean(gaps):+.2f} ± {half:.2f}"
+def helped_on_tasks(name: str) -> str:
+    """On each task, accuracy minus that of plain training, by seed."""
+    found = [f"{task}: {text}" for sweep, task in TASKS.items() if (text := helped_on(sweep, name))]
+    return "; ".join(found) or "–"
+
+
+def helped_on(sweep: str, name: str) -> str:
+    """The verdict on a guide in one sweep, corrected for its arms; empty if it was not measured."""
+    rows = [row for row in rows_of(RESULTS) if row["sweep"] == sweep]
+    arms = {arm: {row["seed"]: 100 * row["test"] for row in rows if row["arm"] == arm} for arm in ("plain", name)}
+    found = gap(arms[name], arms["plain"])
+    if found is None:
+        return ""
+    targets = {row["targets"].get(name) for row in rows if row["arm"] == name} - {None}
+    examples = rows[0]["examples"]["train"]
+    if targets and max(targets) < examples / 10:  # then the guide was hardly there
+        return f"not tried, since only {max(targets)} of {examples} examples have a target"
+    difference, half = found
+    seeds, others = len(arms[name]), len({row["arm"] for row in rows}) - 1
+    corrected = half * stats.t.ppf(1 - 0.025 / others, seeds - 1) / stats.t.ppf(0.975, seeds - 1)
+    verdict = "not shown" if abs(difference) <= corrected else "yes" if difference > 0 else "it hurt"
+    return f"{verdict}, {difference:+.1f} ± {half:.1f}"
 
 
 def section(name: str) -> str:

@@ -59,7 +59,7 @@ OPTIONS = {
     "rationale": [
         {"form": "kl", "layers": "all"},
         {"form": "hinge", "mass": 0.9, "queries": "cls"},
-        {"queries": "cls", "special_tokens": False},
+        {"queries": "cls", "special_tokens": True},
         {"shuffle": True, "dropout": "after"},
     ],
     "alignment": [
@@ -221,7 +221,7 @@ def test_what_is_no_loss_on_attention_is_listed():
 @pytest.mark.parametrize("name", LOSSES)
 def test_bfloat16_works(name):
     guide = by_name(name)
-    batch = with_marks(batch_for(guide))
+    batch = with_special_tokens(batch_for(guide))
     expected = seen_by(build_model("bert").eval(), guide, batch)
     for half in ("autocast", "weights"):
         model = build_model("bert", dtype=torch.bfloat16 if half == "weights" else torch.float32).eval()

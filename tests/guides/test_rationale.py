@@ -1,6 +1,7 @@
 """Rationale: loops over examples and heads; one case by hand; its control; what it refuses."""
 
 import math
+from functools import partial
 
 import pytest
 import torch
@@ -81,9 +82,14 @@ def test_by_hand():
     maps = torch.tensor([[[[0.5, 0.2, 0.3], [0.3, 0.4, 0.3], [0.1, 0.9, 0.0]]]])
     inputs = Inputs(None, None, None, rationale_mask=torch.tensor([[0, 1, 0]]))
     record = record_of(maps, torch.ones(1, 3, dtype=torch.bool))
-    assert hw.Rationale()(record, inputs).item() == pytest.approx(-math.log(0.5))
-    assert hw.Rationale(form="hinge", mass=0.8)(record, inputs).item() == pytest.approx(math.log(1.6))
-    assert hw.Rationale(form="hinge", mass=0.4)(record, inputs).item() == 0
+    whole = partial(hw.Rationale, special_tokens=True)
+    assert whole()(record, inputs).item() == pytest.approx(-math.log(0.5))
+    assert whole(form="hinge", mass=0.8)(record, inputs).item() == pytest.approx(math.log(1.6))
+    assert whole(form="hinge", mass=0.4)(record, inputs).item() == 0
+    # Without the first token, a special one: 1.5 of 2.1.
+    first = torch.tensor([[True, False, False]])
+    text = record_of(maps, torch.ones(1, 3, dtype=torch.bool), special=first)
+    assert hw.Rationale()(text, inputs).item() == pytest.approx(-math.log(1.5 / 2.1))
 
 
 def test_the_control_marks_as_many_other_tokens_of_the_text():
@@ -151,15 +157,17 @@ def test_batches_that_cannot_work():
         model(**batch)
     with pytest.raises(InputError, match=r"rationale_mask is \[3, 5\]: expected a value per token"):
         model(**batch, rationale_mask=torch.zeros(3, 5))
+    with pytest.raises(InputError, match="does not know which tokens are special: pass tokenizer"):
+        model(**batch, rationale_mask=batch["attention_mask"])
     hw.unguide(model)
-    hw.guide(model, hw.Rationale(weight=0.1, shuffle=True))
-    with pytest.raises(InputError, match="does not know which tokens are special"):
+    hw.guide(model, hw.Rationale(weight=0.1, special_tokens=True, shuffle=True))
+    with pytest.raises(InputError, match="shuffle=True. does not know which tokens are special"):
         model(**batch, rationale_mask=batch["attention_mask"])
 
 
 def test_a_batch_without_marks_adds_nothing():
     model, batch = build_model("bert").train(), build_batch()
-    hw.guide(model, hw.Rationale(weight=0.1))
+    hw.guide(model, hw.Rationale(weight=0.1), tokenizer=TOKENIZER)
     loss = model(**batch, rationale_mask=torch.zeros_like(batch["input_ids"])).loss
     assert hw.guides.last_losses(model)["rationale"] == 0
     loss.backward()

@@ -25,16 +25,19 @@ NO_MASK = (
 class Rationale(Guide):
     """Rationale: chosen heads should attend to the tokens that people marked as the reason of the label.
 
-    Let a_k be the attention that token k gets from a head, as a share of the whole, R the marked tokens of the example,
-    and m = sum of a_k over R the mass on them. The loss is the mean over heads, and over the examples with marks, of
+    Let a_k be the attention that token k gets from a head, as a share of what all tokens of the text get, R the marked
+    tokens of the example, and m = sum of a_k over R the mass on them. The loss is the mean over heads, and over the examples with marks, of
 
         form="log"      -log m
         form="hinge"    max(0, log(mass / m)), which stops pulling as soon as m reaches `mass`
         form="kl"       sum over R of t log(t / a_k), with t = 1/|R|: the marked tokens should get equal shares
 
     `queries` says whose attention counts: "all" tokens (received attention), or "cls", the first token alone. Neither
-    needs stored maps. Examples without marks are left out; in evaluation nothing is needed at all. special_tokens=False
-    takes shares of what the tokens of the text get, so that attention on [CLS] and [SEP] costs nothing.
+    needs stored maps. Examples without marks are left out; in evaluation nothing is needed at all.
+
+    Attention on special tokens such as [CLS] and [SEP] costs nothing: heads use them to do nothing, and a guide that
+    forbids it takes accuracy on pairs of texts. special_tokens=True takes shares of all attention. So that they are
+    known, pass tokenizer=... to guide(), or special_tokens_mask=... with the batch.
 
     Its control is shuffle=True: as many random tokens of the same text are marked instead, for each text always the
     same ones. Marks are shown to matter only if the guide beats this control, too.
@@ -50,6 +53,8 @@ class Rationale(Guide):
     weight: Weight = 0.1
     """Factor in the loss: a number, a schedule, or auto(share). The default is a number, since a share of the task's
     gradient vanishes with it as soon as a few examples are learned by heart. Raise it with care."""
+    special_tokens: bool = False
+    """Whether attention on special tokens such as [CLS] and [SEP] counts as missing."""
     layers: object = "last:half"
     """Guided layers: "all", "first:N", "last:N", "first:half", a number or numbers, from 0."""
     form: Literal["log", "hinge", "kl"] = "log"
