@@ -26,7 +26,8 @@ class Rationale(Guide):
     """Rationale: chosen heads should attend to the tokens that people marked as the reason of the label.
 
     Let a_k be the attention that token k gets from a head, as a share of what all tokens of the text get, R the marked
-    tokens of the example, and m = sum of a_k over R the mass on them. The loss is the mean over heads, and over the examples with marks, of
+    tokens of the example, and m = sum of a_k over R the mass on them. The loss is the mean over heads, and over the
+    examples with marks, of
 
         form="log"      -log m
         form="hinge"    max(0, log(mass / m)), which stops pulling as soon as m reaches `mass`
