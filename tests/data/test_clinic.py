@@ -18,7 +18,6 @@ from sklearn.feature_extraction.text import CountVectorizer
 from sklearn.linear_model import LogisticRegression
 
 from headwise.data import build_task
-from headwise.data.clinic import clinic_task
 from headwise.data.clinic.generator import Rng, kinds, load_yaml
 from headwise.errors import InputError
 
@@ -30,7 +29,7 @@ ENTAILMENT, NEUTRAL, CONTRADICTION = range(3)
 
 @cache
 def examples(split, seed=0):
-    return clinic_task({"seed": seed}).examples(split)
+    return build_task("clinic", {"seed": seed}).examples(split)
 
 
 LEXICONS = {split: {**WORDS["shared"], **WORDS[split]} for split in SPLITS}
@@ -73,9 +72,9 @@ WRONG = [
 def test_wrong_options_and_splits_are_named():
     for options, message in WRONG:
         with pytest.raises(InputError, match=re.escape(message)):
-            clinic_task(options)
+            build_task("clinic", options)
     with pytest.raises(InputError, match=r"no split 'tests': did you mean 'test'\? known: test, train, validation\."):
-        clinic_task({}).read("tests")
+        build_task("clinic", {}).read("tests")
 
 
 # -- any size, seeded --------------------------------------------------------------------------------------------------
@@ -83,7 +82,8 @@ def test_wrong_options_and_splits_are_named():
 
 def test_the_same_seed_gives_the_same_examples_on_every_machine_and_more_continue_fewer():
     assert (
-        clinic_task({"sizes": {"validation": 100}, "seed": 1}).examples("validation") == examples("validation", 1)[:100]
+        build_task("clinic", {"sizes": {"validation": 100}, "seed": 1}).examples("validation")
+        == examples("validation", 1)[:100]
     )
     rng = Rng("clinic test 0")
     assert [rng.integer(0, 99) for _ in range(6)] == [97, 74, 34, 14, 24, 28]
@@ -156,7 +156,7 @@ def test_all_templates_are_used_and_large_splits_are_quick():
     start = time.process_time()
     for split, fewest in {"train": 6, "validation": 3, "test": 3}.items():
         # More than the usual sizes, so that the templates of rare kinds have their chance.
-        used = {example.templates for example in clinic_task({"sizes": {split: 8000}}).examples(split)}
+        used = {example.templates for example in build_task("clinic", {"sizes": {split: 8000}}).examples(split)}
         for kind in KINDS:
             assert len(kind.premises[split]) >= fewest
             assert len(kind.claims[split]) >= 2

@@ -19,7 +19,7 @@ from headwise.errors import InputError, choices
 
 SPELLINGS = {"sst-2": "sst2", "sts-b": "stsb", "yelp_p": "yelp-polarity", "yelp_f": "yelp-full"}
 """Other ways to write a name: those of the authors of functional specialisation (Li et al., 2023)."""
-GENERATED = "clinic"
+GENERATED = ("clinic", "course")
 RETRIEVAL = "retrieval"
 BUILDERS: dict[str, Callable[[Mapping[str, Any]], Task]] = {}
 """Tasks of higher folders, which register themselves: `import headwise.retrieval` adds its task."""
@@ -38,7 +38,7 @@ class TaskTable(Mapping[str, Task]):
 
     def __iter__(self) -> Iterator[str]:
         """The names, each in one spelling."""
-        return iter([GENERATED, *file_tasks(), *BUILDERS])
+        return iter([*GENERATED, *file_tasks(), *BUILDERS])
 
     def __len__(self) -> int:
         """How many there are."""
@@ -56,10 +56,10 @@ def task_name(name: str) -> str:
 def build_task(name: str, options: Mapping[str, Any]) -> Task:
     """The task of this name, with a user's options."""
     name = task_name(name)
-    if name == GENERATED:
-        from headwise.data.clinic import clinic_task  # loads its words and templates
+    if name in GENERATED:
+        from headwise.data.clinic import generated_task  # loads its words and templates
 
-        return clinic_task(options)
+        return generated_task(name, options)
     if name in BUILDERS:
         return BUILDERS[name](options)
     if name not in file_tasks():

@@ -101,7 +101,7 @@ def read_files(
     options = {name: value for name, value in options.items() if value}
 
     def build(name: str) -> FileTask:
-        built = None if task_name(name) in (GENERATED, RETRIEVAL) else build_task(name, options)
+        built = None if task_name(name) in (*GENERATED, RETRIEVAL) else build_task(name, options)
         if not isinstance(built, FileTask):
             raise InputError(f"task={name} reads no files of single examples: use pairs or sentences.")
         return built
