@@ -14,7 +14,7 @@ unexport PYTHONPATH
 
 .PHONY: demo test slow campaign docs lint clean .venv
 
-# Plain and guided MiniLM-L6 on built-in data: no download, a few minutes.
+# MiniLM-L6 on built-in data, plain, guided by marked words and by random words: no download, a few minutes.
 demo: $(STAMP)
 	HF_HUB_OFFLINE=1 $(BIN)/headwise demo --output demo
 
