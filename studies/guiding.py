@@ -3,6 +3,7 @@
     python studies/guiding.py --data FOLDER --work runs/guiding
     python studies/guiding.py --data FOLDER --work runs/guiding --markdown docs/results.md     # and the table
     python studies/guiding.py --markdown docs/results.md --tables                              # the table alone
+    python studies/guiding.py --figure docs/images/marks.png --tables                          # scores by examples
 
 The runs are the sweeps in studies/guiding, with controls: arms of a seed have the same training examples, order, first
 weights and dropped attention weights. The shuffled arm marks as many random tokens of the same text. The files have all
@@ -21,7 +22,8 @@ from rationale_sets import prepared
 from sweep_rows import Row, add_options, interval, put_part, run_study, scores, spread
 
 from headwise.experiments.sweeps.sweep_file import SweepPlan, plan_sweep
-from headwise.metrics.significance import SeedTest, holm, paired_by_seed
+from headwise.metrics.significance import SeedScores, SeedTest, holm, paired_by_seed
+from headwise.reports.lines import build_line_panels
 
 HERE = Path(__file__).parent
 SETS = tuple(sorted(each.stem for each in (HERE / "guiding").glob("*.yaml")))
@@ -34,6 +36,7 @@ QUICK = ("data.limit={train: 40, validation: 20, test: 20}", "training.num_train
 def read_options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--sets", nargs="+", choices=SETS, default=list(SETS))
+    parser.add_argument("--figure", type=Path, help="draw the scores of the sets that have several numbers of examples")
     add_options(parser, HERE / "results/guiding.json", Path("runs/guiding"))
     return parser.parse_args()
 
@@ -95,11 +98,36 @@ def table(rows: Sequence[Row]) -> list[str]:
     return lines
 
 
+# -- the figure --------------------------------------------------------------------------------------------------------
+
+
+def curves(rows: Sequence[Row]) -> list[dict[str, Any]]:
+    """For each data set with several numbers of training examples the accuracy of every arm."""
+    plots = []
+    for name in dict.fromkeys(row["set"] for row in rows):
+        mine = [row for row in rows if row["set"] == name]
+        sizes = sorted({row["examples"]["train"] for row in mine})
+        series = []
+        for arm in ARMS.values():
+            by_size = {size: scores([row for row in mine if row["examples"]["train"] == size], arm) for size in sizes}
+            known = {size: SeedScores.of(list(each.values())) for size, each in by_size.items() if each}
+            ends = {end: [getattr(each, end) for each in known.values()] for end in ("mean", "low", "high")}
+            series.append({"name": arm, "x": [sizes.index(size) for size in known], **ends})
+        if len(sizes) > 1:
+            note = "Bars are 95 % t intervals of the mean over seeds."
+            axes = {"x": "training examples", "y": "accuracy, %", "categories": sizes}
+            plots.append({"title": name, **axes, "series": series, "notes": [note]})
+    return plots
+
+
 def main() -> int:
     options = read_options()
 
     def write_page(rows: list[Row]) -> None:
-        put_part(options.markdown, "guiding", table(rows))
+        if options.markdown:
+            put_part(options.markdown, "guiding", table(rows))
+        if options.figure and (plots := curves(rows)):
+            build_line_panels(plots).savefig(options.figure, dpi=120)
 
     def data_of(name: str) -> Path | None:
         return options.data and prepared(name, options.data, options.work / "data")

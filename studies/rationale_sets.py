@@ -5,12 +5,17 @@ marked. What has no split is divided by a hash, always in the same way; rows tha
 
     sst        sentences of the Stanford Sentiment Treebank, positive or negative; words whose label has the same sign
     evidence   passages of clinical trials and a question about them, three classes; the sentence that answers it
+    scifact    a claim and an abstract that supports or contradicts it; the sentences that do so
 """
 
+import ast
+import csv
 import gzip
 import hashlib
+import io
 import json
 import re
+import zipfile
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -74,4 +79,29 @@ def evidence(source: Path) -> Iterator[tuple[str, Row]]:
         )
 
 
-READERS: dict[str, Callable[[Path], Iterable[tuple[str, Row]]]] = {"sst": sst, "evidence": evidence}
+def scifact(source: Path) -> Iterator[tuple[str, Row]]:
+    """Test claims are those of the validation file; a tenth of the training claims is held out for validation."""
+    with zipfile.ZipFile(source / "scifact/scifact_csv.zip") as packed:
+
+        def table(name: str) -> Iterator[Row]:
+            return csv.DictReader(io.TextIOWrapper(packed.open(name), encoding="utf-8", newline=""))
+
+        abstracts = {row["doc_id"]: row["abstract"] for row in table("corpus_train.csv")}
+        for name in ("claims_train.csv", "claims_validation.csv"):
+            for row in table(name):
+                if not row["evidence_label"]:
+                    continue
+                sentences = [ast.literal_eval(each) for each in abstracts[row["evidence_doc_id"]][1:-1].split("\n ")]
+                evidence = {int(each) for each in row["evidence_sentences"].strip("[]").split()}
+                marks, start = [], 0
+                for number, sentence in enumerate(sentences):
+                    if number in evidence:
+                        marks.append([start, start + len(sentence)])
+                    start += len(sentence) + 1
+                held_out = hashlib.sha256(row["claim"].encode()).digest()[0] < 26
+                split = "test" if "validation" in name else "validation" if held_out else "train"
+                example = {"claim": row["claim"], "abstract": " ".join(sentences), "label": row["evidence_label"]}
+                yield split, {**example, "marks": marks}
+
+
+READERS: dict[str, Callable[[Path], Iterable[tuple[str, Row]]]] = {"sst": sst, "evidence": evidence, "scifact": scifact}

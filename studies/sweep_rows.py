@@ -118,7 +118,7 @@ def run_study(
     except KeyboardInterrupt:
         progress("stopped; the same command resumes")
         return 130
-    if options.markdown:
+    if options.markdown or getattr(options, "figure", None):
         write_page(rows.finished)
     return finish({"rows": rows.finished, "bars": []}, options.check)
 
