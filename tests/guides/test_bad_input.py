@@ -169,6 +169,9 @@ def test_special_tokens_and_kinds_are_known():
     vocabulary = Vocabulary.of(tokenizer())
     assert vocabulary.special_ids == (1, 2, 3)
     assert vocabulary.ids == {"separator": (3,), "full-stop": (4, 5), "punctuation": (4, 5)}
+    # The unknown token stands for a word, unless it is the end of the text as well.
+    assert Vocabulary.of(tokenizer(unk_token="[UNK]")).special_ids == (1, 2, 3)
+    assert Vocabulary.of(tokenizer(unk_token="[UNK]", eos_token="[UNK]")).special_ids == (0, 1, 2, 3)
     # The end of the text separates where nothing else does.
     assert Vocabulary.of(tokenizer(sep_token=None, eos_token="[SEP]")).ids["separator"] == (3,)
     # Anything with all_special_ids will do where no kinds are needed.

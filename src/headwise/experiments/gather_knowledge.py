@@ -19,7 +19,7 @@ from headwise.errors import HeadwiseWarning, InputError, Stopped
 from headwise.experiments.recipe import Recipe
 from headwise.experiments.splits import Splits
 from headwise.guides import Regulariser, as_guides
-from headwise.patterns import find_marks, mark_ids
+from headwise.patterns import find_marks, mark_ids, special_ids
 from headwise.patterns.base import Resources, Texts, WordMatrix, WordVectors
 from headwise.patterns.store import Stored, about, gather
 from headwise.training import Listener, Need, check_known, check_sources, find_encoder
@@ -187,7 +187,7 @@ def count_targets(
     known, counts = mark_ids(tokenizer), {}
     for name, guide in as_guides(guides).named():
         found = {f"a {mark} token": _with_token(train, known.get(mark, ())) for mark in guide.marks}
-        own = _with_target(guide, train, known, tokenizer.all_special_ids)
+        own = _with_target(guide, train, known, special_ids(tokenizer))
         if own is not None:
             found = {f"a target (it needs {guide.needs})": own}
         for what, count in found.items():

@@ -39,18 +39,15 @@ class Vocabulary(NamedTuple):
         """Read the ids from a tokenizer; `marks` is whether any guide needs tokens of a kind."""
         if tokenizer is None:
             return cls()
-        special = getattr(tokenizer, "all_special_ids", None)
-        if special is None:
+        if getattr(tokenizer, "all_special_ids", None) is None:
             raise InputError(
                 f"tokenizer={tokenizer!r:.80}: expected a tokenizer of transformers, such as "
                 "AutoTokenizer.from_pretrained(...)."
             )
-        known = {}
-        if marks and hasattr(tokenizer, "get_vocab"):
-            from headwise.patterns.fixed import mark_ids
+        from headwise.patterns.fixed import mark_ids, special_ids
 
-            known = mark_ids(tokenizer)
-        return cls(type(tokenizer).__name__, tuple(sorted(set(special))), known)
+        known = mark_ids(tokenizer) if marks and hasattr(tokenizer, "get_vocab") else {}
+        return cls(type(tokenizer).__name__, special_ids(tokenizer), known)
 
 
 class Guidance(Customer):

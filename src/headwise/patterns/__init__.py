@@ -17,7 +17,7 @@ from headwise.registry import lazy_names
 if TYPE_CHECKING:
     from headwise.patterns.align import token_matrix, token_vector, words_of_tokens
     from headwise.patterns.dependency import Dependency
-    from headwise.patterns.fixed import Delim, First, Next, Period, Prev, find_marks, mark_ids
+    from headwise.patterns.fixed import Delim, First, Next, Period, Prev, find_marks, mark_ids, special_ids
     from headwise.patterns.pmi import PMI
     from headwise.patterns.relations import TermRelations
     from headwise.patterns.store import Stored, default_cache, gather, store_key
@@ -46,6 +46,7 @@ __all__ = [
     "mark_ids",
     "refuse_named_code",
     "register_pattern",
+    "special_ids",
     "store_key",
     "token_matrix",
     "token_vector",
@@ -57,7 +58,7 @@ __getattr__ = lazy_names(
     {
         "align": ("token_matrix", "token_vector", "words_of_tokens"),
         "dependency": ("Dependency",),
-        "fixed": ("Delim", "First", "Next", "Period", "Prev", "find_marks", "mark_ids"),
+        "fixed": ("Delim", "First", "Next", "Period", "Prev", "find_marks", "mark_ids", "special_ids"),
         "pmi": ("PMI",),
         "relations": ("TermRelations",),
         "store": ("Stored", "default_cache", "gather", "store_key"),

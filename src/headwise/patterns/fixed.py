@@ -110,6 +110,15 @@ def _even(keys: Tensor, valid: Tensor) -> Target:
     return as_rows((keys.unsqueeze(1) & valid.unsqueeze(2)).to(torch.float32))
 
 
+def special_ids(tokenizer: Any) -> tuple[int, ...]:
+    """The ids of special tokens, without that of the unknown token, which stands for a word of the text."""
+    names = ("bos", "eos", "sep", "cls", "pad", "mask")
+    # In some vocabularies, such as GPT-2's, the unknown token is also the end of the text: then it is special.
+    named = {getattr(tokenizer, f"{name}_token_id", None) for name in names}
+    unknown = {getattr(tokenizer, "unk_token_id", None)} - named
+    return tuple(sorted({int(number) for number in tokenizer.all_special_ids if number not in unknown}))
+
+
 def mark_ids(tokenizer: Any) -> dict[str, tuple[int, ...]]:
     """The ids of each kind of token that patterns and guides need: separator, full-stop and punctuation.
 

@@ -27,6 +27,7 @@ from headwise.cache import digest, find_or_build
 from headwise.data import Collator, Split, encode
 from headwise.disk import cache_folder, user_cache
 from headwise.errors import DiskError, InputError, StateError
+from headwise.patterns import special_ids
 from headwise.training.callbacks import Listener
 from headwise.training.classifier import mean_of, two_texts
 from headwise.training.encoders import Encoder, load_classifier
@@ -61,7 +62,7 @@ class SpecialIds:
     def of(cls, tokenizer: Any) -> SpecialIds:
         """Those of a tokenizer."""
         separator = tokenizer.sep_token_id if tokenizer.sep_token_id is not None else tokenizer.eos_token_id
-        return cls(separator, tuple(sorted({*tokenizer.all_special_ids} - {tokenizer.unk_token_id})))
+        return cls(separator, special_ids(tokenizer))
 
 
 @dataclass(frozen=True)
