@@ -102,6 +102,6 @@ def test_minilm(headwise, tmp_path, monkeypatch):
     words = ["demo", "--examples", "60", "--epochs", "2", "--seeds", "1", "--output", tmp_path / "demo"]
     out, _ = assert_done(headwise(*words, "--json"))
     check(json.loads(out), tmp_path / "demo", seeds=1)
-    # The marks are in the notes: guided heads look at them more than the plain ones, even after few steps.
-    rows = json.loads(out)["rows"]
-    assert rows["guided"]["deciding_share"] > 1.2 * rows["plain"]["deciding_share"]
+    # After so few steps guided heads look at the marked words a little more than those of the other arms.
+    shares = {arm: row["deciding_share"] for arm, row in json.loads(out)["rows"].items()}
+    assert shares["guided"] > max(shares["plain"], shares["shuffled"]), shares
