@@ -35,7 +35,9 @@ def prepared(name: str, source: Path, folder: Path) -> Path:
             rows[split].append(json.dumps(row, ensure_ascii=False) + "\n")
         (folder / name).mkdir(parents=True, exist_ok=True)
         for split in SPLITS:  # that of test comes last
-            (folder / name / f"{split}.jsonl").write_text("".join(rows[split]), encoding="utf-8")
+            # Some files are sorted by label, and the first rows of a sorted file are no sample of it.
+            mixed = sorted(rows[split], key=lambda row: hashlib.sha256(row.encode()).digest())
+            (folder / name / f"{split}.jsonl").write_text("".join(mixed), encoding="utf-8")
     return folder
 
 
