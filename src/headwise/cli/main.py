@@ -78,7 +78,7 @@ def options(
 
 def demo(
     output: Annotated[Path, typer.Option(help="Folder for models and pictures.")] = Path("demo"),
-    examples: Annotated[int, typer.Option(min=60, help="Training examples.")] = 100,
+    examples: Annotated[int, typer.Option(min=60, max=1000, help="Training examples.")] = 100,
     epochs: Annotated[int, typer.Option(min=1, help="Epochs of training.")] = 5,
     seeds: Annotated[int, typer.Option(min=1, help="Each model is trained with so many seeds.")] = 3,
     as_json: opt.AsJson = False,
