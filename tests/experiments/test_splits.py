@@ -166,7 +166,7 @@ def test_without_groups_the_order_of_the_seed_decides_as_it_always_did(tmp_path)
     expected = [sorted(order[12:26]), sorted(order[:8]), sorted(order[8:12])]
     assert list(splits.named.values()) == [splits.whole.subset(indices) for indices in expected]
     recipe = {"task": "pairs", "data": {"validation_fraction": 0.2}}
-    assert not {"group_by", "min_words"} & set(check_recipe(recipe, "test").as_data()["data"])
+    assert not {"group_by", "min_words", "whole_texts"} & set(check_recipe(recipe, "test").as_data()["data"])
     recipe["data"]["group_by"] = "text2"
     assert check_recipe(recipe, "test").as_data()["data"]["group_by"] == "text2"
 
@@ -193,6 +193,7 @@ def test_one_group_cannot_be_held_out(tmp_path, column):
         ({"task": "sst2", "data": {"group_by": "text2", "test_fraction": 0.1}}, "sst2 have one text: use text1"),
         ({"tasks": {"rte": {"data": {"group_by": "text1"}}, "sst2": {}}}, "nothing is held out"),
         ({"task": {"name": "retrieval", "collection": "x"}, "data": {"group_by": "text1"}}, "not for re-rankers"),
+        ({"task": "pairs", "data": {"whole_texts": True}}, "whole_texts is for tasks of single texts, and pairs has"),
     ],
 )
 def test_groups_that_make_no_sense(recipe, match):
@@ -223,3 +224,19 @@ def test_short_training_texts_are_left_out_before_anything_is_held_out(tmp_path)
     recipe["data"]["min_words"] = 20
     with pytest.raises(InputError, match=r"^data\.min_words is 20: it leaves 0 of 80 .* has 9 words; lower it\.$"):
         read_splits(check_recipe(recipe, "test"), tmp_path)
+
+
+def test_pieces_of_other_training_texts_are_left_out(tmp_path):
+    rng = numpy.random.default_rng(0)
+    sentences = [" ".join(rng.choice(list("abcdefg"), rng.integers(4, 12))) for _ in range(40)]
+    pieces = [" ".join(text.split()[start : start + 3]) for start, text in enumerate(sentences)]
+    texts = [*sentences, *(piece for piece in pieces if piece), sentences[0], "bb cc", "b"]
+    rng.shuffle(texts)
+    rows = [["sentence", "label"], *([text, "xy"[number % 2]] for number, text in enumerate(texts))]
+    write_table(tmp_path / "train.tsv", rows)
+    recipe = {"task": "sentences", "data": {"whole_texts": True, "validation_fraction": 0.25}}
+    splits = read_splits(check_recipe(recipe, "test"), tmp_path)
+    whole = [one for one in texts if not any(one != other and f" {one} " in f" {other} " for other in texts)]
+    assert sorted(text for part in (splits.train, splits.validation) for (text,) in part.texts) == sorted(whole)
+    assert 40 < len(whole) + 10 < len(texts)
+    assert "bb cc" in whole  # whole words count, not characters

@@ -108,7 +108,10 @@ class Data(Strict):
     test_fraction: float | None = Field(None, gt=0, lt=1)
     """Part of the training set to hold out if there is no test set."""
     min_words: int | None = Field(None, ge=2)
-    """Leave out training examples whose first text has fewer words, before anything is held out: SST-2 has phrases."""
+    """Leave out training examples whose first text has fewer words, before anything is held out."""
+    whole_texts: bool = False
+    """Leave out training examples whose text is a part of another one, before anything is held out: SST-2 has phrases,
+    and a phrase in train with its sentence in validation is a leak."""
     group_by: Literal["text1", "text2"] | None = None
     """Hold out whole groups: examples whose first (second) text is equal are never in two of the parts of train."""
 
@@ -320,8 +323,9 @@ class Recipe(Strict):
         data = self.model_dump(mode="json")
         if not self.training.snapshots:  # they change no result
             del data["training"]["snapshots"]
-        for key in ("group_by", "min_words"):  # as before there was this key: earlier runs are resumed and compared
-            if data["data"][key] is None:
+        # As before there were these keys: earlier runs are resumed and compared.
+        for key in ("group_by", "min_words", "whole_texts"):
+            if data["data"][key] in (None, False):
                 del data["data"][key]
         left_out = {key for key in ("iat", "start_from", "ssa", "linear") if data[key] in (None, False)}
         left_out |= {"baseline"} if self.baseline else set()
@@ -397,6 +401,8 @@ def _check_one(recipe: Recipe) -> None:
         raise InputError("training.label_smoothing_factor is for classes, not for rankings: leave it out.")
     if task.kind == "ranking" and recipe.data.min_words is not None:
         raise InputError("data.min_words is not for re-rankers, whose first text is a claim: leave it out.")
+    if recipe.data.whole_texts and (task.kind == "ranking" or task.sentences != 1):
+        raise InputError(f"data.whole_texts is for tasks of single texts, and {task.name} has two: leave it out.")
     if task.kind == "ranking" and recipe.data.group_by is not None:
         raise InputError("data.group_by is not for re-rankers, which hold out whole claims anyway: leave it out.")
     if recipe.data.group_by == "text2" and task.sentences != 2:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter, defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -68,6 +69,8 @@ def read_splits(
             f"{gaps} of {len(train)} training examples of {task.name} have no label: fill them in, or set "
             "task.unlabelled={rule: drop}."
         )
+    if data.whole_texts:
+        train = _whole(train, progress or Silence())
     if data.min_words is not None:
         train = _of_length(train, data.min_words, progress or Silence())
     held_out, order = _hold_out(train, fractions, recipe, progress or Silence())
@@ -111,6 +114,25 @@ def _of_length(train: Split, least: int, progress: Listener) -> Split:
         )
     progress.log(f"{len(kept)} of {len(train)} training examples have {least} words or more in their first text")
     return train.subset(kept)
+
+
+def _whole(train: Split, progress: Listener) -> Split:
+    """The examples whose text is no part of a longer one, in whole words; equal texts all stay."""
+    words = [text.split() for (text,) in train.texts]
+    frequency = Counter(word for each in words for word in set(each))
+    having: dict[str, list[str]] = defaultdict(list)  # word -> the texts kept so far that have it
+    kept = []
+    for index in sorted(range(len(words)), key=lambda index: -len(words[index])):
+        text = f" {' '.join(words[index])} "
+        # A text that contains this one has its rarest word, too.
+        rarest = min(words[index], key=frequency.__getitem__, default="")
+        if any(len(text) < len(other) and text in other for other in having[rarest]):
+            continue
+        kept.append(index)
+        for word in set(words[index]):
+            having[word].append(text)
+    progress.log(f"{len(kept)} of {len(train)} training examples are whole texts: no part of another one")
+    return train.subset(sorted(kept))
 
 
 def _hold_out(
