@@ -6,6 +6,9 @@ marked. What has no split is divided by a hash, always in the same way; rows tha
     sst        sentences of the Stanford Sentiment Treebank, positive or negative; words whose label has the same sign
     evidence   passages of clinical trials and a question about them, three classes; the sentence that answers it
     scifact    a claim and an abstract that supports or contradicts it; the sentences that do so
+    tweets-to-sst2         tweets with the words that annotators selected; the test is dev of SST-2
+    cad-nli-to-revised     original inference pairs with the words that a person changed in the premise; the test is
+                           pairs with a changed premise
 """
 
 import ast
@@ -19,6 +22,8 @@ import zipfile
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
+
+from headwise.data.mark_sources import edited_words
 
 Row = dict[str, Any]
 SPLITS = ("train", "validation", "test")
@@ -106,4 +111,42 @@ def scifact(source: Path) -> Iterator[tuple[str, Row]]:
                 yield split, {**example, "marks": marks}
 
 
-READERS: dict[str, Callable[[Path], Iterable[tuple[str, Row]]]] = {"sst": sst, "evidence": evidence, "scifact": scifact}
+def tweets_to_sst2(source: Path) -> Iterator[tuple[str, Row]]:
+    """A fifth of the tweets is for validation."""
+    for row in csv.DictReader(lines(source / "tweet_sentiment_extraction/train.csv")):
+        if row["sentiment"] == "neutral" or not row["text"].strip():
+            continue
+        start = row["text"].index(row["selected_text"])
+        held_out = hashlib.sha256(row["text"].encode()).digest()[0] < 51
+        marks = [[start, start + len(row["selected_text"])]]
+        yield "validation" if held_out else "train", {"text": row["text"], "label": row["sentiment"], "marks": marks}
+    for row in csv.DictReader(lines(source / "glue/SST-2/dev.tsv"), delimiter="\t", quoting=csv.QUOTE_NONE):
+        label = "positive" if row["label"] == "1" else "negative"
+        yield "test", {"text": row["sentence"].strip(), "label": label, "marks": []}
+
+
+def cad_nli_to_revised(source: Path) -> Iterator[tuple[str, Row]]:
+    def table(folder: str, name: str) -> list[Row]:
+        return list(
+            csv.DictReader(lines(source / f"cad-nli/{folder}/{name}.tsv"), delimiter="\t", quoting=csv.QUOTE_NONE)
+        )
+
+    for split, name in zip(SPLITS[:2], ("train", "dev"), strict=True):
+        revised: dict[str, list[str]] = {}
+        for row in table("revised_premise", name):
+            revised.setdefault(row["sentence2"], []).append(row["sentence1"])
+        for row in table("original", name):
+            premise = row["sentence1"]
+            words = {word for other in revised.get(row["sentence2"], ()) for word in edited_words(premise, other)}
+            yield split, {**row, "marks": [list(word) for word in sorted(words)]}
+    for row in table("revised_premise", "test"):
+        yield "test", {**row, "marks": []}
+
+
+READERS: dict[str, Callable[[Path], Iterable[tuple[str, Row]]]] = {
+    "sst": sst,
+    "evidence": evidence,
+    "scifact": scifact,
+    "tweets-to-sst2": tweets_to_sst2,
+    "cad-nli-to-revised": cad_nli_to_revised,
+}
