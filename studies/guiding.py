@@ -18,6 +18,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
 from rationale_sets import prepared
 from sweep_rows import Row, add_options, interval, put_part, run_study, scores, spread
 
@@ -25,11 +27,13 @@ from headwise.experiments.sweeps.sweep_file import SweepPlan, plan_sweep
 from headwise.metrics.significance import SeedScores, SeedTest, holm, paired_by_seed
 from headwise.reports.lines import build_line_panels
 
+Matrix = NDArray[np.float64]
 HERE = Path(__file__).parent
 SETS = tuple(sorted(each.stem for each in (HERE / "guiding").glob("*.yaml")))
 ARMS = {"plain": "plain", "recipe": "guided", "shuffled": "shuffled"}
 # Cells with fewer seeds are not in the table: a difference without an interval says nothing.
 LEAST_SEEDS = 3
+RESAMPLES = 2000
 QUICK = ("data.limit={train: 40, validation: 20, test: 20}", "training.num_train_epochs=1")
 
 
@@ -98,6 +102,62 @@ def table(rows: Sequence[Row]) -> list[str]:
     return lines
 
 
+# -- how many unmarked examples a marked one is worth ------------------------------------------------------------------
+
+
+def as_many(plain: Matrix, guided: Matrix, sizes: Sequence[int]) -> Matrix:
+    """The number of examples with which plain training scores as guided training does with each of the sizes.
+
+    Both scores are means over seeds. Plain scores lie on straight lines over the logarithm of the number of examples,
+    and rise with it: where they fall by chance, the highest score so far counts. Above the last size it is infinite.
+
+    Args:
+        plain: [S,N] accuracy by seed and size.
+        guided: [S,N] the same of guided training.
+        sizes: [N] rising.
+    """
+    curve = np.maximum.accumulate(plain.mean(0))  # [N]
+    found = np.exp(np.interp(guided.mean(0), curve, np.log(sizes)))
+    return np.where(guided.mean(0) > curve[-1], np.inf, found)
+
+
+def worth(rows: Sequence[Row]) -> list[str]:
+    """A line for each size of the sets with learning curves; intervals by resampling seeds."""
+    lines = [
+        "| data | marked examples | seeds | guided | plain training needs | 95 % interval |",
+        "|---|---:|---:|---:|---:|---:|",
+    ]
+    for name in dict.fromkeys(row["set"] for row in rows):
+        by_arm = {
+            arm: {
+                (row["examples"]["train"], row["seed"]): 100 * row["test"]
+                for row in rows
+                if row["set"] == name and row["arm"] == arm
+            }
+            for arm in ("plain", "guided")
+        }
+        sizes = sorted({size for size, _ in by_arm["plain"]} & {size for size, _ in by_arm["guided"]})
+        seeds = sorted(
+            seed
+            for seed in {seed for _, seed in by_arm["plain"]}
+            if all((size, seed) in each for each in by_arm.values() for size in sizes)
+        )
+        if len(sizes) < 3 or len(seeds) < LEAST_SEEDS:
+            continue
+        plain, guided = (np.array([[by_arm[arm][size, seed] for size in sizes] for seed in seeds]) for arm in by_arm)
+        drawn = np.random.default_rng(0).integers(0, len(seeds), (RESAMPLES, len(seeds)))
+        draws = np.array([as_many(plain[each], guided[each], sizes) for each in drawn])  # [R,N]
+        low, high = np.quantile(draws, (0.025, 0.975), axis=0, method="nearest")
+        for at, value in enumerate(as_many(plain, guided, sizes)):
+            cells = (name, f"{sizes[at]:,}", str(len(seeds)), spread(guided[:, at]), count(value, sizes[-1]))
+            lines.append(f"| {' | '.join(cells)} | {count(low[at], sizes[-1])} to {count(high[at], sizes[-1])} |")
+    return lines
+
+
+def count(value: float, most: int) -> str:
+    return f"over {most:,}" if np.isinf(value) else f"{value:,.0f}"
+
+
 # -- the figure --------------------------------------------------------------------------------------------------------
 
 
@@ -126,6 +186,7 @@ def main() -> int:
     def write_page(rows: list[Row]) -> None:
         if options.markdown:
             put_part(options.markdown, "guiding", table(rows))
+            put_part(options.markdown, "worth", worth(rows))
         if options.figure and (plots := curves(rows)):
             build_line_panels(plots).savefig(options.figure, dpi=120)
 
