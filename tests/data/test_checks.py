@@ -123,7 +123,7 @@ def test_labels_that_are_not_whole_are_numbers_and_classes_are_those_of_all_file
     report = check_files([path])
     assert (report.task, report.files[0].labels.high) == ("sentences-regression", 3.0)
     assert "task=sentences" in report.notes[0]
-    assert check_files([path], task="sentences").classes == ("1.0", "2.5", "3")
+    assert check_files([path], task="sentences").classes == ("1", "2.5", "3")
     train, test = write(tmp_path / "train.tsv", ROWS), write(tmp_path / "test.tsv", [("p", "q", "z"), ("r", "s", "x")])
     report = check_files([train, test])
     assert report.classes == ("x", "y", "z")

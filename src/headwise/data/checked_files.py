@@ -15,7 +15,7 @@ from headwise.data.examples import Examples, Label, class_indices, find_classes,
 from headwise.data.mark_sources import EXPORTS
 from headwise.data.marks import Marked, mark_examples
 from headwise.data.near_duplicates import folded
-from headwise.data.readers import Dialect, open_table
+from headwise.data.readers import open_table
 from headwise.data.task import FileTask
 from headwise.data.text_files import check_file
 from headwise.errors import InputError
@@ -188,7 +188,7 @@ def _guess_task(path: Path, texts: Sequence[str], columns: Sequence[str], marks:
         raise InputError(f"texts={','.join(texts)}: expected one column or two, got {len(texts)}.")
     if texts or set(EXPORTS) & set(marks):
         return "pairs" if len(texts) == 2 else "sentences"
-    known = tuple(columns) or open_table(path, Dialect()).first
+    known = tuple(columns) or open_table(path).first
     for name in ("pairs", "sentences"):
         if set(file_tasks()[name].layouts[0].text_columns) <= set(known):
             return name
