@@ -90,7 +90,7 @@ class Prepared:
             for split, part in prepared.encoded.items():
                 name = f"{task}/{split}" if self.recipe.several else split
                 total.update(f"{name} {len(part)}".encode())
-                for array in (part.ids, part.starts, numpy.asarray(part.labels or (), dtype=numpy.float64)):
+                for array in (part.ids, part.starts, part.flat_labels):
                     total.update(array.tobytes())
         return total.hexdigest()[:16]
 
@@ -189,6 +189,7 @@ def prepare(recipe: Recipe, paths: RunPaths, progress: Listener | None = None) -
                     offsets=train and bool(needs),
                     words=words,
                     spans=train and bool(readers),
+                    firsts=task.kind == "token_labels",
                 )
         except InputError as error:
             raise (InputError(f"tasks.{name}: {error}") if recipe.several else error) from error

@@ -109,8 +109,11 @@ class Data(Strict):
     """Part of the training set to hold out if there is no test set."""
     min_words: int | None = Field(None, ge=2)
     """Leave out training examples whose first text has fewer words, before anything is held out: SST-2 has phrases."""
-    group_by: Literal["text1", "text2"] | None = None
-    """Hold out whole groups: examples whose first (second) text is equal are never in two of the parts of train."""
+    group_by: Literal["text1", "text2", "near_duplicates"] | None = None
+    """Hold out whole groups: examples whose first (second) text is equal, or all of whose texts are nearly the same,
+    are never in two of the parts of train."""
+    stratify: bool = False
+    """Hold out the same part of every class."""
 
 
 class Training(Strict):
@@ -323,6 +326,8 @@ class Recipe(Strict):
         for key in ("group_by", "min_words"):  # as before there was this key: earlier runs are resumed and compared
             if data["data"][key] is None:
                 del data["data"][key]
+        if not self.data.stratify:
+            del data["data"]["stratify"]
         left_out = {key for key in ("iat", "start_from", "ssa", "linear") if data[key] in (None, False)}
         left_out |= {"baseline"} if self.baseline else set()
         if self.task is not None:
@@ -414,6 +419,10 @@ def _check_one(recipe: Recipe) -> None:
                 "ssa asks whether the model is right about each pair, and with task.loss: list only the order "
                 "of a claim's candidates counts: use loss: pairs."
             )
+    if recipe.data.stratify and task.kind != "classification":
+        raise InputError("data.stratify holds out the same part of every class: leave it out of other tasks.")
+    if task.kind in ("multi_label", "token_labels"):
+        _check_several_labels(recipe, task.kind)
     if recipe.head == "segments" and task.sentences != 2:
         raise InputError(
             f"head: segments compares the two texts of an example, and those of task {task.name} have one: use cls or "
@@ -439,6 +448,21 @@ def _check_one(recipe: Recipe) -> None:
                 )
 
 
+def _check_several_labels(recipe: Recipe, kind: str) -> None:
+    """What needs one class, or one answer for each text."""
+    refused = {
+        "ssa": recipe.supervision is not None,
+        "linear": recipe.linear,
+        "training.label_smoothing_factor": bool(recipe.training.label_smoothing_factor),
+        "guides.consistency": kind == "token_labels" and "consistency" in recipe.guides,
+        f"head: {recipe.head}": kind == "token_labels" and recipe.head != "cls",
+    }
+    for name, given in refused.items():
+        if given:
+            what = "several classes for a text" if kind == "multi_label" else "a class for each word"
+            raise InputError(f"{name} is for one answer to each text, and this task has {what}: leave it out.")
+
+
 def _check_several(recipe: Recipe) -> None:
     for name, part in (recipe.tasks or {}).items():
         if not name.replace("-", "").replace("_", "").isalnum() or not name.isascii():
@@ -459,6 +483,8 @@ def _check_several(recipe: Recipe) -> None:
             raise InputError(f"training.snapshots is for runs on one task, and {name} is one of several: leave it out.")
         if kind == "ranking":
             raise InputError(f"tasks.{name} ranks candidates, which needs batches of its kind: train it alone.")
+        if kind == "token_labels":
+            raise InputError(f"tasks.{name} labels words, which needs a model of its kind: train it alone.")
         if kind == "regression" and recipe.training.label_smoothing_factor:
             raise InputError(
                 f"training.label_smoothing_factor is for classes, and tasks.{name} is a regression: leave it out."

@@ -171,7 +171,8 @@ def check_classifier(folder: Path, model: nn.Module) -> None:
 
 def holds_classifier(config: Any) -> bool:
     """Whether plain transformers finds a trained classifier beside this config."""
-    return any(name.endswith("ForSequenceClassification") for name in architectures_in(config))
+    classifiers = ("ForSequenceClassification", "ForTokenClassification")
+    return any(name.endswith(classifiers) for name in architectures_in(config))
 
 
 def architectures_in(config: Any) -> list[str]:
