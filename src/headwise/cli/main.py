@@ -23,6 +23,7 @@ from typer.core import TyperOption
 
 from headwise import __version__
 from headwise.cli import parameters as opt
+from headwise.cli.console import loading_shown
 from headwise.cli.data_app import data, mark
 from headwise.cli.experiments_app import sweep, tune
 from headwise.cli.heads_app import heads
@@ -105,7 +106,12 @@ def run() -> None:
         sys.argv = [argument for argument in sys.argv if argument != "--debug"]
     interrupts: list[int] = []
     try:
-        with warnings.catch_warnings(), _only_the_first_process_prints(), noted_interrupts() as interrupts:
+        with (
+            warnings.catch_warnings(),
+            _only_the_first_process_prints(),
+            loading_shown(),
+            noted_interrupts() as interrupts,
+        ):
             warnings.showwarning = _show_warning
             _quiet_libraries()
             for word in sys.argv[1:]:  # a record, which lists the command, could not hold bytes that are no text
