@@ -35,6 +35,8 @@ FREE = {"__init__", "__main__", "cli"}
 DOORS = {
     "transformers": {"attention", "training", "data"},
     "datasets": {"data"},
+    "openpyxl": {"data"},
+    "defusedxml": {"data"},
     "spacy": {"patterns"},
     "nltk": {"patterns"},
     "conllu": {"patterns"},

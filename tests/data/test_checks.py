@@ -111,7 +111,8 @@ def test_a_file_without_labels_is_checked_without_them(tmp_path):
     test = write(tmp_path / "test.tsv", [row[:2] for row in ROWS[:2]], HEADER[:2])
     report = check_files([train, test], label="label")
     assert report.files[1].labels is None
-    assert len(report.notes) == 1  # about baselines
+    assert report.notes[0] == "train, test: tab as delimiter, UTF-8"
+    assert len(report.notes) == 2  # the other is about baselines
     assert (report.leaks[0].exact.count, report.leaks[0].exact.same_label) == (2, None)
     only = check_files([test])
     assert only.baselines is None

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from headwise.data.checked_files import TEST, VALIDATION, DataFile, read_files
+from headwise.data.checked_files import TEST, TRAIN, VALIDATION, DataFile, read_files
 from headwise.data.encode import encode
 from headwise.data.examples import Label, Split
 from headwise.data.leakage import Duplicates, Leak, Progress, find_duplicates, find_leaks
@@ -95,6 +95,8 @@ class FileReport:
     name: str
     role: str
     path: str
+    written: str
+    """How it is written, as detected: delimiter, encoding, sheet."""
     rows: int
     """Examples, without those that are empty or broken."""
     empty: tuple[int, ...]
@@ -146,6 +148,7 @@ def check_files(
     texts: Sequence[str] = (),
     label: str | None = None,
     columns: Sequence[str] = (),
+    written: Mapping[str, Any] | None = None,
     marks: Mapping[str, Any] | None = None,
     tokenizer: PreTrainedTokenizerBase | None = None,
     max_length: int = USUAL_LENGTH,
@@ -162,6 +165,7 @@ def check_files(
         texts: columns of one text or two.
         label: column of the label.
         columns: all columns, of files without a header.
+        written: what is not to be detected: delimiter, encoding, quoting or sheet, as in the task of a recipe.
         marks: where marked words come from, as in the task of a recipe.
         tokenizer: of a model, to count its tokens.
         max_length: tokens beyond which the model would cut.
@@ -175,7 +179,9 @@ def check_files(
     """
     if not 0 < near <= 1:
         raise InputError(f"near: expected a number above 0 and at most 1, got {near!r}; {THRESHOLD} is usual.")
-    reader, classes, data, notes = read_files(files, task=task, texts=texts, label=label, columns=columns, marks=marks)
+    reader, classes, data, notes = read_files(
+        files, task=task, texts=texts, label=label, columns=columns, written=written, marks=marks
+    )
     names = tuple(text if isinstance(text, str) else " - ".join(text) for text in reader.layouts[0].texts)
     numbers = reader.kind == "regression"
     if numbers and encoder is not None:
@@ -209,6 +215,7 @@ def check_files(
                 name=file.name,
                 role=file.role,
                 path=file.path,
+                written=file.examples.written,
                 rows=len(file),
                 empty=tuple(file.examples.empty),
                 broken=tuple(file.examples.broken),
@@ -226,9 +233,17 @@ def check_files(
         files=tuple(reports),
         leaks=tuple(leaks),
         baselines=None if isinstance(baselines, str) else baselines,
-        notes=(*notes, about),
+        notes=(*notes, *_written(data), about),
     )
     return replace(report, findings=tuple(starmap(Finding, _findings(report))))
+
+
+def _written(data: Sequence[DataFile]) -> Iterator[str]:
+    """How the files are written, with those that are written the same way in one sentence."""
+    names: dict[str, list[str]] = {}
+    for file in data:
+        names.setdefault(file.examples.written, []).append(file.name)
+    yield from (f"{', '.join(files)}: {written}" for written, files in names.items() if written)
 
 
 def _marks(file: DataFile, tokenizer: PreTrainedTokenizerBase | None, max_length: int) -> MarkReport | None:
@@ -313,8 +328,9 @@ def _file_findings(file: FileReport) -> Iterator[tuple[str, str]]:
             only = max(counts, key=counts.__getitem__)
             yield "one_class", f"{name}: all labels are {only!r}, so there is nothing to learn"
         elif absent:
-            more = f" and {len(absent) - NAMED} more" if len(absent) > NAMED else ""
-            yield "absent_classes", f"{name}: no example of {', '.join(map(repr, absent[:NAMED]))}{more}"
+            yield "absent_classes", f"{name}: no example of {_some(absent)}"
+        if single := [each for each, count in counts.items() if count == 1 and file.role == TRAIN]:
+            yield "rare_classes", f"{name}: a single example of {_some(single)}, so none can be held out"
     contradicting, repeated = file.duplicates.contradicting, file.duplicates.repeated
     if contradicting.count:
         first = " and ".join(map(str, contradicting.examples[0]))
@@ -324,6 +340,12 @@ def _file_findings(file: FileReport) -> Iterator[tuple[str, str]]:
         yield "duplicates", f"{name}: repeats of an earlier example: {_examples(repeated.count, file.rows)}"
     if file.marks is not None:
         yield from mark_findings(name, file.marks, needed=file.role not in (VALIDATION, TEST))
+
+
+def _some(names: Sequence[str]) -> str:
+    """The first of some classes, and how many more there are."""
+    more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
+    return f"{', '.join(map(repr, names[:NAMED]))}{more}"
 
 
 def _leak_findings(leak: Leak) -> Iterator[tuple[str, str]]:

@@ -93,6 +93,8 @@ class Examples:
     unit: str
     columns: tuple[str, ...] = ()
     """Of the table."""
+    written: str = ""
+    """How the table is written, such as "; as delimiter, UTF-8"."""
     has_label: bool = True
     """Whether the table has the column of the label."""
     texts: list[tuple[str, ...]] = field(default_factory=list)
@@ -147,7 +149,7 @@ def read_examples(
     extra = [name for name in extra if name in known or isinstance(table, JsonTable)]
     optional = [name for name in extra if name not in wanted]
     wanted = list(dict.fromkeys([*wanted, *extra]))
-    examples = Examples(table.where, table.unit, known, layout.label in known)
+    examples = Examples(table.where, table.unit, known, table.written, layout.label in known)
     skipped = dropped = 0
 
     def broken(message: str) -> None:

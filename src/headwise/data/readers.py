@@ -45,6 +45,11 @@ class Table:
         return str(self.path)
 
     @property
+    def written(self) -> str:
+        """How the file is written, such as "; as delimiter, UTF-8"; empty if there is nothing to say."""
+        return ""
+
+    @property
     def first(self) -> tuple[str, ...]:
         """The fields of the first line, or the names of the columns."""
         raise NotImplementedError
@@ -120,6 +125,11 @@ class DelimitedTable(FieldTable):
     quoting: str
     encoding: str
 
+    @property
+    def written(self) -> str:
+        """Delimiter and encoding."""
+        return described(Dialect(None, self.quoting, self.encoding, self.delimiter))
+
     def _misfit(self, fields: Sequence[str], expected: int) -> str:
         """Also says if another delimiter would fit."""
         line = self.delimiter.join(fields)
@@ -179,6 +189,11 @@ class SheetTable(FieldTable):
         """The file and the sheet."""
         return f"{self.path}, sheet {self.sheet!r},"
 
+    @property
+    def written(self) -> str:
+        """The sheet."""
+        return f"sheet {self.sheet!r}"
+
     def _fields(self) -> Iterator[tuple[int, list[str]]]:
         return iter(self.cells)
 
@@ -189,6 +204,11 @@ class JsonTable(Table):
 
     path: Path
     encoding: str
+
+    @property
+    def written(self) -> str:
+        """The encoding."""
+        return described(Dialect(encoding=self.encoding))
 
     @cached_property
     def first(self) -> tuple[str, ...]:

@@ -35,7 +35,7 @@ def open_sheet(path: Path, sheet: str | None) -> tuple[str, tuple[tuple[int, lis
     _check_size(path)
     try:
         openpyxl = import_module("openpyxl")
-        import_module("defusedxml")
+        defused = import_module("defusedxml")
     except ImportError:
         raise InputError(
             f"{path} is an Excel file, which needs openpyxl and defusedxml: install headwise[excel], or save it as CSV."
@@ -45,16 +45,19 @@ def open_sheet(path: Path, sheet: str | None) -> tuple[str, tuple[tuple[int, lis
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of styles and lists for input, which no text needs
         try:
-            book = openpyxl.load_workbook(path, read_only=True, data_only=True, keep_links=False)
-            try:
+            with path.open("rb") as file:
+                book = openpyxl.load_workbook(file, read_only=True, data_only=True, keep_links=False)
                 name = _choose(path, [each.title for each in book.worksheets], sheet)
-                return name, tuple(_rows(path, book[name]))
-            finally:
-                book.close()
+                return name, tuple(_rows(book[name]))
         except InputError:
             raise
         except Exception as error:  # whatever openpyxl and its parsers raise for what they do not expect
-            reason = " ".join(str(error).split()) or type(error).__name__
+            cause = error.__cause__ or error.__context__ or error
+            if isinstance(cause, defused.DefusedXmlException):
+                raise InputError(
+                    f"{path} defines entities of XML, which may unpack without end: save it again, or as CSV."
+                ) from error
+            reason = f"{type(cause).__name__}: {' '.join(str(cause).split())}"
             raise InputError(f"{path} is not a whole Excel file ({reason:.200}): save it again, or as CSV.") from error
 
 
@@ -77,11 +80,11 @@ def _choose(path: Path, sheets: list[str], sheet: str | None) -> str:
             raise InputError(f"{path} has no sheet {sheet!r}: {choices(sheet, sheets)}.")
         return sheet
     if len(sheets) != 1:
-        raise InputError(f"{path} has {len(sheets)} sheets: expected one; choose with sheet: one of {listed(sheets)}.")
+        raise InputError(f"{path} has {len(sheets)} sheets: expected one; choose one with sheet=...: {listed(sheets)}.")
     return sheets[0]
 
 
-def _rows(path: Path, sheet: Any) -> Iterator[tuple[int, list[str]]]:
+def _rows(sheet: Any) -> Iterator[tuple[int, list[str]]]:
     """The rows that are not blank, as wide as the first one."""
     sheet.reset_dimensions()  # what the file says of its size may be anything
     width = None
