@@ -15,11 +15,16 @@ from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
 
+from headwise.errors import InputError
 from headwise.limits import allowing_code
 
 if TYPE_CHECKING:
     from headwise.experiments.apply import Source
     from headwise.experiments.file_recipe import Choice
+
+
+# Endings of files that people name where a recipe is expected.
+EXAMPLE_FILES = (".csv", ".tsv", ".jsonl", ".xlsx", ".conll", ".parquet")
 
 
 def grouped(command: Callable[..., None]) -> Callable[..., None]:
@@ -61,6 +66,8 @@ def read_first(context: typer.Context, name: str | None) -> str | None:
     if name is None:
         return None
     path = Path(name)
+    if path.suffix.lower() in EXAMPLE_FILES:
+        raise InputError(f"{name} is a file of examples, not a recipe: put --data before it.")
     # Several processes of one run report a mistake once, when they have found each other.
     if not context.resilient_parsing and os.environ.get("WORLD_SIZE", "1") == "1" and path.is_file():
         from headwise.experiments.recipe_files import read_yaml

@@ -225,12 +225,14 @@ def write_rows(rows: list[dict[str, Any]], path: Path) -> None:
 
 
 def rows_text(rows: list[dict[str, Any]], delimiter: str = "\t") -> str:
-    """Predictions as TSV or CSV: several labels with ; between them, words with their scores."""
+    """Predictions as TSV or CSV: several labels with ; between them, those of words with blanks, words with scores."""
+    # Only predictions for words have no probabilities and are lists.
+    between = ";" if rows and any(name.startswith("probability_") for name in rows[0]) else " "
 
     def cell(value: Any) -> Any:
         if isinstance(value, list) and value and isinstance(value[0], dict):
             return " ".join(f"{each['word']}({each['drop']:+.3f})" for each in value)
-        return ";".join(map(str, value)) if isinstance(value, list) else value
+        return between.join(map(str, value)) if isinstance(value, list) else value
 
     return csv_text([{name: cell(value) for name, value in row.items()} for row in rows], delimiter=delimiter)
 

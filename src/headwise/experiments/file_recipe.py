@@ -38,7 +38,8 @@ DESCRIBED = {
 }
 # Names that people give to the column of the label, the likeliest first.
 LABEL_NAMES = (
-    "label labels class category target sentiment gold_label y score rating stars intent topic emotion type tag tags"
+    "label labels class category target sentiment gold_label y score rating stars intent topic topics emotion type "
+    "tag tags ner ner_tags"
 ).split()
 PAIR_NAMES = (
     ("sentence1", "sentence2"),
@@ -201,9 +202,11 @@ def _guess_label(columns: Columns, used: Sequence[str]) -> str:
     for name in LABEL_NAMES:
         if name in left:
             return left[name]
-    few = [name for name in left.values() if 2 <= len(_different(columns.filled(name))) <= _most(columns.rows)]
-    if len(few) == 1:
-        return few[0]
+    different = {name: len(_different(columns.filled(name))) for name in left.values()}
+    few = [name for name, count in different.items() if 2 <= count <= _most(columns.rows)]
+    fewest = [name for name in few if different[name] == min(different[each] for each in few)]
+    if len(fewest) == 1:
+        return fewest[0]
     raise InputError(
         f"{columns.path} has the columns {listed(columns.values)}, and which one has the labels is not clear: name it "
         "(label=...)."
@@ -218,7 +221,7 @@ def _guess_text(columns: Columns, used: Sequence[str]) -> str:
 
 
 def _different(values: Iterable[Any]) -> set[str]:
-    return {label_text(value) for value in values}
+    return {label_text(each) for value in values for each in (value if isinstance(value, list) else [value])}
 
 
 def _most(rows: int) -> int:

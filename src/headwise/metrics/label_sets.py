@@ -1,7 +1,7 @@
 """Scores of examples with several labels: any number of classes, or a class for each word.
 
-Labels of words are scored by entities, as seqeval and the CoNLL-2003 script do: an entity is right if its type, its first
-and its last word are. A ratio of 0/0 counts as 0.
+Labels of words are scored by entities, as seqeval and the CoNLL-2003 script do: an entity is right if its type, its
+first and its last word are. A ratio of 0/0 counts as 0.
 """
 
 from __future__ import annotations
