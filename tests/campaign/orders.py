@@ -194,6 +194,7 @@ ORDERS: tuple[Order, ...] = (
         runs="supervised",
     ),
     _order("export", "export plain --output out", runs="plain"),
+    _order("push", "push plain me/mine", runs="plain"),
     _order("export-joint", "export joint --task agree --output out", runs="joint"),
     _order("list", "list recipes"),
     _order("doctor", "doctor encoder --length 24", runs="encoder"),

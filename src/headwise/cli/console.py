@@ -21,8 +21,7 @@ from rich.text import Text
 
 # Columns of a file or a pipe, which need not be broken as those of a terminal.
 WIDTH = 160
-# Libraries that take long to import, and what a terminal shows then. Of the light ones only the first is shown, and none
-# after torch.
+# Libraries that take long to import, and what a terminal shows then. Of the light ones at most the first is shown.
 HEAVY = {"ray": "Ray", "spacy": "spaCy", "torch": "torch and transformers"}
 LIGHT = {"matplotlib": "matplotlib", "pandas": "pandas", "scipy": "scipy"}
 _LOG = logging.getLogger("headwise")
