@@ -116,6 +116,21 @@ class Data(Strict):
     """Hold out the same part of every class."""
 
 
+def _named_weights(value: Any) -> Any:
+    """Weights by class, whose names may be whole numbers."""
+    if not isinstance(value, dict):
+        return value
+    for key in value:
+        if isinstance(key, bool) or not isinstance(key, str | int):
+            raise ValueError(f"expected classes as keys, got {key!r}: quote it")
+    return {str(key): weight for key, weight in value.items()}
+
+
+ClassWeights = Annotated[
+    Literal["balanced"] | dict[str, Annotated[float, Field(gt=0)]], BeforeValidator(_named_weights)
+]
+
+
 class Training(Strict):
     """How to train: fields of `transformers.TrainingArguments`, and the last four, which are ours."""
 
@@ -138,6 +153,8 @@ class Training(Strict):
     """Largest gradient norm; 0 for none."""
     bf16: bool = False
     label_smoothing_factor: float = Field(0.0, ge=0, lt=1)
+    class_weights: ClassWeights | None = None
+    """How much the examples of a class count in the loss: balanced, or weights by class."""
     eval_steps: int | None = Field(None, ge=1)
     """Optimizer steps between evaluations; once per epoch if not given."""
     save_steps: int = Field(200, ge=1)
@@ -323,6 +340,8 @@ class Recipe(Strict):
         data = self.model_dump(mode="json")
         if not self.training.snapshots:  # they change no result
             del data["training"]["snapshots"]
+        if self.training.class_weights is None:
+            del data["training"]["class_weights"]
         for key in ("group_by", "min_words"):  # as before there was this key: earlier runs are resumed and compared
             if data["data"][key] is None:
                 del data["data"][key]
@@ -423,6 +442,8 @@ def _check_one(recipe: Recipe) -> None:
         raise InputError("data.stratify holds out the same part of every class: leave it out of other tasks.")
     if task.kind in ("multi_label", "token_labels"):
         _check_several_labels(recipe, task.kind)
+    if recipe.training.class_weights is not None:
+        _check_class_weights(recipe, task.kind)
     if recipe.head == "segments" and task.sentences != 2:
         raise InputError(
             f"head: segments compares the two texts of an example, and those of task {task.name} have one: use cls or "
@@ -446,6 +467,22 @@ def _check_one(recipe: Recipe) -> None:
                     f"guides.consistency needs the loss of the classifier alone, and {other} computes another one: "
                     "leave one of them out."
                 )
+
+
+def _check_class_weights(recipe: Recipe, kind: str) -> None:
+    """What has another loss than the cross-entropy of classes."""
+    refused = {
+        f"a {kind} task": kind not in ("classification", "token_labels"),
+        "training.label_smoothing_factor": bool(recipe.training.label_smoothing_factor),
+        "guides.consistency": "consistency" in recipe.guides,
+        "linear": recipe.linear,
+    }
+    for name, given in refused.items():
+        if given:
+            raise InputError(
+                f"training.class_weights is for the cross-entropy of classes, and {name} has another loss: leave one "
+                "of them out."
+            )
 
 
 def _check_several_labels(recipe: Recipe, kind: str) -> None:
@@ -479,6 +516,10 @@ def _check_several(recipe: Recipe) -> None:
         except InputError as error:
             raise InputError(f"tasks.{name}: {error}") from error
         kind = single.build_task().kind
+        if recipe.training.class_weights is not None:
+            raise InputError(
+                f"training.class_weights is for runs on one task, and {name} is one of several: leave it out."
+            )
         if recipe.training.snapshots:
             raise InputError(f"training.snapshots is for runs on one task, and {name} is one of several: leave it out.")
         if kind == "ranking":
