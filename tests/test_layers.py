@@ -35,6 +35,7 @@ FREE = {"__init__", "__main__", "cli"}
 DOORS = {
     "transformers": {"attention", "training", "data"},
     "datasets": {"data"},
+    "huggingface_hub": {"data", "experiments"},
     "openpyxl": {"data"},
     "defusedxml": {"data"},
     "spacy": {"patterns"},
