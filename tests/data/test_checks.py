@@ -302,3 +302,19 @@ def test_the_floor_is_the_most_frequent_class_of_what_is_scored(tmp_path):
     report = check_files([train, test])
     assert report.baselines.chance == pytest.approx(220 / 240)
     assert warned(report) == set()
+
+
+def test_labels_that_are_read_as_one_and_how_the_files_are_written(tmp_path):
+    path = tmp_path / "train.csv"
+    rows = [f"naïve {number};{label}" for number, label in enumerate(["yes", "Yes", "yes", "no", "no"])]
+    path.write_bytes("\n".join(["sentence;label", *rows]).encode("latin-1"))
+    report = check_files([path])
+    assert report.notes[0] == "train: ; as delimiter, latin-1 (cp1252)"
+    assert report.files[0].written == "; as delimiter, latin-1 (cp1252)"
+    assert [each.message for each in report.findings if each.kind == "spellings"] == [
+        "train: labels are read as one: 'Yes' (1), 'yes' (2) as 'yes'"
+    ]
+    with pytest.raises(InputError, match="no column 'sentence'|none of which"):
+        check_files([path], written={"delimiter": ","})
+    with pytest.raises(InputError, match=r"trains.csv does not exist: did you mean train.csv\?"):
+        check_files([tmp_path / "trains.csv"])

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from headwise.data.checked_files import TEST, TRAIN, VALIDATION, DataFile, read_files
 from headwise.data.encode import encode
-from headwise.data.examples import Label, Split
+from headwise.data.examples import Label, Split, odd_spellings, spellings_of
 from headwise.data.leakage import Duplicates, Leak, Progress, find_duplicates, find_leaks
 from headwise.data.marks import MarkReport, mark_findings, mark_report, token_marks
 from headwise.data.near_duplicates import THRESHOLD, words_and_signs
@@ -105,6 +105,8 @@ class FileReport:
     """What is wrong with lines that cannot be read."""
     labels: Balance | Numbers | None
     """None if it has no labels."""
+    spellings: str
+    """Labels that are read as another one, such as 'Yes' (3) as 'yes'."""
     duplicates: Duplicates
     words: dict[str, Lengths]
     """Of each text and, for pairs, of both together."""
@@ -220,6 +222,9 @@ def check_files(
                 empty=tuple(file.examples.empty),
                 broken=tuple(file.examples.broken),
                 labels=_numbers(file.labels) if numbers else _balance(file.labels, classes),
+                spellings=""
+                if numbers
+                else odd_spellings(spellings_of(filter(None, file.examples.labels), reader.aliases)),
                 duplicates=find_duplicates(file, tolerance),
                 words=words,
                 tokens=tokens,
@@ -321,6 +326,8 @@ def _file_findings(file: FileReport) -> Iterator[tuple[str, str]]:
         yield "cut_texts", f"{name}: longer than {file.tokens.limit} tokens, so it would be cut: {cut}"
     if file.labels is not None and file.labels.missing:
         yield "missing_labels", f"{name}: no label: {_examples(file.labels.missing, file.rows)}"
+    if file.spellings:
+        yield "spellings", f"{name}: labels are read as one: {file.spellings}"
     if isinstance(file.labels, Balance):
         counts = file.labels.counts
         absent = [each for each, count in counts.items() if not count]

@@ -255,24 +255,36 @@ def folded_label(label: str) -> str:
     return plain.partition(".")[0] if _WHOLE.fullmatch(plain) else plain
 
 
-def find_classes(labels: Iterable[str], aliases: Mapping[str, str], where: str = "") -> tuple[str, ...]:
-    """The classes that occur, in order; whole numbers in the order of numbers.
+def spellings_of(labels: Iterable[str], aliases: Mapping[str, str]) -> dict[str, Counter[str]]:
+    """The classes that occur, and how often each is written in which way.
 
-    Labels that differ only by case, blanks or the .0 of a whole number are one class, by its most frequent spelling;
-    with `where`, this is logged.
+    Labels that differ only by case, blanks or the .0 of a whole number are one class, by its most frequent spelling.
     """
     known = {folded_label(label): name for label, name in aliases.items()} | dict(aliases)
     spellings: dict[str, Counter[str]] = {}
     for label in labels:
         name = known.get(label, known.get(folded_label(label), label))
         spellings.setdefault(folded_label(name), Counter())[name] += 1
-    classes = set()
-    for folded, counts in spellings.items():
-        name = folded if _WHOLE.fullmatch(folded) else min(counts, key=lambda each: (-counts[each], each))
-        classes.add(name)
-        if where and set(counts) != {name}:
-            written = ", ".join(f"{each!r} ({count})" for each, count in sorted(counts.items()))
-            logger.warning("%s: the labels %s are read as %r; list labels to keep them apart", where, written, name)
+    return {
+        folded if _WHOLE.fullmatch(folded) else min(counts, key=lambda each: (-counts[each], each)): counts
+        for folded, counts in spellings.items()
+    }
+
+
+def odd_spellings(classes: Mapping[str, Counter[str]]) -> str:
+    """In words, which labels are read as another one; empty if none is."""
+    return "; ".join(
+        f"{', '.join(f'{each!r} ({count})' for each, count in sorted(counts.items()))} as {name!r}"
+        for name, counts in classes.items()
+        if set(counts) != {name}
+    )
+
+
+def find_classes(labels: Iterable[str], aliases: Mapping[str, str], where: str = "") -> tuple[str, ...]:
+    """The classes that occur, in order; whole numbers in the order of numbers. `where` is for the log."""
+    classes = spellings_of(labels, aliases)
+    if where and (odd := odd_spellings(classes)):
+        logger.warning("%s: labels are read as one: %s; list labels to keep them apart", where, odd)
     numbers = all(label.removeprefix("-").isdecimal() for label in classes)
     return tuple(sorted(classes, key=int if numbers else None))
 

@@ -11,8 +11,10 @@ import re
 import zlib
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
+from difflib import get_close_matches
 from functools import partial
 from io import TextIOWrapper
+from itertools import islice
 from pathlib import Path
 from string import ascii_letters
 from typing import IO
@@ -28,6 +30,8 @@ MAX_DOCUMENT = 100_000_000
 """Characters of a file that is read as one text."""
 _ENCRYPTED = 1  # the first of a zip member's flag bits
 _HEAD = 4096
+MOST_NAMES = 1000
+"""Files of a folder among which the one that is meant may be."""
 # The first bytes of files that are no text -> what they are, and the fix.
 SIGNATURES = {
     b"PK\x03\x04": ("a zip file", "unpack it, or name it .zip and name a file inside it"),
@@ -170,6 +174,13 @@ def check_file(path: Path) -> None:
     if path.is_dir():
         raise InputError(f"{path} is a directory: expected a file; name one inside it.")
     if archive_of(path) is None and not path.exists():
+        with suppress(OSError):
+            names = [each.name for each in islice(path.parent.iterdir(), MOST_NAMES) if each.is_file()]
+            near = get_close_matches(path.name, names, n=1)
+            if near:
+                raise InputError(
+                    f"{path} does not exist: did you mean {near[0]}? Correct the path or put the file there."
+                )
         raise InputError(f"{path} does not exist: correct the path or put the file there.")
 
 
