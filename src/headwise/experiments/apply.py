@@ -21,7 +21,7 @@ from headwise.data import Collator, Split, Task, build_task, encode
 from headwise.disk import disk_errors, draft_prefix, folder_lock, holds_nothing, new_file, ordinary_modes, save_content
 from headwise.errors import InputError, choices
 from headwise.experiments import record
-from headwise.experiments.outputs import scorer, tags_of
+from headwise.experiments.outputs import SEVERAL_LABELS, scorer, tags_of
 from headwise.experiments.recipe import Recipe
 from headwise.experiments.splits import read_split
 from headwise.ssa import remove_supervision, supervision_of
@@ -63,6 +63,14 @@ class Loaded:
         logits = predict_logits(self.model, encoded, collate, batch=size, after_batch=progress.advance)
         progress.end()
         return logits
+
+    def refuse_several_labels(self, what: str) -> None:
+        """For what needs one answer to each text."""
+        if self.task.kind in SEVERAL_LABELS:
+            raise InputError(
+                f"{what} needs one answer to each text, and this run has several labels ({self.task.kind}): "
+                "give a run of a classifier or a regression."
+            )
 
     def answer(self, logits: numpy.ndarray) -> tuple[str, dict[str, float]]:
         """What the model says of one example with these logits [C], and for classes the probability of each."""

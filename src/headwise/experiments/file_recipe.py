@@ -64,8 +64,8 @@ LEAST_STEPS = 200
 DEV_NAMES = {"train": ("train",), "validation": ("validation", "valid", "dev", "val"), "test": ("test",)}
 MOST_SHOWN = 20
 COMMENTS = {
-    "task": "The columns; `headwise list tasks` shows other tasks. Files are relative to --data.",
-    "model": "A folder, or a name on the Hugging Face Hub (then train with --download).",
+    "task": "The columns; `headwise list tasks` shows other tasks. Files are relative to the folder of the data.",
+    "model": "A folder with a model, or a name on the Hugging Face Hub.",
     "head": "What the classifier reads: cls, mean, or for pairs segments (docs/training.md).",
     "guides": "Attention guides, such as {mdg: {weight: {share: 0.03}}}; `headwise list guides` shows all.",
     "data": "Lengths in tokens; parts of train to hold out.",

@@ -99,7 +99,8 @@ def hub_name(model: str) -> str | None:
 def _metadata(content: Mapping[str, Any], outputs: Mapping[str, Any], between: Intervals) -> str:
     """YAML with the model index: every score of every split, beside its interval."""
     recipe = content["recipe"]
-    kinds = {output.get("kind", "") for output in outputs.values()}
+    named = content["results"].get("kind")  # of what outputs.json does not have
+    kinds = {output.get("kind", "") for output in outputs.values()} if named is None else {named}
     pipeline = PIPELINES.get(kinds.pop(), "text-classification") if len(kinds) == 1 else "text-classification"
     scored = [
         EvalResult(

@@ -163,7 +163,9 @@ def score_splits(prepared: Prepared, progress: Listener) -> tuple[dict[str, Any]
         (only,) = tasks.values()
         groups = {split: part.groups for split, part in prepared.only.splits.named.items() if part.groups is not None}
         claims = {"claims": {split: len(set(group)) for split, group in groups.items()}} if groups else {}
-        return {key: only[key] for key in ("metrics", "primary", "labels", "examples", "truncated")} | claims, outputs
+        keys = ("metrics", "primary", "labels", "examples", "truncated")
+        kind = {"kind": only["kind"]} if only["kind"] in SEVERAL_LABELS else {}
+        return {key: only[key] for key in keys} | kind | claims, outputs
     joined: dict[str, dict[str, float] | None] = {}
     for split in dict.fromkeys(split for each in tasks.values() for split in each["metrics"]):
         scored = {name: each["metrics"][split] for name, each in tasks.items() if each["metrics"].get(split)}
