@@ -386,10 +386,14 @@ def detect_table(path: Path, dialect: Dialect | None = None) -> Detected:
 
 
 def looks_like_names(fields: Sequence[str]) -> bool:
-    """Whether these may be the names of columns: none is empty, a number, a sentence, or there twice."""
-    if len(set(fields)) < len(fields):
+    """Whether these may be the names of columns: none is a number, a sentence, or there twice.
+
+    Some may be empty: pandas writes its index under no name, and spreadsheets have empty columns.
+    """
+    names = [each for each in fields if each.strip()]
+    if not names or len(set(names)) < len(names):
         return False
-    return not any(not each.strip() or is_number(each) or len(each) > 60 or len(each.split()) > 6 for each in fields)
+    return not any(is_number(each) or len(each) > 60 or len(each.split()) > 6 for each in names)
 
 
 def is_number(text: str) -> bool:
