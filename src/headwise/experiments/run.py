@@ -50,7 +50,9 @@ if TYPE_CHECKING:
 
 # Inside the folder of a run, until it is finished.
 WORK = "unfinished"
-# In that folder: what the baselines predict, so that a resumed run need not compute it again.
+# Files of TensorBoard, and where they are when the run is finished.
+EVENTS, EVENTS_FOLDER = "events.out.tfevents", "tensorboard"
+# In the folder of unfinished work: what the baselines predict, so that a resumed run need not compute it again.
 BASELINES = "baselines.json"
 
 
@@ -220,6 +222,9 @@ class _Run:
             content = self._save(outcome, best, self.start, self.output, more)
             ordinary_modes(self.output)
             record.write(self.output, content)
+            for events in sorted(self.work.rglob(f"{EVENTS}.*")):
+                (self.output / EVENTS_FOLDER).mkdir(exist_ok=True)
+                events.rename(self.output / EVENTS_FOLDER / events.name)
             shutil.rmtree(self.work, ignore_errors=True)
         for sentence in record.below_frozen(content):
             self.progress.log(f"warning: {sentence}.")
@@ -249,6 +254,13 @@ class _Run:
         if prepared.class_weights:
             extra["class_weights"] = prepared.class_weights
         scores, outputs = score_splits(prepared, self.progress)
+        outcome.end_reports(
+            {
+                f"{split}_{name}": value
+                for split, each in scores["metrics"].items()
+                for name, value in (each or {}).items()
+            }
+        )
         results = scores | training_results(outcome, guides=not several) | extra | more
         if self.baselines:
             results["baselines"] = score_baselines(prepared, self.baselines, outputs)
