@@ -44,7 +44,8 @@ def init(
     from headwise.experiments.recipe import check_recipe
 
     root, files = find_files(data.expanduser())
-    found, choice = read_columns(root / files["train"], columns.kind), columns.choice
+    choice = columns.choice
+    found = read_columns(root / files["train"], choice)
     if not yes and sys.stdin.isatty():
         choice = _ask(found, choice)
     written = file_recipe(data, choice, columns=found)

@@ -161,13 +161,17 @@ class ColumnOptions:
     model: Annotated[str | None, typer.Option(help="Folder or Hub name of the encoder; default builtin:minilm-l6.")] = (
         None
     )
+    delimiter: Annotated[str | None, typer.Option(help="Sign between fields, or tab; default detected.")] = None
+    encoding: Annotated[str | None, typer.Option(help="Such as latin-1; default detected.")] = None
+    sheet: Annotated[str | None, typer.Option(help="Sheet of an Excel file that has several.")] = None
 
     @property
     def choice(self) -> Choice:
         """The same for the library."""
         from headwise.experiments.file_recipe import Choice
 
-        return Choice(self.text, self.pair, self.label, self.kind, self.model)
+        written = {name: getattr(self, name) for name in ("delimiter", "encoding", "sheet")}
+        return Choice(self.text, self.pair, self.label, self.kind, self.model, written)
 
 
 @dataclass(frozen=True)

@@ -16,8 +16,9 @@ from headwise.errors import InputError, choices, listed
 
 logger = logging.getLogger(__name__)
 
-Label = int | float | tuple[int, ...] | None
-Labels = tuple[Label, ...]
+Label = int | float | None
+Labels = tuple[Any, ...]
+"""Of examples with several labels each is a tuple."""
 Spans = tuple[tuple[int, int, int], ...]
 
 BETWEEN = "\x1f"
@@ -121,6 +122,7 @@ def read_examples(
     broken_rows: str = "error",
     extra: Sequence[str] | None = (),
     join_lists: bool = False,
+    leave_out_empty: bool = False,
 ) -> Examples:
     """Read all examples of a table.
 
@@ -132,6 +134,7 @@ def read_examples(
         broken_rows: `error`, or `drop` to leave out rows that cannot be read or lack a text.
         extra: further columns to keep, if the table has them; None for all.
         join_lists: whether a text may be a list of sentences, which are then joined.
+        leave_out_empty: whether rows that lack a text are left out, whatever becomes of other broken rows.
     """
     layout = choose(layouts, table, labelled=labelled)
     known = layout.known(table)
@@ -174,6 +177,9 @@ def read_examples(
                 continue
             label = None
         texts, problem = _texts(layout, row, join_lists)
+        if problem and leave_out_empty and not all(label_text(row[name]).strip() for name in layout.text_columns):
+            examples.empty.append(line)
+            continue
         if problem and broken_rows == "error":
             raise InputError(f"{position}: {problem}, or drop it with broken_rows.")
         if problem:
@@ -348,7 +354,7 @@ def _index_of(names: Sequence[str], aliases: Mapping[str, str]) -> Callable[[str
 
 def label_sets(examples: Examples, names: Sequence[str], aliases: Mapping[str, str], separator: str) -> Labels:
     """For each example 0 or 1 for every class; an empty cell means that none of them applies."""
-    sets: list[Label] = []
+    sets: list[Any] = []
     for number, label in enumerate(examples.labels):
         if label is None and not examples.has_label:
             sets.append(None)
@@ -360,7 +366,7 @@ def label_sets(examples: Examples, names: Sequence[str], aliases: Mapping[str, s
 
 def word_labels(examples: Examples, names: Sequence[str], aliases: Mapping[str, str]) -> Labels:
     """For each example the class of every word."""
-    rows: list[Label] = []
+    rows: list[Any] = []
     for number, label in enumerate(examples.labels):
         if label is None:
             rows.append(None)

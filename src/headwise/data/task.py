@@ -15,7 +15,7 @@ from headwise.data.conll import open_conll
 from headwise.data.dialects import Dialect, sibling
 from headwise.data.examples import (
     Examples,
-    Label,
+    Labels,
     Spans,
     Split,
     Unlabelled,
@@ -276,7 +276,17 @@ class FileTask:
         else:
             keep = replace(self.unlabelled, rule="keep")
             layouts = self._unlabelled_layouts(table, tuple(columns))
-            examples = read_examples(table, layouts, keep, labelled=False, extra=None, join_lists=self._join_lists)
+            examples = read_examples(
+                table,
+                layouts,
+                keep,
+                labelled=False,
+                extra=None,
+                join_lists=self._join_lists,
+                leave_out_empty=True,
+            )
+            if examples.empty:
+                logger.warning("%s: rows without a text, which are left out: %d", table.where, len(examples.empty))
             labels, rows = (None,) * len(examples.texts), tuple(examples.extra)
         texts = examples.texts if self.marks is None else map(self.marks.plain, examples.texts)
         if self.kind == "token_labels":
@@ -359,7 +369,7 @@ class FileTask:
             elif label is not None:
                 yield label
 
-    def _parse_labels(self, examples: Examples) -> tuple[Label, ...]:
+    def _parse_labels(self, examples: Examples) -> Labels:
         if self.kind == "regression":
             return label_numbers(examples)
         if not self.labels and any(label is not None for label in examples.labels):

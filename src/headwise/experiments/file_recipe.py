@@ -10,12 +10,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from headwise.data.catalogue import build_task
 from headwise.data.conll import SUFFIXES as CONLL_SUFFIXES
 from headwise.data.conll import open_conll
 from headwise.data.dialects import SUFFIXES, Dialect, suffix_of
 from headwise.data.examples import label_text
 from headwise.data.readers import Table, detect_table, is_number, open_table
-from headwise.data.task import KINDS
+from headwise.data.task import KINDS, FileTask
 from headwise.errors import InputError, choices, listed
 from headwise.experiments.recipe_files import Dumper, plain_name
 
@@ -83,6 +84,13 @@ class Choice:
     label: str | None = None
     kind: str | None = None
     model: str | None = None
+    written: Mapping[str, str | None] = field(default_factory=dict)
+    """How the file is written: delimiter, encoding and sheet, as in the task of a recipe."""
+
+    @property
+    def options(self) -> dict[str, str]:
+        """The options of a task that say how the file is written."""
+        return {name: value for name, value in self.written.items() if value is not None}
 
 
 @dataclass(frozen=True)
@@ -145,16 +153,18 @@ def find_files(data: Path) -> tuple[Path, dict[str, str]]:
     return data, files
 
 
-def read_columns(path: Path, kind: str | None = None) -> Columns:
+def read_columns(path: Path, choice: Choice) -> Columns:
     """Read all columns of a file; without a header they are column1, column2 and so on."""
     suffix = suffix_of(path)
-    conll = suffix in (".conll", ".conll2003", ".bio", ".iob", ".iob2") or (kind == WORDS and suffix == ".txt")
-    table: Table | None = open_conll(path, Dialect()) if conll else None
+    conll = suffix in (".conll", ".conll2003", ".bio", ".iob", ".iob2") or (choice.kind == WORDS and suffix == ".txt")
+    task = build_task(TASKS[CLASSES][0], choice.options)  # which checks the options
+    dialect = task.dialect if isinstance(task, FileTask) else Dialect()
+    table: Table | None = open_conll(path, dialect) if conll else None
     header = True
     names: tuple[str, ...]
     if table is None:
-        found = detect_table(path)
-        table, header, conll = open_table(path), found.header, False
+        found = detect_table(path, dialect)
+        table, header, conll = open_table(path, dialect), found.header, False
     names = table.first if header else tuple(f"column{number}" for number in range(1, len(table.first) + 1))
     wanted = [name for name in names if names.count(name) == 1 and name.strip()]
     values: dict[str, list[Any]] = {name: [] for name in wanted}
@@ -194,7 +204,7 @@ def complete(columns: Columns, choice: Choice) -> Choice:
         raise InputError(f"kind={kind}: {choices(kind, KINDS)}.")
     if kind == WORDS and pair is not None:
         raise InputError("kind=token_labels labels the words of one text: leave pair out.")
-    return Choice(text, pair, label, kind, choice.model or "builtin:minilm-l6")
+    return Choice(text, pair, label, kind, choice.model or "builtin:minilm-l6", choice.written)
 
 
 def _guess_label(columns: Columns, used: Sequence[str]) -> str:
@@ -287,12 +297,18 @@ def file_recipe(data: Path, choice: Choice, *, columns: Columns | None = None) -
     """
     data = data.expanduser()
     root, files = find_files(data)
-    columns = columns or read_columns(root / files["train"], choice.kind)
+    columns = columns or read_columns(root / files["train"], choice)
     choice = complete(columns, choice)
     kind, text, label = str(choice.kind), str(choice.text), str(choice.label)
     texts = [text] if choice.pair is None else [text, choice.pair]
     names = TASKS[kind]
-    task: dict[str, Any] = {"name": names[len(texts) - 1], "texts": texts, "label": label, "files": files}
+    task: dict[str, Any] = {
+        "name": names[len(texts) - 1],
+        "texts": texts,
+        "label": label,
+        "files": files,
+        **choice.options,
+    }
     if not columns.header:
         task["columns"] = list(columns.names)
     if columns.conll:
@@ -307,9 +323,8 @@ def file_recipe(data: Path, choice: Choice, *, columns: Columns | None = None) -
     if unlabelled and kind != SETS:
         task["unlabelled"] = {"rule": "drop"}
         notes.append(f"rows without a label, which are left out: {unlabelled}")
-    empty = sum(
-        not all(label_text(each).strip() for each in row) for row in zip(*map(columns.values.get, texts), strict=True)
-    )  # type: ignore[arg-type]
+    rows = zip(*(columns.values[name] for name in texts), strict=True)
+    empty = sum(not all(label_text(each).strip() for each in row) for row in rows)
     if empty:
         task["broken_rows"] = "drop"
         notes.append(f"rows without a text, which are left out: {empty}")
@@ -366,7 +381,8 @@ def _class_counts(split: Split, kind: str) -> Counter[int]:
     """How many examples, or words, have each class."""
     if kind == NUMBERS:
         return Counter()
-    rows = ((each,) if isinstance(each, int) else each for each in split.labels if isinstance(each, int | tuple))
+    labels: Any = split.labels
+    rows = [(each,) if isinstance(each, int) else each for each in labels if each is not None]
     if kind == SETS:
         return Counter(index for row in rows for index, given in enumerate(row) if given)
     return Counter(index for row in rows for index in row)

@@ -43,7 +43,7 @@ def scorer(task: Task, split: Split, gold: Mapping[str, int]) -> Callable[[numpy
 
     if task.kind in SEVERAL_LABELS:
         return lambda logits: _score_several(task, split, logits)
-    labels = [float(label or 0) for label in split.labels]  # type: ignore[arg-type]
+    labels = [float(label or 0) for label in split.labels]
     if task.kind != "ranking":
         return lambda logits: score_logits(logits, labels, task.metrics)
     from headwise.metrics.ranking import ranking_scores_of
@@ -76,7 +76,7 @@ def output_of(task: Task, split: Split, logits: numpy.ndarray, gold: Mapping[str
     """Predictions beside the labels; of ranking, the measures of every claim. Arguments as of `scorer`."""
     from headwise.training import predictions_of
 
-    labels = [float(label or 0) for label in split.labels]  # type: ignore[arg-type]
+    labels = [float(label or 0) for label in split.labels]
     known = {"kind": task.kind, "examples": examples_key(split)}
     if task.kind == "ranking":
         from headwise.metrics.ranking import ranking_per_query
