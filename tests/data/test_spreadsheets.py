@@ -62,16 +62,16 @@ def test_cells_are_read_as_a_spreadsheet_shows_them(tmp_path):
 
 def test_of_several_sheets_one_is_named(tmp_path):
     path = workbook(tmp_path / "own.xlsx", notes=[("none",)], data=[HEADER, ("a", "x"), ("b", "y")])
-    assert "has 2 sheets: expected one; choose one with sheet=...: 'notes', 'data'" in refusal(path)
+    assert "has 2 sheets: 'notes', 'data'; expected one: choose with sheet=NAME (task.sheet" in refusal(path)
     assert read(path, sheet="data").labels == (0, 1)
     assert "no sheet 'dat': did you mean 'data'? known: data, notes" in refusal(path, sheet="dat")
 
 
 def test_rows_are_named_in_messages_as_in_excel(tmp_path):
     path = workbook(tmp_path / "own.xlsx", data=[(), HEADER, ("a", "x"), (), ("b", None)])
-    assert "sheet 'data', row 5: expected a label" in refusal(path)
+    assert "(sheet 'data') row 5: expected a label" in refusal(path)
     path = workbook(tmp_path / "errors.xlsx", data=[HEADER, ("a", "x"), ("#N/A", "y")])
-    assert "sheet 'data', row 3: the text in 'sentence' is empty" in refusal(path)
+    assert "(sheet 'data') row 3: the text in 'sentence' is empty" in refusal(path)
     path = workbook(tmp_path / "empty.xlsx", data=[])
     assert "is empty" in refusal(path)
     bare = workbook(tmp_path / "bare.xlsx", data=[("a good one", 1), ("a bad one", 0)])

@@ -187,7 +187,7 @@ class SheetTable(FieldTable):
     @property
     def where(self) -> str:
         """The file and the sheet."""
-        return f"{self.path}, sheet {self.sheet!r},"
+        return f"{self.path} (sheet {self.sheet!r})"
 
     @property
     def written(self) -> str:

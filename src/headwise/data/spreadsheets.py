@@ -80,7 +80,10 @@ def _choose(path: Path, sheets: list[str], sheet: str | None) -> str:
             raise InputError(f"{path} has no sheet {sheet!r}: {choices(sheet, sheets)}.")
         return sheet
     if len(sheets) != 1:
-        raise InputError(f"{path} has {len(sheets)} sheets: expected one; choose one with sheet=...: {listed(sheets)}.")
+        raise InputError(
+            f"{path} has {len(sheets)} sheets: {listed(sheets)}; expected one: choose with sheet=NAME (task.sheet in a "
+            "recipe)."
+        )
     return sheets[0]
 
 
