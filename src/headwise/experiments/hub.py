@@ -11,6 +11,7 @@ from typing import Any
 
 import huggingface_hub
 from huggingface_hub.errors import HfHubHTTPError, HFValidationError
+from huggingface_hub.utils._validators import validate_repo_id
 
 from headwise import documents
 from headwise.errors import InputError
@@ -20,8 +21,10 @@ from headwise.experiments.outputs import read_outputs
 
 CARD = "README.md"
 # What loads the model, and what it was trained with: nothing that holds texts or labels of the data.
-FILES = ("config.json", "*.safetensors", "*.safetensors.index.json", "tokenizer*", "special_tokens_map.json")
-FILES += ("vocab*", "merges.txt", "added_tokens.json", "log.jsonl")
+FILES = (
+    *("config.json", "*.safetensors", "*.safetensors.index.json", "log.jsonl"),
+    *("tokenizer*", "special_tokens_map.json", "added_tokens.json", "vocab*", "merges.txt"),
+)
 # Of a run on several tasks, its other models.
 FOLDERS = ("", "last", "control")
 
@@ -98,7 +101,7 @@ def upload(prepared: Upload) -> str:
 
 def _check_name(repo: str) -> None:
     try:
-        huggingface_hub.utils.validate_repo_id(repo)
+        validate_repo_id(repo)
     except HFValidationError as error:
         raise InputError(f"repo {repo!r:.80}: {str(error).splitlines()[0].rstrip('.')}; give USER/NAME.") from None
     if "/" not in repo:

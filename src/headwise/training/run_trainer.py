@@ -15,7 +15,7 @@ import torch
 from torch.optim.lr_scheduler import LambdaLR
 from torch.utils.data import DataLoader, Sampler
 from transformers import PrinterCallback, TrainerCallback, TrainerControl, TrainerState, TrainingArguments
-from transformers.integrations import get_reporting_integration_callbacks
+from transformers.integrations.integration_utils import get_reporting_integration_callbacks
 
 from headwise.errors import InputError
 from headwise.training import distributed
@@ -289,7 +289,7 @@ class RunTrainer(GuidedTrainer):
         kinds = tuple(get_reporting_integration_callbacks(arguments.report_to))
         self._reporters = [each for each in self.callback_handler.callbacks if isinstance(each, kinds)]
         for each in self._reporters:  # the scores on test are still to come
-            each.on_train_end = _wait  # type: ignore[method-assign]
+            each.on_train_end = _wait
         self.remove_callback(PrinterCallback)  # it would write to standard output, which is for results
         add_guide_callback(self)
 

@@ -156,7 +156,8 @@ def load(folder: Path | str, task: str | None = None) -> nn.Module:
     model = _load_model(folder, head)
     if head == "cls" and (folder / HEAD_FILE).is_file():  # its classifier is there, and nothing says of which kind
         check_classifier(folder, model)
-    return _with_loading_note(model)
+    _note_how_to_load(model)
+    return model
 
 
 def load_trained(folder: Path | str) -> nn.Module:
@@ -281,11 +282,10 @@ def _load_model(folder: Path, head: str) -> nn.Module:
         return model.eval()  # type: ignore[no-any-return]
 
 
-def _with_loading_note(model: Any) -> Any:
+def _note_how_to_load(model: Any) -> None:
     """Let the card that `push_to_hub` writes say how to load a model that transformers cannot."""
     if pruned_in(model.config) or settings_in(model.config) or supervision_of(model) is not None:
         model._upload_modified_files = MethodType(_upload_with_loading_note, model)
-    return model
 
 
 def _upload_with_loading_note(model: Any, working_dir: str, repo_id: str, *args: Any, **options: Any) -> Any:
