@@ -6,7 +6,7 @@ import shlex
 import sys
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -75,7 +75,8 @@ def _ask(columns: Columns, choice: Choice) -> Choice:
             default = NONE
         while True:
             answer = typer.prompt(question, default=default, err=True).strip()
-            changed = replace(choice, **{option: None if answer == NONE else answer})
+            given: dict[str, Any] = {option: None if answer == NONE else answer}
+            changed = replace(choice, **given)
             if (problem := _problem(columns, changed, option)) is None:
                 choice = changed
                 break

@@ -281,7 +281,7 @@ def encode(
         if spans:
             deciding += map(_deciding, encodings, part.spans or ())
         if firsts:
-            begins += (first_tokens(*texts, each) for (*texts,), each in zip(part.texts, encodings, strict=True))
+            begins += (first_tokens(texts[0], each) for texts, each in zip(part.texts, encodings, strict=True))
         if offsets:
             flat = chain.from_iterable(chain.from_iterable(encoding.offsets for encoding in encodings))
             arrays["offsets"].append(np.fromiter(flat, np.int32).reshape(-1, 2))

@@ -253,8 +253,8 @@ class FileTask:
 
     def open(self, path: Path) -> Table:
         """The table in a file, with a column of marks if it is the export of an annotation tool."""
-        if self.kind == "token_labels" and (table := open_conll(path, self.dialect)) is not None:
-            return table
+        if self.kind == "token_labels" and (sentences := open_conll(path, self.dialect)) is not None:
+            return sentences
         table = open_table(path, self.dialect)
         return table if self.marks is None else open_export(table, self.marks, self.layouts[0].label)
 
