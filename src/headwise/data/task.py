@@ -307,11 +307,11 @@ class FileTask:
         if choose(layouts, table, labelled=False).fits(table) or len(table.first) != len(first.text_columns):
             return layouts
         if table.named or all(re.fullmatch(r"[^\W\d]\w{0,29}", name) for name in table.first):
-            if len(first.text_columns) == 1:  # whatever it is called
-                logger.warning(
-                    "%s has no column %r: %r is read instead", table.where, *first.text_columns, *table.first
-                )
-                return [replace(first, texts=(table.first[0],), columns=None)]
+            # One text, whatever it is called; or texts that had no names in training, in their order.
+            if len(first.text_columns) == 1 or (first.columns is not None and len(first.texts) == len(table.first)):
+                names, read = (", ".join(map(repr, each)) for each in (first.text_columns, table.first))
+                logger.warning("%s has no column %s: %s is read instead", table.where, names, read)
+                return [replace(first, texts=table.first, columns=None)]
             return layouts
         logger.warning("%s has no header: its columns are read as %s", table.where, ", ".join(first.text_columns))
         return [replace(first, columns=first.text_columns)]
