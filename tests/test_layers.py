@@ -35,6 +35,9 @@ FREE = {"__init__", "__main__", "cli"}
 DOORS = {
     "transformers": {"attention", "training", "data"},
     "datasets": {"data"},
+    "huggingface_hub": {"data", "experiments"},
+    "openpyxl": {"data"},
+    "defusedxml": {"data"},
     "spacy": {"patterns"},
     "nltk": {"patterns"},
     "conllu": {"patterns"},

@@ -172,6 +172,13 @@ ORDERS: tuple[Order, ...] = (
     _train("train-joint", "joint", "several", tables=SEVERAL),
     _train("train-retrieval", "retrieval", ".", reads=PAPERS),
     _order(
+        "train-file",
+        "train --data pairs/train.tsv --model encoder --set training.max_steps=2 --output out",
+        tables="pairs/train.tsv",
+        runs="encoder",
+    ),
+    _order("init", "init pairs/train.tsv --yes --output out.yml", tables="pairs/train.tsv"),
+    _order(
         "train-vectors",
         "train vectors.yaml --data pairs --output out",
         reads="vectors.zip",
@@ -186,6 +193,7 @@ ORDERS: tuple[Order, ...] = (
     _order("evaluate", "evaluate plain --data pairs", tables="pairs/test.tsv", runs="plain"),
     _order("evaluate-joint", "evaluate joint", runs="joint"),
     _order("predict", "predict plain --input texts.tsv --output out.tsv", tables="texts.tsv", runs="plain"),
+    _order("predict-text", "predict plain --text 'a red cat' --pair 'the dog' --explain", runs="plain"),
     _order("tokens", "tokens supervised --text 'a red cat' --pair 'the dog' --html out.html", runs="supervised"),
     _order(
         "tokens-file",
@@ -194,6 +202,7 @@ ORDERS: tuple[Order, ...] = (
         runs="supervised",
     ),
     _order("export", "export plain --output out", runs="plain"),
+    _order("push", "push plain me/mine", runs="plain"),
     _order("export-joint", "export joint --task agree --output out", runs="joint"),
     _order("list", "list recipes"),
     _order("doctor", "doctor encoder --length 24", runs="encoder"),

@@ -75,7 +75,7 @@ def test_missing_files_and_columns(refused, data):
     path.write_text(path.read_text().replace("\n", " "))  # a header of a thousand columns
     write_data(data.parent / "whole")
     (data.parent / "whole" / "train.tsv").replace(data / "train.tsv")
-    refused("validation.tsv has no column", " ...: name the right columns", data=data)
+    refused("validation.tsv has no column", " ...: the first line looks like an example", data=data)
     (data / "train.tsv").unlink()
     refused("train", "train.tsv", data=data)
 

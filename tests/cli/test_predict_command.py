@@ -2,11 +2,12 @@
 
 import csv
 import errno
+import io
 import json
 
 import numpy
 import pytest
-from tiny_runs import assert_done, rows, write_table
+from tiny_runs import assert_done, assert_one_sentence, json_of, rows, write_table
 
 from headwise.experiments.apply import load_run
 
@@ -47,7 +48,62 @@ def test_files_with_labels_and_other_forms(headwise, finished, tmp_path):
     for source in (labelled, objects):
         target = tmp_path / f"{source.name}.tsv"
         assert headwise("predict", finished, "--input", source, "--output", target)[0] == 0
-    assert read(tmp_path / "a.csv.tsv") == read(tmp_path / "b.jsonl.tsv")
+    (first,), (second,) = read(tmp_path / "a.csv.tsv"), read(tmp_path / "b.jsonl.tsv")
+    assert list(first)[:4] == ["label", "sentence2", "sentence1", "prediction"]  # all columns of the input, then ours
+    assert (first.pop("label"), second.pop("more")) == ("deny", "1")
+    assert first == second
+
+
+def test_files_without_a_header(headwise, finished, tmp_path):
+    plain = write_table(tmp_path / "a.tsv", [["sentence1", "sentence2"], ["a dog runs", "the cat is here"]])
+    expected = json_of(headwise("predict", finished, "--input", plain, "--json"))["rows"]
+    bare = write_table(tmp_path / "bare.tsv", [["a dog runs", "the cat is here"]])
+    assert json_of(headwise("predict", finished, "--input", bare, "--json"))["rows"] == expected
+    more = write_table(tmp_path / "more.tsv", [["7", "a dog runs", "the cat is here"]])
+    words = ("predict", finished, "--input", more, "--columns")
+    (row,) = json_of(headwise(*words, "id,sentence1,sentence2", "--json"))["rows"]
+    assert row == {"id": "7", **expected[0]}
+    assert_one_sentence(headwise(*words, "id,sentence1"), "3 columns", "id")
+
+
+def test_rows_without_a_text_are_left_out(headwise, finished, tmp_path, caplog):
+    table = [["id", "sentence1", "sentence2"], ["1", "a dog", "the cat"], ["2", "", "the cat"], ["3", "a cat", "a dog"]]
+    source = write_table(tmp_path / "a.tsv", table)
+    assert_done(headwise("predict", finished, "--input", source, "--output", tmp_path / "out.csv"))
+    assert [row["id"] for row in read(tmp_path / "out.csv")] == ["1", "3"]
+    assert "rows without a text, which are left out: 1" in caplog.text
+
+
+def test_a_text_gets_the_answer_of_its_row(headwise, finished, tmp_path, monkeypatch):
+    plain = write_table(tmp_path / "a.tsv", [["sentence1", "sentence2"], ["a dog runs", "the cat is here"]])
+    (expected,) = json_of(headwise("predict", finished, "--input", plain, "--json"))["rows"]
+    words = ("predict", finished, "--text", "a dog runs", "--pair", "the cat is here")
+    answer = json_of(headwise(*words, "--json"))
+    assert {name: answer[name] for name in expected if name.startswith("p")} == {
+        name: value for name, value in expected.items() if name.startswith("p")
+    }
+    out, _ = assert_done(headwise(*words))
+    assert f"prediction: {expected['prediction']}" in out
+    monkeypatch.setattr("sys.stdin", io.StringIO("a dog runs\tthe cat is here\n\n"))
+    out, _ = assert_done(headwise("predict", finished, "--input", "-"))
+    assert out.splitlines()[1].split("\t")[0] == expected["prediction"]
+    assert_one_sentence(headwise("predict", finished, "--text", "a dog runs"), "add --pair")
+    assert_one_sentence(headwise("predict", finished), "--text", "--input")
+    assert_one_sentence(headwise("predict", finished, "--text", "a", "--input", plain), "--text", "--input")
+
+
+def test_a_word_counts_as_much_as_the_answer_changes_without_it(headwise, finished):
+    texts = ("a dog runs", "the cat")
+    whole = json_of(headwise("predict", finished, "--text", texts[0], "--pair", texts[1], "--explain", "--json"))
+    assert [each["word"] for each in whole["words"]] == ["a", "dog", "runs", "the", "cat"]
+    assert sum(each["attention"] for each in whole["words"]) == pytest.approx(1, abs=1e-5)
+    without = json_of(headwise("predict", finished, "--text", "a runs", "--pair", texts[1], "--json"))
+    name = f"probability_{whole['prediction']}"
+    assert whole["words"][1]["drop"] == pytest.approx(numpy.log(whole[name] / without[name]), abs=1e-4)
+    out, _ = assert_done(headwise("predict", finished, "--text", texts[0], "--pair", texts[1], "--explain"))
+    assert ["dog", f"{whole['words'][1]['drop']:+.4f}"] == next(
+        line.split()[:2] for line in out.splitlines() if line.split()[:1] == ["dog"]
+    )
 
 
 def test_an_existing_file_is_replaced_with_overwrite(headwise, finished, tmp_path):

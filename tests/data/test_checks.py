@@ -111,7 +111,8 @@ def test_a_file_without_labels_is_checked_without_them(tmp_path):
     test = write(tmp_path / "test.tsv", [row[:2] for row in ROWS[:2]], HEADER[:2])
     report = check_files([train, test], label="label")
     assert report.files[1].labels is None
-    assert len(report.notes) == 1  # about baselines
+    assert report.notes[0] == "train, test: tab as delimiter, UTF-8"
+    assert len(report.notes) == 2  # the other is about baselines
     assert (report.leaks[0].exact.count, report.leaks[0].exact.same_label) == (2, None)
     only = check_files([test])
     assert only.baselines is None
@@ -123,7 +124,7 @@ def test_labels_that_are_not_whole_are_numbers_and_classes_are_those_of_all_file
     report = check_files([path])
     assert (report.task, report.files[0].labels.high) == ("sentences-regression", 3.0)
     assert "task=sentences" in report.notes[0]
-    assert check_files([path], task="sentences").classes == ("1.0", "2.5", "3")
+    assert check_files([path], task="sentences").classes == ("1", "2.5", "3")
     train, test = write(tmp_path / "train.tsv", ROWS), write(tmp_path / "test.tsv", [("p", "q", "z"), ("r", "s", "x")])
     report = check_files([train, test])
     assert report.classes == ("x", "y", "z")
@@ -301,3 +302,19 @@ def test_the_floor_is_the_most_frequent_class_of_what_is_scored(tmp_path):
     report = check_files([train, test])
     assert report.baselines.chance == pytest.approx(220 / 240)
     assert warned(report) == set()
+
+
+def test_labels_that_are_read_as_one_and_how_the_files_are_written(tmp_path):
+    path = tmp_path / "train.csv"
+    rows = [f"naïve {number};{label}" for number, label in enumerate(["yes", "Yes", "yes", "no", "no"])]
+    path.write_bytes("\n".join(["sentence;label", *rows]).encode("latin-1"))
+    report = check_files([path])
+    assert report.notes[0] == "train: ; as delimiter, latin-1 (cp1252)"
+    assert report.files[0].written == "; as delimiter, latin-1 (cp1252)"
+    assert [each.message for each in report.findings if each.kind == "spellings"] == [
+        "train: labels are read as one: 'Yes' (1), 'yes' (2) as 'yes'"
+    ]
+    with pytest.raises(InputError, match="no column 'sentence'|none of which"):
+        check_files([path], written={"delimiter": ","})
+    with pytest.raises(InputError, match=r"trains.csv does not exist: did you mean train.csv\?"):
+        check_files([tmp_path / "trains.csv"])

@@ -153,7 +153,7 @@ BAD = [
     ("own.jsonl", JSON_ROW + "[" * 100_000 + "\n", ["line 2", "invalid JSON"]),
     ("own.jsonl", '{"sentence1": "a"}\n', ["no column 'sentence2'"]),
     ("own.jsonl", "\n", ["is empty"]),
-    ("own.xlsx", GOOD, ["set format to tsv"]),
+    ("own.dat", GOOD, ["set format to tsv"]),
 ]
 
 
@@ -196,3 +196,54 @@ def test_bad_bytes_are_located_exactly(tmp_path):
     assert "pass its own encoding, for example encoding: latin-1" in message
     (tmp_path / "own.tsv").write_bytes(b"\xef\xbb\xbfab\n\xff")  # after a byte order mark
     assert "line 2, byte 6:" in refusal(tmp_path / "own.tsv")
+
+
+# -- labels and columns as people write them ---------------------------------------------------------------------------
+
+
+def sentences(tmp_path, *labels, **options):
+    path = write(tmp_path / "own.tsv", table(("sentence", "label"), *((f"text {each}", each) for each in labels)))
+    return build_task("sentences", {"files": {"train": str(path)}, **options})
+
+
+def test_labels_that_differ_only_by_case_blanks_or_the_point_of_a_whole_number_are_one_class(tmp_path, caplog):
+    task = sentences(tmp_path, "yes", "Yes ", "not  sure", "no", "YES", "Not sure", "no", "yes")
+    assert task.read("train", None).labels == (2, 2, 0, 1, 2, 0, 1, 2)
+    assert task.labels == ("Not sure", "no", "yes")
+    assert any("labels are read as one: 'YES' (1), 'Yes' (1), 'yes' (2) as 'yes'" in line for line in caplog.messages)
+    kept = sentences(tmp_path, "yes", "Yes", labels=["yes", "Yes"])
+    assert kept.read("train", None).labels == (0, 1)
+    caplog.clear()
+    floats = sentences(tmp_path, "1.0", "0.0", "1", "0.0")  # as pandas writes a column of whole numbers with a gap
+    assert floats.read("train", None).labels == (1, 0, 1, 0)
+    assert floats.labels == ("0", "1")
+    assert "labels are read as one: '1' (1), '1.0' (1) as '1'; '0.0' (2) as '0'; list" in " ".join(caplog.messages)
+    assert sentences(tmp_path, "1.0", "0.0", labels=[0, 1]).read("train", None).labels == (1, 0)
+    mapped = sentences(tmp_path, "Good", "bad", label_names={"good": "1", "bad": "0"})
+    assert mapped.read("train", None).labels == (1, 0)
+    assert mapped.labels == ("0", "1")
+
+
+def test_scores_are_no_classes(tmp_path):
+    with pytest.raises(InputError, match=r"line 3: expected a class as the label, got the number 0.37: for scores use"):
+        sentences(tmp_path, "1", "0.37", "0").read("train", None)
+    assert sentences(tmp_path, "1", "0.37", labels=["0.37", 1]).read("train", None).labels == (1, 0)
+    assert sentences(tmp_path, "1.0", "v1.1").read("train", None).labels == (0, 1)
+
+
+def test_a_class_with_one_example_and_a_column_that_is_no_label_are_logged(tmp_path, caplog):
+    sentences(tmp_path, "x", "y", "x", "z").read("train", None)
+    assert "line 3: only one example of 'y', 'z', so none can be held out" in caplog.text
+    caplog.clear()
+    sentences(tmp_path, *(f"label {number}" for number in range(60))).read("train", None)
+    assert "60 different labels in 60 examples: check that label names the right column" in caplog.text
+
+
+def test_a_column_that_is_not_there_or_holds_numbers(tmp_path, caplog):
+    path = write(tmp_path / "own.csv", "Sentence,Label,id\na,x,1\nb,y,2\n")
+    task = build_task("sentences", {"files": {"train": str(path)}})
+    with pytest.raises(InputError, match=r"has no column 'sentence', only .*: did you mean 'Sentence'\? name the"):
+        task.read("train", None)
+    numbers = build_task("sentences", {"files": {"train": str(path)}, "texts": ["id"], "label": "Label"})
+    assert len(numbers.read("train", None)) == 2
+    assert "own.csv: column 'id' holds numbers, and is read as text: check texts" in caplog.text

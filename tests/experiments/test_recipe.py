@@ -121,7 +121,8 @@ def test_plain_data_is_the_same_recipe_again(model):
 
 
 def test_the_training_block_has_fields_of_the_training_arguments():
-    ours = {"freeze", "snapshots"}  # of the model before training, and of a callback of the run
+    # Of the loss, of the model before training, and of a callback of the run.
+    ours = {"class_weights", "freeze", "snapshots"}
     assert set(Training.model_fields) - ours <= set(RunArguments.__dataclass_fields__)
 
 

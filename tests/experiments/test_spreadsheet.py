@@ -10,7 +10,7 @@ import pytest
 import yaml
 from tiny_runs import rows, write_data, write_table
 
-from headwise.experiments.run import model_card
+from headwise.experiments.model_card import model_card
 from headwise.text_formats import code, csv_text, escape_cell, escape_markdown, paragraph, table_text
 
 FORMULAS = ["=1+1", "+cmd|' /C calc'!A0", "-2+3", "@SUM(A1)", "\t=1", "\r=1", "\n=1", "\uff1d1+1", "-", "'=1", "''@x"]
@@ -70,7 +70,9 @@ def test_a_hostile_label_and_description_from_training_to_the_files(headwise, wr
     assert {row["prediction"] for row in found} <= {"'=1+1", "<img src=x onerror=alert(1)>", "'-a"}
     front, body = (run / "README.md").read_text().removeprefix("---\n").split("\n---\n", 1)
     front = yaml.safe_load(front)
+    (index,) = front.pop("model-index")
     assert front == {"library_name": "transformers", "pipeline_tag": "text-classification", "tags": ["headwise"]}
+    assert (index["name"], {each["dataset"]["split"] for each in index["results"]}) == ("small", {"validation", "test"})
     (line,) = [line for line in body.splitlines() if "alert" in line]
     assert line.startswith(r"\---")
     assert unescaped(line) == []
@@ -95,7 +97,9 @@ def test_every_text_in_the_cards_is_escaped(finished, with_iat):
     for card in (model_card(single), model_card(joint)):
         assert "\n<b>" not in card
         assert card.count("x\\</b\\>") >= 3
-        for line in card.splitlines():
+        _, front, body = card.split("---\n", 2)  # of the metadata, YAML takes care
+        assert yaml.safe_load(front)["library_name"] == "transformers"
+        for line in body.splitlines():
             outside = line.replace("``a <b>x</b>`|_y_``", "")  # as code
             if "headwise.load" not in line:
                 assert "<b>" not in outside.replace("\\<b\\>", "")

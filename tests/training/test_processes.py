@@ -22,6 +22,7 @@ from headwise.experiments.prepare import RunPaths
 from headwise.experiments.recipe import check_recipe
 from headwise.experiments.run import train
 from headwise.training.checkpoints import StopOnRequest
+from headwise.training.class_weights import WeightedCrossEntropy
 from headwise.training.trainer import GuidedTrainer
 
 pytestmark = pytest.mark.slow  # two processes, which take seconds to load their libraries
@@ -34,6 +35,7 @@ TRAINERS = {
     "two passes": (hw.Consistency(by="heads") + hw.HeadDropout(p=0.3) + hw.MDG(weight=0.3), {}),
     "label smoothing": (hw.MDG(weight=0.3), {"label_smoothing_factor": 0.1}),
     "own loss, accumulated": (hw.MDG(weight=0.3), {"compute_loss_func": summed_loss}),
+    "class weights, accumulated": (hw.MDG(weight=0.3), {"compute_loss_func": WeightedCrossEntropy((0.5, 3.0, 1.0))}),
     "own loss, not averaged": (
         hw.MDG(weight=0.3),
         {"compute_loss_func": summed_loss, "average_tokens_across_devices": False},

@@ -8,6 +8,7 @@ model before it.
 from __future__ import annotations
 
 import json
+import logging
 import math
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -38,6 +39,7 @@ _ADAPTER = "adapter_config.json"
 _PICKLES = ("pytorch_model*.bin", "model*.bin", "*.pt", "*.pth", "*.ckpt")
 _WEIGHTS = "model*.safetensors"
 _FIX = "copy the file again, or save the model again"
+_LOG = logging.getLogger(__name__)
 
 
 def check_sizes(config: Any, folder: Path) -> None:
@@ -76,16 +78,20 @@ def read_tokenizer(name: str | Path, *, local_only: bool = True) -> Any:
     return AutoTokenizer.from_pretrained(name, local_files_only=local_only, trust_remote_code=False)
 
 
-def read_model(kind: Any, name: str | Path, *, local_only: bool = True, **options: Any) -> Any:
+def read_model(
+    kind: Any, name: str | Path, *, local_only: bool = True, called: str | None = None, **options: Any
+) -> Any:
     """The model of a folder or Hub name with its weights.
 
     Args:
         kind: a model class of transformers.
         name: folder or Hub name.
         local_only: never use the network.
+        called: how its user calls it, for the log.
         options: more for `from_pretrained`.
     """
     folder = Path(name)
+    _LOG.info("loading %s", called or name)
     _check_folder(folder)
     if folder.is_dir() and not holds_weights(folder):
         pickles = sorted(path.name for pattern in _PICKLES for path in folder.glob(pattern))

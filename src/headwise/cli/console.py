@@ -1,10 +1,16 @@
-"""Printing results on standard output: as JSON, or as tables and lines, which are broken only to fit a terminal."""
+"""Printing results on standard output: as JSON, or as tables and lines, which are broken only to fit a terminal.
+
+On standard error, a terminal shows what is being loaded while nothing else is there to see.
+"""
 
 from __future__ import annotations
 
 import json
+import logging
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from importlib.abc import MetaPathFinder
 from typing import Any, TextIO
 
 import typer
@@ -15,6 +21,10 @@ from rich.text import Text
 
 # Columns of a file or a pipe, which need not be broken as those of a terminal.
 WIDTH = 160
+# Libraries that take long to import, and what a terminal shows then. Of the light ones at most the first is shown.
+HEAVY = {"ray": "Ray", "spacy": "spaCy", "torch": "torch and transformers"}
+LIGHT = {"matplotlib": "matplotlib", "pandas": "pandas", "scipy": "scipy"}
+_LOG = logging.getLogger("headwise")
 
 
 def show(as_json: bool, content: Mapping[str, Any], *parts: Table | str) -> None:
@@ -75,3 +85,47 @@ def text_table(
     for row in rows:
         table.add_row(*(escape(cell) if isinstance(cell, str) else cell for cell in row))
     return table
+
+
+# -- what is being loaded ----------------------------------------------------------------------------------------------
+
+
+class _HeavyImports(MetaPathFinder):
+    """Shows the name of a heavy library before it is imported; finds no module."""
+
+    def __init__(self) -> None:
+        self._left = HEAVY | LIGHT
+
+    def find_spec(self, fullname: str, path: Any = None, target: Any = None) -> None:
+        if text := self._left.pop(fullname, None):
+            self._left = {name: each for name, each in self._left.items() if name not in LIGHT}
+            _LOG.info("loading %s", text)
+
+
+class _Stderr(logging.Handler):
+    """Writes to standard error as it is at that time."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        sys.stderr.write(f"{record.getMessage()}\n")
+        sys.stderr.flush()
+
+
+@contextmanager
+def loading_shown() -> Iterator[None]:
+    """Within the block, a terminal shows which libraries and models are being loaded.
+
+    A file or a pipe gets no such lines: there an error is one line.
+    """
+    if not sys.stderr.isatty():
+        yield
+        return
+    finder, handler, level = _HeavyImports(), _Stderr(), _LOG.level
+    sys.meta_path.insert(0, finder)
+    _LOG.addHandler(handler)
+    _LOG.setLevel(logging.INFO)
+    try:
+        yield
+    finally:
+        sys.meta_path.remove(finder)
+        _LOG.removeHandler(handler)
+        _LOG.setLevel(level)

@@ -67,7 +67,7 @@ def ag_pair(
 @data.command("check")
 def check(
     files: Annotated[
-        list[str], typer.Argument(metavar="FILE...", help="TSV, CSV, JSONL or Parquet files; or train=FILE.")
+        list[str], typer.Argument(metavar="FILE...", help="TSV, CSV, JSONL, Parquet or Excel files; or train=FILE.")
     ],
     task: Annotated[str | None, typer.Option(help="Task whose columns they have, see `headwise list tasks`.")] = None,
     texts: Annotated[str | None, typer.Option(metavar="A,B", help="Columns of one text or two.")] = None,
@@ -75,6 +75,9 @@ def check(
     columns: Annotated[
         str | None, typer.Option(metavar="A,B,C", help="All columns, for files without a header.")
     ] = None,
+    delimiter: Annotated[str | None, typer.Option(help="Sign between fields, or tab; detected if left out.")] = None,
+    encoding: Annotated[str | None, typer.Option(help="Such as latin-1; detected if left out.")] = None,
+    sheet: Annotated[str | None, typer.Option(help="Sheet of an Excel file that has several.")] = None,
     marks: Annotated[
         str | None,
         typer.Option(
@@ -116,6 +119,7 @@ def check(
             texts=opt.names(texts),
             label=label,
             columns=opt.names(columns),
+            written={"delimiter": delimiter, "encoding": encoding, "sheet": sheet},
             marks=None if marks is None else _mark_options(marks),
             seed=seed,
             progress=advance,

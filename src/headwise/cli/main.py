@@ -23,12 +23,15 @@ from typer.core import TyperOption
 
 from headwise import __version__
 from headwise.cli import parameters as opt
+from headwise.cli.console import loading_shown
 from headwise.cli.data_app import data, mark
 from headwise.cli.experiments_app import sweep, tune
 from headwise.cli.heads_app import heads
+from headwise.cli.init_command import init
 from headwise.cli.knowledge_app import knowledge
 from headwise.cli.listing import doctor, list_names
 from headwise.cli.progress_bar import INTERRUPTED, noted_interrupts, sentence
+from headwise.cli.push import push
 from headwise.cli.report import analyze, explore, report
 from headwise.cli.results_app import compare, figure
 from headwise.cli.retrieval import rerank, retrieve, score, search
@@ -90,7 +93,22 @@ def demo(
 
 
 # In the order of the help.
-for command in (train, evaluate, predict, tokens, export, list_names, demo, doctor, retrieve, rerank, score, search):
+for command in (
+    init,
+    train,
+    evaluate,
+    predict,
+    tokens,
+    export,
+    push,
+    list_names,
+    demo,
+    doctor,
+    retrieve,
+    rerank,
+    score,
+    search,
+):
     app.command("list" if command is list_names else None)(command)
 for command in (sweep, tune, compare, figure, analyze, report, explore, mark):
     app.command()(command)
@@ -105,7 +123,12 @@ def run() -> None:
         sys.argv = [argument for argument in sys.argv if argument != "--debug"]
     interrupts: list[int] = []
     try:
-        with warnings.catch_warnings(), _only_the_first_process_prints(), noted_interrupts() as interrupts:
+        with (
+            warnings.catch_warnings(),
+            _only_the_first_process_prints(),
+            loading_shown(),
+            noted_interrupts() as interrupts,
+        ):
             warnings.showwarning = _show_warning
             _quiet_libraries()
             for word in sys.argv[1:]:  # a record, which lists the command, could not hold bytes that are no text

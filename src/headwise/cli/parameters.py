@@ -15,10 +15,16 @@ from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
 
+from headwise.errors import InputError
 from headwise.limits import allowing_code
 
 if TYPE_CHECKING:
     from headwise.experiments.apply import Source
+    from headwise.experiments.file_recipe import Choice
+
+
+# Endings of files that people name where a recipe is expected.
+EXAMPLE_FILES = (".csv", ".tsv", ".jsonl", ".xlsx", ".conll", ".parquet")
 
 
 def grouped(command: Callable[..., None]) -> Callable[..., None]:
@@ -55,9 +61,13 @@ def _allow(context: typer.Context, allowed: bool) -> bool:
     return allowed
 
 
-def read_first(context: typer.Context, name: str) -> str:
+def read_first(context: typer.Context, name: str | None) -> str | None:
     """Refuse a file that is not YAML, or too large or deep, before torch is imported, which takes seconds."""
+    if name is None:
+        return None
     path = Path(name)
+    if path.suffix.lower() in EXAMPLE_FILES:
+        raise InputError(f"{name} is a file of examples, not a recipe: put --data before it.")
     # Several processes of one run report a mistake once, when they have found each other.
     if not context.resilient_parsing and os.environ.get("WORLD_SIZE", "1") == "1" and path.is_file():
         from headwise.experiments.recipe_files import read_yaml
@@ -93,6 +103,14 @@ ExampleFile = Annotated[
 ]
 Force = Annotated[bool, typer.Option("--force", help="Replace the output file if it exists.")]
 OneTask = Annotated[str | None, typer.Option("--task", help="Task, for a run on several tasks.")]
+OptionalRecipe = Annotated[
+    str | None,
+    typer.Argument(
+        callback=read_first,
+        help="YAML file, or a name of `headwise list recipes`; without one, --data is a file of examples.",
+        show_default=False,
+    ),
+]
 Only = Annotated[
     list[str] | None,
     typer.Option(metavar="AXIS=LABEL", help="Use only these labels of an axis: system=plain,ag; may be repeated."),
@@ -123,6 +141,37 @@ class DataOptions:
         from headwise.experiments.apply import Source
 
         return Source(self.data, self.download)
+
+
+@dataclass(frozen=True)
+class ColumnOptions:
+    """What a file of examples is about, for training without a recipe."""
+
+    text: Annotated[
+        str | None, typer.Option(metavar="COLUMN", help="Without a recipe: the column of the texts; default detected.")
+    ] = None
+    pair: Annotated[str | None, typer.Option(metavar="COLUMN", help="The column of the second text of a pair.")] = None
+    label: Annotated[str | None, typer.Option(metavar="COLUMN", help="The column of the labels; default detected.")] = (
+        None
+    )
+    kind: Annotated[
+        str | None,
+        typer.Option(help="classification, regression, multi_label or token_labels; default detected from the labels."),
+    ] = None
+    model: Annotated[str | None, typer.Option(help="Folder or Hub name of the encoder; default builtin:minilm-l6.")] = (
+        None
+    )
+    delimiter: Annotated[str | None, typer.Option(help="Sign between fields, or tab; default detected.")] = None
+    encoding: Annotated[str | None, typer.Option(help="Such as latin-1; default detected.")] = None
+    sheet: Annotated[str | None, typer.Option(help="Sheet of an Excel file that has several.")] = None
+
+    @property
+    def choice(self) -> Choice:
+        """The same for the library."""
+        from headwise.experiments.file_recipe import Choice
+
+        written = {name: getattr(self, name) for name in ("delimiter", "encoding", "sheet")}
+        return Choice(self.text, self.pair, self.label, self.kind, self.model, written)
 
 
 @dataclass(frozen=True)

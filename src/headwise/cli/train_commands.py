@@ -18,11 +18,12 @@ from rich.table import Table
 from rich.text import Text
 
 from headwise.cli import parameters as opt
-from headwise.cli.console import show, text_table
+from headwise.cli.console import print_parts, show, text_table
 from headwise.cli.progress_bar import INTERRUPTED, NOTHING, keeping, progress
 from headwise.errors import InputError
 
 if TYPE_CHECKING:
+    from headwise.experiments.recipe import Recipe
     from headwise.experiments.token_scores import TokenScores
     from headwise.reports.token_page import ScoredText
 
@@ -32,28 +33,35 @@ TOP = 5
 
 @opt.grouped
 def train(
-    recipe: opt.Recipe,
     options: opt.RecipeOptions,
+    columns: opt.ColumnOptions,
+    recipe: opt.OptionalRecipe = None,
+    save_recipe: Annotated[Path | None, typer.Option(help="YAML file to write: the recipe that is run.")] = None,
     output: Annotated[Path | None, typer.Option(help="Folder for the run; default runs/NAME-seedN.")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Resume the unfinished run in the folder.")] = False,
     dry_run: opt.DryRun = False,
     as_json: opt.AsJson = False,
 ) -> None:
-    """Train the model of RECIPE: the best one on validation is kept and scored on test."""
+    """Train the model of RECIPE, or on a file: --data FILE.csv --text COLUMN --label COLUMN.
+
+    The best model on validation is kept and scored on test.
+    """
     from headwise.experiments.prepare import RunPaths
-    from headwise.experiments.recipe_files import read_recipe, recipe_text
+    from headwise.experiments.recipe_files import recipe_text
     from headwise.experiments.record import baseline_sentences
     from headwise.experiments.run import train
     from headwise.training import distributed
 
     distributed.initialize()
     with distributed.all_or_none():
-        content = read_recipe(recipe, options.changes or [])
+        content, root = _content(recipe, options, columns)
+        if save_recipe is not None and distributed.first():
+            _save_recipe(save_recipe, content, options.data)
     folder = output or Path("runs") / f"{content.name}-seed{content.seed}"
     if dry_run:
         show(as_json, content.as_data(), recipe_text(content).rstrip())
         return
-    paths = RunPaths(folder, options.data, options.download, options.cache)
+    paths = RunPaths(folder, root, options.download, options.cache)
     with keeping(lambda: _kept(folder)), progress() as shown:
         result = train(content, paths, resume=resume, command=tuple(command_line()), progress=shown)
     if result.interrupted:
@@ -63,6 +71,51 @@ def train(
     results = result.record["results"]
     table, lines = _result_table(results), baseline_sentences(results)
     show(as_json, {"output": str(folder), **result.record}, table, *lines, f"saved in {folder}")
+
+
+def _content(name: str | None, options: opt.RecipeOptions, columns: opt.ColumnOptions) -> tuple[Recipe, Path | None]:
+    """The recipe to run, and the folder of its files; a recipe for a file is reported with its splits."""
+    from headwise.experiments.recipe import check_recipe
+    from headwise.experiments.recipe_files import parse_change, read_recipe, recipe_data, with_change
+    from headwise.training import distributed
+
+    changes = options.changes or []
+    if name is None:
+        from headwise.experiments.file_recipe import file_recipe, split_table
+        from headwise.experiments.splits import read_splits
+
+        if options.data is None:
+            raise InputError("expected a recipe, or a file of examples: name one (--data FILE.csv --text COLUMN).")
+        written = file_recipe(options.data, columns.choice)
+        data = written.data
+        for change in changes:
+            data = with_change(data, *parse_change(change), f"changes={change!r:.200}")
+        recipe = check_recipe(data, str(options.data))
+        if distributed.first():
+            for note in written.notes:
+                typer.echo(f"headwise: {note}", err=True)
+            split = read_splits(recipe, written.root, network=options.download)
+            print_parts(text_table(*split_table(split)), stream=sys.stderr)
+        return recipe, written.root
+    given = [f"--{option}" for option, value in vars(columns).items() if value is not None]
+    if given:
+        fix = "--set model=..." if given == ["--model"] else "--set task.KEY=VALUE"
+        raise InputError(f"{', '.join(given)}: for training without a recipe; with {name!r} use {fix}.")
+    if options.data is None or not options.data.is_file() or "tasks" in recipe_data(name):
+        return read_recipe(name, changes), options.data
+    return read_recipe(name, [f"task.files.train={json.dumps(options.data.name)}", *changes]), options.data.parent
+
+
+def _save_recipe(path: Path, content: Recipe, data: Path | None) -> None:
+    """Write the recipe of a run; a file that has another one is left as it is."""
+    from headwise.disk import save_content
+    from headwise.experiments.file_recipe import commented
+
+    shown = "" if data is None else f" --data {shlex.quote(str(data))}"
+    text = commented(content.as_data(), f"headwise train {shlex.quote(str(path))}{shown}")
+    if path.exists() and path.read_text(encoding="utf-8", errors="replace") != text:
+        raise InputError(f"{path} exists already: choose another file (save_recipe=...).")
+    save_content(path, text)
 
 
 def _result_table(results: Mapping[str, Any]) -> Table:
@@ -150,23 +203,81 @@ def evaluate(
 
 def predict(
     run: opt.Run,
-    source: Annotated[Path, typer.Option("--input", help="File with the task's text columns.")],
-    target: Annotated[Path, typer.Option("--output", help="File to write: .tsv, .csv or .jsonl.")],
+    text: Annotated[str | None, typer.Option(help="A text, or the first one of a pair.")] = None,
+    pair: Annotated[str | None, typer.Option(help="The second text, for tasks of pairs.")] = None,
+    source: Annotated[
+        Path | None,
+        typer.Option("--input", help="File with the task's text columns; -: a text per line, a pair with a tab."),
+    ] = None,
+    target: Annotated[
+        Path | None, typer.Option("--output", help="File to write: .tsv, .csv or .jsonl; default: print.")
+    ] = None,
+    columns: Annotated[
+        str | None, typer.Option(help="Names of all columns of an input without a header: id,text,note.")
+    ] = None,
+    explain: Annotated[bool, typer.Option("--explain", help="Add how much each word counts.")] = False,
     task: opt.OneTask = None,
     batch: opt.Batch = None,
     overwrite: opt.Overwrite = False,
     allow_code: opt.AllowCode = False,
     as_json: opt.AsJson = False,
 ) -> None:
-    """Predict every row of a file with the model of RUN."""
-    from headwise.experiments.apply import load_run, new_target, predict, write_rows
+    """Predict a text, or every row of a file, with the model of RUN."""
+    if (text is None) == (source is None) or (text is None and pair is not None):
+        raise InputError("expected either --text (and --pair), or --input: name a text or a file.")
+    if text is not None and (target is not None or columns is not None):
+        raise InputError("--output and --columns are for --input: leave them out with --text.")
+    from headwise.experiments.apply import load_run, new_target, predict, rows_text, write_rows
 
-    with new_target(target, overwrite=overwrite, option="--output"):
+    examples: Path | list[tuple[str, ...]]
+    if source is None:
+        examples = [(str(text),) if pair is None else (str(text), pair)]
+    elif str(source) == "-":
+        examples = [tuple(line.rstrip("\r\n").split("\t")) for line in sys.stdin if line.strip()]
+        if not examples:
+            raise InputError("--input - has no lines: write one text on each.")
+    else:
+        examples = source
+    with nullcontext() if target is None else new_target(target, overwrite=overwrite, option="--output"):
         model = load_run(run, task)
-        with progress() as shown:
-            rows = predict(model, source, batch=batch, progress=shown)
-        write_rows(rows, target)
-    show(as_json, {"output": str(target), "rows": len(rows)}, f"{len(rows)} predictions written to {target}")
+        with progress() if source is not None else nullcontext() as shown:
+            names = opt.names(columns)
+            rows = predict(model, examples, columns=names, batch=batch, explain=explain, progress=shown)
+        if target is not None:
+            write_rows(rows, target)
+            done = f"{len(rows)} predictions written to {target}"
+            show(as_json, {"output": str(target), "rows": len(rows)}, done)
+            return
+    if source is None:
+        (row,) = rows
+        texts = {"text": text} | ({} if pair is None else {"pair": pair})
+        show(as_json, {"run": str(run), **texts, **row}, *_prediction(row, str(text)))
+    else:
+        show(as_json, {"run": str(run), "rows": rows}, rows_text(rows).rstrip("\n"))
+
+
+def _prediction(row: Mapping[str, Any], text: str) -> list[Table | str]:
+    """The answer to one text, for people."""
+    answer, words = row["prediction"], row.get("words")
+    chances = {name.removeprefix("probability_"): row[name] for name in row if name.startswith("probability_")}
+    parts: list[Table | str]
+    if isinstance(answer, list) and not chances:
+        parts = [text_table(("word", "label"), zip(text.split(), answer, strict=True))]
+    else:
+        shown = (
+            f"{answer:.4f}" if isinstance(answer, float) else ", ".join(answer) if isinstance(answer, list) else answer
+        )
+        parts = [f"prediction: {shown or 'none'}"]
+    if chances:
+        ordered = sorted(chances.items(), key=lambda each: -each[1])
+        parts.append(
+            text_table(("label",), ([name, f"{chance:.4f}"] for name, chance in ordered), numbers=("probability",))
+        )
+    if words is not None:
+        cells = ([each["word"], f"{each['drop']:+.4f}", f"{each['attention']:.4f}"] for each in words)
+        parts.append(text_table(("word",), cells, numbers=("drop", "attention")))
+        parts.append("drop: how much less certain the prediction is without the word (log-probability)")
+    return parts
 
 
 def export(

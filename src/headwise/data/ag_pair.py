@@ -11,8 +11,9 @@ from itertools import combinations
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
+from headwise.data.dialects import SUFFIXES, suffix_of
 from headwise.data.examples import label_text
-from headwise.data.readers import SUFFIXES, Dialect, Layout, choose, open_table, suffix_of
+from headwise.data.readers import Layout, choose, open_table
 from headwise.data.text_files import check_file
 from headwise.disk import new_file, save_content
 from headwise.errors import InputError, choices
@@ -75,7 +76,7 @@ def read_news(path: Path) -> tuple[News, ...]:
     check_file(path)
     if suffix_of(path) not in SUFFIXES:
         raise InputError(f"{path}: news are read from .csv, .tsv, .jsonl and .parquet files; name or save it as one.")
-    table = open_table(path, Dialect())
+    table = open_table(path)
     layout = choose(LAYOUTS, table, labelled=True)
     names = (layout.label, *layout.text_columns)
     if not layout.fits(table) or not set(names) <= set(layout.known(table)):

@@ -12,9 +12,9 @@ from typing import Any
 import yaml
 
 from headwise.data.examples import Unlabelled
-from headwise.data.options import configured
+from headwise.data.options import DEFAULT_METRICS, configured
 from headwise.data.readers import Layout
-from headwise.data.task import PAPER_METRICS, REGRESSION_METRICS, FileTask, SplitFiles, Task
+from headwise.data.task import FileTask, SplitFiles, Task
 from headwise.errors import InputError, choices
 
 SPELLINGS = {"sst-2": "sst2", "sts-b": "stsb", "yelp_p": "yelp-polarity", "yelp_f": "yelp-full"}
@@ -91,7 +91,7 @@ def _file_task(row: dict[str, Any]) -> FileTask:
     if "parents" in row:
         folders = [*(parent + folder for folder in folders for parent in row["parents"]), ""]
     names = {split: tuple(text.split()) for split, text in row["files"].items()}
-    metrics = tuple(row.get("metrics", REGRESSION_METRICS if kind == "regression" else PAPER_METRICS))
+    metrics = tuple(row.get("metrics", DEFAULT_METRICS[kind]))
     unlabelled = row.get("unlabelled", {})
     return FileTask(
         name=row["name"],

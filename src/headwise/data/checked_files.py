@@ -15,7 +15,7 @@ from headwise.data.examples import Examples, Label, class_indices, find_classes,
 from headwise.data.mark_sources import EXPORTS
 from headwise.data.marks import Marked, mark_examples
 from headwise.data.near_duplicates import folded
-from headwise.data.readers import Dialect, open_table
+from headwise.data.readers import open_table
 from headwise.data.task import FileTask
 from headwise.data.text_files import check_file
 from headwise.errors import InputError
@@ -87,6 +87,7 @@ def read_files(
     texts: Sequence[str] = (),
     label: str | None = None,
     columns: Sequence[str] = (),
+    written: Mapping[str, Any] | None = None,
     marks: Mapping[str, Any] | None = None,
 ) -> tuple[FileTask, tuple[str, ...], list[DataFile], list[str]]:
     """Read all files the same way; what is left out is guessed from the columns of the first one.
@@ -98,7 +99,7 @@ def read_files(
     for path, _, _ in roles:
         check_file(path)
     options = {"texts": list(texts), "label": label, "columns": list(columns), "marks": marks}
-    options = {name: value for name, value in options.items() if value}
+    options = {name: value for name, value in {**options, **(written or {})}.items() if value}
 
     def build(name: str) -> FileTask:
         built = None if task_name(name) in (*GENERATED, RETRIEVAL) else build_task(name, options)
@@ -106,7 +107,7 @@ def read_files(
             raise InputError(f"task={name} reads no files of single examples: use pairs or sentences.")
         return built
 
-    reader = build(_guess_task(roles[0][0], texts, columns, marks or {}) if task is None else task)
+    reader = build(_guess_task(roles[0][0], texts, columns, written or {}, marks or {}) if task is None else task)
     unlabelled = replace(reader.unlabelled, values=(*reader.unlabelled.values, *GAPS), rule="keep")
     source = reader.marks
     extra, join_lists = (() if source is None else source.extra), source is not None and source.join_lists
@@ -182,13 +183,16 @@ def file_roles(files: Sequence[str]) -> list[tuple[Path, str, str]]:
     return named
 
 
-def _guess_task(path: Path, texts: Sequence[str], columns: Sequence[str], marks: Mapping[str, Any]) -> str:
+def _guess_task(
+    path: Path, texts: Sequence[str], columns: Sequence[str], written: Mapping[str, Any], marks: Mapping[str, Any]
+) -> str:
     """The generic task that the named columns, or those of the first file, look like."""
     if len(texts) > 2:
         raise InputError(f"texts={','.join(texts)}: expected one column or two, got {len(texts)}.")
     if texts or set(EXPORTS) & set(marks):
         return "pairs" if len(texts) == 2 else "sentences"
-    known = tuple(columns) or open_table(path, Dialect()).first
+    options = build_task("sentences", {name: value for name, value in written.items() if value})
+    known = tuple(columns) or open_table(path, getattr(options, "dialect", None)).first
     for name in ("pairs", "sentences"):
         if set(file_tasks()[name].layouts[0].text_columns) <= set(known):
             return name

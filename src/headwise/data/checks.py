@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from headwise.data.checked_files import TEST, VALIDATION, DataFile, read_files
+from headwise.data.checked_files import TEST, TRAIN, VALIDATION, DataFile, read_files
 from headwise.data.encode import encode
-from headwise.data.examples import Label, Split
+from headwise.data.examples import Label, Split, odd_spellings, spellings_of
 from headwise.data.leakage import Duplicates, Leak, Progress, find_duplicates, find_leaks
 from headwise.data.marks import MarkReport, mark_findings, mark_report, token_marks
 from headwise.data.near_duplicates import THRESHOLD, words_and_signs
@@ -95,6 +95,8 @@ class FileReport:
     name: str
     role: str
     path: str
+    written: str
+    """How it is written, as detected: delimiter, encoding, sheet."""
     rows: int
     """Examples, without those that are empty or broken."""
     empty: tuple[int, ...]
@@ -103,6 +105,8 @@ class FileReport:
     """What is wrong with lines that cannot be read."""
     labels: Balance | Numbers | None
     """None if it has no labels."""
+    spellings: str
+    """Labels that are read as another one, such as 'Yes' (3) as 'yes'."""
     duplicates: Duplicates
     words: dict[str, Lengths]
     """Of each text and, for pairs, of both together."""
@@ -146,6 +150,7 @@ def check_files(
     texts: Sequence[str] = (),
     label: str | None = None,
     columns: Sequence[str] = (),
+    written: Mapping[str, Any] | None = None,
     marks: Mapping[str, Any] | None = None,
     tokenizer: PreTrainedTokenizerBase | None = None,
     max_length: int = USUAL_LENGTH,
@@ -162,6 +167,7 @@ def check_files(
         texts: columns of one text or two.
         label: column of the label.
         columns: all columns, of files without a header.
+        written: what is not to be detected: delimiter, encoding, quoting or sheet, as in the task of a recipe.
         marks: where marked words come from, as in the task of a recipe.
         tokenizer: of a model, to count its tokens.
         max_length: tokens beyond which the model would cut.
@@ -175,7 +181,9 @@ def check_files(
     """
     if not 0 < near <= 1:
         raise InputError(f"near: expected a number above 0 and at most 1, got {near!r}; {THRESHOLD} is usual.")
-    reader, classes, data, notes = read_files(files, task=task, texts=texts, label=label, columns=columns, marks=marks)
+    reader, classes, data, notes = read_files(
+        files, task=task, texts=texts, label=label, columns=columns, written=written, marks=marks
+    )
     names = tuple(text if isinstance(text, str) else " - ".join(text) for text in reader.layouts[0].texts)
     numbers = reader.kind == "regression"
     if numbers and encoder is not None:
@@ -209,10 +217,14 @@ def check_files(
                 name=file.name,
                 role=file.role,
                 path=file.path,
+                written=file.examples.written,
                 rows=len(file),
                 empty=tuple(file.examples.empty),
                 broken=tuple(file.examples.broken),
                 labels=_numbers(file.labels) if numbers else _balance(file.labels, classes),
+                spellings=""
+                if numbers
+                else odd_spellings(spellings_of(filter(None, file.examples.labels), reader.aliases)),
                 duplicates=find_duplicates(file, tolerance),
                 words=words,
                 tokens=tokens,
@@ -226,9 +238,17 @@ def check_files(
         files=tuple(reports),
         leaks=tuple(leaks),
         baselines=None if isinstance(baselines, str) else baselines,
-        notes=(*notes, about),
+        notes=(*notes, *_written(data), about),
     )
     return replace(report, findings=tuple(starmap(Finding, _findings(report))))
+
+
+def _written(data: Sequence[DataFile]) -> Iterator[str]:
+    """How the files are written, with those that are written the same way in one sentence."""
+    names: dict[str, list[str]] = {}
+    for file in data:
+        names.setdefault(file.examples.written, []).append(file.name)
+    yield from (f"{', '.join(files)}: {written}" for written, files in names.items() if written)
 
 
 def _marks(file: DataFile, tokenizer: PreTrainedTokenizerBase | None, max_length: int) -> MarkReport | None:
@@ -306,6 +326,8 @@ def _file_findings(file: FileReport) -> Iterator[tuple[str, str]]:
         yield "cut_texts", f"{name}: longer than {file.tokens.limit} tokens, so it would be cut: {cut}"
     if file.labels is not None and file.labels.missing:
         yield "missing_labels", f"{name}: no label: {_examples(file.labels.missing, file.rows)}"
+    if file.spellings:
+        yield "spellings", f"{name}: labels are read as one: {file.spellings}"
     if isinstance(file.labels, Balance):
         counts = file.labels.counts
         absent = [each for each, count in counts.items() if not count]
@@ -313,8 +335,9 @@ def _file_findings(file: FileReport) -> Iterator[tuple[str, str]]:
             only = max(counts, key=counts.__getitem__)
             yield "one_class", f"{name}: all labels are {only!r}, so there is nothing to learn"
         elif absent:
-            more = f" and {len(absent) - NAMED} more" if len(absent) > NAMED else ""
-            yield "absent_classes", f"{name}: no example of {', '.join(map(repr, absent[:NAMED]))}{more}"
+            yield "absent_classes", f"{name}: no example of {_some(absent)}"
+        if single := [each for each, count in counts.items() if count == 1 and file.role == TRAIN]:
+            yield "rare_classes", f"{name}: a single example of {_some(single)}, so none can be held out"
     contradicting, repeated = file.duplicates.contradicting, file.duplicates.repeated
     if contradicting.count:
         first = " and ".join(map(str, contradicting.examples[0]))
@@ -324,6 +347,12 @@ def _file_findings(file: FileReport) -> Iterator[tuple[str, str]]:
         yield "duplicates", f"{name}: repeats of an earlier example: {_examples(repeated.count, file.rows)}"
     if file.marks is not None:
         yield from mark_findings(name, file.marks, needed=file.role not in (VALIDATION, TEST))
+
+
+def _some(names: Sequence[str]) -> str:
+    """The first of some classes, and how many more there are."""
+    more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
+    return f"{', '.join(map(repr, names[:NAMED]))}{more}"
 
 
 def _leak_findings(leak: Leak) -> Iterator[tuple[str, str]]:

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from headwise.data.examples import Label, Spans, Split
 from headwise.data.options import one_of
+from headwise.data.task import KINDS
 from headwise.errors import InputError, is_panic
 
 if TYPE_CHECKING:
@@ -20,6 +21,9 @@ if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
 BATCH = 1000  # texts per call of the tokenizer: enough to keep it busy, few enough to bound memory
+
+# The label of tokens that count for no loss.
+IGNORED = -100
 
 Item = Mapping[str, Any]
 
@@ -42,7 +46,7 @@ class Collator:
 
     def __post_init__(self) -> None:
         """Refuse settings that cannot work."""
-        one_of(self.kind, ("classification", "regression", "ranking"), "kind")
+        one_of(self.kind, (*KINDS, "ranking"), "kind")
         one_of(self.padding, ("dynamic", "fixed"), "padding")
         one_of(self.side, ("right", "left"), "side")
         if self.multiple_of < 1:
@@ -82,7 +86,10 @@ class Collator:
                 arrays[name] = np.full(real.shape, padding, np.int64)
                 arrays[name][real] = np.concatenate([item[name] for item in items])  # a mask is filled row by row
         arrays["attention_mask"] = real.astype(np.int64)
-        if "labels" in items[0]:
+        if "labels" in items[0] and self.kind == "token_labels":
+            arrays["labels"] = np.full(real.shape, IGNORED, np.int64)
+            arrays["labels"][real] = np.concatenate([item["labels"] for item in items])
+        elif "labels" in items[0]:
             dtype = np.int64 if self.kind == "classification" else np.float32
             labels = np.array([item["labels"] for item in items], dtype)
             # One logit each: transformers' binary cross-entropy wants labels of the logits' shape.
@@ -100,7 +107,7 @@ class Encoded:
     types: NDArray[np.int8] | None
     """Token types, if the tokenizer makes them."""
     labels: tuple[Label, ...] | None
-    """None unless every example has one."""
+    """None unless every example has one. Of words it is the class of each word."""
     truncated: int
     """How many examples lost tokens."""
     deciding: list[NDArray[np.bool_]] | None = None
@@ -111,6 +118,14 @@ class Encoded:
     """[N] for each token the number of its text, -1 for special tokens; there when the offsets are."""
     words: NDArray[np.int32] | None = None
     """[N] for each token the number of its word in its text, -1 for special tokens, if requested."""
+    firsts: list[NDArray[np.int32]] | None = None
+    """For each example the position of the first token of each word, -1 if the word was cut off; if requested."""
+
+    @property
+    def flat_labels(self) -> NDArray[np.float64]:
+        """All labels in a row."""
+        rows = [np.atleast_1d(np.asarray(label, np.float64)) for label in self.labels or ()]
+        return np.concatenate(rows) if rows else np.empty(0)
 
     @property
     def lengths(self) -> NDArray[np.int64]:
@@ -129,12 +144,19 @@ class Encoded:
         if self.types is not None:
             item["token_type_ids"] = self.types[part]
         if self.labels is not None:
-            item["labels"] = self.labels[index]
+            item["labels"] = self.labels[index] if self.firsts is None else self._token_labels(index)
         if self.words is not None:
             item["word_ids"] = self.words[part]
         if self.deciding is not None:
             item["rationale_mask"] = self.deciding[index]
         return item
+
+    def _token_labels(self, index: int) -> NDArray[np.int64]:
+        """[T] the label of a word at its first token, and nowhere else."""
+        labels, firsts = np.asarray((self.labels or ())[index]), (self.firsts or [])[index]
+        tokens = np.full(int(self.lengths[index]), IGNORED, np.int64)
+        tokens[firsts[firsts >= 0]] = labels[firsts >= 0]
+        return tokens
 
 
 class RationaleCollator:
@@ -209,6 +231,7 @@ def encode(
     spans: bool = False,
     offsets: bool = False,
     words: bool = False,
+    firsts: bool = False,
 ) -> Encoded:
     """Tokenise a split with special tokens and without padding.
 
@@ -219,6 +242,7 @@ def encode(
         spans: whether to find the tokens of the split's spans.
         offsets: whether to keep where in its text each token is.
         words: whether to keep which word each token belongs to.
+        firsts: whether to keep where each word begins; words have one blank between them.
 
     Returns:
         The encoded examples, in the same order.
@@ -243,6 +267,7 @@ def encode(
     arrays: dict[str, list[NDArray[Any]]] = {"ids": [], "types": [], "offsets": [], "sources": [], "words": []}
     lengths: list[int] = []
     deciding: list[NDArray[np.bool_]] = []
+    begins: list[NDArray[np.int32]] = []
     truncated = 0
     for begin in range(0, len(split), BATCH):
         part = split.subset(range(begin, min(begin + BATCH, len(split))))
@@ -255,6 +280,8 @@ def encode(
             arrays["types"].append(np.fromiter(chain.from_iterable(tokens["token_type_ids"]), np.int8))
         if spans:
             deciding += map(_deciding, encodings, part.spans or ())
+        if firsts:
+            begins += (first_tokens(texts[0], each) for texts, each in zip(part.texts, encodings, strict=True))
         if offsets:
             flat = chain.from_iterable(chain.from_iterable(encoding.offsets for encoding in encodings))
             arrays["offsets"].append(np.fromiter(flat, np.int32).reshape(-1, 2))
@@ -267,6 +294,7 @@ def encode(
         labels=split.labels if split.labelled else None,
         truncated=truncated,
         deciding=deciding if spans else None,
+        firsts=begins if firsts else None,
         **joined,  # type: ignore[arg-type]
     )
 
@@ -292,6 +320,21 @@ def _tokenise(part: Split, tokenizer: PreTrainedTokenizerBase, max_length: int) 
 def _numbers(numbers: Iterable[int | None], dtype: type[np.integer[Any]]) -> NDArray[Any]:
     """[T] the numbers, -1 where there is none."""
     return np.fromiter((-1 if number is None else number for number in numbers), dtype)
+
+
+def first_tokens(text: str, encoding: Encoding) -> NDArray[np.int32]:
+    """[W] the position of the first token of each word of a text with single blanks, -1 where it has none.
+
+    By characters: what tokenizers call a word is another thing, since most of them cut "U.S." into four.
+    """
+    word_at = np.cumsum(np.frombuffer(text.encode("utf-32-le"), np.uint32) == ord(" "))  # [characters]
+    firsts = np.full(text.count(" ") + 1, -1, np.int32)
+    for position, (start, end) in enumerate(encoding.offsets):
+        while start < end and text[start] == " ":  # some tokens begin with the blank before the word
+            start += 1
+        if start < end and firsts[word_at[start]] < 0:
+            firsts[word_at[start]] = position
+    return firsts
 
 
 def _deciding(encoding: Encoding, spans: Spans) -> NDArray[np.bool_]:

@@ -16,7 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from headwise.data.readers import DelimitedTable, Dialect, Table, format_of, open_table
+from headwise.data.dialects import format_of
+from headwise.data.readers import FieldTable, Table, open_table
 from headwise.data.text_files import check_file, gzipped, lines
 from headwise.disk import save_content
 from headwise.errors import InputError, listed
@@ -26,7 +27,7 @@ MARKS, SKIPPED = "marks", "skipped"
 LABEL = "label"
 # Columns of texts that are known without being named.
 TEXTS = (("sentence1", "sentence2"), ("text",), ("sentence",))
-FORMATS = ("csv", "tsv", "jsonl")
+FORMATS = ("csv", "tsv", "jsonl", "xlsx")
 LONGEST = 50_000
 """Characters of a text."""
 
@@ -102,7 +103,7 @@ def read_rows(path: Path, text: str | None = None, pair: str | None = None, labe
     kind = format_of(path)
     if kind not in FORMATS:
         raise InputError(f"{path} is a {kind} file: expected {', '.join(FORMATS)}; convert it first.")
-    table = open_table(path, Dialect())
+    table = open_table(path)
     columns = choose_columns(table, text, pair, label)
     rows: list[MarkRow] = []
     empty = 0
@@ -147,7 +148,7 @@ def choose_columns(table: Table, text: str | None, pair: str | None, label: str 
 
 def _objects(table: Table) -> Iterator[tuple[int, Mapping[str, Any]]]:
     """Every line with its number and all its columns."""
-    if isinstance(table, DelimitedTable):
+    if isinstance(table, FieldTable):
         names = table.first
         yield from ((number, dict(zip(names, row, strict=True))) for number, row in table.rows(names, None, _refuse))
     else:

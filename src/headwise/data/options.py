@@ -6,15 +6,32 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from headwise.data.dialects import FORMATS
 from headwise.data.examples import RULES, Unlabelled, label_text
 from headwise.data.mark_sources import AGREEMENTS, COLUMNS, EXPORTS, FILES, SOURCES, UNITS, Marks
-from headwise.data.readers import FORMATS, SPLITS, Hub, Layout
-from headwise.data.task import CLASSIFICATION_METRICS, PAPER_METRICS, REGRESSION_METRICS, FileTask
+from headwise.data.readers import SPLITS, Hub, Layout
+from headwise.data.task import (
+    CLASSIFICATION_METRICS,
+    KINDS,
+    MULTI_LABEL_METRICS,
+    PAPER_METRICS,
+    REGRESSION_METRICS,
+    WORD_METRICS,
+    FileTask,
+)
 from headwise.errors import InputError, choices
 
+# The metrics of a kind, and those that are the default.
+METRICS_OF = {
+    "classification": CLASSIFICATION_METRICS,
+    "regression": REGRESSION_METRICS,
+    "multi_label": MULTI_LABEL_METRICS,
+    "token_labels": WORD_METRICS,
+}
+DEFAULT_METRICS = METRICS_OF | {"classification": PAPER_METRICS}
 OPTIONS = tuple(
-    "files format quoting encoding texts label header columns kind labels label_names metrics primary unlabelled "
-    "broken_rows hub hub_config hub_splits marks".split()
+    "files format delimiter quoting encoding sheet texts label header columns kind labels label_names label_separator "
+    "metrics primary unlabelled broken_rows hub hub_config hub_splits marks".split()
 )
 _TEXT_MARKS = (*COLUMNS, "lexicon")
 _TOOLS = ("doccano", "label_studio")
@@ -96,6 +113,14 @@ def _with_files(task: FileTask, options: Mapping[str, Any]) -> FileTask:
     for option, known in {"format": FORMATS, "quoting": ("none", "minimal")}.items():
         if option in options:
             dialect = replace(dialect, **{option: one_of(options[option], known, option)})
+    if "delimiter" in options:
+        delimiter = options["delimiter"]
+        delimiter = {"tab": "\t", "\\t": "\t"}.get(delimiter, delimiter) if isinstance(delimiter, str) else delimiter
+        if not isinstance(delimiter, str) or len(delimiter) != 1 or delimiter.isalnum() or delimiter in '"\r\n':
+            raise InputError(f"delimiter: expected one sign, such as ; or tab, got {delimiter!r}; quote it.")
+        dialect = replace(dialect, delimiter=delimiter)
+    if "sheet" in options:
+        dialect = replace(dialect, sheet=text(options["sheet"], "sheet"))
     if "encoding" in options:
         encoding = text(options["encoding"], "encoding")
         try:
@@ -143,12 +168,16 @@ def _layout(task: FileTask, options: Mapping[str, Any]) -> Layout:
 def _with_labels(task: FileTask, options: Mapping[str, Any]) -> FileTask:
     """Classes or numbers, and which classes."""
     if "kind" in options:
-        kind = one_of(options["kind"], ("classification", "regression"), "kind")
+        kind = one_of(options["kind"], KINDS, "kind")
+        if kind == "token_labels" and task.sentences > 1:
+            raise InputError(f"kind: token_labels is for words of one text, and {task.name!r} has two: use sentences.")
         if kind != task.kind:
-            metrics = REGRESSION_METRICS if kind == "regression" else PAPER_METRICS
+            metrics = DEFAULT_METRICS[kind]
             task = replace(task, kind=kind, known_labels=(), aliases={}, metrics=metrics, primary=metrics[0])
     if task.kind == "regression" and {"labels", "label_names"} & set(options):
         raise InputError(f"task {task.name!r} predicts numbers and has no labels: leave labels and label_names out.")
+    if "label_separator" in options:
+        task = replace(task, label_separator=text(options["label_separator"], "label_separator"))
     if "labels" in options:
         value = options["labels"]
         if isinstance(value, str) or not isinstance(value, list | tuple) or len(value) < 2:
@@ -180,7 +209,7 @@ def _with_labels(task: FileTask, options: Mapping[str, Any]) -> FileTask:
 
 def _with_metrics(task: FileTask, options: Mapping[str, Any]) -> FileTask:
     """How the task is scored."""
-    known = REGRESSION_METRICS if task.kind == "regression" else CLASSIFICATION_METRICS
+    known = METRICS_OF[task.kind]
     metrics = texts(options["metrics"], "metrics") if "metrics" in options else task.metrics
     for name in metrics:
         one_of(name, known, f"metrics of a {task.kind} task")

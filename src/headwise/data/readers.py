@@ -1,4 +1,4 @@
-"""Tables of rows with exact line numbers: TSV, CSV, JSON Lines and Parquet files, and data sets of the Hub.
+"""Tables of rows with exact line numbers: TSV, CSV, JSON Lines, Parquet and Excel files, and data sets of the Hub.
 
 The csv module reads delimited files rather than pandas: pandas reports no line of a row that is too short, and fills
 it up instead.
@@ -17,38 +17,17 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, ClassVar
 
-from headwise.data.text_files import MAX_LINE, check_file, gzipped, lines
+from headwise.data.dialects import NAMES, Dialect, described, resolved
+from headwise.data.text_files import MAX_LINE, check_file, lines
 from headwise.errors import InputError, listed
 from headwise.limits import parse_json
 
-DELIMITERS = {"tsv": "\t", "csv": ","}
-QUOTING = {"tsv": "none", "csv": "minimal"}
-FORMATS = ("tsv", "csv", "jsonl", "parquet")
-SUFFIXES = {
-    ".tsv": "tsv",
-    ".txt": "tsv",
-    ".csv": "csv",
-    ".jsonl": "jsonl",
-    ".ndjson": "jsonl",
-    ".json": "jsonl",  # as CLUE names its files of JSON lines
-    ".parquet": "parquet",
-    ".pq": "parquet",
-}
 SPLITS = {"train": "train", "validation": "validation", "test": "test"}
 
 Row = tuple[int, list[Any]]
 """A line number and the values of the requested columns."""
 Broken = Callable[[str], None]
 """Called with one sentence about a row that cannot be used; raises, or returns to skip the row."""
-
-
-@dataclass(frozen=True)
-class Dialect:
-    """How a file is written; None means as its name suggests."""
-
-    format: str | None = None
-    quoting: str | None = None
-    encoding: str = "utf-8"
 
 
 class Table:
@@ -64,6 +43,11 @@ class Table:
     def where(self) -> str:
         """The file, for messages."""
         return str(self.path)
+
+    @property
+    def written(self) -> str:
+        """How the file is written, such as "; as delimiter, UTF-8"; empty if there is nothing to say."""
+        return ""
 
     @property
     def first(self) -> tuple[str, ...]:
@@ -92,14 +76,10 @@ class Table:
                 yield number, [record.get(name) for name in wanted]
 
 
-@dataclass(frozen=True)
-class DelimitedTable(Table):
-    """A TSV or CSV file."""
+class FieldTable(Table):
+    """Rows of fields whose names are in the first row, if anywhere. A subclass has `_fields`."""
 
     path: Path
-    delimiter: str
-    quoting: str
-    encoding: str
     named: ClassVar[bool] = False
 
     @cached_property
@@ -107,7 +87,7 @@ class DelimitedTable(Table):
         """The fields of the first line."""
         for _, fields in self._fields():
             return tuple(fields)
-        raise InputError(f"{self.path} is empty: expected lines of fields; fetch or write it again.")
+        raise InputError(f"{self.where} is empty: expected {self.unit}s of fields; fetch or write it again.")
 
     def rows(
         self, wanted: Sequence[str], columns: Sequence[str] | None, broken: Broken, optional: Sequence[str] = ()
@@ -116,19 +96,50 @@ class DelimitedTable(Table):
         names = self.first if columns is None else tuple(columns)
         for name in wanted:
             if names.count(name) > 1:
-                raise InputError(f"{self.path} has {names.count(name)} columns named {name!r}: rename all but one.")
+                raise InputError(f"{self.where} has {names.count(name)} columns named {name!r}: rename all but one.")
         positions = [names.index(name) for name in wanted]
         rows = self._fields()
         if columns is None:
             next(rows, None)
-        for line, fields in rows:
+        for number, fields in rows:
             if len(fields) == len(names):
-                yield line, [fields[position] for position in positions]
+                yield number, [fields[position] for position in positions]
             elif fields not in ([""], []):
-                broken(
-                    f"{self.path} line {line}: expected {len(names)} fields, got {len(fields)}; "
-                    "correct the line, or check format and quoting."
-                )
+                broken(f"{self.where} {self.unit} {number}: {self._misfit(fields, len(names))}")
+
+    def _fields(self) -> Iterator[tuple[int, list[str]]]:
+        """The fields of every row, with the line on which it begins."""
+        raise NotImplementedError
+
+    def _misfit(self, fields: Sequence[str], expected: int) -> str:
+        """What to say of a row with more or fewer fields than there are columns."""
+        return f"expected {expected} fields, got {len(fields)}; correct the {self.unit}."
+
+
+@dataclass(frozen=True)
+class DelimitedTable(FieldTable):
+    """A TSV or CSV file."""
+
+    path: Path
+    delimiter: str
+    quoting: str
+    encoding: str
+
+    @property
+    def written(self) -> str:
+        """Delimiter and encoding."""
+        return described(Dialect(None, self.quoting, self.encoding, self.delimiter))
+
+    def _misfit(self, fields: Sequence[str], expected: int) -> str:
+        """Also says if another delimiter would fit."""
+        line = self.delimiter.join(fields)
+        other = next((name for sign, name in NAMES.items() if line.count(sign) == expected - 1 > 0), None)
+        if other is not None and len(fields) == 1:
+            fix = f"it is written with a {other} between fields: write all lines with one delimiter"
+        else:
+            fix = "correct the line, or check format, delimiter and quoting"
+        name = NAMES.get(self.delimiter, repr(self.delimiter))
+        return f"expected {expected} fields, got {len(fields)} (fields end with a {name}); {fix}."
 
     def _fields(self) -> Iterator[tuple[int, list[str]]]:
         """The fields of every row, with the line on which it begins."""
@@ -165,11 +176,39 @@ class DelimitedTable(Table):
 
 
 @dataclass(frozen=True)
+class SheetTable(FieldTable):
+    """A sheet of an Excel file, whose cells are read as texts."""
+
+    path: Path
+    sheet: str
+    cells: tuple[tuple[int, list[str]], ...]
+    unit: ClassVar[str] = "row"
+
+    @property
+    def where(self) -> str:
+        """The file and the sheet."""
+        return f"{self.path} (sheet {self.sheet!r})"
+
+    @property
+    def written(self) -> str:
+        """The sheet."""
+        return f"sheet {self.sheet!r}"
+
+    def _fields(self) -> Iterator[tuple[int, list[str]]]:
+        return iter(self.cells)
+
+
+@dataclass(frozen=True)
 class JsonTable(Table):
     """A file of one JSON object per line."""
 
     path: Path
     encoding: str
+
+    @property
+    def written(self) -> str:
+        """The encoding."""
+        return described(Dialect(encoding=self.encoding))
 
     @cached_property
     def first(self) -> tuple[str, ...]:
@@ -297,32 +336,73 @@ def _network(allowed: bool, library: ModuleType) -> Iterator[None]:
             module.HF_HUB_OFFLINE = offline
 
 
-def open_table(path: Path, dialect: Dialect) -> Table:
-    """The table in a file."""
-    kind = dialect.format or format_of(path, dialect.encoding)
-    if kind == "jsonl":
-        return JsonTable(path, dialect.encoding)
-    if kind == "parquet":
+def open_table(path: Path, dialect: Dialect | None = None) -> Table:
+    """The table in a file; what the dialect leaves open is detected."""
+    return _open(path, resolved(path, dialect or Dialect()))
+
+
+def _open(path: Path, dialect: Dialect) -> Table:
+    if dialect.format == "parquet":
         return open_parquet(path)
-    return DelimitedTable(path, DELIMITERS[kind], dialect.quoting or QUOTING[kind], dialect.encoding)
+    if dialect.format == "xlsx":
+        from headwise.data.spreadsheets import open_sheet
+
+        return SheetTable(path, *open_sheet(path, dialect.sheet))
+    if dialect.format == "jsonl":
+        return JsonTable(path, str(dialect.encoding))
+    return DelimitedTable(path, str(dialect.delimiter), str(dialect.quoting), str(dialect.encoding))
 
 
-def suffix_of(path: Path) -> str:
-    """The ending of a file's name in lower case, without that of the compression."""
-    return (path.with_suffix("") if gzipped(path) else path).suffix.lower()
+@dataclass(frozen=True)
+class Detected:
+    """How a file is written, as far as one can see from it."""
+
+    path: Path
+    dialect: Dialect
+    """Its format, delimiter, quoting, encoding and sheet."""
+    columns: tuple[str, ...]
+    """The fields of the first row, or the names of the columns."""
+    header: bool
+    """Whether the first row looks like names of columns."""
+
+    def __str__(self) -> str:
+        """For people: "train.csv: csv, ; as delimiter, latin-1 (cp1252)"."""
+        parts = [str(self.dialect.format), described(self.dialect)]
+        return f"{self.path.name}: {', '.join(part for part in [*parts, '' if self.header else 'no header'] if part)}"
 
 
-def format_of(path: Path, encoding: str = "utf-8") -> str:
-    """The format that a file's name suggests."""
-    suffix = suffix_of(path)
-    if suffix not in SUFFIXES:
-        raise InputError(
-            f"{path}: the format of a file that ends in {suffix!r} is not known; set format to {', '.join(FORMATS)}."
-        )
-    # SciTail and others ship JSON lines under .txt
-    if suffix == ".txt" and next(lines(path, encoding), "").startswith("{"):
-        return "jsonl"
-    return SUFFIXES[suffix]
+def detect_table(path: Path, dialect: Dialect | None = None) -> Detected:
+    """Detect how a file of rows is written: its format, delimiter, encoding, columns, and whether it has a header.
+
+    Only the first rows are read. `Dialect(delimiter=";", encoding="latin-1", sheet="data")` sets what should not be
+    detected; the same keys are options of a task. Files that are no table are refused with an InputError, and so is a
+    spreadsheet with several sheets if none is named.
+    """
+    found = resolved(path, dialect or Dialect())
+    table = _open(path, found)
+    if isinstance(table, SheetTable):
+        found = replace(found, sheet=table.sheet)
+    return Detected(path, found, table.first, table.named or looks_like_names(table.first))
+
+
+def looks_like_names(fields: Sequence[str]) -> bool:
+    """Whether these may be the names of columns: none is a number, a sentence, or there twice.
+
+    Some may be empty: pandas writes its index under no name, and spreadsheets have empty columns.
+    """
+    names = [each for each in fields if each.strip()]
+    if not names or len(set(names)) < len(names):
+        return False
+    return not any(is_number(each) or len(each) > 60 or len(each.split()) > 6 for each in names)
+
+
+def is_number(text: str) -> bool:
+    """Whether a text is a number."""
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
 
 
 @dataclass(frozen=True)

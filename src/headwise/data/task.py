@@ -2,31 +2,47 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import logging
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol
 
 from headwise.data.annotation_exports import open_export
+from headwise.data.conll import open_conll
+from headwise.data.dialects import Dialect, sibling
 from headwise.data.examples import (
     Examples,
-    Label,
+    Labels,
     Spans,
     Split,
     Unlabelled,
+    check_classes,
     class_indices,
     find_classes,
     label_numbers,
+    label_sets,
     read_examples,
+    separate,
+    warn_of_rare_classes,
+    word_labels,
+    words_labelled,
 )
 from headwise.data.mark_sources import Marks
 from headwise.data.marks import mark_examples
-from headwise.data.readers import Dialect, Hub, Layout, Table, open_table
-from headwise.errors import InputError, choices
+from headwise.data.readers import Hub, Layout, Table, choose, open_table
+from headwise.errors import InputError, choices, listed
+
+logger = logging.getLogger(__name__)
 
 CLASSIFICATION_METRICS = ("accuracy", "macro_precision", "macro_recall", "macro_f1", "f1", "matthews")
 REGRESSION_METRICS = ("pearson", "spearman")
+MULTI_LABEL_METRICS = ("micro_f1", "macro_f1", "exact_match")
+WORD_METRICS = ("entity_f1", "entity_precision", "entity_recall", "word_accuracy")
+KINDS = ("classification", "regression", "multi_label", "token_labels")
+"""One class, a number, any number of classes, or a class for each word."""
 PAPER_METRICS = ("accuracy", "macro_precision", "macro_recall", "macro_f1")
 """As the papers on natural language inference report them."""
 
@@ -48,7 +64,7 @@ class Task(Protocol):
 
     @property
     def kind(self) -> str:
-        """classification, regression or ranking."""
+        """One of KINDS, or ranking."""
 
     @property
     def labels(self) -> tuple[str, ...]:
@@ -76,8 +92,8 @@ class Task(Protocol):
     def read(self, split: str, root: Path | None, *, network: bool = False) -> Split:
         """The examples of a split below a data root."""
 
-    def read_file(self, path: Path, *, labelled: bool) -> Split:
-        """The examples of any file with the task's columns."""
+    def read_file(self, path: Path, *, labelled: bool, columns: Sequence[str] = ()) -> Split:
+        """The examples of any file with the task's columns; `columns` names those of a file without a header."""
 
     def describe(self) -> dict[str, Any]:
         """All there is to know, as plain data."""
@@ -120,6 +136,9 @@ class SplitFiles:
             for candidate in tried:
                 if candidate.exists():
                     return candidate
+            for candidate in tried:
+                if (other := sibling(candidate)) is not None:
+                    return other
             raise InputError(
                 f"task {task!r}: files.{split} does not exist as {' or '.join(map(str, tried))} (data root: {root}); "
                 "correct the path or the root."
@@ -171,6 +190,8 @@ class FileTask:
     aliases: Mapping[str, str] = field(default_factory=dict)
     """Label as written -> class."""
     unlabelled: Unlabelled = Unlabelled()
+    label_separator: str = ";"
+    """Between several labels in one cell."""
     broken_rows: str = "error"
     dialect: Dialect = Dialect()
     hub: Hub | None = None
@@ -211,7 +232,7 @@ class FileTask:
             return self.open(self.files.find(split, None if root is None else Path(root), self.name))
 
         examples = self._examples(table(split), labelled=not split.startswith("test"))
-        if self.kind == "classification" and not self.known_labels:
+        if self.kind != "regression" and not self.known_labels:
             if split == "train":
                 self._discover(examples)
             elif not self.labels and any(examples.labels):
@@ -227,45 +248,94 @@ class FileTask:
                     f"{examples.where} has {only}: training needs at least two classes; add examples, or check the "
                     "label column."
                 )
+            warn_of_rare_classes(examples, labels, self.labels)
         return Split(tuple(examples.texts), labels, spans)
 
     def open(self, path: Path) -> Table:
         """The table in a file, with a column of marks if it is the export of an annotation tool."""
+        if self.kind == "token_labels" and (sentences := open_conll(path, self.dialect)) is not None:
+            return sentences
         table = open_table(path, self.dialect)
         return table if self.marks is None else open_export(table, self.marks, self.layouts[0].label)
 
-    def read_file(self, path: Path, *, labelled: bool) -> Split:
+    def read_file(self, path: Path, *, labelled: bool, columns: Sequence[str] = ()) -> Split:
         """The examples of any file with the task's columns, without marks.
 
-        Unless `labelled`, labels are not read and all rows are kept.
+        Unless `labelled`, labels are not read, all rows are kept, and so are their columns (`Split.rows`).
+
+        Args:
+            path: the file.
+            labelled: whether it has labels.
+            columns: names of all columns in order, of a file without a header.
         """
         table = self.open(Path(path))
+        rows = None
         if labelled:
             examples = self._examples(table, labelled=True)
             labels = self._parse_labels(examples)
         else:
-            layouts = [replace(layout, only=None) for layout in self.layouts]
             keep = replace(self.unlabelled, rule="keep")
-            joined = self.marks is not None and self.marks.join_lists
-            examples = read_examples(table, layouts, keep, labelled=False, join_lists=joined)
-            labels = (None,) * len(examples.texts)
+            layouts = self._unlabelled_layouts(table, tuple(columns))
+            examples = read_examples(
+                table,
+                layouts,
+                keep,
+                labelled=False,
+                extra=None,
+                join_lists=self._join_lists,
+                leave_out_empty=True,
+            )
+            if examples.empty:
+                logger.warning("%s: rows without a text, which are left out: %d", table.where, len(examples.empty))
+            labels, rows = (None,) * len(examples.texts), tuple(examples.extra)
         texts = examples.texts if self.marks is None else map(self.marks.plain, examples.texts)
-        return Split(tuple(texts), labels)
+        if self.kind == "token_labels":
+            texts = [tuple(" ".join(re.split("[ \t\r\n]+", each.strip())) for each in every) for every in texts]
+        return Split(tuple(texts), labels, rows=rows)
+
+    def _unlabelled_layouts(self, table: Table, columns: tuple[str, ...]) -> list[Layout]:
+        """The columns that may hold the texts of a file to predict."""
+        layouts = [replace(layout, only=None) for layout in self.layouts]
+        first = layouts[0]
+        if columns:
+            if len(columns) != len(table.first) or not set(first.text_columns) <= set(columns):
+                raise InputError(
+                    f"{table.where} has {len(table.first)} columns, and columns names {listed(columns)}: expected a "
+                    f"name for each, and {listed(first.text_columns)} among them; name them in order."
+                )
+            return [replace(first, columns=columns)]
+        if choose(layouts, table, labelled=False).fits(table) or len(table.first) != len(first.text_columns):
+            return layouts
+        if table.named or all(re.fullmatch(r"[^\W\d]\w{0,29}", name) for name in table.first):
+            # One text, whatever it is called; or texts that had no names in training, in their order.
+            if len(first.text_columns) == 1 or (first.columns is not None and len(first.texts) == len(table.first)):
+                names, read = (", ".join(map(repr, each)) for each in (first.text_columns, table.first))
+                logger.warning("%s has no column %s: %s is read instead", table.where, names, read)
+                return [replace(first, texts=table.first, columns=None)]
+            return layouts
+        logger.warning("%s has no header: its columns are read as %s", table.where, ", ".join(first.text_columns))
+        return [replace(first, columns=first.text_columns)]
 
     def describe(self) -> dict[str, Any]:
         """All there is to know, as plain data."""
         return described(self)
 
     def _examples(self, table: Table, *, labelled: bool) -> Examples:
+        # An example to which no class applies is one.
+        unlabelled = Unlabelled((), "keep") if self.kind == "multi_label" else self.unlabelled
         return read_examples(
             table,
             self.layouts,
-            self.unlabelled,
+            unlabelled,
             labelled=labelled,
             broken_rows=self.broken_rows,
             extra=() if self.marks is None else self.marks.extra,
-            join_lists=self.marks is not None and self.marks.join_lists,
+            join_lists=self._join_lists,
         )
+
+    @property
+    def _join_lists(self) -> bool:
+        return self.kind == "token_labels" or (self.marks is not None and self.marks.join_lists)
 
     def _spans(self, examples: Examples, root: Path | None, *, required: bool) -> tuple[Spans, ...] | None:
         """The marks of all examples; only training needs them."""
@@ -279,13 +349,9 @@ class FileTask:
 
     def _discover(self, examples: Examples) -> None:
         """Take the classes that occur in train, and remember them."""
-        for index, label in enumerate(examples.labels):
-            if label is not None and label.lower() == "nan":  # as tables and JSON write a label that is not there
-                raise InputError(
-                    f"{examples.position(index)}: the label is NaN, expected a class; fill it in, or add {label!r} to "
-                    "unlabelled.values."
-                )
-        classes = find_classes((label for label in examples.labels if label is not None), self.aliases)
+        classes = find_classes(self._written(examples), self.aliases, examples.where)
+        if self.kind == "classification":
+            check_classes(examples, classes)
         if "f1" in self.metrics and len(classes) > 2:
             raise InputError(
                 f"metrics: f1 is for two classes, but {examples.where} has {len(classes)} ({', '.join(classes)}): use "
@@ -293,7 +359,17 @@ class FileTask:
             )
         self._discovered[:] = classes
 
-    def _parse_labels(self, examples: Examples) -> tuple[Label, ...]:
+    def _written(self, examples: Examples) -> Iterator[str]:
+        """Every label of the examples."""
+        for label in examples.labels:
+            if self.kind == "multi_label":
+                yield from separate(label or "", self.label_separator)
+            elif self.kind == "token_labels":
+                yield from words_labelled(label or "")
+            elif label is not None:
+                yield label
+
+    def _parse_labels(self, examples: Examples) -> Labels:
         if self.kind == "regression":
             return label_numbers(examples)
         if not self.labels and any(label is not None for label in examples.labels):
@@ -301,4 +377,8 @@ class FileTask:
                 f"{examples.where} has labels, but the classes of task {self.name!r} are not known yet: "
                 "read train first, or give labels."
             )
+        if self.kind == "multi_label":
+            return label_sets(examples, self.labels, self.aliases, self.label_separator)
+        if self.kind == "token_labels":
+            return word_labels(examples, self.labels, self.aliases)
         return class_indices(examples, self.labels, self.aliases)

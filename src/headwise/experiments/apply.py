@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import partial
@@ -21,6 +21,7 @@ from headwise.data import Collator, Split, Task, build_task, encode
 from headwise.disk import disk_errors, draft_prefix, folder_lock, holds_nothing, new_file, ordinary_modes, save_content
 from headwise.errors import InputError, choices
 from headwise.experiments import record
+from headwise.experiments.outputs import SEVERAL_LABELS, scorer, tags_of
 from headwise.experiments.recipe import Recipe
 from headwise.experiments.splits import read_split
 from headwise.ssa import remove_supervision, supervision_of
@@ -32,7 +33,6 @@ from headwise.training import (
     predict_logits,
     predictions_of,
     save_classifier,
-    score_logits,
 )
 from headwise.training.onnx_export import FILE as ONNX_FILE
 from headwise.training.onnx_export import check_onnx, save_onnx
@@ -54,7 +54,8 @@ class Loaded:
     def logits(self, split: Split, batch: int | None, progress: Listener | None) -> numpy.ndarray:
         """[N,C] for every example of a split."""
         progress = progress or Silence()
-        encoded = encode(split, self.tokenizer, self.recipe.data.max_length)
+        words = self.task.kind == "token_labels"
+        encoded = encode(split, self.tokenizer, self.recipe.data.max_length, firsts=words)
         # As in training, since more padding or another batch would change the last bits.
         data, size = self.recipe.data, batch or self.recipe.training.per_device_eval_batch_size
         collate = Collator.of(self.tokenizer, self.task.kind, padding=data.padding, max_length=data.max_length)
@@ -63,11 +64,19 @@ class Loaded:
         progress.end()
         return logits
 
+    def refuse_several_labels(self, what: str) -> None:
+        """For what needs one answer to each text."""
+        if self.task.kind in SEVERAL_LABELS:
+            raise InputError(
+                f"{what} needs one answer to each text, and this run has several labels ({self.task.kind}): "
+                "give a run of a classifier or a regression."
+            )
+
     def answer(self, logits: numpy.ndarray) -> tuple[str, dict[str, float]]:
         """What the model says of one example with these logits [C], and for classes the probability of each."""
         if not self.labels:
             return f"{float(logits[0]):.4f}", {}
-        (parts,) = probabilities_of(logits[None])
+        (parts,) = probabilities_of(logits[None], self.task.kind)
         chances = {label: round(float(part), 6) for label, part in zip(self.labels, parts, strict=True)}
         return self.labels[int(logits.argmax())], chances
 
@@ -125,24 +134,77 @@ def evaluate(
     if not chosen.labelled:
         raise InputError(f"the {split} set of {run.task.name} has no labels, so it cannot be scored: use predict.")
     logits = run.logits(chosen, batch, progress)
-    scores = score_logits(logits, [float(label or 0) for label in chosen.labels], run.task.metrics)
-    return {"split": split, "examples": len(chosen), "metrics": scores}
+    return {"split": split, "examples": len(chosen), "metrics": scorer(run.task, chosen, {})(logits)}
 
 
 def predict(
-    run: Loaded, source: Path, *, batch: int | None = None, progress: Listener | None = None
+    run: Loaded,
+    source: Path | Sequence[tuple[str, ...]],
+    *,
+    columns: Sequence[str] = (),
+    batch: int | None = None,
+    explain: bool = False,
+    progress: Listener | None = None,
 ) -> list[dict[str, Any]]:
-    """One row per line of a file: the prediction, and for classes the probability of each."""
+    """One row per example: its columns in the file, the prediction, and for classes the probability of each.
+
+    The prediction of a task with several labels is a list, as is that of one that labels words. With `explain` a row
+    also has `words`: how much each word counts, see `score_words`.
+
+    Args:
+        run: a finished run.
+        source: a file with or without labels, or texts: one or two for each example.
+        columns: names of all columns in order, of a file without a header.
+        batch: examples at a time.
+        explain: whether to score the words.
+        progress: shows how far it is.
+    """
     _check_kind(run)
-    split = run.task.read_file(source, labelled=False)
+    if isinstance(source, Path):
+        split = run.task.read_file(source, labelled=False, columns=columns)
+    else:
+        split = texts_of(run, source)
     logits = run.logits(split, batch, progress)
+    rows = [dict(row) for row in split.rows or [{}] * len(split)]
+    for row, answer in zip(rows, _answers(run, split, logits), strict=True):
+        row.update(answer)
+    if explain:
+        from headwise.experiments.word_scores import score_words
+
+        for row, scores in zip(rows, score_words(run, split, logits, batch=batch, progress=progress), strict=True):
+            row["words"] = scores
+    return rows
+
+
+def texts_of(run: Loaded, examples: Sequence[tuple[str, ...]]) -> Split:
+    """Examples from texts, as many for each as the task has."""
+    for texts in examples:
+        if len(texts) != run.task.sentences:
+            raise InputError(
+                f"the run takes {('one text', 'a text and its pair')[run.task.sentences - 1]} for each example, got "
+                f"{len(texts)} {'text' if len(texts) == 1 else 'texts'}: "
+                f"{'add pair=...' if run.task.sentences == 2 else 'leave pair out'}."
+            )
+        if not all(each.strip() for each in texts):
+            raise InputError(f"expected text to predict, got {texts[-1]!r:.40} in {texts!r:.100}: write some words.")
+    if run.task.kind == "token_labels":
+        examples = [(" ".join(texts[0].split()),) for texts in examples]
+    return Split(tuple(examples), (None,) * len(examples))
+
+
+def _answers(run: Loaded, split: Split, logits: numpy.ndarray) -> Iterator[dict[str, Any]]:
+    """What the model answers to each example."""
+    if run.task.kind == "token_labels":
+        yield from ({"prediction": tags} for tags in tags_of(run.labels, split, logits))
+        return
     if not run.labels:
-        return [{"prediction": float(value)} for value in predictions_of(logits)]
-    answers = map(run.answer, logits)
-    return [
-        {"prediction": label} | {f"probability_{name}": chance for name, chance in chances.items()}
-        for label, chances in answers
-    ]
+        yield from ({"prediction": float(value)} for value in predictions_of(logits))
+        return
+    for row, chosen in zip(logits, predictions_of(logits, run.task.kind), strict=True):
+        label, chances = run.answer(row)
+        several = run.task.kind == "multi_label"
+        prediction = [name for name, given in zip(run.labels, chosen, strict=True) if given] if several else label
+        yield {"prediction": prediction} | {f"probability_{name}": chance for name, chance in chances.items()}
 
 
 def _check_kind(run: Loaded) -> None:
@@ -165,9 +227,22 @@ def new_target(
 def write_rows(rows: list[dict[str, Any]], path: Path) -> None:
     """Write predictions as TSV, CSV or JSONL, by the name of the file; all or nothing."""
     if path.suffix == ".jsonl":
-        save_content(path, "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows))
+        save_content(path, "".join(json.dumps(row, ensure_ascii=False, default=str) + "\n" for row in rows))
     else:
-        save_content(path, csv_text(rows, delimiter="\t" if path.suffix == ".tsv" else ","))
+        save_content(path, rows_text(rows, "\t" if path.suffix == ".tsv" else ","))
+
+
+def rows_text(rows: list[dict[str, Any]], delimiter: str = "\t") -> str:
+    """Predictions as TSV or CSV: several labels with ; between them, those of words with blanks, words with scores."""
+    # Only predictions for words have no probabilities and are lists.
+    between = ";" if rows and any(name.startswith("probability_") for name in rows[0]) else " "
+
+    def cell(value: Any) -> Any:
+        if isinstance(value, list) and value and isinstance(value[0], dict):
+            return " ".join(f"{each['word']}({each['drop']:+.3f})" for each in value)
+        return between.join(map(str, value)) if isinstance(value, list) else value
+
+    return csv_text([{name: cell(value) for name, value in row.items()} for row in rows], delimiter=delimiter)
 
 
 # All tasks of a finished run, ready to predict: several that share an encoder, or the one that there is.

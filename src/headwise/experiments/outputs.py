@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from headwise.experiments.prepare import Prepared, PreparedTask
     from headwise.training import Listener, Outcome, RunArguments
 
+# Kinds of tasks whose answers are not one value for each example, so that outputs.json does not have them.
+SEVERAL_LABELS = ("multi_label", "token_labels")
 NAME = "outputs.json"
 FORMAT = 1
 # With fewer examples the features of the encoder are there before one could read how far they are.
@@ -39,6 +41,8 @@ def scorer(task: Task, split: Split, gold: Mapping[str, int]) -> Callable[[numpy
     """
     from headwise.training import score_logits
 
+    if task.kind in SEVERAL_LABELS:
+        return lambda logits: _score_several(task, split, logits)
     labels = [float(label or 0) for label in split.labels]
     if task.kind != "ranking":
         return lambda logits: score_logits(logits, labels, task.metrics)
@@ -46,6 +50,26 @@ def scorer(task: Task, split: Split, gold: Mapping[str, int]) -> Callable[[numpy
 
     groups = split.groups or ()
     return lambda logits: ranking_scores_of(logits[:, 0], numpy.asarray(labels), groups, gold=gold)
+
+
+def _score_several(task: Task, split: Split, logits: numpy.ndarray) -> dict[str, float]:
+    """The metrics of a task whose examples have several labels."""
+    from headwise.metrics.label_sets import score_sets, score_words
+    from headwise.training import predictions_of
+
+    labels: Any = split.labels
+    if task.kind == "multi_label":
+        return score_sets(task.metrics, predictions_of(logits, task.kind), numpy.asarray(labels))
+    true = [[task.labels[index] for index in row] for row in labels]
+    return score_words(task.metrics, tags_of(task.labels, split, logits), true)
+
+
+def tags_of(classes: Sequence[str], split: Split, logits: numpy.ndarray) -> list[list[str]]:
+    """The predicted class of each word of each example, from the logits [words,C] of all words."""
+    from headwise.metrics.label_sets import in_sentences
+
+    tags = [classes[index] for index in logits.argmax(1)]
+    return in_sentences(tags, [texts[0].count(" ") + 1 for texts in split.texts])
 
 
 def output_of(task: Task, split: Split, logits: numpy.ndarray, gold: Mapping[str, int]) -> dict[str, Any]:
@@ -124,7 +148,8 @@ def score_splits(prepared: Prepared, progress: Listener) -> tuple[dict[str, Any]
             logits = predict_logits(model, each.encoded[split], each.collate, batch=batch)
             gold = each.splits.gold.get(split, {})
             metrics[split] = scorer(task, examples, gold)(logits)
-            outputs[f"{name}/{split}" if several else split] = output_of(task, examples, logits, gold)
+            if task.kind not in SEVERAL_LABELS:
+                outputs[f"{name}/{split}" if several else split] = output_of(task, examples, logits, gold)
         tasks[name] = {
             "task": task.name,
             "kind": task.kind,
@@ -138,7 +163,9 @@ def score_splits(prepared: Prepared, progress: Listener) -> tuple[dict[str, Any]
         (only,) = tasks.values()
         groups = {split: part.groups for split, part in prepared.only.splits.named.items() if part.groups is not None}
         claims = {"claims": {split: len(set(group)) for split, group in groups.items()}} if groups else {}
-        return {key: only[key] for key in ("metrics", "primary", "labels", "examples", "truncated")} | claims, outputs
+        keys = ("metrics", "primary", "labels", "examples", "truncated")
+        kind = {"kind": only["kind"]} if only["kind"] in SEVERAL_LABELS else {}
+        return {key: only[key] for key in keys} | kind | claims, outputs
     joined: dict[str, dict[str, float] | None] = {}
     for split in dict.fromkeys(split for each in tasks.values() for split in each["metrics"]):
         scored = {name: each["metrics"][split] for name, each in tasks.items() if each["metrics"].get(split)}
@@ -192,10 +219,11 @@ def measure_baselines(
     probed: dict[str, dict[str, numpy.ndarray]] = {}
     share = _probed_share(prepared, arguments)
     for name, each in prepared.tasks.items():
-        task, labels = each.splits.task, numpy.asarray(each.splits.train.labels)
+        task = each.splits.task
         if task.kind == "regression":
-            measured[name] = {MEAN: float(labels.mean())}
+            measured[name] = {MEAN: float(numpy.mean(each.encoded["train"].flat_labels))}
         elif task.kind == "classification":
+            labels = numpy.asarray(each.splits.train.labels)
             from headwise.metrics.baselines import usual
 
             measured[name] = {MAJORITY: int(usual(labels, 1)[0])}

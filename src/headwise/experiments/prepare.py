@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -76,6 +76,8 @@ class Prepared:
     """The tasks whose heads are those of `start_from`."""
     fresh_pooler: str | None = None
     """Why the pooler starts from fresh weights; None if it does not."""
+    class_weights: dict[str, float] = field(default_factory=dict)
+    """How much each class counts in the loss; empty if all count the same."""
 
     @property
     def only(self) -> PreparedTask:
@@ -90,7 +92,7 @@ class Prepared:
             for split, part in prepared.encoded.items():
                 name = f"{task}/{split}" if self.recipe.several else split
                 total.update(f"{name} {len(part)}".encode())
-                for array in (part.ids, part.starts, numpy.asarray(part.labels or (), dtype=numpy.float64)):
+                for array in (part.ids, part.starts, part.flat_labels):
                     total.update(array.tobytes())
         return total.hexdigest()[:16]
 
@@ -133,6 +135,10 @@ class Prepared:
             groups, each = self.only.splits.train.groups or (), data.collate_train or data.collate
             data = replace(data, train=Groups(data.train, groups), collate_train=partial(collate_groups, each))
             loss = listwise_loss
+        if self.class_weights:
+            from headwise.training.class_weights import WeightedCrossEntropy
+
+            loss = WeightedCrossEntropy(tuple(self.class_weights.values()))
         supervision = self.recipe.supervision
         if supervision is not None and supervision.learns_labels:
             from headwise.training.relabelling import Probing
@@ -144,7 +150,7 @@ class Prepared:
         """The training arguments of the recipe, for a folder."""
         recipe = self.recipe
         return run_arguments(
-            recipe.training.model_dump(exclude={"freeze", "snapshots"}),
+            recipe.training.model_dump(exclude={"class_weights", "freeze", "snapshots"}),
             material,
             folder,
             seed=recipe.seed,
@@ -189,6 +195,7 @@ def prepare(recipe: Recipe, paths: RunPaths, progress: Listener | None = None) -
                     offsets=train and bool(needs),
                     words=words,
                     spans=train and bool(readers),
+                    firsts=task.kind == "token_labels",
                 )
         except InputError as error:
             raise (InputError(f"tasks.{name}: {error}") if recipe.several else error) from error
@@ -252,4 +259,10 @@ def prepare(recipe: Recipe, paths: RunPaths, progress: Listener | None = None) -
         found = gather_knowledge(needs, only.splits, sources, progress=progress)
         examples = WithKnowledge(only.encoded["train"], {each.need.pattern.key: each.matrices for each in found}, needs)
         knowledge = {each.need.guide: each.as_data() for each in found}
-    return Prepared(recipe, encoder, model, tasks, examples, knowledge, targets, heads_taken, fresh_pooler)
+    weights: dict[str, float] = {}
+    if recipe.training.class_weights is not None:
+        from headwise.training.class_weights import class_weights
+
+        splits = only.splits
+        weights = class_weights(recipe.training.class_weights, splits.train.labels, splits.task.labels)
+    return Prepared(recipe, encoder, model, tasks, examples, knowledge, targets, heads_taken, fresh_pooler, weights)

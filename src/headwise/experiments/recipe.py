@@ -112,8 +112,26 @@ class Data(Strict):
     whole_texts: bool = False
     """Leave out training examples whose text is a part of another one, before anything is held out: SST-2 has phrases,
     and a phrase in train with its sentence in validation is a leak."""
-    group_by: Literal["text1", "text2"] | None = None
-    """Hold out whole groups: examples whose first (second) text is equal are never in two of the parts of train."""
+    group_by: Literal["text1", "text2", "near_duplicates"] | None = None
+    """Hold out whole groups: examples whose first (second) text is equal, or all of whose texts are nearly the same,
+    are never in two of the parts of train."""
+    stratify: bool = False
+    """Hold out the same part of every class."""
+
+
+def _named_weights(value: Any) -> Any:
+    """Weights by class, whose names may be whole numbers."""
+    if not isinstance(value, dict):
+        return value
+    for key in value:
+        if isinstance(key, bool) or not isinstance(key, str | int):
+            raise ValueError(f"expected classes as keys, got {key!r}: quote it")
+    return {str(key): weight for key, weight in value.items()}
+
+
+ClassWeights = Annotated[
+    Literal["balanced"] | dict[str, Annotated[float, Field(gt=0)]], BeforeValidator(_named_weights)
+]
 
 
 class Training(Strict):
@@ -138,6 +156,8 @@ class Training(Strict):
     """Largest gradient norm; 0 for none."""
     bf16: bool = False
     label_smoothing_factor: float = Field(0.0, ge=0, lt=1)
+    class_weights: ClassWeights | None = None
+    """How much the examples of a class count in the loss: balanced, or weights by class."""
     eval_steps: int | None = Field(None, ge=1)
     """Optimizer steps between evaluations; once per epoch if not given."""
     save_steps: int = Field(200, ge=1)
@@ -323,8 +343,10 @@ class Recipe(Strict):
         data = self.model_dump(mode="json")
         if not self.training.snapshots:  # they change no result
             del data["training"]["snapshots"]
+        if self.training.class_weights is None:
+            del data["training"]["class_weights"]
         # As before there were these keys: earlier runs are resumed and compared.
-        for key in ("group_by", "min_words", "whole_texts"):
+        for key in ("group_by", "min_words", "whole_texts", "stratify"):
             if data["data"][key] in (None, False):
                 del data["data"][key]
         left_out = {key for key in ("iat", "start_from", "ssa", "linear") if data[key] in (None, False)}
@@ -420,6 +442,12 @@ def _check_one(recipe: Recipe) -> None:
                 "ssa asks whether the model is right about each pair, and with task.loss: list only the order "
                 "of a claim's candidates counts: use loss: pairs."
             )
+    if recipe.data.stratify and task.kind != "classification":
+        raise InputError("data.stratify holds out the same part of every class: leave it out of other tasks.")
+    if task.kind in ("multi_label", "token_labels"):
+        _check_several_labels(recipe, task.kind)
+    if recipe.training.class_weights is not None:
+        _check_class_weights(recipe, task.kind)
     if recipe.head == "segments" and task.sentences != 2:
         raise InputError(
             f"head: segments compares the two texts of an example, and those of task {task.name} have one: use cls or "
@@ -445,6 +473,37 @@ def _check_one(recipe: Recipe) -> None:
                 )
 
 
+def _check_class_weights(recipe: Recipe, kind: str) -> None:
+    """What has another loss than the cross-entropy of classes."""
+    refused = {
+        f"a {kind} task": kind not in ("classification", "token_labels"),
+        "training.label_smoothing_factor": bool(recipe.training.label_smoothing_factor),
+        "guides.consistency": "consistency" in recipe.guides,
+        "linear": recipe.linear,
+    }
+    for name, given in refused.items():
+        if given:
+            raise InputError(
+                f"training.class_weights is for the cross-entropy of classes, and {name} has another loss: leave one "
+                "of them out."
+            )
+
+
+def _check_several_labels(recipe: Recipe, kind: str) -> None:
+    """What needs one class, or one answer for each text."""
+    refused = {
+        "ssa": recipe.supervision is not None,
+        "linear": recipe.linear,
+        "training.label_smoothing_factor": bool(recipe.training.label_smoothing_factor),
+        "guides.consistency": kind == "token_labels" and "consistency" in recipe.guides,
+        f"head: {recipe.head}": kind == "token_labels" and recipe.head != "cls",
+    }
+    for name, given in refused.items():
+        if given:
+            what = "several classes for a text" if kind == "multi_label" else "a class for each word"
+            raise InputError(f"{name} is for one answer to each text, and this task has {what}: leave it out.")
+
+
 def _check_several(recipe: Recipe) -> None:
     for name, part in (recipe.tasks or {}).items():
         if not name.replace("-", "").replace("_", "").isalnum() or not name.isascii():
@@ -461,10 +520,16 @@ def _check_several(recipe: Recipe) -> None:
         except InputError as error:
             raise InputError(f"tasks.{name}: {error}") from error
         kind = single.build_task().kind
+        if recipe.training.class_weights is not None:
+            raise InputError(
+                f"training.class_weights is for runs on one task, and {name} is one of several: leave it out."
+            )
         if recipe.training.snapshots:
             raise InputError(f"training.snapshots is for runs on one task, and {name} is one of several: leave it out.")
         if kind == "ranking":
             raise InputError(f"tasks.{name} ranks candidates, which needs batches of its kind: train it alone.")
+        if kind == "token_labels":
+            raise InputError(f"tasks.{name} labels words, which needs a model of its kind: train it alone.")
         if kind == "regression" and recipe.training.label_smoothing_factor:
             raise InputError(
                 f"training.label_smoothing_factor is for classes, and tasks.{name} is a regression: leave it out."

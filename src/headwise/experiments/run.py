@@ -6,12 +6,12 @@ import json
 import shutil
 from contextlib import AbstractContextManager, ExitStack, suppress
 from dataclasses import dataclass
-from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from safetensors import SafetensorError
 
+from headwise.attention import pruned_heads
 from headwise.cache import digest
 from headwise.disk import (
     FOLDER_LOCK,
@@ -26,6 +26,7 @@ from headwise.disk import (
 )
 from headwise.errors import BusyError, DiskError, InputError
 from headwise.experiments import record
+from headwise.experiments.model_card import model_card
 from headwise.experiments.outputs import (
     measure_baselines,
     score_baselines,
@@ -37,7 +38,6 @@ from headwise.experiments.prepare import Prepared, RunPaths, prepare
 from headwise.experiments.recipe import Recipe
 from headwise.guides import guidance_of, unguide
 from headwise.limits import parse_json
-from headwise.text_formats import render_markdown
 from headwise.training import Listener, Outcome, ReportProgress, Silence, distributed, fit, save_classifier
 from headwise.training.callbacks import Snapshots, Watch
 from headwise.training.checkpoints import MARK, SNAPSHOTS
@@ -50,7 +50,9 @@ if TYPE_CHECKING:
 
 # Inside the folder of a run, until it is finished.
 WORK = "unfinished"
-# In that folder: what the baselines predict, so that a resumed run need not compute it again.
+# Files of TensorBoard, and where they are when the run is finished.
+EVENTS, EVENTS_FOLDER = "events.out.tfevents", "tensorboard"
+# In the folder of unfinished work: what the baselines predict, so that a resumed run need not compute it again.
 BASELINES = "baselines.json"
 
 
@@ -220,6 +222,9 @@ class _Run:
             content = self._save(outcome, best, self.start, self.output, more)
             ordinary_modes(self.output)
             record.write(self.output, content)
+            for events in sorted(self.work.rglob(f"{EVENTS}.*")):
+                (self.output / EVENTS_FOLDER).mkdir(exist_ok=True)
+                events.rename(self.output / EVENTS_FOLDER / events.name)
             shutil.rmtree(self.work, ignore_errors=True)
         for sentence in record.below_frozen(content):
             self.progress.log(f"warning: {sentence}.")
@@ -246,7 +251,16 @@ class _Run:
                 unguide(model)
         if prepared.fresh_pooler is not None:
             extra["fresh_pooler"] = prepared.fresh_pooler
+        if prepared.class_weights:
+            extra["class_weights"] = prepared.class_weights
         scores, outputs = score_splits(prepared, self.progress)
+        outcome.end_reports(
+            {
+                f"{split}_{name}": value
+                for split, each in scores["metrics"].items()
+                for name, value in (each or {}).items()
+            }
+        )
         results = scores | training_results(outcome, guides=not several) | extra | more
         if self.baselines:
             results["baselines"] = score_baselines(prepared, self.baselines, outputs)
@@ -264,7 +278,8 @@ class _Run:
                 join_snapshots(self.work, folder, looked_at)
         write_atomically(folder / "log.jsonl", "".join(json.dumps(entry) + "\n" for entry in outcome.log))
         write_outputs(folder, outputs)
-        write_atomically(folder / "README.md", model_card(content))
+        pruned = bool(pruned_heads(prepared.model.encoder if several else prepared.model))
+        write_atomically(folder / "README.md", model_card(content, outputs, pruned=pruned))
         return content
 
 
@@ -332,22 +347,4 @@ def _fit_linear(prepared: Prepared, work: Path, progress: Listener) -> Outcome:
         seconds_per_epoch=[],
         seconds_per_step=None,
         evaluations=[],
-    )
-
-
-def model_card(content: dict[str, Any]) -> str:
-    """The model card of a finished run, from its record."""
-    results, recipe = content["results"], content["recipe"]
-    template = resources.files(__package__).joinpath("model_card.md.jinja").read_text(encoding="utf-8")
-    options = None if recipe.get("ssa") is None else Recipe.model_validate(recipe).supervision
-    return render_markdown(
-        template,
-        recipe=recipe,
-        ssa=None if options is None else {"model": options.model, "pools": options.pools},
-        knowledge=content.get("knowledge", {}),
-        results=results,
-        environment=content["environment"],
-        systems=record.baseline_names(results),
-        below=record.below_frozen(content),
-        names=list(next((scores for scores in results["metrics"].values() if scores), {})),
     )

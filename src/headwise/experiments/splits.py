@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy
 
 from headwise.data import Split, Task
-from headwise.data.grouped_holdout import hold_out_groups, text_groups
+from headwise.data.grouped_holdout import hold_out_groups, stratified_holdout, text_groups
 from headwise.errors import InputError, choices
 from headwise.experiments.recipe import Recipe
 from headwise.training import Listener, Silence
@@ -141,10 +141,11 @@ def _hold_out(
     """The parts of train that are held out, by name, and the indices of the rest in the order of the seed."""
     generator = numpy.random.default_rng([recipe.seed, 7])
     order: list[int] = generator.permutation(len(train)).tolist()
-    group_by = recipe.data.group_by
+    group_by, stratify = recipe.data.group_by, recipe.data.stratify
+    grouped = group_by is not None or stratify
     groups: list[list[int]] = []
-    if group_by is not None:
-        groups = text_groups(train, group_by)
+    if grouped:
+        groups = [[index] for index in range(len(train))] if group_by is None else text_groups(train, group_by)
         groups = [groups[position] for position in generator.permutation(len(groups))]
     held_out: dict[str, Split] = {}
     for name, fraction in fractions.items():
@@ -157,7 +158,7 @@ def _hold_out(
                 "which leaves nothing to use; change it or give a file."
             )
         chosen = order[:count]
-        if group_by is not None:
+        if grouped:
             if len(groups) < 2:
                 raise InputError(
                     f"data.{name}_fraction is {fraction} and data.group_by is {group_by}: expected two or more "
@@ -165,12 +166,16 @@ def _hold_out(
                     "out, change the fractions or give a file."
                 )
             positions = set(hold_out_groups([len(group) for group in groups], count))
+            if stratify:  # of what is left, the part that is the fraction of all
+                part = count / sum(map(len, groups))
+                positions = set(stratified_holdout(groups, train.labels, part)) or positions
             chosen = [index for position in positions for index in groups[position]]
             groups = [group for position, group in enumerate(groups) if position not in positions]
-            progress.log(
-                f"{len(chosen)} of {len(train)} training examples are held out for {name}: {len(positions)} groups by "
-                f"{group_by}, for data.{name}_fraction {fraction}"
-            )
+            if group_by is not None:
+                progress.log(
+                    f"{len(chosen)} of {len(train)} training examples are held out for {name}: {len(positions)} groups "
+                    f"by {group_by}, for data.{name}_fraction {fraction}"
+                )
         held_out[name], taken = train.subset(sorted(chosen)), set(chosen)
         order = [index for index in order if index not in taken]
     return held_out, order

@@ -9,7 +9,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
 from typing import Any, NoReturn
 
-from headwise.data.readers import DELIMITERS, QUOTING, DelimitedTable, JsonTable, format_of
+from headwise.data.dialects import DELIMITERS, QUOTING, format_of
+from headwise.data.readers import DelimitedTable, JsonTable
 from headwise.data.text_files import archive_of, is_archive, lines, members
 from headwise.errors import InputError, choices
 
@@ -280,6 +281,8 @@ def json_records(path: Path) -> Iterator[Record]:
 def open_delimited(path: Path) -> DelimitedTable:
     """A CSV or TSV file, by its ending."""
     kind = format_of(path)
+    if kind not in DELIMITERS:
+        raise InputError(f"{path} is a {kind} file: expected CSV or TSV; save it as one of them.")
     return DelimitedTable(path, DELIMITERS[kind], QUOTING[kind], "utf-8")
 
 

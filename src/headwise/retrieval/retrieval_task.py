@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, NoReturn
@@ -72,7 +72,7 @@ class RetrievalTask:
         """Refused: pairs are drawn by a run's seed, from the candidates that BM25 finds."""
         self._refuse(f"the split {split!r}")
 
-    def read_file(self, path: Path, *, labelled: bool) -> Split:
+    def read_file(self, path: Path, *, labelled: bool, columns: Sequence[str] = ()) -> Split:
         """Refused: candidates are a TREC run."""
         self._refuse(str(path))
 

@@ -12,7 +12,11 @@ from pathlib import Path
 from typing import Any
 
 from torch import nn
-from transformers import MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING, set_seed
+from transformers import (
+    MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING,
+    MODEL_FOR_TOKEN_CLASSIFICATION_MAPPING,
+    set_seed,
+)
 from transformers.utils import logging as transformers_logging
 
 from headwise.attention import Seam
@@ -143,7 +147,7 @@ def find_encoder(name: str, *, network: bool = False) -> Encoder:
 def load_classifier(
     encoder: Encoder, *, labels: tuple[str, ...], head: str, seed: int, kind: str = "classification"
 ) -> nn.Module:
-    """The encoder with a fresh classifier on top, or one that gives a number; the seed decides its weights.
+    """The encoder with a fresh classifier on top, of texts or words, or one that gives a number; the seed decides it.
 
     A ranking model has one logit and binary cross-entropy (Eq. 2), which transformers calls multi-label. An encoder of
     which a part would start at random is refused; the classifier and the pooler may. With the head cls an untrained
@@ -157,15 +161,22 @@ def load_classifier(
             "num_labels": len(labels),
             "id2label": dict(enumerate(labels)),
             "label2id": {label: number for number, label in enumerate(labels)},
-            "problem_type": "single_label_classification",
+            "problem_type": "multi_label_classification" if kind == "multi_label" else "single_label_classification",
         }
+    classes, purpose = MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING, "text classification"
+    if kind == "token_labels":
+        classes, purpose = MODEL_FOR_TOKEN_CLASSIFICATION_MAPPING, "the classification of tokens"
+        names.pop("problem_type")
+        if head_name(head) != "cls":
+            raise InputError(f"head: {head} reads a whole text, and this task labels each word: leave head out.")
     try:
-        whole: Any = class_in(MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING, encoder.config, "text classification")
+        whole: Any = class_in(classes, encoder.config, purpose)
         pruned = pruned_in(encoder.config)
         model, found = read_model(
             pruned_class(whole, pruned) if pruned else whole,
             encoder.path,
             local_only=encoder.local_only,
+            called=encoder.name,
             ignore_mismatched_sizes=True,  # a classifier of other labels gives way to a fresh one
             output_loading_info=True,
             **names,

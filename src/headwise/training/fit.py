@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -52,6 +52,8 @@ class Outcome:
     """Of SSA: what each epoch's labelling was like."""
     asked_to_stop: bool = False
     """Whether somebody asked to stop, even if too late for this part of a run."""
+    end_reports: Callable[[Mapping[str, float]], None] = lambda metrics: None
+    """Sends the scores of the finished model to the reporters of `report_to`, and closes them."""
 
 
 def fit(
@@ -129,6 +131,8 @@ def fit(
         if several and distributed.first():
             save_weights(model, folder / LAST)
         load_weights(model, folder / BEST)
+    else:
+        trainer.end_reports()
     return Outcome(
         interrupted=interrupted,
         steps=steps,
@@ -141,6 +145,7 @@ def fit(
         log=trainer.state.log_history,
         relabellings=[entry for each in relabelling for entry in each.epochs],
         asked_to_stop=stop.requested,
+        end_reports=trainer.end_reports,
     )
 
 

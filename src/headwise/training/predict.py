@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy
 import torch
@@ -27,6 +27,8 @@ MASKED_TOKENS = 1024
 # keeps all activations.
 IMPORTANCE_BATCH = 64
 IMPORTANCE_TOKENS = 4096
+# A logit next to zeros whose probability rounds to 1.
+CERTAIN = 30.0
 Inputs = dict[str, Tensor]
 Collate = Callable[[list[dict[str, Any]]], Inputs]
 
@@ -43,6 +45,8 @@ def predict_logits(
 ) -> numpy.ndarray:
     """[N,C] in the order of the data; examples of similar length are computed together, so that little is padding.
 
+    Of data with `firsts` these are the logits of all words, one example after the other.
+
     Args:
         model: the classifier; its mode is restored afterwards.
         data: an `Encoded` data set.
@@ -56,7 +60,10 @@ def predict_logits(
         raise InputError(f"unknown precision {precision!r}: {choices(precision, PRECISIONS)}.")
     device = next(model.parameters()).device
     with torch.autocast(device.type, torch.bfloat16) if precision == "bf16" else nullcontext():
-        logits = _predict(model, data, collate, lambda inputs: model(**inputs).logits, batch, tokens, after_batch)
+        if getattr(data, "firsts", None) is not None:
+            logits = _predict_words(model, data, collate, batch, tokens, after_batch)
+        else:
+            logits = _predict(model, data, collate, lambda inputs: model(**inputs).logits, batch, tokens, after_batch)
     if not numpy.isfinite(logits).all():
         raise StateError(
             "the model's outputs are not finite: training has diverged; lower the learning rate or weights."
@@ -153,6 +160,38 @@ def _predict(
     return restored
 
 
+def _predict_words(
+    model: nn.Module,
+    data: Any,
+    collate: Collate,
+    batch: int,
+    tokens: int | None,
+    after_batch: Callable[[int], None] | None,
+) -> numpy.ndarray:
+    """[words,C] the logits at the first token of each word, in the order of the data.
+
+    A word that was cut off gets the class O for certain, or equal logits if there is none.
+    """
+    lengths = numpy.asarray(data.lengths)
+    order = numpy.argsort(-lengths, kind="stable")
+    device, config = next(model.parameters()).device, cast(Any, model.config)
+    cut = numpy.zeros(config.num_labels, numpy.float32)
+    if "O" in config.label2id:
+        cut[config.label2id["O"]] = CERTAIN
+    words: list[numpy.ndarray] = [cut] * len(lengths)
+    with evaluating(model), torch.inference_mode():
+        for start, end in stretches(lengths[order].tolist(), batch, tokens):
+            inputs = collate([data[int(index)] for index in order[start:end]])
+            inputs.pop("labels", None)
+            logits = model(**{name: each.to(device) for name, each in inputs.items()}).logits.float().cpu().numpy()
+            for index, row, real in zip(order[start:end], logits, inputs["attention_mask"].numpy(), strict=True):
+                firsts = data.firsts[index]
+                words[index] = numpy.where(firsts[:, None] >= 0, row[real != 0][firsts], cut)
+            if after_batch is not None:
+                after_batch(end)
+    return numpy.concatenate(words)
+
+
 def tokens_at_a_time(model: nn.Module, on_processor: int = TOKENS) -> int:
     """How many tokens, padding counted, suit the device of a model."""
     return on_processor if next(model.parameters()).device.type == "cpu" else TOKENS_ELSEWHERE
@@ -179,14 +218,19 @@ def evaluating(model: nn.Module) -> Iterator[None]:
         model.train(was_training)
 
 
-def predictions_of(logits: numpy.ndarray) -> numpy.ndarray:
-    """Class numbers, or the numbers themselves for a regression."""
+def predictions_of(logits: numpy.ndarray, kind: str = "classification") -> numpy.ndarray:
+    """Class numbers, the numbers themselves for a regression, or 0 and 1 for every class [N,C] of multi_label."""
+    if kind == "multi_label":
+        return (logits > 0).astype(numpy.int64)
     chosen: numpy.ndarray = logits[:, 0] if logits.shape[1] == 1 else logits.argmax(1)
     return chosen
 
 
-def probabilities_of(logits: numpy.ndarray) -> numpy.ndarray:
-    """[N,C] softmax over the classes."""
+def probabilities_of(logits: numpy.ndarray, kind: str = "classification") -> numpy.ndarray:
+    """[N,C] softmax over the classes; of multi_label the sigmoid of each."""
+    if kind == "multi_label":
+        chances: numpy.ndarray = (1 + numpy.tanh(logits / 2)) / 2
+        return chances
     powers = numpy.exp(logits - logits.max(1, keepdims=True))
     probabilities: numpy.ndarray = powers / powers.sum(1, keepdims=True)
     return probabilities

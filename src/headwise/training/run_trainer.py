@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -13,7 +14,8 @@ import numpy
 import torch
 from torch.optim.lr_scheduler import LambdaLR
 from torch.utils.data import DataLoader, Sampler
-from transformers import PrinterCallback, TrainerCallback, TrainingArguments
+from transformers import PrinterCallback, TrainerCallback, TrainerControl, TrainerState, TrainingArguments
+from transformers.integrations.integration_utils import get_reporting_integration_callbacks
 
 from headwise.errors import InputError
 from headwise.training import distributed
@@ -223,6 +225,29 @@ class _RateOfStep(TrainerCallback):
         scheduler._last_lr = rates  # which is what the Trainer logs
 
 
+def _wait(*args: Any, **kwargs: Any) -> None:
+    """In the place of a reporter's `on_train_end`."""
+
+
+def _finish_wandb() -> None:
+    """End the run of W&B, which transformers leaves open: the next run of this process is another one."""
+    wandb = sys.modules.get("wandb")
+    if wandb is not None and wandb.run is not None:
+        wandb.finish()
+
+
+def report_summary(report_to: Sequence[str], name: str, folder: Path, metrics: Mapping[str, float]) -> None:
+    """Send metrics of many runs to reporters, as a run of its own."""
+    arguments = TrainingArguments(output_dir=str(folder), run_name=name, use_cpu=True)
+    state, control = TrainerState(), TrainerControl()
+    for kind in get_reporting_integration_callbacks(list(report_to)):
+        reporter = kind()
+        reporter.on_train_begin(arguments, state, control, model=None)
+        reporter.on_log(arguments, state, control, logs=dict(metrics), model=None)
+        reporter.on_train_end(arguments, state, control)
+    _finish_wandb()
+
+
 class _OrderOfEpoch(TrainerCallback):
     """Sets the sampler's epoch: not every Trainer reaches it when it resumes with several processes."""
 
@@ -261,8 +286,23 @@ class RunTrainer(GuidedTrainer):
             raise InputError(
                 f"report_to is {', '.join(arguments.report_to)}: {reason}; change it or leave it out."
             ) from error
+        kinds = tuple(get_reporting_integration_callbacks(arguments.report_to))
+        self._reporters = [each for each in self.callback_handler.callbacks if isinstance(each, kinds)]
+        for each in self._reporters:  # the scores on test are still to come
+            each.on_train_end = _wait
         self.remove_callback(PrinterCallback)  # it would write to standard output, which is for results
         add_guide_callback(self)
+
+    def end_reports(self, metrics: Mapping[str, float] | None = None) -> None:
+        """Send the last metrics to the reporters of `report_to`, and close what they opened."""
+        for each in self._reporters:
+            if metrics and self.state.is_world_process_zero:
+                each.on_log(self.args, self.state, self.control, logs=dict(metrics), model=self.model)
+            del each.on_train_end
+            each.on_train_end(self.args, self.state, self.control, model=self.model)
+        if self._reporters:
+            _finish_wandb()
+        self._reporters = []
 
     def examples(self) -> tuple[Any, Any]:
         """The training examples, and how batches are built of them."""

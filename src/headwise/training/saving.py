@@ -7,6 +7,7 @@ import inspect
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from types import MethodType
 from typing import TYPE_CHECKING, Any
 
 from safetensors.torch import save_file
@@ -24,6 +25,7 @@ from headwise.attention.pretrained import (
     reason_of,
 )
 from headwise.attention.surgery import prune_structure, pruned_class, pruned_in
+from headwise.disk import save_content
 from headwise.errors import DiskError, HeadwiseError, InputError, choices, is_panic
 from headwise.limits import parse_json
 from headwise.ssa import TOKEN_HEAD, supervision_of
@@ -41,6 +43,21 @@ HEADS_FILE = "headwise_heads.safetensors"
 # Of sentence-transformers: what its CrossEncoder does with the one logit of a re-ranker. Raw logits order candidates
 # without the ties that a sigmoid rounded to 1 would make.
 CROSS_ENCODER = {"activation_fn": "torch.nn.modules.linear.Identity"}
+# At the end of the model card of a model that transformers cannot load as it is.
+LOADING_NOTE = """
+
+## How to load it
+
+A part of this model has no class in transformers (pruned heads, another classifier or a token head). Load it with
+headwise:
+
+```python
+import headwise
+from huggingface_hub import snapshot_download
+
+model = headwise.load(snapshot_download("{repo}"))
+```
+"""
 # Where torch's own allocator puts tensors, in bytes.
 ALIGNED = 64
 
@@ -125,7 +142,8 @@ def load(folder: Path | str, task: str | None = None) -> nn.Module:
 
     An ordinary model of transformers in evaluation mode, of the class that its config.json names: a classifier, a
     masked language model, a bare encoder. Of a run on several tasks, one task's classifier; without `task` all of them,
-    as one `MultiTask`.
+    as one `MultiTask`. `push_to_hub` is that of transformers; where only headwise can load the model, the model card
+    says so.
     """
     folder = Path(folder).expanduser()
     if not (folder / "config.json").is_file():
@@ -138,6 +156,7 @@ def load(folder: Path | str, task: str | None = None) -> nn.Module:
     model = _load_model(folder, head)
     if head == "cls" and (folder / HEAD_FILE).is_file():  # its classifier is there, and nothing says of which kind
         check_classifier(folder, model)
+    _note_how_to_load(model)
     return model
 
 
@@ -171,7 +190,8 @@ def check_classifier(folder: Path, model: nn.Module) -> None:
 
 def holds_classifier(config: Any) -> bool:
     """Whether plain transformers finds a trained classifier beside this config."""
-    return any(name.endswith("ForSequenceClassification") for name in architectures_in(config))
+    classifiers = ("ForSequenceClassification", "ForTokenClassification")
+    return any(name.endswith(classifiers) for name in architectures_in(config))
 
 
 def architectures_in(config: Any) -> list[str]:
@@ -260,6 +280,21 @@ def _load_model(folder: Path, head: str) -> nn.Module:
             if parameter.data_ptr() % ALIGNED:
                 parameter.data = parameter.data.clone()
         return model.eval()  # type: ignore[no-any-return]
+
+
+def _note_how_to_load(model: Any) -> None:
+    """Let the card that `push_to_hub` writes say how to load a model that transformers cannot."""
+    if pruned_in(model.config) or settings_in(model.config) or supervision_of(model) is not None:
+        model._upload_modified_files = MethodType(_upload_with_loading_note, model)
+
+
+def _upload_with_loading_note(model: Any, working_dir: str, repo_id: str, *args: Any, **options: Any) -> Any:
+    """What transformers does at the end of `push_to_hub`, with a note in the card."""
+    card = Path(working_dir) / "README.md"
+    text = card.read_text(encoding="utf-8")
+    if "headwise.load" not in text:
+        save_content(card, text.rstrip() + LOADING_NOTE.format(repo=repo_id))
+    return type(model)._upload_modified_files(model, working_dir, repo_id, *args, **options)
 
 
 def _read(kind: Any, pruned: Mapping[str, Any], folder: Path, needed: set[str] | None = None) -> nn.Module:

@@ -328,7 +328,7 @@ def input_embeddings(encoder: Encoder) -> InputEmbeddings:
     try:
         with torch.random.fork_rng(devices=[]):  # weights that the file lacks, such as a pooler, start at random
             kind = pruned_class(class_in(MODEL_MAPPING, encoder.config, "text"), pruned_in(encoder.config))
-            model = read_model(kind, encoder.path, local_only=encoder.local_only)
+            model = read_model(kind, encoder.path, local_only=encoder.local_only, called=encoder.name)
     except Exception as error:  # other people's files, in which anything may be wrong
         reason = reason_of(error).rstrip(".")
         raise InputError(f"model {encoder.name!r}: its embeddings cannot be loaded ({reason}).") from error

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
@@ -47,11 +47,12 @@ class GeneratedTask(ABC):
         """All splits: they are generated, not read."""
         return self.splits
 
-    def read_file(self, path: Path, *, labelled: bool) -> Split:
+    def read_file(self, path: Path, *, labelled: bool, columns: Sequence[str] = ()) -> Split:
         """Examples from a file with the columns of the task's own files and, if labelled, label."""
         from headwise.data.catalogue import build_task
 
-        return build_task(self.columns, {"labels": list(self.labels)}).read_file(path, labelled=labelled)
+        task = build_task(self.columns, {"labels": list(self.labels)})
+        return task.read_file(path, labelled=labelled, columns=columns)
 
     def describe(self) -> dict[str, Any]:
         """What the task is, as plain data."""

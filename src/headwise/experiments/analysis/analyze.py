@@ -230,6 +230,8 @@ def analyze_tasks(
     """
     progress, source = progress or Silence(), source or Source()
     tasks.refuse_pruned("an analysis")
+    for run in tasks.runs.values():
+        run.refuse_several_labels("an analysis")
     material = {name: _read(run, settings, source) for name, run in tasks.runs.items()}
     expected = {name: expected_pattern(run, settings.pattern, source, progress) for name, run in tasks.runs.items()}
     written: dict[str, Written] = {}

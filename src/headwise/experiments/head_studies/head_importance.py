@@ -76,6 +76,7 @@ def labelled_examples(
     """The first examples of a split of every task; re-rankers and examples without labels are refused."""
     examples = {}
     for task, run in runs.items():
+        run.refuse_several_labels("a study of heads")
         if run.task.kind == "ranking":
             raise InputError(
                 "this run is a re-ranker, whose examples come in groups, so its heads cannot be studied in this way: "

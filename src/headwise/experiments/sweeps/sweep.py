@@ -161,4 +161,11 @@ def run_sweep(
     for planned in runs:  # stopped before they started
         states.setdefault(planned.key, jobs.INTERRUPTED)
     progress.end()
-    return SweepResult(plan, settings.output, states, errors, len(missing) - len(runs))
+    result = SweepResult(plan, settings.output, states, errors, len(missing) - len(runs))
+    reporters = sorted({reporter for each in runs for reporter in each.recipe.report_to})
+    if reporters and not result.interrupted:
+        from headwise.training.run_trainer import report_summary
+
+        totals = {f"sweep/{key}": value for key, value in result.as_data().items() if isinstance(value, int)}
+        report_summary(reporters, f"{name}-summary", settings.output / "tensorboard", totals)
+    return result
