@@ -32,7 +32,9 @@ from headwise.cli import main
 class Terminal(io.StringIO):
     def isatty(self): return True
 terminal, real, seen = Terminal(), sys.stderr, []
-sys.addaudithook(lambda event, args: seen.append(terminal.getvalue()) if (event, args[:1]) == ("import", ("torch._C",)) else None)
+def importing(event, args):
+    if (event, args[:1]) == ("import", ("torch._C",)): seen.append(terminal.getvalue())
+sys.addaudithook(importing)
 sys.stderr = terminal
 sys.argv = ["headwise", "doctor", "builtin:minilm-l6", "--json"]
 try:
