@@ -1,6 +1,7 @@
 """What the choices of a recipe for several tasks do to a run."""
 
 import hashlib
+import re
 import shutil
 from pathlib import Path
 
