@@ -42,6 +42,8 @@ DOORS = {
     "bm25s": {"retrieval"},
     "Stemmer": {"retrieval"},
     "ir_measures": {"metrics"},
+    "ir_datasets": {"retrieval"},
+    "pyterrier": {"retrieval"},
     "sentence_transformers": set(),
     "scipy": {"metrics"},
     "sklearn": {"metrics"},

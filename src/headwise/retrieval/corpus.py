@@ -102,7 +102,8 @@ def documents_key(collection: Collection) -> str:
         for document in collection.documents():
             stream.update(digest([document.id, document.title, document.text]).encode())
         content = stream.hexdigest()
-    return digest({"format": FORMAT, "layout": collection.layout, "content": content})
+    names = {"names": collection.names} if collection.names else {}
+    return digest({"format": FORMAT, "layout": collection.layout, "content": content, **names})
 
 
 def open_corpus(
