@@ -74,6 +74,33 @@ def test_what_cross_encoder_saved_loads_here(tmp_path, pairs):
     assert numpy.abs(1 / (1 + numpy.exp(-ours.predict(pairs))) - theirs).max() < 1e-5
 
 
+def test_of_two_logits_the_score_is_yes_minus_no(tmp_path, pairs):
+    model = CrossEncoder(
+        str(save_encoder(tmp_path / "encoder", num_labels=2)), num_labels=2, max_length=LENGTH, device="cpu"
+    )
+    model.save_pretrained(str(tmp_path / "saved"))
+    no, yes = model.predict(pairs).T
+    assert numpy.abs(Reranker.load(tmp_path / "saved").predict(pairs) - (yes - no)).max() < 1e-5
+
+
+def test_a_template_makes_one_string_of_claim_and_text(folder, tmp_path, pairs):
+    """Whether it is given or stands in config.json; braces in texts are no fields."""
+    texts = [(claim, f"{text} {{claim}} {{0}}") for claim, text in pairs[:9]]
+    whole = [f"word1 {claim} word2 {text}" for claim, text in texts]
+    copy = Path(shutil.copytree(folder, tmp_path / "copy"))
+    config = json.loads((copy / "config.json").read_text(encoding="utf-8"))
+    template = "word1 {claim} word2 {text}"
+    (copy / "config.json").write_text(json.dumps({**config, "headwise_template": template}), encoding="utf-8")
+    plain = Reranker.load(folder)
+    cut = [plain.tokenizer(each, truncation=True, max_length=LENGTH, return_tensors="pt") for each in whole]
+    with torch.inference_mode():
+        theirs = [plain.model(each["input_ids"], each["attention_mask"]).logits.item() for each in cut]
+    for reranker in (Reranker.load(folder, template=template), Reranker.load(copy)):
+        assert numpy.abs(reranker.predict(texts) - theirs).max() < 1e-5
+    with pytest.raises(InputError, match=r"template 'only \{text\}': expected \{claim\} and \{text\} in it"):
+        Reranker.load(folder, template="only {text}")
+
+
 def test_the_batch_does_not_matter_and_bf16_is_near(reranker, pairs):
     exact, done = reranker.predict(pairs), []
     for batch in (1, 7, 64):
@@ -219,7 +246,7 @@ def test_the_pairs_of_a_claim_stay_together():
 
 
 def test_folders_that_hold_no_reranker_are_refused(folder, tmp_path):
-    with pytest.raises(InputError, match="one logit, and this model has 3: train one"):
+    with pytest.raises(InputError, match="one logit or two, and this model has 3: train one"):
         Reranker.load(save_encoder(tmp_path / "classes"))
     build_model("bert", num_labels=1).bert.save_pretrained(tmp_path / "encoder")
     build_tokenizer().save_pretrained(tmp_path / "encoder")
