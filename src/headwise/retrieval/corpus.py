@@ -74,12 +74,16 @@ class Corpus:
 
     def text_of(self, document: str) -> str:
         """Title and text of the document with this id."""
+        return self.document(self.position(document)).whole
+
+    def position(self, document: str) -> int:
+        """Where the document with this id is."""
         if document not in self._positions:
             raise InputError(
                 f"there is no document {document!r} among the {len(self)} of the corpus: correct the id, or add the "
                 "document."
             )
-        return self.document(self._positions[document]).whole
+        return self._positions[document]
 
     @cached_property
     def _positions(self) -> dict[str, int]:
