@@ -33,7 +33,7 @@ def cache(tmp_path_factory):
 @pytest.fixture
 def splits(root, cache):
     def read(*, data=None, seed=1, root=root, **options):
-        task = {"name": "retrieval", "collection": "papers", "negatives": 3, **options}
+        task = {"name": "retrieval", "collection": "papers", "stage": "bm25", "negatives": 3, **options}
         return read_splits(check_recipe({"task": task, "data": data or {}, "seed": seed}, "test"), root, cache=cache)
 
     return read
@@ -50,7 +50,7 @@ def test_train_has_answers_and_hard_negatives_and_validation_all_candidates(spli
     assert not set(held) & set(claims_of(found.train))
     assert len(found.validation) == 4 * 6
     assert sum(found.validation.labels) == 4
-    assert found.gold == {"validation": dict.fromkeys(held, 1)}
+    assert found.first.qrels == {"validation": {claim: {f"{claim}-yes": 1} for claim in held}}
     assert found.test is None
     assert splits().train == splits().train
     assert claims_of(splits(seed=2).validation) != claims_of(splits().validation)
@@ -111,7 +111,7 @@ def test_validation_may_be_a_split_which_is_judged_by_itself_and_kept_apart_from
 
 def test_a_run_of_retrieval_has_two_splits(root, cache, monkeypatch):
     monkeypatch.setenv("HEADWISE_CACHE", str(cache))
-    recipe = check_recipe({"task": {"name": "retrieval", "collection": "papers"}}, "test")
+    recipe = check_recipe({"task": {"name": "retrieval", "collection": "papers", "stage": "bm25"}}, "test")
     task, splits = build_task("retrieval", recipe.task.options), read_splits(recipe, root)
     assert read_split(recipe, task, "validation", root) == splits.validation
     assert read_split(recipe, task, "train", root) == splits.train
@@ -133,11 +133,17 @@ def test_what_does_not_fit_is_refused(splits):
 
 def trained(encoder, root, cache, output, **changes):
     recipe = {
-        "task": {"name": "retrieval", "collection": "papers", "negatives": 3, "validation_candidates": 6},
+        "task": {
+            "name": "retrieval",
+            "collection": "papers",
+            "stage": "bm25",
+            "negatives": 3,
+            "validation_candidates": 6,
+        },
         "model": encoder,
         "data": {"max_length": 40, "validation_fraction": 0.2},
         "training": {
-            "num_train_epochs": 12,
+            "num_train_epochs": 6,
             "per_device_train_batch_size": 8,
             "learning_rate": 0.003,
             "warmup_steps": 0,
@@ -152,7 +158,7 @@ def trained(encoder, root, cache, output, **changes):
 @pytest.mark.parametrize(
     "changes",
     [
-        pytest.param({"task": {"loss": "pairs"}, "training": {"num_train_epochs": 20}}, marks=pytest.mark.slow),
+        pytest.param({"task": {"loss": "pairs"}, "training": {"num_train_epochs": 10}}, marks=pytest.mark.slow),
         # Once the task is learned its gradient is gone, and any guide's is larger: not measured.
         {
             "task": {"loss": "list"},
@@ -162,10 +168,13 @@ def trained(encoder, root, cache, output, **changes):
         },
     ],
 )
-def test_a_re_ranker_learns_what_bm25_cannot_see(encoder, root, cache, tmp_path, changes):
-    happened = trained(encoder, root, cache, tmp_path / "run", **changes)
+def test_a_re_ranker_learns_what_bm25_cannot_see(encoder, cache, tmp_path, changes):
+    write_collection(tmp_path / "papers", train=60)
+    happened = trained(encoder, tmp_path, cache, tmp_path / "run", data={"validation_fraction": 0.4}, **changes)
+    assert happened["claims"] == {"train": 36, "validation": 24}
     assert happened["metrics"]["validation"]["mrr"] == 1.0
-    assert happened["claims"] == {"train": 16, "validation": 4}
+    assert happened["final"]["first_stage"]["validation"]["mrr"] < 0.6
+    assert happened["final"]["fit"]["weights"]["reranker"] > 0
 
 
 def test_a_saved_re_ranker_has_its_outputs_and_knows_its_collection_words_and_length(encoder, root, cache, tmp_path):
