@@ -157,16 +157,20 @@ class Index:
             raise InputError(f"top {top}: expected at least 1 candidate for each claim.")
         # One at a time: that takes one score per document, not one per document and text. Threads do not help, since
         # numpy adds up the scores without releasing the interpreter.
-        results, known = [], self._vocabulary
+        results = []
         for count, text in enumerate(texts, 1):
-            scores = np.zeros(len(self.corpus), np.float32)
-            for number in [known[word] for word in self._words.cut(text) if word in known]:
-                start, end = self._starts[number : number + 2]
-                np.add.at(scores, self._documents[start:end], self._parts[start:end])  # faster than scores[...] += ...
-            results.append(largest(scores, top))
+            results.append(largest(self.scores(text), top))
             if progress is not None:
                 progress.advance(count)
         return results
+
+    def scores(self, text: str) -> NDArray[np.float32]:
+        """[N] the score of every document for a text."""
+        scores, known = np.zeros(len(self.corpus), np.float32), self._vocabulary
+        for number in [known[word] for word in self._words.cut(text) if word in known]:
+            start, end = self._starts[number : number + 2]
+            np.add.at(scores, self._documents[start:end], self._parts[start:end])  # faster than scores[...] += ...
+        return scores
 
     def candidates(
         self, claims: Mapping[str, str], top: int, *, progress: Listener | None = None

@@ -23,8 +23,9 @@ FUSIONS = ("convex", "rrf")
 ALPHA = 0.6
 # The share of a re-ranker, where nothing is fitted.
 RERANKER_SHARE = 1 / 3
-# Candidates of each first stage.
+# Candidates of each first stage, and how many of them a re-ranker reads.
 DEPTH = 100
+READS = 20
 # Of reciprocal rank fusion: 1 / (60 + rank), as in its paper (Cormack et al., 2009).
 RANK_OFFSET = 60
 # Weights are fitted in twentieths, on at least so many claims.
@@ -175,6 +176,67 @@ def reciprocal_ranks(scores: StageScores) -> Array:
         row[order] = 1 / (RANK_OFFSET + 1 + np.arange(len(order)))
         row[np.isnan(stage) if stage is scores.reranker else (stage == 0) & (stage is scores.bm25)] = 0
     return rows
+
+
+@dataclass(frozen=True)
+class FinalScore:
+    """How the scores of all stages become one."""
+
+    first: Weights
+    """Of the first stage, whose best papers the re-ranker reads."""
+    weights: Weights
+    fusion: str = "convex"
+    reads: int = READS
+    """How many papers of each claim the re-ranker reads."""
+    offset: float = 0.0
+    """What the first stage's score is multiplied by before it is added to the re-ranker's, if it was trained so."""
+    note: str = ""
+    """What fitting decided, in a sentence."""
+
+    def __post_init__(self) -> None:
+        """Refuse an unknown fusion, and a re-ranker that reads nothing."""
+        check_fusion(self.fusion)
+        if self.reads < 1:
+            raise InputError(f"reads {self.reads}: expected at least 1 paper for the re-ranker; {READS} is usual.")
+
+    def __str__(self) -> str:
+        """As it is printed."""
+        names = {"bm25": "BM25", "cosine": "cosine", "reranker": "re-ranker"}
+        used = [label for name, label in names.items() if getattr(self.weights, name)]
+        if len(used) == 1:
+            return used[0]
+        return f"reciprocal rank fusion of {', '.join(used)}" if self.fusion == "rrf" else str(self.weights)
+
+    @property
+    def uses_reranker(self) -> bool:
+        """Whether the re-ranker counts."""
+        return self.weights.reranker > 0
+
+    def to_read(self, scores: StageScores) -> list[int]:
+        """The candidates that the re-ranker reads: the best of the first stage, by their number."""
+        order: list[int] = np.argsort(-fuse(scores, self.first, self.fusion), kind="stable").tolist()
+        return order[: self.reads]
+
+    def with_reranker(self, scores: StageScores, read: Mapping[str, float]) -> StageScores:
+        """The scores with those of the re-ranker, by document."""
+        model = np.array([read.get(document, math.nan) for document in scores.documents])
+        if self.offset:
+            model = model + self.offset * fuse(replace(scores, reranker=None), self.first)
+        return replace(scores, reranker=model)
+
+    def scores(self, scores: StageScores) -> Array:
+        """[N] the final score: of one stage as it is, of several as `fuse` says."""
+        counts = [value > 0 for value in (self.weights.bm25, self.weights.cosine, self.weights.reranker)]
+        stages = (scores.bm25, scores.cosine)
+        if sum(counts) == 1 and not counts[2]:
+            (alone,) = (stage for stage, used in zip(stages, counts[:2], strict=True) if used)
+            return np.zeros(len(scores.documents)) if alone is None else alone
+        return fuse(scores, self.weights, self.fusion)
+
+    def as_data(self) -> dict[str, Any]:
+        """Plain data, ready for JSON."""
+        more = {"reads": self.reads, "first": asdict(self.first)} if self.uses_reranker else {}
+        return {"fusion": self.fusion, "weights": asdict(self.weights), **more, "note": self.note}
 
 
 # -- fitting -----------------------------------------------------------------------------------------------------------
