@@ -3,43 +3,49 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 from headwise.errors import InputError
 from headwise.experiments import record
 from headwise.experiments.ranking_splits import index_options
-from headwise.retrieval.bm25 import IndexOptions, open_index
+from headwise.retrieval.bm25 import IndexOptions
 from headwise.retrieval.collections import Collection
 from headwise.retrieval.formats import read_collection
 from headwise.retrieval.reranker import Reranker
 from headwise.retrieval.retrieval_task import RetrievalTask
 from headwise.retrieval.search import Searcher
-from headwise.training import Listener, Silence
+from headwise.training import Listener
 
 
 def open_searcher(
-    run: Path,
+    run: Path | None,
     collection: Path | None = None,
     *,
     layout: str | None = None,
-    cache: Path | None = None,
+    template: str | None = None,
     progress: Listener | None = None,
+    **options: Any,
 ) -> Searcher:
-    """Load a re-ranker and open the index of a collection, which is built if it is not there.
+    """Open the indexes of a collection, with the re-ranker of a run if one is given.
 
     Args:
-        run: the folder of the re-ranker.
+        run: the folder of the re-ranker; None: no re-ranker.
         collection: the folder of the collection; None: that of training.
         layout: of the collection; None decides by its files.
-        cache: the folder of caches; None as in `open_index`.
+        template: of the re-ranker; see `Reranker.load`.
         progress: shows how far it is.
+        options: more of `Searcher`.
     """
+    if run is None:
+        if collection is None:
+            raise InputError("nothing says which papers to search: give collection=FOLDER.")
+        return Searcher(read_collection(collection, layout), progress=progress, **options)
     folder = reranker_folder(run)
     trained = _trained_task(folder)
-    options = IndexOptions() if trained is None else index_options(trained[0])
-    reranker = Reranker.load(folder)  # before the index, which may take long to build
+    words = IndexOptions() if trained is None else index_options(trained[0])
+    reranker = Reranker.load(folder, template=template)  # before the collection, which may take long to read
     papers = collection_of(folder, collection, layout=layout)
-    index = open_index(papers, options, cache=cache, progress=progress or Silence())
-    return Searcher(index, reranker, papers.folder)
+    return Searcher(papers, reranker=reranker, options=words, progress=progress, **options)
 
 
 def collection_of(

@@ -44,6 +44,8 @@ class Reranker:
     max_length: int
     template: str | None = None
     """For a model that reads claim and text as one string: how it is written, such as "Query: {claim} Text: {text}"."""
+    folder: Path | None = None
+    """Where it was loaded from."""
 
     def __post_init__(self) -> None:
         """Refuse a classifier of classes, and a template that leaves something out."""
@@ -83,7 +85,7 @@ class Reranker:
             )
         if length is None:
             length = Encoder(str(folder), str(folder), True, tokenizer, model.config).longest or LENGTH
-        return cls(model, tokenizer, length, template or getattr(model.config, TEMPLATE_KEY, None))
+        return cls(model, tokenizer, length, template or getattr(model.config, TEMPLATE_KEY, None), folder)
 
     def predict(
         self,

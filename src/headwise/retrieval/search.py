@@ -277,7 +277,7 @@ class Searcher:
     ) -> None:
         """Open the indexes of a collection; what is not in the cache is built and kept there.
 
-        A re-ranker that is given as the folder of a run brings its stage, encoder, weights and number of papers to
+        A re-ranker that was loaded from a run brings its stage, encoder, weights and number of papers to
         read; what is given here replaces them.
 
         Args:
@@ -298,13 +298,12 @@ class Searcher:
         """
         from headwise.training.callbacks import Silence
 
-        stored = None
         if isinstance(reranker, str | Path):
             from headwise.retrieval.reranker import Reranker
 
-            folder = Path(reranker).expanduser()
-            stored, reranker = StoredScore.read(folder), Reranker.load(folder)  # before indexes, which may take long
+            reranker = Reranker.load(reranker)  # before indexes, which may take long
         self.reranker = reranker
+        stored = StoredScore.read(reranker.folder) if reranker is not None and reranker.folder else None
         stage = stage or (stored.stage if stored else "hybrid")
         encoder = encoder or (stored and stored.encoder) or ENCODER
         if not isinstance(collection, Collection):
