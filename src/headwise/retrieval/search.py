@@ -18,8 +18,8 @@ from headwise.metrics.ranking import RankingScores, score_ranking
 from headwise.retrieval.bm25 import IndexOptions
 from headwise.retrieval.collections import Collection, Run, check_documents, choose_claims
 from headwise.retrieval.formats import read_collection
-from headwise.retrieval.fusion import DEPTH, FinalScore, Fit, StageScores, Weights, check_fusion
-from headwise.retrieval.stages import ENCODER, Stages, first_weights, fitting_split
+from headwise.retrieval.fusion import DEPTH, FinalScore, Fit, StageScores, Weights, check_fusion, fit_weights
+from headwise.retrieval.stages import ENCODER, Stages, fitting_claims, fitting_split
 
 if TYPE_CHECKING:  # they would load all that training needs
     from headwise.retrieval.explain import Explanation
@@ -28,8 +28,10 @@ if TYPE_CHECKING:  # they would load all that training needs
 
 # The last column of TREC runs.
 TAGS = {"bm25": "headwise-bm25", "dense": "headwise-dense", "hybrid": "headwise-hybrid"}
-# Instead of a split: alpha is not fitted.
-NO_FIT = "none"
+# Instead of a split: alpha is not fitted, or on the first split that there is.
+NO_FIT, AUTO_FIT = "none", "auto"
+# Claims whose papers a re-ranker reads to fit its weight, at most.
+RERANKED_CLAIMS = 200
 PRECISIONS = ("fp32", "bf16")
 
 
@@ -63,7 +65,7 @@ def retrieve(
     encoder: str | Path = ENCODER,
     fusion: str = "convex",
     alpha: float | None = None,
-    fit: str | None = None,
+    fit: str = "auto",
     options: IndexOptions | None = None,
     cache: Path | None = None,
     rebuild: bool = False,
@@ -79,8 +81,8 @@ def retrieve(
         encoder: of the stages dense and hybrid.
         fusion: of hybrid: convex or rrf.
         alpha: the share of the cosine in convex fusion.
-        fit: the split that alpha is fitted on, none for the fixed one; None: validation, dev or train, whichever is
-            not searched for.
+        fit: the split that alpha is fitted on, none for the fixed one; auto: validation, dev or train, the first that
+            there is and is not searched for.
         options: of the BM25 index.
         cache: the folder of caches.
         rebuild: build the indexes again.
@@ -100,6 +102,8 @@ def retrieve(
     claims = choose_claims(checked, split)
     depth = max(top, DEPTH) if stage == "hybrid" else top
     final = first_stage_score(stages, checked, fusion, alpha, fit, scored=wanted, depth=depth, progress=progress)
+    if stage == "hybrid":
+        progress.log(f"score: {final}. {final.note}".rstrip())
     progress.start("search", len(claims.texts))
     try:
         candidates = stages.scores(claims.texts, depth, progress=progress)
@@ -132,7 +136,7 @@ def retrieve(
 
 
 def check_first_stage(
-    collection: Collection, stage: str, fusion: str, alpha: float | None, fit: str | None, *, scored: str | None
+    collection: Collection, stage: str, fusion: str, alpha: float | None, fit: str, *, scored: str | None
 ) -> None:
     """Refuse options of a first stage that do not go together, before any work."""
     Weights.of_stage(stage, alpha)
@@ -141,7 +145,7 @@ def check_first_stage(
         raise InputError(f"fusion={fusion} is for the stage hybrid, and the stage is {stage}: leave one of them out.")
     if fusion == "rrf" and alpha is not None:
         raise InputError(f"alpha={alpha} is for fusion=convex: reciprocal rank fusion has no weights; leave one out.")
-    if fit in (None, NO_FIT):
+    if fit in (NO_FIT, AUTO_FIT):
         return
     if stage != "hybrid" or fusion == "rrf":
         raise InputError(f"fit={fit} is for convex fusion of BM25 and cosine: leave fit out, or choose that.")
@@ -153,27 +157,36 @@ def check_first_stage(
 def first_stage_score(
     stages: Stages,
     collection: Collection,
-    fusion: str,
-    alpha: float | None,
-    fit: str | None,
+    fusion: str = "convex",
+    alpha: float | None = None,
+    fit: str = NO_FIT,
     *,
-    scored: str | None,
-    depth: int,
+    scored: str | None = None,
+    depth: int = DEPTH,
     progress: Listener,
 ) -> FinalScore:
     """How BM25 and cosine become one score: with a given alpha, a fitted one, or the fixed one."""
-    fitted = None
-    if alpha is None and fit != NO_FIT and fusion == "convex":
-        texts = {} if scored is None else choose_claims(collection, scored).texts
-        fitted = stages.fit(collection, split=fit, scored=scored, without=texts, depth=depth, progress=progress)
-    weights = first_weights(stages.stage, alpha, fitted)
-    note = ""
-    if fitted is not None:
-        note = f"{fitted.note.rstrip('.')} ({fitted.split})."
-        progress.log(note)
-    if stages.stage == "hybrid":
-        progress.log(f"score: {FinalScore(weights, weights, fusion)}")
+    weights, note = Weights.of_stage(stages.stage, alpha), ""
+    if stages.stage == "hybrid" and fusion == "convex" and alpha is None:
+        chosen = claims_to_fit(collection, fit, scored)
+        if chosen is not None:
+            split, claims = chosen
+            progress.start("fit", len(claims))
+            try:
+                scores = stages.scores(claims, depth, progress=progress)
+            finally:
+                progress.end()
+            fitted = fit_weights(scores, collection.qrels[split], first=weights, split=split)
+            weights, note = fitted.weights, f"{fitted.note} Split: {split}."
     return FinalScore(weights, weights, fusion, note=note)
+
+
+def claims_to_fit(collection: Collection, fit: str, scored: str | None, **options: Any) -> tuple[str, Any] | None:
+    """What `fitting_claims` returns for the option `fit`; claims that are like those that are ranked are left out."""
+    if fit == NO_FIT:
+        return None
+    without = {} if scored is None else choose_claims(collection, scored).texts
+    return fitting_claims(collection, None if fit == AUTO_FIT else fit, scored=scored, without=without, **options)
 
 
 def shown_ids(ids: Sequence[str], most: int = 5) -> str:
@@ -265,12 +278,13 @@ class Searcher:
         stage: str | None = None,
         fusion: str = "convex",
         alpha: float | None = None,
-        fit: str | None = None,
+        fit: str = NO_FIT,
         reranker: Reranker | Path | str | None = None,
         weights: Weights | Sequence[float] | None = None,
         depth: int = DEPTH,
         reads: int | None = None,
         layout: str | None = None,
+        scored: str | None = None,
         options: IndexOptions | None = None,
         cache: Path | None = None,
         progress: Listener | None = None,
@@ -286,12 +300,14 @@ class Searcher:
             stage: bm25, dense or hybrid (both).
             fusion: convex, or rrf (reciprocal rank fusion).
             alpha: the share of the cosine in convex fusion, from 0 to 1; 0.6 if it is not given.
-            fit: a split of the collection, whose judged claims alpha is fitted on.
+            fit: a split of the collection, whose judged claims alpha is fitted on; auto: validation, dev or train,
+                the first that there is.
             reranker: a `Reranker`, or the folder of one.
             weights: of BM25, cosine and re-ranker.
             depth: candidates that BM25 and the encoder find each.
             reads: papers that the re-ranker reads; 20 if neither this nor a run says so.
             layout: of the folder; None decides by its files.
+            scored: a split that is going to be ranked, whose claims are never fitted on.
             options: of BM25.
             cache: the folder of caches.
             progress: shows how far it is.
@@ -309,26 +325,57 @@ class Searcher:
         if not isinstance(collection, Collection):
             collection = read_collection(Path(collection).expanduser(), layout)
         self.folder, self.depth = collection.folder, depth
-        check_first_stage(collection, stage, fusion, alpha, fit, scored=None)
-        own = stored is not None and (stage, str(encoder)) == (stored.stage, str(stored.encoder or encoder))
+        check_first_stage(collection, stage, fusion, alpha, fit, scored=scored)
         weights = weights if weights is None or isinstance(weights, Weights) else Weights(*weights)
         if weights is not None:
             check_weights(weights, stage, reranker)
+        own = None
+        if stored is not None and (stage, str(encoder)) == (stored.stage, str(stored.encoder or encoder)):
+            if (alpha, weights, fusion) == (None, None, "convex") and fit in (NO_FIT, AUTO_FIT):
+                own = stored.score
         progress = progress or Silence()
         self.stages = Stages.open(
             collection, stage=stage, encoder=encoder, options=options, cache=cache, progress=progress
         )
-        if own and stored is not None and (alpha, fit, weights, fusion) == (None, None, None, "convex"):
-            score = stored.score
+        if own is not None:
+            score = own
+        elif weights is not None:
+            alone = weights.bm25 + weights.cosine == 0
+            score = FinalScore(Weights.of_stage(stage) if alone else replace(weights, reranker=0.0), weights, fusion)
         else:
-            first = first_stage_score(
-                self.stages, collection, fusion, alpha, fit or NO_FIT, scored=None, depth=depth, progress=progress
+            score = first_stage_score(
+                self.stages, collection, fusion, alpha, fit, scored=scored, depth=depth, progress=progress
             )
-            score = replace(first, weights=first.weights.with_reranker()) if reranker is not None else first
-        if weights is not None:
-            first_of = weights.bm25 + weights.cosine > 0
-            score = FinalScore(replace(weights, reranker=0.0) if first_of else score.first, weights, fusion)
         self.score = score if reads is None else replace(score, reads=reads)
+        if reranker is not None and own is None and weights is None:
+            self.score = replace(self.score, weights=score.weights.with_reranker())
+            if fusion == "convex":
+                self._fit_reranker(collection, claims_to_fit(collection, fit, scored, most=RERANKED_CLAIMS), progress)
+
+    def _fit_reranker(
+        self, collection: Collection, chosen: tuple[str, Mapping[str, str]] | None, progress: Listener
+    ) -> None:
+        """Fit the weights of all stages on judged claims, of which the re-ranker reads the best papers."""
+        if chosen is None:
+            return
+        split, claims = chosen
+        progress.start("fit re-ranker", len(claims))
+        try:
+            scores = self.stages.scores(claims, self.depth)
+            for done, (claim, each) in enumerate(scores.items(), 1):
+                scores[claim] = self._read(claims[claim], each)
+                progress.advance(done)
+        finally:
+            progress.end()
+        fitted = fit_weights(scores, collection.qrels[split], first=self.score.first, split=split)
+        self.score = replace(self.score, weights=fitted.weights, note=f"{fitted.note} Split: {split}.")
+
+    def _read(self, claim: str, scores: StageScores, **options: Any) -> StageScores:
+        """The scores with those of the re-ranker, which reads the best papers of the first stage."""
+        reranker: Any = self.reranker
+        read = [scores.documents[position] for position in self.score.to_read(scores)]
+        logits = reranker.predict([(claim, self.stages.index.corpus.text_of(each)) for each in read], **options)
+        return self.score.with_reranker(scores, dict(zip(read, logits.tolist(), strict=True)))
 
     def search(
         self,
@@ -354,22 +401,18 @@ class Searcher:
 
         claim = check_request(claim, top=top, depth=self.depth, precision=precision)
         scores = self.stages.scores({"claim": claim}, self.depth)["claim"]
-        corpus = self.stages.index.corpus
         if not scores.documents:
             raise InputError(
                 f"no document of {self.folder} has a word of the claim {shorten(claim, 80)!r}, stop words left out: "
                 "put it in other words."
             )
         if self.reranker is not None and self.score.uses_reranker:
-            read = [scores.documents[position] for position in self.score.to_read(scores)]
             progress = progress or Silence()
-            progress.start("papers", len(read))
+            progress.start("papers", min(self.score.reads, len(scores.documents)))
             try:
-                pairs = [(claim, corpus.text_of(document)) for document in read]
-                logits = self.reranker.predict(pairs, batch=batch, precision=precision, after_batch=progress.advance)
+                scores = self._read(claim, scores, batch=batch, precision=precision, after_batch=progress.advance)
             finally:
                 progress.end()
-            scores = self.score.with_reranker(scores, dict(zip(read, logits.tolist(), strict=True)))
         papers = self._papers(scores, top)
         explanation = None
         if explain:

@@ -13,8 +13,8 @@ import numpy as np
 
 from headwise.errors import HeadwiseWarning, InputError, choices
 from headwise.retrieval.bm25 import Index, IndexOptions, largest, open_index
-from headwise.retrieval.collections import EVERY_CLAIM, Collection, Qrels
-from headwise.retrieval.fusion import DEPTH, Fit, StageScores, Weights, check_stage, fit_weights
+from headwise.retrieval.collections import EVERY_CLAIM, Collection
+from headwise.retrieval.fusion import DEPTH, StageScores, check_stage
 from headwise.retrieval.holdout import without_leaks
 
 if TYPE_CHECKING:  # they would load torch
@@ -141,51 +141,6 @@ class Stages:
             stacklevel=3,
         )
 
-    def fit(
-        self,
-        collection: Collection,
-        *,
-        split: str | None = None,
-        scored: str | None = None,
-        without: Mapping[str, str] | None = None,
-        depth: int = DEPTH,
-        measure: str = "ndcg@10",
-        progress: Listener | None = None,
-    ) -> Fit | None:
-        """Fit the weights of BM25 and cosine on the judged claims of a split; None if there is nothing to fit on.
-
-        Args:
-            collection: has the claims and judgements.
-            split: its split; None: validation, dev or train, the first that there is and that is not scored.
-            scored: the split whose claims are ranked; they are never fitted on.
-            without: the texts of these claims: claims like them are left out, whatever their split.
-            depth: candidates of each stage.
-            measure: what is best; see `fit_weights`.
-            progress: shows how far it is.
-        """
-        if self.stage != "hybrid":
-            return None
-        split = fitting_split(collection, split, scored)
-        if split is None:
-            return None
-        qrels: Qrels = collection.qrels[split]
-        claims = {claim: collection.claims[claim] for claim in qrels}
-        if without:
-            kept = without_leaks(claims, without).kept
-            claims = {claim: claims[claim] for claim in kept}
-        step = max(1, -(-len(claims) // MOST_CLAIMS))
-        claims = {claim: claims[claim] for claim in list(claims)[::step]}
-        if not claims:
-            return None
-        if progress is not None:
-            progress.start("fit", len(claims))
-        try:
-            scores = self.scores(claims, depth, progress=progress)
-        finally:
-            if progress is not None:
-                progress.end()
-        return fit_weights(scores, qrels, measure=measure, split=split)
-
 
 def _batches(names: list[str]) -> list[list[str]]:
     return [names[start : start + TOGETHER] for start in range(0, len(names), TOGETHER)]
@@ -206,6 +161,28 @@ def fitting_split(collection: Collection, split: str | None, scored: str | None)
     return split
 
 
-def first_weights(stage: str, alpha: float | None, fit: Fit | None) -> Weights:
-    """The weights of a first stage: given, fitted or fixed."""
-    return Weights.of_stage(stage, alpha) if fit is None or alpha is not None else fit.weights
+def fitting_claims(
+    collection: Collection,
+    split: str | None,
+    *,
+    scored: str | None = None,
+    without: Mapping[str, str] | None = None,
+    most: int = MOST_CLAIMS,
+) -> tuple[str, dict[str, str]] | None:
+    """The split and the claims that weights are fitted on; None if there are none.
+
+    Args:
+        collection: has the claims and judgements.
+        split: its split; None: validation, dev or train, the first that there is and that is not scored.
+        scored: the split whose claims are ranked; they are never fitted on.
+        without: texts of claims by their ids: claims that are like them are left out.
+        most: so many claims at most, evenly spaced.
+    """
+    split = fitting_split(collection, split, scored)
+    if split is None:
+        return None
+    claims = {claim: collection.claims[claim] for claim in collection.qrels[split]}
+    if without:
+        claims = {claim: claims[claim] for claim in without_leaks(claims, without).kept}
+    step = max(1, -(-len(claims) // most))
+    return (split, {claim: claims[claim] for claim in list(claims)[::step]}) if claims else None
