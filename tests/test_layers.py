@@ -52,6 +52,7 @@ DOORS = {
     "optuna": {"experiments"},
     "sqlalchemy": {"experiments"},
     "ray": {"experiments"},
+    "usearch": {"retrieval"},
     "onnx": {"training"},
     "onnxscript": {"training"},
     "onnxruntime": {"training"},

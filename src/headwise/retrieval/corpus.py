@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import mmap
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -37,9 +37,10 @@ SURROGATES = "surrogatepass"
 class Corpus:
     """The documents of a folder that `open_corpus` has built. Positions count from 0, in the collection's order."""
 
-    def __init__(self, folder: Path, key: str) -> None:
-        """Open a folder; `key` is the hash of all that decides the documents."""
+    def __init__(self, folder: Path, key: str, files: Sequence[Path] = ()) -> None:
+        """Open a folder; `key` is the hash of all that decides the documents, which were read from `files`."""
         self.folder, self.key = folder, key
+        self._stamps = {path: _stamp(path) for path in files}
         # As a plain array, since slices of memmap objects are slow to make; it still reads from the file.
         self._starts: NDArray[np.int64] = np.load(folder / STARTS, mmap_mode="r", allow_pickle=False).view(np.ndarray)
         with (folder / TEXTS).open("rb") as file:
@@ -49,6 +50,14 @@ class Corpus:
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle the folder, not the content."""
         return Corpus, (self.folder, self.key)
+
+    def check_unchanged(self) -> None:
+        """Refuse to search where the files of the collection were changed after the index was opened."""
+        for path, stamp in self._stamps.items():
+            if _stamp(path) != stamp:
+                raise InputError(
+                    f"{path} was changed after the index was opened: open the index again, which adds what is new."
+                )
 
     def __len__(self) -> int:
         """How many documents there are."""
@@ -88,6 +97,15 @@ class Corpus:
     @cached_property
     def _positions(self) -> dict[str, int]:
         return {document: position for position, document in enumerate(self.ids)}
+
+
+def _stamp(path: Path) -> tuple[int, int] | None:
+    """What changes when a file is written again; None if it is not there."""
+    try:
+        status = path.stat()
+    except OSError:
+        return None
+    return status.st_size, status.st_mtime_ns
 
 
 def documents_key(collection: Collection) -> str:
@@ -147,4 +165,4 @@ def open_corpus(
         return {"documents": len(known)}
 
     find_or_build(folder, key, build, rebuild=rebuild)
-    return Corpus(folder, key)
+    return Corpus(folder, key, collection.files)
