@@ -139,8 +139,48 @@ class RankingOptions(MeasureOptions):
         show(self.as_json, {**summary, **files}, *tables, f"saved in {self.output}")
 
 
+@dataclass(frozen=True)
+class StageOptions:
+    """What finds papers, and how the scores of stages become one."""
+
+    stage: Annotated[
+        str | None,
+        typer.Option(help="bm25, dense (an encoder's cosine) or hybrid (both); default hybrid, or that of the run."),
+    ] = None
+    encoder: Annotated[
+        str | None,
+        typer.Option(help="builtin:minilm-l6 (the default), or folder of an encoder or sentence-transformers model."),
+    ] = None
+    fusion: Annotated[
+        str, typer.Option(help="Of hybrid: convex (weighted sum of scaled scores) or rrf (reciprocal rank fusion).")
+    ] = "convex"
+    alpha: Annotated[
+        float | None, typer.Option(help="Share of the cosine in convex fusion, 0 to 1; default fitted, else 0.6.")
+    ] = None
+
+    @property
+    def given(self) -> dict[str, Any]:
+        """For the library."""
+        return {"stage": self.stage, "encoder": self.encoder, "fusion": self.fusion, "alpha": self.alpha}
+
+    @property
+    def first(self) -> dict[str, Any]:
+        """For the library, without a run."""
+        from headwise.retrieval.stages import ENCODER
+
+        return {**self.given, "stage": self.stage or "hybrid", "encoder": self.encoder or ENCODER}
+
+
+Fit = Annotated[
+    str,
+    typer.Option(help="Split that weights are fitted on, none, or auto: validation, dev or train if it is not scored."),
+]
 Run = Annotated[
     Path, typer.Argument(help="Re-ranker: folder that `headwise train` or a CrossEncoder wrote.", show_default=False)
+]
+Template = Annotated[
+    str | None,
+    typer.Option(help="For a re-ranker that reads one string: how it is written, with {claim} and {text} in it."),
 ]
 Of = Annotated[
     Path | None, typer.Option(help="Folder of the collection; default that of training.", show_default=False)
@@ -153,17 +193,19 @@ Precision = Annotated[str, typer.Option(help="fp32, or bf16: faster on processor
 def retrieve(
     collection: Annotated[Path, typer.Argument(help="Folder of the collection.", show_default=False)],
     claims: ClaimOptions,
+    stages: StageOptions,
     files: RankingOptions,
     top: Annotated[int, typer.Option(min=1, help="Candidates for each claim.")] = 100,
+    fit: Fit = "auto",
     stem: Annotated[str, typer.Option(help="Language whose word endings are cut off, or none.")] = "english",
     stop_words: Annotated[
         str, typer.Option("--stop-words", help="Language whose most common words are left out, or none.")
     ] = "english",
     k1: Annotated[float, typer.Option(min=0, help="BM25: how soon a repeated word stops counting.")] = 1.5,
     b: Annotated[float, typer.Option(min=0, max=1, help="BM25: how much long documents are held back.")] = 0.75,
-    rebuild: Annotated[bool, typer.Option("--rebuild", help="Build the index again.")] = False,
+    rebuild: Annotated[bool, typer.Option("--rebuild", help="Build the indexes again.")] = False,
 ) -> None:
-    """Find candidates for every claim of COLLECTION with BM25: a TREC run."""
+    """Find candidates for every claim of COLLECTION by BM25, an encoder, or both: a TREC run."""
     from headwise.retrieval.bm25 import IndexOptions, Words
     from headwise.retrieval.formats import read_collection
     from headwise.retrieval.search import retrieve
@@ -172,7 +214,8 @@ def retrieve(
         with keeping(lambda: "no run was written, and the same command begins again with what the cache has"):
             options: dict[str, Any] = {"options": IndexOptions(Words(stem, stop_words), k1, b), "rebuild": rebuild}
             papers = read_collection(collection, **claims.form)
-            ranking = retrieve(papers, shown, split=claims.split, top=top, cache=claims.cache, **options)
+            options |= {"split": claims.split, "top": top, "fit": fit, "cache": claims.cache}
+            ranking = retrieve(papers, shown, **stages.first, **options)
             files.check_judged(ranking.measures)
             files.write(ranking)
         shown.end()
@@ -182,17 +225,27 @@ def retrieve(
 @opt.grouped
 def rerank(
     run: Run,
-    candidates: Annotated[Path, typer.Option(help="TREC run, or a table of Cross-genre-IR.", show_default=False)],
     claims: ClaimOptions,
+    stages: StageOptions,
     files: RankingOptions,
+    candidates: Annotated[
+        Path | None,
+        typer.Option(help="TREC run, or a table of Cross-genre-IR; default what --stage finds.", show_default=False),
+    ] = None,
     collection: Of = None,
     top: Annotated[int | None, typer.Option(min=1, help="Only the first so many candidates of each claim.")] = None,
+    fit: Fit = "auto",
+    template: Template = None,
     batch: Batch = None,
     precision: Precision = "fp32",
     allow_code: opt.AllowCode = False,
 ) -> None:
-    """Order the candidates of every claim by the model of RUN: a TREC run. Resumes where it was stopped."""
-    from headwise.retrieval.rerank import is_table, read_candidates, rerank
+    """Order the papers of every claim by BM25, cosine and the model of RUN: a TREC run. Resumes where it was stopped.
+
+    With --candidates and without --stage the model alone decides.
+    """
+    from headwise.retrieval.rerank import find_candidates, is_table, read_candidates, rerank
+    from headwise.retrieval.reranker import Reranker
     from headwise.retrieval.search import PRECISIONS
 
     with files.files(), progress() as shown:
@@ -201,12 +254,25 @@ def rerank(
         from headwise.experiments.searcher import collection_of, reranker_folder
 
         folder = reranker_folder(run)
+        table = candidates is not None and is_table(candidates)
+        if table and stages.stage is not None:
+            raise InputError(
+                f"--stage {stages.stage} needs papers of a collection, and {candidates} has its own texts."
+            )
         papers = None
-        if collection is not None or not is_table(candidates):  # a table brings its texts
+        if collection is not None or not table:  # a table brings its texts
             papers = collection_of(folder, collection, **claims.form)
-        read = read_candidates(candidates, papers, shown, split=claims.split, top=top, cache=claims.cache)
+        read, reranker = None, None
+        if candidates is not None:
+            read = read_candidates(candidates, papers, shown, split=claims.split, top=top, cache=claims.cache)
+        if papers is not None and (read is None or stages.stage is not None):
+            reranker = Reranker.load(folder, template=template)
+            options = {**stages.given, "fit": fit, "split": claims.split, "top": top, "cache": claims.cache}
+            read = find_candidates(papers, shown, reranker=reranker, given=read, **options)
+        elif template is not None:
+            reranker = Reranker.load(folder, template=template)
         files.check_judged(read.claims.qrels)
-        ranking = rerank(folder, read, shown, batch=batch, precision=precision, cache=claims.cache)
+        ranking = rerank(folder, read, shown, reranker=reranker, batch=batch, precision=precision, cache=claims.cache)
         files.write(ranking)
         shown.end()
         files.show(ranking, {"run": str(folder), **ranking.summary})
@@ -254,12 +320,30 @@ def score(
     show(files.as_json, {**content, "tests": [test.as_data() for test in tests]}, _measures_table(scores), *tables)
 
 
+@opt.grouped
 def search(
-    run: Run,
-    claim: Annotated[str, typer.Argument(help="The claim, in quotation marks.", show_default=False)],
+    words: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="[RUN] CLAIM", help="A re-ranker, if any, and the claim in quotation marks.", show_default=False
+        ),
+    ],
+    stages: StageOptions,
     collection: Of = None,
+    rerank: Annotated[
+        Path | None, typer.Option(help="The same as RUN: a run, or a folder of a CrossEncoder.", show_default=False)
+    ] = None,
+    template: Template = None,
     top: Annotated[int, typer.Option(min=1, help="Papers to show.")] = 5,
-    depth: Annotated[int, typer.Option(min=1, help="Candidates that the model reads.")] = 100,
+    depth: Annotated[int, typer.Option(min=1, help="Candidates that BM25 and the encoder find each.")] = 100,
+    reads: Annotated[
+        int | None,
+        typer.Option(min=1, help="Papers that the re-ranker reads; default as many as were validated, else 20."),
+    ] = None,
+    weights: Annotated[
+        str | None, typer.Option(help="Of BM25, cosine and re-ranker, such as 0.3,0.5,0.2.", show_default=False)
+    ] = None,
+    fit: Fit = "none",
     explain: Annotated[
         bool, typer.Option("--explain", help="Show the words of the best paper that the claim attends to.")
     ] = False,
@@ -270,23 +354,37 @@ def search(
     allow_code: opt.AllowCode = False,
     as_json: opt.AsJson = False,
 ) -> None:
-    """Find the papers behind one claim: BM25, then the model of RUN."""
+    """Find the papers behind one claim: BM25 and an encoder, then the model of RUN, if there is one."""
+    from headwise.retrieval.fusion import Weights
     from headwise.retrieval.search import check_request
 
+    run, claim = _run_and_claim(words, rerank)
     claim = check_request(claim, top=top, depth=depth, precision=precision)
     from headwise.experiments.searcher import open_searcher
 
-    options: dict[str, Any] = {"top": top, "depth": depth, "explain": explain, "batch": batch, "precision": precision}
+    options: dict[str, Any] = {**stages.given, "fit": fit, "depth": depth, "reads": reads, "template": template}
+    options["weights"] = None if weights is None else Weights.read(weights)
     nothing = "nothing was found yet, and the same command begins again with what the cache has"
     with keeping(lambda: nothing), progress() as shown:
-        searcher = open_searcher(run, collection, layout=layout, cache=cache, progress=shown)
-        result = searcher.search(claim, **options, progress=shown)
-    documents = len(searcher.index.corpus)
+        searcher = open_searcher(run, collection, layout=layout, cache=cache, progress=shown, **options)
+        result = searcher.search(claim, top=top, explain=explain, batch=batch, precision=precision, progress=shown)
+    documents = len(searcher.stages.index.corpus)
     if as_json:
-        about = {"run": str(run), "collection": str(searcher.folder), "documents": documents}
-        show(True, {**about, **result.as_dict()})
+        about = {"run": None if run is None else str(run), "collection": str(searcher.folder), "documents": documents}
+        show(True, {**about, "stage": searcher.stages.stage, **result.as_dict()})
     else:
         _print_papers(result, documents)
+
+
+def _run_and_claim(words: Sequence[str], rerank: Path | None) -> tuple[Path | None, str]:
+    """The folder of the re-ranker, if there is one, and the claim."""
+    if len(words) > 2:
+        raise InputError(f"expected [RUN] CLAIM, got {len(words)} words: write the claim in quotation marks.")
+    if len(words) == 2 and rerank is not None:
+        raise InputError(f"RUN is {words[0]} and --rerank is {rerank}: name one re-ranker.")
+    if len(words) == 1 and rerank is None and Path(words[0]).is_dir():
+        raise InputError(f"{words[0]} is a folder, and there is no claim: write one after it, in quotation marks.")
+    return (Path(words[0]) if len(words) == 2 else rerank), words[-1]
 
 
 def _short_names(paths: Sequence[Path]) -> list[str]:
@@ -336,19 +434,31 @@ def _tests_table(tests: Sequence[Comparison], explained: int | None) -> Table:
 
 
 def _print_papers(result: SearchResult, documents: int) -> None:
-    """Print a table of papers and the explanation, broken only to fit a terminal."""
+    """Print a table of papers, how they were scored, and the explanation, broken only to fit a terminal."""
     console = Console(width=None if sys.stdout.isatty() else WIDTH, highlight=False)
+    stages = {"bm25": "BM25", "cosine": "cosine", "reranker": "re-ranker"}
+    used = [name for name in stages if any(getattr(paper, name) is not None for paper in result.papers)]
+    alone = str(result.score) == stages[used[0]] and len(used) == 1  # its score is the final one
     table = Table(box=None)
-    for name in ("rank", "model", "BM25", "BM25 rank"):
+    for name in (
+        "rank",
+        "score",
+        *(label for used_stage in used if not alone for label in (stages[used_stage], "rank")),
+    ):
         table.add_column(name, justify="right", no_wrap=True)
     table.add_column("paper", no_wrap=True)
     table.add_column("title")  # the only one that may be cut
     for paper in result.papers:
-        numbers = (str(paper.rank), f"{paper.score:.3f}", f"{paper.bm25_score:.3f}", str(paper.bm25_rank))
+        numbers = [str(paper.rank), f"{paper.score:.3f}"]
+        for name in used if not alone else ():
+            value, rank = getattr(paper, name), getattr(paper, f"{name}_rank")
+            numbers += ["-" if value is None else f"{value:.3f}", "-" if rank is None else str(rank)]
         title = Text(_printable(paper.title) or "-", no_wrap=True, overflow="ellipsis")
         table.add_row(*numbers, Text(_printable(paper.id)), title)
     console.print(table)
-    console.print(f"model: the logit of the re-ranker, which read the best {result.candidates} of {documents} by BM25.")
+    read = f" The re-ranker read {result.read} of them." if result.read else ""
+    note = f" {result.score.note[0].upper()}{result.score.note[1:]}" if result.score.note else ""
+    console.print(f"score: {result.score}. {result.candidates} of {documents} papers are candidates.{read}{note}")
     if result.explanation is not None:
         for part in _explained(result.papers[0], result.explanation, styled=console.color_system is not None):
             console.print()
