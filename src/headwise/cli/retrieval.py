@@ -6,7 +6,7 @@ import sys
 import unicodedata
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -140,13 +140,9 @@ class RankingOptions(MeasureOptions):
 
 
 @dataclass(frozen=True)
-class StageOptions:
-    """What finds papers, and how the scores of stages become one."""
+class FusionOptions:
+    """How the scores of stages become one."""
 
-    stage: Annotated[
-        str | None,
-        typer.Option(help="bm25, dense (an encoder's cosine) or hybrid (both); default hybrid, or that of the run."),
-    ] = None
     encoder: Annotated[
         str | None,
         typer.Option(help="builtin:minilm-l6 (the default), or folder of an encoder or sentence-transformers model."),
@@ -159,16 +155,29 @@ class StageOptions:
     ] = None
 
     @property
-    def given(self) -> dict[str, Any]:
+    def of_fusion(self) -> dict[str, Any]:
         """For the library."""
-        return {"stage": self.stage, "encoder": self.encoder, "fusion": self.fusion, "alpha": self.alpha}
+        return {"fusion": self.fusion, "alpha": self.alpha}
 
     @property
-    def first(self) -> dict[str, Any]:
-        """For the library, without a run."""
-        from headwise.retrieval.stages import ENCODER
+    def of_encoder(self) -> dict[str, Any]:
+        """For the library, where it has a default of its own."""
+        return {} if self.encoder is None else {"encoder": self.encoder}
 
-        return {**self.given, "stage": self.stage or "hybrid", "encoder": self.encoder or ENCODER}
+
+@dataclass(frozen=True)
+class StageOptions(FusionOptions):
+    """What finds papers, and how the scores of stages become one."""
+
+    stage: Annotated[
+        str | None,
+        typer.Option(help="bm25, dense (an encoder's cosine) or hybrid (both); default hybrid, or that of the run."),
+    ] = None
+
+    @property
+    def given(self) -> dict[str, Any]:
+        """For the library."""
+        return {**self.of_fusion, **self.of_encoder, **({} if self.stage is None else {"stage": self.stage})}
 
 
 Fit = Annotated[
@@ -215,7 +224,7 @@ def retrieve(
             options: dict[str, Any] = {"options": IndexOptions(Words(stem, stop_words), k1, b), "rebuild": rebuild}
             papers = read_collection(collection, **claims.form)
             options |= {"split": claims.split, "top": top, "fit": fit, "cache": claims.cache}
-            ranking = retrieve(papers, shown, **stages.first, **options)
+            ranking = retrieve(papers, shown, **stages.given, **options)
             files.check_judged(ranking.measures)
             files.write(ranking)
         shown.end()
@@ -281,9 +290,17 @@ def rerank(
 
 @opt.grouped
 def score(
-    runs: Annotated[list[Path], typer.Argument(help="TREC runs; others are compared with the first.")],
     claims: ClaimOptions,
+    fusion: FusionOptions,
     files: MeasureOptions,
+    runs: Annotated[
+        list[Path] | None, typer.Argument(help="TREC runs; others are compared with the first.", show_default=False)
+    ] = None,
+    stage: Annotated[
+        list[str] | None,
+        typer.Option(help="Also rank by bm25, dense or hybrid; may be repeated. After the runs.", show_default=False),
+    ] = None,
+    fit: Fit = "auto",
     qrels: Annotated[
         Path | None, typer.Option(help="Judgements: a TREC or BEIR qrels file.", show_default=False)
     ] = None,
@@ -291,13 +308,24 @@ def score(
         Path | None, typer.Option(help="Folder of a collection that has them.", show_default=False)
     ] = None,
 ) -> None:
-    """Measure TREC runs, and test claim by claim whether the others differ from the first."""
+    """Measure TREC runs and stages, and test claim by claim whether the others differ from the first."""
     from headwise.metrics.ranking import MEASURES
     from headwise.retrieval.evaluate import compare_runs, read_judgements, score_run, write_per_query
     from headwise.retrieval.formats import read_collection
+    from headwise.retrieval.fusion import check_stage
+    from headwise.retrieval.search import retrieve
 
     with files.locked():
-        names = dict(zip(_short_names(runs), runs, strict=True))
+        names = dict(zip(_short_names(runs or []), runs or [], strict=True))
+        stages = list(dict.fromkeys(stage or []))
+        if not names and not stages:
+            raise InputError("there is nothing to measure: name TREC runs, or stages of a collection by --stage.")
+        for each in stages:
+            check_stage(each)
+            if collection is None:
+                raise InputError(f"--stage {each} searches a collection: name it by --collection FOLDER.")
+            if each in names:
+                raise InputError(f"a run and a stage are both named {each}: rename the file {names[each]}.")
         papers = None if collection is None else read_collection(collection, **claims.form)
         if collection is None and claims.layout is not None:
             raise InputError(f"--layout {claims.layout} is for --collection: name a collection, or leave --layout out.")
@@ -308,14 +336,27 @@ def score(
         for name, path in names.items():
             scores[name], more = score_run(path, judged, source)
             notes = [*notes, *(f"{name}: {note}" for note in more)]
+        about: dict[str, dict[str, Any]] = {name: {"file": str(path)} for name, path in names.items()}
+        if papers is not None and stages:
+            with progress() as shown:
+                for each in stages:
+                    options = fusion.of_fusion | {"fit": fit} if each == "hybrid" else {}
+                    options |= {} if each == "bm25" else fusion.of_encoder
+                    ranking = retrieve(
+                        replace(papers, notes=[]), shown, stage=each, split=claims.split, cache=claims.cache, **options
+                    )
+                    scores[each] = ranking.measures[each]
+                    about[each] = {
+                        key: ranking.summary[key] for key in ("stage", "top", "score") if key in ranking.summary
+                    }
         for note in notes:
             typer.echo(note, err=True)
         tests = compare_runs(scores)
         if files.per_query is not None:
             write_per_query(files.per_query, scores)
-    about = {name: {"file": str(names[name]), **each.summary(), **each.as_data()} for name, each in scores.items()}
-    content = {"judgements": source, "measures": list(MEASURES), "runs": about}
-    by_run = [[test for test in tests if test.run == name] for name in names][1:]
+    runs_data = {name: {**about[name], **each.summary(), **each.as_data()} for name, each in scores.items()}
+    content = {"judgements": source, "measures": list(MEASURES), "runs": runs_data}
+    by_run = [[test for test in tests if test.run == name] for name in scores][1:]
     tables = [_tests_table(each, len(tests) if each is by_run[-1] else None) for each in by_run]
     show(files.as_json, {**content, "tests": [test.as_data() for test in tests]}, _measures_table(scores), *tables)
 
