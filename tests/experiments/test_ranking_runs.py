@@ -9,11 +9,13 @@ from small_collection import write_collection
 from headwise.data import build_task
 from headwise.errors import InputError
 from headwise.experiments import check_recipe
+from headwise.experiments.final_score import final_results, final_sentences
 from headwise.experiments.outputs import read_outputs
 from headwise.experiments.prepare import RunPaths
 from headwise.experiments.run import train
 from headwise.experiments.searcher import collection_of, open_searcher
 from headwise.experiments.splits import read_split, read_splits
+from headwise.metrics.ranking import score_ranking
 from headwise.retrieval.bm25 import IndexOptions, Words, open_index
 from headwise.retrieval.holdout import without_leaks
 
@@ -195,10 +197,66 @@ def test_a_saved_re_ranker_has_its_outputs_and_knows_its_collection_words_and_le
     found = collection_of(run, drop_unknown=True)
     assert (found.folder, found.drop_unknown) == (root / "papers", True)
     assert collection_of(run, write_collection(tmp_path / "other")).folder == tmp_path / "other"
-    index = open_searcher(run, cache=cache).index
+    index = open_searcher(run, cache=cache).stages.index
     assert index.folder == open_index(found, IndexOptions(Words(stem="none")), cache=cache).folder
     content = json.loads((run / "headwise.json").read_text())
     content["data"] = str(tmp_path / "moved")
     (run / "headwise.json").write_text(json.dumps(content))
     with pytest.raises(InputError, match="no longer there: give its new folder as collection=FOLDER"):
         collection_of(run)
+
+
+# -- the final score ---------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def many(tmp_path_factory):
+    """Enough claims to fit weights on, and the splits of a run on them."""
+    folder = tmp_path_factory.mktemp("many")
+    write_collection(folder / "papers", train=60)
+    task = {"name": "retrieval", "collection": "papers", "stage": "bm25", "validation_candidates": 6}
+    recipe = check_recipe({"task": task, "data": {"validation_fraction": 0.5}}, "test")
+    return folder, read_splits(recipe, folder, cache=folder / "cache")
+
+
+def test_a_run_is_never_worse_than_its_first_stage_whatever_the_re_ranker_says(many):
+    splits = many[1]
+    labels = numpy.array(splits.validation.labels)
+    chance = numpy.random.default_rng(0)
+    noises = chance.normal(size=(20, len(labels)))
+    untrained = [*noises, numpy.zeros(len(labels)), -5 * labels, 1e6 * noises[0], -labels + 0.1 * noises[0]]
+    for logits in untrained:
+        metrics, _, final = final_results(splits, {"validation": logits})
+        assert metrics["validation"]["ndcg@10"] >= final["first_stage"]["validation"]["ndcg@10"]
+    useless = final_results(splits, {"validation": -5 * labels})
+    assert useless[2]["fit"]["weights"]["reranker"] == 0
+    assert useless[0] == useless[2]["first_stage"]
+    said = final_sentences({"final": useless[2], "metrics": useless[0]})
+    assert "final score: 1 BM25" in said[0]
+    assert "the re-ranker is not used" in said[1]
+    metrics, per_claim, final = final_results(splits, {"validation": 5 * labels + noises[0]})
+    assert final["fit"]["weights"]["reranker"] > 0
+    assert metrics["validation"]["ndcg@10"] > final["first_stage"]["validation"]["ndcg@10"] + 0.1
+    assert len(per_claim["validation"]) == 30
+
+
+def test_a_search_with_a_run_repeats_its_validation(encoder, cache, tmp_path):
+    """The stages, the encoder, the weights, the offset and the depth are those of the run."""
+    write_collection(tmp_path / "papers", train=60)
+    options = {"stage": "hybrid", "loss": "list", "residual": True, "warm_up": 12, "validation_candidates": 4}
+    changes = {"data": {"validation_fraction": 0.4}, "training": {"per_device_train_batch_size": 2}}
+    run = tmp_path / "run"
+    results = trained(encoder, tmp_path, cache, run, task=options, guides={"mdg": {}}, share_every=0, **changes)
+    final = results["final"]
+    assert (final["stage"], final["encoder"], final["depth"]) == ("hybrid", "builtin:minilm-l6", 4)
+    assert final["offset"] > 0
+    assert final["fit"]["weights"]["reranker"] > 0
+    assert results["examples"]["warm_up"] == 12 * 4
+    assert results["metrics"]["validation"]["ndcg@10"] > final["first_stage"]["validation"]["ndcg@10"]
+    searcher, collection = open_searcher(run, cache=cache), collection_of(run)
+    claims = list(read_outputs(run)["validation"]["per_query"])
+    scores = searcher.scores({claim: collection.claims[claim] for claim in claims})
+    run_of = {claim: each.run(searcher.score.scores(each)) for claim, each in scores.items()}
+    qrels = {claim: collection.qrels["train"][claim] for claim in claims}
+    assert score_ranking(qrels, run_of).strict == pytest.approx(results["metrics"]["validation"])
+    assert searcher.search(collection.claims[claims[0]], top=3).read == 4

@@ -1,12 +1,12 @@
-"""The final score of a re-ranker's run: BM25, cosine and re-ranker together, with weights that are fitted on validation.
+"""The final score of a re-ranker's run: BM25, cosine and re-ranker together, with weights fitted on validation.
 
-What a run writes is never worse on validation than its own first stage: a re-ranker that does not help has the weight 0.
+What a run writes is never worse on validation than its own first stage: a re-ranker that does not help gets weight 0.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy
@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from headwise.metrics.ranking import ranking_per_query, ranking_scores_of
 from headwise.retrieval.collections import Qrels
-from headwise.retrieval.fusion import Fit, StageScores, Weights, fit_weights, fuse
+from headwise.retrieval.fusion import FinalScore, Fit, StageScores, Weights, fit_weights, fuse
 from headwise.retrieval.pairs import Pairs
 
 if TYPE_CHECKING:
@@ -28,16 +28,14 @@ PerClaim = dict[str, dict[str, float]]
 class FirstStage:
     """What the first stage says about the claims of a run, and what is right."""
 
-    weights: Weights
-    """Of BM25 and cosine."""
+    score: FinalScore
+    """Of BM25 and cosine alone; its `offset` is the factor of residual training."""
     scores: Mapping[str, Mapping[str, StageScores]]
     """Of all candidates, by split (validation, test) and claim."""
     qrels: Mapping[str, Qrels]
     """Of these claims, by split."""
-    scale: float = 0.0
-    """The factor of the first stage's score where it is the offset of the loss; 0 where it is not."""
     offsets: NDArray[Any] | None = None
-    """[N] of each training pair, with the factor; None without residual."""
+    """[N] of each training pair, what is added to its logit in the loss; None without residual."""
     warm_up: Pairs | None = None
     """Titles and abstracts that are trained on before the claims."""
 
@@ -52,14 +50,9 @@ class FirstStage:
         read: dict[str, dict[str, float]] = {}
         for claim, paper, logit in zip(pairs.groups or (), pairs.papers, logits.tolist(), strict=True):
             read.setdefault(claim, {})[paper] = logit
-        results = {}
-        for claim, scores in self.scores[split].items():
-            of_claim = read.get(claim, {})
-            model = numpy.array([of_claim.get(paper, numpy.nan) for paper in scores.documents])
-            if self.scale:
-                model += self.scale * fuse(scores, self.weights)
-            results[claim] = replace(scores, reranker=model)
-        return results
+        return {
+            claim: self.score.with_reranker(scores, read.get(claim, {})) for claim, scores in self.scores[split].items()
+        }
 
     def measures(self, split: str, scores: Mapping[str, StageScores], weights: Weights) -> dict[str, float]:
         """The measures of a split, with the candidates in the order of the fused scores."""
@@ -97,15 +90,19 @@ def final_results(
     task: Any = splits.task
     scores = {use: first.with_reranker(use, splits.named[use], each) for use, each in logits.items()}
     fit = fit_weights(
-        scores["validation"], first.qrels["validation"], first=first.weights, measure=task.primary, split="validation"
+        scores["validation"],
+        first.qrels["validation"],
+        first=first.score.first,
+        measure=task.primary,
+        split="validation",
     )
     kept = {
         "stage": task.stage,
         "encoder": None if task.stage == "bm25" else task.encoder,
         "depth": task.validation_candidates,
-        "offset": first.scale,
+        "offset": first.score.offset,
         "fit": fit.as_data(),
-        "first_stage": {use: first.measures(use, each, first.weights) for use, each in scores.items()},
+        "first_stage": {use: first.measures(use, each, first.score.first) for use, each in scores.items()},
     }
     metrics = {use: first.measures(use, each, fit.weights) for use, each in scores.items()}
     return metrics, {use: first.per_claim(use, each, fit.weights) for use, each in scores.items()}, kept

@@ -40,7 +40,7 @@ def scorer(splits: Splits, name: str) -> Callable[[numpy.ndarray], dict[str, flo
 
     task, split, first = splits.task, splits.named[name], splits.first
     if first is not None:
-        weights = first.weights.with_reranker()
+        weights = first.score.first.with_reranker()
         return lambda logits: first.measures(name, first.with_reranker(name, split, logits[:, 0]), weights)
     labels = [float(label or 0) for label in split.labels]
     return lambda logits: score_logits(logits, labels, task.metrics)

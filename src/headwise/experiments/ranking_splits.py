@@ -6,6 +6,7 @@ from collections.abc import Container, Mapping
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
 import numpy
 
@@ -16,7 +17,7 @@ from headwise.experiments.splits import Splits
 from headwise.retrieval.bm25 import IndexOptions, Words
 from headwise.retrieval.collections import Collection, Document, Qrels, Run, check_documents
 from headwise.retrieval.formats import read_collection
-from headwise.retrieval.fusion import StageScores, Weights, fit_weights, fuse
+from headwise.retrieval.fusion import FinalScore, StageScores, Weights, fit_weights, fuse
 from headwise.retrieval.holdout import split_claims, without_leaks
 from headwise.retrieval.pairs import Pairs, candidate_pairs, given_pairs, title_pairs, training_pairs
 from headwise.retrieval.ranking_loss import offset_scale
@@ -41,7 +42,7 @@ def read_ranking_splits(recipe: Recipe, root: Path | None, cache: Path | None, p
         progress: shows how far it is.
     """
     task = retrieval_task(recipe.only.options)
-    collection = read_collection(task.folder(root), task.layout, gold=task.gold, drop_unknown=task.drop_unknown)
+    collection = _read(task, root)
     stages = Stages.open(
         collection,
         stage=task.stage,
@@ -77,7 +78,8 @@ def read_ranking_splits(recipe: Recipe, root: Path | None, cache: Path | None, p
             depth=task.depth,
             more=corpus.ids,
         )
-    first = FirstStage(weights, {use: stages.scores(each) for use, each in uses.items()}, qrels)
+    score = FinalScore(weights, weights, reads=task.validation_candidates)
+    first = FirstStage(score, {use: stages.scores(each) for use, each in uses.items()}, qrels)
     if task.residual:
         first = _with_offsets(first, pairs, learned, progress)
     if task.warm_up:
@@ -91,6 +93,15 @@ def read_ranking_splits(recipe: Recipe, root: Path | None, cache: Path | None, p
     }
     chosen, limited = tuple(range(len(pairs))), "train" in recipe.data.limit
     return Splits(task, pairs, parts["validation"], parts.get("test"), pairs, chosen, limited, first)
+
+
+def _read(task: RetrievalTask, root: Path | None) -> Collection:
+    """The collection of a task; `gold` is for SciFact, other layouts have one kind."""
+    options: dict[str, Any] = {"drop_unknown": task.drop_unknown}
+    collection = read_collection(task.folder(root), task.layout, **options)
+    if collection.layout != "scifact" or task.gold == "evidence":
+        return collection
+    return read_collection(task.folder(root), task.layout, gold=task.gold, **options)
 
 
 def index_options(task: RetrievalTask) -> IndexOptions:
@@ -192,12 +203,12 @@ def _with_offsets(first: FirstStage, pairs: Pairs, scores: Mapping[str, StageSco
             "task.residual needs the first stage's score of every pair, and the labelled pairs of the data have none: "
             "set given: false, or residual: false."
         )
-    fused = {claim: each.run(fuse(each, first.weights)) for claim, each in scores.items()}
+    fused = {claim: each.run(fuse(each, first.score.first)) for claim, each in scores.items()}
     rows = zip(pairs.groups or (), pairs.papers, strict=True)
     offsets = numpy.array([max(0.0, fused[claim].get(paper, 0.0)) for claim, paper in rows])
     scale = offset_scale(offsets, pairs.labels)  # type: ignore[arg-type]
     progress.log(f"residual: the loss adds {scale} times the score of the first stage to each logit")
-    return replace(first, scale=scale, offsets=scale * offsets)
+    return replace(first, score=replace(first.score, offset=scale), offsets=scale * offsets)
 
 
 def _warm_up(task: RetrievalTask, stages: Stages, weights: Weights, seed: int, *, without: Container[str]) -> Pairs:

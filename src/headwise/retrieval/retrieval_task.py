@@ -35,7 +35,7 @@ class RetrievalTask:
     gold: str = "evidence"
     """What answers a claim of SciFact: evidence, or every paper that it cites (cited)."""
     stage: str = "hybrid"
-    """What finds candidates, in training and later: bm25, dense (the cosine of an encoder), or hybrid, both together."""
+    """What finds candidates, in training and later: bm25, dense (the cosine of an encoder), or hybrid (both)."""
     encoder: str = "builtin:minilm-l6"
     """Whose cosine; for the stages dense and hybrid."""
     loss: str = "pairs"
