@@ -3,39 +3,58 @@
 from __future__ import annotations
 
 import sys
-import unicodedata
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console
 from rich.table import Table
-from rich.text import Text
 
 from headwise.cli import parameters as opt
-from headwise.cli.console import WIDTH, print_parts, show, text_table
+from headwise.cli.console import print_parts, show, text_table
 from headwise.cli.progress_bar import keeping, progress
+from headwise.cli.search_results import page_file, print_papers, write_page
 from headwise.errors import InputError, choices
 
 if TYPE_CHECKING:
     from headwise.metrics.ranking import RankingScores
     from headwise.retrieval.evaluate import Comparison
-    from headwise.retrieval.explain import Explanation
-    from headwise.retrieval.search import Paper, Ranking, SearchResult
-
-# Words of an explanation that are listed and marked; without styles, in a file or a pipe, MARK stands around them.
-STRONGEST, STYLE, MARK = 10, "bold reverse", "**"
+    from headwise.retrieval.search import Ranking
 
 Cache = Annotated[
     Path | None,
     typer.Option(help="Folder for indexes; default HEADWISE_CACHE or the user's cache folder.", show_default=False),
 ]
 Layout = Annotated[
-    str | None, typer.Option(help="beir, scifact or cross-genre; by default decided by the files.", show_default=False)
+    str | None,
+    typer.Option(
+        help="beir, scifact, cross-genre, table or text; by default decided by the files.", show_default=False
+    ),
 ]
+Download = Annotated[bool, typer.Option("--download", help="Let ir_datasets download a data set (irds:ID).")]
+
+
+@dataclass(frozen=True)
+class PaperOptions:
+    """How the papers of a collection are read."""
+
+    layout: Layout = None
+    id: Annotated[
+        str | None, typer.Option(help="Of a table of papers: the column of ids; default id, docno, pmid ...")
+    ] = None
+    title: Annotated[str | None, typer.Option(help="Of a table: the column of titles; default title.")] = None
+    text: Annotated[str | None, typer.Option(help="Of a table: the column of texts; default text, abstract ...")] = None
+    download: Download = False
+
+    @property
+    def form(self) -> dict[str, Any]:
+        """How the files are read."""
+        from headwise.retrieval.papers import Columns
+
+        columns = Columns(self.id, self.title, self.text)
+        return {"layout": self.layout, "columns": columns, "download": self.download}
 
 
 @dataclass(frozen=True)
@@ -52,12 +71,14 @@ class ClaimOptions:
     drop_unknown: Annotated[
         bool, typer.Option("--drop-unknown", help="Ignore judgements of documents that are not in the corpus.")
     ] = False
+    download: Download = False
     cache: Cache = None
 
     @property
     def form(self) -> dict[str, Any]:
         """How the files are read."""
-        return {"layout": self.layout, "gold": self.gold, "drop_unknown": self.drop_unknown}
+        names = ("layout", "gold", "drop_unknown", "download")
+        return {name: getattr(self, name) for name in names}
 
 
 @dataclass(frozen=True)
@@ -69,7 +90,18 @@ class MeasureOptions:
         typer.Option("--per-query", help="File for the measures of every claim (.json).", show_default=False),
     ] = None
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace output files.")] = False
+    measures: Annotated[
+        str | None,
+        typer.Option(help="In the notation of ir-measures: 'nDCG@10 RR R@20 AP(rel=2)'; default MRR, recall, nDCG@10."),
+    ] = None
     as_json: opt.AsJson = False
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Of the measures."""
+        from headwise.metrics.ranking import MEASURES, parse_measures
+
+        return MEASURES if self.measures is None else parse_measures(self.measures)
 
     @contextmanager
     def locked(self, output: Path | None = None) -> Iterator[None]:
@@ -101,6 +133,17 @@ class RankingOptions(MeasureOptions):
             if self.output.absolute() == self.per_query.absolute():
                 raise InputError(f"--output and --per-query are both {self.output}: name two files.")
         with self.locked(self.output):
+            yield
+
+    @contextmanager
+    def others(self, paths: Mapping[str, Path | None]) -> Iterator[None]:
+        """The same for more files, by the options that name them."""
+        from headwise.disk import new_file
+
+        with ExitStack() as stack:
+            for option, path in paths.items():
+                if path is not None:
+                    stack.enter_context(new_file(path, option, replace=self.overwrite))
             yield
 
     def check_judged(self, judged: object) -> None:
@@ -213,20 +256,34 @@ def retrieve(
     k1: Annotated[float, typer.Option(min=0, help="BM25: how soon a repeated word stops counting.")] = 1.5,
     b: Annotated[float, typer.Option(min=0, max=1, help="BM25: how much long documents are held back.")] = 0.75,
     rebuild: Annotated[bool, typer.Option("--rebuild", help="Build the indexes again.")] = False,
+    save_qrels: Annotated[
+        Path | None, typer.Option(help="Also write the judgements of these claims, in TREC's form.", show_default=False)
+    ] = None,
+    save_topics: Annotated[
+        Path | None, typer.Option(help="Also write these claims: id, tab, text.", show_default=False)
+    ] = None,
 ) -> None:
     """Find candidates for every claim of COLLECTION by BM25, an encoder, or both: a TREC run."""
     from headwise.retrieval.bm25 import IndexOptions, Words
+    from headwise.retrieval.collections import choose_claims
     from headwise.retrieval.formats import read_collection
     from headwise.retrieval.search import retrieve
+    from headwise.retrieval.trec import write_qrels, write_topics
 
-    with files.files(), progress() as shown:
+    saved = {"--save-qrels": save_qrels, "--save-topics": save_topics}
+    with files.files(), files.others(saved), progress() as shown:
         with keeping(lambda: "no run was written, and the same command begins again with what the cache has"):
             options: dict[str, Any] = {"options": IndexOptions(Words(stem, stop_words), k1, b), "rebuild": rebuild}
             papers = read_collection(collection, **claims.form)
-            options |= {"split": claims.split, "top": top, "fit": fit, "cache": claims.cache}
+            options |= {"split": claims.split, "top": top, "fit": fit, "cache": claims.cache, "measures": files.names}
             ranking = retrieve(papers, shown, **stages.given, **options)
             files.check_judged(ranking.measures)
             files.write(ranking)
+            wanted = choose_claims(papers, claims.split)
+            if save_qrels is not None:
+                write_qrels(save_qrels, wanted.qrels)
+            if save_topics is not None:
+                write_topics(save_topics, wanted.texts)
         shown.end()
         files.show(ranking, ranking.summary)
 
@@ -272,11 +329,14 @@ def rerank(
         if collection is not None or not table:  # a table brings its texts
             papers = collection_of(folder, collection, **claims.form)
         read, reranker = None, None
+        options: dict[str, Any]
         if candidates is not None:
-            read = read_candidates(candidates, papers, shown, split=claims.split, top=top, cache=claims.cache)
+            options = {"split": claims.split, "top": top, "cache": claims.cache, "measures": files.names}
+            read = read_candidates(candidates, papers, shown, **options)
         if papers is not None and (read is None or stages.stage is not None):
             reranker = Reranker.load(folder, template=template)
-            options = {**stages.given, "fit": fit, "split": claims.split, "top": top, "cache": claims.cache}
+            options = {"split": claims.split, "top": top, "cache": claims.cache, "measures": files.names, "fit": fit}
+            options |= stages.given
             read = find_candidates(papers, shown, reranker=reranker, given=read, **options)
         elif template is not None:
             reranker = Reranker.load(folder, template=template)
@@ -309,7 +369,6 @@ def score(
     ] = None,
 ) -> None:
     """Measure TREC runs and stages, and test claim by claim whether the others differ from the first."""
-    from headwise.metrics.ranking import MEASURES
     from headwise.retrieval.evaluate import compare_runs, read_judgements, score_run, write_per_query
     from headwise.retrieval.formats import read_collection
     from headwise.retrieval.fusion import check_stage
@@ -334,7 +393,7 @@ def score(
         source, judged, notes = read_judgements(qrels, papers, claims.split, cache=claims.cache)
         scores = {}
         for name, path in names.items():
-            scores[name], more = score_run(path, judged, source)
+            scores[name], more = score_run(path, judged, source, files.names)
             notes = [*notes, *(f"{name}: {note}" for note in more)]
         about: dict[str, dict[str, Any]] = {name: {"file": str(path)} for name, path in names.items()}
         if papers is not None and stages:
@@ -343,7 +402,13 @@ def score(
                     options = fusion.of_fusion | {"fit": fit} if each == "hybrid" else {}
                     options |= {} if each == "bm25" else fusion.of_encoder
                     ranking = retrieve(
-                        replace(papers, notes=[]), shown, stage=each, split=claims.split, cache=claims.cache, **options
+                        replace(papers, notes=[]),
+                        shown,
+                        stage=each,
+                        split=claims.split,
+                        cache=claims.cache,
+                        measures=files.names,
+                        **options,
                     )
                     scores[each] = ranking.measures[each]
                     about[each] = {
@@ -355,7 +420,7 @@ def score(
         if files.per_query is not None:
             write_per_query(files.per_query, scores)
     runs_data = {name: {**about[name], **each.summary(), **each.as_data()} for name, each in scores.items()}
-    content = {"judgements": source, "measures": list(MEASURES), "runs": runs_data}
+    content = {"judgements": source, "measures": list(files.names), "runs": runs_data}
     by_run = [[test for test in tests if test.run == name] for name in scores][1:]
     tables = [_tests_table(each, len(tests) if each is by_run[-1] else None) for each in by_run]
     show(files.as_json, {**content, "tests": [test.as_data() for test in tests]}, _measures_table(scores), *tables)
@@ -370,6 +435,7 @@ def search(
         ),
     ],
     stages: StageOptions,
+    papers: PaperOptions,
     collection: Of = None,
     rerank: Annotated[
         Path | None, typer.Option(help="The same as RUN: a run, or a folder of a CrossEncoder.", show_default=False)
@@ -386,9 +452,13 @@ def search(
     ] = None,
     fit: Fit = "none",
     explain: Annotated[
-        bool, typer.Option("--explain", help="Show the words of the best paper that the claim attends to.")
+        bool,
+        typer.Option("--explain", help="Show why the best paper was found: its words, and what each sentence adds."),
     ] = False,
-    layout: Layout = None,
+    explain_html: Annotated[
+        Path | None, typer.Option(help="The same as a page (.html), which needs no network.", show_default=False)
+    ] = None,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the page.")] = False,
     batch: Batch = None,
     precision: Precision = "fp32",
     cache: Cache = None,
@@ -406,15 +476,22 @@ def search(
     options: dict[str, Any] = {**stages.given, "fit": fit, "depth": depth, "reads": reads, "template": template}
     options["weights"] = None if weights is None else Weights.read(weights)
     nothing = "nothing was found yet, and the same command begins again with what the cache has"
-    with keeping(lambda: nothing), progress() as shown:
-        searcher = open_searcher(run, collection, layout=layout, cache=cache, progress=shown, **options)
-        result = searcher.search(claim, top=top, explain=explain, batch=batch, precision=precision, progress=shown)
+    page = nullcontext() if explain_html is None else page_file(explain_html, overwrite=overwrite)
+    with page, keeping(lambda: nothing), progress() as shown:
+        searcher = open_searcher(run, collection, cache=cache, progress=shown, **papers.form, **options)
+        why = explain or explain_html is not None
+        result = searcher.search(claim, top=top, explain=why, batch=batch, precision=precision, progress=shown)
+        if explain_html is not None:
+            write_page(explain_html, result, len(searcher.stages.index.corpus))
     documents = len(searcher.stages.index.corpus)
     if as_json:
         about = {"run": None if run is None else str(run), "collection": str(searcher.folder), "documents": documents}
-        show(True, {**about, "stage": searcher.stages.stage, **result.as_dict()})
+        pages = {} if explain_html is None else {"explain_html": str(explain_html)}
+        show(True, {**about, "stage": searcher.stages.stage, **result.as_dict(), **pages})
     else:
-        _print_papers(result, documents)
+        print_papers(result, documents, explain=explain)
+        if explain_html is not None:
+            typer.echo(f"saved in {explain_html}")
 
 
 def _run_and_claim(words: Sequence[str], rerank: Path | None) -> tuple[Path | None, str]:
@@ -444,17 +521,16 @@ def _short_names(paths: Sequence[Path]) -> list[str]:
 
 def _measures_table(scores: Mapping[str, RankingScores]) -> Table:
     """Two rows for each run: over the claims whose gold is among the candidates, and over all."""
-    from headwise.metrics.ranking import MEASURES
-
+    measures = list(next(iter(scores.values())).strict)
     caption = "n of m: the claims with a gold document among their candidates; all: strict, the others count 0."
     rows = []
     for name, each in scores.items():
         total = len(each.per_query)
         parts = ((name, f"{len(each.reachable)} of {total}", each.found), ("", f"all {total}", each.strict))
         for label, claims, values in parts:
-            cells = ("-" if values is None else f"{values[measure]:.4f}" for measure in MEASURES)
+            cells = ("-" if values is None else f"{values[measure]:.4f}" for measure in measures)
             rows.append([label, claims, *cells])
-    return text_table(["run", "claims"], rows, numbers=MEASURES, caption=caption, whole=True)
+    return text_table(["run", "claims"], rows, numbers=measures, caption=caption, whole=True)
 
 
 def _tests_table(tests: Sequence[Comparison], explained: int | None) -> Table:
@@ -472,71 +548,3 @@ def _tests_table(tests: Sequence[Comparison], explained: int | None) -> Table:
         f"{explained} tests shown; better, worse, equal: claims."
     )
     return text_table(["measure"], rows, numbers=columns, title=title, caption=caption if explained else "", whole=True)
-
-
-def _print_papers(result: SearchResult, documents: int) -> None:
-    """Print a table of papers, how they were scored, and the explanation, broken only to fit a terminal."""
-    console = Console(width=None if sys.stdout.isatty() else WIDTH, highlight=False)
-    stages = {"bm25": "BM25", "cosine": "cosine", "reranker": "re-ranker"}
-    used = [name for name in stages if any(getattr(paper, name) is not None for paper in result.papers)]
-    alone = str(result.score) == stages[used[0]] and len(used) == 1  # its score is the final one
-    table = Table(box=None)
-    for name in (
-        "rank",
-        "score",
-        *(label for used_stage in used if not alone for label in (stages[used_stage], "rank")),
-    ):
-        table.add_column(name, justify="right", no_wrap=True)
-    table.add_column("paper", no_wrap=True)
-    table.add_column("title")  # the only one that may be cut
-    for paper in result.papers:
-        numbers = [str(paper.rank), f"{paper.score:.3f}"]
-        for name in used if not alone else ():
-            value, rank = getattr(paper, name), getattr(paper, f"{name}_rank")
-            numbers += ["-" if value is None else f"{value:.3f}", "-" if rank is None else str(rank)]
-        title = Text(_printable(paper.title) or "-", no_wrap=True, overflow="ellipsis")
-        table.add_row(*numbers, Text(_printable(paper.id)), title)
-    console.print(table)
-    read = f" The re-ranker read {result.read} of them." if result.read else ""
-    note = f" {result.score.note[0].upper()}{result.score.note[1:]}" if result.score.note else ""
-    console.print(f"score: {result.score}. {result.candidates} of {documents} papers are candidates.{read}{note}")
-    if result.explanation is not None:
-        for part in _explained(result.papers[0], result.explanation, styled=console.color_system is not None):
-            console.print()
-            console.print(part)
-
-
-def _explained(paper: Paper, explanation: Explanation, *, styled: bool) -> Iterator[Text | Table]:
-    """The paper with its strongest words marked, these as a table, the words of the claim, and how to read it."""
-    strongest = explanation.strongest(STRONGEST)
-    yield Text(f"claim: {_printable(explanation.claim)}")
-    yield Text(f"paper: {_printable(paper.id)} {_printable(paper.title)}".rstrip())
-    text, marked, end = _printable(explanation.text), Text(), 0
-    for word in sorted(strongest, key=lambda word: word.start):
-        marked.append(text[end : word.start])
-        shown = text[word.start : word.end]
-        marked.append(shown if styled else f"{MARK}{shown}{MARK}", STYLE if styled else None)
-        end = word.end
-    marked.append(text[end : explanation.read])
-    yield marked.append(" ..." if explanation.truncated and text[explanation.read :].strip() else "")
-    words = [((word.text,), word.share) for word in strongest]
-    links = [((link.text, link.strongest.text), link.strongest.share) for link in explanation.links]
-    for headings, rows in ((("word",), words), (("word of the claim", "looks most at"), links)):
-        cells = ([*map(_printable, texts), f"{100 * share:.1f} %"] for texts, share in rows)
-        yield text_table(headings, cells, numbers=["share"])
-    parts = (explanation.special_share, explanation.claim_share, explanation.paper_share, 1 / len(explanation.words))
-    special, own, to_paper, even = (f"{100 * share:.1f} %" for share in parts)
-    yield Text(
-        "Attention is where the model looks, not a proof of why it decides. Over all layers and heads, "
-        f"{special} of the claim's attention went to special tokens such as [CLS], {own} to the claim itself, and "
-        f"{to_paper} to the paper: shares are of that to its {len(explanation.words)} words, each of which would have "
-        f"{even} if the claim looked at them evenly."
-        + (" The pair was longer than the model reads: the rest was cut off." if explanation.truncated else "")
-    )
-
-
-def _printable(text: str) -> str:
-    """The text, character by character, with a space for what would move the cursor or cannot be written."""
-    return "".join(
-        " " if unicodedata.category(character) in ("Cc", "Cs", "Zl", "Zp") else character for character in text
-    )

@@ -11,6 +11,7 @@ from headwise.experiments.ranking_splits import index_options
 from headwise.retrieval.bm25 import IndexOptions
 from headwise.retrieval.collections import Collection
 from headwise.retrieval.formats import read_collection
+from headwise.retrieval.papers import Columns
 from headwise.retrieval.reranker import Reranker
 from headwise.retrieval.retrieval_task import RetrievalTask
 from headwise.retrieval.search import Searcher
@@ -22,6 +23,8 @@ def open_searcher(
     collection: Path | None = None,
     *,
     layout: str | None = None,
+    columns: Columns | None = None,
+    download: bool = False,
     template: str | None = None,
     progress: Listener | None = None,
     **options: Any,
@@ -32,19 +35,22 @@ def open_searcher(
         run: the folder of the re-ranker; None: no re-ranker.
         collection: the folder of the collection; None: that of training.
         layout: of the collection; None decides by its files.
+        columns: of a table of papers; None decides by their names.
+        download: let ir_datasets download the collection.
         template: of the re-ranker; see `Reranker.load`.
         progress: shows how far it is.
         options: more of `Searcher`.
     """
+    form: dict[str, Any] = {"layout": layout, "columns": columns, "download": download}
     if run is None:
         if collection is None:
             raise InputError("nothing says which papers to search: give collection=FOLDER.")
-        return Searcher(read_collection(collection, layout), progress=progress, **options)
+        return Searcher(read_collection(collection, **form), progress=progress, **options)
     folder = reranker_folder(run)
     trained = _trained_task(folder)
     words = IndexOptions() if trained is None else index_options(trained[0])
     reranker = Reranker.load(folder, template=template)  # before the collection, which may take long to read
-    papers = collection_of(folder, collection, layout=layout)
+    papers = collection_of(folder, collection, **form)
     return Searcher(papers, reranker=reranker, options=words, progress=progress, **options)
 
 
@@ -55,6 +61,8 @@ def collection_of(
     layout: str | None = None,
     gold: str = "evidence",
     drop_unknown: bool = False,
+    columns: Columns | None = None,
+    download: bool = False,
 ) -> Collection:
     """Read the collection in a folder, or else the one that a run was trained on; options as in `read_collection`."""
     if folder is None:
@@ -70,7 +78,8 @@ def collection_of(
             raise InputError(
                 f"{folder}, the collection of training, is no longer there: give its new folder as collection=FOLDER."
             )
-    return read_collection(folder, layout, gold=gold, drop_unknown=drop_unknown)
+    options: dict[str, Any] = {"drop_unknown": drop_unknown, "columns": columns, "download": download}
+    return read_collection(folder, layout, gold=gold, **options)
 
 
 def reranker_folder(run: Path) -> Path:

@@ -18,7 +18,7 @@ from headwise.data.text_files import archive_of
 from headwise.disk import LOCK, cache_folder, disk_errors, held, user_cache, write_atomically
 from headwise.errors import InputError, Stopped
 from headwise.limits import parse_json
-from headwise.metrics.ranking import RankingScores, score_ranking
+from headwise.metrics.ranking import MEASURES, RankingScores, score_ranking
 from headwise.retrieval import cross_genre
 from headwise.retrieval.collections import Claims, Collection, Run, check_documents, choose_claims
 from headwise.retrieval.corpus import open_corpus
@@ -57,6 +57,8 @@ class Candidates:
     """Of each claim the scores of BM25 and cosine, for a final score of all stages; None: the re-ranker alone."""
     final: FinalScore | None = None
     """How they become one score."""
+    measures: Sequence[str] = MEASURES
+    """What rankings of them are scored by."""
 
 
 def is_table(path: Path) -> bool:
@@ -72,6 +74,7 @@ def read_candidates(
     split: str | None = None,
     top: int | None = None,
     cache: Path | None = None,
+    measures: Sequence[str] = MEASURES,
 ) -> Candidates:
     """Read the candidates of claims from a TREC run of a collection, or from a table that has the texts.
 
@@ -87,6 +90,7 @@ def read_candidates(
         split: the claims that are meant; None as in `choose_claims`.
         top: only the first so many candidates of each claim.
         cache: the folder of caches.
+        measures: what rankings are scored by, as in `score_ranking`.
     """
     if is_table(path):
         run, texts, claims = _read_table(path, consistent=collection is None)
@@ -126,8 +130,8 @@ def read_candidates(
         progress.log(
             f"{len(missing)} of {len(claims.texts)} claims have no candidates, and count 0: {shown_ids(missing)}"
         )
-    scores = score_ranking(claims.qrels, kept) if claims.qrels and not is_table(path) else None
-    return Candidates(claims, kept, text, key, missing, scores)
+    scores = score_ranking(claims.qrels, kept, measures) if claims.qrels and not is_table(path) else None
+    return Candidates(claims, kept, text, key, missing, scores, measures=measures)
 
 
 def _read_table(
@@ -158,6 +162,7 @@ def find_candidates(
     given: Candidates | None = None,
     top: int | None = None,
     cache: Path | None = None,
+    measures: Sequence[str] = MEASURES,
     **options: Any,
 ) -> Candidates:
     """The candidates of a first stage, with all that the final score of a re-ranker needs.
@@ -170,6 +175,7 @@ def find_candidates(
         given: candidates that were read from a file, in place of those that the stage finds.
         top: how many papers of each claim the re-ranker reads, if not as many as it was validated on.
         cache: the folder of caches.
+        measures: what rankings are scored by, as in `score_ranking`.
         options: more of `Searcher`.
     """
     wanted = choose_claims(collection, split).split  # refuses an unknown split before any work
@@ -191,7 +197,7 @@ def find_candidates(
     missing = [claim for claim in claims.texts if claim not in first]
     if not first:
         raise InputError(f"{collection.name}: no claim of {claims.split} shares a word with any document.")
-    scores = score_ranking(claims.qrels, first) if claims.qrels else None
+    scores = score_ranking(claims.qrels, first, measures) if claims.qrels else None
     run = first
     if final.uses_reranker:
         run = {claim: {stages[claim].documents[at]: 0.0 for at in final.to_read(stages[claim])} for claim in first}
@@ -202,7 +208,8 @@ def find_candidates(
     def text(claim: str, document: str) -> str:
         return corpus.text_of(document)
 
-    return Candidates(claims, run, text, corpus.key, missing, scores, {name: stages[name] for name in first}, final)
+    used = {name: stages[name] for name in first}
+    return Candidates(claims, run, text, corpus.key, missing, scores, used, final, measures)
 
 
 def rerank(
@@ -279,7 +286,8 @@ def rerank(
         for claim, each in candidates.stages.items():
             every = final.with_reranker(each, by_claim[claim]) if final.uses_reranker else each
             run[claim] = every.run(final.scores(every))
-    both = {"candidates": candidates.scores, "reranked": score_ranking(claims.qrels, run) if claims.qrels else None}
+    reranked = score_ranking(claims.qrels, run, candidates.measures) if claims.qrels else None
+    both = {"candidates": candidates.scores, "reranked": reranked}
     measures = {name: each for name, each in both.items() if each is not None}
     summary = {
         "split": claims.split,

@@ -14,7 +14,7 @@ import numpy as np
 
 from headwise.errors import InputError, choices
 from headwise.limits import parse_json
-from headwise.metrics.ranking import RankingScores, score_ranking
+from headwise.metrics.ranking import MEASURES, RankingScores, score_ranking
 from headwise.retrieval.bm25 import IndexOptions
 from headwise.retrieval.collections import Collection, Run, check_documents, choose_claims
 from headwise.retrieval.formats import read_collection
@@ -22,7 +22,7 @@ from headwise.retrieval.fusion import DEPTH, FinalScore, Fit, StageScores, Weigh
 from headwise.retrieval.stages import ENCODER, Stages, fitting_claims, fitting_split
 
 if TYPE_CHECKING:  # they would load all that training needs
-    from headwise.retrieval.explain import Explanation
+    from headwise.retrieval.reasons import Reasons
     from headwise.retrieval.reranker import Reranker
     from headwise.training.callbacks import Listener
 
@@ -69,6 +69,7 @@ def retrieve(
     options: IndexOptions | None = None,
     cache: Path | None = None,
     rebuild: bool = False,
+    measures: Sequence[str] = MEASURES,
 ) -> Ranking:
     """Find the best documents for every claim of a split; claims without judgements are searched for, not scored.
 
@@ -86,6 +87,7 @@ def retrieve(
         options: of the BM25 index.
         cache: the folder of caches.
         rebuild: build the indexes again.
+        measures: what the ranking is scored by, as in `score_ranking`.
     """
     for note in collection.notes:
         progress.log(note)
@@ -119,7 +121,7 @@ def retrieve(
     missing = [claim for claim, documents in run.items() if not documents]
     if missing:
         progress.log(f"{len(missing)} of {len(run)} claims share no word with any document: {shown_ids(missing)}")
-    scores = score_ranking(claims.qrels, run) if claims.qrels else None
+    scores = score_ranking(claims.qrels, run, measures) if claims.qrels else None
     summary = {
         "split": claims.split,
         "claims": len(claims.texts),
@@ -227,14 +229,14 @@ class SearchResult:
     score: FinalScore
     papers: tuple[Paper, ...]
     """The best of them, the best first."""
-    explanation: Explanation | None = None
-    """Of the best paper, if requested."""
+    explanation: Reasons | None = None
+    """Why the best paper was found, if requested."""
 
     def as_dict(self) -> dict[str, Any]:
         """Plain numbers and lists, as JSON takes them."""
-        data = asdict(self)
-        explanation, data["score"] = data.pop("explanation"), self.score.as_data()
-        return data if explanation is None else {**data, "explain": {"id": self.papers[0].id, **explanation}}
+        data = asdict(replace(self, explanation=None)) | {"score": self.score.as_data()}
+        del data["explanation"]
+        return data if self.explanation is None else {**data, "explain": self.explanation.as_dict()}
 
 
 @dataclass(frozen=True)
@@ -377,6 +379,13 @@ class Searcher:
         logits = reranker.predict([(claim, self.stages.index.corpus.text_of(each)) for each in read], **options)
         return self.score.with_reranker(scores, dict(zip(read, logits.tolist(), strict=True)))
 
+    def scores(self, claims: Mapping[str, str]) -> dict[str, StageScores]:
+        """The scores of all stages for the candidates of each claim, by its id; `score.scores` makes one of them."""
+        scores = self.stages.scores(claims, self.depth)
+        if self.reranker is None or not self.score.uses_reranker:
+            return scores
+        return {claim: self._read(claims[claim], each) for claim, each in scores.items()}
+
     def search(
         self,
         claim: str,
@@ -392,7 +401,7 @@ class Searcher:
         Args:
             claim: in words.
             top: papers to return.
-            explain: also return which words of the best paper the claim attends to (always in fp32).
+            explain: also return why the best paper was found, by `explain_paper` (always in fp32).
             batch: pairs that the re-ranker reads at a time; None as in `Reranker.predict`.
             precision: of the re-ranker, fp32 or bf16.
             progress: shows how far it is.
@@ -416,7 +425,9 @@ class Searcher:
         papers = self._papers(scores, top)
         explanation = None
         if explain:
-            explanation = self._explained(claim, papers[0])
+            from headwise.retrieval.reasons import explain_paper
+
+            explanation = explain_paper(claim, papers[0].id, self.stages, scores, self.score, self.reranker)
         read_count = 0 if scores.reranker is None else int((~np.isnan(scores.reranker)).sum())
         return SearchResult(claim, len(scores.documents), read_count, self.score, papers, explanation)
 
@@ -442,13 +453,11 @@ class Searcher:
             papers.append(Paper(document.id, document.title, rank, float(final[position]), **numbers))
         return tuple(papers)
 
-    def _explained(self, claim: str, paper: Paper) -> Explanation:
-        from headwise.retrieval.explain import explain as explain_pair
+    def as_pyterrier(self, top: int = 100) -> Any:
+        """A `pyterrier.Transformer` that finds so many papers for each topic (columns qid and query)."""
+        from headwise.retrieval.terrier import transformer
 
-        if self.reranker is None:
-            raise InputError("explain=True reads the attention of a re-ranker: give one as reranker=FOLDER.")
-        text, reranker = self.stages.index.corpus.text_of(paper.id), self.reranker
-        return explain_pair(reranker.model, reranker.tokenizer, claim, text, max_length=reranker.max_length)
+        return transformer(self, top)
 
 
 def check_weights(weights: Weights, stage: str, reranker: object) -> None:
