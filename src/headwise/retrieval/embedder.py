@@ -5,7 +5,8 @@ Shapes: N texts, B texts of a batch, L tokens, D dimensions of a vector.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -62,6 +63,8 @@ class Embedder:
             check_vocabulary(self.tokenizer, self.model)
         except InputError as error:
             raise InputError(f"model {self.name!r}: {error}") from error
+        if settings.precision == "fp32":
+            pack_linears(self.model)
         self.dimension = int(encoder.config.hidden_size) * len(settings.pooling)
         folder = Path(encoder.path)
         files = [folder / name for name in FILES if (folder / name).is_file()] + sorted(folder.glob("*.safetensors"))
@@ -132,11 +135,16 @@ class Embedder:
         # Texts of similar length are computed together, so that little is padding.
         order = sorted(range(len(ids)), key=lambda position: -len(ids[position]))
         tokens = None if batch else tokens_at_a_time(self.model)
-        for start, end in stretches([len(ids[position]) for position in order], batch or len(ids), tokens):
-            chosen = order[start:end]
-            vectors[chosen] = self._vectors([ids[position] for position in chosen])
+        lengths = [len(ids[position]) for position in order]
+        parts = [order[start:end] for start, end in stretches(lengths, batch or len(ids), tokens)]
+        done = 0
+        for part, result in zip(
+            parts, self._each([[ids[position] for position in part] for part in parts]), strict=True
+        ):
+            vectors[part] = result
+            done += len(part)
             if after_batch is not None:
-                after_batch(end)
+                after_batch(done)
         if not np.isfinite(vectors).all():
             raise StateError(f"the vectors of {self.name} are not finite: its weights are damaged, or use fp32.")
         return vectors
@@ -151,6 +159,20 @@ class Embedder:
             self._with_prompt(texts, queries=queries), truncation=True, max_length=self.max_length, verbose=False
         )["input_ids"]
         return tokens
+
+    def _each(self, batches: Sequence[Sequence[Sequence[int]]]) -> Iterator[Vectors]:
+        """The vectors of each batch; on a processor by one thread for each core, since none then waits for another."""
+        threads = torch.get_num_threads()
+        workers = min(threads, len(batches)) if next(self.model.parameters()).device.type == "cpu" else 1
+        if workers == 1:
+            yield from map(self._vectors, batches)
+            return
+        pool = ThreadPoolExecutor(workers, initializer=torch.set_num_threads, initargs=(1,))
+        try:
+            yield from pool.map(self._vectors, batches)
+        finally:
+            pool.shutdown(cancel_futures=True)
+            torch.set_num_threads(threads)  # a part of the setting is global
 
     def _vectors(self, ids: Sequence[Sequence[int]]) -> Vectors:
         """[B,D] of texts of which the first is the longest."""
@@ -192,6 +214,41 @@ def pool(states: Tensor, mask: Tensor, mode: str) -> Tensor:
     return total / (counts.sqrt() if mode == "mean_sqrt_len_tokens" else counts)
 
 
+class PackedLinear(nn.Module):
+    """A linear layer whose weight is kept as oneDNN reads it, for inference on a processor.
+
+    The same products in the same precision. PyTorch's own linear layer uses MKL for float32, which on AMD processors
+    does not use AVX-512: 103 billion operations per second and core of a Zen 5 where oneDNN does 235.
+    """
+
+    def __init__(self, linear: nn.Linear, rows: int) -> None:
+        """Pack a layer for inputs of about so many rows."""
+        super().__init__()
+        self.bias = linear.bias
+        self._packed = torch.ops.mkldnn._reorder_linear_weight(linear.weight.detach(), rows)
+
+    def forward(self, states: Tensor) -> Tensor:
+        """[..., inputs] -> [..., outputs]."""
+        outputs: Tensor = torch.ops.mkldnn._linear_pointwise(states, self._packed, self.bias, "none", [], "")
+        return outputs
+
+
+def pack_linears(model: nn.Module) -> int:
+    """Pack all linear layers of a model on a processor, where PyTorch can; returns how many."""
+    tokens = tokens_at_a_time(model)
+    if next(model.parameters()).device.type != "cpu" or not hasattr(torch.ops.mkldnn, "_linear_pointwise"):
+        return 0
+    found = [
+        (module, name, child)
+        for module in model.modules()
+        for name, child in module.named_children()
+        if type(child) is nn.Linear and child.weight.dtype == torch.float32
+    ]
+    for module, name, linear in found:
+        setattr(module, name, PackedLinear(linear, tokens))
+    return len(found)
+
+
 # -- folders of sentence-transformers ----------------------------------------------------------------------------------
 
 
@@ -204,9 +261,7 @@ def _sentence_transformer(folder: Path) -> tuple[tuple[str, ...], bool, int | No
     try:
         parts = [(str(each["type"]).rpartition(".")[2], str(each["path"])) for each in modules]
     except (TypeError, KeyError):
-        raise InputError(
-            f"{folder / 'modules.json'} is damaged: expected a list of parts with type and path."
-        ) from None
+        raise InputError(f"{folder / 'modules.json'} is damaged: expected parts with type and path.") from None
     kinds = [kind for kind, _ in parts]
     if kinds not in ([TRANSFORMER, POOLING], [TRANSFORMER, POOLING, NORMALIZE]) or parts[0][1] not in ("", "."):
         raise InputError(
