@@ -207,7 +207,7 @@ def test_mistakes_are_reported_in_one_sentence(search, home, run, plain, monkeyp
         (["run", ""], ["the claim is empty"]),
         (["run", "a \udcff"], ["no UTF-8"]),
         (["run", "zzzz qqqq", "--stage", "bm25"], ["no document of", "papers has a word of the claim 'zzzz qqqq'"]),
-        (["run", "cat", "--top", "5", "--depth", "4"], ["top 5 of depth 4", "raise --depth"]),
+        (["run", "cat", "--top", "5", "--depth", "4"], ["top 5 of depth 4"]),
         (["run", "cat", "--precision", "fp8"], ["unknown precision 'fp8'"]),
         (["papers", "cat"], ["papers holds no model"]),
         (["plain", "cat"], ["plain", "--collection"]),
