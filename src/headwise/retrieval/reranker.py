@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ from headwise.data import Collator, Split, encode
 from headwise.errors import InputError
 from headwise.ssa import supervision_of
 from headwise.training.encoders import Encoder
-from headwise.training.predict import first_token_only, predict_logits, tokens_at_a_time
+from headwise.training.predict import first_token_only, packed_linears, predict_logits, tokens_at_a_time
 from headwise.training.saving import (
     architectures_in,
     holds_classifier,
@@ -111,7 +112,7 @@ class Reranker:
         texts = tuple(self._input(claim, text) for claim, text in pairs)
         encoded = encode(Split(texts, (None,) * len(texts)), self.tokenizer, self.max_length)
         collate = Collator.of(self.tokenizer, "ranking", max_length=self.max_length)
-        with first_token_only(self.model):
+        with first_token_only(self.model), packed_linears(self.model) if precision == "fp32" else nullcontext():
             logits = predict_logits(
                 self.model,
                 encoded,
