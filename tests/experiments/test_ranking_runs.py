@@ -260,3 +260,50 @@ def test_a_search_with_a_run_repeats_its_validation(encoder, cache, tmp_path):
     qrels = {claim: collection.qrels["train"][claim] for claim in claims}
     assert score_ranking(qrels, run_of).strict == pytest.approx(results["metrics"]["validation"])
     assert searcher.search(collection.claims[claims[0]], top=3).read == 4
+
+
+def as_scifact(folder, beir):
+    """The same claims and papers as the authors of SciFact write them: an abstract ends with the word that decides."""
+    papers = [json.loads(line) for line in (beir / "corpus.jsonl").read_text().splitlines()]
+    claims = [json.loads(line) for line in (beir / "queries.jsonl").read_text().splitlines()]
+    folder.mkdir()
+    rows = [
+        {"doc_id": row["_id"], "title": row["title"], "abstract": [*row["text"].split(" ", 1)[::-1]]} for row in papers
+    ]
+    (folder / "corpus.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    for split, kind in (("train", "t"), ("validation", "v")):
+        rows = [
+            {
+                "id": row["_id"],
+                "claim": row["text"],
+                "evidence": {f"{row['_id']}-yes": [{"sentences": [1], "label": "SUPPORT"}]},
+                "cited_doc_ids": [f"{row['_id']}-yes"],
+            }
+            for row in claims
+            if row["_id"].startswith(kind)
+        ]
+        (folder / f"claims_{split}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+
+def test_sentences_with_evidence_are_marks_for_a_guide(encoder, root, cache, tmp_path):
+    as_scifact(tmp_path / "papers", root / "papers")
+    task = {"gold": "cited", "loss": "list", "passages": 1}
+    guides = {"rationale": {"weight": 0.5}}
+    data = {"validation_fraction": 0.2}
+    recipe = check_recipe(
+        {"task": {"name": "retrieval", "collection": "papers", "stage": "bm25", **task}, "guides": guides}, "test"
+    )
+    train_split = read_splits(recipe, tmp_path, cache=cache).train
+    marked = [
+        [text[place][start:end] for place, start, end in spans]
+        for text, spans in zip(train_split.texts, train_split.spans, strict=True)
+    ]
+    assert [each for each, label in zip(marked, train_split.labels, strict=True) if label][0] == ["surely"]
+    assert all(each == ["surely"] * len(each) for each in marked)
+    assert not any(each for each, label in zip(marked, train_split.labels, strict=True) if not label)
+    short = {"num_train_epochs": 2, "per_device_train_batch_size": 2, "logging_steps": 4}
+    results = trained(
+        encoder, tmp_path, cache, tmp_path / "run", task=task, guides=guides, data=data, training=short, share_every=0
+    )
+    assert results["targets"]["rationale"] > 0
+    assert results["guides"]["rationale"]["last"] < results["guides"]["rationale"]["first"]

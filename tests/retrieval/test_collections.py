@@ -260,6 +260,11 @@ def test_both_forms_of_scifact_give_the_same(tmp_path, form, packed):
         "1 of 2 claims have no evidence and are not judged",
         "1 of 1 claims have no evidence and are not judged",
     ]
+    whole = {document.id: document.whole for document in documents}
+    spans = collection.evidence()
+    evidence = {pair: [whole[pair[1]][start:end] for start, end in spans[pair]] for pair in spans}
+    # Sentence 3 of paper 10 and sentence 1 of paper 11 are not there.
+    assert evidence == {("1", "10"): ["Sleep helps.", "Really."], ("1", "11"): [], ("3", "12"): ["Maybe."]}
     assert collection.files == (tmp_path / ("scifact.zip" if packed else corpus),)
     cited = read_collection(tmp_path, gold="cited")
     assert cited.qrels == {"train": {"1": {"10": 1}, "2": {"11": 1, "12": 1}}, second: {"3": {"12": 1}}}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping
+from collections.abc import Callable, Container, Mapping
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
@@ -14,6 +14,7 @@ from headwise.errors import InputError, choices
 from headwise.experiments.final_score import FirstStage
 from headwise.experiments.recipe import Recipe
 from headwise.experiments.splits import Splits
+from headwise.guides import as_guides
 from headwise.retrieval.bm25 import IndexOptions, Words
 from headwise.retrieval.collections import Collection, Document, Qrels, Run, check_documents
 from headwise.retrieval.formats import read_collection
@@ -78,6 +79,8 @@ def read_ranking_splits(recipe: Recipe, root: Path | None, cache: Path | None, p
             depth=task.depth,
             more=corpus.ids,
         )
+        if recipe.guides and any(guide.reads_marks for guide in as_guides(recipe.guides)):
+            pairs = _with_evidence(pairs, collection, corpus.text_of)
     score = FinalScore(weights, weights, reads=task.validation_candidates)
     first = FirstStage(score, {use: stages.scores(each) for use, each in uses.items()}, qrels)
     if task.residual:
@@ -183,6 +186,20 @@ def _without_twins(use: str, names: Mapping[str, str], collection: Collection, p
             "the splits."
         )
     return {claim: claims[claim] for claim in leaks.kept}
+
+
+def _with_evidence(pairs: Pairs, collection: Collection, text_of: Callable[[str], str]) -> Pairs:
+    """The pairs with the sentences that are evidence as marks, where the collection knows them: for `rationale`."""
+    if collection.evidence is None:
+        return pairs
+    evidence, rows = collection.evidence(), zip(pairs.groups or (), pairs.papers, pairs.texts, strict=True)
+    return replace(
+        pairs,
+        spans=tuple(
+            tuple((1, *span) for span in evidence.get((claim, paper), ()) if text == text_of(paper))  # not of passages
+            for claim, paper, (_, text) in rows
+        ),
+    )
 
 
 # -- the first stage ---------------------------------------------------------------------------------------------------

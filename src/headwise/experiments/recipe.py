@@ -414,6 +414,11 @@ def _check_one(recipe: Recipe) -> None:
                 "ssa asks whether the model is right about each pair, and with task.loss: list only the order "
                 "of a claim's candidates counts: use loss: pairs."
             )
+        if supervision is not None and (task.residual or task.warm_up):
+            raise InputError(
+                "ssa learns from the model's own answers to the pairs of claims: leave task.residual and task.warm_up "
+                "out."
+            )
     if recipe.head == "segments" and task.sentences != 2:
         raise InputError(
             f"head: segments compares the two texts of an example, and those of task {task.name} have one: use cls or "

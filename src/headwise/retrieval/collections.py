@@ -64,6 +64,8 @@ class Collection:
     """Split -> the file of its judgements, for messages."""
     given: dict[str, Callable[[], Iterator[GivenPair]]] = field(default_factory=dict)
     """Split -> labelled pairs of the data, if it has any."""
+    evidence: Callable[[], dict[tuple[str, str], tuple[tuple[int, int], ...]]] | None = None
+    """Of a claim and a document, where in title and text the evidence is, if the data says so."""
     members: dict[str, tuple[str, ...]] = field(default_factory=dict)
     """Split -> all its claims, judged or not, if the data says so: none of them may be trained on for another."""
     notes: list[str] = field(default_factory=list)

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path, PurePosixPath
@@ -36,6 +36,7 @@ from headwise.retrieval.collections import (
     in_order,
     json_records,
     on_disk,
+    open_delimited,
     table_records,
     unique_documents,
 )
@@ -176,9 +177,14 @@ def _qrels_files(files: Files, notes: list[str]) -> dict[str, Path]:
 
 
 def _csv_claims(path: Path) -> Iterator[Record]:
-    for row in table_records(path, ("id", "claim", "evidence_doc_id", "evidence_label", "cited_doc_ids")):
-        label = row.value("evidence_label").strip()
-        evidence = {row.id("evidence_doc_id", number=True): [{"label": label}]} if label not in NO_ANSWER else {}
+    columns = ["id", "claim", "evidence_doc_id", "evidence_label", "cited_doc_ids"]
+    if marked := SENTENCES in open_delimited(path).first:
+        columns.append(SENTENCES)
+    for row in table_records(path, columns):
+        label, evidence = row.value("evidence_label").strip(), {}
+        if label not in NO_ANSWER:
+            sentences = _array(row, SENTENCES, "[0 2]") if marked else []
+            evidence = {row.id("evidence_doc_id", number=True): [{"label": label, "sentences": sentences}]}
         cited = _array(row, "cited_doc_ids", "[13734012 5152028]")
         yield replace(row, values={**row.values, "evidence": evidence, "cited_doc_ids": cited})
 
@@ -195,6 +201,7 @@ def _array(record: Record, column: str, example: str) -> list[str]:
         record.refuse(f"expected {column} such as {example}, got {error}; correct the line.")
 
 
+SENTENCES = "evidence_sentences"
 ANSWER, NO_ANSWER = ("SUPPORT", "CONTRADICT"), ("", "NEI")
 # The ending of the files of claims -> the file of the documents, which is the first of these.
 CORPORA = {".csv": ("corpus_train.csv", "corpus.csv"), ".jsonl": ("corpus.jsonl",)}
@@ -216,7 +223,9 @@ def _read_scifact(files: Files, name: str, gold: str) -> Collection:
     ending, corpus, splits = _find_scifact(files)[0]
     claims, papers = (_csv_claims, _csv_papers) if ending == ".csv" else (json_records, json_records)
     documents = partial(unique_documents, papers, corpus, _scifact_document)
-    collection = Collection(name, "scifact", on_disk(corpus), documents)
+    evidence_of: dict[str, dict[str, list[int]]] = {}  # document -> claim -> its sentences
+    spans = partial(_evidence_spans, papers, corpus, evidence_of)
+    collection = Collection(name, "scifact", on_disk(corpus), documents, evidence=spans)
     first: dict[str, tuple[Path, int]] = {}
     for split in in_order(splits):
         path, judged = splits[split], dict[str, dict[str, int]]()
@@ -232,6 +241,12 @@ def _read_scifact(files: Files, name: str, gold: str) -> Collection:
             collection.claims[id] = text
             evidence, cited = _scifact_answers(record)
             judged.setdefault(id, {}).update(dict.fromkeys(evidence if gold == "evidence" else cited, 1))
+            for document, pieces in record.values.get("evidence", {}).items():
+                try:
+                    numbers = [int(number) for piece in pieces for number in piece.get("sentences", ())]
+                except (TypeError, ValueError):
+                    record.refuse(f"expected numbers of sentences as evidence, got {pieces!r}; correct the line.")
+                evidence_of.setdefault(str(document), {}).setdefault(id, []).extend(numbers)
         answer = "evidence" if gold == "evidence" else "cited document"
         collection.add_split(split, path, judged, answer=answer)
     return collection
@@ -261,6 +276,23 @@ def _scifact_document(record: Record) -> Document:
         record.refuse(f"expected a list of sentences as abstract, got {sentences!r}; correct the line.")
     text = " ".join(record.text(sentence, "a sentence") for sentence in sentences)
     return record.document(record.id("doc_id"), text.strip())
+
+
+def _evidence_spans(
+    papers: Callable[[Path], Iterator[Record]], corpus: Path, evidence: Mapping[str, Mapping[str, list[int]]]
+) -> dict[tuple[str, str], tuple[tuple[int, int], ...]]:
+    """Where the evidence is: (claim, document) -> (start, end) of its sentences in title and text."""
+    spans: dict[tuple[str, str], tuple[tuple[int, int], ...]] = {}
+    for record in papers(corpus):
+        document = _scifact_document(record)
+        whole, position, places = document.whole, len(document.whole) - len(document.text), list[tuple[int, int]]()
+        for sentence in (record.text(each, "a sentence").strip() for each in record.value("abstract")):
+            start = whole.find(sentence, position)
+            position = start + len(sentence)
+            places.append((start, position))
+        for claim, numbers in evidence.get(document.id, {}).items():
+            spans[claim, document.id] = tuple(places[number] for number in sorted({*numbers}) if number < len(places))
+    return spans
 
 
 # Only the escapes that Python itself writes, so that reading a string cannot warn.
