@@ -152,7 +152,6 @@ dense_index.PART = 2
 papers, encoder, cache = map(Path, sys.argv[1:])
 class Slow(Embedder):
     def embed(self, texts, **options):
-        print("embed", flush=True)
         if texts[0].startswith("word9"):
             import time
             time.sleep(600)
@@ -167,7 +166,7 @@ def test_a_build_that_was_killed_resumes(folder, embedder, tmp_path, monkeypatch
     rows = "".join(f'{{"_id": "{number}", "text": "{text}"}}\n' for number, text in enumerate(texts))
     papers = lay_out(tmp_path / "papers", {"corpus.jsonl": rows, "queries.jsonl": QUERIES})
     cache = tmp_path / "cache"
-    process = subprocess.Popen([sys.executable, "-c", BUILD, papers, folder, cache], stdout=subprocess.PIPE)
+    process = subprocess.Popen([sys.executable, "-c", BUILD, papers, folder, cache], stderr=subprocess.DEVNULL)
     deadline = time.monotonic() + 240
     while len(list(cache.glob("retrieval/part-*[0-9a-f]/meta.json"))) < 4 and time.monotonic() < deadline:
         assert process.poll() is None
@@ -189,7 +188,7 @@ def test_a_build_that_was_killed_resumes(folder, embedder, tmp_path, monkeypatch
 def test_a_mapper_may_answer_in_any_order(opened, embedder, monkeypatch, tmp_path):
     monkeypatch.setattr(dense_index, "PART", 4)
 
-    def backwards(lists):
+    def backwards(embedder, lists):
         yield from reversed([(number, embedder.embed(texts)) for number, texts in enumerate(lists)])
 
     texts = texts_of(11)

@@ -20,6 +20,7 @@ from headwise.errors import InputError, choices
 
 if TYPE_CHECKING:
     from headwise.metrics.ranking import RankingScores
+    from headwise.retrieval.dense_index import Mapper
     from headwise.retrieval.evaluate import Comparison
     from headwise.retrieval.search import Ranking
 
@@ -256,6 +257,10 @@ def retrieve(
     k1: Annotated[float, typer.Option(min=0, help="BM25: how soon a repeated word stops counting.")] = 1.5,
     b: Annotated[float, typer.Option(min=0, max=1, help="BM25: how much long documents are held back.")] = 0.75,
     rebuild: Annotated[bool, typer.Option("--rebuild", help="Build the indexes again.")] = False,
+    engine: Annotated[str, typer.Option(help="What embeds papers. local: this process; ray: a Ray cluster.")] = "local",
+    address: Annotated[
+        str | None, typer.Option(help="Of a running Ray cluster; default a small one here.", show_default=False)
+    ] = None,
     save_qrels: Annotated[
         Path | None, typer.Option(help="Also write the judgements of these claims, in TREC's form.", show_default=False)
     ] = None,
@@ -276,7 +281,8 @@ def retrieve(
             options: dict[str, Any] = {"options": IndexOptions(Words(stem, stop_words), k1, b), "rebuild": rebuild}
             papers = read_collection(collection, **claims.form)
             options |= {"split": claims.split, "top": top, "fit": fit, "cache": claims.cache, "measures": files.names}
-            ranking = retrieve(papers, shown, **stages.given, **options)
+            with embedding_on(engine, address) as mapper:
+                ranking = retrieve(papers, shown, **stages.given, **options, mapper=mapper)
             files.check_judged(ranking.measures)
             files.write(ranking)
             wanted = choose_claims(papers, claims.split)
@@ -286,6 +292,21 @@ def retrieve(
                 write_topics(save_topics, wanted.texts)
         shown.end()
         files.show(ranking, ranking.summary)
+
+
+@contextmanager
+def embedding_on(engine: str, address: str | None) -> Iterator[Mapper | None]:
+    """What embeds papers: a connected Ray cluster; None for this process."""
+    if engine == "local" and address is None:
+        yield None
+        return
+    from headwise.experiments.sweeps.worker_pool import choose_engine
+
+    workers = choose_engine(engine, address=address)  # refuses a name that is unknown, and a cluster that is not there
+    from headwise.experiments.sweeps.ray_workers import RayWorkers, embed_on_cluster
+
+    with workers:
+        yield embed_on_cluster(workers) if isinstance(workers, RayWorkers) else None
 
 
 @opt.grouped

@@ -45,7 +45,7 @@ CLAIM_WORDS = 15
 Scores = NDArray[np.float32]
 Results = list[list[tuple[int, float]]]
 # Embeds lists of texts: the number of each list with its vectors, in any order.
-Mapper: TypeAlias = "Callable[[Iterable[list[str]]], Iterator[tuple[int, Scores]]]"
+Mapper: TypeAlias = "Callable[[Embedder, Iterable[list[str]]], Iterator[tuple[int, Scores]]]"
 
 
 class DenseIndex:
@@ -236,7 +236,7 @@ class VectorStore:
         if self._progress is not None and todo:
             self._progress.start("embed", len(texts), self._done)
         lists = ([corpus.document(position).whole for position in part] for part in parts)
-        for number, vectors in mapper(lists):
+        for number, vectors in mapper(self._embedder, lists):
             known.append(self._keep(hashes[parts[number]], vectors, rebuild=rebuild))
             self._done += len(parts[number])
             if self._progress is not None:
@@ -255,7 +255,7 @@ class VectorStore:
         output.flush()
         np.save(draft / TEXTS, hashes)
 
-    def embed_here(self, lists: Iterable[list[str]]) -> Iterator[tuple[int, Scores]]:
+    def embed_here(self, embedder: Embedder, lists: Iterable[list[str]]) -> Iterator[tuple[int, Scores]]:
         """A mapper: embed the lists in this process."""
 
         def advance(done: int) -> None:
@@ -263,7 +263,7 @@ class VectorStore:
                 self._progress.advance(self._done + done)
 
         for number, texts in enumerate(lists):
-            yield number, self._embedder.embed(texts, after_batch=advance)
+            yield number, embedder.embed(texts, after_batch=advance)
 
     def remove_parts(self) -> None:
         """Remove what whole indexes have now."""

@@ -22,6 +22,7 @@ from headwise.retrieval.fusion import DEPTH, FinalScore, Fit, StageScores, Weigh
 from headwise.retrieval.stages import ENCODER, Stages, fitting_claims, fitting_split
 
 if TYPE_CHECKING:  # they would load all that training needs
+    from headwise.retrieval.dense_index import Mapper
     from headwise.retrieval.reasons import Reasons
     from headwise.retrieval.reranker import Reranker
     from headwise.training.callbacks import Listener
@@ -69,6 +70,7 @@ def retrieve(
     options: IndexOptions | None = None,
     cache: Path | None = None,
     rebuild: bool = False,
+    mapper: Mapper | None = None,
     measures: Sequence[str] = MEASURES,
 ) -> Ranking:
     """Find the best documents for every claim of a split; claims without judgements are searched for, not scored.
@@ -87,6 +89,7 @@ def retrieve(
         options: of the BM25 index.
         cache: the folder of caches.
         rebuild: build the indexes again.
+        mapper: embeds papers, as in `open_dense_index`.
         measures: what the ranking is scored by, as in `score_ranking`.
     """
     for note in collection.notes:
@@ -95,7 +98,14 @@ def retrieve(
     check_first_stage(collection, stage, fusion, alpha, fit, scored=wanted)
     begin = time.perf_counter()
     stages = Stages.open(
-        collection, stage=stage, encoder=encoder, options=options, cache=cache, rebuild=rebuild, progress=progress
+        collection,
+        stage=stage,
+        encoder=encoder,
+        options=options,
+        cache=cache,
+        rebuild=rebuild,
+        mapper=mapper,
+        progress=progress,
     )
     seconds, index = time.perf_counter() - begin, stages.index
     checked = check_documents(collection, index.corpus)

@@ -18,7 +18,7 @@ from headwise.retrieval.fusion import DEPTH, StageScores, check_stage
 from headwise.retrieval.holdout import without_leaks
 
 if TYPE_CHECKING:  # they would load torch
-    from headwise.retrieval.dense_index import DenseIndex
+    from headwise.retrieval.dense_index import DenseIndex, Mapper
     from headwise.training.callbacks import Listener
 
 ENCODER = "builtin:minilm-l6"
@@ -49,6 +49,7 @@ class Stages:
         options: IndexOptions | None = None,
         cache: Path | None = None,
         rebuild: bool = False,
+        mapper: Mapper | None = None,
         progress: Listener | None = None,
     ) -> Stages:
         """Open the indexes of a collection; what is not in the cache is built and kept there.
@@ -60,6 +61,7 @@ class Stages:
             options: of BM25.
             cache: the folder of caches; None: $HEADWISE_CACHE, else the user's cache folder.
             rebuild: build the indexes again.
+            mapper: embeds papers, as in `open_dense_index`.
             progress: shows how far it is.
         """
         check_stage(stage)
@@ -72,7 +74,9 @@ class Stages:
         index = open_index(collection, options, cache=cache, rebuild=rebuild, progress=progress)
         dense = None
         if embedder is not None:
-            dense = open_dense_index(index.corpus, embedder, cache=cache, rebuild=rebuild, progress=progress)
+            dense = open_dense_index(
+                index.corpus, embedder, cache=cache, rebuild=rebuild, progress=progress, mapper=mapper
+            )
         return cls(stage, index, dense)
 
     def scores(

@@ -193,7 +193,7 @@ def load_body(encoder: Encoder) -> nn.Module:
         whole: Any = class_in(MODEL_MAPPING, encoder.config, "encoding texts")
         pruned = pruned_in(encoder.config)
         model, found = read_model(
-            pruned_class(whole, pruned) if pruned else whole,
+            pruned_class(whole, pruned, ignored="."),  # such as a classifier, which is not missed
             encoder.path,
             local_only=encoder.local_only,
             output_loading_info=True,
