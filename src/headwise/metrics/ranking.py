@@ -102,9 +102,10 @@ def _measure(name: str) -> Any:
     if name in own:
         return own[name]
     try:
-        measure = ir_measures.parse_measure(name)
+        measure: Any = ir_measures.parse_measure(name)
+        pipeline: Any = ir_measures.DefaultPipeline
         measure.validate_params()
-        if not ir_measures.DefaultPipeline.supports(measure):
+        if not pipeline.supports(measure):
             raise ValueError("no installed library computes it")
     except (NameError, ValueError, AssertionError, TypeError) as error:
         # The nearest name, with the numbers that were asked for.

@@ -81,7 +81,8 @@ def read_collection(
     if id := irds.dataset_id(folder):
         return replace(irds.read(id, download=download), drop_unknown=drop_unknown)
     if is_table(folder) and layout in (None, "table"):
-        kind, files = "table", {folder.name.removesuffix(".gz"): folder}
+        kind = "table"
+        files: Files = {folder.name.removesuffix(".gz"): folder}
     else:
         kind, files = _find_layout(folder, LAYOUTS if layout is None else (layout,))
     if gold != "evidence" and kind != "scifact":

@@ -84,8 +84,10 @@ def _similar(library: Any, id: str) -> list[str]:
 @contextmanager
 def _network(id: str, allowed: bool) -> Iterator[Any]:
     """The library, which refuses to download unless this is allowed."""
+    library: Any
+    loading: Any
     try:
-        library, loading = import_module("ir_datasets"), import_module("ir_datasets.lazy_libs")
+        library, loading = (import_module(name) for name in ("ir_datasets", "ir_datasets.lazy_libs"))
     except ImportError:
         raise InputError(
             f"{PREFIXES[0]}{id} needs the library ir_datasets: install it by pip install 'headwise[irds]'."

@@ -30,13 +30,14 @@ def transformer(searcher: Searcher, top: int = 100) -> Any:
     if not 1 <= top <= searcher.depth:
         raise InputError(f"top {top}: expected 1 to {searcher.depth}, which each stage finds (depth).")
     try:
-        pyterrier, pandas = import_module("pyterrier"), import_module("pandas")
+        base: Any = import_module("pyterrier").Transformer
+        pandas: Any = import_module("pandas")
     except ImportError:
         raise InputError(
             "a transformer of PyTerrier needs pyterrier: install it by pip install 'headwise[pyterrier]'."
         ) from None
 
-    class HeadwiseRetriever(pyterrier.Transformer):  # type: ignore[misc]
+    class HeadwiseRetriever(base):  # type: ignore[misc]
         """Ranks papers by all stages of a `Searcher`."""
 
         def transform(self, topics: Any) -> Any:
