@@ -39,12 +39,12 @@ class FirstStage:
     warm_up: Pairs | None = None
     """Titles and abstracts that are trained on before the claims."""
 
-    def with_reranker(self, split: str, pairs: Pairs, logits: NDArray[Any]) -> dict[str, StageScores]:
+    def with_reranker(self, split: str, pairs: Any, logits: NDArray[Any]) -> dict[str, StageScores]:
         """The scores of all stages, by claim; papers that were not read have no score of the re-ranker.
 
         Args:
             split: validation or test.
-            pairs: the candidates that were read.
+            pairs: the candidates that were read, as `Pairs`.
             logits: [N] what the model says about them.
         """
         read: dict[str, dict[str, float]] = {}
@@ -76,7 +76,7 @@ class FirstStage:
 
 def final_results(
     splits: Splits, logits: Mapping[str, NDArray[Any]]
-) -> tuple[dict[str, dict[str, float] | None], dict[str, PerClaim], dict[str, Any]]:
+) -> tuple[dict[str, dict[str, float]], dict[str, PerClaim], dict[str, Any]]:
     """Fit the weights of the final score on validation, and score all splits with them.
 
     Args:

@@ -128,9 +128,9 @@ def score_splits(prepared: Prepared, progress: Listener) -> tuple[dict[str, Any]
 
             scored, per_claim, final = final_results(each.splits, ranked)
             metrics |= scored
-            for split, values in per_claim.items():
+            for split, of_claims in per_claim.items():
                 key = digest(each.splits.first.qrels[split])[:16]
-                outputs[split] = {"kind": task.kind, "examples": key, "per_query": values}
+                outputs[split] = {"kind": task.kind, "examples": key, "per_query": of_claims}
         tasks[name] = {
             "task": task.name,
             "kind": task.kind,

@@ -134,7 +134,7 @@ def _claims_of(
     uses = {"validation": held}
     if "test" in names:
         uses["test"] = {claim: collection.claims[claim] for claim in collection.qrels[names["test"]]}
-    limits: Mapping[str, int] = {**data.limit}
+    limits = {str(use): most for use, most in data.limit.items()}
     uses = {use: dict(list(each.items())[: limits.get(use)]) for use, each in uses.items()}
     return {claim: train[claim] for claim in train if claim in chosen}, uses
 

@@ -142,7 +142,7 @@ def given_pairs(pairs: Iterable[GivenPair], claims: Mapping[str, str], *, negati
         others = [text for text, relevant in texts.items() if not relevant]
         drawn = islice(_shuffled(others, _random(seed, "negatives", claim)), negatives)
         answers = [text for text, relevant in texts.items() if relevant]
-        groups[claim] = tuple([("", text) for text in part] for part in (answers, drawn))
+        groups[claim] = ([("", text) for text in answers], [("", text) for text in drawn])
     return replace(_split(claims, groups), papers=())
 
 
