@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 from rich.table import Table
@@ -20,6 +20,7 @@ from headwise.errors import InputError, choices
 
 if TYPE_CHECKING:
     from headwise.metrics.ranking import RankingScores
+    from headwise.retrieval.collections import Collection
     from headwise.retrieval.dense_index import Mapper
     from headwise.retrieval.evaluate import Comparison
     from headwise.retrieval.search import Ranking
@@ -349,18 +350,15 @@ def rerank(
         papers = None
         if collection is not None or not table:  # a table brings its texts
             papers = collection_of(folder, collection, **claims.form)
-        read, reranker = None, None
         options: dict[str, Any]
-        if candidates is not None:
-            options = {"split": claims.split, "top": top, "cache": claims.cache, "measures": files.names}
-            read = read_candidates(candidates, papers, shown, **options)
-        if papers is not None and (read is None or stages.stage is not None):
-            reranker = Reranker.load(folder, template=template)
-            options = {"split": claims.split, "top": top, "cache": claims.cache, "measures": files.names, "fit": fit}
-            options |= stages.given
-            read = find_candidates(papers, shown, reranker=reranker, given=read, **options)
-        elif template is not None:
-            reranker = Reranker.load(folder, template=template)
+        options = {"split": claims.split, "top": top, "cache": claims.cache, "measures": files.names}
+        given = None if candidates is None else read_candidates(candidates, papers, shown, **options)
+        reranker = Reranker.load(folder, template=template)
+        if given is not None and stages.stage is None:
+            read = given
+        else:
+            options |= {"fit": fit, **stages.given}
+            read = find_candidates(cast("Collection", papers), shown, reranker=reranker, given=given, **options)
         files.check_judged(read.claims.qrels)
         ranking = rerank(folder, read, shown, reranker=reranker, batch=batch, precision=precision, cache=claims.cache)
         files.write(ranking)

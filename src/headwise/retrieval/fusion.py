@@ -154,7 +154,8 @@ def fuse(scores: StageScores, weights: Weights, fusion: str = "convex") -> Array
     parts = scaled_scores(scores) if fusion == "convex" else reciprocal_ranks(scores)
     if fusion == "rrf":
         factors = (factors > 0).astype(float)
-    return _sums(parts, factors[None], scores.reranker)[0]
+    (final,) = _sums(parts, factors[None], scores.reranker)
+    return final  # type: ignore[no-any-return]
 
 
 def _sums(parts: Array, factors: Array, reranker: Array | None) -> Array:
