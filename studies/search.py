@@ -42,11 +42,12 @@ SETS = {
     "pubmedqa": ("test", ("judged",)),
 }
 TITLES = {
-    "scifact": "SciFact, claim to paper: gold is every {gold} paper",
+    "scifact": "SciFact, claim to paper: gold is every paper {gold}",
     "cisi": "CISI, question to paper: gold is every judged paper",
     "nfcorpus": "NFCorpus, page title to paper: gold is every judged paper, with grades 1 to 3",
     "pubmedqa": "PubMedQA, question to abstract: gold is the abstract of the question",
 }
+GOLDS = {"cited": "that the claim cites", "evidence": "with evidence for or against the claim"}
 MEASURES = {"mrr": "MRR", "recall@1": "R@1", "recall@20": "R@20", "ndcg@10": "nDCG@10"}
 TESTED = ("mrr", "ndcg@10")
 BASELINES = ("BM25", "hybrid")
@@ -157,8 +158,9 @@ def tables(rows: list[Row]) -> Iterator[str]:
     for name, (_, golds) in SETS.items():
         for gold in golds:
             own = [row for row in rows if (row["set"], row["gold"]) == (name, gold)]
-            if found := [row for row in own if "system" in row]:
-                yield from table(found, {test_key(row): row["test"] for row in own if "test" in row})
+            found, tests = [row for row in own if "system" in row], [row for row in own if "test" in row]
+            if found and tests:  # the last rows of a collection that is finished
+                yield from table(found, {test_key(row): row["test"] for row in tests})
     yield "MRR, recall and nDCG in percent, over all test claims: those that a system finds nothing for count 0."
 
 
@@ -168,7 +170,7 @@ def test_key(row: Row) -> tuple[str, str, str]:
 
 def table(rows: list[Row], tests: dict[tuple[str, str, str], Row]) -> Iterator[str]:
     first = rows[0]
-    yield f"### {TITLES[first['set']].format(gold=first['gold'])}"
+    yield f"### {TITLES[first['set']].format(gold=GOLDS.get(first['gold']))}"
     yield ""
     yield (
         f"{first['claims']} test claims ({first['split']}), {first['papers']} papers; candidates: the best "
@@ -205,7 +207,14 @@ def bars_of(rows: list[Row]) -> list[Row]:
         if (row["set"], row["gold"], row.get("system")) == ("scifact", "cited", "hybrid"):
             for measure, limit in REQUIRED.items():
                 value = 100 * row[measure]
-                bars.append({"name": f"scifact hybrid {measure}", "value": value, "limit": limit, "ok": value >= limit})
+                bars.append(
+                    {
+                        "name": f"scifact hybrid {measure}, at least",
+                        "value": value,
+                        "limit": limit,
+                        "ok": value >= limit,
+                    }
+                )
     return bars
 
 
