@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import nullcontext
+from contextlib import ExitStack, nullcontext
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -22,11 +22,13 @@ from headwise.cache import digest, file_digest
 from headwise.errors import InputError, StateError, choices
 from headwise.limits import parse_json
 from headwise.training.encoders import Encoder, find_encoder, load_body
-from headwise.training.predict import PRECISIONS, stretches, tokens_at_a_time
+from headwise.training.predict import PRECISIONS, packed_linears, stretches, tokens_at_a_time
 
 BUILTIN = "builtin:minilm-l6"
 # Tokens of a text that are read: title and first sentences. Most of an abstract, at less than half the time of 512.
 LENGTH = 192
+# On a processor, tokens of a batch that is worth its own thread.
+FEWEST_TOKENS = 256
 # Goes into the key: raise it when the same files and settings come to mean other vectors.
 FORMAT = 1
 MODES = ("cls", "mean", "max", "mean_sqrt_len_tokens", "weightedmean", "lasttoken")
@@ -64,7 +66,8 @@ class Embedder:
         except InputError as error:
             raise InputError(f"model {self.name!r}: {error}") from error
         if settings.precision == "fp32":
-            pack_linears(self.model)
+            self._packed = ExitStack()  # for as long as this object lives
+            self._packed.enter_context(packed_linears(self.model))
         self.dimension = int(encoder.config.hidden_size) * len(settings.pooling)
         folder = Path(encoder.path)
         files = [folder / name for name in FILES if (folder / name).is_file()] + sorted(folder.glob("*.safetensors"))
@@ -134,8 +137,9 @@ class Embedder:
         ids = self._ids(texts, queries=queries)
         # Texts of similar length are computed together, so that little is padding.
         order = sorted(range(len(ids)), key=lambda position: -len(ids[position]))
-        tokens = None if batch else tokens_at_a_time(self.model)
         lengths = [len(ids[position]) for position in order]
+        share = max(FEWEST_TOKENS, -(-sum(lengths) // torch.get_num_threads()))  # so that few texts use all cores, too
+        tokens = None if batch else min(tokens_at_a_time(self.model), share)
         parts = [order[start:end] for start, end in stretches(lengths, batch or len(ids), tokens)]
         done = 0
         for part, result in zip(
@@ -163,11 +167,10 @@ class Embedder:
     def _each(self, batches: Sequence[Sequence[Sequence[int]]]) -> Iterator[Vectors]:
         """The vectors of each batch; on a processor by one thread for each core, since none then waits for another."""
         threads = torch.get_num_threads()
-        workers = min(threads, len(batches)) if next(self.model.parameters()).device.type == "cpu" else 1
-        if workers == 1:
+        if threads == 1 or next(self.model.parameters()).device.type != "cpu":
             yield from map(self._vectors, batches)
             return
-        pool = ThreadPoolExecutor(workers, initializer=torch.set_num_threads, initargs=(1,))
+        pool = ThreadPoolExecutor(min(threads, len(batches)), initializer=torch.set_num_threads, initargs=(1,))
         try:
             yield from pool.map(self._vectors, batches)
         finally:
@@ -212,41 +215,6 @@ def pool(states: Tensor, mask: Tensor, mode: str) -> Tensor:
     total = torch.einsum("bld,bl->bd", states, weights)
     counts = weights.sum(1, keepdim=True)
     return total / (counts.sqrt() if mode == "mean_sqrt_len_tokens" else counts)
-
-
-class PackedLinear(nn.Module):
-    """A linear layer whose weight is kept as oneDNN reads it, for inference on a processor.
-
-    The same products in the same precision. PyTorch's own linear layer uses MKL for float32, which on AMD processors
-    does not use AVX-512: 103 billion operations per second and core of a Zen 5 where oneDNN does 235.
-    """
-
-    def __init__(self, linear: nn.Linear, rows: int) -> None:
-        """Pack a layer for inputs of about so many rows."""
-        super().__init__()
-        self.bias = linear.bias
-        self._packed = torch.ops.mkldnn._reorder_linear_weight(linear.weight.detach(), rows)
-
-    def forward(self, states: Tensor) -> Tensor:
-        """[..., inputs] -> [..., outputs]."""
-        outputs: Tensor = torch.ops.mkldnn._linear_pointwise(states, self._packed, self.bias, "none", [], "")
-        return outputs
-
-
-def pack_linears(model: nn.Module) -> int:
-    """Pack all linear layers of a model on a processor, where PyTorch can; returns how many."""
-    tokens = tokens_at_a_time(model)
-    if next(model.parameters()).device.type != "cpu" or not hasattr(torch.ops.mkldnn, "_linear_pointwise"):
-        return 0
-    found = [
-        (module, name, child)
-        for module in model.modules()
-        for name, child in module.named_children()
-        if type(child) is nn.Linear and child.weight.dtype == torch.float32
-    ]
-    for module, name, linear in found:
-        setattr(module, name, PackedLinear(linear, tokens))
-    return len(found)
 
 
 # -- folders of sentence-transformers ----------------------------------------------------------------------------------
