@@ -93,7 +93,8 @@ class Embedder:
         if not name.startswith("builtin:") and not Path(name).expanduser().is_dir():
             raise InputError(f"encoder {name!r}: there is no such folder; name a saved model, or {BUILTIN}.")
         encoder = find_encoder(name)
-        pooling, lower, limit, prompts = ("mean",), False, None, ("", "")
+        pooling: tuple[str, ...] = ("mean",)
+        lower, limit, prompts = False, None, ("", "")
         folder = Path(encoder.path)
         if (folder / "modules.json").is_file():
             pooling, lower, limit, prompts = _sentence_transformer(folder)
