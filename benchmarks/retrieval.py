@@ -1,14 +1,20 @@
-"""What the first stage of retrieval costs on a corpus as large as that of Cross-genre-IR: 222,000 abstracts.
+"""What the first stages of retrieval cost on a corpus as large as that of Cross-genre-IR: 222,000 abstracts.
 
     python benchmarks/retrieval.py                    222,000 abstracts, 1,000 claims: some two minutes, 1 GB of disk
     python benchmarks/retrieval.py --quick --check    8,000 abstracts in under 50 s; exit 1 if a bar is missed
 
 The corpus is generated: words follow Zipf's law as those of English do, the commonest are the English stop words, the
 others are made up; lengths are log-normal around 200 words. A claim is twelve words of one abstract, in their order,
-and this abstract is its gold document. Two processes do the work, one after the other, so that their peaks of memory
-can be told apart: the first makes the index, the second opens it and searches for all claims at top 100.
+and this abstract is its gold document. Four processes do the work, one after the other, so that their peaks of memory
+can be told apart: two make the indexes of BM25 and of vectors, one opens that of BM25 and searches for all claims at
+top 100, and one does so with vectors (dense) and with both (hybrid), which includes encoding the claims by MiniLM-L6.
 
-Times are those of the machine. The bars are ratios: disk, and memory above that of the imported libraries, to the size
+Embedding all abstracts takes too long here. The dense index holds random vectors of the encoder's size, which cost
+what real ones do, except that no gold document is found by them; a sample of the abstracts is embedded, and the time
+for all of them is computed from it.
+
+Times are those of the machine. Two bars are absolute: hybrid search answers at least 50 claims per second, with less
+than 2.5 GB of memory. The others are ratios: disk, and memory above that of the imported libraries, to the size
 of the corpus file; opening to making; and our search, which cuts claims into words and keeps ties in order, to that of
 bm25s for claims that are cut already.
 
@@ -46,6 +52,8 @@ LIMITS = {
     "full": {"index memory": 4.5, "search memory": 1.5, "disk": 2.0, "open / index": 0.1, "ours / bm25s": 1.1},
     "quick": {"index memory": 12.0, "search memory": 7.0, "disk": 2.8, "open / index": 0.1, "ours / bm25s": 1.3},
 }
+QUERIES_PER_SECOND, MEMORY = 50, 2500  # of hybrid search; MB
+EMBEDDED = {222_000: 512, 8_000: 48}  # abstracts of the sample
 Row = dict[str, Any]
 
 
@@ -134,11 +142,83 @@ def search_part(folder: Path, cache: Path) -> Row:
     }
 
 
+def dense_part(folder: Path, cache: Path) -> Row:
+    from headwise.retrieval.corpus import open_corpus
+    from headwise.retrieval.dense_index import open_dense_index
+    from headwise.retrieval.embedder import Embedder
+    from headwise.retrieval.formats import read_collection
+
+    embedder, corpus = Embedder.load(), open_corpus(read_collection(folder), cache)
+    imports = peak_memory()
+    vectors = random_vectors(len(corpus), embedder.dimension)
+    index, seconds = timed(lambda: open_dense_index(corpus, embedder, cache=cache, vectors=vectors))
+    peak = peak_memory()
+    sample = [corpus.document(position).whole for position in range(EMBEDDED[len(corpus)])]
+    _, embedding = timed(lambda: embedder.embed(sample))
+    return {
+        "seconds": seconds,
+        "imports_mb": imports,
+        "peak_mb": peak,
+        "built": index.built,
+        "embedded": len(sample),
+        "embedded_per_second": len(sample) / embedding,
+        "hours_for_all": len(corpus) / len(sample) * embedding / 3600,
+    }
+
+
+def random_vectors(count: int, dimension: int) -> np.ndarray:
+    vectors = np.random.default_rng(SEED).normal(size=(count, dimension)).astype(np.float32)
+    return vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+
+
+def hybrid_part(folder: Path, cache: Path) -> Row:
+    from headwise.retrieval.bm25 import open_index
+    from headwise.retrieval.dense_index import DenseIndex
+    from headwise.retrieval.embedder import Embedder
+    from headwise.retrieval.formats import read_collection
+    from headwise.retrieval.fusion import Weights, fuse
+    from headwise.retrieval.stages import Stages
+
+    collection, begin = read_collection(folder), time.perf_counter()
+    index, embedder = open_index(collection, cache=cache), Embedder.load()
+    (vectors,) = (path for path in (cache / "retrieval").glob("dense-given-*") if path.is_dir())
+    dense = DenseIndex(vectors, index.corpus, embedder)
+    opened = time.perf_counter() - begin
+    stages, weights, claims = Stages("hybrid", index, dense), Weights(), collection.claims
+
+    def search() -> dict[str, dict[str, float]]:
+        return {claim: each.run(fuse(each, weights)) for claim, each in stages.scores(claims, TOP).items()}
+
+    embedder.embed(list(claims.values())[:8], queries=True)  # warm-up
+    _, encoding = timed(lambda: embedder.embed(list(claims.values()), queries=True))
+    _, lexical = timed(lambda: index.candidates(claims, TOP))
+    _, near = timed(lambda: DenseIndex(vectors, index.corpus, embedder).candidates(claims, TOP))
+    begin = time.process_time()
+    run, both = timed(search)
+    processor = time.process_time() - begin
+    one = {claim: claims[claim] for claim in list(claims)[:20]}
+    _, single = timed(lambda: [stages.scores({claim: text}, TOP) for claim, text in one.items()])
+    gold = collection.qrels["test"]
+    return {
+        "open_seconds": opened,
+        "queries_per_second": {
+            "encoding": len(claims) / encoding,
+            "bm25": len(claims) / lexical,
+            "dense": len(claims) / near,
+            "hybrid": len(claims) / both,
+            "hybrid, one claim at a time": len(one) / single,
+        },
+        "hybrid_cpu_seconds_per_claim": processor / len(claims),  # of all cores, whatever else runs
+        "peak_mb": peak_memory(),
+        "gold_found": sum(not run[claim].keys().isdisjoint(gold[claim]) for claim in gold) / len(gold),
+    }
+
+
 def compared(index: Any, claims: list[str]) -> list[float]:
     """Our time / that of bm25s, round by round; each begins half of the rounds."""
     from bm25s import BM25
 
-    model, words = BM25.load(index.folder, mmap=True, show_progress=False), index._words
+    model, words = BM25.load(index.folder, mmap=True, show_progress=False), index.words
     for name in ("data", "indices", "indptr"):  # as plain arrays, as ours are: slices of memmap objects are slow
         model.scores[name] = model.scores[name].view(np.ndarray)
     cut = [words.cut(claim) for claim in claims]
@@ -169,7 +249,7 @@ def peak_memory() -> float:
         return round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / unit, 1)
 
 
-PARTS = {"index": index_part, "search": search_part}
+PARTS = {"index": index_part, "search": search_part, "dense": dense_part, "hybrid": hybrid_part}
 
 
 # -- the report --------------------------------------------------------------------------------------------------------
@@ -198,9 +278,15 @@ def measure(size: str, folder: Path) -> Row:
     progress(f"indexed in {index['seconds']:.1f} s, peak {index['peak_mb']:.0f} MB")
     search = run_part("search", papers, cache)
     progress(f"opened in {search['open_seconds']:.2f} s, {search['queries_per_second']:.0f} queries per second")
+    dense = run_part("dense", papers, cache)
+    progress(
+        f"vectors stored in {dense['seconds']:.1f} s; {dense['embedded_per_second']:.1f} abstracts embedded a second"
+    )
+    hybrid = run_part("hybrid", papers, cache)
+    progress(f"queries per second: {rounded(hybrid['queries_per_second'])}, peak {hybrid['peak_mb']:.0f} MB")
     stored = {
         kind: sum(path.stat().st_size for path in cache.glob(f"retrieval/{kind}-*/*")) / 1024**2
-        for kind in ("documents", "index")
+        for kind in ("documents", "index", "dense")
     }
     return {
         "abstracts": abstracts,
@@ -209,6 +295,8 @@ def measure(size: str, folder: Path) -> Row:
         "disk_mb": stored,
         "index": index,
         "search": search,
+        "dense": dense,
+        "hybrid": hybrid,
     }
 
 
@@ -219,11 +307,18 @@ def bars_of(row: Row, size: str) -> list[Row]:
     values = {
         "index memory": (index["peak_mb"] - index["imports_mb"]) / row["text_mb"],
         "search memory": (search["peak_mb"] - search["imports_mb"]) / row["text_mb"],
-        "disk": sum(row["disk_mb"].values()) / row["text_mb"],
+        "disk": (row["disk_mb"]["documents"] + row["disk_mb"]["index"]) / row["text_mb"],
         "open / index": search["open_seconds"] / index["seconds"],
         "ours / bm25s": median(search["ours_to_bm25s"]),
     }
-    return [make_bar(f"retrieval {size}: {name}", round(values[name], 3), LIMITS[size][name]) for name in values]
+    bars = [make_bar(f"retrieval {size}: {name}", round(values[name], 3), LIMITS[size][name]) for name in values]
+    rate, memory = row["hybrid"]["queries_per_second"]["hybrid"], row["hybrid"]["peak_mb"]
+    share = round(QUERIES_PER_SECOND / rate, 3)
+    return [
+        *bars,
+        make_bar(f"retrieval {size}: {QUERIES_PER_SECOND} / hybrid queries per second", share, 1.0),
+        make_bar(f"retrieval {size}: hybrid memory, MB", memory, MEMORY),
+    ]
 
 
 def rounded(value: Any) -> Any:

@@ -12,6 +12,7 @@ FLAG = re.compile(r"(?<![\w-])--[a-z][a-z-]+")
 ALLOWED = {
     "ray_workers.py": {"--address"},
     "distributed.py": {"--multi", "--cpu", "--nproc"},
+    "search_page.py": {"--score"},
     "token_page.py": {"--score"},
 }
 

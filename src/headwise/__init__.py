@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from headwise.heads import IAT, head_importance
     from headwise.reports.report_page import report
     from headwise.retrieval.reranker import Reranker
+    from headwise.retrieval.search import Searcher
     from headwise.ssa import SSA, self_supervise
     from headwise.training import GuideCallback, GuidedTrainer, SSACallback, load
 
@@ -54,6 +55,7 @@ _MODULES = {
     "heads": ("IAT", "head_importance"),
     "reports.report_page": ("report",),
     "retrieval.reranker": ("Reranker",),
+    "retrieval.search": ("Searcher",),
     "ssa": ("SSA", "self_supervise"),
     "training": ("GuideCallback", "GuidedTrainer", "SSACallback", "load"),
 }
@@ -101,6 +103,7 @@ __all__ = [
     "Relations",
     "Reranker",
     "SSACallback",
+    "Searcher",
     "__version__",
     "analyze",
     "auto",

@@ -47,13 +47,13 @@ heads importance joint
 heads prune-curve joint --percent 25 --random 1
 heads dissociation joint --percent 25 --random 1 --resamples 10
 heads similarity joint
-retrieve papers --output bm25.trec
+retrieve papers --stage bm25 --output bm25.trec
 sweep sweep.yaml --data pairs --output swept --workers 1
 sweep layers.yaml --data pairs --output layers --workers 1
 tune recipe.yaml --data pairs --output tuned {RATES}
 export plain --output exported
 predict plain --input texts.tsv --output predicted.tsv
-retrieve papers --cache cache --output again.trec
+retrieve papers --stage bm25 --cache cache --output again.trec
 knowledge build knowing.yaml --data pairs --cache cache --workers 1
 """
 
@@ -123,7 +123,13 @@ def _write_inputs(folder: Path) -> None:
     recipe("knowing", guides=KNOWLEDGE)
     vectors = {"source": "vectors", "path": "../vectors.zip"}
     recipe("vectors", guides={"wordsim": {"weight": 0.1, "pattern": vectors}})
-    retrieval = {"name": "retrieval", "collection": "papers", "negatives": 2, "validation_candidates": 3}
+    retrieval = {
+        "name": "retrieval",
+        "collection": "papers",
+        "stage": "bm25",
+        "negatives": 2,
+        "validation_candidates": 3,
+    }
     limits = {"max_length": 24, "limit": {"train": 4, "validation": 2}}
     recipe("retrieval", guides={}, task=retrieval, data=limits)
     joint = {name: value for name, value in SHORT.items() if name.startswith("training__")}

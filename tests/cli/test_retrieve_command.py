@@ -49,7 +49,7 @@ def papers(tmp_path):
 @pytest.fixture
 def typed(headwise, papers, cache):
     """`headwise retrieve` on five papers."""
-    return lambda *words: headwise("retrieve", papers, "--cache", cache, *words)
+    return lambda *words: headwise("retrieve", papers, "--stage", "bm25", "--cache", cache, *words)
 
 
 def expected_run(papers, cache, claims, top=100):
@@ -186,7 +186,7 @@ SETTLE = "headwise.cache._settled"
 
 
 def test_ctrl_c_ends_with_a_sentence_and_leaves_nothing(papers, cache, tmp_path):
-    words = ["retrieve", papers, "--cache", cache, "--output", tmp_path / "run.trec"]
+    words = ["retrieve", papers, "--stage", "bm25", "--cache", cache, "--output", tmp_path / "run.trec"]
     code, out, err = Process(tmp_path / "stopped", *words, at=(SETTLE, 2, signal.SIGINT)).result()
     assert (code, out) == (130, "")
     assert err.splitlines()[-1].startswith("headwise: stopped; no run was written")

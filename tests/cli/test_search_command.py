@@ -1,8 +1,10 @@
-"""`headwise search`: the papers behind one claim, with both scores, and what the claim looks at."""
+"""`headwise search`: the papers behind one claim, with the scores of every stage, and why the best was found."""
 
 import json
 import shutil
+from dataclasses import replace
 
+import numpy as np
 import pytest
 from small_collection import write_collection
 from tiny_runs import assert_done, assert_one_sentence, json_of
@@ -13,7 +15,9 @@ from headwise.experiments.run import train
 from headwise.retrieval.bm25 import IndexOptions, Words, open_index
 from headwise.retrieval.explain import explain
 from headwise.retrieval.formats import read_collection
+from headwise.retrieval.fusion import Weights, fuse
 from headwise.retrieval.reranker import Reranker
+from headwise.retrieval.stages import Stages
 
 # Other than the defaults, so that it shows whether they are used.
 OPTIONS = IndexOptions(Words("none", "none"), k1=0.9, b=0.4)
@@ -33,6 +37,7 @@ def home(tmp_path_factory):
 @pytest.fixture(scope="module")
 def run(home, encoder):
     task = {"name": "retrieval", "collection": "papers", "negatives": 2, "stem": "none", "stop_words": "none"}
+    task["encoder"] = encoder
     recipe = {
         "task": {**task, "k1": 0.9, "b": 0.4, "validation_candidates": 3},
         "model": encoder,
@@ -67,120 +72,115 @@ def search(headwise, home):
 
 
 @pytest.fixture
+def other(home, plain, encoder):
+    """The words that search the first collection with a model of another library as the third stage."""
+    return [plain, "--collection", home / "papers", "--encoder", encoder, "--weights", "0.2,0.3,0.5"]
+
+
+@pytest.fixture
 def answer(search):
     return lambda *words: json_of(search(*words, "--json"))
-
-
-def expected(home, folder, model, claim, options):
-    """Every candidate: (logit, BM25 score, BM25 rank, id, title), the best first."""
-    index = open_index(read_collection(home / folder), options, cache=home / "cache")
-    (found,) = index.search([claim], 100)
-    documents = [index.corpus.document(place) for place, _ in found]
-    logits = Reranker.load(model).predict([(claim, document.whole) for document in documents]).tolist()
-    rows = zip(logits, (score for _, score in found), range(1, 101), documents, strict=False)
-    return sorted(rows, key=lambda row: -row[0])
 
 
 # -- json --------------------------------------------------------------------------------------------------------------
 
 
-def check(found, rows):
-    assert found["candidates"] == len(rows) == 6
-    assert [paper["rank"] for paper in found["papers"]] == list(range(1, len(found["papers"]) + 1))
-    for paper, (logit, bm25, rank, document) in zip(found["papers"], rows, strict=False):
-        assert (paper["id"], paper["title"], paper["bm25_rank"]) == (document.id, document.title, rank)
-        assert paper["score"] == pytest.approx(logit, abs=1e-5)
-        assert paper["bm25_score"] == pytest.approx(bm25)
-
-
-def test_candidates_of_the_training_collection_come_in_the_order_of_the_model(answer, home, run, claim):
-    found = answer(run, claim)
-    rows = expected(home, "papers", run, claim, OPTIONS)
-    check(found, rows)
-    assert len(found["papers"]) == 5
-    assert [row[2] for row in rows] != sorted(row[2] for row in rows)  # or the model would not matter
+def test_a_run_searches_its_collection_with_its_words_encoder_and_weights(answer, home, run, claim):
+    found, final = answer(run, claim), json.loads((run / "headwise.json").read_text())["results"]["final"]
+    assert found["score"]["weights"] == final["fit"]["weights"]
+    assert (found["read"], found["score"]["note"]) == (0, final["fit"]["note"])  # 1 validation claim says nothing
+    (lexical,) = open_index(read_collection(home / "papers"), OPTIONS, cache=home / "cache").search([claim], 100)
+    scores = {paper["bm25_rank"]: paper["bm25"] for paper in found["papers"] if paper["bm25_rank"]}
+    assert scores == {rank: pytest.approx(lexical[rank - 1][1]) for rank in scores}
     assert (found["claim"], found["collection"], found["documents"]) == (claim, str(home / "papers"), 60)
     assert "explain" not in found
+    assert answer("--rerank", run, claim) == found
 
 
-def test_a_model_of_another_library_searches_with_the_default_options(answer, home, plain, claim):
-    found = answer(plain, claim, "--collection", home / "papers")
-    check(found, expected(home, "papers", plain, claim, IndexOptions()))
-    assert found["papers"][0]["bm25_score"] != answer(home / "run", claim)["papers"][0]["bm25_score"]
+def test_a_model_of_another_library_is_a_third_stage(answer, home, other, encoder, claim):
+    found = answer(*other, claim, "--reads", 3, "--depth", 10, "--top", 4)
+    collection = read_collection(home / "papers")
+    stages = Stages.open(collection, encoder=encoder, cache=home / "cache")
+    scores = stages.scores({"c": claim}, 10)["c"]
+    first = scores.run(fuse(scores, Weights(0.2, 0.3)))
+    read = list(first)[:3]
+    logits = Reranker.load(other[0]).predict([(claim, stages.index.corpus.text_of(paper)) for paper in read])
+    by_paper = dict(zip(read, logits.tolist(), strict=True))
+    every = replace(scores, reranker=np.array([by_paper.get(paper, np.nan) for paper in scores.documents]))
+    best = list(every.run(fuse(every, Weights(0.2, 0.3, 0.5))).items())[:4]
+    assert [(paper["id"], paper["score"]) for paper in found["papers"]] == [(id, pytest.approx(x)) for id, x in best]
+    assert [paper["reranker"] for paper in found["papers"]] == [
+        pytest.approx(by_paper[id], abs=1e-5) if id in by_paper else None for id, _ in best
+    ]
+    assert (found["read"], found["candidates"]) == (3, len(scores.documents))
 
 
-def test_the_model_reads_depth_candidates_and_top_are_shown(answer, home, run, claim):
-    found = answer(run, f"  {claim}\n", "--depth", 3, "--top", 2, "--batch", 1)
-    assert (found["claim"], found["candidates"], len(found["papers"])) == (claim, 3, 2)
-    rows = [row for row in expected(home, "papers", run, claim, OPTIONS) if row[2] <= 3]
-    assert [paper["id"] for paper in found["papers"]] == [row[3].id for row in rows[:2]]
+def test_no_run_is_needed_and_one_stage_may_be_enough(answer, home, claim):
+    index = open_index(read_collection(home / "papers"), cache=home / "cache")
+    found = answer(f"  {claim}\n", "--collection", home / "papers", "--stage", "bm25", "--top", 3)
+    (lexical,) = index.search([claim], 3)
+    assert [(paper["id"], paper["score"]) for paper in found["papers"]] == [
+        (index.corpus.ids[position], pytest.approx(score)) for position, score in lexical
+    ]
+    assert (found["run"], found["claim"], found["stage"]) == (None, claim, "bm25")
 
 
-def test_explain_speaks_of_the_best_paper(answer, home, run, claim):
-    found = answer(run, claim, "--explain")
-    best = expected(home, "papers", run, claim, OPTIONS)[0][3]
-    reranker = Reranker.load(run)
-    whole = explain(reranker.model, reranker.tokenizer, claim, best.whole, max_length=40)
-    about = found["explain"]
-    assert (about["id"], about["text"], about["truncated"]) == (best.id, best.whole, False)
-    assert about["words"] == [pytest.approx(vars(word)) for word in whole.words]
-    assert about["special_share"] == pytest.approx(whole.special_share)
-    assert [link["text"] for link in about["links"]] == claim.split()
+def test_explain_speaks_of_the_best_paper(answer, home, other, claim):
+    about = answer(*other, claim, "--explain")
+    best, reasons = about["papers"][0]["id"], about["explain"]
+    assert reasons["id"] == best
+    reranker = Reranker.load(other[0])
+    whole = explain(reranker.model, reranker.tokenizer, claim, reasons["text"], max_length=40)
+    assert reasons["attention"]["words"] == [pytest.approx(vars(word)) for word in whole.words]
+    assert {match["word"] for match in reasons["matches"]}
 
 
-def test_the_table_has_both_scores_and_both_ranks(answer, search, run, claim):
-    out, _ = assert_done(search(run, claim))
+def test_the_table_has_the_scores_and_ranks_of_every_stage(answer, search, other, claim):
+    out, _ = assert_done(search(*other, claim))
     lines = out.splitlines()
-    for line, paper in zip(lines[1:], answer(run, claim)["papers"], strict=False):
-        numbers = [str(paper["rank"]), f"{paper['score']:.3f}", f"{paper['bm25_score']:.3f}", str(paper["bm25_rank"])]
-        assert line.split() == [*numbers, paper["id"], *paper["title"].split()]
-    assert lines[6] == "model: the logit of the re-ranker, which read the best 6 of 60 by BM25."
-    assert len(lines) == 7
+    assert lines[0].split() == [
+        "rank",
+        "score",
+        "BM25",
+        "rank",
+        "cosine",
+        "rank",
+        "re-ranker",
+        "rank",
+        "paper",
+        "title",
+    ]
+    papers = answer(*other, claim)["papers"]
+    for line, paper in zip(lines[1:6], papers, strict=True):
+        cells = [str(paper["rank"]), f"{paper['score']:.3f}"]
+        for name in ("bm25", "cosine", "reranker"):
+            rank = paper[f"{name}_rank"]
+            cells += [f"{paper[name]:.3f}", "-" if rank is None else str(rank)]
+        assert line.split()[: len(cells) + 1] == [*cells, paper["id"]]
+    text = " ".join(" ".join(lines[6:]).split())
+    assert text.startswith("score: 0.2 BM25 + 0.3 cosine + 0.5 re-ranker. 60 of 60 papers are candidates.")
+    assert "The re-ranker read 20 of them." in text
 
 
 # -- text --------------------------------------------------------------------------------------------------------------
 
 
-def test_the_text_of_an_explanation_marks_the_strongest_words_and_does_not_promise_too_much(answer, search, run, claim):
-    _, out, _ = search(run, claim, "--explain")
-    about = answer(run, claim, "--explain")["explain"]
-    strongest = sorted(about["words"], key=lambda word: -word["share"])
-    marked = about["text"]
-    for word in sorted(strongest[:10], key=lambda word: -word["start"]):
-        marked = f"{marked[: word['start']]}**{word['text']}**{marked[word['end'] :]}"
-    assert f"\n{marked}\n" in out
-    rows = [line.split() for line in out.splitlines()]
-    assert [strongest[0]["text"], f"{100 * strongest[0]['share']:.1f}", "%"] in rows
+def test_the_text_of_an_explanation_marks_shared_words_and_does_not_promise_too_much(search, other, claim):
+    out, _ = assert_done(search(*other, claim, "--explain"))
+    assert any(f"**{word}**" in out for word in claim.split())
     text = " ".join(out.split())
     assert f"claim: {claim}" in text
-    assert "not a proof of why" in text
-    assert f"{100 * about['special_share']:.1f} % of the claim's attention went to special tokens" in text
-    assert "longer than the model reads" not in text
+    assert "alone it is no explanation" in text
     assert "\x1b" not in out
 
 
-def test_no_color_leaves_styles_only(search, run, claim, monkeypatch):
+def test_no_color_leaves_styles_only(search, other, claim, monkeypatch):
     monkeypatch.setenv("FORCE_COLOR", "1")
     monkeypatch.setenv("NO_COLOR", "1")
     monkeypatch.setenv("TERM", "xterm-256color")
-    _, out, _ = search(run, claim, "--explain")
+    _, out, _ = search(*other, claim, "--explain")
     assert "\x1b[1;7m" in out
     assert "**" not in out
-
-
-def test_a_paper_that_was_cut_is_called_so(answer, search, home, run, claim):
-    short = home / "short"
-    shutil.copytree(run, short)
-    content = json.loads((short / "headwise.json").read_text(encoding="utf-8"))
-    content["recipe"]["data"]["max_length"] = 12
-    (short / "headwise.json").write_text(json.dumps(content), encoding="utf-8")
-    about = answer(short, claim, "--explain")["explain"]
-    assert about["truncated"]
-    assert about["read"] == about["words"][-1]["end"] < len(about["text"])
-    _, out, _ = search(short, claim, "--explain")
-    assert " ...\n" in out
-    assert about["text"].split()[-1] not in out.partition("paper: ")[2].partition("word")[0].split("\n\n")[1]
-    assert "longer than the model reads" in " ".join(out.split())
 
 
 def test_what_a_terminal_would_obey_is_not_printed(search, home, plain, claim):
@@ -189,7 +189,7 @@ def test_what_a_terminal_would_obey_is_not_printed(search, home, plain, claim):
     (folder / "corpus.jsonl").write_text(json.dumps(paper) + "\n", encoding="utf-8")
     (folder / "qrels" / "train.tsv").unlink()
     (folder / "qrels" / "test.tsv").unlink()
-    out, _ = assert_done(search(plain, claim, "--collection", folder, "--explain"))
+    out, _ = assert_done(search(plain, claim, "--collection", folder, "--stage", "bm25", "--explain"))
     assert not {"\x1b", "\x07", "\r"} & set(out)
     assert "[31mred [bold]" in out
 
@@ -202,14 +202,26 @@ def test_mistakes_are_reported_in_one_sentence(search, home, run, plain, monkeyp
     shutil.copytree(run, home / "half")
     content = json.loads((run / "headwise.json").read_text(encoding="utf-8"))
     (home / "half" / "headwise.json").write_text(json.dumps({**content, "results": None}), encoding="utf-8")
+    bm25 = ["--collection", "papers", "--stage", "bm25"]
     for words, parts in (
         (["run", ""], ["the claim is empty"]),
         (["run", "a \udcff"], ["no UTF-8"]),
-        (["run", "zzzz qqqq"], ["no document of", "papers has a word of the claim 'zzzz qqqq'"]),
+        (["run", "zzzz qqqq", "--stage", "bm25"], ["no document of", "papers has a word of the claim 'zzzz qqqq'"]),
         (["run", "cat", "--top", "5", "--depth", "4"], ["top 5 of depth 4"]),
         (["run", "cat", "--precision", "fp8"], ["unknown precision 'fp8'"]),
         (["papers", "cat"], ["papers holds no model"]),
         (["plain", "cat"], ["plain", "--collection"]),
         (["half", "cat"], ["not finished"]),
+        (["cat"], ["nothing says which papers to search: give --collection"]),
+        (["run"], ["run is a folder, and there is no claim"]),
+        (["run", "red", "cat"], ["got 3 words: write the claim in quotation marks"]),
+        (["run", "cat", "--rerank", "plain"], ["RUN is run and --rerank is plain: name one re-ranker"]),
+        (["cat", *bm25[:-1], "sparse"], ["unknown stage 'sparse'"]),
+        (["cat", *bm25, "--alpha", "0.5"], ["--alpha 0.5 is for the stage hybrid"]),
+        (["cat", *bm25[:-2], "--alpha", "7"], ["alpha 7.0: expected a number from 0"]),
+        (["cat", *bm25[:-2], "--fit", "dev"], ["--fit dev", "train"]),
+        (["cat", *bm25, "--weights", "1;2"], ["weights '1;2': expected three numbers"]),
+        (["cat", *bm25[:-2], "--encoder", "papers"], ["papers"]),
+        (["plain", "cat", *bm25, "--template", "{claim}"], ["template '{claim}': expected {claim} and {text}"]),
     ):
         assert_one_sentence(search(*words), *parts)

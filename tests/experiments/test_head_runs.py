@@ -92,7 +92,7 @@ def test_a_killed_run_ends_the_same(write_recipe, pairs, encoder, tmp_path, head
 @pytest.mark.parametrize("head", ["mean", "segments"])
 def test_rerankers(encoder, tmp_path, head):
     write_collection(tmp_path / "papers")
-    task = {"name": "retrieval", "collection": "papers", "negatives": 3, "loss": "list"}
+    task = {"name": "retrieval", "collection": "papers", "stage": "bm25", "negatives": 3, "loss": "list"}
     recipe = small(encoder, task=task, head=head, guides={}, training__epochs=1, training__batch=2)
     train(check_recipe(recipe, "test"), RunPaths(tmp_path / "run", tmp_path, cache=tmp_path / "cache"))
     reranker = Reranker.load(tmp_path / "run")

@@ -9,11 +9,13 @@ from small_collection import write_collection
 from headwise.data import build_task
 from headwise.errors import InputError
 from headwise.experiments import check_recipe
+from headwise.experiments.final_score import final_results, final_sentences
 from headwise.experiments.outputs import read_outputs
 from headwise.experiments.prepare import RunPaths
 from headwise.experiments.run import train
 from headwise.experiments.searcher import collection_of, open_searcher
 from headwise.experiments.splits import read_split, read_splits
+from headwise.metrics.ranking import score_ranking
 from headwise.retrieval.bm25 import IndexOptions, Words, open_index
 from headwise.retrieval.holdout import without_leaks
 
@@ -33,7 +35,7 @@ def cache(tmp_path_factory):
 @pytest.fixture
 def splits(root, cache):
     def read(*, data=None, seed=1, root=root, **options):
-        task = {"name": "retrieval", "collection": "papers", "negatives": 3, **options}
+        task = {"name": "retrieval", "collection": "papers", "stage": "bm25", "negatives": 3, **options}
         return read_splits(check_recipe({"task": task, "data": data or {}, "seed": seed}, "test"), root, cache=cache)
 
     return read
@@ -50,7 +52,7 @@ def test_train_has_answers_and_hard_negatives_and_validation_all_candidates(spli
     assert not set(held) & set(claims_of(found.train))
     assert len(found.validation) == 4 * 6
     assert sum(found.validation.labels) == 4
-    assert found.gold == {"validation": dict.fromkeys(held, 1)}
+    assert found.first.qrels == {"validation": {claim: {f"{claim}-yes": 1} for claim in held}}
     assert found.test is None
     assert splits().train == splits().train
     assert claims_of(splits(seed=2).validation) != claims_of(splits().validation)
@@ -111,7 +113,7 @@ def test_validation_may_be_a_split_which_is_judged_by_itself_and_kept_apart_from
 
 def test_a_run_of_retrieval_has_two_splits(root, cache, monkeypatch):
     monkeypatch.setenv("HEADWISE_CACHE", str(cache))
-    recipe = check_recipe({"task": {"name": "retrieval", "collection": "papers"}}, "test")
+    recipe = check_recipe({"task": {"name": "retrieval", "collection": "papers", "stage": "bm25"}}, "test")
     task, splits = build_task("retrieval", recipe.task.options), read_splits(recipe, root)
     assert read_split(recipe, task, "validation", root) == splits.validation
     assert read_split(recipe, task, "train", root) == splits.train
@@ -133,11 +135,17 @@ def test_what_does_not_fit_is_refused(splits):
 
 def trained(encoder, root, cache, output, **changes):
     recipe = {
-        "task": {"name": "retrieval", "collection": "papers", "negatives": 3, "validation_candidates": 6},
+        "task": {
+            "name": "retrieval",
+            "collection": "papers",
+            "stage": "bm25",
+            "negatives": 3,
+            "validation_candidates": 6,
+        },
         "model": encoder,
         "data": {"max_length": 40, "validation_fraction": 0.2},
         "training": {
-            "num_train_epochs": 12,
+            "num_train_epochs": 6,
             "per_device_train_batch_size": 8,
             "learning_rate": 0.003,
             "warmup_steps": 0,
@@ -152,7 +160,7 @@ def trained(encoder, root, cache, output, **changes):
 @pytest.mark.parametrize(
     "changes",
     [
-        pytest.param({"task": {"loss": "pairs"}, "training": {"num_train_epochs": 20}}, marks=pytest.mark.slow),
+        pytest.param({"task": {"loss": "pairs"}, "training": {"num_train_epochs": 10}}, marks=pytest.mark.slow),
         # Once the task is learned its gradient is gone, and any guide's is larger: not measured.
         {
             "task": {"loss": "list"},
@@ -162,10 +170,13 @@ def trained(encoder, root, cache, output, **changes):
         },
     ],
 )
-def test_a_re_ranker_learns_what_bm25_cannot_see(encoder, root, cache, tmp_path, changes):
-    happened = trained(encoder, root, cache, tmp_path / "run", **changes)
+def test_a_re_ranker_learns_what_bm25_cannot_see(encoder, cache, tmp_path, changes):
+    write_collection(tmp_path / "papers", train=60)
+    happened = trained(encoder, tmp_path, cache, tmp_path / "run", data={"validation_fraction": 0.4}, **changes)
+    assert happened["claims"] == {"train": 36, "validation": 24}
     assert happened["metrics"]["validation"]["mrr"] == 1.0
-    assert happened["claims"] == {"train": 16, "validation": 4}
+    assert happened["final"]["first_stage"]["validation"]["mrr"] < 0.6
+    assert happened["final"]["fit"]["weights"]["reranker"] > 0
 
 
 def test_a_saved_re_ranker_has_its_outputs_and_knows_its_collection_words_and_length(encoder, root, cache, tmp_path):
@@ -186,10 +197,113 @@ def test_a_saved_re_ranker_has_its_outputs_and_knows_its_collection_words_and_le
     found = collection_of(run, drop_unknown=True)
     assert (found.folder, found.drop_unknown) == (root / "papers", True)
     assert collection_of(run, write_collection(tmp_path / "other")).folder == tmp_path / "other"
-    index = open_searcher(run, cache=cache).index
+    index = open_searcher(run, cache=cache).stages.index
     assert index.folder == open_index(found, IndexOptions(Words(stem="none")), cache=cache).folder
     content = json.loads((run / "headwise.json").read_text())
     content["data"] = str(tmp_path / "moved")
     (run / "headwise.json").write_text(json.dumps(content))
     with pytest.raises(InputError, match="no longer there: give its new folder as collection=FOLDER"):
         collection_of(run)
+
+
+# -- the final score ---------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def many(tmp_path_factory):
+    """Enough claims to fit weights on, and the splits of a run on them."""
+    folder = tmp_path_factory.mktemp("many")
+    write_collection(folder / "papers", train=60)
+    task = {"name": "retrieval", "collection": "papers", "stage": "bm25", "validation_candidates": 6}
+    recipe = check_recipe({"task": task, "data": {"validation_fraction": 0.5}}, "test")
+    return folder, read_splits(recipe, folder, cache=folder / "cache")
+
+
+def test_a_run_is_never_worse_than_its_first_stage_whatever_the_re_ranker_says(many):
+    splits = many[1]
+    labels = numpy.array(splits.validation.labels)
+    chance = numpy.random.default_rng(0)
+    noises = chance.normal(size=(20, len(labels)))
+    untrained = [*noises, numpy.zeros(len(labels)), -5 * labels, 1e6 * noises[0], -labels + 0.1 * noises[0]]
+    for logits in untrained:
+        metrics, _, final = final_results(splits, {"validation": logits})
+        assert metrics["validation"]["ndcg@10"] >= final["first_stage"]["validation"]["ndcg@10"]
+    useless = final_results(splits, {"validation": -5 * labels})
+    assert useless[2]["fit"]["weights"]["reranker"] == 0
+    assert useless[0] == useless[2]["first_stage"]
+    said = final_sentences({"final": useless[2], "metrics": useless[0]})
+    assert "final score: 1 BM25" in said[0]
+    assert "the re-ranker is not used" in said[1]
+    metrics, per_claim, final = final_results(splits, {"validation": 5 * labels + noises[0]})
+    assert final["fit"]["weights"]["reranker"] > 0
+    assert metrics["validation"]["ndcg@10"] > final["first_stage"]["validation"]["ndcg@10"] + 0.1
+    assert len(per_claim["validation"]) == 30
+
+
+def test_a_search_with_a_run_repeats_its_validation(encoder, cache, tmp_path):
+    """The stages, the encoder, the weights, the offset and the depth are those of the run."""
+    write_collection(tmp_path / "papers", train=60)
+    options = {"stage": "hybrid", "loss": "list", "residual": True, "warm_up": 12, "validation_candidates": 4}
+    changes = {"data": {"validation_fraction": 0.4}, "training": {"per_device_train_batch_size": 2}}
+    run = tmp_path / "run"
+    results = trained(encoder, tmp_path, cache, run, task=options, guides={"mdg": {}}, share_every=0, **changes)
+    final = results["final"]
+    assert (final["stage"], final["encoder"], final["depth"]) == ("hybrid", "builtin:minilm-l6", 4)
+    assert final["offset"] > 0
+    assert final["fit"]["weights"]["reranker"] > 0
+    assert results["examples"]["warm_up"] == 12 * 4
+    assert results["metrics"]["validation"]["ndcg@10"] > final["first_stage"]["validation"]["ndcg@10"]
+    searcher, collection = open_searcher(run, cache=cache), collection_of(run)
+    claims = list(read_outputs(run)["validation"]["per_query"])
+    scores = searcher.scores({claim: collection.claims[claim] for claim in claims})
+    run_of = {claim: each.run(searcher.score.scores(each)) for claim, each in scores.items()}
+    qrels = {claim: collection.qrels["train"][claim] for claim in claims}
+    assert score_ranking(qrels, run_of).strict == pytest.approx(results["metrics"]["validation"])
+    assert searcher.search(collection.claims[claims[0]], top=3).read == 4
+
+
+def as_scifact(folder, beir):
+    """The same claims and papers as the authors of SciFact write them: an abstract ends with the word that decides."""
+    papers = [json.loads(line) for line in (beir / "corpus.jsonl").read_text().splitlines()]
+    claims = [json.loads(line) for line in (beir / "queries.jsonl").read_text().splitlines()]
+    folder.mkdir()
+    rows = [
+        {"doc_id": row["_id"], "title": row["title"], "abstract": [*row["text"].split(" ", 1)[::-1]]} for row in papers
+    ]
+    (folder / "corpus.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    for split, kind in (("train", "t"), ("validation", "v")):
+        rows = [
+            {
+                "id": row["_id"],
+                "claim": row["text"],
+                "evidence": {f"{row['_id']}-yes": [{"sentences": [1], "label": "SUPPORT"}]},
+                "cited_doc_ids": [f"{row['_id']}-yes"],
+            }
+            for row in claims
+            if row["_id"].startswith(kind)
+        ]
+        (folder / f"claims_{split}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+
+def test_sentences_with_evidence_are_marks_for_a_guide(encoder, root, cache, tmp_path):
+    as_scifact(tmp_path / "papers", root / "papers")
+    task = {"gold": "cited", "loss": "list", "passages": 1}
+    guides = {"rationale": {"weight": 0.5}}
+    data = {"validation_fraction": 0.2}
+    recipe = check_recipe(
+        {"task": {"name": "retrieval", "collection": "papers", "stage": "bm25", **task}, "guides": guides}, "test"
+    )
+    train_split = read_splits(recipe, tmp_path, cache=cache).train
+    marked = [
+        [text[place][start:end] for place, start, end in spans]
+        for text, spans in zip(train_split.texts, train_split.spans, strict=True)
+    ]
+    assert [each for each, label in zip(marked, train_split.labels, strict=True) if label][0] == ["surely"]
+    assert all(each == ["surely"] * len(each) for each in marked)
+    assert not any(each for each, label in zip(marked, train_split.labels, strict=True) if not label)
+    short = {"num_train_epochs": 2, "per_device_train_batch_size": 2, "logging_steps": 4}
+    results = trained(
+        encoder, tmp_path, cache, tmp_path / "run", task=task, guides=guides, data=data, training=short, share_every=0
+    )
+    assert results["targets"]["rationale"] > 0
+    assert results["guides"]["rationale"]["last"] < results["guides"]["rationale"]["first"]

@@ -149,7 +149,14 @@ def test_candidates_one_by_one_and_whole_lists_are_refused(encoder, tmp_path):
     write_collection(tmp_path / "papers")
 
     def recipe(loss, **ssa):
-        task = {"name": "retrieval", "collection": "papers", "negatives": 2, "validation_candidates": 4, "loss": loss}
+        task = {
+            "name": "retrieval",
+            "collection": "papers",
+            "stage": "bm25",
+            "negatives": 2,
+            "validation_candidates": 4,
+            "loss": loss,
+        }
         return check_recipe(small(encoder, task=task, guides={}, ssa=ssa, data__max_length=40), "test")
 
     train(recipe("pairs", precision="fp32"), RunPaths(tmp_path / "run", tmp_path, cache=tmp_path / "cache"))

@@ -2,6 +2,7 @@
 
 import math
 import random
+import re
 import subprocess
 import sys
 
@@ -9,7 +10,7 @@ import numpy as np
 import pytest
 
 from headwise.errors import InputError
-from headwise.metrics.ranking import MEASURES, RankingScores, ranking_scores_of, score_ranking
+from headwise.metrics.ranking import MEASURES, RankingScores, parse_measures, ranking_scores_of, score_ranking
 
 # Claim c1 has its answers at ranks 2 and 5, a third was not found; c2 is not in the run; of c3 nothing was found.
 QRELS = {"c1": {"d2": 1, "d5": 2, "lost": 1, "d1": 0, "d3": -1}, "c2": {"x": 1}, "c3": {"y": 1}}
@@ -167,3 +168,32 @@ def test_validation_needs_neither_ir_measures_nor_scipy():
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert "pip install 'headwise[retrieval]'" in done.stdout
+
+
+def test_measures_in_the_notation_of_ir_measures():
+    qrels = {"a": {"d": 1, "e": 2, "f": 0}, "b": {"d": 1}}
+    run = {"a": {"d": 3.0, "f": 2.0, "e": 1.0}, "b": {"x": 1.0}}
+    names = parse_measures("nDCG@10 RR, mrr R(rel=2)@1 AP(rel=2)\tJudged@2 RR")
+    assert names == ("nDCG@10", "RR", "mrr", "R(rel=2)@1", "AP(rel=2)", "Judged@2")
+    scores, usual = score_ranking(qrels, run, names), score_ranking(qrels, run)
+    # Of claim a the one document with grade 2 is third, and both of the first two are judged; b has no hit at all.
+    expected = {"RR": 0.5, "mrr": 0.5, "R(rel=2)@1": 0.0, "AP(rel=2)": (1 / 3) / 2, "Judged@2": 0.5}
+    assert scores.strict == pytest.approx({"nDCG@10": usual.strict["ndcg@10"], **expected})
+    assert scores.reachable == usual.reachable
+    assert tuple(usual.strict) == MEASURES
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("RR nDGC@5", "unknown measure 'nDGC@5': did you mean 'nDCG@5'? expected the notation of ir-measures"),
+        ("mmr", "did you mean 'mrr'?"),
+        ("R", "it needs a depth, as in R@10"),
+        ("RBP(p=0.8)", "no installed library computes it"),
+        ("RR(", "unknown measure 'RR('"),
+        (" , ", "names none"),
+    ],
+)
+def test_unknown_measures_are_refused(text, words):
+    with pytest.raises(InputError, match=re.escape(words)):
+        parse_measures(text)

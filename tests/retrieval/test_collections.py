@@ -30,7 +30,13 @@ from headwise.data.text_files import lines
 from headwise.retrieval.collections import Document, check_documents
 from headwise.retrieval.formats import LAYOUTS, printed_array, read_collection
 
-ALL = {"beir": BEIR, "scifact": SCIFACT, "cross-genre": CROSS_GENRE}
+ALL = {
+    "beir": BEIR,
+    "scifact": SCIFACT,
+    "cross-genre": CROSS_GENRE,
+    "table": {"corpus.csv": "title,text\nSleep,It helps.\n"},
+    "text": {"c.txt": "Sleep helps.", "d.txt": "Tea does not."},
+}
 
 
 def refused_with(folder, files, words, *, documents=False):
@@ -57,7 +63,7 @@ def test_the_layout_is_found_or_named(tmp_path, layout):
 
 
 def test_folders_without_a_collection_are_refused(tmp_path):
-    for number, files in enumerate(({}, {"corpus.jsonl": CORPUS}, {"train.csv": "a,b\n"})):
+    for number, files in enumerate(({"corpus.jsonl": CORPUS}, {"train.csv": "a,b\n"})):
         message = refusal(read_collection, lay_out(tmp_path / str(number), files, x__txt=""))
         assert all(f"{layout} needs" in message for layout in LAYOUTS)
         assert ", ".join([*files, "x.txt"]) in message
@@ -200,7 +206,7 @@ def test_bad_beir_claims_and_judgements(tmp_path):
 def test_bad_beir_documents_are_refused_when_they_are_reached(tmp_path):
     cases = {
         "document id '2' was on line 2 before": json_lines({"_id": "2", "text": "a"}),
-        "document 'd4' is empty": json_lines({"_id": "d4", "title": " ", "text": "\n"}),
+        "the id 'd 4' has white space": json_lines({"_id": "d 4", "text": "a"}),
         "expected the key 'text'": json_lines({"_id": "d4", "title": "a"}),
         "expected text as 'text', got ['a']": json_lines({"_id": "d4", "text": ["a"]}),
         "expected an id": '{"_id": "\\ud83d", "text": "b"}\n',
@@ -254,6 +260,11 @@ def test_both_forms_of_scifact_give_the_same(tmp_path, form, packed):
         "1 of 2 claims have no evidence and are not judged",
         "1 of 1 claims have no evidence and are not judged",
     ]
+    whole = {document.id: document.whole for document in documents}
+    spans = collection.evidence()
+    evidence = {pair: [whole[pair[1]][start:end] for start, end in spans[pair]] for pair in spans}
+    # Sentence 3 of paper 10 and sentence 1 of paper 11 are not there.
+    assert evidence == {("1", "10"): ["Sleep helps.", "Really."], ("1", "11"): [], ("3", "12"): ["Maybe."]}
     assert collection.files == (tmp_path / ("scifact.zip" if packed else corpus),)
     cited = read_collection(tmp_path, gold="cited")
     assert cited.qrels == {"train": {"1": {"10": 1}, "2": {"11": 1, "12": 1}}, second: {"3": {"12": 1}}}
@@ -277,7 +288,6 @@ def test_bad_scifact(tmp_path):
         (train, "5,a,,,[],[10 x]", "line 6: expected cited_doc_ids such as [13734012 5152028], got"),
         # The first document takes two lines.
         (corpus, "10,a,['b'],False", "line 6: document id '10' was on line 2 before"),
-        (corpus, "13, ,['  '],False", "line 6: document '13' is empty"),
         (corpus, "13,a,text,False", "line 6: expected abstract such as ['One sentence.' 'Another.'], got no brackets"),
         (corpus, "13,a,['b' ... 'c'],False", "an array that numpy cut short with '...'"),
     ):
@@ -391,7 +401,7 @@ def test_the_split_of_a_table_is_a_word_of_its_name(tmp_path):
         "validation.data.csv": "validation",
     }.items():
         assert list(read_collection(lay_out(tmp_path / name, {name: ONE_ROW})).qrels) == [split]
-    refused_with(tmp_path / "none", {"latest.csv": ONE_ROW}, "holds no collection, but latest.csv")
+    refused_with(tmp_path / "none", {"latest.csv": ONE_ROW}, "latest.csv has no column named text or abstract")
     words = "train_and_dev.csv is named after the splits 'train' and 'dev': rename it"
     refused_with(tmp_path / "both", {"train_and_dev.csv": ONE_ROW}, words)
     for name in ("train.tsv", "other_dict_dev.json"):

@@ -1,11 +1,9 @@
 """Re-rankers: the scores of CrossEncoder, whatever the order, the batch, or how texts are cut."""
 
 import json
-import math
 import random
 import shutil
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy
 import pytest
@@ -16,7 +14,7 @@ from training.tiny_encoder import WORDS, build_tokenizer, save_encoder
 
 import headwise as hw
 from headwise.errors import InputError, StateError
-from headwise.retrieval.reranker import Groups, Reranker, collate_groups, listwise_loss
+from headwise.retrieval.reranker import Reranker
 from headwise.training.classifier import change_head
 from headwise.training.predict import FAMILIES as FIRST_TOKEN
 from headwise.training.predict import first_token_only, stretches
@@ -72,6 +70,33 @@ def test_what_cross_encoder_saved_loads_here(tmp_path, pairs):
     ours = Reranker.load(tmp_path / "saved")
     assert ours.max_length == LENGTH
     assert numpy.abs(1 / (1 + numpy.exp(-ours.predict(pairs))) - theirs).max() < 1e-5
+
+
+def test_of_two_logits_the_score_is_yes_minus_no(tmp_path, pairs):
+    model = CrossEncoder(
+        str(save_encoder(tmp_path / "encoder", num_labels=2)), num_labels=2, max_length=LENGTH, device="cpu"
+    )
+    model.save_pretrained(str(tmp_path / "saved"))
+    no, yes = model.predict(pairs).T
+    assert numpy.abs(Reranker.load(tmp_path / "saved").predict(pairs) - (yes - no)).max() < 1e-5
+
+
+def test_a_template_makes_one_string_of_claim_and_text(folder, tmp_path, pairs):
+    """Whether it is given or stands in config.json; braces in texts are no fields."""
+    texts = [(claim, f"{text} {{claim}} {{0}}") for claim, text in pairs[:9]]
+    whole = [f"word1 {claim} word2 {text}" for claim, text in texts]
+    copy = Path(shutil.copytree(folder, tmp_path / "copy"))
+    config = json.loads((copy / "config.json").read_text(encoding="utf-8"))
+    template = "word1 {claim} word2 {text}"
+    (copy / "config.json").write_text(json.dumps({**config, "headwise_template": template}), encoding="utf-8")
+    plain = Reranker.load(folder)
+    cut = [plain.tokenizer(each, truncation=True, max_length=LENGTH, return_tensors="pt") for each in whole]
+    with torch.inference_mode():
+        theirs = [plain.model(each["input_ids"], each["attention_mask"]).logits.item() for each in cut]
+    for reranker in (Reranker.load(folder, template=template), Reranker.load(copy)):
+        assert numpy.abs(reranker.predict(texts) - theirs).max() < 1e-5
+    with pytest.raises(InputError, match=r"template 'only \{text\}': expected \{claim\} and \{text\} in it"):
+        Reranker.load(folder, template="only {text}")
 
 
 def test_the_batch_does_not_matter_and_bf16_is_near(reranker, pairs):
@@ -175,51 +200,11 @@ def test_batches_keep_to_tokens_and_to_pairs():
     assert list(stretches([3, 2, 1], 2)) == [(0, 2), (2, 3)]
 
 
-# -- the loss over the papers of a claim -------------------------------------------------------------------------------
-
-
-def loss_of(scores, labels, items=None):
-    outputs = SimpleNamespace(logits=torch.tensor(scores, dtype=torch.float32)[:, None])
-    return float(listwise_loss(outputs, torch.tensor(labels, dtype=torch.float32)[:, None], items))
-
-
-def test_the_listwise_loss_by_hand():
-    # Claims as (scores of positives, scores of negatives).
-    claims = [([0.3, -1.0], [0.5, 2.0, -0.7]), ([1.5], [0.1]), ([-2.0, 0.0, 1.0], [0.4, 0.4])]
-    losses = []
-    for positives, negatives in claims:
-        rivals = sum(map(math.exp, negatives))
-        losses.append(numpy.mean([-math.log(math.exp(score) / (math.exp(score) + rivals)) for score in positives]))
-    scores = [score for positives, negatives in claims for score in (*positives, *negatives)]
-    labels = [label for positives, negatives in claims for label in [1] * len(positives) + [0] * len(negatives)]
-    assert loss_of(scores, labels) == pytest.approx(numpy.mean(losses), rel=1e-6)
-    parts = loss_of(scores[:5], labels[:5], 10), loss_of(scores[7:], labels[7:], torch.tensor(10))
-    assert sum(parts) == pytest.approx((losses[0] + losses[2]) / 2, rel=1e-6)  # of an accumulated batch
-    assert loss_of([1000.0, -1000.0, 500.0], [1, 0, 0]) == 0.0
-    assert loss_of([-1000.0, 1000.0], [1, 0]) == 2000.0
-
-
-class Pairs:
-    lengths = numpy.array([5, 9, 2, 4, 4, 7])
-
-    def __getitem__(self, index):
-        return {"input_ids": [index]}
-
-
-def test_the_pairs_of_a_claim_stay_together():
-    groups = Groups(Pairs(), ("a", "a", "b", "b", "b", "c"))
-    assert len(groups) == 3
-    assert groups.lengths.tolist() == [9, 4, 7]
-    assert [item["input_ids"][0] for item in groups[1]] == [2, 3, 4]
-    flat = collate_groups(lambda items: [item["input_ids"][0] for item in items], [groups[2], groups[0]])
-    assert flat == [5, 0, 1]
-
-
 # -- bad input ---------------------------------------------------------------------------------------------------------
 
 
 def test_folders_that_hold_no_reranker_are_refused(folder, tmp_path):
-    with pytest.raises(InputError, match="one logit, and this model has 3: train one"):
+    with pytest.raises(InputError, match="one logit or two, and this model has 3: train one"):
         Reranker.load(save_encoder(tmp_path / "classes"))
     build_model("bert", num_labels=1).bert.save_pretrained(tmp_path / "encoder")
     build_tokenizer().save_pretrained(tmp_path / "encoder")

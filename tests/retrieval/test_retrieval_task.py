@@ -12,6 +12,10 @@ def test_bad_options_are_refused_in_one_sentence():
     for options, expected in (
         ({"negatives": 0}, "negatives: expected a whole number of 1 or more, got 0"),
         ({"loss": "hinge"}, "loss: 'hinge' is not known; known: list, pairs"),
+        ({"stage": "sparse"}, "stage: 'sparse' is not known; known: bm25, dense, hybrid"),
+        ({"gold": "all"}, "gold: 'all' is not known"),
+        ({"residual": 1}, "residual: expected true or false, got 1"),
+        ({"warm_up": -1}, "warm_up: expected a whole number of 0 or more, got -1"),
         ({"b": 1.5}, "b: expected a number of 0 or more, at most 1, got 1.5"),
         ({"drop_unknown": "maybe"}, "drop_unknown: expected true or false"),
         ({"splits": {"exam": "test"}}, "splits: 'exam' is not known"),

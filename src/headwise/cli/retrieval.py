@@ -3,39 +3,60 @@
 from __future__ import annotations
 
 import sys
-import unicodedata
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from contextlib import ExitStack, contextmanager, nullcontext
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
-from rich.console import Console
 from rich.table import Table
-from rich.text import Text
 
 from headwise.cli import parameters as opt
-from headwise.cli.console import WIDTH, print_parts, show, text_table
+from headwise.cli.console import print_parts, show, text_table
 from headwise.cli.progress_bar import keeping, progress
+from headwise.cli.search_results import page_file, print_papers, write_page
 from headwise.errors import InputError, choices
 
 if TYPE_CHECKING:
     from headwise.metrics.ranking import RankingScores
+    from headwise.retrieval.collections import Collection
+    from headwise.retrieval.dense_index import Mapper
     from headwise.retrieval.evaluate import Comparison
-    from headwise.retrieval.explain import Explanation
-    from headwise.retrieval.search import Paper, Ranking, SearchResult
-
-# Words of an explanation that are listed and marked; without styles, in a file or a pipe, MARK stands around them.
-STRONGEST, STYLE, MARK = 10, "bold reverse", "**"
+    from headwise.retrieval.search import Ranking
 
 Cache = Annotated[
     Path | None,
     typer.Option(help="Folder for indexes; default HEADWISE_CACHE or the user's cache folder.", show_default=False),
 ]
 Layout = Annotated[
-    str | None, typer.Option(help="beir, scifact or cross-genre; by default decided by the files.", show_default=False)
+    str | None,
+    typer.Option(
+        help="beir, scifact, cross-genre, table or text; by default decided by the files.", show_default=False
+    ),
 ]
+Download = Annotated[bool, typer.Option("--download", help="Let ir_datasets download a data set (irds:ID).")]
+
+
+@dataclass(frozen=True)
+class PaperOptions:
+    """How the papers of a collection are read."""
+
+    layout: Layout = None
+    id: Annotated[
+        str | None, typer.Option(help="Of a table of papers: the column of ids; default id, docno, pmid ...")
+    ] = None
+    title: Annotated[str | None, typer.Option(help="Of a table: the column of titles; default title.")] = None
+    text: Annotated[str | None, typer.Option(help="Of a table: the column of texts; default text, abstract ...")] = None
+    download: Download = False
+
+    @property
+    def form(self) -> dict[str, Any]:
+        """How the files are read."""
+        from headwise.retrieval.papers import Columns
+
+        columns = Columns(self.id, self.title, self.text)
+        return {"layout": self.layout, "columns": columns, "download": self.download}
 
 
 @dataclass(frozen=True)
@@ -52,12 +73,14 @@ class ClaimOptions:
     drop_unknown: Annotated[
         bool, typer.Option("--drop-unknown", help="Ignore judgements of documents that are not in the corpus.")
     ] = False
+    download: Download = False
     cache: Cache = None
 
     @property
     def form(self) -> dict[str, Any]:
         """How the files are read."""
-        return {"layout": self.layout, "gold": self.gold, "drop_unknown": self.drop_unknown}
+        names = ("layout", "gold", "drop_unknown", "download")
+        return {name: getattr(self, name) for name in names}
 
 
 @dataclass(frozen=True)
@@ -69,7 +92,18 @@ class MeasureOptions:
         typer.Option("--per-query", help="File for the measures of every claim (.json).", show_default=False),
     ] = None
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace output files.")] = False
+    measures: Annotated[
+        str | None,
+        typer.Option(help="In the notation of ir-measures: 'nDCG@10 RR R@20 AP(rel=2)'; default MRR, recall, nDCG@10."),
+    ] = None
     as_json: opt.AsJson = False
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Of the measures."""
+        from headwise.metrics.ranking import MEASURES, parse_measures
+
+        return MEASURES if self.measures is None else parse_measures(self.measures)
 
     @contextmanager
     def locked(self, output: Path | None = None) -> Iterator[None]:
@@ -101,6 +135,17 @@ class RankingOptions(MeasureOptions):
             if self.output.absolute() == self.per_query.absolute():
                 raise InputError(f"--output and --per-query are both {self.output}: name two files.")
         with self.locked(self.output):
+            yield
+
+    @contextmanager
+    def others(self, paths: Mapping[str, Path | None]) -> Iterator[None]:
+        """The same for more files, by the options that name them."""
+        from headwise.disk import new_file
+
+        with ExitStack() as stack:
+            for option, path in paths.items():
+                if path is not None:
+                    stack.enter_context(new_file(path, option, replace=self.overwrite))
             yield
 
     def check_judged(self, judged: object) -> None:
@@ -139,8 +184,57 @@ class RankingOptions(MeasureOptions):
         show(self.as_json, {**summary, **files}, *tables, f"saved in {self.output}")
 
 
+@dataclass(frozen=True)
+class FusionOptions:
+    """How the scores of stages become one."""
+
+    encoder: Annotated[
+        str | None,
+        typer.Option(help="builtin:minilm-l6 (the default), or folder of an encoder or sentence-transformers model."),
+    ] = None
+    fusion: Annotated[
+        str, typer.Option(help="Of hybrid: convex (weighted sum of scaled scores) or rrf (reciprocal rank fusion).")
+    ] = "convex"
+    alpha: Annotated[
+        float | None, typer.Option(help="Share of the cosine in convex fusion, 0 to 1; default fitted, else 0.6.")
+    ] = None
+
+    @property
+    def of_fusion(self) -> dict[str, Any]:
+        """For the library."""
+        return {"fusion": self.fusion, "alpha": self.alpha}
+
+    @property
+    def of_encoder(self) -> dict[str, Any]:
+        """For the library, where it has a default of its own."""
+        return {} if self.encoder is None else {"encoder": self.encoder}
+
+
+@dataclass(frozen=True)
+class StageOptions(FusionOptions):
+    """What finds papers, and how the scores of stages become one."""
+
+    stage: Annotated[
+        str | None,
+        typer.Option(help="bm25, dense (an encoder's cosine) or hybrid (both); default hybrid, or that of the run."),
+    ] = None
+
+    @property
+    def given(self) -> dict[str, Any]:
+        """For the library."""
+        return {**self.of_fusion, **self.of_encoder, **({} if self.stage is None else {"stage": self.stage})}
+
+
+Fit = Annotated[
+    str,
+    typer.Option(help="Split that weights are fitted on, none, or auto: validation, dev or train if it is not scored."),
+]
 Run = Annotated[
     Path, typer.Argument(help="Re-ranker: folder that `headwise train` or a CrossEncoder wrote.", show_default=False)
+]
+Template = Annotated[
+    str | None,
+    typer.Option(help="For a re-ranker that reads one string: how it is written, with {claim} and {text} in it."),
 ]
 Of = Annotated[
     Path | None, typer.Option(help="Folder of the collection; default that of training.", show_default=False)
@@ -153,46 +247,93 @@ Precision = Annotated[str, typer.Option(help="fp32, or bf16: faster on processor
 def retrieve(
     collection: Annotated[Path, typer.Argument(help="Folder of the collection.", show_default=False)],
     claims: ClaimOptions,
+    stages: StageOptions,
     files: RankingOptions,
     top: Annotated[int, typer.Option(min=1, help="Candidates for each claim.")] = 100,
+    fit: Fit = "auto",
     stem: Annotated[str, typer.Option(help="Language whose word endings are cut off, or none.")] = "english",
     stop_words: Annotated[
         str, typer.Option("--stop-words", help="Language whose most common words are left out, or none.")
     ] = "english",
     k1: Annotated[float, typer.Option(min=0, help="BM25: how soon a repeated word stops counting.")] = 1.5,
     b: Annotated[float, typer.Option(min=0, max=1, help="BM25: how much long documents are held back.")] = 0.75,
-    rebuild: Annotated[bool, typer.Option("--rebuild", help="Build the index again.")] = False,
+    rebuild: Annotated[bool, typer.Option("--rebuild", help="Build the indexes again.")] = False,
+    engine: Annotated[str, typer.Option(help="What embeds papers. local: this process; ray: a Ray cluster.")] = "local",
+    address: Annotated[
+        str | None, typer.Option(help="Of a running Ray cluster; default a small one here.", show_default=False)
+    ] = None,
+    save_qrels: Annotated[
+        Path | None, typer.Option(help="Also write the judgements of these claims, in TREC's form.", show_default=False)
+    ] = None,
+    save_topics: Annotated[
+        Path | None, typer.Option(help="Also write these claims: id, tab, text.", show_default=False)
+    ] = None,
 ) -> None:
-    """Find candidates for every claim of COLLECTION with BM25: a TREC run."""
+    """Find candidates for every claim of COLLECTION by BM25, an encoder, or both: a TREC run."""
     from headwise.retrieval.bm25 import IndexOptions, Words
+    from headwise.retrieval.collections import choose_claims
     from headwise.retrieval.formats import read_collection
     from headwise.retrieval.search import retrieve
+    from headwise.retrieval.trec import write_qrels, write_topics
 
-    with files.files(), progress() as shown:
+    saved = {"--save-qrels": save_qrels, "--save-topics": save_topics}
+    with files.files(), files.others(saved), progress() as shown:
         with keeping(lambda: "no run was written, and the same command begins again with what the cache has"):
             options: dict[str, Any] = {"options": IndexOptions(Words(stem, stop_words), k1, b), "rebuild": rebuild}
             papers = read_collection(collection, **claims.form)
-            ranking = retrieve(papers, shown, split=claims.split, top=top, cache=claims.cache, **options)
+            options |= {"split": claims.split, "top": top, "fit": fit, "cache": claims.cache, "measures": files.names}
+            with embedding_on(engine, address) as mapper:
+                ranking = retrieve(papers, shown, **stages.given, **options, mapper=mapper)
             files.check_judged(ranking.measures)
             files.write(ranking)
+            wanted = choose_claims(papers, claims.split)
+            if save_qrels is not None:
+                write_qrels(save_qrels, wanted.qrels)
+            if save_topics is not None:
+                write_topics(save_topics, wanted.texts)
         shown.end()
         files.show(ranking, ranking.summary)
+
+
+@contextmanager
+def embedding_on(engine: str, address: str | None) -> Iterator[Mapper | None]:
+    """What embeds papers: a connected Ray cluster; None for this process."""
+    if engine == "local" and address is None:
+        yield None
+        return
+    from headwise.experiments.sweeps.worker_pool import choose_engine
+
+    workers = choose_engine(engine, address=address)  # refuses a name that is unknown, and a cluster that is not there
+    from headwise.experiments.sweeps.ray_workers import RayWorkers, embed_on_cluster
+
+    with workers:
+        yield embed_on_cluster(workers) if isinstance(workers, RayWorkers) else None
 
 
 @opt.grouped
 def rerank(
     run: Run,
-    candidates: Annotated[Path, typer.Option(help="TREC run, or a table of Cross-genre-IR.", show_default=False)],
     claims: ClaimOptions,
+    stages: StageOptions,
     files: RankingOptions,
+    candidates: Annotated[
+        Path | None,
+        typer.Option(help="TREC run, or a table of Cross-genre-IR; default what --stage finds.", show_default=False),
+    ] = None,
     collection: Of = None,
     top: Annotated[int | None, typer.Option(min=1, help="Only the first so many candidates of each claim.")] = None,
+    fit: Fit = "auto",
+    template: Template = None,
     batch: Batch = None,
     precision: Precision = "fp32",
     allow_code: opt.AllowCode = False,
 ) -> None:
-    """Order the candidates of every claim by the model of RUN: a TREC run. Resumes where it was stopped."""
-    from headwise.retrieval.rerank import is_table, read_candidates, rerank
+    """Order the papers of every claim by BM25, cosine and the model of RUN: a TREC run. Resumes where it was stopped.
+
+    With --candidates and without --stage the model alone decides.
+    """
+    from headwise.retrieval.rerank import find_candidates, is_table, read_candidates, rerank
+    from headwise.retrieval.reranker import Reranker
     from headwise.retrieval.search import PRECISIONS
 
     with files.files(), progress() as shown:
@@ -201,12 +342,25 @@ def rerank(
         from headwise.experiments.searcher import collection_of, reranker_folder
 
         folder = reranker_folder(run)
+        table = candidates is not None and is_table(candidates)
+        if table and stages.stage is not None:
+            raise InputError(
+                f"--stage {stages.stage} needs papers of a collection, and {candidates} has its own texts."
+            )
         papers = None
-        if collection is not None or not is_table(candidates):  # a table brings its texts
+        if collection is not None or not table:  # a table brings its texts
             papers = collection_of(folder, collection, **claims.form)
-        read = read_candidates(candidates, papers, shown, split=claims.split, top=top, cache=claims.cache)
+        options: dict[str, Any]
+        options = {"split": claims.split, "top": top, "cache": claims.cache, "measures": files.names}
+        given = None if candidates is None else read_candidates(candidates, papers, shown, **options)
+        reranker = Reranker.load(folder, template=template)
+        if given is not None and stages.stage is None:
+            read = given
+        else:
+            options |= {"fit": fit, **stages.given}
+            read = find_candidates(cast("Collection", papers), shown, reranker=reranker, given=given, **options)
         files.check_judged(read.claims.qrels)
-        ranking = rerank(folder, read, shown, batch=batch, precision=precision, cache=claims.cache)
+        ranking = rerank(folder, read, shown, reranker=reranker, batch=batch, precision=precision, cache=claims.cache)
         files.write(ranking)
         shown.end()
         files.show(ranking, {"run": str(folder), **ranking.summary})
@@ -215,9 +369,17 @@ def rerank(
 
 @opt.grouped
 def score(
-    runs: Annotated[list[Path], typer.Argument(help="TREC runs; others are compared with the first.")],
     claims: ClaimOptions,
+    fusion: FusionOptions,
     files: MeasureOptions,
+    runs: Annotated[
+        list[Path] | None, typer.Argument(help="TREC runs; others are compared with the first.", show_default=False)
+    ] = None,
+    stage: Annotated[
+        list[str] | None,
+        typer.Option(help="Also rank by bm25, dense or hybrid; may be repeated. After the runs.", show_default=False),
+    ] = None,
+    fit: Fit = "auto",
     qrels: Annotated[
         Path | None, typer.Option(help="Judgements: a TREC or BEIR qrels file.", show_default=False)
     ] = None,
@@ -225,13 +387,23 @@ def score(
         Path | None, typer.Option(help="Folder of a collection that has them.", show_default=False)
     ] = None,
 ) -> None:
-    """Measure TREC runs, and test claim by claim whether the others differ from the first."""
-    from headwise.metrics.ranking import MEASURES
+    """Measure TREC runs and stages, and test claim by claim whether the others differ from the first."""
     from headwise.retrieval.evaluate import compare_runs, read_judgements, score_run, write_per_query
     from headwise.retrieval.formats import read_collection
+    from headwise.retrieval.fusion import check_stage
+    from headwise.retrieval.search import retrieve
 
     with files.locked():
-        names = dict(zip(_short_names(runs), runs, strict=True))
+        names = dict(zip(_short_names(runs or []), runs or [], strict=True))
+        stages = list(dict.fromkeys(stage or []))
+        if not names and not stages:
+            raise InputError("there is nothing to measure: name TREC runs, or stages of a collection by --stage.")
+        for each in stages:
+            check_stage(each)
+            if collection is None:
+                raise InputError(f"--stage {each} searches a collection: name it by --collection FOLDER.")
+            if each in names:
+                raise InputError(f"a run and a stage are both named {each}: rename the file {names[each]}.")
         papers = None if collection is None else read_collection(collection, **claims.form)
         if collection is None and claims.layout is not None:
             raise InputError(f"--layout {claims.layout} is for --collection: name a collection, or leave --layout out.")
@@ -240,53 +412,116 @@ def score(
         source, judged, notes = read_judgements(qrels, papers, claims.split, cache=claims.cache)
         scores = {}
         for name, path in names.items():
-            scores[name], more = score_run(path, judged, source)
+            scores[name], more = score_run(path, judged, source, files.names)
             notes = [*notes, *(f"{name}: {note}" for note in more)]
+        about: dict[str, dict[str, Any]] = {name: {"file": str(path)} for name, path in names.items()}
+        if papers is not None and stages:
+            with progress() as shown:
+                for each in stages:
+                    options = fusion.of_fusion | {"fit": fit} if each == "hybrid" else {}
+                    options |= {} if each == "bm25" else fusion.of_encoder
+                    ranking = retrieve(
+                        replace(papers, notes=[]),
+                        shown,
+                        stage=each,
+                        split=claims.split,
+                        cache=claims.cache,
+                        measures=files.names,
+                        **options,
+                    )
+                    scores[each] = ranking.measures[each]
+                    about[each] = {
+                        key: ranking.summary[key] for key in ("stage", "top", "score") if key in ranking.summary
+                    }
         for note in notes:
             typer.echo(note, err=True)
         tests = compare_runs(scores)
         if files.per_query is not None:
             write_per_query(files.per_query, scores)
-    about = {name: {"file": str(names[name]), **each.summary(), **each.as_data()} for name, each in scores.items()}
-    content = {"judgements": source, "measures": list(MEASURES), "runs": about}
-    by_run = [[test for test in tests if test.run == name] for name in names][1:]
+    runs_data = {name: {**about[name], **each.summary(), **each.as_data()} for name, each in scores.items()}
+    content = {"judgements": source, "measures": list(files.names), "runs": runs_data}
+    by_run = [[test for test in tests if test.run == name] for name in scores][1:]
     tables = [_tests_table(each, len(tests) if each is by_run[-1] else None) for each in by_run]
     show(files.as_json, {**content, "tests": [test.as_data() for test in tests]}, _measures_table(scores), *tables)
 
 
+@opt.grouped
 def search(
-    run: Run,
-    claim: Annotated[str, typer.Argument(help="The claim, in quotation marks.", show_default=False)],
+    words: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="[RUN] CLAIM", help="A re-ranker, if any, and the claim in quotation marks.", show_default=False
+        ),
+    ],
+    stages: StageOptions,
+    papers: PaperOptions,
     collection: Of = None,
+    rerank: Annotated[
+        Path | None, typer.Option(help="The same as RUN: a run, or a folder of a CrossEncoder.", show_default=False)
+    ] = None,
+    template: Template = None,
     top: Annotated[int, typer.Option(min=1, help="Papers to show.")] = 5,
-    depth: Annotated[int, typer.Option(min=1, help="Candidates that the model reads.")] = 100,
+    depth: Annotated[int, typer.Option(min=1, help="Candidates that BM25 and the encoder find each.")] = 100,
+    reads: Annotated[
+        int | None,
+        typer.Option(min=1, help="Papers that the re-ranker reads; default as many as were validated, else 20."),
+    ] = None,
+    weights: Annotated[
+        str | None, typer.Option(help="Of BM25, cosine and re-ranker, such as 0.3,0.5,0.2.", show_default=False)
+    ] = None,
+    fit: Fit = "none",
     explain: Annotated[
-        bool, typer.Option("--explain", help="Show the words of the best paper that the claim attends to.")
+        bool,
+        typer.Option("--explain", help="Show why the best paper was found: its words, and what each sentence adds."),
     ] = False,
-    layout: Layout = None,
+    explain_html: Annotated[
+        Path | None, typer.Option(help="The same as a page (.html), which needs no network.", show_default=False)
+    ] = None,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the page.")] = False,
     batch: Batch = None,
     precision: Precision = "fp32",
     cache: Cache = None,
     allow_code: opt.AllowCode = False,
     as_json: opt.AsJson = False,
 ) -> None:
-    """Find the papers behind one claim: BM25, then the model of RUN."""
+    """Find the papers behind one claim: BM25 and an encoder, then the model of RUN, if there is one."""
+    from headwise.retrieval.fusion import Weights
     from headwise.retrieval.search import check_request
 
+    run, claim = _run_and_claim(words, rerank)
     claim = check_request(claim, top=top, depth=depth, precision=precision)
     from headwise.experiments.searcher import open_searcher
 
-    options: dict[str, Any] = {"top": top, "depth": depth, "explain": explain, "batch": batch, "precision": precision}
+    options: dict[str, Any] = {**stages.given, "fit": fit, "depth": depth, "reads": reads, "template": template}
+    options["weights"] = None if weights is None else Weights.read(weights)
     nothing = "nothing was found yet, and the same command begins again with what the cache has"
-    with keeping(lambda: nothing), progress() as shown:
-        searcher = open_searcher(run, collection, layout=layout, cache=cache, progress=shown)
-        result = searcher.search(claim, **options, progress=shown)
-    documents = len(searcher.index.corpus)
+    page = nullcontext() if explain_html is None else page_file(explain_html, overwrite=overwrite)
+    with page, keeping(lambda: nothing), progress() as shown:
+        searcher = open_searcher(run, collection, cache=cache, progress=shown, **papers.form, **options)
+        why = explain or explain_html is not None
+        result = searcher.search(claim, top=top, explain=why, batch=batch, precision=precision, progress=shown)
+        if explain_html is not None:
+            write_page(explain_html, result, len(searcher.stages.index.corpus))
+    documents = len(searcher.stages.index.corpus)
     if as_json:
-        about = {"run": str(run), "collection": str(searcher.folder), "documents": documents}
-        show(True, {**about, **result.as_dict()})
+        about = {"run": None if run is None else str(run), "collection": str(searcher.folder), "documents": documents}
+        pages = {} if explain_html is None else {"explain_html": str(explain_html)}
+        show(True, {**about, "stage": searcher.stages.stage, **result.as_dict(), **pages})
     else:
-        _print_papers(result, documents)
+        print_papers(result, documents, explain=explain)
+        if explain_html is not None:
+            typer.echo(f"saved in {explain_html}")
+
+
+def _run_and_claim(words: Sequence[str], rerank: Path | None) -> tuple[Path | None, str]:
+    """The folder of the re-ranker, if there is one, and the claim."""
+    if len(words) > 2:
+        raise InputError(f"expected [RUN] CLAIM, got {len(words)} words: write the claim in quotation marks.")
+    if len(words) == 2 and rerank is not None:
+        raise InputError(f"RUN is {words[0]} and --rerank is {rerank}: name one re-ranker.")
+    if len(words) == 1 and rerank is None and Path(words[0]).is_dir():
+        raise InputError(f"{words[0]} is a folder, and there is no claim: write one after it, in quotation marks.")
+    return (Path(words[0]) if len(words) == 2 else rerank), words[-1]
 
 
 def _short_names(paths: Sequence[Path]) -> list[str]:
@@ -305,17 +540,16 @@ def _short_names(paths: Sequence[Path]) -> list[str]:
 
 def _measures_table(scores: Mapping[str, RankingScores]) -> Table:
     """Two rows for each run: over the claims whose gold is among the candidates, and over all."""
-    from headwise.metrics.ranking import MEASURES
-
+    measures = list(next(iter(scores.values())).strict)
     caption = "n of m: the claims with a gold document among their candidates; all: strict, the others count 0."
     rows = []
     for name, each in scores.items():
         total = len(each.per_query)
         parts = ((name, f"{len(each.reachable)} of {total}", each.found), ("", f"all {total}", each.strict))
         for label, claims, values in parts:
-            cells = ("-" if values is None else f"{values[measure]:.4f}" for measure in MEASURES)
+            cells = ("-" if values is None else f"{values[measure]:.4f}" for measure in measures)
             rows.append([label, claims, *cells])
-    return text_table(["run", "claims"], rows, numbers=MEASURES, caption=caption, whole=True)
+    return text_table(["run", "claims"], rows, numbers=measures, caption=caption, whole=True)
 
 
 def _tests_table(tests: Sequence[Comparison], explained: int | None) -> Table:
@@ -333,59 +567,3 @@ def _tests_table(tests: Sequence[Comparison], explained: int | None) -> Table:
         f"{explained} tests shown; better, worse, equal: claims."
     )
     return text_table(["measure"], rows, numbers=columns, title=title, caption=caption if explained else "", whole=True)
-
-
-def _print_papers(result: SearchResult, documents: int) -> None:
-    """Print a table of papers and the explanation, broken only to fit a terminal."""
-    console = Console(width=None if sys.stdout.isatty() else WIDTH, highlight=False)
-    table = Table(box=None)
-    for name in ("rank", "model", "BM25", "BM25 rank"):
-        table.add_column(name, justify="right", no_wrap=True)
-    table.add_column("paper", no_wrap=True)
-    table.add_column("title")  # the only one that may be cut
-    for paper in result.papers:
-        numbers = (str(paper.rank), f"{paper.score:.3f}", f"{paper.bm25_score:.3f}", str(paper.bm25_rank))
-        title = Text(_printable(paper.title) or "-", no_wrap=True, overflow="ellipsis")
-        table.add_row(*numbers, Text(_printable(paper.id)), title)
-    console.print(table)
-    console.print(f"model: the logit of the re-ranker, which read the best {result.candidates} of {documents} by BM25.")
-    if result.explanation is not None:
-        for part in _explained(result.papers[0], result.explanation, styled=console.color_system is not None):
-            console.print()
-            console.print(part)
-
-
-def _explained(paper: Paper, explanation: Explanation, *, styled: bool) -> Iterator[Text | Table]:
-    """The paper with its strongest words marked, these as a table, the words of the claim, and how to read it."""
-    strongest = explanation.strongest(STRONGEST)
-    yield Text(f"claim: {_printable(explanation.claim)}")
-    yield Text(f"paper: {_printable(paper.id)} {_printable(paper.title)}".rstrip())
-    text, marked, end = _printable(explanation.text), Text(), 0
-    for word in sorted(strongest, key=lambda word: word.start):
-        marked.append(text[end : word.start])
-        shown = text[word.start : word.end]
-        marked.append(shown if styled else f"{MARK}{shown}{MARK}", STYLE if styled else None)
-        end = word.end
-    marked.append(text[end : explanation.read])
-    yield marked.append(" ..." if explanation.truncated and text[explanation.read :].strip() else "")
-    words = [((word.text,), word.share) for word in strongest]
-    links = [((link.text, link.strongest.text), link.strongest.share) for link in explanation.links]
-    for headings, rows in ((("word",), words), (("word of the claim", "looks most at"), links)):
-        cells = ([*map(_printable, texts), f"{100 * share:.1f} %"] for texts, share in rows)
-        yield text_table(headings, cells, numbers=["share"])
-    parts = (explanation.special_share, explanation.claim_share, explanation.paper_share, 1 / len(explanation.words))
-    special, own, to_paper, even = (f"{100 * share:.1f} %" for share in parts)
-    yield Text(
-        "Attention is where the model looks, not a proof of why it decides. Over all layers and heads, "
-        f"{special} of the claim's attention went to special tokens such as [CLS], {own} to the claim itself, and "
-        f"{to_paper} to the paper: shares are of that to its {len(explanation.words)} words, each of which would have "
-        f"{even} if the claim looked at them evenly."
-        + (" The pair was longer than the model reads: the rest was cut off." if explanation.truncated else "")
-    )
-
-
-def _printable(text: str) -> str:
-    """The text, character by character, with a space for what would move the cursor or cannot be written."""
-    return "".join(
-        " " if unicodedata.category(character) in ("Cc", "Cs", "Zl", "Zp") else character for character in text
-    )

@@ -46,6 +46,7 @@ def train(
 
     The best model on validation is kept and scored on test.
     """
+    from headwise.experiments.final_score import final_sentences
     from headwise.experiments.prepare import RunPaths
     from headwise.experiments.recipe_files import recipe_text
     from headwise.experiments.record import baseline_sentences
@@ -69,7 +70,7 @@ def train(
         typer.echo(f"headwise: stopped after step {done} of {total}, saved; resume with: {resume_line()}", err=True)
         raise typer.Exit(INTERRUPTED)
     results = result.record["results"]
-    table, lines = _result_table(results), baseline_sentences(results)
+    table, lines = _result_table(results), [*baseline_sentences(results), *final_sentences(results)]
     show(as_json, {"output": str(folder), **result.record}, table, *lines, f"saved in {folder}")
 
 

@@ -92,8 +92,9 @@ class Collator:
         elif "labels" in items[0]:
             dtype = np.int64 if self.kind == "classification" else np.float32
             labels = np.array([item["labels"] for item in items], dtype)
-            # One logit each: transformers' binary cross-entropy wants labels of the logits' shape.
-            arrays["labels"] = labels[:, None] if self.kind == "ranking" else labels
+            # One logit each: transformers' binary cross-entropy wants labels of the logits' shape. A re-ranker that
+            # learns what its first stage misses has two numbers for each pair.
+            arrays["labels"] = labels.reshape(len(items), -1) if self.kind == "ranking" else labels
         return {name: torch.from_numpy(array) for name, array in arrays.items()}
 
 

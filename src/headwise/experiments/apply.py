@@ -21,7 +21,7 @@ from headwise.data import Collator, Split, Task, build_task, encode
 from headwise.disk import disk_errors, draft_prefix, folder_lock, holds_nothing, new_file, ordinary_modes, save_content
 from headwise.errors import InputError, choices
 from headwise.experiments import record
-from headwise.experiments.outputs import SEVERAL_LABELS, scorer, tags_of
+from headwise.experiments.outputs import SEVERAL_LABELS, score_answers, tags_of
 from headwise.experiments.recipe import Recipe
 from headwise.experiments.splits import read_split
 from headwise.ssa import remove_supervision, supervision_of
@@ -134,7 +134,7 @@ def evaluate(
     if not chosen.labelled:
         raise InputError(f"the {split} set of {run.task.name} has no labels, so it cannot be scored: use predict.")
     logits = run.logits(chosen, batch, progress)
-    return {"split": split, "examples": len(chosen), "metrics": scorer(run.task, chosen, {})(logits)}
+    return {"split": split, "examples": len(chosen), "metrics": score_answers(run.task, chosen, logits)}
 
 
 def predict(

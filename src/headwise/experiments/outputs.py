@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy
 
 from headwise import documents
+from headwise.cache import digest
 from headwise.data import Split, Task
 from headwise.disk import write_atomically
 from headwise.errors import InputError
@@ -21,6 +22,7 @@ from headwise.experiments.record import AGAIN, FINE_TUNED, FROZEN, MAJORITY, MEA
 
 if TYPE_CHECKING:
     from headwise.experiments.prepare import Prepared, PreparedTask
+    from headwise.experiments.splits import Splits
     from headwise.training import Listener, Outcome, RunArguments
 
 # Kinds of tasks whose answers are not one value for each example, so that outputs.json does not have them.
@@ -31,32 +33,25 @@ FORMAT = 1
 LONG = 1000
 
 
-def scorer(task: Task, split: Split, gold: Mapping[str, int]) -> Callable[[numpy.ndarray], dict[str, float]]:
+def scorer(splits: Splits, name: str) -> Callable[[numpy.ndarray], dict[str, float]]:
     """A function from the logits on a labelled split, [N,C], to the metrics of its task.
 
-    Args:
-        task: decides which metrics.
-        split: the examples, in the order of the logits.
-        gold: of ranking, how many papers answer each claim of the split, among the candidates or not.
+    A re-ranker has a third of the final score here, so that what is best does not depend on a fit to few claims.
     """
-    from headwise.training import score_logits
-
-    if task.kind in SEVERAL_LABELS:
-        return lambda logits: _score_several(task, split, logits)
-    labels = [float(label or 0) for label in split.labels]
-    if task.kind != "ranking":
-        return lambda logits: score_logits(logits, labels, task.metrics)
-    from headwise.metrics.ranking import ranking_scores_of
-
-    groups = split.groups or ()
-    return lambda logits: ranking_scores_of(logits[:, 0], numpy.asarray(labels), groups, gold=gold)
+    split, first = splits.named[name], splits.first
+    if first is not None:
+        weights = first.score.first.with_reranker()
+        return lambda logits: first.measures(name, first.with_reranker(name, split, logits[:, 0]), weights)
+    return lambda logits: score_answers(splits.task, split, logits)
 
 
-def _score_several(task: Task, split: Split, logits: numpy.ndarray) -> dict[str, float]:
-    """The metrics of a task whose examples have several labels."""
+def score_answers(task: Task, split: Split, logits: numpy.ndarray) -> dict[str, float]:
+    """The metrics of the logits on a labelled split, of all tasks but rankings."""
     from headwise.metrics.label_sets import score_sets, score_words
-    from headwise.training import predictions_of
+    from headwise.training import predictions_of, score_logits
 
+    if task.kind not in SEVERAL_LABELS:
+        return score_logits(logits, [float(label or 0) for label in split.labels], task.metrics)
     labels: Any = split.labels
     if task.kind == "multi_label":
         return score_sets(task.metrics, predictions_of(logits, task.kind), numpy.asarray(labels))
@@ -72,19 +67,15 @@ def tags_of(classes: Sequence[str], split: Split, logits: numpy.ndarray) -> list
     return in_sentences(tags, [texts[0].count(" ") + 1 for texts in split.texts])
 
 
-def output_of(task: Task, split: Split, logits: numpy.ndarray, gold: Mapping[str, int]) -> dict[str, Any]:
-    """Predictions beside the labels; of ranking, the measures of every claim. Arguments as of `scorer`."""
+def output_of(task: Task, split: Split, logits: numpy.ndarray) -> dict[str, Any]:
+    """Predictions beside the labels."""
     from headwise.training import predictions_of
 
     labels = [float(label or 0) for label in split.labels]
-    known = {"kind": task.kind, "examples": examples_key(split)}
-    if task.kind == "ranking":
-        from headwise.metrics.ranking import ranking_per_query
-
-        measures = ranking_per_query(logits[:, 0], numpy.asarray(labels), split.groups or (), gold=gold)
-        return known | {"per_query": measures}
     plain = int if task.kind == "classification" else float
-    return known | {
+    return {
+        "kind": task.kind,
+        "examples": examples_key(split),
         "gold": [plain(label) for label in labels],
         "predictions": [plain(value) for value in predictions_of(logits)],
     }
@@ -137,6 +128,8 @@ def score_splits(prepared: Prepared, progress: Listener) -> tuple[dict[str, Any]
     for name, each in prepared.tasks.items():
         task, model = each.splits.task, prepared.model.classifier(name) if several else prepared.model
         metrics: dict[str, dict[str, float] | None] = {}
+        final: dict[str, Any] | None = None
+        ranked: dict[str, numpy.ndarray] = {}
         for split, examples in each.splits.named.items():
             if split == "train":
                 continue
@@ -146,10 +139,20 @@ def score_splits(prepared: Prepared, progress: Listener) -> tuple[dict[str, Any]
                 progress.log(f"the {split} set{of_task} has no labels: it is not scored")
                 continue
             logits = predict_logits(model, each.encoded[split], each.collate, batch=batch)
-            gold = each.splits.gold.get(split, {})
-            metrics[split] = scorer(task, examples, gold)(logits)
+            if each.splits.first is not None:
+                ranked[split] = logits[:, 0]
+                continue
+            metrics[split] = scorer(each.splits, split)(logits)
             if task.kind not in SEVERAL_LABELS:
-                outputs[f"{name}/{split}" if several else split] = output_of(task, examples, logits, gold)
+                outputs[f"{name}/{split}" if several else split] = output_of(task, examples, logits)
+        if each.splits.first is not None:
+            from headwise.experiments.final_score import final_results
+
+            scored, per_claim, final = final_results(each.splits, ranked)
+            metrics |= scored
+            for split, of_claims in per_claim.items():
+                key = digest(each.splits.first.qrels[split])[:16]
+                outputs[split] = {"kind": task.kind, "examples": key, "per_query": of_claims}
         tasks[name] = {
             "task": task.name,
             "kind": task.kind,
@@ -158,14 +161,15 @@ def score_splits(prepared: Prepared, progress: Listener) -> tuple[dict[str, Any]
             "examples": {split: len(encoded) for split, encoded in each.encoded.items()},
             "truncated": {split: encoded.truncated for split, encoded in each.encoded.items()},
             "metrics": metrics,
+            **({} if final is None else {"final": final}),
         }
     if not several:
         (only,) = tasks.values()
         groups = {split: part.groups for split, part in prepared.only.splits.named.items() if part.groups is not None}
         claims = {"claims": {split: len(set(group)) for split, group in groups.items()}} if groups else {}
-        keys = ("metrics", "primary", "labels", "examples", "truncated")
+        kept = ("metrics", "primary", "labels", "examples", "truncated", "final")
         kind = {"kind": only["kind"]} if only["kind"] in SEVERAL_LABELS else {}
-        return {key: only[key] for key in keys} | kind | claims, outputs
+        return {key: only[key] for key in kept if key in only} | kind | claims, outputs
     joined: dict[str, dict[str, float] | None] = {}
     for split in dict.fromkeys(split for each in tasks.values() for split in each["metrics"]):
         scored = {name: each["metrics"][split] for name, each in tasks.items() if each["metrics"].get(split)}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -76,6 +77,8 @@ class Prepared:
     """The tasks whose heads are those of `start_from`."""
     fresh_pooler: str | None = None
     """Why the pooler starts from fresh weights; None if it does not."""
+    guides: Any = ()
+    """The guides of the model, fitted to the training examples."""
     class_weights: dict[str, float] = field(default_factory=dict)
     """How much each class counts in the loss; empty if all count the same."""
 
@@ -114,7 +117,7 @@ class Prepared:
                 train=prepared.encoded["train"],
                 validation=prepared.encoded["validation"],
                 collate=prepared.collate,
-                score=scorer(task, splits.validation, splits.gold.get("validation", {})),
+                score=scorer(splits, "validation"),
                 primary=task.primary,
             )
         if self.recipe.several:
@@ -129,12 +132,8 @@ class Prepared:
             from headwise.training import KnowledgeCollator
 
             data = replace(data, train=self.train, collate_train=KnowledgeCollator(collate))
-        if getattr(task, "loss", "pairs") == "list":  # of a RetrievalTask: the batch size counts whole claims
-            from headwise.retrieval.reranker import Groups, collate_groups, listwise_loss
-
-            groups, each = self.only.splits.train.groups or (), data.collate_train or data.collate
-            data = replace(data, train=Groups(data.train, groups), collate_train=partial(collate_groups, each))
-            loss = listwise_loss
+        if self.only.splits.first is not None:
+            data, loss = of_ranking(data, self.only.splits)
         if self.class_weights:
             from headwise.training.class_weights import WeightedCrossEntropy
 
@@ -146,11 +145,23 @@ class Prepared:
             probing = Probing(self.only.encoded["train"], self.only.collate, task.kind, report.probing)
         return Material(self.model, {name: data}, loss=loss, probing=probing)
 
-    def arguments(self, material: Material, folder: Path) -> RunArguments:
-        """The training arguments of the recipe, for a folder."""
+    def warm_up(self) -> Material | None:
+        """Of a re-ranker with a warm-up, what is trained on before the claims."""
+        from headwise.retrieval.ranking_loss import Groups, collate_groups, listwise_loss
+
+        first, each = self.only.splits.first, self.only
+        if first is None or first.warm_up is None:
+            return None
+        data = self.material(None).first
+        train = Groups(each.encoded["warm_up"], first.warm_up.groups or ())
+        data = replace(data, train=train, collate_train=partial(collate_groups, each.collate))
+        return Material(self.model, {self.recipe.only.name: data}, loss=listwise_loss)
+
+    def arguments(self, material: Material, folder: Path, **changes: Any) -> RunArguments:
+        """The training arguments of the recipe, for a folder; `changes` are fields of its `training` block."""
         recipe = self.recipe
         return run_arguments(
-            recipe.training.model_dump(exclude={"class_weights", "freeze", "snapshots"}),
+            recipe.training.model_dump(exclude={"class_weights", "freeze", "snapshots"}) | changes,
             material,
             folder,
             seed=recipe.seed,
@@ -185,7 +196,7 @@ def prepare(recipe: Recipe, paths: RunPaths, progress: Listener | None = None) -
                     "(task.marks), or leave the guide out."
                 )
             collate = Collator.of(tokenizer, task.kind, padding=part.data.padding, max_length=length)
-            for split, part_of in splits.named.items():
+            for split, part_of in splits.encoded.items():
                 train = split == "train"
                 words = train and supervision is not None and supervision.whole_words
                 encoded[split] = encode(
@@ -265,4 +276,19 @@ def prepare(recipe: Recipe, paths: RunPaths, progress: Listener | None = None) -
 
         splits = only.splits
         weights = class_weights(recipe.training.class_weights, splits.train.labels, splits.task.labels)
-    return Prepared(recipe, encoder, model, tasks, examples, knowledge, targets, heads_taken, fresh_pooler, weights)
+    return Prepared(
+        recipe, encoder, model, tasks, examples, knowledge, targets, heads_taken, fresh_pooler, guides, weights
+    )
+
+
+def of_ranking(data: TaskData, splits: Splits) -> tuple[TaskData, Callable[..., Any] | None]:
+    """The training data of a re-ranker, and its loss; None is the model's own."""
+    from headwise.retrieval.ranking_loss import Groups, WithOffsets, collate_groups, listwise_loss, pairwise_loss
+
+    first, claims = splits.first, getattr(splits.task, "loss", None) == "list"
+    offsets = None if first is None else first.offsets
+    train = data.train if offsets is None else WithOffsets(data.train, offsets)
+    if not claims:
+        return replace(data, train=train), None if offsets is None else pairwise_loss
+    collate = partial(collate_groups, data.collate_train or data.collate)  # the batch size counts whole claims
+    return replace(data, train=Groups(train, splits.train.groups or ()), collate_train=collate), listwise_loss

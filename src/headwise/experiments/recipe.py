@@ -442,6 +442,11 @@ def _check_one(recipe: Recipe) -> None:
                 "ssa asks whether the model is right about each pair, and with task.loss: list only the order "
                 "of a claim's candidates counts: use loss: pairs."
             )
+        if supervision is not None and (task.residual or task.warm_up):
+            raise InputError(
+                "ssa learns from the model's own answers to the pairs of claims: leave task.residual and task.warm_up "
+                "out."
+            )
     if recipe.data.stratify and task.kind != "classification":
         raise InputError("data.stratify holds out the same part of every class: leave it out of other tasks.")
     if task.kind in ("multi_label", "token_labels"):

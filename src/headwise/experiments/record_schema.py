@@ -229,6 +229,16 @@ class _ControlResults(Document):
     last: dict[str, _Scores | None]
 
 
+class _FinalScore(Document):
+    # Of a re-ranker: how its first stage, its weights and its depth are used in a search.
+    stage: Literal["bm25", "dense", "hybrid"]
+    encoder: str | None
+    depth: Annotated[int, Field(ge=1)]
+    offset: Annotated[float, Field(ge=0)]
+    fit: dict[str, Any]
+    first_stage: dict[str, _Scores]
+
+
 class _Results(Document):
     metrics: dict[str, _Scores | None]
     last: dict[str, _Scores | None] | None = None
@@ -242,6 +252,7 @@ class _Results(Document):
     seconds_per_step: float | None = None
     examples: dict[str, Count] = {}
     guides: dict[str, _GuideResults] = {}
+    final: _FinalScore | None = None
     baselines: dict[str, _Baselines] = {}
     evaluations: list[dict[str, float | None]] = []
 

@@ -36,7 +36,7 @@ from headwise.experiments.outputs import (
 )
 from headwise.experiments.prepare import Prepared, RunPaths, prepare
 from headwise.experiments.recipe import Recipe
-from headwise.guides import guidance_of, unguide
+from headwise.guides import guidance_of, guide, unguide
 from headwise.limits import parse_json
 from headwise.training import Listener, Outcome, ReportProgress, Silence, distributed, fit, save_classifier
 from headwise.training.callbacks import Snapshots, Watch
@@ -54,6 +54,8 @@ WORK = "unfinished"
 EVENTS, EVENTS_FOLDER = "events.out.tfevents", "tensorboard"
 # In the folder of unfinished work: what the baselines predict, so that a resumed run need not compute it again.
 BASELINES = "baselines.json"
+# And the checkpoints of what is trained on before the claims.
+WARM_UP = "warm-up"
 
 
 @dataclass(frozen=True)
@@ -197,12 +199,28 @@ class _Run:
 
             arms = fit_arms(prepared, self.material, self.work, self.progress, watch)
             return arms.outcome, arms
+        before = self._warm_up()
+        if before is not None and before.interrupted:
+            return before, None
         callbacks: list[Any] = [self.report]
         if recipe.training.snapshots:
             data, collate = prepared.only.encoded["validation"], prepared.only.collate
             snapshots = Snapshots(prepared.model, data, collate, recipe.training.snapshots, self.work / SNAPSHOTS)
             callbacks.insert(0, snapshots)
         return fit(self.material, prepared.arguments(self.material, self.work), callbacks, watch=watch), None
+
+    def _warm_up(self) -> Outcome | None:
+        """Of a re-ranker, train on titles and abstracts before the claims, without the guides; None without that."""
+        prepared, model, material = self.prepared, self.prepared.model, self.prepared.warm_up()
+        if material is None:
+            return None
+        if prepared.guides:
+            unguide(model)
+        arguments = prepared.arguments(material, self.work / WARM_UP, num_train_epochs=1.0, max_steps=None)
+        outcome = fit(material, arguments, [ReportProgress(self.progress, f"{self.recipe.name}, warm-up")])
+        if prepared.guides and not outcome.interrupted:
+            guide(model, prepared.guides, tokenizer=prepared.encoder.tokenizer, share_every=self.recipe.share_every)
+        return outcome
 
     def _finish(self, outcome: Outcome, arms: IATResult | None) -> dict[str, Any]:
         """Score and save the model, with IAT also the control; the record is last: it says that all is there."""

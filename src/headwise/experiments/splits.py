@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy
 
@@ -14,6 +15,9 @@ from headwise.data.grouped_holdout import hold_out_groups, stratified_holdout, t
 from headwise.errors import InputError, choices
 from headwise.experiments.recipe import Recipe
 from headwise.training import Listener, Silence
+
+if TYPE_CHECKING:
+    from headwise.experiments.final_score import FirstStage
 
 
 @dataclass(frozen=True)
@@ -30,14 +34,20 @@ class Splits:
     """The indices of `train` in it."""
     limited: bool
     """Whether the recipe asks for so many training examples and no more."""
-    gold: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
-    """Of ranking, by split: how many papers answer each claim, be they among its candidates or not."""
+    first: FirstStage | None = None
+    """Of ranking, what the first stage says."""
 
     @property
     def named(self) -> dict[str, Split]:
         """The splits that there are, by name."""
         named = {"train": self.train, "validation": self.validation}
         return named if self.test is None else named | {"test": self.test}
+
+    @property
+    def encoded(self) -> dict[str, Split]:
+        """What a run turns into token ids: the splits, and the warm-up of a re-ranker that has one."""
+        warm_up = None if self.first is None else self.first.warm_up
+        return self.named if warm_up is None else self.named | {"warm_up": warm_up}
 
 
 def read_splits(
@@ -51,7 +61,7 @@ def read_splits(
     """Read the data of a recipe; parts are held out and left out by the recipe's seed."""
     task = recipe.build_task()
     if task.kind == "ranking":
-        from headwise.experiments.searcher import read_ranking_splits
+        from headwise.experiments.ranking_splits import read_ranking_splits
 
         return read_ranking_splits(recipe, root, cache, progress or Silence())
     data, files = recipe.data, recipe.only.options.get("files") or {}

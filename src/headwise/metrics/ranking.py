@@ -6,7 +6,8 @@ For a claim whose gold documents (grade above 0) have the ranks r among its cand
     recall@k   how many r are at most k / all gold documents of the claim, retrieved or not
     ndcg@10    sum of grade / log2(r + 1) over r up to 10 / the same sum in the best possible order
 
-Gold documents that are not among the candidates count in the denominators.
+Gold documents that are not among the candidates count in the denominators. Other measures are those of ir-measures, in
+its notation, such as nDCG@5 or AP(rel=2).
 
 Shapes: N pairs of a claim and a candidate, G groups (claims), H gold documents among the candidates.
 """
@@ -14,8 +15,11 @@ Shapes: N pairs of a claim and a candidate, G groups (claims), H gold documents 
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from difflib import get_close_matches
+from subprocess import SubprocessError
 from typing import Any
 
 import numpy as np
@@ -59,7 +63,8 @@ class RankingScores:
         values, reachable = {claim: dict(row) for claim, row in per_query.items()}, tuple(reachable)
 
         def means(claims: Sequence[str]) -> dict[str, float]:
-            return {name: math.fsum(values[claim][name] for claim in claims) / len(claims) for name in MEASURES}
+            names = next(iter(values.values()))
+            return {name: math.fsum(values[claim][name] for claim in claims) / len(claims) for name in names}
 
         return cls(values, reachable, means(reachable) if reachable else None, means(list(values)))
 
@@ -74,7 +79,51 @@ class RankingScores:
         return {**counts, "found": self.found, "strict": self.strict}
 
 
-def score_ranking(qrels: Grades, run: Scores) -> RankingScores:
+def parse_measures(text: str) -> tuple[str, ...]:
+    """The measures in a text such as "nDCG@10 RR AP(rel=2)": ours by their names, others in ir-measures notation."""
+    names = tuple(dict.fromkeys(each for each in re.split(r"[\s,]+(?![^()]*\))", text) if each))
+    if not names:
+        raise InputError(f"measures={text!r} names none: expected some, such as 'nDCG@10 RR R@20 AP(rel=2)'.")
+    for name in names:
+        _measure(name)
+    return names
+
+
+def _measure(name: str) -> Any:
+    """The measure of ir-measures with this name."""
+    try:
+        import ir_measures
+    except ImportError:
+        raise InputError(
+            "measures of rankings need ir-measures: install it by pip install 'headwise[retrieval]'."
+        ) from None
+    own = {"mrr": ir_measures.RR, f"ndcg@{DEEPEST_GAIN}": ir_measures.nDCG @ DEEPEST_GAIN}
+    own |= {f"recall@{depth}": ir_measures.R @ depth for depth in DEPTHS}
+    if name in own:
+        return own[name]
+    try:
+        measure: Any = ir_measures.parse_measure(name)
+        pipeline: Any = ir_measures.DefaultPipeline
+        measure.validate_params()
+        if not pipeline.supports(measure):
+            raise ValueError("no installed library computes it")
+    except (NameError, ValueError, AssertionError, TypeError) as error:
+        # The nearest name, with the numbers that were asked for.
+        base, rest = re.fullmatch(r"(\w*)(.*)", name, re.DOTALL).groups()  # type: ignore[union-attr]
+        known = [each for each, value in vars(ir_measures).items() if isinstance(value, ir_measures.Measure)]
+        near = [] if base in known else get_close_matches(base, [*known, "mrr"], n=1)
+        hint = f"did you mean {near[0] + rest!r}? " if near else ""
+        missing = "<object" in str(error)  # stands for a parameter without a default
+        reason = f"it needs a depth, as in {base}@10" if missing else " ".join(str(error).split())
+        reason = "" if near else f" ({reason})"
+        raise InputError(
+            f"unknown measure {name!r}{reason}: {hint}expected the notation of ir-measures, such as nDCG@10, RR, R@20 "
+            f"or AP(rel=2), or {', '.join(MEASURES)}."
+        ) from None
+    return measure
+
+
+def score_ranking(qrels: Grades, run: Scores, measures: Sequence[str] = MEASURES) -> RankingScores:
     """Score a ranking with trec_eval, through ir-measures.
 
     Only the scores decide the order. Of documents with equal scores, the one whose name comes later in the alphabet
@@ -85,11 +134,12 @@ def score_ranking(qrels: Grades, run: Scores) -> RankingScores:
         qrels: claim -> document -> grade; 0 and below are no answers, and claims without an answer are left out.
         run: claim -> candidate -> score, the higher the better. Claims that are not judged are ignored; judged
             claims that are missing here count 0 in every measure.
+        measures: their names; see `parse_measures`.
 
     Returns:
         The scores; claims in the order of `qrels`.
     """
-    gold = {}
+    gold, judged = {}, {}
     for claim, grades in qrels.items():
         answers = {document: grade for document, grade in grades.items() if grade > 0}
         largest = max(answers.values(), default=0)
@@ -100,6 +150,7 @@ def score_ranking(qrels: Grades, run: Scores) -> RankingScores:
             )
         if answers:
             gold[claim] = answers
+            judged[claim] = {document: max(grade, 0) for document, grade in grades.items()}
     if not gold:
         raise InputError(
             f"none of the {len(qrels)} judged claims has a document with a grade above 0: expected at least one, else "
@@ -115,17 +166,20 @@ def score_ranking(qrels: Grades, run: Scores) -> RankingScores:
         order = sorted(scores, key=lambda document: (scores[document], document), reverse=True)
         # Minus their ranks for scores: numbers that differ in single precision too.
         ranked[claim] = {document: -float(rank) for rank, document in enumerate(order, start=1)}
+    parsed = {name: _measure(name) for name in measures}
+    import ir_measures
+
+    per_query = {claim: dict.fromkeys(measures, 0.0) for claim in gold}
+    runs = {claim: each for claim, each in ranked.items() if each}
     try:
-        import ir_measures
-    except ImportError:
+        for metric in ir_measures.iter_calc(list({*parsed.values()}), judged, runs):
+            names = [name for name, measure in parsed.items() if measure == metric.measure]  # mrr and RR are the same
+            per_query[metric.query_id].update(dict.fromkeys(names, float(metric.value)))
+    except (ValueError, OSError, RuntimeError, AssertionError, SubprocessError) as error:
         raise InputError(
-            "measures of rankings need ir-measures: install it by pip install 'headwise[retrieval]'."
+            f"ir-measures cannot compute {', '.join(measures)} ({' '.join(str(error).split())[:200]}): choose other "
+            "measures."
         ) from None
-    measures = [ir_measures.RR, *(ir_measures.R @ depth for depth in DEPTHS), ir_measures.nDCG @ DEEPEST_GAIN]
-    names = dict(zip(measures, MEASURES, strict=True))
-    per_query = {claim: dict.fromkeys(MEASURES, 0.0) for claim in gold}
-    for metric in ir_measures.iter_calc(measures, gold, {claim: each for claim, each in ranked.items() if each}):
-        per_query[metric.query_id][names[metric.measure]] = float(metric.value)
     return RankingScores.of(per_query, [claim for claim in gold if not gold[claim].keys().isdisjoint(ranked[claim])])
 
 

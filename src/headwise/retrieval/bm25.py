@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import math
 import unicodedata
 from array import array
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -58,6 +60,11 @@ class Words:
         stop, stem = self.left_out, self.stem_of
         # Stop words go first: the lists hold whole words, and stems could be mistaken for them ("doe" of "does").
         return [stem(word) for word in plain_words(text) if word not in stop]
+
+    def positions(self, text: str) -> list[tuple[int, int, str]]:
+        """The words of a text that are no stop words: first character, the one after the last, and as `cut` has it."""
+        spans = (match.span() for match in word_pattern().finditer(text))
+        return [(start, end, word) for start, end in spans for word in self.cut(text[start:end])[:1]]
 
     @cached_property
     def left_out(self) -> frozenset[str]:
@@ -137,7 +144,7 @@ class Index:
 
     def __init__(self, folder: Path, corpus: Corpus, words: Words, *, built: bool = False) -> None:
         """Open the folder of an index of these documents, which were cut into these words now (`built`) or before."""
-        self.folder, self.corpus, self.built, self._words = folder, corpus, built, words
+        self.folder, self.corpus, self.built, self.words = folder, corpus, built, words
         self._vocabulary: dict[str, int] = json.loads((folder / "vocab.index.json").read_text(encoding="utf-8"))
         # Word by word: the documents that have it, with its part of their scores. As plain arrays, since slices of
         # memmap objects are slow to make; they still read from the files.
@@ -157,16 +164,51 @@ class Index:
             raise InputError(f"top {top}: expected at least 1 candidate for each claim.")
         # One at a time: that takes one score per document, not one per document and text. Threads do not help, since
         # numpy adds up the scores without releasing the interpreter.
-        results, known = [], self._vocabulary
+        results = []
         for count, text in enumerate(texts, 1):
-            scores = np.zeros(len(self.corpus), np.float32)
-            for number in [known[word] for word in self._words.cut(text) if word in known]:
-                start, end = self._starts[number : number + 2]
-                np.add.at(scores, self._documents[start:end], self._parts[start:end])  # faster than scores[...] += ...
-            results.append(largest(scores, top))
+            results.append(largest(self.scores(text), top))
             if progress is not None:
                 progress.advance(count)
         return results
+
+    def scores(self, text: str) -> NDArray[np.float32]:
+        """[N] the score of every document for a text."""
+        scores, known = np.zeros(len(self.corpus), np.float32), self._vocabulary
+        for number in [known[word] for word in self.words.cut(text) if word in known]:
+            start, end = self._starts[number : number + 2]
+            np.add.at(scores, self._documents[start:end], self._parts[start:end])  # faster than scores[...] += ...
+        return scores
+
+    def parts(self, claim: str, position: int, text: str | None = None) -> dict[str, float]:
+        """The part of every word of the claim, as `Words.cut` writes it, in the score of a document.
+
+        Words that it lacks are left out; the others come in the order of the claim, repeated ones counted again.
+
+        Args:
+            claim: in words.
+            position: of the document.
+            text: scored in place of the document; how common words are stays as it is in the index.
+        """
+        stored, added = {}, Counter(self.words.cut(claim))
+        for word in [word for word in added if word in self._vocabulary]:
+            start, end = self._starts[self._vocabulary[word] : self._vocabulary[word] + 2]
+            at = start + np.searchsorted(self._documents[start:end], position)
+            if at < end and self._documents[at] == position:
+                stored[word] = float(self._parts[at]), int(end - start)
+        if text is None or not stored:
+            return {word: part * added[word] for word, (part, _) in stored.items()}
+        options = json.loads((self.folder / "params.index.json").read_text(encoding="utf-8"))
+        whole, words = (Counter(self.words.cut(each)) for each in (self.corpus.document(position).whole, text))
+        rarity = {w: math.log(1 + (len(self.corpus) - n + 0.5) / (n + 0.5)) for w, (_, n) in stored.items()}
+        # A part is rarity * f / (f + K), and K = k1 * (1 - b + b * length / mean length): from it the mean length.
+        word, (part, _) = max(stored.items(), key=lambda each: each[1][0])
+        fixed = options["k1"] * (1 - options["b"])
+        by_length = (whole[word] * (rarity[word] / part - 1) - fixed) / whole.total()
+        return {
+            word: added[word] * rarity[word] * words[word] / (words[word] + fixed + by_length * words.total())
+            for word in stored
+            if words[word]
+        }
 
     def candidates(
         self, claims: Mapping[str, str], top: int, *, progress: Listener | None = None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import warnings
 from collections import Counter
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -12,7 +13,7 @@ from typing import Any, NoReturn
 from headwise.data.dialects import DELIMITERS, QUOTING, format_of
 from headwise.data.readers import DelimitedTable, JsonTable
 from headwise.data.text_files import archive_of, is_archive, lines, members
-from headwise.errors import InputError, choices
+from headwise.errors import HeadwiseWarning, InputError, choices
 
 # Claim -> document -> grade; above 0 is an answer.
 Qrels = Mapping[str, Mapping[str, int]]
@@ -24,7 +25,7 @@ SPLITS = ("train", "dev", "validation", "test")
 
 @dataclass(frozen=True)
 class Document:
-    """A paper: its title may be empty, its text may not."""
+    """A paper: its title may be empty; those whose text is empty too are left out of a collection."""
 
     id: str
     title: str
@@ -52,7 +53,7 @@ class Collection:
 
     name: str
     layout: str
-    """How the files are written: beir, scifact or cross-genre."""
+    """How the files are written: one of `formats.LAYOUTS`, or irds."""
     files: tuple[Path, ...]
     """The files that hold the documents: their content decides whether an index can be used again."""
     documents: Callable[[], Iterator[Document]]
@@ -64,10 +65,14 @@ class Collection:
     """Split -> the file of its judgements, for messages."""
     given: dict[str, Callable[[], Iterator[GivenPair]]] = field(default_factory=dict)
     """Split -> labelled pairs of the data, if it has any."""
+    evidence: Callable[[], dict[tuple[str, str], tuple[tuple[int, int], ...]]] | None = None
+    """Of a claim and a document, where in title and text the evidence is, if the data says so."""
     members: dict[str, tuple[str, ...]] = field(default_factory=dict)
     """Split -> all its claims, judged or not, if the data says so: none of them may be trained on for another."""
     notes: list[str] = field(default_factory=list)
     """What was left out, for the log."""
+    names: tuple[str, ...] = ()
+    """What decides the documents besides the content of their files: names of columns, or of text files."""
     folder: Path | None = None
     drop_unknown: bool = False
     """Whether `check_documents` leaves out judgements of unknown documents instead of refusing them."""
@@ -93,6 +98,10 @@ class Claims:
 
 def choose_claims(collection: Collection, split: str | None) -> Claims:
     """The claims of a split; None means test, else the only split, else all claims."""
+    if not collection.claims:
+        raise InputError(
+            f"{collection.name} has papers but no claims: search it with one claim, or add queries.jsonl to it."
+        )
     if split is None:
         split = "test" if "test" in collection.qrels else next(iter(collection.qrels), EVERY_CLAIM)
         if len(collection.qrels) > 1 and split != "test":
@@ -250,11 +259,9 @@ class Record:
             self.refuse("the claim is empty; write its text, or take the line out.")
         return text
 
-    def document(self, id: str, text: str) -> Document:
+    def document(self, id: str, text: str, title: str = "title") -> Document:
         """A document with the title of this record; one that is only a title has it as its text."""
-        title = self.text(self.values.get("title") or "", "'title'")
-        if not (title or text):
-            self.refuse(f"document {id!r} is empty; write its title or its text, or take it out.")
+        title = self.text(self.values.get(title) or "", repr(title))
         return Document(id, title, text) if text else Document(id, "", title)
 
 
@@ -265,6 +272,11 @@ def checked_id(value: Any, where: str, *, number: bool = False) -> str:
     text = str(value).strip() if isinstance(value, str | int) and not isinstance(value, bool) else ""
     if not text or _whole_characters(text) != text:
         raise InputError(f"{where}: expected an id, got {value!r}; write text or a whole number.")
+    if text.split() != [text]:
+        raise InputError(
+            f"{where}: the id {text!r} has white space, which a TREC run cannot hold; rename it, for example "
+            f"{'_'.join(text.split())!r}."
+        )
     return re.sub(r"^(\d+)\.0+$", r"\1", text) if number else text
 
 
@@ -306,8 +318,9 @@ def table_records(path: Path, columns: Sequence[str]) -> Iterator[Record]:
 def unique_documents(
     records: Callable[[Path], Iterator[Record]], path: Path, document_of: Callable[[Record], Document]
 ) -> Iterator[Document]:
-    """The documents of a file; ids that came before are refused."""
+    """The documents of a file, without those that have no text; ids that came before are refused."""
     lines: dict[str, int] = {}
+    empty: list[str] = []
     for record in records(path):
         document = document_of(record)
         first = lines.setdefault(document.id, record.line)
@@ -315,7 +328,26 @@ def unique_documents(
             record.refuse(
                 f"document id {document.id!r} was on line {first} before; keep one of the two, or give one another id."
             )
-        yield document
+        if document.text:
+            yield document
+        else:
+            empty.append(document.id)
+    report_empty(empty, len(lines), str(path), lines)
+
+
+def report_empty(empty: Sequence[str], count: int, where: str, lines: Mapping[str, int] | None = None) -> None:
+    """Warn of documents that are left out because they have no text; if that is all of them, refuse the file."""
+    if not empty:
+        return
+    first = f"{empty[0]!r}{f' on line {lines[empty[0]]}' if lines else ''}"
+    if len(empty) == count:
+        raise InputError(f"{where}: none of the {count} documents has a title or a text, the first is {first}; add it.")
+    warnings.warn(
+        f"{where}: {len(empty)} of {count} documents have neither title nor text and are left out; the first is "
+        f"{first}.",
+        HeadwiseWarning,
+        stacklevel=2,
+    )
 
 
 def beir_documents(corpus: Path) -> Iterator[Document]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import mmap
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -37,9 +37,10 @@ SURROGATES = "surrogatepass"
 class Corpus:
     """The documents of a folder that `open_corpus` has built. Positions count from 0, in the collection's order."""
 
-    def __init__(self, folder: Path, key: str) -> None:
-        """Open a folder; `key` is the hash of all that decides the documents."""
+    def __init__(self, folder: Path, key: str, files: Sequence[Path] = ()) -> None:
+        """Open a folder; `key` is the hash of all that decides the documents, which were read from `files`."""
         self.folder, self.key = folder, key
+        self._stamps = {path: _stamp(path) for path in files}
         # As a plain array, since slices of memmap objects are slow to make; it still reads from the file.
         self._starts: NDArray[np.int64] = np.load(folder / STARTS, mmap_mode="r", allow_pickle=False).view(np.ndarray)
         with (folder / TEXTS).open("rb") as file:
@@ -49,6 +50,14 @@ class Corpus:
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle the folder, not the content."""
         return Corpus, (self.folder, self.key)
+
+    def check_unchanged(self) -> None:
+        """Refuse to search where the files of the collection were changed after the index was opened."""
+        for path, stamp in self._stamps.items():
+            if _stamp(path) != stamp:
+                raise InputError(
+                    f"{path} was changed after the index was opened: open the index again, which adds what is new."
+                )
 
     def __len__(self) -> int:
         """How many documents there are."""
@@ -74,16 +83,29 @@ class Corpus:
 
     def text_of(self, document: str) -> str:
         """Title and text of the document with this id."""
+        return self.document(self.position(document)).whole
+
+    def position(self, document: str) -> int:
+        """Where the document with this id is."""
         if document not in self._positions:
             raise InputError(
                 f"there is no document {document!r} among the {len(self)} of the corpus: correct the id, or add the "
                 "document."
             )
-        return self.document(self._positions[document]).whole
+        return self._positions[document]
 
     @cached_property
     def _positions(self) -> dict[str, int]:
         return {document: position for position, document in enumerate(self.ids)}
+
+
+def _stamp(path: Path) -> tuple[int, int] | None:
+    """What changes when a file is written again; None if it is not there."""
+    try:
+        status = path.stat()
+    except OSError:
+        return None
+    return status.st_size, status.st_mtime_ns
 
 
 def documents_key(collection: Collection) -> str:
@@ -102,7 +124,8 @@ def documents_key(collection: Collection) -> str:
         for document in collection.documents():
             stream.update(digest([document.id, document.title, document.text]).encode())
         content = stream.hexdigest()
-    return digest({"format": FORMAT, "layout": collection.layout, "content": content})
+    names = {"names": collection.names} if collection.names else {}
+    return digest({"format": FORMAT, "layout": collection.layout, "content": content, **names})
 
 
 def open_corpus(
@@ -142,4 +165,4 @@ def open_corpus(
         return {"documents": len(known)}
 
     find_or_build(folder, key, build, rebuild=rebuild)
-    return Corpus(folder, key)
+    return Corpus(folder, key, collection.files)

@@ -38,7 +38,7 @@ class Comparison:
 def compare_runs(
     scores: Mapping[str, RankingScores],
     *,
-    measures: Sequence[str] = MEASURES,
+    measures: Sequence[str] | None = None,
     pairs: Sequence[tuple[str, str]] | None = None,
     seed: int = 0,
 ) -> list[Comparison]:
@@ -46,11 +46,13 @@ def compare_runs(
 
     Args:
         scores: of each run.
-        measures: which.
+        measures: which; None: all that the runs were scored by.
         pairs: a run and the one that it is tested against; None: every other run against the first.
         seed: of the resampling.
     """
     first, *others = scores
+    if measures is None:
+        measures = list(scores[first].strict)
     names, tests = [], []
     for run, against in [(run, first) for run in others] if pairs is None else pairs:
         one, other = scores[against].per_query, scores[run].per_query
@@ -94,13 +96,16 @@ def read_judgements(
     return f"{collection.folder} ({claims.split})", claims.qrels, collection.notes
 
 
-def score_run(path: Path, qrels: Qrels, source: str) -> tuple[RankingScores, list[str]]:
+def score_run(
+    path: Path, qrels: Qrels, source: str, measures: Sequence[str] = MEASURES
+) -> tuple[RankingScores, list[str]]:
     """The measures of a TREC run, and notes about claims that only one of run and judgements has.
 
     Args:
         path: the run.
         qrels: the judgements.
         source: of the judgements, for messages.
+        measures: as in `score_ranking`.
     """
     run = read_run(path)
     if run.keys().isdisjoint(qrels):
@@ -108,7 +113,7 @@ def score_run(path: Path, qrels: Qrels, source: str) -> tuple[RankingScores, lis
             f"{path} and {source} share no claim: the one begins with {next(iter(run))!r}, the other with "
             f"{next(iter(qrels))!r}; give the judgements that belong to the run."
         )
-    scores, notes = score_ranking(qrels, run), []
+    scores, notes = score_ranking(qrels, run, measures), []
     if missing := len(scores.per_query.keys() - run.keys()):
         notes.append(f"{missing} of {len(scores.per_query)} judged claims have no candidates: 0 each")
     if unjudged := len(run.keys() - qrels.keys()):
@@ -118,17 +123,18 @@ def score_run(path: Path, qrels: Qrels, source: str) -> tuple[RankingScores, lis
 
 def write_per_query(path: Path, scores: Mapping[str, RankingScores]) -> None:
     """Write the measures of every claim of every run, all or nothing."""
-    content = {"measures": list(MEASURES), "runs": {name: each.as_data() for name, each in scores.items()}}
+    names = list(dict.fromkeys(name for each in scores.values() for name in each.strict))
+    content = {"measures": names, "runs": {name: each.as_data() for name, each in scores.items()}}
     save_content(path, json.dumps(content, indent=2, ensure_ascii=False) + "\n")
 
 
 def read_per_query(path: Path) -> dict[str, RankingScores]:
     """Read what `write_per_query` wrote; the averages are computed again."""
     try:
-        scores = {}
-        for name, run in parse(path.read_text(encoding="utf-8"))["runs"].items():
+        scores, content = {}, parse(path.read_text(encoding="utf-8"))
+        for name, run in content["runs"].items():
             rows = run["per_query"].items()
-            values = {claim: {measure: float(row[measure]) for measure in MEASURES} for claim, row in rows}
+            values = {claim: {measure: float(row[measure]) for measure in content["measures"]} for claim, row in rows}
             scores[name] = RankingScores.of(values, run["reachable"])
         return scores
     except OSError as error:

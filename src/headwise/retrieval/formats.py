@@ -1,4 +1,4 @@
-"""Reading a collection in the layout of BEIR, SciFact or Cross-genre-IR.
+"""Reading a collection in the layout of BEIR, SciFact or Cross-genre-IR, or papers without claims.
 
 BEIR: corpus.jsonl (`_id`, `text` and perhaps `title`), queries.jsonl (`_id`, `text`) and qrels/*.tsv, each of which is
 a split; other keys are ignored. Judgements may also be in TREC's form, and then be named .txt, .qrels or .trec.
@@ -9,21 +9,22 @@ the authors' JSON Lines (claims_*.jsonl, corpus.jsonl). The name after claims_ i
 labels NEI, are then in no split's judgements. With "cited" it is every abstract that the claim cites, as in BEIR.
 Claims of the test part have neither, so it is no split.
 
-Cross-genre-IR: see cross_genre.py. Every file may be gzipped, and all of them may be in one zip.
+Cross-genre-IR: see cross_genre.py. A table of papers, or a folder of text files: see papers.py. A data set of
+ir_datasets: see irds.py. Every file may be gzipped, and all of them may be in one zip.
 """
 
 from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path, PurePosixPath
 
 from headwise.data.text_files import gzipped
 from headwise.errors import InputError, choices
-from headwise.retrieval import cross_genre
+from headwise.retrieval import cross_genre, irds
 from headwise.retrieval.collections import (
     Collection,
     Document,
@@ -35,40 +36,65 @@ from headwise.retrieval.collections import (
     in_order,
     json_records,
     on_disk,
+    open_delimited,
     table_records,
     unique_documents,
 )
+from headwise.retrieval.papers import ENDINGS, Columns, find_table, find_texts, is_table, read_table, read_texts
 from headwise.retrieval.trec import qrels_rows, read_qrels
 
-LAYOUTS = ("beir", "scifact", "cross-genre")
+LAYOUTS = ("beir", "scifact", "cross-genre", "table", "text")
 GOLDS = ("evidence", "cited")
 NEEDS = {
     "beir": "corpus.jsonl and queries.jsonl (and qrels/*.tsv to train and to score)",
     "scifact": "claims_*.csv and corpus_train.csv, or claims_*.jsonl and corpus.jsonl",
     "cross-genre": "a CSV or TSV file with the columns Hypothesis, Premise, PMID and Entails per split, named with "
     "train, dev, validation or test",
+    "table": f"one file that ends in {', '.join(ENDINGS)}, with a column of texts",
+    "text": "text files (.txt) and nothing else",
 }
 
 
 def read_collection(
-    folder: Path, layout: str | None = None, *, gold: str = "evidence", drop_unknown: bool = False
+    folder: Path,
+    layout: str | None = None,
+    *,
+    gold: str = "evidence",
+    drop_unknown: bool = False,
+    columns: Columns | None = None,
+    download: bool = False,
 ) -> Collection:
     """Read a collection: claims and judgements into memory, documents as a stream.
 
     Args:
-        folder: a folder with the files, or with one zip of them, or such a zip.
+        folder: a folder with the files, or with one zip of them, or such a zip; or a table of papers; or the id of a
+            data set of ir_datasets, such as irds:beir/scifact/test.
         layout: one of LAYOUTS; None decides by the names of the files.
         gold: what answers a claim of SciFact: "evidence" or "cited".
         drop_unknown: leave out judgements of documents that are not in the corpus, instead of refusing them.
+        columns: of a table of papers; None decides by their names.
+        download: let ir_datasets download the data set.
     """
     for what, value, known in (("layout", "beir" if layout is None else layout, LAYOUTS), ("gold", gold, GOLDS)):
         if value not in known:
             raise InputError(f"unknown {what} {value!r}: {choices(value, known)}.")
-    kind, files = _find_layout(folder, LAYOUTS if layout is None else (layout,))
+    if id := irds.dataset_id(folder):
+        return replace(irds.read(id, download=download), drop_unknown=drop_unknown)
+    if is_table(folder) and layout in (None, "table"):
+        kind = "table"
+        files: Files = {folder.name.removesuffix(".gz"): folder}
+    else:
+        kind, files = _find_layout(folder, LAYOUTS if layout is None else (layout,))
     if gold != "evidence" and kind != "scifact":
         raise InputError(f"gold: {gold} is for SciFact, and {folder} is in the layout {kind}: leave gold out.")
+    if columns not in (None, Columns()) and kind != "table":
+        raise InputError(f"{folder} is in the layout {kind}, and columns are chosen of a table: leave them out.")
     name = folder.resolve().name.removesuffix(".zip")
-    if kind == "scifact":
+    if kind == "table" and (table := find_table(files)):
+        collection = read_table(table, columns or Columns())
+    elif kind == "text":
+        collection = read_texts(find_texts(files), name)
+    elif kind == "scifact":
         collection = _read_scifact(files, name, gold)
     else:
         collection = (_read_beir if kind == "beir" else cross_genre.read)(files, name)
@@ -79,12 +105,14 @@ def _find_layout(folder: Path, layouts: tuple[str, ...]) -> tuple[str, Files]:
     searched = find_files(folder)
     for files in searched:
         by_name = {"beir": {"corpus.jsonl", "queries.jsonl"} <= files.keys(), "scifact": _find_scifact(files) != []}
+        papers = {"table": find_table(files) is not None, "text": find_texts(files) != []}
         fitting = [layout for layout in layouts if by_name.get(layout)]
         if len(fitting) > 1:
             raise InputError(f"{folder} holds files as in {' and in '.join(fitting)}: say which, as layout.")
         # Only Cross-genre-IR is recognised by the content of its files, so they are opened last.
         if not fitting and "cross-genre" in layouts and cross_genre.find_tables(files):
             fitting = ["cross-genre"]
+        fitting = fitting or [layout for layout in layouts if papers.get(layout)]
         if fitting:
             return fitting[0], files
     names = [name + ".gz" * gzipped(path) for files in searched for name, path in files.items()]
@@ -150,9 +178,14 @@ def _qrels_files(files: Files, notes: list[str]) -> dict[str, Path]:
 
 
 def _csv_claims(path: Path) -> Iterator[Record]:
-    for row in table_records(path, ("id", "claim", "evidence_doc_id", "evidence_label", "cited_doc_ids")):
-        label = row.value("evidence_label").strip()
-        evidence = {row.id("evidence_doc_id", number=True): [{"label": label}]} if label not in NO_ANSWER else {}
+    columns = ["id", "claim", "evidence_doc_id", "evidence_label", "cited_doc_ids"]
+    if marked := SENTENCES in open_delimited(path).first:
+        columns.append(SENTENCES)
+    for row in table_records(path, columns):
+        label, evidence = row.value("evidence_label").strip(), {}
+        if label not in NO_ANSWER:
+            sentences = _array(row, SENTENCES, "[0 2]") if marked else []
+            evidence = {row.id("evidence_doc_id", number=True): [{"label": label, "sentences": sentences}]}
         cited = _array(row, "cited_doc_ids", "[13734012 5152028]")
         yield replace(row, values={**row.values, "evidence": evidence, "cited_doc_ids": cited})
 
@@ -169,6 +202,7 @@ def _array(record: Record, column: str, example: str) -> list[str]:
         record.refuse(f"expected {column} such as {example}, got {error}; correct the line.")
 
 
+SENTENCES = "evidence_sentences"
 ANSWER, NO_ANSWER = ("SUPPORT", "CONTRADICT"), ("", "NEI")
 # The ending of the files of claims -> the file of the documents, which is the first of these.
 CORPORA = {".csv": ("corpus_train.csv", "corpus.csv"), ".jsonl": ("corpus.jsonl",)}
@@ -190,7 +224,9 @@ def _read_scifact(files: Files, name: str, gold: str) -> Collection:
     ending, corpus, splits = _find_scifact(files)[0]
     claims, papers = (_csv_claims, _csv_papers) if ending == ".csv" else (json_records, json_records)
     documents = partial(unique_documents, papers, corpus, _scifact_document)
-    collection = Collection(name, "scifact", on_disk(corpus), documents)
+    evidence_of: dict[str, dict[str, list[int]]] = {}  # document -> claim -> its sentences
+    spans = partial(_evidence_spans, papers, corpus, evidence_of)
+    collection = Collection(name, "scifact", on_disk(corpus), documents, evidence=spans)
     first: dict[str, tuple[Path, int]] = {}
     for split in in_order(splits):
         path, judged = splits[split], dict[str, dict[str, int]]()
@@ -206,6 +242,12 @@ def _read_scifact(files: Files, name: str, gold: str) -> Collection:
             collection.claims[id] = text
             evidence, cited = _scifact_answers(record)
             judged.setdefault(id, {}).update(dict.fromkeys(evidence if gold == "evidence" else cited, 1))
+            for document, pieces in record.values.get("evidence", {}).items():
+                try:
+                    numbers = [int(number) for piece in pieces for number in piece.get("sentences", ())]
+                except (TypeError, ValueError):
+                    record.refuse(f"expected numbers of sentences as evidence, got {pieces!r}; correct the line.")
+                evidence_of.setdefault(str(document), {}).setdefault(id, []).extend(numbers)
         answer = "evidence" if gold == "evidence" else "cited document"
         collection.add_split(split, path, judged, answer=answer)
     return collection
@@ -235,6 +277,23 @@ def _scifact_document(record: Record) -> Document:
         record.refuse(f"expected a list of sentences as abstract, got {sentences!r}; correct the line.")
     text = " ".join(record.text(sentence, "a sentence") for sentence in sentences)
     return record.document(record.id("doc_id"), text.strip())
+
+
+def _evidence_spans(
+    papers: Callable[[Path], Iterator[Record]], corpus: Path, evidence: Mapping[str, Mapping[str, list[int]]]
+) -> dict[tuple[str, str], tuple[tuple[int, int], ...]]:
+    """Where the evidence is: (claim, document) -> (start, end) of its sentences in title and text."""
+    spans: dict[tuple[str, str], tuple[tuple[int, int], ...]] = {}
+    for record in papers(corpus):
+        document = _scifact_document(record)
+        whole, position, places = document.whole, len(document.whole) - len(document.text), list[tuple[int, int]]()
+        for sentence in (record.text(each, "a sentence").strip() for each in record.value("abstract")):
+            start = whole.find(sentence, position)
+            position = start + len(sentence)
+            places.append((start, position))
+        for claim, numbers in evidence.get(document.id, {}).items():
+            spans[claim, document.id] = tuple(places[number] for number in sorted({*numbers}) if number < len(places))
+    return spans
 
 
 # Only the escapes that Python itself writes, so that reading a string cannot warn.

@@ -1,7 +1,7 @@
 """Pairs of a claim and a paper, for training and validating a re-ranker.
 
-Each function returns a `Split` of (claim, paper) texts with the label 1.0 (an answer) or 0.0, grouped by claim. A paper
-in many pairs is one string, so that pairs need little more memory than the papers in them.
+Each function returns `Pairs`, a split of (claim, paper) texts with the label 1.0 (an answer) or 0.0, grouped by claim.
+A paper in many pairs is one string, so that pairs need little more memory than the papers in them.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import hashlib
 import logging
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cache
 from itertools import chain, islice
 
@@ -18,7 +19,7 @@ import numpy as np
 from headwise.data.examples import Split
 from headwise.data.near_duplicates import folded
 from headwise.errors import InputError
-from headwise.retrieval.collections import GivenPair, Qrels, Run
+from headwise.retrieval.collections import Document, GivenPair, Qrels, Run
 
 logger = logging.getLogger(__name__)
 TextOf = Callable[[str], str]
@@ -32,6 +33,14 @@ ABBREVIATIONS = frozenset(
     "al approx ca cf ch co corp dept dr ed eds eq eqs esp est etc ex fig figs inc jr ltd mr mrs ms nos pp prof ref "
     "refs resp sect sp spp sr st subsp suppl tab var viz vol vols vs".split()
 )
+
+
+@dataclass(frozen=True)
+class Pairs(Split):
+    """Pairs of a claim and a paper."""
+
+    papers: tuple[str, ...] = ()
+    """The id of each pair's paper; of a passage, that of its paper. Pairs that come with the data have none."""
 
 
 def split_sentences(text: str) -> list[str]:
@@ -76,7 +85,7 @@ def training_pairs(
     passages: int = 0,
     depth: int = 100,
     more: Sequence[str] = (),
-) -> Split:
+) -> Pairs:
     """For every claim its answers, passages of them, and papers that are no answer, in this order.
 
     Papers that are no answer are drawn without replacement from the best `depth` candidates, then from the ids in
@@ -101,20 +110,20 @@ def training_pairs(
     for claim in (claim for claim in claims if claim in qrels):
         answers = {name: document(name) for name, grade in qrels[claim].items() if grade > 0}
         parts = [
-            part
+            (name, part)
             for name, text in answers.items()
             for part in draw_passages(text, passages, _random(seed, "passages", claim, name))
         ]
         random, best = _random(seed, "negatives", claim), list(islice(candidates.get(claim, {}), depth))
         tried, texts_of_answers = set(best), {folded(text) for text in answers.values()}
         rest = (name for name in _shuffled(more, random) if name not in tried)
-        drawn = map(document, chain(_shuffled(best, random), rest))
-        others = (text for text in drawn if folded(text) not in texts_of_answers)  # an answer may have another id
-        groups[claim] = ([*answers.values(), *parts], list(islice(others, negatives)))
+        drawn = ((name, document(name)) for name in chain(_shuffled(best, random), rest))
+        others = (each for each in drawn if folded(each[1]) not in texts_of_answers)  # an answer may have another id
+        groups[claim] = ([*answers.items(), *parts], list(islice(others, negatives)))
     return _split(claims, groups)
 
 
-def given_pairs(pairs: Iterable[GivenPair], claims: Mapping[str, str], *, negatives: int = 10, seed: int = 0) -> Split:
+def given_pairs(pairs: Iterable[GivenPair], claims: Mapping[str, str], *, negatives: int = 10, seed: int = 0) -> Pairs:
     """The labelled pairs of the data, for these claims (id -> text).
 
     For every claim the answers come first, then at most `negatives` others, drawn by the seed and the claim's id. A
@@ -132,11 +141,12 @@ def given_pairs(pairs: Iterable[GivenPair], claims: Mapping[str, str], *, negati
     for claim, texts in rows.items():
         others = [text for text, relevant in texts.items() if not relevant]
         drawn = islice(_shuffled(others, _random(seed, "negatives", claim)), negatives)
-        groups[claim] = ([text for text, relevant in texts.items() if relevant], list(drawn))
-    return _split(claims, groups)
+        answers = [text for text, relevant in texts.items() if relevant]
+        groups[claim] = ([("", text) for text in answers], [("", text) for text in drawn])
+    return replace(_split(claims, groups), papers=())
 
 
-def candidate_pairs(claims: Mapping[str, str], run: Run, qrels: Qrels, text_of: TextOf) -> Split:
+def candidate_pairs(claims: Mapping[str, str], run: Run, qrels: Qrels, text_of: TextOf) -> Pairs:
     """Every candidate of every claim in the order of the run: what a re-ranker is validated on."""
     _check(claims, run, "candidates", 0)
     document = _cached(text_of)
@@ -145,10 +155,41 @@ def candidate_pairs(claims: Mapping[str, str], run: Run, qrels: Qrels, text_of: 
         raise InputError(f"no pairs: {len(run)} claims without a candidate; search for candidates first.")
     labels = tuple(float(qrels.get(claim, {}).get(name, 0) > 0) for claim, name in rows)
     texts = tuple((claims[claim], document(name)) for claim, name in rows)
-    return Split(texts, labels, groups=tuple(claim for claim, _ in rows))
+    return Pairs(texts, labels, groups=tuple(claim for claim, _ in rows), papers=tuple(name for _, name in rows))
 
 
-def _split(claims: Mapping[str, str], groups: Mapping[str, tuple[list[str], list[str]]]) -> Split:
+def title_pairs(
+    documents: Iterable[Document], run: Run, abstract_of: TextOf, *, seed: int, negatives: int = 10, depth: int = 100
+) -> Pairs:
+    """Pairs without labels: each title with its abstract, and with abstracts of papers that are alike.
+
+    A group is named by the paper's id.
+
+    Args:
+        documents: the papers whose titles are taken.
+        run: the candidates of each title, by the paper's id, the best first; the paper itself is left out.
+        abstract_of: the text of a paper without its title.
+        seed: decides what is drawn.
+        negatives: other abstracts for each title.
+        depth: how many of the best candidates to draw from.
+    """
+    titles = {each.id: each.title for each in documents}
+    return training_pairs(
+        titles,
+        {name: {name: 1} for name in titles},
+        run,
+        abstract_of,
+        seed=seed,
+        negatives=negatives,
+        depth=depth,
+    )
+
+
+# Claim -> the answers and the others, as id and text.
+_Groups = Mapping[str, tuple[list[tuple[str, str]], list[tuple[str, str]]]]
+
+
+def _split(claims: Mapping[str, str], groups: _Groups) -> Pairs:
     """The pairs of all claims that have both answers and other papers: a softmax over one label has no gradient."""
     both = {claim: group for claim, group in groups.items() if all(group)}
     left_out = len(groups) - len(both)
@@ -160,13 +201,17 @@ def _split(claims: Mapping[str, str], groups: Mapping[str, tuple[list[str], list
     if left_out:
         logger.warning("pairs: left out %d claims without an answer or without another paper", left_out)
     rows = [
-        (claim, text, label)
+        (claim, name, text, label)
         for claim, (answers, others) in both.items()
-        for texts, label in ((answers, 1.0), (others, 0.0))
-        for text in texts
+        for part, label in ((answers, 1.0), (others, 0.0))
+        for name, text in part
     ]
-    texts = tuple((claims[claim], text) for claim, text, _ in rows)
-    return Split(texts, tuple(label for _, _, label in rows), groups=tuple(claim for claim, _, _ in rows))
+    return Pairs(
+        tuple((claims[claim], text) for claim, _, text, _ in rows),
+        tuple(label for *_, label in rows),
+        groups=tuple(claim for claim, *_ in rows),
+        papers=tuple(name for _, name, *_ in rows),
+    )
 
 
 def _check(claims: Mapping[str, str], named: Iterable[str], where: str, seed: int) -> None:

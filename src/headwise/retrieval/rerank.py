@@ -6,26 +6,28 @@ import json
 import math
 import shutil
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain, islice
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from headwise.cache import digest, file_digest
 from headwise.data.text_files import archive_of
 from headwise.disk import LOCK, cache_folder, disk_errors, held, user_cache, write_atomically
 from headwise.errors import InputError, Stopped
 from headwise.limits import parse_json
-from headwise.metrics.ranking import RankingScores, score_ranking
+from headwise.metrics.ranking import MEASURES, RankingScores, score_ranking
 from headwise.retrieval import cross_genre
 from headwise.retrieval.collections import Claims, Collection, Run, check_documents, choose_claims
 from headwise.retrieval.corpus import open_corpus
-from headwise.retrieval.search import Ranking, shown_ids
+from headwise.retrieval.fusion import FinalScore, StageScores, fuse
+from headwise.retrieval.search import Ranking, Searcher, shown_ids
 from headwise.retrieval.trec import check_run, read_run
 
 if TYPE_CHECKING:  # it would load all that training needs
+    from headwise.retrieval.reranker import Reranker
     from headwise.training.callbacks import Listener
 
 RERANK_TAG = "headwise-rerank"
@@ -51,6 +53,12 @@ class Candidates:
     """The claims of the split without candidates."""
     scores: RankingScores | None
     """The measures of this order; None where no claim is judged, and of a table, whose order means nothing."""
+    stages: Mapping[str, StageScores] | None = None
+    """Of each claim the scores of BM25 and cosine, for a final score of all stages; None: the re-ranker alone."""
+    final: FinalScore | None = None
+    """How they become one score."""
+    measures: Sequence[str] = MEASURES
+    """What rankings of them are scored by."""
 
 
 def is_table(path: Path) -> bool:
@@ -66,6 +74,7 @@ def read_candidates(
     split: str | None = None,
     top: int | None = None,
     cache: Path | None = None,
+    measures: Sequence[str] = MEASURES,
 ) -> Candidates:
     """Read the candidates of claims from a TREC run of a collection, or from a table that has the texts.
 
@@ -81,6 +90,7 @@ def read_candidates(
         split: the claims that are meant; None as in `choose_claims`.
         top: only the first so many candidates of each claim.
         cache: the folder of caches.
+        measures: what rankings are scored by, as in `score_ranking`.
     """
     if is_table(path):
         run, texts, claims = _read_table(path, consistent=collection is None)
@@ -120,8 +130,8 @@ def read_candidates(
         progress.log(
             f"{len(missing)} of {len(claims.texts)} claims have no candidates, and count 0: {shown_ids(missing)}"
         )
-    scores = score_ranking(claims.qrels, kept) if claims.qrels and not is_table(path) else None
-    return Candidates(claims, kept, text, key, missing, scores)
+    scores = score_ranking(claims.qrels, kept, measures) if claims.qrels and not is_table(path) else None
+    return Candidates(claims, kept, text, key, missing, scores, measures=measures)
 
 
 def _read_table(
@@ -143,11 +153,71 @@ def _read_table(
     return run, texts, Claims("all", claims, gold)
 
 
+def find_candidates(
+    collection: Collection,
+    progress: Listener,
+    *,
+    reranker: Reranker,
+    split: str | None = None,
+    given: Candidates | None = None,
+    top: int | None = None,
+    cache: Path | None = None,
+    measures: Sequence[str] = MEASURES,
+    **options: Any,
+) -> Candidates:
+    """The candidates of a first stage, with all that the final score of a re-ranker needs.
+
+    Args:
+        collection: what `read_collection` returned.
+        progress: shows how far it is.
+        reranker: brings its stage, encoder, weights and number of papers if it is one of a run.
+        split: the claims that are meant; None as in `choose_claims`.
+        given: candidates that were read from a file, in place of those that the stage finds.
+        top: how many papers of each claim the re-ranker reads, if not as many as it was validated on.
+        cache: the folder of caches.
+        measures: what rankings are scored by, as in `score_ranking`.
+        options: more of `Searcher`.
+    """
+    wanted = choose_claims(collection, split).split  # refuses an unknown split before any work
+    searcher = Searcher(
+        collection, reranker=reranker, reads=top, scored=wanted, cache=cache, progress=progress, **options
+    )
+    corpus, final = searcher.stages.index.corpus, searcher.score
+    claims = choose_claims(check_documents(collection, corpus), split)
+    progress.start("search", len(claims.texts))
+    try:
+        if given is None:
+            stages = searcher.stages.scores(claims.texts, searcher.depth, progress=progress)
+        else:
+            stages = searcher.stages.scores_of(claims.texts, given.run)
+            final = replace(final, reads=top or max(map(len, given.run.values())))
+    finally:
+        progress.end()
+    first = {claim: each.run(fuse(each, final.first, final.fusion)) for claim, each in stages.items() if each.documents}
+    missing = [claim for claim in claims.texts if claim not in first]
+    if not first:
+        raise InputError(f"{collection.name}: no claim of {claims.split} shares a word with any document.")
+    scores = score_ranking(claims.qrels, first, measures) if claims.qrels else None
+    run = first
+    if final.uses_reranker:
+        run = {claim: {stages[claim].documents[at]: 0.0 for at in final.to_read(stages[claim])} for claim in first}
+    else:
+        progress.log(f"the re-ranker is not run: the score is {final}. {final.note}".rstrip())
+        run = {}
+
+    def text(claim: str, document: str) -> str:
+        return corpus.text_of(document)
+
+    used = {name: stages[name] for name in first}
+    return Candidates(claims, run, text, corpus.key, missing, scores, used, final, measures)
+
+
 def rerank(
     folder: Path,
     candidates: Candidates,
     progress: Listener,
     *,
+    reranker: Reranker | None = None,
     batch: int | None = None,
     precision: str = "fp32",
     cache: Path | None = None,
@@ -156,15 +226,18 @@ def rerank(
 
     Args:
         folder: of the re-ranker.
-        candidates: what `read_candidates` returned.
+        candidates: what `read_candidates` or `find_candidates` returned.
         progress: shows how far it is.
+        reranker: the same, if it is loaded.
         batch: pairs at a time; None as in `Reranker.predict`.
         precision: fp32 or bf16.
         cache: the folder of caches, which keeps the scores so far. Call `Ranking.done` once the run is written.
     """
-    from headwise.retrieval.reranker import Reranker
+    if reranker is None:
+        from headwise.retrieval.reranker import Reranker
 
-    reranker, claims = Reranker.load(folder), candidates.claims
+        reranker = Reranker.load(folder)
+    claims = candidates.claims
     pairs = [(claim, document) for claim, documents in candidates.run.items() for document in documents]
     # The record and the figures of training are in the same folder, but decide no score.
     files = [*folder.glob("*.safetensors"), *(folder / name for name in MODEL if (folder / name).is_file())]
@@ -173,7 +246,7 @@ def rerank(
         {
             "model": {path.name: file_digest(path) for path in sorted(files)},
             "pairs": [pairs, texts, candidates.key],
-            "options": [precision, reranker.max_length, PIECE],
+            "options": [precision, reranker.max_length, PIECE, *([reranker.template] if reranker.template else [])],
         }
     )
     path = (cache or cache_folder() or user_cache()) / "rerank" / key[:24]
@@ -205,14 +278,22 @@ def rerank(
     by_claim: dict[str, dict[str, float]] = {claim: {} for claim in candidates.run}
     for (claim, paper), score in zip(pairs, chain.from_iterable(partial.scores), strict=True):
         by_claim[claim][paper] = score
-    # Documents with equal scores stay in their order.
-    run = {claim: dict(sorted(each.items(), key=lambda pair: -pair[1])) for claim, each in by_claim.items()}
-    both = {"candidates": candidates.scores, "reranked": score_ranking(claims.qrels, run) if claims.qrels else None}
+    if candidates.stages is None or candidates.final is None:
+        # Documents with equal scores stay in their order.
+        run = {claim: dict(sorted(each.items(), key=lambda pair: -pair[1])) for claim, each in by_claim.items()}
+    else:
+        run, final = {}, candidates.final
+        for claim, each in candidates.stages.items():
+            every = final.with_reranker(each, by_claim[claim]) if final.uses_reranker else each
+            run[claim] = every.run(final.scores(every))
+    reranked = score_ranking(claims.qrels, run, candidates.measures) if claims.qrels else None
+    both = {"candidates": candidates.scores, "reranked": reranked}
     measures = {name: each for name, each in both.items() if each is not None}
     summary = {
         "split": claims.split,
         "claims": len(claims.texts),
         "pairs": len(pairs),
+        **({} if candidates.final is None else {"score": candidates.final.as_data()}),
         "resumed": resumed,
         "seconds": round(seconds, 3),
         "pairs_per_second": round((len(pairs) - resumed) / seconds, 2) if seconds else None,

@@ -1,25 +1,22 @@
-"""A re-ranker: how well a paper answers a claim, by a classifier with one logit, and the loss over a claim's papers."""
+"""A re-ranker: how well a paper answers a claim, by a cross-encoder."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
-from functools import cached_property
-from itertools import chain, groupby
 from pathlib import Path
 from typing import Any
 
 import numpy
-import torch
-from torch import Tensor, nn
-from torch.nn.functional import softplus
+from torch import nn
 
 from headwise.attention.pretrained import check_vocabulary
 from headwise.data import Collator, Split, encode
 from headwise.errors import InputError
 from headwise.ssa import supervision_of
 from headwise.training.encoders import Encoder
-from headwise.training.predict import first_token_only, predict_logits, tokens_at_a_time
+from headwise.training.predict import first_token_only, packed_linears, predict_logits, tokens_at_a_time
 from headwise.training.saving import (
     architectures_in,
     holds_classifier,
@@ -30,32 +27,50 @@ from headwise.training.saving import (
 
 # The longest pair where neither model nor tokenizer says so.
 LENGTH = 512
-Item = dict[str, Any]
+# The parts of a template, and where config.json may have one.
+FIELDS = ("{claim}", "{text}")
+TEMPLATE_KEY = "headwise_template"
 
 
 @dataclass(frozen=True)
 class Reranker:
-    """A classifier with one logit, and how texts are cut for it.
+    """A classifier with one logit or two, and how texts are cut for it.
 
+    Of two logits (of no and yes), the score is the second minus the first, which orders as the probability of yes does.
     The model is an ordinary one of transformers: `hw.gate(reranker.model, ...)`, `hw.capture` and `hw.guide` work.
     """
 
     model: nn.Module
     tokenizer: Any
     max_length: int
+    template: str | None = None
+    """For a model that reads claim and text as one string: how it is written, such as "Query: {claim} Text: {text}"."""
+    folder: Path | None = None
+    """Where it was loaded from."""
 
     def __post_init__(self) -> None:
-        """Refuse a classifier of classes."""
+        """Refuse a classifier of classes, and a template that leaves something out."""
         logits = getattr(getattr(self.model, "config", None), "num_labels", None)
-        if logits != 1:
+        if logits not in (1, 2):
             raise InputError(
-                f"a re-ranker has one logit, and this model has {logits}: train one with `task: {{name: retrieval}}`, "
-                "or load a cross-encoder with a single output."
+                f"a re-ranker has one logit or two, and this model has {logits}: train one with `task: {{name: "
+                "retrieval}`, or load a cross-encoder."
+            )
+        if self.template is not None and not all(self.template.count(part) == 1 for part in FIELDS):
+            raise InputError(
+                f"template {self.template!r}: expected {FIELDS[0]} and {FIELDS[1]} in it, each once, as in "
+                "'Query: {claim} Text: {text}'."
             )
 
     @classmethod
-    def load(cls, folder: Path | str) -> Reranker:
-        """Load a run of headwise, or any folder with such a classifier, as CrossEncoder saves it."""
+    def load(cls, folder: Path | str, *, template: str | None = None) -> Reranker:
+        """Load a run of headwise, or any folder with such a classifier, as CrossEncoder saves it.
+
+        Args:
+            folder: with config.json, weights and tokenizer.
+            template: for a model that reads one string instead of a pair, with {claim} and {text}; None: the
+                `headwise_template` of its config.json, or a pair without that.
+        """
         folder = Path(folder).expanduser()
         if not (folder / "config.json").is_file():
             raise InputError(f"{folder} holds no model: expected a folder with a config.json; name a re-ranker's.")
@@ -71,7 +86,7 @@ class Reranker:
             )
         if length is None:
             length = Encoder(str(folder), str(folder), True, tokenizer, model.config).longest or LENGTH
-        return cls(model, tokenizer, length)
+        return cls(model, tokenizer, length, template or getattr(model.config, TEMPLATE_KEY, None), folder)
 
     def predict(
         self,
@@ -81,9 +96,9 @@ class Reranker:
         precision: str = "fp32",
         after_batch: Callable[[int], None] | None = None,
     ) -> numpy.ndarray:
-        """[N] the logit of every pair of a claim and a text, in their order; higher is better.
+        """[N] the score of every pair of a claim and a text, in their order; higher is better.
 
-        These are the scores of CrossEncoder with an Identity for its activation. Neither the order of the pairs nor the
+        These are the logits of CrossEncoder with an Identity for its activation. Neither the order of the pairs nor the
         batch changes them beyond rounding.
 
         Args:
@@ -94,10 +109,10 @@ class Reranker:
         """
         if not pairs:
             return numpy.empty(0, numpy.float32)
-        texts = tuple((claim, text) for claim, text in pairs)
+        texts = tuple(self._input(claim, text) for claim, text in pairs)
         encoded = encode(Split(texts, (None,) * len(texts)), self.tokenizer, self.max_length)
         collate = Collator.of(self.tokenizer, "ranking", max_length=self.max_length)
-        with first_token_only(self.model):
+        with first_token_only(self.model), packed_linears(self.model) if precision == "fp32" else nullcontext():
             logits = predict_logits(
                 self.model,
                 encoded,
@@ -107,8 +122,15 @@ class Reranker:
                 precision=precision,
                 after_batch=after_batch,
             )
-        scores: numpy.ndarray = logits[:, 0]
+        scores: numpy.ndarray = logits[:, -1] - logits[:, 0] if logits.shape[1] == 2 else logits[:, 0]
         return scores
+
+    def _input(self, claim: str, text: str) -> tuple[str, ...]:
+        """What the tokenizer gets: a pair, or one string. Not by `format`: braces of a text would be fields."""
+        if self.template is None:
+            return claim, text
+        before, after = self.template.split(FIELDS[0])
+        return (f"{before.replace(FIELDS[1], text)}{claim}{after.replace(FIELDS[1], text)}",)
 
     def rank(self, claim: str, texts: Sequence[str], **options: Any) -> list[tuple[int, float]]:
         """The positions of the texts with their scores, the best first; of equal ones the earlier.
@@ -117,60 +139,3 @@ class Reranker:
         """
         scores = self.predict([(claim, text) for text in texts], **options)
         return [(int(position), float(scores[position])) for position in numpy.argsort(-scores, kind="stable")]
-
-
-def listwise_loss(outputs: Any, labels: Tensor, num_items_in_batch: Tensor | int | None = None) -> Tensor:
-    """Softmax over a claim's candidates, for all claims of a batch.
-
-    The mean over claims, and over the positives p of each, of -log e^{s_p} / (e^{s_p} + sum_n e^{s_n}). n runs over the
-    claim's negatives, so positives do not compete with each other. The pairs of a claim stand together, positives
-    first, and every claim has both kinds: so a claim begins where a positive follows a negative.
-
-    Args:
-        outputs: of the model: one logit for each pair, [B,1].
-        labels: 1 for positives, 0 for negatives, [B] or [B,1].
-        num_items_in_batch: labels in the whole accumulated batch, if this is a part of it: its mean then counts by its
-            share of the pairs.
-    """
-    scores, positive = outputs.logits.float().flatten(), labels.flatten() > 0.5  # [B]
-    before = torch.cat([positive.new_zeros(1), positive[:-1]])
-    starts = (positive & ~before).nonzero().flatten().tolist()
-    sizes = [end - start for start, end in zip(starts, [*starts[1:], len(positive)], strict=True)]
-    losses = [
-        softplus(part[~mine].logsumexp(0) - part[mine]).mean()
-        for part, mine in zip(scores.split(sizes), positive.split(sizes), strict=True)
-    ]
-    mean = torch.stack(losses).mean()
-    return mean if num_items_in_batch is None else mean * labels.numel() / num_items_in_batch
-
-
-@dataclass(frozen=True, eq=False)
-class Groups:
-    """A data set whose items are the claims of another one: each is the list of its pairs."""
-
-    data: Any
-    groups: Sequence[str]
-
-    @cached_property
-    def _parts(self) -> list[range]:
-        ends = numpy.cumsum([sum(1 for _ in each) for _, each in groupby(self.groups)]).tolist()
-        return [range(start, end) for start, end in zip([0, *ends[:-1]], ends, strict=True)]
-
-    @cached_property
-    def lengths(self) -> numpy.ndarray:
-        """Tokens of the longest pair of each claim."""
-        lengths = numpy.asarray(self.data.lengths)
-        return numpy.array([lengths[part.start : part.stop].max() for part in self._parts])
-
-    def __len__(self) -> int:
-        """How many claims there are."""
-        return len(self._parts)
-
-    def __getitem__(self, index: int) -> list[Item]:
-        """The pairs of a claim."""
-        return [self.data[position] for position in self._parts[index]]
-
-
-def collate_groups(collate: Callable[[list[Item]], dict[str, Tensor]], groups: list[list[Item]]) -> dict[str, Tensor]:
-    """One batch of the pairs of several claims, claim after claim."""
-    return collate(list(chain.from_iterable(groups)))

@@ -8,13 +8,13 @@ first, so that its figures may differ where scores tie.
 from __future__ import annotations
 
 import math
-from collections.abc import Container, Iterator
+from collections.abc import Container, Iterator, Mapping
 from pathlib import Path
 
 from headwise.data.text_files import lines
 from headwise.disk import save_content
 from headwise.errors import InputError
-from headwise.retrieval.collections import Run, line_of
+from headwise.retrieval.collections import Qrels, Run, line_of
 
 
 def read_qrels(path: Path) -> dict[str, dict[str, int]]:
@@ -53,6 +53,12 @@ def qrels_rows(path: Path) -> Iterator[tuple[int, str, str, int]]:
                 else "4 fields (claim, 0, document, grade), or the header query-id, corpus-id, score with tabs above 3"
             )
             raise InputError(f"{path} line {number}: expected {expected}, got {len(fields)}; correct the line.")
+        for id in (fields[0], fields[-2]):
+            if len(id.split()) != 1:
+                raise InputError(
+                    f"{path} line {number}: the id {id!r} has white space, which a TREC run cannot hold; rename it, "
+                    f"for example {'_'.join(id.split())!r}."
+                )
         try:
             yield number, fields[0], fields[-2], int(fields[-1])
         except ValueError:
@@ -127,6 +133,24 @@ def run_lines(run: Run, tag: str) -> Iterator[str]:
 def write_run(path: Path, run: Run, tag: str) -> None:
     """Write a run file, whole or not at all."""
     save_content(path, "".join(run_lines(run, tag)))
+
+
+def write_qrels(path: Path, qrels: Qrels) -> None:
+    """Write judgements as TREC's four columns (claim, 0, document, grade), whole or not at all."""
+    rows = []
+    for claim, grades in qrels.items():
+        _check_word(claim, "claim id")
+        for document, grade in grades.items():
+            _check_word(document, "document id")
+            rows.append(f"{claim} 0 {document} {grade}\n")
+    save_content(path, "".join(rows))
+
+
+def write_topics(path: Path, claims: Mapping[str, str]) -> None:
+    """Write claims as lines of an id, a tab and the text, as Anserini and ir_datasets read topics."""
+    for claim in claims:
+        _check_word(claim, "claim id")
+    save_content(path, "".join(f"{claim}\t{' '.join(text.split())}\n" for claim, text in claims.items()))
 
 
 def check_run(run: Run, claims: Container[str], known: Container[str], path: Path | None = None) -> None:

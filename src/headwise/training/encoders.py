@@ -15,6 +15,7 @@ from torch import nn
 from transformers import (
     MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING,
     MODEL_FOR_TOKEN_CLASSIFICATION_MAPPING,
+    MODEL_MAPPING,
     set_seed,
 )
 from transformers.utils import logging as transformers_logging
@@ -187,12 +188,8 @@ def load_classifier(
         raise InputError(_not_loaded(encoder.name, encoder.path, not encoder.local_only, error)) from error
     model.__class__ = whole
     missing = [*found["missing_keys"], *(key[0] for key in found["mismatched_keys"])]
-    lost = sorted(key for key in missing if key.startswith(f"{model.base_model_prefix}.") and "pooler" not in key)
-    if lost:
-        raise InputError(
-            f"model {encoder.name!r}: its file lacks {len(lost)} weights of the encoder or has them in another size, "
-            f"{lost[0]} first: it does not fit its config.json; save it again."
-        )
+    prefix = f"{model.base_model_prefix}."
+    _check_complete(encoder, [key for key in missing if key.startswith(prefix) and "pooler" not in key])
     model.config.__dict__.pop(TASKS_KEY, None)  # of a run on several tasks, which this one is not
     model = model.float()  # half-precision files are trained in float32; bf16 is a matter of autocast
     # Its loss is a mean over the batch, whatever its signature lets transformers' Trainer believe.
@@ -200,6 +197,35 @@ def load_classifier(
     model.config.__dict__.pop(CONFIG, None)  # of the run that the checkpoint comes from
     model.fresh_pooler = renew_pooler(model, missing, seed) if head_name(head) == "cls" else None
     return change_head(model, head, tokenizer=encoder.tokenizer)
+
+
+def load_body(encoder: Encoder) -> nn.Module:
+    """The encoder without a classifier, in float32 and evaluation mode; the pooler may be missing from its file."""
+    try:
+        whole: Any = class_in(MODEL_MAPPING, encoder.config, "encoding texts")
+        pruned = pruned_in(encoder.config)
+        model, found = read_model(
+            pruned_class(whole, pruned, ignored="."),  # such as a classifier, which is not missed
+            encoder.path,
+            local_only=encoder.local_only,
+            output_loading_info=True,
+        )
+    except UnsupportedModelError:
+        raise
+    except Exception as error:  # other people's files, in which anything may be wrong
+        raise InputError(_not_loaded(encoder.name, encoder.path, not encoder.local_only, error)) from error
+    model.__class__ = whole
+    _check_complete(encoder, [key for key in found["missing_keys"] if "pooler" not in key])
+    body: nn.Module = model.float().eval()
+    return body
+
+
+def _check_complete(encoder: Encoder, lost: Sequence[str]) -> None:
+    if lost:
+        raise InputError(
+            f"model {encoder.name!r}: its file lacks {len(lost)} weights of the encoder or has them in another size, "
+            f"{min(lost)} first: it does not fit its config.json; save it again."
+        )
 
 
 def _not_loaded(name: str, path: str, network: bool, error: Exception) -> str:

@@ -1,4 +1,4 @@
-"""A Ray cluster as the worker pool of a sweep."""
+"""A Ray cluster as the worker pool of a sweep, and as what embeds a large collection."""
 
 from __future__ import annotations
 
@@ -7,16 +7,24 @@ import socket
 import subprocess
 import sys
 import time
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, redirect_stdout, suppress
-from typing import Any
+from functools import partial
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-from headwise.errors import InputError
+import torch
+
+from headwise.errors import HeadwiseError, InputError, StateError
 from headwise.experiments.sweeps.jobs import FINISHED, Job, JobResult, run_job
 from headwise.experiments.sweeps.result_folder import ResultFolder
-from headwise.experiments.sweeps.worker_pool import TICK, Progress
+from headwise.experiments.sweeps.worker_pool import RETRIES, TICK, Progress
 from headwise.training import Silence
 from headwise.training.encoders import quiet_libraries
+
+if TYPE_CHECKING:
+    from headwise.retrieval.dense_index import Mapper
+    from headwise.retrieval.embedder import Embedder, Vectors
 
 # Seconds to wait for a connection, and for an answer that a Ray cluster would give at once.
 CONNECT, ANSWER = 5.0, 10.0
@@ -99,10 +107,38 @@ class RayWorkers:
             ended.append((job.key, result))
         return ended
 
+    def map(self, function: Callable[[Any], Any], items: Iterable[Any]) -> Iterator[tuple[int, Any]]:
+        """Call a function for each item on the cluster: numbers of items with results, as they come.
+
+        A call whose machine dies is repeated on another one. Items are taken when there is room.
+        """
+        remote = self._ray.remote(num_cpus=self.threads, max_retries=RETRIES)(_call)
+        waiting, running, left = enumerate(items), dict[Any, int](), True
+        while left or running:
+            while left and len(running) < 2 * self.room():  # the next ones are there when a core becomes free
+                entry = next(waiting, None)
+                left = entry is not None
+                if entry is not None:
+                    running[remote.remote(function, entry[1])] = entry[0]
+            for reference in self._ray.wait(list(running), num_returns=1, timeout=TICK)[0] if running else ():
+                try:
+                    result = self._ray.get(reference)
+                except self._ray.exceptions.RayError as error:
+                    if isinstance(cause := getattr(error, "cause", None), HeadwiseError):
+                        raise cause from None
+                    reason = " ".join(str(error).split())[:200].rstrip(".")
+                    raise StateError(f"a part of the work failed on the Ray cluster: {reason}.") from error
+                yield running.pop(reference), result
+
     def stop(self, *, at_once: bool) -> None:
         """Let every run finish its step and save; or end it."""
         for reference in self._running:
             self._ray.cancel(reference, force=at_once)  # without force: as Ctrl-C in the process of the run
+
+
+def _call(function: Callable[[Any], Any], item: Any) -> Any:
+    """In a process of the cluster."""
+    return function(item)
 
 
 def _run_on_cluster(job: Job) -> JobResult:
@@ -110,6 +146,42 @@ def _run_on_cluster(job: Job) -> JobResult:
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     quiet_libraries()
     return run_job(job, Silence())
+
+
+# -- embedding a collection --------------------------------------------------------------------------------------------
+
+
+def embed_on_cluster(workers: RayWorkers) -> Mapper:
+    """A mapper for `open_dense_index`: parts of a collection are embedded by all machines of a cluster.
+
+    Every machine needs the encoder at the same path; one with other weights or settings is refused.
+    """
+
+    def embed(embedder: Embedder, lists: Iterable[list[str]]) -> Iterator[tuple[int, Vectors]]:
+        load, source = embedder.__reduce__()
+        yield from workers.map(partial(_embed, load, source, embedder.key, workers.threads), lists)
+
+    return embed
+
+
+def _embed(load: Any, source: tuple[Any, ...], key: str, threads: int, texts: list[str]) -> Vectors:
+    """In a process of the cluster: embed texts by an encoder that is loaded once."""
+    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+    quiet_libraries()
+    torch.set_num_threads(threads)
+    embedder = _loaded.get(key)
+    if embedder is None:
+        embedder = _loaded[key] = load(*source)
+    if embedder.key != key:
+        raise InputError(
+            f"machine {socket.gethostname()} of the cluster has another encoder at {source[0]}: copy the same files "
+            "and install the same headwise there."
+        )
+    vectors: Vectors = embedder.embed(texts)
+    return vectors
+
+
+_loaded: dict[str, Any] = {}
 
 
 def _check_address(address: str) -> None:
